@@ -1,0 +1,394 @@
+//! Command lines: the bytes of one line to a [`Command`].
+//!
+//! Each variant documents its grammar and its replies. The syntax is that of
+//! the reference server, which tells commands apart by prefix and is lenient
+//! here and strict there: those quirks are kept because clients have grown
+//! around them. Where lines end and where bodies begin is the business of
+//! [`framing`](super::framing).
+
+use super::{JobId, Priority, Seconds, TubeName, name};
+
+/// What a line asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// `put <pri> <delay> <ttr> <bytes>`, then that many bytes and CR LF:
+    /// creates a job in the used tube. Replies: `INSERTED <id>`,
+    /// `EXPECTED_CRLF`, `JOB_TOO_BIG`, `DRAINING`, `OUT_OF_MEMORY`.
+    Put(Put),
+    /// `use <tube>`: later puts go there. Reply: `USING <tube>`.
+    Use(TubeName),
+
+    /// `reserve`: a job of a watched tube, waiting until there is one.
+    /// Replies: `RESERVED <id> <bytes>` and the body, `DEADLINE_SOON`, and
+    /// `TIMED_OUT` if the client has closed its sending side.
+    Reserve,
+    /// `reserve-with-timeout <seconds>`: the same, waiting at most so long
+    /// (less than 2^31). Replies: as for `reserve`; `TIMED_OUT`.
+    ReserveWithTimeout(Seconds),
+    /// `reserve-job <id>`: this job, unless somebody has it.
+    /// Replies: `RESERVED <id> <bytes>` and the body, `NOT_FOUND`.
+    ReserveJob(JobId),
+    /// `delete <id>`: the end of a job that is ours or nobody's.
+    /// Replies: `DELETED`, `NOT_FOUND`.
+    Delete(JobId),
+    /// `release <id> <pri> <delay>`: gives a reserved job back.
+    /// Replies: `RELEASED`, `NOT_FOUND`.
+    Release {
+        /// The job.
+        id: JobId,
+        /// Its priority from now on.
+        priority: Priority,
+        /// How long it is to be delayed.
+        delay: Seconds,
+    },
+    /// `bury <id> <pri>`: puts a reserved job aside until it is kicked.
+    /// Replies: `BURIED`, `NOT_FOUND`.
+    Bury {
+        /// The job.
+        id: JobId,
+        /// Its priority from now on.
+        priority: Priority,
+    },
+    /// `touch <id>`: starts the time to run of a reserved job anew.
+    /// Replies: `TOUCHED`, `NOT_FOUND`.
+    Touch(JobId),
+    /// `watch <tube>`: reserve from this tube too. Reply: `WATCHING <count>`.
+    Watch(TubeName),
+    /// `ignore <tube>`: no longer. Replies: `WATCHING <count>`, `NOT_IGNORED`.
+    Ignore(TubeName),
+
+    /// `peek <id>`: Replies: `FOUND <id> <bytes>` and the body, `NOT_FOUND`.
+    Peek(JobId),
+    /// `peek-ready`: the next ready job of the used tube. Replies: as `peek`.
+    PeekReady,
+    /// `peek-delayed`: the next to become ready there. Replies: as `peek`.
+    PeekDelayed,
+    /// `peek-buried`: the first to be kicked there. Replies: as `peek`.
+    PeekBuried,
+    /// `kick <bound>`: makes so many buried jobs of the used tube ready or, if
+    /// it has none, so many delayed ones. Reply: `KICKED <count>`.
+    Kick(u32),
+    /// `kick-job <id>`: makes this buried or delayed job ready.
+    /// Replies: `KICKED`, `NOT_FOUND`.
+    KickJob(JobId),
+    /// `pause-tube <tube> <delay>`: nothing is reserved from it for so long.
+    /// Replies: `PAUSED`, `NOT_FOUND`.
+    PauseTube(TubeName, Seconds),
+    /// `pause-tube` with a name that no tube can have: counted, then refused
+    /// with `BAD_FORMAT`.
+    PauseNoTube,
+
+    /// `stats`: the server. Reply: `OK <bytes>` and a YAML dictionary.
+    Stats,
+    /// `stats-job <id>`: a job. Replies: as `stats`, `NOT_FOUND`.
+    StatsJob(JobId),
+    /// `stats-tube <tube>`: a tube. Replies: as `stats`, `NOT_FOUND`.
+    StatsTube(TubeName),
+    /// `list-tubes`: all tubes. Reply: `OK <bytes>` and a YAML list.
+    ListTubes,
+    /// `list-tube-used`: Reply: `USING <tube>`.
+    ListTubeUsed,
+    /// `list-tubes-watched`: Reply: `OK <bytes>` and a YAML list.
+    ListTubesWatched,
+    /// `quit`: closes the connection. No reply.
+    Quit,
+}
+
+/// The numbers of a `put` line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Put {
+    /// Smaller is sooner.
+    pub priority: Priority,
+    /// How long the job is delayed before it is ready.
+    pub delay: Seconds,
+    /// The time to run: at least one second, whatever was asked for.
+    pub ttr: Seconds,
+    /// The length of the body, without its CR LF.
+    pub size: u32,
+    /// Whether anything follows the size. Then the line is malformed, unless
+    /// the size is above the limit: that error comes first.
+    pub trailing: bool,
+}
+
+/// Why a line is not a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LineError {
+    /// A command we know, its arguments we don't: `BAD_FORMAT`.
+    Malformed,
+    /// No command of this name: `UNKNOWN_COMMAND`.
+    Unknown,
+}
+
+/// What may follow the command's name.
+type Arguments = fn(&[u8]) -> Option<Command>;
+
+/// The commands by the prefix that names them, in the order in which they are
+/// tried: where one prefix begins another, the longer one stands first.
+const COMMANDS: &[(&str, Arguments)] = &[
+    ("put ", put),
+    ("reserve-with-timeout ", reserve_with_timeout),
+    ("reserve-job ", |rest| id(rest).map(Command::ReserveJob)),
+    ("reserve", |rest| nothing(rest, Command::Reserve)),
+    ("delete ", |rest| id(rest).map(Command::Delete)),
+    ("release ", release),
+    ("touch ", |rest| id(rest).map(Command::Touch)),
+    ("bury ", bury),
+    ("use ", |rest| TubeName::parse(rest).map(Command::Use)),
+    ("watch ", |rest| TubeName::parse(rest).map(Command::Watch)),
+    ("ignore ", |rest| TubeName::parse(rest).map(Command::Ignore)),
+    ("peek ", |rest| id(rest).map(Command::Peek)),
+    ("peek-ready", |rest| nothing(rest, Command::PeekReady)),
+    ("peek-delayed", |rest| nothing(rest, Command::PeekDelayed)),
+    ("peek-buried", |rest| nothing(rest, Command::PeekBuried)),
+    ("kick ", |rest| kick_bound(rest).map(Command::Kick)),
+    ("kick-job ", |rest| id(rest).map(Command::KickJob)),
+    ("pause-tube", pause_tube),
+    ("stats-job ", |rest| id(rest).map(Command::StatsJob)),
+    ("stats-tube ", |rest| {
+        TubeName::parse(rest).map(Command::StatsTube)
+    }),
+    ("stats", |rest| nothing(rest, Command::Stats)),
+    ("list-tubes-watched", |rest| {
+        nothing(rest, Command::ListTubesWatched)
+    }),
+    ("list-tubes", |rest| nothing(rest, Command::ListTubes)),
+    ("list-tube-used", |rest| {
+        nothing(rest, Command::ListTubeUsed)
+    }),
+    ("quit", |_| Some(Command::Quit)),
+];
+
+/// Parses a line, given without its CR LF.
+pub fn parse(line: &[u8]) -> Result<Command, LineError> {
+    if line.contains(&0) {
+        return Err(LineError::Malformed);
+    }
+    let (prefix, arguments) = COMMANDS
+        .iter()
+        .find(|(prefix, _)| line.starts_with(prefix.as_bytes()))
+        .ok_or(LineError::Unknown)?;
+    arguments(&line[prefix.len()..]).ok_or(LineError::Malformed)
+}
+
+fn nothing(rest: &[u8], command: Command) -> Option<Command> {
+    rest.is_empty().then_some(command)
+}
+
+fn id(mut rest: &[u8]) -> Option<JobId> {
+    let id = JobId(number(&mut rest)?);
+    rest.is_empty().then_some(id)
+}
+
+fn put(mut rest: &[u8]) -> Option<Command> {
+    let priority = Priority(number_u32(&mut rest)?);
+    let delay = Seconds(number_u32(&mut rest)?);
+    let ttr = Seconds(number_u32(&mut rest)?.max(1));
+    let size = number_u32(&mut rest)?;
+    let trailing = !rest.is_empty();
+    Some(Command::Put(Put {
+        priority,
+        delay,
+        ttr,
+        size,
+        trailing,
+    }))
+}
+
+fn reserve_with_timeout(mut rest: &[u8]) -> Option<Command> {
+    let seconds = number_u32(&mut rest)?;
+    let in_range = i32::try_from(seconds).is_ok();
+    in_range.then_some(Command::ReserveWithTimeout(Seconds(seconds)))
+}
+
+fn release(mut rest: &[u8]) -> Option<Command> {
+    let id = JobId(number(&mut rest)?);
+    let priority = Priority(number_u32(&mut rest)?);
+    let delay = Seconds(number_u32(&mut rest)?);
+    nothing(
+        rest,
+        Command::Release {
+            id,
+            priority,
+            delay,
+        },
+    )
+}
+
+fn bury(mut rest: &[u8]) -> Option<Command> {
+    let id = JobId(number(&mut rest)?);
+    let priority = Priority(number_u32(&mut rest)?);
+    nothing(rest, Command::Bury { id, priority })
+}
+
+fn pause_tube(mut rest: &[u8]) -> Option<Command> {
+    skip_spaces(&mut rest);
+    let end = rest.iter().position(|&byte| !name::is_name_byte(byte))?;
+    let (name, mut rest) = rest.split_at(end);
+    let delay = Seconds(number_u32(&mut rest)?);
+    let pause = match TubeName::parse(name) {
+        Some(tube) => Command::PauseTube(tube, delay),
+        None if name.is_empty() => return None,
+        None => Command::PauseNoTube,
+    };
+    nothing(rest, pause)
+}
+
+/// The bound of `kick`, read as C's `strtoul` reads and then cut to 32 bits:
+/// `-1` means all, 4294967296 none, and text after the number is ignored.
+fn kick_bound(rest: &[u8]) -> Option<u32> {
+    let rest = rest.trim_ascii_start();
+    let (negative, mut rest) = match rest.split_first() {
+        Some((b'-', rest)) => (true, rest),
+        Some((b'+', rest)) => (false, rest),
+        _ => (false, rest),
+    };
+    if rest.first() == Some(&b' ') {
+        return None;
+    }
+    let bound = number(&mut rest)?;
+    let bound = if negative {
+        bound.wrapping_neg()
+    } else {
+        bound
+    };
+    Some((bound & u64::from(u32::MAX)) as u32)
+}
+
+/// Takes a number from the front: spaces, then digits. Anything else in front
+/// of the digits (a sign, a tab) or a value of 2^64 and more is no number.
+fn number(rest: &mut &[u8]) -> Option<u64> {
+    skip_spaces(rest);
+    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    if digits == 0 {
+        return None;
+    }
+    let (number, after) = rest.split_at(digits);
+    *rest = after;
+    number.iter().try_fold(0_u64, |value, digit| {
+        value.checked_mul(10)?.checked_add(u64::from(digit - b'0'))
+    })
+}
+
+fn number_u32(rest: &mut &[u8]) -> Option<u32> {
+    number(rest)?.try_into().ok()
+}
+
+fn skip_spaces(rest: &mut &[u8]) {
+    while let Some((b' ', after)) = rest.split_first() {
+        *rest = after;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use LineError::{Malformed, Unknown};
+
+    fn tube(name: &str) -> TubeName {
+        TubeName::parse(name.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_put_carries_four_numbers() {
+        let expected = Put {
+            priority: Priority(4294967295),
+            delay: Seconds(0),
+            ttr: Seconds(1),
+            size: 5,
+            trailing: false,
+        };
+        assert_eq!(parse(b"put 4294967295  00 0 5"), Ok(Command::Put(expected)));
+        let trailing = Put {
+            trailing: true,
+            ..expected
+        };
+        assert_eq!(parse(b"put 4294967295 0 0 5 "), Ok(Command::Put(trailing)));
+        for bad in ["put ", "put 0 0 0", "put 4294967296 0 0 0", "put -1 0 0 0"] {
+            assert_eq!(parse(bad.as_bytes()), Err(Malformed), "{bad}");
+        }
+    }
+
+    #[test]
+    fn commands_are_told_apart_by_prefix() {
+        for line in [
+            "reserve-with-timeout",
+            "reserve-job",
+            "stats-job",
+            "stats-tube",
+            "pause-tube",
+            "statsx",
+            "stats ",
+            "peek-readyx",
+        ] {
+            assert_eq!(parse(line.as_bytes()), Err(Malformed), "{line}");
+        }
+        for line in [
+            "put", "peek", "kick", "use", "delete", "", "puts", " stats", "STATS",
+        ] {
+            assert_eq!(parse(line.as_bytes()), Err(Unknown), "{line}");
+        }
+        assert_eq!(parse(b"quitting time"), Ok(Command::Quit));
+        assert_eq!(parse(b"stats\0"), Err(Malformed));
+    }
+
+    #[test]
+    fn numbers_take_spaces_and_zeros_before_them_and_nothing_else() {
+        assert_eq!(parse(b"delete   007"), Ok(Command::Delete(JobId(7))));
+        assert_eq!(
+            parse(b"delete 18446744073709551615"),
+            Ok(Command::Delete(JobId(u64::MAX)))
+        );
+        for bad in ["+7", "-7", "\t7", "7 ", "7x", "18446744073709551616", ""] {
+            assert_eq!(parse(format!("delete {bad}").as_bytes()), Err(Malformed));
+        }
+    }
+
+    #[test]
+    fn a_timeout_ignores_what_follows_and_ends_at_two_to_the_31() {
+        let seconds = |n| Ok(Command::ReserveWithTimeout(Seconds(n)));
+        assert_eq!(parse(b"reserve-with-timeout 5xyz"), seconds(5));
+        assert_eq!(
+            parse(b"reserve-with-timeout 2147483647"),
+            seconds(2147483647)
+        );
+        for bad in ["2147483648", "-1", ""] {
+            let line = format!("reserve-with-timeout {bad}");
+            assert_eq!(parse(line.as_bytes()), Err(Malformed));
+        }
+    }
+
+    #[test]
+    fn kick_reads_its_bound_as_strtoul_does() {
+        for (text, bound) in [
+            ("5", 5),
+            ("+5 and so on", 5),
+            ("-1", u32::MAX),
+            (" \t 7", 7),
+            ("4294967296", 0),
+        ] {
+            let line = format!("kick {text}");
+            assert_eq!(parse(line.as_bytes()), Ok(Command::Kick(bound)), "{line}");
+        }
+        for bad in ["", "x", "- 5", "18446744073709551616"] {
+            assert_eq!(parse(format!("kick {bad}").as_bytes()), Err(Malformed));
+        }
+    }
+
+    #[test]
+    fn pause_tube_needs_no_space_before_its_name() {
+        let pause = Ok(Command::PauseTube(tube("default"), Seconds(3)));
+        assert_eq!(parse(b"pause-tubedefault 3"), pause);
+        assert_eq!(parse(b"pause-tube   default   3"), pause);
+        assert_eq!(parse(b"pause-tube -x 3"), Ok(Command::PauseNoTube));
+        for bad in ["pause-tube default", "pause-tube 3 ", "pause-tube * 3"] {
+            assert_eq!(parse(bad.as_bytes()), Err(Malformed), "{bad}");
+        }
+    }
+
+    #[test]
+    fn names_take_no_extra_space() {
+        assert_eq!(parse(b"use a"), Ok(Command::Use(tube("a"))));
+        assert_eq!(parse(b"use  a"), Err(Malformed));
+        assert_eq!(parse(b"watch a "), Err(Malformed));
+    }
+}

@@ -1,0 +1,174 @@
+//! Replies: a [`Reply`] to the bytes of its line and body.
+
+use super::stats::{self, JobStats, ServerStats, TubeStats};
+use super::{Body, JobId, TubeName};
+use std::io::Write;
+
+/// What the server answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// `INSERTED <id>`: the job exists.
+    Inserted(JobId),
+    /// `EXPECTED_CRLF`: the body was not followed by CR LF.
+    ExpectedCrlf,
+    /// `JOB_TOO_BIG`: the body is larger than the server takes.
+    JobTooBig,
+    /// `DRAINING`: the server takes no new jobs any more.
+    Draining,
+    /// `USING <tube>`
+    Using(TubeName),
+    /// `RESERVED <id> <bytes>` and the body: the job is the client's.
+    Reserved(JobId, Body),
+    /// `DEADLINE_SOON`: a job of the client's is about to time out.
+    DeadlineSoon,
+    /// `TIMED_OUT`: no job came in time.
+    TimedOut,
+    /// `NOT_FOUND`: no such job or tube, or not in a state for this.
+    NotFound,
+    /// `DELETED`
+    Deleted,
+    /// `RELEASED`
+    Released,
+    /// `BURIED`
+    Buried,
+    /// `TOUCHED`
+    Touched,
+    /// `WATCHING <count>`: so many tubes are watched now.
+    Watching(usize),
+    /// `NOT_IGNORED`: it is the only tube watched.
+    NotIgnored,
+    /// `FOUND <id> <bytes>` and the body.
+    Found(JobId, Body),
+    /// `KICKED <count>`: so many jobs were kicked.
+    KickedCount(usize),
+    /// `KICKED`: the job was kicked.
+    Kicked,
+    /// `PAUSED`
+    Paused,
+    /// `OK <bytes>` and a YAML dictionary.
+    ServerStats(Box<ServerStats>),
+    /// `OK <bytes>` and a YAML dictionary.
+    JobStats(Box<JobStats>),
+    /// `OK <bytes>` and a YAML dictionary.
+    TubeStats(Box<TubeStats>),
+    /// `OK <bytes>` and a YAML list.
+    Tubes(Vec<TubeName>),
+    /// `OUT_OF_MEMORY`: no room for the job.
+    OutOfMemory,
+    /// `INTERNAL_ERROR`: the server cannot keep what it would promise.
+    InternalError,
+    /// `BAD_FORMAT`: the line is malformed.
+    BadFormat,
+    /// `UNKNOWN_COMMAND`: no command begins like this.
+    UnknownCommand,
+}
+
+impl Reply {
+    /// Appends the bytes on the wire, but for the bytes of
+    /// [`body`](Self::body), which follow them.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Reply::Inserted(id) => line(out, format_args!("INSERTED {id}")),
+            Reply::Using(tube) => line(out, format_args!("USING {tube}")),
+            Reply::Reserved(id, body) => job(out, "RESERVED", *id, body),
+            Reply::Found(id, body) => job(out, "FOUND", *id, body),
+            Reply::Watching(count) => line(out, format_args!("WATCHING {count}")),
+            Reply::KickedCount(count) => line(out, format_args!("KICKED {count}")),
+            Reply::ServerStats(stats) => document(out, &stats::server(stats)),
+            Reply::JobStats(stats) => document(out, &stats::job(stats)),
+            Reply::TubeStats(stats) => document(out, &stats::tube(stats)),
+            Reply::Tubes(names) => document(out, &stats::list(names)),
+            word => {
+                out.extend_from_slice(word.word().as_bytes());
+                out.extend_from_slice(b"\r\n");
+            }
+        }
+    }
+
+    /// The job's body that belongs behind the bytes of
+    /// [`encode`](Self::encode).
+    pub fn body(&self) -> Option<&Body> {
+        match self {
+            Reply::Reserved(_, body) | Reply::Found(_, body) => Some(body),
+            _ => None,
+        }
+    }
+
+    /// Whether the client may rely on a change that outlives the process.
+    pub fn is_promise(&self) -> bool {
+        matches!(
+            self,
+            Reply::Inserted(_)
+                | Reply::Deleted
+                | Reply::Released
+                | Reply::Buried
+                | Reply::KickedCount(_)
+                | Reply::Kicked
+        )
+    }
+
+    /// The word that the reply begins with, as clients tell them apart.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Reply::Inserted(_) => "INSERTED",
+            Reply::ExpectedCrlf => "EXPECTED_CRLF",
+            Reply::JobTooBig => "JOB_TOO_BIG",
+            Reply::Draining => "DRAINING",
+            Reply::Using(_) => "USING",
+            Reply::Reserved(..) => "RESERVED",
+            Reply::DeadlineSoon => "DEADLINE_SOON",
+            Reply::TimedOut => "TIMED_OUT",
+            Reply::NotFound => "NOT_FOUND",
+            Reply::Deleted => "DELETED",
+            Reply::Released => "RELEASED",
+            Reply::Buried => "BURIED",
+            Reply::Touched => "TOUCHED",
+            Reply::Watching(_) => "WATCHING",
+            Reply::NotIgnored => "NOT_IGNORED",
+            Reply::Found(..) => "FOUND",
+            Reply::KickedCount(_) | Reply::Kicked => "KICKED",
+            Reply::Paused => "PAUSED",
+            Reply::ServerStats(_) | Reply::JobStats(_) | Reply::TubeStats(_) | Reply::Tubes(_) => {
+                "OK"
+            }
+            Reply::OutOfMemory => "OUT_OF_MEMORY",
+            Reply::InternalError => "INTERNAL_ERROR",
+            Reply::BadFormat => "BAD_FORMAT",
+            Reply::UnknownCommand => "UNKNOWN_COMMAND",
+        }
+    }
+}
+
+fn line(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
+    write!(out, "{text}\r\n").expect("a Vec takes all bytes");
+}
+
+fn job(out: &mut Vec<u8>, word: &str, id: JobId, body: &Body) {
+    line(out, format_args!("{word} {id} {}", body.content().len()));
+}
+
+fn document(out: &mut Vec<u8>, yaml: &str) {
+    line(out, format_args!("OK {}", yaml.len()));
+    line(out, format_args!("{yaml}"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_leaves_with_its_length_and_its_body_behind() {
+        let reply = Reply::Reserved(JobId(7), Body::new(b"hello"));
+        let mut out = Vec::new();
+        reply.encode(&mut out);
+        out.extend_from_slice(reply.body().unwrap().wire());
+        assert_eq!(out, b"RESERVED 7 5\r\nhello\r\n");
+    }
+
+    #[test]
+    fn a_list_of_tubes_is_yaml() {
+        let mut out = Vec::new();
+        Reply::Tubes(vec![TubeName::default_tube()]).encode(&mut out);
+        assert_eq!(out, b"OK 14\r\n---\n- default\n\r\n");
+    }
+}
