@@ -59,5 +59,6 @@
 //! encryption: the protocol has none. No trait between engine and server:
 //! there is one of each.
 
+pub mod engine;
 pub mod protocol;
 mod sys;

@@ -1,0 +1,107 @@
+//! A connection as the engine sees it: what it uses, watches, holds, awaits.
+
+use super::Time;
+use super::tube::Tubes;
+use super::wheel::TimerId;
+use crate::protocol::command::Put;
+use crate::protocol::{JobId, Seconds};
+use std::collections::BTreeSet;
+
+/// How long before the end of its time to run a job is about to time out
+/// (`DEADLINE_SOON`).
+const SAFETY_MARGIN: Seconds = Seconds(1);
+
+/// Names a connection; never that of another one, not even of a later one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ConnectionId {
+    pub(super) place: u32,
+    pub(super) serial: u32,
+}
+
+/// For those who carry an id through a number, such as the kernel's event
+/// queues.
+impl From<ConnectionId> for u64 {
+    fn from(id: ConnectionId) -> u64 {
+        u64::from(id.serial) << 32 | u64::from(id.place)
+    }
+}
+
+impl From<u64> for ConnectionId {
+    fn from(number: u64) -> ConnectionId {
+        ConnectionId {
+            place: number as u32,
+            serial: (number >> 32) as u32,
+        }
+    }
+}
+
+pub struct Connection {
+    /// Tells it from others that had its place.
+    pub serial: u32,
+    /// The tube that puts go to.
+    pub used: u32,
+    /// The tubes that reserves take from, never none.
+    pub watched: Vec<u32>,
+    /// The jobs it has, by the end of their time to run.
+    pub reserved: BTreeSet<(Time, JobId)>,
+    /// `Some` while it waits for a job, in the queues of all watched tubes.
+    pub wait: Option<Wait>,
+    /// `Some` between the line of a put and the end of its body.
+    pub incoming: Option<Incoming>,
+    /// Set to what happens next by the clock alone.
+    pub timer: TimerId,
+    /// The peer sends nothing any more: it is not to be kept waiting.
+    pub half_closed: bool,
+    /// It has sent a put.
+    pub is_producer: bool,
+    /// It has sent a reserve.
+    pub is_worker: bool,
+}
+
+#[derive(Clone, Copy)]
+pub struct Wait {
+    /// Its place in the queues: smaller came earlier.
+    pub order: u64,
+    /// When to give up.
+    pub until: Option<Time>,
+}
+
+/// A job whose body is on its way.
+#[derive(Clone, Copy)]
+pub struct Incoming {
+    pub id: JobId,
+    pub put: Put,
+    /// Whether there was room for it, which is then kept for it.
+    pub fits: bool,
+}
+
+impl Connection {
+    pub fn new(serial: u32, timer: TimerId) -> Connection {
+        Connection {
+            serial,
+            used: Tubes::DEFAULT,
+            watched: vec![Tubes::DEFAULT],
+            reserved: BTreeSet::new(),
+            wait: None,
+            incoming: None,
+            timer,
+            half_closed: false,
+            is_producer: false,
+            is_worker: false,
+        }
+    }
+
+    /// The moment from which a reserve is not made to wait, if it has jobs.
+    pub fn deadline_soon_at(&self) -> Option<Time> {
+        let (deadline, _) = self.reserved.first()?;
+        Some(*deadline - SAFETY_MARGIN)
+    }
+
+    /// What happens next by the clock alone.
+    pub fn next_event(&self) -> Option<Time> {
+        match self.wait {
+            Some(wait) => self.deadline_soon_at().into_iter().chain(wait.until).min(),
+            None => self.reserved.first().map(|&(deadline, _)| deadline),
+        }
+    }
+}

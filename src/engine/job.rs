@@ -1,0 +1,278 @@
+//! A job in memory, the table of all jobs, and a job as it outlives the
+//! process.
+
+use super::Time;
+use crate::protocol::stats::Counters;
+use crate::protocol::{Body, JobId, Priority, Seconds, TubeName};
+use std::collections::BTreeMap;
+
+/// A job in memory: 64 bytes and its body, because a server may hold millions.
+pub struct Job {
+    pub body: Body,
+    pub created_at: Time,
+    pub state: State,
+    /// The place of its tube.
+    pub tube: u32,
+    pub priority: Priority,
+    pub delay: Seconds,
+    pub ttr: Seconds,
+    /// `None` as long as nothing has happened to it: most of a long queue.
+    pub history: Option<Box<Counters>>,
+}
+
+/// Where in its life a job is. Each state is mirrored in one collection: of
+/// its tube or, when reserved, of the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    Ready,
+    Delayed {
+        until: Time,
+        /// Where it is in its tube's queue; kept up to date by that.
+        position: u32,
+    },
+    Reserved {
+        /// The place of the connection.
+        by: u32,
+        until: Time,
+    },
+    Buried {
+        /// Its place among the buried jobs: smaller was buried earlier.
+        order: u64,
+    },
+}
+
+impl State {
+    pub fn delayed(until: Time) -> State {
+        State::Delayed { until, position: 0 }
+    }
+}
+
+impl Job {
+    pub fn new(stored: StoredJob, tube: u32, state: State) -> Job {
+        Job {
+            body: stored.body,
+            created_at: stored.created_at,
+            state,
+            tube,
+            priority: stored.priority,
+            delay: stored.delay,
+            ttr: stored.ttr,
+            history: (stored.counters != Counters::default()).then(|| Box::new(stored.counters)),
+        }
+    }
+
+    pub fn counters(&self) -> Counters {
+        self.history.as_deref().copied().unwrap_or_default()
+    }
+
+    /// The counters, to be changed.
+    pub fn history_mut(&mut self) -> &mut Counters {
+        self.history.get_or_insert_default()
+    }
+
+    pub fn stored_state(&self) -> StoredState {
+        match self.state {
+            State::Ready | State::Reserved { .. } => StoredState::Ready,
+            State::Delayed { until, .. } => StoredState::Delayed { until },
+            State::Buried { order } => StoredState::Buried { order },
+        }
+    }
+}
+
+/// All jobs by id.
+///
+/// Ids are given in sequence, so the table keeps 16 neighbours together: in a
+/// long queue a job costs its own 64 bytes and few more, where an entry of a
+/// map and an allocation of its own would cost half as much again. And pages
+/// go with their jobs, which gives the memory of an emptied queue back.
+#[derive(Default)]
+pub struct JobTable {
+    pages: BTreeMap<u64, Page>,
+    len: usize,
+}
+
+/// The jobs with ids from 16 n to 16 n + 15.
+#[derive(Default)]
+struct Page {
+    /// Bit n is set if the job with id % 16 = n is there.
+    present: u16,
+    /// Those that are there, by id.
+    jobs: Vec<Job>,
+}
+
+impl Page {
+    /// Where in `jobs` the job is, or would be.
+    fn position(&self, id: JobId) -> usize {
+        let below = (1_u16 << (id.0 % 16)) - 1;
+        (self.present & below).count_ones() as usize
+    }
+
+    fn has(&self, id: JobId) -> bool {
+        self.present & bit(id) != 0
+    }
+}
+
+fn bit(id: JobId) -> u16 {
+    1 << (id.0 % 16)
+}
+
+impl JobTable {
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn get(&self, id: JobId) -> Option<&Job> {
+        let page = self.pages.get(&(id.0 / 16))?;
+        page.has(id).then(|| &page.jobs[page.position(id)])
+    }
+
+    pub fn get_mut(&mut self, id: JobId) -> Option<&mut Job> {
+        let page = self.pages.get_mut(&(id.0 / 16))?;
+        let position = page.position(id);
+        page.has(id).then(|| &mut page.jobs[position])
+    }
+
+    /// Adds a job under an id that is not in use.
+    pub fn insert(&mut self, id: JobId, job: Job) {
+        let page = self.pages.entry(id.0 / 16).or_default();
+        debug_assert!(!page.has(id));
+        page.jobs.insert(page.position(id), job);
+        page.present |= bit(id);
+        self.len += 1;
+    }
+
+    /// Notes where a delayed job is in its queue.
+    pub fn set_position(&mut self, id: JobId, new: u32) {
+        if let State::Delayed { position, .. } = &mut self[id].state {
+            *position = new;
+        }
+    }
+
+    pub fn remove(&mut self, id: JobId) -> Option<Job> {
+        let newest = self.pages.last_key_value().map(|(&number, _)| number);
+        let page = self.pages.get_mut(&(id.0 / 16))?;
+        if !page.has(id) {
+            return None;
+        }
+        let job = page.jobs.remove(page.position(id));
+        page.present &= !bit(id);
+        // The newest page stays: on a server that is never behind, each job
+        // would otherwise allocate it anew.
+        if page.jobs.is_empty() && newest != Some(id.0 / 16) {
+            self.pages.remove(&(id.0 / 16));
+        } else if page.jobs.len() * 4 <= page.jobs.capacity() && page.jobs.capacity() > 4 {
+            page.jobs.shrink_to_fit();
+        }
+        self.len -= 1;
+        Some(job)
+    }
+
+    pub fn ids(&self) -> impl Iterator<Item = JobId> {
+        let ids_of = |(number, page): (&u64, &Page)| {
+            let (first, present) = (number * 16, page.present);
+            (0..16)
+                .filter(move |n| present & (1 << n) != 0)
+                .map(move |n| JobId(first + n))
+        };
+        self.pages.iter().flat_map(ids_of)
+    }
+}
+
+/// For ids known to be those of a job.
+impl std::ops::Index<JobId> for JobTable {
+    type Output = Job;
+
+    fn index(&self, id: JobId) -> &Job {
+        self.get(id).expect("the job exists")
+    }
+}
+
+impl std::ops::IndexMut<JobId> for JobTable {
+    fn index_mut(&mut self, id: JobId) -> &mut Job {
+        self.get_mut(id).expect("the job exists")
+    }
+}
+
+/// A job with all that a restart must bring back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredJob {
+    /// Its number.
+    pub id: JobId,
+    /// The tube it lives in, all its life.
+    pub tube: TubeName,
+    /// What the producer sent.
+    pub body: Body,
+    /// As set by put, release or bury.
+    pub priority: Priority,
+    /// The delay that put or release asked for.
+    pub delay: Seconds,
+    /// The time to run, at least one second.
+    pub ttr: Seconds,
+    /// When it was put.
+    pub created_at: Time,
+    /// Where in its life it is.
+    pub state: StoredState,
+    /// What has happened to it.
+    pub counters: Counters,
+}
+
+/// The states that outlive the process: a reserved job comes back as ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoredState {
+    /// In the ready queue, or reserved by somebody.
+    Ready,
+    /// Not to be reserved before the time named.
+    Delayed {
+        /// When it becomes ready.
+        until: Time,
+    },
+    /// Buried.
+    Buried {
+        /// Its place among the buried jobs of its tube: smaller was buried earlier.
+        order: u64,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(n: u64) -> Job {
+        let stored = StoredJob {
+            id: JobId(n),
+            tube: TubeName::default_tube(),
+            body: Body::new(n.to_string().as_bytes()),
+            priority: Priority(0),
+            delay: Seconds(0),
+            ttr: Seconds(1),
+            created_at: Time::default(),
+            state: StoredState::Ready,
+            counters: Counters::default(),
+        };
+        Job::new(stored, 0, State::Ready)
+    }
+
+    #[test]
+    fn a_job_is_small() {
+        assert!(size_of::<Job>() <= 64, "{} bytes", size_of::<Job>());
+    }
+
+    #[test]
+    fn jobs_are_found_by_id_whatever_their_neighbours() {
+        let mut table = JobTable::default();
+        let ids = [17, 3, 31, 16, 1_000_000_007, 18];
+        for id in ids {
+            table.insert(JobId(id), job(id));
+        }
+        let sorted = [3, 16, 17, 18, 31, 1_000_000_007].map(JobId);
+        assert!(table.ids().eq(sorted));
+        assert!(table.remove(JobId(19)).is_none());
+        for (gone, id) in sorted.into_iter().enumerate() {
+            assert_eq!(table.len(), 6 - gone);
+            assert_eq!(table[id].body, Body::new(id.to_string().as_bytes()));
+            table.remove(id).unwrap();
+            assert!(table.get(id).is_none());
+        }
+        assert!(table.pages.len() <= 1);
+    }
+}

@@ -1,0 +1,76 @@
+//! Points in time, as the engine sees them: arguments, never a clock.
+
+use crate::protocol::Seconds;
+use std::ops::{Add, Sub};
+use std::time::Duration;
+
+/// A point in time: nanoseconds since the Unix epoch.
+///
+/// The shell reads the system's clock once, at start, and from then on adds
+/// what the monotonic clock has advanced. So a time on disk means something
+/// after a restart, and setting the system's clock moves no deadline.
+/// Arithmetic saturates: the latest time is the year 2554.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Time(u64);
+
+impl Time {
+    /// The time so many nanoseconds after the Unix epoch.
+    pub const fn from_nanos(nanos: u64) -> Time {
+        Time(nanos)
+    }
+
+    /// Nanoseconds since the Unix epoch.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// How long after `earlier` this is; zero if it is not.
+    pub fn since(self, earlier: Time) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Time {
+    type Output = Time;
+
+    fn add(self, duration: Duration) -> Time {
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        Time(self.0.saturating_add(nanos))
+    }
+}
+
+impl Add<Seconds> for Time {
+    type Output = Time;
+
+    fn add(self, seconds: Seconds) -> Time {
+        Time(self.0.saturating_add(seconds.as_nanos()))
+    }
+}
+
+impl Sub<Seconds> for Time {
+    type Output = Time;
+
+    fn sub(self, seconds: Seconds) -> Time {
+        Time(self.0.saturating_sub(seconds.as_nanos()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_delay_of_the_protocol_fits() {
+        let year_2100 = Time::from_nanos(4_102_444_800_000_000_000);
+        let end = year_2100 + Seconds(u32::MAX);
+        assert_eq!(end.since(year_2100), Duration::from_secs(u32::MAX.into()));
+    }
+
+    #[test]
+    fn arithmetic_saturates() {
+        let (first, last) = (Time::from_nanos(5), Time::from_nanos(u64::MAX));
+        assert_eq!(first.since(last), Duration::ZERO);
+        assert_eq!(first - Seconds(1), Time::from_nanos(0));
+        assert_eq!(last + Seconds(1), last);
+    }
+}

@@ -1,0 +1,298 @@
+//! A hierarchical timer wheel as plain data: who has something due, and when.
+//!
+//! Each tube and each connection owns one timer, set to the next thing that
+//! can happen to it: a delay that ends, a pause, a time to run, a timeout. So
+//! the wheel grows with tubes and connections, never with jobs, and setting or
+//! clearing a timer costs the same however many there are.
+//!
+//! Level 0 has 64 slots of a tick each, level 1 has 64 slots of 64 ticks, and
+//! so on. A timer hangs in the level of the highest group of six bits in which
+//! its tick differs from the present one, and moves down as that time comes
+//! near. Ticks only sort timers into slots: a timer is due at its exact time.
+
+use super::Time;
+
+/// A tick is 2^20 nanoseconds, about a millisecond.
+const TICK_BITS: u32 = 20;
+const SLOT_BITS: u32 = 6;
+const SLOTS: usize = 1 << SLOT_BITS;
+/// Enough for all 64 bits of a [`Time`].
+const LEVELS: usize = (64 - TICK_BITS).div_ceil(SLOT_BITS) as usize;
+
+/// Timers of owners of some kind.
+pub struct Wheel<Owner> {
+    /// The present tick. No timer hangs in a slot that lies before it.
+    tick: u64,
+    /// For each level, which of its slots have timers: bit n for slot n.
+    occupied: [u64; LEVELS],
+    /// Never later than the first timer that is due. Earlier only where that
+    /// timer was cleared, or when it is time to move timers down a level.
+    wake_at: Option<Time>,
+    /// First the heads of the slots' lists, each level's in turn; then timers.
+    nodes: Vec<Node<Owner>>,
+    /// Timers given back.
+    free: Vec<TimerId>,
+}
+
+/// Names a timer of a [`Wheel`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimerId(u32);
+
+/// A member of a circular list: a slot's head or a timer.
+struct Node<Owner> {
+    previous: u32,
+    next: u32,
+    /// The head of the list it is in; of a timer that is not set, itself.
+    head: u32,
+    due: Time,
+    /// `None` for heads.
+    owner: Option<Owner>,
+}
+
+impl<Owner: Copy> Wheel<Owner> {
+    /// A wheel without timers.
+    pub fn new(now: Time) -> Wheel<Owner> {
+        let mut wheel = Wheel {
+            tick: tick(now),
+            occupied: [0; LEVELS],
+            wake_at: None,
+            nodes: Vec::new(),
+            free: Vec::new(),
+        };
+        for _ in 0..LEVELS * SLOTS {
+            wheel.push(None);
+        }
+        wheel
+    }
+
+    /// A timer for this owner, not set.
+    pub fn add(&mut self, owner: Owner) -> TimerId {
+        match self.free.pop() {
+            Some(id) => {
+                self.nodes[id.0 as usize].owner = Some(owner);
+                id
+            }
+            None => self.push(Some(owner)),
+        }
+    }
+
+    /// Gives a timer back.
+    pub fn remove(&mut self, id: TimerId) {
+        self.set(id, None);
+        self.free.push(id);
+    }
+
+    /// Sets a timer to this time, or clears it.
+    pub fn set(&mut self, id: TimerId, due: Option<Time>) {
+        let node = &self.nodes[id.0 as usize];
+        let old = (node.head != id.0).then_some(node.due);
+        if old == due {
+            return;
+        }
+        self.unlink(id.0);
+        if let Some(due) = due {
+            self.nodes[id.0 as usize].due = due;
+            self.link(id.0);
+            self.wake_at = Some(self.wake_at.map_or(due, |earlier| earlier.min(due)));
+        }
+    }
+
+    /// When to call [`advance`](Self::advance): never later than the first
+    /// timer is due, `None` if none is set.
+    pub fn wake_at(&self) -> Option<Time> {
+        self.wake_at
+    }
+
+    /// Clears the timers that are due by now and appends their owners.
+    pub fn advance(&mut self, now: Time, due: &mut Vec<Owner>) {
+        while let Some((level, slot, start)) = self.first_slot() {
+            if start > tick(now) {
+                break;
+            }
+            self.tick = self.tick.max(start);
+            let head = (level * SLOTS + slot) as u32;
+            let mut at = self.nodes[head as usize].next;
+            while at != head {
+                let node = &self.nodes[at as usize];
+                let (next, expired) = (node.next, node.due <= now);
+                if expired || level > 0 {
+                    self.unlink(at);
+                }
+                if expired {
+                    due.extend(self.nodes[at as usize].owner);
+                } else if level > 0 {
+                    self.link(at);
+                }
+                at = next;
+            }
+            if start == tick(now) && level == 0 {
+                break;
+            }
+        }
+        self.tick = self.tick.max(tick(now));
+        self.wake_at = self.first_wake();
+    }
+
+    /// The slot that comes first, and the tick at which it begins. Lower
+    /// levels come before higher ones, by the way timers are assigned to them.
+    fn first_slot(&self) -> Option<(usize, usize, u64)> {
+        let level = self.occupied.iter().position(|&slots| slots != 0)?;
+        let slot = self.occupied[level].trailing_zeros() as usize;
+        let shift = SLOT_BITS * level as u32;
+        let above = self.tick.checked_shr(shift + SLOT_BITS).unwrap_or(0);
+        let start = ((above << SLOT_BITS) | slot as u64) << shift;
+        Some((level, slot, start))
+    }
+
+    fn first_wake(&self) -> Option<Time> {
+        let (level, slot, start) = self.first_slot()?;
+        if level > 0 {
+            return Some(Time::from_nanos(start << TICK_BITS));
+        }
+        let head = (level * SLOTS + slot) as u32;
+        let mut at = self.nodes[head as usize].next;
+        let mut first = None;
+        while at != head {
+            let node = &self.nodes[at as usize];
+            first = Some(first.map_or(node.due, |due: Time| due.min(node.due)));
+            at = node.next;
+        }
+        first
+    }
+
+    fn push(&mut self, owner: Option<Owner>) -> TimerId {
+        let at = u32::try_from(self.nodes.len()).expect("fewer tubes and connections than 2^32");
+        self.nodes.push(Node {
+            previous: at,
+            next: at,
+            head: at,
+            due: Time::default(),
+            owner,
+        });
+        TimerId(at)
+    }
+
+    fn link(&mut self, at: u32) {
+        let tick = tick(self.nodes[at as usize].due).max(self.tick);
+        let level = match tick ^ self.tick {
+            0 => 0,
+            differing => differing.ilog2() / SLOT_BITS,
+        };
+        let slot = (tick >> (SLOT_BITS * level)) as usize % SLOTS;
+        self.occupied[level as usize] |= 1 << slot;
+        let head = (level as usize * SLOTS + slot) as u32;
+        let last = self.nodes[head as usize].previous;
+        self.nodes[last as usize].next = at;
+        self.nodes[head as usize].previous = at;
+        let node = &mut self.nodes[at as usize];
+        (node.previous, node.next, node.head) = (last, head, head);
+    }
+
+    fn unlink(&mut self, at: u32) {
+        let node = &mut self.nodes[at as usize];
+        let (previous, next, head) = (node.previous, node.next, node.head);
+        (node.previous, node.next, node.head) = (at, at, at);
+        self.nodes[previous as usize].next = next;
+        self.nodes[next as usize].previous = previous;
+        if head != at && self.nodes[head as usize].next == head {
+            self.occupied[head as usize / SLOTS] &= !(1 << (head as usize % SLOTS));
+        }
+    }
+}
+
+fn tick(time: Time) -> u64 {
+    time.as_nanos() >> TICK_BITS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 1_700_000_000_123_456_789;
+
+    fn due(wheel: &mut Wheel<u32>, now: u64) -> Vec<u32> {
+        let mut due = Vec::new();
+        wheel.advance(Time::from_nanos(now), &mut due);
+        due.sort_unstable();
+        due
+    }
+
+    #[test]
+    fn a_timer_is_due_at_its_time_and_not_a_nanosecond_before() {
+        for bit in 0..63 {
+            let mut wheel = Wheel::new(Time::from_nanos(NOW));
+            let timer = wheel.add(7);
+            let at = NOW + (1 << bit);
+            wheel.set(timer, Some(Time::from_nanos(at)));
+            assert_eq!(due(&mut wheel, at - 1), [], "2^{bit} ns");
+            assert!(wheel.wake_at() <= Some(Time::from_nanos(at)));
+            assert_eq!(due(&mut wheel, at), [7], "2^{bit} ns");
+            assert_eq!(wheel.wake_at(), None);
+        }
+    }
+
+    #[test]
+    fn sleeping_from_wake_to_wake_misses_nothing_and_wakes_rarely() {
+        let mut wheel = Wheel::new(Time::from_nanos(NOW));
+        let at = NOW + 4_294_967_295_000_000_000;
+        let timer = wheel.add(1);
+        wheel.set(timer, Some(Time::from_nanos(at)));
+        let mut wakes = 0;
+        loop {
+            let wake = wheel.wake_at().unwrap();
+            wakes += 1;
+            if due(&mut wheel, wake.as_nanos()) == [1] {
+                assert_eq!(wake.as_nanos(), at);
+                break;
+            }
+        }
+        assert!(wakes <= LEVELS + 1, "{wakes} wakes in 136 years");
+    }
+
+    #[test]
+    fn a_timer_can_be_moved_cleared_and_given_back() {
+        let mut wheel = Wheel::new(Time::from_nanos(NOW));
+        let (a, b) = (wheel.add(1), wheel.add(2));
+        wheel.set(a, Some(Time::from_nanos(NOW + 10)));
+        wheel.set(b, Some(Time::from_nanos(NOW - 10)));
+        wheel.set(a, Some(Time::from_nanos(NOW + 1_000_000_000)));
+        assert_eq!(due(&mut wheel, NOW + 10), [2]);
+        wheel.set(a, None);
+        assert_eq!(due(&mut wheel, NOW + 2_000_000_000), []);
+        wheel.remove(a);
+        assert_eq!(wheel.add(3), a);
+    }
+
+    #[test]
+    fn many_timers_against_a_sorted_list() {
+        let mut wheel = Wheel::new(Time::from_nanos(NOW));
+        let mut random = 1_u64;
+        let mut next = move || {
+            random = random.wrapping_mul(6364136223846793005).wrapping_add(1);
+            random >> 33
+        };
+        let timers: Vec<_> = (0..100).map(|owner| wheel.add(owner)).collect();
+        let mut model = vec![None; 100];
+        let mut now = NOW;
+        for _ in 0..20_000 {
+            let owner = next() as usize % 100;
+            let span = 1 << (next() % 40);
+            let at = (next() % 4 != 0).then(|| now + next() % span);
+            model[owner] = at;
+            wheel.set(timers[owner], at.map(Time::from_nanos));
+            if next() % 3 == 0 {
+                now += next() % span;
+                let expected: Vec<u32> = (0..100)
+                    .filter(|&owner| {
+                        let slot: &mut Option<u64> = &mut model[owner as usize];
+                        slot.take_if(|at| *at <= now).is_some()
+                    })
+                    .collect();
+                assert_eq!(due(&mut wheel, now), expected);
+            }
+            let first = model.iter().flatten().min().copied();
+            assert!(wheel.wake_at() <= first.map(Time::from_nanos) || first.is_none());
+            assert!(first.is_none() || wheel.wake_at().is_some());
+        }
+    }
+}

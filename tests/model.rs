@@ -1,0 +1,572 @@
+//! The engine against a naive model: random commands of several clients and
+//! random steps of the clock, each reply and each wake-up compared, byte for
+//! byte, and the engine's invariants checked after every step.
+//!
+//! A failure shows the whole history and its seed; `MODEL_SEED=17` plays that
+//! one again, `MODEL_RUNS=100000` plays so many seeds.
+
+#[path = "model/naive.rs"]
+mod naive;
+
+use beanpole::engine::{
+    Change, Config, ConnectionId, Effects, Engine, Outcome, StoredJob, StoredState, Time,
+};
+use beanpole::protocol::{Framer, JobId, Reply, Request};
+use naive::{Client, Model, SECOND, State};
+use std::collections::BTreeMap;
+use std::env;
+
+/// How many histories are played, and how many steps each has.
+const RUNS: u64 = 300;
+const STEPS: usize = 400;
+
+/// The start of all histories, in nanoseconds since the epoch.
+const START: u64 = 1_700_000_000 * SECOND;
+
+/// Some delays are 136 years long, and the engine's time has an end.
+const END: u64 = 10_000_000_000 * SECOND;
+
+const MAX_JOB_SIZE: u32 = 20;
+const MOST_CLIENTS: usize = 6;
+
+#[test]
+fn the_engine_does_what_the_model_does() {
+    let number = |name| {
+        let text = env::var(name).ok()?;
+        Some(text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
+    };
+    let seeds = match number("MODEL_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("MODEL_RUNS").unwrap_or(RUNS),
+    };
+    for seed in seeds {
+        let mut world = World::new(seed);
+        for _ in 0..STEPS {
+            world.step();
+        }
+    }
+}
+
+/// The engine, the model, and the clients of both.
+struct World {
+    engine: Engine,
+    model: Model,
+    /// Those who are connected.
+    links: BTreeMap<Client, Link>,
+    /// How many tubes the clients use, and how many jobs they put: with few,
+    /// they get into each other's way more often.
+    tubes: usize,
+    most_jobs: usize,
+    /// The jobs as a log would hold them that is told of every change.
+    log: BTreeMap<JobId, StoredJob>,
+    random: Random,
+    history: History,
+}
+
+/// A client's way to the engine.
+struct Link {
+    id: ConnectionId,
+    framer: Framer,
+    /// Bytes sent and not yet understood.
+    input: Vec<u8>,
+    /// The body of the put whose line has been sent.
+    body: Option<String>,
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let mut random = Random(seed);
+        let max_memory = random.one_in(3).then(|| 200 + random.below(2000));
+        World {
+            engine: engine(max_memory, START),
+            model: Model::new(START, MAX_JOB_SIZE as usize, max_memory),
+            links: BTreeMap::new(),
+            tubes: *random.choose(&[1, 2, 3, TUBES.len()]),
+            most_jobs: *random.choose(&[2, 5, 25]),
+            log: BTreeMap::new(),
+            random,
+            history: History {
+                seed,
+                lines: Vec::new(),
+            },
+        }
+    }
+
+    fn step(&mut self) {
+        let client = self.some_client();
+        match (self.random.below(100), client) {
+            (0..12, _) => self.pass_time(),
+            (12..15, _) if self.links.len() < MOST_CLIENTS => self.connect(),
+            (15, _) if self.model.draining || self.random.one_in(5) => self.drain(),
+            (16, _) if self.random.one_in(5) => self.restart(),
+            (17, Some(client)) => self.disconnect(client),
+            (18, Some(client)) if self.random.one_in(4) => self.hang_up(client),
+            (_, Some(client)) if !self.model.is_waiting(client) => self.speak(client),
+            _ => self.pass_time(),
+        }
+    }
+
+    fn some_client(&mut self) -> Option<Client> {
+        let clients: Vec<_> = self.links.keys().copied().collect();
+        (!clients.is_empty()).then(|| *self.random.choose(&clients))
+    }
+
+    fn connect(&mut self) {
+        let client = self.model.connect();
+        self.history.note(&self.model, client, "connects");
+        let link = Link {
+            id: self.engine.connect(),
+            framer: Framer::new(MAX_JOB_SIZE),
+            input: Vec::new(),
+            body: None,
+        };
+        self.links.insert(client, link);
+        self.compare(Vec::new());
+    }
+
+    fn disconnect(&mut self, client: Client) {
+        self.history.note(&self.model, client, "disconnects");
+        self.model.disconnect(client);
+        let link = self.links.remove(&client).unwrap();
+        self.engine.disconnect(link.id, self.now());
+        self.compare(Vec::new());
+    }
+
+    fn hang_up(&mut self, client: Client) {
+        self.history.note(&self.model, client, "hangs up");
+        self.model.hang_up(client);
+        self.engine.hang_up(self.links[&client].id);
+        self.compare(Vec::new());
+    }
+
+    fn drain(&mut self) {
+        self.model.draining = !self.model.draining;
+        self.engine.set_draining(self.model.draining);
+        let text = format!("draining: {}", self.engine.is_draining());
+        self.history.lines.push(text);
+        self.compare(Vec::new());
+    }
+
+    /// The engine ends, and another one begins with what the log holds.
+    fn restart(&mut self) {
+        self.history.lines.push("the server starts anew".into());
+        self.model.restart();
+        self.links.clear();
+        let next_id = self.engine.next_id();
+        self.engine = engine(self.model.max_memory, self.model.now);
+        for stored in self.log.values() {
+            self.engine.restore(stored.clone());
+        }
+        self.engine.set_next_id(next_id);
+        // The log still has delays that have ended: the clock ends them again.
+        self.tick();
+    }
+
+    /// Lets the clock tick whenever it is due, or comes late with that.
+    fn pass_time(&mut self) {
+        let event = self.model.next_event().filter(|&at| at < END);
+        let event = event.unwrap_or(self.model.now);
+        let until = match self.random.below(10) {
+            0..5 => event,
+            5..8 => self.model.now + self.random.below(3 * 1000) as u64 * SECOND / 1000,
+            8 => event.saturating_sub(1),
+            _ => self.model.now + self.random.below(100) as u64 * SECOND,
+        };
+        let until = until.max(self.model.now);
+        if self.random.one_in(5) {
+            return self.pass_time_without_tick(until);
+        }
+        let mut idle_wakes = 0;
+        while let Some(wake_at) = self.engine.wake_at().map(Time::as_nanos) {
+            if wake_at > until {
+                break;
+            }
+            idle_wakes += 1;
+            if self.model.next_event().is_some_and(|at| at <= wake_at) {
+                idle_wakes = 0;
+            }
+            assert!(idle_wakes < 20, "it wakes again and again, for nothing");
+            self.model.now = self.model.now.max(wake_at);
+            self.tick();
+        }
+        self.model.now = until;
+        self.tick();
+    }
+
+    fn pass_time_without_tick(&mut self, until: u64) {
+        self.model.now = until;
+        let text = "the clock is late from here on".into();
+        self.history.lines.push(text);
+    }
+
+    fn tick(&mut self) {
+        let now = self.now();
+        if self
+            .model
+            .next_event()
+            .is_some_and(|at| at <= self.model.now)
+        {
+            self.history.tick(&self.model);
+        }
+        self.model.tick();
+        self.engine.tick(now);
+        self.compare(Vec::new());
+        // It may wake once more for what has just happened, but not for ever.
+        self.engine.tick(now);
+        self.compare(Vec::new());
+        let wake_at = self.engine.wake_at();
+        assert!(wake_at.is_none_or(|at| at > now), "it would tick for ever");
+    }
+
+    /// Has a client say something, some time after what was before.
+    fn speak(&mut self, client: Client) {
+        self.model.now += *self.random.choose(&[0, 1, 1000, 1_000_000]);
+        if let Some(body) = self.links.get_mut(&client).unwrap().body.take() {
+            return self.send(client, "", Some(body));
+        }
+        if self.random.one_in(4) && self.model.jobs.len() < self.most_jobs {
+            let (line, body) = self.put();
+            if self.random.one_in(5) {
+                self.links.get_mut(&client).unwrap().body = Some(body);
+                return self.send(client, &line, None);
+            }
+            return self.send(client, &line, Some(body));
+        }
+        let line = self.line(client);
+        self.send(client, &line, None);
+    }
+
+    /// Sends a line, if it is not empty, then a body, and compares.
+    fn send(&mut self, client: Client, line: &str, body: Option<String>) {
+        let mut bytes = Vec::new();
+        if !line.is_empty() {
+            self.history.note(&self.model, client, line);
+            bytes.extend_from_slice(format!("{line}\r\n").as_bytes());
+            self.model.line(client, line);
+        }
+        if let Some(body) = body {
+            self.history.note(&self.model, client, &format!("{body:?}"));
+            bytes.extend_from_slice(body.as_bytes());
+            self.model.body(client, &body);
+        }
+        let mut said = Vec::new();
+        // In segments of any size.
+        while !bytes.is_empty() {
+            let count = match self.random.one_in(3) {
+                true => 1 + self.random.below(bytes.len()),
+                false => bytes.len(),
+            };
+            let segment: Vec<u8> = bytes.drain(..count).collect();
+            said.extend(self.receive(client, &segment));
+        }
+        self.compare(said);
+    }
+
+    /// What the server does with a segment, and what it answers at once: it
+    /// may read all requests before it executes them, or one after the other.
+    fn receive(&mut self, client: Client, segment: &[u8]) -> Vec<(Client, String)> {
+        let mut said = Vec::new();
+        self.links
+            .get_mut(&client)
+            .unwrap()
+            .input
+            .extend_from_slice(segment);
+        let at_a_time = *self.random.choose(&[1, 10]);
+        while let Some(link) = self.links.get_mut(&client) {
+            let mut unread = &link.input[..];
+            let requests = std::iter::from_fn(|| link.framer.next(&mut unread));
+            let requests: Vec<_> = requests.take(at_a_time).collect();
+            link.input = unread.to_vec();
+            if requests.is_empty() {
+                break;
+            }
+            for request in requests {
+                said.extend(self.execute(client, request).map(|text| (client, text)));
+            }
+        }
+        said
+    }
+
+    fn execute(&mut self, client: Client, request: Request) -> Option<String> {
+        let now = self.now();
+        let link = self.links.get_mut(&client).unwrap();
+        match self.engine.execute(link.id, request, now) {
+            Outcome::Reply(reply) => Some(text(&reply)),
+            Outcome::AwaitBody | Outcome::Waiting => None,
+            Outcome::RefuseBody => {
+                link.framer.refuse_body();
+                None
+            }
+            Outcome::Quit => {
+                self.engine.disconnect(link.id, now);
+                self.links.remove(&client);
+                Some("closed\r\n".into())
+            }
+        }
+    }
+
+    /// Compares what the two have said in this step, and what can be seen of
+    /// their states from outside. In which order clients are told things at
+    /// the same time cannot be seen.
+    fn compare(&mut self, mut said: Vec<(Client, String)>) {
+        let effects = self.engine.take_effects(Effects::default());
+        for (id, reply) in effects.replies {
+            let mut links = self.links.iter();
+            let link = links.find(|(_, link)| link.id == id);
+            said.push((*link.expect("a connected client").0, text(&reply)));
+        }
+        let expected = std::mem::take(&mut self.model.said);
+        let mut expected: Vec<_> = expected
+            .into_iter()
+            .map(|(client, text)| (client, text + "\r\n"))
+            .collect();
+        expected.sort();
+        said.sort();
+        for (client, text) in &said {
+            self.history.hear(*client, text);
+        }
+        assert_eq!(said, expected, "left the engine, right the model");
+
+        self.engine.check();
+        let wake_at = self.engine.wake_at().map(Time::as_nanos);
+        if let Some(event) = self.model.next_event() {
+            assert!(wake_at.is_some_and(|at| at <= event), "it would oversleep");
+        }
+        assert_eq!(self.engine.memory(), self.model.memory() as u64);
+        assert_eq!(self.engine.next_id(), JobId(self.model.last_id + 1));
+        for (&client, link) in &self.links {
+            let holds = |state| matches!(state, State::Reserved { by, .. } if by == client);
+            let holds = self.model.jobs.iter().any(|job| holds(job.state));
+            let is_idle = !holds && !self.model.is_waiting(client);
+            assert_eq!(self.engine.is_idle(link.id), is_idle);
+        }
+        self.keep_log(&effects.changes);
+    }
+
+    fn keep_log(&mut self, changes: &[Change]) {
+        for change in changes {
+            match *change {
+                Change::Put(id) | Change::Update(id) => {
+                    // It may have changed again since, and be gone.
+                    if let Some(stored) = self.engine.stored(id) {
+                        self.log.insert(id, stored);
+                    }
+                }
+                Change::Delete { id, .. } => drop(self.log.remove(&id).expect("a job in the log")),
+            }
+        }
+        assert_eq!(self.log.len(), self.engine.job_count());
+        // The end of a delay is known, and so not told.
+        let settled = |mut job: StoredJob| {
+            let ended = |until| until <= self.now();
+            if matches!(job.state, StoredState::Delayed { until } if ended(until)) {
+                job.state = StoredState::Ready;
+            }
+            job
+        };
+        for (&id, stored) in &self.log {
+            let held = self.engine.stored(id).map(settled);
+            assert_eq!(held, Some(settled(stored.clone())));
+        }
+    }
+
+    fn now(&self) -> Time {
+        Time::from_nanos(self.model.now)
+    }
+
+    // What clients say.
+
+    /// The line of a put and its body with the two bytes behind it.
+    fn put(&mut self) -> (String, String) {
+        let random = &mut self.random;
+        let size = match random.below(20) {
+            0 => MAX_JOB_SIZE as usize + 1 + random.below(50),
+            1 => MAX_JOB_SIZE as usize,
+            2 => 0,
+            _ => random.below(8),
+        };
+        let body: String = (0..size)
+            .map(|_| *random.choose(&['a', 'b', '\r', '\n']))
+            .collect();
+        let end = match random.one_in(15) {
+            true => *random.choose(&["\n\r", "xx", "\r\r"]),
+            false => "\r\n",
+        };
+        let delay = *random.choose(&[0, 0, 0, 0, 1, 2, 5, u32::MAX]);
+        let ttr = *random.choose(&[0, 1, 1, 2, 3, 5, 60, u32::MAX]);
+        let line = format!("put {} {delay} {ttr} {size}", random.priority());
+        (line, body + end)
+    }
+
+    /// Any other line.
+    fn line(&mut self, client: Client) -> String {
+        let id = self.some_job(client);
+        let random = &mut self.random;
+        let tube = *random.choose(&TUBES[..self.tubes]);
+        match random.below(72) {
+            0..4 => format!("use {tube}"),
+            4..9 => format!("watch {tube}"),
+            9..12 => format!("ignore {tube}"),
+            12..19 => "reserve".into(),
+            19..26 => {
+                let seconds = random.choose(&[0, 1, 2, 4, 10, i32::MAX]);
+                format!("reserve-with-timeout {seconds}")
+            }
+            26..29 => format!("reserve-job {id}"),
+            29..34 => format!("delete {id}"),
+            34..39 => {
+                let delay = *random.choose(&[0, 0, 1, 3, u32::MAX]);
+                format!("release {id} {} {delay}", random.priority())
+            }
+            39..43 => format!("bury {id} {}", random.priority()),
+            43..46 => format!("touch {id}"),
+            46..48 => format!("peek {id}"),
+            48 => "peek-ready".into(),
+            49 => "peek-delayed".into(),
+            50 => "peek-buried".into(),
+            51..54 => format!("kick {}", random.choose(&[0, 1, 2, 100])),
+            54..56 => format!("kick-job {id}"),
+            56..59 => format!("pause-tube {tube} {}", random.choose(&[0, 1, 2, 5])),
+            59..62 => format!("stats-job {id}"),
+            62..65 => format!("stats-tube {tube}"),
+            65 => "stats".into(),
+            66..68 => "list-tubes".into(),
+            68 => "list-tube-used".into(),
+            69 => "list-tubes-watched".into(),
+            70 => (*random.choose(&MALFORMED)).into(),
+            _ if random.one_in(4) => "quit".into(),
+            _ => "stats".into(),
+        }
+    }
+
+    /// Mostly one that this client has, if it has any.
+    fn some_job(&mut self, client: Client) -> u64 {
+        let is_its = |state| matches!(state, State::Reserved { by, .. } if by == client);
+        let jobs = self.model.jobs.iter();
+        let its: Vec<_> = jobs.clone().filter(|job| is_its(job.state)).collect();
+        let all: Vec<_> = jobs.collect();
+        match self.random.below(10) {
+            0..7 if !its.is_empty() => self.random.choose(&its).id,
+            0..9 if !all.is_empty() => self.random.choose(&all).id,
+            _ => self.random.below(self.model.last_id as usize + 2) as u64,
+        }
+    }
+}
+
+/// The names of tubes.
+const TUBES: [&str; 8] = ["default", "a", "b", LONG_NAME, "c", "d", "e", "f"];
+
+/// 200 bytes, the longest name there is.
+const LONG_NAME: &str = "and-they-may-contain/letters;numerals.1234567890$_(and-these-signs)+\
+    and-they-may-contain/letters;numerals.1234567890$_(and-these-signs)+\
+    and-they-may-contain/letters;numerals.1234567890$_(and-these-sig";
+
+/// Lines that are no commands, by one mistake each.
+const MALFORMED: [&str; 22] = [
+    " stats",
+    "STATS",
+    "putt 0 0 1 1",
+    "put",
+    "put 0 0 1",
+    "put 0 0 1 x",
+    "put 4294967296 0 1 1",
+    "put 0 0 1 1 ",
+    "reserve 1",
+    "reserve-with-timeout x",
+    "reserve-job",
+    "delete",
+    "delete 1x",
+    "release 1 0",
+    "bury 1",
+    "use -a",
+    "watch a*",
+    "kick",
+    "kick-job x",
+    "pause-tube -a 1",
+    "peek-readyx",
+    "stats-tube ",
+];
+
+fn engine(max_memory: Option<usize>, now: u64) -> Engine {
+    let config = Config {
+        max_job_size: MAX_JOB_SIZE,
+        max_memory: max_memory.map(|bytes| bytes as u64),
+        journal: true,
+    };
+    Engine::new(config, Time::from_nanos(now))
+}
+
+/// The bytes that a client would see.
+fn text(reply: &Reply) -> String {
+    let mut bytes = Vec::new();
+    reply.encode(&mut bytes);
+    bytes.extend(reply.body().into_iter().flat_map(|body| body.wire()));
+    String::from_utf8(bytes).expect("all bodies are text")
+}
+
+/// What has happened so far, shown when a test fails.
+struct History {
+    seed: u64,
+    lines: Vec<String>,
+}
+
+impl History {
+    fn note(&mut self, model: &Model, client: Client, what: &str) {
+        let time = seconds(model);
+        self.lines.push(format!("{time} {client} > {what}"));
+    }
+
+    fn hear(&mut self, client: Client, text: &str) {
+        let text = text.trim_end().replace("\r\n", " ").replace('\n', ", ");
+        self.lines.push(format!("{:19} {client} < {text}", ""));
+    }
+
+    fn tick(&mut self, model: &Model) {
+        self.lines
+            .push(format!("{} the clock ticks", seconds(model)));
+    }
+}
+
+fn seconds(model: &Model) -> String {
+    let time = model.now - START;
+    format!("{:9}.{:09}", time / SECOND, time % SECOND)
+}
+
+impl Drop for History {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let (history, seed) = (self.lines.join("\n"), self.seed);
+            eprintln!("The history, in seconds, up to the failure:\n{history}");
+            eprintln!("MODEL_SEED={seed} cargo test --test model");
+        }
+    }
+}
+
+/// Numbers that are the same for the same seed (SplitMix64).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        bits ^ (bits >> 31)
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit as u64) as usize
+    }
+
+    fn one_in(&mut self, number: usize) -> bool {
+        self.below(number) == 0
+    }
+
+    fn choose<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+        &from[self.below(from.len())]
+    }
+
+    fn priority(&mut self) -> u32 {
+        *self.choose(&[0, 1, 5, 5, 1023, 1024, u32::MAX])
+    }
+}

@@ -1,0 +1,328 @@
+//! What the model answers to command lines and bodies.
+
+use super::documents::list;
+use super::{Client, Incoming, JOB_OVERHEAD, Job, Model, SECOND, State};
+
+/// How the known commands begin: a line that does as well and cannot be read
+/// is malformed, any other is unknown.
+const COMMANDS: &str = "put |use |reserve|delete |release |bury |touch |watch |ignore |peek |\
+    peek-ready|peek-delayed|peek-buried|kick |kick-job |pause-tube|stats|list-tube";
+
+impl Model {
+    /// A command line, without its CR LF.
+    pub fn line(&mut self, client: Client, line: &str) {
+        if line.starts_with("quit") {
+            self.disconnect(client);
+            self.said.push((client, "closed".into()));
+            return;
+        }
+        let reply = match self.command(client, line) {
+            Some(reply) => reply,
+            None if is_known(line) => "BAD_FORMAT".into(),
+            None => "UNKNOWN_COMMAND".into(),
+        };
+        if !reply.is_empty() {
+            self.said.push((client, reply));
+        }
+    }
+
+    /// The bytes that follow the line of a put: the body and two more.
+    pub fn body(&mut self, client: Client, bytes: &str) {
+        let incoming = self.client(client).incoming.take();
+        let reply = match incoming.expect("an awaited body") {
+            Incoming::TooBig => "JOB_TOO_BIG".into(),
+            Incoming::WithoutRoom => "OUT_OF_MEMORY".into(),
+            Incoming::Job(..) if !bytes.ends_with("\r\n") => "EXPECTED_CRLF".into(),
+            Incoming::Job(..) if self.draining => "DRAINING".into(),
+            Incoming::Job(mut job, size) => {
+                job.created = self.now;
+                if job.delay > 0 {
+                    let until = self.now + job.delay * SECOND;
+                    job.state = State::Delayed { until };
+                }
+                job.tube = self.client(client).used.clone();
+                job.body = bytes[..size].into();
+                let id = job.id;
+                self.tube(&job.tube).unwrap().jobs_ever += 1;
+                self.jobs_ever += 1;
+                self.jobs.push(job);
+                self.jobs.sort_by_key(|job| job.id);
+                self.serve();
+                format!("INSERTED {id}")
+            }
+        };
+        self.said.push((client, reply));
+    }
+
+    /// The reply; empty if there is none yet, none if the line has no meaning.
+    fn command(&mut self, client: Client, line: &str) -> Option<String> {
+        let words: Vec<&str> = line.split(' ').collect();
+        let used = self.client(client).used.clone();
+        let reply = match words[..] {
+            ["put", priority, delay, ttr, size, ..] => {
+                let job = Job {
+                    priority: priority.parse().ok()?,
+                    delay: delay.parse::<u32>().ok()?.into(),
+                    ttr: ttr.parse::<u32>().ok()?.max(1).into(),
+                    ..Job::default()
+                };
+                let size = size.parse::<u32>().ok()? as usize;
+                self.put(client, job, size, words.len() > 5)
+            }
+            ["use", tube] => {
+                let tube = name(tube)?;
+                self.make_tube(tube);
+                self.client(client).used = tube.into();
+                self.forget_tube_if_unused(&used);
+                format!("USING {tube}")
+            }
+            ["reserve"] => self.reserve(client, None),
+            ["reserve-with-timeout", seconds] => {
+                let seconds: u64 = seconds.parse::<u32>().ok()?.into();
+                self.reserve(client, Some(seconds))
+            }
+            ["reserve-job", id] => self.reserve_job(client, id.parse().ok()?),
+            ["delete", id] => self.delete(client, id.parse().ok()?),
+            ["release", id, priority, delay] => {
+                let (id, priority) = (id.parse().ok()?, priority.parse().ok()?);
+                let delay: u64 = delay.parse::<u32>().ok()?.into();
+                let until = self.now + delay * SECOND;
+                self.change_held(client, id, "RELEASED", |job| {
+                    job.priority = priority;
+                    job.delay = delay;
+                    job.releases += 1;
+                    job.state = match delay {
+                        0 => State::Ready,
+                        _ => State::Delayed { until },
+                    };
+                })
+            }
+            ["bury", id, priority] => {
+                let (id, priority) = (id.parse().ok()?, priority.parse().ok()?);
+                let number = self.burials;
+                self.burials += 1;
+                self.change_held(client, id, "BURIED", |job| {
+                    job.priority = priority;
+                    job.buries += 1;
+                    job.state = State::Buried { number };
+                })
+            }
+            ["touch", id] => {
+                let now = self.now;
+                self.change_held(client, id.parse().ok()?, "TOUCHED", |job| {
+                    let until = now + job.ttr * SECOND;
+                    job.state = State::Reserved { by: client, until };
+                })
+            }
+            ["watch", tube] => {
+                let tube = name(tube)?;
+                self.make_tube(tube);
+                let watched = &mut self.client(client).watched;
+                if !watched.iter().any(|one| one == tube) {
+                    watched.push(tube.into());
+                }
+                format!("WATCHING {}", watched.len())
+            }
+            ["ignore", tube] => {
+                let tube = name(tube)?;
+                let watched = &mut self.client(client).watched;
+                match watched.iter().position(|one| one == tube) {
+                    Some(_) if watched.len() == 1 => "NOT_IGNORED".into(),
+                    position => {
+                        position.map(|position| watched.swap_remove(position));
+                        let count = watched.len();
+                        self.forget_tube_if_unused(tube);
+                        format!("WATCHING {count}")
+                    }
+                }
+            }
+            ["peek", id] => {
+                let id: u64 = id.parse().ok()?;
+                found(self.jobs.iter().find(|job| job.id == id))
+            }
+            ["peek-ready"] => {
+                let ready = self.jobs_in(&used).filter(|job| job.state == State::Ready);
+                found(ready.min_by_key(|job| (job.priority, job.id)))
+            }
+            ["peek-delayed"] => found(self.next_delayed(&used)),
+            ["peek-buried"] => found(self.next_buried(&used)),
+            ["kick", bound] => self.kick(&used, bound.parse().ok()?),
+            ["kick-job", id] => {
+                let id: u64 = id.parse().ok()?;
+                let job = self.jobs.iter().find(|job| job.id == id);
+                match job.map(|job| job.state) {
+                    Some(State::Buried { .. } | State::Delayed { .. }) => {
+                        self.kick_one(id);
+                        "KICKED".into()
+                    }
+                    _ => "NOT_FOUND".into(),
+                }
+            }
+            ["pause-tube", tube, seconds] => {
+                let seconds: u32 = seconds.parse().ok()?;
+                let Some(tube) = name(tube) else {
+                    // Counted all the same.
+                    self.count("pause-tube");
+                    return None;
+                };
+                self.pause_tube(tube, seconds.into())
+            }
+            ["stats"] => {
+                self.count("stats");
+                return Some(self.stats());
+            }
+            ["stats-job", id] => self.stats_job(id.parse().ok()?),
+            ["stats-tube", tube] => self.stats_tube(name(tube)?),
+            ["list-tubes"] => list(self.tubes.iter().map(|tube| &tube.name)),
+            ["list-tube-used"] => format!("USING {used}"),
+            ["list-tubes-watched"] => list(self.client(client).watched.iter()),
+            _ => return None,
+        };
+        self.count(words[0]);
+        Some(reply)
+    }
+
+    fn put(&mut self, client: Client, mut job: Job, size: usize, trailing: bool) -> String {
+        let max_memory = self.max_memory.unwrap_or(usize::MAX);
+        let has_room = self.memory() + size + 2 + JOB_OVERHEAD <= max_memory;
+        self.client(client).incoming = Some(if size > self.max_job_size {
+            Incoming::TooBig
+        } else if trailing {
+            return "BAD_FORMAT".into();
+        } else {
+            self.last_id += 1;
+            job.id = self.last_id;
+            self.client(client).producer = true;
+            match has_room {
+                true => Incoming::Job(job, size),
+                false => Incoming::WithoutRoom,
+            }
+        });
+        String::new()
+    }
+
+    fn reserve(&mut self, client: Client, timeout: Option<u64>) -> String {
+        self.client(client).worker = true;
+        if let Some(id) = self.next_for(client) {
+            self.reserve_now(client, id)
+        } else if self
+            .deadline_soon_at(client)
+            .is_some_and(|at| at <= self.now)
+        {
+            "DEADLINE_SOON".into()
+        } else if timeout == Some(0) || self.client(client).half_closed {
+            "TIMED_OUT".into()
+        } else {
+            self.client(client).gives_up_at = timeout.map(|seconds| self.now + seconds * SECOND);
+            self.waiting.push(client);
+            String::new()
+        }
+    }
+
+    fn reserve_job(&mut self, client: Client, id: u64) -> String {
+        match self.jobs.iter().find(|job| job.id == id) {
+            None => "NOT_FOUND".into(),
+            Some(job) if matches!(job.state, State::Reserved { .. }) => "NOT_FOUND".into(),
+            Some(_) => {
+                self.client(client).worker = true;
+                self.reserve_now(client, id)
+            }
+        }
+    }
+
+    pub(super) fn reserve_now(&mut self, client: Client, id: u64) -> String {
+        let now = self.now;
+        let job = self.jobs.iter_mut().find(|job| job.id == id).unwrap();
+        job.reserves += 1;
+        let until = now + job.ttr * SECOND;
+        job.state = State::Reserved { by: client, until };
+        format!("RESERVED {id} {}\r\n{}", job.body.len(), job.body)
+    }
+
+    fn delete(&mut self, client: Client, id: u64) -> String {
+        let position = self.jobs.iter().position(|job| {
+            let others = matches!(job.state, State::Reserved { by, .. } if by != client);
+            job.id == id && !others
+        });
+        let Some(position) = position else {
+            return "NOT_FOUND".into();
+        };
+        let job = self.jobs.remove(position);
+        self.tube(&job.tube).unwrap().deletes += 1;
+        self.forget_tube_if_unused(&job.tube);
+        "DELETED".into()
+    }
+
+    /// What a client may only do to a job that it has reserved.
+    fn change_held(
+        &mut self,
+        client: Client,
+        id: u64,
+        reply: &str,
+        change: impl FnOnce(&mut Job),
+    ) -> String {
+        let is_its = |job: &&mut Job| {
+            job.id == id && matches!(job.state, State::Reserved { by, .. } if by == client)
+        };
+        match self.jobs.iter_mut().find(is_its) {
+            None => "NOT_FOUND".into(),
+            Some(job) => {
+                change(job);
+                self.serve();
+                reply.into()
+            }
+        }
+    }
+
+    fn kick(&mut self, tube: &str, bound: usize) -> String {
+        let buried = self.next_buried(tube).is_some();
+        for kicked in 0..bound {
+            let next = match buried {
+                true => self.next_buried(tube),
+                false => self.next_delayed(tube),
+            };
+            match next.map(|job| job.id) {
+                Some(id) => self.kick_one(id),
+                None => return format!("KICKED {kicked}"),
+            }
+        }
+        format!("KICKED {bound}")
+    }
+
+    /// Each job that is kicked is given away before the next one is.
+    fn kick_one(&mut self, id: u64) {
+        let job = self.jobs.iter_mut().find(|job| job.id == id).unwrap();
+        job.kicks += 1;
+        job.state = State::Ready;
+        self.serve();
+    }
+
+    fn pause_tube(&mut self, tube: &str, seconds: u64) -> String {
+        let until = self.now + seconds * SECOND;
+        let Some(tube) = self.tube(tube) else {
+            return "NOT_FOUND".into();
+        };
+        tube.pauses += 1;
+        tube.pause = (seconds > 0).then_some((seconds, until));
+        self.serve();
+        "PAUSED".into()
+    }
+}
+
+fn found(job: Option<&Job>) -> String {
+    match job {
+        None => "NOT_FOUND".into(),
+        Some(job) => format!("FOUND {} {}\r\n{}", job.id, job.body.len(), job.body),
+    }
+}
+
+fn name(text: &str) -> Option<&str> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "-+/;.$_()".contains(c);
+    let good = (1..=200).contains(&text.len()) && !text.starts_with('-');
+    (good && text.chars().all(allowed)).then_some(text)
+}
+
+fn is_known(line: &str) -> bool {
+    let mut beginnings = COMMANDS.split('|');
+    beginnings.any(|beginning| line.starts_with(beginning))
+}

@@ -1,0 +1,128 @@
+//! The documents that the model answers with: statistics and lists.
+
+use super::{Connection, Job, Model, SECOND, State};
+
+/// The commands that `stats` counts, in its order.
+const COUNTED: [&str; 22] = [
+    "put",
+    "peek",
+    "peek-ready",
+    "peek-delayed",
+    "peek-buried",
+    "reserve",
+    "reserve-with-timeout",
+    "delete",
+    "release",
+    "use",
+    "watch",
+    "ignore",
+    "bury",
+    "kick",
+    "touch",
+    "stats",
+    "stats-job",
+    "stats-tube",
+    "list-tubes",
+    "list-tube-used",
+    "list-tubes-watched",
+    "pause-tube",
+];
+
+impl Model {
+    pub(super) fn stats(&self) -> String {
+        let clients = |is: fn(&Connection) -> bool| {
+            let clients = self.clients.iter().filter(|(_, one)| is(one));
+            clients.count()
+        };
+        let mut text = job_counts(self.jobs.iter());
+        for command in COUNTED {
+            let count = self.counts.get(command).unwrap_or(&0);
+            text += &format!("cmd-{command}: {count}\n");
+        }
+        text += &format!("job-timeouts: {}\n", self.timeouts);
+        text += &format!("total-jobs: {}\n", self.jobs_ever);
+        text += &format!("max-job-size: {}\n", self.max_job_size);
+        text += &format!("current-tubes: {}\n", self.tubes.len());
+        text += &format!("current-connections: {}\n", self.clients.len());
+        text += &format!("current-producers: {}\n", clients(|one| one.producer));
+        text += &format!("current-workers: {}\n", clients(|one| one.worker));
+        text += &format!("current-waiting: {}\n", self.waiting.len());
+        text += &format!("total-connections: {}\n", self.connected_ever);
+        // What the process around it would know.
+        text += "pid: 0\nversion: \"\"\nrusage-utime: 0.000000\nrusage-stime: 0.000000\n";
+        text += "uptime: 0\nbinlog-oldest-index: 0\nbinlog-current-index: 0\n";
+        text += "binlog-records-migrated: 0\nbinlog-records-written: 0\nbinlog-max-size: 0\n";
+        text += &format!("draining: {}\n", self.draining);
+        text += "id: \nhostname: \"\"\nos: \"\"\nplatform: \"\"\n";
+        document(&text)
+    }
+
+    pub(super) fn stats_tube(&self, name: &str) -> String {
+        let Some(tube) = self.tubes.iter().find(|tube| tube.name == name) else {
+            return "NOT_FOUND".into();
+        };
+        let using = self.clients.iter().filter(|(_, one)| one.used == name);
+        let watches = |one: &Connection| one.watched.iter().any(|watched| watched == name);
+        let watching = self.clients.iter().filter(|(_, one)| watches(one));
+        let waiting = watching.clone().filter(|(one, _)| self.is_waiting(*one));
+        let (pause, until) = tube.pause.unwrap_or_default();
+        let mut text = format!("name: \"{name}\"\n");
+        text += &job_counts(self.jobs_in(name));
+        text += &format!("total-jobs: {}\n", tube.jobs_ever);
+        text += &format!("current-using: {}\n", using.count());
+        text += &format!("current-watching: {}\n", watching.count());
+        text += &format!("current-waiting: {}\n", waiting.count());
+        text += &format!("cmd-delete: {}\n", tube.deletes);
+        text += &format!("cmd-pause-tube: {}\n", tube.pauses);
+        text += &format!("pause: {pause}\n");
+        let left = until.saturating_sub(self.now) / SECOND;
+        text += &format!("pause-time-left: {left}\n");
+        document(&text)
+    }
+
+    pub(super) fn stats_job(&self, id: u64) -> String {
+        let Some(job) = self.jobs.iter().find(|job| job.id == id) else {
+            return "NOT_FOUND".into();
+        };
+        let left = |until: u64| until.saturating_sub(self.now) / SECOND;
+        let (state, left) = match job.state {
+            State::Ready => ("ready", 0),
+            State::Delayed { until } => ("delayed", left(until)),
+            State::Reserved { until, .. } => ("reserved", left(until)),
+            State::Buried { .. } => ("buried", 0),
+        };
+        let mut text = format!("id: {id}\ntube: \"{}\"\nstate: {state}\n", job.tube);
+        text += &format!("pri: {}\n", job.priority);
+        text += &format!("age: {}\n", (self.now - job.created) / SECOND);
+        text += &format!("delay: {}\nttr: {}\n", job.delay, job.ttr);
+        text += &format!("time-left: {left}\nfile: 0\n");
+        text += &format!("reserves: {}\ntimeouts: {}\n", job.reserves, job.timeouts);
+        text += &format!("releases: {}\nburies: {}\n", job.releases, job.buries);
+        text += &format!("kicks: {}\n", job.kicks);
+        document(&text)
+    }
+}
+
+fn job_counts<'a>(jobs: impl Iterator<Item = &'a Job> + Clone) -> String {
+    let count = |is: fn(&Job) -> bool| jobs.clone().filter(|job| is(job)).count();
+    let mut text = String::new();
+    let urgent = count(|job| job.state == State::Ready && job.priority < 1024);
+    text += &format!("current-jobs-urgent: {urgent}\n");
+    let ready = count(|job| job.state == State::Ready);
+    text += &format!("current-jobs-ready: {ready}\n");
+    let reserved = count(|job| matches!(job.state, State::Reserved { .. }));
+    text += &format!("current-jobs-reserved: {reserved}\n");
+    let delayed = count(|job| matches!(job.state, State::Delayed { .. }));
+    text += &format!("current-jobs-delayed: {delayed}\n");
+    let buried = count(|job| matches!(job.state, State::Buried { .. }));
+    text += &format!("current-jobs-buried: {buried}\n");
+    text
+}
+
+pub(super) fn list<'a>(names: impl Iterator<Item = &'a String>) -> String {
+    document(&names.map(|name| format!("- {name}\n")).collect::<String>())
+}
+
+pub(super) fn document(text: &str) -> String {
+    format!("OK {}\r\n---\n{text}", text.len() + 4)
+}

@@ -1,0 +1,325 @@
+//! The server as its protocol describes it, in the most naive way: lists,
+//! searched from end to end, and text in, text out.
+//!
+//! Written from the protocol's text and from what is known of the reference
+//! server, and not from the engine, which it is there to be compared with. It
+//! knows well-formed command lines and some ways to get them wrong; the many
+//! others are the transcripts' business.
+
+mod commands;
+mod documents;
+
+use std::collections::BTreeMap;
+
+/// A second, in the model's unit of time.
+pub const SECOND: u64 = 1_000_000_000;
+
+/// Names a client for ever: none gets the number of an earlier one.
+pub type Client = usize;
+
+/// What counts against the limit of memory for each job, besides its body.
+const JOB_OVERHEAD: usize = 120;
+
+/// The whole server.
+#[derive(Default)]
+pub struct Model {
+    /// The time, in nanoseconds.
+    pub now: u64,
+    pub draining: bool,
+    pub max_job_size: usize,
+    pub max_memory: Option<usize>,
+    pub jobs: Vec<Job>,
+    pub last_id: u64,
+    /// In the order of `list-tubes`.
+    tubes: Vec<Tube>,
+    clients: Vec<(Client, Connection)>,
+    /// Those who wait, in the order in which they came.
+    waiting: Vec<Client>,
+    connected_ever: usize,
+    /// Clients of earlier runs: their numbers are not given again.
+    numbers_given: usize,
+    burials: u64,
+    counts: BTreeMap<String, u64>,
+    timeouts: u64,
+    jobs_ever: u64,
+    /// What has been said to whom, until it is taken.
+    pub said: Vec<(Client, String)>,
+}
+
+#[derive(Default)]
+pub struct Job {
+    pub id: u64,
+    pub state: State,
+    tube: String,
+    priority: u32,
+    delay: u64,
+    ttr: u64,
+    body: String,
+    created: u64,
+    reserves: u32,
+    timeouts: u32,
+    releases: u32,
+    buries: u32,
+    kicks: u32,
+}
+
+#[derive(Clone, Copy, Default, PartialEq)]
+pub enum State {
+    #[default]
+    Ready,
+    Delayed {
+        until: u64,
+    },
+    Reserved {
+        by: Client,
+        until: u64,
+    },
+    Buried {
+        number: u64,
+    },
+}
+
+#[derive(Default)]
+struct Tube {
+    name: String,
+    jobs_ever: u64,
+    deletes: u64,
+    pauses: u64,
+    /// How long it is paused, in seconds, and until when.
+    pause: Option<(u64, u64)>,
+}
+
+#[derive(Default)]
+struct Connection {
+    used: String,
+    watched: Vec<String>,
+    /// While it waits: until when.
+    gives_up_at: Option<u64>,
+    half_closed: bool,
+    producer: bool,
+    worker: bool,
+    incoming: Option<Incoming>,
+}
+
+/// What the next body is, and its size.
+enum Incoming {
+    Job(Job, usize),
+    WithoutRoom,
+    TooBig,
+}
+
+impl Model {
+    pub fn new(now: u64, max_job_size: usize, max_memory: Option<usize>) -> Model {
+        let mut model = Model {
+            now,
+            max_job_size,
+            max_memory,
+            ..Model::default()
+        };
+        model.make_tube("default");
+        model
+    }
+
+    pub fn connect(&mut self) -> Client {
+        let client = self.numbers_given;
+        self.numbers_given += 1;
+        self.connected_ever += 1;
+        let connection = Connection {
+            used: "default".into(),
+            watched: vec!["default".into()],
+            ..Connection::default()
+        };
+        self.clients.push((client, connection));
+        client
+    }
+
+    pub fn disconnect(&mut self, client: Client) {
+        self.waiting.retain(|&one| one != client);
+        for job in &mut self.jobs {
+            if matches!(job.state, State::Reserved { by, .. } if by == client) {
+                job.state = State::Ready;
+            }
+        }
+        self.serve();
+        while !self.client(client).watched.is_empty() {
+            let tube = self.client(client).watched.swap_remove(0);
+            self.forget_tube_if_unused(&tube);
+        }
+        let used = self.client(client).used.clone();
+        self.clients.retain(|(one, _)| *one != client);
+        self.forget_tube_if_unused(&used);
+    }
+
+    pub fn hang_up(&mut self, client: Client) {
+        self.client(client).half_closed = true;
+        if self.is_waiting(client) {
+            self.end_wait(client, "TIMED_OUT");
+        }
+    }
+
+    /// The server starts anew with the jobs that it had, and with no clients.
+    pub fn restart(&mut self) {
+        let before = std::mem::take(self);
+        *self = Model::new(before.now, before.max_job_size, before.max_memory);
+        self.numbers_given = before.numbers_given;
+        self.last_id = before.last_id;
+        self.burials = before.burials;
+        for mut job in before.jobs {
+            if let State::Reserved { .. } = job.state {
+                job.state = State::Ready;
+            }
+            self.make_tube(&job.tube);
+            self.jobs.push(job);
+        }
+    }
+
+    /// What is due by now happens, all of it at once: jobs become ready, those
+    /// who wait are served, and only then is anybody told that there is none.
+    pub fn tick(&mut self) {
+        let now = self.now;
+        for tube in &mut self.tubes {
+            tube.pause = tube.pause.filter(|&(_, until)| until > now);
+        }
+        for job in &mut self.jobs {
+            match job.state {
+                State::Delayed { until } if until <= now => job.state = State::Ready,
+                State::Reserved { until, .. } if until <= now => {
+                    job.state = State::Ready;
+                    job.timeouts += 1;
+                    self.timeouts += 1;
+                }
+                _ => {}
+            }
+        }
+        self.serve();
+        for client in self.waiting.clone() {
+            if self.deadline_soon_at(client).is_some_and(|at| at <= now) {
+                self.end_wait(client, "DEADLINE_SOON");
+            } else if self.client(client).gives_up_at.is_some_and(|at| at <= now) {
+                self.end_wait(client, "TIMED_OUT");
+            }
+        }
+    }
+
+    /// When something is due, whoever may be concerned.
+    pub fn next_event(&self) -> Option<u64> {
+        let pauses = self.tubes.iter().filter_map(|tube| tube.pause);
+        let pauses = pauses.map(|(_, until)| until);
+        let jobs = self.jobs.iter().filter_map(|job| match job.state {
+            State::Delayed { until } | State::Reserved { until, .. } => Some(until),
+            _ => None,
+        });
+        let waits = self.waiting.iter().flat_map(|&client| {
+            let (_, connection) = self.clients.iter().find(|(one, _)| *one == client).unwrap();
+            [connection.gives_up_at, self.deadline_soon_at(client)]
+        });
+        pauses.chain(jobs).chain(waits.flatten()).min()
+    }
+
+    /// Gives jobs to those who wait: first come, first served.
+    fn serve(&mut self) {
+        for client in self.waiting.clone() {
+            if let Some(id) = self.next_for(client) {
+                let reply = self.reserve_now(client, id);
+                self.end_wait(client, &reply);
+            }
+        }
+    }
+
+    fn end_wait(&mut self, client: Client, reply: &str) {
+        self.waiting.retain(|&one| one != client);
+        self.said.push((client, reply.into()));
+    }
+
+    /// The job that a reserve of this client gets now.
+    fn next_for(&self, client: Client) -> Option<u64> {
+        let (_, connection) = self.clients.iter().find(|(one, _)| *one == client)?;
+        let is_open = |name: &String| {
+            let paused = |tube: &Tube| tube.name == *name && tube.pause.is_some();
+            connection.watched.contains(name) && !self.tubes.iter().any(paused)
+        };
+        let jobs = self.jobs.iter().filter(|job| job.state == State::Ready);
+        let job = jobs.filter(|job| is_open(&job.tube));
+        Some(job.min_by_key(|job| (job.priority, job.id))?.id)
+    }
+
+    fn next_delayed(&self, tube: &str) -> Option<&Job> {
+        let delayed = self.jobs_in(tube).filter_map(|job| match job.state {
+            State::Delayed { until } => Some((until, job.id, job)),
+            _ => None,
+        });
+        let first = delayed.min_by_key(|&(until, id, _)| (until, id));
+        first.map(|(_, _, job)| job)
+    }
+
+    fn next_buried(&self, tube: &str) -> Option<&Job> {
+        let buried = self.jobs_in(tube).filter_map(|job| match job.state {
+            State::Buried { number } => Some((number, job)),
+            _ => None,
+        });
+        buried.min_by_key(|&(number, _)| number).map(|(_, job)| job)
+    }
+
+    fn jobs_in(&self, tube: &str) -> impl Iterator<Item = &Job> + Clone {
+        self.jobs.iter().filter(move |job| job.tube == tube)
+    }
+
+    /// One second before the first of its jobs times out.
+    fn deadline_soon_at(&self, client: Client) -> Option<u64> {
+        let its = self.jobs.iter().filter_map(|job| match job.state {
+            State::Reserved { by, until } if by == client => Some(until - SECOND),
+            _ => None,
+        });
+        its.min()
+    }
+
+    pub fn is_waiting(&self, client: Client) -> bool {
+        self.waiting.contains(&client)
+    }
+
+    /// What jobs take, those on their way included.
+    pub fn memory(&self) -> usize {
+        let bodies = self.jobs.iter().map(|job| job.body.len());
+        let clients = self.clients.iter();
+        let incoming = clients.filter_map(|(_, one)| match one.incoming {
+            Some(Incoming::Job(_, size)) => Some(size),
+            _ => None,
+        });
+        let sizes = bodies.chain(incoming);
+        sizes.map(|size| size + 2 + JOB_OVERHEAD).sum()
+    }
+
+    fn client(&mut self, client: Client) -> &mut Connection {
+        let found = self.clients.iter_mut().find(|(one, _)| *one == client);
+        &mut found.expect("a client that is connected").1
+    }
+
+    fn tube(&mut self, name: &str) -> Option<&mut Tube> {
+        self.tubes.iter_mut().find(|tube| tube.name == name)
+    }
+
+    fn make_tube(&mut self, name: &str) {
+        if self.tube(name).is_none() {
+            self.tubes.push(Tube {
+                name: name.into(),
+                ..Tube::default()
+            });
+        }
+    }
+
+    /// When a tube goes, the last one takes its place in the list.
+    fn forget_tube_if_unused(&mut self, name: &str) {
+        let refers = |one: &Connection| one.used == name || one.watched.iter().any(|n| n == name);
+        let is_used = name == "default"
+            || self.jobs_in(name).next().is_some()
+            || self.clients.iter().any(|(_, one)| refers(one));
+        let position = self.tubes.iter().position(|tube| tube.name == name);
+        if let (Some(position), false) = (position, is_used) {
+            self.tubes.swap_remove(position);
+        }
+    }
+
+    fn count(&mut self, command: &str) {
+        *self.counts.entry(command.into()).or_default() += 1;
+    }
+}
