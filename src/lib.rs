@@ -59,6 +59,7 @@
 //! encryption: the protocol has none. No trait between engine and server:
 //! there is one of each.
 
+pub mod binlog;
 pub mod engine;
 pub mod protocol;
 mod sys;

@@ -1,0 +1,364 @@
+//! The records of beanstalkd's own binlog, versions 7 and 5: to take its jobs
+//! over, and to give jobs back to it. Pure; which files there are, and in
+//! which order they count, is [`import`](super)'s.
+//!
+//! Its integers are in the byte order and layout of the machine that wrote
+//! them. The version at the start of a file tells the byte order. A 32-bit x86
+//! packs the job into 72 bytes instead of 80 (version 7), which shows in the
+//! first record; version 5 is read in its 64-bit layout only.
+//!
+//! | version 7 | version 5 | |
+//! |---|---|---|
+//! | i32 | u64 | length of the tube's name; 0: a short record |
+//! | | | the name, in a full record |
+//! | 80 bytes (72) | 77 bytes | the job |
+//! | | | the body with CR LF, in a full record |
+//!
+//! The job: id u64 at 0, priority u32 at 8, delay i64 at 16 (12), TTR i64 at 24
+//! (20), length of the body with CR LF i32 at 32 (28), creation i64 at 40 (32),
+//! deadline i64 at 48 (40), counters 5 × u32 at 56 (48), state u8 at 76 (68).
+//! Times are nanoseconds, in version 5 microseconds. The states are 0 deleted,
+//! 1 ready, 2 reserved, 3 buried, 4 delayed.
+
+use super::record::Tubes;
+use crate::engine::{Counters, StoredJob, StoredState, Time};
+use crate::protocol::{Body, JobId, Priority, Seconds, TubeName};
+use std::io::{self, Read};
+use std::sync::Arc;
+
+/// How a version-7 file starts; the records of [`encode`] follow.
+pub const FILE_START: [u8; 4] = 7i32.to_le_bytes();
+
+const NANOS_A_SECOND: u64 = 1_000_000_000;
+const LONGEST_JOB: usize = 80;
+
+/// How the integers of a file are laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Format {
+    /// 7 or 5.
+    pub version: u32,
+    big_endian: bool,
+    /// Integers of 8 bytes stand at multiples of 4.
+    packed: bool,
+}
+
+/// One record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// A job with everything. (Its place among the buried ones is left at 0.)
+    Full(StoredJob),
+    /// What a job has become.
+    Short(Fields),
+    /// A job is gone.
+    Deleted(JobId),
+    /// A job whose body is not what a client sent.
+    NotWhole(JobId),
+}
+
+/// The fields that a short record replaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // they are those of a stored job
+pub struct Fields {
+    pub id: JobId,
+    pub priority: Priority,
+    pub delay: Seconds,
+    pub ttr: Seconds,
+    pub created_at: Time,
+    pub state: StoredState,
+    pub counters: Counters,
+}
+
+/// Why the records of a file end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// A record with id 0, or no more bytes.
+    Regular,
+    /// The file ends within this record (of this job, as far as that can be told).
+    CutOff(Option<JobId>),
+    /// No server wrote this.
+    Nonsense(&'static str),
+}
+
+impl Format {
+    /// The format of a file that starts with these bytes, if it is one of beanstalkd's.
+    ///
+    /// The more bytes, the better: up to 1024 tell the layout.
+    pub fn of(start: &[u8]) -> Option<Format> {
+        let first: [u8; 4] = *start.first_chunk()?;
+        let format = |version, big_endian| Format {
+            version,
+            big_endian,
+            packed: false,
+        };
+        let format = match (u32::from_le_bytes(first), u32::from_be_bytes(first)) {
+            (version @ (5 | 7), _) => format(version, false),
+            (_, version @ (5 | 7)) => format(version, true),
+            _ => return None,
+        };
+        let packed = Format {
+            packed: true,
+            ..format
+        };
+        let looks_packed = !format.fits(&start[4..]) && packed.fits(&start[4..]);
+        match format.version == 7 && looks_packed {
+            true => Some(packed),
+            false => Some(format),
+        }
+    }
+
+    /// Whether the first record makes sense in this format.
+    fn fits(self, start: &[u8]) -> bool {
+        let job = self.u32(start, 0).and_then(|name_len| {
+            let name_len = usize::try_from(name_len).ok()?;
+            let job = start.get(4..)?.get(name_len..)?.get(..self.job_len())?;
+            Job::decode(job, self)
+        });
+        job.is_some_and(|job| {
+            let is_seconds = |nanos| nanos % NANOS_A_SECOND == 0 && nanos >> 32 < NANOS_A_SECOND;
+            job.body_len >= 2 && job.ttr > 0 && is_seconds(job.ttr) && is_seconds(job.delay)
+        })
+    }
+
+    fn shortest_record(self) -> u64 {
+        let name_len = if self.version == 5 { 8 } else { 4 };
+        name_len + self.job_len() as u64
+    }
+
+    fn job_len(self) -> usize {
+        match (self.version, self.packed) {
+            (5, _) => 77,
+            (_, false) => 80,
+            (_, true) => 72,
+        }
+    }
+
+    fn u32(self, bytes: &[u8], offset: usize) -> Option<u32> {
+        let field = *bytes.get(offset..)?.first_chunk()?;
+        Some(match self.big_endian {
+            true => u32::from_be_bytes(field),
+            false => u32::from_le_bytes(field),
+        })
+    }
+
+    fn u64(self, bytes: &[u8], offset: usize) -> Option<u64> {
+        let field = *bytes.get(offset..)?.first_chunk()?;
+        Some(match self.big_endian {
+            true => u64::from_be_bytes(field),
+            false => u64::from_le_bytes(field),
+        })
+    }
+}
+
+/// The records of a file, one after the other.
+pub struct Records<R> {
+    format: Format,
+    source: R,
+    left: u64,
+}
+
+impl<R: Read> Records<R> {
+    /// Those in a file of `len` bytes, from its start on.
+    pub fn new(format: Format, mut source: R, len: u64) -> io::Result<Records<R>> {
+        source.read_exact(&mut [0; 4])?;
+        Ok(Records {
+            format,
+            source,
+            left: len.saturating_sub(4),
+        })
+    }
+
+    /// How many bytes were not read yet.
+    pub fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// The next record. Errors are those of the source.
+    pub fn next(&mut self, tubes: &mut Tubes) -> io::Result<Result<Record, End>> {
+        if self.left < self.format.shortest_record() {
+            return Ok(Err(if self.left == 0 {
+                End::Regular
+            } else {
+                End::CutOff(None)
+            }));
+        }
+        let mut bytes = [0; 8];
+        let name_len = if self.format.version == 5 {
+            self.fill(&mut bytes)?;
+            self.format.u64(&bytes, 0)
+        } else {
+            self.fill(&mut bytes[..4])?;
+            self.format.u32(&bytes, 0).map(u64::from)
+        };
+        let mut bytes = [0; TubeName::MAX_LEN];
+        let name_len = name_len.and_then(|len| usize::try_from(len).ok());
+        let Some(name) = name_len.and_then(|len| bytes.get_mut(..len)) else {
+            return Ok(Err(End::Nonsense("no tube's name is that long")));
+        };
+        if !self.fill(name)? {
+            return Ok(Err(End::CutOff(None)));
+        }
+        let mut bytes = [0; LONGEST_JOB];
+        let bytes = &mut bytes[..self.format.job_len()];
+        if !self.fill(bytes)? {
+            return Ok(Err(End::CutOff(None)));
+        }
+        if name.is_empty() && bytes.iter().all(|byte| *byte == 0) {
+            return Ok(Err(End::Regular));
+        }
+        let job = Job::decode(bytes, self.format).filter(|job| job.id > 0);
+        let Some(job) = job else {
+            return Ok(Err(End::Nonsense("this is not a job")));
+        };
+        let id = JobId(job.id);
+        if name.is_empty() {
+            return Ok(Ok(match job.state {
+                0 => Record::Deleted(id),
+                _ => Record::Short(job.fields()),
+            }));
+        }
+        let Some(tube) = tubes.name(name) else {
+            return Ok(Err(End::Nonsense("no tube has such a name")));
+        };
+        if u64::from(job.body_len) > self.left {
+            return Ok(Err(End::CutOff(Some(id))));
+        }
+        let len = usize::try_from(job.body_len).map_err(io::Error::other)?;
+        let mut wire: Arc<[u8]> = std::iter::repeat_n(0, len).collect();
+        self.fill(Arc::get_mut(&mut wire).expect("nobody else knows it yet"))?;
+        Ok(Ok(match Body::from_wire(wire) {
+            _ if job.state == 0 => Record::Deleted(id),
+            Some(body) => Record::Full(job.fields().with(tube, body)),
+            None => Record::NotWhole(id),
+        }))
+    }
+
+    /// Reads these bytes, if there are so many.
+    fn fill(&mut self, buffer: &mut [u8]) -> io::Result<bool> {
+        let Some(left) = self.left.checked_sub(buffer.len() as u64) else {
+            return Ok(false);
+        };
+        self.source.read_exact(buffer)?;
+        self.left = left;
+        Ok(true)
+    }
+}
+
+/// A job as it is in the file, times in nanoseconds.
+struct Job {
+    id: u64,
+    priority: u32,
+    delay: u64,
+    ttr: u64,
+    body_len: u32,
+    created_at: u64,
+    deadline: u64,
+    counters: Counters,
+    state: u8,
+}
+
+impl Job {
+    fn decode(bytes: &[u8], format: Format) -> Option<Job> {
+        let at = |natural, packed| if format.packed { packed } else { natural };
+        let time = |offset| {
+            // Theirs are signed; none is negative.
+            let time = i64::try_from(format.u64(bytes, offset)?).unwrap_or(0);
+            let time = time.unsigned_abs();
+            Some(match format.version {
+                5 => time.saturating_mul(1000),
+                _ => time,
+            })
+        };
+        let counter = |index: usize| format.u32(bytes, at(56, 48) + 4 * index);
+        let job = Job {
+            id: format.u64(bytes, 0)?,
+            priority: format.u32(bytes, 8)?,
+            delay: time(at(16, 12))?,
+            ttr: time(at(24, 20))?,
+            body_len: format.u32(bytes, at(32, 28))?,
+            created_at: time(at(40, 32))?,
+            deadline: time(at(48, 40))?,
+            counters: Counters {
+                reserves: counter(0)?,
+                timeouts: counter(1)?,
+                releases: counter(2)?,
+                buries: counter(3)?,
+                kicks: counter(4)?,
+            },
+            state: *bytes.get(at(76, 68))?,
+        };
+        (job.state <= 4 && i32::try_from(job.body_len).is_ok()).then_some(job)
+    }
+
+    fn fields(&self) -> Fields {
+        let seconds = |nanos: u64| u32::try_from(nanos / NANOS_A_SECOND).unwrap_or(u32::MAX);
+        Fields {
+            id: JobId(self.id),
+            priority: Priority(self.priority),
+            delay: Seconds(seconds(self.delay)),
+            ttr: Seconds(seconds(self.ttr).max(1)),
+            created_at: Time::from_nanos(self.created_at),
+            state: match self.state {
+                3 => StoredState::Buried { order: 0 },
+                4 => StoredState::Delayed {
+                    until: Time::from_nanos(self.deadline),
+                },
+                _ => StoredState::Ready,
+            },
+            counters: self.counters,
+        }
+    }
+}
+
+impl Fields {
+    /// The whole job.
+    fn with(self, tube: TubeName, body: Body) -> StoredJob {
+        StoredJob {
+            id: self.id,
+            tube,
+            body,
+            priority: self.priority,
+            delay: self.delay,
+            ttr: self.ttr,
+            created_at: self.created_at,
+            state: self.state,
+            counters: self.counters,
+        }
+    }
+}
+
+/// Appends the full version-7 record of a job to `out`, as a 64-bit
+/// little-endian machine writes it.
+pub fn encode(job: &StoredJob, out: &mut Vec<u8>) {
+    let tube = job.tube.as_str().as_bytes();
+    let body = job.body.wire();
+    let len = |len: usize| i32::try_from(len).expect("names and bodies are shorter than 2 GiB");
+    out.extend_from_slice(&len(tube.len()).to_le_bytes());
+    out.extend_from_slice(tube);
+    let (state, deadline) = match job.state {
+        StoredState::Ready => (1, 0),
+        StoredState::Buried { .. } => (3, 0),
+        StoredState::Delayed { until } => (4, until.as_nanos()),
+    };
+    let time = |nanos: u64| i64::try_from(nanos).unwrap_or(i64::MAX).to_le_bytes();
+    out.extend_from_slice(&job.id.0.to_le_bytes());
+    out.extend_from_slice(&job.priority.0.to_le_bytes());
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&time(job.delay.as_nanos()));
+    out.extend_from_slice(&time(job.ttr.as_nanos()));
+    out.extend_from_slice(&len(body.len()).to_le_bytes());
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&time(job.created_at.as_nanos()));
+    out.extend_from_slice(&time(deadline));
+    let Counters {
+        reserves,
+        timeouts,
+        releases,
+        buries,
+        kicks,
+    } = job.counters;
+    for counter in [reserves, timeouts, releases, buries, kicks] {
+        out.extend_from_slice(&counter.to_le_bytes());
+    }
+    out.extend_from_slice(&[state, 0, 0, 0]);
+    out.extend_from_slice(body);
+}

@@ -1,0 +1,123 @@
+//! What can be wrong with a binlog, in words for the one who has to act.
+
+use super::record::segment_name;
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+/// Why a binlog cannot be opened, or cannot go on.
+///
+/// Its text is the line for the person in front of it: what was being done,
+/// to what, why it failed, and what to do where that is not plain.
+#[derive(Debug)]
+pub enum Error {
+    /// The directory cannot be used: missing, forbidden, not a directory.
+    Directory {
+        /// The directory, or the lock file in it.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Another server has the directory.
+    Locked(PathBuf),
+    /// An operation on a file failed.
+    File {
+        /// What was being done: `write`, `sync`, `read`, …
+        action: &'static str,
+        /// The file's name in the directory.
+        name: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A segment holds what no server wrote there.
+    Damaged {
+        /// The segment.
+        number: u32,
+        /// Where in it.
+        offset: u64,
+        /// What is wrong there.
+        flaw: String,
+    },
+    /// A segment that is needed is not there.
+    Missing {
+        /// The segment.
+        number: u32,
+    },
+    /// There is no room for what has to be written at a start.
+    Full {
+        /// What there is no room for.
+        what: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// For `map_err`: what was being done, to which file.
+    pub(super) fn on(
+        action: &'static str,
+        name: impl Into<String>,
+    ) -> impl FnOnce(io::Error) -> Error {
+        let name = name.into();
+        move |source| Error::File {
+            action,
+            name,
+            source,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Directory { path, source } => {
+                write!(
+                    f,
+                    "cannot use the binlog directory: {}: {source}",
+                    path.display()
+                )
+            }
+            Error::Locked(path) => write!(
+                f,
+                "the binlog directory {} is locked by another server; stop that one, or use --wait to wait for it",
+                path.display()
+            ),
+            Error::File {
+                action,
+                name,
+                source,
+            } => write!(
+                f,
+                "cannot {action} {name} in the binlog directory: {source}"
+            ),
+            Error::Damaged {
+                number,
+                offset,
+                flaw,
+            } => write!(
+                f,
+                "{} is damaged at offset {offset}: {flaw}; nothing was changed; restore the file from a copy, or move all binlog files away to start without their jobs",
+                segment_name(*number)
+            ),
+            Error::Missing { number } => write!(
+                f,
+                "{} is missing though jobs in it are needed; nothing was changed; put it back, or move all binlog files away to start without their jobs",
+                segment_name(*number)
+            ),
+            Error::Full { what, source } => {
+                write!(f, "no room in the binlog directory for {what}: {source}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Directory { source, .. }
+            | Error::File { source, .. }
+            | Error::Full { source, .. } => Some(source),
+            Error::Locked(_) | Error::Damaged { .. } | Error::Missing { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! Which segment holds what lives: for each segment how many live jobs have
+//! their full record there, and which. Pure, and small: a job that was never
+//! moved costs about a byte.
+//!
+//! A segment is needed as long as a live job's full record is in it. Segments
+//! go in the order of their numbers, so what came later about a job (updates,
+//! its deletion) outlives its full record, and needs no accounting at all.
+
+use crate::protocol::JobId;
+use std::collections::{BTreeMap, VecDeque};
+
+/// The segments in use, oldest first; the last one is being written.
+pub(super) struct Ledger {
+    segments: VecDeque<Segment>,
+    /// The jobs whose full record was moved, and to which segment. Any other
+    /// job is where it was put, and ids are given in ascending order: so the
+    /// segments' `first` tell where that was.
+    moved: BTreeMap<JobId, u32>,
+    /// One more than the highest id seen.
+    next_id: JobId,
+    /// How many jobs live, and the lengths of their full records when they were put.
+    live: u64,
+    live_bytes: u64,
+    /// How long the files of `segments` are together.
+    disk: u64,
+    /// Up to where the oldest segment's jobs were looked at.
+    cursor: Cursor,
+}
+
+/// A segment in use.
+struct Segment {
+    number: u32,
+    /// Jobs put here have this id or a higher one.
+    first: JobId,
+    /// How long its file is.
+    size: u32,
+    /// How many live jobs have their full record here.
+    live: u32,
+    ids: Ids,
+}
+
+impl Ledger {
+    /// A ledger that needs its first segment to [`begin`](Self::begin).
+    pub fn new(next_id: JobId) -> Ledger {
+        Ledger {
+            segments: VecDeque::new(),
+            moved: BTreeMap::new(),
+            next_id,
+            live: 0,
+            live_bytes: 0,
+            disk: 0,
+            cursor: Cursor::default(),
+        }
+    }
+
+    /// The current segment's file was cut to this size.
+    pub fn resize(&mut self, size: u32) {
+        let before = std::mem::replace(&mut self.current_mut().size, size);
+        self.disk = self.disk - u64::from(before) + u64::from(size);
+    }
+
+    /// Another segment is the current one from now on.
+    pub fn begin(&mut self, number: u32, size: u32) {
+        self.disk += u64::from(size);
+        self.segments.push_back(Segment {
+            number,
+            first: self.next_id,
+            size,
+            live: 0,
+            ids: Ids::default(),
+        });
+    }
+
+    /// The oldest segment.
+    pub fn oldest(&self) -> u32 {
+        self.segments
+            .front()
+            .expect("there is always a segment")
+            .number
+    }
+
+    /// The segment being written.
+    pub fn current(&self) -> u32 {
+        self.segments
+            .back()
+            .expect("there is always a segment")
+            .number
+    }
+
+    fn current_mut(&mut self) -> &mut Segment {
+        self.segments.back_mut().expect("there is always a segment")
+    }
+
+    /// One more than the highest id seen.
+    pub fn next_id(&self) -> JobId {
+        self.next_id
+    }
+
+    /// Ids below this one are taken, whether seen or not.
+    pub fn raise_next_id(&mut self, next_id: JobId) {
+        self.next_id = self.next_id.max(next_id);
+    }
+
+    pub fn live(&self) -> u64 {
+        self.live
+    }
+
+    pub fn live_bytes(&self) -> u64 {
+        self.live_bytes
+    }
+
+    pub fn disk(&self) -> u64 {
+        self.disk
+    }
+
+    /// A job's full record is written to the current segment for the first time.
+    pub fn put(&mut self, id: JobId, len: u32) {
+        if id >= self.next_id {
+            self.next_id = JobId(id.0.saturating_add(1));
+        } else {
+            let number = self.current();
+            self.moved.insert(id, number);
+        }
+        self.enter(id, len);
+    }
+
+    /// A live job's full record is written again, to the current segment.
+    pub fn moved(&mut self, id: JobId, len: u32) {
+        self.leave(id, len);
+        let number = self.current();
+        self.moved.insert(id, number);
+        self.enter(id, len);
+    }
+
+    /// A live job is deleted.
+    pub fn delete(&mut self, id: JobId, len: u32) {
+        self.leave(id, len);
+        self.moved.remove(&id);
+    }
+
+    fn enter(&mut self, id: JobId, len: u32) {
+        let current = self.current_mut();
+        current.ids.push(id);
+        current.live += 1;
+        self.live += 1;
+        self.live_bytes += u64::from(len);
+    }
+
+    fn leave(&mut self, id: JobId, len: u32) {
+        let index = self.index_of(id).expect("a live job is in a segment");
+        let segment = &mut self.segments[index];
+        segment.live -= 1;
+        self.live -= 1;
+        self.live_bytes -= u64::from(len);
+    }
+
+    /// The segment with the full record of a job that lives.
+    pub fn segment_of(&self, id: JobId) -> Option<u32> {
+        Some(self.segments[self.index_of(id)?].number)
+    }
+
+    fn index_of(&self, id: JobId) -> Option<usize> {
+        match self.moved.get(&id) {
+            Some(number) => Some(usize::try_from(number - self.oldest()).ok()?),
+            None => self
+                .segments
+                .partition_point(|segment| segment.first <= id)
+                .checked_sub(1),
+        }
+    }
+
+    /// Takes out the oldest segment if nothing in it lives; never the current one.
+    pub fn retire(&mut self) -> Option<u32> {
+        if self.segments.len() == 1 || self.segments[0].live > 0 {
+            return None;
+        }
+        self.cursor = Cursor::default();
+        let segment = self.segments.pop_front()?;
+        self.disk -= u64::from(segment.size);
+        Some(segment.number)
+    }
+
+    /// The next job that may have its full record in the oldest segment
+    /// (unless it was deleted), so that it can be moved out of there; each at
+    /// least once until the segment retires.
+    ///
+    /// None if all have been looked at, and for the current segment.
+    pub fn next_in_oldest(&mut self) -> Option<JobId> {
+        if self.segments.len() == 1 {
+            return None;
+        }
+        let number = self.oldest();
+        loop {
+            let Some(id) = self.segments[0].ids.next(&mut self.cursor) else {
+                self.cursor = Cursor::default();
+                return None;
+            };
+            if self.segment_of(id) == Some(number) {
+                return Some(id);
+            }
+        }
+    }
+}
+
+/// A list of ids, each kept as its difference to the one before: jobs put one
+/// after the other take a byte each.
+#[derive(Default)]
+struct Ids {
+    /// Differences, zigzag (so that small negative ones are short too), in
+    /// groups of 7 bits, low ones first; 128 is set where more follow.
+    bytes: Vec<u8>,
+    last: u64,
+}
+
+/// A place in a list of ids.
+#[derive(Clone, Copy, Default)]
+struct Cursor {
+    index: usize,
+    last: u64,
+}
+
+impl Ids {
+    fn push(&mut self, id: JobId) {
+        let difference = id.0.wrapping_sub(self.last);
+        let negative = (difference >> 63).wrapping_neg();
+        let mut left = difference << 1 ^ negative;
+        while left >= 0x80 {
+            self.bytes.push(left as u8 | 0x80);
+            left >>= 7;
+        }
+        self.bytes.push(left as u8);
+        self.last = id.0;
+    }
+
+    fn next(&self, cursor: &mut Cursor) -> Option<JobId> {
+        let rest = self.bytes.get(cursor.index..)?;
+        let mut zigzag = 0;
+        for (index, byte) in rest.iter().enumerate() {
+            zigzag |= u64::from(byte & 0x7f) << (7 * index);
+            if byte & 0x80 == 0 {
+                let difference = (zigzag >> 1) ^ (zigzag & 1).wrapping_neg();
+                cursor.index += index + 1;
+                cursor.last = cursor.last.wrapping_add(difference);
+                return Some(JobId(cursor.last));
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: u32 = 1000;
+
+    #[test]
+    fn a_list_of_ids_gives_back_what_it_was_given() {
+        let given = [
+            1,
+            2,
+            3,
+            1000,
+            4,
+            1001,
+            5,
+            0,
+            u64::MAX,
+            0,
+            u64::MAX / 2,
+            1 << 63,
+        ];
+        let mut ids = Ids::default();
+        given.iter().for_each(|id| ids.push(JobId(*id)));
+        let mut cursor = Cursor::default();
+        let back = std::iter::from_fn(|| ids.next(&mut cursor)).map(|id| id.0);
+        assert_eq!(back.collect::<Vec<_>>(), given);
+
+        let mut puts = Ids::default();
+        (1..=1000).map(JobId).for_each(|id| puts.push(id));
+        assert_eq!(puts.bytes.len(), 1000);
+    }
+
+    #[test]
+    fn jobs_are_found_where_they_were_put_or_moved_to() {
+        let mut ledger = Ledger::new(JobId(1));
+        ledger.begin(1, SIZE);
+        (1..=3).for_each(|id| ledger.put(JobId(id), 10));
+        ledger.resize(30);
+        ledger.begin(2, SIZE);
+        (4..=5).for_each(|id| ledger.put(JobId(id), 10));
+        ledger.resize(20);
+        ledger.begin(3, SIZE);
+        ledger.moved(JobId(2), 10);
+        ledger.put(JobId(6), 10);
+        let segments = (1..=6).map(|id| ledger.segment_of(JobId(id)).unwrap());
+        assert_eq!(segments.collect::<Vec<_>>(), [1, 3, 1, 2, 2, 3]);
+        assert_eq!((ledger.live_bytes(), ledger.disk()), (60, 30 + 20 + 1000));
+    }
+
+    #[test]
+    fn the_oldest_segment_retires_when_its_jobs_are_moved_or_deleted() {
+        let mut ledger = Ledger::new(JobId(1));
+        ledger.begin(1, SIZE);
+        (1..=3).for_each(|id| ledger.put(JobId(id), 10));
+        assert_eq!(ledger.next_in_oldest(), None); // it is the current one
+        ledger.resize(30);
+        ledger.begin(2, SIZE);
+        assert_eq!(ledger.retire(), None);
+        ledger.delete(JobId(2), 10);
+        let first = ledger.next_in_oldest().unwrap();
+        ledger.moved(first, 10);
+        let mut rest: Vec<_> = std::iter::from_fn(|| ledger.next_in_oldest()).collect();
+        rest.retain(|id| *id != JobId(2)); // who is dead, the ledger does not know
+        assert_eq!((first, rest), (JobId(1), vec![JobId(3)]));
+        ledger.moved(JobId(3), 10);
+        assert_eq!(ledger.retire(), Some(1));
+        assert_eq!(ledger.retire(), None);
+        assert_eq!((ledger.live_bytes(), ledger.disk()), (20, 1000));
+    }
+
+    #[test]
+    fn an_id_out_of_order_is_found_too() {
+        let mut ledger = Ledger::new(JobId(1));
+        ledger.begin(1, SIZE);
+        ledger.put(JobId(9), 10);
+        ledger.resize(10);
+        ledger.begin(2, SIZE);
+        ledger.put(JobId(3), 10);
+        assert_eq!(ledger.segment_of(JobId(3)), Some(2));
+        assert_eq!(ledger.next_id(), JobId(10));
+    }
+}

@@ -1,0 +1,381 @@
+//! The binlog: what was acknowledged is kept.
+//!
+//! **The promise.** Every change of a job's state becomes a record in a log on
+//! disk; a restart reads the log and has the jobs again, with everything that
+//! `stats-job` tells of them. With [`SyncMode::Always`] a change is acknowledged
+//! when its record is synced, so a power cut loses nothing acknowledged. With
+//! `Every` and `Never` it is acknowledged when its record is written, so the
+//! end of the process loses nothing, and a power cut no more than was not
+//! synced yet. What cannot be kept is not acknowledged: after a write or a sync
+//! that failed, nothing is, ever again.
+//!
+//! # What is on the disk
+//!
+//! The log is cut into segments, files of the same length, `binlog.1` and so
+//! on. `record` has the bytes, and the man page beanpole-binlog(5) the list of
+//! all states in which the directory may legally be found. Two things hold at
+//! any moment, whatever a power cut takes away, and all else follows from them:
+//!
+//! * *Only the end can be torn.* A segment gets its first record after the one
+//!   before it was synced, and its own header. So what is missing was written
+//!   after the last sync, and was not promised.
+//! * *What is needed is there.* A segment goes when nothing in it lives, and
+//!   that is known on the disk: the records by which its jobs were deleted or
+//!   moved are synced, and behind them a mark that names the oldest segment
+//!   needed.
+//!
+//! Damage (flipped bits, files cut short or lost) is something else than a torn
+//! end. Each record's checksum covers all of it and its place in the log, each
+//! header says where the segment before it ends, and each record how far the
+//! log was synced when it was written: what is bad although it had been synced
+//! was damaged, and nothing is served until somebody has looked at it.
+//!
+//! # How a change gets there
+//!
+//! ```text
+//!  worker, before the server's lock    reserve_put   room for a put, or OUT_OF_MEMORY
+//!  worker, timer, under that lock      append        into memory, in the order of changes
+//!  worker, after it, before replies    commit        written and synced, by somebody
+//! ```
+//!
+//! [`append`](Binlog::append) makes no system call and copies no body. It counts
+//! where each record will stand, so that it knows which segment holds which job
+//! without hearing from the one who writes.
+//!
+//! [`commit`](Binlog::commit) is group commit: who finds nobody writing takes
+//! the `writer`, writes for all who have appended anything so far, syncs once,
+//! and wakes each whose records were among it. Who finds somebody writing goes
+//! to sleep, and wakes up with his records kept, or as the next to write. The
+//! committer, a thread, syncs in time what nobody waits for.
+//!
+//! # How space comes back
+//!
+//! With each append, a few live jobs of the oldest segment are written again at
+//! the end, if there is too much garbage: no pause, and disk use stays below
+//! twice what lives and three segments. The empty segment is filled with zeros
+//! and serves again, off the path of commands. Zeros, since writing to blocks
+//! that were written before halves the time of a sync.
+//!
+//! A full disk stops puts, and nothing else. `tail` has the reckoning.
+//!
+//! # Who holds what, in which order
+//!
+//! The server's lock comes first, if it is held at all; under it, only `append` and
+//! what `stats` and `stats-job` ask for are allowed. Then `upkeep`, held by the one who
+//! makes spare segments, for as long as that takes. Then the `tail`, for
+//! moments. The rest (`turn`, `progress`, `schedule`) for moments, nothing being
+//! locked meanwhile. The writer is no lock: it is handed from thread to thread,
+//! and may wait for `upkeep`, so nobody waits for the writer who holds that.
+//!
+//! # In which order to read
+//!
+//! `record`, `tail` with `ledger`, `writer`, `commit`, `spares`; then
+//! `recovery` with `files` and `chain`; then `import` and `beanstalkd`.
+//! Below all of them is `storage`, where the tests put a disk of their own
+//! that loses and breaks whatever a real one might.
+
+pub mod beanstalkd;
+mod chain;
+mod commit;
+mod error;
+mod files;
+mod import;
+pub mod inspect;
+mod ledger;
+mod record;
+mod recovery;
+mod spares;
+pub mod storage;
+mod tail;
+mod writer;
+
+pub use error::Error;
+pub use record::{Record, Update};
+
+use crate::engine::StoredJob;
+use crate::protocol::JobId;
+use commit::{Schedule, Turn};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+use std::time::Duration;
+use storage::{Directory, Storage};
+use tail::Tail;
+use writer::{Progress, Writer};
+
+/// When the log is synced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncMode {
+    /// Before an acknowledgement: a power cut loses nothing acknowledged.
+    Always,
+    /// At most so long after a change: a power cut loses no more than that.
+    Every(Duration),
+    /// When a segment is full, and before one is removed.
+    Never,
+}
+
+/// How to open a binlog.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The directory with the segments.
+    pub dir: PathBuf,
+    /// When to sync.
+    pub sync: SyncMode,
+    /// How long a segment is, in bytes (rounded up to 4096).
+    pub segment_size: u64,
+    /// Whether to wait while another server has the directory.
+    pub wait: bool,
+}
+
+impl Options {
+    /// The segment size unless another one is asked for: 10 MiB.
+    pub const SEGMENT_SIZE: u64 = 10 << 20;
+}
+
+/// A binlog that was opened, and what it held.
+pub struct Opened<J = BTreeMap<JobId, StoredJob>> {
+    /// To write on.
+    pub binlog: Arc<Binlog>,
+    /// The jobs that live.
+    pub jobs: J,
+    /// The lowest id that no job ever had.
+    pub next_id: JobId,
+    /// What the person in front of it should know, a line each.
+    pub notices: Vec<String>,
+}
+
+/// One change of state, as the engine tells it.
+#[derive(Clone, Debug)]
+pub enum Entry {
+    /// A new job.
+    Put(StoredJob),
+    /// Something about a job has changed.
+    Update(Update),
+    /// A job is gone.
+    Delete {
+        /// Which.
+        id: JobId,
+        /// How long the name of its tube was.
+        tube_len: usize,
+        /// How long its body was, with CR LF.
+        body_len: usize,
+    },
+}
+
+/// The jobs as they are now: the log asks for the ones that it moves to
+/// another segment.
+///
+/// It may be ahead of the entries appended so far.
+pub trait LiveJobs {
+    /// The job of this id, if it lives.
+    fn stored(&self, id: JobId) -> Option<StoredJob>;
+}
+
+/// Where jobs come to life when a log is opened. They do so one by one, as it is
+/// read: so there is no need for a second place with all of them in it.
+pub trait Jobs: LiveJobs {
+    /// Adds a job, in the place of the one that had its id, if there was one.
+    fn insert(&mut self, job: StoredJob) -> Option<StoredJob>;
+
+    /// Removes a job.
+    fn remove(&mut self, id: JobId) -> Option<StoredJob>;
+
+    /// Calls this for each job.
+    fn for_each(&self, call: &mut dyn FnMut(&StoredJob));
+}
+
+impl Jobs for BTreeMap<JobId, StoredJob> {
+    fn insert(&mut self, job: StoredJob) -> Option<StoredJob> {
+        BTreeMap::insert(self, job.id, job)
+    }
+
+    fn remove(&mut self, id: JobId) -> Option<StoredJob> {
+        BTreeMap::remove(self, &id)
+    }
+
+    fn for_each(&self, call: &mut dyn FnMut(&StoredJob)) {
+        self.values().for_each(call);
+    }
+}
+
+impl LiveJobs for BTreeMap<JobId, StoredJob> {
+    fn stored(&self, id: JobId) -> Option<StoredJob> {
+        self.get(&id).cloned()
+    }
+}
+
+/// A place in the log: what was appended before it is what `commit` waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position(u64);
+
+/// There is no room on the disk for another job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoRoom;
+
+/// The log has failed, and nothing more will be kept: see [`Binlog::failure`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failed;
+
+/// For `stats`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stats {
+    /// The oldest segment that is needed.
+    pub oldest_index: u32,
+    /// The segment being written.
+    pub current_index: u32,
+    /// Records written since the start.
+    pub records_written: u64,
+    /// How many of them moved a job to another segment.
+    pub records_migrated: u64,
+    /// How long a segment is.
+    pub max_size: u32,
+}
+
+/// What the committer has to tell while the log is in use.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// There is no room for another segment: puts will be refused.
+    Full(&'a Error),
+    /// There is room again.
+    Room,
+    /// A write or a sync failed. Nothing more is acknowledged, and nothing
+    /// will be kept: the server has to end.
+    Failed(&'a Error),
+}
+
+/// The log of all changes, open for more.
+///
+/// [`append`](Self::append) belongs under the server's lock, right after the
+/// change; everything that may wait belongs outside.
+pub struct Binlog {
+    storage: Arc<dyn Storage>,
+    sync: SyncMode,
+    /// What is appended. Held for moments, innermost; no file is touched meanwhile.
+    tail: Mutex<Tail>,
+    /// Who writes, and who waits for it. Held for moments.
+    turn: Mutex<Turn>,
+    /// How far the files have come. Held for moments.
+    progress: Mutex<Progress>,
+    /// Up to where commits are fulfilled: a copy, to be read without a lock.
+    reached: AtomicU64,
+    /// Held by the one who makes spare segments, as long as that takes.
+    upkeep: Mutex<()>,
+    /// When the committer has to do what.
+    schedule: Mutex<Schedule>,
+    scheduled: Condvar,
+    /// Whether the committer knows already that something waits.
+    pending: AtomicBool,
+    failure: OnceLock<Error>,
+}
+
+impl Binlog {
+    /// Locks a directory and reads what it holds.
+    ///
+    /// Its jobs go to `jobs`, in which there is none. Those of a directory that
+    /// beanstalkd wrote are taken over. Whatever is wrong with the directory,
+    /// nothing in it is changed by an error.
+    pub fn open<J: Jobs>(options: &Options, jobs: J) -> Result<Opened<J>, Error> {
+        let directory = Arc::new(Directory::lock(&options.dir, options.wait)?);
+        recovery::recover(directory, options.sync, options.segment_size, jobs)
+    }
+
+    /// The same in any storage, with the jobs in a map.
+    pub fn open_in(
+        storage: Arc<dyn Storage>,
+        sync: SyncMode,
+        segment_size: u64,
+    ) -> Result<Opened<BTreeMap<JobId, StoredJob>>, Error> {
+        recovery::recover(storage, sync, segment_size, BTreeMap::new())
+    }
+
+    /// Sets room aside for a put, before the state is locked. It may wait
+    /// until a segment is made.
+    ///
+    /// `tube_len` may be more than it will be; `body_len` is with CR LF.
+    pub fn reserve_put(&self, tube_len: usize, body_len: usize) -> Result<Room<'_>, NoRoom> {
+        let len = record::full_len(tube_len, body_len);
+        self.reserve(len)?;
+        Ok(Room { log: self, len })
+    }
+
+    /// Appends a change, in memory. Belongs under the lock under which the
+    /// change was made, so that the order of the log is the order of changes.
+    ///
+    /// The position is for [`commit`](Self::commit).
+    pub fn append(&self, entry: Entry, jobs: &dyn LiveJobs) -> Position {
+        self.tail().append(entry, jobs)
+    }
+
+    /// For `stats`.
+    pub fn stats(&self) -> Stats {
+        let tail = self.tail();
+        Stats {
+            oldest_index: tail.ledger.oldest(),
+            current_index: tail.ledger.current(),
+            records_written: tail.written,
+            records_migrated: tail.migrated,
+            max_size: tail.segment_size,
+        }
+    }
+
+    /// The earliest segment that a live job needs; 0 for any other.
+    pub fn segment_of(&self, id: JobId) -> u32 {
+        self.tail().ledger.segment_of(id).unwrap_or(0)
+    }
+
+    /// Why the log failed, if it did.
+    pub fn failure(&self) -> Option<&Error> {
+        self.failure.get()
+    }
+
+    /// A log whose current segment is the writer's.
+    fn new(storage: Arc<dyn Storage>, sync: SyncMode, tail: Tail, writer: Writer) -> Binlog {
+        Binlog {
+            storage,
+            sync,
+            tail: Mutex::new(tail),
+            progress: Mutex::new(writer.progress(Position::default())),
+            turn: Mutex::new(Turn::new(writer)),
+            reached: AtomicU64::new(0),
+            upkeep: Mutex::new(()),
+            schedule: Mutex::default(),
+            scheduled: Condvar::new(),
+            pending: AtomicBool::new(false),
+            failure: OnceLock::new(),
+        }
+    }
+
+    /// Why it cannot go on.
+    fn into_error(self) -> Error {
+        let full = held(self.tail.into_inner()).full.and_then(Arc::into_inner);
+        let error = self.failure.into_inner().or(full);
+        error.expect("it is asked for after an error")
+    }
+
+    fn tail(&self) -> MutexGuard<'_, Tail> {
+        held(self.tail.lock())
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        held(self.progress.lock())
+    }
+}
+
+/// What a lock guards is whole, or else the process has ended.
+fn held<T>(locked: std::sync::LockResult<T>) -> T {
+    locked.expect("no thread panics while it holds a lock of the binlog")
+}
+
+/// Room set aside for a put; dropping it gives back what was not used. Hold it
+/// until the put is appended, or will not be.
+pub struct Room<'a> {
+    log: &'a Binlog,
+    len: u32,
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        self.log.tail().release(self.len);
+    }
+}

@@ -1,0 +1,213 @@
+//! Where segments lie: the seam between the binlog and the operating system.
+//!
+//! Two things implement it: [`Directory`], the real one, and the simulator of
+//! the crash tests, which knows what a power cut leaves behind and can make
+//! any operation fail. So the seam says of each operation what has to be
+//! synced to make it last, and nothing here is cleverer than that.
+
+use super::error::Error;
+use nix::errno::Errno;
+use nix::fcntl::{FallocateFlags, FcntlArg, fallocate, fcntl};
+use nix::libc;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A flat directory of files.
+///
+/// What `create`, `rename` and `remove` did may be undone by a power cut, one
+/// without the other, until [`sync`](Storage::sync) has returned.
+pub trait Storage: Send + Sync {
+    /// The names of all files.
+    fn list(&self) -> io::Result<Vec<String>>;
+    /// A file that is there, to read and write.
+    fn open(&self, name: &str) -> io::Result<Arc<dyn File>>;
+    /// A new file without a byte in it; an error if the name is taken.
+    fn create(&self, name: &str) -> io::Result<Arc<dyn File>>;
+    /// Gives a file another name, in one step; `to` must be free.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    /// Removes a file.
+    fn remove(&self, name: &str) -> io::Result<()>;
+    /// Makes the names last.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// A file of a [`Storage`].
+///
+/// What is written may be missing after a power cut, wholly or by sectors and
+/// in any order, until [`sync`](File::sync) has returned.
+pub trait File: Send + Sync {
+    /// Its length in bytes.
+    fn len(&self) -> io::Result<u64>;
+    /// Whether it has no byte.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+    /// Reads from `offset` on, as much as there is and fits; 0 at the end.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// Writes all of `bytes` from `offset` on.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+    /// Cuts the file (what was behind is given back), or lengthens it with a hole.
+    fn set_len(&self, len: u64) -> io::Result<()>;
+    /// Makes the file at least `len` long, with room of its own for each byte
+    /// up to there, so that writing to it cannot fail for want of room. New
+    /// bytes are zero.
+    fn allocate(&self, len: u64) -> io::Result<()>;
+    /// Makes contents and length last.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// A directory of the operating system, locked for this process.
+pub struct Directory {
+    path: PathBuf,
+    /// Holds the lock as long as it is open. No other descriptor of this
+    /// file may be closed meanwhile: that would end a lock of this kind.
+    _lock: fs::File,
+}
+
+impl Directory {
+    /// Locks a directory, with or without waiting for the one who has it.
+    ///
+    /// The lock is that of beanstalkd (a write lock by `fcntl` on the file
+    /// `lock`), so that its servers and ours exclude each other, on whichever
+    /// machine, if the file system passes such locks on.
+    pub fn lock(path: &Path, wait: bool) -> Result<Directory, Error> {
+        let refused = |source| Error::Directory {
+            path: path.to_owned(),
+            source,
+        };
+        if !fs::metadata(path).map_err(refused)?.is_dir() {
+            return Err(refused(io::ErrorKind::NotADirectory.into()));
+        }
+        let lock_path = path.join("lock");
+        let file = fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&lock_path)
+            .map_err(|source| Error::Directory {
+                path: lock_path,
+                source,
+            })?;
+        loop {
+            match lock_whole(&file, wait) {
+                Ok(()) => break,
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN | Errno::EACCES) => return Err(Error::Locked(path.to_owned())),
+                Err(errno) => return Err(refused(errno.into())),
+            }
+        }
+        Ok(Directory {
+            path: path.to_owned(),
+            _lock: file,
+        })
+    }
+}
+
+fn lock_whole(file: &fs::File, wait: bool) -> nix::Result<()> {
+    let region = libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    let how = match wait {
+        true => FcntlArg::F_SETLKW(&region),
+        false => FcntlArg::F_SETLK(&region),
+    };
+    fcntl(file, how).map(drop)
+}
+
+impl Storage for Directory {
+    fn list(&self) -> io::Result<Vec<String>> {
+        let names = fs::read_dir(&self.path)?.map(|entry| Ok(entry?.file_name()));
+        let names = names.collect::<io::Result<Vec<_>>>()?;
+        // A name that is not even text is none of ours.
+        Ok(names
+            .into_iter()
+            .flat_map(|name| name.into_string())
+            .collect())
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        let mut options = fs::OpenOptions::new();
+        // beanstalkd makes its files read-only; only ours are written to.
+        let file = match options.read(true).write(true).open(self.path.join(name)) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                fs::File::open(self.path.join(name))?
+            }
+            other => other?,
+        };
+        Ok(Arc::new(file))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        let mut options = fs::OpenOptions::new();
+        options.read(true).write(true).create_new(true).mode(0o600);
+        Ok(Arc::new(options.open(self.path.join(name))?))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.path.join(from), self.path.join(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.path.join(name))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        fs::File::open(&self.path)?.sync_all()
+    }
+}
+
+impl File for fs::File {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        FileExt::read_at(self, buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.write_all_at(bytes, offset)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        fs::File::set_len(self, len)
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        let end = libc::off_t::try_from(len).map_err(io::Error::other)?;
+        match fallocate(self, FallocateFlags::empty(), 0, end) {
+            Ok(()) => Ok(()),
+            // Not every file system can; each can be written to.
+            Err(Errno::EOPNOTSUPP | Errno::ENOSYS) => {
+                let from = File::len(self)?;
+                write_zeros(self, from, len)
+            }
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+}
+
+/// Writes zeros to a file from one offset up to another.
+pub(super) fn write_zeros(file: &dyn File, mut from: u64, to: u64) -> io::Result<()> {
+    static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+    while from < to {
+        let some = usize::try_from(to - from)
+            .unwrap_or(ZEROS.len())
+            .min(ZEROS.len());
+        file.write_at(&ZEROS[..some], from)?;
+        from += some as u64;
+    }
+    Ok(())
+}

@@ -1,0 +1,173 @@
+//! Disk use under long traffic, and traffic on a full disk.
+
+use crate::disk::{Disk, Random};
+use crate::model::{Jobs, Server, Traffic, open};
+use beanpole::binlog::SyncMode;
+use beanpole::protocol::JobId;
+
+const SIZE: u64 = 64 << 10;
+
+/// What the records of live jobs take that nothing happened to yet.
+fn live_bytes(jobs: &Jobs) -> u64 {
+    let len =
+        |job: &beanpole::engine::StoredJob| 46 + job.tube.as_str().len() + job.body.wire().len();
+    jobs.values().map(|job| len(job) as u64).sum()
+}
+
+/// Runs commands and compares disk use with what lives after each of them.
+fn churn(server: &mut Server, disk: &Disk, rounds: u64, mut command: impl FnMut(&mut Server, u64)) {
+    let mut most = 0.0_f64;
+    for round in 0..rounds {
+        command(server, round);
+        assert!(server.commit());
+        server.log.tend().unwrap();
+        server.history.forget();
+        let allowed = 2 * live_bytes(&server.jobs) + 3 * SIZE;
+        let used = disk.used();
+        assert!(
+            used <= allowed,
+            "{used} bytes where {allowed} are allowed, round {round}"
+        );
+        most = most.max(used as f64 / allowed as f64);
+    }
+    println!(
+        "at most {:.0} % of what is allowed, {:?}",
+        most * 100.0,
+        server.log.stats()
+    );
+}
+
+fn jobs_put(jobs: usize, len: usize) -> (Disk, Server, Random) {
+    let disk = Disk::default();
+    let mut server = Server::open(&disk, SyncMode::Always, SIZE);
+    let mut random = Random::new(1);
+    (0..jobs).for_each(|_| assert!(server.put(len, &mut random)));
+    server.commit();
+    (disk, server, random)
+}
+
+#[test]
+fn endless_put_and_delete_beside_one_job_that_stays() {
+    let (disk, mut server, mut random) = jobs_put(1, 100);
+    churn(&mut server, &disk, 20_000, |server, round| {
+        assert!(server.put(100, &mut random));
+        server.delete(JobId(round + 2));
+    });
+    assert_eq!(
+        server.log.segment_of(JobId(1)),
+        server.log.stats().oldest_index
+    );
+}
+
+#[test]
+fn endless_put_and_delete_beside_many_that_stay() {
+    let (disk, mut server, mut random) = jobs_put(2000, 400);
+    churn(&mut server, &disk, 20_000, |server, round| {
+        assert!(server.put(100, &mut random));
+        server.delete(JobId(round + 2001));
+    });
+}
+
+#[test]
+fn endless_updates_of_the_same_jobs() {
+    for jobs in [1, 3000] {
+        let (disk, mut server, mut random) = jobs_put(jobs, 100);
+        churn(&mut server, &disk, 40_000, |server, round| {
+            server.update(JobId(1 + round % jobs as u64), &mut random);
+        });
+    }
+}
+
+#[test]
+fn a_backlog_is_built_up_and_worked_off_in_any_order() {
+    let (disk, mut server, mut random) = jobs_put(0, 0);
+    for longest in [0, 100, 3000] {
+        churn(&mut server, &disk, 6000, |server, _| {
+            assert!(server.put(random.below(longest + 1) as usize, &mut random));
+        });
+        churn(&mut server, &disk, 6000, |server, _| {
+            let which = random.below(server.jobs.len() as u64) as usize;
+            let id = *server.jobs.keys().nth(which).unwrap();
+            server.delete(id);
+        });
+        assert!(server.jobs.is_empty());
+        assert_eq!(
+            server.log.stats().oldest_index,
+            server.log.stats().current_index
+        );
+    }
+}
+
+#[test]
+fn jobs_longer_than_a_segment_come_and_go() {
+    let (disk, mut server, mut random) = jobs_put(0, 0);
+    let traffic = Traffic {
+        longest_body: 200_000,
+        most_jobs: 20,
+        long_one_in: 0,
+    };
+    churn(&mut server, &disk, 2000, |server, _| {
+        assert!(server.command(traffic, &mut random));
+    });
+}
+
+/// On a disk that is full nothing fails but puts; and they succeed again when
+/// jobs are gone, or when the disk has grown.
+#[test]
+fn a_full_disk_stops_puts_and_nothing_else() {
+    for (capacity, body) in [
+        (40 << 10, 200),
+        (400 << 10, 3000),
+        (1 << 20, 6000),
+        (2 << 20, 300),
+    ] {
+        const SIZE: u64 = 16 << 10;
+        let disk = Disk::default();
+        disk.set_capacity(Some(capacity));
+        let mut server = Server::open(&disk, SyncMode::Always, SIZE);
+        let random = &mut Random::new(capacity + body);
+        for round in 0..4 {
+            let before = server.jobs.len();
+            while server.put(random.below(body) as usize, random) {
+                assert!(server.commit());
+            }
+            println!(
+                "{} jobs in {capacity} bytes, {:?}",
+                server.jobs.len(),
+                server.log.stats()
+            );
+            assert!(server.jobs.len() > before, "round {round}");
+            let ids: Vec<JobId> = server.jobs.keys().copied().collect();
+            for update in 0..8000 {
+                server.update(ids[random.below(ids.len() as u64) as usize], random);
+                if update % 10 == 0 {
+                    assert!(server.commit(), "{:?}", server.log.failure());
+                    server.history.forget();
+                }
+                if update % 50 == 0 {
+                    server.log.tend().unwrap();
+                }
+            }
+            for id in ids.into_iter().filter(|_| random.one_in(3)) {
+                server.delete(id);
+                assert!(server.commit(), "{:?}", server.log.failure());
+            }
+            server.log.tend().unwrap();
+        }
+        drop(server.log);
+        assert_eq!(open(&disk, SyncMode::Always, SIZE).jobs, server.jobs);
+    }
+}
+
+#[test]
+fn a_segment_that_does_not_fit_is_made_smaller() {
+    let disk = Disk::default();
+    disk.set_capacity(Some(100 << 10));
+    let opened = open(&disk, SyncMode::Always, 10 << 20);
+    assert_eq!(
+        opened.notices,
+        ["no room for segments of 10485760 bytes; they have 40960 for now"]
+    );
+    let mut server = Server::new(opened);
+    assert!(server.put(1000, &mut Random::new(1)) && server.commit());
+}

@@ -1,0 +1,152 @@
+//! Power cuts and kills at every operation on the disk.
+
+use crate::disk::{Disk, Random, State, Survival};
+use crate::model::{History, Server, Traffic, open};
+use beanpole::binlog::{Binlog, SyncMode};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const SIZE: u64 = 4096;
+
+/// What a power cut may have left is opened, and holds what was acknowledged;
+/// so it does after another power cut while it was being opened.
+fn examine(state: &State, survival: Survival, history: &History, seed: u64) {
+    let random = &mut Random::new(seed);
+    let disk = state.cut(survival, random);
+    let again = disk.state().cut(Survival::Everything, random);
+    let what = || format!("seed {seed}, {survival:?}, {:?}", disk.names());
+    let opened = Binlog::open_in(Arc::new(disk.clone()), SyncMode::Always, SIZE);
+    let opened = opened.unwrap_or_else(|error| panic!("{error}; {}", what()));
+    assert!(
+        opened.next_id.0 >= history.least_next_id(),
+        "id {} comes again, kept {}, least {}; {}",
+        opened.next_id,
+        history.kept,
+        history.least_next_id(),
+        what()
+    );
+    let after = history.explains(&opened.jobs);
+    assert!(after.is_some(), "jobs lost, doubled or wrong; {}", what());
+    // The same log, and the power fails while it is read.
+    again.stop_after(random.below(disk.operations() + 1));
+    drop(Binlog::open_in(
+        Arc::new(again.clone()),
+        SyncMode::Always,
+        SIZE,
+    ));
+    let last = again.state().cut(Survival::Something, random);
+    let reopened = open(&last, SyncMode::Always, SIZE);
+    assert_eq!(history.explains(&reopened.jobs), after, "{}", what());
+}
+
+/// When changes count as kept.
+#[derive(Clone, Copy, PartialEq)]
+enum Kept {
+    Committed,
+    /// When the committer has had its turn.
+    Tended,
+}
+
+/// Runs traffic and examines what a power cut would leave at its operations.
+/// Returns how many states were examined.
+fn run(
+    seed: u64,
+    sync: SyncMode,
+    kept: Kept,
+    survivals: &'static [Survival],
+    traffic: Traffic,
+) -> u64 {
+    let disk = Disk::default();
+    let random = &mut Random::new(seed);
+    let history = Arc::new(Mutex::new(History::default()));
+    let examined = Arc::new(AtomicU64::new(0));
+    let (known, count, mut dice) = (history.clone(), examined.clone(), random.clone());
+    disk.watch(Box::new(move |state| {
+        if dice.one_in(4) {
+            let survival = survivals[dice.below(survivals.len() as u64) as usize];
+            examine(state, survival, &known.lock().unwrap(), dice.next());
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }));
+    for _ in 0..3 {
+        let mut server = Server::open(&disk, sync, SIZE);
+        *history.lock().unwrap() = server.history.clone();
+        // With a committer that is never there, the one who writes makes room.
+        let is_tended = kept == Kept::Tended || random.one_in(2);
+        for _ in 0..random.below(150) {
+            server.command(traffic, random);
+            if random.one_in(20) && !server.jobs.is_empty() {
+                let id = *server.jobs.keys().next().unwrap();
+                (0..random.below(100)).for_each(|_| server.update(id, random));
+            }
+            *history.lock().unwrap() = server.history.clone();
+            if random.one_in(3) {
+                let before = server.history.kept;
+                assert!(server.commit());
+                if kept == Kept::Tended {
+                    server.history.kept = before;
+                }
+            }
+            if is_tended && random.one_in(5) {
+                server.log.soon();
+                server.log.tend().unwrap();
+                if kept == Kept::Tended {
+                    server.keep_all();
+                }
+            }
+            *history.lock().unwrap() = server.history.clone();
+        }
+        if random.one_in(2) {
+            server.log.close().unwrap();
+        }
+        // Or killed: what was not written is gone.
+    }
+    examined.load(Ordering::Relaxed)
+}
+
+const SMALL: Traffic = Traffic {
+    longest_body: 300,
+    most_jobs: 30,
+    long_one_in: 0,
+};
+const MIXED: Traffic = Traffic {
+    longest_body: 1500,
+    most_jobs: 12,
+    long_one_in: 8,
+};
+
+fn run_all(seeds: Range<u64>, sync: SyncMode, kept: Kept, survivals: &'static [Survival]) {
+    let states: u64 = seeds
+        .flat_map(|seed| [(seed, SMALL), (seed, MIXED)])
+        .map(|(seed, traffic)| run(seed, sync, kept, survivals, traffic))
+        .sum();
+    println!("{states} states examined");
+    assert!(states > 1000);
+}
+
+const POWER_CUT: &[Survival] = &[Survival::Nothing, Survival::Something];
+const KILL: &[Survival] = &[Survival::Everything];
+
+#[test]
+fn synced_always_a_power_cut_loses_nothing_acknowledged() {
+    run_all(1..20, SyncMode::Always, Kept::Committed, POWER_CUT);
+}
+
+#[test]
+fn synced_sometimes_a_power_cut_loses_nothing_synced() {
+    run_all(
+        40..55,
+        SyncMode::Every(Duration::ZERO),
+        Kept::Tended,
+        POWER_CUT,
+    );
+}
+
+#[test]
+fn synced_sometimes_or_never_a_kill_loses_nothing_acknowledged() {
+    let seldom = SyncMode::Every(Duration::from_secs(3600));
+    run_all(20..30, seldom, Kept::Committed, KILL);
+    run_all(30..40, SyncMode::Never, Kept::Committed, KILL);
+}

@@ -1,0 +1,436 @@
+//! A disk that knows what a power cut leaves behind, and can be made to fail.
+//!
+//! Each file has its contents as the process sees them and as they are sure to
+//! be found after a power cut; between the two lie the changes that were not
+//! synced. A power cut lets any of those survive: a write in part, by sectors
+//! of 512 bytes, or not at all; a length without its data; a rename or removal
+//! without the ones before it. A sync that fails loses what it was to make
+//! last, though the process still sees it.
+
+use beanpole::binlog::storage::{File, Storage};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+const SECTOR: usize = 512;
+const BLOCK: u64 = 4096;
+
+/// Numbers that look random and are the same each time.
+#[derive(Clone)]
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
+    }
+
+    /// Less than `end`.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    pub fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+}
+
+/// A disk; clones are the same one.
+#[derive(Clone, Default)]
+pub struct Disk(Arc<Mutex<State>>);
+
+/// Looks at the disk before each operation that changes it.
+pub type Watcher = Box<dyn FnMut(&State) + Send>;
+
+#[derive(Default)]
+pub struct State {
+    files: Vec<Contents>,
+    names: BTreeMap<String, usize>,
+    durable_names: BTreeMap<String, usize>,
+    pending_names: Vec<NameChange>,
+    operations: u64,
+    fail_at: Option<(u64, io::ErrorKind)>,
+    failed: Option<&'static str>,
+    stop_at: Option<u64>,
+    capacity: Option<u64>,
+    watcher: Option<Watcher>,
+}
+
+#[derive(Clone, Default)]
+struct Contents {
+    live: Vec<u8>,
+    allocated: u64,
+    durable: Vec<u8>,
+    pending: Vec<Change>,
+}
+
+#[derive(Clone)]
+enum Change {
+    Write { offset: usize, bytes: Vec<u8> },
+    SetLen(usize),
+    Lengthen(usize),
+}
+
+#[derive(Clone)]
+enum NameChange {
+    Create(String, usize),
+    Rename(String, String),
+    Remove(String),
+}
+
+/// What survives of the changes that were not synced.
+#[derive(Clone, Copy, Debug)]
+pub enum Survival {
+    Nothing,
+    /// As when only the process is killed.
+    Everything,
+    Something,
+}
+
+impl Disk {
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap()
+    }
+
+    /// Has `watcher` look at the disk before each operation that changes it.
+    pub fn watch(&self, watcher: Watcher) {
+        self.state().watcher = Some(watcher);
+    }
+
+    /// The operation of this number fails; numbers as in [`operations`](Self::operations).
+    pub fn fail_at(&self, operation: u64, kind: io::ErrorKind) {
+        self.state().fail_at = Some((operation, kind));
+    }
+
+    /// Which operation failed.
+    pub fn failed(&self) -> Option<&'static str> {
+        self.state().failed
+    }
+
+    /// How many operations there were.
+    pub fn operations(&self) -> u64 {
+        self.state().operations
+    }
+
+    /// Limits how much may be allocated.
+    pub fn set_capacity(&self, bytes: Option<u64>) {
+        self.state().capacity = bytes;
+    }
+
+    /// After so many more operations every one fails and nothing changes.
+    pub fn stop_after(&self, operations: u64) {
+        let mut state = self.state();
+        state.stop_at = Some(state.operations + operations);
+    }
+
+    /// The contents of a file.
+    pub fn contents(&self, name: &str) -> Vec<u8> {
+        let state = self.state();
+        state.files[state.names[name]].live.clone()
+    }
+
+    /// Puts a file there, as if it had always been.
+    pub fn put(&self, name: &str, bytes: &[u8]) {
+        let state = &mut *self.state();
+        state.files.push(Contents {
+            live: bytes.to_vec(),
+            allocated: blocks(bytes.len()),
+            durable: bytes.to_vec(),
+            pending: Vec::new(),
+        });
+        state.names.insert(name.to_owned(), state.files.len() - 1);
+        state.durable_names = state.names.clone();
+    }
+
+    pub fn remove_file(&self, name: &str) {
+        let state = &mut *self.state();
+        state.names.remove(name).unwrap();
+        state.durable_names.remove(name);
+    }
+
+    /// The names of the files, in order.
+    pub fn names(&self) -> Vec<String> {
+        self.state().names.keys().cloned().collect()
+    }
+
+    /// How long all files are together.
+    pub fn used(&self) -> u64 {
+        self.state().used()
+    }
+}
+
+fn blocks(len: usize) -> u64 {
+    (len as u64).next_multiple_of(BLOCK)
+}
+
+impl State {
+    fn used(&self) -> u64 {
+        self.names
+            .values()
+            .map(|file| self.files[*file].allocated)
+            .sum()
+    }
+
+    /// The disk after a power cut.
+    pub fn cut(&self, survival: Survival, random: &mut Random) -> Disk {
+        let mut names = self.durable_names.clone();
+        for change in &self.pending_names {
+            let survives = match survival {
+                Survival::Nothing => false,
+                Survival::Everything => true,
+                Survival::Something => random.one_in(2),
+            };
+            if survives {
+                change.apply(&mut names);
+            }
+        }
+        let disk = Disk::default();
+        for (name, file) in names {
+            disk.put(&name, &self.files[file].cut(survival, random));
+        }
+        disk.set_capacity(self.capacity);
+        disk
+    }
+
+    /// Before each operation.
+    fn begin(&mut self, operation: &'static str) -> io::Result<()> {
+        if self
+            .stop_at
+            .is_some_and(|stop_at| self.operations >= stop_at)
+        {
+            return Err(io::Error::other("the world has stopped"));
+        }
+        let reads = ["list", "open", "read"].contains(&operation);
+        if !reads && let Some(mut watcher) = self.watcher.take() {
+            watcher(self);
+            self.watcher = Some(watcher);
+        }
+        self.operations += 1;
+        match self.fail_at {
+            Some((number, kind)) if number == self.operations => {
+                self.failed = Some(operation);
+                Err(kind.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn allocate(&mut self, file: usize, len: u64) -> io::Result<()> {
+        let more = len
+            .next_multiple_of(BLOCK)
+            .saturating_sub(self.files[file].allocated);
+        if more > 0
+            && self
+                .capacity
+                .is_some_and(|capacity| self.used() + more > capacity)
+        {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.files[file].allocated += more;
+        Ok(())
+    }
+
+    fn change_name(&mut self, change: NameChange) {
+        change.apply(&mut self.names);
+        self.pending_names.push(change);
+    }
+}
+
+impl NameChange {
+    /// Does it, as far as the names for it are there.
+    fn apply(&self, names: &mut BTreeMap<String, usize>) {
+        match self {
+            NameChange::Create(name, file) => {
+                names.insert(name.clone(), *file);
+            }
+            NameChange::Rename(from, to) => {
+                if let Some(file) = names.remove(from) {
+                    names.insert(to.clone(), file);
+                }
+            }
+            NameChange::Remove(name) => {
+                names.remove(name);
+            }
+        }
+    }
+}
+
+impl Change {
+    fn apply(&self, bytes: &mut Vec<u8>) {
+        match self {
+            Change::Write { offset, bytes: new } => write(bytes, *offset, new),
+            Change::SetLen(len) => bytes.resize(*len, 0),
+            Change::Lengthen(len) => bytes.resize(bytes.len().max(*len), 0),
+        }
+    }
+}
+
+fn write(bytes: &mut Vec<u8>, offset: usize, new: &[u8]) {
+    bytes.resize(bytes.len().max(offset + new.len()), 0);
+    bytes[offset..offset + new.len()].copy_from_slice(new);
+}
+
+impl Contents {
+    fn cut(&self, survival: Survival, random: &mut Random) -> Vec<u8> {
+        let mut bytes = self.durable.clone();
+        match survival {
+            Survival::Nothing => {}
+            Survival::Everything => bytes = self.live.clone(),
+            Survival::Something => {
+                let odds = 1 + random.below(4);
+                for change in &self.pending {
+                    match change {
+                        Change::Write { offset, bytes: new } if random.one_in(3) => {
+                            write_some_sectors(&mut bytes, *offset, new, random);
+                        }
+                        _ if random.below(5) < odds => change.apply(&mut bytes),
+                        _ => {}
+                    }
+                }
+            }
+        }
+        bytes
+    }
+}
+
+fn write_some_sectors(bytes: &mut Vec<u8>, offset: usize, new: &[u8], random: &mut Random) {
+    let mut at = 0;
+    while at < new.len() {
+        let len = (SECTOR - (offset + at) % SECTOR).min(new.len() - at);
+        if random.one_in(2) {
+            write(bytes, offset + at, &new[at..at + len]);
+        }
+        at += len;
+    }
+}
+
+impl Storage for Disk {
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.state().begin("list")?;
+        Ok(self.names())
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        let mut state = self.state();
+        state.begin("open")?;
+        let file = *state.names.get(name).ok_or(io::ErrorKind::NotFound)?;
+        Ok(Arc::new(Handle(self.clone(), file)))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        let mut state = self.state();
+        state.begin("create")?;
+        if state.names.contains_key(name) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        state.files.push(Contents::default());
+        let file = state.files.len() - 1;
+        state.change_name(NameChange::Create(name.to_owned(), file));
+        Ok(Arc::new(Handle(self.clone(), file)))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut state = self.state();
+        state.begin("rename")?;
+        assert!(!state.names.contains_key(to), "{to} is taken");
+        if !state.names.contains_key(from) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        state.change_name(NameChange::Rename(from.to_owned(), to.to_owned()));
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let mut state = self.state();
+        state.begin("remove")?;
+        if !state.names.contains_key(name) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        state.change_name(NameChange::Remove(name.to_owned()));
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut state = self.state();
+        let done = state.begin("sync names");
+        let pending = std::mem::take(&mut state.pending_names);
+        if done.is_ok() {
+            for change in pending {
+                change.apply(&mut state.durable_names);
+            }
+        }
+        done
+    }
+}
+
+struct Handle(Disk, usize);
+
+impl Handle {
+    fn change(&self, operation: &'static str, len: u64, change: Change) -> io::Result<()> {
+        let mut state = self.0.state();
+        state.begin(operation)?;
+        state.allocate(self.1, len)?;
+        let file = &mut state.files[self.1];
+        change.apply(&mut file.live);
+        file.pending.push(change);
+        Ok(())
+    }
+}
+
+impl File for Handle {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.state().files[self.1].live.len() as u64)
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut state = self.0.state();
+        state.begin("read")?;
+        let live = &state.files[self.1].live;
+        let rest = live.get(offset as usize..).unwrap_or_default();
+        let len = rest.len().min(buffer.len());
+        buffer[..len].copy_from_slice(&rest[..len]);
+        Ok(len)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.change(
+            "write",
+            offset + bytes.len() as u64,
+            Change::Write {
+                offset: offset as usize,
+                bytes: bytes.to_vec(),
+            },
+        )
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.change("cut", 0, Change::SetLen(len as usize))?;
+        let mut state = self.0.state();
+        let file = &mut state.files[self.1];
+        file.allocated = file.allocated.min(blocks(len as usize));
+        Ok(())
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        self.change("allocate", len, Change::Lengthen(len as usize))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut state = self.0.state();
+        let done = state.begin("sync");
+        let file = &mut state.files[self.1];
+        let pending = std::mem::take(&mut file.pending);
+        if done.is_ok() {
+            for change in pending {
+                change.apply(&mut file.durable);
+            }
+        }
+        done
+    }
+}

@@ -1,0 +1,217 @@
+//! What a log must hold: every change in order, and how many of them were
+//! acknowledged. Drives a log with random traffic of all kinds.
+
+use crate::disk::{Disk, Random};
+use beanpole::binlog::{Binlog, Entry, Opened, Position, SyncMode, Update};
+use beanpole::engine::{Counters, StoredJob, StoredState, Time};
+use beanpole::protocol::{Body, JobId, Priority, Seconds, TubeName};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub type Jobs = BTreeMap<JobId, StoredJob>;
+
+/// All changes since the log was opened, and what there was before them.
+#[derive(Clone, Default)]
+pub struct History {
+    before: Jobs,
+    entries: Vec<Entry>,
+    /// So many of the entries were acknowledged, in whatever way matters.
+    pub kept: usize,
+    pub next_id: u64,
+    /// What that was at first.
+    first_id: u64,
+}
+
+impl History {
+    /// Forgets all, for traffic too long to be remembered.
+    pub fn forget(&mut self) {
+        let next_id = self.next_id;
+        *self = History::default();
+        self.next_id = next_id;
+    }
+
+    /// The lowest id that may be given to a new job.
+    pub fn least_next_id(&self) -> u64 {
+        let puts = self.entries[..self.kept]
+            .iter()
+            .filter_map(|entry| match entry {
+                Entry::Put(job) => Some(job.id.0 + 1),
+                _ => None,
+            });
+        puts.fold(self.first_id, u64::max)
+    }
+
+    /// Whether these jobs are those after all kept entries and none, some or
+    /// all of the others, in order; if so, after how many.
+    pub fn explains(&self, jobs: &Jobs) -> Option<usize> {
+        let mut state = self.before.clone();
+        self.entries[..self.kept]
+            .iter()
+            .for_each(|entry| apply(&mut state, entry));
+        let mut len = self.kept;
+        loop {
+            if state == *jobs {
+                return Some(len);
+            }
+            apply(&mut state, self.entries.get(len)?);
+            len += 1;
+        }
+    }
+}
+
+fn apply(jobs: &mut Jobs, entry: &Entry) {
+    match entry {
+        Entry::Put(job) => {
+            jobs.insert(job.id, job.clone());
+        }
+        Entry::Update(update) => {
+            let job = jobs.get_mut(&update.id).unwrap();
+            job.priority = update.priority;
+            job.delay = update.delay;
+            job.state = update.state;
+            job.counters = update.counters;
+        }
+        Entry::Delete { id, .. } => {
+            jobs.remove(id).unwrap();
+        }
+    }
+}
+
+/// A server's worth of state around a log.
+pub struct Server {
+    pub log: Arc<Binlog>,
+    pub jobs: Jobs,
+    pub history: History,
+    position: Position,
+}
+
+/// How a server's traffic is mixed.
+#[derive(Clone, Copy)]
+pub struct Traffic {
+    pub longest_body: u64,
+    /// Puts are refused by the traffic itself when so many jobs live.
+    pub most_jobs: usize,
+    /// One body in so many is much longer; 0: none.
+    pub long_one_in: u64,
+}
+
+impl Server {
+    pub fn new(opened: Opened) -> Server {
+        let history = History {
+            before: opened.jobs.clone(),
+            entries: Vec::new(),
+            kept: 0,
+            next_id: opened.next_id.0,
+            first_id: opened.next_id.0,
+        };
+        Server {
+            log: opened.binlog,
+            jobs: opened.jobs,
+            history,
+            position: Position::default(),
+        }
+    }
+
+    pub fn open(disk: &Disk, sync: SyncMode, size: u64) -> Server {
+        Server::new(open(disk, sync, size))
+    }
+
+    /// One command: a put, an update or a deletion. False if the put was refused.
+    pub fn command(&mut self, traffic: Traffic, random: &mut Random) -> bool {
+        let which = random.below(self.jobs.len().max(1) as u64) as usize;
+        let some = self.jobs.keys().nth(which).copied();
+        match (some, random.below(10)) {
+            (Some(id), 0..=2) => self.delete(id),
+            (Some(id), 3..=5) => self.update(id, random),
+            (Some(id), _) if self.jobs.len() >= traffic.most_jobs => self.delete(id),
+            _ => {
+                let mut len = random.below(traffic.longest_body + 1);
+                if traffic.long_one_in > 0 && random.one_in(traffic.long_one_in) {
+                    len += 5000 + random.below(10_000);
+                }
+                return self.put(len as usize, random);
+            }
+        }
+        true
+    }
+
+    /// Puts a job, if there is room.
+    pub fn put(&mut self, len: usize, random: &mut Random) -> bool {
+        let job = StoredJob {
+            id: JobId(self.history.next_id),
+            tube: TubeName::parse(&b"abcdefgh"[..1 + random.below(8) as usize]).unwrap(),
+            body: Body::new(&vec![random.next() as u8; len]),
+            priority: Priority(random.next() as u32),
+            delay: Seconds(0),
+            ttr: Seconds(1 + random.below(100) as u32),
+            created_at: Time::from_nanos(random.next()),
+            state: StoredState::Ready,
+            counters: Counters::default(),
+        };
+        let log = self.log.clone();
+        let Ok(room) = log.reserve_put(job.tube.as_str().len(), job.body.wire().len()) else {
+            return false;
+        };
+        self.history.next_id += 1;
+        self.append(Entry::Put(job));
+        drop(room);
+        true
+    }
+
+    pub fn update(&mut self, id: JobId, random: &mut Random) {
+        let counters = self.jobs[&id].counters;
+        self.append(Entry::Update(Update {
+            id,
+            priority: Priority(random.below(5) as u32),
+            delay: Seconds(random.below(9) as u32),
+            state: match random.below(3) {
+                0 => StoredState::Ready,
+                1 => StoredState::Buried {
+                    order: random.next(),
+                },
+                _ => StoredState::Delayed {
+                    until: Time::from_nanos(random.next()),
+                },
+            },
+            counters: Counters {
+                reserves: counters.reserves + 1,
+                buries: counters.buries + random.below(2) as u32,
+                ..counters
+            },
+        }));
+    }
+
+    pub fn delete(&mut self, id: JobId) {
+        let job = &self.jobs[&id];
+        let (tube_len, body_len) = (job.tube.as_str().len(), job.body.wire().len());
+        self.append(Entry::Delete {
+            id,
+            tube_len,
+            body_len,
+        });
+    }
+
+    fn append(&mut self, entry: Entry) {
+        self.history.entries.push(entry.clone());
+        apply(&mut self.jobs, &entry);
+        self.position = self.log.append(entry, &self.jobs);
+    }
+
+    /// Commits everything; true if it is acknowledged.
+    pub fn commit(&mut self) -> bool {
+        let committed = self.log.commit(self.position).is_ok();
+        if committed {
+            self.keep_all();
+        }
+        committed
+    }
+
+    /// From now on nothing that was appended may be lost.
+    pub fn keep_all(&mut self) {
+        self.history.kept = self.history.entries.len();
+    }
+}
+
+pub fn open(disk: &Disk, sync: SyncMode, size: u64) -> Opened {
+    Binlog::open_in(Arc::new(disk.clone()), sync, size).unwrap_or_else(|error| panic!("{error}"))
+}

@@ -1,0 +1,472 @@
+//! Directories of beanstalkd, taken over.
+
+use crate::disk::{Disk, Random, State, Survival};
+use crate::model::{Jobs, Server, open};
+use beanpole::binlog::{Binlog, SyncMode, beanstalkd};
+use beanpole::engine::{Counters, StoredJob, StoredState, Time};
+use beanpole::protocol::{Body, JobId, Priority, Seconds, TubeName};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+const SIZE: u64 = 4096;
+
+/// A record of theirs, field by field.
+#[derive(Clone)]
+struct Theirs {
+    /// Empty: a short record.
+    tube: &'static str,
+    id: u64,
+    priority: u32,
+    delay: u64,
+    ttr: u64,
+    created: u64,
+    deadline: u64,
+    counters: [u32; 5],
+    state: u8,
+    /// With CR LF.
+    body: &'static [u8],
+}
+
+impl Theirs {
+    /// A short record has the length of a body too.
+    fn body_len(&self) -> u32 {
+        if self.tube.is_empty() {
+            7
+        } else {
+            self.body.len() as u32
+        }
+    }
+}
+
+const READY: u8 = 1;
+const RESERVED: u8 = 2;
+const BURIED: u8 = 3;
+const DELAYED: u8 = 4;
+const DELETED: u8 = 0;
+
+/// A ready job of this id in the tube `t`.
+fn put(id: u64, body: &'static [u8]) -> Theirs {
+    Theirs {
+        tube: "t",
+        id,
+        priority: 10,
+        delay: 0,
+        ttr: 60 * SECOND,
+        created: 1_700_000_000 * SECOND,
+        deadline: 0,
+        counters: [0; 5],
+        state: READY,
+        body,
+    }
+}
+
+/// A short record: this job has come to this state.
+fn becomes(id: u64, state: u8, counters: [u32; 5]) -> Theirs {
+    Theirs {
+        tube: "",
+        state,
+        counters,
+        ..put(id, b"")
+    }
+}
+
+const SECOND: u64 = 1_000_000_000;
+
+/// Version 7, as x86-64 writes it.
+fn version_7(records: &[Theirs]) -> Vec<u8> {
+    let mut file = 7u32.to_le_bytes().to_vec();
+    for record in records {
+        file.extend((record.tube.len() as u32).to_le_bytes());
+        file.extend(record.tube.as_bytes());
+        let mut job = [0xee; 80]; // what nobody sets is not always zero
+        put_at(&mut job, 0, &record.id.to_le_bytes());
+        put_at(&mut job, 8, &record.priority.to_le_bytes());
+        put_at(&mut job, 16, &record.delay.to_le_bytes());
+        put_at(&mut job, 24, &record.ttr.to_le_bytes());
+        put_at(&mut job, 32, &record.body_len().to_le_bytes());
+        put_at(&mut job, 40, &record.created.to_le_bytes());
+        put_at(&mut job, 48, &record.deadline.to_le_bytes());
+        for (index, counter) in record.counters.iter().enumerate() {
+            put_at(&mut job, 56 + 4 * index, &counter.to_le_bytes());
+        }
+        job[76] = record.state;
+        file.extend(job);
+        file.extend(record.body);
+    }
+    file.resize(file.len().next_multiple_of(4096), 0);
+    file
+}
+
+/// Version 7, as 32-bit x86 writes it.
+fn version_7_packed(records: &[Theirs]) -> Vec<u8> {
+    let mut file = 7u32.to_le_bytes().to_vec();
+    for record in records {
+        file.extend((record.tube.len() as u32).to_le_bytes());
+        file.extend(record.tube.as_bytes());
+        file.extend(record.id.to_le_bytes());
+        file.extend(record.priority.to_le_bytes());
+        file.extend(record.delay.to_le_bytes());
+        file.extend(record.ttr.to_le_bytes());
+        file.extend(record.body_len().to_le_bytes());
+        file.extend(record.created.to_le_bytes());
+        file.extend(record.deadline.to_le_bytes());
+        record
+            .counters
+            .iter()
+            .for_each(|counter| file.extend(counter.to_le_bytes()));
+        file.extend([record.state, 0, 0, 0]);
+        file.extend(record.body);
+    }
+    file.resize(file.len() + 500, 0);
+    file
+}
+
+/// Version 7, as a big-endian machine writes it.
+fn version_7_big_endian(records: &[Theirs]) -> Vec<u8> {
+    let mut file = 7u32.to_be_bytes().to_vec();
+    for record in records {
+        file.extend((record.tube.len() as u32).to_be_bytes());
+        file.extend(record.tube.as_bytes());
+        file.extend(record.id.to_be_bytes());
+        file.extend(record.priority.to_be_bytes());
+        file.extend([0; 4]);
+        file.extend(record.delay.to_be_bytes());
+        file.extend(record.ttr.to_be_bytes());
+        file.extend(record.body_len().to_be_bytes());
+        file.extend([0; 4]);
+        file.extend(record.created.to_be_bytes());
+        file.extend(record.deadline.to_be_bytes());
+        record
+            .counters
+            .iter()
+            .for_each(|counter| file.extend(counter.to_be_bytes()));
+        file.extend([record.state, 0, 0, 0]);
+        file.extend(record.body);
+    }
+    file
+}
+
+/// Version 5, as x86-64 writes it: in microseconds.
+fn version_5(records: &[Theirs]) -> Vec<u8> {
+    let mut file = 5u32.to_le_bytes().to_vec();
+    for record in records {
+        file.extend((record.tube.len() as u64).to_le_bytes());
+        file.extend(record.tube.as_bytes());
+        let mut job = [0; 77];
+        put_at(&mut job, 0, &record.id.to_le_bytes());
+        put_at(&mut job, 8, &record.priority.to_le_bytes());
+        put_at(&mut job, 16, &(record.delay / 1000).to_le_bytes());
+        put_at(&mut job, 24, &(record.ttr / 1000).to_le_bytes());
+        put_at(&mut job, 32, &record.body_len().to_le_bytes());
+        put_at(&mut job, 40, &(record.created / 1000).to_le_bytes());
+        put_at(&mut job, 48, &(record.deadline / 1000).to_le_bytes());
+        for (index, counter) in record.counters.iter().enumerate() {
+            put_at(&mut job, 56 + 4 * index, &counter.to_le_bytes());
+        }
+        job[76] = record.state;
+        file.extend(job);
+        file.extend(record.body);
+    }
+    file
+}
+
+fn put_at(bytes: &mut [u8], offset: usize, field: &[u8]) {
+    bytes[offset..offset + field.len()].copy_from_slice(field);
+}
+
+fn disk_with(files: &[(&str, Vec<u8>)]) -> Disk {
+    let disk = Disk::default();
+    disk.put("lock", b"");
+    files.iter().for_each(|(name, bytes)| disk.put(name, bytes));
+    disk
+}
+
+/// What became of the jobs in [`a_life`].
+fn lives() -> Jobs {
+    let job = |id, body: &[u8], state, counters| StoredJob {
+        id: JobId(id),
+        tube: TubeName::parse(b"t").unwrap(),
+        body: Body::new(body),
+        priority: Priority(10),
+        delay: Seconds(0),
+        ttr: Seconds(60),
+        created_at: Time::from_nanos(1_700_000_000 * SECOND),
+        state,
+        counters,
+    };
+    let none = Counters::default();
+    let until = Time::from_nanos(1_800_000_000 * SECOND);
+    let buried = |order| StoredState::Buried { order };
+    let reserved = Counters {
+        reserves: 1,
+        ..none
+    };
+    let kicked = Counters {
+        reserves: 5,
+        timeouts: 4,
+        releases: 3,
+        buries: 2,
+        kicks: 1,
+    };
+    let delayed = StoredJob {
+        delay: Seconds(90),
+        priority: Priority(7),
+        ..job(4, b"four", StoredState::Delayed { until }, none)
+    };
+    let jobs = [
+        job(1, b"one", buried(2), none),
+        job(2, b"", buried(1), none),
+        job(3, b"three\r\n", StoredState::Ready, reserved),
+        delayed,
+        job(6, b"six", StoredState::Ready, kicked),
+    ];
+    jobs.into_iter().map(|job| (job.id, job)).collect()
+}
+
+/// Jobs in all states, in two files.
+fn a_life() -> [Vec<Theirs>; 2] {
+    let delayed = Theirs {
+        delay: 90 * SECOND,
+        deadline: 1_800_000_000 * SECOND,
+        priority: 7,
+        ..becomes(4, DELAYED, [0; 5])
+    };
+    [
+        vec![
+            becomes(99, BURIED, [1; 5]), // its full record is in a file that is gone
+            put(1, b"one\r\n"),
+            put(2, b"\r\n"),
+            put(3, b"three\r\n\r\n"),
+            put(4, b"four\r\n"),
+            put(5, b"five\r\n"),
+            becomes(2, BURIED, [0; 5]),
+        ],
+        vec![
+            becomes(3, RESERVED, [1, 0, 0, 0, 0]),
+            becomes(1, BURIED, [0; 5]),
+            becomes(5, DELETED, [0; 5]),
+            delayed,
+            put(6, b"six\r\n"),
+            becomes(6, READY, [5, 4, 3, 2, 1]),
+            // Moved here when the first file was to go.
+            Theirs {
+                state: BURIED,
+                ..put(2, b"\r\n")
+            },
+        ],
+    ]
+}
+
+#[test]
+fn all_layouts_are_read() {
+    let [first, second] = a_life();
+    type Write = fn(&[Theirs]) -> Vec<u8>;
+    let layouts: [Write; 4] = [version_7, version_7_packed, version_7_big_endian, version_5];
+    for (index, write) in layouts.into_iter().enumerate() {
+        let disk = disk_with(&[("binlog.2", write(&first)), ("binlog.3", write(&second))]);
+        let opened = open(&disk, SyncMode::Always, SIZE);
+        assert_eq!(opened.jobs, lives(), "layout {index}");
+        assert_eq!(opened.next_id, JobId(100));
+        assert_eq!(
+            opened.notices,
+            ["took over 5 jobs from 2 binlog files of beanstalkd"]
+        );
+        let names = disk.names();
+        assert!(!names.contains(&"binlog.2".into()) && !names.contains(&"binlog.3".into()));
+        let again = open(&disk, SyncMode::Always, SIZE);
+        assert_eq!((again.jobs, again.next_id), (lives(), JobId(100)));
+        assert!(again.notices.is_empty());
+    }
+}
+
+#[test]
+fn a_power_cut_at_any_moment_neither_loses_nor_doubles_a_job() {
+    let [first, second] = a_life();
+    let states = Arc::new(AtomicU32::new(0));
+    for seed in 1..40 {
+        let disk = disk_with(&[
+            ("binlog.2", version_7(&first)),
+            ("binlog.3", version_7(&second)),
+            ("binlog.4", vec![0; 4096]), // just begun
+        ]);
+        let (mut random, count) = (Random::new(seed), states.clone());
+        disk.watch(Box::new(move |state: &State| {
+            let survival = match random.below(3) {
+                0 => Survival::Nothing,
+                _ => Survival::Something,
+            };
+            let cut = state.cut(survival, &mut random);
+            cut.stop_after(random.below(60));
+            drop(Binlog::open_in(
+                Arc::new(cut.clone()),
+                SyncMode::Always,
+                SIZE,
+            ));
+            let cut = cut.state().cut(Survival::Something, &mut random);
+            let opened = open(&cut, SyncMode::Always, SIZE);
+            assert_eq!(opened.jobs, lives(), "seed {seed}");
+            assert!(opened.next_id >= JobId(100));
+            let again = open(&cut, SyncMode::Always, SIZE);
+            assert_eq!(
+                (again.jobs, again.notices),
+                (lives(), vec![]),
+                "seed {seed}"
+            );
+            count.fetch_add(1, Ordering::Relaxed);
+        }));
+        open(&disk, SyncMode::Always, SIZE);
+    }
+    println!("{states:?} states examined");
+}
+
+#[test]
+fn a_full_disk_takes_nothing_over_and_nothing_away() {
+    let body: &[u8] = Box::leak([[b'x'; 30_000].as_slice(), b"\r\n"].concat().into());
+    let disk = disk_with(&[("binlog.1", version_7(&[put(1, body), put(2, body)]))]);
+    disk.set_capacity(Some(100_000));
+    let error = Binlog::open_in(Arc::new(disk.clone()), SyncMode::Always, SIZE);
+    let error = error.err().unwrap().to_string();
+    assert!(
+        error.starts_with("no room in the binlog directory for "),
+        "{error}"
+    );
+    disk.set_capacity(None);
+    assert_eq!(open(&disk, SyncMode::Always, SIZE).jobs.len(), 2);
+}
+
+#[test]
+fn a_job_that_is_not_whole_is_named_and_its_file_kept() {
+    let files = [
+        (
+            "binlog.1",
+            version_7(&[
+                put(1, b"one\r\n"),
+                put(2, b"torn\0\0"),
+                put(3, b"three\r\n"),
+            ]),
+        ),
+        // Whole here, before or after: then nothing is lost.
+        (
+            "binlog.2",
+            version_7(&[put(4, b"torn\0\0"), put(5, b"five\r\n")]),
+        ),
+        (
+            "binlog.3",
+            version_7(&[put(4, b"four\r\n"), put(5, b"torn\0\0")]),
+        ),
+        (
+            "binlog.4",
+            version_7(&[put(6, b"\0\0"), becomes(6, DELETED, [0; 5])]),
+        ),
+    ];
+    let disk = disk_with(&files);
+    let opened = open(&disk, SyncMode::Always, SIZE);
+    let ids: Vec<u64> = opened.jobs.keys().map(|id| id.0).collect();
+    assert_eq!(ids, [1, 3, 4, 5]);
+    let told = "binlog.1 is kept: job 2 is not whole, its body does not end in CR LF";
+    assert_eq!(
+        opened.notices,
+        [told, "took over 4 jobs from 4 binlog files of beanstalkd"]
+    );
+    assert_eq!(disk.contents("binlog.1"), files[0].1);
+    for gone in ["binlog.2", "binlog.3", "binlog.4"] {
+        assert!(!disk.names().contains(&gone.to_owned()), "{gone}");
+    }
+    // Told again until somebody has seen to it; and taken over once.
+    let mut server = Server::new(opened);
+    server.delete(JobId(1));
+    server.commit();
+    drop(server);
+    let again = open(&disk, SyncMode::Always, SIZE);
+    assert_eq!(
+        (again.jobs.len(), again.notices),
+        (3, vec![told.to_owned()])
+    );
+    disk.remove_file("binlog.1");
+    assert_eq!(
+        open(&disk, SyncMode::Always, SIZE).notices,
+        Vec::<String>::new()
+    );
+}
+
+#[test]
+fn what_is_no_record_is_named_and_its_file_kept() {
+    let whole = version_7(&[put(1, b"one\r\n")]);
+    let end = 4 + 4 + 1 + 80 + 5;
+    let with = |offset: usize, bytes: &[u8]| {
+        let mut file = whole.clone();
+        put_at(&mut file, offset, bytes);
+        file
+    };
+    let cut_short = version_7(&[put(1, b"one\r\n"), put(2, b"two\r\n")])[..end + 88].to_vec();
+    for (file, told) in [
+        (
+            with(end, &[201, 0, 0, 0]),
+            "no tube's name is that long, 4002 bytes from offset 94 on are not read",
+        ),
+        (
+            with(end, b"\x01\0\0\0*"),
+            "this is not a job, 4002 bytes from offset 94 on are not read",
+        ),
+        (
+            with(1000, b"x"),
+            "there is something behind the end, 4002 bytes from offset 94 on are not read",
+        ),
+        (
+            cut_short,
+            "the file ends within the body of job 2, 88 bytes from offset 94 on are not read",
+        ),
+    ] {
+        let disk = disk_with(&[("binlog.1", file.clone())]);
+        let opened = open(&disk, SyncMode::Always, SIZE);
+        assert_eq!(opened.jobs.len(), 1);
+        assert_eq!(opened.notices[0], format!("binlog.1 is kept: {told}"));
+        assert_eq!(disk.contents("binlog.1"), file);
+    }
+}
+
+#[test]
+fn garbage_never_panics() {
+    let [first, second] = a_life();
+    let whole = version_7(&[first, second].concat());
+    let random = &mut Random::new(5);
+    for _ in 0..3000 {
+        let mut bytes = whole.clone();
+        for _ in 0..1 + random.below(4) {
+            let at = 4 + random.below(1500) as usize;
+            bytes[at] = random.next() as u8;
+        }
+        bytes.truncate(4 + random.below(5000) as usize);
+        open(&disk_with(&[("binlog.1", bytes)]), SyncMode::Never, SIZE);
+    }
+}
+
+#[test]
+fn a_file_behind_ours_is_refused() {
+    let disk = Disk::default();
+    let mut server = Server::open(&disk, SyncMode::Always, SIZE);
+    server.put(1, &mut Random::new(1));
+    server.commit();
+    drop(server);
+    disk.put("binlog.9", &version_7(&[put(1, b"one\r\n")]));
+    let error = Binlog::open_in(Arc::new(disk), SyncMode::Always, SIZE)
+        .err()
+        .unwrap();
+    let told = "binlog.9 is damaged at offset 0: beanstalkd wrote it, behind segments of beanpole";
+    assert!(error.to_string().starts_with(told), "{error}");
+}
+
+#[test]
+fn the_way_back_is_read_as_it_was_written() {
+    let mut file = beanstalkd::FILE_START.to_vec();
+    let jobs = lives();
+    jobs.values()
+        .for_each(|job| beanstalkd::encode(job, &mut file));
+    let read = open(&disk_with(&[("binlog.1", file)]), SyncMode::Always, SIZE).jobs;
+    // Buried jobs come back in the order of their records.
+    let mut expected = jobs;
+    for (id, order) in [(1, 1), (2, 2)] {
+        expected.get_mut(&JobId(id)).unwrap().state = StoredState::Buried { order };
+    }
+    assert_eq!(read, expected);
+}
