@@ -61,5 +61,8 @@
 
 pub mod binlog;
 pub mod engine;
+pub mod log;
+pub mod options;
 pub mod protocol;
+pub mod server;
 mod sys;

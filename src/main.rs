@@ -1,0 +1,317 @@
+//! beanpoled, the daemon: a table of contents of how it starts and ends.
+//!
+//! The main thread binds, gives its privileges up, has the jobs recovered,
+//! starts the server, and from then on waits for signals.
+
+use beanpole::binlog::{self, Binlog};
+use beanpole::engine::{Config, Engine};
+use beanpole::log;
+use beanpole::options::{self, Invocation, Options, exit};
+use beanpole::server::activation::{self, Inherited};
+use beanpole::server::limits::Capacity;
+use beanpole::server::notify::ServiceManager;
+use beanpole::server::privileges::{self, Refusal};
+use beanpole::server::{Clock, Limits, Listener, Server, VERSION};
+use crossbeam_channel::{Receiver, Sender, never, select, tick, unbounded};
+use nix::sys::stat::{Mode, umask};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::iterator::Signals;
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread;
+
+/// An exit status other than success, and what to say.
+type Failure = (u8, String);
+
+/// What the main thread waits for.
+enum Event {
+    /// A signal of this number has come.
+    Signal(i32),
+    /// Somebody else has the binlog in this directory.
+    Waiting(PathBuf),
+    /// What there was of jobs is back.
+    Recovered(Box<Result<Recovered, Failure>>),
+    /// The binlog can keep nothing any more.
+    BinlogFailed,
+}
+
+/// The jobs, and where they are kept from now on, if on disk.
+struct Recovered {
+    engine: Engine,
+    binlog: Option<Arc<Binlog>>,
+}
+
+fn main() -> ExitCode {
+    match options::parse(std::env::args_os().skip(1)) {
+        Ok(Invocation::Help) => eprint!("{}", options::usage()),
+        Ok(Invocation::Version) => println!("beanpoled {VERSION}"),
+        Ok(Invocation::Serve(options)) => {
+            log::set_verbosity(options.verbosity);
+            let end = serve(*options);
+            log::finish();
+            if let Err((status, message)) = end {
+                log::error(format_args!("{message}"));
+                return ExitCode::from(status);
+            }
+        }
+        Err(message) => {
+            eprint!("beanpoled: {message}\n{}", options::usage());
+            return ExitCode::from(exit::USAGE);
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// The order matters: what needs privileges comes first, and they are gone
+/// before anything is read from the binlog or from a client.
+fn serve(options: Options) -> Result<(), Failure> {
+    for warning in &options.warnings {
+        log::warning(format_args!("{warning}"));
+    }
+    beanpole::server::use_one_heap();
+    umask(Mode::S_IRWXG | Mode::S_IRWXO);
+    let inherited = activation::inherited_sockets();
+    let inherited = inherited.map_err(|message| (exit::CANNOT_LISTEN, message))?;
+    // From here on signals wait until they are heard.
+    let signals = Signals::new([SIGTERM, SIGINT, SIGUSR1, SIGHUP]).map_err(cannot_start)?;
+    let listeners = match inherited.is_empty() {
+        true => bind(&options)?,
+        false => take_over(inherited, &options),
+    };
+    become_user(&options)?;
+    let limits = Limits {
+        max_job_size: options.max_job_size,
+        max_connections: max_connections(&options),
+        idle_timeout: options.idle_timeout,
+    };
+    let manager = ServiceManager::from_environment();
+    let (tell, events) = unbounded();
+    hear(signals, tell.clone()).map_err(cannot_start)?;
+
+    manager.status("Recovering jobs");
+    let clock = Clock::start();
+    recover(options, clock, tell.clone()).map_err(cannot_start)?;
+    let mut is_draining = false;
+    let Recovered { mut engine, binlog } = loop {
+        match next(&events) {
+            Event::Recovered(recovered) => break (*recovered)?,
+            Event::Signal(SIGUSR1) => is_draining = true,
+            Event::Signal(SIGTERM | SIGINT) => return Ok(()),
+            Event::Waiting(dir) => {
+                let dir = dir.display();
+                log::info(format_args!("waiting: another server has {dir} locked"));
+                manager.status(&format!("Waiting: another server has {dir} locked"));
+            }
+            Event::Signal(_) | Event::BinlogFailed => {}
+        }
+    };
+    engine.set_draining(is_draining);
+    if let Some(binlog) = &binlog {
+        start_committer(binlog, tell).map_err(cannot_start)?;
+    }
+
+    for listener in &listeners {
+        listener
+            .listen()
+            .map_err(|error| cannot_listen(listener, error))?;
+    }
+    let places: Vec<_> = listeners.iter().map(ToString::to_string).collect();
+    let server = Server::start(engine, binlog.clone(), clock, listeners, limits);
+    let server = server.map_err(cannot_start)?;
+    for place in &places {
+        log::info(format_args!("listening on {place}"));
+    }
+    manager.ready(&format!("Serving on {}", places.join(" ")));
+    wait_for_the_end(&events, &server, &manager);
+    log::info(format_args!("stopping"));
+    manager.stopping();
+    server
+        .stop()
+        .map_err(|error| (exit::CANNOT_START, format!("stopping the server: {error}")))?;
+    match binlog.as_deref().and_then(Binlog::failure) {
+        None => Ok(()),
+        Some(error) => Err((exit::BINLOG_FAILED, format!("the binlog failed: {error}"))),
+    }
+}
+
+/// The sockets that the options name.
+fn bind(options: &Options) -> Result<Vec<Listener>, Failure> {
+    let bind = |address| {
+        Listener::bind(address, &options.socket_access)
+            .map_err(|error| cannot_listen(address, error))
+    };
+    options.listen.iter().map(bind).collect()
+}
+
+/// The sockets that were handed to us, instead of those.
+fn take_over(inherited: Vec<Inherited>, options: &Options) -> Vec<Listener> {
+    let mut listeners = Vec::new();
+    for (listener, name) in inherited {
+        log::info(format_args!("inherited {listener} {name}"));
+        listeners.push(listener);
+    }
+    let have = |address: &String| listeners.iter().any(|have| have.to_string() == *address);
+    for address in options.listen.iter().map(ToString::to_string) {
+        if options.listen_was_given && !have(&address) {
+            log::warning(format_args!(
+                "not listening on {address}: with inherited sockets -l and -p have no effect"
+            ));
+        }
+    }
+    listeners
+}
+
+fn become_user(options: &Options) -> Result<(), Failure> {
+    let Some(user) = &options.user else {
+        return Ok(());
+    };
+    privileges::become_user(user).map_err(|refusal| match refusal {
+        Refusal::NoSuchUser => (exit::NO_SUCH_USER, format!("-u {user}: no such user")),
+        Refusal::NotAllowed(error) => (
+            exit::CANNOT_BECOME_USER,
+            format!("-u {user}: becoming the user: {error}"),
+        ),
+    })
+}
+
+/// What is asked for, if the system allows it.
+fn max_connections(options: &Options) -> usize {
+    let Capacity {
+        connections: most,
+        because,
+    } = Capacity::find();
+    match options.max_connections {
+        Some(asked) if asked <= most => log::info(format_args!("at most {asked} connections")),
+        Some(asked) => log::warning(format_args!(
+            "--max-connections {asked}: lowered to {most}, because {because}"
+        )),
+        None => log::info(format_args!(
+            "at most {most} connections, because {because}"
+        )),
+    }
+    options
+        .max_connections
+        .map_or(most, |asked| asked.min(most))
+}
+
+/// Has signals come as events.
+fn hear(mut signals: Signals, tell: Sender<Event>) -> io::Result<()> {
+    let forward = move || {
+        for signal in signals.forever() {
+            if tell.send(Event::Signal(signal)).is_err() {
+                return;
+            }
+        }
+    };
+    thread::Builder::new()
+        .name("signals".into())
+        .spawn(forward)?;
+    Ok(())
+}
+
+/// Brings the jobs of earlier runs back, on a thread of its own: it may take
+/// long, and signals are heard meanwhile. An end then does no harm.
+fn recover(options: Options, clock: Clock, tell: Sender<Event>) -> io::Result<()> {
+    let recover = move || {
+        let recovered = open(&options, clock, &tell);
+        // If nobody hears it, the server is ending.
+        let (Ok(()) | Err(_)) = tell.send(Event::Recovered(Box::new(recovered)));
+    };
+    thread::Builder::new()
+        .name("recovery".into())
+        .spawn(recover)?;
+    Ok(())
+}
+
+/// Locks the binlog, if there is to be one, and reads the jobs that it holds.
+fn open(options: &Options, clock: Clock, tell: &Sender<Event>) -> Result<Recovered, Failure> {
+    let config = Config {
+        max_job_size: options.max_job_size,
+        max_memory: options.max_memory,
+        journal: options.binlog.is_some(),
+    };
+    let engine = Engine::new(config, clock.now());
+    let Some(binlog) = &options.binlog else {
+        let binlog = None;
+        return Ok(Recovered { engine, binlog });
+    };
+    let mut at_once = binlog.clone();
+    at_once.wait = false;
+    let opened = match Binlog::open(&at_once, engine) {
+        Err(binlog::Error::Locked(_)) if binlog.wait => {
+            // If nobody hears it, the server is ending.
+            let (Ok(()) | Err(_)) = tell.send(Event::Waiting(binlog.dir.clone()));
+            Binlog::open(binlog, Engine::new(config, clock.now()))
+        }
+        opened => opened,
+    };
+    let opened = opened.map_err(|error| (exit::BINLOG_UNUSABLE, error.to_string()))?;
+    for notice in &opened.notices {
+        log::warning(format_args!("{notice}"));
+    }
+    let mut engine = opened.jobs;
+    engine.set_next_id(opened.next_id);
+    // Delays have ended meanwhile.
+    while engine.wake_at().is_some_and(|at| at <= clock.now()) {
+        engine.tick(clock.now());
+    }
+    log::info(format_args!("recovered {} jobs", engine.job_count()));
+    let binlog = Some(opened.binlog);
+    Ok(Recovered { engine, binlog })
+}
+
+/// Starts the thread that writes and syncs what nobody waits for.
+fn start_committer(binlog: &Arc<Binlog>, tell: Sender<Event>) -> io::Result<()> {
+    let told = move |event: binlog::Event<'_>| match event {
+        binlog::Event::Full(error) => {
+            log::warning(format_args!("the binlog takes no new jobs: {error}"));
+        }
+        binlog::Event::Room => log::info(format_args!("the binlog takes new jobs again")),
+        binlog::Event::Failed(_) => {
+            // If nobody hears it, the server is ending.
+            let (Ok(()) | Err(_)) = tell.send(Event::BinlogFailed);
+        }
+    };
+    binlog.spawn_committer(told)?;
+    Ok(())
+}
+
+/// Does what signals ask for until one of them asks to end.
+fn wait_for_the_end(events: &Receiver<Event>, server: &Server, manager: &ServiceManager) {
+    let pulse = ServiceManager::pulse_interval().map_or_else(never, tick);
+    loop {
+        select! {
+            recv(events) -> event => match event {
+                Ok(Event::Signal(SIGUSR1)) => {
+                    server.drain();
+                    log::info(format_args!("drain mode: no new jobs are taken"));
+                    manager.status("Draining: no new jobs are taken");
+                }
+                Ok(Event::Signal(SIGTERM | SIGINT) | Event::BinlogFailed) | Err(_) => return,
+                Ok(_) => {}
+            },
+            recv(pulse) -> _ => {
+                // Only who can get at the engine is well.
+                server.probe();
+                manager.pulse();
+            }
+        }
+    }
+}
+
+fn next(events: &Receiver<Event>) -> Event {
+    events.recv().expect("the thread of signals does not end")
+}
+
+fn cannot_start(error: io::Error) -> Failure {
+    (exit::CANNOT_START, format!("starting the server: {error}"))
+}
+
+fn cannot_listen(place: impl std::fmt::Display, error: io::Error) -> Failure {
+    (
+        exit::CANNOT_LISTEN,
+        format!("listening on {place}: {error}"),
+    )
+}

@@ -1,0 +1,446 @@
+//! The command line of beanpoled, which is beanstalkd's and some more.
+
+use crate::binlog::{self, SyncMode};
+use crate::server::{Address, SocketAccess};
+use getopts::{Fail, HasArg, Occur, ParsingStyle};
+use std::ffi::OsString;
+use std::num::NonZeroUsize;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Where clients expect a server.
+const DEFAULT_PORT: u16 = 11300;
+
+/// The largest body that `-z` can allow, in bytes.
+const MAX_JOB_SIZE: u32 = 1 << 30;
+
+/// The statuses with which the process ends, other than 0; those that
+/// beanstalkd has are the same.
+pub mod exit {
+    /// A thread or a descriptor for the server itself is not to be had.
+    pub const CANNOT_START: u8 = 1;
+    /// The command line makes no sense.
+    pub const USAGE: u8 = 5;
+    /// The binlog's directory cannot be used, or what is in it.
+    pub const BINLOG_UNUSABLE: u8 = 10;
+    /// Writing the binlog or syncing it has failed.
+    pub const BINLOG_FAILED: u8 = 11;
+    /// The user to become does not exist.
+    pub const NO_SUCH_USER: u8 = 33;
+    /// The system does not let us become that user.
+    pub const CANNOT_BECOME_USER: u8 = 34;
+    /// An address to listen on cannot be had.
+    pub const CANNOT_LISTEN: u8 = 111;
+}
+
+/// What the command line asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Invocation {
+    /// To serve.
+    Serve(Box<Options>),
+    /// `-h`
+    Help,
+    /// `-v`
+    Version,
+}
+
+/// How to serve.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Where to listen, at least one place.
+    pub listen: Vec<Address>,
+    /// Whether the command line says where, or it is only the default.
+    pub listen_was_given: bool,
+    /// Who may use the files of Unix sockets.
+    pub socket_access: SocketAccess,
+    /// Who to become.
+    pub user: Option<String>,
+    /// The largest body taken, in bytes.
+    pub max_job_size: u32,
+    /// The most connections at a time; `None`: what the system allows.
+    pub max_connections: Option<usize>,
+    /// The most that jobs may take together, in bytes; `None`: no limit.
+    pub max_memory: Option<u64>,
+    /// How long a connection that holds nothing may be silent; `None`: for ever.
+    pub idle_timeout: Option<Duration>,
+    /// Where and how to keep jobs.
+    pub binlog: Option<binlog::Options>,
+    /// How often `-V` was given.
+    pub verbosity: usize,
+    /// What the user should know about these options.
+    pub warnings: Vec<String>,
+}
+
+/// An option: its short and its long name, its argument, its help.
+type Flag = (&'static str, &'static str, &'static str, &'static str);
+
+#[rustfmt::skip]
+const FLAGS: &[Flag] = &[
+    ("l", "listen", "ADDR", "address, host or unix:PATH (127.0.0.1); repeatable"),
+    ("p", "port", "PORT", "TCP port (11300)"),
+    ("", "socket-mode", "OCTAL", "permissions of Unix sockets (600)"),
+    ("", "socket-group", "GROUP", "group of Unix sockets"),
+    ("u", "user", "USER", "become USER, with all its groups, once bound"),
+    ("z", "max-job-size", "BYTES", "largest body (65535; at most 1073741824)"),
+    ("", "max-connections", "N", "close further ones (as many as the system allows)"),
+    ("", "max-memory", "BYTES", "refuse puts beyond (no limit); K, M, G may follow"),
+    ("", "idle-timeout", "SECS", "close silent connections that hold nothing (never)"),
+    ("b", "binlog", "DIR", "keep jobs in DIR across restarts (in memory only)"),
+    ("f", "sync", "MS", "sync at most MS ms after a reply (50); 0: before it"),
+    ("F", "no-sync", "", "never sync"),
+    ("s", "segment-size", "BYTES", "size of a binlog file (10485760)"),
+    ("", "wait", "", "wait while another server has DIR"),
+    ("V", "verbose", "", "log connections; twice: commands and replies too"),
+    ("v", "version", "", "show the version"),
+    ("h", "help", "", "show this help"),
+    ("c", "", "", "accepted, without effect"),
+    ("n", "", "", "accepted, without effect"),
+];
+
+/// The text of `-h`: it fits on a terminal of 80 columns and 24 lines.
+pub fn usage() -> String {
+    let mut text = String::from("Use: beanpoled [OPTIONS]\n\nOptions (and defaults):\n");
+    for (short, long, argument, help) in FLAGS {
+        let flag = match (*short, *long) {
+            ("", long) => format!("    --{long} {argument}"),
+            (short, "") => format!("-{short}"),
+            (short, long) => format!("-{short}, --{long} {argument}"),
+        };
+        text.push_str(&format!(" {flag:<25} {help}\n"));
+    }
+    text
+}
+
+/// Reads the command line, without the program's name.
+///
+/// # Errors
+///
+/// A message that names the option and the value.
+pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation, String> {
+    let mut parser = getopts::Options::new();
+    parser.parsing_style(ParsingStyle::FloatingFrees);
+    for (short, long, argument, help) in FLAGS {
+        let has_argument = if argument.is_empty() {
+            HasArg::No
+        } else {
+            HasArg::Yes
+        };
+        parser.opt(short, long, help, argument, has_argument, Occur::Multi);
+    }
+    let matches = parser.parse(arguments).map_err(failure)?;
+    // As with beanstalkd, the last one counts where an option is repeated.
+    let last = |flag: &str| matches.opt_strs(flag).pop();
+
+    if let Some(argument) = matches.free.first() {
+        return Err(format!("unknown argument: {argument}"));
+    }
+    if matches.opt_present("h") {
+        return Ok(Invocation::Help);
+    }
+    if matches.opt_present("v") {
+        return Ok(Invocation::Version);
+    }
+    let mut warnings = Vec::new();
+    let port = match last("p") {
+        None => DEFAULT_PORT,
+        Some(text) => number(&text, "port")?,
+    };
+    let mut listen = Vec::new();
+    for text in matches.opt_strs("l") {
+        listen.push(Address::new(&text, port)?);
+    }
+    if listen.is_empty() {
+        listen.push(Address::new("127.0.0.1", port)?);
+    }
+    let max_job_size = match last("z") {
+        None => 65535,
+        Some(text) => u32::try_from(number::<u64>(&text, "size")?)
+            .ok()
+            .filter(|size| *size <= MAX_JOB_SIZE)
+            .unwrap_or_else(|| {
+                warnings.push(format!("-z {text}: lowered to {MAX_JOB_SIZE} bytes"));
+                MAX_JOB_SIZE
+            }),
+    };
+    let max_connections = match last("max-connections") {
+        None => None,
+        Some(text) => Some(number::<NonZeroUsize>(&text, "number of connections")?.get()),
+    };
+    let idle_timeout = match last("idle-timeout") {
+        None => 0,
+        Some(text) => number::<u32>(&text, "time in seconds")?,
+    };
+    let last_position = |flag: &str| matches.opt_positions(flag).pop();
+    let sync = match last("f") {
+        _ if last_position("F") > last_position("f") => SyncMode::Never,
+        None => SyncMode::Every(Duration::from_millis(50)),
+        Some(text) => match number::<u32>(&text, "time in milliseconds")? {
+            0 => SyncMode::Always,
+            millis => SyncMode::Every(Duration::from_millis(millis.into())),
+        },
+    };
+    let segment_size = match last("s") {
+        None => binlog::Options::SEGMENT_SIZE,
+        Some(text) => number(&text, "size")?,
+    };
+    let wait = matches.opt_present("wait");
+    let binlog = last("b").map(|dir| binlog::Options {
+        dir: dir.into(),
+        sync,
+        segment_size,
+        wait,
+    });
+    if wait && binlog.is_none() {
+        warnings.push("--wait has no effect without -b".into());
+    }
+    Ok(Invocation::Serve(Box::new(Options {
+        listen,
+        listen_was_given: matches.opts_present(&["l".into(), "p".into()]),
+        socket_access: SocketAccess {
+            mode: last("socket-mode").map_or(Ok(0o600), |text| mode(&text))?,
+            group: last("socket-group"),
+        },
+        user: last("u"),
+        max_job_size,
+        max_connections,
+        max_memory: last("max-memory").map(|text| bytes(&text)).transpose()?,
+        idle_timeout: Some(Duration::from_secs(idle_timeout.into())).filter(|time| !time.is_zero()),
+        binlog,
+        verbosity: matches.opt_count("V"),
+        warnings,
+    })))
+}
+
+fn number<T: FromStr>(text: &str, what: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("invalid {what}: {text}"))
+}
+
+/// A number of bytes, after which K, M or G may stand.
+fn bytes(text: &str) -> Result<u64, String> {
+    let (digits, shift) = match text.to_ascii_uppercase().chars().last() {
+        Some('K') => (&text[..text.len() - 1], 10),
+        Some('M') => (&text[..text.len() - 1], 20),
+        Some('G') => (&text[..text.len() - 1], 30),
+        _ => (text, 0),
+    };
+    let number = digits.parse::<u64>().ok();
+    number
+        .and_then(|number| number.checked_mul(1 << shift))
+        .filter(|bytes| *bytes > 0)
+        .ok_or_else(|| format!("invalid size: {text}"))
+}
+
+/// The permissions of a file, in octal digits.
+fn mode(text: &str) -> Result<u32, String> {
+    u32::from_str_radix(text, 8)
+        .ok()
+        .filter(|mode| *mode <= 0o777)
+        .ok_or_else(|| format!("invalid mode: {text}"))
+}
+
+fn failure(fail: Fail) -> String {
+    let flag = |name: &str| {
+        let dashes = if name.chars().count() == 1 { "-" } else { "--" };
+        format!("{dashes}{name}")
+    };
+    match fail {
+        Fail::UnrecognizedOption(name) => format!("unknown flag: {}", flag(&name)),
+        Fail::ArgumentMissing(name) => format!("flag requires an argument: {}", flag(&name)),
+        Fail::UnexpectedArgument(name) => format!("flag takes no argument: {}", flag(&name)),
+        Fail::OptionMissing(name) | Fail::OptionDuplicated(name) => {
+            unreachable!("{name}: each may stand any number of times")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(line: &str) -> Options {
+        match parse(line.split_whitespace().map(OsString::from)) {
+            Ok(Invocation::Serve(options)) => *options,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    fn error(line: &str) -> String {
+        parse(line.split_whitespace().map(OsString::from)).unwrap_err()
+    }
+
+    #[test]
+    fn without_options_it_listens_on_loopback_alone() {
+        let options = options("");
+        assert_eq!(options.listen[0].to_string(), "127.0.0.1:11300");
+        assert_eq!(options.listen.len(), 1);
+        assert_eq!(options.max_job_size, 65535);
+        assert_eq!(options.binlog, None);
+    }
+
+    #[test]
+    fn short_and_long_forms_joined_and_apart() {
+        let short = options("-V -VV -p 1 -p2 -l ::1 -lunix:/x -z1 -u me -b d -f 0 -s 9 -cn");
+        let long = options(
+            "--verbose --verbose --verbose --port=2 --listen ::1 --listen=unix:/x \
+             --max-job-size 1 --user me --binlog d --sync 0 --segment-size 9",
+        );
+        assert_eq!(short, long);
+        assert_eq!(short.listen[0].to_string(), "[::1]:2");
+        assert_eq!(short.listen[1].to_string(), "unix:/x");
+    }
+
+    #[test]
+    fn the_later_of_sync_and_no_sync_counts() {
+        let sync = |line| options(line).binlog.unwrap().sync;
+        assert_eq!(sync("-b d"), SyncMode::Every(Duration::from_millis(50)));
+        assert_eq!(sync("-b d -F"), SyncMode::Never);
+        assert_eq!(sync("-b d -f0 -F"), SyncMode::Never);
+        assert_eq!(sync("-b d -F -f0"), SyncMode::Always);
+    }
+
+    #[test]
+    fn errors_name_the_option_and_the_value() {
+        assert_eq!(error("-x"), "unknown flag: -x");
+        assert_eq!(error("--nope"), "unknown flag: --nope");
+        assert_eq!(error("foo"), "unknown argument: foo");
+        assert_eq!(error("-p"), "flag requires an argument: -p");
+        assert_eq!(error("-p 70000"), "invalid port: 70000");
+        assert_eq!(error("-z 1k"), "invalid size: 1k");
+        assert_eq!(error("-l unix:"), "invalid address: unix:");
+    }
+
+    #[test]
+    fn a_size_above_a_gibibyte_is_lowered_with_a_warning() {
+        let options = options("-z 5000000000");
+        assert_eq!(options.max_job_size, 1 << 30);
+        assert_eq!(options.warnings.len(), 1);
+    }
+
+    #[test]
+    fn limits_take_numbers_in_their_units() {
+        let options = options("--max-connections 9 --max-memory 2G --idle-timeout 60");
+        assert_eq!(options.max_connections, Some(9));
+        assert_eq!(options.max_memory, Some(2 << 30));
+        assert_eq!(options.idle_timeout, Some(Duration::from_secs(60)));
+        assert_eq!(error("--max-memory 1T"), "invalid size: 1T");
+        assert_eq!(error("--max-memory 0"), "invalid size: 0");
+        assert_eq!(
+            error("--max-memory 99999999999G"),
+            "invalid size: 99999999999G"
+        );
+        assert_eq!(
+            error("--max-connections 0"),
+            "invalid number of connections: 0"
+        );
+        assert_eq!(
+            error("--idle-timeout soon"),
+            "invalid time in seconds: soon"
+        );
+    }
+
+    #[test]
+    fn without_options_nothing_is_limited_and_no_silence_too_long() {
+        let options = options("--idle-timeout 0");
+        assert_eq!(options.max_connections, None);
+        assert_eq!(options.max_memory, None);
+        assert_eq!(options.idle_timeout, None);
+    }
+
+    #[test]
+    fn the_file_of_a_socket_is_private_unless_told_otherwise() {
+        assert_eq!(options("").socket_access.mode, 0o600);
+        let open = options("--socket-mode 0660 --socket-group www").socket_access;
+        assert_eq!((open.mode, open.group.as_deref()), (0o660, Some("www")));
+        assert_eq!(error("--socket-mode 888"), "invalid mode: 888");
+        assert_eq!(error("--socket-mode 1777"), "invalid mode: 1777");
+    }
+
+    #[test]
+    fn waiting_for_no_directory_is_warned_of() {
+        assert!(options("-b d --wait").binlog.unwrap().wait);
+        assert_eq!(
+            options("--wait").warnings,
+            ["--wait has no effect without -b"]
+        );
+    }
+
+    /// The options that the manual describes, as they stand in its lists.
+    fn described(manual: &str) -> Vec<&str> {
+        let (_, options) = manual.split_once(".Ss Where to listen").expect("options");
+        let (options, _) = options.split_once(".Ss Signals").expect("an end");
+        let items = options
+            .lines()
+            .filter_map(|line| line.strip_prefix(".It Fl "));
+        let mut options: Vec<_> = items.collect();
+        options.sort_unstable();
+        options
+    }
+
+    #[test]
+    fn the_manual_describes_each_option_with_its_argument() {
+        let manual = include_str!("../man/beanpoled.8");
+        let mut options: Vec<_> = FLAGS
+            .iter()
+            .map(|(short, long, argument, _)| {
+                let argument = match *argument {
+                    "" => String::new(),
+                    argument => format!(" Ar {argument}"),
+                };
+                match (*short, *long) {
+                    ("", long) => format!("-{long}{argument}"),
+                    (short, "") => short.to_string(),
+                    (short, long) => format!("{short}{argument} , Fl -{long}{argument}"),
+                }
+            })
+            .collect();
+        options.sort();
+        assert_eq!(described(manual), options);
+        let (synopsis, _) = manual.split_once(".Sh DESCRIPTION").expect("a manual");
+        for (short, long, argument, _) in FLAGS {
+            let in_synopsis = match (*short, *argument) {
+                ("", "") => format!(".Op Fl -{long}\n"),
+                ("", argument) => format!(".Op Fl -{long} Ar {argument}\n"),
+                (short, "") => short.to_string(),
+                (short, argument) => format!(".Op Fl {short} Ar {argument}\n"),
+            };
+            assert!(synopsis.contains(&in_synopsis), "{in_synopsis}");
+        }
+    }
+
+    #[test]
+    fn the_manual_has_each_exit_status() {
+        let manual = include_str!("../man/beanpoled.8");
+        let (_, statuses) = manual.split_once(".Sh EXIT STATUS").expect("a manual");
+        let (statuses, _) = statuses.split_once(".Sh ").expect("another section");
+        let items = statuses
+            .lines()
+            .filter_map(|line| line.strip_prefix(".It "));
+        let described: Vec<u8> = items.map(|item| item.parse().expect("a number")).collect();
+        assert_eq!(
+            described,
+            [
+                0,
+                exit::CANNOT_START,
+                exit::USAGE,
+                exit::BINLOG_UNUSABLE,
+                exit::BINLOG_FAILED,
+                exit::NO_SUCH_USER,
+                exit::CANNOT_BECOME_USER,
+                exit::CANNOT_LISTEN,
+            ]
+        );
+    }
+
+    #[test]
+    fn the_usage_fits_on_a_screen_and_names_every_option() {
+        let usage = usage();
+        assert!(usage.lines().count() < 24, "{usage}");
+        for line in usage.lines() {
+            assert!(line.len() <= 80, "{line}");
+        }
+        for (short, long, ..) in FLAGS {
+            assert!(usage.contains(&format!("-{short}")));
+            assert!(usage.contains(long));
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! The hang-up watcher: notices peers that go away while their worker waits
+//! in a `reserve` and cannot read.
+//!
+//! A connection is entered the first time it waits, for the end of the peer's
+//! stream alone and once (edge-triggered). So a request never costs anything
+//! here, and nothing wakes up as long as nobody leaves.
+
+use super::Stream;
+use super::shared::Shared;
+use crate::engine::ConnectionId;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use std::io;
+
+/// The list of those who are watched.
+pub struct HangupWatcher {
+    epoll: Epoll,
+}
+
+impl HangupWatcher {
+    /// Watches nobody yet.
+    pub fn new() -> io::Result<HangupWatcher> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        Ok(HangupWatcher { epoll })
+    }
+
+    /// Adds a connection, until its socket is closed. If the peer is gone
+    /// already, that is noticed as well.
+    pub fn watch(&self, stream: &Stream, id: ConnectionId) -> io::Result<()> {
+        let flags = EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLET;
+        Ok(self.epoll.add(stream, EpollEvent::new(flags, id.into()))?)
+    }
+
+    /// What the thread does all its life: tells the engine who is gone.
+    pub fn run(&self, shared: &Shared) {
+        let mut events = [EpollEvent::empty(); 64];
+        loop {
+            let count = match self.epoll.wait(&mut events, EpollTimeout::NONE) {
+                Ok(count) => count,
+                Err(nix::errno::Errno::EINTR) => continue,
+                Err(error) => panic!("waiting for clients that leave: {error}"),
+            };
+            shared.run(|state, _| {
+                for event in &events[..count] {
+                    state.engine().hang_up(ConnectionId::from(event.data()));
+                }
+            });
+        }
+    }
+}

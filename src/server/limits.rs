@@ -1,0 +1,151 @@
+//! How many connections the system lets us have. Each takes a descriptor and a
+//! thread, and a thread takes four memory mappings; where one of these runs
+//! out in the middle, somebody else's connection or the whole process may have
+//! to suffer. So the bounds are looked up at the start and kept to.
+
+use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
+use nix::unistd::Uid;
+use std::fs;
+use std::path::Path;
+
+/// Set aside: for the listeners, the binlog and whatever libraries open.
+const OTHER_DESCRIPTORS: u64 = 64;
+
+/// Set aside: our own few, and workers that are just becoming free.
+const OTHER_THREADS: u64 = 32;
+
+/// Of each thread: its stack and its signal stack, each with a guard page.
+const MAPPINGS_PER_THREAD: u64 = 4;
+
+/// Set aside: for the program, its libraries, and memory for jobs.
+const OTHER_MAPPINGS: u64 = 2048;
+
+/// The most connections that we can have, and what it is that sets the limit.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// So many at a time, at least one.
+    pub connections: usize,
+    /// For people to read.
+    pub because: String,
+}
+
+impl Capacity {
+    /// Looks up what the system allows. The limit on descriptors is raised as
+    /// far as we may.
+    pub fn find() -> Capacity {
+        let bounds = [
+            descriptors().map(|limit| bound(limit, "the limit of open files", OTHER_DESCRIPTORS)),
+            mappings().map(|limit| Capacity {
+                connections: connections(limit / MAPPINGS_PER_THREAD, OTHER_MAPPINGS / 4),
+                because: format!("vm.max_map_count is {limit}"),
+            }),
+            processes().map(|limit| bound(limit, "the user's limit of processes", OTHER_THREADS)),
+            number(Path::new("/proc/sys/kernel/threads-max"))
+                .map(|limit| bound(limit, "kernel.threads-max", OTHER_THREADS)),
+            number(Path::new("/proc/sys/kernel/pid_max"))
+                .map(|limit| bound(limit, "kernel.pid_max", OTHER_THREADS)),
+            tasks().map(|limit| bound(limit, "the control group's limit of tasks", OTHER_THREADS)),
+        ];
+        let tightest = bounds.into_iter().flatten();
+        tightest
+            .min_by_key(|bound| bound.connections)
+            .unwrap_or(Capacity {
+                connections: usize::MAX,
+                because: "no limit is known".into(),
+            })
+    }
+}
+
+fn bound(limit: u64, what: &str, others: u64) -> Capacity {
+    Capacity {
+        connections: connections(limit, others),
+        because: format!("{what} is {limit}"),
+    }
+}
+
+fn connections(limit: u64, others: u64) -> usize {
+    usize::try_from(limit.saturating_sub(others).max(1)).unwrap_or(usize::MAX)
+}
+
+fn descriptors() -> Option<u64> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
+    if setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() {
+        return Some(wide(hard));
+    }
+    Some(wide(soft))
+}
+
+fn mappings() -> Option<u64> {
+    number(Path::new("/proc/sys/vm/max_map_count"))
+}
+
+/// Threads count as processes, and root has no such limit.
+fn processes() -> Option<u64> {
+    let (soft, _) = getrlimit(Resource::RLIMIT_NPROC).ok()?;
+    (!Uid::effective().is_root()).then_some(wide(soft))
+}
+
+/// Of 32 bits on some machines.
+#[allow(clippy::useless_conversion)]
+fn wide(limit: rlim_t) -> u64 {
+    limit.into()
+}
+
+/// What the control groups allow that we are in, each of which may have a
+/// limit.
+fn tasks() -> Option<u64> {
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let directory = groups.lines().find_map(pids_directory)?;
+    let directories = Path::new(&directory).ancestors();
+    directories
+        .take_while(|directory| directory.starts_with("/sys/fs/cgroup"))
+        .filter_map(|directory| number(&directory.join("pids.max")))
+        .min()
+}
+
+/// Where a line of /proc/self/cgroup says that tasks are counted, if it does:
+/// in a hierarchy of its own, or in the one for everything.
+fn pids_directory(line: &str) -> Option<String> {
+    let mut fields = line.splitn(3, ':').skip(1);
+    let (controllers, path) = (fields.next()?, fields.next()?);
+    let top = match controllers {
+        "" => "/sys/fs/cgroup",
+        _ if controllers.split(',').any(|name| name == "pids") => "/sys/fs/cgroup/pids",
+        _ => return None,
+    };
+    Some(format!("{top}{path}"))
+}
+
+/// The number in a file; none if it says `max`.
+fn number(path: &Path) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_of_each_limit_is_set_aside_and_one_connection_always_left() {
+        assert_eq!(bound(1024, "it", 64).connections, 960);
+        assert_eq!(bound(10, "it", 64).connections, 1);
+        assert_eq!(bound(1024, "it", 64).because, "it is 1024");
+    }
+
+    #[test]
+    fn tasks_are_counted_where_the_system_says() {
+        let directory = |line| pids_directory(line).unwrap_or_default();
+        assert_eq!(
+            directory("0::/system.slice/x"),
+            "/sys/fs/cgroup/system.slice/x"
+        );
+        assert_eq!(directory("8:pids:/a:b"), "/sys/fs/cgroup/pids/a:b");
+        assert_eq!(directory("2:cpu,pids:/"), "/sys/fs/cgroup/pids/");
+        assert_eq!(directory("2:cpu,cpuacct:/"), "");
+    }
+
+    #[test]
+    fn this_machine_has_room() {
+        assert!(Capacity::find().connections >= 1);
+    }
+}

@@ -1,0 +1,253 @@
+//! Where to listen: addresses, and the sockets bound to them.
+
+use super::Stream;
+use crate::log;
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, SockaddrIn6, SockaddrLike,
+    SockaddrStorage, bind, getsockname, getsockopt, listen, setsockopt, socket, sockopt,
+};
+use nix::unistd::Group;
+use std::fmt;
+use std::fs::{self, Permissions};
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt, chown};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+/// A place to listen at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// An IP address or the name of a host, and a port.
+    Tcp(String, u16),
+    /// The file of a Unix socket.
+    Unix(PathBuf),
+}
+
+impl Address {
+    /// Reads `unix:PATH`, an IP address or the name of a host.
+    ///
+    /// # Errors
+    ///
+    /// A message, if it is none of these.
+    pub fn new(text: &str, port: u16) -> Result<Address, String> {
+        let path = text.strip_prefix("unix:");
+        if text.is_empty() || path == Some("") {
+            return Err(format!("invalid address: {text}"));
+        }
+        Ok(match path {
+            Some(path) => Address::Unix(path.into()),
+            None => Address::Tcp(text.into(), port),
+        })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+            Address::Tcp(host, port) => match host.parse() {
+                Ok(IpAddr::V6(ip)) => write!(f, "[{ip}]:{port}"),
+                _ => write!(f, "{host}:{port}"),
+            },
+        }
+    }
+}
+
+/// Who may connect to a Unix socket: whoever may write to its file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SocketAccess {
+    /// The file's permissions.
+    pub mode: u32,
+    /// The file's group; `None`: that of the process.
+    pub group: Option<String>,
+}
+
+/// A socket to listen on.
+#[derive(Debug)]
+pub struct Listener {
+    socket: Socket,
+    /// The file to remove at the end, if it is ours.
+    _file: Option<SocketFile>,
+}
+
+#[derive(Debug)]
+enum Socket {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// The file of a Unix socket, removed when it is dropped.
+#[derive(Debug)]
+struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        match fs::remove_file(&self.0) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                let path = self.0.display();
+                log::warning(format_args!("removing the socket {path}: {error}"));
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Listener {
+    /// Binds a socket. Clients can connect to a TCP one once it
+    /// [`listen`](Self::listen)s; a Unix one listens at once, or else another
+    /// server would take its file for a stale one.
+    ///
+    /// # Errors
+    ///
+    /// If the address is not to be had, or somebody listens there already.
+    pub fn bind(address: &Address, access: &SocketAccess) -> io::Result<Listener> {
+        match address {
+            Address::Tcp(host, port) => Ok(Listener {
+                socket: Socket::Tcp(bind_tcp(host, *port)?),
+                _file: None,
+            }),
+            Address::Unix(path) => {
+                let group = access.group.as_deref().map(find_group).transpose()?;
+                remove_if_stale(path)?;
+                let socket = UnixListener::bind(path)?;
+                let file = SocketFile(path.clone());
+                if group.is_some() {
+                    chown(path, None, group)?;
+                }
+                fs::set_permissions(path, Permissions::from_mode(access.mode))?;
+                Ok(Listener {
+                    socket: Socket::Unix(socket),
+                    _file: Some(file),
+                })
+            }
+        }
+    }
+
+    /// Takes over a socket that somebody else has bound.
+    ///
+    /// # Errors
+    ///
+    /// If it is not a stream socket for TCP or a Unix one.
+    pub fn inherit(socket: OwnedFd) -> io::Result<Listener> {
+        let is_stream = getsockopt(&socket, sockopt::SockType)? == SockType::Stream;
+        let address = getsockname::<SockaddrStorage>(socket.as_raw_fd())?;
+        let socket = match address.family() {
+            Some(AddressFamily::Inet | AddressFamily::Inet6) if is_stream => {
+                Socket::Tcp(socket.into())
+            }
+            Some(AddressFamily::Unix) if is_stream => Socket::Unix(socket.into()),
+            _ => return Err(io::Error::other("neither a TCP nor a Unix stream socket")),
+        };
+        let _file = None;
+        Ok(Listener { socket, _file })
+    }
+
+    /// Has clients connect from now on: with a long queue for those who do so
+    /// all at once.
+    ///
+    /// # Errors
+    ///
+    /// If somebody has come to listen there.
+    pub fn listen(&self) -> io::Result<()> {
+        listen(self, Backlog::MAXCONN)?;
+        // Accepting must not block when who was there has gone again.
+        match &self.socket {
+            Socket::Unix(listener) => listener.set_nonblocking(true),
+            Socket::Tcp(listener) => {
+                // Connections inherit these, which saves setting them on each.
+                setsockopt(listener, sockopt::KeepAlive, &true)?;
+                setsockopt(listener, sockopt::TcpNoDelay, &true)?;
+                listener.set_nonblocking(true)
+            }
+        }
+    }
+
+    /// The next connection. The options of its socket are the listener's, but
+    /// for being non-blocking.
+    ///
+    /// # Errors
+    ///
+    /// As `accept(2)`: also if there is none now.
+    pub fn accept(&self) -> io::Result<Stream> {
+        match &self.socket {
+            Socket::Tcp(listener) => Ok(Stream::Tcp(listener.accept()?.0)),
+            Socket::Unix(listener) => Ok(Stream::Unix(listener.accept()?.0)),
+        }
+    }
+}
+
+/// The address of the socket itself.
+impl fmt::Display for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.socket {
+            Socket::Tcp(listener) => match listener.local_addr() {
+                Ok(address) => address.fmt(f),
+                Err(_) => f.write_str("an unknown address"),
+            },
+            Socket::Unix(listener) => match listener.local_addr() {
+                Ok(address) if address.as_pathname().is_some() => {
+                    let path = address.as_pathname().unwrap_or(Path::new(""));
+                    write!(f, "unix:{}", path.display())
+                }
+                _ => f.write_str("unix: without a path"),
+            },
+        }
+    }
+}
+
+fn bind_tcp(host: &str, port: u16) -> io::Result<TcpListener> {
+    let mut last_error = io::Error::other("the name has no address");
+    for address in (host, port).to_socket_addrs()? {
+        match bind_tcp_address(address) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => last_error = error.into(),
+        }
+    }
+    Err(last_error)
+}
+
+/// As the standard library does it, but without listening.
+fn bind_tcp_address(address: SocketAddr) -> nix::Result<TcpListener> {
+    let (family, address): (_, Box<dyn SockaddrLike>) = match address {
+        SocketAddr::V4(address) => (AddressFamily::Inet, Box::new(SockaddrIn::from(address))),
+        SocketAddr::V6(address) => (AddressFamily::Inet6, Box::new(SockaddrIn6::from(address))),
+    };
+    let socket = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    // A restart need not wait until the connections of before are forgotten.
+    setsockopt(&socket, sockopt::ReuseAddr, &true)?;
+    bind(socket.as_raw_fd(), &*address)?;
+    Ok(socket.into())
+}
+
+fn find_group(name: &str) -> io::Result<u32> {
+    match Group::from_name(name)? {
+        Some(group) => Ok(group.gid.as_raw()),
+        None => Err(io::Error::other(format!("no such group: {name}"))),
+    }
+}
+
+/// Removes a socket's file that no server listens on any more. What is not a
+/// socket stays, and binding will fail on it.
+fn remove_if_stale(path: &Path) -> io::Result<()> {
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
+    if is_socket {
+        match UnixStream::connect(path) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                fs::remove_file(path)?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.socket {
+            Socket::Tcp(listener) => listener.as_fd(),
+            Socket::Unix(listener) => listener.as_fd(),
+        }
+    }
+}

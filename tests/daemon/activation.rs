@@ -1,0 +1,78 @@
+//! Sockets that a launcher has bound: a line of shell is launcher enough.
+
+use crate::program::{Client, Daemon, TempDir, run_command, shell};
+use std::net::{TcpListener, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::Command;
+
+/// Hands standard input and output over as systemd would.
+const TWO: &str = r#"
+    LISTEN_PID=$$ LISTEN_FDS=2 LISTEN_FDNAMES=jobs:local exec "$0" "$@" 3<&0 4>&1 </dev/null >&2
+"#;
+const ONE: &str = r#"LISTEN_PID=$$ LISTEN_FDS=1 exec "$0" "$@" 3<&0 </dev/null"#;
+
+#[test]
+fn inherited_sockets_serve_and_the_options_that_name_others_do_not() {
+    let tcp = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = tcp.local_addr().expect("a port").port();
+    let directory = TempDir::new();
+    let path = directory.path().join("socket");
+    let unix = UnixListener::bind(&path).expect("a socket");
+    // Who is early is answered once the server runs.
+    let mut early = Client::connect(port);
+    early.send("use early\r\n");
+
+    let mut command = shell(TWO, ["-l", "127.0.0.3", "-p", "1"]);
+    command
+        .stdin(OwnedFd::from(tcp))
+        .stdout(OwnedFd::from(unix));
+    let mut daemon = Daemon::spawn(&mut command);
+    drop(command);
+    daemon.log_line(&format!("inherited 127.0.0.1:{port} jobs"));
+    daemon.log_line(&format!("inherited unix:{} local", path.display()));
+    daemon.log_line(
+        "warning: not listening on 127.0.0.3:1: with inherited sockets -l and -p have no effect",
+    );
+    early.expect("USING early\r\n");
+    let unix = UnixStream::connect(&path).expect("it listens");
+    Client::over(unix).ask("use local", "USING local");
+    assert_eq!(daemon.stop().code(), Some(0));
+    // It belongs to whoever has made it.
+    assert!(path.exists());
+}
+
+#[test]
+fn an_inherited_socket_is_not_passed_on_when_it_is_not_meant_for_us() {
+    let tcp = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let line = r#"LISTEN_PID=1 LISTEN_FDS=1 exec "$0" "$@" 3<&0 </dev/null"#;
+    let mut command = shell(line, ["-p", "0"]);
+    let other = tcp.local_addr().expect("a port").port();
+    command.stdin(OwnedFd::from(tcp));
+    let mut daemon = Daemon::spawn(&mut command);
+    assert_ne!(daemon.port(), other);
+}
+
+#[test]
+fn what_cannot_be_listened_on_is_refused_with_its_number() {
+    let udp = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let mut command = shell(ONE, []);
+    let (status, _, stderr) = run_command(command.stdin(OwnedFd::from(udp)));
+    assert_eq!(status, 111);
+    let message = "error: taking over inherited socket 0: neither a TCP nor a Unix stream socket\n";
+    assert!(stderr.ends_with(message), "{stderr}");
+
+    let line = r#"LISTEN_PID=$$ LISTEN_FDS=2 exec "$0" "$@" 3<&0 4<&- </dev/null"#;
+    let tcp = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let mut command: Command = shell(line, []);
+    let (status, _, stderr) = run_command(command.stdin(OwnedFd::from(tcp)));
+    assert_eq!(status, 111);
+    let message = "error: taking over inherited socket 1: Bad file descriptor (os error 9)\n";
+    assert!(stderr.ends_with(message), "{stderr}");
+
+    let line = r#"LISTEN_PID=$$ LISTEN_FDS=many exec "$0" "$@""#;
+    let (status, _, stderr) = run_command(&mut shell(line, []));
+    assert_eq!(status, 111);
+    let message = "error: invalid number of inherited sockets in LISTEN_FDS: many\n";
+    assert!(stderr.ends_with(message), "{stderr}");
+}

@@ -1,0 +1,109 @@
+//! The directory of the binlog: who may have it, and what waits for it.
+
+use crate::program::{Client, Daemon, PROGRAM, TempDir, run};
+use nix::sys::signal::Signal;
+use std::fs;
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
+use std::process::Command;
+
+fn text(directory: &TempDir) -> &str {
+    directory.path().to_str().expect("text")
+}
+
+/// The status with which it refuses to start, and its last line.
+fn failure(directory: &str) -> (i32, String) {
+    let (status, _, stderr) = run(["-p", "0", "-b", directory]);
+    (status, stderr.lines().last().unwrap_or_default().into())
+}
+
+#[test]
+fn a_directory_that_cannot_be_used_is_status_10() {
+    let directory = TempDir::new();
+    let missing = format!("{}/missing", text(&directory));
+    let (status, line) = failure(&missing);
+    assert_eq!(status, 10);
+    assert!(
+        line.contains(&missing) && line.contains("No such file"),
+        "{line}"
+    );
+
+    let mut other = Daemon::start(["-b", text(&directory)]);
+    other.port();
+    let (status, line) = failure(text(&directory));
+    assert_eq!(status, 10);
+    let message = format!("{} is locked by another server", text(&directory));
+    assert!(line.contains(&message), "{line}");
+}
+
+#[test]
+fn jobs_survive_a_restart_and_the_files_are_for_nobody_else() {
+    let directory = TempDir::new();
+    let mut daemon = Daemon::start(["-b", text(&directory)]);
+    let mut client = Client::connect(daemon.port());
+    client.ask("put 0 0 1 3\r\njob", "INSERTED 1");
+    for file in fs::read_dir(directory.path()).expect("a directory") {
+        let file = file.expect("a file");
+        let mode = file.metadata().expect("a file").permissions().mode();
+        assert_eq!(mode & 0o7777, 0o600, "{:?}", file.file_name());
+    }
+    assert_eq!(daemon.stop().code(), Some(0));
+    let mut daemon = Daemon::start(["-b", text(&directory)]);
+    let mut client = Client::connect(daemon.port());
+    client.ask("reserve", "RESERVED 1 3\r\njob");
+}
+
+#[test]
+fn a_second_server_waits_without_listening_and_takes_over() {
+    let directory = TempDir::new();
+    let options = ["-b", text(&directory)];
+    let mut first = Daemon::start(options);
+    Client::connect(first.port()).ask("put 0 0 1 3\r\njob", "INSERTED 1");
+
+    // It has a port that nobody else has, chosen by the system.
+    let port = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        listener.local_addr().expect("a port").port()
+    };
+    let notify = directory.path().join("notify");
+    let manager = UnixDatagram::bind(&notify).expect("a socket");
+    let mut command = Command::new(PROGRAM);
+    command
+        .args(options)
+        .args(["--wait", "-p", &port.to_string()]);
+    let mut second = Daemon::spawn(command.env("NOTIFY_SOCKET", &notify));
+    let waiting = format!("aiting: another server has {} locked", text(&directory));
+    second.log_line(&waiting);
+    let mut status = [0; 1000];
+    let count = manager.recv(&mut status).expect("a message");
+    assert_eq!(&status[..count], b"STATUS=Recovering jobs");
+    let count = manager.recv(&mut status).expect("a message");
+    assert_eq!(status[..count], *format!("STATUS=W{waiting}").as_bytes());
+    assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
+    // A drain that is asked for meanwhile is not forgotten.
+    second.signal(Signal::SIGUSR1);
+
+    first.signal(Signal::SIGKILL);
+    drop(first);
+    assert_eq!(second.port(), port);
+    let mut client = Client::connect(port);
+    client.ask("put 0 0 1 3\r\nnew", "DRAINING");
+    client.ask("reserve", "RESERVED 1 3\r\njob");
+    assert_eq!(second.stop().code(), Some(0));
+}
+
+#[test]
+fn who_waits_for_the_directory_can_be_ended_and_leaves_no_socket() {
+    let directory = TempDir::new();
+    let options = ["-b", text(&directory)];
+    let mut first = Daemon::start(options);
+    first.port();
+    let socket = directory.path().join("socket");
+    let place = format!("unix:{}", socket.display());
+    let mut second = Daemon::start(options.into_iter().chain(["--wait", "-l", &place]));
+    second.log_line("waiting: another server has");
+    assert!(socket.exists());
+    assert_eq!(second.stop().code(), Some(0));
+    assert!(!socket.exists());
+}

@@ -1,0 +1,436 @@
+//! What the binlog promises, kept by the whole server.
+
+use crate::program::{Client, Daemon, PROGRAM, TempDir, as_root, eventually, run_command, shell};
+use beanpole::binlog::beanstalkd;
+use beanpole::binlog::{Binlog, Options, SyncMode};
+use nix::sys::signal::Signal;
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command};
+use std::thread;
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a name of letters")
+}
+
+/// A client that reads answers whose words it does not know before.
+struct Talk(BufReader<TcpStream>);
+
+impl Talk {
+    fn connect(port: u16) -> Talk {
+        let stream = Client::connect(port).into_stream();
+        Talk(BufReader::new(stream))
+    }
+
+    /// The answer to a command, without CR LF; None if the server is gone.
+    fn try_ask(&mut self, command: &str) -> Option<String> {
+        self.0
+            .get_mut()
+            .write_all(format!("{command}\r\n").as_bytes())
+            .ok()?;
+        let mut line = String::new();
+        self.0.read_line(&mut line).ok()?;
+        line.strip_suffix("\r\n").map(str::to_owned)
+    }
+
+    fn ask(&mut self, command: &str) -> String {
+        self.try_ask(command).expect("an answer")
+    }
+
+    /// The block that comes with an answer whose last word is its length.
+    fn block(&mut self, answer: &str) -> String {
+        let (_, len) = answer.rsplit_once(' ').expect("a length");
+        let mut bytes = vec![0; len.parse::<usize>().expect("a length") + 2];
+        self.0.read_exact(&mut bytes).expect("a block");
+        String::from_utf8(bytes).expect("text")
+    }
+
+    /// A job as the server tells it, or None.
+    fn job(&mut self, id: u64) -> Option<Job> {
+        let answer = self.ask(&format!("stats-job {id}"));
+        if answer == "NOT_FOUND" {
+            return None;
+        }
+        let stats = self.block(&answer);
+        let field = |name: &str| {
+            let mut lines = stats.lines().filter_map(|line| line.split_once(": "));
+            lines.find(|(key, _)| *key == name).expect("a field").1
+        };
+        let number = |name| field(name).parse().expect("a number");
+        let (state, pri) = (field("state").to_owned(), number("pri"));
+        let counters = ["reserves", "timeouts", "releases", "buries", "kicks"].map(number);
+        assert!(number("file") > 0);
+        let answer = self.ask(&format!("peek {id}"));
+        let body = self.block(&answer).trim_end().to_owned();
+        Some(Job {
+            body,
+            state,
+            pri,
+            counters,
+        })
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Job {
+    body: String,
+    state: String,
+    pri: u32,
+    /// Reserves, timeouts, releases, buries, kicks.
+    counters: [u32; 5],
+}
+
+/// What a client knows of its jobs: what was acknowledged, and what may have
+/// happened besides since its last command has got no answer.
+#[derive(Default)]
+struct Known {
+    jobs: Vec<(u64, Vec<Option<Job>>)>,
+}
+
+/// Puts jobs and does all kinds of things with them until the server is gone.
+fn work(port: u16, seed: usize, known: &mut Known) -> Option<()> {
+    let mut talk = Talk::connect(port);
+    for round in seed.. {
+        let body = format!("{round}-{}", "x".repeat(round * 37 % 900));
+        let put = format!("put {round} 0 100 {}\r\n{body}", body.len());
+        let answer = talk.try_ask(&put)?;
+        let id = answer.strip_prefix("INSERTED ").expect("it is accepted");
+        let mut job = Job {
+            body,
+            state: "ready".into(),
+            pri: u32::try_from(round).expect("few"),
+            counters: [0; 5],
+        };
+        known
+            .jobs
+            .push((id.parse().expect("an id"), vec![Some(job.clone())]));
+        let mut may_be = |job: Option<&Job>, acknowledged: bool| {
+            let (_, states) = known.jobs.last_mut().expect("it was pushed");
+            if acknowledged {
+                states.clear();
+            }
+            states.push(job.cloned());
+        };
+        for step in 0..round % 5 {
+            job.counters[0] += 1;
+            may_be(Some(&job), false); // a reservation promises nothing
+            talk.try_ask(&format!("reserve-job {id}"))
+                .filter(|answer| answer.starts_with("RESERVED"))?;
+            let mut rest = String::new();
+            talk.0.read_line(&mut rest).ok()?;
+            job.pri += 1;
+            let command = match (round + step) % 3 {
+                0 => {
+                    job.counters[2] += 1;
+                    format!("release {id} {} 0", job.pri)
+                }
+                1 => {
+                    (job.state, job.counters[2]) = ("delayed".into(), job.counters[2] + 1);
+                    format!("release {id} {} 1000", job.pri)
+                }
+                _ => {
+                    (job.state, job.counters[3]) = ("buried".into(), job.counters[3] + 1);
+                    format!("bury {id} {}", job.pri)
+                }
+            };
+            may_be(Some(&job), false);
+            talk.try_ask(&command)?;
+            may_be(Some(&job), true);
+            if job.state != "ready" {
+                (job.state, job.counters[4]) = ("ready".into(), job.counters[4] + 1);
+                may_be(Some(&job), false);
+                talk.try_ask(&format!("kick-job {id}"))?;
+                may_be(Some(&job), true);
+            }
+        }
+        if round % 7 > 2 {
+            may_be(None, false);
+            talk.try_ask(&format!("delete {id}"))?;
+            may_be(None, true);
+        }
+    }
+    Some(())
+}
+
+#[test]
+fn killed_under_load_it_loses_nothing_acknowledged() {
+    for sync in [&["-f", "0"][..], &["-f", "50"], &["-F"]] {
+        let directory = TempDir::new();
+        let options = ["-b", text(directory.path()), "-s", "20000"];
+        let mut known: Vec<Known> = (0..4).map(|_| Known::default()).collect();
+        for round in 0..8 {
+            let mut daemon = Daemon::start([&options[..], sync].concat());
+            let port = daemon.port();
+            thread::scope(|scope| {
+                for (seed, known) in known.iter_mut().enumerate() {
+                    scope.spawn(move || work(port, seed * 100 + round * 13, known));
+                }
+                let mut client = Client::connect(port);
+                let written = 300 + 100 * round as u64;
+                eventually("much was written", || {
+                    client.stat("binlog-records-written") > written
+                });
+                daemon.signal(Signal::SIGKILL);
+            });
+            daemon.wait();
+            let mut daemon = Daemon::start([&options[..], sync].concat());
+            let mut talk = Talk::connect(daemon.port());
+            for (id, states) in known.iter_mut().flat_map(|known| &mut known.jobs) {
+                let job = talk.job(*id);
+                assert!(
+                    states.contains(&job),
+                    "{sync:?}, job {id}: {job:?} is none of {states:?}"
+                );
+                *states = vec![job];
+            }
+            assert_eq!(daemon.stop().code(), Some(0));
+        }
+    }
+}
+
+#[test]
+fn a_failed_write_is_not_acknowledged_and_ends_it() {
+    for sync in ["0", "50"] {
+        let directory = TempDir::new();
+        let options = [
+            "-p",
+            "0",
+            "-s",
+            "65536",
+            "-f",
+            sync,
+            "-b",
+            text(directory.path()),
+        ];
+        // Otherwise the signal about it would end it before.
+        let mut command = shell("trap '' XFSZ; exec \"$0\" \"$@\"", options);
+        let mut daemon = Daemon::spawn(&mut command);
+        let mut client = Client::connect(daemon.port());
+        for id in 1..=3 {
+            client.ask("put 0 0 1 3\r\njob", &format!("INSERTED {id}"));
+        }
+        let limit = Rlimit {
+            current: Some(100),
+            maximum: None,
+        };
+        let pid = i32::try_from(daemon.pid()).ok().and_then(Pid::from_raw);
+        prlimit(pid, Resource::Fsize, limit).expect("it still runs");
+        client.ask("delete 1", "INTERNAL_ERROR");
+        let (status, log) = daemon.wait();
+        assert_eq!(status.code(), Some(11));
+        let told =
+            "the binlog failed: cannot write binlog.1 in the binlog directory: File too large";
+        let lines = log.iter().filter(|line| line.contains(told));
+        assert_eq!(lines.count(), 1, "{log:?}");
+        let mut daemon = Daemon::start(["-b", text(directory.path())]);
+        let mut client = Client::connect(daemon.port());
+        assert!(client.stat("current-jobs-ready") >= 2);
+        client.ask("peek 3", "FOUND 3 3\r\njob");
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_puts_until_there_is_room_again() {
+    if !as_root() {
+        return;
+    }
+    let directory = TempDir::new();
+    let path = text(directory.path());
+    let mount = |arguments: &[&str]| run_command(Command::new("mount").args(arguments)).0;
+    assert_eq!(mount(&["-t", "tmpfs", "-o", "size=2m", "tmpfs", path]), 0);
+    let result = std::panic::catch_unwind(|| fill_and_empty(path));
+    assert_eq!(run_command(Command::new("umount").args(["-l", path])).0, 0);
+    result.expect("as it should be");
+}
+
+fn fill_and_empty(path: &str) {
+    // Its segments do not fit, and are made smaller.
+    let options = ["-b", path, "-f", "0"];
+    let mut daemon = Daemon::start(options);
+    let mut talk = Talk::connect(daemon.port());
+    let put = format!("put 5 0 1000 2000\r\n{}", "x".repeat(2000));
+    let mut count = 0;
+    for _ in 0..3 {
+        while let Some(id) = talk.ask(&put).strip_prefix("INSERTED ") {
+            count = id.parse().expect("an id");
+        }
+        assert_eq!(talk.ask(&put), "OUT_OF_MEMORY");
+        assert_eq!(talk.ask("use a"), "USING a"); // the body is consumed
+        for round in 0..5000 {
+            let answer = talk.ask("reserve");
+            let id = answer.split(' ').nth(1).expect("RESERVED").to_owned();
+            talk.block(&answer);
+            assert_eq!(talk.ask(&format!("touch {id}")), "TOUCHED");
+            if round % 2 == 0 {
+                assert_eq!(talk.ask(&format!("release {id} {round} 0")), "RELEASED");
+            } else {
+                assert_eq!(talk.ask(&format!("bury {id} {round}")), "BURIED");
+                assert_eq!(talk.ask(&format!("kick-job {id}")), "KICKED");
+            }
+        }
+        daemon.signal(Signal::SIGKILL);
+        daemon.wait();
+        daemon = Daemon::start(options);
+        talk = Talk::connect(daemon.port());
+        for id in (1..=count).filter(|id| id % 3 != 0) {
+            talk.ask(&format!("delete {id}"));
+        }
+    }
+    assert_eq!(daemon.stop().code(), Some(0));
+}
+
+/// Debian's server, or another one, as the variable `BEANSTALKD` names it.
+struct Beanstalkd {
+    child: Child,
+    port: u16,
+}
+
+impl Beanstalkd {
+    fn start(program: &OsString, directory: &str, more: &[&str]) -> Beanstalkd {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("a port").port();
+        drop(listener);
+        let child = Command::new(program)
+            .args(["-l", "127.0.0.1", "-p", &port.to_string(), "-b", directory])
+            .args(more)
+            .spawn()
+            .expect("it can be started");
+        eventually("it listens", || {
+            TcpStream::connect(("127.0.0.1", port)).is_ok()
+        });
+        Beanstalkd { child, port }
+    }
+}
+
+impl Drop for Beanstalkd {
+    fn drop(&mut self) {
+        self.child.kill().expect("it can be killed");
+        self.child.wait().expect("it ends");
+    }
+}
+
+/// Makes jobs in all states and says what is to be found afterwards.
+fn live(talk: &mut Talk, most: usize) -> BTreeMap<u64, Job> {
+    let mut jobs = BTreeMap::new();
+    for id in 1..=300 {
+        let len = match id {
+            // Bodies with which beanstalkd loses the rest of the file.
+            7 => 65534,
+            8 => 65535,
+            _ => id as usize * 13 % 700,
+        };
+        let body = "y".repeat(len.min(most));
+        let put = format!("put {id} 0 77 {}\r\n{body}", body.len());
+        assert_eq!(talk.ask(&put), format!("INSERTED {id}"));
+        let (mut state, mut pri, mut counters) = ("ready", id, [0; 5]);
+        let reserve = |talk: &mut Talk| {
+            let answer = talk.ask(&format!("reserve-job {id}"));
+            talk.block(&answer);
+        };
+        match id % 6 {
+            1 => {
+                reserve(talk);
+                (state, pri, counters) = ("delayed", id + 1, [1, 0, 1, 0, 0]);
+                talk.ask(&format!("release {id} {pri} 5000"));
+            }
+            2 => {
+                reserve(talk);
+                (state, pri, counters) = ("buried", id + 2, [1, 0, 0, 1, 0]);
+                talk.ask(&format!("bury {id} {pri}"));
+            }
+            3 => {
+                reserve(talk);
+                talk.ask(&format!("bury {id} {id}"));
+                counters = [1, 0, 0, 1, 1];
+                talk.ask(&format!("kick-job {id}"));
+            }
+            4 => {
+                talk.ask(&format!("delete {id}"));
+                continue;
+            }
+            _ => {}
+        }
+        let (pri, state) = (u32::try_from(pri).expect("few"), state.to_owned());
+        let job = Job {
+            body,
+            state,
+            pri,
+            counters,
+        };
+        jobs.insert(id, job);
+    }
+    jobs
+}
+
+fn assert_has(talk: &mut Talk, jobs: &BTreeMap<u64, Job>, buried_more: u32) {
+    for id in 1..=300 {
+        let mut expected = jobs.get(&id).cloned();
+        // A start of beanstalkd counts as one more burying.
+        if let Some(job) = expected.as_mut().filter(|job| job.state == "buried") {
+            job.counters[3] += buried_more;
+        }
+        assert_eq!(talk.job(id), expected, "job {id}");
+    }
+}
+
+#[test]
+fn jobs_move_from_beanstalkd_and_back() {
+    let Some(program) = std::env::var_os("BEANSTALKD") else {
+        eprintln!("not tried: BEANSTALKD does not name a beanstalkd");
+        return;
+    };
+    let directory = TempDir::new();
+    let path = text(directory.path());
+    let theirs = Beanstalkd::start(&program, path, &["-s", "50000"]);
+    let jobs = live(&mut Talk::connect(theirs.port), 65535);
+    // One has the directory, the other does not.
+    let (status, _, told) = run_command(Command::new(PROGRAM).args(["-p", "0", "-b", path]));
+    assert_eq!(status, 10);
+    assert!(told.contains("is locked by another server"), "{told}");
+    drop(theirs);
+
+    let mut ours = Daemon::start(["-b", path]);
+    ours.log_line("took over 250 jobs from ");
+    let mut talk = Talk::connect(ours.port());
+    assert_has(&mut talk, &jobs, 0);
+    assert_eq!(talk.ask("put 0 0 1 1\r\nx"), "INSERTED 301");
+    talk.ask("delete 301");
+    let refused = Command::new(&program)
+        .args(["-p", "0", "-b", path])
+        .output();
+    assert_eq!(refused.expect("it can be started").status.code(), Some(10));
+    assert_eq!(ours.stop().code(), Some(0));
+
+    let options = Options {
+        dir: directory.path().to_owned(),
+        sync: SyncMode::Never,
+        segment_size: Options::SEGMENT_SIZE,
+        wait: false,
+    };
+    let opened = Binlog::open(&options, BTreeMap::new()).unwrap_or_else(|error| panic!("{error}"));
+    let mut file = beanstalkd::FILE_START.to_vec();
+    // It would lose what comes behind the two long ones.
+    let short = opened
+        .jobs
+        .values()
+        .filter(|job| job.body.content().len() < 65534);
+    short.for_each(|job| beanstalkd::encode(job, &mut file));
+    let back = TempDir::new();
+    fs::write(back.path().join("binlog.1"), file).expect("there is room");
+    let theirs = Beanstalkd::start(&program, text(back.path()), &[]);
+    let mut jobs = jobs;
+    jobs.retain(|_, job| job.body.len() < 65534);
+    let mut talk = Talk::connect(theirs.port);
+    for id in jobs.keys() {
+        assert!(
+            talk.ask(&format!("peek {id}")).starts_with("FOUND"),
+            "job {id}"
+        );
+        talk = Talk::connect(theirs.port);
+    }
+}

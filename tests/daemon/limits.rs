@@ -1,0 +1,235 @@
+//! What is said and done when something runs out, and that it is over when
+//! there is enough again.
+
+use crate::program::{Client, Daemon, TempDir, as_root, eventually, run_command, shell};
+use std::net::TcpStream;
+use std::thread;
+use std::time::Duration;
+
+#[test]
+fn one_connection_too_many_is_closed_and_a_place_that_is_left_is_free() {
+    let mut daemon = Daemon::start(["--max-connections", "2"]);
+    daemon.log_line("at most 2 connections");
+    let port = daemon.port();
+    let (mut first, mut second) = (Client::connect(port), Client::connect(port));
+    first.ask("use a", "USING a");
+    second.ask("use b", "USING b");
+    let mut third = Client::connect(port);
+    third.expect_end();
+    let name = third.into_stream().local_addr().expect("an address");
+    daemon.log_line(&format!(
+        "warning: {name}: closed at once: there are 2 connections already"
+    ));
+    first.send("quit\r\n");
+    first.expect_end();
+    Client::connect(port).ask("use c", "USING c");
+    second.ask("use b", "USING b");
+}
+
+#[test]
+fn a_burst_does_not_get_past_the_limit_and_is_one_line_in_the_log() {
+    let mut daemon = Daemon::start(["--max-connections", "10"]);
+    let port = daemon.port();
+    let mut burst: Vec<_> = (0..300).map(|_| Client::connect(port)).collect();
+    let mut late = burst.split_off(10);
+    for client in &mut burst {
+        client.ask("use a", "USING a");
+    }
+    for client in &mut late {
+        client.expect_end();
+    }
+    assert_eq!(burst[0].stat("total-connections"), 10);
+    daemon.signal(nix::sys::signal::Signal::SIGTERM);
+    let (status, log) = daemon.wait();
+    assert_eq!(status.code(), Some(0));
+    let refusals: Vec<_> = log
+        .iter()
+        .filter(|line| line.contains("connections already"))
+        .collect();
+    assert_eq!(refusals.len(), 2, "{log:?}");
+    let count = "closed at once: there are 10 connections already (289 more of these)";
+    assert!(refusals[1].ends_with(count), "{log:?}");
+}
+
+#[test]
+fn without_the_option_the_system_decides() {
+    let line = r#"ulimit -n 100; exec "$0" "$@""#;
+    let mut daemon = Daemon::spawn(&mut shell(line, ["-p", "0"]));
+    daemon.log_line("at most 36 connections, because the limit of open files is 100");
+    let mut daemon = Daemon::spawn(&mut shell(line, ["-p", "0", "--max-connections", "40"]));
+    daemon.log_line("warning: --max-connections 40: lowered to 36, because the limit of");
+}
+
+#[test]
+fn jobs_beyond_the_memory_are_refused_and_everything_else_goes_on() {
+    let mut daemon = Daemon::start(["--max-memory", "1M", "-z", "1000000"]);
+    let port = daemon.port();
+    let mut client = Client::connect(port);
+    let body = "x".repeat(600_000);
+    let put = format!("put 0 0 1 600000\r\n{body}");
+    client.ask(&put, "INSERTED 1");
+    client.ask(&put, "OUT_OF_MEMORY");
+    daemon.log_line(": a put was refused: OUT_OF_MEMORY");
+    client.ask("use a", "USING a");
+    client.ask("put 0 0 1 5\r\nsmall", "INSERTED 3");
+    client.ask("delete 1", "DELETED");
+    // What was freed counts at once.
+    client.ask(&put, "INSERTED 4");
+}
+
+#[test]
+fn silence_is_ended_unless_it_waits_or_holds_something() {
+    let mut daemon = Daemon::start(["-V", "--idle-timeout", "1"]);
+    let port = daemon.port();
+    let mut holding = Client::connect(port);
+    holding.ask("put 0 0 100 3\r\njob", "INSERTED 1");
+    holding.ask("reserve", "RESERVED 1 3\r\njob");
+    let mut waiting = Client::connect(port);
+    waiting.send("watch later\r\nreserve\r\n");
+    waiting.expect("WATCHING 2\r\n");
+    let (mut silent, mut stalled) = (Client::connect(port), Client::connect(port));
+    stalled.send("put 0 0 1 1000\r\nhalf of it");
+    silent.expect_end();
+    stalled.expect_end();
+    let name = silent.into_stream().local_addr().expect("an address");
+    daemon.log_line(&format!("{name}: closed: silent for too long"));
+    // Longer than that, the others are still there.
+    let mut producer = Client::connect(port);
+    producer.expect_end();
+    let mut producer = Client::connect(port);
+    producer.ask("use later", "USING later");
+    producer.ask("put 0 0 100 3\r\nnew", "INSERTED 3");
+    waiting.expect("RESERVED 3 3\r\nnew\r\n");
+    holding.ask("delete 1", "DELETED");
+    holding.expect_end();
+}
+
+/// A daemon whose number of threads can be limited. Root may have any number:
+/// as root it becomes somebody else. None if that cannot be.
+pub fn start_for_thread_limits() -> Option<Daemon> {
+    match nix::unistd::geteuid().is_root() {
+        true => as_root().then(|| Daemon::start(["-u", "nobody"])),
+        false => Some(Daemon::start([])),
+    }
+}
+
+/// Sets how many threads its user may have.
+pub fn limit_threads(daemon: &Daemon, most: &str) {
+    let line = match as_root() {
+        true => r#"setpriv --reuid nobody --regid $(id -g nobody) --clear-groups prlimit "$@""#,
+        false => r#"prlimit "$@""#,
+    };
+    let (pid, limit) = (daemon.pid().to_string(), format!("--nproc={most}:"));
+    let (status, _, stderr) = run_command(&mut shell(line, ["--pid", &pid, &limit]));
+    assert_eq!((status, stderr.as_str()), (0, ""));
+}
+
+#[test]
+fn without_descriptors_accepting_pauses_and_nobody_feels_it() {
+    // It sets 64 descriptors aside; so many sockets to listen on take more, and
+    // it runs out before the limit that it has found.
+    let directory = TempDir::new();
+    let place = |number| format!("-lunix:{}/{number}", directory.path().display());
+    let places: Vec<_> = (0..70).map(place).collect();
+    let options = places.iter().map(String::as_str);
+    let line = r#"ulimit -n 150; exec "$0" "$@""#;
+    let options = ["-p", "0", "-l", "127.0.0.1"].into_iter().chain(options);
+    let mut daemon = Daemon::spawn(&mut shell(line, options));
+    let port = daemon.port();
+    let mut clients: Vec<_> = (0..86).map(|_| Client::connect(port)).collect();
+    let mut waiting = clients.split_off(60);
+    for client in &mut clients {
+        client.ask("use a", "USING a");
+    }
+    daemon.log_line("warning: accepting a connection: Too many open files");
+
+    // A second in which a loop around accept would use all there is of it.
+    let before = daemon.cpu_time();
+    for client in &mut clients[..50] {
+        client.ask("use b", "USING b");
+        thread::sleep(Duration::from_millis(20));
+    }
+    let used = daemon.cpu_time() - before;
+    assert!(used <= Duration::from_millis(200), "{used:?} of a second");
+
+    // Those who leave make room for those who wait.
+    drop(clients);
+    for client in &mut waiting {
+        client.ask("use c", "USING c");
+    }
+}
+
+#[test]
+fn without_threads_accepting_pauses_and_nobody_feels_it() {
+    let Some(mut daemon) = start_for_thread_limits() else {
+        return;
+    };
+    let port = daemon.port();
+    let mut first = Client::connect(port);
+    first.ask("use a", "USING a");
+    limit_threads(&daemon, "1");
+    let mut second = Client::connect(port);
+    second.send("use b\r\n");
+    daemon.log_line("starting a thread: Resource temporarily unavailable");
+    first.ask("use c", "USING c");
+
+    // A worker that is free again takes over.
+    first.send("quit\r\n");
+    second.expect("USING b\r\n");
+    let mut third = Client::connect(port);
+    third.send("use d\r\n");
+    second.ask("use e", "USING e");
+    limit_threads(&daemon, "1000");
+    third.expect("USING d\r\n");
+}
+
+#[test]
+fn stalled_clients_cost_nobody_else_anything() {
+    let mut daemon = Daemon::start([]);
+    let port = daemon.port();
+    let mut stalled = Vec::new();
+    for half in [
+        "put 0 0 1",
+        "put 0 0 1 100\r\nhalf",
+        "reserve\r\n",
+        "reserve\r",
+    ] {
+        let mut client = Client::connect(port);
+        client.send(half);
+        stalled.push(client);
+    }
+    let mut client = Client::connect(port);
+    eventually("they are stuck", || {
+        client.stat("current-waiting") == 1 && client.stat("cmd-put") == 1
+    });
+    client.ask("use a", "USING a");
+    client.ask("put 0 0 1 3\r\njob", "INSERTED 2");
+    client.ask("delete 2", "DELETED");
+}
+
+#[test]
+fn with_nothing_to_do_nothing_runs() {
+    let mut daemon = Daemon::start([]);
+    let port = daemon.port();
+    let waiting: Vec<TcpStream> = (0..100)
+        .map(|_| {
+            let mut client = Client::connect(port);
+            client.ask("watch a", "WATCHING 2");
+            client.send("reserve\r\n");
+            client.into_stream()
+        })
+        .collect();
+    let mut client = Client::connect(port);
+    eventually("all of them wait", || client.stat("current-waiting") == 100);
+    let mut before = daemon.sleeps();
+    eventually("all of them sleep", || {
+        thread::sleep(Duration::from_millis(100));
+        let now = daemon.sleeps();
+        std::mem::replace(&mut before, now) == now
+    });
+    let cpu_time = daemon.cpu_time();
+    thread::sleep(Duration::from_secs(1));
+    assert_eq!(daemon.sleeps(), before);
+    assert_eq!(daemon.cpu_time(), cpu_time);
+    drop(waiting);
+}

@@ -1,0 +1,14 @@
+//! The daemon as an administrator meets it: how it starts and ends, whom it
+//! becomes, what it says, and what it does when something runs out.
+//!
+//! Where root is needed, a test runs if `TEST_AS_ROOT` is in the environment.
+
+mod activation;
+mod binlog;
+mod ending;
+mod keeping;
+mod limits;
+mod manager;
+mod options;
+mod program;
+mod user;

@@ -1,0 +1,67 @@
+//! What the service manager hears.
+
+use crate::program::{Client, Daemon, PROGRAM, TempDir};
+use nix::sys::signal::Signal;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::process::Command;
+use std::time::Duration;
+
+/// The next message, line by line.
+fn hear(socket: &UnixDatagram) -> Vec<String> {
+    let mut message = [0; 1024];
+    let count = socket.recv(&mut message).expect("a message");
+    let text = String::from_utf8_lossy(&message[..count]);
+    text.lines().map(String::from).collect()
+}
+
+fn patient(socket: UnixDatagram) -> UnixDatagram {
+    let patience = Some(Duration::from_secs(20));
+    socket.set_read_timeout(patience).expect("a socket");
+    socket
+}
+
+#[test]
+fn it_hears_of_readiness_once_clients_are_answered_and_of_the_end() {
+    let directory = TempDir::new();
+    let path = directory.path().join("notify");
+    let manager = patient(UnixDatagram::bind(&path).expect("a socket"));
+    let mut command = Command::new(PROGRAM);
+    let mut daemon = Daemon::spawn(command.args(["-p", "0"]).env("NOTIFY_SOCKET", &path));
+    assert_eq!(hear(&manager), ["STATUS=Recovering jobs"]);
+    let ready = hear(&manager);
+    let port = daemon.port();
+    let status = format!("STATUS=Serving on 127.0.0.1:{port}");
+    assert_eq!(ready, ["READY=1".into(), status]);
+    Client::connect(port).ask("use a", "USING a");
+    daemon.signal(Signal::SIGUSR1);
+    assert_eq!(hear(&manager), ["STATUS=Draining: no new jobs are taken"]);
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(hear(&manager), ["STOPPING=1", "STATUS=Stopping"]);
+    assert_eq!(daemon.wait().0.code(), Some(0));
+}
+
+#[test]
+fn a_manager_without_a_file_hears_of_health_if_it_has_asked() {
+    let name = format!("beanpoled-test-{}", std::process::id());
+    let address = SocketAddr::from_abstract_name(&name).expect("a name");
+    let manager = patient(UnixDatagram::bind_addr(&address).expect("a socket"));
+    let mut command = Command::new(PROGRAM);
+    command.env("NOTIFY_SOCKET", format!("@{name}"));
+    command.env("WATCHDOG_USEC", "20000").args(["-p", "0"]);
+    let _daemon = Daemon::spawn(&mut command);
+    while hear(&manager)[0] != "READY=1" {}
+    assert_eq!(hear(&manager), ["WATCHDOG=1"]);
+    assert_eq!(hear(&manager), ["WATCHDOG=1"]);
+}
+
+#[test]
+fn a_manager_that_cannot_be_reached_is_worth_a_warning_and_no_more() {
+    let mut command = Command::new(PROGRAM);
+    command
+        .args(["-p", "0"])
+        .env("NOTIFY_SOCKET", "/nonexistent");
+    let mut daemon = Daemon::spawn(&mut command);
+    daemon.log_line("warning: telling the service manager through NOTIFY_SOCKET: No such file");
+    Client::connect(daemon.port()).ask("use a", "USING a");
+}

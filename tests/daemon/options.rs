@@ -1,0 +1,206 @@
+//! The command line: help, version, errors and their statuses.
+
+use crate::program::{Client, Daemon, PROGRAM, TempDir, as_root, run, run_command, shell};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::process::Command;
+
+/// The status with which it ends, and its last word.
+fn failure<'a>(options: impl IntoIterator<Item = &'a str>) -> (i32, String) {
+    let (status, _, stderr) = run(options);
+    (status, last_word(&stderr))
+}
+
+/// The last line without the time in front of it.
+fn last_word(stderr: &str) -> String {
+    let line = stderr.lines().last().unwrap_or_default();
+    line.split_once(' ').expect("a time").1.into()
+}
+
+#[test]
+fn help_goes_to_stderr_and_the_version_to_stdout() {
+    let (status, stdout, stderr) = run(["-h"]);
+    assert_eq!((status, stdout.as_str()), (0, ""));
+    assert!(stderr.starts_with("Use: beanpoled [OPTIONS]\n"), "{stderr}");
+    assert_eq!(run(["-v"]), (0, "beanpoled 1.13\n".into(), String::new()));
+}
+
+#[test]
+fn a_wrong_command_line_is_status_5_with_the_usage() {
+    for (options, message) in [
+        (&["-x"][..], "beanpoled: unknown flag: -x"),
+        (&["-p"], "beanpoled: flag requires an argument: -p"),
+        (&["serve"], "beanpoled: unknown argument: serve"),
+        (&["-z", "big"], "beanpoled: invalid size: big"),
+    ] {
+        let (status, _, stderr) = run(options.iter().copied());
+        let mut lines = stderr.lines();
+        assert_eq!((status, lines.next()), (5, Some(message)));
+        assert_eq!(lines.next(), Some("Use: beanpoled [OPTIONS]"));
+    }
+}
+
+#[test]
+fn a_user_that_does_not_exist_is_status_33() {
+    assert_eq!(
+        failure(["-p", "0", "-u", "no-such-user"]),
+        (33, "error: -u no-such-user: no such user".into())
+    );
+}
+
+#[test]
+fn a_user_that_we_may_not_become_is_status_34() {
+    // As root that takes a root without capabilities.
+    let line = match as_root() {
+        true => r#"exec setpriv --bounding-set=-all --inh-caps=-all -- "$0" "$@""#,
+        false if nix::unistd::geteuid().is_root() => return,
+        false => r#"exec "$0" "$@""#,
+    };
+    let user = if as_root() { "nobody" } else { "root" };
+    let (status, _, stderr) = run_command(&mut shell(line, ["-p", "0", "-u", user]));
+    let message =
+        format!("error: -u {user}: becoming the user: Operation not permitted (os error 1)");
+    assert_eq!((status, last_word(&stderr)), (34, message));
+}
+
+#[test]
+fn an_address_that_is_not_to_be_had_is_status_111() {
+    let other = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let place = other.local_addr().expect("a port").to_string();
+    let port = place.rsplit(':').next().expect("a port");
+    let message = "Address already in use (os error 98)";
+    assert_eq!(
+        failure(["-p", port]),
+        (111, format!("error: listening on {place}: {message}"))
+    );
+
+    let directory = TempDir::new();
+    let path = directory.path().join("live");
+    let _other = UnixListener::bind(&path).expect("a socket");
+    let place = format!("unix:{}", path.display());
+    assert_eq!(
+        failure(["-l", &place]),
+        (111, format!("error: listening on {place}: {message}"))
+    );
+
+    let place = format!("unix:{}/socket", directory.path().display());
+    assert_eq!(
+        failure(["-l", &place, "--socket-group", "no-such-group"]),
+        (
+            111,
+            format!("error: listening on {place}: no such group: no-such-group")
+        )
+    );
+}
+
+#[test]
+fn without_a_thread_to_be_had_it_is_status_1() {
+    // Root may always have more, so as root it becomes somebody else.
+    let user = match nix::unistd::geteuid().is_root() {
+        true => &["-p", "0", "-u", "nobody"][..],
+        false => &["-p", "0"],
+    };
+    let line = r#"ulimit -u 1 2>/dev/null || ulimit -p 1; exec "$0" "$@""#;
+    let (status, _, stderr) = run_command(&mut shell(line, user.iter().copied()));
+    let message = "error: starting the server: Resource temporarily unavailable (os error 11)";
+    assert_eq!((status, last_word(&stderr)), (1, message.into()));
+}
+
+#[test]
+fn it_listens_in_several_places_and_names_them() {
+    let directory = TempDir::new();
+    let path = directory.path().join("socket");
+    let place = format!("unix:{}", path.display());
+    let mut daemon = Daemon::start(["-l", "127.0.0.1", "-l", &place, "-l", "localhost"]);
+    let port = daemon.port();
+    daemon.log_line(&format!("listening on {place}"));
+    daemon.log_line("listening on ");
+    Client::connect(port).ask("use a", "USING a");
+    let unix = std::os::unix::net::UnixStream::connect(&path).expect("it listens");
+    Client::over(unix).ask("use b", "USING b");
+    assert_eq!(daemon.stop().code(), Some(0));
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_stale_socket_is_replaced_and_what_is_no_socket_is_not() {
+    let directory = TempDir::new();
+    let stale = directory.path().join("stale");
+    drop(UnixListener::bind(&stale).expect("a socket"));
+    assert!(stale.exists());
+    let mut daemon = Daemon::start(["-l", &format!("unix:{}", stale.display())]);
+    daemon.log_line("listening on unix:");
+    assert_eq!(daemon.stop().code(), Some(0));
+
+    let file = directory.path().join("file");
+    std::fs::write(&file, "precious").expect("a file");
+    assert_eq!(failure(["-l", &format!("unix:{}", file.display())]).0, 111);
+    assert_eq!(std::fs::read(&file).expect("a file"), b"precious");
+}
+
+#[test]
+fn the_mode_of_a_socket_decides_who_may_connect() {
+    let directory = TempDir::new();
+    let path = directory.path().join("socket");
+    let place = format!("unix:{}", path.display());
+    for (options, mode) in [(&[][..], 0o600), (&["--socket-mode", "0666"], 0o666)] {
+        let mut daemon = Daemon::start(["-l", &place].iter().chain(options).copied());
+        daemon.log_line("listening on unix:");
+        let metadata = std::fs::metadata(&path).expect("a socket");
+        assert_eq!(metadata.permissions().mode() & 0o7777, mode);
+        assert_eq!(daemon.stop().code(), Some(0));
+    }
+}
+
+#[test]
+fn a_client_gets_through_all_of_beanstalkds_options() {
+    let options = ["-z", "3", "-V", "-c", "-n", "-f", "9", "-F", "-s", "4096"];
+    let mut daemon = Daemon::start(options);
+    let mut client = Client::connect(daemon.port());
+    client.ask("put 0 0 1 4\r\nbody", "JOB_TOO_BIG");
+    client.ask("put 0 0 1 3\r\njob", "INSERTED 1");
+    daemon.log_line(": connected");
+    assert_eq!(daemon.stop().code(), Some(0));
+}
+
+#[test]
+fn the_log_names_who_has_asked_for_what_but_no_secrets() {
+    let mut daemon = Daemon::start(["-VV"]);
+    let mut client = Client::connect(daemon.port());
+    client.ask("use a", "USING a");
+    client.ask("put 0 0 1 6\r\nsecret", "INSERTED 1");
+    let stream = client.into_stream();
+    let name = stream.local_addr().expect("an address").to_string();
+    drop(stream);
+    let line = |daemon: &mut Daemon, end: &str| {
+        let line = daemon.log_line(&format!("{name}: {end}"));
+        assert!(!line.contains("secret"), "{line}");
+    };
+    line(&mut daemon, "connected");
+    line(&mut daemon, "Use(");
+    line(&mut daemon, "USING");
+    line(&mut daemon, "Put(");
+    line(&mut daemon, "a body of 6 bytes");
+    line(&mut daemon, "INSERTED");
+    line(&mut daemon, "closed");
+}
+
+#[test]
+fn in_the_journal_lines_have_a_priority_and_no_time() {
+    // The shell finds out which file is its standard error, as systemd tells.
+    let line = r#"
+        JOURNAL_STREAM=$(stat -L -c %d:%i /dev/fd/2) exec "$0" "$@"
+    "#;
+    let mut daemon = Daemon::spawn(&mut shell(line, ["-p", "0"]));
+    assert!(
+        daemon
+            .log_line("listening on")
+            .starts_with("<6>listening on")
+    );
+
+    let mut elsewhere = Command::new(PROGRAM);
+    elsewhere.args(["-p", "0"]).env("JOURNAL_STREAM", "1:1");
+    let mut daemon = Daemon::spawn(&mut elsewhere);
+    assert!(daemon.log_line("listening on").contains("Z info: "));
+}

@@ -1,0 +1,56 @@
+//! Becoming another user.
+
+use crate::program::{Client, Daemon, TempDir, as_root, shell};
+use nix::unistd::{User, geteuid};
+use std::os::unix::fs::MetadataExt;
+
+#[test]
+fn who_is_the_user_already_stays_it() {
+    let me = User::from_uid(geteuid())
+        .expect("readable")
+        .expect("a name");
+    let mut daemon = Daemon::start(["-u", &me.name]);
+    Client::connect(daemon.port()).ask("use a", "USING a");
+    let uid = geteuid();
+    assert_eq!(daemon.status("Uid"), format!("{uid}\t{uid}\t{uid}\t{uid}"));
+}
+
+#[test]
+fn root_becomes_the_user_with_all_its_groups_and_no_other() {
+    if !as_root() {
+        return;
+    }
+    // A user and its groups that only this process sees.
+    let directory = TempDir::new();
+    let (passwd, group) = (
+        directory.path().join("passwd"),
+        directory.path().join("group"),
+    );
+    let users = "root:x:0:0::/:/bin/sh\nworker:x:4001:4002::/:/bin/sh\n";
+    let groups = "root:x:0:\nworkers:x:4002:\nprinters:x:4003:worker\nothers:x:4004:root\n";
+    std::fs::write(&passwd, users).expect("a file");
+    std::fs::write(&group, groups).expect("a file");
+    let line = format!(
+        r#"mount --bind {} /etc/passwd && mount --bind {} /etc/group && exec "$0" "$@""#,
+        passwd.display(),
+        group.display()
+    );
+    let line = format!("exec unshare -m sh -c '{line}' \"$0\" \"$@\"");
+    let socket = directory.path().join("socket");
+    let place = format!("unix:{}", socket.display());
+    let options = ["-l", "127.0.0.1", "-p", "601", "-l", &place, "-u", "worker"];
+    let access = ["--socket-mode", "0660", "--socket-group", "others"];
+    let options = options.into_iter().chain(access);
+    let mut daemon = Daemon::spawn(&mut shell(&line, options));
+    // Bound while it could be: the port, and a file in root's directory.
+    assert_eq!(daemon.port(), 601);
+    daemon.log_line("listening on unix:");
+    let file = std::fs::metadata(&socket).expect("a socket");
+    assert_eq!((file.gid(), file.mode() & 0o7777), (4004, 0o660));
+    assert_eq!(daemon.status("Uid"), "4001\t4001\t4001\t4001");
+    assert_eq!(daemon.status("Gid"), "4002\t4002\t4002\t4002");
+    assert_eq!(daemon.status("Groups"), "4002 4003");
+    assert_eq!(daemon.status("CapEff"), "0000000000000000");
+    assert_eq!(daemon.status("CapPrm"), "0000000000000000");
+    Client::connect(601).ask("use a", "USING a");
+}

@@ -1,0 +1,196 @@
+//! A client of the server, and random numbers for what clients do.
+
+use crate::server::PATIENCE;
+use nix::sys::socket::{setsockopt, sockopt};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpStream};
+
+pub struct Client {
+    stream: BufReader<TcpStream>,
+}
+
+/// What `reserve` and `peek` answer with.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Job {
+    pub id: u64,
+    pub body: Vec<u8>,
+}
+
+impl Client {
+    pub fn connect(port: u16) -> Client {
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("a server");
+        stream.set_nodelay(true).expect("a socket's option");
+        let patience = Some(PATIENCE);
+        stream
+            .set_read_timeout(patience)
+            .expect("a socket's option");
+        stream
+            .set_write_timeout(patience)
+            .expect("a socket's option");
+        Client {
+            stream: BufReader::with_capacity(1 << 16, stream),
+        }
+    }
+
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        let mut stream = self.stream.get_ref();
+        stream
+            .write_all(bytes.as_ref())
+            .expect("a server that reads");
+    }
+
+    /// Sends what a server that ends may no longer read.
+    pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+        self.stream.get_ref().write_all(bytes.as_ref())
+    }
+
+    /// So many lines, or those that come before the end.
+    pub fn lines(&mut self, count: usize) -> Vec<String> {
+        let lines = (&mut self.stream).lines().take(count);
+        lines.map_while(Result::ok).collect()
+    }
+
+    /// A line of the server's, without its CR LF.
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stream.read_line(&mut line).expect("a line of text");
+        let text = line.strip_suffix("\r\n");
+        text.unwrap_or_else(|| panic!("a line without an end: {line:?}"))
+            .into()
+    }
+
+    /// Sends a line; the line that answers it.
+    pub fn ask(&mut self, line: &str) -> String {
+        self.send(format!("{line}\r\n"));
+        self.line()
+    }
+
+    /// Takes what the server sends, which must be this.
+    pub fn expect(&mut self, text: &str) {
+        let mut bytes = vec![0; text.len()];
+        self.stream
+            .read_exact(&mut bytes)
+            .expect("what was expected");
+        assert_eq!(String::from_utf8_lossy(&bytes), text);
+    }
+
+    /// The server must have nothing more to say.
+    pub fn expect_end(&mut self) {
+        let mut rest = Vec::new();
+        match self.stream.read_to_end(&mut rest) {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
+            Err(error) => panic!("expecting the end: {error}"),
+        }
+        assert_eq!(String::from_utf8_lossy(&rest), "");
+    }
+
+    /// What comes first, by a single system call.
+    pub fn receive_once(&mut self) -> Vec<u8> {
+        assert!(self.stream.buffer().is_empty());
+        self.stream.fill_buf().expect("something");
+        let bytes = self.stream.buffer().to_vec();
+        self.stream.consume(bytes.len());
+        bytes
+    }
+
+    /// Waits until something has come, and leaves it there.
+    pub fn await_output(&mut self) {
+        let mut byte = [0];
+        self.stream.get_ref().peek(&mut byte).expect("something");
+    }
+
+    /// Puts a job with a long time to run; its id.
+    pub fn put(&mut self, body: impl AsRef<[u8]>) -> u64 {
+        self.send(put(body.as_ref()));
+        self.inserted()
+    }
+
+    /// The id in the answer to a put.
+    pub fn inserted(&mut self) -> u64 {
+        let line = self.line();
+        let id = line.strip_prefix("INSERTED ").map(str::parse);
+        id.unwrap_or_else(|| panic!("not inserted: {line}"))
+            .expect("an id")
+    }
+
+    pub fn reserve(&mut self) -> Job {
+        self.send("reserve\r\n");
+        self.job()
+    }
+
+    /// The job in the answer to a `reserve` or a `peek`.
+    pub fn job(&mut self) -> Job {
+        let line = self.line();
+        let words: Vec<_> = line.split(' ').collect();
+        let ["RESERVED" | "FOUND", id, size] = words[..] else {
+            panic!("no job: {line}");
+        };
+        let mut body = vec![0; size.parse::<usize>().expect("a size") + 2];
+        self.stream.read_exact(&mut body).expect("a body");
+        assert_eq!(body.split_off(body.len() - 2), b"\r\n");
+        let id = id.parse().expect("an id");
+        Job { id, body }
+    }
+
+    pub fn delete(&mut self, id: u64) {
+        assert_eq!(self.ask(&format!("delete {id}")), "DELETED");
+    }
+
+    /// A value of `stats`.
+    pub fn stat(&mut self, key: &str) -> String {
+        let head = self.ask("stats");
+        let size = head.strip_prefix("OK ").expect("a document");
+        let mut text = vec![0; size.parse::<usize>().expect("a size") + 2];
+        self.stream.read_exact(&mut text).expect("a document");
+        let text = String::from_utf8(text).expect("text");
+        let value = |line: &str| Some(line.strip_prefix(key)?.strip_prefix(": ")?.to_owned());
+        let mut values = text.lines().filter_map(value);
+        values.next().unwrap_or_else(|| panic!("{key} in {text}"))
+    }
+
+    /// Sends nothing more, but goes on reading.
+    pub fn send_no_more(&mut self) {
+        let stream = self.stream.get_ref();
+        stream.shutdown(Shutdown::Write).expect("a connection");
+    }
+
+    /// Is gone, without a word of farewell (RST).
+    pub fn vanish(self) {
+        let at_once = nix::libc::linger {
+            l_onoff: 1,
+            l_linger: 0,
+        };
+        setsockopt(self.stream.get_ref(), sockopt::Linger, &at_once).expect("a socket's option");
+    }
+}
+
+/// The bytes that put a job.
+pub fn put(body: &[u8]) -> Vec<u8> {
+    let line = format!("put 0 0 1000 {}\r\n", body.len());
+    [line.as_bytes(), body, b"\r\n"].concat()
+}
+
+/// Numbers that are the same for the same seed (SplitMix64).
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        bits ^ (bits >> 31)
+    }
+
+    pub fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit as u64) as usize
+    }
+
+    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
+        let words = (0..count.div_ceil(8)).map(|_| self.next().to_le_bytes());
+        let mut bytes: Vec<u8> = words.flatten().collect();
+        bytes.truncate(count);
+        bytes
+    }
+}

@@ -1,0 +1,103 @@
+//! Bytes come and go in pieces: bodies of all sizes in segments of all sizes,
+//! and replies in one piece each.
+
+use crate::client::{Client, Random, put};
+use crate::server::Server;
+
+/// Sends bytes in segments of random sizes.
+fn send_in_segments(client: &mut Client, mut bytes: &[u8], random: &mut Random) {
+    while !bytes.is_empty() {
+        let most = [1, 10, 1000, 100_000][random.below(4)];
+        let (segment, rest) = bytes.split_at((1 + random.below(most)).min(bytes.len()));
+        client.send(segment);
+        bytes = rest;
+    }
+}
+
+#[test]
+fn bodies_of_all_sizes_come_back_as_they_went() {
+    let sizes = [
+        0, 1, 2, 100, 1023, 1024, 4000, 16382, 16383, 16384, 16385, 16386, 65535,
+    ];
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    let mut random = Random(1);
+    for size in sizes {
+        let body = random.bytes(size);
+        for in_segments in [false, true] {
+            let bytes = [&put(&body)[..], b"reserve\r\n"].concat();
+            match in_segments {
+                true => send_in_segments(&mut client, &bytes, &mut random),
+                false => client.send(&bytes),
+            }
+            let id = client.inserted();
+            let job = client.job();
+            assert_eq!(job.id, id);
+            assert!(job.body == body, "{size} bytes");
+            client.delete(id);
+        }
+    }
+    let too_big = put(&random.bytes(65536));
+    send_in_segments(&mut client, &too_big, &mut random);
+    client.expect("JOB_TOO_BIG\r\n");
+    assert_eq!(client.ask("list-tube-used"), "USING default");
+}
+
+#[test]
+fn bodies_of_ten_megabytes_too() {
+    const LIMIT: usize = 10 << 20;
+    let server = Server::start(&["-z", &LIMIT.to_string()]);
+    let mut client = server.connect();
+    let mut random = Random(2);
+    let body = random.bytes(LIMIT);
+    send_in_segments(&mut client, &put(&body), &mut random);
+    let id = client.inserted();
+    let job = client.reserve();
+    assert_eq!(job.id, id);
+    assert!(job.body == body);
+    client.send(put(&random.bytes(LIMIT + 1)));
+    client.expect("JOB_TOO_BIG\r\n");
+    // Without the CR LF behind it.
+    client.send(format!("put 0 0 60 {LIMIT}\r\n"));
+    client.send(random.bytes(LIMIT));
+    client.send("xx");
+    client.expect("EXPECTED_CRLF\r\n");
+    client.delete(id);
+}
+
+#[test]
+fn a_job_comes_in_one_piece() {
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    for size in [0, 1, 100, 2047, 2048, 4000, 16384] {
+        for _ in 0..20 {
+            let id = client.put(vec![b'x'; size]);
+            client.send("reserve\r\n");
+            let body = "x".repeat(size);
+            let expected = format!("RESERVED {id} {size}\r\n{body}\r\n");
+            assert_eq!(client.receive_once(), expected.into_bytes());
+            client.delete(id);
+        }
+    }
+}
+
+#[test]
+fn what_is_asked_in_one_piece_is_answered_in_one_piece() {
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    let body = "y".repeat(300);
+    for round in 0..50 {
+        let id = 2 * round + 1;
+        let next = id + 1;
+        client.send(format!(
+            "put 0 0 60 300\r\n{body}\r\nput 1 0 60 0\r\n\r\nreserve\r\nnonsense\r\n\
+             touch {id}\r\ndelete {id}\r\nlist-tubes\r\npeek-ready\r\ndelete {next}\r\n"
+        ));
+        let expected = format!(
+            "INSERTED {id}\r\nINSERTED {next}\r\nRESERVED {id} 300\r\n{body}\r\n\
+             UNKNOWN_COMMAND\r\nTOUCHED\r\nDELETED\r\nOK 14\r\n---\n- default\n\r\n\
+             FOUND {next} 0\r\n\r\nDELETED\r\n"
+        );
+        assert_eq!(client.receive_once(), expected.into_bytes());
+    }
+}

@@ -1,0 +1,167 @@
+//! Who waits, for whom, and who does not have to.
+
+use crate::client::Client;
+use crate::server::Server;
+use std::thread;
+
+/// Has so many clients wait, one after the other.
+fn waiters(server: &Server, count: usize) -> Vec<Client> {
+    let wait = |already: usize| {
+        let mut client = server.connect();
+        client.send("reserve\r\n");
+        server.await_stat("current-waiting", already + 1);
+        client
+    };
+    (0..count).map(wait).collect()
+}
+
+#[test]
+fn who_comes_first_is_served_first() {
+    let server = Server::start(&[]);
+    let mut waiters = waiters(&server, 20);
+    let mut producer = server.connect();
+    producer.send("put 0 0 60 1\r\nx\r\n".repeat(20));
+    for (index, waiter) in waiters.iter_mut().enumerate() {
+        assert_eq!(waiter.job().id, index as u64 + 1);
+    }
+}
+
+#[test]
+fn who_closes_its_sending_half_while_it_waits_is_told_at_once() {
+    let server = Server::start(&[]);
+    let mut waiter = waiters(&server, 1).remove(0);
+    waiter.send_no_more();
+    waiter.expect("TIMED_OUT\r\n");
+    waiter.expect_end();
+}
+
+#[test]
+fn what_stands_behind_a_reserve_is_answered_to_a_half_closed_client_too() {
+    let server = Server::start(&[]);
+    let mut waiter = waiters(&server, 1).remove(0);
+    waiter.send("use a\r\n".to_owned() + &"list-tube-used\r\n".repeat(2000));
+    waiter.send("reserve-with-timeout 1000\r\nlist-tube-used\r\n");
+    waiter.send_no_more();
+    waiter.expect("TIMED_OUT\r\nUSING a\r\n");
+    waiter.expect(&"USING a\r\n".repeat(2000));
+    waiter.expect("TIMED_OUT\r\nUSING a\r\n");
+    waiter.expect_end();
+}
+
+#[test]
+fn a_half_closed_client_gets_the_job_that_is_there() {
+    let server = Server::start(&[]);
+    let id = server.connect().put("x");
+    let mut client = server.connect();
+    client.send("reserve\r\nreserve\r\n");
+    client.send_no_more();
+    client.expect(&format!("RESERVED {id} 1\r\nx\r\nTIMED_OUT\r\n"));
+    client.expect_end();
+}
+
+#[test]
+fn who_closes_while_it_waits_gives_its_jobs_back_at_once() {
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    let id = client.put("x");
+    for unread in ["", "stats\r\n"] {
+        let mut holder = server.connect();
+        holder.reserve();
+        holder.send("reserve\r\n");
+        server.await_stat("current-waiting", 1);
+        holder.send(unread);
+        drop(holder);
+        assert_eq!(client.reserve().id, id);
+        assert_eq!(client.ask(&format!("release {id} 0 0")), "RELEASED");
+    }
+}
+
+#[test]
+fn who_closes_while_it_waits_swallows_no_job() {
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    for round in 0..200 {
+        let mut waiter = server.connect();
+        waiter.send("reserve\r\n");
+        server.await_stat("current-waiting", 1);
+        if round % 4 == 0 {
+            waiter.send("stats\r\n");
+        }
+        let id = thread::scope(|scope| {
+            scope.spawn(|| match round % 2 {
+                0 => waiter.vanish(),
+                _ => drop(waiter),
+            });
+            client.put("x")
+        });
+        assert_eq!(client.reserve().id, id);
+        client.delete(id);
+        server.await_stat("current-connections", 2);
+    }
+}
+
+#[test]
+fn who_goes_in_the_middle_of_a_reply_gives_the_job_back() {
+    let server = Server::start(&["-z", "10000000"]);
+    let mut client = server.connect();
+    let body = vec![b'x'; 10_000_000];
+    let id = client.put(&body);
+    for _ in 0..3 {
+        let mut reader = server.connect();
+        reader.send("reserve\r\n");
+        reader.await_output();
+        reader.vanish();
+        let job = client.reserve();
+        assert!(job.id == id && job.body == body);
+        assert_eq!(client.ask(&format!("release {id} 0 0")), "RELEASED");
+    }
+}
+
+#[test]
+fn who_does_not_read_holds_up_nobody() {
+    const MUCH: usize = 1 << 20;
+    let server = Server::start(&["-z", "1048576"]);
+    let mut client = server.connect();
+    let body = vec![b'x'; MUCH];
+    let id = client.put(&body);
+    let mut stuck: Vec<_> = (0..3).map(|_| server.connect()).collect();
+    for one in &mut stuck {
+        one.send(format!("peek {id}\r\n").repeat(16));
+    }
+    server.await_stat("cmd-peek", 3 * 16);
+    client.delete(id);
+    for _ in 0..200 {
+        let id = client.put("y");
+        assert_eq!(client.reserve().body, b"y");
+        client.delete(id);
+    }
+    // What they were sent is still right, and all there.
+    for one in &mut stuck {
+        for _ in 0..16 {
+            assert!(one.job().body == body);
+        }
+        assert_eq!(one.ask("list-tube-used"), "USING default");
+    }
+}
+
+#[test]
+fn a_hundred_thousand_jobs_mature_within_the_same_second() {
+    const CLIENTS: usize = 2;
+    const JOBS: usize = 50_000;
+    let server = &Server::start(&[]);
+    thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(move || {
+                let mut client = server.connect();
+                for _ in 0..JOBS / 500 {
+                    client.send("put 0 2 60 1\r\nx\r\n".repeat(500));
+                    for _ in 0..500 {
+                        client.inserted();
+                    }
+                }
+            });
+        }
+    });
+    server.await_stat("current-jobs-ready", CLIENTS * JOBS);
+    assert_eq!(server.stat("current-jobs-delayed"), "0");
+}

@@ -1,0 +1,241 @@
+//! The stage without sockets: the engine itself, with clients that are two
+//! buffers each, and a clock that goes when a story says so.
+
+use crate::player::{Received, Stage};
+use crate::story::{Side, Story};
+use beanpole::engine::{Config, ConnectionId, Effects, Engine, Outcome, Time};
+use beanpole::options::{self, Invocation};
+use beanpole::protocol::stats::{BinlogStats, ProcessStats};
+use beanpole::protocol::{Framer, Reply};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::time::Duration;
+
+/// When each story begins: some day in the year 2026.
+const START: Time = Time::from_nanos(1_795_000_000_000_000_000);
+/// How long each request takes.
+const MOMENT: Duration = Duration::from_millis(1);
+
+/// An engine and the clients that it knows.
+pub struct Clockwork {
+    engine: Engine,
+    now: Time,
+    max_job_size: u32,
+    clients: BTreeMap<String, Client>,
+}
+
+struct Client {
+    id: ConnectionId,
+    framer: Framer,
+    /// What it has sent and the engine has not been asked for yet.
+    input: Vec<u8>,
+    /// What it has been answered and has not received yet.
+    output: Vec<u8>,
+    state: ClientState,
+    sends_no_more: bool,
+}
+
+#[derive(PartialEq)]
+enum ClientState {
+    Served,
+    Waiting,
+    Closed,
+}
+
+impl Clockwork {
+    /// A new engine, with what the server's options in the story mean for it.
+    pub fn new(story: &Story) -> Clockwork {
+        let options = story.server_options(Side::Beanpole).map(OsString::from);
+        let Ok(Invocation::Serve(options)) = options::parse(options) else {
+            panic!("{}: these are not options to serve with", story.name);
+        };
+        let max_job_size = options.max_job_size;
+        let config = Config {
+            max_job_size,
+            max_memory: options.max_memory,
+            journal: false,
+        };
+        Clockwork {
+            engine: Engine::new(config, START),
+            now: START,
+            max_job_size,
+            clients: BTreeMap::new(),
+        }
+    }
+
+    fn client(&mut self, client: &str) -> &mut Client {
+        self.clients
+            .get_mut(client)
+            .expect("a client that is connected")
+    }
+
+    /// Executes what this client has sent, as far as that goes, and then what
+    /// others had sent behind a reserve that this has answered.
+    fn run(&mut self, client: &str) {
+        let mut names = vec![client.to_owned()];
+        while let Some(name) = names.pop() {
+            self.run_one(&name);
+            names.extend(self.deliver());
+        }
+        self.engine.check();
+    }
+
+    fn run_one(&mut self, client: &str) {
+        let uptime = self.now.since(START);
+        let client = self
+            .clients
+            .get_mut(client)
+            .expect("a client that is connected");
+        while client.state == ClientState::Served {
+            let mut unread = client.input.as_slice();
+            let request = client.framer.next(&mut unread);
+            client.input.drain(..client.input.len() - unread.len());
+            let Some(request) = request else {
+                if client.sends_no_more {
+                    client.state = ClientState::Closed;
+                }
+                break;
+            };
+            self.now = self.now + MOMENT;
+            match self.engine.execute(client.id, request, self.now) {
+                Outcome::Reply(reply) => client.answer(reply, uptime),
+                Outcome::AwaitBody => {}
+                Outcome::RefuseBody => client.framer.refuse_body(),
+                Outcome::Waiting => client.state = ClientState::Waiting,
+                Outcome::Quit => client.state = ClientState::Closed,
+            }
+        }
+        if client.state == ClientState::Closed {
+            self.engine.disconnect(client.id, self.now);
+        }
+    }
+
+    /// Hands out the answers to those who waited; says who they are.
+    fn deliver(&mut self) -> Vec<String> {
+        let mut served = Vec::new();
+        for (id, reply) in self.engine.take_effects(Effects::default()).replies {
+            let waiting = self.clients.iter_mut().find(|(_, client)| client.id == id);
+            let (name, client) = waiting.expect("only who is there is answered");
+            assert!(
+                client.state == ClientState::Waiting,
+                "{name} gets an answer without waiting"
+            );
+            client.state = ClientState::Served;
+            client.answer(reply, Duration::ZERO);
+            served.push(name.clone());
+        }
+        served
+    }
+}
+
+impl Client {
+    fn answer(&mut self, mut reply: Reply, uptime: Duration) {
+        if let Reply::ServerStats(stats) = &mut reply {
+            stats.process = process(uptime);
+        }
+        reply.encode(&mut self.output);
+        self.output
+            .extend_from_slice(reply.body().map_or(&[], |body| body.wire()));
+    }
+}
+
+impl Stage for Clockwork {
+    fn connect(&mut self, client: &str) -> io::Result<()> {
+        let new = Client {
+            id: self.engine.connect(),
+            framer: Framer::new(self.max_job_size),
+            input: Vec::new(),
+            output: Vec::new(),
+            state: ClientState::Served,
+            sends_no_more: false,
+        };
+        self.clients.insert(client.to_owned(), new);
+        Ok(())
+    }
+
+    fn send(&mut self, client: &str, bytes: &[u8]) -> io::Result<()> {
+        self.client(client).input.extend_from_slice(bytes);
+        self.run(client);
+        Ok(())
+    }
+
+    fn receive(&mut self, client: &str) -> io::Result<Received> {
+        let client = self.client(client);
+        Ok(match std::mem::take(&mut client.output) {
+            output if !output.is_empty() => Received::Bytes(output),
+            _ if client.state == ClientState::Closed => Received::End,
+            _ => Received::Nothing,
+        })
+    }
+
+    fn receive_at_rest(&mut self, client: &str) -> io::Result<Received> {
+        self.receive(client)
+    }
+
+    fn await_output(&mut self, client: &str) -> io::Result<()> {
+        match self.client(client).output.is_empty() {
+            false => Ok(()),
+            true => Err(io::Error::other("nothing came")),
+        }
+    }
+
+    fn send_no_more(&mut self, client: &str) -> io::Result<()> {
+        let Client {
+            id,
+            state,
+            sends_no_more,
+            ..
+        } = self.client(client);
+        *sends_no_more = true;
+        if *state != ClientState::Closed {
+            let id = *id;
+            self.engine.hang_up(id);
+            self.deliver();
+            self.run(client);
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, client: &str) -> io::Result<()> {
+        self.send_no_more(client)?;
+        self.clients.remove(client);
+        Ok(())
+    }
+
+    fn pass(&mut self, time: Duration) -> io::Result<()> {
+        let end = self.now + time;
+        while let Some(due) = self.engine.wake_at().filter(|&due| due <= end) {
+            self.now = due.max(self.now);
+            self.engine.tick(self.now);
+            for client in self.deliver() {
+                self.run(&client);
+            }
+        }
+        self.now = end;
+        Ok(())
+    }
+
+    fn drain(&mut self) -> io::Result<()> {
+        self.engine.set_draining(true);
+        Ok(())
+    }
+}
+
+/// What the engine does not know, and the server fills in.
+fn process(uptime: Duration) -> ProcessStats {
+    ProcessStats {
+        pid: 1,
+        version: "1.13",
+        uptime,
+        binlog: BinlogStats {
+            max_size: 10 << 20,
+            ..BinlogStats::default()
+        },
+        instance: "0123456789abcdef".into(),
+        hostname: "host".into(),
+        os: "#1 SMP".into(),
+        platform: "x86_64".into(),
+        ..ProcessStats::default()
+    }
+}

@@ -1,0 +1,285 @@
+//! The stage with sockets: a server program of its own for each story, on a
+//! free port of the loopback, and one TCP connection for each client.
+//!
+//! It waits for events rather than durations, also where the protocol shows
+//! none: a server whose threads have woken up, and sleep again, has dealt with
+//! all that was sent.
+
+use crate::player::{Received, Stage};
+use crate::story::{Side, Story};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+/// How long to wait for what must come before the story is said to fail.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long nothing must come from a server at rest for silence to be believed.
+const SILENCE: Duration = Duration::from_millis(5);
+/// How long a server that has not acted is given to do so; it need not, for it
+/// may hold the client back.
+const INERTIA: Duration = Duration::from_millis(100);
+/// How late a server may notice the time.
+const LEEWAY: Duration = Duration::from_millis(20);
+
+/// A server program and the clients connected to it.
+pub struct Sockets {
+    server: Server,
+    clients: BTreeMap<String, Client>,
+}
+
+struct Client {
+    stream: TcpStream,
+    /// Whether the server has closed the connection.
+    has_ended: bool,
+}
+
+impl Sockets {
+    /// Starts the program with the options that the story wants.
+    pub fn start(program: &Path, side: Side, story: &Story) -> Sockets {
+        let server = Server::start(program, story.server_options(side));
+        Sockets {
+            server,
+            clients: BTreeMap::new(),
+        }
+    }
+
+    fn read(&mut self, client: &str, patience: Duration) -> io::Result<Received> {
+        let Client { stream, has_ended } = self
+            .clients
+            .get_mut(client)
+            .expect("a client that is connected");
+        let mut bytes = vec![0; 1 << 20];
+        stream.set_read_timeout(Some(patience))?;
+        match stream.read(&mut bytes) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Received::Nothing),
+            Err(error) if error.kind() != ErrorKind::ConnectionReset => Err(error),
+            Ok(0) | Err(_) => {
+                *has_ended = true;
+                Ok(Received::End)
+            }
+            Ok(count) => {
+                bytes.truncate(count);
+                Ok(Received::Bytes(bytes))
+            }
+        }
+    }
+}
+
+impl Stage for Sockets {
+    fn connect(&mut self, client: &str) -> io::Result<()> {
+        let stream = self.server.connect()?;
+        self.clients.insert(
+            client.to_owned(),
+            Client {
+                stream,
+                has_ended: false,
+            },
+        );
+        Ok(())
+    }
+
+    fn send(&mut self, client: &str, bytes: &[u8]) -> io::Result<()> {
+        self.server.come_to_rest()?;
+        (&self.clients[client].stream).write_all(bytes)
+    }
+
+    fn receive(&mut self, client: &str) -> io::Result<Received> {
+        self.read(client, PATIENCE)
+    }
+
+    fn receive_at_rest(&mut self, client: &str) -> io::Result<Received> {
+        self.server.act_and_rest(INERTIA)?;
+        self.read(client, SILENCE)
+    }
+
+    fn await_output(&mut self, client: &str) -> io::Result<()> {
+        let stream = &self.clients[client].stream;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.peek(&mut [0])?;
+        self.server.act_and_rest(INERTIA)
+    }
+
+    fn send_no_more(&mut self, client: &str) -> io::Result<()> {
+        match self.clients[client].stream.shutdown(Shutdown::Write) {
+            // The server was faster, and has closed it.
+            Err(error) if error.kind() == ErrorKind::NotConnected => Ok(()),
+            result => result,
+        }
+    }
+
+    fn close(&mut self, client: &str) -> io::Result<()> {
+        self.server.come_to_rest()?;
+        let Client { stream, has_ended } = self.clients.remove(client).expect("a client");
+        drop(stream);
+        // A server that has closed the connection has nothing left to do.
+        if has_ended {
+            Ok(())
+        } else {
+            self.server.act_and_rest(PATIENCE)
+        }
+    }
+
+    fn pass(&mut self, time: Duration) -> io::Result<()> {
+        wait(time + LEEWAY);
+        self.server.come_to_rest()
+    }
+
+    fn drain(&mut self) -> io::Result<()> {
+        self.server.come_to_rest()?;
+        kill(self.server.process_id(), Signal::SIGUSR1)?;
+        self.server.act_and_rest(PATIENCE)
+    }
+}
+
+/// A server program that runs as long as this value lives.
+struct Server {
+    child: Child,
+    port: u16,
+    /// What it had done when it last came to rest.
+    activity: u64,
+}
+
+impl Server {
+    fn start<'a>(program: &Path, options: impl Iterator<Item = &'a str>) -> Server {
+        // One at a time: a process that is just being started shares the socket
+        // that another thread tries a port with, and so keeps the port occupied.
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        let _turn = ONE_AT_A_TIME.lock().expect("no panic while it is held");
+        let port = free_port();
+        let mut command = Command::new(program);
+        command
+            .args(["-l", "127.0.0.1", "-p", &port.to_string()])
+            .args(options)
+            .stderr(Stdio::null());
+        let child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot start {}: {error}", program.display()));
+        Server {
+            child,
+            port,
+            activity: 0,
+        }
+    }
+
+    /// Connects to it, as soon as it listens.
+    fn connect(&mut self) -> io::Result<TcpStream> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            self.come_to_rest()?;
+            match TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)) {
+                Err(error)
+                    if error.kind() == ErrorKind::ConnectionRefused
+                        && Instant::now() < deadline =>
+                {
+                    wait(Duration::from_millis(2));
+                }
+                Err(error) => return Err(error),
+                Ok(stream) => {
+                    stream.set_nodelay(true)?;
+                    self.act_and_rest(PATIENCE)?;
+                    return Ok(stream);
+                }
+            }
+        }
+    }
+
+    fn process_id(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.child.id()).expect("a process id"))
+    }
+
+    /// Waits until all its threads sleep.
+    fn come_to_rest(&mut self) -> io::Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.activity_at_rest()? {
+                Some(activity) => {
+                    self.activity = activity;
+                    return Ok(());
+                }
+                None if Instant::now() < deadline => wait(Duration::from_micros(100)),
+                None => return Err(io::Error::other("the server does not come to rest")),
+            }
+        }
+    }
+
+    /// Waits until it has done something since it last came to rest, and rests
+    /// again: then it has dealt with all that was sent since. If it has not acted
+    /// within this time, it has nothing to do.
+    fn act_and_rest(&mut self, within: Duration) -> io::Result<()> {
+        let deadline = Instant::now() + within;
+        let before = self.activity;
+        while Instant::now() < deadline {
+            self.come_to_rest()?;
+            if self.activity != before {
+                return Ok(());
+            }
+            wait(Duration::from_micros(100));
+        }
+        self.come_to_rest()
+    }
+
+    /// How often its threads have gone to sleep, if all of them do sleep.
+    fn activity_at_rest(&self) -> io::Result<Option<u64>> {
+        let mut activity = 0;
+        for thread in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
+            let status = match fs::read_to_string(thread?.path().join("status")) {
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+                status => status?,
+            };
+            let field = |key: &str| {
+                status
+                    .lines()
+                    .find_map(|line| line.strip_prefix(key))
+                    .map(str::trim)
+            };
+            match field("State:") {
+                Some(state) if state.starts_with('S') => {}
+                Some(state) if state.starts_with('Z') => {
+                    return Err(io::Error::other("the server has ended"));
+                }
+                _ => return Ok(None),
+            }
+            let times =
+                field("voluntary_ctxt_switches:").and_then(|times| times.parse::<u64>().ok());
+            activity += times.ok_or_else(|| io::Error::other("no number of switches"))?;
+        }
+        Ok(Some(activity))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.child.kill().expect("a server that can be killed");
+        self.child.wait().expect("a server that can be reaped");
+    }
+}
+
+/// A port that nobody has, below those that the kernel gives to whoever does
+/// not ask for a certain one: else a client that connects before the server
+/// listens may be given just that port, and talk to itself.
+fn free_port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let turn = std::process::id()
+            .wrapping_mul(97)
+            .wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let port = u16::try_from(20_000 + turn % 12_000).expect("a number below 32000");
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// Lets real time pass.
+fn wait(time: Duration) {
+    let (_sender, receiver) = mpsc::channel::<()>();
+    receiver.recv_timeout(time).expect_err("nobody sends");
+}

@@ -1,0 +1,312 @@
+//! A transcript as data: its text, read into the steps to play.
+
+use std::time::Duration;
+
+/// One transcript.
+pub struct Story {
+    /// The name of its file.
+    pub name: String,
+    /// What the header lines `server:` add to the command line, and for whom.
+    server_options: Vec<(Option<Side>, String)>,
+    steps: Vec<Step>,
+}
+
+/// One thing that a client or the world does, or that a client must see.
+#[derive(Clone)]
+pub struct Step {
+    /// Where it stands in the file, from 1.
+    pub line: usize,
+    /// Who does or sees it; empty for the steps of the world.
+    pub client: String,
+    /// What it is.
+    pub action: Action,
+    /// The server that it is meant for; none if it is meant for both.
+    only: Option<Side>,
+}
+
+/// What a step does or expects.
+#[derive(Clone)]
+pub enum Action {
+    /// The client sends these bytes, in one write.
+    Send(Vec<u8>),
+    /// These bytes come; `<number>` and its like stand for what varies.
+    Expect(Vec<u8>),
+    /// A line comes that tells a length, then a document of that many bytes.
+    ExpectDocument(Document),
+    /// Nothing comes.
+    Waits,
+    /// Something has come, but the client leaves it unread for now.
+    ReadsLater,
+    /// The client connects, and says nothing.
+    Connects,
+    /// The client closes its connection.
+    Closes,
+    /// The client closes its sending half.
+    SendsNoMore,
+    /// The end of the stream comes.
+    IsClosed,
+    /// Time passes.
+    Pass(Duration),
+    /// The server gets SIGUSR1.
+    Drain,
+}
+
+/// The reply to stats and its like.
+#[derive(Clone)]
+pub struct Document {
+    /// The line before it, as a pattern, with CR LF.
+    pub head: Vec<u8>,
+    /// Its lines, as patterns; `...` stands for any number of lines.
+    pub lines: Vec<(Option<Side>, String)>,
+}
+
+/// The two servers that a story is told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Ours.
+    Beanpole,
+    /// The real one.
+    Beanstalkd,
+}
+
+impl Story {
+    /// Reads a transcript. An error names the file, the line and the reason.
+    pub fn parse(name: &str, text: &str) -> Result<Story, String> {
+        let mut story = Story {
+            name: name.to_owned(),
+            server_options: Vec::new(),
+            steps: Vec::new(),
+        };
+        let mut explained = false;
+        for (index, line) in text.lines().enumerate() {
+            let (only, rest) = split_side(line);
+            let read = if only.is_some() && !explained {
+                Err("a difference needs its reason, in a comment just above")
+            } else {
+                story.read_line(index + 1, only, rest)
+            };
+            read.map_err(|reason| format!("{name}:{}: {reason}: {line}", index + 1))?;
+            explained = only.is_some() || line.starts_with('#');
+        }
+        for side in [Side::Beanpole, Side::Beanstalkd] {
+            story.check_that_what_is_sent_is_answered(side)?;
+        }
+        Ok(story)
+    }
+
+    /// What to add to the command line of this server.
+    pub fn server_options(&self, side: Side) -> impl Iterator<Item = &str> {
+        let options = self.server_options.iter();
+        let meant = options.filter(move |(only, _)| only.is_none_or(|only| only == side));
+        meant.map(|(_, option)| option.as_str())
+    }
+
+    /// The steps as one of the servers is to see them: without those meant for
+    /// the other, and with what a client sends in a row joined to one write.
+    pub fn steps_for(&self, side: Side) -> Vec<Step> {
+        let mut steps: Vec<Step> = Vec::new();
+        for mut step in self
+            .steps
+            .iter()
+            .filter(|step| step.only.is_none_or(|only| only == side))
+            .cloned()
+        {
+            if let Action::ExpectDocument(document) = &mut step.action {
+                document
+                    .lines
+                    .retain(|(only, _)| only.is_none_or(|only| only == side));
+            }
+            match (steps.last_mut(), &step.action) {
+                (
+                    Some(Step {
+                        client,
+                        action: Action::Send(before),
+                        ..
+                    }),
+                    Action::Send(bytes),
+                ) if *client == step.client => {
+                    before.extend_from_slice(bytes);
+                }
+                _ => steps.push(step),
+            }
+        }
+        steps
+    }
+
+    fn read_line(
+        &mut self,
+        line: usize,
+        only: Option<Side>,
+        text: &str,
+    ) -> Result<(), &'static str> {
+        if text.is_empty() || text.starts_with('#') {
+            return Ok(());
+        }
+        if text.ends_with(' ') {
+            return Err("a space at the end is easily lost, write \\s");
+        }
+        if let Some(options) = text.strip_prefix("server: ") {
+            let options = options.split(' ').map(str::to_owned);
+            self.server_options
+                .extend(options.map(|option| (only, option)));
+            return Ok(());
+        }
+        if let Some(document_line) = text.strip_prefix("    ") {
+            let reply = self.steps.last_mut().ok_or("a document without a reply")?;
+            if let Action::Expect(head) = &mut reply.action {
+                let head = std::mem::take(head);
+                reply.action = Action::ExpectDocument(Document {
+                    head,
+                    lines: Vec::new(),
+                });
+            }
+            let Action::ExpectDocument(document) = &mut reply.action else {
+                return Err("a document without a reply");
+            };
+            let line = String::from_utf8(read_bytes(document_line)?).map_err(|_| "not text")?;
+            document.lines.push((only, line));
+            return Ok(());
+        }
+        let (client, action) = read_step(text)?;
+        self.steps.push(Step {
+            line,
+            client,
+            action,
+            only,
+        });
+        Ok(())
+    }
+
+    /// Nothing is left to chance: whoever sends says what comes back before
+    /// anybody else acts.
+    fn check_that_what_is_sent_is_answered(&self, side: Side) -> Result<(), String> {
+        let steps = self.steps_for(side);
+        for (index, step) in steps.iter().enumerate() {
+            let next = steps
+                .get(index + 1)
+                .filter(|next| next.client == step.client);
+            if matches!(step.action, Action::Send(_)) && next.is_none() {
+                return Err(format!(
+                    "{}:{}: what comes back? Say (waits) if nothing does",
+                    self.name, step.line
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Splits off the mark of a step that is meant for one server only.
+fn split_side(line: &str) -> (Option<Side>, &str) {
+    for (mark, side) in [
+        ("beanpole|   ", Side::Beanpole),
+        ("beanstalkd| ", Side::Beanstalkd),
+    ] {
+        if let Some(rest) = line.strip_prefix(mark) {
+            return (Some(side), rest);
+        }
+    }
+    (None, line)
+}
+
+/// Reads a line that is a step of its own: who, and what.
+fn read_step(text: &str) -> Result<(String, Action), &'static str> {
+    if let Some(event) = text.strip_prefix("-- ") {
+        return Ok((String::new(), read_event(event)?));
+    }
+    let end = text
+        .find(|c: char| !c.is_ascii_lowercase())
+        .ok_or("neither a step nor a comment")?;
+    let (client, rest) = text.split_at(end);
+    let action = match rest {
+        " (waits)" => Action::Waits,
+        " (reads later)" => Action::ReadsLater,
+        " (connects)" => Action::Connects,
+        " (closes)" => Action::Closes,
+        " (sends no more)" => Action::SendsNoMore,
+        " (is closed)" => Action::IsClosed,
+        _ => match (rest.strip_prefix(':'), rest.strip_prefix('<')) {
+            (Some(line), _) => Action::Send(read_line_bytes(line)?),
+            (_, Some(line)) => Action::Expect(read_line_bytes(line)?),
+            _ => return Err("neither a step nor a comment"),
+        },
+    };
+    match client {
+        "" => Err("a step of nobody"),
+        _ => Ok((client.to_owned(), action)),
+    }
+}
+
+/// Reads what happens without a client: `1 second passes` and the signal.
+fn read_event(event: &str) -> Result<Action, &'static str> {
+    if event == "the server receives SIGUSR1" {
+        return Ok(Action::Drain);
+    }
+    let seconds = event
+        .strip_suffix(" second passes")
+        .or_else(|| event.strip_suffix(" seconds pass"));
+    let seconds = seconds
+        .and_then(|number| number.parse().ok())
+        .ok_or("an unknown event")?;
+    Ok(Action::Pass(
+        Duration::try_from_secs_f64(seconds).map_err(|_| "not a time")?,
+    ))
+}
+
+/// Reads the bytes of a line, with the CR LF that ends it unless a backslash does.
+fn read_line_bytes(line: &str) -> Result<Vec<u8>, &'static str> {
+    let line = line.strip_prefix(' ').unwrap_or(line);
+    let backslashes = line.bytes().rev().take_while(|&byte| byte == b'\\').count();
+    match line.strip_suffix('\\').filter(|_| backslashes % 2 == 1) {
+        Some(open) => read_bytes(open),
+        None => Ok([read_bytes(line)?, b"\r\n".to_vec()].concat()),
+    }
+}
+
+/// Resolves the escapes and the repetitions in a text.
+fn read_bytes(text: &str) -> Result<Vec<u8>, &'static str> {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        rest = match (first, after) {
+            (b'\\', [b'x', digits @ ..]) => {
+                let (digits, after) = digits
+                    .split_at_checked(2)
+                    .ok_or("\\x without its two digits")?;
+                let digits = std::str::from_utf8(digits).map_err(|_| "not text")?;
+                bytes.push(u8::from_str_radix(digits, 16).map_err(|_| "not a hexadecimal number")?);
+                after
+            }
+            (b'\\', [letter, after @ ..]) => {
+                bytes.push(match letter {
+                    b'r' => b'\r',
+                    b'n' => b'\n',
+                    b't' => b'\t',
+                    b's' => b' ',
+                    b'0' => b'\0',
+                    b'\\' => b'\\',
+                    _ => return Err("an unknown escape"),
+                });
+                after
+            }
+            (b'{', after) => {
+                let length = after
+                    .iter()
+                    .position(|&byte| byte == b'}')
+                    .ok_or("a brace without its pair")?;
+                let inside = std::str::from_utf8(&after[..length]).map_err(|_| "not text")?;
+                let (count, what) = inside
+                    .split_once(" times ")
+                    .ok_or("braces without 'times'")?;
+                let count = count.parse().map_err(|_| "not a number of times")?;
+                bytes.extend(what.as_bytes().repeat(count));
+                &after[length + 1..]
+            }
+            (&byte, after) => {
+                bytes.push(byte);
+                after
+            }
+        };
+    }
+    Ok(bytes)
+}
