@@ -60,6 +60,7 @@
 //! there is one of each.
 
 pub mod binlog;
+pub mod companion;
 pub mod engine;
 pub mod log;
 pub mod options;

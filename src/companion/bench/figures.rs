@@ -1,0 +1,136 @@
+//! What a run tells: named figures with their units.
+
+use super::Failure;
+use super::accounting::{self, Usage};
+use super::histogram::Histogram;
+use super::servers::Server;
+use nix::unistd::Pid;
+use std::time::{Duration, Instant};
+
+/// One figure of one run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    /// What it is, the same in all runs of a scenario.
+    pub name: String,
+    /// Its unit, as it is printed.
+    pub unit: &'static str,
+    /// How much.
+    pub value: f64,
+}
+
+/// A figure.
+pub fn figure(name: impl Into<String>, unit: &'static str, value: f64) -> Figure {
+    Figure {
+        name: name.into(),
+        unit,
+        value,
+    }
+}
+
+/// The figures of a distribution of latencies.
+pub fn latencies(what: &str, latency: &Histogram) -> [Figure; 4] {
+    let tell = |name: &str, value: Duration| figure(format!("{what}{name}"), "us", micros(value));
+    [
+        tell("p50", latency.quantile(0.5)),
+        tell("p99", latency.quantile(0.99)),
+        tell("p99.9", latency.quantile(0.999)),
+        tell("longest", latency.longest()),
+    ]
+}
+
+/// A duration in microseconds.
+pub fn micros(duration: Duration) -> f64 {
+    duration.as_nanos() as f64 / 1000.0
+}
+
+/// A piece of a run while it is measured.
+pub struct Meter {
+    begun: Instant,
+    own_cpu: Duration,
+    server: Option<(Pid, Usage)>,
+}
+
+/// How much was done in it.
+pub struct Done {
+    /// Commands sent to the server.
+    pub commands: u64,
+    /// What throughput counts, and how many of it.
+    pub unit: &'static str,
+    /// How many of that.
+    pub count: u64,
+}
+
+impl Done {
+    /// Where throughput counts commands.
+    pub fn commands(commands: u64) -> Done {
+        Done {
+            commands,
+            unit: "commands/s",
+            count: commands,
+        }
+    }
+}
+
+impl Meter {
+    /// Begins to measure.
+    pub fn start(server: &Server) -> Result<Meter, Failure> {
+        let own_cpu = accounting::cpu_time(Pid::this())?;
+        let usage = server
+            .pid
+            .map(|pid| Ok((pid, Usage::before(pid)?)))
+            .transpose()?;
+        Ok(Meter {
+            begun: Instant::now(),
+            own_cpu,
+            server: usage,
+        })
+    }
+
+    /// What was measured.
+    pub fn stop(self, done: &Done) -> Result<Vec<Figure>, Failure> {
+        let wall = self.begun.elapsed();
+        let spent = self
+            .server
+            .map(|(pid, usage)| usage.spent(pid))
+            .transpose()?;
+        let own = accounting::cpu_time(Pid::this())?.saturating_sub(self.own_cpu);
+        let each = |value: f64| value / done.commands.max(1) as f64;
+        let throughput = done.count as f64 / wall.as_secs_f64();
+        let mut figures = vec![figure("throughput", done.unit, throughput)];
+        if let Some(spent) = spent {
+            figures.extend([
+                figure("CPU per command", "us", each(micros(spent.cpu))),
+                figure("of it in the kernel", "%", spent.system_share * 100.0),
+                figure(
+                    "voluntary switches per command",
+                    "",
+                    each(spent.voluntary as f64),
+                ),
+                figure(
+                    "involuntary switches per command",
+                    "",
+                    each(spent.involuntary as f64),
+                ),
+            ]);
+        }
+        figures.push(figure(
+            "generator's CPU per command",
+            "us",
+            each(micros(own)),
+        ));
+        Ok(figures)
+    }
+}
+
+/// Memory and threads of the server now.
+pub fn size(server: &Server) -> Result<Vec<Figure>, Failure> {
+    let Some(pid) = server.pid else {
+        return Ok(Vec::new());
+    };
+    let rss = accounting::resident(pid)? as f64 / 1e6;
+    let threads = accounting::threads(pid)? as f64;
+    Ok(vec![
+        figure("RSS", "MB", rss),
+        figure("threads", "", threads),
+    ])
+}

@@ -1,0 +1,134 @@
+//! `beanpole bench`: a load generator whose figures a sceptic can accept.
+//!
+//! It compares two servers in one go, on fresh processes, in turns (A B B A …),
+//! with the same load and the same pinning, and tells medians, their ratio and
+//! its spread. Every reply is checked; a wrong one ends the run. What counts
+//! first is the CPU time that the kernel charges to the server for a command;
+//! throughput and latency depend on where the kernel puts threads.
+//!
+//! The load is a closed loop: each connection sends its next request (or batch)
+//! when the last one was answered, as clients of such a server do. A latency is
+//! what such a client waits, from just before its write to just after the read
+//! that held its reply. There is no fixed rate of arrivals.
+//!
+//! In reading order: `load` and `options` (what can be asked), `wire` and `reply` (the
+//! connections), `jobs` (bodies, and the check of what comes back), `work` (put,
+//! reserve and delete as steps), `scenarios`, `servers` and `accounting` (what is
+//! measured), `calls` (system calls), `histogram`, `figures`, `rounds` and `report`
+//! (what is told), `json`, `table`.
+
+mod accounting;
+mod calls;
+mod figures;
+mod histogram;
+mod jobs;
+mod json;
+mod load;
+mod options;
+mod reply;
+mod report;
+mod rounds;
+mod scenarios;
+mod servers;
+mod table;
+mod wire;
+mod work;
+
+pub use options::{OPTIONS, SCENARIOS};
+
+use options::Request;
+use std::fmt;
+use std::process::ExitCode;
+
+/// Runs `beanpole bench` with these arguments: status 0; 1 if the quick table
+/// missed a goal, 2 if the arguments cannot be understood, 4 if a run failed,
+/// by a wrong reply or otherwise.
+pub fn run(args: &[String]) -> ExitCode {
+    match options::parse(args).and_then(carry_out) {
+        Ok(status) => status,
+        Err(failure) => {
+            eprintln!("beanpole bench: {failure}");
+            if failure.in_usage {
+                eprintln!("Try 'beanpole bench --help'.");
+            }
+            ExitCode::from(if failure.in_usage { 2 } else { 4 })
+        }
+    }
+}
+
+fn carry_out(request: Request) -> Result<ExitCode, Failure> {
+    match request {
+        Request::Usage(text) => print!("{text}"),
+        Request::Run(load, setup) => {
+            servers::raise_descriptor_limit()?;
+            servers::end_children_on_signals()?;
+            let result = rounds::compare(&load, &setup)?;
+            print!("{}", report::text(&result));
+            if let Some(path) = &setup.json {
+                json::write(path, &report::json(&result))?;
+            }
+        }
+        Request::Table(setup, quick) => {
+            servers::raise_descriptor_limit()?;
+            servers::end_children_on_signals()?;
+            let met = table::run(&setup, quick)?;
+            return Ok(if met || !quick {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::FAILURE
+            });
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Why a run ended early: what was being done, and what went wrong.
+#[derive(Debug)]
+pub struct Failure {
+    message: String,
+    /// The command line is to blame.
+    in_usage: bool,
+}
+
+impl Failure {
+    fn new(message: String) -> Failure {
+        Failure {
+            message,
+            in_usage: false,
+        }
+    }
+
+    fn usage(message: String) -> Failure {
+        Failure {
+            message,
+            in_usage: true,
+        }
+    }
+
+    /// For `map_err`: this was being done when the error came.
+    fn of<E: fmt::Display>(doing: impl fmt::Display) -> impl FnOnce(E) -> Failure {
+        move |err| Failure::new(format!("{doing}: {err}"))
+    }
+
+    /// The same failure, and what else is known.
+    fn with(self, more: impl fmt::Display) -> Failure {
+        Failure {
+            message: format!("{}{more}", self.message),
+            ..self
+        }
+    }
+
+    /// The same failure, and where it happened.
+    fn within(self, place: impl fmt::Display) -> Failure {
+        Failure {
+            message: format!("{place}: {}", self.message),
+            ..self
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}

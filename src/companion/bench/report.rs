@@ -1,0 +1,238 @@
+//! A comparison as text and as JSON, with the facts that make it mean something.
+
+use super::figures::Figure;
+use super::json::{Json, number, object, text as text_of, whole};
+use super::load::{Length, Load};
+use super::rounds::{Comparison, Facts, Row, Spread};
+use super::servers::allowed_cpus;
+use std::fmt::Write;
+use std::fs;
+
+/// The whole result for a person to read.
+pub fn text(result: &Comparison) -> String {
+    let mut text = format!(
+        "{}, {} rounds\n",
+        described(&result.load),
+        result.rounds.len()
+    );
+    text.push_str(&facts(&result.servers));
+    let mut head = format!("\n{:<42}", "median (lowest - highest)");
+    for (_, name) in result.servers.iter().zip(["ours", "theirs"]) {
+        head.push_str(&format!("  {name:<28}"));
+    }
+    head.push_str(if result.servers.len() == 2 {
+        "ratio"
+    } else {
+        ""
+    });
+    text.push_str(head.trim_end());
+    text.push('\n');
+    for row in result.rows() {
+        line(&mut text, &row);
+    }
+    text
+}
+
+/// The machine and the servers, one a line.
+pub fn facts(servers: &[Facts]) -> String {
+    let mut text = format!("machine: {}\n", machine());
+    for (server, which) in servers.iter().zip(["ours", "theirs"]) {
+        // Writing to a string cannot fail.
+        writeln!(
+            text,
+            "{which}: {}, version {}",
+            server.source, server.version
+        )
+        .unwrap_or(());
+    }
+    text
+}
+
+fn line(text: &mut String, row: &Row) {
+    let name = match row.unit {
+        "" => row.name.clone(),
+        unit => format!("{}, {unit}", row.name),
+    };
+    let mut line = format!("{name:<42}");
+    for of in &row.of {
+        line.push_str(&format!("  {:<28}", spread(of)));
+    }
+    if let Some(ratio) = &row.ratio {
+        line.push_str(&spread(ratio));
+    }
+    text.push_str(line.trim_end());
+    text.push('\n');
+}
+
+/// `median (lowest - highest)`, or the median alone if they are the same.
+pub fn spread(spread: &Spread) -> String {
+    let Spread {
+        median,
+        lowest,
+        highest,
+    } = spread;
+    if lowest == highest {
+        return short(*median);
+    }
+    format!(
+        "{} ({} - {})",
+        short(*median),
+        short(*lowest),
+        short(*highest)
+    )
+}
+
+/// A number with about four digits that count.
+pub fn short(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_string(),
+        1000.0.. => format!("{value:.0}"),
+        100.0.. => format!("{value:.1}"),
+        10.0.. => format!("{value:.2}"),
+        0.1.. => format!("{value:.3}"),
+        _ => format!("{value:.4}"),
+    }
+}
+
+/// What a load is, in words.
+pub fn described(load: &Load) -> String {
+    let scenario = load.scenario.as_str();
+    let length = match load.length {
+        Length::Count(count) if scenario == "connect" => counted(count, "visit"),
+        // A job for each connection.
+        Length::Count(_) if scenario == "idle" => counted(load.connections, "job"),
+        Length::Count(count) => counted(count, "job"),
+        Length::Seconds(seconds) => format!("{seconds} s"),
+    };
+    let who = match scenario {
+        "handoff" => {
+            let producers = counted(load.producers, "producer");
+            format!("{producers}, {}", counted(load.consumers, "consumer"))
+        }
+        "mature" => counted(load.consumers, "consumer"),
+        _ => format!(
+            "{}, depth {}",
+            counted(load.connections, "connection"),
+            load.depth
+        ),
+    };
+    let tubes = match scenario {
+        "tubes" => format!(
+            ", {}, {} watched",
+            counted(load.tubes, "tube"),
+            load.watched
+        ),
+        _ => String::new(),
+    };
+    let (body, placement) = (load.body, load.placement.name());
+    format!("{scenario}: {who}, {length} of {body} bytes{tubes}, placement {placement}")
+}
+
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// The machine in a few words: CPUs, memory, kernel.
+pub fn machine() -> String {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let field = |text: &str, key: &str| {
+        let found = text.lines().find_map(|line| line.strip_prefix(key));
+        found.map(|rest| rest.trim_start_matches([' ', '\t', ':']).to_string())
+    };
+    let cpus = allowed_cpus().map_or(0, |cpus| cpus.len());
+    let model = field(&read("/proc/cpuinfo"), "model name").unwrap_or("unknown".into());
+    let memory = field(&read("/proc/meminfo"), "MemTotal").unwrap_or_default();
+    let kernel = read("/proc/sys/kernel/osrelease");
+    format!(
+        "{cpus} CPUs ({model}), {memory} of memory, Linux {}",
+        kernel.trim()
+    )
+}
+
+/// The whole result for a program to read: every figure of every run.
+pub fn json(result: &Comparison) -> Json {
+    let load = &result.load;
+    object([
+        ("scenario", text_of(&load.scenario)),
+        ("load", text_of(&described(load))),
+        ("connections", whole(load.connections)),
+        ("depth", whole(load.depth)),
+        ("body", whole(load.body)),
+        ("placement", text_of(load.placement.name())),
+        ("rounds", whole(result.rounds.len())),
+        ("machine", text_of(&machine())),
+        (
+            "servers",
+            Json::Array(result.servers.iter().map(server_json).collect()),
+        ),
+        (
+            "figures",
+            Json::Array(
+                result
+                    .rows()
+                    .iter()
+                    .map(|row| row_json(result, row))
+                    .collect(),
+            ),
+        ),
+    ])
+}
+
+fn server_json(facts: &Facts) -> Json {
+    object([
+        ("source", text_of(&facts.source)),
+        ("version", text_of(&facts.version)),
+    ])
+}
+
+fn row_json(result: &Comparison, row: &Row) -> Json {
+    let runs = |which: usize| {
+        let of_round = |round: &Vec<Vec<Figure>>| {
+            let found = round
+                .get(which)?
+                .iter()
+                .find(|figure| figure.name == row.name)?;
+            Some(number(found.value))
+        };
+        Json::Array(result.rounds.iter().filter_map(of_round).collect())
+    };
+    let of = |which: usize| {
+        let spread = row.of.get(which).map(spread_json)?;
+        Some(object([("spread", spread), ("runs", runs(which))]))
+    };
+    object([
+        ("name", text_of(&row.name)),
+        ("unit", text_of(row.unit)),
+        ("ours", of(0).unwrap_or(Json::Null)),
+        ("theirs", of(1).unwrap_or(Json::Null)),
+        ("ratio", row.ratio.as_ref().map_or(Json::Null, spread_json)),
+    ])
+}
+
+fn spread_json(spread: &Spread) -> Json {
+    object([
+        ("median", number(spread.median)),
+        ("lowest", number(spread.lowest)),
+        ("highest", number(spread.highest)),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_keep_four_digits() {
+        for (value, told) in [
+            (123456.7, "123457"),
+            (123.456, "123.5"),
+            (12.3456, "12.35"),
+            (1.23456, "1.235"),
+            (0.123456, "0.123"),
+            (0.0123456, "0.0123"),
+            (0.0, "0"),
+        ] {
+            assert_eq!(short(value), told);
+        }
+    }
+}

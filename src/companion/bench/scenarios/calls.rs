@@ -1,0 +1,52 @@
+//! `calls`: how many system calls the server makes for each batch of commands,
+//! and how many when nobody asks for anything.
+//!
+//! Each call stops the server while it is counted, so nothing else is measured.
+
+use super::super::Failure;
+use super::super::calls::Counter;
+use super::super::figures::{Figure, figure};
+use super::super::jobs::Shape;
+use super::super::load::Load;
+use super::super::servers::Server;
+use super::super::work::{DRAIN, Left, PUT, Step, Work};
+use super::connect;
+use std::thread::sleep;
+use std::time::Duration;
+
+/// Runs the scenario once.
+pub fn run(load: &Load, server: &Server) -> Result<Vec<Figure>, Failure> {
+    let pid = server.pid.filter(|_| server.is_ours());
+    let pid = pid.ok_or_else(|| Failure::usage("calls needs a server that it starts".into()))?;
+    let count = load.count()?.next_multiple_of(load.depth);
+    let mut wire = connect(server, load.connections)?;
+    let shape = Shape::plain(load.body);
+    let mut work = Work::new(&shape, load.connections, load.depth, 2 * count);
+    // One that waits, since that is where a server might look around regularly.
+    let mut waiter = connect(server, 1)?;
+    waiter.ask(
+        0..1,
+        b"watch nothing\r\nignore beanpole-bench\r\n",
+        2,
+        |_| true,
+    )?;
+    waiter.send(0, b"reserve\r\n")?;
+    let counter = Counter::attach(pid)?;
+    work.run(&mut wire, PUT, Left::Jobs(count))?;
+    work.run(&mut wire, DRAIN, Left::Jobs(count))?;
+    let mut figures = Vec::new();
+    let batches = count.div_ceil(load.depth) as f64;
+    let steps: [(&str, &'static [Step], f64); 2] = [("put", PUT, 1.0), ("drain", DRAIN, 2.0)];
+    for (what, steps, of) in steps {
+        let before = counter.settled();
+        work.run(&mut wire, steps, Left::Jobs(count))?;
+        let calls = counter.settled() - before;
+        let name = format!("{what}: system calls per batch");
+        figures.push(figure(name, "", calls as f64 / batches / of));
+    }
+    let before = counter.settled();
+    sleep(Duration::from_secs_f64(load.idle_seconds));
+    let calls = counter.settled() - before;
+    figures.push(figure("system calls when idle", "", calls as f64));
+    Ok(figures)
+}

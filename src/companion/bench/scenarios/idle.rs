@@ -1,0 +1,167 @@
+//! `idle`: many connections wait in `reserve`; then there is a job for each.
+//!
+//! Told are: how long it took until all were connected and answered, what each
+//! costs in memory while it waits, what the server does meanwhile (nothing, one
+//! hopes), and how long it takes until each has got its job.
+
+use super::super::Failure;
+use super::super::accounting::{self, Usage};
+use super::super::figures::{Done, Figure, Meter, figure, latencies, micros};
+use super::super::histogram::Histogram;
+use super::super::jobs::{Ledger, PutBatch, Shape};
+use super::super::load::Load;
+use super::super::reply::Reply;
+use super::super::servers::Server;
+use super::super::wire::{Script, Wire, unexpected};
+use super::{clean_up, connect, wait_for_waiters};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Runs the scenario once.
+pub fn run(load: &Load, server: &Server) -> Result<Vec<Figure>, Failure> {
+    let waiters = load.connections;
+    let mut control = connect(server, 1)?;
+    let empty = server.pid.map(accounting::resident).transpose()?;
+    let begun = Instant::now();
+    // The last connection is the producer's.
+    let mut wire = connect(server, waiters + 1)?;
+    let accepted = begun.elapsed();
+    for waiter in 0..waiters {
+        wire.send(waiter, b"reserve\r\n")?;
+    }
+    wait_for_waiters(&mut control, waiters)?;
+    let mut figures = vec![figure(
+        "all accepted after",
+        "ms",
+        micros(accepted) / 1000.0,
+    )];
+    if let (Some(pid), Some(empty)) = (server.pid, empty) {
+        let grown = accounting::resident(pid)? as f64 - empty as f64;
+        figures.push(figure(
+            "RSS per connection",
+            "kB",
+            grown / 1000.0 / (waiters + 1) as f64,
+        ));
+        figures.push(figure("threads", "", accounting::threads(pid)? as f64));
+        // What follows the last request may take a moment.
+        sleep(Duration::from_millis(500));
+        let usage = Usage::before(pid)?;
+        let watched = Duration::from_secs_f64(load.idle_seconds.max(0.1));
+        sleep(watched);
+        let spent = usage.spent(pid)?;
+        let a_second = |value: f64| value / watched.as_secs_f64();
+        figures.push(figure(
+            "idle CPU",
+            "ms/s",
+            a_second(micros(spent.cpu)) / 1000.0,
+        ));
+        figures.push(figure(
+            "idle switches",
+            "1/s",
+            a_second(spent.voluntary as f64),
+        ));
+    }
+    let mut feeding = Feeding::new(load, waiters);
+    let meter = Meter::start(server)?;
+    let fed = Instant::now();
+    feeding.put(&mut wire)?;
+    wire.drive(&mut feeding)?;
+    let took = fed.elapsed();
+    let count = waiters as u64;
+    figures.extend(meter.stop(&Done {
+        commands: 2 * count,
+        unit: "jobs/s",
+        count,
+    })?);
+    figures.push(figure(
+        "each has its job after",
+        "ms",
+        micros(took) / 1000.0,
+    ));
+    figures.extend(latencies("", &feeding.latency));
+    for waiter in 0..waiters {
+        let id = feeding.ledger.id(feeding.given[waiter].unwrap_or_default());
+        wire.ask(
+            waiter..waiter + 1,
+            format!("delete {id}\r\n").as_bytes(),
+            1,
+            |reply| reply == Reply::Deleted,
+        )?;
+        feeding
+            .ledger
+            .delete(feeding.given[waiter].unwrap_or_default())?;
+    }
+    feeding.ledger.close()?;
+    clean_up(server, &feeding.ledger)?;
+    Ok(figures)
+}
+
+/// One connection puts as many jobs as others wait for.
+struct Feeding {
+    batch: PutBatch,
+    depth: usize,
+    ledger: Ledger,
+    /// When the put of each job was written.
+    sent: Vec<Instant>,
+    /// What each waiter got.
+    given: Vec<Option<u64>>,
+    latency: Histogram,
+}
+
+impl Feeding {
+    fn new(load: &Load, waiters: usize) -> Feeding {
+        let shape = Shape::plain(load.body);
+        Feeding {
+            batch: PutBatch::new(&shape, load.depth),
+            depth: load.depth,
+            ledger: Ledger::new(&shape, waiters),
+            sent: Vec::with_capacity(waiters),
+            given: vec![None; waiters],
+            latency: Histogram::new(),
+        }
+    }
+
+    fn put(&mut self, wire: &mut Wire) -> Result<(), Failure> {
+        let together = self.depth.min(self.given.len() - self.ledger.issued());
+        let first = self.ledger.issue(together);
+        let producer = self.given.len();
+        wire.send(producer, self.batch.numbered(first, together))?;
+        self.sent
+            .resize(self.ledger.issued(), wire.sent_at(producer));
+        Ok(())
+    }
+}
+
+impl Script for Feeding {
+    fn reply(
+        &mut self,
+        wire: &mut Wire,
+        conn: usize,
+        reply: Reply<'_>,
+        at: Instant,
+    ) -> Result<(), Failure> {
+        match (self.given.get_mut(conn), reply) {
+            (None, Reply::Inserted(id)) => {
+                self.ledger
+                    .insert(self.ledger.inserted_count() as u64, id)?;
+                let answered = self.ledger.inserted_count();
+                if answered == self.ledger.issued() && answered < self.given.len() {
+                    self.put(wire)?;
+                }
+                Ok(())
+            }
+            (Some(given @ None), Reply::Reserved(id, body)) => {
+                let job = self.ledger.reserve(id, body)?;
+                *given = Some(job);
+                self.latency.record(at - self.sent[job as usize]);
+                Ok(())
+            }
+            (_, other) => Err(unexpected(conn, &format!("{other:?}"))),
+        }
+    }
+
+    fn finished(&self) -> bool {
+        let all = self.given.len();
+        self.ledger.inserted_count() == all && self.ledger.reserved_count() == all
+    }
+}

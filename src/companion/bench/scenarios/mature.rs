@@ -1,0 +1,228 @@
+//! `mature`: many delayed jobs become ready in one second. How late is each?
+//!
+//! Delays are whole seconds from the moment of the put, so a job that is put
+//! one second later gets one second less: all are due within one second, spread
+//! over it as the puts were. When exactly a job is due only the server knows: at
+//! the earliest `delay` after its put was written, at the latest `delay` after
+//! its INSERTED was read. Lateness is told against the first, so never too
+//! small. A job that comes earlier than that is wrong.
+//!
+//! With consumers, who all wait in `reserve` before, lateness ends with RESERVED.
+//! Without, it ends with the first answer that shows no delayed job.
+
+use super::super::Failure;
+use super::super::figures::{Done, Figure, Meter, figure, latencies, micros};
+use super::super::histogram::Histogram;
+use super::super::jobs::{Ledger, PutBatch, Shape};
+use super::super::load::Load;
+use super::super::reply::Reply;
+use super::super::servers::Server;
+use super::super::wire::{Script, Wire, unexpected};
+use super::{TUBE, clean_up, connect, stat, wait_for_waiters};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Runs the scenario once.
+pub fn run(load: &Load, server: &Server) -> Result<Vec<Figure>, Failure> {
+    let count = load.count()?;
+    let mut producer = connect(server, 1)?;
+    let mut consumers = connect(server, load.consumers)?;
+    for consumer in 0..load.consumers {
+        consumers.send(consumer, b"reserve\r\n")?;
+    }
+    wait_for_waiters(&mut producer, load.consumers)?;
+    let mut puts = Puts {
+        ledger: Ledger::new(&Shape::plain(load.body), count),
+        due: Vec::with_capacity(count),
+        answered: 0,
+        sent: Instant::now(),
+        delay: Duration::ZERO,
+        last_due: [Instant::now(); 2],
+    };
+    puts.run(&mut producer, load, count)?;
+    if Instant::now() + Duration::from_secs(1) > puts.last_due[0] {
+        return Err(Failure::new(
+            "putting took too long: a larger --delay is needed".into(),
+        ));
+    }
+    let last_due = puts.last_due;
+    if load.consumers == 0 {
+        return look(load, server, &mut producer, puts);
+    }
+    let mut draining = Draining {
+        puts,
+        left: count,
+        in_hand: vec![None; load.consumers],
+        late: Histogram::new(),
+        last: Instant::now(),
+    };
+    consumers.be_patient(Duration::from_secs(u64::from(load.delay)));
+    let meter = Meter::start(server)?;
+    consumers.drive(&mut draining)?;
+    let commands = 2 * count as u64;
+    let mut figures = meter.stop(&Done {
+        commands,
+        unit: "jobs/s",
+        count: count as u64,
+    })?;
+    // It says nothing: the time until the jobs are due is part of it.
+    figures.retain(|figure| figure.name != "throughput");
+    figures.extend(latencies("late: ", &draining.late));
+    figures.push(drained_after(draining.last, last_due));
+    draining.puts.ledger.close()?;
+    clean_up(server, &draining.puts.ledger)?;
+    Ok(figures)
+}
+
+/// When the last job came, after the last was due at the latest.
+fn drained_after(last: Instant, [_, due]: [Instant; 2]) -> Figure {
+    figure(
+        "last late, at least",
+        "us",
+        micros(last.saturating_duration_since(due)),
+    )
+}
+
+/// Waits until all should be ready, and asks until they are.
+fn look(load: &Load, server: &Server, wire: &mut Wire, puts: Puts) -> Result<Vec<Figure>, Failure> {
+    let meter = Meter::start(server)?;
+    let [earliest, latest] = puts.last_due;
+    sleep(earliest.saturating_duration_since(Instant::now()));
+    let seen = loop {
+        let stats = wire.ask_data(&format!("stats-tube {TUBE}"))?;
+        let now = Instant::now();
+        if stat(&stats, "current-jobs-delayed")? == 0 {
+            let (ready, count) = (stat(&stats, "current-jobs-ready")?, load.count()? as u64);
+            if ready != count {
+                return Err(Failure::new(format!("{ready} of {count} jobs are ready")));
+            }
+            break now;
+        }
+        sleep(Duration::from_micros(500));
+    };
+    let count = load.count()? as u64;
+    let mut figures = meter.stop(&Done {
+        commands: count,
+        unit: "jobs/s",
+        count,
+    })?;
+    figures.retain(|figure| figure.name == "CPU per command");
+    for figure in &mut figures {
+        figure.name = "CPU per job that becomes ready".to_string();
+    }
+    figures.push(figure("last late, at most", "us", micros(seen - earliest)));
+    figures.push(drained_after(seen, [earliest, latest]));
+    clean_up(server, &puts.ledger)?;
+    Ok(figures)
+}
+
+/// Puts all jobs in batches, one after the other.
+struct Puts {
+    ledger: Ledger,
+    /// When each job is due at the earliest.
+    due: Vec<Instant>,
+    answered: u64,
+    sent: Instant,
+    delay: Duration,
+    /// When the last job is due, at the earliest and at the latest.
+    last_due: [Instant; 2],
+}
+
+impl Puts {
+    fn run(&mut self, wire: &mut Wire, load: &Load, count: usize) -> Result<(), Failure> {
+        let begun = Instant::now();
+        let mut batch = None;
+        while self.due.len() < count {
+            let passed = u32::try_from(begun.elapsed().as_secs()).unwrap_or(u32::MAX);
+            let Some(delay) = load.delay.checked_sub(passed).filter(|&delay| delay > 0) else {
+                return Err(Failure::new(
+                    "putting took too long: a larger --delay is needed".into(),
+                ));
+            };
+            let shape = Shape {
+                delay,
+                ..Shape::plain(load.body)
+            };
+            let (_, requests) = match batch.take() {
+                Some((of, requests)) if of == delay => batch.insert((of, requests)),
+                _ => batch.insert((delay, PutBatch::new(&shape, load.depth))),
+            };
+            let together = load.depth.min(count - self.due.len());
+            let first = self.ledger.issue(together);
+            self.delay = Duration::from_secs(u64::from(delay));
+            wire.send(0, requests.numbered(first, together))?;
+            self.sent = wire.sent_at(0);
+            self.due
+                .resize(self.due.len() + together, self.sent + self.delay);
+            wire.drive(self)?;
+        }
+        Ok(())
+    }
+}
+
+impl Script for Puts {
+    fn reply(
+        &mut self,
+        _: &mut Wire,
+        conn: usize,
+        reply: Reply<'_>,
+        at: Instant,
+    ) -> Result<(), Failure> {
+        let Reply::Inserted(id) = reply else {
+            return Err(unexpected(conn, &format!("{reply:?}")));
+        };
+        self.ledger.insert(self.answered, id)?;
+        self.answered += 1;
+        let due = [self.sent + self.delay, at + self.delay];
+        self.last_due = [0, 1].map(|which| self.last_due[which].max(due[which]));
+        Ok(())
+    }
+
+    fn finished(&self) -> bool {
+        self.answered == self.due.len() as u64
+    }
+}
+
+/// Consumers that reserve and delete all there is.
+struct Draining {
+    puts: Puts,
+    left: usize,
+    in_hand: Vec<Option<u64>>,
+    late: Histogram,
+    last: Instant,
+}
+
+impl Script for Draining {
+    fn reply(
+        &mut self,
+        wire: &mut Wire,
+        conn: usize,
+        reply: Reply<'_>,
+        at: Instant,
+    ) -> Result<(), Failure> {
+        match reply {
+            Reply::Reserved(id, body) if self.in_hand[conn].is_none() => {
+                let job = self.puts.ledger.reserve(id, body)?;
+                let Some(late) = at.checked_duration_since(self.puts.due[job as usize]) else {
+                    return Err(Failure::new(format!("job {id} came before it was due")));
+                };
+                self.late.record(late);
+                self.last = at;
+                self.in_hand[conn] = Some(job);
+                wire.send(conn, format!("delete {id}\r\n").as_bytes())
+            }
+            Reply::Deleted if self.in_hand[conn].is_some() => {
+                self.puts
+                    .ledger
+                    .delete(self.in_hand[conn].take().unwrap_or_default())?;
+                self.left -= 1;
+                wire.send(conn, b"reserve\r\n")
+            }
+            other => Err(unexpected(conn, &format!("{other:?}"))),
+        }
+    }
+
+    fn finished(&self) -> bool {
+        self.left == 0
+    }
+}

@@ -1,0 +1,435 @@
+//! `table`: the loads that matter, ours against theirs, each with its goals.
+//!
+//! The full table takes half an hour, most of it for the rows with a million
+//! jobs. The quick one runs ours alone and looks only at what noise cannot
+//! change: counts, memory, and how costs grow within one process.
+
+use super::Failure;
+use super::json::{self, Json, number, object, text};
+use super::load::{Length, Load, Placement};
+use super::options::Setup;
+use super::report;
+use super::rounds::{Comparison, Row, compare};
+use std::fmt;
+
+/// One load and what it should reach.
+struct Entry {
+    load: Load,
+    goals: Vec<Goal>,
+}
+
+/// What a figure should be.
+struct Goal {
+    figure: &'static str,
+    of: Of,
+    bound: Bound,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Of {
+    /// Our median by theirs.
+    Ratio,
+    /// Our median.
+    Ours,
+}
+
+#[derive(Clone, Copy)]
+enum Bound {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+use Bound::{AtLeast, AtMost};
+use Of::{Ours, Ratio};
+
+impl Bound {
+    fn holds(self, value: f64) -> bool {
+        match self {
+            AtMost(most) => value <= most,
+            AtLeast(least) => value >= least,
+        }
+    }
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AtMost(most) => write!(f, "at most {most}"),
+            AtLeast(least) => write!(f, "at least {least}"),
+        }
+    }
+}
+
+/// Runs the table and prints it line by line; whether all goals were met.
+pub fn run(setup: &Setup, quick: bool) -> Result<bool, Failure> {
+    let entries = if quick { quick_table() } else { full_table() };
+    let count = if quick { 1 } else { setup.servers.len() };
+    let setup = Setup {
+        servers: setup.servers[..count].to_vec(),
+        json: setup.json.clone(),
+        ..*setup
+    };
+    let mut told = Vec::new();
+    let mut all_met = true;
+    for entry in &entries {
+        let result = compare(&entry.load, &setup)?;
+        if told.is_empty() {
+            println!(
+                "{}rounds: {}\n",
+                report::facts(&result.servers),
+                setup.rounds
+            );
+            println!(
+                "{HEAD:<46}{:>12}{:>12}  {:<26}goal",
+                "ours", "theirs", "ratio (lowest - highest)"
+            );
+        }
+        println!("{}", report::described(&entry.load));
+        let rows = result.rows();
+        let mut goals = Vec::new();
+        for goal in &entry.goals {
+            let row = rows.iter().find(|row| row.name == goal.figure);
+            let row = row.ok_or_else(|| {
+                let load = report::described(&entry.load);
+                Failure::new(format!("{load}: it does not tell {}", goal.figure))
+            })?;
+            let met = goal.met_by(row);
+            all_met &= met != Some(false);
+            println!("{}", goal.line(row, met));
+            goals.push(goal.json(met));
+        }
+        told.push(entry_json(&result, goals));
+    }
+    if let Some(path) = &setup.json {
+        json::write(path, &Json::Array(told))?;
+    }
+    Ok(all_met)
+}
+
+const HEAD: &str = "load and figure";
+
+impl Goal {
+    /// None if there is nothing to compare with.
+    fn met_by(&self, row: &Row) -> Option<bool> {
+        let value = match self.of {
+            Ratio => row.ratio?.median,
+            Ours => row.of.first()?.median,
+        };
+        Some(self.bound.holds(value))
+    }
+
+    fn line(&self, row: &Row, met: Option<bool>) -> String {
+        let of = |which: usize| {
+            row.of
+                .get(which)
+                .map_or("-".into(), |of| report::short(of.median))
+        };
+        let ratio = row.ratio.as_ref().map_or("-".into(), report::spread);
+        let name = match row.unit {
+            "" => format!("    {}", row.name),
+            unit => format!("    {}, {unit}", row.name),
+        };
+        let whose = if self.of == Ratio { "ratio " } else { "" };
+        let met = match met {
+            Some(true) => "met",
+            Some(false) => "MISSED",
+            None => "not compared",
+        };
+        let goal = format!("{whose}{}", self.bound);
+        format!(
+            "{name:<46}{:>12}{:>12}  {ratio:<26}{goal:<20}{met}",
+            of(0),
+            of(1)
+        )
+    }
+
+    fn json(&self, met: Option<bool>) -> Json {
+        let (bound, value) = match self.bound {
+            AtMost(most) => ("at most", most),
+            AtLeast(least) => ("at least", least),
+        };
+        object([
+            ("figure", text(self.figure)),
+            ("of", text(if self.of == Ratio { "ratio" } else { "ours" })),
+            ("bound", text(bound)),
+            ("value", number(value)),
+            ("met", met.map_or(Json::Null, Json::Bool)),
+        ])
+    }
+}
+
+fn entry_json(result: &Comparison, goals: Vec<Json>) -> Json {
+    object([
+        ("result", report::json(result)),
+        ("goals", Json::Array(goals)),
+    ])
+}
+
+/// Goals for CPU time and throughput.
+fn cost(most_cpu: f64, least_throughput: f64) -> Vec<Goal> {
+    vec![
+        Goal {
+            figure: "CPU per command",
+            of: Ratio,
+            bound: AtMost(most_cpu),
+        },
+        Goal {
+            figure: "throughput",
+            of: Ratio,
+            bound: AtLeast(least_throughput),
+        },
+    ]
+}
+
+fn with(
+    mut goals: Vec<Goal>,
+    more: impl IntoIterator<Item = (&'static str, Of, Bound)>,
+) -> Vec<Goal> {
+    let goal = |(figure, of, bound)| Goal { figure, of, bound };
+    goals.extend(more.into_iter().map(goal));
+    goals
+}
+
+fn entry(load: Load, goals: Vec<Goal>) -> Entry {
+    Entry { load, goals }
+}
+
+/// A load for so many connections at so many requests together.
+fn at(scenario: &str, connections: usize, depth: usize, placement: Placement) -> Load {
+    Load {
+        connections,
+        depth,
+        placement,
+        ..Load::new(scenario)
+    }
+}
+
+fn full_table() -> Vec<Entry> {
+    use Placement::{Apart, Free, One};
+    let no_worse = |figure: &'static str| (figure, Ratio, AtMost(1.0));
+    let handoff = |producers: usize, consumers: usize, placement: Placement| Load {
+        producers,
+        consumers,
+        placement,
+        ..Load::new("handoff")
+    };
+    let many = |depth: usize, connections: usize| Load {
+        length: Length::Count(500_000),
+        ..at("put", connections, depth, Apart)
+    };
+    let large = |body: usize, count: usize| Load {
+        body,
+        length: Length::Count(count),
+        ..at("put", 16, 1, Apart)
+    };
+    let tubes = |watched: usize| Load {
+        watched,
+        placement: One,
+        ..Load::new("tubes")
+    };
+    let stock = |scenario: &str| Load {
+        placement: One,
+        ..Load::new(scenario)
+    };
+    let mature = |consumers: usize| Load {
+        consumers,
+        placement: Apart,
+        ..Load::new("mature")
+    };
+    vec![
+        entry(
+            at("put", 1, 1, One),
+            with(cost(0.85, 1.15), [no_worse("p50"), no_worse("p99")]),
+        ),
+        entry(at("cycle", 1, 1, One), cost(0.82, 1.08)),
+        entry(at("put", 8, 1, Apart), cost(1.0, 1.05)),
+        entry(at("put", 64, 1, Apart), cost(1.0, 1.05)),
+        entry(at("cycle", 64, 1, Apart), cost(1.0, 1.05)),
+        entry(
+            at("put", 64, 1, Free),
+            with(cost(1.1, 1.0), [("p99", Ratio, AtMost(1.5))]),
+        ),
+        entry(many(16, 1), cost(0.2, 2.5)),
+        entry(many(64, 1), cost(0.1, 4.0)),
+        entry(many(256, 1), cost(0.08, 8.0)),
+        entry(many(64, 16), cost(0.08, 10.0)),
+        entry(large(4_000, 50_000), cost(0.9, 1.1)),
+        entry(large(65_535, 5_000), cost(0.9, 1.1)),
+        entry(
+            handoff(1, 2, One),
+            with(
+                vec![Goal {
+                    figure: "CPU per command",
+                    of: Ratio,
+                    bound: AtMost(1.0),
+                }],
+                [no_worse("p50"), no_worse("p99"), no_worse("p99.9")],
+            ),
+        ),
+        entry(handoff(64, 64, Apart), cost(1.05, 1.0)),
+        entry(
+            at("connect", 8, 1, Apart),
+            with(cost(1.0, 1.0), [("threads", Ours, AtMost(32.0))]),
+        ),
+        entry(tubes(1), cost(0.1, 10.0)),
+        entry(
+            tubes(1_000),
+            with(Vec::new(), [("CPU per command", Ratio, AtMost(0.2))]),
+        ),
+        entry(
+            stock("ready"),
+            with(
+                Vec::new(),
+                [
+                    ("put: CPU per command", Ratio, AtMost(0.8)),
+                    ("put: throughput", Ratio, AtLeast(1.2)),
+                    ("put: growth of CPU per command", Ours, AtMost(1.5)),
+                    ("drain: CPU per command", Ratio, AtMost(0.8)),
+                    ("drain: throughput", Ratio, AtLeast(1.2)),
+                    ("drain: growth of CPU per command", Ours, AtMost(1.5)),
+                    ("memory per job beyond its body", Ours, AtMost(120.0)),
+                    ("RSS left over", Ours, AtMost(20.0)),
+                ],
+            ),
+        ),
+        entry(
+            stock("delayed"),
+            with(
+                Vec::new(),
+                [
+                    ("put: CPU per command", Ratio, AtMost(0.8)),
+                    ("put: throughput", Ratio, AtLeast(1.2)),
+                    ("put: growth of CPU per command", Ours, AtMost(1.5)),
+                    ("memory per job beyond its body", Ours, AtMost(120.0)),
+                    ("idle CPU", Ours, AtMost(5.0)),
+                ],
+            ),
+        ),
+        entry(
+            mature(0),
+            with(Vec::new(), [("last late, at most", Ours, AtMost(10_000.0))]),
+        ),
+        entry(
+            mature(64),
+            with(Vec::new(), [no_worse("last late, at least")]),
+        ),
+        entry(
+            Load::new("idle"),
+            with(
+                Vec::new(),
+                [
+                    ("RSS per connection", Ours, AtMost(12.0)),
+                    ("all accepted after", Ours, AtMost(2_000.0)),
+                    ("idle CPU", Ours, AtMost(0.0)),
+                    no_worse("each has its job after"),
+                ],
+            ),
+        ),
+        calls(1),
+        calls(64),
+    ]
+}
+
+/// Two for each batch, whatever its size, and none when idle.
+fn calls(depth: usize) -> Entry {
+    let load = Load {
+        length: Length::Count(200 * depth),
+        depth,
+        ..Load::new("calls")
+    };
+    // Now and then one more for memory.
+    let two = |figure: &'static str| (figure, Ours, AtMost(2.05));
+    let goals = [
+        two("put: system calls per batch"),
+        two("drain: system calls per batch"),
+        ("system calls when idle", Ours, AtMost(0.0)),
+    ];
+    entry(load, with(Vec::new(), goals))
+}
+
+fn quick_table() -> Vec<Entry> {
+    let stock = |scenario: &str| Load {
+        length: Length::Count(100_000),
+        settle_seconds: 0.0,
+        idle_seconds: 1.0,
+        placement: Placement::One,
+        ..Load::new(scenario)
+    };
+    let growth = |figure: &'static str| (figure, Ours, AtMost(1.5));
+    let memory = ("memory per job beyond its body", Ours, AtMost(120.0));
+    let put = growth("put: growth of CPU per command");
+    let drain = growth("drain: growth of CPU per command");
+    let tubes = Load {
+        length: Length::Count(4_000),
+        placement: Placement::One,
+        ..Load::new("tubes")
+    };
+    vec![
+        calls(1),
+        calls(64),
+        entry(
+            tubes,
+            with(Vec::new(), [growth("growth of CPU per command")]),
+        ),
+        entry(stock("ready"), with(Vec::new(), [memory, put, drain])),
+        entry(stock("delayed"), with(Vec::new(), [memory, put])),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rounds::Spread;
+    use super::*;
+
+    fn row(ours: f64, theirs: Option<f64>) -> Row {
+        let spread = |value| Spread {
+            median: value,
+            lowest: value,
+            highest: value,
+        };
+        let ratio = theirs.map(|theirs| spread(ours / theirs));
+        let of = [Some(ours), theirs]
+            .into_iter()
+            .flatten()
+            .map(spread)
+            .collect();
+        Row {
+            name: "p99".into(),
+            unit: "us",
+            of,
+            ratio,
+        }
+    }
+
+    #[test]
+    fn a_goal_is_met_at_its_bound_and_missed_beyond() {
+        let goal = Goal {
+            figure: "p99",
+            of: Ratio,
+            bound: AtMost(1.5),
+        };
+        assert_eq!(goal.met_by(&row(3.0, Some(2.0))), Some(true));
+        assert_eq!(goal.met_by(&row(3.1, Some(2.0))), Some(false));
+        assert_eq!(goal.met_by(&row(3.0, None)), None);
+        let goal = Goal {
+            figure: "p99",
+            of: Ours,
+            bound: AtLeast(3.0),
+        };
+        assert_eq!(goal.met_by(&row(3.0, None)), Some(true));
+    }
+
+    #[test]
+    fn a_line_shows_figure_goal_and_verdict() {
+        let goal = Goal {
+            figure: "p99",
+            of: Ratio,
+            bound: AtMost(1.5),
+        };
+        let row = row(32.0, Some(20.0));
+        let line = goal.line(&row, goal.met_by(&row));
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        let expected = "p99, us 32.00 20.00 1.600 ratio at most 1.5 MISSED";
+        assert_eq!(words.join(" "), expected);
+    }
+}

@@ -1,0 +1,141 @@
+//! `clear`: deletes the jobs of a tube.
+
+use crate::companion::failure::{Failure, Outcome, Status};
+use crate::companion::invocation::{self, Invocation};
+use crate::companion::output::{Output, Progress, confirm};
+use crate::companion::reply::Reply;
+use crate::companion::stats::{Facts, State};
+use crate::companion::sweep::Sweep;
+use crate::companion::table::{Command, Kind, STATE, YES};
+
+pub const CLEAR: Command = Command {
+    name: "clear",
+    operands: "TUBE",
+    operand_kind: Kind::Tube,
+    about: "delete the ready, delayed and buried jobs of a tube, after a question",
+    options: &[STATE, YES],
+    run: clear,
+    ..Command::BLANK
+};
+
+fn clear(invocation: &Invocation) -> Outcome {
+    let [name] = invocation.operands() else {
+        return Err(Failure::Usage("which tube? give one".into()));
+    };
+    let tube = invocation::tube(name)?;
+    let states = states(invocation)?;
+    let mut client = invocation.connect()?;
+    let Some(facts) = client.tube_stats(&tube)? else {
+        return Err(Failure::no_tube(&tube));
+    };
+    let mut left = states
+        .iter()
+        .map(|state| facts.number(state.count_key()))
+        .sum::<u64>();
+    if left > 0 && !invocation.has("yes") {
+        let question = format!(
+            "Delete {} of tube '{tube}' at {}?",
+            in_words(&facts, &states),
+            invocation.address()
+        );
+        if !confirm(question)? {
+            return Ok(Status::No);
+        }
+    }
+    let mut progress = Progress::new("deleting", Some(left));
+    let mut deleted = 0;
+    // Ready jobs last: meanwhile others may become ready. Whatever producers
+    // add, no more are deleted than the question was about.
+    for state in states {
+        let mut sweep = Sweep::new(tube.clone(), state);
+        while left > 0 {
+            let mut jobs = sweep.next(&mut client)?;
+            if jobs.is_empty() {
+                break;
+            }
+            jobs.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+            let mut ids = jobs.iter().map(|job| job.id);
+            client.pipeline(
+                |client| {
+                    Ok(ids
+                        .next()
+                        .inspect(|id| client.queue(format_args!("delete {id}"))))
+                },
+                |id, reply| {
+                    match reply {
+                        Reply::Deleted => {
+                            deleted += 1;
+                            left -= 1;
+                            progress.add(1);
+                        }
+                        // A worker was faster.
+                        Reply::NotFound => {}
+                        other => {
+                            return Err(Failure::unexpected(format_args!("delete {id}"), &other));
+                        }
+                    }
+                    Ok(())
+                },
+            )?;
+        }
+    }
+    drop(progress);
+    let mut output = Output::new();
+    output.line(deleted)?;
+    output.sync()?;
+    Ok(Status::Done)
+}
+
+/// The states given by `--state`, or all in which nobody holds a job; in the
+/// order in which to go through them.
+pub fn states(invocation: &Invocation) -> Outcome<Vec<State>> {
+    const FREE: [State; 3] = [State::Buried, State::Delayed, State::Ready];
+    let given = invocation.values("state");
+    for name in &given {
+        if !FREE.iter().any(|state| state.name() == name) {
+            return Err(Failure::Usage(format!(
+                "--state: '{name}' is not ready, delayed or buried"
+            )));
+        }
+    }
+    let wanted = |state: &State| given.is_empty() || given.iter().any(|name| name == state.name());
+    Ok(FREE.into_iter().filter(wanted).collect())
+}
+
+/// So many jobs in these states: '3 ready and 1 buried jobs'.
+fn in_words(facts: &Facts, states: &[State]) -> String {
+    let counted = states
+        .iter()
+        .rev()
+        .map(|state| (facts.number(state.count_key()), state.name()));
+    let parts: Vec<_> = counted
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, name)| format!("{count} {name}"))
+        .collect();
+    match parts.as_slice() {
+        [only] => format!("{only} jobs"),
+        [first @ .., last] => format!("{} and {last} jobs", first.join(", ")),
+        [] => "no jobs".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_question_names_what_there_is() {
+        let facts = Facts::parse(
+            b"---\ncurrent-jobs-ready: 3\ncurrent-jobs-delayed: 1\ncurrent-jobs-buried: 2\n",
+        );
+        let facts = facts.unwrap();
+        let all = [State::Buried, State::Delayed, State::Ready];
+        assert_eq!(
+            in_words(&facts, &all),
+            "3 ready, 1 delayed and 2 buried jobs"
+        );
+        assert_eq!(in_words(&facts, &all[..2]), "1 delayed and 2 buried jobs");
+        assert_eq!(in_words(&facts, &all[..1]), "2 buried jobs");
+        assert_eq!(in_words(&Facts::default(), &all), "no jobs");
+    }
+}

@@ -1,0 +1,198 @@
+//! `dump`: the jobs of a server, or of some tubes, as a file that `load` reads.
+//!
+//! The file has one JSON object a line:
+//!
+//! ```text
+//! {"beanpole-dump":1,"server":"127.0.0.1:11300","version":"1.12"}
+//! {"tube":"default","state":"ready","pri":0,"delay":0,"ttr":60,…,"body":"text"}
+//! {"tube":"default","state":"buried","pri":0,"delay":0,"ttr":60,…,"body64":"AP8="}
+//! {"beanpole-dump-end":1,"jobs":2}
+//! ```
+//!
+//! `delay` is what is left of it. A body that is not UTF-8 is in base64. What
+//! else is known of a job follows `ttr`, for people; `load` does not need it.
+//! Jobs come in the order in which they were put.
+
+use super::load::{END_KEY, START_KEY};
+use crate::companion::argv;
+use crate::companion::census::{Census, Scope};
+use crate::companion::client::{Client, facts};
+use crate::companion::failure::{Failure, Outcome};
+use crate::companion::invocation::{self, Invocation};
+use crate::companion::json::Json;
+use crate::companion::output::{Output, Progress};
+use crate::companion::reply::{Job, Reply};
+use crate::companion::stats::{Facts, JobFacts, State};
+use crate::companion::table::{Command, Kind, Opt};
+use crate::companion::take::Room;
+use crate::protocol::JobId;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+pub const DUMP: Command = Command {
+    name: "dump",
+    operands: "[TUBE…]",
+    operand_kind: Kind::Tube,
+    about: "write all jobs, or those of some tubes, for load to read",
+    options: &[Opt::value(
+        "o",
+        "output",
+        "FILE",
+        "write to this file when all is there",
+    )
+    .of(Kind::File)],
+    run: dump,
+    ..Command::BLANK
+};
+
+fn dump(invocation: &Invocation) -> Outcome {
+    let tubes = invocation
+        .operands()
+        .iter()
+        .map(|name| invocation::tube(name));
+    let tubes: Vec<_> = tubes.collect::<Outcome<_>>()?;
+    let mut client = invocation.connect()?;
+    let version = client.server_stats()?.text("version").to_owned();
+    for tube in &tubes {
+        client
+            .tube_stats(tube)?
+            .ok_or_else(|| Failure::no_tube(tube))?;
+    }
+    let scope = Scope {
+        tubes,
+        states: State::ALL.into(),
+    };
+    let census = Census::take(&mut client, &scope)?;
+    let mut lines = Lines::open(
+        invocation
+            .value("output")
+            .map(|path| argv::to_os(&path).into()),
+    )?;
+    lines.write(&Json::Object(vec![
+        (START_KEY.into(), Json::number(1u32)),
+        ("server".into(), Json::text(client.address())),
+        ("version".into(), Json::text(version)),
+    ]))?;
+    let mut progress = Progress::new("dumping", Some(census.ids.len() as u64));
+    let mut room = Room::default();
+    let mut left = census.ids.as_slice();
+    let mut jobs = 0u64;
+    while !left.is_empty() {
+        let (now, later) = left.split_at(room.jobs().min(left.len()));
+        left = later;
+        let batch = whole_jobs(&mut client, now)?;
+        room.learn(batch.iter().map(|(_, job)| job.body.len()));
+        for (facts, job) in &batch {
+            // It may be in another tube by now only if it is another job.
+            let read = JobFacts::read(facts).map_err(Failure::Unreachable)?;
+            lines.write(&job_line(&read, facts, &job.body))?;
+        }
+        jobs += batch.len() as u64;
+        progress.add(now.len() as u64);
+    }
+    lines.write(&Json::Object(vec![
+        (END_KEY.into(), Json::number(1u32)),
+        ("jobs".into(), Json::number(jobs)),
+    ]))?;
+    drop(progress);
+    lines.finish()?;
+    Ok(census.verdict())
+}
+
+/// Facts and bodies of those of these jobs that still exist.
+fn whole_jobs(client: &mut Client, ids: &[JobId]) -> Outcome<Vec<(Facts, Job)>> {
+    let mut lines = ids
+        .iter()
+        .flat_map(|id| [format!("stats-job {id}"), format!("peek {id}")]);
+    let mut latest = None;
+    let mut jobs = Vec::new();
+    client.pipeline(
+        |client| Ok(lines.next().inspect(|line| client.queue(line))),
+        |line, reply| {
+            match reply {
+                Reply::Found(job) => jobs.extend(latest.take().map(|facts| (facts, job))),
+                Reply::NotFound => latest = None,
+                other => latest = facts(&line, other)?,
+            }
+            Ok(())
+        },
+    )?;
+    Ok(jobs)
+}
+
+fn job_line(job: &JobFacts, facts: &Facts, body: &[u8]) -> Json {
+    let mut pairs = vec![
+        ("tube".into(), Json::text(&job.tube)),
+        ("state".into(), Json::text(job.state.name())),
+        ("pri".into(), Json::number(job.priority.0)),
+        ("delay".into(), Json::number(job.delay_left().0)),
+        ("ttr".into(), Json::number(job.ttr.0)),
+        ("id".into(), Json::number(job.id.0)),
+    ];
+    for key in ["age", "reserves", "timeouts", "releases", "buries", "kicks"] {
+        pairs.push((key.into(), Json::number(facts.number(key))));
+    }
+    pairs.push(Json::body(body));
+    Json::Object(pairs)
+}
+
+/// Where the lines go: standard output, or a file that gets its name when it
+/// is complete and on disk, so that an earlier one is not lost to half a new
+/// one.
+enum Lines {
+    Output(Output),
+    File {
+        stream: BufWriter<File>,
+        unfinished: PathBuf,
+        path: PathBuf,
+    },
+}
+
+impl Lines {
+    fn open(path: Option<PathBuf>) -> Outcome<Lines> {
+        let Some(path) = path else {
+            return Ok(Lines::Output(Output::new()));
+        };
+        let mut unfinished = path.clone().into_os_string();
+        unfinished.push(".part");
+        let unfinished = PathBuf::from(unfinished);
+        let file = File::create(&unfinished).map_err(|error| cannot_write(&unfinished, error))?;
+        Ok(Lines::File {
+            stream: BufWriter::new(file),
+            unfinished,
+            path,
+        })
+    }
+
+    fn write(&mut self, line: &Json) -> Outcome<()> {
+        match self {
+            Lines::Output(output) => output.line(line),
+            Lines::File {
+                stream, unfinished, ..
+            } => writeln!(stream, "{line}").map_err(|error| cannot_write(unfinished, error)),
+        }
+    }
+
+    fn finish(self) -> Outcome<()> {
+        match self {
+            Lines::Output(mut output) => output.sync(),
+            Lines::File {
+                stream,
+                unfinished,
+                path,
+            } => {
+                let file = stream
+                    .into_inner()
+                    .map_err(|error| cannot_write(&unfinished, error.into()))?;
+                file.sync_all()
+                    .map_err(|error| cannot_write(&unfinished, error))?;
+                std::fs::rename(&unfinished, &path).map_err(|error| cannot_write(&path, error))
+            }
+        }
+    }
+}
+
+fn cannot_write(path: &Path, error: io::Error) -> Failure {
+    Failure::io(format_args!("cannot write {}", path.display()), error)
+}

@@ -1,0 +1,222 @@
+//! `put`: jobs from arguments, files or standard input.
+
+use crate::companion::argv;
+use crate::companion::client::{Client, Terms};
+use crate::companion::complain;
+use crate::companion::failure::{Failure, Outcome, Status};
+use crate::companion::invocation::Invocation;
+use crate::companion::output::{Output, Progress};
+use crate::companion::reply::Reply;
+use crate::companion::table::{Command, DELAY, Kind, Opt, PRIORITY, TUBE};
+use crate::protocol::{Priority, Seconds};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+
+pub const PUT: Command = Command {
+    name: "put",
+    operands: "[BODY…]",
+    about: "put jobs into a tube and print their ids",
+    options: &[
+        TUBE,
+        PRIORITY,
+        DELAY,
+        Opt::value("r", "ttr", "SECONDS", "the time to run (default: 60)"),
+        Opt::value(
+            "f",
+            "file",
+            "FILE",
+            "a file's content is a body; may be repeated, - is stdin",
+        )
+        .of(Kind::File)
+        .many(),
+        Opt::flag("l", "lines", "each line of the files or of stdin is a body"),
+        Opt::flag("0", "null", "the same, but NUL bytes end the bodies"),
+        Opt::flag("q", "quiet", "do not print the ids"),
+    ],
+    run: put,
+    ..Command::BLANK
+};
+
+/// The priority of jobs for which none is given: the first that is not urgent.
+pub const DEFAULT_PRIORITY: Priority = Priority(1024);
+
+fn put(invocation: &Invocation) -> Outcome {
+    invocation.at_most_one(&["lines", "null"])?;
+    let terms = Terms {
+        priority: invocation.priority()?.unwrap_or(DEFAULT_PRIORITY),
+        delay: invocation.seconds("delay")?.unwrap_or(Seconds(0)),
+        ttr: invocation.seconds("ttr")?.unwrap_or(Seconds(60)),
+    };
+    let end = match (invocation.has("lines"), invocation.has("null")) {
+        (true, _) => Some(b'\n'),
+        (_, true) => Some(b'\0'),
+        _ => None,
+    };
+    let mut files = invocation.paths("file");
+    let bodies = invocation.operands();
+    match (bodies.is_empty(), files.is_empty(), end) {
+        (true, true, _) => files.push("-".into()),
+        (false, false, _) => {
+            return Err(Failure::Usage("give bodies or --file, not both".into()));
+        }
+        (false, _, Some(_)) => {
+            return Err(Failure::Usage(
+                "bodies given as operands are not split".into(),
+            ));
+        }
+        _ => {}
+    }
+    let tube = invocation.tube()?;
+    let mut client = invocation.connect()?;
+    client.use_tube(&tube)?;
+    let mut puts = Puts {
+        client,
+        terms,
+        ids: Output::new(),
+        quiet: invocation.has("quiet"),
+        all: true,
+        progress: Progress::beside_output("putting"),
+    };
+    let bodies = bodies.iter().enumerate().map(|(index, body)| Body {
+        origin: format!("body {}", index + 1),
+        bytes: argv::to_bytes(body),
+    });
+    puts.put(bodies.collect())?;
+    for path in &files {
+        let mut source = Source::open(path)?;
+        while let Some(batch) = source.read(end)? {
+            puts.put(batch)?;
+        }
+    }
+    Ok(Status::done_if(puts.all))
+}
+
+struct Body {
+    /// Where it came from, for messages.
+    origin: String,
+    bytes: Vec<u8>,
+}
+
+struct Puts {
+    client: Client,
+    terms: Terms,
+    ids: Output,
+    quiet: bool,
+    /// Whether every body has become a job so far.
+    all: bool,
+    progress: Progress,
+}
+
+impl Puts {
+    /// Puts a batch and prints its ids, also when one of it is refused: what
+    /// was sent before the refusal arrived has become jobs.
+    fn put(&mut self, batch: Vec<Body>) -> Outcome<()> {
+        let Puts {
+            client,
+            terms,
+            ids,
+            quiet,
+            all,
+            progress,
+        } = self;
+        let mut refused = None;
+        let mut bodies = batch.into_iter();
+        client.pipeline(
+            |client| {
+                let body = bodies.next();
+                Ok(body.map(|body| {
+                    client.queue_put(*terms, &body.bytes);
+                    body.origin
+                }))
+            },
+            |origin, reply| {
+                progress.add(1);
+                match reply {
+                    Reply::Inserted(_) if *quiet => {}
+                    Reply::Inserted(id) => ids.line(id)?,
+                    Reply::Buried(Some(id)) => {
+                        ids.line(id)?;
+                        complain(format_args!("beanpole put: {origin}: the server was short of memory and buried job {id}"));
+                    }
+                    Reply::JobTooBig => {
+                        *all = false;
+                        complain(format_args!("beanpole put: {}", Failure::unexpected(origin, &reply)));
+                    }
+                    _ => refused = Some(refused.take().unwrap_or(Failure::unexpected(origin, &reply))),
+                }
+                Ok(())
+            },
+        )?;
+        ids.sync()?;
+        refused.map_or(Ok(()), Err)
+    }
+}
+
+/// A file, or standard input, from which bodies are read.
+struct Source {
+    name: String,
+    reader: BufReader<Box<dyn Read>>,
+    bodies: u64,
+}
+
+impl Source {
+    fn open(path: &OsString) -> Outcome<Source> {
+        let (name, reader): (String, Box<dyn Read>) = if path == "-" {
+            ("stdin".into(), Box::new(io::stdin()))
+        } else {
+            let name = path.to_string_lossy().into_owned();
+            let file = File::open(path)
+                .map_err(|error| Failure::io(format_args!("cannot read {name}"), error))?;
+            (name, Box::new(file))
+        };
+        Ok(Source {
+            name,
+            reader: BufReader::with_capacity(1 << 20, reader),
+            bodies: 0,
+        })
+    }
+
+    /// The next bodies: one, and those that need no waiting for more input.
+    /// Without an end byte the whole source is one body.
+    fn read(&mut self, end: Option<u8>) -> Outcome<Option<Vec<Body>>> {
+        let Some(end) = end else {
+            if self.bodies > 0 {
+                return Ok(None);
+            }
+            self.bodies = 1;
+            let mut bytes = Vec::new();
+            self.reader
+                .read_to_end(&mut bytes)
+                .map_err(|error| self.unreadable(error))?;
+            return Ok(Some(vec![Body {
+                origin: self.name.clone(),
+                bytes,
+            }]));
+        };
+        let mut batch = Vec::new();
+        while batch.is_empty() || self.reader.buffer().contains(&end) {
+            let mut bytes = Vec::new();
+            let count = self
+                .reader
+                .read_until(end, &mut bytes)
+                .map_err(|error| self.unreadable(error))?;
+            if count == 0 {
+                break;
+            }
+            if bytes.last() == Some(&end) {
+                bytes.pop();
+            }
+            self.bodies += 1;
+            batch.push(Body {
+                origin: format!("{} {}", self.name, self.bodies),
+                bytes,
+            });
+        }
+        Ok((!batch.is_empty()).then_some(batch))
+    }
+
+    fn unreadable(&self, error: io::Error) -> Failure {
+        Failure::io(format_args!("cannot read {}", self.name), error)
+    }
+}

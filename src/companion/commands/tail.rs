@@ -1,0 +1,223 @@
+//! `tail`: jobs as they go by, without touching them.
+//!
+//! Ids are given in ascending order, so new jobs are found by asking for the
+//! ids after the last one known; how many to ask for, the server's count of
+//! jobs says. The first id is learned by putting a job into a tube of our own,
+//! delayed so that nobody gets it, and deleting it. A job that was put and
+//! deleted between two looks is not seen.
+
+use super::reserve::job_to_json;
+use crate::companion::census::probe;
+use crate::companion::client::{Client, facts};
+use crate::companion::failure::{Failure, Outcome, Status};
+use crate::companion::invocation::{self, Invocation};
+use crate::companion::output::Output;
+use crate::companion::reply::{Job, Reply};
+use crate::companion::stats::{Facts, JobFacts};
+use crate::companion::table::{Command, Kind, Opt};
+use crate::protocol::{JobId, TubeName};
+use std::collections::{BTreeMap, BTreeSet};
+
+pub const TAIL: Command = Command {
+    name: "tail",
+    operands: "[TUBE…]",
+    operand_kind: Kind::Tube,
+    about: "show jobs as they are put, of all tubes or of some",
+    options: &[
+        Opt::value("n", "count", "N", "stop after so many jobs"),
+        Opt::value("i", "interval", "SECONDS", "look so often (default: 0.2)"),
+        Opt::flag("j", "json", "write each job as a line of JSON"),
+    ],
+    run: tail,
+    ..Command::BLANK
+};
+
+/// Ids beyond the expected ones that are asked for, since a refused `put` may
+/// use one up.
+const SLACK: u64 = 32;
+/// Ids in a row at one go.
+const CHUNK: u64 = 5000;
+/// How many looks an id gets whose job may still be on its way, and how many
+/// such ids are remembered.
+const LOOKS: u32 = 10;
+const GAPS: usize = 100;
+
+fn tail(invocation: &Invocation) -> Outcome {
+    let tubes = invocation
+        .operands()
+        .iter()
+        .map(|name| invocation::tube(name));
+    let tubes: Vec<TubeName> = tubes.collect::<Outcome<_>>()?;
+    let interval = invocation.interval("interval", 0.2)?;
+    let mut left = invocation.count("count")?.unwrap_or(u64::MAX);
+    let mut client = invocation.connect()?;
+    let mut follower = Follower::new(&mut client, tubes)?;
+    let mut output = Output::new();
+    loop {
+        for (facts, job) in follower.look(&mut client)? {
+            if invocation.has("json") {
+                output.line(job_to_json(&job, Some(&facts)))?;
+            } else {
+                output.line(line(&facts, &job))?;
+            }
+            left -= 1;
+            if left == 0 {
+                output.sync()?;
+                return Ok(Status::Done);
+            }
+        }
+        output.sync()?;
+        std::thread::sleep(interval);
+    }
+}
+
+/// A job in one line, whatever is in it.
+fn line(facts: &Facts, job: &Job) -> String {
+    let fact = |key| facts.text(key);
+    let body = match std::str::from_utf8(&job.body) {
+        Ok(text) => text.escape_debug().to_string(),
+        Err(_) => job.body.escape_ascii().to_string(),
+    };
+    format!(
+        "{} {} {} pri={} delay={} ttr={} bytes={} {body}",
+        job.id,
+        fact("tube"),
+        fact("state"),
+        fact("pri"),
+        fact("delay"),
+        fact("ttr"),
+        job.body.len(),
+    )
+}
+
+struct Follower {
+    /// None: all.
+    tubes: Vec<TubeName>,
+    /// The first id that has not been asked for.
+    next: u64,
+    /// An id that the next job could not have been below when the server had
+    /// counted so many jobs. Each job since has used one up, at least.
+    base: (u64, u64),
+    /// Ids below `next` whose jobs may still come, their bodies being on the
+    /// way when a later job was complete; and the looks that they have left.
+    gaps: BTreeMap<u64, u32>,
+}
+
+impl Follower {
+    fn new(client: &mut Client, tubes: Vec<TubeName>) -> Outcome<Follower> {
+        let Some(JobId(id)) = probe(client)? else {
+            return Err(Failure::Refused(
+                "the server is draining: no jobs will come".into(),
+            ));
+        };
+        let base = (id + 1, count(client)?);
+        Ok(Follower {
+            tubes,
+            next: id + 1,
+            base,
+            gaps: BTreeMap::new(),
+        })
+    }
+
+    /// The least id that the next job can have when so many were counted.
+    fn least_next(&self, created: u64) -> u64 {
+        self.base
+            .0
+            .saturating_add(created.saturating_sub(self.base.1))
+    }
+
+    /// Jobs that are new since the last look.
+    fn look(&mut self, client: &mut Client) -> Outcome<Vec<(Facts, Job)>> {
+        let least = self.least_next(count(client)?);
+        let mut ids: Vec<u64> = self.gaps.keys().copied().collect();
+        let mut from = self.next;
+        let end = if least > from {
+            least.saturating_add(SLACK)
+        } else {
+            from
+        };
+        let mut seen = BTreeSet::new();
+        let mut found = Vec::new();
+        while from < end || !ids.is_empty() {
+            let to = end.min(from.saturating_add(CHUNK));
+            ids.extend(from..to);
+            from = to;
+            self.ask(client, &std::mem::take(&mut ids), &mut seen, &mut found)?;
+        }
+        let behind_last = seen.last().map_or(0, |last| last + 1);
+        self.advance(least.max(behind_last), &seen);
+        if behind_last > least {
+            // Were those put after the count, or were ids used up by no job?
+            let surely = self.least_next(count(client)?);
+            self.base.0 += behind_last.saturating_sub(surely);
+        }
+        Ok(found)
+    }
+
+    /// Moves on to this id, and remembers which before it had no job.
+    fn advance(&mut self, next: u64, seen: &BTreeSet<u64>) {
+        self.gaps.retain(|id, looks| {
+            *looks -= 1;
+            *looks > 0 && !seen.contains(id)
+        });
+        let newest = next.saturating_sub(GAPS as u64).max(self.next);
+        self.gaps.extend(
+            (newest..next)
+                .filter(|id| !seen.contains(id))
+                .map(|id| (id, LOOKS)),
+        );
+        while self.gaps.len() > GAPS {
+            self.gaps.pop_first();
+        }
+        self.next = self.next.max(next);
+    }
+
+    fn ask(
+        &self,
+        client: &mut Client,
+        ids: &[u64],
+        seen: &mut BTreeSet<u64>,
+        found: &mut Vec<(Facts, Job)>,
+    ) -> Outcome<()> {
+        let mut asked = ids.iter();
+        let mut wanted = Vec::new();
+        client.pipeline(
+            |client| {
+                Ok(asked
+                    .next()
+                    .inspect(|id| client.queue(format_args!("stats-job {id}"))))
+            },
+            |id, reply| {
+                if let Some(facts) = facts(&format!("stats-job {id}"), reply)? {
+                    seen.insert(*id);
+                    let job = JobFacts::read(&facts).map_err(Failure::Unreachable)?;
+                    if self.tubes.is_empty() || self.tubes.contains(&job.tube) {
+                        wanted.push((job.id, facts));
+                    }
+                }
+                Ok(())
+            },
+        )?;
+        let mut wanted = wanted.into_iter();
+        client.pipeline(
+            |client| {
+                Ok(wanted
+                    .next()
+                    .inspect(|(id, _)| client.queue(format_args!("peek {id}"))))
+            },
+            |(id, facts), reply| {
+                match reply {
+                    Reply::Found(job) => found.push((facts, job)),
+                    Reply::NotFound => {}
+                    other => return Err(Failure::unexpected(format_args!("peek {id}"), &other)),
+                }
+                Ok(())
+            },
+        )
+    }
+}
+
+/// How many jobs the server has counted.
+fn count(client: &mut Client) -> Outcome<u64> {
+    Ok(client.server_stats()?.number("total-jobs"))
+}

@@ -1,0 +1,123 @@
+//! Why a command of the companion ends, and the exit status that says so.
+//!
+//! `check` has statuses of its own, those of monitoring plugins.
+
+use super::reply::Reply;
+use crate::protocol::{JobId, TubeName};
+use std::fmt;
+use std::io;
+use std::process::ExitCode;
+
+/// How a command that was carried out ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Status {
+    /// Everything asked for was done.
+    Done,
+    /// The answer is no: nothing there, or not all of it.
+    No,
+    /// A status with a meaning of the command's own.
+    Own(ExitCode),
+}
+
+/// Why a command could not be carried out.
+#[derive(Debug)]
+pub enum Failure {
+    /// The arguments make no sense.
+    Usage(String),
+    /// What the command is about does not exist, or not as it should.
+    Missing(String),
+    /// The server cannot be reached, or is there no more.
+    Unreachable(String),
+    /// The server refused, or a file or a process did.
+    Refused(String),
+    /// Whoever read the output has gone: nothing left to say, and nobody to
+    /// say it to.
+    OutputClosed,
+}
+
+/// What a command comes to.
+pub type Outcome<T = Status> = Result<T, Failure>;
+
+impl Status {
+    /// `Done` if this holds, else `No`.
+    pub fn done_if(all: bool) -> Status {
+        if all { Status::Done } else { Status::No }
+    }
+
+    /// The status that the shell sees.
+    pub fn exit_code(self) -> ExitCode {
+        match self {
+            Status::Done => ExitCode::SUCCESS,
+            Status::No => ExitCode::from(1),
+            Status::Own(code) => code,
+        }
+    }
+}
+
+impl Failure {
+    /// An error of the operating system, with what was being done.
+    pub fn io(action: impl fmt::Display, error: io::Error) -> Failure {
+        Failure::Refused(format!("{action}: {error}"))
+    }
+
+    /// There is no such tube.
+    pub fn no_tube(tube: &TubeName) -> Failure {
+        Failure::Missing(format!("there is no tube '{tube}'"))
+    }
+
+    /// There is no such job.
+    pub fn no_job(id: JobId) -> Failure {
+        Failure::Missing(format!("there is no job {id}"))
+    }
+
+    /// An error while writing the output.
+    pub fn output(error: io::Error) -> Failure {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Failure::OutputClosed,
+            _ => Failure::io("cannot write the output", error),
+        }
+    }
+
+    /// A reply that the command cannot go on with.
+    pub fn unexpected(asked: impl fmt::Display, reply: &Reply) -> Failure {
+        Failure::Refused(match reply.refusal() {
+            Some(meaning) => format!("{asked}: {meaning} ({reply})"),
+            None => format!("{asked}: the server answered {reply}"),
+        })
+    }
+
+    /// The same, with what it is about in front.
+    pub fn about(self, what: impl fmt::Display) -> Failure {
+        match self {
+            Failure::Usage(text) => Failure::Usage(format!("{what}: {text}")),
+            Failure::Missing(text) => Failure::Missing(format!("{what}: {text}")),
+            Failure::Unreachable(text) => Failure::Unreachable(format!("{what}: {text}")),
+            Failure::Refused(text) => Failure::Refused(format!("{what}: {text}")),
+            Failure::OutputClosed => Failure::OutputClosed,
+        }
+    }
+
+    /// The status that the shell sees.
+    pub fn exit_code(&self) -> ExitCode {
+        ExitCode::from(match self {
+            Failure::Missing(_) => 1,
+            Failure::Usage(_) => 2,
+            Failure::Unreachable(_) => 3,
+            Failure::Refused(_) => 4,
+            // As if SIGPIPE had ended the program.
+            Failure::OutputClosed => 141,
+        })
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Usage(text)
+            | Failure::Missing(text)
+            | Failure::Unreachable(text)
+            | Failure::Refused(text) => f.write_str(text),
+            Failure::OutputClosed => f.write_str("the output was closed"),
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Signals and other wake-up calls as something that can be waited for: a
+//! socket that becomes readable when one has come.
+
+use super::client::timeout_until;
+use super::failure::{Failure, Outcome};
+use nix::poll::{PollFd, PollFlags, poll};
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Instant;
+
+pub use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGWINCH};
+
+/// Wake-up calls for one waiting thread.
+pub struct Calls {
+    arrivals: UnixStream,
+    sender: UnixStream,
+}
+
+/// The means to wake that thread.
+pub struct Caller(UnixStream);
+
+impl Calls {
+    /// Wakes up for these signals, which no longer do what they did before.
+    pub fn by_signals(signals: &[i32]) -> Outcome<Calls> {
+        let create = || {
+            let (arrivals, sender) = UnixStream::pair()?;
+            arrivals.set_nonblocking(true)?;
+            sender.set_nonblocking(true)?;
+            for &signal in signals {
+                signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
+            }
+            Ok(Calls { arrivals, sender })
+        };
+        create().map_err(|error| Failure::io("cannot wait for signals", error))
+    }
+
+    /// A way to wake up this thread from another one.
+    pub fn caller(&self) -> Outcome<Caller> {
+        let sender = self.sender.try_clone();
+        sender
+            .map(Caller)
+            .map_err(|error| Failure::io("cannot wait for threads", error))
+    }
+
+    /// Whether there was a call since the last time this was asked.
+    pub fn take(&mut self) -> bool {
+        let mut taken = false;
+        loop {
+            match self.arrivals.read(&mut [0; 64]) {
+                Ok(0) => return taken,
+                Ok(_) => taken = true,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return taken,
+            }
+        }
+    }
+
+    /// Waits for a call or this time.
+    pub fn wait(&self, until: Option<Instant>) {
+        wait_for(&[self.as_fd()], until);
+    }
+}
+
+impl AsFd for Calls {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.arrivals.as_fd()
+    }
+}
+
+impl Caller {
+    /// Wakes the thread up.
+    pub fn call(&self) {
+        // If so many calls wait that there is no room, one more changes nothing.
+        let _ = (&self.0).write(&[1]);
+    }
+}
+
+/// Those of these signals that whoever started us did not tell us to ignore,
+/// as `nohup` does.
+pub fn heeded(signals: &[i32]) -> Vec<i32> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = ignored
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0);
+    signals
+        .iter()
+        .copied()
+        .filter(|signal| mask >> (signal - 1) & 1 == 0)
+        .collect()
+}
+
+/// Waits until one of these can be read or the time has come, and says which
+/// can. It may come back earlier: the caller looks what has happened.
+pub fn wait_for(readable: &[BorrowedFd<'_>], until: Option<Instant>) -> Vec<bool> {
+    let mut fds: Vec<_> = readable
+        .iter()
+        .map(|&fd| PollFd::new(fd, PollFlags::POLLIN))
+        .collect();
+    // An error is a reason to look, too; it does not last.
+    let _ = poll(&mut fds, timeout_until(until));
+    fds.iter().map(|fd| fd.any() == Some(true)).collect()
+}

@@ -1,0 +1,158 @@
+//! `beanpole bench`, each scenario in its shortest form, on the daemon: it
+//! finds every reply right and tells its figures.
+
+use std::process::{Command, Output, Stdio};
+
+fn bench(arguments: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_beanpole"))
+        .arg("bench")
+        .args(arguments.split(' '))
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+/// The names of the figures that a scenario tells, as they are printed.
+fn figures(arguments: &str) -> Vec<String> {
+    let output = bench(arguments);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments}: {said}");
+    let told = String::from_utf8(output.stdout).unwrap();
+    let rows = told
+        .lines()
+        .skip_while(|line| !line.starts_with("median"))
+        .skip(1);
+    // Two spaces at least are between a name and its value.
+    rows.filter_map(|row| Some(row.split_once("  ")?.0.to_string()))
+        .collect()
+}
+
+fn assert_tells(arguments: &str, expected: &[&str]) {
+    let told = figures(arguments);
+    for name in expected {
+        assert!(
+            told.iter().any(|told| told == name),
+            "{arguments}: no {name} in {told:?}"
+        );
+    }
+}
+
+const COST: [&str; 4] = [
+    "throughput, commands/s",
+    "CPU per command, us",
+    "p50, us",
+    "p99.9, us",
+];
+
+#[test]
+fn put_and_cycle_tell_cost_and_latency() {
+    assert_tells("put -n 20 -r 1", &COST);
+    assert_tells("put -n 96 -d 16 -c 3 -b 5000 -r 1 -p apart", &COST);
+    assert_tells("put -s 0.01 -c 2 -r 1 --priorities 5", &COST);
+    assert_tells("cycle -n 20 -r 1 -p one", &COST);
+    assert_tells("cycle -n 60 -d 4 -c 8 -r 1", &COST);
+}
+
+#[test]
+fn handoff_and_connect_tell_latency() {
+    assert_tells("handoff -n 20 -r 1", &["throughput, jobs/s", "p99, us"]);
+    assert_tells(
+        "handoff -n 60 -r 1 --producers 8 --consumers 8",
+        &["p99, us"],
+    );
+    assert_tells(
+        "connect -n 20 -r 1",
+        &["throughput, connections/s", "threads"],
+    );
+}
+
+#[test]
+fn tubes_tells_what_they_cost() {
+    let growth = ["growth of CPU per command, times"];
+    assert_tells("tubes -n 20 -r 1 --tubes 50 --watched 20", &growth);
+    assert_tells(
+        "tubes -n 20 -r 1 --tubes 50 --held job --watched 20",
+        &growth,
+    );
+}
+
+#[test]
+fn stocks_tell_memory_and_growth() {
+    let ready = "ready -n 2000 -d 100 -c 1 -r 1 --settle 0 --priorities 7";
+    assert_tells(ready, &["drain: CPU per command, us", "RSS left over, MB"]);
+    let delayed = "delayed -n 2000 -d 100 -r 1 --idle 0.1";
+    assert_tells(
+        delayed,
+        &["memory per job beyond its body, bytes", "idle CPU, ms/s"],
+    );
+}
+
+#[test]
+fn mature_tells_how_late() {
+    let tell = ["last late, at least, us"];
+    assert_tells("mature -n 200 --delay 2 --consumers 4 -r 1", &tell);
+    assert_tells("mature -n 200 --delay 2 --consumers 0 -r 1", &tell);
+}
+
+#[test]
+fn idle_tells_what_waiting_costs() {
+    let tell = ["RSS per connection, kB", "each has its job after, ms"];
+    assert_tells("idle -c 50 --idle 0.1 -r 1", &tell);
+}
+
+#[test]
+fn two_servers_are_compared_and_the_result_is_json_too() {
+    let file = std::env::temp_dir().join(format!("beanpole-bench-test-{}", std::process::id()));
+    let server = env!("CARGO_BIN_EXE_beanpoled");
+    let output = Command::new(env!("CARGO_BIN_EXE_beanpole"))
+        .args(["bench", "put", "-n", "20", "-r", "2"])
+        .args(["--theirs", &format!("{server} -l 127.0.0.1 -p {{port}}")])
+        .arg("--json")
+        .arg(&file)
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let json = std::fs::read_to_string(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    assert!(json.starts_with(r#"{"scenario":"put","load":"put: 1 connection, depth 1, 20 jobs"#));
+    let throughput = json.split(r#""name":"throughput""#).nth(1).unwrap();
+    let throughput = throughput.split(r#""name""#).next().unwrap();
+    for part in [
+        r#""ours":{"spread""#,
+        r#""theirs":{"spread""#,
+        r#""ratio":{"median""#,
+    ] {
+        assert!(throughput.contains(part), "{throughput}");
+    }
+}
+
+#[test]
+fn a_server_that_does_not_start_ends_the_run() {
+    let output = Command::new(env!("CARGO_BIN_EXE_beanpole"))
+        .args([
+            "bench",
+            "put",
+            "--ours",
+            "echo no, not on {port} >&2; exit 3",
+        ])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(4));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("ended at once (exit status: "), "{said}");
+}
+
+#[test]
+fn arguments_that_make_no_sense_are_refused() {
+    let output = bench("dance");
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(
+        said,
+        "beanpole bench: no scenario is called dance\nTry 'beanpole bench --help'.\n"
+    );
+}

@@ -1,0 +1,376 @@
+//! `binlog`: directories of both servers, looked at, checked and saved while no
+//! server uses them.
+
+use super::story::tell;
+use super::support::{Directory, Server, beanstalkd, servers};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn ours() -> PathBuf {
+    servers()[0].clone()
+}
+
+/// What the program says about a directory: its status, output and errors. The
+/// directory is called DIR there.
+fn binlog(arguments: &[&str], directory: &Path) -> String {
+    let directory = directory.to_str().unwrap();
+    let arguments: Vec<_> = arguments
+        .iter()
+        .map(|argument| argument.replace("DIR", directory))
+        .collect();
+    let output = Command::new(super::support::BEANPOLE)
+        .arg("binlog")
+        .args(&arguments)
+        .output()
+        .unwrap();
+    let mut text = String::from_utf8(output.stdout).unwrap();
+    text += &String::from_utf8(output.stderr).unwrap();
+    if !output.status.success() {
+        text += &format!("[{}]\n", output.status.code().unwrap());
+    }
+    text.replace(directory, "DIR")
+}
+
+/// Jobs of all states in a binlog, whose server has ended: seven were put, two
+/// are gone, and one segment of ours holds a dozen or so.
+fn written_by(program: &Path) -> Directory {
+    let directory = Directory::new();
+    let server = Server::start(program, &["-b", directory.text(), "-f", "0"]);
+    tell(
+        &server,
+        r"
+        $ put -q -t mail -p 1 -r 70 one two three
+        $ put -q -t mail -p 2 -d 100000 later
+        $ put -q -t bin < '\xff\0'
+        $ put -q -t bad first second
+        $ bury 7 6
+        $ delete 2
+        $ put -q -t mail last
+        $ delete 8
+        ",
+    );
+    directory
+}
+
+#[test]
+fn ls_shows_the_files_and_what_lives_in_them() {
+    let directory = written_by(&ours());
+    assert_eq!(
+        binlog(&["ls", "DIR"], directory.path()),
+        "FILE         FORMAT             BYTES   RECORDS LIVE JOBS\n\
+         binlog.1     beanpole        10485760        14         6\n\
+         binlog.2     empty           10485760         0         0\n"
+    );
+    for program in beanstalkd() {
+        let directory = written_by(&program);
+        assert_eq!(
+            binlog(&["ls", "DIR"], directory.path()),
+            "FILE         FORMAT             BYTES   RECORDS LIVE JOBS\n\
+             binlog.1     beanstalkd 7    10485760        12         6\n"
+        );
+    }
+}
+
+#[test]
+fn nothing_is_read_while_a_server_has_the_directory() {
+    for program in servers() {
+        let directory = Directory::new();
+        let _server = Server::start(&program, &["-b", directory.text()]);
+        for command in ["ls", "verify", "cat"] {
+            assert_eq!(
+                binlog(&[command, "DIR"], directory.path()),
+                "beanpole binlog: a server uses DIR: stop it first\n[4]\n"
+            );
+        }
+    }
+    let nowhere = Path::new("/nonexistent/binlog");
+    assert_eq!(
+        binlog(&["ls", "DIR"], nowhere),
+        "beanpole binlog: cannot use the binlog directory: DIR: No such file or directory (os error 2)\n[4]\n"
+    );
+    assert_eq!(
+        binlog(&["repair", "DIR"], nowhere),
+        "beanpole binlog: repair takes a directory, and a new one to write to\n\
+         Try 'beanpole help binlog'.\n[2]\n"
+    );
+}
+
+#[test]
+fn verify_finds_a_sound_log_sound() {
+    for program in servers() {
+        let directory = written_by(&program);
+        let said = binlog(&["verify", "DIR"], directory.path());
+        assert!(
+            said.starts_with("sound: ") && said.ends_with(" records, 6 jobs live\n"),
+            "{said}"
+        );
+        assert_eq!(said.lines().count(), 1);
+    }
+}
+
+#[test]
+fn cat_writes_each_record_as_a_line() {
+    let directory = written_by(&ours());
+    let said = binlog(&["cat", "DIR"], directory.path());
+    let lines: Vec<_> = said.lines().collect();
+    assert!(
+        lines[0].starts_with(
+            r#"{"file":"binlog.1","offset":40,"record":"job","id":1,"tube":"mail","pri":1,"delay":0,"ttr":70,"created-ns":"#
+        ) && lines[0].ends_with(
+            r#","state":"ready","reserves":0,"timeouts":0,"releases":0,"buries":0,"kicks":0,"body":"one"}"#
+        ),
+        "{}",
+        lines[0]
+    );
+    assert!(
+        lines[4].contains(r#""tube":"bin""#) && lines[4].ends_with(r#""body64":"/wA="}"#),
+        "{said}"
+    );
+    assert!(said.contains(r#""record":"delete","id":2}"#), "{said}");
+    assert!(
+        said.contains(r#""record":"update","id":7,"pri":1024,"delay":0,"state":"buried","order":"#)
+    );
+    for program in beanstalkd() {
+        let said = binlog(&["cat", "DIR"], written_by(&program).path());
+        assert!(
+            said.contains(r#""record":"job","id":4,"tube":"mail","pri":2,"delay":100000,"#),
+            "{said}"
+        );
+        assert!(said.contains(r#""state":"delayed","until-ns":"#), "{said}");
+        assert!(said.contains(r#""record":"delete","id":8}"#), "{said}");
+    }
+}
+
+/// What a server that starts on this directory knows.
+fn jobs_of(program: &Path, directory: &Path) -> String {
+    let server = Server::start(program, &["-b", directory.to_str().unwrap(), "-f", "0"]);
+    let mut text = String::new();
+    for arguments in [
+        &[
+            "reserve", "-t", "mail", "-t", "bin", "-t", "bad", "--all", "-l",
+        ][..],
+        &["peek", "-t", "mail", "--delayed", "-l"],
+        &["peek", "-t", "bad", "--buried", "-n", "9", "-l"],
+        &["raw", "use bad"],
+        &["kick", "-t", "bad"],
+        &["reserve", "-t", "bad", "-l", "--delete"],
+        &["put", "new"],
+    ] {
+        let output = server.beanpole().args(arguments).output().unwrap();
+        text += &output
+            .stdout
+            .escape_ascii()
+            .to_string()
+            .replace("\\n", "\n")
+            .replace("\\r", "");
+    }
+    text
+}
+
+/// All of them, in their order and states. Of the buried ones, the second was
+/// buried first.
+fn all_jobs(next_id: u64) -> String {
+    format!("one\nthree\n\\xff\\x00\nlater\nsecond\nfirst\nUSING bad\n1\nsecond\n{next_id}\n")
+}
+
+#[test]
+fn export7_writes_what_the_real_beanstalkd_starts_on() {
+    for theirs in beanstalkd() {
+        for program in servers() {
+            let directory = written_by(&program);
+            let new = directory.path().join("new");
+            assert_eq!(
+                binlog(&["export7", "DIR", new.to_str().unwrap()], directory.path()),
+                "6\n"
+            );
+            // It cannot know that there was a job 8: it goes on with 8.
+            assert_eq!(jobs_of(&theirs, &new), all_jobs(8));
+        }
+    }
+}
+
+#[test]
+fn repair_writes_what_our_server_starts_on() {
+    for program in servers() {
+        let directory = written_by(&program);
+        let new = directory.path().join("new");
+        let new = new.to_str().unwrap();
+        assert_eq!(binlog(&["repair", "DIR", new], directory.path()), "6\n");
+        assert_eq!(
+            binlog(&["repair", "DIR", new], directory.path()),
+            "beanpole binlog: DIR/new is not empty\n[4]\n"
+        );
+        assert_eq!(jobs_of(&ours(), Path::new(new)), all_jobs(9));
+    }
+}
+
+/// Changes a byte of a file.
+fn damage(directory: &Directory, name: &str, offset: usize) {
+    let path = directory.path().join(name);
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[offset] ^= 0x20;
+    std::fs::write(&path, bytes).unwrap();
+}
+
+/// Where a record about this job begins, as `cat` says.
+fn offset_of(directory: &Directory, fields: &str) -> usize {
+    let said = binlog(&["cat", "DIR"], directory.path());
+    let line = said
+        .lines()
+        .find(|line| line.contains(fields))
+        .expect(fields);
+    let offset = line
+        .split("\"offset\":")
+        .nth(1)
+        .unwrap()
+        .split(',')
+        .next()
+        .unwrap();
+    offset.parse().unwrap()
+}
+
+#[test]
+fn what_is_damaged_is_named_and_the_rest_is_saved() {
+    let directory = written_by(&ours());
+    let offset = offset_of(&directory, "\"record\":\"job\",\"id\":3");
+    let next = offset_of(&directory, "\"record\":\"job\",\"id\":4");
+    damage(&directory, "binlog.1", offset + 20);
+    let bytes = next - offset;
+    let flaw = "this is not the record that was written there, and it had been synced";
+    assert_eq!(
+        binlog(&["verify", "DIR"], directory.path()),
+        format!(
+            "binlog.1: {bytes} bytes from offset {offset} on cannot be read: {flaw}\n\
+             damaged: 2 files, 13 records, 5 jobs live\n[1]\n"
+        )
+    );
+    let new = directory.path().join("new");
+    assert_eq!(
+        binlog(&["repair", "DIR", new.to_str().unwrap()], directory.path()),
+        format!(
+            "5\nbeanpole binlog: binlog.1: {bytes} bytes from offset {offset} on cannot be read: {flaw}\n\
+             beanpole binlog: what stood there is lost: jobs put there, and what happened there to others, \
+             which may come back as they were before, or though they were deleted\n[1]\n"
+        )
+    );
+    assert_eq!(jobs_of(&ours(), &new), all_jobs(9).replace("three\n", ""));
+}
+
+#[test]
+fn a_job_of_which_only_later_records_are_left_is_named() {
+    let directory = written_by(&ours());
+    let offset = offset_of(&directory, "\"record\":\"job\",\"id\":6");
+    damage(&directory, "binlog.1", offset + 30);
+    let said = binlog(&["verify", "DIR"], directory.path());
+    assert!(
+        said.contains("\njob 6 is lost: no record says what it was\n"),
+        "{said}"
+    );
+    assert!(
+        said.ends_with("damaged: 2 files, 13 records, 5 jobs live\n[1]\n"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_torn_end_is_no_damage() {
+    let directory = written_by(&ours());
+    // Something that was begun, and never finished, where zeros were.
+    let path = directory.path().join("binlog.1");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+    bytes[end + 100..end + 110].fill(7);
+    std::fs::write(&path, bytes).unwrap();
+    let said = binlog(&["verify", "DIR"], directory.path());
+    assert!(
+        said.contains(" on were never finished: a server drops them\nsound: 2 files"),
+        "{said}"
+    );
+    assert_eq!(said.lines().count(), 2, "{said}");
+}
+
+/// A log of several segments.
+fn of_several_segments() -> Directory {
+    let directory = Directory::new();
+    let server = Server::start(&ours(), &["-b", directory.text(), "-f", "0", "-s", "4096"]);
+    let lines: String = (1..=300).map(|number| format!("{number}\n")).collect();
+    let lines = directory.write("lines", lines.as_bytes());
+    let put = server
+        .beanpole()
+        .args(["put", "-q", "-l", "-f"])
+        .arg(lines)
+        .status();
+    assert!(put.unwrap().success());
+    directory
+}
+
+#[test]
+fn reading_goes_on_behind_a_lost_header_a_cut_file_and_a_missing_one() {
+    let directory = of_several_segments();
+    let sound = binlog(&["verify", "DIR"], directory.path());
+    assert!(
+        sound.starts_with("sound: ") && sound.ends_with(" 300 jobs live\n"),
+        "{sound}"
+    );
+    let lost = |said: &str| {
+        let live = said
+            .split("records, ")
+            .nth(1)
+            .unwrap()
+            .split(' ')
+            .next()
+            .unwrap();
+        300 - live.parse::<u64>().unwrap()
+    };
+
+    damage(&directory, "binlog.2", 10);
+    let said = binlog(&["verify", "DIR"], directory.path());
+    let header =
+        "binlog.2: 40 bytes from offset 0 on cannot be read: the header's checksum is wrong\n";
+    assert!(said.contains(header), "{said}");
+    // At most the record that was divided between the files, and the one
+    // before or behind.
+    assert!(lost(&said) <= 2, "{said}");
+
+    let directory = of_several_segments();
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .open(directory.path().join("binlog.2"))
+        .unwrap();
+    file.set_len(2000).unwrap();
+    let said = binlog(&["verify", "DIR"], directory.path());
+    let cut = "binlog.2: 2096 bytes from offset 2000 on cannot be read: the file ends where its records go on to 4096\n";
+    assert!(said.contains(cut), "{said}");
+    assert!((30..60).contains(&lost(&said)), "{said}");
+
+    let directory = of_several_segments();
+    std::fs::remove_file(directory.path().join("binlog.2")).unwrap();
+    let said = binlog(&["verify", "DIR"], directory.path());
+    assert!(said.contains("binlog.2: missing, and needed\n"), "{said}");
+    assert!((60..100).contains(&lost(&said)), "{said}");
+    let new = directory.path().join("new");
+    let said = binlog(&["repair", "DIR", new.to_str().unwrap()], directory.path());
+    assert!(said.ends_with("[1]\n"), "{said}");
+    let server = Server::start(&ours(), &["-b", new.to_str().unwrap()]);
+    tell(&server, "$ put next\n301");
+}
+
+#[test]
+fn half_written_files_of_beanstalkd_are_understood() {
+    for program in beanstalkd() {
+        let directory = written_by(&program);
+        let offset = offset_of(&directory, "\"record\":\"job\",\"id\":5");
+        let path = directory.path().join("binlog.1");
+        let bytes = std::fs::read(&path).unwrap();
+        // Cut off within the body of job 5, as a full disk leaves it.
+        std::fs::write(&path, &bytes[..offset + 4 + 3 + 80 + 1]).unwrap();
+        let said = binlog(&["verify", "DIR"], directory.path());
+        assert_eq!(
+            said,
+            format!(
+                "binlog.1: 88 bytes from offset {offset} on were never finished: a server drops them\n\
+                 sound: 1 files, 4 records, 4 jobs live\n"
+            )
+        );
+    }
+}

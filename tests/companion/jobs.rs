@@ -1,0 +1,288 @@
+//! Putting, looking at, taking and settling jobs.
+
+use super::story::on_each_server;
+
+#[test]
+fn put_makes_jobs_of_operands_files_and_input_and_prints_their_ids() {
+    on_each_server(
+        r#"
+        $ put hello ''
+        1
+        2
+        $ put < 'from stdin\n'
+        3
+        $ put --lines < 'a\r\nb\n\nc'
+        4
+        5
+        6
+        7
+        $ put -0 -f - < 'x\ny\0z'
+        8
+        9
+        $ put -q quiet
+        $ peek --null 1 2 3 4 5 6 7 8 9 10
+        hello\x00\x00from stdin
+        \x00a\r\x00b\x00\x00c\x00x
+        y\x00z\x00quiet\x00⊣
+        "#,
+    );
+}
+
+#[test]
+fn put_sets_tube_priority_delay_and_time_to_run() {
+    on_each_server(
+        r#"
+        $ put -t mail -p 7 -d 100 -r 9 x
+        1
+        $ peek -t mail --delayed --json
+        {"id":1,"tube":"mail","state":"delayed","pri":7,"age":N,"delay":100,"ttr":9,"time-left":N,"file":0,"reserves":0,"timeouts":0,"releases":0,"buries":0,"kicks":0,"body":"x"}
+        $ put
+        2
+        $ peek 2 --json
+        {"id":2,"tube":"default","state":"ready","pri":1024,"age":N,"delay":0,"ttr":60,"time-left":N,"file":0,"reserves":0,"timeouts":0,"releases":0,"buries":0,"kicks":0,"body":""}
+        "#,
+    );
+}
+
+#[test]
+fn put_says_which_body_was_refused_and_goes_on_with_the_others() {
+    let big = "x".repeat(70_000);
+    let story = r#"
+        $ put --lines < 'a\nLARGE\nb\n'
+        1
+        2
+        ! beanpole put: stdin 2: the body is larger than the server takes (JOB_TOO_BIG)
+        [1]
+        "#;
+    on_each_server(&story.replace("LARGE", &big));
+}
+
+#[test]
+fn bodies_are_exact_whatever_their_bytes() {
+    on_each_server(
+        r#"
+        $ put '\xff\xc3\r\n'
+        1
+        $ put < '\xff\0\r\n\xc3'
+        2
+        $ peek 1
+        \xff\xc3\r
+        $ peek 2
+        \xff\x00\r
+        \xc3⊣
+        $ reserve --all --lines --delete
+        \xff\xc3\r
+
+        \xff\x00\r
+        \xc3
+        $ put < '\xff\0'
+        3
+        $ reserve --json
+        {"id":3,"tube":"default","state":"reserved","pri":1024,"age":N,"delay":0,"ttr":60,"time-left":N,"file":0,"reserves":1,"timeouts":0,"releases":0,"buries":0,"kicks":0,"body64":"/wA="}
+        "#,
+    );
+}
+
+#[test]
+fn reserve_releases_what_it_took_unless_told_otherwise() {
+    on_each_server(
+        r#"
+        $ put -p 5 one
+        1
+        $ put -p 5 two
+        2
+        $ put -p 9 three
+        3
+        $ reserve --count 2 --lines
+        one
+        two
+        $ reserve --all --lines
+        one
+        two
+        three
+        $ reserve --count 2 --lines --bury -p 1
+        one
+        two
+        $ peek -n 9 --buried --lines
+        one
+        two
+        $ reserve --delete
+        three⊣
+        $ reserve --timeout 0
+        [1]
+        $ stats job 1
+        id         1
+        tube       default
+        state      buried
+        pri        1
+        age        N
+        delay      0
+        ttr        60
+        time-left  N
+        file       0
+        reserves   3
+        timeouts   0
+        releases   2
+        buries     1
+        kicks      0
+        "#,
+    );
+}
+
+#[test]
+fn reserve_takes_from_the_tubes_it_is_told_and_no_others() {
+    on_each_server(
+        r#"
+        $ put in default
+        1
+        2
+        $ put -t a x
+        3
+        $ put -t b y
+        4
+        $ reserve -t b -t a --all --lines --delete
+        x
+        y
+        $ reserve -t default -n 3 -w 0 --lines --release -d 60
+        in
+        default
+        [1]
+        $ peek --delayed
+        in⊣
+        "#,
+    );
+}
+
+#[test]
+fn peek_shows_the_next_jobs_of_a_tube_in_each_state() {
+    on_each_server(
+        r#"
+        $ put -t other a b
+        1
+        2
+        $ put -t x c d e
+        3
+        4
+        5
+        $ put -t x -d 1000 later
+        6
+        $ put -t other f
+        7
+        $ put -t x g
+        8
+        $ bury 4
+        $ peek -t x -n 10 -l
+        c
+        e
+        g
+        $ peek -t x -n 2 -l --ready
+        c
+        e
+        $ peek -t x --buried -l
+        d
+        $ peek -t x --delayed -n 3 -l
+        later
+        $ peek -t x --delayed --buried
+        ! beanpole peek: --delayed and --buried exclude each other
+        ! Try 'beanpole help peek'.
+        [2]
+        $ peek -t nobody
+        [1]
+        $ peek 8 99 -l
+        g
+        ! beanpole peek: there is no job 99
+        [1]
+        "#,
+    );
+}
+
+#[test]
+fn jobs_are_deleted_kicked_buried_and_released_by_their_ids() {
+    on_each_server(
+        r#"
+        $ put a b c
+        1
+        2
+        3
+        $ delete 1 7 1
+        ! beanpole delete: job 7: not found, or not in a state for this
+        ! beanpole delete: job 1: not found, or not in a state for this
+        [1]
+        $ bury 2 3 -p 6
+        $ kick-job 3
+        $ kick-job 3
+        ! beanpole kick-job: job 3: not found, or not in a state for this
+        [1]
+        $ release 2 -p 8 -d 5000
+        $ tubes
+        TUBE        READY  RESERVED   DELAYED    BURIED     TOTAL     USING  WATCHING   WAITING     PAUSE
+        default         1         0         1         0         3         1         1         0         0
+        $ touch --for 0 2
+        holding job 2
+        $ peek --delayed
+        b⊣
+        $ bury 99
+        ! beanpole bury: there is no job 99
+        [1]
+        $ delete two
+        ! beanpole delete: 'two' is not the id of a job
+        ! Try 'beanpole help delete'.
+        [2]
+        $ delete
+        ! beanpole delete: which job? give its id
+        ! Try 'beanpole help delete'.
+        [2]
+        "#,
+    );
+}
+
+#[test]
+fn kick_takes_buried_jobs_first_and_all_of_one_kind() {
+    on_each_server(
+        r#"
+        $ put -d 1000 a b
+        1
+        2
+        $ put c d e
+        3
+        4
+        5
+        $ bury 3 4 5
+        $ kick
+        1
+        $ kick --all
+        2
+        $ kick --all
+        2
+        $ kick 5
+        0
+        [1]
+        $ kick -t nobody
+        ! beanpole kick: there is no tube 'nobody'
+        [1]
+        "#,
+    );
+}
+
+#[test]
+fn a_paused_tube_gives_no_jobs_until_the_pause_ends() {
+    on_each_server(
+        r#"
+        $ put x
+        1
+        $ pause default 1000
+        $ reserve -w 0
+        [1]
+        $ pause default 0
+        $ reserve
+        x⊣
+        $ pause nobody 1
+        ! beanpole pause: there is no tube 'nobody'
+        [1]
+        $ pause -x
+        ! beanpole pause: Unrecognized option: 'x'
+        ! Try 'beanpole help pause'.
+        [2]
+        "#,
+    );
+}

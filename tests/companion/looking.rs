@@ -1,0 +1,348 @@
+//! Looking at a server: stats, tubes, metrics, check, tail.
+
+use super::story::{on_each_server, tell};
+use super::support::{BEANPOLE, Running, Server, free_port, servers, wait_for};
+use std::collections::{HashMap, HashSet};
+use std::process::{Command, Stdio};
+
+#[test]
+fn stats_and_tubes_are_for_people_and_for_scripts() {
+    on_each_server(
+        r#"
+        $ put -q -t mail -p 1 x
+        $ put -q -t mail -p 2000 -d 1000 y
+        $ stats mail
+        name                   mail
+        current-jobs-urgent    1
+        current-jobs-ready     1
+        current-jobs-reserved  0
+        current-jobs-delayed   1
+        current-jobs-buried    0
+        total-jobs             2
+        current-using          0
+        current-watching       0
+        current-waiting        0
+        cmd-delete             0
+        cmd-pause-tube         0
+        pause                  0
+        pause-time-left        0
+        $ stats mail --json
+        {"name":"mail","current-jobs-urgent":1,"current-jobs-ready":1,"current-jobs-reserved":0,"current-jobs-delayed":1,"current-jobs-buried":0,"total-jobs":2,"current-using":0,"current-watching":0,"current-waiting":0,"cmd-delete":0,"cmd-pause-tube":0,"pause":0,"pause-time-left":0}
+        $ stats job 1 --yaml
+        ---
+        id: 1
+        tube: "mail"
+        state: "ready"
+        pri: 1
+        age: N
+        delay: 0
+        ttr: 60
+        time-left: N
+        file: 0
+        reserves: 0
+        timeouts: 0
+        releases: 0
+        buries: 0
+        kicks: 0
+        $ stats job 3
+        ! beanpole stats: there is no job 3
+        [1]
+        $ stats nobody
+        ! beanpole stats: there is no tube 'nobody'
+        [1]
+        $ stats 'no tube'
+        ! beanpole stats: 'no tube' cannot be the name of a tube: 1 to 200 letters, digits and -+/;.$_(), no hyphen first
+        ! Try 'beanpole help stats'.
+        [2]
+        $ tubes --names
+        default
+        mail
+        $ pause mail 0
+        $ -a PORT tubes
+        TUBE        READY  RESERVED   DELAYED    BURIED     TOTAL     USING  WATCHING   WAITING     PAUSE
+        default         0         0         0         0         0         1         1         0         0
+        mail            1         0         1         0         2         0         0         0         0
+        "#,
+    );
+}
+
+#[test]
+fn the_servers_statistics_are_complete_under_headings() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        let output = server
+            .beanpole()
+            .args(["stats", "--json"])
+            .output()
+            .unwrap();
+        let json = String::from_utf8(output.stdout).unwrap();
+        let output = server.beanpole().arg("stats").output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let keys = json.matches("\":").count();
+        let values = text.lines().filter(|line| line.starts_with("  ")).count();
+        assert_eq!(keys, values, "{json}\n{text}");
+        let headings: Vec<_> = text
+            .lines()
+            .filter(|line| !line.is_empty() && !line.starts_with(' '))
+            .collect();
+        assert_eq!(
+            headings[..6],
+            [
+                "Jobs",
+                "Tubes",
+                "Connections",
+                "Commands",
+                "Binlog",
+                "Server"
+            ]
+        );
+        // One line each for two servers.
+        let address = server.address();
+        let both = ["-a", &address, "-a", &address, "stats", "--json"];
+        let output = Command::new(BEANPOLE).args(both).output().unwrap();
+        let json = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(
+            json.matches(&format!("\"{address}\":{{\"current-jobs-urgent\":0"))
+                .count(),
+            2
+        );
+    }
+}
+
+#[test]
+fn a_server_that_is_not_there_is_named() {
+    let port = free_port();
+    for command in ["stats", "tubes", "put", "reserve", "metrics", "dump"] {
+        let output = Command::new(BEANPOLE)
+            .args(["-a", &port.to_string(), command])
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let expected = format!(
+            "beanpole {command}: cannot connect to 127.0.0.1:{port}: Connection refused (os error 111)\n"
+        );
+        assert_eq!(String::from_utf8(output.stderr).unwrap(), expected);
+        assert_eq!(output.status.code(), Some(3));
+    }
+}
+
+/// The rules of the text format and of its conventions, as `promtool check
+/// metrics` knows them.
+fn check_metrics(text: &str) -> HashMap<String, String> {
+    let mut types: HashMap<&str, &str> = HashMap::new();
+    let mut helped = HashSet::new();
+    let mut current = "";
+    let mut series = HashMap::new();
+    for line in text.lines() {
+        if let Some(help) = line.strip_prefix("# HELP ") {
+            current = help.split(' ').next().unwrap();
+            assert!(helped.insert(current), "{current} has two helps");
+            assert!(help.len() > current.len() + 1, "{current} has no help");
+        } else if let Some(kind) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = kind.split_once(' ').unwrap();
+            assert_eq!(name, current, "a type follows its help");
+            assert!(types.insert(name, kind).is_none(), "{name} has two types");
+            assert_eq!(
+                name.ends_with("_total"),
+                kind == "counter",
+                "{name} is a {kind}"
+            );
+            assert!(
+                name.bytes()
+                    .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+            );
+            for unit in [
+                "_ms",
+                "_milliseconds",
+                "_minutes",
+                "_kilobytes",
+                "_count",
+                "_sum",
+                "_bucket",
+            ] {
+                assert!(!name.contains(unit), "{name}");
+            }
+        } else {
+            let (name, value) = line.rsplit_once(' ').unwrap();
+            assert!(value.parse::<f64>().is_ok(), "{line}");
+            assert_eq!(
+                name.split('{').next().unwrap(),
+                current,
+                "samples stand together"
+            );
+            assert!(types.contains_key(current));
+            assert!(
+                series.insert(name.to_owned(), value.to_owned()).is_none(),
+                "{name} twice"
+            );
+        }
+    }
+    series
+}
+
+#[test]
+fn metrics_follow_the_conventions_of_prometheus() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        tell(
+            &server,
+            "$ put -q -t mail x y\n$ put -q -t later -d 1000 z\n$ bury 1",
+        );
+        let output = server
+            .beanpole()
+            .args(["metrics", "--age"])
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let series = check_metrics(&text);
+        for (name, value) in [
+            ("beanstalk_jobs{state=\"ready\"}", "1"),
+            ("beanstalk_jobs{state=\"buried\"}", "1"),
+            ("beanstalk_jobs_created_total", "3"),
+            ("beanstalk_commands_total{command=\"put\"}", "3"),
+            ("beanstalk_draining", "0"),
+            ("beanstalk_max_job_size_bytes", "65535"),
+            ("beanstalk_tube_jobs{tube=\"later\",state=\"delayed\"}", "1"),
+            ("beanstalk_tube_jobs_created_total{tube=\"mail\"}", "2"),
+        ] {
+            assert_eq!(
+                series.get(name).map(String::as_str),
+                Some(value),
+                "{name}\n{text}"
+            );
+        }
+        assert!(
+            series.contains_key("beanstalk_tube_next_ready_age_seconds{tube=\"mail\"}"),
+            "{text}"
+        );
+        assert!(text.contains("beanstalk_info{version=\""), "{text}");
+    }
+}
+
+#[test]
+fn check_says_in_one_line_whether_a_server_is_well() {
+    on_each_server(
+        r#"
+        $ put -q -t mail a b c
+        $ bury 1
+        $ check
+        BEANSTALK OK: ready 2, reserved 0, delayed 0, buried 1, workers 0 | 'ready'=2;;;0 'reserved'=0;;;0 'delayed'=0;;;0 'buried'=1;;;0 'workers'=0;;;0
+        $ check --ready-max 1,2 --buried-max 1
+        BEANSTALK WARNING: ready 2 (limit 1, 2) | 'ready'=2;1;2;0 'reserved'=0;;;0 'delayed'=0;;;0 'buried'=1;;1;0 'workers'=0;;;0
+        [1]
+        $ check --ready-max 1,2 --buried-max 0 --workers-min 1
+        BEANSTALK CRITICAL: ready 2 (limit 1, 2), buried 1 (limit 0), workers 0 (limit 1) | 'ready'=2;1;2;0 'reserved'=0;;;0 'delayed'=0;;;0 'buried'=1;;0;0 'workers'=0;;1:;0
+        [2]
+        $ check -t default -t nobody --ready-max 0 --workers-min 1
+        BEANSTALK CRITICAL: workers 0 (limit 1) | 'ready'=0;;0;0 'reserved'=0;;;0 'delayed'=0;;;0 'buried'=0;;;0 'workers'=0;;1:;0
+        [2]
+        $ check -t mail --ready-max many
+        ! beanpole check: --ready-max: 'many' is not N or N,N
+        ! Try 'beanpole help check'.
+        [3]
+        $ check -a PORT -a 127.0.0.1:1 --timeout 1
+        BEANSTALK CRITICAL: 127.0.0.1:PORT ready 2, reserved 0, delayed 0, buried 1, workers 0; 127.0.0.1:1 cannot connect to 127.0.0.1:1: Connection refused (os error 111) | '127.0.0.1:PORT ready'=2;;;0 '127.0.0.1:PORT reserved'=0;;;0 '127.0.0.1:PORT delayed'=0;;;0 '127.0.0.1:PORT buried'=1;;;0 '127.0.0.1:PORT workers'=0;;;0
+        [2]
+        "#,
+    );
+}
+
+#[test]
+fn check_knows_how_long_the_next_job_has_waited() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        tell(&server, "$ put -q -t mail a");
+        wait_for("the job to be a second old", || {
+            let output = server
+                .beanpole()
+                .args(["check", "--age-max", "0"])
+                .output()
+                .unwrap();
+            let text = String::from_utf8(output.stdout).unwrap();
+            match output.status.code() {
+                Some(2) => text.starts_with("BEANSTALK CRITICAL: age 1s (limit 0) | "),
+                _ => false,
+            }
+        });
+        let output = server
+            .beanpole()
+            .args(["check", "--age-max", "3600", "-t", "mail"])
+            .output();
+        assert_eq!(output.unwrap().status.code(), Some(0));
+    }
+}
+
+#[test]
+fn tail_shows_jobs_as_they_are_put_and_leaves_them_alone() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        tell(&server, "$ put -q earlier");
+        let mut tail = server.beanpole();
+        tail.args(["tail", "mail", "log", "-n", "5", "-i", "0.01"]);
+        let tail = Running::reading_output(&mut tail);
+        // It is ready when it has learned the latest id: of the second job.
+        wait_for("tail to begin", || {
+            let output = server
+                .beanpole()
+                .args(["stats", "--json"])
+                .output()
+                .unwrap();
+            String::from_utf8_lossy(&output.stdout).contains("\"cmd-delete\":1")
+        });
+        tell(
+            &server,
+            "$ put -q -t mail -p 1 one 'two\\n'\n$ put -q -t other three\n$ put -q -t log -d 1000 -r 5 < '\\xff'",
+        );
+        tell(
+            &server,
+            "$ put -q -t mail four\n$ bury 6\n$ put -q -t mail five",
+        );
+        let (status, said) = tail.wait();
+        assert_eq!(status, 0);
+        let lines: Vec<_> = said
+            .lines()
+            .map(|line| {
+                line.replace(" buried ", " ready ")
+                    .replace(" reserved ", " ready ")
+            })
+            .collect();
+        let expected = [
+            "3 mail ready pri=1 delay=0 ttr=60 bytes=3 one",
+            "4 mail ready pri=1 delay=0 ttr=60 bytes=4 two\\n",
+            "6 log delayed pri=1024 delay=1000 ttr=5 bytes=1 \\xff",
+            "7 mail ready pri=1024 delay=0 ttr=60 bytes=4 four",
+            "8 mail ready pri=1024 delay=0 ttr=60 bytes=4 five",
+        ];
+        let lines: Vec<_> = lines
+            .iter()
+            .map(|line| line.replace("6 log ready", "6 log delayed"))
+            .collect();
+        assert_eq!(lines, expected);
+        tell(
+            &server,
+            "$ reserve -t mail --all -l\none\ntwo\n\nfour\nfive",
+        );
+    }
+}
+
+#[test]
+fn output_that_nobody_reads_ends_the_program_without_a_word() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        tell(&server, "$ put -q x");
+        let (reader, writer) = nix::unistd::pipe().unwrap();
+        drop(reader);
+        let mut command = server.beanpole();
+        let output = command
+            .args(["reserve", "--delete"])
+            .stdout(writer)
+            .stderr(Stdio::piped());
+        let output = output.spawn().unwrap().wait_with_output().unwrap();
+        assert_eq!(
+            (output.status.code(), output.stderr.as_slice()),
+            (Some(141), &b""[..])
+        );
+        // And a job that nobody read is not deleted.
+        tell(&server, "$ reserve -w 0 -l\nx");
+    }
+}

@@ -1,0 +1,18 @@
+//! The companion program as its users see it: the real binary against real
+//! servers, its output compared as text.
+//!
+//! Every story runs on beanpoled and, if there is one, on the beanstalkd that
+//! the environment variable BEANSTALKD names (default: /usr/bin/beanstalkd).
+
+mod binlog;
+mod completion;
+mod jobs;
+mod looking;
+mod manual;
+mod moving;
+mod raw;
+mod screen;
+mod story;
+mod support;
+mod top;
+mod work;

@@ -1,0 +1,167 @@
+//! The manual page: it tells of every command and option, and its examples are
+//! true.
+
+use super::support::{BEANPOLE, Server, servers};
+use std::path::Path;
+use std::process::Command;
+
+const PAGE: &str = include_str!("../../man/beanpole.1");
+
+/// The sections about commands: the name of each, and its lines.
+fn sections() -> Vec<(&'static str, Vec<&'static str>)> {
+    let commands = PAGE
+        .split(".Sh COMMANDS\n")
+        .nth(1)
+        .unwrap()
+        .split("\n.Sh ")
+        .next()
+        .unwrap();
+    let sections = commands.split(".Ss beanpole ").skip(1);
+    sections
+        .map(|section| {
+            let mut lines = section.lines();
+            (lines.next().unwrap(), lines.collect())
+        })
+        .collect()
+}
+
+fn help(arguments: &[&str]) -> String {
+    let output = Command::new(BEANPOLE)
+        .arg("help")
+        .args(arguments)
+        .output()
+        .unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn every_command_has_a_section_in_the_order_of_the_help() {
+    let overview = help(&[]);
+    let mut commands: Vec<_> = overview
+        .lines()
+        .skip_while(|line| *line != "Look:")
+        .take_while(|line| !line.starts_with("Options"))
+        .filter(|line| line.starts_with("  "))
+        .map(|line| line.split_whitespace().next().unwrap())
+        .collect();
+    let mut described: Vec<_> = sections().into_iter().map(|(name, _)| name).collect();
+    commands.sort();
+    described.sort();
+    assert_eq!(described, commands);
+}
+
+#[test]
+fn every_option_is_described_where_it_belongs_and_no_other_is() {
+    for (name, lines) in sections() {
+        let help = help(&[name]);
+        let mut expected: Vec<String> = help
+            .lines()
+            .skip_while(|line| *line != "Options:")
+            .filter_map(|line| {
+                line.strip_prefix("  ")
+                    .filter(|line| line.trim().starts_with('-'))
+            })
+            .filter(|line| !line.contains("--addr") && !line.contains("--help"))
+            .map(|line| {
+                let words: Vec<_> = line
+                    .split_whitespace()
+                    .take_while(|word| is_of_option(word))
+                    .collect();
+                words.join(" ")
+            })
+            .collect();
+        let mut described: Vec<_> = lines
+            .iter()
+            .filter(|line| line.starts_with(".It Fl "))
+            .map(|line| as_typed(line))
+            .collect();
+        expected.sort();
+        described.sort();
+        assert_eq!(described, expected, "{name}");
+    }
+}
+
+/// Whether a word of the help belongs to the names and the value of an option.
+fn is_of_option(word: &str) -> bool {
+    let value = word.trim_end_matches(',');
+    word.starts_with('-')
+        || value
+            .bytes()
+            .all(|b| b.is_ascii_uppercase() || b":[],/".contains(&b))
+}
+
+/// `.It Fl t , Fl -tube Ar TUBE` as `-t, --tube TUBE`.
+fn as_typed(line: &str) -> String {
+    let text = line
+        .trim_start_matches(".It ")
+        .replace("Fl ", "-")
+        .replace("Ar ", "");
+    text.replace(" ,", ",")
+}
+
+#[test]
+fn its_examples_are_true() {
+    for program in servers() {
+        for (name, lines) in sections() {
+            let server = Server::start(&program, &[]);
+            let mut playing = false;
+            let mut skipping = false;
+            let mut expected = String::new();
+            let mut played = String::new();
+            for line in lines {
+                match line {
+                    ".Bd -literal -offset indent" => playing = true,
+                    ".Ed" => playing = false,
+                    _ if !playing => {}
+                    _ if line.starts_with(".\\\" Not played") => skipping = true,
+                    _ if skipping => {}
+                    _ => {
+                        let line = line.replace("\\e", "\\").replace("\\&", "");
+                        expected += &format!("{line}\n");
+                        if let Some(command) = line.strip_prefix("$ ") {
+                            played += &format!("{line}\n{}", play(&server, command));
+                        }
+                    }
+                }
+            }
+            assert!(skipping || !expected.is_empty(), "{name} has no example");
+            assert!(
+                played == expected,
+                "{name}: played:\n{played}\nexpected:\n{expected}"
+            );
+        }
+    }
+}
+
+/// What a shell says to this, without what cannot be seen at the ends of lines.
+fn play(server: &Server, command: &str) -> String {
+    let mut path = Path::new(BEANPOLE).parent().unwrap().as_os_str().to_owned();
+    path.push(":");
+    path.push(std::env::var_os("PATH").unwrap());
+    let output = Command::new("sh")
+        .args(["-c", &format!("{{ {command}\n}} 2>&1")])
+        .env("PATH", path)
+        .env("BEANPOLE_ADDR", server.address())
+        .current_dir(server.directory.path())
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines()
+        .map(|line| format!("{}\n", line.trim_end()))
+        .collect()
+}
+
+#[test]
+fn mandoc_has_nothing_to_say() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/man/beanpole.1");
+    let Ok(output) = Command::new("mandoc").args(["-Tlint", page]).output() else {
+        return;
+    };
+    let said = String::from_utf8(output.stdout).unwrap();
+    // Its neighbours need not be installed.
+    let said: Vec<_> = said
+        .lines()
+        .filter(|line| !line.contains("referenced manual not found"))
+        .collect();
+    assert_eq!(said, Vec::<&str>::new());
+}

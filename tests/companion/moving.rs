@@ -1,0 +1,448 @@
+//! Many jobs at a time: clear, move, copy, dump and load.
+
+use super::screen::Screen;
+use super::story::{on_each_server, tell};
+use super::support::{BEANPOLE, Directory, Server, servers, wait_for};
+use std::fmt::Write;
+use std::process::Command;
+
+/// Six jobs of three states in tube `a`, and two others.
+const MIXED: &str = r#"
+    $ put -t a -p 5 -r 70 ready1 ready2
+    1
+    2
+    $ put -t b other
+    3
+    $ put -t a -p 6 -r 80 -d 5000 delayed
+    4
+    $ put -t a -p 7 -r 90 buried1 buried2
+    5
+    6
+    $ bury 5 6
+    $ put -t a -p 5 ready3
+    7
+    $ put -t b another
+    8"#;
+
+const HEAD: &str = "TUBE        READY  RESERVED   DELAYED    BURIED     TOTAL     USING  WATCHING   WAITING     PAUSE";
+
+#[test]
+fn clear_deletes_what_it_is_told_to_and_nothing_else() {
+    on_each_server(&format!(
+        r#"{MIXED}
+        $ clear a
+        ! beanpole clear: Delete 3 ready, 1 delayed and 2 buried jobs of tube 'a' at 127.0.0.1:PORT? no terminal to ask at: give --yes if you mean it
+        ! Try 'beanpole help clear'.
+        [2]
+        $ clear a --state buried --yes
+        2
+        $ clear a --state lost --yes
+        ! beanpole clear: --state: 'lost' is not ready, delayed or buried
+        ! Try 'beanpole help clear'.
+        [2]
+        $ tubes
+        {HEAD}
+        a               3         0         1         0         6         0         0         0         0
+        b               2         0         0         0         2         0         0         0         0
+        default         0         0         0         0         0         1         1         0         0
+        $ clear a --yes
+        4
+        $ tubes --names
+        b
+        default
+        $ clear a --yes
+        ! beanpole clear: there is no tube 'a'
+        [1]
+        $ peek 3 8 -l
+        other
+        another
+        "#
+    ));
+}
+
+#[test]
+fn at_a_terminal_clear_asks_first() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        tell(&server, "$ put -q -t mail a b");
+        let question = format!(
+            "Delete 2 ready jobs of tube 'mail' at 127.0.0.1:{}? [y/N]",
+            server.port
+        );
+        let mut command = server.beanpole();
+        command.args(["clear", "mail"]);
+        let mut screen = Screen::start(&command, 80, 24);
+        screen.wait_for(&question);
+        screen.type_keys("\r");
+        assert_eq!(screen.wait(), Some(1));
+        let mut screen = Screen::start(&command, 80, 24);
+        screen.wait_for(&question);
+        screen.type_keys("y\r");
+        assert_eq!(screen.wait(), Some(0));
+        screen.wait_for(&format!("{question} y\n2"));
+        tell(&server, "$ tubes --names\ndefault");
+    }
+}
+
+#[test]
+fn long_work_shows_its_progress_at_a_terminal() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        // A producer that is in no hurry: a line, then another one.
+        let script = format!(
+            "{{ echo a; sleep 0.3; echo b; until [ -e go ]; do sleep 0.01; done; }} | {BEANPOLE} put -l > ids"
+        );
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("cd {}; {script}", server.directory.text())]);
+        command.env("BEANPOLE_ADDR", server.address());
+        let mut screen = Screen::start(&command, 80, 24);
+        screen.wait_for("putting 2, ");
+        server.directory.write("go", b"");
+        assert_eq!(screen.wait(), Some(0));
+        // The bar goes, and the output has nothing of it.
+        wait_for("the bar to go", || screen.text().trim().is_empty());
+        assert_eq!(
+            std::fs::read(server.directory.path().join("ids")).unwrap(),
+            b"1\n2\n"
+        );
+    }
+}
+
+#[test]
+fn clear_finds_jobs_whose_ids_are_far_apart_and_those_of_paused_tubes() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        for index in 0..5 {
+            let others: String = (0..300 * index).fold(String::new(), |mut text, _| {
+                text += "x\n";
+                text
+            });
+            let others = server.directory.write("others", others.as_bytes());
+            let put = server
+                .beanpole()
+                .args(["put", "-q", "-t", "others", "-l", "-f"])
+                .arg(others)
+                .status();
+            assert!(put.unwrap().success());
+            tell(&server, &format!("$ put -q -t sparse {index}"));
+        }
+        tell(
+            &server,
+            "$ pause sparse 1000
+             $ clear sparse --yes
+             5
+             $ clear others --yes
+             3000",
+        );
+    }
+}
+
+#[test]
+fn move_keeps_priority_time_to_run_delay_and_state() {
+    on_each_server(&format!(
+        r#"{MIXED}
+        $ move a c
+        6
+        $ tubes
+        {HEAD}
+        b               2         0         0         0         2         0         0         0         0
+        c               3         0         1         2         6         0         0         0         0
+        default         0         0         0         0         0         1         1         0         0
+        $ reserve -t c --all -l --delete
+        ready1
+        ready2
+        ready3
+        $ peek -t c -n 9 --buried --json
+        {{"id":9,"tube":"c","state":"buried","pri":7,"age":N,"delay":4294967295,"ttr":90,"time-left":N,"file":0,"reserves":1,"timeouts":0,"releases":0,"buries":1,"kicks":0,"body":"buried1"}}
+        {{"id":10,"tube":"c","state":"buried","pri":7,"age":N,"delay":4294967295,"ttr":90,"time-left":N,"file":0,"reserves":1,"timeouts":0,"releases":0,"buries":1,"kicks":0,"body":"buried2"}}
+        $ move c c
+        ! beanpole move: both are the same tube
+        ! Try 'beanpole help move'.
+        [2]
+        $ move a c
+        ! beanpole move: there is no tube 'a'
+        [1]
+        $ move b c -n 1
+        1
+        $ peek -t b -l
+        another
+        $ pause b 1000
+        $ move b c --state ready
+        1
+        $ reserve -t c --all -l
+        other
+        another
+        "#
+    ));
+}
+
+#[test]
+fn copy_leaves_everything_as_it_was() {
+    on_each_server(&format!(
+        r#"{MIXED}
+        $ copy a c
+        6
+        $ copy a c --state buried
+        2
+        $ tubes
+        {HEAD}
+        a               3         0         1         2         6         0         0         0         0
+        b               2         0         0         0         2         0         0         0         0
+        c               3         0         1         4         8         0         0         0         0
+        default         0         0         0         0         0         1         1         0         0
+        $ stats job 5
+        id         5
+        tube       a
+        state      buried
+        pri        7
+        age        N
+        delay      0
+        ttr        90
+        time-left  N
+        file       0
+        reserves   1
+        timeouts   0
+        releases   0
+        buries     1
+        kicks      0
+        $ reserve -t c --all -l
+        ready1
+        ready2
+        ready3
+        "#
+    ));
+}
+
+#[test]
+fn jobs_move_between_any_two_servers() {
+    for source in servers() {
+        for target in servers() {
+            let source = Server::start(&source, &[]);
+            let target = Server::start(&target, &[]);
+            tell(&source, MIXED);
+            let to = target.address();
+            tell(
+                &source,
+                &format!("$ copy a a --to {to} --state ready\n3\n$ move a a --to {to}\n6"),
+            );
+            tell(
+                &target,
+                &format!(
+                    "$ tubes\n{HEAD}\n\
+                     a               6         0         1         2         9         0         0         0         0\n\
+                     default         0         0         0         0         0         1         1         0         0\n"
+                ),
+            );
+        }
+    }
+}
+
+#[test]
+fn a_job_that_the_other_server_does_not_take_stays_where_it_is() {
+    for program in servers() {
+        let source = Server::start(&program, &[]);
+        let target = Server::start(&program, &["-z", "5"]);
+        tell(
+            &source,
+            "$ put -q -t mail one 'much too long' three\n$ put -q -t mail -d 1000 'also too long'",
+        );
+        let to = target.address();
+        tell(
+            &source,
+            &format!(
+                "$ move mail mail --to {to} --state ready
+                 ! beanpole move: job 2: put: the body is larger than the server takes (JOB_TOO_BIG)
+                 [4]
+                 $ copy mail mail --to {to} --state delayed
+                 ! beanpole copy: job 4: put: the body is larger than the server takes (JOB_TOO_BIG)
+                 [4]
+                 $ reserve -t mail --all -l
+                 much too long
+                 three"
+            ),
+        );
+        tell(&target, "$ reserve -t mail --all -l\none");
+    }
+}
+
+/// What `dump` writes of [`MIXED`] and one job that is not text.
+const DUMP: &str = r#"{"beanpole-dump":1,"server":"127.0.0.1:PORT","version":"V"}
+    {"tube":"a","state":"ready","pri":5,"delay":0,"ttr":70,"id":1,"age":N,"reserves":0,"timeouts":0,"releases":0,"buries":0,"kicks":0,"body":"ready1"}
+    {"tube":"a","state":"ready","pri":5,"delay":0,"ttr":70,"id":2,"age":N,"reserves":0,"timeouts":0,"releases":0,"buries":0,"kicks":0,"body":"ready2"}
+    {"tube":"b","state":"ready","pri":1024,"delay":0,"ttr":60,"id":3,"age":N,"reserves":0,"timeouts":0,"releases":0,"buries":0,"kicks":0,"body":"other"}
+    {"tube":"a","state":"delayed","pri":6,"delay":D,"ttr":80,"id":4,"age":N,"reserves":0,"timeouts":0,"releases":0,"buries":0,"kicks":0,"body":"delayed"}
+    {"tube":"a","state":"buried","pri":7,"delay":0,"ttr":90,"id":5,"age":N,"reserves":1,"timeouts":0,"releases":0,"buries":1,"kicks":0,"body":"buried1"}
+    {"tube":"a","state":"buried","pri":7,"delay":0,"ttr":90,"id":6,"age":N,"reserves":1,"timeouts":0,"releases":0,"buries":1,"kicks":0,"body":"buried2"}
+    {"tube":"a","state":"ready","pri":5,"delay":0,"ttr":60,"id":7,"age":N,"reserves":0,"timeouts":0,"releases":0,"buries":0,"kicks":0,"body":"ready3"}
+    {"tube":"b","state":"ready","pri":1024,"delay":0,"ttr":60,"id":8,"age":N,"reserves":0,"timeouts":0,"releases":0,"buries":0,"kicks":0,"body":"another"}
+    {"tube":"b","state":"ready","pri":1024,"delay":0,"ttr":60,"id":9,"age":N,"reserves":0,"timeouts":0,"releases":0,"buries":0,"kicks":0,"body64":"/wANCsM="}
+    {"beanpole-dump-end":1,"jobs":9}"#;
+
+#[test]
+fn a_dump_has_every_job_and_loads_into_any_server() {
+    for source in servers() {
+        for target in servers() {
+            let source = Server::start(&source, &[]);
+            tell(&source, MIXED);
+            tell(&source, r"$ put -q -t b < '\xff\0\r\n\xc3'");
+            let file = source.directory.path().join("dump");
+            tell(&source, &format!("$ dump -o {}", file.display()));
+            let dumped = std::fs::read_to_string(&file).unwrap();
+            let expected: String = DUMP
+                .lines()
+                .map(|line| format!("{}\n", line.trim()))
+                .collect();
+            assert_eq!(without_circumstances(&dumped, &source), expected);
+
+            let target = Server::start(&target, &[]);
+            tell(
+                &target,
+                &format!(
+                    "$ load --check {}\n9\n$ load {}\n9",
+                    file.display(),
+                    file.display()
+                ),
+            );
+            let again = target.beanpole().arg("dump").output().unwrap();
+            let again = String::from_utf8(again.stdout).unwrap();
+            // A buried job was reserved by id and buried to get there.
+            assert_eq!(without_circumstances(&again, &target), expected);
+        }
+    }
+}
+
+/// The dump without what depends on the server and on the time.
+fn without_circumstances(dump: &str, server: &Server) -> String {
+    let mut text = String::new();
+    for line in dump.lines() {
+        let mut line = line.replace(&server.port.to_string(), "PORT");
+        for (key, mask) in [
+            ("\"age\":", "N"),
+            ("\"delay\":", "D"),
+            ("\"version\":\"", "V"),
+        ] {
+            if let Some((before, after)) = line.split_once(key) {
+                let rest = after.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+                let value = &after[..after.len() - rest.len()];
+                let mask = if value == "0" && mask == "D" {
+                    "0"
+                } else {
+                    mask
+                };
+                line = format!("{before}{key}{mask}{rest}");
+            }
+        }
+        writeln!(text, "{line}").unwrap();
+    }
+    text
+}
+
+#[test]
+fn a_dump_may_be_of_some_tubes_and_of_a_server_that_drains() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        tell(&server, MIXED);
+        server.drain();
+        tell(
+            &server,
+            r#"
+            $ put x
+            ! beanpole put: body 1: the server takes no new jobs (DRAINING)
+            [4]
+            $ dump nobody
+            ! beanpole dump: there is no tube 'nobody'
+            [1]
+            "#,
+        );
+        let output = server.beanpole().args(["dump", "b"]).output().unwrap();
+        let dump = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(dump.lines().count(), 4, "{dump}");
+        assert!(
+            dump.contains("\"body\":\"other\"") && dump.contains("\"body\":\"another\""),
+            "{dump}"
+        );
+    }
+}
+
+#[test]
+fn jobs_from_before_a_restart_are_found_too() {
+    for program in servers() {
+        let binlog = Directory::new();
+        let mut server = Server::start(&program, &["-b", binlog.text(), "-f", "0"]);
+        tell(&server, "$ put -q a b c d\n$ delete 1 2 3");
+        server.restart();
+        tell(&server, "$ copy default other\n1\n$ reserve -t other -l\nd");
+        // It takes no job whose id would tell how far to look.
+        server.restart();
+        server.drain();
+        let dump = server.beanpole().arg("dump").output().unwrap();
+        assert!(dump.status.success());
+        assert_eq!(
+            String::from_utf8(dump.stdout)
+                .unwrap()
+                .matches("\"body\":\"d\"")
+                .count(),
+            2
+        );
+    }
+}
+
+#[test]
+fn load_says_where_it_stopped_and_goes_on_from_there() {
+    let one = r#"{"tube":"t","state":"ready","pri":1,"delay":0,"ttr":1,"body":"one"}"#;
+    let dump = format!(
+        "{{\"beanpole-dump\":1}}\n{one}\n{}\n{}\n{{\"beanpole-dump-end\":1}}\n",
+        one.replace("one", "two").replace("\"pri\":1", "\"pri\":-1"),
+        one.replace("one", "three")
+    );
+    for program in servers() {
+        let server = Server::start(&program, &["-z", "10"]);
+        let path = server.directory.write("dump", dump.as_bytes());
+        let path = path.display();
+        tell(
+            &server,
+            &format!(
+                r#"
+                $ load {path}
+                ! beanpole load: {path} line 3: 'pri' is not a number from 0 to 4294967295
+                ! 1 jobs are loaded; 'load --from 3' goes on with the rest
+                [4]
+                $ load --from 4 {path}
+                1
+                $ reserve -t t --all -l --delete
+                one
+                three
+                "#
+            ),
+        );
+        // What was put after a job that was refused is taken away again.
+        let big = dump
+            .replace("\"pri\":-1", "\"pri\":1")
+            .replace("two", "much too big");
+        let path = server.directory.write("big", big.as_bytes());
+        let path = path.display();
+        tell(
+            &server,
+            &format!(
+                r#"
+                $ load {path}
+                ! beanpole load: {path} line 3: put: the body is larger than the server takes (JOB_TOO_BIG)
+                ! 1 jobs are loaded; 'load --from 3' goes on with the rest
+                [4]
+                $ reserve -t t --all -l --delete
+                one
+                $ load < 'hello\n'
+                ! beanpole load: stdin: not a dump of beanpole
+                [4]
+                $ load < '{{"beanpole-dump":2}}\n'
+                ! beanpole load: stdin: a dump of version 2: only 1 is known
+                [4]
+                $ load < '{{"beanpole-dump":1}}\n{one}\n'
+                1
+                ! beanpole load: stdin: the end is missing: the dump was cut short
+                [1]
+                "#
+            ),
+        );
+    }
+}

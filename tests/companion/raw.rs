@@ -1,0 +1,168 @@
+//! `raw`: one command, scripts, and the prompt.
+
+use super::screen::Screen;
+use super::story::{on_each_server, tell};
+use super::support::{Server, servers, wait_for};
+
+#[test]
+fn one_command_prints_the_reply_as_it_came() {
+    on_each_server(
+        r#"
+        $ put x
+        1
+        $ raw list-tubes
+        OK 14\r
+        ---
+        - default
+        \r
+        $ raw 'peek 1'
+        FOUND 1 1\r
+        x\r
+        $ raw use mail
+        USING mail\r
+        $ raw put 0 0 60 5 < 'hello'
+        INSERTED 2\r
+        $ raw put 0 0 60 5 < 'a\r\nb\n\r\n'
+        INSERTED 3\r
+        $ raw put 0 0 60 5 < 'hell'
+        ! beanpole raw: 'put 0 0 60 5' announces 5 bytes, but 4 came
+        [4]
+        $ raw peek 3
+        FOUND 3 5\r
+        a\r
+        b
+        \r
+        $ raw delete 99
+        NOT_FOUND\r
+        [1]
+        $ raw reserve-with-timeout 0 1
+        RESERVED 2 5\r
+        hello\r
+        $ raw delete x
+        BAD_FORMAT\r
+        ! beanpole raw: the server answered BAD_FORMAT
+        [4]
+        $ raw nonsense
+        UNKNOWN_COMMAND\r
+        ! beanpole raw: the server answered UNKNOWN_COMMAND
+        [4]
+        $ raw quit
+        "#,
+    );
+}
+
+#[test]
+fn a_script_is_one_conversation() {
+    on_each_server(
+        r#"
+        $ raw < 'use mail\r\nput 0 0 60 3\r\na\nb\r\nput 0 0 60 1\nc\npeek-ready\nwatch mail\nreserve\ndelete 1\nquit\nstats\n'
+        USING mail\r
+        INSERTED 1\r
+        INSERTED 2\r
+        FOUND 1 3\r
+        a
+        b\r
+        WATCHING 2\r
+        RESERVED 1 3\r
+        a
+        b\r
+        DELETED\r
+        $ raw < 'delete 7\nlist-tube-used'
+        NOT_FOUND\r
+        USING default\r
+        [1]
+        "#,
+    );
+}
+
+fn prompt(server: &Server) -> Screen {
+    let mut command = server.beanpole();
+    command
+        .arg("raw")
+        .env("BEANPOLE_HISTORY", server.directory.path().join("history"));
+    let screen = Screen::start(&command, 80, 24);
+    screen.wait_for(&format!("127.0.0.1:{}>", server.port));
+    screen
+}
+
+#[test]
+fn the_prompt_completes_commands_and_tubes() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        tell(&server, "$ put -q -t mail x\n$ put -q -t mailing y");
+        let mut screen = prompt(&server);
+        let name = format!("127.0.0.1:{}>", server.port);
+        // The rest of the word, a hint, both tubes, the longer one.
+        screen.type_keys("stats-t\t");
+        screen.wait_for(&format!("{name} stats-tube <tube>"));
+        screen.type_keys("m\t\t");
+        screen.wait_for(&format!("\nmail  mailing\n{name} stats-tube mail"));
+        screen.type_keys("in\t\r");
+        screen.wait_for(&format!("{name} stats-tube mailing\nOK "));
+        screen.wait_for("\ncurrent-jobs-ready: 1\n");
+    }
+}
+
+#[test]
+fn the_prompt_asks_for_the_body_of_a_put_and_counts_it() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        let mut screen = prompt(&server);
+        screen.type_keys("put 0 0 60\r");
+        screen.wait_for("\nbody>");
+        screen.type_keys("héllo\r");
+        screen.wait_for("\nINSERTED 1\n");
+        screen.type_keys("put 0 0 60 3\r");
+        screen.wait_for("3\nbody>");
+        screen.type_keys("four\r");
+        screen.wait_for("\nthe body has 4 bytes, not 3: nothing was sent\n");
+        screen.type_keys("peek 1\r");
+        screen.wait_for("\nFOUND 1 6\nhéllo\n");
+        screen.type_keys("help\r");
+        screen.wait_for("\nrelease <id> <pri> <delay>\n");
+        screen.type_keys("quit\r");
+        assert_eq!(screen.wait(), Some(0));
+    }
+}
+
+#[test]
+fn the_prompt_remembers_what_was_typed() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        let mut screen = prompt(&server);
+        screen.type_keys("list-tube-used\r");
+        screen.wait_for("\nUSING default\n");
+        screen.type_keys("use mail\r");
+        screen.wait_for("\nUSING mail\n");
+        screen.type_keys("\x1b[A\x1b[A\r");
+        screen.wait_for("> list-tube-used\nUSING mail\n");
+        screen.type_keys("\x04");
+        assert_eq!(screen.wait(), Some(0));
+        // The next prompt, too.
+        let mut screen = prompt(&server);
+        screen.type_keys("\x1b[A\x1b[A\x17other\r");
+        screen.wait_for("> use other\nUSING other\n");
+    }
+}
+
+#[test]
+fn control_c_ends_the_waiting_and_not_the_prompt() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        let mut screen = prompt(&server);
+        screen.type_keys("reserve\r");
+        wait_for("it to wait", || {
+            let output = server
+                .beanpole()
+                .args(["stats", "--json"])
+                .output()
+                .unwrap();
+            String::from_utf8_lossy(&output.stdout).contains("\"current-waiting\":1")
+        });
+        screen.type_keys("\x03");
+        screen.wait_for("interrupted: the connection is closed, the next command opens another\n");
+        screen.type_keys("abandoned\x03list-tube-used\r");
+        screen.wait_for("abandoned^C\n");
+        screen.wait_for("\nUSING default\n");
+    }
+}

@@ -1,0 +1,264 @@
+//! Servers to try the program on.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The program under test.
+pub const BEANPOLE: &str = env!("CARGO_BIN_EXE_beanpole");
+
+/// The servers that every story runs on: ours first.
+pub fn servers() -> Vec<PathBuf> {
+    [vec![env!("CARGO_BIN_EXE_beanpoled").into()], beanstalkd()].concat()
+}
+
+/// Debian's beanstalkd, or the one that is named, if it is there.
+pub fn beanstalkd() -> Vec<PathBuf> {
+    let named = std::env::var_os("BEANSTALKD").unwrap_or("/usr/bin/beanstalkd".into());
+    let named = Some(PathBuf::from(named));
+    named.into_iter().filter(|path| path.exists()).collect()
+}
+
+/// A running server, ended when this goes.
+pub struct Server {
+    child: Child,
+    pub port: u16,
+    program: PathBuf,
+    options: Vec<String>,
+    /// A place for files of the test.
+    pub directory: Directory,
+}
+
+impl Server {
+    pub fn start(program: &Path, options: &[&str]) -> Server {
+        let options: Vec<_> = options.iter().map(|option| String::from(*option)).collect();
+        // Somebody may be faster and take the port that was free.
+        let mut tries = (0..10).filter_map(|_| {
+            let port = free_port();
+            Some((port, spawn(program, port, &options)?))
+        });
+        let (port, child) = tries.next().expect("the server finds a port");
+        Server {
+            child,
+            port,
+            program: program.into(),
+            options,
+            directory: Directory::new(),
+        }
+    }
+
+    /// Ends the server at once, and starts it again in the same place.
+    pub fn restart(&mut self) {
+        self.kill();
+        let again = spawn(&self.program, self.port, &self.options);
+        self.child = again.expect("the server starts again");
+    }
+
+    /// Ends the server at once.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("the server can be ended");
+        self.child.wait().expect("the server ends");
+    }
+
+    pub fn signal(&self, name: &str) {
+        send(name, self.child.id());
+    }
+
+    /// Has it take no new jobs any more, which it does soon after the signal.
+    pub fn drain(&self) {
+        self.signal("USR1");
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let is_draining = || {
+            let stats = self.beanpole().args(["stats", "--yaml"]).output();
+            let stats = stats.expect("the program runs").stdout;
+            String::from_utf8_lossy(&stats).contains("draining: true")
+        };
+        while !is_draining() {
+            assert!(Instant::now() < deadline, "it does not drain");
+        }
+    }
+
+    /// The address for BEANPOLE_ADDR.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// A command of the program, to be run on this server.
+    pub fn beanpole(&self) -> Command {
+        let mut command = Command::new(BEANPOLE);
+        command.env("BEANPOLE_ADDR", self.address());
+        command
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Starts a server there, unless somebody else is there.
+fn spawn(program: &Path, port: u16, options: &[String]) -> Option<Child> {
+    let mut child = Command::new(program)
+        .args(["-l", "127.0.0.1", "-p", &port.to_string()])
+        .args(options)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the server can be started");
+    let mut ended = false;
+    wait_for("the server to listen", || {
+        ended = child.try_wait().expect("it can be asked about").is_some();
+        ended || process_at(port) == Some(child.id())
+    });
+    (!ended).then_some(child)
+}
+
+/// The process that serves this port, as it says itself.
+fn process_at(port: u16) -> Option<u32> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    // A connection to nobody may be one to itself.
+    stream.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
+    stream.write_all(b"stats\r\nquit\r\n").ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).ok()?;
+    text.lines()
+        .find_map(|line| line.strip_prefix("pid: "))?
+        .parse()
+        .ok()
+}
+
+/// A directory of its own, removed when this goes.
+pub struct Directory(tempfile::TempDir);
+
+impl Directory {
+    pub fn new() -> Directory {
+        Directory(tempfile::tempdir().expect("a directory can be made"))
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    pub fn text(&self) -> &str {
+        self.path().to_str().expect("its name is text")
+    }
+
+    /// Writes a file there and says where it is.
+    pub fn write(&self, name: &str, content: &[u8]) -> PathBuf {
+        let path = self.path().join(name);
+        std::fs::write(&path, content).expect("a file can be written");
+        path
+    }
+
+    /// Waits until this file is there and says what is in it.
+    pub fn wait_for(&self, name: &str) -> String {
+        let path = self.path().join(name);
+        wait_for(name, || path.exists());
+        std::fs::read_to_string(path).expect("it can be read")
+    }
+}
+
+/// A program that runs beside the test.
+pub struct Running {
+    child: Child,
+    said: BufReader<Box<dyn Read>>,
+}
+
+impl Running {
+    /// Starts it, to read its error output.
+    pub fn start(command: &mut Command) -> Running {
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the program starts");
+        let said = child.stderr.take().expect("it has an error output");
+        Running {
+            child,
+            said: BufReader::new(Box::new(said)),
+        }
+    }
+
+    /// Starts it, whatever it says.
+    pub fn unheard(command: &mut Command) -> Running {
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let child = command.spawn().expect("the program starts");
+        Running {
+            child,
+            said: BufReader::new(Box::new(std::io::empty())),
+        }
+    }
+
+    /// Starts it, to read its standard output.
+    pub fn reading_output(command: &mut Command) -> Running {
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("the program starts");
+        let said = child.stdout.take().expect("it has an output");
+        Running {
+            child,
+            said: BufReader::new(Box::new(said)),
+        }
+    }
+
+    pub fn signal(&self, name: &str) {
+        send(name, self.child.id());
+    }
+
+    /// Waits for this line in its output; others before it do not count.
+    pub fn wait_for_line(&mut self, expected: &str) {
+        let mut said = String::new();
+        loop {
+            let mut line = String::new();
+            let count = self.said.read_line(&mut line).expect("it says something");
+            assert!(count > 0, "it ended without '{expected}' but with: {said}");
+            if line.trim_end() == expected {
+                return;
+            }
+            said += &line;
+        }
+    }
+
+    /// Waits for its end: its exit status, and what it had left to say.
+    pub fn wait(mut self) -> (i32, String) {
+        let mut said = String::new();
+        self.said.read_to_string(&mut said).expect("it is text");
+        let status = self.child.wait().expect("it ends");
+        (status.code().unwrap_or(-1), said)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn send(signal: &str, process: u32) {
+    let command = format!("kill -{signal} {process}");
+    let status = Command::new("sh").args(["-c", &command]).status();
+    assert!(status.is_ok_and(|status| status.success()));
+}
+
+/// A port that nobody listens on.
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    listener.local_addr().expect("it has a number").port()
+}
+
+/// Waits for an event; that it never comes is a failure.
+pub fn wait_for(what: &str, mut happened: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(30);
+    while !happened() {
+        assert!(Instant::now() < until, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

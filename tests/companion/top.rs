@@ -1,0 +1,312 @@
+//! `top` on terminals of several sizes, and into a pipe.
+
+use super::screen::Screen;
+use super::story::tell;
+use super::support::{Server, servers, wait_for};
+
+/// A server with jobs of all states in two tubes.
+fn busy(program: &std::path::Path) -> Server {
+    let server = Server::start(program, &[]);
+    tell(
+        &server,
+        r"
+        $ put -q -t mail -p 1 one 'two\nlines'
+        $ put -q -t mail -d 100000 later
+        $ put -q -t images 'a picture'
+        $ put -q -t images bad
+        $ bury 5
+        ",
+    );
+    server
+}
+
+fn top(server: &Server, columns: u16, rows: u16, arguments: &[&str]) -> Screen {
+    let mut command = server.beanpole();
+    command.arg("top").args(["-i", "0.05"]).args(arguments);
+    Screen::start(&command, columns, rows)
+}
+
+/// The first lines, with the version of the server.
+fn head(server: &Server) -> String {
+    let output = server
+        .beanpole()
+        .args(["stats", "--json"])
+        .output()
+        .unwrap();
+    let json = String::from_utf8(output.stdout).unwrap();
+    let version = json
+        .split("\"version\":\"")
+        .nth(1)
+        .unwrap()
+        .split('"')
+        .next()
+        .unwrap()
+        .to_owned();
+    format!(
+        "127.0.0.1:{}  {version}  up Ns  1 connections: 0 producers, 0 workers, 0 waiting",
+        server.port
+    )
+}
+
+#[test]
+fn at_80_by_24_it_shows_the_server_and_its_tubes() {
+    for program in servers() {
+        let server = busy(&program);
+        let mut screen = top(&server, 80, 24, &[]);
+        screen.wait_for_screen(&format!(
+            "{}
+jobs: 3 ready (2 urgent), 0 reserved, 1 delayed, 1 buried; 5 put so far
+per second: 0.0 put, 0.0 reserve, 0.0 delete, 0.0 timeouts
+binlog off
+
+*TUBE                READY   RSVD   DLYD   BURY  WATCH  WAIT  PUT/S  DEL/S   AGE
+default                  0      0      0      0      1     0    0.0    0.0     -
+images                   1      0      0      1      0     0    0.0    0.0 Ns
+mail                     2      0      1      0      0     0    0.0    0.0 Ns
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+q quit  enter look  s sort  r turn  / filter  space hold  k kick  p pause",
+            head(&server)
+        ));
+        screen.type_keys("q");
+        assert_eq!(screen.wait(), Some(0));
+        // The screen from before is back.
+        wait_for("an empty screen", || screen.text().trim().is_empty());
+    }
+}
+
+#[test]
+fn it_sorts_filters_and_looks_into_a_tube() {
+    for program in servers() {
+        let server = busy(&program);
+        let mut screen = top(&server, 80, 24, &["--sort", "ready"]);
+        screen.wait_for(
+            "TUBE                *READY   RSVD   DLYD   BURY  WATCH  WAIT  PUT/S  DEL/S   AGE\nmail ",
+        );
+        screen.type_keys("r");
+        screen.wait_for("^READY   RSVD   DLYD   BURY  WATCH  WAIT  PUT/S  DEL/S   AGE\ndefault ");
+        screen.type_keys("r/ag\r");
+        screen.wait_for("\n\nonly tubes with 'ag'\n");
+        screen.type_keys("\r");
+        screen.wait_for_screen(&format!(
+            "{}
+jobs: 3 ready (2 urgent), 0 reserved, 1 delayed, 1 buried; 5 put so far
+per second: 0.0 put, 0.0 reserve, 0.0 delete, 0.0 timeouts
+binlog off
+
+tube images
+  jobs: 1 ready (0 urgent), 0 reserved, 0 delayed, 1 buried
+  2 put so far, 0 deleted; 0.0 put/s, 0.0 delete/s
+  connections: 1 using, 0 watching, 0 waiting; paused 0 times
+
+next ready   ID        PRI   AGE   TTR        BYTES  BODY
+              4       1024 Ns Ns            9  a picture
+
+next buried  ID        PRI   AGE   TTR        BYTES  BODY
+              5       1024 Ns Ns            3  bad
+
+
+
+
+
+
+
+only tubes with 'ag'
+q quit  esc back  space hold  k kick  p pause",
+            head(&server)
+        ));
+        // Back, and to the other tube by its arrow.
+        screen.type_keys("\x1b");
+        screen.wait_for("only tubes with 'ag'\nq quit  enter look");
+        screen.type_keys("\x1b");
+        screen.wait_for("\nmail ");
+        screen.type_keys("\x1b[H\r");
+        screen.wait_for("two\\nlines");
+        screen.wait_for("later");
+    }
+}
+
+#[test]
+fn it_kicks_and_pauses_after_a_question() {
+    for program in servers() {
+        let server = busy(&program);
+        let mut screen = top(&server, 80, 24, &[]);
+        screen.wait_for("images ");
+        screen.type_keys("\x1b[Bk");
+        screen.wait_for("\nkick how many jobs of images? _\n");
+        screen.type_keys("x7\x1b");
+        screen.wait_for("\n\nq quit");
+        screen.type_keys("k7\r");
+        screen.wait_for("\nkicked 1 jobs of images\n");
+        screen.type_keys("p");
+        screen.wait_for("\npause images for how many seconds (0 ends a pause)? _\n");
+        screen.type_keys("99999\r");
+        screen.wait_for("\npaused images for 99999 s\n");
+        screen.wait_for("images ||27h             2      0      0      0");
+        screen.type_keys("p99999999999\r");
+        screen.wait_for("\n99999999999 is too large a number\n");
+        screen.type_keys("p0\r");
+        screen.wait_for("\nended the pause of images\n");
+        screen.wait_for("images                   2      0");
+        tell(&server, "$ reserve -t images --all -l\na picture\nbad");
+    }
+}
+
+#[test]
+fn it_stands_still_when_told_to() {
+    for program in servers() {
+        let server = busy(&program);
+        let mut screen = top(&server, 80, 24, &[]);
+        screen.wait_for("; 5 put so far");
+        screen.type_keys(" ");
+        screen.wait_for("\nheld\n");
+        tell(&server, "$ put -q another");
+        // It goes on asking; what it hears shows as soon as it may.
+        wait_for("it to be asked again", || {
+            let output = server
+                .beanpole()
+                .args(["stats", "--json"])
+                .output()
+                .unwrap();
+            !String::from_utf8_lossy(&output.stdout).contains("\"cmd-list-tubes\":1,")
+        });
+        assert!(
+            screen.text().contains("; 5 put so far"),
+            "{}",
+            screen.text()
+        );
+        screen.type_keys(" ");
+        screen.wait_for("; 6 put so far");
+    }
+}
+
+#[test]
+fn it_follows_the_size_of_the_terminal() {
+    for program in servers() {
+        let server = busy(&program);
+        let mut screen = top(&server, 80, 24, &[]);
+        screen.wait_for("images                   1");
+        screen.resize(120, 40);
+        screen.wait_for("images                                                           1");
+        wait_for("40 lines", || screen.text().lines().count() == 40);
+        screen.resize(64, 9);
+        screen.wait_for_screen(&format!(
+            "{}
+jobs: 3 ready (2 urgent), 0 reserved, 1 delayed, 1 buried; 5 put
+per second: 0.0 put, 0.0 reserve, 0.0 delete, 0.0 timeouts
+binlog off
+
+*TUBE      READY   RSVD   DLYD   BURY  WATCH  WAIT  PUT/S  DEL/S
+default        0      0      0      0      1     0    0.0    0.0
+
+q quit  enter look  s sort  r turn  / filter  space hold  k kick",
+            &head(&server)[..64]
+        ));
+        // The next page.
+        screen.type_keys("\x1b[6~");
+        screen.wait_for("\nimages         1");
+        screen.resize(80, 24);
+        screen.wait_for("\nmail                     2");
+    }
+}
+
+#[test]
+fn a_lost_server_comes_back() {
+    for program in servers() {
+        let mut server = busy(&program);
+        let mut screen = top(&server, 120, 24, &[]);
+        screen.wait_for("\nimages ");
+        server.kill();
+        let port = server.port;
+        screen.wait_for(&format!(
+            "\ncannot connect to 127.0.0.1:{port}: Connection refused (os error 111); trying again\n"
+        ));
+        // What was known is still there.
+        screen.wait_for("\nimages ");
+        server.restart();
+        screen.wait_for("; 0 put so far");
+        screen.wait_for("\n\nq quit");
+        screen.type_keys("\x03");
+        assert_eq!(screen.wait(), Some(0));
+    }
+}
+
+#[test]
+fn several_servers_have_a_line_each_and_share_the_table() {
+    for program in servers() {
+        let server = busy(&program);
+        let other = Server::start(&program, &[]);
+        tell(&other, "$ put -q -t images theirs");
+        let (one, two) = (server.address(), other.address());
+        let mut screen = top(&server, 80, 24, &["-a", &one, "-a", &two]);
+        screen.wait_for_screen(&format!(
+            "  SERVER                         READY   RSVD   DLYD   BURY  PUT/S  DEL/S  TMO/S
+1 {one:<29}      3      0      1      1    0.0    0.0    0.0
+2 {two:<29}      1      0      0      0    0.0    0.0    0.0
+
+*TUBE                READY   RSVD   DLYD   BURY  WATCH  WAIT  PUT/S  DEL/S   AGE
+1 default                0      0      0      0      1     0    0.0    0.0     -
+2 default                0      0      0      0      1     0    0.0    0.0     -
+1 images                 1      0      0      1      0     0    0.0    0.0 Ns
+2 images                 1      0      0      0      0     0    0.0    0.0 Ns
+1 mail                   2      0      1      0      0     0    0.0    0.0 Ns
+
+
+
+
+
+
+
+
+
+
+
+
+
+q quit  enter look  s sort  r turn  / filter  space hold  k kick  p pause"
+        ));
+        screen.type_keys("q");
+        assert_eq!(screen.wait(), Some(0));
+    }
+}
+
+#[test]
+fn into_a_pipe_it_prints_once() {
+    for program in servers() {
+        let server = busy(&program);
+        let output = server
+            .beanpole()
+            .args(["top", "-i", "0.01", "-s", "age"])
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(0));
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(
+            lines[0].replace(" up 1s", " up 0s"),
+            head(&server).replace("Ns", "0s"),
+            "{text}"
+        );
+        let title =
+            "TUBE                 READY   RSVD   DLYD   BURY  WATCH  WAIT  PUT/S  DEL/S  *AGE";
+        assert_eq!(lines[5], title);
+        assert_eq!(lines.len(), 9, "{text}");
+        assert!(!text.contains('\x1b'));
+        tell(
+            &server,
+            "$ top --sort colour\n! beanpole top: --sort: there is no column 'colour'\n! Try 'beanpole help top'.\n[2]",
+        );
+    }
+}
