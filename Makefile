@@ -1,0 +1,85 @@
+# beanpole: `make` builds, `make run` starts the server, `make check` tests it,
+# `make install` installs it. All of these can be set on the command line:
+
+PREFIX = /usr/local
+BINDIR = $(PREFIX)/bin
+MANDIR = $(PREFIX)/share/man
+UNITDIR = $(PREFIX)/lib/systemd/system
+SYSCONFDIR = /etc
+# Put in front of all of them, to install below another root.
+DESTDIR =
+
+CARGO = cargo
+INSTALL = install
+# Further options for `make run`, for example ARGS='-V -p 11301'.
+ARGS =
+
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+BUILT = target/release
+PROGRAMS = beanpoled beanpole
+MANUALS = $(notdir $(wildcard man/*.[1-8]))
+UNITS = beanpoled.service beanpoled.socket
+SOURCES = Cargo.toml Cargo.lock $(shell find src -name '*.rs')
+
+all: $(BUILT)/beanpoled
+
+# Both at once; an installation as root finds them made and needs no cargo.
+$(BUILT)/beanpoled: $(SOURCES)
+	$(CARGO) build --release --locked
+	@touch $(PROGRAMS:%=$(BUILT)/%)
+
+run:
+	$(CARGO) run --release --locked --bin beanpoled -- $(ARGS)
+
+check:
+	$(CARGO) test --locked
+
+# Against Debian's beanstalkd, if it is there.
+bench: all
+	$(BUILT)/beanpole bench table $(ARGS)
+
+install: all
+	$(INSTALL) -d $(DESTDIR)$(BINDIR) $(DESTDIR)$(UNITDIR) $(DESTDIR)$(SYSCONFDIR)/default
+	$(INSTALL) -m 755 $(PROGRAMS:%=$(BUILT)/%) $(DESTDIR)$(BINDIR)
+	for manual in $(MANUALS); do \
+	    $(INSTALL) -D -m 644 man/$$manual $(DESTDIR)$(MANDIR)/man$${manual##*.}/$$manual || exit; \
+	done
+	for unit in $(UNITS); do \
+	    sed 's,@BINDIR@,$(BINDIR),; s,@SYSCONFDIR@,$(SYSCONFDIR),' src/packaging/$$unit.in | \
+	        $(INSTALL) -m 644 /dev/stdin $(DESTDIR)$(UNITDIR)/$$unit || exit; \
+	done
+	test -e $(DESTDIR)$(SYSCONFDIR)/default/beanpoled || $(INSTALL) -m 644 \
+	    src/packaging/beanpoled.default $(DESTDIR)$(SYSCONFDIR)/default/beanpoled
+
+# For scripts that start `beanstalkd`; one that is there already is not touched.
+install-compat: install
+	test "$$(readlink $(DESTDIR)$(BINDIR)/beanstalkd)" = beanpoled || \
+	    ln -s beanpoled $(DESTDIR)$(BINDIR)/beanstalkd
+
+# Jobs and changed configuration stay.
+uninstall:
+	test "$$(readlink $(DESTDIR)$(BINDIR)/beanstalkd)" != beanpoled || \
+	    rm $(DESTDIR)$(BINDIR)/beanstalkd
+	rm -f $(PROGRAMS:%=$(DESTDIR)$(BINDIR)/%) $(UNITS:%=$(DESTDIR)$(UNITDIR)/%)
+	for manual in $(MANUALS); do \
+	    rm -f $(DESTDIR)$(MANDIR)/man$${manual##*.}/$$manual; \
+	done
+	! cmp -s src/packaging/beanpoled.default $(DESTDIR)$(SYSCONFDIR)/default/beanpoled || \
+	    rm $(DESTDIR)$(SYSCONFDIR)/default/beanpoled
+
+# A source archive that builds without a network.
+dist:
+	@mkdir -p target
+	CARGO=$(CARGO) src/packaging/dist $(VERSION) target/beanpole-$(VERSION).tar.gz
+	@ls -l target/beanpole-$(VERSION).tar.gz
+
+# A Debian package.
+deb: all
+	rm -rf target/deb
+	$(MAKE) install DESTDIR=target/deb PREFIX=/usr
+	src/packaging/deb target/deb $(VERSION) target
+
+clean:
+	$(CARGO) clean
+
+.PHONY: all run check bench install install-compat uninstall dist deb clean
