@@ -1,13 +1,14 @@
 //! The acceptor: takes connections and hands each to a worker.
 
-use super::connection;
+use super::connection::{self, Turns};
 use super::hangup::HangupWatcher;
 use super::shared::Shared;
+use super::workforce::Workforce;
 use super::{Limits, Listener, Stream};
 use crate::binlog::{self, Binlog};
 use crate::log;
 use crate::protocol::stats::BinlogStats;
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, bounded};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io;
@@ -15,9 +16,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
-
-/// How long a worker waits for another connection before it ends.
-const WORKER_LINGERS: Duration = Duration::from_secs(10);
 
 /// Of a worker's stack, in bytes. Only what is touched of it costs memory.
 const WORKER_STACK: usize = 128 * 1024;
@@ -27,11 +25,9 @@ const WORKER_STACK: usize = 128 * 1024;
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// So many workers may be on their way from one client to the next when all
-/// places for connections are taken.
+/// places for connections are taken. If thousands leave and come back at once,
+/// the system might have no more threads than these.
 const SPARE_WORKERS: usize = 16;
-
-/// Where idle workers wait for clients.
-type Idle = Receiver<Client>;
 
 /// What a worker needs to serve a connection.
 pub struct Service {
@@ -43,6 +39,7 @@ pub struct Service {
     pub hangups: HangupWatcher,
     /// What each and all of them may have.
     pub limits: Limits,
+    workforce: Workforce<Client>,
     /// Of which each connection has a share, so that they can be counted.
     places: Arc<()>,
 }
@@ -60,6 +57,7 @@ impl Service {
             binlog,
             hangups,
             limits,
+            workforce: Workforce::new(),
             places: Arc::new(()),
         }
     }
@@ -104,14 +102,7 @@ struct Client {
 
 /// Accepts connections until `stop` can be read.
 pub fn run(service: &Arc<Service>, listeners: &[Listener], stop: BorrowedFd<'_>) {
-    // Of no capacity: a client goes to a worker that waits for one, or not.
-    let (to_idle, idle) = bounded(0);
-    let acceptor = Acceptor {
-        service,
-        stop,
-        to_idle,
-        idle,
-    };
+    let acceptor = Acceptor { service, stop };
     loop {
         let fds = listeners.iter().map(Listener::as_fd).chain([stop]);
         let mut fds: Vec<_> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
@@ -135,8 +126,6 @@ struct Acceptor<'a> {
     service: &'a Arc<Service>,
     /// Can be read once the server ends.
     stop: BorrowedFd<'a>,
-    to_idle: Sender<Client>,
-    idle: Idle,
 }
 
 impl Acceptor<'_> {
@@ -169,19 +158,17 @@ impl Acceptor<'_> {
     /// Gives the client to an idle worker or else to a new one. If there can be
     /// no new one, accepting pauses until one of the two is to be had.
     fn hand_over(&self, mut client: Client) {
+        let workforce = &self.service.workforce;
+        let enough = self
+            .service
+            .limits
+            .max_connections
+            .saturating_add(SPARE_WORKERS);
         loop {
-            client = match self.to_idle.try_send(client) {
+            client = match workforce.give(client, enough) {
                 Ok(()) => return,
-                Err(error) => error.into_inner(),
+                Err(client) => client,
             };
-            if self.has_spare_workers() {
-                // One that is done with its client is about to be idle.
-                client = match self.to_idle.send_timeout(client, PAUSE) {
-                    Ok(()) => return,
-                    Err(error) => error.into_inner(),
-                };
-                continue;
-            }
             client = match self.start_worker(client) {
                 Ok(()) => return,
                 Err((error, back)) => {
@@ -198,34 +185,26 @@ impl Acceptor<'_> {
         }
     }
 
-    /// Whether there are more threads than connections by so many that, if
-    /// thousands leave and come back at once, the system might have no more.
-    fn has_spare_workers(&self) -> bool {
-        // Each worker has a share in the service.
-        let workers = Arc::strong_count(self.service);
-        workers
-            > self
-                .service
-                .limits
-                .max_connections
-                .saturating_add(SPARE_WORKERS)
-    }
-
     /// Starts a worker that serves this client first.
     fn start_worker(&self, client: Client) -> Result<(), (io::Error, Client)> {
-        let (service, idle) = (Arc::clone(self.service), self.idle.clone());
+        let workforce = &self.service.workforce;
+        workforce.add();
+        let service = Arc::clone(self.service);
         let (to_worker, first) = bounded(1);
         let worker = thread::Builder::new()
             .name("worker".into())
             .stack_size(WORKER_STACK)
-            .spawn(move || work(&service, first, &idle));
+            .spawn(move || work(&service, first));
         match worker {
             Ok(_) => {
                 // It fails only if the worker is gone, which it isn't without work.
                 let (Ok(()) | Err(_)) = to_worker.send(client);
                 Ok(())
             }
-            Err(error) => Err((error, client)),
+            Err(error) => {
+                workforce.remove();
+                Err((error, client))
+            }
         }
     }
 
@@ -243,11 +222,12 @@ fn is_passing(error: &io::Error) -> bool {
 
 /// A worker's life: one connection after the other. Ends when there was none
 /// for a while.
-fn work(service: &Service, first: Receiver<Client>, idle: &Idle) {
+fn work(service: &Service, first: Receiver<Client>) {
+    let mut turns = Turns::default();
     let mut next = first.recv().ok();
     drop(first);
     while let Some(client) = next {
-        connection::serve(service, client.stream, client.place);
-        next = idle.recv_timeout(WORKER_LINGERS).ok();
+        connection::serve(service, client.stream, client.place, &mut turns);
+        next = service.workforce.next();
     }
 }

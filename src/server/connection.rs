@@ -32,7 +32,7 @@ const MUCH_OUTPUT: usize = 64 * 1024;
 const BODY_TO_REFER_TO: usize = 2048;
 
 /// Serves one connection until it ends.
-pub fn serve(service: &Service, stream: Stream, place: Place) {
+pub fn serve(service: &Service, stream: Stream, place: Place, turns: &mut Turns) {
     let peer = Arc::new(Peer::new(stream));
     let id = service.shared.connect(&peer);
     let name = log::is_on(Level::Connections).then(|| peer.stream.to_string());
@@ -48,7 +48,7 @@ pub fn serve(service: &Service, stream: Stream, place: Place) {
         input: Input::default(),
         output: Output::default(),
         is_watched: false,
-        takes_long_turns: false,
+        turns,
     };
     let end = connection.run();
     if let Some(name) = &name {
@@ -62,6 +62,23 @@ pub fn serve(service: &Service, stream: Stream, place: Place) {
     drop(place);
 }
 
+/// How a worker shares its CPU, from one connection to the next.
+#[derive(Default)]
+pub struct Turns {
+    are_long: bool,
+}
+
+impl Turns {
+    /// From now on it runs until it has to wait: it does not make way for each
+    /// thread that it wakes, nor push others aside when it is woken itself.
+    fn be_long(&mut self) {
+        if !self.are_long {
+            sys::prefer_long_turns();
+            self.are_long = true;
+        }
+    }
+}
+
 struct Connection<'a> {
     service: &'a Service,
     peer: &'a Peer,
@@ -73,9 +90,7 @@ struct Connection<'a> {
     output: Output,
     /// Whether the hang-up watcher knows it, from its first waiting on.
     is_watched: bool,
-    /// Whether its worker has been told to, once there was a crowd: all get
-    /// more done then, though each may wait longer where others want the CPU.
-    takes_long_turns: bool,
+    turns: &'a mut Turns,
 }
 
 impl Connection<'_> {
@@ -178,9 +193,8 @@ impl Connection<'_> {
             (last, state.log_end(), state.is_crowded())
         });
         drop(rooms);
-        if is_crowded && !self.takes_long_turns {
-            sys::prefer_long_turns();
-            self.takes_long_turns = true;
+        if is_crowded {
+            self.turns.be_long();
         }
         if let Some(binlog) = &self.service.binlog {
             self.output.keep_promises(binlog, log_end);

@@ -21,6 +21,7 @@ pub mod privileges;
 mod process;
 mod shared;
 mod stream;
+mod workforce;
 
 pub use crate::sys::use_one_heap;
 pub use listener::{Address, Listener, SocketAccess};

@@ -15,8 +15,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// so that what is due close together costs one waking.
 const TIMER_SLACK: Duration = Duration::from_millis(4);
 
-/// How many connections are a crowd.
-const CROWD: usize = 32;
+/// How many connections are a crowd. With fewer, each reply is worth a switch
+/// to the client that waits for it; with more, the workers mostly interrupt each
+/// other.
+const CROWD: usize = 4;
 
 /// The state of the server and the ways to wake each other.
 pub struct Shared {
@@ -64,8 +66,8 @@ impl State {
         &mut self.engine
     }
 
-    /// Whether so many are connected that they wait for each other more than
-    /// for anything else.
+    /// Whether so many are connected that their workers should not interrupt
+    /// each other.
     pub fn is_crowded(&self) -> bool {
         self.peers.len() >= CROWD
     }
