@@ -1,4 +1,4 @@
-//! JSON, written and read: what `--json`, `dump` and `load` need of it.
+//! JSON, written and read: what `--json`, `dump`, `load` and `bench` need of it.
 //!
 //! Numbers keep the text that they were written with, since ids do not fit a
 //! floating-point number; objects keep their order. Bodies that are not text
@@ -28,9 +28,23 @@ impl Json {
         Json::Number(value.into().to_string())
     }
 
+    /// A number with all the digits that tell it from its neighbours; `null` if
+    /// it is not finite.
+    pub fn float(value: f64) -> Json {
+        match value.is_finite() {
+            true => Json::Number(value.to_string()),
+            false => Json::Null,
+        }
+    }
+
     /// A text.
     pub fn text(value: impl fmt::Display) -> Json {
         Json::Text(value.to_string())
+    }
+
+    /// An object with these keys, in this order.
+    pub fn object<const N: usize>(pairs: [(&str, Json); N]) -> Json {
+        Json::Object(pairs.map(|(key, value)| (key.into(), value)).into())
     }
 
     /// A number if JSON would take it for one, else a text.
@@ -340,6 +354,13 @@ mod tests {
         );
         assert_eq!(value.to_string(), text);
         assert_eq!(parse(text.as_bytes()), Ok(value));
+    }
+
+    #[test]
+    fn a_fraction_keeps_its_digits_and_infinity_is_nothing() {
+        let numbers = [0.1, 20.0, f64::NAN, f64::INFINITY].map(Json::float);
+        let value = Json::object([("list", Json::Array(numbers.into()))]);
+        assert_eq!(value.to_string(), r#"{"list":[0.1,20,null,null]}"#);
     }
 
     #[test]

@@ -15,14 +15,13 @@
 //! connections), `jobs` (bodies, and the check of what comes back), `work` (put,
 //! reserve and delete as steps), `scenarios`, `servers` and `accounting` (what is
 //! measured), `calls` (system calls), `histogram`, `figures`, `rounds` and `report`
-//! (what is told), `json`, `table`.
+//! (what is told), `table`.
 
 mod accounting;
 mod calls;
 mod figures;
 mod histogram;
 mod jobs;
-mod json;
 mod load;
 mod options;
 mod reply;
@@ -65,7 +64,7 @@ fn carry_out(request: Request) -> Result<ExitCode, Failure> {
             let result = rounds::compare(&load, &setup)?;
             print!("{}", report::text(&result));
             if let Some(path) = &setup.json {
-                json::write(path, &report::json(&result))?;
+                report::write(path, &report::json(&result))?;
             }
         }
         Request::Table(setup, quick) => {

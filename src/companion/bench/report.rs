@@ -1,12 +1,14 @@
 //! A comparison as text and as JSON, with the facts that make it mean something.
 
+use super::Failure;
 use super::figures::Figure;
-use super::json::{Json, number, object, text as text_of, whole};
 use super::load::{Length, Load};
 use super::rounds::{Comparison, Facts, Row, Spread};
 use super::servers::allowed_cpus;
+use crate::companion::json::Json;
 use std::fmt::Write;
 use std::fs;
+use std::path::Path;
 
 /// The whole result for a person to read.
 pub fn text(result: &Comparison) -> String {
@@ -149,18 +151,24 @@ pub fn machine() -> String {
     )
 }
 
+/// Writes a result to a file, with a line end.
+pub fn write(path: &Path, result: &Json) -> Result<(), Failure> {
+    let doing = format!("writing {}", path.display());
+    fs::write(path, format!("{result}\n")).map_err(Failure::of(doing))
+}
+
 /// The whole result for a program to read: every figure of every run.
 pub fn json(result: &Comparison) -> Json {
     let load = &result.load;
-    object([
-        ("scenario", text_of(&load.scenario)),
-        ("load", text_of(&described(load))),
-        ("connections", whole(load.connections)),
-        ("depth", whole(load.depth)),
-        ("body", whole(load.body)),
-        ("placement", text_of(load.placement.name())),
-        ("rounds", whole(result.rounds.len())),
-        ("machine", text_of(&machine())),
+    Json::object([
+        ("scenario", Json::text(&load.scenario)),
+        ("load", Json::text(described(load))),
+        ("connections", Json::number(load.connections as u64)),
+        ("depth", Json::number(load.depth as u64)),
+        ("body", Json::number(load.body as u64)),
+        ("placement", Json::text(load.placement.name())),
+        ("rounds", Json::number(result.rounds.len() as u64)),
+        ("machine", Json::text(machine())),
         (
             "servers",
             Json::Array(result.servers.iter().map(server_json).collect()),
@@ -179,9 +187,9 @@ pub fn json(result: &Comparison) -> Json {
 }
 
 fn server_json(facts: &Facts) -> Json {
-    object([
-        ("source", text_of(&facts.source)),
-        ("version", text_of(&facts.version)),
+    Json::object([
+        ("source", Json::text(&facts.source)),
+        ("version", Json::text(&facts.version)),
     ])
 }
 
@@ -192,17 +200,17 @@ fn row_json(result: &Comparison, row: &Row) -> Json {
                 .get(which)?
                 .iter()
                 .find(|figure| figure.name == row.name)?;
-            Some(number(found.value))
+            Some(Json::float(found.value))
         };
         Json::Array(result.rounds.iter().filter_map(of_round).collect())
     };
     let of = |which: usize| {
         let spread = row.of.get(which).map(spread_json)?;
-        Some(object([("spread", spread), ("runs", runs(which))]))
+        Some(Json::object([("spread", spread), ("runs", runs(which))]))
     };
-    object([
-        ("name", text_of(&row.name)),
-        ("unit", text_of(row.unit)),
+    Json::object([
+        ("name", Json::text(&row.name)),
+        ("unit", Json::text(row.unit)),
         ("ours", of(0).unwrap_or(Json::Null)),
         ("theirs", of(1).unwrap_or(Json::Null)),
         ("ratio", row.ratio.as_ref().map_or(Json::Null, spread_json)),
@@ -210,10 +218,10 @@ fn row_json(result: &Comparison, row: &Row) -> Json {
 }
 
 fn spread_json(spread: &Spread) -> Json {
-    object([
-        ("median", number(spread.median)),
-        ("lowest", number(spread.lowest)),
-        ("highest", number(spread.highest)),
+    Json::object([
+        ("median", Json::float(spread.median)),
+        ("lowest", Json::float(spread.lowest)),
+        ("highest", Json::float(spread.highest)),
     ])
 }
 

@@ -5,11 +5,11 @@
 //! change: counts, memory, and how costs grow within one process.
 
 use super::Failure;
-use super::json::{self, Json, number, object, text};
 use super::load::{Length, Load, Placement};
 use super::options::Setup;
 use super::report;
 use super::rounds::{Comparison, Row, compare};
+use crate::companion::json::Json;
 use std::fmt;
 
 /// One load and what it should reach.
@@ -101,7 +101,7 @@ pub fn run(setup: &Setup, quick: bool) -> Result<bool, Failure> {
         told.push(entry_json(&result, goals));
     }
     if let Some(path) = &setup.json {
-        json::write(path, &Json::Array(told))?;
+        report::write(path, &Json::Array(told))?;
     }
     Ok(all_met)
 }
@@ -148,18 +148,21 @@ impl Goal {
             AtMost(most) => ("at most", most),
             AtLeast(least) => ("at least", least),
         };
-        object([
-            ("figure", text(self.figure)),
-            ("of", text(if self.of == Ratio { "ratio" } else { "ours" })),
-            ("bound", text(bound)),
-            ("value", number(value)),
+        Json::object([
+            ("figure", Json::text(self.figure)),
+            (
+                "of",
+                Json::text(if self.of == Ratio { "ratio" } else { "ours" }),
+            ),
+            ("bound", Json::text(bound)),
+            ("value", Json::float(value)),
             ("met", met.map_or(Json::Null, Json::Bool)),
         ])
     }
 }
 
 fn entry_json(result: &Comparison, goals: Vec<Json>) -> Json {
-    object([
+    Json::object([
         ("result", report::json(result)),
         ("goals", Json::Array(goals)),
     ])

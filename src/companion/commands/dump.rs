@@ -69,10 +69,10 @@ fn dump(invocation: &Invocation) -> Outcome {
             .value("output")
             .map(|path| argv::to_os(&path).into()),
     )?;
-    lines.write(&Json::Object(vec![
-        (START_KEY.into(), Json::number(1u32)),
-        ("server".into(), Json::text(client.address())),
-        ("version".into(), Json::text(version)),
+    lines.write(&Json::object([
+        (START_KEY, Json::number(1u32)),
+        ("server", Json::text(client.address())),
+        ("version", Json::text(version)),
     ]))?;
     let mut progress = Progress::new("dumping", Some(census.ids.len() as u64));
     let mut room = Room::default();
@@ -91,9 +91,9 @@ fn dump(invocation: &Invocation) -> Outcome {
         jobs += batch.len() as u64;
         progress.add(now.len() as u64);
     }
-    lines.write(&Json::Object(vec![
-        (END_KEY.into(), Json::number(1u32)),
-        ("jobs".into(), Json::number(jobs)),
+    lines.write(&Json::object([
+        (END_KEY, Json::number(1u32)),
+        ("jobs", Json::number(jobs)),
     ]))?;
     drop(progress);
     lines.finish()?;
