@@ -80,10 +80,20 @@ const WORDS: &[(&str, Reply)] = &[
 /// longest known is `USING` and a name of 200 bytes.
 const LONGEST_LINE: usize = 1024;
 
-impl RawReply {
-    /// The reply at the start of these bytes and how many of them it takes,
-    /// or `None` if it is not all there yet.
-    pub fn parse(bytes: &[u8]) -> Result<Option<(RawReply, usize)>, String> {
+/// A reply as it lies in the bytes received.
+pub struct Frame<'a> {
+    /// The line, without CR LF.
+    pub line: &'a [u8],
+    /// The chunk that follows, without CR LF.
+    pub chunk: Option<&'a [u8]>,
+    /// How many bytes all of it takes.
+    pub length: usize,
+}
+
+impl Frame<'_> {
+    /// The reply at the start of these bytes, or `None` if it is not all there
+    /// yet.
+    pub fn first(bytes: &[u8]) -> Result<Option<Frame<'_>>, String> {
         let Some(end) = bytes.iter().position(|&byte| byte == b'\n') else {
             return match bytes.len() {
                 ..=LONGEST_LINE => Ok(None),
@@ -93,30 +103,48 @@ impl RawReply {
         let Some(line) = bytes[..end].strip_suffix(b"\r") else {
             return Err(not_understood(&bytes[..end]));
         };
+        let after = end + 1;
         let Some(size) = chunk_size(line) else {
-            let line = line.to_vec();
-            return Ok(Some((RawReply { line, chunk: None }, end + 1)));
+            return Ok(Some(Frame {
+                line,
+                chunk: None,
+                length: after,
+            }));
         };
-        let whole =
-            size.and_then(|size| Some((size, (end + 1).checked_add(size)?.checked_add(2)?)));
-        let (size, total) = whole.ok_or_else(|| not_understood(line))?;
-        if bytes.len() < total {
+        let ends = size.and_then(|size| {
+            let end = after.checked_add(usize::try_from(size).ok()?)?;
+            Some((end, end.checked_add(2)?))
+        });
+        let (end, length) = ends.ok_or_else(|| not_understood(line))?;
+        if bytes.len() < length {
             return Ok(None);
         }
-        if &bytes[total - 2..total] != b"\r\n" {
+        if &bytes[end..length] != b"\r\n" {
             let line = line.escape_ascii();
             return Err(format!(
                 "what follows '{line}' does not end where the line says"
             ));
         }
-        let chunk = Some(bytes[end + 1..][..size].to_vec());
-        Ok(Some((
-            RawReply {
-                line: line.to_vec(),
-                chunk,
-            },
-            total,
-        )))
+        Ok(Some(Frame {
+            line,
+            chunk: Some(&bytes[after..end]),
+            length,
+        }))
+    }
+}
+
+impl RawReply {
+    /// The reply at the start of these bytes and how many of them it takes,
+    /// or `None` if it is not all there yet.
+    pub fn parse(bytes: &[u8]) -> Result<Option<(RawReply, usize)>, String> {
+        let owned = |frame: Frame<'_>| {
+            let raw = RawReply {
+                line: frame.line.to_vec(),
+                chunk: frame.chunk.map(<[u8]>::to_vec),
+            };
+            (raw, frame.length)
+        };
+        Ok(Frame::first(bytes)?.map(owned))
     }
 
     /// What the reply says, if it is one of the protocol's.
@@ -127,10 +155,12 @@ impl RawReply {
             (["OK", _], Some(chunk)) => Some(Reply::Ok(chunk)),
             (["RESERVED", id, _], Some(body)) => job(id, body).map(Reply::Reserved),
             (["FOUND", id, _], Some(body)) => job(id, body).map(Reply::Found),
-            (["INSERTED", id], _) => number(id).map(|id| Reply::Inserted(JobId(id))),
-            (["BURIED", id], _) => number(id).map(|id| Reply::Buried(Some(JobId(id)))),
-            (["KICKED", count], _) => number(count).map(|count| Reply::Kicked(Some(count))),
-            (["WATCHING", count], _) => number(count).map(Reply::Watching),
+            (["INSERTED", id], _) => number(id.as_bytes()).map(|id| Reply::Inserted(JobId(id))),
+            (["BURIED", id], _) => number(id.as_bytes()).map(|id| Reply::Buried(Some(JobId(id)))),
+            (["KICKED", count], _) => {
+                number(count.as_bytes()).map(|count| Reply::Kicked(Some(count)))
+            }
+            (["WATCHING", count], _) => number(count.as_bytes()).map(Reply::Watching),
             (["USING", tube], _) => Some(Reply::Using((*tube).into())),
             ([word], _) => {
                 let known = WORDS.iter().find(|(known, _)| known == word);
@@ -144,23 +174,31 @@ impl RawReply {
 
 /// The size of the chunk after a line: `None` if there is none, `Some(None)`
 /// if the line announces one but not how large it is.
-fn chunk_size(line: &[u8]) -> Option<Option<usize>> {
+fn chunk_size(line: &[u8]) -> Option<Option<u64>> {
     let mut words = line.split(|&byte| byte == b' ');
     let has_chunk = matches!(words.next(), Some(b"OK" | b"RESERVED" | b"FOUND"));
-    has_chunk.then(|| std::str::from_utf8(words.next_back()?).ok()?.parse().ok())
+    has_chunk.then(|| number(words.next_back()?))
 }
 
-fn not_understood(line: &[u8]) -> String {
+/// What to say of such a line.
+pub fn not_understood(line: &[u8]) -> String {
     let line = line[..line.len().min(LONGEST_LINE)].escape_ascii();
     format!("the server answered '{line}', which is not of the beanstalk protocol")
 }
 
-fn number(text: &str) -> Option<u64> {
-    text.parse().ok()
+/// The number that these digits, and nothing else, write.
+pub fn number(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0u64, |value, &byte| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        value.checked_mul(10)?.checked_add(digit)
+    })
 }
 
 fn job(id: &str, body: Vec<u8>) -> Option<Job> {
-    let id = JobId(number(id)?);
+    let id = JobId(number(id.as_bytes())?);
     Some(Job { id, body })
 }
 
