@@ -54,6 +54,38 @@ fn put_and_cycle_tell_cost_and_latency() {
 }
 
 #[test]
+fn a_binlog_may_be_synced_at_once_or_later_or_never() {
+    for sync in ["0", "50", "never"] {
+        assert_tells(&format!("put -n 20 -c 2 -r 1 --sync {sync}"), &COST);
+        assert_tells(&format!("cycle -n 20 -r 1 --sync {sync}"), &COST);
+    }
+    let told = figures("put -n 20 -r 1 -f 0");
+    let traceable = Command::new("strace")
+        .args(["-f", "--seccomp-bpf", "-o", "/dev/null", "true"])
+        .output()
+        .is_ok_and(|output| output.status.success());
+    let syncs = told.iter().any(|name| name == "syncs per command");
+    assert_eq!(syncs, traceable, "{told:?}");
+}
+
+#[test]
+fn recovery_tells_time_memory_and_disk() {
+    let tell = ["answers after, s", "peak RSS, MB", "log per job, bytes"];
+    assert_tells("recovery -n 1000 -r 1", &tell);
+    assert_tells("recovery -n 1000 -r 1 --sync 0", &tell);
+}
+
+#[test]
+fn a_binlog_is_not_asked_of_a_server_that_runs() {
+    let output = bench("put --ours 127.0.0.1:1 --sync 0");
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8(output.stderr).unwrap();
+    let line = "beanpole bench: 127.0.0.1:1: only a server that is started here can be given a \
+                binlog";
+    assert_eq!(said.lines().next(), Some(line));
+}
+
+#[test]
 fn handoff_and_connect_tell_latency() {
     assert_tells("handoff -n 20 -r 1", &["throughput, jobs/s", "p99, us"]);
     assert_tells(

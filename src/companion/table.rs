@@ -122,7 +122,7 @@ const BENCH: Command = Command {
     operands: "SCENARIO",
     operand_kind: Kind::Words(&first_of::<{ bench::SCENARIOS.len() }>(bench::SCENARIOS)),
     about: "measure a server, or compare two",
-    options: &options_of::<{ bench::OPTIONS.len() }>(bench::OPTIONS),
+    options: bench::OPTIONS,
     own_arguments: true,
     run: |invocation| Ok(Status::Own(bench::run(invocation.operands()))),
     ..Command::BLANK
@@ -137,20 +137,6 @@ pub const fn first_of<const N: usize>(pairs: &[(&'static str, &'static str)]) ->
         index += 1;
     }
     firsts
-}
-
-/// The options of a table with short name, long name, description and value.
-const fn options_of<const N: usize>(
-    table: &[(&'static str, &'static str, &'static str, &'static str)],
-) -> [Opt; N] {
-    let mut options = [Opt::flag("", "", ""); N];
-    let mut index = 0;
-    while index < N {
-        let (short, long, about, value) = table[index];
-        options[index] = Opt::value(short, long, value, about);
-        index += 1;
-    }
-    options
 }
 
 /// Options that the program takes before a command and each command takes.

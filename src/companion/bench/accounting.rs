@@ -100,6 +100,15 @@ pub fn resident(pid: Pid) -> Result<u64, Failure> {
         .ok_or_else(|| unreadable(&status))
 }
 
+/// The most that resident memory has been, in bytes.
+pub fn peak(pid: Pid) -> Result<u64, Failure> {
+    let status = format!("/proc/{pid}/status");
+    let kilobytes = field(&read(&status)?, "VmHWM:");
+    kilobytes
+        .map(|kilobytes| kilobytes * 1024)
+        .ok_or_else(|| unreadable(&status))
+}
+
 /// How many threads a process has.
 pub fn threads(pid: Pid) -> Result<u64, Failure> {
     let status = format!("/proc/{pid}/status");
@@ -183,6 +192,7 @@ mod tests {
         let spent = before.spent(Pid::this()).unwrap();
         assert!(spent.cpu >= Duration::from_millis(5));
         assert!(resident(Pid::this()).unwrap() > 100_000);
+        assert!(peak(Pid::this()).unwrap() > 100_000);
         assert!(threads(Pid::this()).unwrap() >= 1);
     }
 }

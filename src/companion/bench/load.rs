@@ -57,6 +57,25 @@ pub enum Length {
     Seconds(f64),
 }
 
+/// How a server syncs the binlog that it keeps.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Sync {
+    /// At most so many milliseconds after a change; with 0, before the reply.
+    WithinMs(u32),
+    /// When the kernel likes.
+    Never,
+}
+
+impl Sync {
+    /// The options of the server for this, the same for all of its kind.
+    pub fn options(self) -> String {
+        match self {
+            Sync::WithinMs(ms) => format!("-b {{dir}} -f {ms}"),
+            Sync::Never => "-b {dir} -F".into(),
+        }
+    }
+}
+
 /// What tubes are kept alive by.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Held {
@@ -76,6 +95,7 @@ pub struct Load {
     pub body: usize,
     pub length: Length,
     pub placement: Placement,
+    pub sync: Option<Sync>,
     pub priorities: u32,
     pub producers: usize,
     pub consumers: usize,
@@ -97,6 +117,7 @@ impl Load {
             "connect" => (10_000, 8, 1),
             "ready" | "delayed" => (1_000_000, 1, 1),
             "mature" => (100_000, 1, 64),
+            "recovery" => (1_000_000, 1, 100),
             "calls" => (500, 1, 1),
             _ => (10_000, 10_000, 100),
         };
@@ -107,6 +128,7 @@ impl Load {
             body: 100,
             length: Length::Count(count),
             placement: Placement::Free,
+            sync: (scenario == "recovery").then_some(Sync::Never),
             priorities: 1,
             producers: 1,
             consumers: if scenario == "mature" { 64 } else { 2 },

@@ -1,8 +1,9 @@
 //! The command line of `beanpole bench`.
 
 use super::Failure;
-use super::load::{Held, Length, Load, Placement};
+use super::load::{Held, Length, Load, Placement, Sync};
 use super::servers::Source;
+use crate::companion::table::{Kind, Opt};
 use getopts::Options;
 use std::path::PathBuf;
 
@@ -29,6 +30,7 @@ pub const SCENARIOS: &[(&str, &str)] = &[
         "idle",
         "many connections wait in reserve; then a job for each",
     ),
+    ("recovery", "fill a binlog, end the server, start it again"),
     ("calls", "count the server's system calls"),
     ("table", "all of these, ours against theirs, with goals"),
 ];
@@ -55,110 +57,123 @@ pub struct Setup {
     pub json: Option<PathBuf>,
 }
 
-/// Short name, long name, what it is, and what to call its value; nothing for
-/// a flag.
-pub const OPTIONS: &[(&str, &str, &str, &str)] = &[
-    (
+/// As the table of commands has them.
+pub const OPTIONS: &[Opt] = &[
+    Opt::value(
         "",
         "ours",
-        "the server to measure: a command line or HOST:PORT",
         "SERVER",
+        "the server to measure: a command line or HOST:PORT",
     ),
-    ("", "theirs", "the server to compare it with", "SERVER"),
-    (
+    Opt::value("", "theirs", "SERVER", "the server to compare it with"),
+    Opt::value(
         "",
         "ours-pid",
-        "the process of a running server, to account for it",
         "PID",
+        "the process of a running server, to account for it",
     ),
-    ("", "theirs-pid", "the same of the other", "PID"),
-    (
+    Opt::value("", "theirs-pid", "PID", "the same of the other"),
+    Opt::value(
         "r",
         "rounds",
-        "runs on each server, in the order A B B A (5)",
         "N",
+        "runs on each server, in the order A B B A (5)",
     ),
-    (
+    Opt::value(
         "p",
         "place",
-        "one (CPU for all), apart, or free (free)",
         "PLACE",
-    ),
-    (
+        "one (CPU for all), apart, or free (free)",
+    )
+    .of(Kind::Words(&["one", "apart", "free"])),
+    Opt::value(
         "c",
         "connections",
-        "connections that work at the same time",
         "N",
+        "connections that work at the same time",
     ),
-    ("d", "depth", "requests sent together on a connection", "N"),
-    ("b", "body", "size of a body in bytes (100)", "BYTES"),
-    ("n", "count", "jobs in a run", "N"),
-    ("s", "seconds", "length of a run instead", "SECONDS"),
-    (
+    Opt::value("d", "depth", "N", "requests sent together on a connection"),
+    Opt::value("b", "body", "BYTES", "size of a body in bytes (100)"),
+    Opt::value("n", "count", "N", "jobs in a run"),
+    Opt::value("s", "seconds", "SECONDS", "length of a run instead"),
+    Opt::value(
+        "f",
+        "sync",
+        "MS",
+        "with a binlog, synced within MS milliseconds, or never",
+    ),
+    Opt::value(
         "",
         "priorities",
-        "spread jobs over so many priorities (1)",
         "N",
+        "spread jobs over so many priorities (1)",
     ),
-    (
+    Opt::value(
         "",
         "producers",
-        "handoff: producers, one job in flight each (1)",
         "N",
+        "handoff: producers, one job in flight each (1)",
     ),
-    (
+    Opt::value(
         "",
         "consumers",
-        "handoff (2), mature (64; 0: just look): consumers",
         "N",
+        "handoff (2), mature (64; 0: just look): consumers",
     ),
-    ("", "tubes", "tubes: how many exist (10000)", "N"),
-    ("", "watched", "tubes: how many are watched (1)", "N"),
-    (
+    Opt::value("", "tubes", "N", "tubes: how many exist (10000)"),
+    Opt::value("", "watched", "N", "tubes: how many are watched (1)"),
+    Opt::value(
         "",
         "held",
-        "tubes: exist because of a watch or a job each (watch)",
         "HOW",
-    ),
-    (
+        "tubes: exist because of a watch or a job each (watch)",
+    )
+    .of(Kind::Words(&["watch", "job"])),
+    Opt::value(
         "",
         "due",
-        "delayed: jobs that become due each second (300)",
         "N",
+        "delayed: jobs that become due each second (300)",
     ),
-    (
+    Opt::value(
         "",
         "delay",
-        "mature: seconds from put to due, at least (3)",
         "SECONDS",
+        "mature: seconds from put to due, at least (3)",
     ),
-    (
+    Opt::value(
         "",
         "idle",
-        "delayed, idle, calls: how long to look on idly (5)",
         "SECONDS",
+        "delayed, idle, calls: how long to look on idly (5)",
     ),
-    (
+    Opt::value(
         "",
         "settle",
-        "ready: pause before memory is read at the end (60)",
         "SECONDS",
+        "ready: pause before memory is read at the end (60)",
     ),
-    ("", "json", "write the result to this file too", "FILE"),
-    (
+    Opt::value("", "json", "FILE", "write the result to this file too").of(Kind::File),
+    Opt::flag(
         "",
         "quick",
         "table: only what noise cannot change; fails if missed",
-        "",
     ),
 ];
 
 fn options() -> Options {
     let mut options = Options::new();
-    for (short, long, what, value) in OPTIONS {
+    for option in OPTIONS {
+        let Opt {
+            short,
+            long,
+            value,
+            about,
+            ..
+        } = option;
         match value.is_empty() {
-            true => options.optflag(short, long, what),
-            false => options.optopt(short, long, what, value),
+            true => options.optflag(short, long, about),
+            false => options.optopt(short, long, about, value),
         };
     }
     options.optflag("h", "help", "print this");
@@ -171,7 +186,8 @@ Usage: beanpole bench SCENARIO [--ours SERVER] [--theirs SERVER] [OPTION]...
 Measures one server, or two in turns, and checks every reply.
 
 A SERVER is HOST:PORT, or a command line in which {port} stands for the port to
-listen on and {dir} for a new, empty directory (below TMPDIR or /tmp). Without
+listen on and {dir} for a new, empty directory (below TMPDIR or /var/tmp). With
+--sync, '-b {dir} -f MS' is added to it, or '-b {dir} -F' for 'never'. Without
 --ours it is the beanpoled beside this program or in PATH; without --theirs the
 table takes the beanstalkd in PATH.
 
@@ -272,6 +288,11 @@ pub fn parse(arguments: &[String]) -> Result<Request, Failure> {
             Some("apart") => Placement::Apart,
             Some("free") => Placement::Free,
             Some(other) => return Err(Failure::usage(format!("--place {other}: which is that?"))),
+        },
+        sync: match given.opt_str("sync").as_deref() {
+            None => usual.sync,
+            Some("never") => Some(Sync::Never),
+            Some(_) => Some(Sync::WithinMs(narrow("sync", 0, 0)?)),
         },
         priorities: narrow("priorities", 1, usual.priorities)?,
         producers: number("producers", 1, 100_000, usual.producers)?,

@@ -2,9 +2,9 @@
 
 use super::Failure;
 use super::figures::Figure;
-use super::load::{Length, Load};
+use super::load::{Length, Load, Sync};
 use super::rounds::{Comparison, Facts, Row, Spread};
-use super::servers::allowed_cpus;
+use super::servers::{allowed_cpus, place};
 use crate::companion::json::Json;
 use std::fmt::Write;
 use std::fs;
@@ -126,15 +126,21 @@ pub fn described(load: &Load) -> String {
         ),
         _ => String::new(),
     };
+    let sync = match load.sync {
+        None => String::new(),
+        Some(Sync::WithinMs(0)) => ", binlog synced before each reply".into(),
+        Some(Sync::WithinMs(ms)) => format!(", binlog synced within {ms} ms"),
+        Some(Sync::Never) => ", binlog never synced".into(),
+    };
     let (body, placement) = (load.body, load.placement.name());
-    format!("{scenario}: {who}, {length} of {body} bytes{tubes}, placement {placement}")
+    format!("{scenario}: {who}, {length} of {body} bytes{tubes}{sync}, placement {placement}")
 }
 
 fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// The machine in a few words: CPUs, memory, kernel.
+/// The machine in a few words: CPUs, memory, kernel, and what binlogs are on.
 pub fn machine() -> String {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let field = |text: &str, key: &str| {
@@ -146,9 +152,26 @@ pub fn machine() -> String {
     let memory = field(&read("/proc/meminfo"), "MemTotal").unwrap_or_default();
     let kernel = read("/proc/sys/kernel/osrelease");
     format!(
-        "{cpus} CPUs ({model}), {memory} of memory, Linux {}",
-        kernel.trim()
+        "{cpus} CPUs ({model}), {memory} of memory, Linux {}, {} on {}",
+        kernel.trim(),
+        place().display(),
+        file_system(&read("/proc/self/mounts"), &place())
     )
+}
+
+/// The kind of file system that a path is on, by the list of all mounts.
+fn file_system<'a>(mounts: &'a str, path: &Path) -> &'a str {
+    let mount = |line: &'a str| {
+        let mut words = line.split(' ').skip(1);
+        Some((words.next()?, words.next()?))
+    };
+    let around = mounts
+        .lines()
+        .filter_map(mount)
+        .filter(|(point, _)| path.starts_with(point));
+    // The later one covers the earlier.
+    let nearest = around.max_by_key(|(point, _)| point.len());
+    nearest.map_or("an unknown file system", |(_, kind)| kind)
 }
 
 /// Writes a result to a file, with a line end.
@@ -228,6 +251,15 @@ fn spread_json(spread: &Spread) -> Json {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_is_on_the_file_system_that_was_mounted_nearest_and_last() {
+        let mounts = "/dev/vda / ext4 rw 0 0\nx /tmp xfs rw 0 0\ntmpfs /tmp tmpfs rw 0 0\n";
+        for (path, kind) in [("/tmp/a", "tmpfs"), ("/tmpa", "ext4"), ("/", "ext4")] {
+            assert_eq!(file_system(mounts, Path::new(path)), kind);
+        }
+        assert_eq!(file_system("", Path::new("/")), "an unknown file system");
+    }
 
     #[test]
     fn numbers_keep_four_digits() {

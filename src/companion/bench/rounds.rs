@@ -68,7 +68,7 @@ pub fn compare(load: &Load, setup: &Setup) -> Result<Comparison, Failure> {
             order.reverse();
         }
         for which in order {
-            let source = &setup.servers[which];
+            let source = &setup.servers[which].keeping(load.sync)?;
             progress(format_args!(
                 "{}: round {} of {}, {}",
                 load.scenario,
@@ -77,13 +77,15 @@ pub fn compare(load: &Load, setup: &Setup) -> Result<Comparison, Failure> {
                 ["ours", "theirs"][which]
             ));
             let run = || {
-                let server = Server::open(source, load.placement)?;
+                let mut server = Server::open(source, load.placement)?;
                 let facts = facts(source, &server)?;
-                let told =
-                    scenarios::run(load, &server).map_err(|failure| match server.said() {
+                let mut told =
+                    scenarios::run(load, &mut server).map_err(|failure| match server.said() {
                         said if said.is_empty() => failure,
                         said => failure.with(format_args!("\nThe server said: {said}")),
                     })?;
+                drop(server);
+                told.extend(scenarios::syncs(load, source)?);
                 Ok((facts, told))
             };
             let place = format!("{} on {}", load.scenario, named(source));

@@ -8,15 +8,16 @@
 //! starts them: a child inherits that, and so does every thread it makes.
 
 use super::Failure;
-use super::load::Placement;
+use super::load::{Cpus, Placement, Sync};
 use nix::errno::Errno;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -39,6 +40,21 @@ pub enum Source {
     },
 }
 
+impl Source {
+    /// The same, with a binlog if the load wants one.
+    pub fn keeping(&self, sync: Option<Sync>) -> Result<Source, Failure> {
+        match (self, sync) {
+            (_, None) => Ok(self.clone()),
+            (Source::Command(command), Some(sync)) => {
+                Ok(Source::Command(format!("{command} {}", sync.options())))
+            }
+            (Source::Running { address, .. }, Some(_)) => Err(Failure::usage(format!(
+                "{address}: only a server that is started here can be given a binlog"
+            ))),
+        }
+    }
+}
+
 /// A server that accepts connections.
 pub struct Server {
     /// Where it listens.
@@ -48,26 +64,28 @@ pub struct Server {
     started: Option<Started>,
 }
 
-/// A child process and its files; ended and removed when dropped.
+/// A process and its files; ended and removed when dropped.
 struct Started {
-    child: Child,
-    pid: Pid,
+    command: String,
+    address: SocketAddr,
+    cpus: Cpus,
     directory: PathBuf,
+    /// None while it is stopped.
+    child: Option<(Child, Pid)>,
 }
 
-/// The children and their files, which a signal must not leave behind.
-static CHILDREN: Mutex<Vec<(Pid, PathBuf)>> = Mutex::new(Vec::new());
+/// The directories of servers and their processes, which a signal must not
+/// leave behind.
+static CHILDREN: Mutex<BTreeMap<PathBuf, Option<Pid>>> = Mutex::new(BTreeMap::new());
 
 impl Server {
     /// Starts the server, or looks up where it runs; pins it and this thread.
     pub fn open(source: &Source, placement: Placement) -> Result<Server, Failure> {
         let cpus = placement.cpus(&allowed_cpus()?);
-        let server = match source {
-            Source::Command(command) => {
-                pin(&cpus.server)?;
-                Server::start(command)
-            }
+        match source {
+            Source::Command(command) => Server::start(command, cpus),
             Source::Running { address, pid } => {
+                pin(&cpus.generator)?;
                 let doing = || format!("looking up {address}");
                 let mut found = address.to_socket_addrs().map_err(Failure::of(doing()))?;
                 let found = found
@@ -79,9 +97,7 @@ impl Server {
                     started: None,
                 })
             }
-        };
-        pin(&cpus.generator)?;
-        server
+        }
     }
 
     /// What it has written to its standard error.
@@ -94,33 +110,46 @@ impl Server {
         self.started.is_some()
     }
 
-    fn start(command: &str) -> Result<Server, Failure> {
+    /// Ends it as its users would, and keeps its files.
+    pub fn stop(&mut self) -> Result<(), Failure> {
+        let stopped = self.started()?.stop();
+        stopped.map_err(Failure::of("ending the server"))
+    }
+
+    /// Starts it again, with the files that it left.
+    pub fn start_again(&mut self) -> Result<(), Failure> {
+        self.pid = Some(self.started()?.begin()?);
+        Ok(())
+    }
+
+    /// The directory that `{dir}` in its command line stands for.
+    pub fn data(&mut self) -> Result<PathBuf, Failure> {
+        Ok(data_in(&self.started()?.directory))
+    }
+
+    fn started(&mut self) -> Result<&mut Started, Failure> {
+        let needed = || Failure::usage("this needs a server that is started here".into());
+        self.started.as_mut().ok_or_else(needed)
+    }
+
+    fn start(command: &str, cpus: Cpus) -> Result<Server, Failure> {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("beanpole-bench-{}-{count}", std::process::id());
-        let directory = std::env::temp_dir().join(name);
-        let data = directory.join("data");
+        let directory = place().join(name);
+        let data = data_in(&directory);
         fs::create_dir_all(&data).map_err(Failure::of(format!("creating {}", data.display())))?;
-        let said = directory.join("said");
-        let said = File::create(&said).map_err(Failure::of(format!("creating {said:?}")))?;
+        children().insert(directory.clone(), None);
         let address = free_address()?;
-        let line = command.replace("{port}", &address.port().to_string());
-        let line = format!("exec {}", line.replace("{dir}", &data.to_string_lossy()));
-        let child = Command::new("sh")
-            .args(["-c", &line])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(said)
-            .spawn()
-            .map_err(Failure::of("starting sh"))?;
-        let pid = pid_of(&child)?;
-        children().push((pid, directory.clone()));
+        let command = command.replace("{port}", &address.port().to_string());
         let mut started = Started {
-            child,
-            pid,
+            command: command.replace("{dir}", &data.to_string_lossy()),
+            address,
+            cpus,
             directory,
+            child: None,
         };
-        started.wait_until_it_accepts(command, address)?;
+        let pid = started.begin()?;
         Ok(Server {
             address,
             pid: Some(pid),
@@ -129,18 +158,50 @@ impl Server {
     }
 }
 
+/// Where servers keep their files. Not `/tmp`, which may be memory: to sync
+/// would cost nothing there.
+pub fn place() -> PathBuf {
+    std::env::var_os("TMPDIR").map_or("/var/tmp".into(), PathBuf::from)
+}
+
+fn data_in(directory: &Path) -> PathBuf {
+    directory.join("data")
+}
+
 impl Started {
-    fn wait_until_it_accepts(&mut self, command: &str, at: SocketAddr) -> Result<(), Failure> {
+    /// Starts the process and waits until it accepts connections.
+    fn begin(&mut self) -> Result<Pid, Failure> {
+        let said = self.directory.join("said");
+        let said = File::create(&said).map_err(Failure::of(format!("creating {said:?}")))?;
+        pin(&self.cpus.server)?;
+        let child = Command::new("sh")
+            .args(["-c", &format!("exec {}", self.command)])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(said)
+            .spawn()
+            .map_err(Failure::of("starting sh"));
+        pin(&self.cpus.generator)?;
+        let child = child?;
+        let pid = pid_of(&child)?;
+        children().insert(self.directory.clone(), Some(pid));
+        self.child = Some((child, pid));
+        self.wait_until_it_accepts()?;
+        Ok(pid)
+    }
+
+    fn wait_until_it_accepts(&mut self) -> Result<(), Failure> {
+        let (command, at) = (&self.command, self.address);
         let give_up = Instant::now() + PATIENCE;
         loop {
             if TcpStream::connect(at).is_ok() {
                 return Ok(());
             }
-            let ended = self
-                .child
-                .try_wait()
+            let child = self.child.as_mut().map(|(child, _)| child.try_wait());
+            let ended = child
+                .transpose()
                 .map_err(Failure::of("waiting for the server"))?;
-            let what = match ended {
+            let what = match ended.flatten() {
                 Some(status) => format!("ended at once ({status})"),
                 None if Instant::now() > give_up => format!("does not listen on {at}"),
                 None => {
@@ -158,36 +219,44 @@ impl Started {
         String::from_utf8_lossy(&said).trim_end().to_string()
     }
 
-    fn has_ended(&mut self) -> std::io::Result<bool> {
-        match self.child.try_wait() {
-            // Whoever traced it was told of its end before.
-            Err(err) if err.raw_os_error() == Some(Errno::ECHILD as i32) => Ok(true),
-            status => Ok(status?.is_some()),
-        }
-    }
-
-    /// Asks the server to end, and makes it.
-    fn end(&mut self) -> std::io::Result<()> {
-        let pid = self.pid;
+    /// Asks the process to end, and makes it.
+    fn stop(&mut self) -> std::io::Result<()> {
+        let Some((mut child, pid)) = self.child.take() else {
+            return Ok(());
+        };
         let give_up = Instant::now() + PATIENCE;
         let mut asked = false;
-        while !self.has_ended()? {
+        while !has_ended(&mut child)? {
             if !std::mem::replace(&mut asked, true) {
                 kill(pid, Signal::SIGTERM)?;
             } else if Instant::now() > give_up {
                 eprintln!("beanpole: server {pid} ignores SIGTERM: killed");
-                self.child.kill()?;
+                child.kill()?;
             }
             std::thread::sleep(Duration::from_millis(2));
         }
-        children().retain(|(other, _)| *other != pid);
+        children().insert(self.directory.clone(), None);
+        Ok(())
+    }
+
+    fn remove(&mut self) -> std::io::Result<()> {
+        self.stop()?;
+        children().remove(&self.directory);
         fs::remove_dir_all(&self.directory)
+    }
+}
+
+fn has_ended(child: &mut Child) -> std::io::Result<bool> {
+    match child.try_wait() {
+        // Whoever traced it was told of its end before.
+        Err(err) if err.raw_os_error() == Some(Errno::ECHILD as i32) => Ok(true),
+        status => Ok(status?.is_some()),
     }
 }
 
 impl Drop for Started {
     fn drop(&mut self) {
-        if let Err(err) = self.end() {
+        if let Err(err) = self.remove() {
             eprintln!("beanpole: ending a server: {err}");
         }
     }
@@ -198,7 +267,7 @@ fn pid_of(child: &Child) -> Result<Pid, Failure> {
     Ok(Pid::from_raw(pid))
 }
 
-fn children() -> std::sync::MutexGuard<'static, Vec<(Pid, PathBuf)>> {
+fn children() -> std::sync::MutexGuard<'static, BTreeMap<PathBuf, Option<Pid>>> {
     CHILDREN
         .lock()
         .unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -211,10 +280,11 @@ pub fn end_children_on_signals() -> Result<(), Failure> {
     let mut signals = signals.map_err(Failure::of("watching for signals"))?;
     let ending = move || {
         if let Some(signal) = signals.forever().next() {
-            for (child, directory) in children().iter() {
+            for (directory, child) in children().iter() {
                 // It may have ended just now; then there is nothing to do.
-                if let Err(err) = kill(*child, Signal::SIGKILL).or_else(gone) {
-                    eprintln!("beanpole: ending server {child}: {err}");
+                let killed = child.map_or(Ok(()), |child| kill(child, Signal::SIGKILL));
+                if let Err(err) = killed.or_else(gone) {
+                    eprintln!("beanpole: ending a server: {err}");
                 }
                 if let Err(err) = fs::remove_dir_all(directory) {
                     eprintln!("beanpole: removing {}: {err}", directory.display());
@@ -271,11 +341,22 @@ fn pin(cpus: &[usize]) -> Result<(), Failure> {
     sched_setaffinity(Pid::from_raw(0), &set).map_err(Failure::of(doing()))
 }
 
+/// A port that nobody has. It is below those that the kernel gives to clients,
+/// so that none of them has it by chance when the server wants it.
 fn free_address() -> Result<SocketAddr, Failure> {
-    let listener = TcpListener::bind("127.0.0.1:0");
-    listener
-        .and_then(|listener| listener.local_addr())
-        .map_err(Failure::of("finding a free port"))
+    static TRIED: AtomicUsize = AtomicUsize::new(0);
+    // Others that look at the same time begin elsewhere.
+    let first = std::process::id() as usize * 61;
+    loop {
+        let tried = TRIED.fetch_add(1, Ordering::Relaxed);
+        let port = 12_000 + (first + tried) % 20_000;
+        let address = format!("127.0.0.1:{port}");
+        match TcpListener::bind(&address).and_then(|listener| listener.local_addr()) {
+            Ok(free) => return Ok(free),
+            Err(_) if tried < 20_000 => {}
+            Err(err) => return Err(Failure::of("finding a free port")(err)),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! change: counts, memory, and how costs grow within one process.
 
 use super::Failure;
-use super::load::{Length, Load, Placement};
+use super::load::{Length, Load, Placement, Sync};
 use super::options::Setup;
 use super::report;
 use super::rounds::{Comparison, Row, compare};
@@ -239,6 +239,24 @@ fn full_table() -> Vec<Entry> {
         placement: Apart,
         ..Load::new("mature")
     };
+    let durable = |connections: usize, depth: usize, sync: Sync| Load {
+        length: Length::Seconds(2.0),
+        sync: Some(sync),
+        ..at("put", connections, depth, Apart)
+    };
+    let at_once = |connections: usize, depth: usize, times: f64| {
+        let goals = with(Vec::new(), [("throughput", Ratio, AtLeast(times))]);
+        entry(durable(connections, depth, Sync::WithinMs(0)), goals)
+    };
+    // A single connection has nobody to share a write with.
+    let later = |connections: usize, sync: Sync| {
+        let goals = if connections == 1 {
+            cost(1.0, 1.0)
+        } else {
+            cost(0.8, 1.3)
+        };
+        entry(durable(connections, 1, sync), goals)
+    };
     vec![
         entry(
             at("put", 1, 1, One),
@@ -328,6 +346,28 @@ fn full_table() -> Vec<Entry> {
                 ],
             ),
         ),
+        at_once(1, 1, 1.0),
+        at_once(8, 1, 3.5),
+        at_once(64, 1, 8.0),
+        at_once(1, 64, 30.0),
+        at_once(8, 16, 30.0),
+        later(1, Sync::WithinMs(50)),
+        later(8, Sync::WithinMs(50)),
+        later(64, Sync::WithinMs(50)),
+        later(1, Sync::Never),
+        later(8, Sync::Never),
+        later(64, Sync::Never),
+        entry(
+            Load::new("recovery"),
+            with(
+                Vec::new(),
+                [
+                    ("answers after", Ratio, AtMost(0.5)),
+                    ("log per job", Ratio, AtMost(0.7)),
+                    ("peak RSS by RSS", Ours, AtMost(1.2)),
+                ],
+            ),
+        ),
         calls(1),
         calls(64),
     ]
@@ -376,6 +416,10 @@ fn quick_table() -> Vec<Entry> {
         ),
         entry(stock("ready"), with(Vec::new(), [memory, put, drain])),
         entry(stock("delayed"), with(Vec::new(), [memory, put])),
+        entry(
+            stock("recovery"),
+            with(Vec::new(), [("peak RSS by RSS", Ours, AtMost(1.2))]),
+        ),
     ]
 }
 

@@ -12,7 +12,7 @@ use super::{TUBE, clean_up, connect, left, room, stat};
 /// Jobs that are put before measuring begins, on each connection.
 const WARM_UP: usize = 200;
 /// How many jobs are looked at afterwards.
-const LOOKED_AT: usize = 1000;
+pub const LOOKED_AT: usize = 1000;
 
 /// Puts jobs; then looks whether they are there.
 pub fn put(load: &Load, server: &Server) -> Result<Vec<Figure>, Failure> {

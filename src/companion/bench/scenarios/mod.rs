@@ -6,8 +6,12 @@ mod cycle;
 mod handoff;
 mod idle;
 mod mature;
+mod recovery;
 mod stock;
+mod syncs;
 mod tubes;
+
+pub use syncs::syncs;
 
 use super::Failure;
 use super::figures::Figure;
@@ -23,7 +27,7 @@ use std::time::{Duration, Instant};
 const TUBE: &str = "beanpole-bench";
 
 /// Runs a load once.
-pub fn run(load: &Load, server: &Server) -> Result<Vec<Figure>, Failure> {
+pub fn run(load: &Load, server: &mut Server) -> Result<Vec<Figure>, Failure> {
     match load.scenario.as_str() {
         "put" => cycle::put(load, server),
         "cycle" => cycle::cycle(load, server),
@@ -34,6 +38,7 @@ pub fn run(load: &Load, server: &Server) -> Result<Vec<Figure>, Failure> {
         "delayed" => stock::delayed(load, server),
         "mature" => mature::run(load, server),
         "idle" => idle::run(load, server),
+        "recovery" => recovery::run(load, server),
         "calls" => calls::run(load, server),
         other => Err(Failure::usage(format!("no scenario is called {other}"))),
     }

@@ -1,0 +1,65 @@
+//! `recovery`: how soon a server answers again that has jobs in its binlog,
+//! and what that takes.
+//!
+//! The server is filled, ended in order and started again at once, so its
+//! files are still in the kernel's cache: what counts is the server's own work.
+
+use super::super::Failure;
+use super::super::accounting::{peak, resident};
+use super::super::figures::{Figure, figure};
+use super::super::jobs::Shape;
+use super::super::load::Load;
+use super::super::servers::Server;
+use super::super::wire::Wire;
+use super::super::work::{DRAIN, Left, PUT, Work};
+use super::cycle::LOOKED_AT;
+use super::{TUBE, connect, stat};
+use std::fs;
+use std::path::Path;
+use std::time::Instant;
+
+/// Runs the scenario once.
+pub fn run(load: &Load, server: &mut Server) -> Result<Vec<Figure>, Failure> {
+    let count = load.count()?;
+    let shape = Shape::plain(load.body);
+    let mut work = Work::new(&shape, load.connections, load.depth, count);
+    let mut wire = connect(server, load.connections)?;
+    work.run(&mut wire, PUT, Left::Jobs(count))?;
+    work.ledger.close()?;
+    drop(wire);
+    server.stop()?;
+    let log = bytes_in(&server.data()?)?;
+    let begun = Instant::now();
+    server.start_again()?;
+    // It may accept connections long before it answers.
+    let stats = Wire::connect(server.address, 1)?.ask_data(&format!("stats-tube {TUBE}"))?;
+    let took = begun.elapsed();
+    let ready = stat(&stats, "current-jobs-ready")?;
+    if ready != count as u64 {
+        let what = format!("{count} jobs were put, and {ready} are ready after the restart");
+        return Err(Failure::new(what));
+    }
+    let mut figures = vec![figure("answers after", "s", took.as_secs_f64())];
+    if let Some(pid) = server.pid {
+        let (now, most) = (resident(pid)? as f64, peak(pid)? as f64);
+        figures.extend([
+            figure("RSS", "MB", now / 1e6),
+            figure("peak RSS", "MB", most / 1e6),
+            figure("peak RSS by RSS", "times", most / now),
+        ]);
+    }
+    figures.push(figure("log per job", "bytes", log as f64 / count as f64));
+    let mut work = work.by_one_connection();
+    let left = Left::Jobs(LOOKED_AT.min(count));
+    work.run(&mut connect(server, 1)?, DRAIN, left)?;
+    Ok(figures)
+}
+
+/// The sizes of the files in a directory.
+fn bytes_in(directory: &Path) -> Result<u64, Failure> {
+    let doing = || format!("listing {}", directory.display());
+    let entries = fs::read_dir(directory).map_err(Failure::of(doing()))?;
+    let size = |entry: std::io::Result<fs::DirEntry>| Ok(entry?.metadata()?.len());
+    let total: std::io::Result<u64> = entries.map(size).sum();
+    total.map_err(Failure::of(doing()))
+}

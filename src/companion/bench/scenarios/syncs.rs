@@ -1,0 +1,70 @@
+//! How often a server syncs for each command: the same load once more, on a
+//! server that `strace` looks at.
+//!
+//! A filter in the kernel lets all other system calls pass at full speed, so
+//! connections meet at a sync as they do when nobody looks; only the sync
+//! itself takes some microseconds longer.
+
+use super::super::Failure;
+use super::super::figures::{Figure, figure};
+use super::super::jobs::Shape;
+use super::super::load::Load;
+use super::super::servers::{Server, Source};
+use super::super::work::{CYCLE, Left, PUT, Work};
+use super::{connect, left, room};
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// What to begin the server's command line with. `-D` leaves the server a
+/// child of ours. A line is written for each call, at once.
+const TRACED: &str = "strace -D -f -qq --seccomp-bpf -e signal=none \
+    -e trace=fsync,fdatasync,sync_file_range,msync,syncfs,sync -o '{dir}.syncs'";
+
+/// The figure, if `put` or `cycle` run with a binlog and `strace` can be used.
+pub fn syncs(load: &Load, source: &Source) -> Result<Option<Figure>, Failure> {
+    let steps = match load.scenario.as_str() {
+        "put" => PUT,
+        "cycle" => CYCLE,
+        _ => return Ok(None),
+    };
+    let Source::Command(command) = source else {
+        return Ok(None);
+    };
+    if load.sync.is_none() || !can_trace() {
+        return Ok(None);
+    }
+    let traced = Source::Command(format!("{TRACED} {command}"));
+    let mut server = Server::open(&traced, load.placement)?;
+    let log = server.data()?.with_extension("syncs");
+    let shape = Shape::plain(load.body);
+    let mut wire = connect(&server, load.connections)?;
+    let mut work = Work::new(&shape, load.connections, load.depth, room(load.length));
+    work.run(&mut wire, steps, Left::Jobs(load.connections * load.depth))?;
+    let before = calls_in(&log)?;
+    let commands = work.run(&mut wire, steps, left(load.length))?;
+    let syncs = calls_in(&log)? - before;
+    let each = syncs as f64 / commands as f64;
+    Ok(Some(figure("syncs per command", "", each)))
+}
+
+/// It may be missing, or forbidden.
+fn can_trace() -> bool {
+    let tried = Command::new("strace")
+        .args(["-f", "--seccomp-bpf", "-o", "/dev/null", "true"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    tried.is_ok_and(|status| status.success())
+}
+
+/// A call that others come between has a second line when it is resumed.
+fn calls_in(log: &Path) -> Result<usize, Failure> {
+    let doing = || format!("reading {}", log.display());
+    let text = fs::read_to_string(log).map_err(Failure::of(doing()))?;
+    Ok(text
+        .lines()
+        .filter(|line| !line.contains(" resumed>"))
+        .count())
+}
