@@ -133,14 +133,18 @@ fn idle_tells_what_waiting_costs() {
 }
 
 #[test]
-fn two_servers_are_compared_and_the_result_is_json_too() {
-    let file = std::env::temp_dir().join(format!("beanpole-bench-test-{}", std::process::id()));
+fn two_servers_are_compared_and_the_result_is_json_and_a_picture_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let [file, picture, again] =
+        ["json", "svg", "again.svg"].map(|name| directory.path().join(name));
     let server = env!("CARGO_BIN_EXE_beanpoled");
     let output = Command::new(env!("CARGO_BIN_EXE_beanpole"))
         .args(["bench", "put", "-n", "20", "-r", "2"])
         .args(["--theirs", &format!("{server} -l 127.0.0.1 -p {{port}}")])
         .arg("--json")
         .arg(&file)
+        .arg("--svg")
+        .arg(&picture)
         .output()
         .unwrap();
     assert!(
@@ -149,7 +153,6 @@ fn two_servers_are_compared_and_the_result_is_json_too() {
         String::from_utf8_lossy(&output.stderr)
     );
     let json = std::fs::read_to_string(&file).unwrap();
-    std::fs::remove_file(&file).unwrap();
     assert!(json.starts_with(r#"{"scenario":"put","load":"put: 1 connection, depth 1, 20 jobs"#));
     let throughput = json.split(r#""name":"throughput""#).nth(1).unwrap();
     let throughput = throughput.split(r#""name""#).next().unwrap();
@@ -160,6 +163,18 @@ fn two_servers_are_compared_and_the_result_is_json_too() {
     ] {
         assert!(throughput.contains(part), "{throughput}");
     }
+    // From the file it is the same as from the run.
+    let drawn = Command::new(env!("CARGO_BIN_EXE_beanpole"))
+        .args(["bench", "--from"])
+        .arg(&file)
+        .arg("--svg")
+        .arg(&again)
+        .output()
+        .unwrap();
+    assert_eq!(drawn.status.code(), Some(0));
+    let [picture, again] = [picture, again].map(|path| std::fs::read_to_string(path).unwrap());
+    assert_eq!(picture, again);
+    assert!(picture.contains(">throughput</text>"), "{picture}");
 }
 
 #[test]

@@ -15,7 +15,8 @@
 //! connections), `jobs` (bodies, and the check of what comes back), `work` (put,
 //! reserve and delete as steps), `scenarios`, `servers` and `accounting` (what is
 //! measured), `calls` (system calls), `histogram`, `figures`, `rounds` and `report`
-//! (what is told), `table`.
+//! (what is told), `svg` (the same as a
+//! picture), `table`.
 
 mod accounting;
 mod calls;
@@ -29,14 +30,17 @@ mod report;
 mod rounds;
 mod scenarios;
 mod servers;
+mod svg;
 mod table;
 mod wire;
 mod work;
 
 pub use options::{OPTIONS, SCENARIOS};
 
-use options::Request;
+use super::json::{self, Json};
+use options::{Request, Setup};
 use std::fmt;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Runs `beanpole bench` with these arguments: status 0; 1 if the quick table
@@ -58,27 +62,56 @@ pub fn run(args: &[String]) -> ExitCode {
 fn carry_out(request: Request) -> Result<ExitCode, Failure> {
     match request {
         Request::Usage(text) => print!("{text}"),
+        Request::Draw(from, to) => {
+            let doing = || format!("reading {}", from.display());
+            let text = std::fs::read(&from).map_err(Failure::of(doing()))?;
+            let result = json::parse(&text).map_err(Failure::of(doing()))?;
+            draw(&result, &to)?;
+        }
         Request::Run(load, setup) => {
-            servers::raise_descriptor_limit()?;
-            servers::end_children_on_signals()?;
+            prepare()?;
             let result = rounds::compare(&load, &setup)?;
             print!("{}", report::text(&result));
-            if let Some(path) = &setup.json {
-                report::write(path, &report::json(&result))?;
-            }
+            keep(&report::json(&result), &setup)?;
         }
         Request::Table(setup, quick) => {
-            servers::raise_descriptor_limit()?;
-            servers::end_children_on_signals()?;
-            let met = table::run(&setup, quick)?;
-            return Ok(if met || !quick {
-                ExitCode::SUCCESS
-            } else {
-                ExitCode::FAILURE
-            });
+            prepare()?;
+            let (result, met) = table::run(&setup, quick)?;
+            keep(&result, &setup)?;
+            if quick && !met {
+                return Ok(ExitCode::FAILURE);
+            }
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn prepare() -> Result<(), Failure> {
+    servers::raise_descriptor_limit()?;
+    servers::end_children_on_signals()
+}
+
+/// Writes a result to where it is wanted.
+fn keep(result: &Json, setup: &Setup) -> Result<(), Failure> {
+    if let Some(path) = &setup.json {
+        write(path, &format!("{result}\n"))?;
+    }
+    match &setup.svg {
+        Some(path) => draw(result, path),
+        None => Ok(()),
+    }
+}
+
+fn draw(result: &Json, path: &Path) -> Result<(), Failure> {
+    let picture = svg::draw(result);
+    write(
+        path,
+        &picture.ok_or_else(|| Failure::new("this JSON is no result of bench".into()))?,
+    )
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text).map_err(Failure::of(format!("writing {}", path.display())))
 }
 
 /// Why a run ended early: what was being done, and what went wrong.

@@ -44,6 +44,8 @@ pub enum Request {
     Run(Load, Setup),
     /// The whole table, or its short form.
     Table(Setup, bool),
+    /// A picture of an earlier result.
+    Draw(PathBuf, PathBuf),
 }
 
 /// On which servers, how often, and where the result goes.
@@ -55,6 +57,8 @@ pub struct Setup {
     pub rounds: usize,
     /// Where to write JSON.
     pub json: Option<PathBuf>,
+    /// Where to write the picture.
+    pub svg: Option<PathBuf>,
 }
 
 /// As the table of commands has them.
@@ -154,6 +158,8 @@ pub const OPTIONS: &[Opt] = &[
         "ready: pause before memory is read at the end (60)",
     ),
     Opt::value("", "json", "FILE", "write the result to this file too").of(Kind::File),
+    Opt::value("", "svg", "FILE", "draw the result in this file").of(Kind::File),
+    Opt::value("", "from", "FILE", "draw this JSON, of an earlier run").of(Kind::File),
     Opt::flag(
         "",
         "quick",
@@ -183,6 +189,7 @@ fn options() -> Options {
 fn usage() -> String {
     let mut brief = "\
 Usage: beanpole bench SCENARIO [--ours SERVER] [--theirs SERVER] [OPTION]...
+       beanpole bench --from JSON --svg FILE
 Measures one server, or two in turns, and checks every reply.
 
 A SERVER is HOST:PORT, or a command line in which {port} stands for the port to
@@ -209,6 +216,14 @@ pub fn parse(arguments: &[String]) -> Result<Request, Failure> {
         .map_err(|err| Failure::usage(err.to_string()))?;
     if given.opt_present("h") {
         return Ok(Request::Usage(usage()));
+    }
+    let path = |name: &str| given.opt_str(name).map(PathBuf::from);
+    if let Some(from) = path("from") {
+        return match (path("svg"), given.free.as_slice()) {
+            (Some(svg), []) => Ok(Request::Draw(from, svg)),
+            (None, _) => Err(Failure::usage("--from: draw it where? --svg FILE".into())),
+            (_, [extra, ..]) => Err(Failure::usage(format!("unknown argument: {extra}"))),
+        };
     }
     let scenario = match given.free.as_slice() {
         [scenario] if SCENARIOS.iter().any(|(name, _)| name == scenario) => scenario,
@@ -262,7 +277,8 @@ pub fn parse(arguments: &[String]) -> Result<Request, Failure> {
     let setup = Setup {
         servers: [Some(ours), theirs].into_iter().flatten().collect(),
         rounds: number("rounds", 1, 1000, 5)?,
-        json: given.opt_str("json").map(PathBuf::from),
+        json: path("json"),
+        svg: path("svg"),
     };
     if is_table {
         return Ok(Request::Table(setup, given.opt_present("quick")));
@@ -369,6 +385,7 @@ mod tests {
             servers,
             rounds: 3,
             json: None,
+            svg: None,
         };
         assert_eq!(parsed(line), Ok(Request::Run(load, setup)));
     }

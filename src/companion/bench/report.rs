@@ -1,6 +1,5 @@
 //! A comparison as text and as JSON, with the facts that make it mean something.
 
-use super::Failure;
 use super::figures::Figure;
 use super::load::{Length, Load, Sync};
 use super::rounds::{Comparison, Facts, Row, Spread};
@@ -172,12 +171,6 @@ fn file_system<'a>(mounts: &'a str, path: &Path) -> &'a str {
     // The later one covers the earlier.
     let nearest = around.max_by_key(|(point, _)| point.len());
     nearest.map_or("an unknown file system", |(_, kind)| kind)
-}
-
-/// Writes a result to a file, with a line end.
-pub fn write(path: &Path, result: &Json) -> Result<(), Failure> {
-    let doing = format!("writing {}", path.display());
-    fs::write(path, format!("{result}\n")).map_err(Failure::of(doing))
 }
 
 /// The whole result for a program to read: every figure of every run.

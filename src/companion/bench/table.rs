@@ -60,13 +60,15 @@ impl fmt::Display for Bound {
     }
 }
 
-/// Runs the table and prints it line by line; whether all goals were met.
-pub fn run(setup: &Setup, quick: bool) -> Result<bool, Failure> {
+/// Runs the table and prints it line by line: the result, and whether all goals
+/// were met.
+pub fn run(setup: &Setup, quick: bool) -> Result<(Json, bool), Failure> {
     let entries = if quick { quick_table() } else { full_table() };
     let count = if quick { 1 } else { setup.servers.len() };
     let setup = Setup {
         servers: setup.servers[..count].to_vec(),
-        json: setup.json.clone(),
+        json: None,
+        svg: None,
         ..*setup
     };
     let mut told = Vec::new();
@@ -100,10 +102,7 @@ pub fn run(setup: &Setup, quick: bool) -> Result<bool, Failure> {
         }
         told.push(entry_json(&result, goals));
     }
-    if let Some(path) = &setup.json {
-        report::write(path, &Json::Array(told))?;
-    }
-    Ok(all_met)
+    Ok((Json::Array(told), all_met))
 }
 
 const HEAD: &str = "load and figure";
