@@ -4,6 +4,9 @@
 PREFIX = /usr/local
 BINDIR = $(PREFIX)/bin
 MANDIR = $(PREFIX)/share/man
+BASHDIR = $(PREFIX)/share/bash-completion/completions
+ZSHDIR = $(PREFIX)/share/zsh/site-functions
+FISHDIR = $(PREFIX)/share/fish/vendor_completions.d
 UNITDIR = $(PREFIX)/lib/systemd/system
 SYSCONFDIR = /etc
 # Put in front of all of them, to install below another root.
@@ -11,6 +14,9 @@ DESTDIR =
 
 CARGO = cargo
 INSTALL = install
+# The beanpole that writes the completions: one that runs here, if the programs
+# are built for another machine.
+NATIVE = $(BUILT)/beanpole
 # Further options for `make run`, for example ARGS='-V -p 11301'.
 ARGS =
 
@@ -19,6 +25,7 @@ BUILT = target/release
 PROGRAMS = beanpoled beanpole
 MANUALS = $(notdir $(wildcard man/*.[1-8]))
 UNITS = beanpoled.service beanpoled.socket
+COMPLETIONS = bash:$(BASHDIR)/beanpole zsh:$(ZSHDIR)/_beanpole fish:$(FISHDIR)/beanpole.fish
 SOURCES = Cargo.toml Cargo.lock $(shell find src -name '*.rs')
 
 all: $(BUILT)/beanpoled
@@ -44,6 +51,10 @@ install: all
 	for manual in $(MANUALS); do \
 	    $(INSTALL) -D -m 644 man/$$manual $(DESTDIR)$(MANDIR)/man$${manual##*.}/$$manual || exit; \
 	done
+	for completion in $(COMPLETIONS); do \
+	    text=$$($(NATIVE) completion $${completion%%:*}) && printf '%s\n' "$$text" | \
+	        $(INSTALL) -D -m 644 /dev/stdin $(DESTDIR)$${completion#*:} || exit; \
+	done
 	for unit in $(UNITS); do \
 	    sed 's,@BINDIR@,$(BINDIR),; s,@SYSCONFDIR@,$(SYSCONFDIR),' src/packaging/$$unit.in | \
 	        $(INSTALL) -m 644 /dev/stdin $(DESTDIR)$(UNITDIR)/$$unit || exit; \
@@ -64,6 +75,9 @@ uninstall:
 	for manual in $(MANUALS); do \
 	    rm -f $(DESTDIR)$(MANDIR)/man$${manual##*.}/$$manual; \
 	done
+	for completion in $(COMPLETIONS); do \
+	    rm -f $(DESTDIR)$${completion#*:}; \
+	done
 	! cmp -s src/packaging/beanpoled.default $(DESTDIR)$(SYSCONFDIR)/default/beanpoled || \
 	    rm $(DESTDIR)$(SYSCONFDIR)/default/beanpoled
 
@@ -76,7 +90,7 @@ dist:
 # A Debian package.
 deb: all
 	rm -rf target/deb
-	$(MAKE) install DESTDIR=target/deb PREFIX=/usr
+	$(MAKE) install DESTDIR=target/deb PREFIX=/usr ZSHDIR=/usr/share/zsh/vendor-completions
 	src/packaging/deb target/deb $(VERSION) target
 
 clean:

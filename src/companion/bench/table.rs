@@ -1,8 +1,8 @@
 //! `table`: the loads that matter, ours against theirs, each with its goals.
 //!
 //! The full table takes the better part of an hour, most of it for the rows
-//! with a million jobs. The quick one runs ours alone and looks only at what noise cannot
-//! change: counts, memory, and how costs grow within one process.
+//! with a million jobs. The quick one runs ours alone and looks only at what
+//! noise cannot change: counts, memory, and how costs grow within one process.
 
 use super::Failure;
 use super::load::{Length, Load, Placement, Sync};
