@@ -43,7 +43,7 @@ fn head(server: &Server) -> String {
         .unwrap()
         .to_owned();
     format!(
-        "127.0.0.1:{}  {version}  up Ns  1 connections: 0 producers, 0 workers, 0 waiting",
+        "127.0.0.1:{}  {version}  up Ns  1 connections: 0 put, 0 work, 0 wait",
         server.port
     )
 }

@@ -109,8 +109,12 @@ fn server_lines(server: &Server) -> Vec<Line> {
     };
     let facts = &history.latest.server;
     let number = |key| facts.number(key);
-    let mut first = format!(
-        "{address}  {}  up {}  {} connections: {} producers, {} workers, {} waiting",
+    let draining = match facts.text("draining") {
+        "true" => "  DRAINING",
+        _ => "",
+    };
+    let first = format!(
+        "{address}  {}  up {}{draining}  {} connections: {} put, {} work, {} wait",
         facts.text("version"),
         span(number("uptime")),
         number("current-connections"),
@@ -118,9 +122,6 @@ fn server_lines(server: &Server) -> Vec<Line> {
         number("current-workers"),
         number("current-waiting"),
     );
-    if facts.text("draining") == "true" {
-        first += "  DRAINING";
-    }
     let per_second = |key| rate(history.rate(key), 9);
     let reserves = ["cmd-reserve", "cmd-reserve-with-timeout"].map(|key| history.rate(key));
     let reserves = reserves.into_iter().sum::<Option<f64>>();
