@@ -60,12 +60,24 @@ fn a_binlog_may_be_synced_at_once_or_later_or_never() {
         assert_tells(&format!("cycle -n 20 -r 1 --sync {sync}"), &COST);
     }
     let told = figures("put -n 20 -r 1 -f 0");
-    let traceable = Command::new("strace")
+    let syncs = told.iter().any(|name| name == "syncs per command");
+    assert_eq!(syncs, may_trace(), "{told:?}");
+}
+
+/// Whether `strace` is there and a process may be traced here.
+fn may_trace() -> bool {
+    Command::new("strace")
         .args(["-f", "--seccomp-bpf", "-o", "/dev/null", "true"])
         .output()
-        .is_ok_and(|output| output.status.success());
-    let syncs = told.iter().any(|name| name == "syncs per command");
-    assert_eq!(syncs, traceable, "{told:?}");
+        .is_ok_and(|output| output.status.success())
+}
+
+#[test]
+fn calls_tells_system_calls() {
+    if may_trace() {
+        let tell = ["put: system calls per batch", "system calls when idle"];
+        assert_tells("calls -n 20 -r 1 --idle 0.1", &tell);
+    }
 }
 
 #[test]
@@ -73,6 +85,38 @@ fn recovery_tells_time_memory_and_disk() {
     let tell = ["answers after, s", "peak RSS, MB", "log per job, bytes"];
     assert_tells("recovery -n 1000 -r 1", &tell);
     assert_tells("recovery -n 1000 -r 1 --sync 0", &tell);
+}
+
+#[test]
+fn beanstalkd_is_measured_too_if_it_is_there() {
+    let program = std::env::var("BEANSTALKD").unwrap_or("/usr/bin/beanstalkd".into());
+    if !std::path::Path::new(&program).exists() {
+        return;
+    }
+    for load in [
+        "put -n 20 -f 0",
+        "cycle -n 20 -f never",
+        "handoff -n 20",
+        "connect -n 20",
+        "tubes -n 20 --tubes 50 --watched 20",
+        "ready -n 2000 -d 100 --settle 0",
+        "delayed -n 2000 -d 100 --idle 0.1",
+        "mature -n 200 --delay 2 --consumers 4",
+        "idle -c 50 --idle 0.1",
+        "recovery -n 1000",
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_beanpole"))
+            .arg("bench")
+            .args(load.split(' '))
+            .args(["-r", "1", "--theirs"])
+            .arg(format!("'{program}' -l 127.0.0.1 -p {{port}}"))
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{load}: {said}");
+        let told = String::from_utf8(output.stdout).unwrap();
+        assert!(told.contains("\ntheirs: `'"), "{load}: {told}");
+    }
 }
 
 #[test]

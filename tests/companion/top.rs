@@ -2,7 +2,8 @@
 
 use super::screen::Screen;
 use super::story::tell;
-use super::support::{Server, servers, wait_for};
+use super::support::{BEANPOLE, Server, servers, wait_for};
+use std::process::Command;
 
 /// A server with jobs of all states in two tubes.
 fn busy(program: &std::path::Path) -> Server {
@@ -48,13 +49,10 @@ fn head(server: &Server) -> String {
     )
 }
 
-#[test]
-fn at_80_by_24_it_shows_the_server_and_its_tubes() {
-    for program in servers() {
-        let server = busy(&program);
-        let mut screen = top(&server, 80, 24, &[]);
-        screen.wait_for_screen(&format!(
-            "{}
+/// What it shows of such a server at 80x24.
+fn at_80_by_24(server: &Server) -> String {
+    format!(
+        "{}
 jobs: 3 ready (2 urgent), 0 reserved, 1 delayed, 1 buried; 5 put so far
 per second: 0.0 put, 0.0 reserve, 0.0 delete, 0.0 timeouts
 binlog off
@@ -78,12 +76,51 @@ mail                     2      0      1      0      0     0    0.0    0.0 Ns
 
 
 q quit  enter look  s sort  r turn  / filter  space hold  k kick  p pause",
-            head(&server)
-        ));
+        head(server)
+    )
+}
+
+#[test]
+fn at_80_by_24_it_shows_the_server_and_its_tubes() {
+    for program in servers() {
+        let server = busy(&program);
+        let mut screen = top(&server, 80, 24, &[]);
+        screen.wait_for_screen(&at_80_by_24(&server));
         screen.type_keys("q");
         assert_eq!(screen.wait(), Some(0));
         // The screen from before is back.
         wait_for("an empty screen", || screen.text().trim().is_empty());
+    }
+}
+
+#[test]
+fn in_tmux_it_is_the_same_at_every_size() {
+    if Command::new("tmux").arg("-V").output().is_err() {
+        return;
+    }
+    for program in servers() {
+        let server = busy(&program);
+        let mut tmux = Command::new("tmux");
+        tmux.args(["-u", "-f", "/dev/null", "-S"])
+            .arg(server.directory.path().join("tmux"))
+            .arg("new-session")
+            .arg(format!("{BEANPOLE} top -i 0.05 -a {}", server.address()))
+            .args([";", "set", "status", "off"])
+            // If this test fails, nothing goes on.
+            .args([";", "set", "destroy-unattached", "on"])
+            .env("TERM", "xterm-256color")
+            .env("TMUX", "");
+        let mut screen = Screen::start(&tmux, 80, 24);
+        screen.wait_for_screen(&at_80_by_24(&server));
+        screen.resize(120, 40);
+        screen.wait_for("\nimages                                                           1");
+        wait_for("40 lines", || screen.text().lines().count() == 40);
+        screen.resize(64, 9);
+        screen.wait_for_screen(&at_64_by_9(&server));
+        screen.resize(80, 24);
+        screen.wait_for_screen(&at_80_by_24(&server));
+        screen.type_keys("q");
+        assert_eq!(screen.wait(), Some(0));
     }
 }
 
@@ -192,6 +229,22 @@ fn it_stands_still_when_told_to() {
     }
 }
 
+/// And at 64x9.
+fn at_64_by_9(server: &Server) -> String {
+    format!(
+        "{}
+jobs: 3 ready (2 urgent), 0 reserved, 1 delayed, 1 buried; 5 put
+per second: 0.0 put, 0.0 reserve, 0.0 delete, 0.0 timeouts
+binlog off
+
+*TUBE      READY   RSVD   DLYD   BURY  WATCH  WAIT  PUT/S  DEL/S
+default        0      0      0      0      1     0    0.0    0.0
+
+q quit  enter look  s sort  r turn  / filter  space hold  k kick",
+        &head(server)[..64]
+    )
+}
+
 #[test]
 fn it_follows_the_size_of_the_terminal() {
     for program in servers() {
@@ -202,18 +255,7 @@ fn it_follows_the_size_of_the_terminal() {
         screen.wait_for("images                                                           1");
         wait_for("40 lines", || screen.text().lines().count() == 40);
         screen.resize(64, 9);
-        screen.wait_for_screen(&format!(
-            "{}
-jobs: 3 ready (2 urgent), 0 reserved, 1 delayed, 1 buried; 5 put
-per second: 0.0 put, 0.0 reserve, 0.0 delete, 0.0 timeouts
-binlog off
-
-*TUBE      READY   RSVD   DLYD   BURY  WATCH  WAIT  PUT/S  DEL/S
-default        0      0      0      0      1     0    0.0    0.0
-
-q quit  enter look  s sort  r turn  / filter  space hold  k kick",
-            &head(&server)[..64]
-        ));
+        screen.wait_for_screen(&at_64_by_9(&server));
         // The next page.
         screen.type_keys("\x1b[6~");
         screen.wait_for("\nimages         1");
