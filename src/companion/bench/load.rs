@@ -59,19 +59,19 @@ pub enum Length {
 
 /// How a server syncs the binlog that it keeps.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Sync {
+pub enum Syncing {
     /// At most so many milliseconds after a change; with 0, before the reply.
     WithinMs(u32),
     /// When the kernel likes.
     Never,
 }
 
-impl Sync {
+impl Syncing {
     /// The options of the server for this, the same for all of its kind.
     pub fn options(self) -> String {
         match self {
-            Sync::WithinMs(ms) => format!("-b {{dir}} -f {ms}"),
-            Sync::Never => "-b {dir} -F".into(),
+            Syncing::WithinMs(ms) => format!("-b {{dir}} -f {ms}"),
+            Syncing::Never => "-b {dir} -F".into(),
         }
     }
 }
@@ -95,7 +95,7 @@ pub struct Load {
     pub body: usize,
     pub length: Length,
     pub placement: Placement,
-    pub sync: Option<Sync>,
+    pub sync: Option<Syncing>,
     pub priorities: u32,
     pub producers: usize,
     pub consumers: usize,
@@ -128,7 +128,7 @@ impl Load {
             body: 100,
             length: Length::Count(count),
             placement: Placement::Free,
-            sync: (scenario == "recovery").then_some(Sync::Never),
+            sync: (scenario == "recovery").then_some(Syncing::Never),
             priorities: 1,
             producers: 1,
             consumers: if scenario == "mature" { 64 } else { 2 },

@@ -15,8 +15,7 @@
 //! connections), `jobs` (bodies, and the check of what comes back), `work` (put,
 //! reserve and delete as steps), `scenarios`, `servers` and `accounting` (what is
 //! measured), `calls` (system calls), `histogram`, `figures`, `rounds` and `report`
-//! (what is told), `svg` (the same as a
-//! picture), `table`.
+//! (what is told), `svg` (the same as a picture), `table`.
 
 mod accounting;
 mod calls;
@@ -103,11 +102,8 @@ fn keep(result: &Json, setup: &Setup) -> Result<(), Failure> {
 }
 
 fn draw(result: &Json, path: &Path) -> Result<(), Failure> {
-    let picture = svg::draw(result);
-    write(
-        path,
-        &picture.ok_or_else(|| Failure::new("this JSON is no result of bench".into()))?,
-    )
+    let unknown = || Failure::new("this JSON is no result of bench".into());
+    write(path, &svg::draw(result).ok_or_else(unknown)?)
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {

@@ -1,7 +1,7 @@
 //! The command line of `beanpole bench`.
 
 use super::Failure;
-use super::load::{Held, Length, Load, Placement, Sync};
+use super::load::{Held, Length, Load, Placement, Syncing};
 use super::servers::Source;
 use crate::companion::table::{Kind, Opt};
 use getopts::Options;
@@ -307,8 +307,8 @@ pub fn parse(arguments: &[String]) -> Result<Request, Failure> {
         },
         sync: match given.opt_str("sync").as_deref() {
             None => usual.sync,
-            Some("never") => Some(Sync::Never),
-            Some(_) => Some(Sync::WithinMs(narrow("sync", 0, 0)?)),
+            Some("never") => Some(Syncing::Never),
+            Some(_) => Some(Syncing::WithinMs(narrow("sync", 0, 0)?)),
         },
         priorities: narrow("priorities", 1, usual.priorities)?,
         producers: number("producers", 1, 100_000, usual.producers)?,

@@ -1,7 +1,7 @@
 //! A comparison as text and as JSON, with the facts that make it mean something.
 
 use super::figures::Figure;
-use super::load::{Length, Load, Sync};
+use super::load::{Length, Load, Syncing};
 use super::rounds::{Comparison, Facts, Row, Spread};
 use super::servers::{allowed_cpus, place};
 use crate::companion::json::Json;
@@ -127,9 +127,9 @@ pub fn described(load: &Load) -> String {
     };
     let sync = match load.sync {
         None => String::new(),
-        Some(Sync::WithinMs(0)) => ", binlog synced before each reply".into(),
-        Some(Sync::WithinMs(ms)) => format!(", binlog synced within {ms} ms"),
-        Some(Sync::Never) => ", binlog never synced".into(),
+        Some(Syncing::WithinMs(0)) => ", binlog synced before each reply".into(),
+        Some(Syncing::WithinMs(ms)) => format!(", binlog synced within {ms} ms"),
+        Some(Syncing::Never) => ", binlog never synced".into(),
     };
     let (body, placement) = (load.body, load.placement.name());
     format!("{scenario}: {who}, {length} of {body} bytes{tubes}{sync}, placement {placement}")

@@ -8,7 +8,7 @@
 //! starts them: a child inherits that, and so does every thread it makes.
 
 use super::Failure;
-use super::load::{Cpus, Placement, Sync};
+use super::load::{Cpus, Placement, Syncing};
 use nix::errno::Errno;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -42,7 +42,7 @@ pub enum Source {
 
 impl Source {
     /// The same, with a binlog if the load wants one.
-    pub fn keeping(&self, sync: Option<Sync>) -> Result<Source, Failure> {
+    pub fn keeping(&self, sync: Option<Syncing>) -> Result<Source, Failure> {
         match (self, sync) {
             (_, None) => Ok(self.clone()),
             (Source::Command(command), Some(sync)) => {

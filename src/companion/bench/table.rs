@@ -5,7 +5,7 @@
 //! noise cannot change: counts, memory, and how costs grow within one process.
 
 use super::Failure;
-use super::load::{Length, Load, Placement, Sync};
+use super::load::{Length, Load, Placement, Syncing};
 use super::options::Setup;
 use super::report;
 use super::rounds::{Comparison, Row, compare};
@@ -238,17 +238,17 @@ fn full_table() -> Vec<Entry> {
         placement: Apart,
         ..Load::new("mature")
     };
-    let durable = |connections: usize, depth: usize, sync: Sync| Load {
+    let durable = |connections: usize, depth: usize, sync: Syncing| Load {
         length: Length::Seconds(2.0),
         sync: Some(sync),
         ..at("put", connections, depth, Apart)
     };
     let at_once = |connections: usize, depth: usize, times: f64| {
         let goals = with(Vec::new(), [("throughput", Ratio, AtLeast(times))]);
-        entry(durable(connections, depth, Sync::WithinMs(0)), goals)
+        entry(durable(connections, depth, Syncing::WithinMs(0)), goals)
     };
     // A single connection has nobody to share a write with.
-    let later = |connections: usize, sync: Sync| {
+    let later = |connections: usize, sync: Syncing| {
         let goals = if connections == 1 {
             cost(1.0, 1.0)
         } else {
@@ -350,12 +350,12 @@ fn full_table() -> Vec<Entry> {
         at_once(64, 1, 8.0),
         at_once(1, 64, 30.0),
         at_once(8, 16, 30.0),
-        later(1, Sync::WithinMs(50)),
-        later(8, Sync::WithinMs(50)),
-        later(64, Sync::WithinMs(50)),
-        later(1, Sync::Never),
-        later(8, Sync::Never),
-        later(64, Sync::Never),
+        later(1, Syncing::WithinMs(50)),
+        later(8, Syncing::WithinMs(50)),
+        later(64, Syncing::WithinMs(50)),
+        later(1, Syncing::Never),
+        later(8, Syncing::Never),
+        later(64, Syncing::Never),
         entry(
             Load::new("recovery"),
             with(
