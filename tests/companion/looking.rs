@@ -1,7 +1,8 @@
 //! Looking at a server: stats, tubes, metrics, check, tail.
 
 use super::story::{on_each_server, tell};
-use super::support::{BEANPOLE, Running, Server, free_port, servers, wait_for};
+use super::support::{BEANPOLE, Running, Server, servers, wait_for};
+use beanpole::companion::bench::port::Port;
 use std::collections::{HashMap, HashSet};
 use std::process::{Command, Stdio};
 
@@ -111,7 +112,8 @@ fn the_servers_statistics_are_complete_under_headings() {
 
 #[test]
 fn a_server_that_is_not_there_is_named() {
-    let port = free_port();
+    let reserved = Port::reserve(0).unwrap();
+    let port = reserved.number;
     for command in ["stats", "tubes", "put", "reserve", "metrics", "dump"] {
         let output = Command::new(BEANPOLE)
             .args(["-a", &port.to_string(), command])

@@ -1,7 +1,8 @@
 //! Servers to try the program on.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use beanpole::companion::bench::port::Port;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -25,6 +26,7 @@ pub fn beanstalkd() -> Vec<PathBuf> {
 pub struct Server {
     child: Child,
     pub port: u16,
+    _reserved: Port,
     program: PathBuf,
     options: Vec<String>,
     /// A place for files of the test.
@@ -34,15 +36,12 @@ pub struct Server {
 impl Server {
     pub fn start(program: &Path, options: &[&str]) -> Server {
         let options: Vec<_> = options.iter().map(|option| String::from(*option)).collect();
-        // Somebody may be faster and take the port that was free.
-        let mut tries = (0..10).filter_map(|_| {
-            let port = free_port();
-            Some((port, spawn(program, port, &options)?))
-        });
-        let (port, child) = tries.next().expect("the server finds a port");
+        let reserved = Port::reserve(0).expect("there is a free port");
+        let port = reserved.number;
         Server {
-            child,
+            child: spawn(program, port, &options),
             port,
+            _reserved: reserved,
             program: program.into(),
             options,
             directory: Directory::new(),
@@ -52,8 +51,7 @@ impl Server {
     /// Ends the server at once, and starts it again in the same place.
     pub fn restart(&mut self) {
         self.kill();
-        let again = spawn(&self.program, self.port, &self.options);
-        self.child = again.expect("the server starts again");
+        self.child = spawn(&self.program, self.port, &self.options);
     }
 
     /// Ends the server at once.
@@ -100,8 +98,8 @@ impl Drop for Server {
     }
 }
 
-/// Starts a server there, unless somebody else is there.
-fn spawn(program: &Path, port: u16, options: &[String]) -> Option<Child> {
+/// Starts a server there.
+fn spawn(program: &Path, port: u16, options: &[String]) -> Child {
     let mut child = Command::new(program)
         .args(["-l", "127.0.0.1", "-p", &port.to_string()])
         .args(options)
@@ -110,26 +108,21 @@ fn spawn(program: &Path, port: u16, options: &[String]) -> Option<Child> {
         .stderr(Stdio::null())
         .spawn()
         .expect("the server can be started");
-    let mut ended = false;
     wait_for("the server to listen", || {
-        ended = child.try_wait().expect("it can be asked about").is_some();
-        ended || process_at(port) == Some(child.id())
+        let ended = child.try_wait().expect("it can be asked about");
+        assert_eq!(ended, None, "the server has ended");
+        has_served(port).is_ok()
     });
-    (!ended).then_some(child)
+    child
 }
 
-/// The process that serves this port, as it says itself.
-fn process_at(port: u16) -> Option<u32> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
-    // A connection to nobody may be one to itself.
-    stream.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
-    stream.write_all(b"stats\r\nquit\r\n").ok()?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text).ok()?;
-    text.lines()
-        .find_map(|line| line.strip_prefix("pid: "))?
-        .parse()
-        .ok()
+/// Connects, and waits until the server has closed the connection: it is not
+/// to be found in the statistics.
+fn has_served(port: u16) -> io::Result<()> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.write_all(b"quit\r\n")?;
+    stream.read_to_end(&mut Vec::new())?;
+    Ok(())
 }
 
 /// A directory of its own, removed when this goes.
@@ -246,12 +239,6 @@ fn send(signal: &str, process: u32) {
     let command = format!("kill -{signal} {process}");
     let status = Command::new("sh").args(["-c", &command]).status();
     assert!(status.is_ok_and(|status| status.success()));
-}
-
-/// A port that nobody listens on.
-pub fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
-    listener.local_addr().expect("it has a number").port()
 }
 
 /// Waits for an event; that it never comes is a failure.

@@ -1,6 +1,7 @@
 //! The directory of the binlog: who may have it, and what waits for it.
 
 use crate::program::{Client, Daemon, PROGRAM, TempDir, run};
+use beanpole::companion::bench::port::Port;
 use nix::sys::signal::Signal;
 use std::fs;
 use std::net::TcpStream;
@@ -61,11 +62,8 @@ fn a_second_server_waits_without_listening_and_takes_over() {
     let mut first = Daemon::start(options);
     Client::connect(first.port()).ask("put 0 0 1 3\r\njob", "INSERTED 1");
 
-    // It has a port that nobody else has, chosen by the system.
-    let port = {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        listener.local_addr().expect("a port").port()
-    };
+    let reserved = Port::reserve(0).expect("a port");
+    let port = reserved.number;
     let notify = directory.path().join("notify");
     let manager = UnixDatagram::bind(&notify).expect("a socket");
     let mut command = Command::new(PROGRAM);

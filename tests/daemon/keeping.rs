@@ -3,13 +3,14 @@
 use crate::program::{Client, Daemon, PROGRAM, TempDir, as_root, eventually, run_command, shell};
 use beanpole::binlog::beanstalkd;
 use beanpole::binlog::{Binlog, Options, SyncMode};
+use beanpole::companion::bench::port::Port;
 use nix::sys::signal::Signal;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command};
 use std::thread;
@@ -287,21 +288,20 @@ fn fill_and_empty(path: &str) {
 /// Debian's server, or another one, as the variable `BEANSTALKD` names it.
 struct Beanstalkd {
     child: Child,
-    port: u16,
+    port: Port,
 }
 
 impl Beanstalkd {
     fn start(program: &OsString, directory: &str, more: &[&str]) -> Beanstalkd {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let port = listener.local_addr().expect("a port").port();
-        drop(listener);
+        let port = Port::reserve(0).expect("a port");
+        let number = port.number.to_string();
         let child = Command::new(program)
-            .args(["-l", "127.0.0.1", "-p", &port.to_string(), "-b", directory])
+            .args(["-l", "127.0.0.1", "-p", &number, "-b", directory])
             .args(more)
             .spawn()
             .expect("it can be started");
         eventually("it listens", || {
-            TcpStream::connect(("127.0.0.1", port)).is_ok()
+            TcpStream::connect(("127.0.0.1", port.number)).is_ok()
         });
         Beanstalkd { child, port }
     }
@@ -387,7 +387,7 @@ fn jobs_move_from_beanstalkd_and_back() {
     let directory = TempDir::new();
     let path = text(directory.path());
     let theirs = Beanstalkd::start(&program, path, &["-s", "50000"]);
-    let jobs = live(&mut Talk::connect(theirs.port), 65535);
+    let jobs = live(&mut Talk::connect(theirs.port.number), 65535);
     // One has the directory, the other does not.
     let (status, _, told) = run_command(Command::new(PROGRAM).args(["-p", "0", "-b", path]));
     assert_eq!(status, 10);
@@ -425,12 +425,12 @@ fn jobs_move_from_beanstalkd_and_back() {
     let theirs = Beanstalkd::start(&program, text(back.path()), &[]);
     let mut jobs = jobs;
     jobs.retain(|_, job| job.body.len() < 65534);
-    let mut talk = Talk::connect(theirs.port);
+    let mut talk = Talk::connect(theirs.port.number);
     for id in jobs.keys() {
         assert!(
             talk.ask(&format!("peek {id}")).starts_with("FOUND"),
             "job {id}"
         );
-        talk = Talk::connect(theirs.port);
+        talk = Talk::connect(theirs.port.number);
     }
 }

@@ -1,6 +1,7 @@
 //! Becoming another user.
 
 use crate::program::{Client, Daemon, TempDir, as_root, shell};
+use beanpole::companion::bench::port::Port;
 use nix::unistd::{User, geteuid};
 use std::os::unix::fs::MetadataExt;
 
@@ -38,12 +39,25 @@ fn root_becomes_the_user_with_all_its_groups_and_no_other() {
     let line = format!("exec unshare -m sh -c '{line}' \"$0\" \"$@\"");
     let socket = directory.path().join("socket");
     let place = format!("unix:{}", socket.display());
-    let options = ["-l", "127.0.0.1", "-p", "601", "-l", &place, "-u", "worker"];
+    // Only root may bind it.
+    let reserved = (600..1024).find_map(|number| Port::reserve(number).ok());
+    let port = reserved.as_ref().expect("a port").number;
+    let number = port.to_string();
+    let options = [
+        "-l",
+        "127.0.0.1",
+        "-p",
+        &number,
+        "-l",
+        &place,
+        "-u",
+        "worker",
+    ];
     let access = ["--socket-mode", "0660", "--socket-group", "others"];
     let options = options.into_iter().chain(access);
     let mut daemon = Daemon::spawn(&mut shell(&line, options));
     // Bound while it could be: the port, and a file in root's directory.
-    assert_eq!(daemon.port(), 601);
+    assert_eq!(daemon.port(), port);
     daemon.log_line("listening on unix:");
     let file = std::fs::metadata(&socket).expect("a socket");
     assert_eq!((file.gid(), file.mode() & 0o7777), (4004, 0o660));
@@ -52,5 +66,5 @@ fn root_becomes_the_user_with_all_its_groups_and_no_other() {
     assert_eq!(daemon.status("Groups"), "4002 4003");
     assert_eq!(daemon.status("CapEff"), "0000000000000000");
     assert_eq!(daemon.status("CapPrm"), "0000000000000000");
-    Client::connect(601).ask("use a", "USING a");
+    Client::connect(port).ask("use a", "USING a");
 }

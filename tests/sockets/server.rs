@@ -1,10 +1,11 @@
 //! The server program, ended with the value that stands for it.
 
 use crate::client::Client;
+use beanpole::companion::bench::port::Port;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::{ErrorKind, Read};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,44 +20,32 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Server {
     child: Child,
     pub port: u16,
+    _reserved: Port,
 }
 
 impl Server {
-    /// Starts it on a free port of the loopback, with further options.
+    /// Starts it on a port of the loopback, with further options.
     pub fn start(options: &[&str]) -> Server {
-        for _ in 0..10 {
-            let port = free_port();
-            let place = ["-l", "127.0.0.1", "-p", &port.to_string()];
-            let mut server = Server::spawn(&[&place, options].concat(), port, Stdio::null);
-            // Somebody else may have been faster with that port.
-            if server.listens() && server.stat("pid") == server.child.id().to_string() {
-                return server;
-            }
-        }
-        panic!("no server with {options:?}: {}", run(options).stderr);
+        let reserved = Port::reserve(0).expect("a free port");
+        let port = reserved.number;
+        let place = ["-l", "127.0.0.1", "-p", &port.to_string()];
+        let mut server = Server {
+            child: spawn(&[&place, options].concat(), Stdio::null),
+            port,
+            _reserved: reserved,
+        };
+        until(|| server.listens().then_some(()));
+        server
     }
 
-    fn spawn(options: &[&str], port: u16, output: fn() -> Stdio) -> Server {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_beanpoled"));
-        command.args(options).stdout(output()).stderr(output());
-        let child = command.spawn().expect("the server program");
-        Server { child, port }
-    }
-
-    /// Waits until it listens; no if it ends instead.
     fn listens(&mut self) -> bool {
-        let port = self.port;
-        until(|| {
-            let ended = self.child.try_wait().expect("a child's status").is_some();
-            let connected = || match TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {
-                Ok(_) => true,
-                Err(error) if error.kind() == ErrorKind::ConnectionRefused => false,
-                Err(error) => panic!("connecting to port {port}: {error}"),
-            };
-            ended
-                .then_some(false)
-                .or_else(|| connected().then_some(true))
-        })
+        let ended = self.child.try_wait().expect("a child's status");
+        assert_eq!(ended, None, "the server has ended");
+        match TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)) {
+            Ok(_) => true,
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => false,
+            Err(error) => panic!("connecting to port {}: {error}", self.port),
+        }
     }
 
     pub fn connect(&self) -> Client {
@@ -87,7 +76,7 @@ impl Server {
 
     /// Waits for its end.
     pub fn exit_status(&mut self) -> ExitStatus {
-        until(|| self.child.try_wait().expect("a child's status"))
+        exit_status(&mut self.child)
     }
 }
 
@@ -107,18 +96,28 @@ pub struct Run {
 
 /// Runs the server program with options with which it does not serve.
 pub fn run(options: &[&str]) -> Run {
-    let mut server = Server::spawn(options, 0, Stdio::piped);
-    let status = server.exit_status().code();
+    let mut child = spawn(options, Stdio::piped);
+    let status = exit_status(&mut child).code();
     let (mut stdout, mut stderr) = (String::new(), String::new());
-    let out = server.child.stdout.as_mut().expect("a pipe");
+    let out = child.stdout.as_mut().expect("a pipe");
     out.read_to_string(&mut stdout).expect("text");
-    let err = server.child.stderr.as_mut().expect("a pipe");
+    let err = child.stderr.as_mut().expect("a pipe");
     err.read_to_string(&mut stderr).expect("text");
     Run {
         status,
         stdout,
         stderr,
     }
+}
+
+fn spawn(options: &[&str], output: fn() -> Stdio) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_beanpoled"));
+    command.args(options).stdout(output()).stderr(output());
+    command.spawn().expect("the server program")
+}
+
+fn exit_status(child: &mut Child) -> ExitStatus {
+    until(|| child.try_wait().expect("a child's status"))
 }
 
 /// A directory of a test's own, removed with it.
@@ -149,12 +148,6 @@ impl Drop for Folder {
 /// As an argument of `-l`.
 pub fn unix(path: &Path) -> String {
     format!("unix:{}", path.display())
-}
-
-/// A port that nobody listens on, for now.
-pub fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-    listener.local_addr().expect("its address").port()
 }
 
 /// Asks until there is an answer.

@@ -1,5 +1,5 @@
 //! The stage with sockets: a server program of its own for each story, on a
-//! free port of the loopback, and one TCP connection for each client.
+//! port of the loopback, and one TCP connection for each client.
 //!
 //! It waits for events rather than durations, also where the protocol shows
 //! none: a server whose threads have woken up, and sleep again, has dealt with
@@ -7,16 +7,16 @@
 
 use crate::player::{Received, Stage};
 use crate::story::{Side, Story};
+use beanpole::companion::bench::port::Port;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, mpsc};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// How long to wait for what must come before the story is said to fail.
@@ -142,21 +142,17 @@ impl Stage for Sockets {
 /// A server program that runs as long as this value lives.
 struct Server {
     child: Child,
-    port: u16,
+    port: Port,
     /// What it had done when it last came to rest.
     activity: u64,
 }
 
 impl Server {
     fn start<'a>(program: &Path, options: impl Iterator<Item = &'a str>) -> Server {
-        // One at a time: a process that is just being started shares the socket
-        // that another thread tries a port with, and so keeps the port occupied.
-        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-        let _turn = ONE_AT_A_TIME.lock().expect("no panic while it is held");
-        let port = free_port();
+        let port = Port::reserve(0).expect("a free port");
         let mut command = Command::new(program);
         command
-            .args(["-l", "127.0.0.1", "-p", &port.to_string()])
+            .args(["-l", "127.0.0.1", "-p", &port.number.to_string()])
             .args(options)
             .stderr(Stdio::null());
         let child = command
@@ -174,7 +170,7 @@ impl Server {
         let deadline = Instant::now() + PATIENCE;
         loop {
             self.come_to_rest()?;
-            match TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)) {
+            match TcpStream::connect((Ipv4Addr::LOCALHOST, self.port.number)) {
                 Err(error)
                     if error.kind() == ErrorKind::ConnectionRefused
                         && Instant::now() < deadline =>
@@ -259,22 +255,6 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.child.kill().expect("a server that can be killed");
         self.child.wait().expect("a server that can be reaped");
-    }
-}
-
-/// A port that nobody has, below those that the kernel gives to whoever does
-/// not ask for a certain one: else a client that connects before the server
-/// listens may be given just that port, and talk to itself.
-fn free_port() -> u16 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    loop {
-        let turn = std::process::id()
-            .wrapping_mul(97)
-            .wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
-        let port = u16::try_from(20_000 + turn % 12_000).expect("a number below 32000");
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
-            return port;
-        }
     }
 }
 

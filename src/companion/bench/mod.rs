@@ -13,7 +13,7 @@
 //!
 //! In reading order: `load` and `options` (what can be asked), `wire` and `reply` (the
 //! connections), `jobs` (bodies, and the check of what comes back), `work` (put,
-//! reserve and delete as steps), `scenarios`, `servers` and `accounting` (what is
+//! reserve and delete as steps), `scenarios`, `servers`, `port` and `accounting` (what is
 //! measured), `calls` (system calls), `histogram`, `figures`, `rounds` and `report`
 //! (what is told), `svg` (the same as a picture), `table`.
 
@@ -24,6 +24,7 @@ mod histogram;
 mod jobs;
 mod load;
 mod options;
+pub mod port;
 mod reply;
 mod report;
 mod rounds;

@@ -3,12 +3,13 @@
 //!
 //! A command line is run by `sh` with `exec` before it, so quoting works as in
 //! a shell and the process that is measured is the server itself. `{port}` in
-//! it stands for a free port, `{dir}` for a new, empty directory that is
+//! it stands for a port kept for it, `{dir}` for a new, empty directory that is
 //! removed afterwards. Servers are pinned by pinning this thread while it
 //! starts them: a child inherits that, and so does every thread it makes.
 
 use super::Failure;
 use super::load::{Cpus, Placement, Syncing};
+use super::port::Port;
 use nix::errno::Errno;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -16,7 +17,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
@@ -64,7 +65,7 @@ pub struct Server {
     started: Option<Started>,
 }
 
-/// A process and its files; ended and removed when dropped.
+/// A process, its files and its port; ended and removed when dropped.
 struct Started {
     command: String,
     address: SocketAddr,
@@ -72,6 +73,7 @@ struct Started {
     directory: PathBuf,
     /// None while it is stopped.
     child: Option<(Child, Pid)>,
+    _port: Port,
 }
 
 /// The directories of servers and their processes, which a signal must not
@@ -140,14 +142,16 @@ impl Server {
         let data = data_in(&directory);
         fs::create_dir_all(&data).map_err(Failure::of(format!("creating {}", data.display())))?;
         children().insert(directory.clone(), None);
-        let address = free_address()?;
-        let command = command.replace("{port}", &address.port().to_string());
+        let port = Port::reserve(0).map_err(Failure::of("finding a free port"))?;
+        let address = (Ipv4Addr::LOCALHOST, port.number).into();
+        let command = command.replace("{port}", &port.number.to_string());
         let mut started = Started {
             command: command.replace("{dir}", &data.to_string_lossy()),
             address,
             cpus,
             directory,
             child: None,
+            _port: port,
         };
         let pid = started.begin()?;
         Ok(Server {
@@ -339,24 +343,6 @@ fn pin(cpus: &[usize]) -> Result<(), Failure> {
         set.set(cpu).map_err(Failure::of(doing()))?;
     }
     sched_setaffinity(Pid::from_raw(0), &set).map_err(Failure::of(doing()))
-}
-
-/// A port that nobody has. It is below those that the kernel gives to clients,
-/// so that none of them has it by chance when the server wants it.
-fn free_address() -> Result<SocketAddr, Failure> {
-    static TRIED: AtomicUsize = AtomicUsize::new(0);
-    // Others that look at the same time begin elsewhere.
-    let first = std::process::id() as usize * 61;
-    loop {
-        let tried = TRIED.fetch_add(1, Ordering::Relaxed);
-        let port = 12_000 + (first + tried) % 20_000;
-        let address = format!("127.0.0.1:{port}");
-        match TcpListener::bind(&address).and_then(|listener| listener.local_addr()) {
-            Ok(free) => return Ok(free),
-            Err(_) if tried < 20_000 => {}
-            Err(err) => return Err(Failure::of("finding a free port")(err)),
-        }
-    }
 }
 
 #[cfg(test)]

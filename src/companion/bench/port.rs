@@ -1,0 +1,57 @@
+//! A port of the loopback for a server that is yet to be started.
+//!
+//! Whoever asks the system for a free port and lets go of it again may find
+//! that somebody else has been given it meanwhile. So the port stays bound to
+//! a socket of ours that does not listen: the system gives it to nobody, a
+//! client that connects is refused, and the server that is told its number can
+//! listen there, as often as it is started. For that it has to set
+//! `SO_REUSEADDR`, which servers do so that they can be restarted.
+
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, SockaddrIn, bind, getsockname, setsockopt, socket, sockopt,
+};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+/// A TCP port of 127.0.0.1, kept as long as this value lives.
+#[derive(Debug)]
+pub struct Port {
+    /// For the server that is to listen there.
+    pub number: u16,
+    _bound: OwnedFd,
+}
+
+impl Port {
+    /// Reserves the port of this number; of 0, one that nobody has.
+    ///
+    /// # Errors
+    ///
+    /// If somebody listens there, or we may not, or no descriptor is left.
+    pub fn reserve(number: u16) -> io::Result<Port> {
+        let (family, flags) = (AddressFamily::Inet, SockFlag::SOCK_CLOEXEC);
+        let bound = socket(family, SockType::Stream, flags, None)?;
+        setsockopt(&bound, sockopt::ReuseAddr, &true)?;
+        bind(bound.as_raw_fd(), &SockaddrIn::new(127, 0, 0, 1, number))?;
+        Ok(Port {
+            number: getsockname::<SockaddrIn>(bound.as_raw_fd())?.port(),
+            _bound: bound,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn only_who_asks_for_its_number_gets_it() {
+        let port = Port::reserve(0).unwrap();
+        let place = ("127.0.0.1", port.number);
+        let refused = TcpStream::connect(place).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+        let _server = TcpListener::bind(place).unwrap();
+        TcpStream::connect(place).unwrap();
+        assert!(Port::reserve(port.number).is_err());
+    }
+}
