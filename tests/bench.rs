@@ -166,8 +166,13 @@ fn stocks_tell_memory_and_growth() {
 #[test]
 fn mature_tells_how_late() {
     let tell = ["last late, at least, us"];
-    assert_tells("mature -n 200 --delay 2 --consumers 4 -r 1", &tell);
-    assert_tells("mature -n 200 --delay 2 --consumers 0 -r 1", &tell);
+    assert_tells("mature -n 20 --delay 5 --consumers 4 -r 1", &tell);
+}
+
+#[test]
+fn mature_without_consumers_tells_how_late() {
+    let tell = ["last late, at least, us"];
+    assert_tells("mature -n 20 --delay 5 --consumers 0 -r 1", &tell);
 }
 
 #[test]

@@ -75,14 +75,17 @@ fn a_script_is_one_conversation() {
     );
 }
 
-fn prompt(server: &Server) -> Screen {
+/// The program at a terminal, and its prompt, for which to wait before typing:
+/// until it comes, keys may mean something else.
+fn prompt(server: &Server) -> (Screen, String) {
     let mut command = server.beanpole();
     command
         .arg("raw")
         .env("BEANPOLE_HISTORY", server.directory.path().join("history"));
     let screen = Screen::start(&command, 80, 24);
-    screen.wait_for(&format!("127.0.0.1:{}>", server.port));
-    screen
+    let name = format!("127.0.0.1:{}>", server.port);
+    screen.wait_for(&name);
+    (screen, name)
 }
 
 #[test]
@@ -90,8 +93,7 @@ fn the_prompt_completes_commands_and_tubes() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         tell(&server, "$ put -q -t mail x\n$ put -q -t mailing y");
-        let mut screen = prompt(&server);
-        let name = format!("127.0.0.1:{}>", server.port);
+        let (mut screen, name) = prompt(&server);
         // The rest of the word, a hint, both tubes, the longer one.
         screen.type_keys("stats-t\t");
         screen.wait_for(&format!("{name} stats-tube <tube>"));
@@ -107,19 +109,22 @@ fn the_prompt_completes_commands_and_tubes() {
 fn the_prompt_asks_for_the_body_of_a_put_and_counts_it() {
     for program in servers() {
         let server = Server::start(&program, &[]);
-        let mut screen = prompt(&server);
+        let (mut screen, name) = prompt(&server);
         screen.type_keys("put 0 0 60\r");
         screen.wait_for("\nbody>");
         screen.type_keys("héllo\r");
-        screen.wait_for("\nINSERTED 1\n");
+        screen.wait_for(&format!("\nINSERTED 1\n{name}"));
         screen.type_keys("put 0 0 60 3\r");
         screen.wait_for("3\nbody>");
         screen.type_keys("four\r");
-        screen.wait_for("\nthe body has 4 bytes, not 3: nothing was sent\n");
+        screen.wait_for(&format!(
+            "\nthe body has 4 bytes, not 3: nothing was sent\n{name}"
+        ));
         screen.type_keys("peek 1\r");
-        screen.wait_for("\nFOUND 1 6\nhéllo\n");
+        screen.wait_for(&format!("\nFOUND 1 6\nhéllo\n{name}"));
         screen.type_keys("help\r");
         screen.wait_for("\nrelease <id> <pri> <delay>\n");
+        screen.wait_for(&format!("they are counted.\n{name}"));
         screen.type_keys("quit\r");
         assert_eq!(screen.wait(), Some(0));
     }
@@ -129,17 +134,17 @@ fn the_prompt_asks_for_the_body_of_a_put_and_counts_it() {
 fn the_prompt_remembers_what_was_typed() {
     for program in servers() {
         let server = Server::start(&program, &[]);
-        let mut screen = prompt(&server);
+        let (mut screen, name) = prompt(&server);
         screen.type_keys("list-tube-used\r");
-        screen.wait_for("\nUSING default\n");
+        screen.wait_for(&format!("\nUSING default\n{name}"));
         screen.type_keys("use mail\r");
-        screen.wait_for("\nUSING mail\n");
+        screen.wait_for(&format!("\nUSING mail\n{name}"));
         screen.type_keys("\x1b[A\x1b[A\r");
-        screen.wait_for("> list-tube-used\nUSING mail\n");
+        screen.wait_for(&format!("> list-tube-used\nUSING mail\n{name}"));
         screen.type_keys("\x04");
         assert_eq!(screen.wait(), Some(0));
         // The next prompt, too.
-        let mut screen = prompt(&server);
+        let (mut screen, _) = prompt(&server);
         screen.type_keys("\x1b[A\x1b[A\x17other\r");
         screen.wait_for("> use other\nUSING other\n");
     }
@@ -149,7 +154,7 @@ fn the_prompt_remembers_what_was_typed() {
 fn control_c_ends_the_waiting_and_not_the_prompt() {
     for program in servers() {
         let server = Server::start(&program, &[]);
-        let mut screen = prompt(&server);
+        let (mut screen, name) = prompt(&server);
         screen.type_keys("reserve\r");
         wait_for("it to wait", || {
             let output = server
@@ -160,7 +165,9 @@ fn control_c_ends_the_waiting_and_not_the_prompt() {
             String::from_utf8_lossy(&output.stdout).contains("\"current-waiting\":1")
         });
         screen.type_keys("\x03");
-        screen.wait_for("interrupted: the connection is closed, the next command opens another\n");
+        screen.wait_for(&format!(
+            "interrupted: the connection is closed, the next command opens another\n{name}"
+        ));
         screen.type_keys("abandoned\x03list-tube-used\r");
         screen.wait_for("abandoned^C\n");
         screen.wait_for("\nUSING default\n");

@@ -134,7 +134,7 @@ fn size(length: u16) -> NonZero<u16> {
 }
 
 /// The text with ` N` for the digits of a span in seconds and the space before.
-fn without_spans(text: &str) -> String {
+pub fn without_spans(text: &str) -> String {
     let mut masked = String::new();
     let mut digits = String::new();
     let mut before = ' ';

@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// How long to wait for what must come before a test is said to fail.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// The program under test.
 pub const BEANPOLE: &str = env!("CARGO_BIN_EXE_beanpole");
 
@@ -67,7 +70,7 @@ impl Server {
     /// Has it take no new jobs any more, which it does soon after the signal.
     pub fn drain(&self) {
         self.signal("USR1");
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + PATIENCE;
         let is_draining = || {
             let stats = self.beanpole().args(["stats", "--yaml"]).output();
             let stats = stats.expect("the program runs").stdout;
@@ -243,7 +246,7 @@ fn send(signal: &str, process: u32) {
 
 /// Waits for an event; that it never comes is a failure.
 pub fn wait_for(what: &str, mut happened: impl FnMut() -> bool) {
-    let until = Instant::now() + Duration::from_secs(30);
+    let until = Instant::now() + PATIENCE;
     while !happened() {
         assert!(Instant::now() < until, "waited in vain for {what}");
         std::thread::sleep(Duration::from_millis(5));

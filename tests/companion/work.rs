@@ -5,6 +5,7 @@ use super::story::tell;
 use super::support::{Directory, Running, Server, servers, wait_for};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
+use std::path::PathBuf;
 
 /// Tells a story to a new server of each kind, in a directory of its own.
 fn on_each_server(story: &str) {
@@ -154,15 +155,15 @@ fn a_command_that_prints_much_and_reads_nothing_loses_no_byte() {
 
 #[test]
 fn a_job_is_touched_while_its_command_runs() {
-    for program in servers() {
+    let begin = |program: PathBuf| {
         let server = Server::start(&program, &[]);
-        tell(&server, "$ put -r 1 slow\n1");
-        // Three times its time to run.
-        let worker = Running::start(
-            server
-                .beanpole()
-                .args(["work", "-n", "1", "--", "sleep", "3"]),
-        );
+        tell(&server, "$ put -r 3 slow\n1");
+        let mut command = server.beanpole();
+        // Twice its time to run.
+        command.args(["work", "-n", "1", "--", "sleep", "6"]);
+        (server, Running::start(&mut command))
+    };
+    for (server, worker) in servers().into_iter().map(begin).collect::<Vec<_>>() {
         assert_eq!(worker.wait(), (0, String::new()));
         tell(&server, "$ reserve -w 0\n[1]");
         let stats = server
@@ -347,9 +348,8 @@ fn when_the_server_took_the_job_away_the_command_and_its_children_end() {
         ("reserve-with-timeout 0", "RESERVED 5 4\r\nbody\r\n"),
         (
             "stats-job 5",
-            "OK 76\r\n---\nid: 5\ntube: a\nstate: reserved\npri: 0\nage: 0\ndelay: 0\nttr: 1\nreserves: 1\n\r\n",
+            "OK 76\r\n---\nid: 5\ntube: a\nstate: reserved\npri: 0\nage: 0\ndelay: 0\nttr: 5\nreserves: 1\n\r\n",
         ),
-        ("touch 5", "TOUCHED\r\n"),
         ("touch 5", "TOUCHED\r\n"),
         ("touch 5", "NOT_FOUND\r\n"),
     ]);
@@ -381,7 +381,7 @@ fn when_the_server_is_silent_the_command_ends_with_its_time_to_run() {
         ("reserve-with-timeout 0", "RESERVED 5 4\r\nbody\r\n"),
         (
             "stats-job 5",
-            "OK 76\r\n---\nid: 5\ntube: a\nstate: reserved\npri: 0\nage: 0\ndelay: 0\nttr: 1\nreserves: 1\n\r\n",
+            "OK 76\r\n---\nid: 5\ntube: a\nstate: reserved\npri: 0\nage: 0\ndelay: 0\nttr: 5\nreserves: 1\n\r\n",
         ),
         ("touch 5", "TOUCHED\r\n"),
         ("touch 5", ""),
@@ -484,6 +484,18 @@ fn every_job_is_done_whatever_ends_meanwhile() {
         wait_for("more to be done", || count(&server.directory) >= 40);
         server.restart();
         wait_for("all to be done", || count(&server.directory) == 100);
+        // One that was under way when the server ended may be done again.
+        wait_for("all to be deleted", || {
+            let output = server
+                .beanpole()
+                .args(["stats", "mail", "--json"])
+                .output()
+                .unwrap();
+            let stats = String::from_utf8_lossy(&output.stdout).into_owned();
+            ["ready", "reserved", "delayed"]
+                .iter()
+                .all(|state| stats.contains(&format!("\"current-jobs-{state}\":0,")))
+        });
         second.signal("TERM");
         assert_eq!(second.wait().0, 0);
         tell(

@@ -94,8 +94,7 @@ struct Known {
 }
 
 /// Puts jobs and does all kinds of things with them until the server is gone.
-fn work(port: u16, seed: usize, known: &mut Known) -> Option<()> {
-    let mut talk = Talk::connect(port);
+fn work(mut talk: Talk, seed: usize, known: &mut Known) -> Option<()> {
     for round in seed.. {
         let body = format!("{round}-{}", "x".repeat(round * 37 % 900));
         let put = format!("put {round} 0 100 {}\r\n{body}", body.len());
@@ -169,7 +168,8 @@ fn killed_under_load_it_loses_nothing_acknowledged() {
             let port = daemon.port();
             thread::scope(|scope| {
                 for (seed, known) in known.iter_mut().enumerate() {
-                    scope.spawn(move || work(port, seed * 100 + round * 13, known));
+                    let talk = Talk::connect(port);
+                    scope.spawn(move || work(talk, seed * 100 + round * 13, known));
                 }
                 let mut client = Client::connect(port);
                 let written = 300 + 100 * round as u64;

@@ -4,7 +4,7 @@
 use crate::program::{Client, Daemon, TempDir, as_root, eventually, run_command, shell};
 use std::net::TcpStream;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[test]
 fn one_connection_too_many_is_closed_and_a_place_that_is_left_is_free() {
@@ -27,7 +27,7 @@ fn one_connection_too_many_is_closed_and_a_place_that_is_left_is_free() {
 }
 
 #[test]
-fn a_burst_does_not_get_past_the_limit_and_is_one_line_in_the_log() {
+fn a_burst_does_not_get_past_the_limit_and_is_a_line_or_two_in_the_log() {
     let mut daemon = Daemon::start(["--max-connections", "10"]);
     let port = daemon.port();
     let mut burst: Vec<_> = (0..300).map(|_| Client::connect(port)).collect();
@@ -42,13 +42,20 @@ fn a_burst_does_not_get_past_the_limit_and_is_one_line_in_the_log() {
     daemon.signal(nix::sys::signal::Signal::SIGTERM);
     let (status, log) = daemon.wait();
     assert_eq!(status.code(), Some(0));
-    let refusals: Vec<_> = log
-        .iter()
-        .filter(|line| line.contains("connections already"))
+    let refused = "closed at once: there are 10 connections already";
+    let refusals = log.iter().filter_map(|line| line.split_once(refused));
+    let counts: Vec<u32> = refusals
+        .map(|(_, more)| match more.trim_matches([' ', '(', ')']) {
+            "" => 1,
+            more => more
+                .replace(" more of these", "")
+                .parse()
+                .expect("a number"),
+        })
         .collect();
-    assert_eq!(refusals.len(), 2, "{log:?}");
-    let count = "closed at once: there are 10 connections already (289 more of these)";
-    assert!(refusals[1].ends_with(count), "{log:?}");
+    assert_eq!(counts.iter().sum::<u32>(), 290, "{log:?}");
+    // Two lines, and two more each time that ten seconds have passed.
+    assert!(counts.len() < 20, "{log:?}");
 }
 
 #[test]
@@ -79,11 +86,12 @@ fn jobs_beyond_the_memory_are_refused_and_everything_else_goes_on() {
 
 #[test]
 fn silence_is_ended_unless_it_waits_or_holds_something() {
-    let mut daemon = Daemon::start(["-V", "--idle-timeout", "1"]);
+    let mut daemon = Daemon::start(["-V", "--idle-timeout", "2"]);
     let port = daemon.port();
+    // What each says, it says at once: it must not be late by that.
     let mut holding = Client::connect(port);
-    holding.ask("put 0 0 100 3\r\njob", "INSERTED 1");
-    holding.ask("reserve", "RESERVED 1 3\r\njob");
+    holding.send("put 0 0 100 3\r\njob\r\nreserve\r\n");
+    holding.expect("INSERTED 1\r\nRESERVED 1 3\r\njob\r\n");
     let mut waiting = Client::connect(port);
     waiting.send("watch later\r\nreserve\r\n");
     waiting.expect("WATCHING 2\r\n");
@@ -97,8 +105,8 @@ fn silence_is_ended_unless_it_waits_or_holds_something() {
     let mut producer = Client::connect(port);
     producer.expect_end();
     let mut producer = Client::connect(port);
-    producer.ask("use later", "USING later");
-    producer.ask("put 0 0 100 3\r\nnew", "INSERTED 3");
+    producer.send("use later\r\nput 0 0 100 3\r\nnew\r\n");
+    producer.expect("USING later\r\nINSERTED 3\r\n");
     waiting.expect("RESERVED 3 3\r\nnew\r\n");
     holding.ask("delete 1", "DELETED");
     holding.expect_end();
@@ -143,14 +151,14 @@ fn without_descriptors_accepting_pauses_and_nobody_feels_it() {
     }
     daemon.log_line("warning: accepting a connection: Too many open files");
 
-    // A second in which a loop around accept would use all there is of it.
-    let before = daemon.cpu_time();
+    // A second or more, of which a loop around accept would use all there is.
+    let (start, before) = (Instant::now(), daemon.cpu_time());
     for client in &mut clients[..50] {
         client.ask("use b", "USING b");
         thread::sleep(Duration::from_millis(20));
     }
     let used = daemon.cpu_time() - before;
-    assert!(used <= Duration::from_millis(200), "{used:?} of a second");
+    assert!(used <= start.elapsed() / 5, "{used:?}");
 
     // Those who leave make room for those who wait.
     drop(clients);
@@ -221,11 +229,10 @@ fn with_nothing_to_do_nothing_runs() {
         .collect();
     let mut client = Client::connect(port);
     eventually("all of them wait", || client.stat("current-waiting") == 100);
-    let mut before = daemon.sleeps();
+    let mut before = None;
     eventually("all of them sleep", || {
-        thread::sleep(Duration::from_millis(100));
-        let now = daemon.sleeps();
-        std::mem::replace(&mut before, now) == now
+        before = daemon.sleeps();
+        before.is_some() && daemon.sleeps() == before
     });
     let cpu_time = daemon.cpu_time();
     thread::sleep(Duration::from_secs(1));

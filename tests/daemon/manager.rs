@@ -1,11 +1,10 @@
 //! What the service manager hears.
 
-use crate::program::{Client, Daemon, PROGRAM, TempDir};
+use crate::program::{Client, Daemon, PATIENCE, PROGRAM, TempDir};
 use nix::sys::signal::Signal;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process::Command;
-use std::time::Duration;
 
 /// The next message, line by line.
 fn hear(socket: &UnixDatagram) -> Vec<String> {
@@ -16,8 +15,7 @@ fn hear(socket: &UnixDatagram) -> Vec<String> {
 }
 
 fn patient(socket: UnixDatagram) -> UnixDatagram {
-    let patience = Some(Duration::from_secs(20));
-    socket.set_read_timeout(patience).expect("a socket");
+    socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
     socket
 }
 

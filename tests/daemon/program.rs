@@ -7,9 +7,8 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,7 +16,7 @@ use std::time::{Duration, Instant};
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_beanpoled");
 
 /// How long to wait for what must come before the test is said to fail.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Whether tests that need root are to run.
 pub fn as_root() -> bool {
@@ -115,20 +114,15 @@ impl Daemon {
         field(&fs::read_to_string(path).expect("it still runs"), name)
     }
 
-    /// How often its threads have gone to sleep.
-    pub fn sleeps(&self) -> u64 {
-        self.threads()
-            .iter()
-            .map(|status| number(status, "voluntary_ctxt_switches"))
-            .sum()
-    }
-
-    fn threads(&self) -> Vec<String> {
-        let threads = format!("/proc/{}/task", self.pid());
-        fs::read_dir(threads)
-            .expect("it still runs")
-            .filter_map(|thread| fs::read_to_string(thread.ok()?.path().join("status")).ok())
-            .collect()
+    /// How often its threads have gone to sleep, if all of them do sleep.
+    pub fn sleeps(&self) -> Option<u64> {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.pid()));
+        let sleeps = threads.expect("it still runs").map(|thread| {
+            let status = fs::read_to_string(thread.ok()?.path().join("status")).ok()?;
+            let sleeps = field(&status, "State").starts_with('S');
+            sleeps.then(|| number(&status, "voluntary_ctxt_switches"))
+        });
+        sleeps.sum()
     }
 
     /// The processor time that it has used.
@@ -153,26 +147,15 @@ impl Drop for Daemon {
 }
 
 /// A directory of its own for a test, removed at its end.
-pub struct TempDir(PathBuf);
+pub struct TempDir(tempfile::TempDir);
 
 impl TempDir {
     pub fn new() -> TempDir {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("beanpoled-test-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir(&path).expect("it can be made");
-        TempDir(path)
+        TempDir(tempfile::tempdir().expect("it can be made"))
     }
 
     pub fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        fs::remove_dir_all(&self.0).expect("it can be removed");
+        self.0.path()
     }
 }
 

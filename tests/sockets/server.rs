@@ -8,10 +8,9 @@ use std::io::{ErrorKind, Read};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
-use std::{env, fs, process};
+use tempfile::TempDir;
 
 /// How long to wait for what must come before a test is said to fail.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -121,27 +120,15 @@ fn exit_status(child: &mut Child) -> ExitStatus {
 }
 
 /// A directory of a test's own, removed with it.
-pub struct Folder(PathBuf);
+pub struct Folder(TempDir);
 
 impl Folder {
     pub fn new() -> Folder {
-        static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        // The path of a Unix socket is short.
-        let name = format!("beanpole-{}-{number}", process::id());
-        let path = env::temp_dir().join(name);
-        fs::create_dir(&path).expect("a new directory");
-        Folder(path)
+        Folder(TempDir::new().expect("a new directory"))
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        fs::remove_dir_all(&self.0).expect("a directory that can be removed");
+        self.0.path().join(name)
     }
 }
 

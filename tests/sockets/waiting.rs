@@ -145,7 +145,7 @@ fn who_does_not_read_holds_up_nobody() {
 }
 
 #[test]
-fn a_hundred_thousand_jobs_mature_within_the_same_second() {
+fn a_hundred_thousand_jobs_that_mature_together_are_all_ready() {
     const CLIENTS: usize = 2;
     const JOBS: usize = 50_000;
     let server = &Server::start(&[]);

@@ -24,6 +24,8 @@ pub trait Stage {
     fn close(&mut self, client: &str) -> io::Result<()>;
     /// Lets time pass.
     fn pass(&mut self, time: Duration) -> io::Result<()>;
+    /// By how much more than in the story time has passed on the stage.
+    fn lag(&self) -> Duration;
     /// Switches drain mode on.
     fn drain(&mut self) -> io::Result<()>;
 }

@@ -20,19 +20,22 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// How long to wait for what must come before the story is said to fail.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(20);
 /// How long nothing must come from a server at rest for silence to be believed.
 const SILENCE: Duration = Duration::from_millis(5);
 /// How long a server that has not acted is given to do so; it need not, for it
 /// may hold the client back.
 const INERTIA: Duration = Duration::from_millis(100);
 /// How late a server may notice the time.
-const LEEWAY: Duration = Duration::from_millis(20);
+const LEEWAY: Duration = Duration::from_millis(50);
 
 /// A server program and the clients connected to it.
 pub struct Sockets {
     server: Server,
     clients: BTreeMap<String, Client>,
+    started: Instant,
+    /// How much time has passed in the story.
+    told: Duration,
 }
 
 struct Client {
@@ -48,6 +51,8 @@ impl Sockets {
         Sockets {
             server,
             clients: BTreeMap::new(),
+            started: Instant::now(),
+            told: Duration::ZERO,
         }
     }
 
@@ -128,8 +133,13 @@ impl Stage for Sockets {
     }
 
     fn pass(&mut self, time: Duration) -> io::Result<()> {
+        self.told += time;
         wait(time + LEEWAY);
         self.server.come_to_rest()
+    }
+
+    fn lag(&self) -> Duration {
+        self.started.elapsed().saturating_sub(self.told)
     }
 
     fn drain(&mut self) -> io::Result<()> {
