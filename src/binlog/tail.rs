@@ -7,14 +7,15 @@
 //! earns the moving of a few bytes of live records out of the oldest segment.
 //! So disk use is bound, and nobody ever waits for more than a little moving.
 //!
-//! **Room.** What is ahead (the rest of the current segment and the spare
-//! ones, whose blocks are allocated) has to suffice for emptying the oldest
-//! segment, which then serves again. What it exceeds that by is the *leeway*.
-//! Moving does not change it, since the room that a record takes at its new
-//! place it gives free at its old one, later. A put is accepted only if some
-//! leeway is left after it and after all that the records may grow by. Then updates and deletions go on for ever on a full
-//! disk, if moving comes round to all garbage before the leeway is used up:
-//! so, when the disk is full, it is as fast as that takes.
+//! **Room.** What is ahead (the rest of the current segment and the spare ones,
+//! whose blocks are allocated) has to suffice for emptying the oldest segment,
+//! which then serves again. What it exceeds that by is the *leeway*. Moving
+//! does not change it, since the room that a record takes at its new place it
+//! gives free at its old one, later. A put is accepted only if some leeway is
+//! left after it and after all that the records may grow by. Then updates and
+//! deletions go on for ever on a full disk, if moving comes round to all
+//! garbage before the leeway is used up: so, when the disk is full, it is as
+//! fast as that takes.
 
 use super::error::Error;
 use super::ledger::Ledger;
