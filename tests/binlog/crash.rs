@@ -64,7 +64,7 @@ fn run(
     let examined = Arc::new(AtomicU64::new(0));
     let (known, count, mut dice) = (history.clone(), examined.clone(), random.clone());
     disk.watch(Box::new(move |state| {
-        if dice.one_in(4) {
+        if dice.one_in(10) {
             let survival = survivals[dice.below(survivals.len() as u64) as usize];
             examine(state, survival, &known.lock().unwrap(), dice.next());
             count.fetch_add(1, Ordering::Relaxed);
@@ -122,7 +122,7 @@ fn run_all(seeds: Range<u64>, sync: SyncMode, kept: Kept, survivals: &'static [S
         .flat_map(|seed| [(seed, SMALL), (seed, MIXED)])
         .map(|(seed, traffic)| run(seed, sync, kept, survivals, traffic))
         .sum();
-    println!("{states} states examined");
+    println!("{states} crash states tried, none in violation");
     assert!(states > 1000);
 }
 

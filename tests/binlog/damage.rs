@@ -18,7 +18,7 @@ fn log(closed: bool) -> (Disk, History, Jobs) {
     let mut server = Server::open(&disk, SyncMode::Always, SIZE);
     let random = &mut Random::new(3);
     // Until the newest segment has a few records, so that tests are short.
-    while server.log.stats().current_index < 6
+    while server.log.stats().current_index < 4
         || !server.log.stats().records_written.is_multiple_of(13)
     {
         server.command(TRAFFIC, random);

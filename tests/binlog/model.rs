@@ -81,6 +81,8 @@ fn apply(jobs: &mut Jobs, entry: &Entry) {
 pub struct Server {
     pub log: Arc<Binlog>,
     pub jobs: Jobs,
+    /// What the records of the jobs take together, as long as nothing has happened to them.
+    pub live_bytes: u64,
     pub history: History,
     position: Position,
 }
@@ -106,6 +108,7 @@ impl Server {
         };
         Server {
             log: opened.binlog,
+            live_bytes: opened.jobs.values().map(live_len).sum(),
             jobs: opened.jobs,
             history,
             position: Position::default(),
@@ -153,6 +156,7 @@ impl Server {
             return false;
         };
         self.history.next_id += 1;
+        self.live_bytes += live_len(&job);
         self.append(Entry::Put(job));
         drop(room);
         true
@@ -183,6 +187,7 @@ impl Server {
 
     pub fn delete(&mut self, id: JobId) {
         let job = &self.jobs[&id];
+        self.live_bytes -= live_len(job);
         let (tube_len, body_len) = (job.tube.as_str().len(), job.body.wire().len());
         self.append(Entry::Delete {
             id,
@@ -210,6 +215,11 @@ impl Server {
     pub fn keep_all(&mut self) {
         self.history.kept = self.history.entries.len();
     }
+}
+
+/// What the full record of a job takes that nothing has happened to yet.
+fn live_len(job: &StoredJob) -> u64 {
+    46 + (job.tube.as_str().len() + job.body.wire().len()) as u64
 }
 
 pub fn open(disk: &Disk, sync: SyncMode, size: u64) -> Opened {

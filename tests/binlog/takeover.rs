@@ -316,7 +316,7 @@ fn a_power_cut_at_any_moment_neither_loses_nor_doubles_a_job() {
         }));
         open(&disk, SyncMode::Always, SIZE);
     }
-    println!("{states:?} states examined");
+    println!("{states:?} crash states tried, none in violation");
 }
 
 #[test]
