@@ -109,7 +109,7 @@ fn serve(options: Options) -> Result<(), Failure> {
     };
     engine.set_draining(is_draining);
     if let Some(binlog) = &binlog {
-        start_committer(binlog, tell).map_err(cannot_start)?;
+        start_keeping(binlog, tell).map_err(cannot_start)?;
     }
 
     for listener in &listeners {
@@ -262,8 +262,8 @@ fn open(options: &Options, clock: Clock, tell: &Sender<Event>) -> Result<Recover
     Ok(Recovered { engine, binlog })
 }
 
-/// Starts the thread that writes and syncs what nobody waits for.
-fn start_committer(binlog: &Arc<Binlog>, tell: Sender<Event>) -> io::Result<()> {
+/// Starts the threads that write and sync what nobody waits for, and make room.
+fn start_keeping(binlog: &Arc<Binlog>, tell: Sender<Event>) -> io::Result<()> {
     let told = move |event: binlog::Event<'_>| match event {
         binlog::Event::Full(error) => {
             log::warning(format_args!("the binlog takes no new jobs: {error}"));
@@ -274,7 +274,7 @@ fn start_committer(binlog: &Arc<Binlog>, tell: Sender<Event>) -> io::Result<()> 
             let (Ok(()) | Err(_)) = tell.send(Event::BinlogFailed);
         }
     };
-    binlog.spawn_committer(told)?;
+    binlog.spawn_threads(told)?;
     Ok(())
 }
 

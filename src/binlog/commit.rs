@@ -1,5 +1,5 @@
 //! Group commit: whoever finds nobody writing writes for all who wait; and
-//! the committer, the thread that syncs in time and keeps spares ready.
+//! the threads that write and sync what nobody else does, in time.
 
 use super::error::Error;
 use super::writer::Writer;
@@ -7,17 +7,25 @@ use super::{Binlog, Event, Failed, Position, SyncMode, held};
 use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::thread::{self, JoinHandle, Thread};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Changes that nobody waits for are written so soon, if no sync is due sooner.
 const SOON: Duration = Duration::from_millis(50);
 
+/// The committer looks again so soon if somebody is writing when a sync is due.
+const AGAIN: Duration = Duration::from_millis(1);
+
+/// Who writes without a sync, which takes no time, does so this often for those
+/// who came meanwhile.
+const ROUNDS: u32 = 16;
+
 /// Who writes, and who waits for what was appended.
 pub(super) struct Turn {
     /// Who takes it, writes; away while somebody does.
     writer: Option<Box<Writer>>,
-    waiting: Vec<Arc<Waiter>>,
+    /// In the order in which they came.
+    waiting: Vec<Waiter>,
 }
 
 impl Turn {
@@ -31,45 +39,15 @@ impl Turn {
 
 struct Waiter {
     position: Position,
-    thread: Thread,
-    outcome: Mutex<Option<Outcome>>,
+    then: Box<dyn FnOnce(Result<(), Failed>) + Send>,
 }
 
-enum Outcome {
-    Done,
-    Failed,
-    /// Nobody has written this one's records yet: it is to write itself.
-    Write(Box<Writer>),
-}
-
-impl Waiter {
-    fn new(position: Position) -> Waiter {
-        Waiter {
-            position,
-            thread: thread::current(),
-            outcome: Mutex::new(None),
-        }
-    }
-
-    fn wait(&self) -> Outcome {
-        loop {
-            if let Some(outcome) = held(self.outcome.lock()).take() {
-                return outcome;
-            }
-            thread::park();
-        }
-    }
-
-    fn finish(&self, outcome: Outcome) {
-        *held(self.outcome.lock()) = Some(outcome);
-        self.thread.unpark();
-    }
-}
-
-/// When the committer has to do what.
+/// What the threads of the binlog have to do.
 pub(super) struct Schedule {
     /// By when what was appended must be written, and what was written synced.
     due: Option<Instant>,
+    /// Somebody waits who may not find anybody to write for him.
+    waiting: bool,
     /// Segments are to be made or removed, now.
     upkeep: bool,
     closing: bool,
@@ -80,6 +58,7 @@ impl Default for Schedule {
     fn default() -> Schedule {
         Schedule {
             due: Some(Instant::now()),
+            waiting: false,
             upkeep: true,
             closing: false,
         }
@@ -92,70 +71,107 @@ impl Binlog {
     ///
     /// Nothing may be acknowledged before it returns.
     pub fn commit(&self, position: Position) -> Result<(), Failed> {
-        if self.reached.load(Ordering::Acquire) >= position.0 {
-            return Ok(());
+        if let Some(kept) = self.commit_if_free(position) {
+            return kept;
         }
-        let mut turn = self.turn();
-        if self.failure.get().is_some() {
-            return Err(Failed);
-        }
-        if self.reached.load(Ordering::Acquire) >= position.0 {
-            return Ok(());
-        }
-        if let Some(writer) = turn.writer.take() {
-            drop(turn);
-            return self.write(writer);
-        }
-        let waiter = Arc::new(Waiter::new(position));
-        turn.waiting.push(waiter.clone());
-        drop(turn);
-        match waiter.wait() {
-            Outcome::Done => Ok(()),
-            Outcome::Failed => Err(Failed),
-            Outcome::Write(writer) => self.write(writer),
+        let outcome = Arc::new(Mutex::new(None));
+        let (told, waiting) = (outcome.clone(), thread::current());
+        self.commit_then(position, move |kept| {
+            *held(told.lock()) = Some(kept);
+            waiting.unpark();
+        });
+        loop {
+            if let Some(kept) = *held(outcome.lock()) {
+                return kept;
+            }
+            thread::park();
         }
     }
 
-    /// Writes all that was appended (and syncs it, with `Always`), wakes each
-    /// whose records were among it, and hands the writer on.
-    fn write(&self, mut writer: Box<Writer>) -> Result<(), Failed> {
-        let written = writer.write(self).and_then(|end| {
-            if self.sync == SyncMode::Always {
-                writer.sync(self, end)?;
-            }
-            Ok(end)
-        });
-        let end = written.map_err(|error| self.fail(error))?;
-        self.reached.store(end.0, Ordering::Release);
-        let mut turn = self.turn();
-        let waiting = std::mem::take(&mut turn.waiting);
-        let (done, left) = waiting
-            .into_iter()
-            .partition(|waiter| waiter.position <= end);
-        turn.waiting = left;
-        let done: Vec<Arc<Waiter>> = done;
-        let next = turn.waiting.pop();
-        match next {
-            Some(next) => {
-                drop(turn);
-                next.finish(Outcome::Write(writer));
-            }
-            None => {
-                turn.writer = Some(writer);
-                drop(turn);
-            }
+    /// The same unless somebody else is writing; None then.
+    pub fn commit_if_free(&self, position: Position) -> Option<Result<(), Failed>> {
+        if self.reached.load(Ordering::Acquire) >= position.0 {
+            return Some(Ok(()));
         }
-        done.iter().for_each(|waiter| waiter.finish(Outcome::Done));
+        let mut turn = self.turn();
+        if self.failure.get().is_some() {
+            return Some(Err(Failed));
+        }
+        let writer = turn.writer.take()?;
+        drop(turn);
+        Some(self.write(writer))
+    }
+
+    /// The same without waiting: `then` is called once it is known, by this
+    /// thread or by the one that writes, which it must not keep from writing on.
+    pub fn commit_then(
+        &self,
+        position: Position,
+        then: impl FnOnce(Result<(), Failed>) + Send + 'static,
+    ) {
+        let mut turn = self.turn();
+        if self.failure.get().is_some() {
+            drop(turn);
+            return then(Err(Failed));
+        }
+        if self.reached.load(Ordering::Acquire) >= position.0 {
+            drop(turn);
+            return then(Ok(()));
+        }
+        let then = Box::new(then);
+        turn.waiting.push(Waiter { position, then });
+        let writer = turn.writer.take();
+        drop(turn);
+        if let Some(writer) = writer {
+            // Whoever waits is told, this one too.
+            let (Ok(()) | Err(Failed)) = self.write(writer);
+        }
+    }
+
+    /// Writes all that was appended (and syncs it, with `Always`), and tells
+    /// each whose records were among it.
+    fn write(&self, writer: Box<Writer>) -> Result<(), Failed> {
+        let mut kept = Ok(());
+        let mut next = Some(writer);
+        for round in 1.. {
+            let Some(mut writer) = next.take() else {
+                break;
+            };
+            let written = writer.write(self).and_then(|end| {
+                if self.sync == SyncMode::Always {
+                    writer.sync(self, end)?;
+                }
+                Ok(end)
+            });
+            let end = written.map_err(|error| self.fail(error))?;
+            let mut turn = self.turn();
+            self.reached.store(end.0, Ordering::Release);
+            let done = turn.waiting.extract_if(.., |waiter| waiter.position <= end);
+            let done: Vec<Waiter> = done.collect();
+            let are_left = !turn.waiting.is_empty();
+            if are_left && self.sync != SyncMode::Always && round < ROUNDS {
+                next = Some(writer);
+            } else {
+                turn.writer = Some(writer);
+            }
+            drop(turn);
+            if are_left && next.is_none() {
+                // Unless somebody else is faster.
+                self.schedule().waiting = true;
+                self.scheduled.notify_one();
+            }
+            if self.failure.get().is_some() {
+                kept = Err(Failed);
+            }
+            done.into_iter().for_each(|waiter| (waiter.then)(kept));
+        }
         if self.tail().needs_upkeep() {
             self.wake_for_upkeep();
         }
         if let SyncMode::Every(_) = self.sync {
             self.soon();
         }
-        match self.failure.get() {
-            Some(_) => Err(Failed),
-            None => Ok(()),
-        }
+        kept
     }
 
     /// Sees to it that what was appended is written soon (and synced, but for
@@ -173,14 +189,15 @@ impl Binlog {
         }
     }
 
-    /// Makes everything appended last, and ends the committer.
+    /// Makes everything appended last, and ends the threads.
     pub fn close(&self) -> Result<(), Failed> {
         let end = self.tail().end;
         self.settle(end)?;
         let end = self.tail().mark_end();
         let closed = self.settle(end);
         self.schedule().closing = true;
-        self.scheduled.notify_all();
+        self.scheduled.notify_one();
+        self.upkeep_wanted.notify_one();
         closed
     }
 
@@ -190,7 +207,15 @@ impl Binlog {
         if self.progress().synced_to >= position {
             return Ok(());
         }
+        self.sync_written()
+    }
+
+    /// Syncs what is written, while others may write on.
+    fn sync_written(&self) -> Result<(), Failed> {
         let progress = self.progress().clone();
+        if progress.synced_to >= progress.written_to {
+            return Ok(());
+        }
         let name = super::record::segment_name(progress.number);
         let synced = progress.file.sync().map_err(Error::on("sync", name));
         synced.map_err(|error| self.fail(error))?;
@@ -207,10 +232,13 @@ impl Binlog {
         // Only the first failure counts; what follows from it would mislead.
         self.failure.get_or_init(|| error);
         let waiting = std::mem::take(&mut self.turn().waiting);
-        waiting
-            .iter()
-            .for_each(|waiter| waiter.finish(Outcome::Failed));
-        self.scheduled.notify_all();
+        let tell = |waiter: Waiter| (waiter.then)(Err(Failed));
+        waiting.into_iter().for_each(tell);
+        // Under their lock, so that no thread goes to sleep having seen none.
+        let schedule = self.schedule();
+        self.scheduled.notify_one();
+        self.upkeep_wanted.notify_one();
+        drop(schedule);
         Failed
     }
 
@@ -222,30 +250,47 @@ impl Binlog {
         held(self.schedule.lock())
     }
 
-    /// Has the committer see to the segments.
+    /// Has somebody see to the segments.
     pub(super) fn wake_for_upkeep(&self) {
         let mut schedule = self.schedule();
         if !std::mem::replace(&mut schedule.upkeep, true) {
-            self.scheduled.notify_one();
+            self.upkeep_wanted.notify_one();
         }
     }
 
-    /// Starts the committer. It ends after [`close`](Self::close), or after a failure.
+    /// Starts the threads: the committer, which is never long in doing what is
+    /// due, and the one for segments, which may be. They end after
+    /// [`close`](Self::close), or after a failure.
     ///
-    /// `tell` is called on that thread; after `Event::Failed`, never again.
-    pub fn spawn_committer(
+    /// `tell` is called on these threads.
+    pub fn spawn_threads(
         self: &Arc<Self>,
-        tell: impl FnMut(Event<'_>) + Send + 'static,
-    ) -> io::Result<JoinHandle<()>> {
+        tell: impl FnMut(Event<'_>) + Clone + Send + 'static,
+    ) -> io::Result<()> {
+        let (log, told) = (self.clone(), tell.clone());
+        let committer = thread::Builder::new().name("committer".to_owned());
+        committer.spawn(move || log.commit_until_closed(told))?;
         let log = self.clone();
-        let thread = thread::Builder::new().name("committer".to_owned());
-        thread.spawn(move || log.tend_until_closed(tell))
+        let segments = thread::Builder::new().name("segments".to_owned());
+        segments.spawn(move || log.keep_segments_until_closed(tell))?;
+        Ok(())
     }
 
-    fn tend_until_closed(&self, mut tell: impl FnMut(Event<'_>)) {
+    fn commit_until_closed(&self, mut tell: impl FnMut(Event<'_>)) {
+        while self.wait_for_commits() {
+            if self.commit_for_others().is_err() {
+                break;
+            }
+        }
+        if let Some(error) = self.failure.get() {
+            tell(Event::Failed(error));
+        }
+    }
+
+    fn keep_segments_until_closed(&self, mut tell: impl FnMut(Event<'_>)) {
         let mut was_full = false;
-        while self.wait_for_work() {
-            if self.tend().is_err() {
+        while self.wait_for_upkeep() {
+            if self.keep_segments().is_err() {
                 break;
             }
             let full = self.tail().full.clone();
@@ -256,20 +301,17 @@ impl Binlog {
             }
             was_full = full.is_some();
         }
-        if let Some(error) = self.failure.get() {
-            tell(Event::Failed(error));
-        }
     }
 
-    /// Waits until there is something to do; false if there never will be.
-    fn wait_for_work(&self) -> bool {
+    /// Waits until there is something to commit; false if there never will be.
+    fn wait_for_commits(&self) -> bool {
         let mut schedule = self.schedule();
         loop {
             if schedule.closing || self.failure.get().is_some() {
                 return false;
             }
             let now = Instant::now();
-            if std::mem::take(&mut schedule.upkeep) || schedule.due.is_some_and(|due| due <= now) {
+            if schedule.waiting || schedule.due.is_some_and(|due| due <= now) {
                 return true;
             }
             schedule = match schedule.due {
@@ -279,23 +321,56 @@ impl Binlog {
         }
     }
 
-    /// One round of the committer: what is due is written and synced, and
-    /// segments are made and removed.
-    pub fn tend(&self) -> Result<(), Failed> {
+    /// Waits until there is something to do about segments; false if there
+    /// never will be.
+    fn wait_for_upkeep(&self) -> bool {
         let mut schedule = self.schedule();
-        if schedule.due.is_some_and(|due| due <= Instant::now()) {
-            schedule.due = None;
-            drop(schedule);
-            // What is appended from here on asks for a round of its own.
-            self.pending.store(false, Ordering::Release);
-            let end = self.tail().end;
-            match self.sync {
-                SyncMode::Every(_) => self.settle(end)?,
-                SyncMode::Always | SyncMode::Never => self.commit(end)?,
+        loop {
+            if schedule.closing || self.failure.get().is_some() {
+                return false;
             }
-        } else {
-            drop(schedule);
+            if std::mem::take(&mut schedule.upkeep) {
+                return true;
+            }
+            schedule = held(self.upkeep_wanted.wait(schedule));
         }
+    }
+
+    /// One round of both threads.
+    pub fn tend(&self) -> Result<(), Failed> {
+        self.commit_for_others()?;
         self.keep_segments()
+    }
+
+    /// Writes for those who wait, and writes and syncs what is due. It waits for
+    /// nobody, since others may be waiting for it.
+    fn commit_for_others(&self) -> Result<(), Failed> {
+        let mut schedule = self.schedule();
+        let now = Instant::now();
+        let is_due = schedule.due.take_if(|due| *due <= now).is_some();
+        schedule.waiting = false;
+        drop(schedule);
+        let mut turn = self.turn();
+        let is_wanted = is_due || !turn.waiting.is_empty();
+        let writer = turn.writer.take_if(|_| is_wanted);
+        drop(turn);
+        match writer {
+            Some(writer) => {
+                if is_due {
+                    // What is appended from here on asks for a round of its own.
+                    self.pending.store(false, Ordering::Release);
+                }
+                self.write(writer)?;
+                match self.sync {
+                    SyncMode::Every(_) if is_due => self.sync_written(),
+                    _ => Ok(()),
+                }
+            }
+            None if is_due && self.failure.get().is_none() => {
+                self.schedule().due = now.checked_add(AGAIN);
+                Ok(())
+            }
+            None => Ok(()),
+        }
     }
 }

@@ -44,9 +44,10 @@
 //!
 //! [`commit`](Binlog::commit) is group commit: who finds nobody writing takes
 //! the `writer`, writes for all who have appended anything so far, syncs once,
-//! and wakes each whose records were among it. Who finds somebody writing goes
-//! to sleep, and wakes up with his records kept, or as the next to write. The
-//! committer, a thread, syncs in time what nobody waits for.
+//! and tells each whose records were among it. Who finds somebody writing
+//! leaves word what is to happen then, and next time the first to come writes.
+//! That may be the committer, a thread that looks after those who wait and
+//! syncs in time what nobody waits for.
 //!
 //! # How space comes back
 //!
@@ -232,7 +233,7 @@ pub struct Stats {
     pub max_size: u32,
 }
 
-/// What the committer has to tell while the log is in use.
+/// What the threads have to tell while the log is in use.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// There is no room for another segment: puts will be refused.
@@ -261,9 +262,12 @@ pub struct Binlog {
     reached: AtomicU64,
     /// Held by the one who makes spare segments, as long as that takes.
     upkeep: Mutex<()>,
-    /// When the committer has to do what.
+    /// What the threads have to do.
     schedule: Mutex<Schedule>,
+    /// Wakes the committer.
     scheduled: Condvar,
+    /// Wakes the thread for segments.
+    upkeep_wanted: Condvar,
     /// Whether the committer knows already that something waits.
     pending: AtomicBool,
     failure: OnceLock<Error>,
@@ -341,6 +345,7 @@ impl Binlog {
             upkeep: Mutex::new(()),
             schedule: Mutex::default(),
             scheduled: Condvar::new(),
+            upkeep_wanted: Condvar::new(),
             pending: AtomicBool::new(false),
             failure: OnceLock::new(),
         }

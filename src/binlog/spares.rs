@@ -29,7 +29,8 @@ impl Binlog {
         }
     }
 
-    /// The committer's part: spares ahead, and the empty segments away.
+    /// Spares ahead, and the empty segments away. It may take as long as the
+    /// writing of a segment.
     pub(super) fn keep_segments(&self) -> Result<(), Failed> {
         if !self.tail().needs_upkeep() {
             return Ok(());

@@ -375,7 +375,7 @@ impl Tail {
         2 * self.ledger.live_bytes() + 3 * u64::from(self.segment_size)
     }
 
-    /// Whether the committer has something to do about segments.
+    /// Whether there is something to do about segments.
     pub fn needs_upkeep(&self) -> bool {
         !self.retired.is_empty()
             || self.has_surplus()

@@ -5,6 +5,7 @@
 //! | acceptor | accepts and hands each socket to an idle worker, or starts one | when the server stops |
 //! | worker, one for each open connection | reads, executes under the lock, writes | idle for a while |
 //! | timer | has the engine tick when something is due | when the server stops |
+//! | late reply | sends what a client that does not read has left no room for, if its worker is not there | when it is sent |
 //! | hang-up watcher | notices peers that leave while their worker waits | with the process |
 //!
 //! The thread that starts the [`Server`] keeps it, and stops it.

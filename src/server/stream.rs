@@ -1,10 +1,10 @@
 //! Sockets: TCP and Unix ones behind one type.
 
-use nix::sys::socket::{getsockopt, sockopt};
+use nix::sys::socket::{MsgFlags, getsockopt, send, sockopt};
 use std::fmt;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -41,6 +41,16 @@ impl Stream {
             IoSlice::advance_slices(&mut pieces, written);
         }
         Ok(())
+    }
+
+    /// Writes as much as can be written without waiting: how many bytes.
+    pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        let sent = retry(|| Ok(send(self.as_fd().as_raw_fd(), bytes, flags)?));
+        match sent {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+            sent => sent,
+        }
     }
 
     /// Sets after how long without a byte reading fails as

@@ -4,10 +4,13 @@ use crate::program::{Client, Daemon, PROGRAM, TempDir, run};
 use beanpole::companion::bench::port::Port;
 use nix::sys::signal::Signal;
 use std::fs;
-use std::net::TcpStream;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Shutdown, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
+use std::thread;
+use std::time::Duration;
 
 fn text(directory: &TempDir) -> &str {
     directory.path().to_str().expect("text")
@@ -53,6 +56,53 @@ fn jobs_survive_a_restart_and_the_files_are_for_nobody_else() {
     let mut daemon = Daemon::start(["-b", text(&directory)]);
     let mut client = Client::connect(daemon.port());
     client.ask("reserve", "RESERVED 1 3\r\njob");
+}
+
+/// Replies that wait for the disk may be sent by whoever has written last.
+#[test]
+fn no_reply_overtakes_one_that_waits_for_the_disk() {
+    let directory = TempDir::new();
+    let mut daemon = Daemon::start(["-b", text(&directory), "-f", "0"]);
+    let port = daemon.port();
+    let put = b"put 0 0 60 1\r\nx\r\n";
+    let talk = move || {
+        let mut stream = Client::connect(port).into_stream();
+        stream.set_nodelay(true).expect("a socket");
+        let mut answers = BufReader::new(stream.try_clone().expect("a descriptor"));
+        let mut answer = || {
+            let mut line = String::new();
+            answers.read_line(&mut line).expect("an answer");
+            line
+        };
+        for _ in 0..100 {
+            for segment in [&put[..], b"use default\r\n", put, b"reserve\r\n"] {
+                stream.write_all(segment).expect("a server");
+                // Mostly long enough for it to be read before the next one.
+                thread::sleep(Duration::from_micros(20));
+            }
+            let begins = [
+                "INSERTED ",
+                "USING default\r\n",
+                "INSERTED ",
+                "RESERVED ",
+                "x\r\n",
+            ];
+            for begin in begins {
+                let line = answer();
+                assert!(line.starts_with(begin), "{line:?}, not {begin:?}");
+            }
+        }
+        stream.write_all(put).expect("a server");
+        stream.shutdown(Shutdown::Write).expect("a connection");
+        assert!(answer().starts_with("INSERTED "));
+        assert_eq!(answer(), "");
+    };
+    let clients: Vec<_> = (0..8).map(|_| thread::spawn(talk)).collect();
+    for client in clients {
+        client.join().expect("replies in order");
+    }
+    assert_eq!(Client::connect(port).stat("total-jobs"), 8 * 201);
+    assert_eq!(daemon.stop().code(), Some(0));
 }
 
 #[test]
