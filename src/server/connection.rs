@@ -21,7 +21,7 @@ use std::time::Duration;
 const BATCH: usize = 256;
 
 /// The input buffer's size at first, and the most that it grows to, in bytes.
-const SMALL_INPUT: usize = 1024;
+const SMALL_INPUT: usize = 512;
 const LARGE_INPUT: usize = 64 * 1024;
 
 /// Output beyond this is written before more requests are executed, in bytes.

@@ -241,7 +241,7 @@ fn full_table() -> Vec<Entry> {
     let durable = |connections: usize, depth: usize, sync: Syncing| Load {
         length: Length::Seconds(2.0),
         sync: Some(sync),
-        ..at("put", connections, depth, Apart)
+        ..at("put", connections, depth, Free)
     };
     let at_once = |connections: usize, depth: usize, times: f64| {
         let goals = with(Vec::new(), [("throughput", Ratio, AtLeast(times))]);
