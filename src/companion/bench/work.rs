@@ -39,6 +39,21 @@ pub enum Left {
     Until(Instant),
 }
 
+impl Left {
+    /// Takes so many jobs to be begun now: how many of them are left.
+    pub fn take(&mut self, wanted: usize, now: Instant) -> usize {
+        match self {
+            Left::Jobs(left) => {
+                let taken = wanted.min(*left);
+                *left -= taken;
+                taken
+            }
+            Left::Until(end) if now < *end => wanted,
+            Left::Until(_) => 0,
+        }
+    }
+}
+
 /// The work of a set of connections, and what is known of their jobs.
 pub struct Work {
     steps: &'static [Step],
@@ -119,15 +134,7 @@ impl Work {
         let hand = &mut self.hands[conn];
         let step = self.steps[hand.step];
         if hand.step == 0 {
-            hand.due = match &mut self.left {
-                Left::Jobs(left) => {
-                    let due = self.depth.min(*left);
-                    *left -= due;
-                    due
-                }
-                Left::Until(end) if now < *end => self.depth,
-                Left::Until(_) => 0,
-            };
+            hand.due = self.left.take(self.depth, now);
             if hand.due == 0 {
                 return Ok(());
             }

@@ -69,11 +69,8 @@ impl Visits {
     }
 
     fn begin(&mut self, wire: &mut Wire, conn: usize, now: Instant) -> Result<(), Failure> {
-        match &mut self.left {
-            Left::Jobs(0) => return Ok(()),
-            Left::Until(end) if now >= *end => return Ok(()),
-            Left::Jobs(left) => *left -= 1,
-            Left::Until(_) => {}
+        if self.left.take(1, now) == 0 {
+            return Ok(());
         }
         self.busy += 1;
         let job = self.ledger.issue(1);
