@@ -201,14 +201,7 @@ impl World {
 
     fn tick(&mut self) {
         let now = self.now();
-        if self
-            .model
-            .next_event()
-            .is_some_and(|at| at <= self.model.now)
-        {
-            self.history.tick(&self.model);
-        }
-        self.model.tick();
+        self.tick_model();
         self.engine.tick(now);
         self.compare(Vec::new());
         // It may wake once more for what has just happened, but not for ever.
@@ -216,6 +209,14 @@ impl World {
         self.compare(Vec::new());
         let wake_at = self.engine.wake_at();
         assert!(wake_at.is_none_or(|at| at > now), "it would tick for ever");
+    }
+
+    fn tick_model(&mut self) {
+        let next = self.model.next_event();
+        if next.is_some_and(|at| at <= self.model.now) {
+            self.history.tick(&self.model);
+            self.model.tick();
+        }
     }
 
     /// Has a client say something, some time after what was before.
@@ -238,6 +239,8 @@ impl World {
 
     /// Sends a line, if it is not empty, then a body, and compares.
     fn send(&mut self, client: Client, line: &str, body: Option<String>) {
+        // Even if the clock is late: first what is due.
+        self.tick_model();
         let mut bytes = Vec::new();
         if !line.is_empty() {
             self.history.note(&self.model, client, line);

@@ -11,9 +11,12 @@ use crate::protocol::{Body, Command, JobId, Priority, Reply, Request, Seconds, T
 use std::time::Duration;
 
 impl Engine {
-    /// Does what a connection asks for. It must be one that is connected and
-    /// does not wait.
+    /// Does what a connection asks for, in a world where what is due by now has
+    /// happened. It must be one that is connected and does not wait.
     pub fn execute(&mut self, id: ConnectionId, request: Request, now: Time) -> Outcome {
+        if self.wake_at().is_some_and(|at| at <= now) {
+            self.tick(now);
+        }
         let place = self.place(id).expect("only who is connected asks");
         debug_assert!(self.connections[place].wait.is_none());
         Outcome::Reply(match request {

@@ -7,7 +7,8 @@
 //!    [`disconnect`](Engine::disconnect),
 //! 2. has it [`execute`](Engine::execute) each request, in order,
 //! 3. calls [`tick`](Engine::tick) when the time that
-//!    [`wake_at`](Engine::wake_at) names has come, and
+//!    [`wake_at`](Engine::wake_at) names has come, or later if nobody
+//!    [waits](Engine::has_waiting), and
 //! 4. after each of these does what [`Effects`] holds: answers those whose
 //!    waiting has ended, and keeps a record of what has changed.
 //!
@@ -246,6 +247,13 @@ impl Engine {
     /// `None` if nothing ever happens by the clock alone.
     pub fn wake_at(&self) -> Option<Time> {
         self.wheel.wake_at()
+    }
+
+    /// Whether anybody waits for a job. If not, nobody sees whether a tick
+    /// comes in time: each request finds done what is due, as far as one tick
+    /// does it.
+    pub fn has_waiting(&self) -> bool {
+        self.waiting > 0
     }
 
     /// From now on no new jobs are taken, or they are again.

@@ -17,6 +17,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// so that what is due close together costs one waking.
 const TIMER_SLACK: Duration = Duration::from_millis(4);
 
+/// The same as long as nobody waits for a job and could tell.
+const TIMER_SLACK_UNSEEN: Duration = Duration::from_millis(50);
+
 /// How many connections are a crowd. With fewer, each reply is worth a switch
 /// to the client that waits for it; with more, the workers mostly interrupt each
 /// other.
@@ -91,9 +94,16 @@ impl State {
         }
     }
 
-    /// When the timer has something to do.
-    fn timer_wakes_at(&self) -> Option<Time> {
-        let tick_at = self.engine.wake_at().map(|at| at + TIMER_SLACK);
+    /// When the timer has something to do: at once if more is due by now than a
+    /// tick has done.
+    fn timer_wakes_at(&self, now: Time) -> Option<Time> {
+        let slack = if self.engine.has_waiting() {
+            TIMER_SLACK
+        } else {
+            TIMER_SLACK_UNSEEN
+        };
+        let with_slack = |at| if at <= now { now } else { at + slack };
+        let tick_at = self.engine.wake_at().map(with_slack);
         tick_at.into_iter().chain(self.surplus.due).min()
     }
 }
@@ -113,11 +123,11 @@ impl Surplus {
     const DELAY: Duration = Duration::from_secs(2);
 
     /// Notes how many bytes jobs have now.
-    fn note(&mut self, memory: u64, now: impl Fn() -> Time) {
+    fn note(&mut self, memory: u64, now: Time) {
         self.peak = self.peak.max(memory);
         if self.peak - memory >= Self::WORTHWHILE.max(memory) {
             self.peak = memory;
-            self.due = Some(now() + Self::DELAY);
+            self.due = Some(now + Self::DELAY);
         }
     }
 
@@ -260,7 +270,7 @@ impl Shared {
         let mut state = self.lock();
         let now = self.clock.now();
         let result = work(&mut state, now);
-        self.finish(state);
+        self.finish(state, now);
         result
     }
 
@@ -279,7 +289,7 @@ impl Shared {
         state.engine.disconnect(id, now);
         let peer = state.peers.remove(&id);
         let is_last = state.peers.is_empty();
-        self.finish(state);
+        self.finish(state, now);
         drop(peer);
         if is_last {
             self.emptiness.notify_one();
@@ -295,7 +305,7 @@ impl Shared {
             let wake_at = state.engine.wake_at();
             if wake_at.is_some_and(|at| at <= now) {
                 state.engine.tick(now);
-                self.finish(state);
+                self.finish(state, now);
                 state = self.lock();
                 continue;
             }
@@ -305,7 +315,7 @@ impl Shared {
                 state = self.lock();
                 continue;
             }
-            let until = state.timer_wakes_at();
+            let until = state.timer_wakes_at(now);
             state.timer_sleeps_until = until;
             state = match until {
                 None => self.timer.wait(state).expect("no thread panics"),
@@ -365,14 +375,14 @@ impl Shared {
 
     /// Lets go of the lock, then wakes those who have something to do and
     /// frees what is no longer needed.
-    fn finish(&self, mut state: MutexGuard<'_, State>) {
+    fn finish(&self, mut state: MutexGuard<'_, State>, now: Time) {
         state.keep_record();
         let effects = state.engine.take_effects(Effects::default());
         let find = |(id, reply)| Some((Arc::clone(state.peers.get(&id)?), reply));
         let answers: Vec<_> = effects.replies.into_iter().filter_map(find).collect();
-        let (memory, clock) = (state.engine.memory(), self.clock);
-        state.surplus.note(memory, || clock.now());
-        let wake_at = state.timer_wakes_at();
+        let memory = state.engine.memory();
+        state.surplus.note(memory, now);
+        let wake_at = state.timer_wakes_at(now);
         let unwritten = state.journal.as_mut().and_then(Journal::take_unwritten);
         let timer_oversleeps = match (wake_at, state.timer_sleeps_until) {
             (Some(wake_at), Some(until)) => wake_at < until,
