@@ -1,8 +1,9 @@
 //! `mature`: many delayed jobs become ready in one second. How late is each?
 //!
 //! Delays are whole seconds from the moment of the put, so a job that is put
-//! one second later gets one second less: all are due within one second, spread
-//! over it as the puts were. When exactly a job is due only the server knows: at
+//! one second later gets one second less: all are due within one second. They
+//! are put at a pace that spreads them evenly over it, whatever the server could
+//! do: one that takes its jobs faster would have them due faster, too. When exactly a job is due only the server knows: at
 //! the earliest `delay` after its put was written, at the latest `delay` after
 //! its INSERTED was read. Lateness is told against the first, so never too
 //! small. A job that comes earlier than that is wrong.
@@ -21,6 +22,10 @@ use super::super::wire::{Script, Wire, unexpected};
 use super::{TUBE, clean_up, connect, stat, wait_for_waiters};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+
+/// How long putting should take, if the delay leaves so much time: long enough
+/// for a slow server.
+const PUTTING: Duration = Duration::from_secs(2);
 
 /// Runs the scenario once.
 pub fn run(load: &Load, server: &Server) -> Result<Vec<Figure>, Failure> {
@@ -132,7 +137,11 @@ impl Puts {
     fn run(&mut self, wire: &mut Wire, load: &Load, count: usize) -> Result<(), Failure> {
         let begun = Instant::now();
         let mut batch = None;
+        let longest = Duration::from_secs(u64::from(load.delay.saturating_sub(1)));
+        let pace = PUTTING.min(longest) / u32::try_from(count).unwrap_or(u32::MAX);
         while self.due.len() < count {
+            let turn = begun + pace * u32::try_from(self.due.len()).unwrap_or(u32::MAX);
+            sleep(turn.saturating_duration_since(Instant::now()));
             let passed = u32::try_from(begun.elapsed().as_secs()).unwrap_or(u32::MAX);
             let Some(delay) = load.delay.checked_sub(passed).filter(|&delay| delay > 0) else {
                 return Err(Failure::new(
