@@ -3,9 +3,9 @@
 use super::Time;
 use crate::protocol::JobId;
 
-/// How many children a node has: two lines of the cache. More of them make the
+/// How many children a node has: four lines of the cache. More of them make the
 /// heap lower, and each level is a job that has to be told where it is.
-const CHILDREN: usize = 8;
+const CHILDREN: usize = 16;
 
 /// Delayed jobs in the order in which they become ready: by time, then by id.
 ///
@@ -15,7 +15,7 @@ const CHILDREN: usize = 8;
 /// function that has to note it.
 #[derive(Default)]
 pub struct DelayQueue {
-    /// No job comes before its parent: that of n is (n - 1) / 8.
+    /// No job comes before its parent: that of n is (n - 1) / 16.
     heap: Vec<(Time, JobId)>,
 }
 

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const TIMER_SLACK: Duration = Duration::from_millis(4);
 
 /// The same as long as nobody waits for a job and could tell.
-const TIMER_SLACK_UNSEEN: Duration = Duration::from_millis(50);
+const TIMER_SLACK_UNSEEN: Duration = Duration::from_millis(100);
 
 /// How many connections are a crowd. With fewer, each reply is worth a switch
 /// to the client that waits for it; with more, the workers mostly interrupt each
