@@ -5,8 +5,8 @@
 //! one write, a thousand pipelined ones hardly more.
 
 use super::acceptor::Place;
+use super::peer::{Answer, BODY_TO_REFER_TO, Peer};
 use super::process;
-use super::shared::{Answer, Peer};
 use super::{Service, Stream};
 use crate::binlog::{Binlog, Failed, NoRoom, Position, Room};
 use crate::engine::{ConnectionId, Outcome};
@@ -26,10 +26,6 @@ const LARGE_INPUT: usize = 64 * 1024;
 
 /// Output beyond this is written before more requests are executed, in bytes.
 const MUCH_OUTPUT: usize = 64 * 1024;
-
-/// From this length on, in bytes, a body is sent from where it lies instead of
-/// being copied behind its line.
-const BODY_TO_REFER_TO: usize = 2048;
 
 /// Serves one connection until it ends.
 pub fn serve(service: &Service, stream: Stream, place: Place, turns: &mut Turns) {
@@ -213,6 +209,12 @@ impl Connection<'_> {
                     self.output.replies.push(reply);
                     self.output.encode(self.service, self.peer, self.name);
                 }
+                Answer::Sent { word, rest } => {
+                    if let Some(name) = self.name {
+                        log::write(Level::Commands, format_args!("{name}: {word}"));
+                    }
+                    self.output.bytes = rest;
+                }
             },
             Some(Outcome::Reply(_) | Outcome::AwaitBody) | None => {}
         }
@@ -282,6 +284,7 @@ impl Connection<'_> {
     /// and with as little memory as can be: there may be very many of these.
     fn wait(&mut self) -> io::Result<Answer> {
         self.flush()?;
+        self.await_owed();
         self.output = Output::default();
         self.input.give_back();
         if !self.is_watched {

@@ -18,6 +18,7 @@ mod journal;
 pub mod limits;
 mod listener;
 pub mod notify;
+mod peer;
 pub mod privileges;
 mod process;
 mod shared;

@@ -1,16 +1,14 @@
 //! What all threads share: the engine behind its mutex, and who is connected.
 
-use super::Stream;
 use super::journal::Journal;
+use super::peer::Peer;
 use crate::binlog::Position;
 use crate::engine::{Change, ConnectionId, Effects, Engine, Outcome, Time};
-use crate::protocol::{Reply, Request};
+use crate::protocol::Request;
 use crate::sys;
 use std::collections::HashMap;
-use std::io::IoSlice;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The most that the timer sleeps past the moment at which something is due,
@@ -136,116 +134,6 @@ impl Surplus {
     }
 }
 
-/// A connection as other threads see it.
-pub struct Peer {
-    /// Its socket.
-    pub stream: Stream,
-    slot: Mutex<Slot>,
-    filled: Condvar,
-}
-
-/// Where others put what a worker waits for.
-#[derive(Default)]
-struct Slot {
-    /// What it waits for in a `reserve`.
-    answer: Option<Answer>,
-    /// Somebody else has a reply to send before it sends anything.
-    is_owed_reply: bool,
-    /// It sleeps until that is sent.
-    awaits_owed: bool,
-}
-
-/// What ends a worker's waiting.
-pub enum Answer {
-    /// The reply to the `reserve`.
-    Reply(Reply),
-    /// The server is ending.
-    Stop,
-}
-
-impl Peer {
-    /// A connection on this socket.
-    pub fn new(stream: Stream) -> Peer {
-        Peer {
-            stream,
-            slot: Mutex::default(),
-            filled: Condvar::new(),
-        }
-    }
-
-    /// Blocks until the answer is there.
-    pub fn wait(&self) -> Answer {
-        let mut slot = self.slot();
-        loop {
-            if let Some(answer) = slot.answer.take() {
-                return answer;
-            }
-            slot = self.filled.wait(slot).expect("no thread panics");
-        }
-    }
-
-    fn answer(&self, answer: Answer) {
-        let mut slot = self.slot();
-        // Once the server is ending, that stands: the worker gives the job of
-        // a reply that came after it back with its connection.
-        if !matches!(slot.answer, Some(Answer::Stop)) {
-            slot.answer = Some(answer);
-        }
-        drop(slot);
-        self.filled.notify_one();
-    }
-
-    /// Somebody else is going to send the next reply, with
-    /// [`send_owed`](Self::send_owed).
-    pub fn owe_reply(&self) {
-        self.slot().is_owed_reply = true;
-    }
-
-    /// Blocks until that is done.
-    pub fn await_owed(&self) {
-        let mut slot = self.slot();
-        while slot.is_owed_reply {
-            slot.awaits_owed = true;
-            slot = self.filled.wait(slot).expect("no thread panics");
-        }
-        slot.awaits_owed = false;
-    }
-
-    /// Sends a short reply, without waiting: should the peer have left so many
-    /// unread that there is no room for it, a thread is made to wait.
-    pub fn send_owed(self: Arc<Peer>, reply: &[u8]) {
-        // Of an error the worker hears when it reads.
-        let sent = self.stream.try_write(reply).unwrap_or(reply.len());
-        if sent == reply.len() {
-            return self.is_square();
-        }
-        let (peer, rest) = (Arc::clone(&self), reply[sent..].to_vec());
-        let send = move || {
-            let (Ok(()) | Err(_)) = peer.stream.write_all(&mut [IoSlice::new(&rest)]);
-            peer.is_square();
-        };
-        let sender = thread::Builder::new().name("late reply".into());
-        if sender.spawn(send).is_err() {
-            self.stream.close();
-            self.is_square();
-        }
-    }
-
-    fn is_square(&self) {
-        let mut slot = self.slot();
-        slot.is_owed_reply = false;
-        let is_awaited = slot.awaits_owed;
-        drop(slot);
-        if is_awaited {
-            self.filled.notify_one();
-        }
-    }
-
-    fn slot(&self) -> MutexGuard<'_, Slot> {
-        self.slot.lock().expect("no thread panics")
-    }
-}
-
 impl Shared {
     /// Shares an engine that nobody is connected to yet.
     pub fn new(engine: Engine, journal: Option<Journal>, clock: Clock) -> Shared {
@@ -351,7 +239,7 @@ impl Shared {
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
         for peer in self.peers() {
-            peer.answer(Answer::Stop);
+            peer.stop();
             peer.stream.stop_reading();
         }
         drop(self.lock());
@@ -394,7 +282,7 @@ impl Shared {
         }
         drop(state);
         for (peer, reply) in answers {
-            peer.answer(Answer::Reply(reply));
+            peer.reply(reply);
         }
         if timer_oversleeps {
             self.timer.notify_one();
@@ -427,34 +315,5 @@ impl Clock {
     /// The time.
     pub fn now(&self) -> Time {
         self.started_at + self.started.elapsed()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::io::{Read, Write};
-    use std::os::unix::net::UnixStream;
-
-    #[test]
-    fn a_reply_that_finds_no_room_comes_behind_what_has_taken_it() {
-        let (mut ours, mut theirs) = UnixStream::pair().unwrap();
-        ours.set_nonblocking(true).unwrap();
-        let mut unread = 0;
-        while let Ok(count) = ours.write(&[b'.'; 1000]) {
-            unread += count;
-        }
-        ours.set_nonblocking(false).unwrap();
-
-        let peer = Arc::new(Peer::new(Stream::Unix(ours)));
-        peer.owe_reply();
-        Arc::clone(&peer).send_owed(b"INSERTED 1\r\n");
-
-        let mut received = vec![0; unread];
-        theirs.read_exact(&mut received).unwrap();
-        let mut reply = [0; 12];
-        theirs.read_exact(&mut reply).unwrap();
-        assert_eq!(&reply, b"INSERTED 1\r\n");
-        peer.await_owed();
     }
 }

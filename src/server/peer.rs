@@ -1,0 +1,262 @@
+//! A connection as other threads see it: they answer its worker when it waits,
+//! and may send its replies.
+//!
+//! A worker that has to be woken to send a short reply costs a switch before
+//! the client hears anything and, since it finds nothing to read then, mostly
+//! another one after. So whoever has the reply sends it, if that needs no
+//! waiting.
+
+use super::Stream;
+use crate::protocol::Reply;
+use std::io::IoSlice;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread;
+
+/// From this length on, in bytes, a body is sent from where it lies, by its own
+/// worker, instead of being copied behind its line.
+pub const BODY_TO_REFER_TO: usize = 2048;
+
+/// One connection.
+pub struct Peer {
+    /// Its socket.
+    pub stream: Stream,
+    /// Guards who sends next. While it is held, nothing is sent that could have
+    /// to wait for the client.
+    slot: Mutex<Slot>,
+    filled: Condvar,
+}
+
+/// Where others put what a worker waits for.
+#[derive(Default)]
+struct Slot {
+    /// What it waits for in a `reserve`.
+    answer: Option<Answer>,
+    /// It does wait, and has sent all that comes before the answer.
+    awaits_answer: bool,
+    /// Somebody else has a reply to send before it sends anything.
+    is_owed_reply: bool,
+    /// It sleeps until that is sent.
+    awaits_owed: bool,
+}
+
+/// What ends a worker's waiting.
+pub enum Answer {
+    /// The reply to the `reserve`, for the worker to send.
+    Reply(Reply),
+    /// The reply is sent.
+    Sent {
+        /// Its first word, for the log.
+        word: &'static str,
+        /// What there was no room for: that is still to be sent.
+        rest: Vec<u8>,
+    },
+    /// The server is ending.
+    Stop,
+}
+
+impl Peer {
+    /// A connection on this socket.
+    pub fn new(stream: Stream) -> Peer {
+        Peer {
+            stream,
+            slot: Mutex::default(),
+            filled: Condvar::new(),
+        }
+    }
+
+    /// Blocks until the answer is there. All that comes before it must be sent.
+    pub fn wait(&self) -> Answer {
+        let mut slot = self.slot();
+        slot.awaits_answer = true;
+        loop {
+            if let Some(answer) = slot.answer.take() {
+                slot.awaits_answer = false;
+                return answer;
+            }
+            slot = self.filled.wait(slot).expect("no thread panics");
+        }
+    }
+
+    /// Ends the worker's waiting with this reply, which is sent at once if it is
+    /// short and the worker is ready for it.
+    pub fn reply(&self, reply: Reply) {
+        let mut slot = self.slot();
+        // Once the server is ending, that stands: the worker gives the job of
+        // a reply that came after it back with its connection.
+        if matches!(slot.answer, Some(Answer::Stop)) {
+            return;
+        }
+        slot.answer = Some(if slot.awaits_answer && is_short(&reply) {
+            self.send_now(&reply)
+        } else {
+            Answer::Reply(reply)
+        });
+        drop(slot);
+        self.filled.notify_one();
+    }
+
+    fn send_now(&self, reply: &Reply) -> Answer {
+        let mut bytes = Vec::with_capacity(256);
+        reply.encode(&mut bytes);
+        if let Some(body) = reply.body() {
+            bytes.extend_from_slice(body.wire());
+        }
+        Answer::Sent {
+            word: reply.word(),
+            rest: bytes.split_off(self.try_write(&bytes)),
+        }
+    }
+
+    /// Ends the worker's waiting: the server is ending.
+    pub fn stop(&self) {
+        self.slot().answer.get_or_insert(Answer::Stop);
+        self.filled.notify_one();
+    }
+
+    /// Somebody else is going to send the next reply, with
+    /// [`send_owed`](Self::send_owed).
+    pub fn owe_reply(&self) {
+        self.slot().is_owed_reply = true;
+    }
+
+    /// Blocks until that is done.
+    pub fn await_owed(&self) {
+        let mut slot = self.slot();
+        while slot.is_owed_reply {
+            slot.awaits_owed = true;
+            slot = self.filled.wait(slot).expect("no thread panics");
+        }
+        slot.awaits_owed = false;
+    }
+
+    /// Sends a short reply, without waiting: should the peer have left so many
+    /// unread that there is no room for it, a thread is made to wait.
+    pub fn send_owed(self: Arc<Peer>, reply: &[u8]) {
+        let sent = self.try_write(reply);
+        if sent == reply.len() {
+            return self.is_square();
+        }
+        let (peer, rest) = (Arc::clone(&self), reply[sent..].to_vec());
+        let send = move || {
+            let (Ok(()) | Err(_)) = peer.stream.write_all(&mut [IoSlice::new(&rest)]);
+            peer.is_square();
+        };
+        let sender = thread::Builder::new().name("late reply".into());
+        if sender.spawn(send).is_err() {
+            self.stream.close();
+            self.is_square();
+        }
+    }
+
+    fn is_square(&self) {
+        let mut slot = self.slot();
+        slot.is_owed_reply = false;
+        let is_awaited = slot.awaits_owed;
+        drop(slot);
+        if is_awaited {
+            self.filled.notify_one();
+        }
+    }
+
+    /// How many of the bytes need not be sent any more. Of an error the worker
+    /// hears when it reads.
+    fn try_write(&self, bytes: &[u8]) -> usize {
+        self.stream.try_write(bytes).unwrap_or(bytes.len())
+    }
+
+    fn slot(&self) -> MutexGuard<'_, Slot> {
+        self.slot.lock().expect("no thread panics")
+    }
+}
+
+fn is_short(reply: &Reply) -> bool {
+    reply
+        .body()
+        .is_none_or(|body| body.wire().len() < BODY_TO_REFER_TO)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    fn peer() -> (Arc<Peer>, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        (Arc::new(Peer::new(Stream::Unix(ours))), theirs)
+    }
+
+    /// Leaves no room for a reply; how many bytes that took.
+    fn fill(peer: &Peer) -> usize {
+        let sent = || peer.stream.try_write(&[b'.'; 1000]).unwrap();
+        std::iter::repeat_with(sent)
+            .take_while(|&sent| sent > 0)
+            .sum()
+    }
+
+    fn receive(theirs: &mut UnixStream, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        theirs.read_exact(&mut bytes).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn who_has_the_answer_sends_it_for_a_worker_that_waits() {
+        let (peer, mut theirs) = peer();
+        peer.slot().awaits_answer = true;
+        peer.reply(Reply::TimedOut);
+        assert_eq!(receive(&mut theirs, 11), b"TIMED_OUT\r\n");
+        let Answer::Sent { word, rest } = peer.wait() else {
+            panic!("it is sent");
+        };
+        assert_eq!((word, rest), ("TIMED_OUT", Vec::new()));
+    }
+
+    #[test]
+    fn of_an_answer_that_finds_no_room_the_rest_is_left_to_the_worker() {
+        let (peer, _theirs) = peer();
+        fill(&peer);
+        peer.slot().awaits_answer = true;
+        peer.reply(Reply::TimedOut);
+        let Answer::Sent { rest, .. } = peer.wait() else {
+            panic!("it may be sent");
+        };
+        assert_eq!(rest, b"TIMED_OUT\r\n");
+    }
+
+    #[test]
+    fn a_worker_that_has_something_else_to_say_before_sends_the_answer_itself() {
+        let (peer, mut theirs) = peer();
+        peer.reply(Reply::TimedOut);
+        peer.stream
+            .write_all(&mut [IoSlice::new(b"INSERTED 1\r\n")])
+            .unwrap();
+        assert!(matches!(peer.wait(), Answer::Reply(Reply::TimedOut)));
+        peer.stream.close();
+        let mut received = String::new();
+        theirs.read_to_string(&mut received).unwrap();
+        assert_eq!(received, "INSERTED 1\r\n");
+    }
+
+    #[test]
+    fn once_the_server_is_ending_nobody_who_waits_is_answered() {
+        let (peer, mut theirs) = peer();
+        peer.slot().awaits_answer = true;
+        peer.stop();
+        peer.reply(Reply::TimedOut);
+        assert!(matches!(peer.wait(), Answer::Stop));
+        peer.stream.close();
+        assert_eq!(theirs.read(&mut [0]).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_reply_that_finds_no_room_comes_behind_what_has_taken_it() {
+        let (peer, mut theirs) = peer();
+        let unread = fill(&peer);
+        peer.owe_reply();
+        Arc::clone(&peer).send_owed(b"INSERTED 1\r\n");
+        receive(&mut theirs, unread);
+        assert_eq!(receive(&mut theirs, 12), b"INSERTED 1\r\n");
+        peer.await_owed();
+    }
+}
