@@ -72,6 +72,33 @@ fn may_trace() -> bool {
         .is_ok_and(|output| output.status.success())
 }
 
+/// While it is traced, its end is easily overlooked.
+#[test]
+fn a_server_whose_calls_were_counted_is_gone_afterwards() {
+    if !may_trace() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let pids = directory.path().join("pids");
+    let server = env!("CARGO_BIN_EXE_beanpoled");
+    let ours = format!(
+        "sh -c 'echo $$ >> {} && exec {server} -l 127.0.0.1 -p {{port}}'",
+        pids.display()
+    );
+    let output = Command::new(env!("CARGO_BIN_EXE_beanpole"))
+        .args(["bench", "calls", "-n", "5", "-r", "10", "--idle", "0"])
+        .args(["--ours", &ours])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let pids = std::fs::read_to_string(pids).unwrap();
+    assert_eq!(pids.lines().count(), 10);
+    for pid in pids.lines() {
+        let process = std::path::Path::new("/proc").join(pid);
+        assert!(!process.exists(), "server {pid} is still there");
+    }
+}
+
 #[test]
 fn calls_tells_system_calls() {
     if may_trace() {

@@ -14,6 +14,7 @@ use nix::errno::Errno;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -230,7 +231,7 @@ impl Started {
         };
         let give_up = Instant::now() + PATIENCE;
         let mut asked = false;
-        while !has_ended(&mut child)? {
+        while !has_ended(&mut child, pid)? {
             if !std::mem::replace(&mut asked, true) {
                 kill(pid, Signal::SIGTERM)?;
             } else if Instant::now() > give_up {
@@ -250,11 +251,20 @@ impl Started {
     }
 }
 
-fn has_ended(child: &mut Child) -> std::io::Result<bool> {
-    match child.try_wait() {
+/// Whether it has, and if so waits for it. Only looks before: if a thread of ours
+/// traces it, waiting would take a stop that this thread is to see.
+fn has_ended(child: &mut Child, pid: Pid) -> std::io::Result<bool> {
+    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    match waitid(Id::Pid(pid), flags) {
+        Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..)) => {}
+        Ok(_) => return Ok(false),
         // Whoever traced it was told of its end before.
+        Err(Errno::ECHILD) => return Ok(true),
+        Err(err) => return Err(err.into()),
+    }
+    match child.wait() {
         Err(err) if err.raw_os_error() == Some(Errno::ECHILD as i32) => Ok(true),
-        status => Ok(status?.is_some()),
+        status => status.map(|_| true),
     }
 }
 
