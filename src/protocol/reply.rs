@@ -152,6 +152,7 @@ fn job(out: &mut Vec<u8>, word: &str, id: JobId, body: &Body) {
 fn numbers(out: &mut Vec<u8>, word: &str, numbers: &[u64]) {
     out.extend_from_slice(word.as_bytes());
     for &number in numbers {
+        // The longest number has 20; before each stands a space.
         let mut digits = [b' '; 21];
         let (mut rest, mut from) = (number, digits.len());
         while rest > 0 || from == digits.len() {
