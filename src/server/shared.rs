@@ -107,7 +107,8 @@ impl State {
 }
 
 /// Memory that jobs have had and no longer have: worth giving back to the
-/// system when it is much, but not in the middle of the rush that freed it.
+/// system when it is much, but not in the middle of the rush that freed it:
+/// whoever allocates then waits as long as that takes.
 #[derive(Default)]
 struct Surplus {
     /// The most that jobs had since memory was last given back, in bytes.
@@ -123,7 +124,7 @@ impl Surplus {
     /// Notes how many bytes jobs have now.
     fn note(&mut self, memory: u64, now: Time) {
         self.peak = self.peak.max(memory);
-        if self.peak - memory >= Self::WORTHWHILE.max(memory) {
+        if self.peak - memory >= Self::WORTHWHILE {
             self.peak = memory;
             self.due = Some(now + Self::DELAY);
         }
