@@ -49,8 +49,9 @@
 //! Whoever makes a job ready finds in the engine who is to have it, first come
 //! first served, sends it on and wakes that worker alone. Everything that the
 //! clock does goes through the engine's timer wheel and one thread that sleeps
-//! until it is next due, or longer as long as nobody waits. A client that leaves while it waits is noticed by a thread that
-//! watches for nothing else. With nothing to do, nothing runs.
+//! until it is next due, or longer as long as nobody waits. A client that leaves
+//! while it waits is noticed by a thread that watches for nothing else. With
+//! nothing to do, nothing runs.
 //!
 //! # What is not here
 //!

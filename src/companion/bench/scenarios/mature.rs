@@ -3,10 +3,12 @@
 //! Delays are whole seconds from the moment of the put, so a job that is put
 //! one second later gets one second less: all are due within one second. They
 //! are put at a pace that spreads them evenly over it, whatever the server could
-//! do: one that takes its jobs faster would have them due faster, too. When exactly a job is due only the server knows: at
-//! the earliest `delay` after its put was written, at the latest `delay` after
-//! its INSERTED was read. Lateness is told against the first, so never too
-//! small. A job that comes earlier than that is wrong.
+//! do: one that takes its jobs faster would have them due faster, too.
+//!
+//! When exactly a job is due only the server knows: at the earliest `delay`
+//! after its put was written, at the latest `delay` after its INSERTED was read.
+//! Lateness is told against the first, so never too small. A job that comes
+//! earlier than that is wrong.
 //!
 //! With consumers, who all wait in `reserve` before, lateness ends with RESERVED.
 //! Without, it ends with the first answer that shows no delayed job.
