@@ -23,27 +23,28 @@ ARGS =
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 BUILT = target/release
 PROGRAMS = beanpoled beanpole
+PACKAGES = -p beanpole -p beanpole-companion
 MANUALS = $(notdir $(wildcard man/*.[1-8]))
 UNITS = beanpoled.service beanpoled.socket
 COMPLETIONS = bash:$(BASHDIR)/beanpole zsh:$(ZSHDIR)/_beanpole fish:$(FISHDIR)/beanpole.fish
-SOURCES = Cargo.toml Cargo.lock $(shell find src -name '*.rs')
+SOURCES = Cargo.toml Cargo.lock $(shell find src -name '*.rs' -o -name Cargo.toml)
 
 all: $(BUILT)/beanpoled
 
 # Both at once; an installation as root finds them made and needs no cargo.
 $(BUILT)/beanpoled: $(SOURCES)
-	$(CARGO) build --release --locked
+	$(CARGO) build --release --locked $(PACKAGES)
 	@touch $(PROGRAMS:%=$(BUILT)/%)
 
 run:
 	$(CARGO) run --release --locked --bin beanpoled -- $(ARGS)
 
 check:
-	$(CARGO) test --locked
+	$(CARGO) test --workspace --locked
 
 # Against Debian's beanstalkd, if it is there.
 bench: all
-	$(BUILT)/beanpole bench table $(ARGS)
+	$(CARGO) run --release --locked -p beanpole-laboratory --bin bench -- table $(ARGS)
 
 install: all
 	$(INSTALL) -d $(DESTDIR)$(BINDIR) $(DESTDIR)$(UNITDIR) $(DESTDIR)$(SYSCONFDIR)/default

@@ -20,7 +20,8 @@
 //! the threads and the sockets, and `main.rs` is a table of contents of how
 //! the daemon starts and ends. Between the two stands [`binlog`]: changes of the
 //! engine's state go in, and nothing is promised to a client before they are
-//! kept. [`companion`] is the other program, a client like any other.
+//! kept. The companion, a package of its own below `src/companion`, is a client
+//! like any other.
 //!
 //! # In which order to read
 //!
@@ -61,10 +62,9 @@
 //! there is one of each.
 
 pub mod binlog;
-pub mod companion;
 pub mod engine;
 pub mod log;
 pub mod options;
 pub mod protocol;
 pub mod server;
-mod sys;
+pub mod sys;

@@ -7,6 +7,8 @@
 
 #[path = "sockets/client.rs"]
 mod client;
+#[path = "laboratory/port.rs"]
+mod port;
 #[path = "sockets/server.rs"]
 mod server;
 

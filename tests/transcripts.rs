@@ -16,6 +16,8 @@ mod clockwork;
 mod manual;
 #[path = "transcripts/player.rs"]
 mod player;
+#[path = "laboratory/port.rs"]
+mod port;
 #[path = "transcripts/sockets.rs"]
 mod sockets;
 #[path = "transcripts/story.rs"]

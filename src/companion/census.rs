@@ -11,14 +11,14 @@
 //! them from their workers, change their counters, and, if interrupted, leave
 //! buried and delayed jobs ready.
 
-use super::client::Client;
-use super::complain;
-use super::failure::{Failure, Outcome, Status};
-use super::output::Progress;
-use super::reply::Reply;
-use super::stats::{Facts, State};
-use super::sweep::{Sweep, for_each_job};
-use crate::protocol::{JobId, TubeName};
+use crate::client::Client;
+use crate::complain;
+use crate::failure::{Failure, Outcome, Status};
+use crate::output::Progress;
+use crate::reply::Reply;
+use crate::stats::{Facts, State};
+use crate::sweep::{Sweep, for_each_job};
+use beanpole::protocol::{JobId, TubeName};
 
 /// What was found.
 pub struct Census {

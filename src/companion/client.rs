@@ -5,11 +5,11 @@
 //! queued, so no number of requests under way makes the two sides wait for
 //! each other. Nothing here reconnects: whoever can, knows what was lost.
 
-use super::address::Address;
-use super::failure::{Failure, Outcome};
-use super::reply::{RawReply, Reply};
-use super::stats::{self, Facts, JobFacts};
-use crate::protocol::{JobId, Priority, Seconds, TubeName};
+use crate::address::Address;
+use crate::failure::{Failure, Outcome};
+use crate::reply::{RawReply, Reply};
+use crate::stats::{self, Facts, JobFacts};
+use beanpole::protocol::{JobId, Priority, Seconds, TubeName};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::VecDeque;
 use std::fmt;

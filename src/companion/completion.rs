@@ -3,7 +3,7 @@
 //! The names of tubes are asked for when they are wanted, from the server that
 //! the line names so far; a server that does not answer completes nothing.
 
-use super::table::{COMMON, Command, Kind, Opt, VERSION, commands};
+use crate::table::{COMMON, Command, Kind, Opt, VERSION, commands};
 
 /// Options as the completions see them: a command's own, and the common ones
 /// unless it parses its arguments itself.

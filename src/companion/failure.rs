@@ -2,8 +2,8 @@
 //!
 //! `check` has statuses of its own, those of monitoring plugins.
 
-use super::reply::Reply;
-use crate::protocol::{JobId, TubeName};
+use crate::reply::Reply;
+use beanpole::protocol::{JobId, TubeName};
 use std::fmt;
 use std::io;
 use std::process::ExitCode;

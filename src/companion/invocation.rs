@@ -1,13 +1,13 @@
 //! One run of the program: its arguments, parsed by the table of commands.
 
-use super::address::Address;
-use super::argv;
-use super::client::{Client, PATIENCE};
-use super::commands::help;
-use super::failure::{Failure, Outcome, Status};
-use super::output::Output;
-use super::table::{self, COMMON, Command, Opt, VERSION};
-use crate::protocol::{JobId, Priority, Seconds, TubeName};
+use crate::address::Address;
+use crate::argv;
+use crate::client::{Client, PATIENCE};
+use crate::commands::help;
+use crate::failure::{Failure, Outcome, Status};
+use crate::output::Output;
+use crate::table::{self, COMMON, Command, Opt, VERSION};
+use beanpole::protocol::{JobId, Priority, Seconds, TubeName};
 use getopts::{Matches, Options, ParsingStyle};
 use std::ffi::OsString;
 use std::time::Duration;

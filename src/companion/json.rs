@@ -4,7 +4,7 @@
 //! floating-point number; objects keep their order. Bodies that are not text
 //! travel in base64, under a key of their own.
 
-use super::base64;
+use crate::base64;
 use std::fmt::{self, Write};
 
 /// A JSON value.

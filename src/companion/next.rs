@@ -3,11 +3,11 @@
 //! With equal priorities the next job is the oldest one; the protocol tells no
 //! other age. It takes looking at the job, body and all.
 
-use super::client::{Client, job_facts};
-use super::failure::{Failure, Outcome};
-use super::reply::Reply;
-use super::stats::JobFacts;
-use crate::protocol::TubeName;
+use crate::client::{Client, job_facts};
+use crate::failure::{Failure, Outcome};
+use crate::reply::Reply;
+use crate::stats::JobFacts;
+use beanpole::protocol::TubeName;
 
 /// The next ready job of each of these tubes that has one, in their order.
 pub fn next_ready(client: &mut Client, tubes: &[TubeName]) -> Outcome<Vec<JobFacts>> {

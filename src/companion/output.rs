@@ -1,7 +1,7 @@
 //! Where the companion writes: standard output, and on a terminal a progress
 //! bar and a question.
 
-use super::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome};
 use std::fmt;
 use std::io::{self, BufRead, BufWriter, IsTerminal, StdoutLock, Write};
 use std::time::{Duration, Instant};

@@ -5,10 +5,10 @@
 //! there it stays delayed for 136 years, which `kick` ends as it would have
 //! ended its burial.
 
-use super::client::{Client, Terms};
-use super::failure::{Failure, Outcome};
-use super::reply::Reply;
-use crate::protocol::{JobId, Priority, Seconds, TubeName};
+use crate::client::{Client, Terms};
+use crate::failure::{Failure, Outcome};
+use crate::reply::Reply;
+use beanpole::protocol::{JobId, Priority, Seconds, TubeName};
 
 /// A job to be put into place.
 pub struct Placement {

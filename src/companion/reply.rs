@@ -4,7 +4,7 @@
 //! The daemon has its own, in `protocol`, for the opposite direction: there
 //! a reply is made of what the engine knows; here it may come from any server.
 
-use crate::protocol::JobId;
+use beanpole::protocol::JobId;
 use std::fmt;
 
 /// A reply as it came: its line and, if its first word announces one, a chunk.

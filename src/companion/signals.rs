@@ -1,8 +1,8 @@
 //! Signals and other wake-up calls as something that can be waited for: a
 //! socket that becomes readable when one has come.
 
-use super::client::timeout_until;
-use super::failure::{Failure, Outcome};
+use crate::client::timeout_until;
+use crate::failure::{Failure, Outcome};
 use nix::poll::{PollFd, PollFlags, poll};
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};

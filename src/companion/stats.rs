@@ -2,8 +2,8 @@
 //! tubes, as far as servers use YAML: one `key: value` or `- item` a line,
 //! values with or without double quotes.
 
-use super::json::Json;
-use crate::protocol::{JobId, Priority, Seconds, TubeName};
+use crate::json::Json;
+use beanpole::protocol::{JobId, Priority, Seconds, TubeName};
 
 /// A dictionary, in the server's order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

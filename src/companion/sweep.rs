@@ -8,11 +8,11 @@
 //! order is that of the ids, not the queue's. What finds every job, at a
 //! price, is a [census](super::census).
 
-use super::client::Client;
-use super::failure::{Failure, Outcome};
-use super::reply::{Job, Reply};
-use super::stats::{JobFacts, State};
-use crate::protocol::{JobId, TubeName};
+use crate::client::Client;
+use crate::failure::{Failure, Outcome};
+use crate::reply::{Job, Reply};
+use crate::stats::{JobFacts, State};
+use beanpole::protocol::{JobId, TubeName};
 use std::ops::Range;
 
 /// A sweep through the jobs of a tube in one state.

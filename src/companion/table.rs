@@ -4,13 +4,13 @@
 //! parser of options, the usage texts, the completions of the shells and the
 //! test of the man page. Each file of `commands` opens with its entries.
 
-use super::commands::{
+use crate::commands::{
     check, clear, dump, help, jobs, load, metrics, peek, put, reserve, stats, tail, transfer, tubes,
 };
-use super::failure::{Failure, Outcome, Status};
-use super::invocation::Invocation;
-use super::work::WORK;
-use super::{bench, binlog, raw, top};
+use crate::failure::{Failure, Outcome, Status};
+use crate::invocation::Invocation;
+use crate::work::WORK;
+use crate::{binlog, raw, top};
 
 /// One command of the program.
 pub struct Command {
@@ -108,25 +108,10 @@ pub const GROUPS: &[Group] = &[
         commands: &[&dump::DUMP, &load::LOAD, &binlog::BINLOG],
     },
     Group {
-        title: "Measure",
-        commands: &[&BENCH],
-    },
-    Group {
         title: "About itself",
         commands: &[&help::COMPLETION, &help::HELP],
     },
 ];
-
-const BENCH: Command = Command {
-    name: "bench",
-    operands: "SCENARIO",
-    operand_kind: Kind::Words(&first_of::<{ bench::SCENARIOS.len() }>(bench::SCENARIOS)),
-    about: "measure a server, or compare two",
-    options: bench::OPTIONS,
-    own_arguments: true,
-    run: |invocation| Ok(Status::Own(bench::run(invocation.operands()))),
-    ..Command::BLANK
-};
 
 /// The first of each pair.
 pub const fn first_of<const N: usize>(pairs: &[(&'static str, &'static str)]) -> [&'static str; N] {

@@ -1,9 +1,9 @@
 //! Jobs in batches: reserved without waiting, or peeked at.
 
-use super::client::Client;
-use super::failure::{Failure, Outcome};
-use super::reply::{Job, Reply};
-use super::stats::JobFacts;
+use crate::client::Client;
+use crate::failure::{Failure, Outcome};
+use crate::reply::{Job, Reply};
+use crate::stats::JobFacts;
 
 /// How many jobs may be in memory at once, going by the bodies seen so far.
 #[derive(Default)]

@@ -1,7 +1,7 @@
 //! A terminal in raw mode: its size, its keys, and its old mode back at the end.
 
-use super::failure::{Failure, Outcome};
-use crate::sys;
+use crate::failure::{Failure, Outcome};
+use beanpole::sys;
 use nix::sys::termios::{self, SetArg, Termios};
 use std::collections::VecDeque;
 use std::io::{self, IsTerminal, Write};

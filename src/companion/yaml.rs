@@ -2,7 +2,7 @@
 //! dictionaries of one level, text in double quotes where YAML could take it
 //! for something else.
 
-use super::json::Json;
+use crate::json::Json;
 
 /// The document.
 pub fn write(value: &Json) -> String {
@@ -55,7 +55,7 @@ fn plain_or_quoted(key: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::companion::json::parse;
+    use crate::json::parse;
 
     #[test]
     fn lists_and_dictionaries_are_written_by_lines() {

@@ -2,7 +2,7 @@
 
 use super::story::{on_each_server, tell};
 use super::support::{BEANPOLE, Running, Server, servers, wait_for};
-use beanpole::companion::bench::port::Port;
+use crate::port::Port;
 use std::collections::{HashMap, HashSet};
 use std::process::{Command, Stdio};
 

@@ -6,8 +6,6 @@ use std::path::Path;
 use std::process::Command;
 
 const PAGE: &str = include_str!("../../man/beanpole.1");
-/// What has a page of its own.
-const BENCH: &str = include_str!("../../man/beanpole-bench.1");
 
 /// The sections about commands: the name of each, and its lines.
 fn sections() -> Vec<(&'static str, Vec<&'static str>)> {
@@ -56,10 +54,6 @@ fn every_command_has_a_section_in_the_order_of_the_help() {
 fn every_option_is_described_where_it_belongs_and_no_other_is() {
     for (name, lines) in sections() {
         let help = help(&[name]);
-        let lines = match name {
-            "bench" => BENCH.lines().collect(),
-            _ => lines,
-        };
         let mut expected: Vec<String> = help
             .lines()
             .skip_while(|line| *line != "Options:")
@@ -85,27 +79,6 @@ fn every_option_is_described_where_it_belongs_and_no_other_is() {
         described.sort();
         assert_eq!(described, expected, "{name}");
     }
-}
-
-#[test]
-fn every_scenario_of_bench_is_described_in_the_order_of_its_usage() {
-    let output = Command::new(BEANPOLE)
-        .args(["bench", "--help"])
-        .output()
-        .unwrap();
-    let usage = String::from_utf8(output.stdout).unwrap();
-    let scenarios = usage
-        .lines()
-        .skip_while(|line| *line != "Scenarios:")
-        .skip(1)
-        .take_while(|line| !line.is_empty())
-        .map(|line| line.split_whitespace().next().unwrap());
-    let section = BENCH.split(".Sh SCENARIOS\n").nth(1).unwrap();
-    let section = section.split(".Sh ").next().unwrap();
-    let described = section
-        .lines()
-        .filter_map(|line| line.strip_prefix(".It Cm "));
-    assert_eq!(described.collect::<Vec<_>>(), scenarios.collect::<Vec<_>>());
 }
 
 /// Whether a word of the help belongs to the names and the value of an option.
@@ -180,9 +153,8 @@ fn play(server: &Server, command: &str) -> String {
 
 #[test]
 fn mandoc_has_nothing_to_say() {
-    let page = |name| format!("{}/man/{name}", env!("CARGO_MANIFEST_DIR"));
-    let pages = ["beanpole.1", "beanpole-bench.1"].map(page);
-    let Ok(output) = Command::new("mandoc").arg("-Tlint").args(pages).output() else {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../man/beanpole.1");
+    let Ok(output) = Command::new("mandoc").args(["-Tlint", page]).output() else {
         return;
     };
     let said = String::from_utf8(output.stdout).unwrap();

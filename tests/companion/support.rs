@@ -1,6 +1,6 @@
 //! Servers to try the program on.
 
-use beanpole::companion::bench::port::Port;
+use crate::port::Port;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -13,9 +13,17 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The program under test.
 pub const BEANPOLE: &str = env!("CARGO_BIN_EXE_beanpole");
 
-/// The servers that every story runs on: ours first.
+/// The servers that every story runs on: ours first, which the tests of all
+/// packages together have built.
 pub fn servers() -> Vec<PathBuf> {
-    [vec![env!("CARGO_BIN_EXE_beanpoled").into()], beanstalkd()].concat()
+    [vec![beanpoled()], beanstalkd()].concat()
+}
+
+/// Our server, beside the program.
+pub fn beanpoled() -> PathBuf {
+    let program = Path::new(BEANPOLE).with_file_name("beanpoled");
+    assert!(program.exists(), "build {} first", program.display());
+    program
 }
 
 /// Debian's beanstalkd, or the one that is named, if it is there.

@@ -1,7 +1,7 @@
 //! The directory of the binlog: who may have it, and what waits for it.
 
+use crate::port::Port;
 use crate::program::{Client, Daemon, PROGRAM, TempDir, run};
-use beanpole::companion::bench::port::Port;
 use nix::sys::signal::Signal;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};

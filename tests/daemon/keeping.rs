@@ -1,9 +1,9 @@
 //! What the binlog promises, kept by the whole server.
 
+use crate::port::Port;
 use crate::program::{Client, Daemon, PROGRAM, TempDir, as_root, eventually, run_command, shell};
 use beanpole::binlog::beanstalkd;
 use beanpole::binlog::{Binlog, Options, SyncMode};
-use beanpole::companion::bench::port::Port;
 use nix::sys::signal::Signal;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use std::collections::BTreeMap;

@@ -10,5 +10,7 @@ mod keeping;
 mod limits;
 mod manager;
 mod options;
+#[path = "../laboratory/port.rs"]
+mod port;
 mod program;
 mod user;

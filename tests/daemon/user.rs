@@ -1,7 +1,7 @@
 //! Becoming another user.
 
+use crate::port::Port;
 use crate::program::{Client, Daemon, TempDir, as_root, shell};
-use beanpole::companion::bench::port::Port;
 use nix::unistd::{User, geteuid};
 use std::os::unix::fs::MetadataExt;
 

@@ -1,7 +1,7 @@
 //! The server program, ended with the value that stands for it.
 
 use crate::client::Client;
-use beanpole::companion::bench::port::Port;
+use crate::port::Port;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::{ErrorKind, Read};

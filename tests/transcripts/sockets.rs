@@ -6,8 +6,8 @@
 //! all that was sent.
 
 use crate::player::{Received, Stage};
+use crate::port::Port;
 use crate::story::{Side, Story};
-use beanpole::companion::bench::port::Port;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::BTreeMap;

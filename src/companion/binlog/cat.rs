@@ -1,14 +1,14 @@
 //! `binlog cat`: every record as a line of JSON.
 
 use super::{in_words, is_flaw, name, read};
-use crate::binlog::Record;
-use crate::binlog::beanstalkd;
-use crate::binlog::inspect::{Finding, Inspection};
-use crate::companion::complain;
-use crate::companion::failure::{Outcome, Status};
-use crate::companion::json::Json;
-use crate::companion::output::Output;
-use crate::engine::{Counters, StoredJob, StoredState};
+use crate::complain;
+use crate::failure::{Outcome, Status};
+use crate::json::Json;
+use crate::output::Output;
+use beanpole::binlog::Record;
+use beanpole::binlog::beanstalkd;
+use beanpole::binlog::inspect::{Finding, Inspection};
+use beanpole::engine::{Counters, StoredJob, StoredState};
 
 /// Writes every record as a line of JSON.
 pub fn cat(inspection: &Inspection) -> Outcome {

@@ -1,10 +1,10 @@
 //! The jobs that live by what a log says, and what is known to be lost.
 
-use crate::binlog::Record;
-use crate::binlog::beanstalkd;
-use crate::binlog::inspect::{At, Finding};
-use crate::engine::{StoredJob, StoredState};
-use crate::protocol::JobId;
+use beanpole::binlog::Record;
+use beanpole::binlog::beanstalkd;
+use beanpole::binlog::inspect::{At, Finding};
+use beanpole::engine::{StoredJob, StoredState};
+use beanpole::protocol::JobId;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A job and the file that its latest whole record stands in.

@@ -3,14 +3,14 @@
 
 use super::live::Live;
 use super::{in_words, is_flaw, name, read, refused};
-use crate::binlog::beanstalkd;
-use crate::binlog::inspect::Inspection;
-use crate::binlog::{Binlog, Entry, Options, SyncMode};
-use crate::companion::complain;
-use crate::companion::failure::{Failure, Outcome, Status};
-use crate::companion::output::Output;
-use crate::engine::{Counters, StoredJob, StoredState, Time};
-use crate::protocol::{Body, JobId, Priority, Seconds, TubeName};
+use crate::complain;
+use crate::failure::{Failure, Outcome, Status};
+use crate::output::Output;
+use beanpole::binlog::beanstalkd;
+use beanpole::binlog::inspect::Inspection;
+use beanpole::binlog::{Binlog, Entry, Options, SyncMode};
+use beanpole::engine::{Counters, StoredJob, StoredState, Time};
+use beanpole::protocol::{Body, JobId, Priority, Seconds, TubeName};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;

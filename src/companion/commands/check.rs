@@ -5,15 +5,15 @@
 
 use super::metrics::names_with_ready;
 use super::tubes::stats_of;
-use crate::companion::address::Address;
-use crate::companion::client::Client;
-use crate::companion::failure::{Failure, Outcome, Status};
-use crate::companion::invocation::Invocation;
-use crate::companion::next::next_ready;
-use crate::companion::output::Output;
-use crate::companion::stats::{Facts, State};
-use crate::companion::table::{Command, Kind, Opt};
-use crate::protocol::TubeName;
+use crate::address::Address;
+use crate::client::Client;
+use crate::failure::{Failure, Outcome, Status};
+use crate::invocation::Invocation;
+use crate::next::next_ready;
+use crate::output::Output;
+use crate::stats::{Facts, State};
+use crate::table::{Command, Kind, Opt};
+use beanpole::protocol::TubeName;
 use std::process::ExitCode;
 use std::time::Duration;
 

@@ -1,12 +1,12 @@
 //! `clear`: deletes the jobs of a tube.
 
-use crate::companion::failure::{Failure, Outcome, Status};
-use crate::companion::invocation::{self, Invocation};
-use crate::companion::output::{Output, Progress, confirm};
-use crate::companion::reply::Reply;
-use crate::companion::stats::{Facts, State};
-use crate::companion::sweep::Sweep;
-use crate::companion::table::{Command, Kind, STATE, YES};
+use crate::failure::{Failure, Outcome, Status};
+use crate::invocation::{self, Invocation};
+use crate::output::{Output, Progress, confirm};
+use crate::reply::Reply;
+use crate::stats::{Facts, State};
+use crate::sweep::Sweep;
+use crate::table::{Command, Kind, STATE, YES};
 
 pub const CLEAR: Command = Command {
     name: "clear",

@@ -14,18 +14,18 @@
 //! Jobs come in the order in which they were put.
 
 use super::load::{END_KEY, START_KEY};
-use crate::companion::argv;
-use crate::companion::census::{Census, Scope};
-use crate::companion::client::{Client, facts};
-use crate::companion::failure::{Failure, Outcome};
-use crate::companion::invocation::{self, Invocation};
-use crate::companion::json::Json;
-use crate::companion::output::{Output, Progress};
-use crate::companion::reply::{Job, Reply};
-use crate::companion::stats::{Facts, JobFacts, State};
-use crate::companion::table::{Command, Kind, Opt};
-use crate::companion::take::Room;
-use crate::protocol::JobId;
+use crate::argv;
+use crate::census::{Census, Scope};
+use crate::client::{Client, facts};
+use crate::failure::{Failure, Outcome};
+use crate::invocation::{self, Invocation};
+use crate::json::Json;
+use crate::output::{Output, Progress};
+use crate::reply::{Job, Reply};
+use crate::stats::{Facts, JobFacts, State};
+use crate::table::{Command, Kind, Opt};
+use crate::take::Room;
+use beanpole::protocol::JobId;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};

@@ -1,9 +1,9 @@
 //! What the program says about itself: `help` and the usage texts.
 
-use crate::companion::completion;
-use crate::companion::failure::{Failure, Outcome, Status};
-use crate::companion::invocation::{ADDRESS_VARIABLE, Invocation, print};
-use crate::companion::table::{self, COMMON, Command, GROUPS, Kind, Opt, VERSION};
+use crate::completion;
+use crate::failure::{Failure, Outcome, Status};
+use crate::invocation::{ADDRESS_VARIABLE, Invocation, print};
+use crate::table::{self, COMMON, Command, GROUPS, Kind, Opt, VERSION};
 
 pub const HELP: Command = Command {
     name: "help",

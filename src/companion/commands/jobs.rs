@@ -5,16 +5,16 @@
 //! or touch it. One run of this program is one connection; so these three
 //! reserve the job by its id first, which every state allows but 'reserved'.
 
-use crate::companion::client::{Client, Event};
-use crate::companion::complain;
-use crate::companion::failure::{Failure, Outcome, Status};
-use crate::companion::invocation::Invocation;
-use crate::companion::output::{Output, Progress};
-use crate::companion::reply::Reply;
-use crate::companion::signals::{Calls, SIGINT, SIGTERM};
-use crate::companion::stats::{JobFacts, State};
-use crate::companion::table::{Command, DELAY, Opt, PRIORITY};
-use crate::protocol::{JobId, Seconds};
+use crate::client::{Client, Event};
+use crate::complain;
+use crate::failure::{Failure, Outcome, Status};
+use crate::invocation::Invocation;
+use crate::output::{Output, Progress};
+use crate::reply::Reply;
+use crate::signals::{Calls, SIGINT, SIGTERM};
+use crate::stats::{JobFacts, State};
+use crate::table::{Command, DELAY, Opt, PRIORITY};
+use beanpole::protocol::{JobId, Seconds};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 

@@ -4,19 +4,19 @@
 //! some line is there; it says which, and `--from` goes on after it. Jobs of
 //! which the server's answer was lost are then put again.
 
-use crate::companion::argv;
-use crate::companion::base64;
-use crate::companion::client::Terms;
-use crate::companion::complain;
-use crate::companion::failure::{Failure, Outcome, Status};
-use crate::companion::invocation::Invocation;
-use crate::companion::json::{self, Json};
-use crate::companion::output::{Output, Progress};
-use crate::companion::place::{Placement, Placer};
-use crate::companion::signals::{SIGINT, SIGTERM};
-use crate::companion::stats::State;
-use crate::companion::table::{Command, Kind, Opt};
-use crate::protocol::{Priority, Seconds, TubeName};
+use crate::argv;
+use crate::base64;
+use crate::client::Terms;
+use crate::complain;
+use crate::failure::{Failure, Outcome, Status};
+use crate::invocation::Invocation;
+use crate::json::{self, Json};
+use crate::output::{Output, Progress};
+use crate::place::{Placement, Placer};
+use crate::signals::{SIGINT, SIGTERM};
+use crate::stats::State;
+use crate::table::{Command, Kind, Opt};
+use beanpole::protocol::{Priority, Seconds, TubeName};
 use signal_hook::flag;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};

@@ -5,12 +5,12 @@
 //! be reached is a failure, not a metric: whoever scrapes knows by the status.
 
 use super::tubes::stats_of;
-use crate::companion::failure::Outcome;
-use crate::companion::invocation::{Invocation, print};
-use crate::companion::next::next_ready;
-use crate::companion::stats::{Facts, State};
-use crate::companion::table::{Command, Opt};
-use crate::protocol::TubeName;
+use crate::failure::Outcome;
+use crate::invocation::{Invocation, print};
+use crate::next::next_ready;
+use crate::stats::{Facts, State};
+use crate::table::{Command, Opt};
+use beanpole::protocol::TubeName;
 
 pub const METRICS: Command = Command {
     name: "metrics",

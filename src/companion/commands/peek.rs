@@ -1,16 +1,16 @@
 //! `peek`: shows jobs and leaves them where they are.
 
 use super::reserve::{BODY_JSON, BODY_LINES, BODY_NULL, Form};
-use crate::companion::client::{self, Client};
-use crate::companion::complain;
-use crate::companion::failure::{Failure, Outcome, Status};
-use crate::companion::invocation::Invocation;
-use crate::companion::output::Output;
-use crate::companion::reply::{Job, Reply};
-use crate::companion::stats::State;
-use crate::companion::sweep::Sweep;
-use crate::companion::table::{Command, Opt, TUBE};
-use crate::protocol::JobId;
+use crate::client::{self, Client};
+use crate::complain;
+use crate::failure::{Failure, Outcome, Status};
+use crate::invocation::Invocation;
+use crate::output::Output;
+use crate::reply::{Job, Reply};
+use crate::stats::State;
+use crate::sweep::Sweep;
+use crate::table::{Command, Opt, TUBE};
+use beanpole::protocol::JobId;
 
 pub const PEEK: Command = Command {
     name: "peek",

@@ -1,14 +1,14 @@
 //! `put`: jobs from arguments, files or standard input.
 
-use crate::companion::argv;
-use crate::companion::client::{Client, Terms};
-use crate::companion::complain;
-use crate::companion::failure::{Failure, Outcome, Status};
-use crate::companion::invocation::Invocation;
-use crate::companion::output::{Output, Progress};
-use crate::companion::reply::Reply;
-use crate::companion::table::{Command, DELAY, Kind, Opt, PRIORITY, TUBE};
-use crate::protocol::{Priority, Seconds};
+use crate::argv;
+use crate::client::{Client, Terms};
+use crate::complain;
+use crate::failure::{Failure, Outcome, Status};
+use crate::invocation::Invocation;
+use crate::output::{Output, Progress};
+use crate::reply::Reply;
+use crate::table::{Command, DELAY, Kind, Opt, PRIORITY, TUBE};
+use beanpole::protocol::{Priority, Seconds};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};

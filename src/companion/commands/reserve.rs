@@ -4,17 +4,17 @@
 //! system. What is to be released is kept until the end, or the same job would
 //! come again at once.
 
-use crate::companion::client::{self, Client, Event, PATIENCE};
-use crate::companion::complain;
-use crate::companion::failure::{Failure, Outcome, Status};
-use crate::companion::invocation::Invocation;
-use crate::companion::json::Json;
-use crate::companion::output::{self, Output, Progress};
-use crate::companion::reply::{Job, Reply};
-use crate::companion::stats::{Facts, JobFacts};
-use crate::companion::table::{Command, DELAY, Opt, PRIORITY, TUBES};
-use crate::companion::take::{Room, reserve_now};
-use crate::protocol::{JobId, Priority, Seconds, TubeName};
+use crate::client::{self, Client, Event, PATIENCE};
+use crate::complain;
+use crate::failure::{Failure, Outcome, Status};
+use crate::invocation::Invocation;
+use crate::json::Json;
+use crate::output::{self, Output, Progress};
+use crate::reply::{Job, Reply};
+use crate::stats::{Facts, JobFacts};
+use crate::table::{Command, DELAY, Opt, PRIORITY, TUBES};
+use crate::take::{Room, reserve_now};
+use beanpole::protocol::{JobId, Priority, Seconds, TubeName};
 use std::time::{Duration, Instant};
 
 pub const RESERVE: Command = Command {

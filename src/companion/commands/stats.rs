@@ -1,14 +1,14 @@
 //! `stats`: what the server says about itself, a tube or a job.
 
-use crate::companion::address::Address;
-use crate::companion::client::{self, Client, PATIENCE};
-use crate::companion::failure::{Failure, Outcome, Status};
-use crate::companion::invocation::{self, Invocation, print};
-use crate::companion::json::Json;
-use crate::companion::stats::Facts;
-use crate::companion::table::{Command, JSON, Kind, YAML};
-use crate::companion::yaml;
-use crate::protocol::{JobId, TubeName};
+use crate::address::Address;
+use crate::client::{self, Client, PATIENCE};
+use crate::failure::{Failure, Outcome, Status};
+use crate::invocation::{self, Invocation, print};
+use crate::json::Json;
+use crate::stats::Facts;
+use crate::table::{Command, JSON, Kind, YAML};
+use crate::yaml;
+use beanpole::protocol::{JobId, TubeName};
 
 pub const STATS: Command = Command {
     name: "stats",

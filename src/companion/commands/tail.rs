@@ -7,15 +7,15 @@
 //! deleted between two looks is not seen.
 
 use super::reserve::job_to_json;
-use crate::companion::census::probe;
-use crate::companion::client::{Client, facts};
-use crate::companion::failure::{Failure, Outcome, Status};
-use crate::companion::invocation::{self, Invocation};
-use crate::companion::output::Output;
-use crate::companion::reply::{Job, Reply};
-use crate::companion::stats::{Facts, JobFacts};
-use crate::companion::table::{Command, Kind, Opt};
-use crate::protocol::{JobId, TubeName};
+use crate::census::probe;
+use crate::client::{Client, facts};
+use crate::failure::{Failure, Outcome, Status};
+use crate::invocation::{self, Invocation};
+use crate::output::Output;
+use crate::reply::{Job, Reply};
+use crate::stats::{Facts, JobFacts};
+use crate::table::{Command, Kind, Opt};
+use beanpole::protocol::{JobId, TubeName};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub const TAIL: Command = Command {

@@ -7,20 +7,20 @@
 //! is deleted again.
 
 use super::clear::states;
-use crate::companion::address::Address;
-use crate::companion::census::{Census, Scope};
-use crate::companion::client::{Client, PATIENCE, Terms};
-use crate::companion::complain;
-use crate::companion::failure::{Failure, Outcome, Status};
-use crate::companion::invocation::{self, Invocation};
-use crate::companion::output::{Output, Progress};
-use crate::companion::place::{Placement, Placer};
-use crate::companion::reply::Reply;
-use crate::companion::stats::{JobFacts, State};
-use crate::companion::sweep::{Sweep, for_each_job};
-use crate::companion::table::{Command, Kind, Opt, STATE};
-use crate::companion::take::{Room, bodies, reserve_now};
-use crate::protocol::{JobId, TubeName};
+use crate::address::Address;
+use crate::census::{Census, Scope};
+use crate::client::{Client, PATIENCE, Terms};
+use crate::complain;
+use crate::failure::{Failure, Outcome, Status};
+use crate::invocation::{self, Invocation};
+use crate::output::{Output, Progress};
+use crate::place::{Placement, Placer};
+use crate::reply::Reply;
+use crate::stats::{JobFacts, State};
+use crate::sweep::{Sweep, for_each_job};
+use crate::table::{Command, Kind, Opt, STATE};
+use crate::take::{Room, bodies, reserve_now};
+use beanpole::protocol::{JobId, TubeName};
 use std::collections::HashMap;
 
 const OPTIONS: &[Opt] = &[

@@ -1,15 +1,15 @@
 //! Commands on tubes: `tubes` (a table of them), `kick`, `pause`.
 
-use crate::companion::client::{self, Client};
-use crate::companion::failure::{Failure, Outcome, Status};
-use crate::companion::invocation::{self, Invocation, print};
-use crate::companion::json::Json;
-use crate::companion::output::{Output, Progress};
-use crate::companion::reply::Reply;
-use crate::companion::stats::{Facts, State};
-use crate::companion::table::{Command, JSON, Kind, Opt, TUBE, YAML};
-use crate::companion::yaml;
-use crate::protocol::TubeName;
+use crate::client::{self, Client};
+use crate::failure::{Failure, Outcome, Status};
+use crate::invocation::{self, Invocation, print};
+use crate::json::Json;
+use crate::output::{Output, Progress};
+use crate::reply::Reply;
+use crate::stats::{Facts, State};
+use crate::table::{Command, JSON, Kind, Opt, TUBE, YAML};
+use crate::yaml;
+use beanpole::protocol::TubeName;
 
 pub const TUBES: Command = Command {
     name: "tubes",

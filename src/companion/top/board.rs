@@ -6,7 +6,7 @@ use super::super::terminal::Key;
 use super::rows::{Column, Row};
 use super::sample::History;
 use super::watcher::{Answer, Look, Request};
-use crate::protocol::{Seconds, TubeName};
+use beanpole::protocol::{Seconds, TubeName};
 
 /// Everything that the screen shows.
 pub struct Board {

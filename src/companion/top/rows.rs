@@ -2,7 +2,7 @@
 
 use super::super::stats::Facts;
 use super::sample::History;
-use crate::protocol::TubeName;
+use beanpole::protocol::TubeName;
 use std::cmp::Ordering;
 
 /// A column of the table.

@@ -5,7 +5,7 @@ use super::super::commands::tubes::stats_of;
 use super::super::failure::Outcome;
 use super::super::next::next_ready;
 use super::super::stats::Facts;
-use crate::protocol::TubeName;
+use beanpole::protocol::TubeName;
 use std::collections::HashMap;
 use std::time::Instant;
 

@@ -6,7 +6,7 @@ use super::board::{Board, Page, Server, page_of};
 use super::rows::{Column, Row, count, rate, span};
 use super::sample::History;
 use super::watcher::WholeJob;
-use crate::protocol::TubeName;
+use beanpole::protocol::TubeName;
 
 /// A line of the screen.
 #[derive(Clone, Debug, PartialEq, Eq)]

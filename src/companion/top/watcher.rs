@@ -9,8 +9,8 @@ use super::super::stats::{JobFacts, State};
 use super::super::sweep::Sweep;
 use super::super::take::bodies;
 use super::sample::Sample;
-use crate::protocol::{Seconds, TubeName};
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use beanpole::protocol::{Seconds, TubeName};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 /// What a server is asked.
@@ -56,8 +56,8 @@ const IDS: u64 = 1000;
 impl Watcher {
     /// Starts the thread. It ends when nobody can ask any more.
     pub fn start(address: Address, caller: Caller) -> Outcome<Watcher> {
-        let (requests, incoming) = unbounded();
-        let (outgoing, answers) = unbounded();
+        let (requests, incoming) = channel();
+        let (outgoing, answers) = channel();
         let watch = move || {
             let mut client = None;
             for request in incoming {

@@ -23,7 +23,7 @@ use super::failure::{Failure, Outcome, Status};
 use super::invocation::Invocation;
 use super::signals::{Caller, Calls, SIGCHLD, SIGHUP, SIGINT, SIGTERM, heeded, wait_for};
 use super::table::{Command, Kind, Opt, TUBES};
-use crate::protocol::TubeName;
+use beanpole::protocol::TubeName;
 use slot::Slot;
 use std::ffi::OsString;
 use std::os::fd::AsFd;

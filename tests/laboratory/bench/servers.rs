@@ -9,7 +9,7 @@
 
 use super::Failure;
 use super::load::{Cpus, Placement, Syncing};
-use super::port::Port;
+use crate::port::Port;
 use nix::errno::Errno;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};

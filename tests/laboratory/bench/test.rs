@@ -1,11 +1,20 @@
-//! `beanpole bench`, each scenario in its shortest form, on the daemon: it
+//! The bench, each scenario in its shortest form, on the daemon: it
 //! finds every reply right and tells its figures.
 
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+const BENCH: &str = env!("CARGO_BIN_EXE_bench");
+
+/// Our server, beside the program; the tests of all packages together build it.
+fn beanpoled() -> String {
+    let program = Path::new(BENCH).with_file_name("beanpoled");
+    assert!(program.exists(), "build {} first", program.display());
+    program.display().to_string()
+}
+
 fn bench(arguments: &str) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_beanpole"))
-        .arg("bench")
+    Command::new(BENCH)
         .args(arguments.split(' '))
         .stdin(Stdio::null())
         .output()
@@ -80,13 +89,13 @@ fn a_server_whose_calls_were_counted_is_gone_afterwards() {
     }
     let directory = tempfile::tempdir().unwrap();
     let pids = directory.path().join("pids");
-    let server = env!("CARGO_BIN_EXE_beanpoled");
+    let server = beanpoled();
     let ours = format!(
         "sh -c 'echo $$ >> {} && exec {server} -l 127.0.0.1 -p {{port}}'",
         pids.display()
     );
-    let output = Command::new(env!("CARGO_BIN_EXE_beanpole"))
-        .args(["bench", "calls", "-n", "5", "-r", "10", "--idle", "0"])
+    let output = Command::new(BENCH)
+        .args(["calls", "-n", "5", "-r", "10", "--idle", "0"])
         .args(["--ours", &ours])
         .output()
         .unwrap();
@@ -94,7 +103,7 @@ fn a_server_whose_calls_were_counted_is_gone_afterwards() {
     let pids = std::fs::read_to_string(pids).unwrap();
     assert_eq!(pids.lines().count(), 10);
     for pid in pids.lines() {
-        let process = std::path::Path::new("/proc").join(pid);
+        let process = Path::new("/proc").join(pid);
         assert!(!process.exists(), "server {pid} is still there");
     }
 }
@@ -117,7 +126,7 @@ fn recovery_tells_time_memory_and_disk() {
 #[test]
 fn beanstalkd_is_measured_too_if_it_is_there() {
     let program = std::env::var("BEANSTALKD").unwrap_or("/usr/bin/beanstalkd".into());
-    if !std::path::Path::new(&program).exists() {
+    if !Path::new(&program).exists() {
         return;
     }
     for load in [
@@ -132,8 +141,7 @@ fn beanstalkd_is_measured_too_if_it_is_there() {
         "idle -c 50 --idle 0.1",
         "recovery -n 1000",
     ] {
-        let output = Command::new(env!("CARGO_BIN_EXE_beanpole"))
-            .arg("bench")
+        let output = Command::new(BENCH)
             .args(load.split(' '))
             .args(["-r", "1", "--theirs"])
             .arg(format!("'{program}' -l 127.0.0.1 -p {{port}}"))
@@ -151,7 +159,7 @@ fn a_binlog_is_not_asked_of_a_server_that_runs() {
     let output = bench("put --ours 127.0.0.1:1 --sync 0");
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8(output.stderr).unwrap();
-    let line = "beanpole bench: 127.0.0.1:1: only a server that is started here can be given a \
+    let line = "bench: 127.0.0.1:1: only a server that is started here can be given a \
                 binlog";
     assert_eq!(said.lines().next(), Some(line));
 }
@@ -213,9 +221,9 @@ fn two_servers_are_compared_and_the_result_is_json_and_a_picture_too() {
     let directory = tempfile::tempdir().unwrap();
     let [file, picture, again] =
         ["json", "svg", "again.svg"].map(|name| directory.path().join(name));
-    let server = env!("CARGO_BIN_EXE_beanpoled");
-    let output = Command::new(env!("CARGO_BIN_EXE_beanpole"))
-        .args(["bench", "put", "-n", "20", "-r", "2"])
+    let server = beanpoled();
+    let output = Command::new(BENCH)
+        .args(["put", "-n", "20", "-r", "2"])
         .args(["--theirs", &format!("{server} -l 127.0.0.1 -p {{port}}")])
         .arg("--json")
         .arg(&file)
@@ -240,8 +248,8 @@ fn two_servers_are_compared_and_the_result_is_json_and_a_picture_too() {
         assert!(throughput.contains(part), "{throughput}");
     }
     // From the file it is the same as from the run.
-    let drawn = Command::new(env!("CARGO_BIN_EXE_beanpole"))
-        .args(["bench", "--from"])
+    let drawn = Command::new(BENCH)
+        .args(["--from"])
         .arg(&file)
         .arg("--svg")
         .arg(&again)
@@ -255,13 +263,8 @@ fn two_servers_are_compared_and_the_result_is_json_and_a_picture_too() {
 
 #[test]
 fn a_server_that_does_not_start_ends_the_run() {
-    let output = Command::new(env!("CARGO_BIN_EXE_beanpole"))
-        .args([
-            "bench",
-            "put",
-            "--ours",
-            "echo no, not on {port} >&2; exit 3",
-        ])
+    let output = Command::new(BENCH)
+        .args(["put", "--ours", "echo no, not on {port} >&2; exit 3"])
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(4));
@@ -276,6 +279,6 @@ fn arguments_that_make_no_sense_are_refused() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(
         said,
-        "beanpole bench: no scenario is called dance\nTry 'beanpole bench --help'.\n"
+        "bench: no scenario is called dance\nTry 'bench --help'.\n"
     );
 }

@@ -10,6 +10,8 @@ mod jobs;
 mod looking;
 mod manual;
 mod moving;
+#[path = "../laboratory/port.rs"]
+mod port;
 mod raw;
 mod screen;
 mod story;

@@ -1,4 +1,4 @@
-//! `beanpole bench`: a load generator whose figures a sceptic can accept.
+//! `bench`: a load generator whose figures a sceptic can accept.
 //!
 //! It compares two servers in one go, on fresh processes, in turns (A B B A …),
 //! with the same load and the same pinning, and tells medians, their ratio and
@@ -24,7 +24,6 @@ mod histogram;
 mod jobs;
 mod load;
 mod options;
-pub mod port;
 mod reply;
 mod report;
 mod rounds;
@@ -37,22 +36,22 @@ mod work;
 
 pub use options::{OPTIONS, SCENARIOS};
 
-use super::json::{self, Json};
+use companion::json::{self, Json};
 use options::{Request, Setup};
 use std::fmt;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Runs `beanpole bench` with these arguments: status 0; 1 if the quick table
+/// Runs `bench` with these arguments: status 0; 1 if the quick table
 /// missed a goal, 2 if the arguments cannot be understood, 4 if a run failed,
 /// by a wrong reply or otherwise.
 pub fn run(args: &[String]) -> ExitCode {
     match options::parse(args).and_then(carry_out) {
         Ok(status) => status,
         Err(failure) => {
-            eprintln!("beanpole bench: {failure}");
+            eprintln!("bench: {failure}");
             if failure.in_usage {
-                eprintln!("Try 'beanpole bench --help'.");
+                eprintln!("Try 'bench --help'.");
             }
             ExitCode::from(if failure.in_usage { 2 } else { 4 })
         }

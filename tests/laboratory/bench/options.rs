@@ -1,9 +1,9 @@
-//! The command line of `beanpole bench`.
+//! The command line of `bench`.
 
 use super::Failure;
 use super::load::{Held, Length, Load, Placement, Syncing};
 use super::servers::Source;
-use crate::companion::table::{Kind, Opt};
+use companion::table::{Kind, Opt};
 use getopts::Options;
 use std::path::PathBuf;
 
@@ -188,8 +188,8 @@ fn options() -> Options {
 
 fn usage() -> String {
     let mut brief = "\
-Usage: beanpole bench SCENARIO [--ours SERVER] [--theirs SERVER] [OPTION]...
-       beanpole bench --from JSON --svg FILE
+Usage: bench SCENARIO [--ours SERVER] [--theirs SERVER] [OPTION]...
+       bench --from JSON --svg FILE
 Measures one server, or two in turns, and checks every reply.
 
 A SERVER is HOST:PORT, or a command line in which {port} stands for the port to
