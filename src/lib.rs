@@ -61,6 +61,7 @@
 //! encryption: the protocol has none. No trait between engine and server:
 //! there is one of each.
 
+pub mod arguments;
 pub mod binlog;
 pub mod engine;
 pub mod log;

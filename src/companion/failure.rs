@@ -2,7 +2,6 @@
 //!
 //! `check` has statuses of its own, those of monitoring plugins.
 
-use crate::reply::Reply;
 use beanpole::protocol::{JobId, TubeName};
 use std::fmt;
 use std::io;
@@ -76,14 +75,6 @@ impl Failure {
             io::ErrorKind::BrokenPipe => Failure::OutputClosed,
             _ => Failure::io("cannot write the output", error),
         }
-    }
-
-    /// A reply that the command cannot go on with.
-    pub fn unexpected(asked: impl fmt::Display, reply: &Reply) -> Failure {
-        Failure::Refused(match reply.refusal() {
-            Some(meaning) => format!("{asked}: {meaning} ({reply})"),
-            None => format!("{asked}: the server answered {reply}"),
-        })
     }
 
     /// The same, with what it is about in front.

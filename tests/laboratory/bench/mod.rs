@@ -36,7 +36,7 @@ mod work;
 
 pub use options::{OPTIONS, SCENARIOS};
 
-use companion::json::{self, Json};
+use companion::text::json::{self, Json};
 use options::{Request, Setup};
 use std::fmt;
 use std::path::Path;

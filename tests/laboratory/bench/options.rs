@@ -3,7 +3,7 @@
 use super::Failure;
 use super::load::{Held, Length, Load, Placement, Syncing};
 use super::servers::Source;
-use companion::table::{Kind, Opt};
+use companion::command::{Kind, Opt};
 use getopts::Options;
 use std::path::PathBuf;
 

@@ -5,7 +5,7 @@
 //! is the business of those who asked. Replies that no scenario hopes for
 //! (OUT_OF_MEMORY, NOT_FOUND, …) are `Other`, and end a run.
 
-use companion::reply::{Frame, not_understood, number};
+use companion::server::reply::{Frame, not_understood, number};
 
 /// One complete reply.
 #[derive(Debug, PartialEq, Eq)]

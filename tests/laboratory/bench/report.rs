@@ -4,7 +4,7 @@ use super::figures::Figure;
 use super::load::{Length, Load, Syncing};
 use super::rounds::{Comparison, Facts, Row, Spread};
 use super::servers::{allowed_cpus, place};
-use companion::json::Json;
+use companion::text::json::Json;
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;

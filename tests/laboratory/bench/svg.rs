@@ -6,7 +6,7 @@
 //! is nothing but text in the file, and nothing in it that runs.
 
 use super::report::short;
-use companion::json::Json;
+use companion::text::json::Json;
 use std::fmt::Write;
 
 const WIDTH: f64 = 960.0;
@@ -276,7 +276,7 @@ fn element(svg: &mut String, element: std::fmt::Arguments<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use companion::json::parse;
+    use companion::text::json::parse;
 
     #[test]
     fn a_table_is_drawn_with_its_goals() {

@@ -9,7 +9,7 @@ use super::load::{Length, Load, Placement, Syncing};
 use super::options::Setup;
 use super::report;
 use super::rounds::{Comparison, Row, compare};
-use companion::json::Json;
+use companion::text::json::Json;
 use std::fmt;
 
 /// One load and what it should reach.
