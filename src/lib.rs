@@ -68,4 +68,4 @@ pub mod log;
 pub mod options;
 pub mod protocol;
 pub mod server;
-pub mod sys;
+mod sys;

@@ -7,7 +7,8 @@
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::address::Address;
 use crate::server::client::{Client, PATIENCE};
-use beanpole::arguments::{self, Field, Given, Parse, Set};
+pub use beanpole::arguments::Field;
+use beanpole::arguments::{self, Given, Parse, Set};
 use beanpole::protocol::{JobId, TubeName};
 use std::time::Duration;
 
@@ -154,6 +155,18 @@ pub fn read<O>(given: &Given, first: usize, settings: Settings<O>, into: &mut O)
     given.read(table, into).map_err(Failure::Usage)
 }
 
+/// A number within these bounds.
+#[derive(Clone, Copy)]
+pub struct Number<const LEAST: u64, const MOST: u64>(pub usize);
+
+impl<const LEAST: u64, const MOST: u64> Parse for Number<LEAST, MOST> {
+    fn parse(text: &str) -> Result<Self, String> {
+        let number = arguments::number(text, LEAST, MOST)?;
+        let too_large = |_| format!("'{text}' is more than this machine can count");
+        usize::try_from(number).map(Number).map_err(too_large)
+    }
+}
+
 /// An interval in seconds that need not be whole.
 pub struct Interval(pub Duration);
 
@@ -234,6 +247,7 @@ pub fn common_settings() -> Settings<Common> {
 
 /// A struct `Options` with a field for each option of a command, and the
 /// settings that say which goes where.
+#[macro_export]
 macro_rules! options {
     ($($field:ident: $type:ty = $option:expr,)*) => {
         #[derive(Default)]
@@ -243,11 +257,11 @@ macro_rules! options {
 
         const OPTIONS: $crate::command::Settings<Options> = &[$((
             $option,
-            &beanpole::arguments::Field(|options: &mut Options| &mut options.$field),
+            &$crate::command::Field(|options: &mut Options| &mut options.$field),
         ),)*];
     };
 }
-pub(crate) use options;
+pub use options;
 
 impl Command {
     /// What a new entry starts from.

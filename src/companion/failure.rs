@@ -59,6 +59,11 @@ impl Failure {
         Failure::Refused(format!("{action}: {error}"))
     }
 
+    /// For `map_err`: this was being done when the error came.
+    pub fn of<E: fmt::Display>(doing: impl fmt::Display) -> impl FnOnce(E) -> Failure {
+        move |error| Failure::Refused(format!("{doing}: {error}"))
+    }
+
     /// There is no such tube.
     pub fn no_tube(tube: &TubeName) -> Failure {
         Failure::Missing(format!("there is no tube '{tube}'"))

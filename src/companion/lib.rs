@@ -18,6 +18,7 @@
 pub mod command;
 mod commands;
 pub mod failure;
+pub mod load;
 pub mod server;
 mod signals;
 mod table;

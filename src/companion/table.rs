@@ -2,7 +2,7 @@
 
 use crate::command::{Command, Group};
 use crate::commands::{
-    binlog, bury, check, clear, completion, copy, delete, dump, help, kick, kick_job, load,
+    bench, binlog, bury, check, clear, completion, copy, delete, dump, help, kick, kick_job, load,
     metrics, move_jobs, pause, peek, put, raw, release, reserve, stats, tail, top, touch, tubes,
     work,
 };
@@ -43,6 +43,10 @@ pub const GROUPS: &[Group] = &[
     Group {
         title: "Move house",
         commands: &[&dump::DUMP, &load::LOAD, &binlog::BINLOG],
+    },
+    Group {
+        title: "Measure",
+        commands: &[&bench::BENCH],
     },
     Group {
         title: "About itself",

@@ -1,6 +1,7 @@
 //! The commands, a module each; none knows another. It opens with its entry in
 //! the list of commands and the options that it reads.
 
+pub mod bench;
 pub mod binlog;
 pub mod bury;
 pub mod check;

@@ -15,7 +15,7 @@ use nix::poll::{PollFd, PollFlags, poll};
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -366,13 +366,15 @@ fn is_passing(error: &io::Error) -> bool {
     )
 }
 
-enum Stream {
+/// A connected socket of either kind, which does not block.
+pub enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
 impl Stream {
-    fn connect(address: &Address, patience: Duration) -> io::Result<Stream> {
+    /// Connects; each try may take so long.
+    pub fn connect(address: &Address, patience: Duration) -> io::Result<Stream> {
         match address {
             Address::Unix(path) => {
                 let stream = UnixStream::connect(path)?;
@@ -396,21 +398,46 @@ impl Stream {
         }
     }
 
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+    /// From now on reading waits, but no longer than this.
+    pub fn block(&self, patience: Duration) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => {
+                stream.set_nonblocking(false)?;
+                stream.set_read_timeout(Some(patience))
+            }
+            Stream::Unix(stream) => {
+                stream.set_nonblocking(false)?;
+                stream.set_read_timeout(Some(patience))
+            }
+        }
+    }
+
+    /// Ends it in both directions.
+    pub fn shutdown(&self) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
+        }
+    }
+
+    /// As [`io::Read::read`].
+    pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Stream::Tcp(stream) => stream.read(buffer),
             Stream::Unix(stream) => stream.read(buffer),
         }
     }
 
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+    /// As [`Write::write`].
+    pub fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Stream::Tcp(stream) => stream.write(bytes),
             Stream::Unix(stream) => stream.write(bytes),
         }
     }
 
-    fn as_fd(&self) -> BorrowedFd<'_> {
+    /// Its descriptor.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Stream::Tcp(stream) => stream.as_fd(),
             Stream::Unix(stream) => stream.as_fd(),

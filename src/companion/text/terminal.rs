@@ -1,8 +1,7 @@
 //! A terminal in raw mode: its size, its keys, and its old mode back at the end.
 
 use crate::failure::{Failure, Outcome};
-use beanpole::sys;
-use nix::sys::termios::{self, SetArg, Termios};
+use rustix::termios::{self, OptionalActions, Termios};
 use std::collections::VecDeque;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -51,11 +50,12 @@ pub fn is_there() -> bool {
 impl Terminal {
     /// Raw mode: each key by itself, none echoed, none a signal.
     pub fn raw() -> Outcome<Terminal> {
-        let fail = |errno: nix::Error| Failure::io("cannot set up the terminal", errno.into());
+        let fail =
+            |errno: rustix::io::Errno| Failure::io("cannot set up the terminal", errno.into());
         let before = termios::tcgetattr(io::stdin()).map_err(fail)?;
         let mut raw = before.clone();
-        termios::cfmakeraw(&mut raw);
-        termios::tcsetattr(io::stdin(), SetArg::TCSADRAIN, &raw).map_err(fail)?;
+        raw.make_raw();
+        termios::tcsetattr(io::stdin(), OptionalActions::Drain, &raw).map_err(fail)?;
         Ok(Terminal {
             input: io::stdin(),
             before,
@@ -75,8 +75,12 @@ impl Terminal {
 
     /// Columns and rows.
     pub fn size(&self) -> (usize, usize) {
-        let (columns, rows) = sys::window_size().unwrap_or((80, 24));
-        (columns.into(), rows.into())
+        match termios::tcgetwinsize(io::stdout()) {
+            Ok(size) if size.ws_col > 0 && size.ws_row > 0 => {
+                (size.ws_col.into(), size.ws_row.into())
+            }
+            _ => (80, 24),
+        }
     }
 
     /// Writes this at once.
@@ -127,7 +131,7 @@ impl Drop for Terminal {
     fn drop(&mut self) {
         // Nothing can be done about a terminal that has gone.
         let _ = self.write(self.goodbye);
-        let _ = termios::tcsetattr(io::stdin(), SetArg::TCSADRAIN, &self.before);
+        let _ = termios::tcsetattr(io::stdin(), OptionalActions::Drain, &self.before);
     }
 }
 

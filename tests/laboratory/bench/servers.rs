@@ -7,9 +7,10 @@
 //! removed afterwards. Servers are pinned by pinning this thread while it
 //! starts them: a child inherits that, and so does every thread it makes.
 
-use super::Failure;
 use super::load::{Cpus, Placement, Syncing};
 use crate::port::Port;
+use companion::failure::Failure;
+use companion::server::address::Address;
 use nix::errno::Errno;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -18,7 +19,7 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
@@ -50,7 +51,7 @@ impl Source {
             (Source::Command(command), Some(sync)) => {
                 Ok(Source::Command(format!("{command} {}", sync.options())))
             }
-            (Source::Running { address, .. }, Some(_)) => Err(Failure::usage(format!(
+            (Source::Running { address, .. }, Some(_)) => Err(Failure::Usage(format!(
                 "{address}: only a server that is started here can be given a binlog"
             ))),
         }
@@ -60,7 +61,7 @@ impl Source {
 /// A server that accepts connections.
 pub struct Server {
     /// Where it listens.
-    pub address: SocketAddr,
+    pub address: Address,
     /// Its process, if it is known.
     pub pid: Option<Pid>,
     started: Option<Started>,
@@ -69,12 +70,11 @@ pub struct Server {
 /// A process, its files and its port; ended and removed when dropped.
 struct Started {
     command: String,
-    address: SocketAddr,
+    port: Port,
     cpus: Cpus,
     directory: PathBuf,
     /// None while it is stopped.
     child: Option<(Child, Pid)>,
-    _port: Port,
 }
 
 /// The directories of servers and their processes, which a signal must not
@@ -89,13 +89,8 @@ impl Server {
             Source::Command(command) => Server::start(command, cpus),
             Source::Running { address, pid } => {
                 pin(&cpus.generator)?;
-                let doing = || format!("looking up {address}");
-                let mut found = address.to_socket_addrs().map_err(Failure::of(doing()))?;
-                let found = found
-                    .next()
-                    .ok_or_else(|| Failure::new(format!("{}: none", doing())));
                 Ok(Server {
-                    address: found?,
+                    address: Address::parse(address).map_err(Failure::Usage)?,
                     pid: pid.map(Pid::from_raw),
                     started: None,
                 })
@@ -131,7 +126,7 @@ impl Server {
     }
 
     fn started(&mut self) -> Result<&mut Started, Failure> {
-        let needed = || Failure::usage("this needs a server that is started here".into());
+        let needed = || Failure::Usage("this needs a server that is started here".into());
         self.started.as_mut().ok_or_else(needed)
     }
 
@@ -144,15 +139,14 @@ impl Server {
         fs::create_dir_all(&data).map_err(Failure::of(format!("creating {}", data.display())))?;
         children().insert(directory.clone(), None);
         let port = Port::reserve(0).map_err(Failure::of("finding a free port"))?;
-        let address = (Ipv4Addr::LOCALHOST, port.number).into();
+        let address = Address::local(port.number);
         let command = command.replace("{port}", &port.number.to_string());
         let mut started = Started {
             command: command.replace("{dir}", &data.to_string_lossy()),
-            address,
+            port,
             cpus,
             directory,
             child: None,
-            _port: port,
         };
         let pid = started.begin()?;
         Ok(Server {
@@ -196,7 +190,7 @@ impl Started {
     }
 
     fn wait_until_it_accepts(&mut self) -> Result<(), Failure> {
-        let (command, at) = (&self.command, self.address);
+        let (command, at) = (&self.command, ("127.0.0.1", self.port.number));
         let give_up = Instant::now() + PATIENCE;
         loop {
             if TcpStream::connect(at).is_ok() {
@@ -208,14 +202,14 @@ impl Started {
                 .map_err(Failure::of("waiting for the server"))?;
             let what = match ended.flatten() {
                 Some(status) => format!("ended at once ({status})"),
-                None if Instant::now() > give_up => format!("does not listen on {at}"),
+                None if Instant::now() > give_up => format!("does not listen on port {}", at.1),
                 None => {
                     std::thread::sleep(Duration::from_millis(2));
                     continue;
                 }
             };
             let what = format!("`{command}` {what} {}", self.said());
-            return Err(Failure::new(what.trim_end().to_string()));
+            return Err(Failure::Refused(what.trim_end().to_string()));
         }
     }
 
@@ -235,7 +229,7 @@ impl Started {
             if !std::mem::replace(&mut asked, true) {
                 kill(pid, Signal::SIGTERM)?;
             } else if Instant::now() > give_up {
-                eprintln!("beanpole: server {pid} ignores SIGTERM: killed");
+                eprintln!("bench: server {pid} ignores SIGTERM: killed");
                 child.kill()?;
             }
             std::thread::sleep(Duration::from_millis(2));
@@ -271,7 +265,7 @@ fn has_ended(child: &mut Child, pid: Pid) -> std::io::Result<bool> {
 impl Drop for Started {
     fn drop(&mut self) {
         if let Err(err) = self.remove() {
-            eprintln!("beanpole: ending a server: {err}");
+            eprintln!("bench: ending a server: {err}");
         }
     }
 }
@@ -298,10 +292,10 @@ pub fn end_children_on_signals() -> Result<(), Failure> {
                 // It may have ended just now; then there is nothing to do.
                 let killed = child.map_or(Ok(()), |child| kill(child, Signal::SIGKILL));
                 if let Err(err) = killed.or_else(gone) {
-                    eprintln!("beanpole: ending a server: {err}");
+                    eprintln!("bench: ending a server: {err}");
                 }
                 if let Err(err) = fs::remove_dir_all(directory) {
-                    eprintln!("beanpole: removing {}: {err}", directory.display());
+                    eprintln!("bench: removing {}: {err}", directory.display());
                 }
             }
             std::process::exit(128 + signal);
@@ -353,6 +347,40 @@ fn pin(cpus: &[usize]) -> Result<(), Failure> {
         set.set(cpu).map_err(Failure::of(doing()))?;
     }
     sched_setaffinity(Pid::from_raw(0), &set).map_err(Failure::of(doing()))
+}
+
+/// Programs that compute and nothing else, on all CPUs that we may use. They
+/// end with this process, however that ends.
+pub struct Busy(Vec<Child>);
+
+impl Busy {
+    /// Starts so many.
+    pub fn start(count: usize) -> Result<Busy, Failure> {
+        pin(&allowed_cpus()?)?;
+        let spin = format!(
+            "while kill -0 {} 2>&-; do i=0; while [ $i -lt 9999 ]; do i=$((i+1)); done; done",
+            std::process::id()
+        );
+        let mut busy = Busy(Vec::new());
+        for _ in 0..count {
+            let child = Command::new("sh")
+                .args(["-c", &spin])
+                .stdin(Stdio::null())
+                .spawn();
+            busy.0.push(child.map_err(Failure::of("starting sh"))?);
+        }
+        Ok(busy)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            if let Err(err) = child.kill().and_then(|()| child.wait()) {
+                eprintln!("bench: ending a busy program: {err}");
+            }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@
 //! batch of put requests is built once, and only digits change from then on;
 //! and a job that is reserved can be checked byte by byte, whoever gets it.
 
-use super::Failure;
 use super::reply::shown;
+use crate::failure::{Failure, Outcome};
 
 /// The digits of a number in a body: the smallest body.
 pub const STAMP: usize = 16;
@@ -185,10 +185,10 @@ impl Ledger {
     }
 
     /// `INSERTED <id>` came for this job.
-    pub fn insert(&mut self, number: u64, id: u64) -> Result<(), Failure> {
+    pub fn insert(&mut self, number: u64, id: u64) -> Outcome<()> {
         let job = &mut self.jobs[number as usize];
         if id == 0 || (job.id != 0 && job.id != id) || job.inserted {
-            return Err(Failure::new(format!(
+            return Err(Failure::Refused(format!(
                 "INSERTED {id} for job number {number}, known with id {}",
                 job.id
             )));
@@ -200,9 +200,9 @@ impl Ledger {
     }
 
     /// `RESERVED <id>` came with this body: the number of its job.
-    pub fn reserve(&mut self, id: u64, body: &[u8]) -> Result<u64, Failure> {
+    pub fn reserve(&mut self, id: u64, body: &[u8]) -> Outcome<u64> {
         let wrong =
-            |what: &str| Failure::new(format!("RESERVED {id} with {}: {what}", shown(body)));
+            |what: &str| Failure::Refused(format!("RESERVED {id} with {}: {what}", shown(body)));
         if body.len() != self.model.len() {
             return Err(wrong("not the size that was put"));
         }
@@ -230,10 +230,10 @@ impl Ledger {
 
     /// Checks that this job may follow the one before it: jobs that are all
     /// ready come in the order of priority, and of id among equals.
-    pub fn in_order(&mut self, number: u64) -> Result<(), Failure> {
+    pub fn in_order(&mut self, number: u64) -> Outcome<()> {
         let this = (self.shape.priority(number), self.id(number));
         if let Some(last) = self.last.filter(|&last| last > this) {
-            return Err(Failure::new(format!(
+            return Err(Failure::Refused(format!(
                 "job {} of priority {} came after job {} of priority {}",
                 this.1, this.0, last.1, last.0
             )));
@@ -248,10 +248,13 @@ impl Ledger {
     }
 
     /// `DELETED` came for this job.
-    pub fn delete(&mut self, number: u64) -> Result<(), Failure> {
+    pub fn delete(&mut self, number: u64) -> Outcome<()> {
         let job = &mut self.jobs[number as usize];
         if std::mem::replace(&mut job.deleted, true) {
-            return Err(Failure::new(format!("job {} was deleted twice", job.id)));
+            return Err(Failure::Refused(format!(
+                "job {} was deleted twice",
+                job.id
+            )));
         }
         self.deleted += 1;
         Ok(())
@@ -268,7 +271,7 @@ impl Ledger {
     }
 
     /// Checks what can only be seen at the end: no two jobs share an id.
-    pub fn close(&self) -> Result<(), Failure> {
+    pub fn close(&self) -> Outcome<()> {
         let mut ids: Vec<u64> = self
             .jobs
             .iter()
@@ -277,7 +280,7 @@ impl Ledger {
             .collect();
         ids.sort_unstable();
         match ids.windows(2).find(|pair| pair[0] == pair[1]) {
-            Some(pair) => Err(Failure::new(format!(
+            Some(pair) => Err(Failure::Refused(format!(
                 "two jobs were given the id {}",
                 pair[0]
             ))),

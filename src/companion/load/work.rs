@@ -4,11 +4,12 @@
 //! the next step with the jobs it has in hand. One list of steps makes `put`,
 //! another `cycle`, a third drains a queue.
 
-use super::Failure;
+use super::arrivals::{Arrivals, Left, Rate};
 use super::histogram::Histogram;
 use super::jobs::{Ledger, PutBatch, Shape};
 use super::reply::Reply;
 use super::wire::{Script, Wire, unexpected};
+use crate::failure::{Failure, Outcome};
 use std::io::Write;
 use std::time::Instant;
 
@@ -30,35 +31,11 @@ pub const CYCLE: &[Step] = &[Step::Put, Step::Reserve, Step::Delete];
 /// Reserve and delete.
 pub const DRAIN: &[Step] = &[Step::Reserve, Step::Delete];
 
-/// How much is left to be begun.
-#[derive(Clone, Copy, Debug)]
-pub enum Left {
-    /// So many jobs.
-    Jobs(usize),
-    /// What can be begun before this moment.
-    Until(Instant),
-}
-
-impl Left {
-    /// Takes so many jobs to be begun now: how many of them are left.
-    pub fn take(&mut self, wanted: usize, now: Instant) -> usize {
-        match self {
-            Left::Jobs(left) => {
-                let taken = wanted.min(*left);
-                *left -= taken;
-                taken
-            }
-            Left::Until(end) if now < *end => wanted,
-            Left::Until(_) => 0,
-        }
-    }
-}
-
 /// The work of a set of connections, and what is known of their jobs.
 pub struct Work {
     steps: &'static [Step],
     depth: usize,
-    left: Left,
+    arrivals: Arrivals,
     batch: PutBatch,
     hands: Vec<Hand>,
     /// How many connections wait for a reply.
@@ -68,11 +45,15 @@ pub struct Work {
     pub ledger: Ledger,
     /// How long each reply took.
     pub latency: Histogram,
+    /// At a rate, how long after it had arrived each batch was sent.
+    pub delay: Histogram,
 }
 
 /// What a connection is about.
 #[derive(Default)]
 struct Hand {
+    /// Whether it waits for replies.
+    busy: bool,
     step: usize,
     /// The jobs of the batch; while reserving, those that came so far.
     jobs: Vec<u64>,
@@ -87,27 +68,29 @@ impl Work {
         Work {
             steps: PUT,
             depth,
-            left: Left::Jobs(0),
+            arrivals: Arrivals::new(Left::Jobs(0), connections, depth, None),
             batch: PutBatch::new(shape, depth),
             hands: (0..connections).map(|_| Hand::default()).collect(),
             busy: 0,
             requests: b"reserve\r\n".repeat(depth),
             ledger: Ledger::new(shape, room),
-            latency: Histogram::new(),
+            latency: Histogram::default(),
+            delay: Histogram::default(),
         }
     }
 
-    /// Does these steps on all connections until nothing is left; how many
-    /// commands that took.
+    /// Does these steps on all connections until nothing is left, at a rate if
+    /// one is given; how many commands that took.
     pub fn run(
         &mut self,
         wire: &mut Wire,
         steps: &'static [Step],
         left: Left,
-    ) -> Result<u64, Failure> {
+        rate: Option<Rate>,
+    ) -> Outcome<u64> {
         let before = self.latency.count();
         self.steps = steps;
-        self.left = left;
+        self.arrivals = Arrivals::new(left, self.hands.len(), self.depth, rate);
         self.ledger.new_order();
         for conn in 0..self.hands.len() {
             self.hands[conn].step = 0;
@@ -119,7 +102,8 @@ impl Work {
 
     /// Counts latencies from here on.
     pub fn forget_latencies(&mut self) {
-        self.latency = Histogram::new();
+        self.latency = Histogram::default();
+        self.delay = Histogram::default();
     }
 
     /// The same jobs, to be gone on with on a single connection.
@@ -130,23 +114,26 @@ impl Work {
 
     /// Sends the batch of a connection's step, unless it is the first step and
     /// nothing is left.
-    fn begin(&mut self, wire: &mut Wire, conn: usize, now: Instant) -> Result<(), Failure> {
+    fn begin(&mut self, wire: &mut Wire, conn: usize, now: Instant) -> Outcome<()> {
         let hand = &mut self.hands[conn];
-        let step = self.steps[hand.step];
+        let mut since = now;
         if hand.step == 0 {
-            hand.due = self.left.take(self.depth, now);
-            if hand.due == 0 {
+            let Some((count, arrived)) = self.arrivals.take(conn, now) else {
                 return Ok(());
-            }
+            };
+            hand.due = count;
+            since = arrived;
+            self.delay.record(Instant::now() - arrived);
         }
+        hand.busy = true;
         hand.came = 0;
         self.busy += 1;
-        match step {
+        match self.steps[hand.step] {
             Step::Put => {
                 let first = self.ledger.issue(hand.due);
                 hand.jobs.clear();
                 hand.jobs.extend((first..).take(hand.due));
-                wire.send(conn, self.batch.numbered(first, hand.due))
+                wire.send_since(conn, self.batch.numbered(first, hand.due), since)
             }
             Step::Reserve => {
                 hand.jobs.clear();
@@ -171,7 +158,7 @@ impl Script for Work {
         conn: usize,
         reply: Reply<'_>,
         at: Instant,
-    ) -> Result<(), Failure> {
+    ) -> Outcome<()> {
         let alone = self.hands.len() == 1;
         let hand = &mut self.hands[conn];
         match (self.steps[hand.step], reply) {
@@ -188,12 +175,13 @@ impl Script for Work {
             (Step::Delete, Reply::Deleted) if hand.came < hand.due => {
                 self.ledger.delete(hand.jobs[hand.came])?;
             }
-            (_, other) => return Err(unexpected(conn, &format!("{other:?}"))),
+            (_, other) => return Err(unexpected(conn, other)),
         }
         self.latency.record(at - wire.sent_at(conn));
         hand.came += 1;
         if hand.came == hand.due {
             self.busy -= 1;
+            hand.busy = false;
             hand.step = (hand.step + 1) % self.steps.len();
             if hand.step == 0 && self.steps[0] == Step::Put {
                 self.ledger.new_order();
@@ -204,14 +192,27 @@ impl Script for Work {
     }
 
     fn finished(&self) -> bool {
-        self.busy == 0
+        self.busy == 0 && self.arrivals.are_over()
+    }
+
+    fn due(&self) -> Option<Instant> {
+        self.arrivals.next()
+    }
+
+    fn on_time(&mut self, wire: &mut Wire, now: Instant) -> Outcome<()> {
+        for conn in self.arrivals.arrived(now) {
+            if !self.hands[conn].busy {
+                self.begin(wire, conn, now)?;
+            }
+        }
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::wire::tests::server;
     use super::*;
+    use crate::load::wire::tests::server;
     use std::sync::mpsc::channel;
 
     /// Two jobs put, reserved and deleted, both at a time, by one connection to
@@ -219,9 +220,9 @@ mod tests {
     fn cycle(answer: &'static str) -> Result<Work, String> {
         let (_open, end) = channel();
         let address = server(1, answer.as_bytes(), answer.len(), end);
-        let mut wire = Wire::connect(address, 1).map_err(|failure| failure.to_string())?;
+        let mut wire = Wire::connect(&address, 1).map_err(|failure| failure.to_string())?;
         let mut work = Work::new(&Shape::plain(16), 1, 2, 2);
-        let run = work.run(&mut wire, CYCLE, Left::Jobs(2));
+        let run = work.run(&mut wire, CYCLE, Left::Jobs(2), None);
         let closed = run.and_then(|commands| {
             assert_eq!(commands, 6);
             work.ledger.close()

@@ -17,16 +17,18 @@ pub struct Histogram {
     longest: u64,
 }
 
-impl Histogram {
-    /// A histogram that has seen nothing.
-    pub fn new() -> Histogram {
+/// A histogram that has seen nothing.
+impl Default for Histogram {
+    fn default() -> Histogram {
         Histogram {
             counts: vec![0; BUCKETS],
             total: 0,
             longest: 0,
         }
     }
+}
 
+impl Histogram {
     /// Counts one latency.
     pub fn record(&mut self, latency: Duration) {
         let nanos = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
@@ -58,6 +60,27 @@ impl Histogram {
             }
         }
         Duration::ZERO
+    }
+}
+
+impl Histogram {
+    /// How many latencies there are in each power of two, from the first to the
+    /// last that has any: the bound that they are below, and their number.
+    pub fn octaves(&self) -> Vec<(Duration, u64)> {
+        let mut octaves = vec![0; 65];
+        for (bucket, count) in self.counts.iter().enumerate() {
+            octaves[last_in(bucket)
+                .checked_ilog2()
+                .map_or(0, |log| log as usize + 1)] += count;
+        }
+        let octaves = octaves.into_iter().enumerate();
+        let bounded = octaves.map(|(log, count)| {
+            let bound = 1u64.checked_shl(log as u32).unwrap_or(u64::MAX);
+            (Duration::from_nanos(bound), count)
+        });
+        let mut octaves: Vec<_> = bounded.skip_while(|(_, count)| *count == 0).collect();
+        while octaves.pop_if(|(_, count)| *count == 0).is_some() {}
+        octaves
     }
 }
 
@@ -98,7 +121,7 @@ mod tests {
 
     #[test]
     fn quantiles_of_1_to_1000_microseconds_are_the_values_themselves_within_a_64th() {
-        let mut histogram = Histogram::new();
+        let mut histogram = Histogram::default();
         for micros in (1..=1000).rev() {
             histogram.record(Duration::from_micros(micros));
         }
@@ -116,7 +139,7 @@ mod tests {
 
     #[test]
     fn one_slow_reply_in_a_thousand_shows_in_p999_and_not_in_p99() {
-        let mut histogram = Histogram::new();
+        let mut histogram = Histogram::default();
         for _ in 0..998 {
             histogram.record(Duration::from_nanos(50));
         }
@@ -128,6 +151,6 @@ mod tests {
 
     #[test]
     fn nothing_counted_is_zero() {
-        assert_eq!(Histogram::new().quantile(0.99), Duration::ZERO);
+        assert_eq!(Histogram::default().quantile(0.99), Duration::ZERO);
     }
 }

@@ -10,12 +10,19 @@
 //!
 //! What is asked and what must be answered is a [`Script`]'s business.
 
-use super::Failure;
-use super::reply::{Reply, first_reply, shown};
+use super::reply::{Reply, first_reply};
+use crate::failure::{Failure, Outcome};
+use crate::server::address::Address;
+use crate::server::client::Stream;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::io::ErrorKind;
+
+use nix::sys::prctl::set_timerslack;
+use nix::sys::time::TimeSpec;
 use std::ops::Range;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 /// A server that says nothing for so long is taken for stuck.
@@ -25,21 +32,26 @@ const BUFFER: usize = 256 * 1024;
 /// What a scenario does with replies: check each, and send what follows it.
 pub trait Script {
     /// A reply came on a connection; its read ended at `at`.
-    fn reply(
-        &mut self,
-        wire: &mut Wire,
-        conn: usize,
-        reply: Reply<'_>,
-        at: Instant,
-    ) -> Result<(), Failure>;
+    fn reply(&mut self, wire: &mut Wire, conn: usize, reply: Reply<'_>, at: Instant)
+    -> Outcome<()>;
 
     /// Whether all has been sent and answered.
     fn finished(&self) -> bool;
+
+    /// When something is to be sent that waits for no reply.
+    fn due(&self) -> Option<Instant> {
+        None
+    }
+
+    /// That moment has come, or passed.
+    fn on_time(&mut self, _: &mut Wire, _: Instant) -> Outcome<()> {
+        Ok(())
+    }
 }
 
 /// A set of connections to one server, each known by its index.
 pub struct Wire {
-    address: SocketAddr,
+    address: Address,
     conns: Vec<Conn>,
     /// Set while there are several connections, which are then non-blocking.
     epoll: Option<Epoll>,
@@ -49,7 +61,7 @@ pub struct Wire {
 }
 
 struct Conn {
-    stream: TcpStream,
+    stream: Stream,
     /// What the socket did not take yet.
     unsent: Vec<u8>,
     /// The beginning of a reply that is not complete yet.
@@ -59,16 +71,27 @@ struct Conn {
 
 impl Wire {
     /// Connects so many times, one after the other.
-    pub fn connect(address: SocketAddr, connections: usize) -> Result<Wire, Failure> {
+    pub fn connect(address: &Address, connections: usize) -> Outcome<Wire> {
+        Wire::open_all(address, connections, connections > 1)
+    }
+
+    /// The same, for scripts that send at moments of their own.
+    pub fn paced(address: &Address, connections: usize) -> Outcome<Wire> {
+        // Without it the system adds 50 microseconds to each wait.
+        set_timerslack(1).map_err(Failure::of("asking for exact timers"))?;
+        Wire::open_all(address, connections, true)
+    }
+
+    fn open_all(address: &Address, connections: usize, watched: bool) -> Outcome<Wire> {
         let mut wire = Wire {
-            address,
+            address: address.clone(),
             conns: Vec::with_capacity(connections),
             epoll: None,
             events: vec![EpollEvent::empty(); connections.clamp(1, 1024)],
             patience: PATIENCE,
             buffer: vec![0; BUFFER],
         };
-        if connections > 1 {
+        if watched {
             let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC);
             wire.epoll = Some(epoll.map_err(Failure::of("creating an epoll set"))?);
         }
@@ -86,32 +109,26 @@ impl Wire {
 
     /// Closes a connection, whose replies must all have been read, and puts a
     /// new one in its place.
-    pub fn reconnect(&mut self, index: usize) -> Result<(), Failure> {
-        let closing = self.conns[index].stream.shutdown(Shutdown::Both);
+    pub fn reconnect(&mut self, index: usize) -> Outcome<()> {
+        let closing = self.conns[index].stream.shutdown();
         closing.map_err(Failure::of(format!("closing connection {index}")))?;
-        let started = Instant::now();
         self.conns[index] = self.open(index)?;
-        self.conns[index].sent_at = started;
         Ok(())
     }
 
-    fn open(&self, index: usize) -> Result<Conn, Failure> {
+    fn open(&self, index: usize) -> Outcome<Conn> {
         let doing = || format!("connection {index} to {}", self.address);
-        let stream = TcpStream::connect(self.address).map_err(Failure::of(doing()))?;
-        stream.set_nodelay(true).map_err(Failure::of(doing()))?;
+        let stream = Stream::connect(&self.address, PATIENCE).map_err(Failure::of(doing()))?;
         match &self.epoll {
-            None => stream
-                .set_read_timeout(Some(PATIENCE))
-                .map_err(Failure::of(doing()))?,
+            None => stream.block(PATIENCE).map_err(Failure::of(doing()))?,
             Some(epoll) => {
-                stream.set_nonblocking(true).map_err(Failure::of(doing()))?;
                 let flags = EpollFlags::EPOLLIN
                     | EpollFlags::EPOLLOUT
                     | EpollFlags::EPOLLRDHUP
                     | EpollFlags::EPOLLET;
-                epoll
-                    .add(&stream, EpollEvent::new(flags, index as u64))
-                    .map_err(Failure::of(doing()))?;
+                let event = EpollEvent::new(flags, index as u64);
+                let entered = epoll.add(stream.as_fd(), event);
+                entered.map_err(Failure::of(doing()))?;
             }
         }
         Ok(Conn {
@@ -123,53 +140,69 @@ impl Wire {
     }
 
     /// How many connections there are.
-    pub fn len(&self) -> usize {
+    pub fn connections(&self) -> usize {
         self.conns.len()
     }
 
     /// Sends requests on a connection, in one write if the socket takes them.
-    pub fn send(&mut self, index: usize, requests: &[u8]) -> Result<(), Failure> {
-        self.conns[index].sent_at = Instant::now();
-        self.send_on(index, requests)
+    pub fn send(&mut self, index: usize, requests: &[u8]) -> Outcome<()> {
+        self.send_since(index, requests, Instant::now())
     }
 
-    /// The same, timed from when the connection was asked for.
-    pub fn send_on(&mut self, index: usize, requests: &[u8]) -> Result<(), Failure> {
+    /// The same, timed from an earlier moment: when they were due.
+    pub fn send_since(&mut self, index: usize, requests: &[u8], since: Instant) -> Outcome<()> {
         let conn = &mut self.conns[index];
+        conn.sent_at = since;
+        let mut taken = 0;
         if conn.unsent.is_empty() {
-            let taken = write_some(&conn.stream, requests).map_err(Failure::of(sending(index)))?;
-            conn.unsent.extend_from_slice(&requests[taken..]);
-        } else {
-            conn.unsent.extend_from_slice(requests);
+            taken = write_some(&mut conn.stream, requests).map_err(Failure::of(sending(index)))?;
         }
+        conn.unsent.extend_from_slice(&requests[taken..]);
         Ok(())
     }
 
-    /// When the last requests of a connection were sent: just before the write.
+    /// When the last requests of a connection were sent, or were due.
     pub fn sent_at(&self, index: usize) -> Instant {
         self.conns[index].sent_at
     }
 
     /// Reads replies and hands them to the script until it is finished.
-    pub fn drive(&mut self, script: &mut impl Script) -> Result<(), Failure> {
+    pub fn drive(&mut self, script: &mut impl Script) -> Outcome<()> {
         while !script.finished() {
-            self.step(script)?;
+            let now = Instant::now();
+            if script.due().is_some_and(|due| due <= now) {
+                script.on_time(self, now)?;
+            }
+            // It may have been only to say that nothing more is due.
+            if !script.finished() {
+                self.step(script)?;
+            }
         }
         Ok(())
     }
 
-    /// Waits once and handles all that came.
-    fn step(&mut self, script: &mut impl Script) -> Result<(), Failure> {
+    /// Waits once, at most until something is due, and handles all that came.
+    fn step(&mut self, script: &mut impl Script) -> Outcome<()> {
         let Some(epoll) = &self.epoll else {
             return self.receive(0, script, false);
         };
-        let timeout = EpollTimeout::try_from(self.patience).unwrap_or(EpollTimeout::MAX);
+        let mut timeout = EpollTimeout::try_from(self.patience).unwrap_or(EpollTimeout::MAX);
+        let due = script.due();
+        if let Some(due) = due {
+            // An epoll set counts milliseconds, `ppoll` nanoseconds.
+            let left = TimeSpec::from_duration(due.saturating_duration_since(Instant::now()));
+            let mut set = [PollFd::new(epoll.0.as_fd(), PollFlags::POLLIN)];
+            match ppoll(&mut set, Some(left), None) {
+                Ok(_) | Err(Errno::EINTR) => timeout = EpollTimeout::ZERO,
+                Err(errno) => return Err(Failure::of("waiting for replies")(errno)),
+            }
+        }
         let mut events = std::mem::take(&mut self.events);
         let count = match epoll.wait(&mut events, timeout) {
-            Err(nix::errno::Errno::EINTR) => 0,
-            Ok(0) => {
+            Err(Errno::EINTR) => 0,
+            Ok(0) if due.is_none() => {
                 let silent = self.patience.as_secs();
-                return Err(Failure::new(format!("no reply for {silent} s")));
+                return Err(Failure::Refused(format!("no reply for {silent} s")));
             }
             other => other.map_err(Failure::of("waiting for replies"))?,
         };
@@ -188,9 +221,10 @@ impl Wire {
         Ok(())
     }
 
-    fn flush(&mut self, index: usize) -> Result<(), Failure> {
+    fn flush(&mut self, index: usize) -> Outcome<()> {
         let conn = &mut self.conns[index];
-        let taken = write_some(&conn.stream, &conn.unsent).map_err(Failure::of(sending(index)))?;
+        let taken =
+            write_some(&mut conn.stream, &conn.unsent).map_err(Failure::of(sending(index)))?;
         conn.unsent.drain(..taken);
         if conn.unsent.is_empty() {
             conn.unsent = Vec::new();
@@ -200,12 +234,7 @@ impl Wire {
 
     /// Reads what there is on a connection and hands over the complete replies.
     /// If it is known to have ended, its end is read too.
-    fn receive(
-        &mut self,
-        index: usize,
-        script: &mut impl Script,
-        ended: bool,
-    ) -> Result<(), Failure> {
+    fn receive(&mut self, index: usize, script: &mut impl Script, ended: bool) -> Outcome<()> {
         let mut buffer = std::mem::take(&mut self.buffer);
         loop {
             let conn = &mut self.conns[index];
@@ -217,7 +246,7 @@ impl Wire {
             let room = buffer.len() - kept;
             let read = match conn.stream.read(&mut buffer[kept..]) {
                 Ok(0) => {
-                    return Err(Failure::new(format!(
+                    return Err(Failure::Refused(format!(
                         "the server closed connection {index}"
                     )));
                 }
@@ -226,7 +255,7 @@ impl Wire {
                 Err(err) if err.kind() == ErrorKind::WouldBlock && self.epoll.is_some() => break,
                 Err(err) if err.kind() == ErrorKind::WouldBlock => {
                     let silent = PATIENCE.as_secs();
-                    return Err(Failure::new(format!("no reply for {silent} s")));
+                    return Err(Failure::Refused(format!("no reply for {silent} s")));
                 }
                 Err(err) => return Err(Failure::of(format!("reading connection {index}"))(err)),
             };
@@ -234,7 +263,7 @@ impl Wire {
             let at = Instant::now();
             let mut rest = &buffer[..kept + read];
             while !rest.is_empty() {
-                let malformed = |what| Failure::new(format!("connection {index}: {what}"));
+                let malformed = |what| Failure::Refused(format!("connection {index}: {what}"));
                 let Some((reply, length)) = first_reply(rest).map_err(malformed)? else {
                     break;
                 };
@@ -260,7 +289,7 @@ impl Wire {
         requests: &[u8],
         replies: usize,
         wanted: impl FnMut(Reply<'_>) -> bool,
-    ) -> Result<(), Failure> {
+    ) -> Outcome<()> {
         struct Asking<F>(usize, F);
         impl<F: FnMut(Reply<'_>) -> bool> Script for Asking<F> {
             fn reply(
@@ -269,10 +298,9 @@ impl Wire {
                 conn: usize,
                 reply: Reply<'_>,
                 _: Instant,
-            ) -> Result<(), Failure> {
-                let told = format!("{reply:?}");
+            ) -> Outcome<()> {
                 let left = self.0.checked_sub(1).filter(|_| (self.1)(reply));
-                self.0 = left.ok_or_else(|| unexpected(conn, &told))?;
+                self.0 = left.ok_or_else(|| unexpected(conn, reply))?;
                 Ok(())
             }
             fn finished(&self) -> bool {
@@ -287,7 +315,7 @@ impl Wire {
     }
 
     /// The data of an `OK` reply to a request on the first connection, as text.
-    pub fn ask_data(&mut self, request: &str) -> Result<String, Failure> {
+    pub fn ask_data(&mut self, request: &str) -> Outcome<String> {
         let mut data = String::new();
         self.ask(0..1, format!("{request}\r\n").as_bytes(), 1, |reply| {
             let Reply::Data(bytes) = reply else {
@@ -305,15 +333,12 @@ fn sending(index: usize) -> String {
 }
 
 /// What to say of a reply that was not due.
-pub fn unexpected(conn: usize, reply: &str) -> Failure {
-    Failure::new(format!(
-        "connection {conn}: unexpected reply {}",
-        shown(reply.as_bytes())
-    ))
+pub fn unexpected(conn: usize, reply: Reply<'_>) -> Failure {
+    Failure::Refused(format!("connection {conn}: unexpected reply {reply}"))
 }
 
 /// Writes once; how much was taken, which may be nothing if it would block.
-fn write_some(mut stream: &TcpStream, bytes: &[u8]) -> std::io::Result<usize> {
+fn write_some(stream: &mut Stream, bytes: &[u8]) -> std::io::Result<usize> {
     let mut taken = 0;
     while taken < bytes.len() {
         match stream.write(&bytes[taken..]) {
@@ -329,6 +354,7 @@ fn write_some(mut stream: &TcpStream, bytes: &[u8]) -> std::io::Result<usize> {
 #[cfg(test)]
 pub mod tests {
     use super::*;
+    use std::io::Write;
     use std::net::TcpListener;
     use std::sync::mpsc::{Receiver, channel};
 
@@ -339,9 +365,9 @@ pub mod tests {
         answer: &'static [u8],
         piece: usize,
         end: Receiver<()>,
-    ) -> SocketAddr {
+    ) -> Address {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
+        let port = listener.local_addr().unwrap().port();
         std::thread::spawn(move || {
             let mut streams = Vec::new();
             for _ in 0..connections {
@@ -353,7 +379,7 @@ pub mod tests {
             }
             end.recv().unwrap_err();
         });
-        address
+        Address::local(port)
     }
 
     struct Collect {
@@ -368,8 +394,8 @@ pub mod tests {
             conn: usize,
             reply: Reply<'_>,
             _: Instant,
-        ) -> Result<(), Failure> {
-            self.got.push(format!("{conn} {reply:?}"));
+        ) -> Outcome<()> {
+            self.got.push(format!("{conn} {reply}"));
             Ok(())
         }
         fn finished(&self) -> bool {
@@ -380,12 +406,12 @@ pub mod tests {
     #[test]
     fn replies_arrive_whole_and_in_order_however_they_were_cut() {
         let answer = b"INSERTED 7\r\nRESERVED 7 2\r\nab\r\nDELETED\r\n";
-        let replies = ["Inserted(7)", "Reserved(7, [97, 98])", "Deleted"];
+        let replies = ["INSERTED 7", "RESERVED 7 with \"ab\"", "DELETED"];
         for connections in [1, 3] {
             for piece in [1, 5, answer.len()] {
                 let (_open, end) = channel();
                 let address = server(connections, answer, piece, end);
-                let mut wire = Wire::connect(address, connections).unwrap();
+                let mut wire = Wire::connect(&address, connections).unwrap();
                 let mut collect = Collect {
                     wanted: 3 * connections,
                     got: Vec::new(),
@@ -408,7 +434,7 @@ pub mod tests {
         for connections in [1, 2] {
             let (open, end) = channel();
             let address = server(connections, b"DELETED\r\n", 9, end);
-            let mut wire = Wire::connect(address, connections).unwrap();
+            let mut wire = Wire::connect(&address, connections).unwrap();
             drop(open);
             let mut collect = Collect {
                 wanted: 9,

@@ -5,10 +5,11 @@
 //! is the business of those who asked. Replies that no scenario hopes for
 //! (OUT_OF_MEMORY, NOT_FOUND, …) are `Other`, and end a run.
 
-use companion::server::reply::{Frame, not_understood, number};
+use crate::server::reply::{Frame, not_understood, number};
+use std::fmt;
 
 /// One complete reply.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reply<'a> {
     /// `INSERTED <id>`
     Inserted(u64),
@@ -61,6 +62,21 @@ fn understood<'a>(line: &'a [u8], chunk: Option<&'a [u8]>) -> Option<Reply<'a>> 
             }
         }
     })
+}
+
+/// As it came, cut where it is long.
+impl fmt::Display for Reply<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reply::Inserted(id) => write!(f, "INSERTED {id}"),
+            Reply::Reserved(id, body) => write!(f, "RESERVED {id} with {}", shown(body)),
+            Reply::Deleted => f.write_str("DELETED"),
+            Reply::Using(tube) => write!(f, "USING {}", tube.escape_ascii()),
+            Reply::Watching(count) => write!(f, "WATCHING {count}"),
+            Reply::Data(data) => write!(f, "OK with {}", shown(data)),
+            Reply::Other(line) => write!(f, "{}", line.escape_ascii()),
+        }
+    }
 }
 
 /// Bytes from a peer, fit for a message: escaped, and cut where they are long.
