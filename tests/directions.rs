@@ -515,7 +515,7 @@ fn circles(names: &Names) -> Vec<Vec<String>> {
                     break;
                 }
                 if visited.insert(next.clone()) {
-                    ways.push([way.as_slice(), &[next.clone()]].concat());
+                    ways.push([way.as_slice(), std::slice::from_ref(next)].concat());
                 }
             }
         }

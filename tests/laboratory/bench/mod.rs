@@ -21,15 +21,15 @@
 mod accounting;
 mod calls;
 mod figures;
-mod load;
+pub(crate) mod load;
 mod options;
 mod report;
 mod rounds;
 mod scenarios;
-mod servers;
+pub(crate) mod servers;
 mod table;
 
-use companion::failure::{Failure, Outcome};
+pub(crate) use companion::failure::{Failure, Outcome};
 use companion::text::json::Json;
 use options::{Request, Setup};
 use std::ffi::OsString;

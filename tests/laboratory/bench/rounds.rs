@@ -120,7 +120,7 @@ fn named(source: &Source) -> String {
 }
 
 fn facts(source: &Source, server: &Server) -> Result<Facts, Failure> {
-    let stats = Wire::connect(&server.address, 1)?.ask_data("stats")?;
+    let stats = Wire::connect(&server.at(), 1)?.ask_data("stats")?;
     let version = stats
         .lines()
         .find_map(|line| line.strip_prefix("version: "));

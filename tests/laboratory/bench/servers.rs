@@ -19,7 +19,7 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
@@ -61,7 +61,7 @@ impl Source {
 /// A server that accepts connections.
 pub struct Server {
     /// Where it listens.
-    pub address: Address,
+    pub address: SocketAddr,
     /// Its process, if it is known.
     pub pid: Option<Pid>,
     started: Option<Started>,
@@ -89,12 +89,25 @@ impl Server {
             Source::Command(command) => Server::start(command, cpus),
             Source::Running { address, pid } => {
                 pin(&cpus.generator)?;
+                let doing = || format!("looking up {address}");
+                let mut found = address.to_socket_addrs().map_err(Failure::of(doing()))?;
+                let found = found
+                    .next()
+                    .ok_or_else(|| Failure::Refused(doing() + ": none"));
                 Ok(Server {
-                    address: Address::parse(address).map_err(Failure::Usage)?,
+                    address: found?,
                     pid: pid.map(Pid::from_raw),
                     started: None,
                 })
             }
+        }
+    }
+
+    /// Where it listens, as the load generator wants to know it.
+    pub fn at(&self) -> Address {
+        Address::Tcp {
+            host: self.address.ip().to_string(),
+            port: self.address.port(),
         }
     }
 
@@ -139,7 +152,7 @@ impl Server {
         fs::create_dir_all(&data).map_err(Failure::of(format!("creating {}", data.display())))?;
         children().insert(directory.clone(), None);
         let port = Port::reserve(0).map_err(Failure::of("finding a free port"))?;
-        let address = Address::local(port.number);
+        let address = (Ipv4Addr::LOCALHOST, port.number).into();
         let command = command.replace("{port}", &port.number.to_string());
         let mut started = Started {
             command: command.replace("{dir}", &data.to_string_lossy()),

@@ -29,7 +29,7 @@ pub fn run(load: &Load, server: &Server) -> Result<Vec<Figure>, Failure> {
         busy: 0,
         latency: Histogram::default(),
     };
-    let mut wire = Wire::connect(&server.address, load.connections)?;
+    let mut wire = Wire::connect(&server.at(), load.connections)?;
     visits.run(&mut wire)?;
     visits.latency = Histogram::default();
     visits.arrivals = Arrivals::new(left(load.length), load.connections, 1, None);

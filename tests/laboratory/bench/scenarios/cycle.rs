@@ -59,7 +59,7 @@ pub fn cycle_on(load: &Load, server: &Server, wire: &mut Wire) -> Result<Vec<Fig
 
 fn connect_for(load: &Load, server: &Server) -> Outcome<Wire> {
     match load.rate {
-        Some(_) => enter(Wire::paced(&server.address, load.connections)?),
+        Some(_) => enter(Wire::paced(&server.at(), load.connections)?),
         None => connect(server, load.connections),
     }
 }

@@ -18,8 +18,7 @@ pub fn run(load: &Load, server: &Server) -> Outcome<Vec<Figure>> {
     }
     let shape = Shape::plain(load.body);
     let parties = [load.producers, load.consumers];
-    let (mut handoff, mut wire) =
-        Handoff::new(&server.address, &shape, parties, room(load.length))?;
+    let (mut handoff, mut wire) = Handoff::new(&server.at(), &shape, parties, room(load.length))?;
     handoff.run(&mut wire, Left::Jobs(WARM_UP), None)?;
     let meter = Meter::start(server)?;
     handoff.run(&mut wire, left(load.length), load.rate)?;

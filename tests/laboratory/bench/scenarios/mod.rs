@@ -45,14 +45,14 @@ pub fn run(load: &Load, server: &mut Server) -> Result<Vec<Figure>, Failure> {
 
 /// Connections that use the scenarios' tube and watch nothing else.
 fn connect(server: &Server, connections: usize) -> Result<Wire, Failure> {
-    enter(Wire::connect(&server.address, connections)?)
+    enter(Wire::connect(&server.at(), connections)?)
 }
 
 /// Deletes what a run left behind on a server that lives on.
 fn tidy(server: &Server, ledger: &Ledger) -> Outcome<()> {
     match server.is_ours() {
         true => Ok(()),
-        false => clean_up(&server.address, ledger),
+        false => clean_up(&server.at(), ledger),
     }
 }
 

@@ -34,7 +34,7 @@ pub fn run(load: &Load, server: &mut Server) -> Result<Vec<Figure>, Failure> {
     let begun = Instant::now();
     server.start_again()?;
     // It may accept connections long before it answers.
-    let stats = Wire::connect(&server.address, 1)?.ask_data(&format!("stats-tube {TUBE}"))?;
+    let stats = Wire::connect(&server.at(), 1)?.ask_data(&format!("stats-tube {TUBE}"))?;
     let took = begun.elapsed();
     let ready = stat(&stats, "current-jobs-ready")?;
     if ready != count as u64 {

@@ -32,7 +32,7 @@ pub fn run(load: &Load, server: &Server) -> Result<Vec<Figure>, Failure> {
         server,
         &mut wire,
     )?;
-    let mut holder = Wire::connect(&server.address, 1)?;
+    let mut holder = Wire::connect(&server.at(), 1)?;
     // The tube that the jobs go through is one of them.
     let names: Vec<String> = (1..load.tubes)
         .map(|number| format!("{TUBE}-{number}"))
