@@ -23,6 +23,7 @@ ARGS =
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 BUILT = target/release
 PROGRAMS = beanpoled beanpole
+# The daemon and the companion; the third package is for those who work on them.
 PACKAGES = -p beanpole -p beanpole-companion
 MANUALS = $(notdir $(wildcard man/*.[1-8]))
 UNITS = beanpoled.service beanpoled.socket

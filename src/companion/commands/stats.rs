@@ -98,27 +98,16 @@ fn plain_text(facts: &Facts) -> String {
 /// The server's statistics by what they are about. A key that none of the
 /// headings knows comes at the end, so that nothing is left out.
 fn server_text(facts: &Facts) -> String {
+    #[rustfmt::skip]
     const HEADINGS: &[(&str, &[&str])] = &[
-        (
-            "Jobs",
-            &[
-                "current-jobs-",
-                "total-jobs",
-                "job-timeouts",
-                "max-job-size",
-            ],
-        ),
+        ("Jobs", &["current-jobs-", "total-jobs", "job-timeouts", "max-job-size"]),
         ("Tubes", &["current-tubes"]),
         ("Connections", &["current-", "total-connections"]),
         ("Commands", &["cmd-"]),
         ("Binlog", &["binlog-"]),
-        (
-            "Server",
-            &[
-                "pid", "version", "uptime", "rusage-", "draining", "id", "hostname", "os",
-                "platform",
-            ],
-        ),
+        ("Server", &[
+            "pid", "version", "uptime", "rusage-", "draining", "id", "hostname", "os", "platform",
+        ]),
         ("Other", &[""]),
     ];
     let mut left: Vec<(&str, &str)> = facts.iter().collect();

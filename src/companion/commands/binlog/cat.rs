@@ -1,6 +1,6 @@
 //! `binlog cat`: every record as a line of JSON.
 
-use super::{in_words, is_flaw, name, read};
+use super::findings::{in_words, is_flaw, name, read};
 use crate::failure::{Outcome, Status};
 use crate::text::json::Json;
 use crate::text::output::{Output, complain};

@@ -4,6 +4,7 @@
 //! long as a server has the directory locked, nothing is read.
 
 mod cat;
+mod findings;
 mod live;
 mod save;
 
@@ -11,16 +12,13 @@ use crate::command::{Command, Invocation, Kind};
 use crate::failure::{Failure, Outcome, Status};
 use crate::text::output::{Output, complain};
 use beanpole::arguments;
-use beanpole::binlog::beanstalkd;
 use beanpole::binlog::inspect::{At, File, Finding, Format, Inspection};
-use beanpole::binlog::{Error, Record};
-use beanpole::engine::StoredJob;
-use beanpole::protocol::Body;
 use cat::cat;
+use findings::{in_words, inspect, is_flaw, name, read, without_body};
 use live::Live;
 use save::{export, repair};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 pub const BINLOG: Command = Command {
     name: "binlog",
@@ -53,21 +51,6 @@ fn binlog(invocation: &Invocation) -> Outcome {
             "'{what}' is not ls, verify, cat, repair or export7"
         ))),
     }
-}
-
-fn inspect(path: &Path) -> Outcome<Inspection> {
-    Inspection::of(path).map_err(refused)
-}
-
-fn refused(error: Error) -> Failure {
-    Failure::Refused(match error {
-        Error::Locked(path) => format!("a server uses {}: stop it first", path.display()),
-        other => other.to_string(),
-    })
-}
-
-fn name(number: u32) -> String {
-    format!("binlog.{number}")
 }
 
 /// What each file is, and what lives in it.
@@ -146,72 +129,4 @@ fn verify(inspection: &Inspection) -> Outcome {
     ))?;
     output.sync()?;
     Ok(Status::done_if(flaws == 0))
-}
-
-/// Reads everything; `each` gets what is found.
-fn read(inspection: &Inspection, mut each: impl FnMut(Finding) -> Outcome<()>) -> Outcome<()> {
-    let mut outcome = Ok(());
-    let reading = inspection.read(&mut |finding| {
-        if outcome.is_ok() {
-            outcome = each(finding);
-        }
-    });
-    reading.map_err(refused)?;
-    outcome
-}
-
-/// Whether it says that something is wrong.
-fn is_flaw(finding: &Finding) -> bool {
-    match finding {
-        Finding::Record(..) | Finding::Torn(..) => false,
-        Finding::Theirs(_, record) => matches!(record, beanstalkd::Record::NotWhole(_)),
-        Finding::Flaw(..) | Finding::Missing(_) => true,
-    }
-}
-
-/// What there is to say about it, if there is.
-fn in_words(finding: &Finding) -> Option<String> {
-    Some(match finding {
-        Finding::Flaw(At { number, offset }, bytes, flaw) => {
-            format!(
-                "{}: {bytes} bytes from offset {offset} on cannot be read: {flaw}",
-                name(*number)
-            )
-        }
-        Finding::Torn(At { number, offset }, bytes) => format!(
-            "{}: {bytes} bytes from offset {offset} on were never finished: a server drops them",
-            name(*number)
-        ),
-        Finding::Missing(number) => format!("{}: missing, and needed", name(*number)),
-        Finding::Theirs(at, beanstalkd::Record::NotWhole(id)) => {
-            format!(
-                "{}: the body of job {id} at offset {} is not whole",
-                name(at.number),
-                at.offset
-            )
-        }
-        Finding::Record(..) | Finding::Theirs(..) => return None,
-    })
-}
-
-/// The same without the body, for those who only count: a log may be larger
-/// than the memory.
-fn without_body(finding: Finding) -> Finding {
-    match finding {
-        Finding::Record(at, Record::Full(job)) => Finding::Record(
-            at,
-            Record::Full(StoredJob {
-                body: Body::new(b""),
-                ..job
-            }),
-        ),
-        Finding::Theirs(at, beanstalkd::Record::Full(job)) => Finding::Theirs(
-            at,
-            beanstalkd::Record::Full(StoredJob {
-                body: Body::new(b""),
-                ..job
-            }),
-        ),
-        other => other,
-    }
 }

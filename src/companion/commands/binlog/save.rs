@@ -1,8 +1,8 @@
 //! `binlog repair` and `binlog export7`: what can be read goes to a new
 //! directory, for our own server or for beanstalkd, and what cannot is said.
 
+use super::findings::{in_words, is_flaw, name, read, refused};
 use super::live::Live;
-use super::{in_words, is_flaw, name, read, refused};
 use crate::failure::{Failure, Outcome, Status};
 use crate::text::output::{Output, complain};
 use beanpole::binlog::beanstalkd;

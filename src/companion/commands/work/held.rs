@@ -10,7 +10,7 @@
 //! job, having restarted without a binlog, gives it to nobody: then the command
 //! may end in peace.
 
-use super::Plan;
+use super::plan::Plan;
 use crate::failure::{Failure, Outcome};
 use crate::server::client::{Client, Event, PATIENCE};
 use crate::server::reply::{Job, Reply};

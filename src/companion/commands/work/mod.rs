@@ -13,18 +13,18 @@
 //! again; that is in the nature of the protocol.
 
 mod held;
+mod plan;
 mod process;
 mod slot;
 
 use crate::command::{Command, Invocation, Kind, Opt, TUBES, described, options, tubes_or_default};
 use crate::failure::{Failure, Outcome, Status};
-use crate::server::address::Address;
 use crate::signals::{Caller, Calls, SIGCHLD, SIGHUP, SIGINT, SIGTERM, heeded, wait_for};
 use crate::text::output::complain;
 use beanpole::arguments::{Parse, number, to_os};
 use beanpole::protocol::TubeName;
+use plan::{AT_ONCE, Common, Plan};
 use slot::Slot;
-use std::ffi::OsString;
 use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::sync::Mutex;
@@ -67,75 +67,6 @@ struct Slots(u64);
 impl Parse for Slots {
     fn parse(text: &str) -> Result<Slots, String> {
         number(text, 1, 1000).map(Slots)
-    }
-}
-
-/// What all slots do.
-struct Plan {
-    address: Address,
-    tubes: Vec<TubeName>,
-    program: OsString,
-    arguments: Vec<OsString>,
-    tries: Option<u64>,
-    backoff: u64,
-    backoff_max: u64,
-    grace: Duration,
-    /// Stop when no job is ready.
-    until_empty: bool,
-    verbose: bool,
-}
-
-/// What slots and the main thread tell each other.
-struct Common {
-    stop: AtomicU8,
-    /// Jobs that may still be begun.
-    tickets: AtomicU64,
-    /// Whether a command has failed.
-    failed: AtomicBool,
-    /// Slots that have not ended.
-    running: AtomicU64,
-    /// Why a slot could not go on.
-    broken: Mutex<Option<Failure>>,
-}
-
-/// How urgently to stop: 0 not at all, 1 after the jobs under way, 2 at once.
-const FINISH: u8 = 1;
-const AT_ONCE: u8 = 2;
-
-impl Common {
-    fn stops(&self) -> bool {
-        self.stop.load(Ordering::SeqCst) >= FINISH
-    }
-
-    fn stops_at_once(&self) -> bool {
-        self.stop.load(Ordering::SeqCst) >= AT_ONCE
-    }
-
-    /// Whether to give up telling the server what became of a job, whose time
-    /// to run is over or not.
-    fn gives_up(&self, is_over: bool) -> bool {
-        self.stops_at_once() || self.stops() && is_over
-    }
-
-    /// A slot cannot go on: the others finish what they are at.
-    fn breaks(&self, failure: Failure) {
-        self.stop.fetch_max(FINISH, Ordering::SeqCst);
-        if let Ok(mut broken) = self.broken.lock() {
-            broken.get_or_insert(failure);
-        }
-    }
-
-    /// Asks for permission to begin a job.
-    fn take_ticket(&self) -> bool {
-        let take = |left: u64| left.checked_sub(1);
-        self.tickets
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, take)
-            .is_ok()
-    }
-
-    /// Gives it back: the job was none.
-    fn return_ticket(&self) {
-        self.tickets.fetch_add(1, Ordering::SeqCst);
     }
 }
 

@@ -4,7 +4,7 @@
 //! command that reads it slowly, or not at all, keeps nobody waiting. What the
 //! command writes goes where our own output goes.
 
-use super::Plan;
+use super::plan::Plan;
 use nix::errno::Errno;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{Signal, killpg};

@@ -1,8 +1,8 @@
 //! One slot: reserves a job, runs the command for it, settles it, and again.
 
 use super::held::{Held, Kept};
+use super::plan::{Common, Plan};
 use super::process::Process;
-use super::{Common, Plan};
 use crate::failure::{Failure, Outcome};
 use crate::server::address::ADDRESS_VARIABLE;
 use crate::server::client::{Client, Event, PATIENCE};

@@ -3,7 +3,7 @@
 //!
 //! Each call stops the server while it is counted, so nothing else is measured.
 
-use super::connect;
+use super::setting::connect;
 use crate::bench::calls::Counter;
 use crate::bench::figures::{Figure, figure};
 use crate::bench::load::Load;

@@ -4,7 +4,7 @@
 //! wait out their last packets (TIME_WAIT) are on its side. A latency begins
 //! before the connecting and ends with INSERTED.
 
-use super::{left, room, tidy};
+use super::setting::{left, room, tidy};
 use crate::bench::figures::{Done, Figure, Meter, latencies, size};
 use crate::bench::load::Load;
 use crate::bench::servers::Server;

@@ -1,6 +1,6 @@
 //! `put` and `cycle`: every connection busy, nobody waits for another.
 
-use super::{connect, left, room, tidy};
+use super::setting::{connect, left, room, tidy};
 use crate::bench::figures::{Done, Figure, Meter, latencies, size};
 use crate::bench::load::Load;
 use crate::bench::servers::Server;

@@ -1,6 +1,6 @@
 //! `handoff`: producers put jobs for consumers that wait in `reserve`.
 
-use super::{left, room, tidy};
+use super::setting::{left, room, tidy};
 use crate::bench::figures::{Done, Figure, Meter, latencies, size};
 use crate::bench::load::Load;
 use crate::bench::servers::Server;

@@ -4,7 +4,7 @@
 //! costs in memory while it waits, what the server does meanwhile (nothing, one
 //! hopes), and how long it takes until each has got its job.
 
-use super::{connect, tidy};
+use super::setting::{connect, tidy};
 use crate::bench::accounting::{self, Usage};
 use crate::bench::figures::{Done, Figure, Meter, figure, latencies, micros};
 use crate::bench::load::Load;

@@ -14,7 +14,7 @@
 //! With consumers, who all wait in `reserve` before, lateness ends with RESERVED.
 //! Without, it ends with the first answer that shows no delayed job.
 
-use super::{connect, tidy};
+use super::setting::{connect, tidy};
 use crate::bench::figures::{Done, Figure, Meter, figure, latencies, micros};
 use crate::bench::load::Load;
 use crate::bench::servers::Server;

@@ -4,8 +4,8 @@
 //! The server is filled, ended in order and started again at once, so its
 //! files are still in the kernel's cache: what counts is the server's own work.
 
-use super::connect;
 use super::cycle::LOOKED_AT;
+use super::setting::connect;
 use crate::bench::accounting::{peak, resident};
 use crate::bench::figures::{Figure, figure};
 use crate::bench::load::Load;

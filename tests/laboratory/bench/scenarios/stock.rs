@@ -4,7 +4,7 @@
 //! through (and shrinks through), memory for each job beyond its body, from the
 //! growth of resident memory between an empty server and a full one.
 
-use super::{connect, tidy};
+use super::setting::{connect, tidy};
 use crate::bench::accounting::{self, Usage};
 use crate::bench::figures::{Done, Figure, Meter, figure, latencies, micros};
 use crate::bench::load::Load;

@@ -5,7 +5,7 @@
 //! connections meet at a sync as they do when nobody looks; only the sync
 //! itself takes some microseconds longer.
 
-use super::{connect, left, room};
+use super::setting::{connect, left, room};
 use crate::bench::figures::{Figure, figure};
 use crate::bench::load::Load;
 use crate::bench::servers::{Server, Source};

@@ -4,7 +4,7 @@
 //! after the read of the reply that ends it, less the second in between; so it
 //! is never told too small, and an early one is seen and ends the run.
 
-use super::connect;
+use super::setting::connect;
 use crate::bench::figures::{Figure, figure, micros};
 use crate::bench::load::Load;
 use crate::bench::servers::Server;

@@ -3,7 +3,8 @@
 //! The same load runs first with no other tube, on the same server process, so
 //! that what tubes cost can be told as growth within one run.
 
-use super::{connect, cycle};
+use super::cycle;
+use super::setting::connect;
 use crate::bench::figures::{Figure, figure};
 use crate::bench::load::{Held, Length, Load};
 use crate::bench::servers::Server;
