@@ -3,14 +3,14 @@
 //! One line, with the figures after a bar; statuses 0 OK, 1 WARNING, 2
 //! CRITICAL, 3 UNKNOWN. A limit is `CRITICAL` or `WARNING,CRITICAL`.
 
-use crate::command::{Command, Invocation, Kind, Opt, described, options};
+use crate::command::{Command, Invocation, Kind, Number, Opt, described, options};
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::address::Address;
 use crate::server::client::Client;
 use crate::server::stats::{Facts, State};
 use crate::server::tubes::{names_with_ready, next_ready, stats_of};
 use crate::text::output::Output;
-use beanpole::arguments::{Parse, number};
+use beanpole::arguments::Parse;
 use beanpole::protocol::TubeName;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -41,7 +41,7 @@ options! {
     workers_min: Option<Limit> =
         Opt::value("", "workers-min", "[N,]N",
             "of workers; with --tube, of those who watch it"),
-    timeout: Option<Patience> =
+    timeout: Option<Number<1, 86_400>> =
         Opt::value("", "timeout", "SECONDS", "for a reply (default: 10)"),
 }
 
@@ -56,15 +56,6 @@ impl Options {
             Figure::Age => self.age_max,
             Figure::Workers => self.workers_min,
         }
-    }
-}
-
-/// How long to wait for a reply.
-struct Patience(Duration);
-
-impl Parse for Patience {
-    fn parse(text: &str) -> Result<Patience, String> {
-        number(text, 1, 86_400).map(|seconds| Patience(Duration::from_secs(seconds)))
     }
 }
 
@@ -289,8 +280,8 @@ fn verdict(readings: &[Reading], draining: bool) -> (Level, String) {
 /// The figures of a server, or of these tubes of it, and whether it drains. A
 /// tube that does not exist is empty and watched by nobody.
 fn readings(address: &Address, options: &Options) -> Outcome<(Vec<Reading>, bool)> {
-    let patience = options.timeout.as_ref();
-    let patience = patience.map_or(Duration::from_secs(10), |Patience(patience)| *patience);
+    let Number(seconds) = options.timeout.unwrap_or(Number(10));
+    let patience = Duration::from_secs(seconds as u64);
     let mut client = Client::connect(address, patience)?;
     let server = client.server_stats()?;
     let tubes = options.tubes.as_slice();

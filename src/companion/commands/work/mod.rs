@@ -17,18 +17,20 @@ mod plan;
 mod process;
 mod slot;
 
-use crate::command::{Command, Invocation, Kind, Opt, TUBES, described, options, tubes_or_default};
+use crate::command::{
+    Command, Invocation, Kind, Number, Opt, TUBES, described, options, tubes_or_default,
+};
 use crate::failure::{Failure, Outcome, Status};
 use crate::signals::{Caller, Calls, SIGCHLD, SIGHUP, SIGINT, SIGTERM, heeded, wait_for};
 use crate::text::output::complain;
-use beanpole::arguments::{Parse, number, to_os};
+use beanpole::arguments::to_os;
 use beanpole::protocol::TubeName;
 use plan::{AT_ONCE, Common, Plan};
 use slot::Slot;
 use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::time::Duration;
 
 pub const WORK: Command = Command {
@@ -44,7 +46,7 @@ pub const WORK: Command = Command {
 
 options! {
     tubes: Vec<TubeName> = TUBES,
-    jobs: Option<Slots> = Opt::value("j", "jobs", "N", "so many at the same time (default: 1)"),
+    jobs: Option<Number<1, 1000>> = Opt::value("j", "jobs", "N", "so many at the same time (default: 1)"),
     tries: Option<NonZeroU64> =
         Opt::value("", "tries", "N",
             "bury a job when it has been tried so often (default: never)"),
@@ -59,15 +61,6 @@ options! {
     count: Option<NonZeroU64> = Opt::value("n", "count", "N", "stop after so many jobs"),
     all: bool = Opt::flag("", "all", "stop when no job is ready"),
     verbose: bool = Opt::flag("v", "verbose", "say what happens to each job"),
-}
-
-/// How many jobs at the same time.
-struct Slots(u64);
-
-impl Parse for Slots {
-    fn parse(text: &str) -> Result<Slots, String> {
-        number(text, 1, 1000).map(Slots)
-    }
 }
 
 fn work(invocation: &Invocation) -> Outcome {
@@ -88,12 +81,14 @@ fn work(invocation: &Invocation) -> Outcome {
         verbose: options.verbose,
     };
     let limit = options.count.map(NonZeroU64::get);
-    let Slots(slots) = options.jobs.unwrap_or(Slots(1));
+    let Number(slots) = options.jobs.unwrap_or(Number(1));
     let common = Common {
         stop: AtomicU8::new(0),
-        tickets: AtomicU64::new(limit.unwrap_or(u64::MAX)),
+        tickets: AtomicUsize::new(limit.map_or(usize::MAX, |limit| {
+            usize::try_from(limit).unwrap_or(usize::MAX)
+        })),
         failed: AtomicBool::new(false),
-        running: AtomicU64::new(0),
+        running: AtomicUsize::new(0),
         broken: Mutex::new(None),
     };
     run_slots(&plan, &common, slots)?;
@@ -112,7 +107,7 @@ fn work(invocation: &Invocation) -> Outcome {
     }
 }
 
-fn run_slots(plan: &Plan, common: &Common, slots: u64) -> Outcome<()> {
+fn run_slots(plan: &Plan, common: &Common, slots: usize) -> Outcome<()> {
     let mut signals = Calls::by_signals(&heeded(&[SIGTERM, SIGINT, SIGHUP]))?;
     let mut ends = Calls::by_signals(&[])?;
     let mut callers = Vec::new();

@@ -5,7 +5,7 @@ use crate::server::address::Address;
 use beanpole::protocol::TubeName;
 use std::ffi::OsString;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// What all slots do.
@@ -27,11 +27,11 @@ pub struct Plan {
 pub struct Common {
     pub stop: AtomicU8,
     /// Jobs that may still be begun.
-    pub tickets: AtomicU64,
+    pub tickets: AtomicUsize,
     /// Whether a command has failed.
     pub failed: AtomicBool,
     /// Slots that have not ended.
-    pub running: AtomicU64,
+    pub running: AtomicUsize,
     /// Why a slot could not go on.
     pub broken: Mutex<Option<Failure>>,
 }
@@ -65,7 +65,7 @@ impl Common {
 
     /// Asks for permission to begin a job.
     pub fn take_ticket(&self) -> bool {
-        let take = |left: u64| left.checked_sub(1);
+        let take = |left: usize| left.checked_sub(1);
         self.tickets
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, take)
             .is_ok()
