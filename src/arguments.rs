@@ -337,6 +337,92 @@ fn is_stand_in(character: char) -> bool {
 mod tests {
     use super::*;
 
+    const TABLE: [Opt; 3] = [
+        Opt {
+            short: "t",
+            long: "tube",
+            value: "TUBE",
+            many: true,
+            about: "",
+        },
+        Opt {
+            short: "d",
+            long: "delay",
+            value: "SECONDS",
+            many: false,
+            about: "",
+        },
+        Opt {
+            short: "q",
+            long: "",
+            value: "",
+            many: false,
+            about: "",
+        },
+    ];
+
+    #[derive(Debug, Default, PartialEq)]
+    struct Read {
+        tubes: Vec<TubeName>,
+        delay: Option<Seconds>,
+        quiet: bool,
+    }
+
+    fn read(line: &str, operands: Operands) -> Result<(Read, Vec<String>), String> {
+        let given = Given::split(&TABLE, operands, line.split_whitespace())?;
+        let fields: [&dyn Set<Read>; 3] = [
+            &Field(|read: &mut Read| &mut read.tubes),
+            &Field(|read: &mut Read| &mut read.delay),
+            &Field(|read: &mut Read| &mut read.quiet),
+        ];
+        let mut into = Read::default();
+        given.read(|index| Some((TABLE[index], fields[index])), &mut into)?;
+        Ok((into, given.operands))
+    }
+
+    #[test]
+    fn each_value_goes_into_its_field() {
+        let line = "-ta one --tube=b -qd5 two -- -t";
+        let tubes = ["a", "b"].map(|name| TubeName::parse(name.as_bytes()).unwrap());
+        let expected = Read {
+            tubes: tubes.into(),
+            delay: Some(Seconds(5)),
+            quiet: true,
+        };
+        let operands = ["one", "two", "-t"].map(String::from).to_vec();
+        assert_eq!(read(line, Operands::Anywhere), Ok((expected, operands)));
+        let operands = ["one", "-q"].map(String::from).to_vec();
+        let given = read("one -q", Operands::EndOptions);
+        assert_eq!(given, Ok((Read::default(), operands)));
+    }
+
+    #[test]
+    fn options_come_in_the_order_of_the_line() {
+        let given = Given::split(&TABLE, Operands::Anywhere, ["-q", "-d1", "-tx"]).unwrap();
+        let order: Vec<usize> = given.options.iter().map(|(index, _)| *index).collect();
+        assert_eq!(order, [2, 1, 0]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_option() {
+        for (line, said) in [
+            ("-x", "unknown flag: -x"),
+            ("--nope", "unknown flag: --nope"),
+            ("-d", "flag requires an argument: -d"),
+            ("-d1 -d2", "flag given more than once: --delay"),
+            (
+                "-d soon",
+                "--delay: 'soon' is not a number from 0 to 4294967295",
+            ),
+            (
+                "-d -1",
+                "--delay: '-1' is not a number from 0 to 4294967295",
+            ),
+        ] {
+            assert_eq!(read(line, Operands::Anywhere).map(drop), Err(said.into()));
+        }
+    }
+
     #[test]
     fn every_argument_comes_back_as_it_was() {
         for bytes in [
