@@ -14,8 +14,9 @@ use std::path::Path;
 const NAME: &str = "beanpole-protocol.7";
 /// How the comment begins that stands above a display that is something else.
 const NOT_AN_EXCHANGE: &str = ".\\\" Not an exchange";
-/// The comment above the display that is the card.
-const CARD: &str = ".\\\" Not an exchange, but card.txt.";
+/// How it goes on if the display is a file, and what files there are to show.
+const BUT: &str = ", but ";
+const FILES: [&str; 2] = ["man/card.txt", "tests/clients/thirty_lines.py"];
 
 /// The page, as the lines of its source.
 pub struct Manual {
@@ -385,7 +386,7 @@ struct Card {
 
 impl Card {
     fn read() -> Card {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("man/card.txt");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(FILES[0]);
         let text = fs::read_to_string(&path)
             .unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()));
         Card { text }
@@ -426,12 +427,23 @@ impl Card {
 }
 
 #[test]
-fn the_manual_shows_the_card() {
+fn what_the_manual_shows_of_files_is_what_they_say() {
     let manual = Manual::read();
-    let display = manual.text.lines().skip_while(|&line| line != CARD).skip(2);
-    let lines = display.take_while(|&line| line != ".Ed").map(shown);
-    let shown: String = lines.map(|line| line + "\n").collect();
-    assert_eq!(shown, Card::read().text);
+    let mut files = Vec::new();
+    for (index, line) in manual.text.lines().enumerate() {
+        let mark = line.strip_prefix(NOT_AN_EXCHANGE);
+        let Some(file) = mark.and_then(|mark| mark.strip_prefix(BUT)) else {
+            continue;
+        };
+        let file = file.trim_end_matches('.');
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+        let display = manual.text.lines().skip(index + 2);
+        let lines = display.take_while(|&line| line != ".Ed").map(shown);
+        let display: String = lines.map(|line| line + "\n").collect();
+        assert_eq!(display, fs::read_to_string(path).expect("a file"), "{file}");
+        files.push(file);
+    }
+    assert_eq!(files, FILES);
 }
 
 #[test]
