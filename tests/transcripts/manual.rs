@@ -1,12 +1,18 @@
 //! The manual page of the protocol, `man/beanpole-protocol.7`, as far as it
-//! can be tested: its exchanges as stories, its commands, replies and keys,
-//! what its paragraphs say is their proof, and the card, `man/card.txt`.
+//! can be tested: its exchanges as stories, its commands, replies and keys, and
+//! the files that it shows. What proves its paragraphs is the matter of
+//! `proofs`, the one page in it that is a table that of `card`.
 //!
 //! Each display of the page is an exchange, but for those below a comment that
 //! says so. The exchanges of one section make one story.
 
+#[path = "card.rs"]
+mod card;
+#[path = "proofs.rs"]
+mod proofs;
+
 use crate::story::{Action, Side, Story};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -184,84 +190,6 @@ fn shown(line: &str) -> String {
     shown + rest
 }
 
-/// Sections that only name things.
-const NAMES_ONLY: [&str; 2] = ["NAME", "SEE ALSO"];
-/// Macros that say nothing by themselves.
-const FRAMES: [&str; 6] = [".Bl ", ".El", ".Bd ", ".Ed", ".D1 ", ".Dl "];
-/// What a paragraph may be that needs no proof: words and how they are meant,
-/// or what a client had better do.
-const NO_PROOF: [&str; 2] = ["terms.", "advice."];
-
-/// A paragraph of the page: what begins with a section, with `.Pp` or with a
-/// nameless item of a list.
-struct Paragraph<'a> {
-    /// The number of its first line.
-    line: usize,
-    says_something: bool,
-    /// What stands behind `Proof:` on its first line.
-    proof: Option<&'a str>,
-    /// What stands behind `No proof:` on its first line.
-    no_proof: Option<&'a str>,
-    /// The commands, replies and keys that it names.
-    words: Vec<&'a str>,
-}
-
-impl<'a> Section<'a> {
-    fn paragraphs(&self) -> Vec<Paragraph<'a>> {
-        let mut paragraphs: Vec<Paragraph> = Vec::new();
-        let mut inside_display = false;
-        let mut begins = true;
-        for &(number, line) in &self.lines {
-            if line.starts_with(".Bd ") {
-                inside_display = true;
-            } else if line == ".Ed" {
-                inside_display = false;
-            } else if !inside_display && (line == ".Pp" || line == ".It") {
-                begins = true;
-                continue;
-            }
-            if begins {
-                let mark = line.strip_prefix(".\\\" ").unwrap_or_default();
-                paragraphs.push(Paragraph {
-                    line: number,
-                    says_something: false,
-                    proof: mark.strip_prefix("Proof: "),
-                    no_proof: mark.strip_prefix("No proof: "),
-                    words: Vec::new(),
-                });
-                begins = false;
-            }
-            let is_frame = FRAMES.iter().any(|frame| line.starts_with(frame));
-            if !inside_display && !is_frame && !line.starts_with(".\\\"") {
-                let paragraph = paragraphs.last_mut().expect("one has begun");
-                paragraph.says_something = true;
-                paragraph.words.extend(marked_words(line));
-            }
-        }
-        paragraphs
-    }
-}
-
-/// The words on a line that its macros mark as commands, replies or keys.
-fn marked_words(line: &str) -> Vec<&str> {
-    let Some(macros) = line.strip_prefix('.') else {
-        return Vec::new();
-    };
-    let mut is_marked = false;
-    let mut words = Vec::new();
-    for token in macros.split(' ') {
-        match token {
-            "Ic" | "Dv" | "Va" => is_marked = true,
-            "Ar" | "Ta" | "Em" | "Ql" | "No" => is_marked = false,
-            _ if is_marked && token.starts_with(|c: char| c.is_ascii_alphabetic()) => {
-                words.push(token);
-            }
-            _ => {}
-        }
-    }
-    words
-}
-
 /// The transcripts by their names, without number and ending.
 fn stories_by_name() -> BTreeMap<String, Story> {
     let stories = crate::stories().into_iter().map(|story| {
@@ -288,142 +216,9 @@ fn keys(lines: &[String]) -> impl Iterator<Item = &str> {
         .filter_map(|line| Some(line.split_once(": ")?.0))
 }
 
-/// The commands, replies and keys that stand in a story.
-fn words_said(story: &Story) -> BTreeSet<String> {
-    let mut said = BTreeSet::new();
-    for step in story.steps_for(Side::Beanpole) {
-        if let Action::Send(bytes) | Action::Expect(bytes) = step.action {
-            let text = String::from_utf8_lossy(&bytes).into_owned();
-            let words = text.split("\r\n").filter_map(|line| line.split(' ').next());
-            said.extend(words.map(str::to_owned));
-        }
-    }
-    for lines in documents(story) {
-        said.insert("OK".to_owned());
-        said.extend(keys(&lines).map(str::to_owned));
-    }
-    said
-}
-
-#[test]
-fn each_paragraph_has_its_proof() {
-    let manual = Manual::read();
-    let transcripts = stories_by_name();
-    let mut faults = Vec::new();
-    for section in manual.sections() {
-        let exchanges = section.exchanges();
-        let below = exchanges.map(|text| Story::parse(NAME, &text).expect("it is played"));
-        for paragraph in section.paragraphs() {
-            if !paragraph.says_something || NAMES_ONLY.contains(&section.title) {
-                continue;
-            }
-            let mut fault =
-                |what: String| faults.push(format!("{NAME}:{}: {what}", paragraph.line));
-            let Some(proof) = paragraph.proof else {
-                if !paragraph.no_proof.is_some_and(|it| NO_PROOF.contains(&it)) {
-                    fault("a paragraph without `Proof:' or `No proof:'".to_owned());
-                }
-                continue;
-            };
-            let mut said = below.as_ref().map(words_said).unwrap_or_default();
-            let mut tests = String::new();
-            for name in proof.split(' ') {
-                if name == "below" && below.is_some() {
-                } else if let Some(story) = transcripts.get(name) {
-                    said.extend(words_said(story));
-                } else if let Some(text) = test_file(name) {
-                    tests += &text;
-                } else {
-                    fault(format!("`{name}' proves nothing: there is no such story"));
-                }
-            }
-            for word in &paragraph.words {
-                if !said.contains(*word) && !tests.contains(word) {
-                    fault(format!("{word} does not stand in {proof}"));
-                }
-            }
-        }
-    }
-    assert!(faults.is_empty(), "{}", faults.join("\n"));
-}
-
-/// The text of a file of other tests.
-fn test_file(name: &str) -> Option<String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let path = name.starts_with("tests/").then(|| root.join(name))?;
-    fs::read_to_string(path).ok()
-}
-
-#[test]
-fn whoever_plays_in_a_story_is_introduced() {
-    let manual = Manual::read();
-    let notation = manual
-        .sections()
-        .find(|section| section.title == "NOTATION");
-    let lines = notation.expect("a section about notation").lines;
-    let introduced: BTreeSet<&str> = lines
-        .iter()
-        .filter(|(_, line)| !line.starts_with('.') && !line.contains([':', '<', '(']))
-        .flat_map(|(_, line)| line.split([' ', ',', ';', '.']))
-        .collect();
-    for story in crate::stories() {
-        for step in story.steps_for(Side::Beanpole) {
-            let client = step.client.as_str();
-            assert!(
-                client.is_empty() || introduced.contains(client),
-                "{}:{}: who is {client}?",
-                story.name,
-                step.line
-            );
-        }
-    }
-}
-
-/// The card: the whole protocol on one screen, a line for each command.
-struct Card {
-    text: String,
-}
-
-impl Card {
-    fn read() -> Card {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(FILES[0]);
-        let text = fs::read_to_string(&path)
-            .unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()));
-        Card { text }
-    }
-
-    /// What it says that each command may be answered, without what any may.
-    /// The columns of a row are its command, its reply and what that asks.
-    fn replies(&self) -> BTreeMap<&str, BTreeSet<&str>> {
-        let head = self.text.lines().next().expect("a head");
-        let column = |title| head.find(title).expect("a column");
-        let (get, then) = (column("GET"), column("AND THEN"));
-        let mut replies: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-        let mut command = "";
-        let rows = self.text.lines().skip(1);
-        for row in rows.take_while(|row| !row.starts_with('+')) {
-            let before = command;
-            command = row[..get]
-                .split(' ')
-                .next()
-                .filter(|it| !it.is_empty())
-                .unwrap_or(before);
-            let reply = &row[get..then];
-            let mut words: BTreeSet<&str> = reply
-                .split(", ")
-                .filter_map(|reply| reply.split(' ').next())
-                .filter(|word| word.starts_with(|c: char| c.is_ascii_uppercase()))
-                .collect();
-            if reply.starts_with("the same") {
-                words.extend(&replies[before]);
-            }
-            if reply.contains('!') {
-                words.insert("NOT_FOUND");
-            }
-            replies.entry(command).or_default().extend(words);
-        }
-        replies
-    }
+/// The text of a file, if there is one of this name below the root.
+fn text_of(name: &str) -> Option<String> {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).ok()
 }
 
 #[test]
@@ -444,104 +239,4 @@ fn what_the_manual_shows_of_files_is_what_they_say() {
         files.push(file);
     }
     assert_eq!(files, FILES);
-}
-
-#[test]
-fn the_card_fits_a_screen_of_80_columns() {
-    let card = Card::read().text;
-    // The manual is indented, and some keep a margin on the right.
-    let widest = card.lines().map(str::len).max();
-    assert!(widest <= Some(75), "{widest:?} columns");
-    assert!(card.lines().count() <= 33, "{} lines", card.lines().count());
-    assert!(card.is_ascii());
-}
-
-#[test]
-fn the_card_tells_what_the_manual_tells() {
-    let (card, manual) = (Card::read(), Manual::read());
-    let replies = card.replies();
-    let commands: BTreeSet<&str> = replies.keys().copied().collect();
-    assert_eq!(commands, BTreeSet::from(crate::COMMANDS));
-    for section in manual.sections() {
-        let commands = section.commands();
-        if commands.is_empty() {
-            continue;
-        }
-        for reply in section.replies() {
-            let known = commands
-                .iter()
-                .any(|command| replies[command].contains(reply));
-            assert!(known, "{reply} to {commands:?} does not stand on the card");
-        }
-    }
-}
-
-#[test]
-fn the_card_tells_what_the_stories_tell() {
-    let card = Card::read();
-    let replies = card.replies();
-    let mut seen: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for story in crate::stories().iter().chain(&Manual::read().stories()) {
-        for (command, reply) in answers(story) {
-            // To any command, and to one whose client sends no more.
-            let is_common = card
-                .text
-                .lines()
-                .rev()
-                .take(2)
-                .any(|line| line.contains(&reply));
-            let is_farewell = command == "reserve" && reply == "TIMED_OUT";
-            let Some(known) = replies.get(command.as_str()) else {
-                continue;
-            };
-            assert!(
-                is_common || is_farewell || known.contains(reply.as_str()),
-                "{}: {reply} to {command} does not stand on the card",
-                story.name
-            );
-            seen.entry(command).or_default().insert(reply);
-        }
-    }
-    for (command, replies) in replies {
-        for reply in replies {
-            let seen = seen.get(command).is_some_and(|seen| seen.contains(reply));
-            assert!(seen, "no story answers {command} with {reply}");
-        }
-    }
-}
-
-/// The commands in a story that are sent alone, and how each is answered: the
-/// first words.
-fn answers(story: &Story) -> Vec<(String, String)> {
-    let first_word = |bytes: &[u8]| {
-        let text = String::from_utf8_lossy(bytes).into_owned();
-        text.split([' ', '\r'])
-            .next()
-            .unwrap_or_default()
-            .to_owned()
-    };
-    let steps = story.steps_for(Side::Beanpole);
-    let mut answers = Vec::new();
-    for (index, step) in steps.iter().enumerate() {
-        let Action::Send(sent) = &step.action else {
-            continue;
-        };
-        let lines = sent.windows(2).filter(|pair| *pair == b"\r\n").count();
-        let is_alone =
-            sent.ends_with(b"\r\n") && lines == if sent.starts_with(b"put ") { 2 } else { 1 };
-        let mut after = steps[index + 1..]
-            .iter()
-            .filter(|next| next.client == step.client);
-        let answer = after.find(|next| !matches!(next.action, Action::Waits));
-        match answer.map(|answer| &answer.action) {
-            Some(Action::Expect(reply)) if is_alone => {
-                answers.push((first_word(sent), first_word(reply)));
-            }
-            Some(Action::ExpectDocument(document)) if is_alone => {
-                answers.push((first_word(sent), first_word(&document.head)));
-            }
-            _ => {}
-        }
-    }
-    answers
 }
