@@ -1,7 +1,7 @@
 //! The manual page of the protocol, `man/beanpole-protocol.7`, as far as it
 //! can be tested: its exchanges as stories, its commands, replies and keys, and
-//! the files that it shows. What proves its paragraphs is the matter of
-//! `proofs`, the one page in it that is a table that of `card`.
+//! the files that it shows. `proofs` tests what proves its paragraphs, and `card`
+//! the table in it that fits a screen.
 //!
 //! Each display of the page is an exchange, but for those below a comment that
 //! says so. The exchanges of one section make one story.
