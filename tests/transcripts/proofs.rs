@@ -199,6 +199,34 @@ fn each_paragraph_has_its_proof() {
 }
 
 #[test]
+fn the_manual_names_the_statistics_that_are_texts() {
+    let manual = Manual::read();
+    let mut sections = manual.sections();
+    let statistics = sections.find(|section| section.title == "STATISTICS");
+    let paragraphs = statistics.expect("a section about statistics").paragraphs();
+    let names_texts = |it: &&Paragraph| it.words.contains(&"hostname");
+    let named = paragraphs
+        .iter()
+        .find(names_texts)
+        .expect("one about texts");
+    let named: BTreeSet<&str> = named.words.iter().copied().collect();
+    let stories = stories_by_name();
+    let documents = ["stats", "stats-tube", "stats-job"].map(|name| {
+        let mut documents = documents(&stories[name]);
+        documents.next().expect("a document in full")
+    });
+    let is_number = |value: &str| {
+        let digits = value.replace("<number>", "0").replace('.', "");
+        digits.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    let lines = documents.iter().flatten();
+    let texts = lines.filter_map(|line| line.split_once(": "));
+    // The id of a job is a number, that of the server is not.
+    let texts = texts.filter(|(_, value)| !is_number(value));
+    assert_eq!(named, texts.map(|(key, _)| key).collect());
+}
+
+#[test]
 fn whoever_plays_in_a_story_is_introduced() {
     let manual = Manual::read();
     let notation = manual
