@@ -51,6 +51,11 @@ fn every_command_has_a_section_in_the_order_of_the_help() {
 }
 
 #[test]
+fn help_shows_the_protocol_on_one_screen() {
+    assert_eq!(help(&["protocol"]), include_str!("../../man/card.txt"));
+}
+
+#[test]
 fn every_option_is_described_where_it_belongs_and_no_other_is() {
     for (name, lines) in sections() {
         let help = help(&[name]);

@@ -1,17 +1,28 @@
 //! The manual page of the protocol, `man/beanpole-protocol.7`, as far as it
-//! can be tested: its exchanges as stories, its commands, replies and keys.
+//! can be tested: its exchanges as stories, its commands, replies and keys, and
+//! the files that it shows. `proofs` tests what proves its paragraphs, and `card`
+//! the table in it that fits a screen.
 //!
 //! Each display of the page is an exchange, but for those below a comment that
 //! says so. The exchanges of one section make one story.
 
-use crate::story::Story;
+#[path = "card.rs"]
+mod card;
+#[path = "proofs.rs"]
+mod proofs;
+
+use crate::story::{Action, Side, Story};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 /// The name of the page in `man`.
 const NAME: &str = "beanpole-protocol.7";
-/// What stands above a display that is something else.
-const NOT_AN_EXCHANGE: &str = ".\\\" Not an exchange.";
+/// How the comment begins that stands above a display that is something else.
+const NOT_AN_EXCHANGE: &str = ".\\\" Not an exchange";
+/// How it goes on if the display is a file, and what files there are to show.
+const BUT: &str = ", but ";
+const FILES: [&str; 2] = ["man/card.txt", "tests/clients/thirty_lines.py"];
 
 /// The page, as the lines of its source.
 pub struct Manual {
@@ -46,21 +57,22 @@ impl Manual {
             .collect()
     }
 
-    /// The titles of the subsections that describe a command each, and the
-    /// exchanges there.
+    /// The commands that have their line in some section, and the exchanges
+    /// there.
     pub fn commands(&self) -> Vec<(&str, String)> {
-        self.sections()
-            .filter(|section| section.has_line_that_begins(&format!(".D1 Ic {}", section.title)))
-            .map(|section| (section.title, section.exchanges().unwrap_or_default()))
-            .collect()
+        let mut commands = Vec::new();
+        for section in self.sections() {
+            let exchanges = section.exchanges().unwrap_or_default();
+            let here = section.commands().into_iter();
+            commands.extend(here.map(|command| (command, exchanges.clone())));
+        }
+        commands
     }
 
-    /// The replies that the section `REPLIES` explains, without arguments.
+    /// The replies that the page explains, without arguments.
     pub fn replies(&self) -> Vec<&str> {
         self.sections()
-            .filter(|section| section.title.starts_with("Replies "))
-            .flat_map(|section| section.items(".It Dv "))
-            .filter_map(|item| item.split(' ').next())
+            .flat_map(|section| section.replies())
             .collect()
     }
 
@@ -73,23 +85,20 @@ impl Manual {
             .collect()
     }
 
-    /// The keys in the document that an exchange in this subsection shows; it
-    /// shows all of it, and as it is played, these are the keys that there are.
+    /// The keys of the document that this subsection describes, as the story
+    /// about it shows them; as it is played, these are the keys that there are.
     pub fn keys_sent(&self, title: &str) -> Vec<String> {
-        let mut keys = Vec::new();
-        for section in self.sections().filter(|section| section.title == title) {
-            for line in section.exchanges().unwrap_or_default().lines() {
-                let document_line = line
-                    .strip_prefix("beanpole|   ")
-                    .unwrap_or(line)
-                    .strip_prefix("    ");
-                assert_ne!(document_line, Some("..."), "{title}: not all of it");
-                keys.extend(
-                    document_line.and_then(|line| Some(line.split_once(": ")?.0.to_owned())),
-                );
-            }
-        }
-        keys
+        let about = match title {
+            "Of the server" => "stats",
+            "Of a tube" => "stats-tube",
+            "Of a job" => "stats-job",
+            _ => panic!("{title}: not a section about keys"),
+        };
+        let story = &stories_by_name()[about];
+        let lines = documents(story)
+            .find(|lines| !lines.iter().any(|line| line == "..."))
+            .unwrap_or_else(|| panic!("{about}: no document in full"));
+        keys(&lines).map(str::to_owned).collect()
     }
 
     fn sections(&self) -> impl Iterator<Item = Section<'_>> {
@@ -112,8 +121,16 @@ impl Manual {
 }
 
 impl<'a> Section<'a> {
-    fn has_line_that_begins(&self, start: &str) -> bool {
-        self.lines.iter().any(|(_, line)| line.starts_with(start))
+    /// The commands whose lines stand here.
+    fn commands(&self) -> Vec<&'a str> {
+        let lines = self.items(".D1 Ic ").into_iter();
+        lines.filter_map(|line| line.split(' ').next()).collect()
+    }
+
+    /// The replies that are explained here, without arguments.
+    fn replies(&self) -> Vec<&'a str> {
+        let items = self.items(".It Dv ").into_iter();
+        items.filter_map(|item| item.split(' ').next()).collect()
     }
 
     /// What stands behind this mark, on the lines that begin with it.
@@ -135,7 +152,7 @@ impl<'a> Section<'a> {
             if line == ".Ed" {
                 inside = false;
             } else if line.starts_with(".Bd ") {
-                inside = before != NOT_AN_EXCHANGE;
+                inside = !before.starts_with(NOT_AN_EXCHANGE);
             } else if inside {
                 let lines = text.matches('\n').count();
                 text.extend(std::iter::repeat_n('\n', number - 1 - lines));
@@ -171,4 +188,55 @@ fn shown(line: &str) -> String {
         rest = after;
     }
     shown + rest
+}
+
+/// The transcripts by their names, without number and ending.
+fn stories_by_name() -> BTreeMap<String, Story> {
+    let stories = crate::stories().into_iter().map(|story| {
+        let name = story.name.split_once('-').expect("a number").1;
+        (name.trim_end_matches(".txt").to_owned(), story)
+    });
+    stories.collect()
+}
+
+/// The documents in a story, as lines.
+fn documents(story: &Story) -> impl Iterator<Item = Vec<String>> {
+    let steps = story.steps_for(Side::Beanpole).into_iter();
+    steps.filter_map(|step| match step.action {
+        Action::ExpectDocument(document) => {
+            Some(document.lines.into_iter().map(|(_, line)| line).collect())
+        }
+        _ => None,
+    })
+}
+
+fn keys(lines: &[String]) -> impl Iterator<Item = &str> {
+    lines
+        .iter()
+        .filter_map(|line| Some(line.split_once(": ")?.0))
+}
+
+/// The text of a file, if there is one of this name below the root.
+fn text_of(name: &str) -> Option<String> {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).ok()
+}
+
+#[test]
+fn what_the_manual_shows_of_files_is_what_they_say() {
+    let manual = Manual::read();
+    let mut files = Vec::new();
+    for (index, line) in manual.text.lines().enumerate() {
+        let mark = line.strip_prefix(NOT_AN_EXCHANGE);
+        let Some(file) = mark.and_then(|mark| mark.strip_prefix(BUT)) else {
+            continue;
+        };
+        let file = file.trim_end_matches('.');
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+        let display = manual.text.lines().skip(index + 2);
+        let lines = display.take_while(|&line| line != ".Ed").map(shown);
+        let display: String = lines.map(|line| line + "\n").collect();
+        assert_eq!(display, fs::read_to_string(path).expect("a file"), "{file}");
+        files.push(file);
+    }
+    assert_eq!(files, FILES);
 }

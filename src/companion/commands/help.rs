@@ -5,13 +5,17 @@ use crate::failure::Failure;
 use crate::server::address::ADDRESS_VARIABLE;
 use crate::text::output::print;
 
+/// The protocol on one screen, which its manual page shows too.
+const CARD: &str = include_str!("../../../man/card.txt");
+
 pub const HELP: Command = Command {
     name: "help",
-    operands: "[COMMAND]",
+    operands: "[COMMAND|protocol]",
     operand_kind: Kind::Command,
-    about: "show the commands, or how to use one",
+    about: "show the commands, how to use one, or the protocol on one screen",
     run: |invocation| match invocation.operands() {
         [] => print(overview(invocation.groups)),
+        [name] if name == "protocol" => print(CARD.into()),
         [name] => match invocation.command(name) {
             Some(command) => print(usage(command)),
             None => Err(Failure::Usage(format!("there is no command '{name}'"))),

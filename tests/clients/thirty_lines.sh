@@ -1,0 +1,28 @@
+# Sourced by bash: `connect HOST PORT', then `ask COMMAND...', the body of a put
+# on its standard input. It leaves the words of the reply in $reply, and what
+# came behind it in the file $chunk. 1: the answer is no. 2: start again.
+
+connect() {
+    exec {queue}<>"/dev/tcp/$1/$2" && chunk=$(mktemp) && body=$(mktemp)
+}
+
+ask() {
+    local line=$* LC_ALL=C
+    case $line in *[$'\r\n']*) return 2 ;; esac
+    if [ "$1" = put ]; then
+        cat >"$body"
+        { printf '%s %d\r\n' "$line" "$(wc -c <"$body")"; cat "$body"; printf '\r\n'; } >&"$queue"
+    else
+        printf '%s\r\n' "$line" >&"$queue"
+    fi
+    : >"$chunk"
+    IFS= read -r line <&"$queue" || return 2
+    read -ra reply <<<"${line%$'\r'}"
+    case $line in
+    RESERVED* | FOUND* | OK*)
+        head -c "${reply[-1]}" <&"$queue" >"$chunk"
+        IFS= read -r line <&"$queue" && [ "$line" = $'\r' ] || return 2 ;;
+    BAD_FORMAT* | UNKNOWN_COMMAND* | EXPECTED_CRLF* | INTERNAL_ERROR*) return 2 ;;
+    NOT_* | TIMED_OUT* | DEADLINE_SOON* | DRAINING* | JOB_TOO_BIG* | OUT_OF_MEMORY*) return 1 ;;
+    esac
+}

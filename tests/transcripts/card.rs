@@ -1,0 +1,151 @@
+//! The card, `man/card.txt`: the protocol on one screen, a row for each command.
+//! It has to be what the page and the stories say.
+
+use super::{Manual, text_of};
+use crate::story::{Action, Side, Story};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The card: the whole protocol on one screen, a line for each command.
+struct Card {
+    text: String,
+}
+
+impl Card {
+    fn read() -> Card {
+        let text = text_of("man/card.txt").expect("a card");
+        Card { text }
+    }
+
+    /// What it says that each command may be answered, without what any may.
+    /// The columns of a row are its command, its reply and what that asks.
+    fn replies(&self) -> BTreeMap<&str, BTreeSet<&str>> {
+        let head = self.text.lines().next().expect("a head");
+        let column = |title| head.find(title).expect("a column");
+        let (get, then) = (column("GET"), column("AND THEN"));
+        let mut replies: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        let mut command = "";
+        let rows = self.text.lines().skip(1);
+        for row in rows.take_while(|row| !row.starts_with('+')) {
+            let before = command;
+            command = row[..get]
+                .split(' ')
+                .next()
+                .filter(|it| !it.is_empty())
+                .unwrap_or(before);
+            let reply = &row[get..then];
+            let mut words: BTreeSet<&str> = reply
+                .split(", ")
+                .filter_map(|reply| reply.split(' ').next())
+                .filter(|word| word.starts_with(|c: char| c.is_ascii_uppercase()))
+                .collect();
+            if reply.starts_with("the same") {
+                words.extend(&replies[before]);
+            }
+            if reply.contains('!') {
+                words.insert("NOT_FOUND");
+            }
+            replies.entry(command).or_default().extend(words);
+        }
+        replies
+    }
+}
+
+#[test]
+fn the_card_fits_a_screen_of_80_columns() {
+    let card = Card::read().text;
+    // The manual is indented, and some keep a margin on the right.
+    let widest = card.lines().map(str::len).max();
+    assert!(widest <= Some(75), "{widest:?} columns");
+    assert!(card.lines().count() <= 33, "{} lines", card.lines().count());
+    assert!(card.is_ascii());
+}
+
+#[test]
+fn the_card_tells_what_the_manual_tells() {
+    let (card, manual) = (Card::read(), Manual::read());
+    let replies = card.replies();
+    let commands: BTreeSet<&str> = replies.keys().copied().collect();
+    assert_eq!(commands, BTreeSet::from(crate::COMMANDS));
+    for section in manual.sections() {
+        let commands = section.commands();
+        if commands.is_empty() {
+            continue;
+        }
+        for reply in section.replies() {
+            let known = commands
+                .iter()
+                .any(|command| replies[command].contains(reply));
+            assert!(known, "{reply} to {commands:?} does not stand on the card");
+        }
+    }
+}
+
+#[test]
+fn the_card_tells_what_the_stories_tell() {
+    let card = Card::read();
+    let replies = card.replies();
+    let mut seen: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for story in crate::stories().iter().chain(&Manual::read().stories()) {
+        for (command, reply) in answers(story) {
+            // To any command, and to one whose client sends no more.
+            let is_common = card
+                .text
+                .lines()
+                .rev()
+                .take(2)
+                .any(|line| line.contains(&reply));
+            let is_farewell = command == "reserve" && reply == "TIMED_OUT";
+            let Some(known) = replies.get(command.as_str()) else {
+                continue;
+            };
+            assert!(
+                is_common || is_farewell || known.contains(reply.as_str()),
+                "{}: {reply} to {command} does not stand on the card",
+                story.name
+            );
+            seen.entry(command).or_default().insert(reply);
+        }
+    }
+    for (command, replies) in replies {
+        for reply in replies {
+            let seen = seen.get(command).is_some_and(|seen| seen.contains(reply));
+            assert!(seen, "no story answers {command} with {reply}");
+        }
+    }
+}
+
+/// The commands in a story that are sent alone, and how each is answered: the
+/// first words.
+fn answers(story: &Story) -> Vec<(String, String)> {
+    let first_word = |bytes: &[u8]| {
+        let text = String::from_utf8_lossy(bytes).into_owned();
+        text.split([' ', '\r'])
+            .next()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let steps = story.steps_for(Side::Beanpole);
+    let mut answers = Vec::new();
+    for (index, step) in steps.iter().enumerate() {
+        let Action::Send(sent) = &step.action else {
+            continue;
+        };
+        let lines = sent.windows(2).filter(|pair| *pair == b"\r\n").count();
+        let is_alone =
+            sent.ends_with(b"\r\n") && lines == if sent.starts_with(b"put ") { 2 } else { 1 };
+        let mut after = steps[index + 1..]
+            .iter()
+            .filter(|next| next.client == step.client);
+        let answer = after.find(|next| !matches!(next.action, Action::Waits));
+        match answer.map(|answer| &answer.action) {
+            Some(Action::Expect(reply)) if is_alone => {
+                answers.push((first_word(sent), first_word(reply)));
+            }
+            Some(Action::ExpectDocument(document)) if is_alone => {
+                answers.push((first_word(sent), first_word(&document.head)));
+            }
+            _ => {}
+        }
+    }
+    answers
+}

@@ -1,0 +1,252 @@
+//! What proves the paragraphs of the page. Each begins with a comment, in the
+//! page's source, that names the stories, or other tests, in which its
+//! sentences are true. That they are is for people to judge; but its commands,
+//! replies, keys and numbers have to stand there, and no paragraph may be
+//! without.
+
+use super::{Manual, NAME, Section, documents, keys, stories_by_name, text_of};
+use crate::story::{Action, Side, Story};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Sections that only name things.
+const NAMES_ONLY: [&str; 2] = ["NAME", "SEE ALSO"];
+/// Macros that say nothing by themselves.
+const FRAMES: [&str; 6] = [".Bl ", ".El", ".Bd ", ".Ed", ".D1 ", ".Dl "];
+/// What a paragraph may be that needs no proof: words and how they are meant,
+/// or what a client had better do.
+const NO_PROOF: [&str; 2] = ["terms.", "advice."];
+
+/// A paragraph of the page: what begins with a section, with `.Pp` or with a
+/// nameless item of a list.
+struct Paragraph<'a> {
+    /// The number of its first line.
+    line: usize,
+    says_something: bool,
+    /// What stands behind `Proof:` on its first line.
+    proof: Option<&'a str>,
+    /// What stands behind `No proof:` on its first line.
+    no_proof: Option<&'a str>,
+    /// The commands, replies and keys that it names.
+    words: Vec<&'a str>,
+    /// The numbers in its sentences, but for the small ones.
+    numbers: Vec<&'a str>,
+}
+
+impl<'a> Section<'a> {
+    fn paragraphs(&self) -> Vec<Paragraph<'a>> {
+        let mut paragraphs: Vec<Paragraph> = Vec::new();
+        let mut inside_display = false;
+        let mut begins = true;
+        for &(number, line) in &self.lines {
+            if line.starts_with(".Bd ") {
+                inside_display = true;
+            } else if line == ".Ed" {
+                inside_display = false;
+            } else if !inside_display && (line == ".Pp" || line == ".It") {
+                begins = true;
+                continue;
+            }
+            if begins {
+                let mark = line.strip_prefix(".\\\" ").unwrap_or_default();
+                paragraphs.push(Paragraph {
+                    line: number,
+                    says_something: false,
+                    proof: mark.strip_prefix("Proof: "),
+                    no_proof: mark.strip_prefix("No proof: "),
+                    words: Vec::new(),
+                    numbers: Vec::new(),
+                });
+                begins = false;
+            }
+            let is_frame = FRAMES.iter().any(|frame| line.starts_with(frame));
+            if !inside_display && !is_frame && !line.starts_with(".\\\"") {
+                let paragraph = paragraphs.last_mut().expect("one has begun");
+                paragraph.says_something = true;
+                paragraph.words.extend(marked_words(line));
+                paragraph.numbers.extend(large_numbers(line));
+            }
+        }
+        paragraphs
+    }
+}
+
+/// The words on a line that its macros mark as commands, replies or keys.
+fn marked_words(line: &str) -> Vec<&str> {
+    let Some(macros) = line.strip_prefix('.') else {
+        return Vec::new();
+    };
+    let mut is_marked = false;
+    let mut words = Vec::new();
+    for token in macros.split(' ') {
+        match token {
+            "Ic" | "Dv" | "Va" => is_marked = true,
+            "Ar" | "Ta" | "Em" | "Ql" | "No" => is_marked = false,
+            _ if is_marked && token.starts_with(|c: char| c.is_ascii_alphabetic()) => {
+                words.push(token);
+            }
+            _ => {}
+        }
+    }
+    words
+}
+
+/// The numbers on a line that have three digits or more.
+fn large_numbers(line: &str) -> impl Iterator<Item = &str> {
+    let numbers = line.split(|c: char| !c.is_ascii_digit());
+    numbers.filter(|number| number.len() >= 3)
+}
+
+/// The commands, replies and keys that stand in a story.
+fn words_said(story: &Story) -> BTreeSet<String> {
+    let mut said = BTreeSet::new();
+    for step in story.steps_for(Side::Beanpole) {
+        if let Action::Send(bytes) | Action::Expect(bytes) = step.action {
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            let words = text.split("\r\n").filter_map(|line| line.split(' ').next());
+            said.extend(words.map(str::to_owned));
+        }
+    }
+    for lines in documents(story) {
+        said.insert("OK".to_owned());
+        said.extend(keys(&lines).map(str::to_owned));
+    }
+    said
+}
+
+/// What proves a paragraph: stories and other tests.
+#[derive(Default)]
+struct Evidence {
+    /// The commands, replies and keys that stand in the stories.
+    said: BTreeSet<String>,
+    /// The stories as they are written.
+    stories: String,
+    other_tests: String,
+}
+
+impl Evidence {
+    /// The exchanges of the section itself.
+    fn below(section: &Section) -> Evidence {
+        let Some(text) = section.exchanges() else {
+            return Evidence::default();
+        };
+        let story = Story::parse(NAME, &text).expect("it is played");
+        Evidence {
+            said: words_said(&story),
+            stories: text,
+            other_tests: String::new(),
+        }
+    }
+
+    /// Adds the story or the file of this name. False if there is none.
+    fn add(&mut self, name: &str, stories: &BTreeMap<String, Story>) -> bool {
+        if name == "below" {
+            return !self.stories.is_empty();
+        }
+        if let Some(story) = stories.get(name) {
+            self.said.extend(words_said(story));
+            let path = format!("tests/transcripts/{}", story.name);
+            self.stories += &text_of(&path).expect("it was read before");
+            return true;
+        }
+        let text = text_of(name).filter(|_| name.contains('/'));
+        self.other_tests += text.as_deref().unwrap_or_default();
+        text.is_some()
+    }
+
+    fn has_word(&self, word: &str) -> bool {
+        self.said.contains(word) || self.other_tests.contains(word)
+    }
+
+    fn has_number(&self, number: &str) -> bool {
+        let mut texts = [&self.stories, &self.other_tests].into_iter();
+        texts.any(|text| large_numbers(text).any(|it| it == number))
+    }
+}
+
+#[test]
+fn each_paragraph_has_its_proof() {
+    let manual = Manual::read();
+    let stories = stories_by_name();
+    let mut faults = Vec::new();
+    for section in manual.sections() {
+        for paragraph in section.paragraphs() {
+            if !paragraph.says_something || NAMES_ONLY.contains(&section.title) {
+                continue;
+            }
+            let at = format!("{NAME}:{}", paragraph.line);
+            let Some(proof) = paragraph.proof else {
+                if !paragraph.no_proof.is_some_and(|it| NO_PROOF.contains(&it)) {
+                    faults.push(format!("{at}: a paragraph without `Proof:' or `No proof:'"));
+                }
+                continue;
+            };
+            let mut evidence = Evidence::below(&section);
+            for name in proof.split(' ') {
+                if !evidence.add(name, &stories) {
+                    faults.push(format!("{at}: there is no story `{name}'"));
+                }
+            }
+            let words = paragraph.words.iter().filter(|it| !evidence.has_word(it));
+            let numbers = paragraph
+                .numbers
+                .iter()
+                .filter(|it| !evidence.has_number(it));
+            let missing = words.chain(numbers);
+            faults.extend(missing.map(|it| format!("{at}: {it} does not stand in {proof}")));
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn the_manual_names_the_statistics_that_are_texts() {
+    let manual = Manual::read();
+    let mut sections = manual.sections();
+    let statistics = sections.find(|section| section.title == "STATISTICS");
+    let paragraphs = statistics.expect("a section about statistics").paragraphs();
+    let names_texts = |it: &&Paragraph| it.words.contains(&"hostname");
+    let named = paragraphs
+        .iter()
+        .find(names_texts)
+        .expect("one about texts");
+    let named: BTreeSet<&str> = named.words.iter().copied().collect();
+    let stories = stories_by_name();
+    let documents = ["stats", "stats-tube", "stats-job"].map(|name| {
+        let mut documents = documents(&stories[name]);
+        documents.next().expect("a document in full")
+    });
+    let is_number = |value: &str| {
+        let digits = value.replace("<number>", "0").replace('.', "");
+        digits.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    let lines = documents.iter().flatten();
+    let texts = lines.filter_map(|line| line.split_once(": "));
+    // The id of a job is a number, that of the server is not.
+    let texts = texts.filter(|(_, value)| !is_number(value));
+    assert_eq!(named, texts.map(|(key, _)| key).collect());
+}
+
+#[test]
+fn whoever_plays_in_a_story_is_introduced() {
+    let manual = Manual::read();
+    let notation = manual
+        .sections()
+        .find(|section| section.title == "NOTATION");
+    let lines = notation.expect("a section about notation").lines;
+    let introduced: BTreeSet<&str> = lines
+        .iter()
+        .filter(|(_, line)| !line.starts_with('.') && !line.contains([':', '<', '(']))
+        .flat_map(|(_, line)| line.split([' ', ',', ';', '.']))
+        .collect();
+    for story in crate::stories() {
+        for step in story.steps_for(Side::Beanpole) {
+            let client = step.client.as_str();
+            assert!(
+                client.is_empty() || introduced.contains(client),
+                "{}:{}: who is {client}?",
+                story.name,
+                step.line
+            );
+        }
+    }
+}
