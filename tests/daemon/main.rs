@@ -8,6 +8,7 @@ mod binlog;
 mod ending;
 mod keeping;
 mod limits;
+mod log;
 mod manager;
 mod options;
 #[path = "../laboratory/port.rs"]
