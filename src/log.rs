@@ -20,7 +20,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::panic::{self, PanicHookInfo};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -93,7 +93,7 @@ pub fn start(verbosity: usize) -> io::Result<()> {
     WRITER.get_or_init(|| Writer {
         events,
         buffered: AtomicUsize::new(0),
-        dropped: AtomicU64::new(0),
+        dropped: AtomicUsize::new(0),
     });
     Ok(())
 }
@@ -215,7 +215,7 @@ struct Writer {
     /// The size of all lines that are not written yet, in bytes.
     buffered: AtomicUsize,
     /// The lines that were dropped, as far as that was not logged yet.
-    dropped: AtomicU64,
+    dropped: AtomicUsize,
 }
 
 impl Writer {

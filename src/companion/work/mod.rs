@@ -23,12 +23,13 @@ use super::failure::{Failure, Outcome, Status};
 use super::invocation::Invocation;
 use super::signals::{Caller, Calls, SIGCHLD, SIGHUP, SIGINT, SIGTERM, heeded, wait_for};
 use super::table::{Command, Kind, Opt, TUBES};
+use beanpole::AtomicU64;
 use beanpole::protocol::TubeName;
 use slot::Slot;
 use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
 pub const WORK: Command = Command {
