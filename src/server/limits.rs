@@ -50,10 +50,10 @@ impl Capacity {
         let descriptors_aside = open_descriptors() + OTHER_DESCRIPTORS + binlog;
         let bounds = [
             descriptors().map(|limit| bound(limit, "the limit of open files", descriptors_aside)),
-            mappings().map(|limit| Capacity {
+            Some(mappings().map_or_else(unknown, |limit| Capacity {
                 connections: connections(limit / MAPPINGS_PER_THREAD, OTHER_MAPPINGS / 4),
                 because: format!("vm.max_map_count is {limit}"),
-            }),
+            })),
             processes().map(|limit| bound(limit, "the user's limit of processes", OTHER_THREADS)),
             number(Path::new("/proc/sys/kernel/threads-max"))
                 .map(|limit| bound(limit, "kernel.threads-max", OTHER_THREADS)),
@@ -64,10 +64,15 @@ impl Capacity {
         let tightest = bounds.into_iter().flatten();
         tightest
             .min_by_key(|bound| bound.connections)
-            .unwrap_or(Capacity {
-                connections: usize::MAX,
-                because: "no limit is known".into(),
-            })
+            .expect("one is always there")
+    }
+}
+
+/// Where there is no /proc: even a box of 64 megabytes has so many threads.
+fn unknown() -> Capacity {
+    Capacity {
+        connections: 500,
+        because: "the system's limits in /proc/sys cannot be read".into(),
     }
 }
 

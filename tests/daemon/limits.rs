@@ -115,7 +115,7 @@ fn with_few_descriptors_it_warns_and_serves_as_many_as_it_says() {
         };
         assert_eq!(status.code(), Some(0));
         assert!(
-            !log.iter().any(|line| line.contains("Too many open files")),
+            !log.iter().any(|line| line.contains("(os error 24)")),
             "{log:?}"
         );
     }
@@ -202,7 +202,7 @@ fn without_descriptors_accepting_pauses_and_nobody_feels_it() {
     for client in &mut clients {
         client.ask("use a", "USING a");
     }
-    daemon.log_line("warning: accepting a connection: Too many open files");
+    daemon.log_line("warning: accepting a connection: ");
 
     // A second or more, of which a loop around accept would use all there is.
     let (start, before) = (Instant::now(), daemon.cpu_time());

@@ -1,6 +1,8 @@
 //! The command line: help, version, errors and their statuses.
 
 use crate::program::{Client, Daemon, PROGRAM, TempDir, as_root, run, run_command, shell};
+use nix::errno::Errno;
+use std::io::Error;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
@@ -59,8 +61,10 @@ fn a_user_that_we_may_not_become_is_status_34() {
     };
     let user = if as_root() { "nobody" } else { "root" };
     let (status, _, stderr) = run_command(&mut shell(line, ["-p", "0", "-u", user]));
-    let message =
-        format!("error: -u {user}: becoming the user: Operation not permitted (os error 1)");
+    let message = format!(
+        "error: -u {user}: becoming the user: {}",
+        Error::from(Errno::EPERM)
+    );
     assert_eq!((status, last_word(&stderr)), (34, message));
 }
 
@@ -69,7 +73,7 @@ fn an_address_that_is_not_to_be_had_is_status_111() {
     let other = TcpListener::bind("127.0.0.1:0").expect("a port");
     let place = other.local_addr().expect("a port").to_string();
     let port = place.rsplit(':').next().expect("a port");
-    let message = "Address already in use (os error 98)";
+    let message = Error::from(Errno::EADDRINUSE);
     assert_eq!(
         failure(["-p", port]),
         (111, format!("error: listening on {place}: {message}"))
@@ -103,8 +107,8 @@ fn without_a_thread_to_be_had_it_is_status_1() {
     };
     let line = r#"ulimit -u 1 2>/dev/null || ulimit -p 1; exec "$0" "$@""#;
     let (status, _, stderr) = run_command(&mut shell(line, user.iter().copied()));
-    let message = "error: hearing signals: Resource temporarily unavailable (os error 11)";
-    assert_eq!((status, last_word(&stderr)), (1, message.into()));
+    let message = format!("error: hearing signals: {}", Error::from(Errno::EAGAIN));
+    assert_eq!((status, last_word(&stderr)), (1, message));
 }
 
 #[test]
