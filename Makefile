@@ -31,6 +31,7 @@ STATIC =
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 BUILT = target/$(if $(STATIC),$(TARGET)/)release
 PROGRAMS = beanpoled beanpole
+# The daemon and the companion; the third package is for those who work on them.
 PACKAGES = -p beanpole -p beanpole-companion
 LINKER = CARGO_TARGET_$(shell echo $(TARGET) | tr a-z- A-Z_)_LINKER=rust-lld
 # As images name it.

@@ -61,13 +61,14 @@
 //! encryption: the protocol has none. No trait between engine and server:
 //! there is one of each.
 
+pub mod arguments;
 pub mod binlog;
 pub mod engine;
 pub mod log;
 pub mod options;
 pub mod protocol;
 pub mod server;
-pub mod sys;
+mod sys;
 
 /// A number of 64 bits that threads share: the standard library has none where
 /// the processor has none.

@@ -1,0 +1,81 @@
+//! One run of the command: a process in a group of its own.
+//!
+//! The body is handed over as a file in memory that nobody else sees, so a
+//! command that reads it slowly, or not at all, keeps nobody waiting. What the
+//! command writes goes where our own output goes.
+
+use super::plan::Plan;
+use nix::errno::Errno;
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::unistd::Pid;
+use std::fs::File;
+use std::io::{self, Seek, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+/// A running command. When this goes, so does everything it started.
+pub struct Process {
+    child: Child,
+    /// The group, named by its first process.
+    group: Pid,
+    reaped: bool,
+}
+
+impl Process {
+    /// Starts the command with this body and these variables.
+    pub fn start(
+        plan: &Plan,
+        body: &[u8],
+        variables: Vec<(String, String)>,
+    ) -> io::Result<Process> {
+        let mut input = File::from(memfd_create(c"job", MFdFlags::MFD_CLOEXEC)?);
+        input.write_all(body)?;
+        input.rewind()?;
+        let child = Command::new(&plan.program)
+            .args(&plan.arguments)
+            .envs(variables)
+            .stdin(Stdio::from(input))
+            .process_group(0)
+            .spawn()?;
+        let pid = i32::try_from(child.id()).map_err(io::Error::other)?;
+        Ok(Process {
+            child,
+            group: Pid::from_raw(pid),
+            reaped: false,
+        })
+    }
+
+    /// Whether the command has ended. It is not reaped yet, so that nobody
+    /// else gets its number.
+    pub fn has_ended(&self) -> io::Result<bool> {
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        match waitid(Id::Pid(self.group), flags) {
+            Ok(WaitStatus::StillAlive) | Err(Errno::EINTR) => Ok(false),
+            Ok(_) => Ok(true),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Sends this signal to the command and all that it started.
+    pub fn signal(&self, signal: Signal) {
+        // The group may have ended by itself.
+        let _ = killpg(self.group, signal);
+    }
+
+    /// How the command ended; waits for that if need be.
+    pub fn status(mut self) -> io::Result<ExitStatus> {
+        self.reaped = true;
+        self.child.wait()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if !self.reaped {
+            self.signal(Signal::SIGKILL);
+            let _ = self.child.wait();
+        }
+    }
+}

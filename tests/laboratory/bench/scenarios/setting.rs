@@ -1,0 +1,40 @@
+//! What several scenarios need before they begin and after they end.
+
+use crate::bench::load::Length;
+use crate::bench::servers::Server;
+use companion::failure::Outcome;
+use companion::load::arrivals::Left;
+use companion::load::jobs::Ledger;
+use companion::load::wire::Wire;
+use companion::load::{clean_up, enter};
+use std::time::{Duration, Instant};
+
+/// Connections that use the scenarios' tube and watch nothing else.
+pub fn connect(server: &Server, connections: usize) -> Outcome<Wire> {
+    enter(Wire::connect(&server.at(), connections)?)
+}
+
+/// Deletes what a run left behind on a server that lives on.
+pub fn tidy(server: &Server, ledger: &Ledger) -> Outcome<()> {
+    match server.is_ours() {
+        true => Ok(()),
+        false => clean_up(&server.at(), ledger),
+    }
+}
+
+/// What is left of a run as it begins.
+pub fn left(length: Length) -> Left {
+    match length {
+        Length::Count(count) => Left::Jobs(count),
+        Length::Seconds(seconds) => Left::Until(Instant::now() + Duration::from_secs_f64(seconds)),
+    }
+}
+
+/// Room for the jobs of a run, as far as it can be known. Untouched pages of
+/// it cost nothing.
+pub fn room(length: Length) -> usize {
+    match length {
+        Length::Count(count) => count + 10_000,
+        Length::Seconds(_) => 10_000_000,
+    }
+}
