@@ -14,4 +14,5 @@ mod options;
 #[path = "../laboratory/port.rs"]
 mod port;
 mod program;
+mod promises;
 mod user;
