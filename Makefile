@@ -20,11 +20,22 @@ NATIVE = $(BUILT)/beanpole
 # Further options for `make run`, for example ARGS='-V -p 11301'.
 ARGS =
 
+# The machine for which `make static` and `make image` build. No compiler for C
+# is needed: Rust brings musl and a linker.
+TARGET = $(MACHINE)-unknown-linux-$(MUSL)
+MACHINE = $(patsubst armv7l,armv7,$(shell uname -m))
+MUSL = $(if $(filter armv7,$(MACHINE)),musleabihf,musl)
+# Set it to install the programs that `make static` builds.
+STATIC =
+
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
-BUILT = target/release
+BUILT = target/$(if $(STATIC),$(TARGET)/)release
 PROGRAMS = beanpoled beanpole
 # The daemon and the companion; the third package is for those who work on them.
 PACKAGES = -p beanpole -p beanpole-companion
+LINKER = CARGO_TARGET_$(shell echo $(TARGET) | tr a-z- A-Z_)_LINKER=rust-lld
+# As images name it.
+ARCHITECTURE = $(patsubst x86_64,amd64,$(patsubst aarch64,arm64,$(patsubst armv7,arm,$(firstword $(subst -, ,$(TARGET))))))
 MANUALS = $(notdir $(wildcard man/*.[1-8]))
 UNITS = beanpoled.service beanpoled.socket
 COMPLETIONS = bash:$(BASHDIR)/beanpole zsh:$(ZSHDIR)/_beanpole fish:$(FISHDIR)/beanpole.fish
@@ -34,8 +45,21 @@ all: $(BUILT)/beanpoled
 
 # Both at once; an installation as root finds them made and needs no cargo.
 $(BUILT)/beanpoled: $(SOURCES)
-	$(CARGO) build --release --locked $(PACKAGES)
+	$(if $(STATIC),$(LINKER)) $(CARGO) build --release --locked $(PACKAGES) \
+	    $(if $(STATIC),--target $(TARGET))
 	@touch $(PROGRAMS:%=$(BUILT)/%)
+
+# One file each that needs no other: it runs on any Linux.
+static:
+	@$(MAKE) STATIC=1 all
+	@ls -l $(PROGRAMS:%=target/$(TARGET)/release/%)
+	@file $(PROGRAMS:%=target/$(TARGET)/release/%) 2>/dev/null || true
+
+# The two of them as an image for containers.
+image: static
+	src/packaging/image target/$(TARGET)/release $(VERSION) $(ARCHITECTURE) \
+	    target/beanpole-$(VERSION)-$(ARCHITECTURE).oci.tar
+	@ls -l target/beanpole-$(VERSION)-$(ARCHITECTURE).oci.tar
 
 run:
 	$(CARGO) run --release --locked --bin beanpoled -- $(ARGS)
@@ -98,4 +122,4 @@ deb: all
 clean:
 	$(CARGO) clean
 
-.PHONY: all run check bench install install-compat uninstall dist deb clean
+.PHONY: all static image run check bench install install-compat uninstall dist deb clean

@@ -69,3 +69,7 @@ pub mod options;
 pub mod protocol;
 pub mod server;
 mod sys;
+
+/// A number of 64 bits that threads share: the standard library has none where
+/// the processor has none.
+pub use sys::AtomicU64;

@@ -1,21 +1,34 @@
 //! The log: one line an event, on standard error.
 //!
 //! Each line carries its level and, unless the system's journal adds one, the
-//! time. Nothing is logged for each request unless `-VV` asks for it. A flood
-//! of equal warnings is counted instead of repeated.
+//! time. Nothing is logged for each request unless `-VV` asks for it.
+//!
+//! Whoever logs never waits: a thread writes the lines. If nobody reads standard
+//! error, that thread is stuck and its buffer fills; further lines are dropped,
+//! and their number is logged once there is room again. A flood of equal
+//! warnings is counted instead of repeated.
 
+mod calendar;
 mod repeats;
 
+use crossbeam_channel::{Receiver, Sender, at, bounded, never, select, unbounded};
 use repeats::Repeats;
 use std::fmt::{Arguments, Display};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::panic::{self, PanicHookInfo};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 use std::thread;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
+
+/// The most that waits to be written, in bytes.
+const BUFFER: usize = 256 * 1024;
+
+/// How long the end waits until everything is written.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// How important a line is, and to whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,37 +68,209 @@ impl Level {
 
 static VERBOSITY: AtomicU8 = AtomicU8::new(Level::Info as u8);
 
-/// Sets how often `-V` was given.
-pub fn set_verbosity(times: usize) {
-    let level = match times {
+/// The thread that writes; before there is one, whoever logs does so itself.
+static WRITER: OnceLock<Writer> = OnceLock::new();
+
+/// Starts the thread that writes, from which moment on nobody waits for the
+/// log. A panic becomes a line of it. To be called once.
+///
+/// `verbosity` is how often `-V` was given.
+///
+/// # Errors
+///
+/// If the system has no thread left.
+pub fn start(verbosity: usize) -> io::Result<()> {
+    let level = match verbosity {
         0 => Level::Info,
         1 => Level::Connections,
         _ => Level::Commands,
     };
-    VERBOSITY.store(level as u8, Ordering::Relaxed);
+    VERBOSITY.store(level as u8, Relaxed);
+    panic::set_hook(Box::new(log_panic));
+    let (events, to_write) = unbounded();
+    let write = move || WRITER.wait().run(&to_write);
+    thread::Builder::new().name("log".into()).spawn(write)?;
+    WRITER.get_or_init(|| Writer {
+        events,
+        buffered: AtomicUsize::new(0),
+        dropped: AtomicUsize::new(0),
+    });
+    Ok(())
+}
+
+/// Returns once everything is written that was logged before, the counts of
+/// repeated warnings too, or soon if nobody reads it. To be called at the end.
+pub fn finish() {
+    if let Some(writer) = WRITER.get() {
+        let (done, is_done) = bounded(0);
+        // It fails if nobody reads the log, of which nobody can be told.
+        let (Ok(()) | Err(_)) = writer.events.send(Event::Finish(done));
+        let (Ok(()) | Err(_)) = is_done.recv_timeout(PATIENCE);
+    }
 }
 
 /// Whether lines of this level are written.
 pub fn is_on(level: Level) -> bool {
-    level as u8 <= VERBOSITY.load(Ordering::Relaxed)
+    level as u8 <= VERBOSITY.load(Relaxed)
 }
 
-/// Writes a line, if its level is on.
+/// Logs a line, if its level is on.
 pub fn write(level: Level, text: Arguments<'_>) {
+    log(level, String::new(), text);
+}
+
+/// Logs that the server cannot go on.
+pub fn error(text: Arguments<'_>) {
+    write(Level::Error, text);
+}
+
+/// Logs what the owner should know, unless it was said just before.
+pub fn warning(text: Arguments<'_>) {
+    write(Level::Warning, text);
+}
+
+/// The same for what a client has caused: it is named in front, and the same
+/// from another client is no news.
+pub fn client_warning(client: impl Display, text: Arguments<'_>) {
+    log(Level::Warning, format!("{client}: "), text);
+}
+
+/// Logs what the server does as a whole.
+pub fn info(text: Arguments<'_>) {
+    write(Level::Info, text);
+}
+
+fn log(level: Level, client: String, text: Arguments<'_>) {
     if !is_on(level) {
         return;
     }
-    let line = if is_journal() {
-        format!("{}{text}\n", level.journal_prefix())
-    } else {
-        format!(
-            "{} {}: {text}\n",
-            timestamp(SystemTime::now()),
-            level.name()
-        )
-    };
-    // Where nobody can be told that nobody can be told, silence is all there is.
-    let (Ok(()) | Err(_)) = std::io::stderr().write_all(line.as_bytes());
+    let line = Line::new(level, client, text.to_string());
+    match WRITER.get() {
+        Some(writer) => writer.take(line),
+        None => line.write(),
+    }
+}
+
+/// The last words of a thread that has found the program itself to be wrong.
+fn log_panic(panic: &PanicHookInfo<'_>) {
+    let thread = thread::current();
+    let name = thread.name().unwrap_or("unnamed");
+    let place = panic.location().map(ToString::to_string);
+    let place = place.as_deref().unwrap_or("an unknown place");
+    let words = panic.payload_as_str().unwrap_or("without a message");
+    let text = format!("panic in thread {name} at {place}: {words}").replace('\n', " ");
+    match name {
+        "log" => Line::new(Level::Error, String::new(), text).write(),
+        _ => {
+            error(format_args!("{text}"));
+            finish();
+        }
+    }
+}
+
+struct Line {
+    time: SystemTime,
+    level: Level,
+    /// Who has caused it, and a colon; empty if no client has.
+    client: String,
+    text: String,
+}
+
+impl Line {
+    fn new(level: Level, client: String, text: String) -> Line {
+        let time = SystemTime::now();
+        Line {
+            time,
+            level,
+            client,
+            text,
+        }
+    }
+
+    fn size(&self) -> usize {
+        size_of::<Event>() + self.client.len() + self.text.len()
+    }
+
+    fn write(&self) {
+        let Line { client, text, .. } = self;
+        let line = if is_journal() {
+            format!("{}{client}{text}\n", self.level.journal_prefix())
+        } else {
+            let (time, level) = (calendar::timestamp(self.time), self.level.name());
+            format!("{time} {level}: {client}{text}\n")
+        };
+        // If standard error is closed, there is nobody to be told of it.
+        let (Ok(()) | Err(_)) = io::stderr().write_all(line.as_bytes());
+    }
+}
+
+enum Event {
+    Line(Line),
+    /// Everything that came before is to be written; then this is dropped.
+    Finish(Sender<()>),
+}
+
+struct Writer {
+    events: Sender<Event>,
+    /// The size of all lines that are not written yet, in bytes.
+    buffered: AtomicUsize,
+    /// The lines that were dropped, as far as that was not logged yet.
+    dropped: AtomicUsize,
+}
+
+impl Writer {
+    /// Has a line written, or drops it if too many wait already.
+    fn take(&self, line: Line) {
+        let size = line.size();
+        if self.buffered.fetch_add(size, Relaxed) + size > BUFFER {
+            self.buffered.fetch_sub(size, Relaxed);
+            self.dropped.fetch_add(1, Relaxed);
+            return;
+        }
+        // The thread that takes it lives as long as the process.
+        let (Ok(()) | Err(_)) = self.events.send(Event::Line(line));
+    }
+
+    /// What the thread does all its life.
+    fn run(&self, events: &Receiver<Event>) {
+        let mut repeats = Repeats::default();
+        loop {
+            let due = repeats.due_at().map_or_else(never, at);
+            let event = select! {
+                recv(events) -> event => event.ok(),
+                recv(due) -> _ => None,
+            };
+            let now = Instant::now();
+            tell(repeats.take_due(now));
+            let finished = match event {
+                Some(Event::Line(line)) => {
+                    if line.level != Level::Warning || repeats.is_news(&line.text, now) {
+                        line.write();
+                    }
+                    self.buffered.fetch_sub(line.size(), Relaxed);
+                    None
+                }
+                Some(Event::Finish(done)) => {
+                    tell(repeats.take_due(now + Repeats::PERIOD));
+                    Some(done)
+                }
+                None => None,
+            };
+            if events.is_empty() {
+                let dropped = self.dropped.swap(0, Relaxed);
+                tell((dropped > 0).then(|| {
+                    format!("{dropped} lines of the log were dropped: nobody read the others")
+                }));
+            }
+            drop(finished);
+        }
+    }
+}
+
+fn tell(warnings: impl IntoIterator<Item = String>) {
+    for text in warnings {
+        Line::new(Level::Warning, String::new(), text).write();
+    }
 }
 
 /// Whether standard error is the stream of the journal that systemd.exec(5)
@@ -101,116 +286,4 @@ fn is_journal() -> bool {
             .and_then(|stream| File::from(stream).metadata())
             .is_ok_and(|stream| format!("{}:{}", stream.dev(), stream.ino()) == named)
     })
-}
-
-/// In UTC, to the millisecond, as RFC 3339 has it.
-fn timestamp(time: SystemTime) -> String {
-    let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let (seconds, millis) = (since_epoch.as_secs(), since_epoch.subsec_millis());
-    let (year, month, day) = civil(seconds / 86400);
-    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
-}
-
-/// The date so many days after 1970-01-01: years are counted from March, so
-/// that the leap day is the last of its year.
-fn civil(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 {
-        month_from_march + 3
-    } else {
-        month_from_march - 9
-    };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    (year, month, day)
-}
-
-/// Logs that the server cannot go on.
-pub fn error(text: Arguments<'_>) {
-    write(Level::Error, text);
-}
-
-/// Logs what the owner should know, unless it was said just before.
-pub fn warning(text: Arguments<'_>) {
-    let text = text.to_string();
-    if may_be_said(&text) {
-        write(Level::Warning, format_args!("{text}"));
-    }
-}
-
-/// The same for what a client has caused: it is named in front, and the same
-/// from another client is no news.
-pub fn client_warning(client: impl Display, text: Arguments<'_>) {
-    let text = text.to_string();
-    if may_be_said(&text) {
-        write(Level::Warning, format_args!("{client}: {text}"));
-    }
-}
-
-/// Logs what the server does as a whole.
-pub fn info(text: Arguments<'_>) {
-    write(Level::Info, text);
-}
-
-/// Writes how often warnings were repeated, if some were and were not counted
-/// yet: the end is near.
-pub fn finish() {
-    report(repeats().take_all());
-}
-
-fn may_be_said(warning: &str) -> bool {
-    let now = Instant::now();
-    let (is_news, due) = {
-        let mut repeats = repeats();
-        let due = repeats.take_due(now);
-        (repeats.note(warning, now), due)
-    };
-    report(due);
-    if is_news == repeats::News::RepeatedFirst {
-        // Says how many there were when the period is over. If there is no
-        // thread to be had, the next warning says it, or the end.
-        let later = thread::Builder::new().name("log".into());
-        let (Ok(_) | Err(_)) = later.spawn(|| {
-            thread::sleep(Repeats::PERIOD);
-            let due = repeats().take_due(Instant::now());
-            report(due);
-        });
-    }
-    is_news == repeats::News::Is
-}
-
-fn report(lines: Vec<String>) {
-    for line in lines {
-        write(Level::Warning, format_args!("{line}"));
-    }
-}
-
-fn repeats() -> MutexGuard<'static, Repeats> {
-    static REPEATS: Mutex<Repeats> = Mutex::new(Repeats::new());
-    REPEATS.lock().expect("no thread panics")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Duration;
-
-    #[test]
-    fn times_are_those_of_the_calendar() {
-        for (seconds, text) in [
-            (0, "1970-01-01T00:00:00.000Z"),
-            (951_782_400, "2000-02-29T00:00:00.000Z"),
-            (1_709_251_199, "2024-02-29T23:59:59.000Z"),
-            (4_107_542_400, "2100-03-01T00:00:00.000Z"),
-        ] {
-            let time = UNIX_EPOCH + Duration::from_secs(seconds);
-            assert_eq!(timestamp(time), text);
-        }
-    }
 }

@@ -6,14 +6,15 @@
 use beanpole::binlog::{self, Binlog};
 use beanpole::engine::{Config, Engine};
 use beanpole::log;
-use beanpole::options::{self, Invocation, Options, exit};
+use beanpole::options::{self, Exit, Invocation, Options};
 use beanpole::server::activation::{self, Inherited};
 use beanpole::server::limits::Capacity;
 use beanpole::server::notify::ServiceManager;
-use beanpole::server::privileges::{self, Refusal};
+use beanpole::server::privileges;
 use beanpole::server::{Clock, Limits, Listener, Server, VERSION};
 use crossbeam_channel::{Receiver, Sender, never, select, tick, unbounded};
 use nix::sys::stat::{Mode, umask};
+use nix::unistd::User;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use std::io;
@@ -22,8 +23,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
 
-/// An exit status other than success, and what to say.
-type Failure = (u8, String);
+/// Why the server ends, and what to say of it: the step that has failed and the
+/// reason.
+type Failure = (Exit, String);
 
 /// What the main thread waits for.
 enum Event {
@@ -48,17 +50,18 @@ fn main() -> ExitCode {
         Ok(Invocation::Help) => eprint!("{}", options::usage()),
         Ok(Invocation::Version) => println!("beanpoled {VERSION}"),
         Ok(Invocation::Serve(options)) => {
-            log::set_verbosity(options.verbosity);
             let end = serve(*options);
-            log::finish();
-            if let Err((status, message)) = end {
+            if let Err((_, message)) = &end {
                 log::error(format_args!("{message}"));
-                return ExitCode::from(status);
+            }
+            log::finish();
+            if let Err((exit, _)) = end {
+                return exit.into();
             }
         }
         Err(message) => {
             eprint!("beanpoled: {message}\n{}", options::usage());
-            return ExitCode::from(exit::USAGE);
+            return Exit::Usage.into();
         }
     }
     ExitCode::SUCCESS
@@ -67,32 +70,38 @@ fn main() -> ExitCode {
 /// The order matters: what needs privileges comes first, and they are gone
 /// before anything is read from the binlog or from a client.
 fn serve(options: Options) -> Result<(), Failure> {
+    beanpole::server::use_one_heap();
+    log::start(options.verbosity).map_err(cannot("starting the log"))?;
     for warning in &options.warnings {
         log::warning(format_args!("{warning}"));
     }
-    beanpole::server::use_one_heap();
     umask(Mode::S_IRWXG | Mode::S_IRWXO);
     let inherited = activation::inherited_sockets();
-    let inherited = inherited.map_err(|message| (exit::CANNOT_LISTEN, message))?;
+    let inherited = inherited.map_err(|message| (Exit::CannotListen, message))?;
     // From here on signals wait until they are heard.
-    let signals = Signals::new([SIGTERM, SIGINT, SIGUSR1, SIGHUP]).map_err(cannot_start)?;
+    let signals = Signals::new([SIGTERM, SIGINT, SIGUSR1, SIGHUP]);
+    let signals = signals.map_err(cannot("trapping signals"))?;
+    let user = options.user.as_deref().map(find_user).transpose()?;
     let listeners = match inherited.is_empty() {
-        true => bind(&options)?,
+        true => bind(&options, user.as_ref())?,
         false => take_over(inherited, &options),
     };
-    become_user(&options)?;
+    if let Some(user) = &user {
+        privileges::become_user(user).map_err(|error| cannot_become(&user.name, error))?;
+    }
     let limits = Limits {
         max_job_size: options.max_job_size,
         max_connections: max_connections(&options),
         idle_timeout: options.idle_timeout,
+        segment_size: options.segment_size,
     };
     let manager = ServiceManager::from_environment();
     let (tell, events) = unbounded();
-    hear(signals, tell.clone()).map_err(cannot_start)?;
+    hear(signals, tell.clone()).map_err(cannot("hearing signals"))?;
 
     manager.status("Recovering jobs");
     let clock = Clock::start();
-    recover(options, clock, tell.clone()).map_err(cannot_start)?;
+    recover(options, clock, tell.clone()).map_err(cannot("recovering jobs"))?;
     let mut is_draining = false;
     let Recovered { mut engine, binlog } = loop {
         match next(&events) {
@@ -109,7 +118,7 @@ fn serve(options: Options) -> Result<(), Failure> {
     };
     engine.set_draining(is_draining);
     if let Some(binlog) = &binlog {
-        start_keeping(binlog, tell).map_err(cannot_start)?;
+        start_keeping(binlog, tell).map_err(cannot("keeping jobs"))?;
     }
 
     for listener in &listeners {
@@ -119,7 +128,7 @@ fn serve(options: Options) -> Result<(), Failure> {
     }
     let places: Vec<_> = listeners.iter().map(ToString::to_string).collect();
     let server = Server::start(engine, binlog.clone(), clock, listeners, limits);
-    let server = server.map_err(cannot_start)?;
+    let server = server.map_err(cannot("starting the server"))?;
     for place in &places {
         log::info(format_args!("listening on {place}"));
     }
@@ -127,19 +136,17 @@ fn serve(options: Options) -> Result<(), Failure> {
     wait_for_the_end(&events, &server, &manager);
     log::info(format_args!("stopping"));
     manager.stopping();
-    server
-        .stop()
-        .map_err(|error| (exit::CANNOT_START, format!("stopping the server: {error}")))?;
+    server.stop().map_err(cannot("stopping the server"))?;
     match binlog.as_deref().and_then(Binlog::failure) {
         None => Ok(()),
-        Some(error) => Err((exit::BINLOG_FAILED, format!("the binlog failed: {error}"))),
+        Some(error) => Err((Exit::BinlogFailed, format!("the binlog failed: {error}"))),
     }
 }
 
 /// The sockets that the options name.
-fn bind(options: &Options) -> Result<Vec<Listener>, Failure> {
+fn bind(options: &Options, user: Option<&User>) -> Result<Vec<Listener>, Failure> {
     let bind = |address| {
-        Listener::bind(address, &options.socket_access)
+        Listener::bind(address, &options.socket_access, user)
             .map_err(|error| cannot_listen(address, error))
     };
     options.listen.iter().map(bind).collect()
@@ -163,17 +170,12 @@ fn take_over(inherited: Vec<Inherited>, options: &Options) -> Vec<Listener> {
     listeners
 }
 
-fn become_user(options: &Options) -> Result<(), Failure> {
-    let Some(user) = &options.user else {
-        return Ok(());
-    };
-    privileges::become_user(user).map_err(|refusal| match refusal {
-        Refusal::NoSuchUser => (exit::NO_SUCH_USER, format!("-u {user}: no such user")),
-        Refusal::NotAllowed(error) => (
-            exit::CANNOT_BECOME_USER,
-            format!("-u {user}: becoming the user: {error}"),
-        ),
-    })
+fn find_user(name: &str) -> Result<User, Failure> {
+    match privileges::find_user(name) {
+        Ok(Some(user)) => Ok(user),
+        Ok(None) => Err((Exit::NoSuchUser, format!("-u {name}: no such user"))),
+        Err(error) => Err(cannot_become(name, error)),
+    }
 }
 
 /// What is asked for, if the system allows it.
@@ -181,11 +183,14 @@ fn max_connections(options: &Options) -> usize {
     let Capacity {
         connections: most,
         because,
-    } = Capacity::find();
+    } = Capacity::find(options.binlog.is_some());
     match options.max_connections {
         Some(asked) if asked <= most => log::info(format_args!("at most {asked} connections")),
         Some(asked) => log::warning(format_args!(
             "--max-connections {asked}: lowered to {most}, because {because}"
+        )),
+        None if most < Capacity::FEW => log::warning(format_args!(
+            "at most {most} connections, because {because}"
         )),
         None => log::info(format_args!(
             "at most {most} connections, because {because}"
@@ -247,7 +252,7 @@ fn open(options: &Options, clock: Clock, tell: &Sender<Event>) -> Result<Recover
         }
         opened => opened,
     };
-    let opened = opened.map_err(|error| (exit::BINLOG_UNUSABLE, error.to_string()))?;
+    let opened = opened.map_err(|error| (Exit::BinlogUnusable, error.to_string()))?;
     for notice in &opened.notices {
         log::warning(format_args!("{notice}"));
     }
@@ -305,13 +310,18 @@ fn next(events: &Receiver<Event>) -> Event {
     events.recv().expect("the thread of signals does not end")
 }
 
-fn cannot_start(error: io::Error) -> Failure {
-    (exit::CANNOT_START, format!("starting the server: {error}"))
+/// Names the step that the system has not let us do.
+fn cannot(step: &str) -> impl FnOnce(io::Error) -> Failure {
+    move |error| (Exit::CannotStart, format!("{step}: {error}"))
+}
+
+fn cannot_become(user: &str, error: io::Error) -> Failure {
+    (
+        Exit::CannotBecomeUser,
+        format!("-u {user}: becoming the user: {error}"),
+    )
 }
 
 fn cannot_listen(place: impl std::fmt::Display, error: io::Error) -> Failure {
-    (
-        exit::CANNOT_LISTEN,
-        format!("listening on {place}: {error}"),
-    )
+    (Exit::CannotListen, format!("listening on {place}: {error}"))
 }

@@ -5,32 +5,45 @@ use crate::binlog::{self, SyncMode};
 use crate::server::{Address, SocketAccess};
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
+use std::ops::RangeInclusive;
+use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
 
 /// Where clients expect a server.
-const DEFAULT_PORT: u16 = 11300;
+const DEFAULT_PORT: &str = "11300";
 
 /// The largest body that `-z` can allow, in bytes.
 const MAX_JOB_SIZE: u32 = 1 << 30;
 
-/// The statuses with which the process ends, other than 0; those that
-/// beanstalkd has are the same.
-pub mod exit {
+/// The smallest file and the largest file of the binlog, in bytes.
+const SEGMENT_SIZES: RangeInclusive<u64> = 4096..=1 << 30;
+
+/// Why the process ends, other than in order; what beanstalkd has statuses for
+/// has the same ones here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
     /// A thread or a descriptor for the server itself is not to be had.
-    pub const CANNOT_START: u8 = 1;
+    CannotStart = 1,
     /// The command line makes no sense.
-    pub const USAGE: u8 = 5;
+    Usage = 5,
     /// The binlog's directory cannot be used, or what is in it.
-    pub const BINLOG_UNUSABLE: u8 = 10;
+    BinlogUnusable = 10,
     /// Writing the binlog or syncing it has failed.
-    pub const BINLOG_FAILED: u8 = 11;
+    BinlogFailed = 11,
     /// The user to become does not exist.
-    pub const NO_SUCH_USER: u8 = 33;
+    NoSuchUser = 33,
     /// The system does not let us become that user.
-    pub const CANNOT_BECOME_USER: u8 = 34;
+    CannotBecomeUser = 34,
     /// An address to listen on cannot be had.
-    pub const CANNOT_LISTEN: u8 = 111;
+    CannotListen = 111,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit as u8)
+    }
 }
 
 /// What the command line asks for.
@@ -65,6 +78,8 @@ pub struct Options {
     pub idle_timeout: Option<Duration>,
     /// Where and how to keep jobs.
     pub binlog: Option<binlog::Options>,
+    /// The size of the binlog's files as it was given, for `stats`, in bytes.
+    pub segment_size: u64,
     /// How often `-V` was given.
     pub verbosity: usize,
     /// What the user should know about these options.
@@ -151,16 +166,13 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation
         return Ok(Invocation::Version);
     }
     let mut warnings = Vec::new();
-    let port = match last("p") {
-        None => DEFAULT_PORT,
-        Some(text) => number(&text, "port")?,
-    };
+    let port = last("p").unwrap_or_else(|| DEFAULT_PORT.into());
     let mut listen = Vec::new();
     for text in all("l") {
-        listen.push(Address::new(&text, port)?);
+        listen.push(Address::new(&text, &port)?);
     }
     if listen.is_empty() {
-        listen.push(Address::new("127.0.0.1", port)?);
+        listen.push(Address::new("127.0.0.1", &port)?);
     }
     let max_job_size = match last("z") {
         None => 65535,
@@ -192,15 +204,23 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation
         None => binlog::Options::SEGMENT_SIZE,
         Some(text) => number(&text, "size")?,
     };
-    let wait = is_given("wait");
     let binlog = last("b").map(|dir| binlog::Options {
         dir: to_os(&dir).into(),
         sync,
-        segment_size,
-        wait,
+        segment_size: segment_size.clamp(*SEGMENT_SIZES.start(), *SEGMENT_SIZES.end()),
+        wait: is_given("wait"),
     });
-    if wait && binlog.is_none() {
-        warnings.push("--wait has no effect without -b".into());
+    match &binlog {
+        None => {
+            let flags = [("f", "-f"), ("F", "-F"), ("s", "-s"), ("wait", "--wait")];
+            let given = flags.iter().filter(|(name, _)| is_given(name));
+            warnings.extend(given.map(|(_, flag)| format!("{flag} has no effect without -b")));
+        }
+        Some(binlog) if !SEGMENT_SIZES.contains(&segment_size) => {
+            let taken = binlog.segment_size;
+            warnings.push(format!("-s {segment_size}: changed to {taken} bytes"));
+        }
+        Some(_) => {}
     }
     Ok(Invocation::Serve(Box::new(Options {
         listen,
@@ -215,6 +235,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation
         max_memory: last("max-memory").map(|text| bytes(&text)).transpose()?,
         idle_timeout: Some(Duration::from_secs(idle_timeout.into())).filter(|time| !time.is_zero()),
         binlog,
+        segment_size,
         verbosity: all("V").len(),
         warnings,
     })))
@@ -279,6 +300,7 @@ mod tests {
              --max-job-size 1 --user me --binlog d --sync 0 --segment-size 9",
         );
         assert_eq!(short, long);
+        assert_eq!(short.segment_size, 9);
         assert_eq!(short.listen[0].to_string(), "[::1]:2");
         assert_eq!(short.listen[1].to_string(), "unix:/x");
     }
@@ -298,7 +320,6 @@ mod tests {
         assert_eq!(error("--nope"), "unknown flag: --nope");
         assert_eq!(error("foo"), "unknown argument: foo");
         assert_eq!(error("-p"), "flag requires an argument: -p");
-        assert_eq!(error("-p 70000"), "invalid port: 70000");
         assert_eq!(error("-z 1k"), "invalid size: 1k");
         assert_eq!(error("-l unix:"), "invalid address: unix:");
     }
@@ -350,12 +371,27 @@ mod tests {
     }
 
     #[test]
-    fn waiting_for_no_directory_is_warned_of() {
+    fn options_of_a_binlog_that_is_not_there_are_warned_of() {
         assert!(options("-b d --wait").binlog.unwrap().wait);
+        let nothing: [&str; 0] = [];
+        assert_eq!(options("-b d -f 1 -F -s 5000 --wait").warnings, nothing);
+        let warnings = options("-f 1 -F -s 5000 --wait").warnings;
+        let flags = ["-f", "-F", "-s", "--wait"];
         assert_eq!(
-            options("--wait").warnings,
-            ["--wait has no effect without -b"]
+            warnings,
+            flags.map(|flag| format!("{flag} has no effect without -b"))
         );
+    }
+
+    #[test]
+    fn a_file_of_the_binlog_has_a_page_at_least_and_a_gibibyte_at_most() {
+        for (line, taken) in [("-b d -s 0", 4096), ("-b d -s 5000000000", 1 << 30)] {
+            let options = options(line);
+            assert_eq!(options.binlog.unwrap().segment_size, taken);
+            let given = options.segment_size;
+            let warning = format!("-s {given}: changed to {taken} bytes");
+            assert_eq!(options.warnings, [warning]);
+        }
     }
 
     /// The options that the manual describes, as they stand in its lists.
@@ -414,13 +450,13 @@ mod tests {
             described,
             [
                 0,
-                exit::CANNOT_START,
-                exit::USAGE,
-                exit::BINLOG_UNUSABLE,
-                exit::BINLOG_FAILED,
-                exit::NO_SUCH_USER,
-                exit::CANNOT_BECOME_USER,
-                exit::CANNOT_LISTEN,
+                Exit::CannotStart as u8,
+                Exit::Usage as u8,
+                Exit::BinlogUnusable as u8,
+                Exit::BinlogFailed as u8,
+                Exit::NoSuchUser as u8,
+                Exit::CannotBecomeUser as u8,
+                Exit::CannotListen as u8,
             ]
         );
     }

@@ -2,9 +2,13 @@
 //! the project stands here.
 
 use nix::libc;
+#[cfg(not(target_has_atomic = "64"))]
+pub use portable_atomic::AtomicU64;
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+#[cfg(target_has_atomic = "64")]
+pub use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 /// Gives memory that has been freed back to the system. The allocator keeps
@@ -45,11 +49,17 @@ pub fn zeroed_bytes(length: usize) -> Arc<[u8]> {
 /// to each thread that it wakes: with many connections that halves the
 /// switches. Where it is refused, nothing but speed is lost.
 pub fn prefer_long_turns() {
-    let priority = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the pointer is to a live sched_param, which the call only reads;
-    // 0 means the calling thread.
+    let priority: libc::c_int = 0;
+    // musl's function of that name does nothing; the system call does.
+    // SAFETY: the pointer is to a live number, which is all that the kernel's
+    // sched_param has, and the call only reads it; 0 means the calling thread.
     unsafe {
-        libc::sched_setscheduler(0, libc::SCHED_BATCH, &priority);
+        libc::syscall(
+            libc::SYS_sched_setscheduler,
+            0,
+            libc::SCHED_BATCH,
+            &raw const priority,
+        );
     }
 }
 

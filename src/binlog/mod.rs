@@ -95,10 +95,11 @@ pub use record::{Record, Update};
 
 use crate::engine::StoredJob;
 use crate::protocol::JobId;
+use crate::sys::AtomicU64;
 use commit::{Schedule, Turn};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 use storage::{Directory, Storage};

@@ -3,25 +3,16 @@
 
 use std::time::{Duration, Instant};
 
-/// What was said lately.
+/// The warnings that were said lately, the oldest first.
+#[derive(Default)]
 pub struct Repeats(Vec<Warning>);
 
 struct Warning {
     text: String,
-    said_at: Instant,
-    /// How often it came after that.
+    /// When it is forgotten, and the count of its repetitions told.
+    ends_at: Instant,
+    /// How often it came after it was said.
     repeated: u64,
-}
-
-/// What a warning is to those who know the ones before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum News {
-    /// It was not said lately: it is to be written.
-    Is,
-    /// It was said, and comes for the second time.
-    RepeatedFirst,
-    /// It comes again and again.
-    RepeatedAgain,
 }
 
 impl Repeats {
@@ -31,97 +22,67 @@ impl Repeats {
     /// As many are remembered; beyond that all are written.
     const MOST: usize = 64;
 
-    /// Nothing was said yet.
-    pub const fn new() -> Repeats {
-        Repeats(Vec::new())
-    }
-
-    /// Takes note of a warning, after [`take_due`](Self::take_due).
-    pub fn note(&mut self, text: &str, now: Instant) -> News {
-        match self.0.iter_mut().find(|warning| warning.text == text) {
-            Some(warning) => {
-                warning.repeated += 1;
-                match warning.repeated {
-                    1 => News::RepeatedFirst,
-                    _ => News::RepeatedAgain,
-                }
-            }
-            None => {
-                if self.0.len() < Self::MOST {
-                    self.0.push(Warning {
-                        text: text.into(),
-                        said_at: now,
-                        repeated: 0,
-                    });
-                }
-                News::Is
-            }
+    /// Whether this was not said lately. It then counts as said, and is counted
+    /// from now on.
+    pub fn is_news(&mut self, text: &str, now: Instant) -> bool {
+        if let Some(known) = self.0.iter_mut().find(|warning| warning.text == text) {
+            known.repeated += 1;
+            return false;
         }
+        if self.0.len() < Self::MOST {
+            self.0.push(Warning {
+                text: text.into(),
+                ends_at: now + Self::PERIOD,
+                repeated: 0,
+            });
+        }
+        true
     }
 
-    /// Forgets what was said too long ago; lines for what was repeated of it.
+    /// When there will be a count to tell; `None` if nothing was repeated.
+    pub fn due_at(&self) -> Option<Instant> {
+        let repeated = self.0.iter().find(|warning| warning.repeated > 0);
+        repeated.map(|warning| warning.ends_at)
+    }
+
+    /// Forgets what was said too long ago; a line for each that was repeated.
     pub fn take_due(&mut self, now: Instant) -> Vec<String> {
-        let mut due = Vec::new();
-        for warning in std::mem::take(&mut self.0) {
-            match now >= warning.said_at + Self::PERIOD {
-                true => due.push(warning),
-                false => self.0.push(warning),
-            }
-        }
-        lines(due)
+        let recent = self.0.partition_point(|warning| warning.ends_at <= now);
+        let due = self.0.drain(..recent);
+        due.filter(|warning| warning.repeated > 0)
+            .map(|warning| format!("{} ({} more of these)", warning.text, warning.repeated))
+            .collect()
     }
-
-    /// Forgets everything; lines for what was repeated of it.
-    pub fn take_all(&mut self) -> Vec<String> {
-        lines(std::mem::take(&mut self.0))
-    }
-}
-
-fn lines(warnings: Vec<Warning>) -> Vec<String> {
-    let repeated = warnings.iter().filter(|warning| warning.repeated > 0);
-    repeated
-        .map(|warning| format!("{} ({} more of these)", warning.text, warning.repeated))
-        .collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const NOTHING: [&str; 0] = [];
-
     #[test]
     fn the_first_is_written_the_others_are_counted() {
         let start = Instant::now();
-        let mut repeats = Repeats::new();
-        assert_eq!(repeats.note("no room", start), News::Is);
-        assert_eq!(repeats.note("no room", start), News::RepeatedFirst);
-        assert_eq!(repeats.note("no room", start), News::RepeatedAgain);
-        assert_eq!(repeats.note("too slow", start), News::Is);
-        assert_eq!(repeats.take_due(start + Duration::from_secs(9)), NOTHING);
+        let mut repeats = Repeats::default();
+        assert!(repeats.is_news("no room", start));
+        assert_eq!(repeats.due_at(), None);
+        assert!(!repeats.is_news("no room", start));
+        assert!(!repeats.is_news("no room", start));
+        assert!(repeats.is_news("too slow", start));
+        assert!(repeats.take_due(start + Duration::from_secs(9)).is_empty());
         let end = start + Repeats::PERIOD;
+        assert_eq!(repeats.due_at(), Some(end));
         assert_eq!(repeats.take_due(end), ["no room (2 more of these)"]);
-        assert_eq!(repeats.note("no room", end), News::Is);
-    }
-
-    #[test]
-    fn at_the_end_nothing_is_left_uncounted() {
-        let start = Instant::now();
-        let mut repeats = Repeats::new();
-        repeats.note("no room", start);
-        repeats.note("no room", start);
-        assert_eq!(repeats.take_all(), ["no room (1 more of these)"]);
-        assert_eq!(repeats.take_all(), NOTHING);
+        assert!(repeats.is_news("no room", end));
     }
 
     #[test]
     fn when_there_is_too_much_to_remember_it_is_written() {
         let start = Instant::now();
-        let mut repeats = Repeats::new();
+        let mut repeats = Repeats::default();
         for number in 0..Repeats::MOST {
-            repeats.note(&number.to_string(), start);
+            repeats.is_news(&number.to_string(), start);
         }
-        assert_eq!(repeats.note("another", start), News::Is);
-        assert_eq!(repeats.note("another", start), News::Is);
+        assert!(repeats.is_news("another", start));
+        assert!(repeats.is_news("another", start));
     }
 }

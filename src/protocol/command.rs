@@ -7,6 +7,7 @@
 //! [`framing`](super::framing).
 
 use super::{JobId, Priority, Seconds, TubeName, name};
+use std::fmt;
 
 /// What a line asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,6 +109,50 @@ pub struct Put {
     /// Whether anything follows the size. Then the line is malformed, unless
     /// the size is above the limit: that error comes first.
     pub trailing: bool,
+}
+
+/// The line as a client would send it.
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Command::Put(put) => write!(
+                f,
+                "put {} {} {} {}",
+                put.priority.0, put.delay.0, put.ttr.0, put.size
+            ),
+            Command::Use(tube) => write!(f, "use {tube}"),
+            Command::Reserve => f.write_str("reserve"),
+            Command::ReserveWithTimeout(timeout) => {
+                write!(f, "reserve-with-timeout {}", timeout.0)
+            }
+            Command::ReserveJob(id) => write!(f, "reserve-job {id}"),
+            Command::Delete(id) => write!(f, "delete {id}"),
+            Command::Release {
+                id,
+                priority,
+                delay,
+            } => write!(f, "release {id} {} {}", priority.0, delay.0),
+            Command::Bury { id, priority } => write!(f, "bury {id} {}", priority.0),
+            Command::Touch(id) => write!(f, "touch {id}"),
+            Command::Watch(tube) => write!(f, "watch {tube}"),
+            Command::Ignore(tube) => write!(f, "ignore {tube}"),
+            Command::Peek(id) => write!(f, "peek {id}"),
+            Command::PeekReady => f.write_str("peek-ready"),
+            Command::PeekDelayed => f.write_str("peek-delayed"),
+            Command::PeekBuried => f.write_str("peek-buried"),
+            Command::Kick(bound) => write!(f, "kick {bound}"),
+            Command::KickJob(id) => write!(f, "kick-job {id}"),
+            Command::PauseTube(tube, delay) => write!(f, "pause-tube {tube} {}", delay.0),
+            Command::PauseNoTube => f.write_str("pause-tube"),
+            Command::Stats => f.write_str("stats"),
+            Command::StatsJob(id) => write!(f, "stats-job {id}"),
+            Command::StatsTube(tube) => write!(f, "stats-tube {tube}"),
+            Command::ListTubes => f.write_str("list-tubes"),
+            Command::ListTubeUsed => f.write_str("list-tube-used"),
+            Command::ListTubesWatched => f.write_str("list-tubes-watched"),
+            Command::Quit => f.write_str("quit"),
+        }
+    }
 }
 
 /// Why a line is not a command.
@@ -306,6 +351,29 @@ mod tests {
         for bad in ["put ", "put 0 0 0", "put 4294967296 0 0 0", "put -1 0 0 0"] {
             assert_eq!(parse(bad.as_bytes()), Err(Malformed), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_command_is_shown_as_the_line_that_asks_for_it() {
+        let arguments = ["", "1", "1 2", "1 2 3", "1 2 3 4", "a", "a 5"];
+        let lines = COMMANDS.iter().flat_map(|(prefix, _)| {
+            let prefix = prefix.trim_end();
+            arguments.map(|arguments| format!("{prefix} {arguments}").trim_end().to_string())
+        });
+        let mut shown = std::collections::BTreeSet::new();
+        for line in lines {
+            // More than the command takes, or a name that is a number: what is
+            // shown is another line then, and the same command.
+            if let Ok(command) = parse(line.as_bytes()) {
+                assert_eq!(parse(command.to_string().as_bytes()), Ok(command.clone()));
+                shown.extend(Some(command.to_string()).filter(|shown| *shown == line));
+            }
+        }
+        let names: std::collections::BTreeSet<_> = shown
+            .iter()
+            .filter_map(|line| line.split(' ').next())
+            .collect();
+        assert_eq!(names.len(), COMMANDS.len(), "{shown:?}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::hangup::HangupWatcher;
 use super::shared::Shared;
 use super::workforce::Workforce;
 use super::{Limits, Listener, Stream};
-use crate::binlog::{self, Binlog};
+use crate::binlog::Binlog;
 use crate::log;
 use crate::protocol::stats::BinlogStats;
 use crossbeam_channel::{Receiver, bounded};
@@ -64,9 +64,10 @@ impl Service {
 
     /// The binlog's part of `stats`.
     pub fn binlog_stats(&self) -> BinlogStats {
+        let max_size = self.limits.segment_size;
         let Some(binlog) = &self.binlog else {
             return BinlogStats {
-                max_size: binlog::Options::SEGMENT_SIZE,
+                max_size,
                 ..BinlogStats::default()
             };
         };
@@ -76,7 +77,7 @@ impl Service {
             current_index: stats.current_index.into(),
             records_migrated: stats.records_migrated,
             records_written: stats.records_written,
-            max_size: stats.max_size.into(),
+            max_size,
         }
     }
 

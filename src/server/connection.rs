@@ -299,7 +299,7 @@ impl Connection<'_> {
 fn log_request(name: &str, request: &Request) {
     match request {
         Request::Command(command) => {
-            log::write(Level::Commands, format_args!("{name}: {command:?}"));
+            log::write(Level::Commands, format_args!("{name}: {command}"));
         }
         Request::Body(body) => {
             let size = body.content().len();

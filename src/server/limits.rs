@@ -8,8 +8,17 @@ use nix::unistd::Uid;
 use std::fs;
 use std::path::Path;
 
-/// Set aside: for the listeners, the binlog and whatever libraries open.
-const OTHER_DESCRIPTORS: u64 = 64;
+/// Set aside of descriptors, beyond those that are open at the start: for the
+/// acceptor and the hang-up watcher, and for a connection that is one too many.
+const OTHER_DESCRIPTORS: u64 = 4;
+
+/// The same for the binlog: its lock, its directory, and the files that are
+/// being read, written, synced and moved.
+const BINLOG_DESCRIPTORS: u64 = 16;
+
+/// As many are open if that cannot be looked up: the standard ones, those for
+/// signals, and some sockets.
+const OPEN_DESCRIPTORS: u64 = 12;
 
 /// Set aside: our own few, and workers that are just becoming free.
 const OTHER_THREADS: u64 = 32;
@@ -30,15 +39,21 @@ pub struct Capacity {
 }
 
 impl Capacity {
-    /// Looks up what the system allows. The limit on descriptors is raised as
-    /// far as we may.
-    pub fn find() -> Capacity {
+    /// Fewer connections than this are worth a warning, if nobody has asked for
+    /// so few.
+    pub const FEW: usize = 100;
+
+    /// Looks up what the system allows, once the sockets to listen on are
+    /// bound. The limit on descriptors is raised as far as we may.
+    pub fn find(has_binlog: bool) -> Capacity {
+        let binlog = if has_binlog { BINLOG_DESCRIPTORS } else { 0 };
+        let descriptors_aside = open_descriptors() + OTHER_DESCRIPTORS + binlog;
         let bounds = [
-            descriptors().map(|limit| bound(limit, "the limit of open files", OTHER_DESCRIPTORS)),
-            mappings().map(|limit| Capacity {
+            descriptors().map(|limit| bound(limit, "the limit of open files", descriptors_aside)),
+            Some(mappings().map_or_else(unknown, |limit| Capacity {
                 connections: connections(limit / MAPPINGS_PER_THREAD, OTHER_MAPPINGS / 4),
                 because: format!("vm.max_map_count is {limit}"),
-            }),
+            })),
             processes().map(|limit| bound(limit, "the user's limit of processes", OTHER_THREADS)),
             number(Path::new("/proc/sys/kernel/threads-max"))
                 .map(|limit| bound(limit, "kernel.threads-max", OTHER_THREADS)),
@@ -49,10 +64,15 @@ impl Capacity {
         let tightest = bounds.into_iter().flatten();
         tightest
             .min_by_key(|bound| bound.connections)
-            .unwrap_or(Capacity {
-                connections: usize::MAX,
-                because: "no limit is known".into(),
-            })
+            .expect("one is always there")
+    }
+}
+
+/// Where there is no /proc: even a box of 64 megabytes has so many threads.
+fn unknown() -> Capacity {
+    Capacity {
+        connections: 500,
+        because: "the system's limits in /proc/sys cannot be read".into(),
     }
 }
 
@@ -73,6 +93,11 @@ fn descriptors() -> Option<u64> {
         return Some(wide(hard));
     }
     Some(wide(soft))
+}
+
+/// How many are open now; reading the list takes one more.
+fn open_descriptors() -> u64 {
+    fs::read_dir("/proc/self/fd").map_or(OPEN_DESCRIPTORS, |list| list.count() as u64 - 1)
 }
 
 fn mappings() -> Option<u64> {
@@ -146,6 +171,6 @@ mod tests {
 
     #[test]
     fn this_machine_has_room() {
-        assert!(Capacity::find().connections >= 1);
+        assert!(Capacity::find(true).connections >= 1);
     }
 }

@@ -6,7 +6,7 @@ use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, SockaddrIn6, SockaddrLike,
     SockaddrStorage, bind, getsockname, getsockopt, listen, setsockopt, socket, sockopt,
 };
-use nix::unistd::Group;
+use nix::unistd::{Group, Uid, User};
 use std::fmt;
 use std::fs::{self, Permissions};
 use std::io;
@@ -19,27 +19,43 @@ use std::path::{Path, PathBuf};
 /// A place to listen at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// An IP address or the name of a host, and a port.
-    Tcp(String, u16),
+    /// An IP address or the name of a host, and the number of a port or the
+    /// name of a service.
+    Tcp(String, String),
     /// The file of a Unix socket.
     Unix(PathBuf),
 }
 
 impl Address {
-    /// Reads `unix:PATH`, an IP address or the name of a host.
+    /// Reads `unix:PATH`, or an IP address or the name of a host, which a port
+    /// may follow after a colon; an IPv6 address then stands in brackets. `port`
+    /// is for those without one.
     ///
     /// # Errors
     ///
     /// A message, if it is none of these.
-    pub fn new(text: &str, port: u16) -> Result<Address, String> {
-        let path = text.strip_prefix("unix:");
-        if text.is_empty() || path == Some("") {
-            return Err(format!("invalid address: {text}"));
+    pub fn new(text: &str, port: &str) -> Result<Address, String> {
+        if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
+            return Ok(Address::Unix(path.into()));
         }
-        Ok(match path {
-            Some(path) => Address::Unix(path.into()),
-            None => Address::Tcp(text.into(), port),
-        })
+        let (host, rest) = match text.strip_prefix('[') {
+            Some(text) => text.split_once(']').unwrap_or_default(),
+            None => match text.find(':') {
+                // With more of them it is an IPv6 address.
+                Some(colon) if Some(colon) == text.rfind(':') => text.split_at(colon),
+                _ => (text, ""),
+            },
+        };
+        let port = match rest.strip_prefix(':') {
+            None if rest.is_empty() => Some(port),
+            own => own.filter(|own| !own.is_empty()),
+        };
+        match port {
+            Some(port) if !host.is_empty() && host != "unix" => {
+                Ok(Address::Tcp(host.into(), port.into()))
+            }
+            _ => Err(format!("invalid address: {text}")),
+        }
     }
 }
 
@@ -60,7 +76,7 @@ impl fmt::Display for Address {
 pub struct SocketAccess {
     /// The file's permissions.
     pub mode: u32,
-    /// The file's group; `None`: that of the process.
+    /// The file's group; `None`: that of the user.
     pub group: Option<String>,
 }
 
@@ -95,17 +111,22 @@ impl Drop for SocketFile {
 }
 
 impl Listener {
-    /// Binds a socket. Clients can connect to a TCP one once it
+    /// Binds a socket, whose file belongs to the user that the process is to
+    /// become, so that it can connect and remove it. Clients can connect to a TCP one once it
     /// [`listen`](Self::listen)s; a Unix one listens at once, or else another
     /// server would take its file for a stale one.
     ///
     /// # Errors
     ///
     /// If the address is not to be had, or somebody listens there already.
-    pub fn bind(address: &Address, access: &SocketAccess) -> io::Result<Listener> {
+    pub fn bind(
+        address: &Address,
+        access: &SocketAccess,
+        user: Option<&User>,
+    ) -> io::Result<Listener> {
         match address {
             Address::Tcp(host, port) => Ok(Listener {
-                socket: Socket::Tcp(bind_tcp(host, *port)?),
+                socket: Socket::Tcp(bind_tcp(host, find_port(port)?)?),
                 _file: None,
             }),
             Address::Unix(path) => {
@@ -113,9 +134,11 @@ impl Listener {
                 remove_if_stale(path)?;
                 let socket = UnixListener::bind(path)?;
                 let file = SocketFile(path.clone());
-                if group.is_some() {
-                    chown(path, None, group)?;
-                }
+                // Those who are not root can give nothing away, and will not
+                // become anybody else.
+                let user = user.filter(|_| Uid::effective().is_root());
+                let group = group.or(user.map(|user| user.gid.as_raw()));
+                chown(path, user.map(|user| user.uid.as_raw()), group)?;
                 fs::set_permissions(path, Permissions::from_mode(access.mode))?;
                 Ok(Listener {
                     socket: Socket::Unix(socket),
@@ -221,6 +244,23 @@ fn bind_tcp_address(address: SocketAddr) -> nix::Result<TcpListener> {
     Ok(socket.into())
 }
 
+/// A number, or the name of a service of the system's list.
+fn find_port(text: &str) -> io::Result<u16> {
+    let list = || fs::read_to_string("/etc/services").unwrap_or_default();
+    let port = text.parse().ok().or_else(|| service_port(&list(), text));
+    port.ok_or_else(|| io::Error::other(format!("neither a port nor a service: {text}")))
+}
+
+/// The TCP port of a service, in the lines of `services(5)`.
+fn service_port(list: &str, service: &str) -> Option<u16> {
+    list.lines().find_map(|line| {
+        let mut words = line.split('#').next()?.split_whitespace();
+        let (name, port) = (words.next()?, words.next()?.strip_suffix("/tcp")?);
+        let is_meant = name == service || words.any(|alias| alias == service);
+        is_meant.then(|| port.parse().ok()).flatten()
+    })
+}
+
 fn find_group(name: &str) -> io::Result<u32> {
     match Group::from_name(name)? {
         Some(group) => Ok(group.gid.as_raw()),
@@ -249,5 +289,39 @@ impl AsFd for Listener {
             Socket::Tcp(listener) => listener.as_fd(),
             Socket::Unix(listener) => listener.as_fd(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_may_have_a_port_of_its_own() {
+        for (text, place) in [
+            ("127.0.0.1", "127.0.0.1:1"),
+            ("127.0.0.1:2", "127.0.0.1:2"),
+            ("queue.example.org:beanstalk", "queue.example.org:beanstalk"),
+            ("::1", "[::1]:1"),
+            ("[::1]", "[::1]:1"),
+            ("[::1]:2", "[::1]:2"),
+            ("unix:/run/a:b", "unix:/run/a:b"),
+        ] {
+            let address = Address::new(text, "1").expect(text);
+            assert_eq!(address.to_string(), place);
+        }
+        for text in ["", ":2", "host:", "[::1", "[::1]2", "[]", "unix:", "[::1]:"] {
+            let message = format!("invalid address: {text}");
+            assert_eq!(Address::new(text, "1"), Err(message));
+        }
+    }
+
+    #[test]
+    fn services_are_found_by_their_names_and_aliases() {
+        let list = "# a list\nhttp\t80/tcp www # the web\nntp 123/udp\nhttp-alt 8080/tcp";
+        assert_eq!(service_port(list, "http-alt"), Some(8080));
+        assert_eq!(service_port(list, "www"), Some(80));
+        assert_eq!(service_port(list, "ntp"), None);
+        assert_eq!(service_port(list, "web"), None);
     }
 }

@@ -57,6 +57,9 @@ pub struct Limits {
     pub max_connections: usize,
     /// How long a connection that holds nothing may be silent.
     pub idle_timeout: Option<Duration>,
+    /// The size of the binlog's files that was asked for, which `stats` shows
+    /// even if there is no binlog, in bytes.
+    pub segment_size: u64,
 }
 
 /// A running server.

@@ -14,7 +14,8 @@ pub struct ServiceManager(Option<(UnixDatagram, SocketAddr)>);
 impl ServiceManager {
     /// The one that has started us, if it has asked to be told.
     pub fn from_environment() -> ServiceManager {
-        let Some(name) = env::var_os("NOTIFY_SOCKET") else {
+        let name = env::var_os("NOTIFY_SOCKET");
+        let Some(name) = name.filter(|name| !name.is_empty()) else {
             return ServiceManager(None);
         };
         let open = || -> io::Result<_> {

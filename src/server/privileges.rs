@@ -1,5 +1,6 @@
 //! Becoming another user, for good.
 
+use nix::errno::Errno;
 use nix::unistd::{
     Uid, User, getgrouplist, getgroups, getresgid, getresuid, initgroups, setresgid, setresuid,
     setuid,
@@ -8,13 +9,17 @@ use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::io;
 
-/// Why we are not that user.
-#[derive(Debug)]
-pub enum Refusal {
-    /// There is none of that name.
-    NoSuchUser,
-    /// The system refuses.
-    NotAllowed(io::Error),
+/// The user of this name; `None` if there is none.
+///
+/// # Errors
+///
+/// If the system's list of users cannot be read.
+pub fn find_user(name: &str) -> io::Result<Option<User>> {
+    match User::from_name(name) {
+        // Without a list there are no users in it.
+        Err(Errno::ENOENT) => Ok(None),
+        found => Ok(found?),
+    }
 }
 
 /// Becomes this user, with its group and its supplementary groups, without a
@@ -22,17 +27,13 @@ pub enum Refusal {
 ///
 /// # Errors
 ///
-/// If there is no such user or we may not become it. The process may then be
-/// half of it, and should end.
-pub fn become_user(name: &str) -> Result<(), Refusal> {
-    let user = User::from_name(name).map_err(|error| Refusal::NotAllowed(error.into()))?;
-    let user = user.ok_or(Refusal::NoSuchUser)?;
-    let not_allowed = |error: nix::Error| Refusal::NotAllowed(error.into());
-    if is_only(&user).map_err(not_allowed)? && !Uid::effective().is_root() {
+/// If we may not become it. The process may then be half of it, and should end.
+pub fn become_user(user: &User) -> io::Result<()> {
+    if is_only(user)? && !Uid::effective().is_root() {
         return Ok(());
     }
-    change(&user).map_err(not_allowed)?;
-    verify(&user).map_err(Refusal::NotAllowed)
+    change(user)?;
+    verify(user)
 }
 
 fn change(user: &User) -> nix::Result<()> {

@@ -2,9 +2,10 @@
 
 use crate::disk::{Disk, Random, State, Survival};
 use crate::model::{History, Server, Traffic, open};
+use beanpole::AtomicU64;
 use beanpole::binlog::{Binlog, SyncMode};
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 

@@ -8,9 +8,11 @@ mod binlog;
 mod ending;
 mod keeping;
 mod limits;
+mod log;
 mod manager;
 mod options;
 #[path = "../laboratory/port.rs"]
 mod port;
 mod program;
+mod promises;
 mod user;

@@ -54,6 +54,18 @@ fn a_manager_without_a_file_hears_of_health_if_it_has_asked() {
 }
 
 #[test]
+fn a_manager_without_a_name_is_none() {
+    let mut command = Command::new(PROGRAM);
+    command.args(["-p", "0"]).env("NOTIFY_SOCKET", "");
+    let mut daemon = Daemon::spawn(&mut command);
+    Client::connect(daemon.port()).ask("use a", "USING a");
+    daemon.signal(Signal::SIGTERM);
+    let (status, log) = daemon.wait();
+    assert_eq!(status.code(), Some(0));
+    assert!(!log.iter().any(|line| line.contains("warning")), "{log:?}");
+}
+
+#[test]
 fn a_manager_that_cannot_be_reached_is_worth_a_warning_and_no_more() {
     let mut command = Command::new(PROGRAM);
     command

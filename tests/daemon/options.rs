@@ -1,6 +1,8 @@
 //! The command line: help, version, errors and their statuses.
 
 use crate::program::{Client, Daemon, PROGRAM, TempDir, as_root, run, run_command, shell};
+use nix::errno::Errno;
+use std::io::Error;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
@@ -59,8 +61,10 @@ fn a_user_that_we_may_not_become_is_status_34() {
     };
     let user = if as_root() { "nobody" } else { "root" };
     let (status, _, stderr) = run_command(&mut shell(line, ["-p", "0", "-u", user]));
-    let message =
-        format!("error: -u {user}: becoming the user: Operation not permitted (os error 1)");
+    let message = format!(
+        "error: -u {user}: becoming the user: {}",
+        Error::from(Errno::EPERM)
+    );
     assert_eq!((status, last_word(&stderr)), (34, message));
 }
 
@@ -69,7 +73,7 @@ fn an_address_that_is_not_to_be_had_is_status_111() {
     let other = TcpListener::bind("127.0.0.1:0").expect("a port");
     let place = other.local_addr().expect("a port").to_string();
     let port = place.rsplit(':').next().expect("a port");
-    let message = "Address already in use (os error 98)";
+    let message = Error::from(Errno::EADDRINUSE);
     assert_eq!(
         failure(["-p", port]),
         (111, format!("error: listening on {place}: {message}"))
@@ -103,8 +107,50 @@ fn without_a_thread_to_be_had_it_is_status_1() {
     };
     let line = r#"ulimit -u 1 2>/dev/null || ulimit -p 1; exec "$0" "$@""#;
     let (status, _, stderr) = run_command(&mut shell(line, user.iter().copied()));
-    let message = "error: starting the server: Resource temporarily unavailable (os error 11)";
-    assert_eq!((status, last_word(&stderr)), (1, message.into()));
+    let message = format!("error: hearing signals: {}", Error::from(Errno::EAGAIN));
+    assert_eq!((status, last_word(&stderr)), (1, message));
+}
+
+#[test]
+fn a_port_is_a_number_or_a_service_and_anything_else_is_status_111() {
+    for port in ["no-such-service", "99999", "-5", "8081x"] {
+        let message = format!("neither a port nor a service: {port}");
+        assert_eq!(
+            failure(["-p", port]),
+            (
+                111,
+                format!("error: listening on 127.0.0.1:{port}: {message}")
+            )
+        );
+    }
+}
+
+#[test]
+fn an_address_may_have_brackets_and_a_port() {
+    let mut daemon = Daemon::start(["-l", "127.0.0.1:0", "-p", "1", "-l", "[::1]:0"]);
+    let port = daemon.port();
+    daemon.log_line("listening on [::1]:");
+    Client::connect(port).ask("use a", "USING a");
+    let (status, _, stderr) = run(["-l", "[::1"]);
+    let message = stderr.lines().next();
+    assert_eq!(
+        (status, message),
+        (5, Some("beanpoled: invalid address: [::1"))
+    );
+}
+
+#[test]
+fn the_size_of_the_binlogs_files_is_shown_as_it_was_given() {
+    let directory = TempDir::new();
+    let directory = directory.path().to_str().expect("text");
+    for options in [&["-s", "5000"][..], &["-s", "5000", "-b", directory]] {
+        let mut daemon = Daemon::start(options.iter().copied());
+        let mut client = Client::connect(daemon.port());
+        assert_eq!(client.stat("binlog-max-size"), 5000);
+    }
+    let mut daemon = Daemon::start(["-s", "5000", "-f", "0"]);
+    daemon.log_line("warning: -f has no effect without -b");
+    daemon.log_line("warning: -s has no effect without -b");
 }
 
 #[test]
@@ -178,9 +224,9 @@ fn the_log_names_who_has_asked_for_what_but_no_secrets() {
         assert!(!line.contains("secret"), "{line}");
     };
     line(&mut daemon, "connected");
-    line(&mut daemon, "Use(");
+    line(&mut daemon, "use a");
     line(&mut daemon, "USING");
-    line(&mut daemon, "Put(");
+    line(&mut daemon, "put 0 0 1 6");
     line(&mut daemon, "a body of 6 bytes");
     line(&mut daemon, "INSERTED");
     line(&mut daemon, "closed");

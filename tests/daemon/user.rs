@@ -3,7 +3,9 @@
 use crate::port::Port;
 use crate::program::{Client, Daemon, TempDir, as_root, shell};
 use nix::unistd::{User, geteuid};
-use std::os::unix::fs::MetadataExt;
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, chown};
+use std::process::Stdio;
 
 #[test]
 fn who_is_the_user_already_stays_it() {
@@ -67,4 +69,40 @@ fn root_becomes_the_user_with_all_its_groups_and_no_other() {
     assert_eq!(daemon.status("CapEff"), "0000000000000000");
     assert_eq!(daemon.status("CapPrm"), "0000000000000000");
     Client::connect(port).ask("use a", "USING a");
+}
+
+#[test]
+fn the_file_of_a_socket_belongs_to_the_user_who_can_use_and_remove_it() {
+    if !as_root() {
+        return;
+    }
+    let nobody = User::from_name("nobody")
+        .expect("readable")
+        .expect("a user");
+    let directory = TempDir::new();
+    chown(directory.path(), Some(nobody.uid.as_raw()), None).expect("root may");
+    let socket = directory.path().join("socket");
+    let place = format!("unix:{}", socket.display());
+    let mut daemon = Daemon::start(["-l", &place, "-u", "nobody"]);
+    daemon.log_line("listening on unix:");
+    let file = std::fs::metadata(&socket).expect("a socket");
+    let ids = (nobody.uid.as_raw(), nobody.gid.as_raw(), 0o600);
+    assert_eq!((file.uid(), file.gid(), file.mode() & 0o7777), ids);
+    let line = r#"exec setpriv --reuid nobody --clear-groups nc -N -U "$@""#;
+    let mut nc = shell(line, [socket.to_str().expect("text")]);
+    let mut nc = nc
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("nc");
+    let mut stdin = nc.stdin.take().expect("a pipe");
+    stdin.write_all(b"use a\r\n").expect("it reads");
+    drop(stdin);
+    let output = nc.wait_with_output().expect("it ends");
+    assert_eq!(output.stdout, b"USING a\r\n");
+    daemon.signal(nix::sys::signal::Signal::SIGTERM);
+    let (status, log) = daemon.wait();
+    assert_eq!(status.code(), Some(0));
+    assert!(!log.iter().any(|line| line.contains("warning")), "{log:?}");
+    assert!(!socket.exists());
 }

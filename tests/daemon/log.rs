@@ -1,0 +1,153 @@
+//! The log: what it says of a panic, and that nobody ever waits for it.
+
+use crate::program::{Client, PATIENCE, PROGRAM, TempDir, eventually};
+use beanpole::log;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::io::{self, PipeWriter, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, ExitStatus};
+use std::thread;
+
+/// A daemon that logs everything to a pipe, and listens on a socket in a
+/// directory.
+struct Logging {
+    daemon: Child,
+    directory: TempDir,
+}
+
+impl Logging {
+    fn start(stderr: PipeWriter) -> Logging {
+        let directory = TempDir::new();
+        let place = format!("unix:{}/socket", directory.path().display());
+        let options = ["-VV", "-f", "1", "-l", &place];
+        let daemon = Command::new(PROGRAM).args(options).stderr(stderr).spawn();
+        let daemon = daemon.expect("it starts");
+        Logging { daemon, directory }
+    }
+
+    fn connect(&self) -> Client<UnixStream> {
+        let path = self.directory.path().join("socket");
+        let mut stream = None;
+        eventually("it listens", || {
+            stream = UnixStream::connect(&path).ok();
+            stream.is_some()
+        });
+        let stream = stream.expect("it listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        Client::over(stream)
+    }
+
+    /// Ends it with SIGTERM.
+    fn stop(mut self) -> ExitStatus {
+        let pid = i32::try_from(self.daemon.id()).expect("a number");
+        kill(Pid::from_raw(pid), Signal::SIGTERM).expect("it still runs");
+        let mut status = None;
+        eventually("it ends", || {
+            status = self.daemon.try_wait().expect("it can be waited for");
+            status.is_some()
+        });
+        status.expect("it has ended")
+    }
+}
+
+impl Drop for Logging {
+    fn drop(&mut self) {
+        // It fails if it has ended.
+        let (Ok(()) | Err(_)) = self.daemon.kill();
+        let (Ok(_) | Err(_)) = self.daemon.wait();
+    }
+}
+
+#[test]
+fn a_log_that_nobody_reads_holds_up_neither_clients_nor_the_end() {
+    let (log, stderr) = io::pipe().expect("a pipe");
+    let daemon = Logging::start(stderr);
+    let mut client = daemon.connect();
+    // Four times as much as fits into the pipe and the buffer.
+    for _ in 0..100 {
+        client.send(&"use a\r\n".repeat(200));
+        client.expect(&"USING a\r\n".repeat(200));
+    }
+    assert_eq!(daemon.stop().code(), Some(0));
+    drop(log);
+}
+
+#[test]
+fn what_nobody_has_read_in_time_is_counted() {
+    const COMMANDS: usize = 20_000;
+    let (mut log, stderr) = io::pipe().expect("a pipe");
+    let daemon = Logging::start(stderr);
+    let mut client = daemon.connect();
+    for _ in 0..COMMANDS / 200 {
+        client.send(&"use a\r\n".repeat(200));
+        client.expect(&"USING a\r\n".repeat(200));
+    }
+    let reader = thread::spawn(move || {
+        let mut text = String::new();
+        log.read_to_string(&mut text).expect("text");
+        text
+    });
+    assert_eq!(daemon.stop().code(), Some(0));
+    let text = reader.join().expect("it has read");
+    let dropped = |line: &str| {
+        let (_, count) = line.split_once("warning: ")?;
+        let (count, _) = count.split_once(" lines of the log were dropped")?;
+        count.parse::<usize>().ok()
+    };
+    let counts: Vec<usize> = text.lines().filter_map(dropped).collect();
+    assert!(!counts.is_empty(), "{text}");
+    let lines = text.lines().count() - counts.len() + counts.iter().sum::<usize>();
+    // A warning, the limit, listening, connected, the commands and their replies,
+    // stopping, closed.
+    assert_eq!(lines, 2 * COMMANDS + 6);
+}
+
+/// What the next test has another process do.
+#[test]
+#[ignore = "ends in a panic on purpose"]
+fn panic_in_a_worker() {
+    log::start(0).expect("a thread");
+    let worker = thread::Builder::new().name("worker".into());
+    let worker = worker
+        .spawn(|| panic!("two words\nand a line"))
+        .expect("a thread");
+    worker.join().expect_err("it panics");
+}
+
+#[test]
+fn a_panic_is_one_line_with_time_and_level() {
+    let mut tests = Command::new(std::env::current_exe().expect("a path"));
+    tests.args(["--exact", "log::panic_in_a_worker", "--ignored"]);
+    let output = tests.output().expect("it can be started");
+    let text = String::from_utf8(output.stderr).expect("text");
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines.len(), 1, "{text}");
+    let (time, words) = lines[0].split_once(' ').expect("a time");
+    assert!(time.ends_with('Z'));
+    let begin = "error: panic in thread worker at tests/daemon/log.rs:";
+    assert!(words.starts_with(begin), "{words}");
+    assert!(words.ends_with(": two words and a line"), "{words}");
+}
+
+#[test]
+fn a_closed_standard_error_does_not_end_it() {
+    let (log, stderr) = io::pipe().expect("a pipe");
+    drop(log);
+    let daemon = Logging::start(stderr);
+    let mut client = daemon.connect();
+    client.ask("use a", "USING a");
+    assert_eq!(daemon.stop().code(), Some(0));
+    client.expect_end();
+}
+
+#[test]
+fn a_pipe_that_is_full_from_the_start_does_not_hold_up_the_start() {
+    let (log, mut stderr) = io::pipe().expect("a pipe");
+    // A pipe has room for 64 KiB.
+    stderr.write_all(&[b'x'; 64 * 1024]).expect("room");
+    let daemon = Logging::start(stderr);
+    daemon.connect().ask("use a", "USING a");
+    assert_eq!(daemon.stop().code(), Some(0));
+    drop(log);
+}
