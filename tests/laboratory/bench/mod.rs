@@ -22,13 +22,13 @@ mod calls;
 mod figures;
 mod histogram;
 mod jobs;
-mod load;
+pub(crate) mod load;
 mod options;
 mod reply;
 mod report;
 mod rounds;
 mod scenarios;
-mod servers;
+pub(crate) mod servers;
 mod svg;
 mod table;
 mod wire;
@@ -115,18 +115,18 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
 pub struct Failure {
     message: String,
     /// The command line is to blame.
-    in_usage: bool,
+    pub(crate) in_usage: bool,
 }
 
 impl Failure {
-    fn new(message: String) -> Failure {
+    pub(crate) fn new(message: String) -> Failure {
         Failure {
             message,
             in_usage: false,
         }
     }
 
-    fn usage(message: String) -> Failure {
+    pub(crate) fn usage(message: String) -> Failure {
         Failure {
             message,
             in_usage: true,
@@ -134,7 +134,7 @@ impl Failure {
     }
 
     /// For `map_err`: this was being done when the error came.
-    fn of<E: fmt::Display>(doing: impl fmt::Display) -> impl FnOnce(E) -> Failure {
+    pub(crate) fn of<E: fmt::Display>(doing: impl fmt::Display) -> impl FnOnce(E) -> Failure {
         move |err| Failure::new(format!("{doing}: {err}"))
     }
 
@@ -147,7 +147,7 @@ impl Failure {
     }
 
     /// The same failure, and where it happened.
-    fn within(self, place: impl fmt::Display) -> Failure {
+    pub(crate) fn within(self, place: impl fmt::Display) -> Failure {
         Failure {
             message: format!("{place}: {}", self.message),
             ..self
