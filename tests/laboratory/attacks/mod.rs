@@ -217,7 +217,9 @@ fn attack_one(
     let command = format!("{} {server} {} {our_options}", attack.under, attack.options);
     let command = command.replace("{log}", &format!("'{}'", log.path.display()));
     let mut server = Server::open(&Source::Command(command), Placement::Free)?;
-    let pid = server.pid.ok_or_else(|| Failure::new("no process".into()))?;
+    let pid = server
+        .pid
+        .ok_or_else(|| Failure::new("no process".into()))?;
     let target = Target {
         address: server.address,
         pid,
@@ -311,7 +313,8 @@ impl Result {
             ("descriptors", after.descriptors, calm.descriptors),
         ] {
             if after > calm {
-                self.faults.push(format!("keeps {after} {what}, not {calm}"));
+                self.faults
+                    .push(format!("keeps {after} {what}, not {calm}"));
             }
         }
     }

@@ -1,4 +1,6 @@
 //! x
 use std::process::ExitCode;
 /// x
-pub fn run(_: &[String]) -> ExitCode { ExitCode::SUCCESS }
+pub fn run(_: &[String]) -> ExitCode {
+    ExitCode::SUCCESS
+}
