@@ -27,7 +27,7 @@ use crate::bench::Failure;
 use crate::bench::load::Placement;
 use crate::bench::servers::{self, Server, Source};
 use companion::json::Json;
-use gauge::Held;
+pub(crate) use gauge::Held;
 use list::{ATTACKS, Attack, Target};
 use neighbour::Felt;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};

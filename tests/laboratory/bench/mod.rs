@@ -139,7 +139,7 @@ impl Failure {
     }
 
     /// The same failure, and what else is known.
-    fn with(self, more: impl fmt::Display) -> Failure {
+    pub(crate) fn with(self, more: impl fmt::Display) -> Failure {
         Failure {
             message: format!("{}{more}", self.message),
             ..self

@@ -73,6 +73,8 @@ pub struct Duel {
     clients: [Option<Client>; CLIENTS],
     max_job_size: u32,
     patience: Duration,
+    /// How many connections each server has had.
+    connected: u64,
     /// How many puts were sent, whatever became of them.
     puts: u64,
     compared: u64,
@@ -117,6 +119,8 @@ impl Duel {
             clients: [const { None }; CLIENTS],
             max_job_size: stream.max_job_size,
             patience,
+            // With the one by which it was seen that the server listens.
+            connected: 2,
             puts: 0,
             compared: 0,
             transcript: format!("server: {option}\n"),
@@ -135,7 +139,6 @@ impl Duel {
     }
 
     fn play(&mut self, stream: &Stream) -> Result<(), Stop> {
-        // The connection by which it was seen that the server listens.
         self.await_connections()?;
         let mut joined: Vec<u8> = Vec::new();
         let mut joined_by = None;
@@ -183,6 +186,17 @@ impl Duel {
         if self.clients[client].as_ref().is_some_and(waits) {
             return true;
         }
+        // There, others see a job before its body has come.
+        let looks = bytes.starts_with(b"peek ") || bytes.starts_with(b"stats-job");
+        if looks
+            && self
+                .clients
+                .iter()
+                .flatten()
+                .any(|client| client.is_in_body)
+        {
+            return true;
+        }
         let is_delicate = [&b"reserve"[..], b"quit", b"pause-tube"];
         let is_delicate = is_delicate.iter().any(|start| bytes.starts_with(start));
         is_delicate && (self.waiting(1) > 0 || is_joined && bytes.starts_with(b"pause"))
@@ -206,6 +220,7 @@ impl Duel {
         let bytes = std::mem::take(joined);
         if self.clients[number].is_none() {
             self.clients[number] = Some(self.connect()?);
+            self.connected += 1;
         }
         let max_job_size = self.max_job_size;
         let client = self.clients[number].as_mut().expect("it is connected");
@@ -311,7 +326,9 @@ impl Duel {
         let open = 1 + self.clients.iter().flatten().count() as u64;
         let give_up = Instant::now() + self.patience;
         for side in [0, 1] {
-            while self.stat(side, "current-connections")? != open {
+            while self.stat(side, "current-connections")? != open
+                || self.stat(side, "total-connections")? != self.connected
+            {
                 if Instant::now() > give_up {
                     let side = ["ours", "theirs"][side];
                     return Err(Stop::Differ(format!("{side} keeps a connection")));
