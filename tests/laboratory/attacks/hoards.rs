@@ -147,34 +147,44 @@ pub fn silent_after_a_batch(target: &Target) -> io::Result<String> {
     Ok(format!("{kilobytes} kB for each while silent"))
 }
 
+/// Watches so many tubes, or as many as the server makes in a minute: where
+/// each one takes longer than the one before, all of them would take hours.
+fn watch_tubes(peer: &mut Peer, tubes: usize) -> io::Result<usize> {
+    let until = Instant::now() + Duration::from_secs(60);
+    let mut made = 0;
+    while made < tubes && Instant::now() < until {
+        let next = tubes.min(made + BATCH);
+        each(peer, made..next, "WATCHING", |number| {
+            format!("watch tube-{number}\r\n")
+        })?;
+        made = next;
+    }
+    Ok(made)
+}
+
 pub fn tubes(target: &Target) -> io::Result<String> {
-    let tubes = target.size(10_000, 200_000);
     let mut peer = Peer::connect(target.address)?;
-    each(&mut peer, 0..tubes, "WATCHING", |number| {
-        format!("watch tube-{number}\r\n")
-    })?;
+    let tubes = watch_tubes(&mut peer, target.size(10_000, 200_000))?;
     let mut reader = Peer::connect(target.address)?;
     for _ in 0..5 {
         reader.ask("list-tubes\r\n")?;
         reader.ask("stats\r\n")?;
     }
-    // Half of them one by one, the others when the connection closes.
-    each(&mut peer, 0..tubes / 2, "WATCHING", |number| {
+    // Some of them one by one, the others when the connection closes.
+    each(&mut peer, 0..tubes / 20, "WATCHING", |number| {
         format!("ignore tube-{number}\r\n")
     })?;
-    Ok(String::new())
+    Ok(format!("{tubes} tubes"))
 }
 
 pub fn watched(target: &Target) -> io::Result<String> {
     let mut peer = Peer::connect(target.address)?;
-    each(&mut peer, 0..target.size(5000, 100_000), "WATCHING", |n| {
-        format!("watch tube-{n}\r\n")
-    })?;
+    let tubes = watch_tubes(&mut peer, target.size(5000, 100_000))?;
     peer.ask("ignore default\r\n")?;
     each(&mut peer, 0..100, "TIMED_OUT", |_| {
         "reserve-with-timeout 0\r\n".into()
     })?;
-    Ok(String::new())
+    Ok(format!("{tubes} tubes"))
 }
 
 /// Puts so many jobs into a tube of this connection's own; their ids.
