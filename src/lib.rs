@@ -61,10 +61,11 @@
 //! encryption: the protocol has none. No trait between engine and server:
 //! there is one of each.
 
+pub mod arguments;
 pub mod binlog;
 pub mod engine;
 pub mod log;
 pub mod options;
 pub mod protocol;
 pub mod server;
-pub mod sys;
+mod sys;

@@ -1,8 +1,8 @@
 //! The command line of beanpoled, which is beanstalkd's and some more.
 
+use crate::arguments::{Given, Operands, Opt, to_os};
 use crate::binlog::{self, SyncMode};
 use crate::server::{Address, SocketAccess};
-use getopts::{Fail, HasArg, Occur, ParsingStyle};
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::str::FromStr;
@@ -117,27 +117,37 @@ pub fn usage() -> String {
 ///
 /// A message that names the option and the value.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation, String> {
-    let mut parser = getopts::Options::new();
-    parser.parsing_style(ParsingStyle::FloatingFrees);
-    for (short, long, argument, help) in FLAGS {
-        let has_argument = if argument.is_empty() {
-            HasArg::No
-        } else {
-            HasArg::Yes
-        };
-        parser.opt(short, long, help, argument, has_argument, Occur::Multi);
-    }
-    let matches = parser.parse(arguments).map_err(failure)?;
+    let table: Vec<Opt> = FLAGS
+        .iter()
+        .map(|&(short, long, value, about)| Opt {
+            short,
+            long,
+            value,
+            many: true,
+            about,
+        })
+        .collect();
+    let Given {
+        options: given,
+        operands,
+    } = Given::split(&table, Operands::Anywhere, arguments)?;
+    let is = |index: usize, flag: &str| [table[index].short, table[index].long].contains(&flag);
+    let all = |flag: &str| -> Vec<String> {
+        let of_flag = given.iter().filter(|(index, _)| is(*index, flag));
+        of_flag.map(|(_, value)| value.clone()).collect()
+    };
     // As with beanstalkd, the last one counts where an option is repeated.
-    let last = |flag: &str| matches.opt_strs(flag).pop();
+    let last = |flag: &str| all(flag).pop();
+    let last_position = |flag: &str| given.iter().rposition(|(index, _)| is(*index, flag));
+    let is_given = |flag: &str| last_position(flag).is_some();
 
-    if let Some(argument) = matches.free.first() {
+    if let Some(argument) = operands.first() {
         return Err(format!("unknown argument: {argument}"));
     }
-    if matches.opt_present("h") {
+    if is_given("h") {
         return Ok(Invocation::Help);
     }
-    if matches.opt_present("v") {
+    if is_given("v") {
         return Ok(Invocation::Version);
     }
     let mut warnings = Vec::new();
@@ -146,7 +156,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation
         Some(text) => number(&text, "port")?,
     };
     let mut listen = Vec::new();
-    for text in matches.opt_strs("l") {
+    for text in all("l") {
         listen.push(Address::new(&text, port)?);
     }
     if listen.is_empty() {
@@ -170,7 +180,6 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation
         None => 0,
         Some(text) => number::<u32>(&text, "time in seconds")?,
     };
-    let last_position = |flag: &str| matches.opt_positions(flag).pop();
     let sync = match last("f") {
         _ if last_position("F") > last_position("f") => SyncMode::Never,
         None => SyncMode::Every(Duration::from_millis(50)),
@@ -183,9 +192,9 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation
         None => binlog::Options::SEGMENT_SIZE,
         Some(text) => number(&text, "size")?,
     };
-    let wait = matches.opt_present("wait");
+    let wait = is_given("wait");
     let binlog = last("b").map(|dir| binlog::Options {
-        dir: dir.into(),
+        dir: to_os(&dir).into(),
         sync,
         segment_size,
         wait,
@@ -195,7 +204,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation
     }
     Ok(Invocation::Serve(Box::new(Options {
         listen,
-        listen_was_given: matches.opts_present(&["l".into(), "p".into()]),
+        listen_was_given: is_given("l") || is_given("p"),
         socket_access: SocketAccess {
             mode: last("socket-mode").map_or(Ok(0o600), |text| mode(&text))?,
             group: last("socket-group"),
@@ -206,7 +215,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation
         max_memory: last("max-memory").map(|text| bytes(&text)).transpose()?,
         idle_timeout: Some(Duration::from_secs(idle_timeout.into())).filter(|time| !time.is_zero()),
         binlog,
-        verbosity: matches.opt_count("V"),
+        verbosity: all("V").len(),
         warnings,
     })))
 }
@@ -236,21 +245,6 @@ fn mode(text: &str) -> Result<u32, String> {
         .ok()
         .filter(|mode| *mode <= 0o777)
         .ok_or_else(|| format!("invalid mode: {text}"))
-}
-
-fn failure(fail: Fail) -> String {
-    let flag = |name: &str| {
-        let dashes = if name.chars().count() == 1 { "-" } else { "--" };
-        format!("{dashes}{name}")
-    };
-    match fail {
-        Fail::UnrecognizedOption(name) => format!("unknown flag: {}", flag(&name)),
-        Fail::ArgumentMissing(name) => format!("flag requires an argument: {}", flag(&name)),
-        Fail::UnexpectedArgument(name) => format!("flag takes no argument: {}", flag(&name)),
-        Fail::OptionMissing(name) | Fail::OptionDuplicated(name) => {
-            unreachable!("{name}: each may stand any number of times")
-        }
-    }
 }
 
 #[cfg(test)]

@@ -76,17 +76,3 @@ pub fn inherited_descriptor(index: u16) -> io::Result<OwnedFd> {
     // for us, and nobody else here has been given it: that was asserted.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
-
-/// The size of the terminal behind standard output, in columns and rows;
-/// `None` if that is no terminal or does not know its size.
-pub fn window_size() -> Option<(u16, u16)> {
-    let mut size = libc::winsize {
-        ws_row: 0,
-        ws_col: 0,
-        ws_xpixel: 0,
-        ws_ypixel: 0,
-    };
-    // SAFETY: the pointer is to a live winsize, which the call fills in.
-    let status = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &mut size) };
-    (status == 0 && size.ws_col > 0 && size.ws_row > 0).then_some((size.ws_col, size.ws_row))
-}

@@ -2,7 +2,6 @@
 //!
 //! `check` has statuses of its own, those of monitoring plugins.
 
-use crate::reply::Reply;
 use beanpole::protocol::{JobId, TubeName};
 use std::fmt;
 use std::io;
@@ -60,6 +59,11 @@ impl Failure {
         Failure::Refused(format!("{action}: {error}"))
     }
 
+    /// For `map_err`: this was being done when the error came.
+    pub fn of<E: fmt::Display>(doing: impl fmt::Display) -> impl FnOnce(E) -> Failure {
+        move |error| Failure::Refused(format!("{doing}: {error}"))
+    }
+
     /// There is no such tube.
     pub fn no_tube(tube: &TubeName) -> Failure {
         Failure::Missing(format!("there is no tube '{tube}'"))
@@ -76,14 +80,6 @@ impl Failure {
             io::ErrorKind::BrokenPipe => Failure::OutputClosed,
             _ => Failure::io("cannot write the output", error),
         }
-    }
-
-    /// A reply that the command cannot go on with.
-    pub fn unexpected(asked: impl fmt::Display, reply: &Reply) -> Failure {
-        Failure::Refused(match reply.refusal() {
-            Some(meaning) => format!("{asked}: {meaning} ({reply})"),
-            None => format!("{asked}: the server answered {reply}"),
-        })
     }
 
     /// The same, with what it is about in front.

@@ -1,46 +1,39 @@
 //! The companion program, `beanpole`: looks into a server and works with it.
 //!
 //! It speaks the protocol as any client does, so it serves beanstalkd as well
-//! as beanpoled, and shares nothing with the daemon but the names of the
-//! protocol. To read it, begin with `table`, the list of its commands, and
-//! `client`, a connection; each command is a file of `commands`, or a
-//! directory here if it takes several.
+//! as beanpoled, and shares nothing with the daemon but the words of the
+//! protocol, the reading of command lines, and the reading side of the binlog.
 //!
 //! ```text
-//! run ──> invocation ──> table ──> commands/…, work, raw, top ──> client
-//!         (getopts)      (data)    (one function each)            (socket)
+//!  table ──> commands ──> command ──> server ──> text ──> failure
+//!  (list)    (one each)   (what one   (what      (what
+//!                          is)         speaks     writes)
+//!                                      to one)
 //! ```
+//!
+//! An arrow may skip floors, but none goes up, and no command knows another.
+//! `load` stands beside `server`: connections by the hundred, for `bench` and
+//! for those who measure servers. `signals` is below both.
 
-mod address;
-mod argv;
-mod base64;
-mod binlog;
-mod census;
-mod client;
+pub mod command;
 mod commands;
-mod completion;
-mod failure;
-mod invocation;
-pub mod json;
-mod next;
-mod output;
-mod place;
-mod raw;
-pub mod reply;
+pub mod failure;
+pub mod load;
+pub mod server;
 mod signals;
-mod stats;
-mod sweep;
-pub mod table;
-mod take;
-mod terminal;
-mod top;
-mod work;
-mod yaml;
+mod table;
+pub mod text;
+mod transfer;
 
-use failure::Failure;
+use beanpole::arguments::{self, Given, Operands, to_os};
+use command::{Command, Common, GLOBAL, Invocation, Opt, common_settings, described, read};
+use commands::help;
+use failure::{Failure, Outcome};
+use server::address::{ADDRESS_VARIABLE, Address, DEFAULT_PORT};
 use std::ffi::OsString;
-use std::io::Write;
 use std::process::ExitCode;
+use table::GROUPS;
+use text::output::{complain, print};
 
 /// Runs the program with these arguments, its own name not among them.
 ///
@@ -48,34 +41,80 @@ use std::process::ExitCode;
 /// server or the system refused, 141 the output was closed. Commands say in
 /// the manual where they differ.
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
-    let (command, outcome) = invocation::run(&arguments);
-    match outcome {
-        Ok(status) => status.exit_code(),
-        Err(failure) => {
-            let name = command.map_or("beanpole".into(), |command| {
-                format!("beanpole {}", command.name)
-            });
-            match &failure {
-                Failure::OutputClosed => {}
-                Failure::Usage(_) => {
-                    let help = command.map_or("", |command| command.name);
-                    complain(format_args!("{name}: {failure}"));
-                    complain(format_args!(
-                        "Try '{}'.",
-                        format!("beanpole help {help}").trim_end()
-                    ));
-                }
-                _ => complain(format_args!("{name}: {failure}")),
-            }
-            match command.and_then(|command| command.failure_status) {
-                Some(status) => status(&failure).exit_code(),
-                None => failure.exit_code(),
-            }
-        }
+    let mut command = None;
+    let failure = match run_named(&arguments, &mut command) {
+        Ok(status) => return status.exit_code(),
+        Err(failure) => failure,
+    };
+    let name = command.map_or("", |command| command.name);
+    if !matches!(failure, Failure::OutputClosed) {
+        complain(format!("beanpole {name}").trim_end().to_owned() + &format!(": {failure}"));
+    }
+    if let Failure::Usage(_) = failure {
+        let help = format!("beanpole help {name}");
+        complain(format_args!("Try '{}'.", help.trim_end()));
+    }
+    match command.and_then(|command| command.failure_status) {
+        Some(status) => status(&failure).exit_code(),
+        None => failure.exit_code(),
     }
 }
 
-/// Writes a line to standard error. If nobody reads that, nobody is missing it.
-fn complain(line: impl std::fmt::Display) {
-    let _ = writeln!(std::io::stderr(), "{line}");
+/// Runs what these arguments ask for, and tells which command they name.
+fn run_named(arguments: &[OsString], named: &mut Option<&'static Command>) -> Outcome {
+    let table = described(GLOBAL);
+    let global = Given::split(&syntax(&table), Operands::EndOptions, arguments);
+    let global = global.map_err(Failure::Usage)?;
+    let mut common = Common::default();
+    read(&global, 0, GLOBAL, &mut common)?;
+    if common.help {
+        return print(help::overview(GROUPS));
+    }
+    if common.version {
+        return print(format!("beanpole {}\n", env!("CARGO_PKG_VERSION")));
+    }
+    let Some((name, rest)) = global.operands.split_first() else {
+        return Err(Failure::Usage("which command?".into()));
+    };
+    let command =
+        table::find(name).ok_or_else(|| Failure::Usage(format!("there is no command '{name}'")))?;
+    *named = Some(command);
+    let mut table = (command.options)();
+    let own = table.len();
+    table.extend(described(common_settings()));
+    let operands = match command.options_first {
+        true => Operands::EndOptions,
+        false => Operands::Anywhere,
+    };
+    let rest = rest.iter().map(|text| to_os(text));
+    let given = Given::split(&syntax(&table), operands, rest).map_err(Failure::Usage)?;
+    // An address after the command counts more than one before it.
+    let before = std::mem::take(&mut common.addresses);
+    read(&given, own, common_settings(), &mut common)?;
+    if common.help {
+        return print(help::usage(command));
+    }
+    common.addresses.extend(before);
+    if common.addresses.is_empty() {
+        common.addresses.push(usual_address()?);
+    }
+    if common.addresses.len() > 1 && !command.many_servers {
+        return Err(Failure::Usage(
+            "it asks one server: give one address".into(),
+        ));
+    }
+    (command.run)(&Invocation::new(given, common.addresses, GROUPS))
+}
+
+fn syntax(options: &[Opt]) -> Vec<arguments::Opt> {
+    options.iter().map(Opt::syntax).collect()
+}
+
+/// The address that the environment names, or else the usual one.
+fn usual_address() -> Outcome<Address> {
+    match std::env::var(ADDRESS_VARIABLE) {
+        Ok(text) if !text.is_empty() => Address::parse(&text)
+            .map_err(|reason| Failure::Usage(format!("{ADDRESS_VARIABLE}: {reason}"))),
+        _ => Ok(Address::local(DEFAULT_PORT)),
+    }
 }

@@ -1,9 +1,8 @@
 //! Signals and other wake-up calls as something that can be waited for: a
 //! socket that becomes readable when one has come.
 
-use crate::client::timeout_until;
 use crate::failure::{Failure, Outcome};
-use nix::poll::{PollFd, PollFlags, poll};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -101,4 +100,14 @@ pub fn wait_for(readable: &[BorrowedFd<'_>], until: Option<Instant>) -> Vec<bool
     // An error is a reason to look, too; it does not last.
     let _ = poll(&mut fds, timeout_until(until));
     fds.iter().map(|fd| fd.any() == Some(true)).collect()
+}
+
+/// The time until then for `poll`, rounded up so as not to wake too early.
+pub fn timeout_until(until: Option<Instant>) -> PollTimeout {
+    let Some(until) = until else {
+        return PollTimeout::NONE;
+    };
+    let left = until.saturating_duration_since(Instant::now());
+    let ms = left.as_nanos().div_ceil(1_000_000);
+    PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX)
 }

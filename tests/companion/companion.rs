@@ -4,6 +4,7 @@
 //! Every story runs on beanpoled and, if there is one, on the beanstalkd that
 //! the environment variable BEANSTALKD names (default: /usr/bin/beanstalkd).
 
+mod bench;
 mod binlog;
 mod completion;
 mod jobs;

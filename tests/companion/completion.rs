@@ -51,6 +51,7 @@ const COMPLETED: &[(&str, &[&str])] = &[
     ("beanpole clear mail --state b", &["buried"]),
     ("beanpole help mo", &["move"]),
     ("beanpole completion b", &["bash"]),
+    ("beanpole bench cy", &["cycle"]),
     ("beanpole binlog ver", &["verify"]),
     ("beanpole raw stats-", &["stats-job", "stats-tube"]),
 ];

@@ -280,7 +280,7 @@ fn a_paused_tube_gives_no_jobs_until_the_pause_ends() {
         ! beanpole pause: there is no tube 'nobody'
         [1]
         $ pause -x
-        ! beanpole pause: Unrecognized option: 'x'
+        ! beanpole pause: unknown flag: -x
         ! Try 'beanpole help pause'.
         [2]
         "#,

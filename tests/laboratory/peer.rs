@@ -2,7 +2,7 @@
 //! reads replies only if it is told to. The attacks, the differential test and
 //! the soak speak through it.
 
-use companion::reply::Frame;
+use companion::server::reply::Frame;
 use nix::sys::socket::{setsockopt, sockopt};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};

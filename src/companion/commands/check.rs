@@ -3,16 +3,14 @@
 //! One line, with the figures after a bar; statuses 0 OK, 1 WARNING, 2
 //! CRITICAL, 3 UNKNOWN. A limit is `CRITICAL` or `WARNING,CRITICAL`.
 
-use super::metrics::names_with_ready;
-use super::tubes::stats_of;
-use crate::address::Address;
-use crate::client::Client;
+use crate::command::{Command, Invocation, Kind, Opt, described, options};
 use crate::failure::{Failure, Outcome, Status};
-use crate::invocation::Invocation;
-use crate::next::next_ready;
-use crate::output::Output;
-use crate::stats::{Facts, State};
-use crate::table::{Command, Kind, Opt};
+use crate::server::address::Address;
+use crate::server::client::Client;
+use crate::server::stats::{Facts, State};
+use crate::server::tubes::{names_with_ready, next_ready, stats_of};
+use crate::text::output::Output;
+use beanpole::arguments::{Parse, number};
 use beanpole::protocol::TubeName;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -20,32 +18,7 @@ use std::time::Duration;
 pub const CHECK: Command = Command {
     name: "check",
     about: "say in one line whether a server is well, for monitoring",
-    options: &[
-        Opt::value("t", "tube", "TUBE", "only this tube; may be repeated")
-            .of(Kind::Tube)
-            .many(),
-        Opt::value(
-            "",
-            "ready-max",
-            "[N,]N",
-            "warning and critical limit of ready jobs",
-        ),
-        Opt::value("", "delayed-max", "[N,]N", "of delayed jobs"),
-        Opt::value("", "buried-max", "[N,]N", "of buried jobs"),
-        Opt::value(
-            "",
-            "age-max",
-            "[N,]N",
-            "of the age in seconds of a tube's next ready job",
-        ),
-        Opt::value(
-            "",
-            "workers-min",
-            "[N,]N",
-            "of workers; with --tube, of those who watch it",
-        ),
-        Opt::value("", "timeout", "SECONDS", "for a reply (default: 10)"),
-    ],
+    options: || described(OPTIONS),
     many_servers: true,
     run: check,
     failure_status: Some(|failure| match failure {
@@ -54,6 +27,46 @@ pub const CHECK: Command = Command {
     }),
     ..Command::BLANK
 };
+
+options! {
+    tubes: Vec<TubeName> =
+        Opt::value("t", "tube", "TUBE", "only this tube; may be repeated")
+            .of(Kind::Tube).many(),
+    ready_max: Option<Limit> =
+        Opt::value("", "ready-max", "[N,]N", "warning and critical limit of ready jobs"),
+    delayed_max: Option<Limit> = Opt::value("", "delayed-max", "[N,]N", "of delayed jobs"),
+    buried_max: Option<Limit> = Opt::value("", "buried-max", "[N,]N", "of buried jobs"),
+    age_max: Option<Limit> =
+        Opt::value("", "age-max", "[N,]N", "of the age in seconds of a tube's next ready job"),
+    workers_min: Option<Limit> =
+        Opt::value("", "workers-min", "[N,]N",
+            "of workers; with --tube, of those who watch it"),
+    timeout: Option<Patience> =
+        Opt::value("", "timeout", "SECONDS", "for a reply (default: 10)"),
+}
+
+impl Options {
+    /// The limit of this figure, if it has one.
+    fn limit(&self, figure: Figure) -> Option<Limit> {
+        match figure {
+            Figure::Ready => self.ready_max,
+            Figure::Reserved => None,
+            Figure::Delayed => self.delayed_max,
+            Figure::Buried => self.buried_max,
+            Figure::Age => self.age_max,
+            Figure::Workers => self.workers_min,
+        }
+    }
+}
+
+/// How long to wait for a reply.
+struct Patience(Duration);
+
+impl Parse for Patience {
+    fn parse(text: &str) -> Result<Patience, String> {
+        number(text, 1, 86_400).map(|seconds| Patience(Duration::from_secs(seconds)))
+    }
+}
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,7 +97,7 @@ impl Level {
     }
 }
 
-/// What may be limited, with its option if it may be.
+/// What is looked at.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Figure {
     Ready,
@@ -116,17 +129,6 @@ impl Figure {
         }
     }
 
-    fn option(self) -> Option<&'static str> {
-        match self {
-            Figure::Ready => Some("ready-max"),
-            Figure::Reserved => None,
-            Figure::Delayed => Some("delayed-max"),
-            Figure::Buried => Some("buried-max"),
-            Figure::Age => Some("age-max"),
-            Figure::Workers => Some("workers-min"),
-        }
-    }
-
     fn unit(self) -> &'static str {
         if self == Figure::Age { "s" } else { "" }
     }
@@ -139,20 +141,24 @@ struct Limit {
     critical: u64,
 }
 
-impl Limit {
-    fn parse(text: &str) -> Option<Limit> {
-        match text.split_once(',') {
-            None => Some(Limit {
-                warning: None,
-                critical: text.parse().ok()?,
-            }),
-            Some((warning, critical)) => Some(Limit {
-                warning: Some(warning.parse().ok()?),
-                critical: critical.parse().ok()?,
-            }),
-        }
+impl Parse for Limit {
+    fn parse(text: &str) -> Result<Limit, String> {
+        let (warning, critical) = match text.split_once(',') {
+            None => (None, text),
+            Some((warning, critical)) => (Some(warning), critical),
+        };
+        let read = |limit: &str| {
+            let wrong = |_| format!("'{text}' is not N or N,N");
+            limit.parse().map_err(wrong)
+        };
+        Ok(Limit {
+            warning: warning.map(read).transpose()?,
+            critical: read(critical)?,
+        })
     }
+}
 
+impl Limit {
     fn level(self, value: u64, is_minimum: bool) -> Level {
         let breaks = |limit: u64| {
             if is_minimum {
@@ -209,21 +215,8 @@ impl Reading {
 }
 
 fn check(invocation: &Invocation) -> Outcome {
+    let options = invocation.read(OPTIONS)?;
     invocation.no_operands()?;
-    let tubes = invocation.tubes()?;
-    let patience = Duration::from_secs(invocation.number("timeout", 1, 86_400)?.unwrap_or(10));
-    let mut limits = Vec::new();
-    for figure in Figure::ALL {
-        let Some((option, text)) = figure
-            .option()
-            .and_then(|long| Some((long, invocation.value(long)?)))
-        else {
-            continue;
-        };
-        let limit = Limit::parse(&text)
-            .ok_or_else(|| Failure::Usage(format!("--{option}: '{text}' is not N or N,N")))?;
-        limits.push((figure, limit));
-    }
     let mut worst = Level::Ok;
     let mut texts = Vec::new();
     let mut figures = Vec::new();
@@ -234,7 +227,7 @@ fn check(invocation: &Invocation) -> Outcome {
         } else {
             String::new()
         };
-        let (level, text) = match readings(address, patience, &tubes, &limits) {
+        let (level, text) = match readings(address, &options) {
             Ok((readings, draining)) => {
                 figures.extend(readings.iter().map(|reading| reading.performance(&prefix)));
                 verdict(&readings, draining)
@@ -295,20 +288,12 @@ fn verdict(readings: &[Reading], draining: bool) -> (Level, String) {
 
 /// The figures of a server, or of these tubes of it, and whether it drains. A
 /// tube that does not exist is empty and watched by nobody.
-fn readings(
-    address: &Address,
-    patience: Duration,
-    tubes: &[TubeName],
-    limits: &[(Figure, Limit)],
-) -> Outcome<(Vec<Reading>, bool)> {
+fn readings(address: &Address, options: &Options) -> Outcome<(Vec<Reading>, bool)> {
+    let patience = options.timeout.as_ref();
+    let patience = patience.map_or(Duration::from_secs(10), |Patience(patience)| *patience);
     let mut client = Client::connect(address, patience)?;
     let server = client.server_stats()?;
-    let limit = |figure| {
-        limits
-            .iter()
-            .find(|(limited, _)| *limited == figure)
-            .map(|(_, limit)| *limit)
-    };
+    let tubes = options.tubes.as_slice();
     let of_tubes = stats_of(&mut client, tubes)?;
     let sum = |key: &str| match tubes {
         [] => server.number(key),
@@ -329,7 +314,7 @@ fn readings(
                 .min()
                 .unwrap_or(0),
             // It costs a look at each tube: only if it matters.
-            Figure::Age if limit(figure).is_none() => continue,
+            Figure::Age if options.limit(figure).is_none() => continue,
             Figure::Age => {
                 let all = if tubes.is_empty() {
                     client.tubes()?
@@ -345,7 +330,7 @@ fn readings(
         readings.push(Reading {
             figure,
             value,
-            limit: limit(figure),
+            limit: options.limit(figure),
         });
     }
     Ok((readings, server.text("draining") == "true"))
@@ -364,7 +349,7 @@ mod tests {
         Reading {
             figure,
             value,
-            limit: Limit::parse(limit),
+            limit: Limit::parse(limit).ok(),
         }
     }
 

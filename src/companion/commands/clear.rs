@@ -1,29 +1,35 @@
 //! `clear`: deletes the jobs of a tube.
 
+use crate::command::{Command, Invocation, Kind, STATE, YES, described, options, word};
 use crate::failure::{Failure, Outcome, Status};
-use crate::invocation::{self, Invocation};
-use crate::output::{Output, Progress, confirm};
-use crate::reply::Reply;
-use crate::stats::{Facts, State};
-use crate::sweep::Sweep;
-use crate::table::{Command, Kind, STATE, YES};
+use crate::server::reply::Reply;
+use crate::server::stats::{Facts, FreeState, State, in_order};
+use crate::server::sweep::Sweep;
+use crate::text::output::{Output, Progress, confirm};
+use beanpole::protocol::TubeName;
 
 pub const CLEAR: Command = Command {
     name: "clear",
     operands: "TUBE",
     operand_kind: Kind::Tube,
     about: "delete the ready, delayed and buried jobs of a tube, after a question",
-    options: &[STATE, YES],
+    options: || described(OPTIONS),
     run: clear,
     ..Command::BLANK
 };
 
+options! {
+    states: Vec<FreeState> = STATE,
+    yes: bool = YES,
+}
+
 fn clear(invocation: &Invocation) -> Outcome {
+    let options = invocation.read(OPTIONS)?;
     let [name] = invocation.operands() else {
         return Err(Failure::Usage("which tube? give one".into()));
     };
-    let tube = invocation::tube(name)?;
-    let states = states(invocation)?;
+    let tube: TubeName = word(name)?;
+    let states = in_order(&options.states);
     let mut client = invocation.connect()?;
     let Some(facts) = client.tube_stats(&tube)? else {
         return Err(Failure::no_tube(&tube));
@@ -32,7 +38,7 @@ fn clear(invocation: &Invocation) -> Outcome {
         .iter()
         .map(|state| facts.number(state.count_key()))
         .sum::<u64>();
-    if left > 0 && !invocation.has("yes") {
+    if left > 0 && !options.yes {
         let question = format!(
             "Delete {} of tube '{tube}' at {}?",
             in_words(&facts, &states),
@@ -54,13 +60,9 @@ fn clear(invocation: &Invocation) -> Outcome {
                 break;
             }
             jobs.truncate(usize::try_from(left).unwrap_or(usize::MAX));
-            let mut ids = jobs.iter().map(|job| job.id);
-            client.pipeline(
-                |client| {
-                    Ok(ids
-                        .next()
-                        .inspect(|id| client.queue(format_args!("delete {id}"))))
-                },
+            client.each(
+                jobs.iter().map(|job| job.id),
+                |id| format!("delete {id}"),
                 |id, reply| {
                     match reply {
                         Reply::Deleted => {
@@ -84,22 +86,6 @@ fn clear(invocation: &Invocation) -> Outcome {
     output.line(deleted)?;
     output.sync()?;
     Ok(Status::Done)
-}
-
-/// The states given by `--state`, or all in which nobody holds a job; in the
-/// order in which to go through them.
-pub fn states(invocation: &Invocation) -> Outcome<Vec<State>> {
-    const FREE: [State; 3] = [State::Buried, State::Delayed, State::Ready];
-    let given = invocation.values("state");
-    for name in &given {
-        if !FREE.iter().any(|state| state.name() == name) {
-            return Err(Failure::Usage(format!(
-                "--state: '{name}' is not ready, delayed or buried"
-            )));
-        }
-    }
-    let wanted = |state: &State| given.is_empty() || given.iter().any(|name| name == state.name());
-    Ok(FREE.into_iter().filter(wanted).collect())
 }
 
 /// So many jobs in these states: '3 ready and 1 buried jobs'.

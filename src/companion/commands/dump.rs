@@ -1,31 +1,17 @@
 //! `dump`: the jobs of a server, or of some tubes, as a file that `load` reads.
-//!
-//! The file has one JSON object a line:
-//!
-//! ```text
-//! {"beanpole-dump":1,"server":"127.0.0.1:11300","version":"1.12"}
-//! {"tube":"default","state":"ready","pri":0,"delay":0,"ttr":60,…,"body":"text"}
-//! {"tube":"default","state":"buried","pri":0,"delay":0,"ttr":60,…,"body64":"AP8="}
-//! {"beanpole-dump-end":1,"jobs":2}
-//! ```
-//!
-//! `delay` is what is left of it. A body that is not UTF-8 is in base64. What
-//! else is known of a job follows `ttr`, for people; `load` does not need it.
-//! Jobs come in the order in which they were put.
 
-use super::load::{END_KEY, START_KEY};
-use crate::argv;
-use crate::census::{Census, Scope};
-use crate::client::{Client, facts};
+use crate::command::{Command, Invocation, Kind, Opt, described, options, word};
 use crate::failure::{Failure, Outcome};
-use crate::invocation::{self, Invocation};
-use crate::json::Json;
-use crate::output::{Output, Progress};
-use crate::reply::{Job, Reply};
-use crate::stats::{Facts, JobFacts, State};
-use crate::table::{Command, Kind, Opt};
-use crate::take::Room;
-use beanpole::protocol::JobId;
+use crate::server::census::{Census, Scope};
+use crate::server::client::{Client, facts};
+use crate::server::reply::{Job, Reply};
+use crate::server::stats::{Facts, JobFacts, State};
+use crate::server::take::Room;
+use crate::text::dump::{END_KEY, START_KEY, VERSION};
+use crate::text::json::Json;
+use crate::text::output::{Output, Progress};
+use beanpole::protocol::{JobId, TubeName};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -35,23 +21,21 @@ pub const DUMP: Command = Command {
     operands: "[TUBE…]",
     operand_kind: Kind::Tube,
     about: "write all jobs, or those of some tubes, for load to read",
-    options: &[Opt::value(
-        "o",
-        "output",
-        "FILE",
-        "write to this file when all is there",
-    )
-    .of(Kind::File)],
+    options: || described(OPTIONS),
     run: dump,
     ..Command::BLANK
 };
 
+options! {
+    output: Option<OsString> =
+        Opt::value("o", "output", "FILE", "write to this file when all is there")
+            .of(Kind::File),
+}
+
 fn dump(invocation: &Invocation) -> Outcome {
-    let tubes = invocation
-        .operands()
-        .iter()
-        .map(|name| invocation::tube(name));
-    let tubes: Vec<_> = tubes.collect::<Outcome<_>>()?;
+    let options = invocation.read(OPTIONS)?;
+    let tubes = invocation.operands().iter().map(|name| word(name));
+    let tubes: Vec<TubeName> = tubes.collect::<Outcome<_>>()?;
     let mut client = invocation.connect()?;
     let version = client.server_stats()?.text("version").to_owned();
     for tube in &tubes {
@@ -64,13 +48,9 @@ fn dump(invocation: &Invocation) -> Outcome {
         states: State::ALL.into(),
     };
     let census = Census::take(&mut client, &scope)?;
-    let mut lines = Lines::open(
-        invocation
-            .value("output")
-            .map(|path| argv::to_os(&path).into()),
-    )?;
+    let mut lines = Lines::open(options.output.map(PathBuf::from))?;
     lines.write(&Json::object([
-        (START_KEY, Json::number(1u32)),
+        (START_KEY, Json::number(VERSION)),
         ("server", Json::text(client.address())),
         ("version", Json::text(version)),
     ]))?;
@@ -102,22 +82,19 @@ fn dump(invocation: &Invocation) -> Outcome {
 
 /// Facts and bodies of those of these jobs that still exist.
 fn whole_jobs(client: &mut Client, ids: &[JobId]) -> Outcome<Vec<(Facts, Job)>> {
-    let mut lines = ids
+    let lines = ids
         .iter()
         .flat_map(|id| [format!("stats-job {id}"), format!("peek {id}")]);
     let mut latest = None;
     let mut jobs = Vec::new();
-    client.pipeline(
-        |client| Ok(lines.next().inspect(|line| client.queue(line))),
-        |line, reply| {
-            match reply {
-                Reply::Found(job) => jobs.extend(latest.take().map(|facts| (facts, job))),
-                Reply::NotFound => latest = None,
-                other => latest = facts(&line, other)?,
-            }
-            Ok(())
-        },
-    )?;
+    client.each(lines, String::clone, |line, reply| {
+        match reply {
+            Reply::Found(job) => jobs.extend(latest.take().map(|facts| (facts, job))),
+            Reply::NotFound => latest = None,
+            other => latest = facts(&line, other)?,
+        }
+        Ok(())
+    })?;
     Ok(jobs)
 }
 

@@ -1,9 +1,9 @@
 //! What the program says about itself: `help` and the usage texts.
 
-use crate::completion;
-use crate::failure::{Failure, Outcome, Status};
-use crate::invocation::{ADDRESS_VARIABLE, Invocation, print};
-use crate::table::{self, COMMON, Command, GROUPS, Kind, Opt, VERSION};
+use crate::command::{Command, GLOBAL, Group, Kind, Opt, common_settings, described};
+use crate::failure::Failure;
+use crate::server::address::ADDRESS_VARIABLE;
+use crate::text::output::print;
 
 pub const HELP: Command = Command {
     name: "help",
@@ -11,8 +11,8 @@ pub const HELP: Command = Command {
     operand_kind: Kind::Command,
     about: "show the commands, or how to use one",
     run: |invocation| match invocation.operands() {
-        [] => print(overview()),
-        [name] => match table::find(name) {
+        [] => print(overview(invocation.groups)),
+        [name] => match invocation.command(name) {
             Some(command) => print(usage(command)),
             None => Err(Failure::Usage(format!("there is no command '{name}'"))),
         },
@@ -21,44 +21,21 @@ pub const HELP: Command = Command {
     ..Command::BLANK
 };
 
-pub const COMPLETION: Command = Command {
-    name: "completion",
-    operands: "bash|zsh|fish",
-    operand_kind: Kind::Words(&["bash", "zsh", "fish"]),
-    about: "write the completion for a shell",
-    run: write_completion,
-    ..Command::BLANK
-};
-
-fn write_completion(invocation: &Invocation) -> Outcome<Status> {
-    match invocation.operands() {
-        [shell] => match shell.as_str() {
-            "bash" => print(completion::bash()),
-            "zsh" => print(completion::zsh()),
-            "fish" => print(completion::fish()),
-            other => Err(Failure::Usage(format!(
-                "'{other}' is not bash, zsh or fish"
-            ))),
-        },
-        _ => Err(Failure::Usage("for which shell? bash, zsh or fish".into())),
-    }
-}
-
 /// The usage of the program.
-pub fn overview() -> String {
+pub fn overview(groups: &[Group]) -> String {
     let mut text = String::from(
         "Usage: beanpole [-a ADDR] COMMAND [OPTION…] [OPERAND…]\n\
          \n\
          Looks into a work queue that speaks the beanstalk protocol, and works with it.\n",
     );
-    for group in GROUPS {
+    for group in groups {
         text += &format!("\n{}:\n", group.title);
         for command in group.commands {
             text += &format!("  {:<12} {}\n", command.name, command.about);
         }
     }
     text += "\nOptions before or after the command:\n";
-    text += &options_text(COMMON.iter().chain([&VERSION]));
+    text += &options_text(&described(GLOBAL));
     text += &format!(
         "\nThe server is that of {ADDRESS_VARIABLE}, or else 127.0.0.1:11300.\n\
          'beanpole help COMMAND' shows a command; beanpole(1) has examples.\n"
@@ -75,11 +52,11 @@ pub fn usage(command: &Command) -> String {
     format!(
         "Usage: {}\n\n{about}.\n\nOptions:\n{}",
         line.trim_end(),
-        options_text(command.options.iter().chain(COMMON))
+        options_text(&[(command.options)(), described(common_settings())].concat())
     )
 }
 
-fn options_text<'a>(options: impl Iterator<Item = &'a Opt>) -> String {
+fn options_text(options: &[Opt]) -> String {
     let mut text = String::new();
     for option in options {
         let short = match option.short {

@@ -4,22 +4,22 @@
 //! some line is there; it says which, and `--from` goes on after it. Jobs of
 //! which the server's answer was lost are then put again.
 
-use crate::argv;
-use crate::base64;
-use crate::client::Terms;
-use crate::complain;
+use crate::command::{Command, Invocation, Kind, Opt, described, options};
 use crate::failure::{Failure, Outcome, Status};
-use crate::invocation::Invocation;
-use crate::json::{self, Json};
-use crate::output::{Output, Progress};
-use crate::place::{Placement, Placer};
+use crate::server::client::Terms;
+use crate::server::place::{Placement, Placer};
+use crate::server::stats::State;
 use crate::signals::{SIGINT, SIGTERM};
-use crate::stats::State;
-use crate::table::{Command, Kind, Opt};
+use crate::text::base64;
+use crate::text::dump::{END_KEY, START_KEY, VERSION};
+use crate::text::json::{self, Json};
+use crate::text::output::{Output, Progress, complain};
+use beanpole::arguments;
 use beanpole::protocol::{Priority, Seconds, TubeName};
 use signal_hook::flag;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -28,20 +28,15 @@ pub const LOAD: Command = Command {
     operands: "[FILE]",
     operand_kind: Kind::File,
     about: "put the jobs of a dump into a server",
-    options: &[
-        Opt::value("", "from", "LINE", "go on at this line of the dump"),
-        Opt::flag("", "check", "only read the dump, and say what is in it"),
-    ],
+    options: || described(OPTIONS),
     run: load,
     ..Command::BLANK
 };
 
-/// In the first line of a dump, with the version of its format.
-pub const START_KEY: &str = "beanpole-dump";
-/// In its last line.
-pub const END_KEY: &str = "beanpole-dump-end";
-/// The only version.
-const VERSION: u64 = 1;
+options! {
+    from: Option<NonZeroU64> = Opt::value("", "from", "LINE", "go on at this line of the dump"),
+    check: bool = Opt::flag("", "check", "only read the dump, and say what is in it"),
+}
 
 /// Jobs put into place at one go.
 const BATCH: usize = 500;
@@ -49,12 +44,13 @@ const BATCH: usize = 500;
 const BATCH_BYTES: usize = 1 << 22;
 
 fn load(invocation: &Invocation) -> Outcome {
-    let from = invocation.number("from", 1, u64::MAX)?.unwrap_or(1);
+    let options = invocation.read(OPTIONS)?;
+    let from = options.from.map_or(1, NonZeroU64::get);
     let mut dump = match invocation.operands() {
         [] => Dump::new("stdin".into(), Box::new(io::stdin()))?,
         [path] if path == "-" => Dump::new("stdin".into(), Box::new(io::stdin()))?,
         [path] => {
-            let path = argv::to_os(path);
+            let path = arguments::to_os(path);
             let name = path.to_string_lossy().into_owned();
             let file = File::open(&path);
             let file =
@@ -63,7 +59,7 @@ fn load(invocation: &Invocation) -> Outcome {
         }
         _ => return Err(Failure::Usage("which dump? give one file".into())),
     };
-    let mut loader = if invocation.has("check") {
+    let mut loader = if options.check {
         None
     } else {
         Some(Placer::new(invocation.connect()?))

@@ -4,25 +4,24 @@
 //! Counters end in `_total`, units are seconds and bytes. A server that cannot
 //! be reached is a failure, not a metric: whoever scrapes knows by the status.
 
-use super::tubes::stats_of;
+use crate::command::{Command, Invocation, Opt, described, options};
 use crate::failure::Outcome;
-use crate::invocation::{Invocation, print};
-use crate::next::next_ready;
-use crate::stats::{Facts, State};
-use crate::table::{Command, Opt};
+use crate::server::stats::{Facts, State};
+use crate::server::tubes::{names_with_ready, next_ready, stats_of};
+use crate::text::output::print;
 use beanpole::protocol::TubeName;
 
 pub const METRICS: Command = Command {
     name: "metrics",
     about: "write the statistics as text for Prometheus",
-    options: &[Opt::flag(
-        "",
-        "age",
-        "with the age of the next ready job of each tube",
-    )],
+    options: || described(OPTIONS),
     run: metrics,
     ..Command::BLANK
 };
+
+options! {
+    age: bool = Opt::flag("", "age", "with the age of the next ready job of each tube"),
+}
 
 /// A metric that is one key: name, type, help, key.
 type Plain = (&'static str, &'static str, &'static str, &'static str);
@@ -168,6 +167,7 @@ const TUBE: &[Plain] = &[
 ];
 
 fn metrics(invocation: &Invocation) -> Outcome {
+    let options = invocation.read(OPTIONS)?;
     invocation.no_operands()?;
     let mut client = invocation.connect()?;
     let server = client.server_stats()?;
@@ -176,7 +176,7 @@ fn metrics(invocation: &Invocation) -> Outcome {
     let mut text = Text::default();
     text.server(&server);
     text.tubes(&tubes);
-    if invocation.has("age") {
+    if options.age {
         text.begin(
             "tube_next_ready_age_seconds",
             "gauge",
@@ -192,14 +192,6 @@ fn metrics(invocation: &Invocation) -> Outcome {
         }
     }
     print(text.0)
-}
-
-/// The tubes among these that have a ready job.
-pub fn names_with_ready(tubes: &[(TubeName, Facts)]) -> Vec<TubeName> {
-    let ready = tubes
-        .iter()
-        .filter(|(_, facts)| facts.number(State::Ready.count_key()) > 0);
-    ready.map(|(name, _)| name.clone()).collect()
 }
 
 #[derive(Default)]

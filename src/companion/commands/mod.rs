@@ -1,17 +1,30 @@
-//! The commands that fit into a file each. A file opens with its entries in
-//! the table of commands.
+//! The commands, a module each; none knows another. It opens with its entry in
+//! the list of commands and the options that it reads.
 
+pub mod bench;
+pub mod binlog;
+pub mod bury;
 pub mod check;
 pub mod clear;
+pub mod completion;
+pub mod copy;
+pub mod delete;
 pub mod dump;
 pub mod help;
-pub mod jobs;
+pub mod kick;
+pub mod kick_job;
 pub mod load;
 pub mod metrics;
+pub mod move_jobs;
+pub mod pause;
 pub mod peek;
 pub mod put;
+pub mod raw;
+pub mod release;
 pub mod reserve;
 pub mod stats;
 pub mod tail;
-pub mod transfer;
+pub mod top;
+pub mod touch;
 pub mod tubes;
+pub mod work;

@@ -1,59 +1,66 @@
 //! `peek`: shows jobs and leaves them where they are.
 
-use super::reserve::{BODY_JSON, BODY_LINES, BODY_NULL, Form};
-use crate::client::{self, Client};
-use crate::complain;
+use crate::command::{
+    BODY_JSON, BODY_LINES, BODY_NULL, Command, Invocation, Opt, TUBE, at_most_one, described,
+    options,
+};
 use crate::failure::{Failure, Outcome, Status};
-use crate::invocation::Invocation;
-use crate::output::Output;
-use crate::reply::{Job, Reply};
-use crate::stats::State;
-use crate::sweep::Sweep;
-use crate::table::{Command, Opt, TUBE};
-use beanpole::protocol::JobId;
+use crate::server::client::{self, Client};
+use crate::server::form::Form;
+use crate::server::reply::{Job, Reply};
+use crate::server::stats::State;
+use crate::server::sweep::Sweep;
+use crate::text::output::{Output, complain};
+use beanpole::protocol::{JobId, TubeName};
+use std::num::NonZeroU64;
 
 pub const PEEK: Command = Command {
     name: "peek",
     operands: "[ID…]",
     about: "show jobs: those with these ids, or the next of a tube",
-    options: &[
-        TUBE,
-        Opt::flag("", "ready", "the next ready job of the tube (the default)"),
-        Opt::flag(
-            "",
-            "delayed",
-            "the delayed job with the shortest delay left",
-        ),
-        Opt::flag("", "buried", "the buried job that would be kicked first"),
-        Opt::value("n", "count", "N", "so many (default: 1)"),
-        BODY_LINES,
-        BODY_NULL,
-        BODY_JSON,
-    ],
+    options: || described(OPTIONS),
     run: peek,
     ..Command::BLANK
 };
+
+options! {
+    tube: Option<TubeName> = TUBE,
+    ready: bool = Opt::flag("", "ready", "the next ready job of the tube (the default)"),
+    delayed: bool = Opt::flag( "", "delayed", "the delayed job with the shortest delay left"),
+    buried: bool = Opt::flag("", "buried", "the buried job that would be kicked first"),
+    count: Option<NonZeroU64> = Opt::value("n", "count", "N", "so many (default: 1)"),
+    lines: bool = BODY_LINES,
+    null: bool = BODY_NULL,
+    json: bool = BODY_JSON,
+}
 
 /// Ids looked at in vain before the search for more jobs ends.
 const PATIENCE: u64 = 100_000;
 
 fn peek(invocation: &Invocation) -> Outcome {
-    invocation.at_most_one(&["ready", "delayed", "buried"])?;
-    let form = Form::of(invocation)?;
-    let mut state = None;
-    for candidate in State::ALL {
-        if candidate != State::Reserved && invocation.has(candidate.name()) {
-            state = Some(candidate);
-        }
-    }
+    let options = invocation.read(OPTIONS)?;
+    at_most_one(&[
+        ("ready", options.ready),
+        ("delayed", options.delayed),
+        ("buried", options.buried),
+    ])?;
+    let form = Form::of(options.lines, options.null, options.json)?;
+    let state = match (options.ready, options.delayed, options.buried) {
+        (true, ..) => Some(State::Ready),
+        (_, true, _) => Some(State::Delayed),
+        (.., true) => Some(State::Buried),
+        _ => None,
+    };
     let mut output = Output::new();
     let status = if invocation.operands().is_empty() {
-        let count = usize::try_from(invocation.count("count")?.unwrap_or(1)).unwrap_or(usize::MAX);
-        let sweep = Sweep::new(invocation.tube()?, state.unwrap_or(State::Ready));
+        let count = options.count.map_or(1, NonZeroU64::get);
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        let tube = options.tube.unwrap_or(TubeName::default_tube());
+        let sweep = Sweep::new(tube, state.unwrap_or(State::Ready));
         let mut client = invocation.connect()?;
         show_next(&mut client, &sweep, count, form, &mut output)?
     } else {
-        if state.is_some() || invocation.has("count") || invocation.has("tube") {
+        if state.is_some() || options.count.is_some() || options.tube.is_some() {
             return Err(Failure::Usage(
                 "give ids, or say which jobs of a tube, not both".into(),
             ));

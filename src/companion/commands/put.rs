@@ -1,14 +1,14 @@
 //! `put`: jobs from arguments, files or standard input.
 
-use crate::argv;
-use crate::client::{Client, Terms};
-use crate::complain;
+use crate::command::{
+    Command, DELAY, Invocation, Kind, Opt, PRIORITY, TUBE, at_most_one, described, options,
+};
 use crate::failure::{Failure, Outcome, Status};
-use crate::invocation::Invocation;
-use crate::output::{Output, Progress};
-use crate::reply::Reply;
-use crate::table::{Command, DELAY, Kind, Opt, PRIORITY, TUBE};
-use beanpole::protocol::{Priority, Seconds};
+use crate::server::client::{Client, Terms};
+use crate::server::reply::Reply;
+use crate::text::output::{Output, Progress, complain};
+use beanpole::arguments;
+use beanpole::protocol::{Priority, Seconds, TubeName};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -17,43 +17,38 @@ pub const PUT: Command = Command {
     name: "put",
     operands: "[BODY…]",
     about: "put jobs into a tube and print their ids",
-    options: &[
-        TUBE,
-        PRIORITY,
-        DELAY,
-        Opt::value("r", "ttr", "SECONDS", "the time to run (default: 60)"),
-        Opt::value(
-            "f",
-            "file",
-            "FILE",
-            "a file's content is a body; may be repeated, - is stdin",
-        )
-        .of(Kind::File)
-        .many(),
-        Opt::flag("l", "lines", "each line of the files or of stdin is a body"),
-        Opt::flag("0", "null", "the same, but NUL bytes end the bodies"),
-        Opt::flag("q", "quiet", "do not print the ids"),
-    ],
+    options: || described(OPTIONS),
     run: put,
     ..Command::BLANK
 };
 
-/// The priority of jobs for which none is given: the first that is not urgent.
-pub const DEFAULT_PRIORITY: Priority = Priority(1024);
+options! {
+    tube: Option<TubeName> = TUBE,
+    priority: Option<Priority> = PRIORITY,
+    delay: Option<Seconds> = DELAY,
+    ttr: Option<Seconds> = Opt::value("r", "ttr", "SECONDS", "the time to run (default: 60)"),
+    files: Vec<OsString> =
+        Opt::value("f", "file", "FILE",
+            "a file's content is a body; may be repeated, - is stdin").of(Kind::File).many(),
+    lines: bool = Opt::flag("l", "lines", "each line of the files or of stdin is a body"),
+    null: bool = Opt::flag("0", "null", "the same, but NUL bytes end the bodies"),
+    quiet: bool = Opt::flag("q", "quiet", "do not print the ids"),
+}
 
 fn put(invocation: &Invocation) -> Outcome {
-    invocation.at_most_one(&["lines", "null"])?;
+    let options = invocation.read(OPTIONS)?;
+    at_most_one(&[("lines", options.lines), ("null", options.null)])?;
     let terms = Terms {
-        priority: invocation.priority()?.unwrap_or(DEFAULT_PRIORITY),
-        delay: invocation.seconds("delay")?.unwrap_or(Seconds(0)),
-        ttr: invocation.seconds("ttr")?.unwrap_or(Seconds(60)),
+        priority: options.priority.unwrap_or(Terms::PRIORITY),
+        delay: options.delay.unwrap_or(Seconds(0)),
+        ttr: options.ttr.unwrap_or(Seconds(60)),
     };
-    let end = match (invocation.has("lines"), invocation.has("null")) {
+    let end = match (options.lines, options.null) {
         (true, _) => Some(b'\n'),
         (_, true) => Some(b'\0'),
         _ => None,
     };
-    let mut files = invocation.paths("file");
+    let mut files = options.files;
     let bodies = invocation.operands();
     match (bodies.is_empty(), files.is_empty(), end) {
         (true, true, _) => files.push("-".into()),
@@ -67,20 +62,19 @@ fn put(invocation: &Invocation) -> Outcome {
         }
         _ => {}
     }
-    let tube = invocation.tube()?;
     let mut client = invocation.connect()?;
-    client.use_tube(&tube)?;
+    client.use_tube(&options.tube.unwrap_or(TubeName::default_tube()))?;
     let mut puts = Puts {
         client,
         terms,
         ids: Output::new(),
-        quiet: invocation.has("quiet"),
+        quiet: options.quiet,
         all: true,
         progress: Progress::beside_output("putting"),
     };
     let bodies = bodies.iter().enumerate().map(|(index, body)| Body {
         origin: format!("body {}", index + 1),
-        bytes: argv::to_bytes(body),
+        bytes: arguments::to_bytes(body),
     });
     puts.put(bodies.collect())?;
     for path in &files {

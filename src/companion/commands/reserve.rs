@@ -4,48 +4,45 @@
 //! system. What is to be released is kept until the end, or the same job would
 //! come again at once.
 
-use crate::client::{self, Client, Event, PATIENCE};
-use crate::complain;
+use crate::command::{
+    BODY_JSON, BODY_LINES, BODY_NULL, Command, DELAY, Invocation, Opt, PRIORITY, TUBES,
+    at_most_one, described, options, tubes_or_default,
+};
 use crate::failure::{Failure, Outcome, Status};
-use crate::invocation::Invocation;
-use crate::json::Json;
-use crate::output::{self, Output, Progress};
-use crate::reply::{Job, Reply};
-use crate::stats::{Facts, JobFacts};
-use crate::table::{Command, DELAY, Opt, PRIORITY, TUBES};
-use crate::take::{Room, reserve_now};
+use crate::server::client::{self, Client, Event, PATIENCE, Terms};
+use crate::server::form::Form;
+use crate::server::reply::{Job, Reply};
+use crate::server::stats::{Facts, JobFacts};
+use crate::server::take::{Room, reserve_now};
+use crate::text::output::{Output, Progress, complain};
 use beanpole::protocol::{JobId, Priority, Seconds, TubeName};
+use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
 pub const RESERVE: Command = Command {
     name: "reserve",
     about: "take jobs and write their bodies; release, delete or bury them then",
-    options: &[
-        TUBES,
-        Opt::value("n", "count", "N", "take so many (default: 1)"),
-        Opt::flag("", "all", "take all that are ready"),
-        Opt::value(
-            "w",
-            "timeout",
-            "SECONDS",
-            "wait so long for each (default: for ever; --all: 0)",
-        ),
-        Opt::flag("", "delete", "delete them once their bodies are written"),
-        Opt::flag("", "bury", "bury them once their bodies are written"),
-        Opt::flag("", "release", "release them at the end (the default)"),
-        PRIORITY,
-        DELAY,
-        BODY_LINES,
-        BODY_NULL,
-        BODY_JSON,
-    ],
+    options: || described(OPTIONS),
     run: reserve,
     ..Command::BLANK
 };
 
-pub const BODY_LINES: Opt = Opt::flag("l", "lines", "write a line feed after each body");
-pub const BODY_NULL: Opt = Opt::flag("0", "null", "write a NUL after each body");
-pub const BODY_JSON: Opt = Opt::flag("j", "json", "write each job as a line of JSON");
+options! {
+    tubes: Vec<TubeName> = TUBES,
+    count: Option<NonZeroU64> = Opt::value("n", "count", "N", "take so many (default: 1)"),
+    all: bool = Opt::flag("", "all", "take all that are ready"),
+    timeout: Option<Seconds> =
+        Opt::value("w", "timeout", "SECONDS",
+            "wait so long for each (default: for ever; --all: 0)"),
+    delete: bool = Opt::flag("", "delete", "delete them once their bodies are written"),
+    bury: bool = Opt::flag("", "bury", "bury them once their bodies are written"),
+    release: bool = Opt::flag("", "release", "release them at the end (the default)"),
+    priority: Option<Priority> = PRIORITY,
+    delay: Option<Seconds> = DELAY,
+    lines: bool = BODY_LINES,
+    null: bool = BODY_NULL,
+    json: bool = BODY_JSON,
+}
 
 /// What is done with a job when its body has been written.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -56,33 +53,35 @@ enum Settle {
 }
 
 fn reserve(invocation: &Invocation) -> Outcome {
+    let options = invocation.read(OPTIONS)?;
     invocation.no_operands()?;
-    invocation.at_most_one(&["delete", "bury", "release"])?;
-    invocation.at_most_one(&["count", "all"])?;
-    let settle = match (invocation.has("delete"), invocation.has("bury")) {
+    at_most_one(&[
+        ("delete", options.delete),
+        ("bury", options.bury),
+        ("release", options.release),
+    ])?;
+    let all = options.all;
+    at_most_one(&[("count", options.count.is_some()), ("all", all)])?;
+    let settle = match (options.delete, options.bury) {
         (true, _) => Settle::Delete,
         (_, true) => Settle::Bury,
         _ => Settle::Release,
     };
-    let all = invocation.has("all");
-    let form = Form::of(invocation)?;
-    let tubes = match invocation.tubes()? {
-        none if none.is_empty() => vec![TubeName::default_tube()],
-        some => some,
+    let form = Form::of(options.lines, options.null, options.json)?;
+    let tubes = tubes_or_default(options.tubes);
+    let timeout = options.timeout.or(all.then_some(Seconds(0)));
+    let wanted = match options.count {
+        Some(count) => count.get(),
+        None if all => u64::MAX,
+        None => 1,
     };
-    let timeout = invocation.seconds("timeout")?.or(all.then_some(Seconds(0)));
     let mut taker = Taker {
         settle,
-        priority: invocation.priority()?,
-        delay: invocation.seconds("delay")?.unwrap_or(Seconds(0)),
+        priority: options.priority,
+        delay: options.delay.unwrap_or(Seconds(0)),
         needs_facts: settle != Settle::Delete || form == Form::Json,
         client: invocation.connect()?,
         held: Vec::new(),
-    };
-    let wanted = if all {
-        u64::MAX
-    } else {
-        invocation.count("count")?.unwrap_or(1)
     };
     taker.client.watch_only(&tubes)?;
     let mut output = Output::new();
@@ -211,10 +210,7 @@ impl Taker {
             let own = facts
                 .and_then(|facts| JobFacts::read(&facts).ok())
                 .map(|facts| facts.priority);
-            let priority = self
-                .priority
-                .or(own)
-                .unwrap_or(super::put::DEFAULT_PRIORITY);
+            let priority = self.priority.or(own).unwrap_or(Terms::PRIORITY);
             let Priority(pri) = priority;
             match self.settle {
                 Settle::Delete => self.client.queue(format_args!("delete {}", job.id)),
@@ -254,64 +250,4 @@ impl Taker {
         }
         Ok(all)
     }
-}
-
-/// How jobs are written.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Form {
-    /// The bodies and nothing else. On a terminal each ends its line.
-    Exact,
-    /// Each body, and this byte.
-    Ended(u8),
-    /// A line of JSON: the facts and the body.
-    Json,
-}
-
-impl Form {
-    /// The form that these options ask for.
-    pub fn of(invocation: &Invocation) -> Outcome<Form> {
-        invocation.at_most_one(&["lines", "null"])?;
-        invocation.at_most_one(&["lines", "json"])?;
-        invocation.at_most_one(&["null", "json"])?;
-        Ok(
-            match (
-                invocation.has("lines"),
-                invocation.has("null"),
-                invocation.has("json"),
-            ) {
-                (true, ..) => Form::Ended(b'\n'),
-                (_, true, _) => Form::Ended(b'\0'),
-                (.., true) => Form::Json,
-                _ => Form::Exact,
-            },
-        )
-    }
-
-    /// Writes a job. JSON needs its facts, if they are still to be had.
-    pub fn write(self, output: &mut Output, job: &Job, facts: Option<&Facts>) -> Outcome<()> {
-        match self {
-            Form::Exact => {
-                output.bytes(&job.body)?;
-                if output::is_terminal() && !job.body.ends_with(b"\n") {
-                    output.bytes(b"\n")?;
-                }
-                Ok(())
-            }
-            Form::Ended(end) => {
-                output.bytes(&job.body)?;
-                output.bytes(&[end])
-            }
-            Form::Json => output.line(job_to_json(job, facts)),
-        }
-    }
-}
-
-/// A job as JSON.
-pub fn job_to_json(job: &Job, facts: Option<&Facts>) -> Json {
-    let mut pairs = match facts.map(Facts::to_json) {
-        Some(Json::Object(pairs)) => pairs,
-        _ => vec![("id".into(), Json::number(job.id.0))],
-    };
-    pairs.push(Json::body(&job.body));
-    Json::Object(pairs)
 }

@@ -1,13 +1,15 @@
 //! `stats`: what the server says about itself, a tube or a job.
 
-use crate::address::Address;
-use crate::client::{self, Client, PATIENCE};
+use crate::command::{
+    Command, Invocation, JSON, Kind, YAML, at_most_one, described, options, word,
+};
 use crate::failure::{Failure, Outcome, Status};
-use crate::invocation::{self, Invocation, print};
-use crate::json::Json;
-use crate::stats::Facts;
-use crate::table::{Command, JSON, Kind, YAML};
-use crate::yaml;
+use crate::server::address::Address;
+use crate::server::client::{self, Client, PATIENCE};
+use crate::server::stats::Facts;
+use crate::text::json::Json;
+use crate::text::output::print;
+use crate::text::yaml::print_as;
 use beanpole::protocol::{JobId, TubeName};
 
 pub const STATS: Command = Command {
@@ -15,11 +17,16 @@ pub const STATS: Command = Command {
     operands: "[TUBE | job ID]",
     operand_kind: Kind::Tube,
     about: "show the statistics of the server, of a tube or of a job",
-    options: &[JSON, YAML],
+    options: || described(OPTIONS),
     many_servers: true,
     run: stats,
     ..Command::BLANK
 };
+
+options! {
+    json: bool = JSON,
+    yaml: bool = YAML,
+}
 
 enum About {
     Server,
@@ -28,18 +35,19 @@ enum About {
 }
 
 fn stats(invocation: &Invocation) -> Outcome {
-    invocation.at_most_one(&["json", "yaml"])?;
+    let options = invocation.read(OPTIONS)?;
+    at_most_one(&[("json", options.json), ("yaml", options.yaml)])?;
     let about = match invocation.operands() {
         [] => About::Server,
-        [tube] => About::Tube(invocation::tube(tube)?),
-        [job, id] if job == "job" => About::Job(invocation::id(id)?),
+        [tube] => About::Tube(word(tube)?),
+        [job, id] if job == "job" => About::Job(word(id)?),
         _ => return Err(Failure::Usage("about what? nothing, TUBE or job ID".into())),
     };
     let mut found = Vec::new();
     for address in invocation.addresses() {
         found.push((address, ask(address, &about)?));
     }
-    if invocation.has("json") || invocation.has("yaml") {
+    if options.json || options.yaml {
         let json = match found.as_slice() {
             [(_, facts)] => facts.to_json(),
             several => {
@@ -48,11 +56,7 @@ fn stats(invocation: &Invocation) -> Outcome {
                 Json::Object(several.iter().map(pair).collect())
             }
         };
-        return print(if invocation.has("json") {
-            format!("{json}\n")
-        } else {
-            yaml::write(&json)
-        });
+        return print_as(&json, options.yaml);
     }
     let mut text = String::new();
     for (address, facts) in &found {

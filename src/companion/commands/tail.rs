@@ -6,31 +6,37 @@
 //! delayed so that nobody gets it, and deleting it. A job that was put and
 //! deleted between two looks is not seen.
 
-use super::reserve::job_to_json;
-use crate::census::probe;
-use crate::client::{Client, facts};
+use crate::command::{
+    BODY_JSON, Command, Interval, Invocation, Kind, Opt, described, options, word,
+};
 use crate::failure::{Failure, Outcome, Status};
-use crate::invocation::{self, Invocation};
-use crate::output::Output;
-use crate::reply::{Job, Reply};
-use crate::stats::{Facts, JobFacts};
-use crate::table::{Command, Kind, Opt};
+use crate::server::census::probe;
+use crate::server::client::{Client, facts};
+use crate::server::form::job_to_json;
+use crate::server::reply::{Job, Reply};
+use crate::server::stats::{Facts, JobFacts};
+use crate::text::output::Output;
 use beanpole::protocol::{JobId, TubeName};
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU64;
+use std::time::Duration;
 
 pub const TAIL: Command = Command {
     name: "tail",
     operands: "[TUBE…]",
     operand_kind: Kind::Tube,
     about: "show jobs as they are put, of all tubes or of some",
-    options: &[
-        Opt::value("n", "count", "N", "stop after so many jobs"),
-        Opt::value("i", "interval", "SECONDS", "look so often (default: 0.2)"),
-        Opt::flag("j", "json", "write each job as a line of JSON"),
-    ],
+    options: || described(OPTIONS),
     run: tail,
     ..Command::BLANK
 };
+
+options! {
+    count: Option<NonZeroU64> = Opt::value("n", "count", "N", "stop after so many jobs"),
+    interval: Option<Interval> =
+        Opt::value("i", "interval", "SECONDS", "look so often (default: 0.2)"),
+    json: bool = BODY_JSON,
+}
 
 /// Ids beyond the expected ones that are asked for, since a refused `put` may
 /// use one up.
@@ -43,19 +49,19 @@ const LOOKS: u32 = 10;
 const GAPS: usize = 100;
 
 fn tail(invocation: &Invocation) -> Outcome {
-    let tubes = invocation
-        .operands()
-        .iter()
-        .map(|name| invocation::tube(name));
+    let options = invocation.read(OPTIONS)?;
+    let tubes = invocation.operands().iter().map(|name| word(name));
     let tubes: Vec<TubeName> = tubes.collect::<Outcome<_>>()?;
-    let interval = invocation.interval("interval", 0.2)?;
-    let mut left = invocation.count("count")?.unwrap_or(u64::MAX);
+    let Interval(interval) = options
+        .interval
+        .unwrap_or(Interval(Duration::from_millis(200)));
+    let mut left = options.count.map_or(u64::MAX, NonZeroU64::get);
     let mut client = invocation.connect()?;
     let mut follower = Follower::new(&mut client, tubes)?;
     let mut output = Output::new();
     loop {
         for (facts, job) in follower.look(&mut client)? {
-            if invocation.has("json") {
+            if options.json {
                 output.line(job_to_json(&job, Some(&facts)))?;
             } else {
                 output.line(line(&facts, &job))?;
@@ -179,14 +185,10 @@ impl Follower {
         seen: &mut BTreeSet<u64>,
         found: &mut Vec<(Facts, Job)>,
     ) -> Outcome<()> {
-        let mut asked = ids.iter();
         let mut wanted = Vec::new();
-        client.pipeline(
-            |client| {
-                Ok(asked
-                    .next()
-                    .inspect(|id| client.queue(format_args!("stats-job {id}"))))
-            },
+        client.each(
+            ids,
+            |id| format!("stats-job {id}"),
             |id, reply| {
                 if let Some(facts) = facts(&format!("stats-job {id}"), reply)? {
                     seen.insert(*id);
@@ -198,13 +200,9 @@ impl Follower {
                 Ok(())
             },
         )?;
-        let mut wanted = wanted.into_iter();
-        client.pipeline(
-            |client| {
-                Ok(wanted
-                    .next()
-                    .inspect(|(id, _)| client.queue(format_args!("peek {id}"))))
-            },
+        client.each(
+            wanted,
+            |(id, _)| format!("peek {id}"),
             |(id, facts), reply| {
                 match reply {
                     Reply::Found(job) => found.push((facts, job)),

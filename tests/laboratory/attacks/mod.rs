@@ -23,10 +23,10 @@ mod neighbour;
 mod report;
 mod rude;
 
-use crate::bench::Failure;
 use crate::bench::load::Placement;
 use crate::bench::servers::{self, Server, Source};
-use companion::json::Json;
+use companion::failure::Failure;
+use companion::text::json::Json;
 pub(crate) use gauge::Held;
 use list::{ATTACKS, Attack, Target};
 use neighbour::Felt;
@@ -102,7 +102,7 @@ pub(crate) fn finish(outcome: std::result::Result<bool, Failure>, name: &str) ->
         Ok(false) => ExitCode::FAILURE,
         Err(failure) => {
             eprintln!("attack {name}: {failure}");
-            ExitCode::from(if failure.in_usage { 2 } else { 4 })
+            failure.exit_code()
         }
     }
 }
@@ -125,7 +125,7 @@ fn carry_out(arguments: &[String]) -> std::result::Result<bool, Failure> {
     options.optflag("", "list", "");
     options.optflag("h", "help", "");
     let given = options.parse(arguments);
-    let given = given.map_err(|error| Failure::usage(error.to_string()))?;
+    let given = given.map_err(|error| Failure::Usage(error.to_string()))?;
     if given.opt_present("help") {
         print!("{USAGE}");
         return Ok(true);
@@ -145,7 +145,7 @@ fn carry_out(arguments: &[String]) -> std::result::Result<bool, Failure> {
     };
     let known = |name: &&String| !ATTACKS.iter().any(|attack| attack.name == **name);
     if let Some(unknown) = options.only.iter().find(known) {
-        return Err(Failure::usage(format!("no attack is called {unknown}")));
+        return Err(Failure::Usage(format!("no attack is called {unknown}")));
     }
     servers::raise_descriptor_limit()?;
     servers::end_children_on_signals()?;
@@ -179,7 +179,7 @@ fn attack_all(options: &Options) -> std::result::Result<bool, Failure> {
                             results.lock().expect("no thread panics").push(result);
                         }
                         Err(failure) => {
-                            let failure = failure.within(attack.name);
+                            let failure = failure.about(attack.name);
                             *failed.lock().expect("no thread panics") = Some(failure);
                         }
                     }
@@ -219,7 +219,7 @@ fn attack_one(
     let mut server = Server::open(&Source::Command(command), Placement::Free)?;
     let pid = server
         .pid
-        .ok_or_else(|| Failure::new("no process".into()))?;
+        .ok_or_else(|| Failure::Refused("no process".into()))?;
     let target = Target {
         address: server.address,
         pid,

@@ -4,7 +4,7 @@
 use super::Result;
 use super::gauge::Held;
 use super::neighbour::{Felt, PHASES};
-use companion::json::Json;
+use companion::text::json::Json;
 use std::time::Duration;
 
 /// What stands above the lines.

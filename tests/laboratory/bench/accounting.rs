@@ -13,7 +13,7 @@
 //! costs until the generator is woken is charged to the server, what a request
 //! costs until the server is woken to the generator.
 
-use super::Failure;
+use companion::failure::Failure;
 use nix::time::ClockId;
 use nix::unistd::Pid;
 use std::collections::HashMap;
@@ -159,7 +159,7 @@ fn read(path: &str) -> Result<String, Failure> {
 }
 
 fn unreadable(path: &str) -> Failure {
-    Failure::new(format!("{path} is not in the form that is known"))
+    Failure::Refused(format!("{path} is not in the form that is known"))
 }
 
 #[cfg(test)]

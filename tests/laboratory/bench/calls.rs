@@ -1,6 +1,6 @@
 //! Counts the system calls of a process, by tracing it.
 
-use super::Failure;
+use companion::failure::Failure;
 use nix::errno::Errno;
 use nix::sys::ptrace::{self, Options};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -94,7 +94,7 @@ fn follow(count: &AtomicU64) {
         match ptrace::syscall(thread, signal) {
             // It was killed while it was stopped.
             Ok(()) | Err(Errno::ESRCH) => {}
-            Err(err) => eprintln!("beanpole: tracing thread {thread}: {err}"),
+            Err(err) => eprintln!("bench: tracing thread {thread}: {err}"),
         }
     }
 }

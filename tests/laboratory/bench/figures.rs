@@ -1,9 +1,9 @@
 //! What a run tells: named figures with their units.
 
-use super::Failure;
 use super::accounting::{self, Usage};
-use super::histogram::Histogram;
 use super::servers::Server;
+use companion::failure::Failure;
+use companion::load::histogram::Histogram;
 use nix::unistd::Pid;
 use std::time::{Duration, Instant};
 

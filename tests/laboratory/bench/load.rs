@@ -1,6 +1,7 @@
 //! A load: what is asked of a server, how often, and from which CPU.
 
-use super::Failure;
+use companion::failure::Failure;
+use companion::load::arrivals::Rate;
 
 /// Where the generator and the servers it starts may run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -106,6 +107,9 @@ pub struct Load {
     pub delay: u32,
     pub idle_seconds: f64,
     pub settle_seconds: f64,
+    pub rate: Option<Rate>,
+    pub busy: usize,
+    pub together: bool,
 }
 
 impl Load {
@@ -119,6 +123,7 @@ impl Load {
             "mature" => (100_000, 1, 64),
             "recovery" => (1_000_000, 1, 100),
             "calls" => (500, 1, 1),
+            "timers" => (5, 1, 1),
             _ => (10_000, 10_000, 100),
         };
         Load {
@@ -139,6 +144,9 @@ impl Load {
             delay: 3,
             idle_seconds: 5.0,
             settle_seconds: 60.0,
+            rate: None,
+            busy: 0,
+            together: false,
         }
     }
 
@@ -146,7 +154,7 @@ impl Load {
     pub fn count(&self) -> Result<usize, Failure> {
         match self.length {
             Length::Count(count) => Ok(count),
-            Length::Seconds(_) => Err(Failure::usage(format!(
+            Length::Seconds(_) => Err(Failure::Usage(format!(
                 "{} takes --count, not --seconds",
                 self.scenario
             ))),

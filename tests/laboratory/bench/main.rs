@@ -1,8 +1,9 @@
 //! The measuring program: its arguments go to [`laboratory::bench`].
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     laboratory::bench::run(&arguments)
 }

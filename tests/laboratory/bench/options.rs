@@ -1,14 +1,18 @@
-//! The command line of `bench`.
+//! What `bench` can be asked for, and the usage that tells it.
 
-use super::Failure;
 use super::load::{Held, Length, Load, Placement, Syncing};
 use super::servers::Source;
-use companion::table::{Kind, Opt};
-use getopts::Options;
+use beanpole::arguments::{Given, Operands, Parse};
+use companion::command::{Number, Opt, described, options, read};
+use companion::failure::{Failure, Outcome};
+use companion::load::arrivals::Rate;
+use companion::load::jobs::STAMP;
+
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// What the first argument may be.
-pub const SCENARIOS: &[(&str, &str)] = &[
+const SCENARIOS: &[(&str, &str)] = &[
     ("put", "put jobs"),
     ("cycle", "put, reserve and delete jobs"),
     (
@@ -32,6 +36,10 @@ pub const SCENARIOS: &[(&str, &str)] = &[
     ),
     ("recovery", "fill a binlog, end the server, start it again"),
     ("calls", "count the server's system calls"),
+    (
+        "timers",
+        "single timers on an idle server: how late is each?",
+    ),
     ("table", "all of these, ours against theirs, with goals"),
 ];
 
@@ -41,11 +49,9 @@ pub enum Request {
     /// `-h`: this text.
     Usage(String),
     /// One scenario.
-    Run(Load, Setup),
+    Run(Box<Load>, Setup),
     /// The whole table, or its short form.
     Table(Setup, bool),
-    /// A picture of an earlier result.
-    Draw(PathBuf, PathBuf),
 }
 
 /// On which servers, how often, and where the result goes.
@@ -57,139 +63,105 @@ pub struct Setup {
     pub rounds: usize,
     /// Where to write JSON.
     pub json: Option<PathBuf>,
-    /// Where to write the picture.
-    pub svg: Option<PathBuf>,
 }
 
-/// As the table of commands has them.
-pub const OPTIONS: &[Opt] = &[
-    Opt::value(
-        "",
-        "ours",
-        "SERVER",
-        "the server to measure: a command line or HOST:PORT",
-    ),
-    Opt::value("", "theirs", "SERVER", "the server to compare it with"),
-    Opt::value(
-        "",
-        "ours-pid",
-        "PID",
-        "the process of a running server, to account for it",
-    ),
-    Opt::value("", "theirs-pid", "PID", "the same of the other"),
-    Opt::value(
-        "r",
-        "rounds",
-        "N",
-        "runs on each server, in the order A B B A (5)",
-    ),
-    Opt::value(
-        "p",
-        "place",
-        "PLACE",
-        "one (CPU for all), apart, or free (free)",
-    )
-    .of(Kind::Words(&["one", "apart", "free"])),
-    Opt::value(
-        "c",
-        "connections",
-        "N",
-        "connections that work at the same time",
-    ),
-    Opt::value("d", "depth", "N", "requests sent together on a connection"),
-    Opt::value("b", "body", "BYTES", "size of a body in bytes (100)"),
-    Opt::value("n", "count", "N", "jobs in a run"),
-    Opt::value("s", "seconds", "SECONDS", "length of a run instead"),
-    Opt::value(
-        "f",
-        "sync",
-        "MS",
-        "with a binlog, synced within MS milliseconds, or never",
-    ),
-    Opt::value(
-        "",
-        "priorities",
-        "N",
-        "spread jobs over so many priorities (1)",
-    ),
-    Opt::value(
-        "",
-        "producers",
-        "N",
-        "handoff: producers, one job in flight each (1)",
-    ),
-    Opt::value(
-        "",
-        "consumers",
-        "N",
-        "handoff (2), mature (64; 0: just look): consumers",
-    ),
-    Opt::value("", "tubes", "N", "tubes: how many exist (10000)"),
-    Opt::value("", "watched", "N", "tubes: how many are watched (1)"),
-    Opt::value(
-        "",
-        "held",
-        "HOW",
-        "tubes: exist because of a watch or a job each (watch)",
-    )
-    .of(Kind::Words(&["watch", "job"])),
-    Opt::value(
-        "",
-        "due",
-        "N",
-        "delayed: jobs that become due each second (300)",
-    ),
-    Opt::value(
-        "",
-        "delay",
-        "SECONDS",
-        "mature: seconds from put to due, at least (3)",
-    ),
-    Opt::value(
-        "",
-        "idle",
-        "SECONDS",
-        "delayed, idle, calls: how long to look on idly (5)",
-    ),
-    Opt::value(
-        "",
-        "settle",
-        "SECONDS",
-        "ready: pause before memory is read at the end (60)",
-    ),
-    Opt::value("", "json", "FILE", "write the result to this file too").of(Kind::File),
-    Opt::value("", "svg", "FILE", "draw the result in this file").of(Kind::File),
-    Opt::value("", "from", "FILE", "draw this JSON, of an earlier run").of(Kind::File),
-    Opt::flag(
-        "",
-        "quick",
-        "table: only what noise cannot change; fails if missed",
-    ),
-];
+/// Most numbers: what is larger would be a mistake.
+type Many = Number<1, 100_000_000>;
 
-fn options() -> Options {
-    let mut options = Options::new();
-    for option in OPTIONS {
-        let Opt {
-            short,
-            long,
-            value,
-            about,
-            ..
-        } = option;
-        match value.is_empty() {
-            true => options.optflag(short, long, about),
-            false => options.optopt(short, long, about, value),
-        };
+options! {
+    help: bool = Opt::flag("h", "help", "print this"),
+    ours: Option<String> =
+        Opt::value("", "ours", "SERVER", "the server to measure: a command line or HOST:PORT"),
+    theirs: Option<String> = Opt::value("", "theirs", "SERVER", "the server to compare it with"),
+    ours_pid: Option<Number<1, { i32::MAX as u64 }>> =
+        Opt::value("", "ours-pid", "PID", "the process of a running server, to account for it"),
+    theirs_pid: Option<Number<1, { i32::MAX as u64 }>> =
+        Opt::value("", "theirs-pid", "PID", "the same of the other"),
+    rounds: Option<Number<1, 1000>> =
+        Opt::value("r", "rounds", "N", "runs on each server, in the order A B B A (5)"),
+    place: Option<Placement> =
+        Opt::value("p", "place", "PLACE", "one (CPU for all), apart, or free (free)"),
+    busy: Option<Number<0, 1000>> =
+        Opt::value("", "busy", "N", "programs that compute beside it on all CPUs (0)"),
+    connections: Option<Number<1, 1_000_000>> =
+        Opt::value("c", "connections", "N", "connections that work at the same time"),
+    // More could fill the sockets' buffers in both directions.
+    depth: Option<Number<1, 4096>> =
+        Opt::value("d", "depth", "N", "requests sent together on a connection"),
+    body: Option<Number<{ STAMP as u64 }, { 1 << 30 }>> =
+        Opt::value("b", "body", "BYTES", "size of a body in bytes (100)"),
+    count: Option<Many> = Opt::value("n", "count", "N", "jobs in a run"),
+    seconds: Option<Span> = Opt::value("s", "seconds", "SECONDS", "length of a run instead"),
+    rate: Option<Many> =
+        Opt::value("", "rate", "N", "put, cycle, handoff: jobs a second, whatever it answers"),
+    seed: Option<u32> = Opt::value("", "seed", "N", "for the random gaps of --rate (1)"),
+    sync: Option<Syncing> =
+        Opt::value("f", "sync", "MS", "with a binlog, synced within MS milliseconds, or never"),
+    priorities: Option<Many> =
+        Opt::value("", "priorities", "N", "spread jobs over so many priorities (1)"),
+    producers: Option<Many> =
+        Opt::value("", "producers", "N", "handoff: producers, one job in flight each (1)"),
+    consumers: Option<Number<0, 100_000>> =
+        Opt::value("", "consumers", "N", "handoff (2), mature (64; 0: just look): consumers"),
+    tubes: Option<Many> = Opt::value("", "tubes", "N", "tubes: how many exist (10000)"),
+    watched: Option<Many> = Opt::value("", "watched", "N", "tubes: how many are watched (1)"),
+    held: Option<Held> =
+        Opt::value("", "held", "HOW", "tubes: exist because of a watch or a job each (watch)"),
+    due: Option<Number<1, { u32::MAX as u64 }>> =
+        Opt::value("", "due", "N", "delayed: jobs that become due each second (300)"),
+    delay: Option<Number<1, { u32::MAX as u64 }>> =
+        Opt::value("", "delay", "SECONDS", "mature: seconds from put to due, at least (3)"),
+    together: bool = Opt::flag("", "together", "mature: all are due at once"),
+    idle: Option<Span> =
+        Opt::value("", "idle", "SECONDS", "delayed, idle, calls: how long to look on idly (5)"),
+    settle: Option<Span> =
+        Opt::value("", "settle", "SECONDS", "ready: pause before memory is read at the end (60)"),
+    json: Option<OsString> = Opt::value("", "json", "FILE", "write the result to this file too"),
+    quick: bool = Opt::flag("", "quick", "table: only what noise cannot change; fails if missed"),
+}
+
+/// A number of seconds that need not be whole.
+struct Span(f64);
+
+impl Parse for Span {
+    fn parse(text: &str) -> Result<Span, String> {
+        match text.parse() {
+            Ok(seconds) if (0.0..=86_400.0).contains(&seconds) => Ok(Span(seconds)),
+            _ => Err(format!("'{text}' is not a number of seconds")),
+        }
     }
-    options.optflag("h", "help", "print this");
-    options
+}
+
+impl Parse for Placement {
+    fn parse(text: &str) -> Result<Placement, String> {
+        let all = [Placement::One, Placement::Apart, Placement::Free];
+        let named = all.into_iter().find(|place| place.name() == text);
+        named.ok_or_else(|| format!("'{text}' is not one, apart or free"))
+    }
+}
+
+impl Parse for Held {
+    fn parse(text: &str) -> Result<Held, String> {
+        match text {
+            "watch" => Ok(Held::Watch),
+            "job" => Ok(Held::Job),
+            _ => Err(format!("'{text}' is not watch or job")),
+        }
+    }
+}
+
+impl Parse for Syncing {
+    fn parse(text: &str) -> Result<Syncing, String> {
+        match text {
+            "never" => Ok(Syncing::Never),
+            _ => u32::parse(text).map(Syncing::WithinMs),
+        }
+    }
 }
 
 fn usage() -> String {
     let mut brief = "\
 Usage: bench SCENARIO [--ours SERVER] [--theirs SERVER] [OPTION]...
-       bench --from JSON --svg FILE
 Measures one server, or two in turns, and checks every reply.
 
 A SERVER is HOST:PORT, or a command line in which {port} stands for the port to
@@ -206,126 +178,107 @@ Scenarios:\n"
     for (name, what) in SCENARIOS {
         brief.push_str(&format!("    {name:<10} {what}\n"));
     }
-    options().usage(brief.trim_end())
+    brief.push_str("\nOptions:\n");
+    for option in described(OPTIONS) {
+        let short = match option.short {
+            "" => "    ".into(),
+            letter => format!("-{letter}, "),
+        };
+        let names = format!("{short}--{} {}", option.long, option.value);
+        brief.push_str(&format!("  {:<24} {}\n", names.trim_end(), option.about));
+    }
+    brief
 }
 
-/// What the arguments after `bench` ask for.
-pub fn parse(arguments: &[String]) -> Result<Request, Failure> {
-    let given = options()
-        .parse(arguments)
-        .map_err(|err| Failure::usage(err.to_string()))?;
-    if given.opt_present("h") {
+/// What these arguments ask for.
+pub fn parse(arguments: &[OsString]) -> Outcome<Request> {
+    let table: Vec<_> = described(OPTIONS).iter().map(Opt::syntax).collect();
+    let given = Given::split(&table, Operands::Anywhere, arguments).map_err(Failure::Usage)?;
+    let mut options = Options::default();
+    read(&given, 0, OPTIONS, &mut options)?;
+    if options.help {
         return Ok(Request::Usage(usage()));
     }
-    let path = |name: &str| given.opt_str(name).map(PathBuf::from);
-    if let Some(from) = path("from") {
-        return match (path("svg"), given.free.as_slice()) {
-            (Some(svg), []) => Ok(Request::Draw(from, svg)),
-            (None, _) => Err(Failure::usage("--from: draw it where? --svg FILE".into())),
-            (_, [extra, ..]) => Err(Failure::usage(format!("unknown argument: {extra}"))),
-        };
-    }
-    let scenario = match given.free.as_slice() {
+    let scenario = match given.operands.as_slice() {
         [scenario] if SCENARIOS.iter().any(|(name, _)| name == scenario) => scenario,
-        [unknown] => return Err(Failure::usage(format!("no scenario is called {unknown}"))),
-        [] => return Err(Failure::usage("which scenario?".into())),
-        [_, extra, ..] => return Err(Failure::usage(format!("unknown argument: {extra}"))),
-    };
-    let number = |name: &str, least: usize, most: usize, otherwise: usize| {
-        let Some(text) = given.opt_str(name) else {
-            return Ok(otherwise);
-        };
-        match text.parse() {
-            Ok(number) if (least..=most).contains(&number) => Ok(number),
-            _ => Err(Failure::usage(format!(
-                "--{name} {text}: not within {least} to {most}"
-            ))),
-        }
-    };
-    let narrow = |name: &str, least: usize, otherwise: u32| {
-        let number = number(name, least, 1_000_000_000, otherwise as usize);
-        number.map(|number| u32::try_from(number).unwrap_or(u32::MAX))
-    };
-    let seconds = |name: &str, otherwise: f64| {
-        let Some(text) = given.opt_str(name) else {
-            return Ok(otherwise);
-        };
-        match text.parse() {
-            Ok(seconds) if (0.0..=86_400.0).contains(&seconds) => Ok(seconds),
-            _ => Err(Failure::usage(format!(
-                "--{name} {text}: not a number of seconds"
-            ))),
-        }
-    };
-    let pid = |name: &str| match given.opt_str(name).map(|text| text.parse::<i32>()) {
-        None => Ok(None),
-        Some(Ok(pid)) if pid > 0 => Ok(Some(pid)),
-        Some(_) => Err(Failure::usage(format!("--{name}: not a process id"))),
-    };
-    let server = |name: &str, pid: Option<i32>| {
-        let text = given.opt_str(name)?;
-        Some(match text.contains("{port}") {
-            true => Source::Command(text),
-            false => Source::Running { address: text, pid },
-        })
+        [unknown] => return Err(Failure::Usage(format!("no scenario is called {unknown}"))),
+        [] => return Err(Failure::Usage("which scenario?".into())),
+        [_, extra, ..] => return Err(Failure::Usage(format!("unknown argument: {extra}"))),
     };
     let is_table = scenario == "table";
-    let ours = server("ours", pid("ours-pid")?).or_else(installed_beanpoled);
-    let theirs = server("theirs", pid("theirs-pid")?);
-    let ours = ours.ok_or_else(|| Failure::usage("no beanpoled found: --ours?".into()))?;
+    let source =
+        |text: String, pid: Option<Number<1, { i32::MAX as u64 }>>| match text.contains("{port}") {
+            true => Source::Command(text),
+            false => Source::Running {
+                address: text,
+                pid: pid.and_then(|Number(pid)| i32::try_from(pid).ok()),
+            },
+        };
+    let ours = options
+        .ours
+        .clone()
+        .map(|text| source(text, options.ours_pid));
+    let theirs = options
+        .theirs
+        .clone()
+        .map(|text| source(text, options.theirs_pid));
+    let ours = ours.or_else(installed_beanpoled);
+    let ours = ours.ok_or_else(|| Failure::Usage("no beanpoled found: --ours?".into()))?;
     let theirs = theirs.or_else(|| is_table.then(installed_beanstalkd)?);
     let setup = Setup {
         servers: [Some(ours), theirs].into_iter().flatten().collect(),
-        rounds: number("rounds", 1, 1000, 5)?,
-        json: path("json"),
-        svg: path("svg"),
+        rounds: options.rounds.map_or(5, |Number(rounds)| rounds),
+        json: options.json.clone().map(PathBuf::from),
     };
-    if is_table {
-        return Ok(Request::Table(setup, given.opt_present("quick")));
+    Ok(match is_table {
+        true => Request::Table(setup, options.quick),
+        false => Request::Run(Box::new(options.load(scenario)), setup),
+    })
+}
+
+impl Options {
+    /// The load of a scenario, with what was asked for instead of the usual.
+    fn load(self, scenario: &str) -> Load {
+        let usual = Load::new(scenario);
+        let length = match (self.seconds, self.count) {
+            (Some(Span(seconds)), _) => Length::Seconds(seconds),
+            (None, Some(Number(count))) => Length::Count(count),
+            (None, None) => usual.length,
+        };
+        // Each of them fits: its bounds say so.
+        let narrow = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        Load {
+            scenario: usual.scenario,
+            connections: self.connections.map_or(usual.connections, |Number(n)| n),
+            depth: self.depth.map_or(usual.depth, |Number(n)| n),
+            body: self.body.map_or(usual.body, |Number(n)| n),
+            length,
+            placement: self.place.unwrap_or(usual.placement),
+            sync: self.sync.or(usual.sync),
+            priorities: self
+                .priorities
+                .map_or(usual.priorities, |Number(n)| narrow(n)),
+            producers: self.producers.map_or(usual.producers, |Number(n)| n),
+            consumers: self.consumers.map_or(usual.consumers, |Number(n)| n),
+            tubes: self.tubes.map_or(usual.tubes, |Number(n)| n),
+            watched: self.watched.map_or(usual.watched, |Number(n)| n),
+            held: self.held.unwrap_or(usual.held),
+            due_per_second: self.due.map_or(usual.due_per_second, |Number(n)| narrow(n)),
+            delay: self.delay.map_or(usual.delay, |Number(n)| narrow(n)),
+            idle_seconds: self
+                .idle
+                .map_or(usual.idle_seconds, |Span(seconds)| seconds),
+            settle_seconds: self
+                .settle
+                .map_or(usual.settle_seconds, |Span(seconds)| seconds),
+            rate: self.rate.map(|Number(rate)| Rate {
+                jobs_per_second: rate as f64,
+                seed: self.seed.unwrap_or(1).into(),
+            }),
+            busy: self.busy.map_or(usual.busy, |Number(n)| n),
+            together: self.together,
+        }
     }
-    let usual = Load::new(scenario);
-    let Length::Count(usual_count) = usual.length else {
-        unreachable!("loads come with a count")
-    };
-    let length = match given.opt_present("seconds") {
-        true => Length::Seconds(seconds("seconds", 0.0)?),
-        false => Length::Count(number("count", 1, 100_000_000, usual_count)?),
-    };
-    let load = Load {
-        scenario: scenario.clone(),
-        connections: number("connections", 1, 1_000_000, usual.connections)?,
-        // More could fill the sockets' buffers in both directions.
-        depth: number("depth", 1, 4096, usual.depth)?,
-        body: number("body", super::jobs::STAMP, 1 << 30, usual.body)?,
-        length,
-        placement: match given.opt_str("place").as_deref() {
-            None => usual.placement,
-            Some("one") => Placement::One,
-            Some("apart") => Placement::Apart,
-            Some("free") => Placement::Free,
-            Some(other) => return Err(Failure::usage(format!("--place {other}: which is that?"))),
-        },
-        sync: match given.opt_str("sync").as_deref() {
-            None => usual.sync,
-            Some("never") => Some(Syncing::Never),
-            Some(_) => Some(Syncing::WithinMs(narrow("sync", 0, 0)?)),
-        },
-        priorities: narrow("priorities", 1, usual.priorities)?,
-        producers: number("producers", 1, 100_000, usual.producers)?,
-        consumers: number("consumers", 0, 100_000, usual.consumers)?,
-        tubes: number("tubes", 1, 10_000_000, usual.tubes)?,
-        watched: number("watched", 1, 10_000_000, usual.watched)?,
-        held: match given.opt_str("held").as_deref() {
-            None | Some("watch") => Held::Watch,
-            Some("job") => Held::Job,
-            Some(other) => return Err(Failure::usage(format!("--held {other}: which is that?"))),
-        },
-        due_per_second: narrow("due", 1, usual.due_per_second)?,
-        delay: narrow("delay", 1, usual.delay)?,
-        idle_seconds: seconds("idle", usual.idle_seconds)?,
-        settle_seconds: seconds("settle", usual.settle_seconds)?,
-    };
-    Ok(Request::Run(load, setup))
 }
 
 /// Our server beside this program, or else in PATH.
@@ -358,7 +311,7 @@ mod tests {
     use super::*;
 
     fn parsed(line: &str) -> Result<Request, String> {
-        let arguments: Vec<String> = line.split(' ').map(String::from).collect();
+        let arguments: Vec<OsString> = line.split(' ').map(OsString::from).collect();
         parse(&arguments).map_err(|failure| failure.to_string())
     }
 
@@ -385,9 +338,8 @@ mod tests {
             servers,
             rounds: 3,
             json: None,
-            svg: None,
         };
-        assert_eq!(parsed(line), Ok(Request::Run(load, setup)));
+        assert_eq!(parsed(line), Ok(Request::Run(Box::new(load), setup)));
     }
 
     #[test]
@@ -397,20 +349,23 @@ mod tests {
             ("put cycle --ours a:1", "unknown argument: cycle"),
             (
                 "put --ours a:1 -b 15",
-                "--body 15: not within 16 to 1073741824",
+                "--body: '15' is not a number from 16 to 1073741824",
             ),
             (
                 "put --ours a:1 -d 5000",
-                "--depth 5000: not within 1 to 4096",
+                "--depth: '5000' is not a number from 1 to 4096",
             ),
             (
                 "put --ours a:1 -s -1",
-                "--seconds -1: not a number of seconds",
+                "--seconds: '-1' is not a number of seconds",
             ),
-            ("put --ours a:1 -p here", "--place here: which is that?"),
+            (
+                "put --ours a:1 -p here",
+                "--place: 'here' is not one, apart or free",
+            ),
             (
                 "put --ours a:1 --ours-pid x",
-                "--ours-pid: not a process id",
+                "--ours-pid: 'x' is not a number from 1 to 2147483647",
             ),
         ] {
             assert_eq!(parsed(line), Err(message.into()), "{line}");

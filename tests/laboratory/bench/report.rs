@@ -4,7 +4,7 @@ use super::figures::Figure;
 use super::load::{Length, Load, Syncing};
 use super::rounds::{Comparison, Facts, Row, Spread};
 use super::servers::{allowed_cpus, place};
-use companion::json::Json;
+use companion::text::json::Json;
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
@@ -100,6 +100,7 @@ pub fn described(load: &Load) -> String {
     let scenario = load.scenario.as_str();
     let length = match load.length {
         Length::Count(count) if scenario == "connect" => counted(count, "visit"),
+        Length::Count(count) if scenario == "timers" => counted(count, "time"),
         // A job for each connection.
         Length::Count(_) if scenario == "idle" => counted(load.connections, "job"),
         Length::Count(count) => counted(count, "job"),
@@ -132,7 +133,18 @@ pub fn described(load: &Load) -> String {
         Some(Syncing::Never) => ", binlog never synced".into(),
     };
     let (body, placement) = (load.body, load.placement.name());
-    format!("{scenario}: {who}, {length} of {body} bytes{tubes}{sync}, placement {placement}")
+    let mut beside = load.rate.map_or(String::new(), |rate| {
+        format!(", {} a second", rate.jobs_per_second)
+    });
+    if load.busy > 0 {
+        beside += &format!(", {} beside", counted(load.busy, "busy program"));
+    }
+    if load.together {
+        beside += ", all due together";
+    }
+    format!(
+        "{scenario}: {who}, {length} of {body} bytes{tubes}{sync}{beside}, placement {placement}"
+    )
 }
 
 fn counted(count: usize, what: &str) -> String {

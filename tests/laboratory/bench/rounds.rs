@@ -5,13 +5,13 @@
 //! anew for each run. Figures are told as medians; what they differ by is the
 //! ratio of medians, with the lowest and highest ratio within a round.
 
-use super::Failure;
 use super::figures::Figure;
 use super::load::Load;
 use super::options::Setup;
 use super::scenarios;
-use super::servers::{Server, Source};
-use super::wire::Wire;
+use super::servers::{Busy, Server, Source};
+use companion::failure::Failure;
+use companion::load::wire::Wire;
 use std::io::IsTerminal;
 
 /// All runs of one load.
@@ -77,19 +77,20 @@ pub fn compare(load: &Load, setup: &Setup) -> Result<Comparison, Failure> {
                 ["ours", "theirs"][which]
             ));
             let run = || {
+                let busy = Busy::start(load.busy)?;
                 let mut server = Server::open(source, load.placement)?;
                 let facts = facts(source, &server)?;
                 let mut told =
                     scenarios::run(load, &mut server).map_err(|failure| match server.said() {
                         said if said.is_empty() => failure,
-                        said => failure.with(format_args!("\nThe server said: {said}")),
+                        said => Failure::Refused(format!("{failure}\nThe server said: {said}")),
                     })?;
-                drop(server);
+                drop((server, busy));
                 told.extend(scenarios::syncs(load, source)?);
                 Ok((facts, told))
             };
             let place = format!("{} on {}", load.scenario, named(source));
-            let (facts, told) = run().map_err(|failure: Failure| failure.within(place))?;
+            let (facts, told) = run().map_err(|failure: Failure| failure.about(place))?;
             servers[which] = Some(facts);
             figures[which] = told;
         }
@@ -119,7 +120,7 @@ fn named(source: &Source) -> String {
 }
 
 fn facts(source: &Source, server: &Server) -> Result<Facts, Failure> {
-    let stats = Wire::connect(server.address, 1)?.ask_data("stats")?;
+    let stats = Wire::connect(&server.at(), 1)?.ask_data("stats")?;
     let version = stats
         .lines()
         .find_map(|line| line.strip_prefix("version: "));

@@ -7,9 +7,10 @@
 //! removed afterwards. Servers are pinned by pinning this thread while it
 //! starts them: a child inherits that, and so does every thread it makes.
 
-use super::Failure;
 use super::load::{Cpus, Placement, Syncing};
 use crate::port::Port;
+use companion::failure::Failure;
+use companion::server::address::Address;
 use nix::errno::Errno;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -50,7 +51,7 @@ impl Source {
             (Source::Command(command), Some(sync)) => {
                 Ok(Source::Command(format!("{command} {}", sync.options())))
             }
-            (Source::Running { address, .. }, Some(_)) => Err(Failure::usage(format!(
+            (Source::Running { address, .. }, Some(_)) => Err(Failure::Usage(format!(
                 "{address}: only a server that is started here can be given a binlog"
             ))),
         }
@@ -69,12 +70,11 @@ pub struct Server {
 /// A process, its files and its port; ended and removed when dropped.
 struct Started {
     command: String,
-    address: SocketAddr,
+    port: Port,
     cpus: Cpus,
     directory: PathBuf,
     /// None while it is stopped.
     child: Option<(Child, Pid)>,
-    _port: Port,
 }
 
 /// The directories of servers and their processes, which a signal must not
@@ -93,13 +93,21 @@ impl Server {
                 let mut found = address.to_socket_addrs().map_err(Failure::of(doing()))?;
                 let found = found
                     .next()
-                    .ok_or_else(|| Failure::new(format!("{}: none", doing())));
+                    .ok_or_else(|| Failure::Refused(doing() + ": none"));
                 Ok(Server {
                     address: found?,
                     pid: pid.map(Pid::from_raw),
                     started: None,
                 })
             }
+        }
+    }
+
+    /// Where it listens, as the load generator wants to know it.
+    pub fn at(&self) -> Address {
+        Address::Tcp {
+            host: self.address.ip().to_string(),
+            port: self.address.port(),
         }
     }
 
@@ -131,7 +139,7 @@ impl Server {
     }
 
     fn started(&mut self) -> Result<&mut Started, Failure> {
-        let needed = || Failure::usage("this needs a server that is started here".into());
+        let needed = || Failure::Usage("this needs a server that is started here".into());
         self.started.as_mut().ok_or_else(needed)
     }
 
@@ -148,11 +156,10 @@ impl Server {
         let command = command.replace("{port}", &port.number.to_string());
         let mut started = Started {
             command: command.replace("{dir}", &data.to_string_lossy()),
-            address,
+            port,
             cpus,
             directory,
             child: None,
-            _port: port,
         };
         let pid = started.begin()?;
         Ok(Server {
@@ -196,7 +203,7 @@ impl Started {
     }
 
     fn wait_until_it_accepts(&mut self) -> Result<(), Failure> {
-        let (command, at) = (&self.command, self.address);
+        let (command, at) = (&self.command, ("127.0.0.1", self.port.number));
         let give_up = Instant::now() + PATIENCE;
         loop {
             if TcpStream::connect(at).is_ok() {
@@ -208,14 +215,14 @@ impl Started {
                 .map_err(Failure::of("waiting for the server"))?;
             let what = match ended.flatten() {
                 Some(status) => format!("ended at once ({status})"),
-                None if Instant::now() > give_up => format!("does not listen on {at}"),
+                None if Instant::now() > give_up => format!("does not listen on port {}", at.1),
                 None => {
                     std::thread::sleep(Duration::from_millis(2));
                     continue;
                 }
             };
             let what = format!("`{command}` {what} {}", self.said());
-            return Err(Failure::new(what.trim_end().to_string()));
+            return Err(Failure::Refused(what.trim_end().to_string()));
         }
     }
 
@@ -235,7 +242,7 @@ impl Started {
             if !std::mem::replace(&mut asked, true) {
                 kill(pid, Signal::SIGTERM)?;
             } else if Instant::now() > give_up {
-                eprintln!("beanpole: server {pid} ignores SIGTERM: killed");
+                eprintln!("bench: server {pid} ignores SIGTERM: killed");
                 child.kill()?;
             }
             std::thread::sleep(Duration::from_millis(2));
@@ -271,7 +278,7 @@ fn has_ended(child: &mut Child, pid: Pid) -> std::io::Result<bool> {
 impl Drop for Started {
     fn drop(&mut self) {
         if let Err(err) = self.remove() {
-            eprintln!("beanpole: ending a server: {err}");
+            eprintln!("bench: ending a server: {err}");
         }
     }
 }
@@ -298,10 +305,10 @@ pub fn end_children_on_signals() -> Result<(), Failure> {
                 // It may have ended just now; then there is nothing to do.
                 let killed = child.map_or(Ok(()), |child| kill(child, Signal::SIGKILL));
                 if let Err(err) = killed.or_else(gone) {
-                    eprintln!("beanpole: ending a server: {err}");
+                    eprintln!("bench: ending a server: {err}");
                 }
                 if let Err(err) = fs::remove_dir_all(directory) {
-                    eprintln!("beanpole: removing {}: {err}", directory.display());
+                    eprintln!("bench: removing {}: {err}", directory.display());
                 }
             }
             std::process::exit(128 + signal);
@@ -353,6 +360,40 @@ fn pin(cpus: &[usize]) -> Result<(), Failure> {
         set.set(cpu).map_err(Failure::of(doing()))?;
     }
     sched_setaffinity(Pid::from_raw(0), &set).map_err(Failure::of(doing()))
+}
+
+/// Programs that compute and nothing else, on all CPUs that we may use. They
+/// end with this process, however that ends.
+pub struct Busy(Vec<Child>);
+
+impl Busy {
+    /// Starts so many.
+    pub fn start(count: usize) -> Result<Busy, Failure> {
+        pin(&allowed_cpus()?)?;
+        let spin = format!(
+            "while kill -0 {} 2>&-; do i=0; while [ $i -lt 9999 ]; do i=$((i+1)); done; done",
+            std::process::id()
+        );
+        let mut busy = Busy(Vec::new());
+        for _ in 0..count {
+            let child = Command::new("sh")
+                .args(["-c", &spin])
+                .stdin(Stdio::null())
+                .spawn();
+            busy.0.push(child.map_err(Failure::of("starting sh"))?);
+        }
+        Ok(busy)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            if let Err(err) = child.kill().and_then(|()| child.wait()) {
+                eprintln!("bench: ending a busy program: {err}");
+            }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -4,12 +4,13 @@
 //! with a million jobs. The quick one runs ours alone and looks only at what
 //! noise cannot change: counts, memory, and how costs grow within one process.
 
-use super::Failure;
 use super::load::{Length, Load, Placement, Syncing};
 use super::options::Setup;
 use super::report;
 use super::rounds::{Comparison, Row, compare};
-use companion::json::Json;
+use companion::failure::Failure;
+use companion::load::arrivals::Rate;
+use companion::text::json::Json;
 use std::fmt;
 
 /// One load and what it should reach.
@@ -41,6 +42,7 @@ enum Bound {
 
 use Bound::{AtLeast, AtMost};
 use Of::{Ours, Ratio};
+use Placement::{Apart, Free, One};
 
 impl Bound {
     fn holds(self, value: f64) -> bool {
@@ -68,7 +70,6 @@ pub fn run(setup: &Setup, quick: bool) -> Result<(Json, bool), Failure> {
     let setup = Setup {
         servers: setup.servers[..count].to_vec(),
         json: None,
-        svg: None,
         ..*setup
     };
     let mut told = Vec::new();
@@ -93,7 +94,7 @@ pub fn run(setup: &Setup, quick: bool) -> Result<(Json, bool), Failure> {
             let row = rows.iter().find(|row| row.name == goal.figure);
             let row = row.ok_or_else(|| {
                 let load = report::described(&entry.load);
-                Failure::new(format!("{load}: it does not tell {}", goal.figure))
+                Failure::Refused(format!("{load}: it does not tell {}", goal.figure))
             })?;
             let met = goal.met_by(row);
             all_met &= met != Some(false);
@@ -167,34 +168,32 @@ fn entry_json(result: &Comparison, goals: Vec<Json>) -> Json {
     ])
 }
 
-/// Goals for CPU time and throughput.
-fn cost(most_cpu: f64, least_throughput: f64) -> Vec<Goal> {
-    vec![
-        Goal {
-            figure: "CPU per command",
-            of: Ratio,
-            bound: AtMost(most_cpu),
-        },
-        Goal {
-            figure: "throughput",
-            of: Ratio,
-            bound: AtLeast(least_throughput),
-        },
-    ]
-}
+/// What a figure should be.
+type Wanted = (&'static str, Of, Bound);
 
-fn with(
-    mut goals: Vec<Goal>,
-    more: impl IntoIterator<Item = (&'static str, Of, Bound)>,
-) -> Vec<Goal> {
+fn entry(load: Load, goals: impl IntoIterator<Item = Wanted>) -> Entry {
     let goal = |(figure, of, bound)| Goal { figure, of, bound };
-    goals.extend(more.into_iter().map(goal));
-    goals
-}
-
-fn entry(load: Load, goals: Vec<Goal>) -> Entry {
+    let goals = goals.into_iter().map(goal).collect();
     Entry { load, goals }
 }
+
+fn cpu(most: f64) -> Wanted {
+    ("CPU per command", Ratio, AtMost(most))
+}
+
+fn throughput(least: f64) -> Wanted {
+    ("throughput", Ratio, AtLeast(least))
+}
+
+fn no_worse(figure: &'static str) -> Wanted {
+    (figure, Ratio, AtMost(1.0))
+}
+
+fn grows_little(figure: &'static str) -> Wanted {
+    (figure, Ours, AtMost(1.5))
+}
+
+const MEMORY: Wanted = ("memory per job beyond its body", Ours, AtMost(120.0));
 
 /// A load for so many connections at so many requests together.
 fn at(scenario: &str, connections: usize, depth: usize, placement: Placement) -> Load {
@@ -206,173 +205,53 @@ fn at(scenario: &str, connections: usize, depth: usize, placement: Placement) ->
     }
 }
 
-fn full_table() -> Vec<Entry> {
-    use Placement::{Apart, Free, One};
-    let no_worse = |figure: &'static str| (figure, Ratio, AtMost(1.0));
-    let handoff = |producers: usize, consumers: usize, placement: Placement| Load {
-        producers,
-        consumers,
-        placement,
-        ..Load::new("handoff")
-    };
-    let many = |depth: usize, connections: usize| Load {
-        length: Length::Count(500_000),
-        ..at("put", connections, depth, Apart)
-    };
-    let large = |body: usize, count: usize| Load {
-        body,
-        length: Length::Count(count),
-        ..at("put", 16, 1, Apart)
-    };
-    let tubes = |watched: usize| Load {
-        watched,
-        placement: One,
-        ..Load::new("tubes")
-    };
-    let stock = |scenario: &str| Load {
-        placement: One,
-        ..Load::new(scenario)
-    };
-    let mature = |consumers: usize| Load {
-        consumers,
-        placement: Apart,
-        ..Load::new("mature")
-    };
-    let durable = |connections: usize, depth: usize, sync: Syncing| Load {
+/// A load on one CPU.
+fn on_one(scenario: &str) -> Load {
+    at(scenario, 1, 1, One)
+}
+
+/// Puts of so many connections with a binlog.
+fn durable(connections: usize, depth: usize, sync: Syncing) -> Load {
+    Load {
         length: Length::Seconds(2.0),
         sync: Some(sync),
         ..at("put", connections, depth, Free)
-    };
-    let at_once = |connections: usize, depth: usize, times: f64| {
-        let goals = with(Vec::new(), [("throughput", Ratio, AtLeast(times))]);
-        entry(durable(connections, depth, Syncing::WithinMs(0)), goals)
-    };
-    // A single connection has nobody to share a write with.
-    let later = |connections: usize, sync: Syncing| {
-        let goals = if connections == 1 {
-            cost(1.0, 1.0)
-        } else {
-            cost(0.8, 1.3)
-        };
-        entry(durable(connections, 1, sync), goals)
-    };
-    vec![
-        entry(
-            at("put", 1, 1, One),
-            with(cost(0.85, 1.15), [no_worse("p50"), no_worse("p99")]),
-        ),
-        entry(at("cycle", 1, 1, One), cost(0.82, 1.08)),
-        entry(at("put", 8, 1, Apart), cost(1.0, 1.05)),
-        entry(at("put", 64, 1, Apart), cost(1.0, 1.05)),
-        entry(at("cycle", 64, 1, Apart), cost(1.0, 1.05)),
-        entry(
-            at("put", 64, 1, Free),
-            with(cost(1.1, 1.0), [("p99", Ratio, AtMost(1.5))]),
-        ),
-        entry(many(16, 1), cost(0.2, 2.5)),
-        entry(many(64, 1), cost(0.1, 4.0)),
-        entry(many(256, 1), cost(0.08, 8.0)),
-        entry(many(64, 16), cost(0.08, 10.0)),
-        entry(large(4_000, 50_000), cost(0.9, 1.1)),
-        entry(large(65_535, 5_000), cost(0.9, 1.1)),
-        entry(
-            handoff(1, 2, One),
-            with(
-                vec![Goal {
-                    figure: "CPU per command",
-                    of: Ratio,
-                    bound: AtMost(1.0),
-                }],
-                [no_worse("p50"), no_worse("p99"), no_worse("p99.9")],
-            ),
-        ),
-        entry(handoff(64, 64, Apart), cost(1.05, 1.0)),
-        entry(
-            at("connect", 8, 1, Apart),
-            with(cost(1.0, 1.0), [("threads", Ours, AtMost(32.0))]),
-        ),
-        entry(tubes(1), cost(0.1, 10.0)),
-        entry(
-            tubes(1_000),
-            with(Vec::new(), [("CPU per command", Ratio, AtMost(0.2))]),
-        ),
-        entry(
-            stock("ready"),
-            with(
-                Vec::new(),
-                [
-                    ("put: CPU per command", Ratio, AtMost(0.8)),
-                    ("put: throughput", Ratio, AtLeast(1.2)),
-                    ("put: growth of CPU per command", Ours, AtMost(1.5)),
-                    ("drain: CPU per command", Ratio, AtMost(0.8)),
-                    ("drain: throughput", Ratio, AtLeast(1.2)),
-                    ("drain: growth of CPU per command", Ours, AtMost(1.5)),
-                    ("memory per job beyond its body", Ours, AtMost(120.0)),
-                    ("RSS left over", Ours, AtMost(20.0)),
-                ],
-            ),
-        ),
-        entry(
-            stock("delayed"),
-            with(
-                Vec::new(),
-                [
-                    ("put: CPU per command", Ratio, AtMost(0.8)),
-                    ("put: throughput", Ratio, AtLeast(1.2)),
-                    ("put: growth of CPU per command", Ours, AtMost(1.5)),
-                    ("memory per job beyond its body", Ours, AtMost(120.0)),
-                    ("idle CPU", Ours, AtMost(5.0)),
-                ],
-            ),
-        ),
-        entry(
-            mature(0),
-            with(Vec::new(), [("last late, at most", Ours, AtMost(10_000.0))]),
-        ),
-        entry(
-            mature(64),
-            with(Vec::new(), [no_worse("last late, at least")]),
-        ),
-        entry(
-            Load::new("idle"),
-            with(
-                Vec::new(),
-                [
-                    ("RSS per connection", Ours, AtMost(12.0)),
-                    ("all accepted after", Ours, AtMost(2_000.0)),
-                    ("idle CPU", Ours, AtMost(0.0)),
-                    no_worse("each has its job after"),
-                ],
-            ),
-        ),
-        at_once(1, 1, 1.0),
-        at_once(8, 1, 3.5),
-        at_once(64, 1, 8.0),
-        at_once(1, 64, 30.0),
-        at_once(8, 16, 30.0),
-        later(1, Syncing::WithinMs(50)),
-        later(8, Syncing::WithinMs(50)),
-        later(64, Syncing::WithinMs(50)),
-        later(1, Syncing::Never),
-        later(8, Syncing::Never),
-        later(64, Syncing::Never),
-        entry(
-            Load::new("recovery"),
-            with(
-                Vec::new(),
-                [
-                    ("answers after", Ratio, AtMost(0.5)),
-                    ("log per job", Ratio, AtMost(0.7)),
-                    ("peak RSS by RSS", Ours, AtMost(1.2)),
-                ],
-            ),
-        ),
-        calls(1),
-        calls(64),
-    ]
+    }
 }
 
-/// Two for each batch, whatever its size, and none when idle.
+/// Durable at once: who shares a sync?
+fn at_once(connections: usize, depth: usize, times: f64) -> Entry {
+    let load = durable(connections, depth, Syncing::WithinMs(0));
+    entry(load, [throughput(times)])
+}
+
+/// Durable later. A single connection has nobody to share a write with.
+fn later(connections: usize, sync: Syncing) -> Entry {
+    let goals = match connections {
+        1 => [cpu(1.0), throughput(1.0)],
+        _ => [cpu(0.8), throughput(1.3)],
+    };
+    entry(durable(connections, 1, sync), goals)
+}
+
+/// Puts at a rate, with so many programs beside that take all they can get.
+fn paced(connections: usize, jobs_per_second: f64, busy: usize) -> Entry {
+    let load = Load {
+        length: Length::Seconds(5.0),
+        rate: Some(Rate {
+            jobs_per_second,
+            seed: 1,
+        }),
+        busy,
+        ..at("put", connections, 1, Free)
+    };
+    entry(
+        load,
+        ["p50", "p99"].map(|share| (share, Ratio, AtMost(1.2))),
+    )
+}
+
+/// Two system calls for each batch, whatever its size, and none when idle.
 fn calls(depth: usize) -> Entry {
     let load = Load {
         length: Length::Count(200 * depth),
@@ -386,7 +265,92 @@ fn calls(depth: usize) -> Entry {
         two("drain: system calls per batch"),
         ("system calls when idle", Ours, AtMost(0.0)),
     ];
-    entry(load, with(Vec::new(), goals))
+    entry(load, goals)
+}
+
+#[rustfmt::skip]
+fn full_table() -> Vec<Entry> {
+    let count = |load: Load, count: usize| Load { length: Length::Count(count), ..load };
+    let large = |body: usize, jobs: usize| Load { body, ..count(at("put", 16, 1, Apart), jobs) };
+    let handoff = |producers: usize, consumers: usize, placement: Placement| {
+        Load { producers, consumers, placement, ..Load::new("handoff") }
+    };
+    let mature = |consumers: usize| Load { consumers, placement: Apart, ..Load::new("mature") };
+    let many = |depth: usize, connections: usize| count(at("put", connections, depth, Apart), 500_000);
+    let mut table = vec![
+        entry(on_one("put"), [cpu(0.85), throughput(1.15), no_worse("p50"), no_worse("p99")]),
+        entry(on_one("cycle"), [cpu(0.82), throughput(1.08)]),
+        entry(at("put", 8, 1, Apart), [cpu(1.0), throughput(1.05)]),
+        entry(at("put", 64, 1, Apart), [cpu(1.0), throughput(1.05), no_worse("p50"), no_worse("p99")]),
+        entry(at("cycle", 64, 1, Apart), [cpu(1.0), throughput(1.05)]),
+        entry(at("put", 64, 1, Free), [cpu(1.1), throughput(1.0), ("p99", Ratio, AtMost(1.5))]),
+        entry(many(16, 1), [cpu(0.2), throughput(2.5)]),
+        entry(many(64, 1), [cpu(0.1), throughput(4.0)]),
+        entry(many(256, 1), [cpu(0.08), throughput(8.0)]),
+        entry(many(64, 16), [cpu(0.08), throughput(10.0)]),
+        entry(large(4_000, 50_000), [cpu(0.9), throughput(1.1)]),
+        entry(large(65_535, 5_000), [cpu(0.9), throughput(1.1)]),
+        entry(handoff(1, 2, One), [cpu(1.0), no_worse("p50"), no_worse("p99"), no_worse("p99.9")]),
+        entry(handoff(64, 64, Apart), [cpu(1.05), throughput(1.0)]),
+        entry(at("connect", 8, 1, Apart), [cpu(1.0), throughput(1.0), ("threads", Ours, AtMost(32.0))]),
+        entry(on_one("tubes"), [cpu(0.1), throughput(10.0)]),
+        entry(Load { watched: 1_000, ..on_one("tubes") }, [cpu(0.2)]),
+        entry(on_one("ready"), [
+            ("put: CPU per command", Ratio, AtMost(0.8)),
+            ("put: throughput", Ratio, AtLeast(1.2)),
+            grows_little("put: growth of CPU per command"),
+            ("drain: CPU per command", Ratio, AtMost(0.8)),
+            ("drain: throughput", Ratio, AtLeast(1.2)),
+            grows_little("drain: growth of CPU per command"),
+            MEMORY,
+            ("RSS left over", Ours, AtMost(20.0)),
+        ]),
+        entry(on_one("delayed"), [
+            ("put: CPU per command", Ratio, AtMost(0.8)),
+            ("put: throughput", Ratio, AtLeast(1.2)),
+            grows_little("put: growth of CPU per command"),
+            MEMORY,
+            ("idle CPU", Ours, AtMost(5.0)),
+        ]),
+        entry(mature(0), [("last late, at most", Ours, AtMost(10_000.0))]),
+        entry(mature(64), [no_worse("last late, at least")]),
+        entry(count(mature(8), 20_000), [no_worse("late: p50"), no_worse("last late, at least")]),
+        entry(
+            Load { together: true, delay: 2, ..count(mature(8), 50) },
+            [no_worse("last late, at least")],
+        ),
+        entry(
+            Load::new("timers"),
+            ["delay: late", "time to run: late", "pause: late", "timeout: late"]
+                .map(|figure| (figure, Ours, AtMost(1000.0))),
+        ),
+        entry(Load::new("idle"), [
+            ("RSS per connection", Ours, AtMost(12.0)),
+            ("all accepted after", Ours, AtMost(2_000.0)),
+            ("idle CPU", Ours, AtMost(0.0)),
+            no_worse("each has its job after"),
+        ]),
+        at_once(1, 1, 1.0),
+        at_once(8, 1, 3.5),
+        at_once(64, 1, 8.0),
+        at_once(1, 64, 30.0),
+        at_once(8, 16, 30.0),
+        entry(Load::new("recovery"), [
+            ("answers after", Ratio, AtMost(0.5)),
+            ("log per job", Ratio, AtMost(0.7)),
+            ("peak RSS by RSS", Ours, AtMost(1.2)),
+        ]),
+        paced(2, 500.0, 4),
+        calls(1),
+        calls(64),
+    ];
+    for sync in [Syncing::WithinMs(50), Syncing::Never] {
+        table.extend([1, 8, 64].map(|connections| later(connections, sync)));
+    }
+    for busy in [0, 4] {
+        table.extend([1_000.0, 5_000.0, 20_000.0].map(|rate| paced(64, rate, busy)));
+    }
+    table
 }
 
 fn quick_table() -> Vec<Entry> {
@@ -394,31 +358,22 @@ fn quick_table() -> Vec<Entry> {
         length: Length::Count(100_000),
         settle_seconds: 0.0,
         idle_seconds: 1.0,
-        placement: Placement::One,
-        ..Load::new(scenario)
+        depth: Load::new(scenario).depth,
+        ..on_one(scenario)
     };
-    let growth = |figure: &'static str| (figure, Ours, AtMost(1.5));
-    let memory = ("memory per job beyond its body", Ours, AtMost(120.0));
-    let put = growth("put: growth of CPU per command");
-    let drain = growth("drain: growth of CPU per command");
     let tubes = Load {
         length: Length::Count(4_000),
-        placement: Placement::One,
-        ..Load::new("tubes")
+        ..on_one("tubes")
     };
+    let put = grows_little("put: growth of CPU per command");
+    let drain = grows_little("drain: growth of CPU per command");
     vec![
         calls(1),
         calls(64),
-        entry(
-            tubes,
-            with(Vec::new(), [growth("growth of CPU per command")]),
-        ),
-        entry(stock("ready"), with(Vec::new(), [memory, put, drain])),
-        entry(stock("delayed"), with(Vec::new(), [memory, put])),
-        entry(
-            stock("recovery"),
-            with(Vec::new(), [("peak RSS by RSS", Ours, AtMost(1.2))]),
-        ),
+        entry(tubes, [grows_little("growth of CPU per command")]),
+        entry(stock("ready"), [MEMORY, put, drain]),
+        entry(stock("delayed"), [MEMORY, put]),
+        entry(stock("recovery"), [("peak RSS by RSS", Ours, AtMost(1.2))]),
     ]
 }
 

@@ -7,12 +7,12 @@
 
 use super::generate::{Action, CLIENTS, Stream};
 use super::mask::masked;
-use crate::bench::Failure;
 use crate::bench::load::Placement;
 use crate::bench::servers::{Server, Source};
 use crate::peer::Peer;
 use beanpole::protocol::{Command, Framer, Request};
-use companion::reply::Frame;
+use companion::failure::Failure;
+use companion::server::reply::Frame;
 use nix::sys::signal::{Signal, kill};
 use std::fmt::Write as _;
 use std::io::{self, ErrorKind, Read, Write};
@@ -86,12 +86,11 @@ enum Stop {
     Differ(String),
     /// The stream has come to one of the differences that are meant.
     Known,
-    Failed(Failure),
 }
 
 impl From<io::Error> for Stop {
     fn from(error: io::Error) -> Stop {
-        Stop::Failed(Failure::new(error.to_string()))
+        Stop::Differ(error.to_string())
     }
 }
 
@@ -128,8 +127,6 @@ impl Duel {
         let difference = match duel.play(stream) {
             Ok(()) | Err(Stop::Known) => None,
             Err(Stop::Differ(difference)) => Some(difference),
-            Err(Stop::Failed(failure)) if failure.in_usage => return Err(failure),
-            Err(Stop::Failed(failure)) => Some(failure.to_string()),
         };
         Ok(Verdict {
             difference: difference.filter(|_| began.elapsed() < SLOW),

@@ -17,8 +17,8 @@ mod mask;
 mod shrink;
 
 use crate::attacks::{finish, ours};
-use crate::bench::Failure;
 use crate::bench::servers;
+use companion::failure::Failure;
 use duel::{Duel, Verdict};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -53,14 +53,14 @@ fn carry_out(arguments: &[String]) -> Result<bool, Failure> {
     }
     options.optflag("h", "help", "");
     let given = options.parse(arguments);
-    let given = given.map_err(|error| Failure::usage(error.to_string()))?;
+    let given = given.map_err(|error| Failure::Usage(error.to_string()))?;
     if given.opt_present("help") {
         print!("{USAGE}");
         return Ok(true);
     }
     let number = |name: &str, default: u64| {
         let number = given.opt_get_default(name, default);
-        number.map_err(|error| Failure::usage(format!("--{name}: {error}")))
+        number.map_err(|error| Failure::Usage(format!("--{name}: {error}")))
     };
     let theirs = "/usr/bin/beanstalkd -l 127.0.0.1 -p {port}".to_string();
     let servers = [

@@ -3,7 +3,7 @@
 
 use super::duel::{Duel, Verdict};
 use super::generate::{Action, Stream};
-use crate::bench::Failure;
+use companion::failure::Failure;
 use std::time::Duration;
 
 /// How long one server may take for what the other one has done, while many

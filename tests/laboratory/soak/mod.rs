@@ -15,11 +15,11 @@ mod client;
 mod ledger;
 
 use crate::attacks::{Held, finish, ours};
-use crate::bench::Failure;
 use crate::bench::load::Placement;
 use crate::bench::servers::{self, Server, Source};
 use crate::peer::Peer;
 use client::Worker;
+use companion::failure::Failure;
 use ledger::Ledger;
 use std::io;
 use std::path::Path;
@@ -58,14 +58,14 @@ fn carry_out(arguments: &[String]) -> Result<bool, Failure> {
     }
     options.optflag("h", "help", "");
     let given = options.parse(arguments);
-    let given = given.map_err(|error| Failure::usage(error.to_string()))?;
+    let given = given.map_err(|error| Failure::Usage(error.to_string()))?;
     if given.opt_present("help") {
         print!("{USAGE}");
         return Ok(true);
     }
     let number = |name: &str, default: u64| {
         let number = given.opt_get_default(name, default);
-        number.map_err(|error| Failure::usage(format!("--{name}: {error}")))
+        number.map_err(|error| Failure::Usage(format!("--{name}: {error}")))
     };
     let command = given.opt_str("ours").map_or_else(ours, Ok)?;
     let (clients, seconds) = (number("clients", 200)?, number("seconds", 20)?);
@@ -75,7 +75,8 @@ fn carry_out(arguments: &[String]) -> Result<bool, Failure> {
     let mut server = Server::open(&Source::Command(command), Placement::Free)?;
     let duration = Duration::from_secs(seconds);
     let faults = soak(&mut server, clients, duration, seed);
-    let mut faults = faults.map_err(|error| Failure::new(error.to_string()).with(server.said()))?;
+    let failed = |error| Failure::Refused(format!("{error}; {}", server.said()));
+    let mut faults = faults.map_err(failed)?;
     server.stop()?;
     faults.truncate(20);
     for fault in &faults {

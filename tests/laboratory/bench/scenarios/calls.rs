@@ -3,21 +3,22 @@
 //!
 //! Each call stops the server while it is counted, so nothing else is measured.
 
-use super::super::Failure;
-use super::super::calls::Counter;
-use super::super::figures::{Figure, figure};
-use super::super::jobs::Shape;
-use super::super::load::Load;
-use super::super::servers::Server;
-use super::super::work::{DRAIN, Left, PUT, Step, Work};
 use super::connect;
+use crate::bench::calls::Counter;
+use crate::bench::figures::{Figure, figure};
+use crate::bench::load::Load;
+use crate::bench::servers::Server;
+use companion::failure::Failure;
+use companion::load::arrivals::Left;
+use companion::load::jobs::Shape;
+use companion::load::work::{DRAIN, PUT, Step, Work};
 use std::thread::sleep;
 use std::time::Duration;
 
 /// Runs the scenario once.
 pub fn run(load: &Load, server: &Server) -> Result<Vec<Figure>, Failure> {
     let pid = server.pid.filter(|_| server.is_ours());
-    let pid = pid.ok_or_else(|| Failure::usage("calls needs a server that it starts".into()))?;
+    let pid = pid.ok_or_else(|| Failure::Usage("calls needs a server that it starts".into()))?;
     let count = load.count()?.next_multiple_of(load.depth);
     let mut wire = connect(server, load.connections)?;
     let shape = Shape::plain(load.body);
@@ -32,14 +33,14 @@ pub fn run(load: &Load, server: &Server) -> Result<Vec<Figure>, Failure> {
     )?;
     waiter.send(0, b"reserve\r\n")?;
     let counter = Counter::attach(pid)?;
-    work.run(&mut wire, PUT, Left::Jobs(count))?;
-    work.run(&mut wire, DRAIN, Left::Jobs(count))?;
+    work.run(&mut wire, PUT, Left::Jobs(count), None)?;
+    work.run(&mut wire, DRAIN, Left::Jobs(count), None)?;
     let mut figures = Vec::new();
     let batches = count.div_ceil(load.depth) as f64;
     let steps: [(&str, &'static [Step], f64); 2] = [("put", PUT, 1.0), ("drain", DRAIN, 2.0)];
     for (what, steps, of) in steps {
         let before = counter.settled();
-        work.run(&mut wire, steps, Left::Jobs(count))?;
+        work.run(&mut wire, steps, Left::Jobs(count), None)?;
         let calls = counter.settled() - before;
         let name = format!("{what}: system calls per batch");
         figures.push(figure(name, "", calls as f64 / batches / of));

@@ -4,16 +4,16 @@
 //! wait out their last packets (TIME_WAIT) are on its side. A latency begins
 //! before the connecting and ends with INSERTED.
 
-use super::super::Failure;
-use super::super::figures::{Done, Figure, Meter, latencies, size};
-use super::super::histogram::Histogram;
-use super::super::jobs::{Ledger, PutBatch, Shape};
-use super::super::load::Load;
-use super::super::reply::Reply;
-use super::super::servers::Server;
-use super::super::wire::{Script, Wire, unexpected};
-use super::super::work::Left;
-use super::{clean_up, left, room};
+use super::{left, room, tidy};
+use crate::bench::figures::{Done, Figure, Meter, latencies, size};
+use crate::bench::load::Load;
+use crate::bench::servers::Server;
+use companion::failure::Failure;
+use companion::load::arrivals::{Arrivals, Left};
+use companion::load::histogram::Histogram;
+use companion::load::jobs::{Ledger, PutBatch, Shape};
+use companion::load::reply::Reply;
+use companion::load::wire::{Script, Wire, unexpected};
 use std::time::Instant;
 
 const WARM_UP: usize = 200;
@@ -22,17 +22,17 @@ const WARM_UP: usize = 200;
 pub fn run(load: &Load, server: &Server) -> Result<Vec<Figure>, Failure> {
     let shape = Shape::plain(load.body);
     let mut visits = Visits {
-        left: Left::Jobs(WARM_UP),
+        arrivals: Arrivals::new(Left::Jobs(WARM_UP), load.connections, 1, None),
         batch: PutBatch::new(&shape, 1),
         ledger: Ledger::new(&shape, room(load.length)),
         at_work: vec![0; load.connections],
         busy: 0,
-        latency: Histogram::new(),
+        latency: Histogram::default(),
     };
-    let mut wire = Wire::connect(server.address, load.connections)?;
+    let mut wire = Wire::connect(&server.at(), load.connections)?;
     visits.run(&mut wire)?;
-    visits.latency = Histogram::new();
-    visits.left = left(load.length);
+    visits.latency = Histogram::default();
+    visits.arrivals = Arrivals::new(left(load.length), load.connections, 1, None);
     let meter = Meter::start(server)?;
     visits.run(&mut wire)?;
     let visited = visits.latency.count();
@@ -46,12 +46,12 @@ pub fn run(load: &Load, server: &Server) -> Result<Vec<Figure>, Failure> {
     figures.extend(size(server)?);
     visits.ledger.close()?;
     drop(wire);
-    clean_up(server, &visits.ledger)?;
+    tidy(server, &visits.ledger)?;
     Ok(figures)
 }
 
 struct Visits {
-    left: Left,
+    arrivals: Arrivals,
     batch: PutBatch,
     ledger: Ledger,
     /// The job of each connection.
@@ -62,21 +62,22 @@ struct Visits {
 
 impl Visits {
     fn run(&mut self, wire: &mut Wire) -> Result<(), Failure> {
-        for conn in 0..wire.len() {
+        for conn in 0..wire.connections() {
             self.begin(wire, conn, Instant::now())?;
         }
         wire.drive(self)
     }
 
     fn begin(&mut self, wire: &mut Wire, conn: usize, now: Instant) -> Result<(), Failure> {
-        if self.left.take(1, now) == 0 {
+        if self.arrivals.take(conn, now).is_none() {
             return Ok(());
         }
         self.busy += 1;
         let job = self.ledger.issue(1);
         self.at_work[conn] = job;
+        let since = Instant::now();
         wire.reconnect(conn)?;
-        wire.send_on(conn, self.batch.numbered(job, 1))
+        wire.send_since(conn, self.batch.numbered(job, 1), since)
     }
 }
 
@@ -89,7 +90,7 @@ impl Script for Visits {
         at: Instant,
     ) -> Result<(), Failure> {
         let Reply::Inserted(id) = reply else {
-            return Err(unexpected(conn, &format!("{reply:?}")));
+            return Err(unexpected(conn, reply));
         };
         self.ledger.insert(self.at_work[conn], id)?;
         self.latency.record(at - wire.sent_at(conn));

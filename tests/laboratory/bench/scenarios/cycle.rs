@@ -1,13 +1,15 @@
 //! `put` and `cycle`: every connection busy, nobody waits for another.
 
-use super::super::Failure;
-use super::super::figures::{Done, Figure, Meter, latencies, size};
-use super::super::jobs::Shape;
-use super::super::load::Load;
-use super::super::servers::Server;
-use super::super::wire::Wire;
-use super::super::work::{CYCLE, DRAIN, Left, PUT, Step, Work};
-use super::{TUBE, clean_up, connect, left, room, stat};
+use super::{connect, left, room, tidy};
+use crate::bench::figures::{Done, Figure, Meter, latencies, size};
+use crate::bench::load::Load;
+use crate::bench::servers::Server;
+use companion::failure::{Failure, Outcome};
+use companion::load::arrivals::Left;
+use companion::load::jobs::Shape;
+use companion::load::wire::Wire;
+use companion::load::work::{CYCLE, DRAIN, PUT, Step, Work};
+use companion::load::{TUBE, enter, stat};
 
 /// Jobs that are put before measuring begins, on each connection.
 const WARM_UP: usize = 200;
@@ -16,7 +18,7 @@ pub const LOOKED_AT: usize = 1000;
 
 /// Puts jobs; then looks whether they are there.
 pub fn put(load: &Load, server: &Server) -> Result<Vec<Figure>, Failure> {
-    let mut wire = connect(server, load.connections)?;
+    let mut wire = connect_for(load, server)?;
     let (work, figures) = busy(load, server, &mut wire, PUT)?;
     let stats = wire.ask_data(&format!("stats-tube {TUBE}"))?;
     let (ready, put) = (
@@ -24,22 +26,22 @@ pub fn put(load: &Load, server: &Server) -> Result<Vec<Figure>, Failure> {
         work.ledger.inserted_count(),
     );
     if ready != put as u64 {
-        return Err(Failure::new(format!(
+        return Err(Failure::Refused(format!(
             "{put} jobs were put, and {ready} are ready"
         )));
     }
     drop(wire);
     let mut work = work.by_one_connection();
     let mut wire = connect(server, 1)?;
-    work.run(&mut wire, DRAIN, Left::Jobs(LOOKED_AT.min(put)))?;
+    work.run(&mut wire, DRAIN, Left::Jobs(LOOKED_AT.min(put)), None)?;
     drop(wire);
-    clean_up(server, &work.ledger)?;
+    tidy(server, &work.ledger)?;
     Ok(figures)
 }
 
 /// Puts, reserves and deletes jobs.
 pub fn cycle(load: &Load, server: &Server) -> Result<Vec<Figure>, Failure> {
-    let mut wire = connect(server, load.connections)?;
+    let mut wire = connect_for(load, server)?;
     cycle_on(load, server, &mut wire)
 }
 
@@ -48,11 +50,18 @@ pub fn cycle_on(load: &Load, server: &Server, wire: &mut Wire) -> Result<Vec<Fig
     let (work, figures) = busy(load, server, wire, CYCLE)?;
     let (put, deleted) = (work.ledger.issued(), work.ledger.deleted_count());
     if put != deleted {
-        return Err(Failure::new(format!(
+        return Err(Failure::Refused(format!(
             "{put} jobs were put, and {deleted} deleted"
         )));
     }
     Ok(figures)
+}
+
+fn connect_for(load: &Load, server: &Server) -> Outcome<Wire> {
+    match load.rate {
+        Some(_) => enter(Wire::paced(&server.at(), load.connections)?),
+        None => connect(server, load.connections),
+    }
 }
 
 fn busy(
@@ -67,12 +76,15 @@ fn busy(
     };
     let mut work = Work::new(&shape, load.connections, load.depth, room(load.length));
     let warm_up = load.connections * load.depth.max(WARM_UP);
-    work.run(wire, steps, Left::Jobs(warm_up))?;
+    work.run(wire, steps, Left::Jobs(warm_up), None)?;
     work.forget_latencies();
     let meter = Meter::start(server)?;
-    let commands = work.run(wire, steps, left(load.length))?;
+    let commands = work.run(wire, steps, left(load.length), load.rate)?;
     let mut figures = meter.stop(&Done::commands(commands))?;
     figures.extend(latencies("", &work.latency));
+    if load.rate.is_some() {
+        figures.extend(latencies("sent late: ", &work.delay));
+    }
     figures.extend(size(server)?);
     work.ledger.close()?;
     Ok((work, figures))

@@ -4,16 +4,17 @@
 //! costs in memory while it waits, what the server does meanwhile (nothing, one
 //! hopes), and how long it takes until each has got its job.
 
-use super::super::Failure;
-use super::super::accounting::{self, Usage};
-use super::super::figures::{Done, Figure, Meter, figure, latencies, micros};
-use super::super::histogram::Histogram;
-use super::super::jobs::{Ledger, PutBatch, Shape};
-use super::super::load::Load;
-use super::super::reply::Reply;
-use super::super::servers::Server;
-use super::super::wire::{Script, Wire, unexpected};
-use super::{clean_up, connect, wait_for_waiters};
+use super::{connect, tidy};
+use crate::bench::accounting::{self, Usage};
+use crate::bench::figures::{Done, Figure, Meter, figure, latencies, micros};
+use crate::bench::load::Load;
+use crate::bench::servers::Server;
+use companion::failure::Failure;
+use companion::load::histogram::Histogram;
+use companion::load::jobs::{Ledger, PutBatch, Shape};
+use companion::load::reply::Reply;
+use companion::load::wait_for_waiters;
+use companion::load::wire::{Script, Wire, unexpected};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -92,7 +93,7 @@ pub fn run(load: &Load, server: &Server) -> Result<Vec<Figure>, Failure> {
             .delete(feeding.given[waiter].unwrap_or_default())?;
     }
     feeding.ledger.close()?;
-    clean_up(server, &feeding.ledger)?;
+    tidy(server, &feeding.ledger)?;
     Ok(figures)
 }
 
@@ -117,7 +118,7 @@ impl Feeding {
             ledger: Ledger::new(&shape, waiters),
             sent: Vec::with_capacity(waiters),
             given: vec![None; waiters],
-            latency: Histogram::new(),
+            latency: Histogram::default(),
         }
     }
 
@@ -156,7 +157,7 @@ impl Script for Feeding {
                 self.latency.record(at - self.sent[job as usize]);
                 Ok(())
             }
-            (_, other) => Err(unexpected(conn, &format!("{other:?}"))),
+            (_, other) => Err(unexpected(conn, other)),
         }
     }
 

@@ -3,7 +3,8 @@
 //! Delays are whole seconds from the moment of the put, so a job that is put
 //! one second later gets one second less: all are due within one second. They
 //! are put at a pace that spreads them evenly over it, whatever the server could
-//! do: one that takes its jobs faster would have them due faster, too.
+//! do: one that takes its jobs faster would have them due faster, too. Only with
+//! `--together` they are put as fast as can be, and all due at once.
 //!
 //! When exactly a job is due only the server knows: at the earliest `delay`
 //! after its put was written, at the latest `delay` after its INSERTED was read.
@@ -13,15 +14,16 @@
 //! With consumers, who all wait in `reserve` before, lateness ends with RESERVED.
 //! Without, it ends with the first answer that shows no delayed job.
 
-use super::super::Failure;
-use super::super::figures::{Done, Figure, Meter, figure, latencies, micros};
-use super::super::histogram::Histogram;
-use super::super::jobs::{Ledger, PutBatch, Shape};
-use super::super::load::Load;
-use super::super::reply::Reply;
-use super::super::servers::Server;
-use super::super::wire::{Script, Wire, unexpected};
-use super::{TUBE, clean_up, connect, stat, wait_for_waiters};
+use super::{connect, tidy};
+use crate::bench::figures::{Done, Figure, Meter, figure, latencies, micros};
+use crate::bench::load::Load;
+use crate::bench::servers::Server;
+use companion::failure::Failure;
+use companion::load::histogram::Histogram;
+use companion::load::jobs::{Ledger, PutBatch, Shape};
+use companion::load::reply::Reply;
+use companion::load::wire::{Script, Wire, unexpected};
+use companion::load::{TUBE, stat, wait_for_waiters};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -47,8 +49,9 @@ pub fn run(load: &Load, server: &Server) -> Result<Vec<Figure>, Failure> {
         last_due: [Instant::now(); 2],
     };
     puts.run(&mut producer, load, count)?;
-    if Instant::now() + Duration::from_secs(1) > puts.last_due[0] {
-        return Err(Failure::new(
+    let spread = Duration::from_secs(u64::from(!load.together));
+    if Instant::now() + spread > puts.last_due[0] {
+        return Err(Failure::Refused(
             "putting took too long: a larger --delay is needed".into(),
         ));
     }
@@ -60,7 +63,7 @@ pub fn run(load: &Load, server: &Server) -> Result<Vec<Figure>, Failure> {
         puts,
         left: count,
         in_hand: vec![None; load.consumers],
-        late: Histogram::new(),
+        late: Histogram::default(),
         last: Instant::now(),
     };
     consumers.be_patient(Duration::from_secs(u64::from(load.delay)));
@@ -77,7 +80,7 @@ pub fn run(load: &Load, server: &Server) -> Result<Vec<Figure>, Failure> {
     figures.extend(latencies("late: ", &draining.late));
     figures.push(drained_after(draining.last, last_due));
     draining.puts.ledger.close()?;
-    clean_up(server, &draining.puts.ledger)?;
+    tidy(server, &draining.puts.ledger)?;
     Ok(figures)
 }
 
@@ -101,7 +104,9 @@ fn look(load: &Load, server: &Server, wire: &mut Wire, puts: Puts) -> Result<Vec
         if stat(&stats, "current-jobs-delayed")? == 0 {
             let (ready, count) = (stat(&stats, "current-jobs-ready")?, load.count()? as u64);
             if ready != count {
-                return Err(Failure::new(format!("{ready} of {count} jobs are ready")));
+                return Err(Failure::Refused(format!(
+                    "{ready} of {count} jobs are ready"
+                )));
             }
             break now;
         }
@@ -119,7 +124,7 @@ fn look(load: &Load, server: &Server, wire: &mut Wire, puts: Puts) -> Result<Vec
     }
     figures.push(figure("last late, at most", "us", micros(seen - earliest)));
     figures.push(drained_after(seen, [earliest, latest]));
-    clean_up(server, &puts.ledger)?;
+    tidy(server, &puts.ledger)?;
     Ok(figures)
 }
 
@@ -140,13 +145,18 @@ impl Puts {
         let begun = Instant::now();
         let mut batch = None;
         let longest = Duration::from_secs(u64::from(load.delay.saturating_sub(1)));
-        let pace = PUTTING.min(longest) / u32::try_from(count).unwrap_or(u32::MAX);
+        let putting = if load.together {
+            Duration::ZERO
+        } else {
+            PUTTING.min(longest)
+        };
+        let pace = putting / u32::try_from(count).unwrap_or(u32::MAX);
         while self.due.len() < count {
             let turn = begun + pace * u32::try_from(self.due.len()).unwrap_or(u32::MAX);
             sleep(turn.saturating_duration_since(Instant::now()));
             let passed = u32::try_from(begun.elapsed().as_secs()).unwrap_or(u32::MAX);
             let Some(delay) = load.delay.checked_sub(passed).filter(|&delay| delay > 0) else {
-                return Err(Failure::new(
+                return Err(Failure::Refused(
                     "putting took too long: a larger --delay is needed".into(),
                 ));
             };
@@ -180,7 +190,7 @@ impl Script for Puts {
         at: Instant,
     ) -> Result<(), Failure> {
         let Reply::Inserted(id) = reply else {
-            return Err(unexpected(conn, &format!("{reply:?}")));
+            return Err(unexpected(conn, reply));
         };
         self.ledger.insert(self.answered, id)?;
         self.answered += 1;
@@ -215,7 +225,7 @@ impl Script for Draining {
             Reply::Reserved(id, body) if self.in_hand[conn].is_none() => {
                 let job = self.puts.ledger.reserve(id, body)?;
                 let Some(late) = at.checked_duration_since(self.puts.due[job as usize]) else {
-                    return Err(Failure::new(format!("job {id} came before it was due")));
+                    return Err(Failure::Refused(format!("job {id} came before it was due")));
                 };
                 self.late.record(late);
                 self.last = at;
@@ -229,7 +239,7 @@ impl Script for Draining {
                 self.left -= 1;
                 wire.send(conn, b"reserve\r\n")
             }
-            other => Err(unexpected(conn, &format!("{other:?}"))),
+            other => Err(unexpected(conn, other)),
         }
     }
 

@@ -4,16 +4,18 @@
 //! The server is filled, ended in order and started again at once, so its
 //! files are still in the kernel's cache: what counts is the server's own work.
 
-use super::super::Failure;
-use super::super::accounting::{peak, resident};
-use super::super::figures::{Figure, figure};
-use super::super::jobs::Shape;
-use super::super::load::Load;
-use super::super::servers::Server;
-use super::super::wire::Wire;
-use super::super::work::{DRAIN, Left, PUT, Work};
+use super::connect;
 use super::cycle::LOOKED_AT;
-use super::{TUBE, connect, stat};
+use crate::bench::accounting::{peak, resident};
+use crate::bench::figures::{Figure, figure};
+use crate::bench::load::Load;
+use crate::bench::servers::Server;
+use companion::failure::Failure;
+use companion::load::arrivals::Left;
+use companion::load::jobs::Shape;
+use companion::load::wire::Wire;
+use companion::load::work::{DRAIN, PUT, Work};
+use companion::load::{TUBE, stat};
 use std::fs;
 use std::path::Path;
 use std::time::Instant;
@@ -24,7 +26,7 @@ pub fn run(load: &Load, server: &mut Server) -> Result<Vec<Figure>, Failure> {
     let shape = Shape::plain(load.body);
     let mut work = Work::new(&shape, load.connections, load.depth, count);
     let mut wire = connect(server, load.connections)?;
-    work.run(&mut wire, PUT, Left::Jobs(count))?;
+    work.run(&mut wire, PUT, Left::Jobs(count), None)?;
     work.ledger.close()?;
     drop(wire);
     server.stop()?;
@@ -32,12 +34,12 @@ pub fn run(load: &Load, server: &mut Server) -> Result<Vec<Figure>, Failure> {
     let begun = Instant::now();
     server.start_again()?;
     // It may accept connections long before it answers.
-    let stats = Wire::connect(server.address, 1)?.ask_data(&format!("stats-tube {TUBE}"))?;
+    let stats = Wire::connect(&server.at(), 1)?.ask_data(&format!("stats-tube {TUBE}"))?;
     let took = begun.elapsed();
     let ready = stat(&stats, "current-jobs-ready")?;
     if ready != count as u64 {
         let what = format!("{count} jobs were put, and {ready} are ready after the restart");
-        return Err(Failure::new(what));
+        return Err(Failure::Refused(what));
     }
     let mut figures = vec![figure("answers after", "s", took.as_secs_f64())];
     if let Some(pid) = server.pid {
@@ -51,7 +53,7 @@ pub fn run(load: &Load, server: &mut Server) -> Result<Vec<Figure>, Failure> {
     figures.push(figure("log per job", "bytes", log as f64 / count as f64));
     let mut work = work.by_one_connection();
     let left = Left::Jobs(LOOKED_AT.min(count));
-    work.run(&mut connect(server, 1)?, DRAIN, left)?;
+    work.run(&mut connect(server, 1)?, DRAIN, left, None)?;
     Ok(figures)
 }
 

@@ -4,15 +4,17 @@
 //! through (and shrinks through), memory for each job beyond its body, from the
 //! growth of resident memory between an empty server and a full one.
 
-use super::super::Failure;
-use super::super::accounting::{self, Usage};
-use super::super::figures::{Done, Figure, Meter, figure, latencies, micros};
-use super::super::jobs::Shape;
-use super::super::load::Load;
-use super::super::servers::Server;
-use super::super::wire::Wire;
-use super::super::work::{DRAIN, Left, PUT, Step, Work};
-use super::{TUBE, clean_up, connect, stat};
+use super::{connect, tidy};
+use crate::bench::accounting::{self, Usage};
+use crate::bench::figures::{Done, Figure, Meter, figure, latencies, micros};
+use crate::bench::load::Load;
+use crate::bench::servers::Server;
+use companion::failure::Failure;
+use companion::load::arrivals::Left;
+use companion::load::jobs::Shape;
+use companion::load::wire::Wire;
+use companion::load::work::{DRAIN, PUT, Step, Work};
+use companion::load::{TUBE, stat};
 use std::ops::Range;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -31,7 +33,7 @@ pub fn ready(load: &Load, server: &Server) -> Result<Vec<Figure>, Failure> {
     let expected = stock.count as u64;
     let ready = stock.stat("current-jobs-ready")?;
     if ready != expected {
-        return Err(Failure::new(format!(
+        return Err(Failure::Refused(format!(
             "{expected} jobs were put, and {ready} are ready"
         )));
     }
@@ -83,7 +85,7 @@ pub fn delayed(load: &Load, server: &Server) -> Result<Vec<Figure>, Failure> {
     stock.check_due(&shape, begun, ended)?;
     stock.work.ledger.close()?;
     drop(stock.wire);
-    clean_up(server, &stock.work.ledger)?;
+    tidy(server, &stock.work.ledger)?;
     Ok(figures)
 }
 
@@ -144,7 +146,7 @@ impl Stock<'_> {
                 .transpose()?;
             let done = self
                 .work
-                .run(&mut self.wire, steps, Left::Jobs(decade.len()))?;
+                .run(&mut self.wire, steps, Left::Jobs(decade.len()), None)?;
             commands += done;
             if let Some((pid, usage)) = usage.filter(|_| decade.start > 0) {
                 let each = micros(usage.spent(pid)?.cpu) / done as f64;
@@ -197,7 +199,7 @@ impl Stock<'_> {
         if (least..=most).contains(&ready) {
             return Ok(());
         }
-        Err(Failure::new(format!(
+        Err(Failure::Refused(format!(
             "{ready} delayed jobs are ready, where {least} to {most} should be"
         )))
     }

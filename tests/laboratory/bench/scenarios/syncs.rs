@@ -5,13 +5,14 @@
 //! connections meet at a sync as they do when nobody looks; only the sync
 //! itself takes some microseconds longer.
 
-use super::super::Failure;
-use super::super::figures::{Figure, figure};
-use super::super::jobs::Shape;
-use super::super::load::Load;
-use super::super::servers::{Server, Source};
-use super::super::work::{CYCLE, Left, PUT, Work};
 use super::{connect, left, room};
+use crate::bench::figures::{Figure, figure};
+use crate::bench::load::Load;
+use crate::bench::servers::{Server, Source};
+use companion::failure::Failure;
+use companion::load::arrivals::Left;
+use companion::load::jobs::Shape;
+use companion::load::work::{CYCLE, PUT, Work};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -40,9 +41,14 @@ pub fn syncs(load: &Load, source: &Source) -> Result<Option<Figure>, Failure> {
     let shape = Shape::plain(load.body);
     let mut wire = connect(&server, load.connections)?;
     let mut work = Work::new(&shape, load.connections, load.depth, room(load.length));
-    work.run(&mut wire, steps, Left::Jobs(load.connections * load.depth))?;
+    work.run(
+        &mut wire,
+        steps,
+        Left::Jobs(load.connections * load.depth),
+        None,
+    )?;
     let before = calls_in(&log)?;
-    let commands = work.run(&mut wire, steps, left(load.length))?;
+    let commands = work.run(&mut wire, steps, left(load.length), None)?;
     let syncs = calls_in(&log)? - before;
     let each = syncs as f64 / commands as f64;
     Ok(Some(figure("syncs per command", "", each)))

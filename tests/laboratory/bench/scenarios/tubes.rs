@@ -3,13 +3,14 @@
 //! The same load runs first with no other tube, on the same server process, so
 //! that what tubes cost can be told as growth within one run.
 
-use super::super::Failure;
-use super::super::figures::{Figure, figure};
-use super::super::load::{Held, Length, Load};
-use super::super::reply::Reply;
-use super::super::servers::Server;
-use super::super::wire::Wire;
-use super::{TUBE, connect, cycle};
+use super::{connect, cycle};
+use crate::bench::figures::{Figure, figure};
+use crate::bench::load::{Held, Length, Load};
+use crate::bench::servers::Server;
+use companion::failure::Failure;
+use companion::load::TUBE;
+use companion::load::reply::Reply;
+use companion::load::wire::Wire;
 
 /// How many requests are sent together while the tubes are made.
 const TOGETHER: usize = 500;
@@ -18,7 +19,7 @@ const TOGETHER: usize = 500;
 pub fn run(load: &Load, server: &Server) -> Result<Vec<Figure>, Failure> {
     if load.watched > load.tubes {
         let (watched, tubes) = (load.watched, load.tubes);
-        return Err(Failure::usage(format!(
+        return Err(Failure::Usage(format!(
             "cannot watch {watched} of {tubes} tubes"
         )));
     }
@@ -31,7 +32,7 @@ pub fn run(load: &Load, server: &Server) -> Result<Vec<Figure>, Failure> {
         server,
         &mut wire,
     )?;
-    let mut holder = Wire::connect(server.address, 1)?;
+    let mut holder = Wire::connect(&server.at(), 1)?;
     // The tube that the jobs go through is one of them.
     let names: Vec<String> = (1..load.tubes)
         .map(|number| format!("{TUBE}-{number}"))
@@ -73,7 +74,7 @@ fn watch(wire: &mut Wire, names: &[String], already: usize) -> Result<(), Failur
             .map(|name| format!("watch {name}\r\n"))
             .collect();
         wire.ask(
-            0..wire.len(),
+            0..wire.connections(),
             requests.as_bytes(),
             names.len(),
             |reply| matches!(reply, Reply::Watching(count) if count > already as u64),

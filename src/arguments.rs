@@ -1,0 +1,353 @@
+//! Command lines, for all programs: a table of options says what can be given
+//! and into which field of a struct each value goes.
+//!
+//! The arguments are walked through once, in their order; what a value must be
+//! is said by the type of its field, a [`Read`]. So no option is looked up by
+//! its name after that. Bytes that are no UTF-8 pass through: bodies and paths
+//! may have them, and [`to_os`] gives them back.
+
+use crate::protocol::{JobId, Priority, Seconds, TubeName};
+use getopts::{Fail, HasArg, Occur, Options, ParsingStyle};
+use std::ffi::{OsStr, OsString};
+use std::num::NonZeroU64;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+/// An option, as its user sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opt {
+    /// One letter, or nothing.
+    pub short: &'static str,
+    /// A name, or nothing.
+    pub long: &'static str,
+    /// What its value is called; nothing for a flag.
+    pub value: &'static str,
+    /// Whether it may be given several times.
+    pub many: bool,
+    /// A line of help.
+    pub about: &'static str,
+}
+
+/// Whether options may follow an operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operands {
+    /// They may stand anywhere, up to `--`.
+    Anywhere,
+    /// What follows the first operand is not ours to understand.
+    EndOptions,
+}
+
+/// A command line, taken apart.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Given {
+    /// In the order of the line: the index of the option in its table, and its
+    /// value, which is empty for a flag.
+    pub options: Vec<(usize, String)>,
+    /// What is neither an option nor a value of one.
+    pub operands: Vec<String>,
+}
+
+impl Given {
+    /// Takes a command line apart, without the program's name.
+    ///
+    /// # Errors
+    ///
+    /// A message that names the option.
+    pub fn split(
+        table: &[Opt],
+        operands: Operands,
+        arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
+    ) -> Result<Given, String> {
+        let mut parser = Options::new();
+        parser.parsing_style(match operands {
+            Operands::Anywhere => ParsingStyle::FloatingFrees,
+            Operands::EndOptions => ParsingStyle::StopAtFirstFree,
+        });
+        for option in table {
+            let has_value = match option.value {
+                "" => HasArg::No,
+                _ => HasArg::Yes,
+            };
+            let occur = match option.many {
+                true => Occur::Multi,
+                false => Occur::Optional,
+            };
+            parser.opt(option.short, option.long, "", "", has_value, occur);
+        }
+        let texts = arguments.into_iter().map(|text| to_text(text.as_ref()));
+        let matches = parser.parse(texts).map_err(in_words)?;
+        let mut options = Vec::new();
+        for (index, option) in table.iter().enumerate() {
+            let places = matches.opt_positions(option.name()).into_iter();
+            match option.value {
+                "" => options.extend(places.map(|place| (place, index, String::new()))),
+                _ => {
+                    let values = matches.opt_strs_pos(option.name()).into_iter();
+                    options.extend(values.map(|(place, value)| (place, index, value)));
+                }
+            }
+        }
+        // Letters that share an argument share a place; one with a value ends it.
+        options.sort_by_key(|(place, index, _)| (*place, !table[*index].value.is_empty()));
+        Ok(Given {
+            options: options
+                .into_iter()
+                .map(|(_, index, value)| (index, value))
+                .collect(),
+            operands: matches.free,
+        })
+    }
+
+    /// Reads options into a struct: those for which the table, asked with an
+    /// index, has a field.
+    ///
+    /// # Errors
+    ///
+    /// A message that names the option and the value.
+    pub fn read<'a, O: 'a>(
+        &self,
+        table: impl Fn(usize) -> Option<(Opt, &'a dyn Set<O>)>,
+        into: &mut O,
+    ) -> Result<(), String> {
+        for (index, value) in &self.options {
+            if let Some((option, field)) = table(*index) {
+                let wrong = |reason| format!("{}: {reason}", option.shown());
+                field.set(into, value).map_err(wrong)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Opt {
+    /// A name that is its alone.
+    fn name(&self) -> &'static str {
+        match self.long {
+            "" => self.short,
+            long => long,
+        }
+    }
+
+    /// Its name as it is typed.
+    pub fn shown(&self) -> String {
+        shown(self.name())
+    }
+}
+
+/// Where the value of an option goes.
+pub trait Set<O>: Sync {
+    /// Reads a value into its place; of a flag it is empty.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the value.
+    fn set(&self, options: &mut O, value: &str) -> Result<(), String>;
+}
+
+/// The value goes into this field.
+pub struct Field<O, T>(pub fn(&mut O) -> &mut T);
+
+impl<O, T: Read> Set<O> for Field<O, T> {
+    fn set(&self, options: &mut O, value: &str) -> Result<(), String> {
+        (self.0)(options).read(value)
+    }
+}
+
+/// What can be the value of an option.
+pub trait Read {
+    /// Takes over this value.
+    ///
+    /// # Errors
+    ///
+    /// What it should be instead.
+    fn read(&mut self, value: &str) -> Result<(), String>;
+}
+
+/// What one text says.
+pub trait Parse: Sized {
+    /// Reads it.
+    ///
+    /// # Errors
+    ///
+    /// What it should be instead.
+    fn parse(text: &str) -> Result<Self, String>;
+}
+
+/// A flag.
+impl Read for bool {
+    fn read(&mut self, _: &str) -> Result<(), String> {
+        *self = true;
+        Ok(())
+    }
+}
+
+/// Given once, or not.
+impl<T: Parse> Read for Option<T> {
+    fn read(&mut self, value: &str) -> Result<(), String> {
+        *self = Some(T::parse(value)?);
+        Ok(())
+    }
+}
+
+/// Given any number of times.
+impl<T: Parse> Read for Vec<T> {
+    fn read(&mut self, value: &str) -> Result<(), String> {
+        self.push(T::parse(value)?);
+        Ok(())
+    }
+}
+
+impl Parse for String {
+    fn parse(text: &str) -> Result<String, String> {
+        Ok(text.into())
+    }
+}
+
+impl Parse for OsString {
+    fn parse(text: &str) -> Result<OsString, String> {
+        Ok(to_os(text))
+    }
+}
+
+impl Parse for u32 {
+    fn parse(text: &str) -> Result<u32, String> {
+        number(text, 0, u32::MAX)
+    }
+}
+
+impl Parse for NonZeroU64 {
+    fn parse(text: &str) -> Result<NonZeroU64, String> {
+        number(text, NonZeroU64::MIN, NonZeroU64::MAX)
+    }
+}
+
+impl Parse for Seconds {
+    fn parse(text: &str) -> Result<Seconds, String> {
+        u32::parse(text).map(Seconds)
+    }
+}
+
+impl Parse for Priority {
+    fn parse(text: &str) -> Result<Priority, String> {
+        u32::parse(text).map(Priority)
+    }
+}
+
+impl Parse for JobId {
+    fn parse(text: &str) -> Result<JobId, String> {
+        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let id = text.parse().ok().filter(|_| digits);
+        id.map(JobId)
+            .ok_or_else(|| format!("'{text}' is not the id of a job"))
+    }
+}
+
+impl Parse for TubeName {
+    fn parse(text: &str) -> Result<TubeName, String> {
+        TubeName::parse(text.as_bytes()).ok_or_else(|| {
+            format!(
+                "'{text}' cannot be the name of a tube: 1 to {} letters, digits and \
+                 -+/;.$_(), no hyphen first",
+                TubeName::MAX_LEN
+            )
+        })
+    }
+}
+
+/// A whole number within these bounds.
+///
+/// # Errors
+///
+/// What it should be instead.
+pub fn number<T>(text: &str, least: T, most: T) -> Result<T, String>
+where
+    T: std::str::FromStr + PartialOrd + std::fmt::Display,
+{
+    match text.parse() {
+        Ok(number) if least <= number && number <= most => Ok(number),
+        _ => Err(format!("'{text}' is not a number from {least} to {most}")),
+    }
+}
+
+fn in_words(fail: Fail) -> String {
+    match fail {
+        Fail::UnrecognizedOption(name) => format!("unknown flag: {}", shown(&name)),
+        Fail::ArgumentMissing(name) => format!("flag requires an argument: {}", shown(&name)),
+        Fail::UnexpectedArgument(name) => format!("flag takes no argument: {}", shown(&name)),
+        Fail::OptionMissing(name) | Fail::OptionDuplicated(name) => {
+            format!("flag given more than once: {}", shown(&name))
+        }
+    }
+}
+
+fn shown(name: &str) -> String {
+    let dashes = if name.chars().count() == 1 { "-" } else { "--" };
+    format!("{dashes}{name}")
+}
+
+const STAND_INS: u32 = 0xf700;
+
+/// The argument as text, from which [`to_bytes`] makes it again.
+fn to_text(argument: &OsStr) -> String {
+    let mut text = String::new();
+    let stand_in = |text: &mut String, byte: &u8| {
+        text.extend(char::from_u32(STAND_INS + u32::from(*byte)));
+    };
+    for chunk in argument.as_bytes().utf8_chunks() {
+        for character in chunk.valid().chars() {
+            if is_stand_in(character) {
+                let mut bytes = [0; 4];
+                character.encode_utf8(&mut bytes);
+                bytes[..character.len_utf8()]
+                    .iter()
+                    .for_each(|byte| stand_in(&mut text, byte));
+            } else {
+                text.push(character);
+            }
+        }
+        chunk
+            .invalid()
+            .iter()
+            .for_each(|byte| stand_in(&mut text, byte));
+    }
+    text
+}
+
+/// The bytes of the argument that became this text.
+pub fn to_bytes(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(text.len());
+    for character in text.chars() {
+        match u8::try_from(u32::from(character).wrapping_sub(STAND_INS)) {
+            Ok(byte) => bytes.push(byte),
+            Err(_) => bytes.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+    bytes
+}
+
+/// The argument that became this text.
+pub fn to_os(text: &str) -> OsString {
+    OsString::from_vec(to_bytes(text))
+}
+
+fn is_stand_in(character: char) -> bool {
+    (STAND_INS..STAND_INS + 256).contains(&u32::from(character))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_argument_comes_back_as_it_was() {
+        for bytes in [
+            &b""[..],
+            b"plain",
+            "é\u{f700}\u{f7ff}😀".as_bytes(),
+            b"\xff\x00a\xc3",
+            b"\xf0\x9f",
+        ] {
+            assert_eq!(to_bytes(&to_text(OsStr::from_bytes(bytes))), bytes);
+        }
+        assert_eq!(to_text(OsStr::new("é")), "é");
+    }
+}

@@ -1,0 +1,358 @@
+//! What a command of the program is: its description, and a run of it.
+//!
+//! Everything that has to agree about a command comes from its [`Command`]: the
+//! parser of options, the usage texts, the completions of the shells and the
+//! test of the manual page. Each file of `commands` opens with its own.
+
+use crate::failure::{Failure, Outcome, Status};
+use crate::server::address::Address;
+use crate::server::client::{Client, PATIENCE};
+pub use beanpole::arguments::Field;
+use beanpole::arguments::{self, Given, Parse, Set};
+use beanpole::protocol::{JobId, TubeName};
+use std::time::Duration;
+
+/// One command of the program.
+pub struct Command {
+    pub name: &'static str,
+    /// What follows the options, as the usage shows it.
+    pub operands: &'static str,
+    /// What an operand is.
+    pub operand_kind: Kind,
+    /// One line of help.
+    pub about: &'static str,
+    /// Its own options.
+    pub options: fn() -> Vec<Opt>,
+    /// The first operand ends the options: what follows is somebody else's.
+    pub options_first: bool,
+    /// Whether it asks several servers at once.
+    pub many_servers: bool,
+    pub run: fn(&Invocation) -> Outcome,
+    /// What a failure means to whoever calls it, if not what it means to all.
+    pub failure_status: Option<fn(&Failure) -> Status>,
+}
+
+/// One option of a command.
+#[derive(Clone, Copy)]
+pub struct Opt {
+    /// One letter, or nothing.
+    pub short: &'static str,
+    pub long: &'static str,
+    /// What its value is called; nothing for a flag.
+    pub value: &'static str,
+    pub kind: Kind,
+    /// Whether it may be given several times.
+    pub many: bool,
+    pub about: &'static str,
+}
+
+/// What an operand or a value is, for completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Nothing that a shell could complete.
+    Free,
+    Tube,
+    File,
+    /// One of these first, then directories.
+    WordThenDirectories(&'static [&'static str]),
+    /// The name of a program.
+    Program,
+    /// One of these.
+    Words(&'static [&'static str]),
+    /// The name of a command of ours.
+    Command,
+}
+
+/// Commands that belong together.
+pub struct Group {
+    pub title: &'static str,
+    pub commands: &'static [&'static Command],
+}
+
+/// The options of a command, each with the field that its value goes into.
+pub type Settings<O> = &'static [(Opt, &'static dyn Set<O>)];
+
+/// One run of a command: what was given on the command line.
+pub struct Invocation {
+    given: Given,
+    addresses: Vec<Address>,
+    /// All commands, for those that tell of them.
+    pub groups: &'static [Group],
+}
+
+impl Invocation {
+    /// A run with these options and operands, on these servers, at least one.
+    pub fn new(given: Given, addresses: Vec<Address>, groups: &'static [Group]) -> Invocation {
+        Invocation {
+            given,
+            addresses,
+            groups,
+        }
+    }
+
+    /// The command's own options, read into their struct.
+    pub fn read<O: Default>(&self, settings: Settings<O>) -> Outcome<O> {
+        let mut options = O::default();
+        read(&self.given, 0, settings, &mut options)?;
+        Ok(options)
+    }
+
+    /// All commands.
+    pub fn commands(&self) -> Vec<&'static Command> {
+        let groups = self.groups.iter();
+        groups.flat_map(|group| group.commands).copied().collect()
+    }
+
+    /// The command of this name.
+    pub fn command(&self, name: &str) -> Option<&'static Command> {
+        let commands = self.commands();
+        commands.into_iter().find(|command| command.name == name)
+    }
+
+    /// The operands.
+    pub fn operands(&self) -> &[String] {
+        &self.given.operands
+    }
+
+    /// Fails if there are operands.
+    pub fn no_operands(&self) -> Outcome<()> {
+        match self.operands() {
+            [] => Ok(()),
+            [first, ..] => Err(Failure::Usage(format!("it takes no operand '{first}'"))),
+        }
+    }
+
+    /// The operands, each the id of a job, at least one.
+    pub fn ids(&self) -> Outcome<Vec<JobId>> {
+        if self.operands().is_empty() {
+            return Err(Failure::Usage("which job? give its id".into()));
+        }
+        self.operands().iter().map(|text| word(text)).collect()
+    }
+
+    /// All servers that were named.
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    /// The server.
+    pub fn address(&self) -> &Address {
+        &self.addresses[0]
+    }
+
+    /// A connection to the server.
+    pub fn connect(&self) -> Outcome<Client> {
+        Client::connect(self.address(), PATIENCE)
+    }
+}
+
+/// Reads the options of these settings, which begin at this index of the table.
+pub fn read<O>(given: &Given, first: usize, settings: Settings<O>, into: &mut O) -> Outcome<()> {
+    let table = |index: usize| {
+        let (option, field) = settings.get(index.checked_sub(first)?)?;
+        Some((option.syntax(), *field))
+    };
+    given.read(table, into).map_err(Failure::Usage)
+}
+
+/// A number within these bounds.
+#[derive(Clone, Copy)]
+pub struct Number<const LEAST: u64, const MOST: u64>(pub usize);
+
+impl<const LEAST: u64, const MOST: u64> Parse for Number<LEAST, MOST> {
+    fn parse(text: &str) -> Result<Self, String> {
+        let number = arguments::number(text, LEAST, MOST)?;
+        let too_large = |_| format!("'{text}' is more than this machine can count");
+        usize::try_from(number).map(Number).map_err(too_large)
+    }
+}
+
+/// An interval in seconds that need not be whole.
+pub struct Interval(pub Duration);
+
+impl Parse for Interval {
+    fn parse(text: &str) -> Result<Interval, String> {
+        match text.parse() {
+            Ok(seconds) if (0.01..=86_400.0).contains(&seconds) => {
+                Ok(Interval(Duration::from_secs_f64(seconds)))
+            }
+            _ => Err(format!("'{text}' is not seconds from 0.01 to 86400")),
+        }
+    }
+}
+
+/// What an operand says.
+pub fn word<T: Parse>(text: &str) -> Outcome<T> {
+    T::parse(text).map_err(Failure::Usage)
+}
+
+/// Fails unless at most one of these options was given.
+pub fn at_most_one(options: &[(&str, bool)]) -> Outcome<()> {
+    let mut given = options.iter().filter(|(_, given)| *given);
+    match (given.next(), given.next()) {
+        (Some((one, _)), Some((other, _))) => Err(Failure::Usage(format!(
+            "--{one} and --{other} exclude each other"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// These tubes, or the one that is meant if none is named.
+pub fn tubes_or_default(tubes: Vec<TubeName>) -> Vec<TubeName> {
+    match tubes.is_empty() {
+        true => vec![TubeName::default_tube()],
+        false => tubes,
+    }
+}
+
+/// The options of these settings, for those who describe them.
+pub fn described<O>(settings: Settings<O>) -> Vec<Opt> {
+    settings.iter().map(|(option, _)| *option).collect()
+}
+
+/// The options that every command takes, before its name or after it.
+#[derive(Default)]
+pub struct Common {
+    pub addresses: Vec<Address>,
+    pub help: bool,
+    pub version: bool,
+}
+
+/// What may stand before a command; the last one, only there.
+pub const GLOBAL: Settings<Common> = &[
+    (
+        Opt::value(
+            "a",
+            "addr",
+            "ADDR",
+            "the server: HOST:PORT, PORT or unix:PATH",
+        )
+        .many(),
+        &Field(|common: &mut Common| &mut common.addresses),
+    ),
+    (
+        Opt::flag("h", "help", "show the usage"),
+        &Field(|common: &mut Common| &mut common.help),
+    ),
+    (
+        Opt::flag("V", "version", "show the version"),
+        &Field(|common: &mut Common| &mut common.version),
+    ),
+];
+
+/// What may stand after a command.
+pub fn common_settings() -> Settings<Common> {
+    &GLOBAL[..2]
+}
+
+/// A struct `Options` with a field for each option of a command, and the
+/// settings that say which goes where.
+#[macro_export]
+macro_rules! options {
+    ($($field:ident: $type:ty = $option:expr,)*) => {
+        #[derive(Default)]
+        struct Options {
+            $($field: $type,)*
+        }
+
+        const OPTIONS: $crate::command::Settings<Options> = &[$((
+            $option,
+            &$crate::command::Field(|options: &mut Options| &mut options.$field),
+        ),)*];
+    };
+}
+pub use options;
+
+impl Command {
+    /// What a new entry starts from.
+    pub const BLANK: Command = Command {
+        name: "",
+        operands: "",
+        operand_kind: Kind::Free,
+        about: "",
+        options: Vec::new,
+        options_first: false,
+        many_servers: false,
+        run: |_| unreachable!("every entry of the table has a function"),
+        failure_status: None,
+    };
+}
+
+impl Opt {
+    /// An option without a value.
+    pub const fn flag(short: &'static str, long: &'static str, about: &'static str) -> Opt {
+        Opt {
+            short,
+            long,
+            value: "",
+            kind: Kind::Free,
+            many: false,
+            about,
+        }
+    }
+
+    /// An option with a value.
+    pub const fn value(
+        short: &'static str,
+        long: &'static str,
+        value: &'static str,
+        about: &'static str,
+    ) -> Opt {
+        Opt {
+            short,
+            long,
+            value,
+            kind: Kind::Free,
+            many: false,
+            about,
+        }
+    }
+
+    /// What the parser has to know of it.
+    pub fn syntax(&self) -> arguments::Opt {
+        arguments::Opt {
+            short: self.short,
+            long: self.long,
+            value: self.value,
+            many: self.many,
+            about: self.about,
+        }
+    }
+
+    /// The same, with a value of this kind.
+    pub const fn of(self, kind: Kind) -> Opt {
+        Opt { kind, ..self }
+    }
+
+    /// The same, that may be given several times.
+    pub const fn many(self) -> Opt {
+        Opt { many: true, ..self }
+    }
+}
+
+/// Options of several commands.
+pub const TUBE: Opt = Opt::value("t", "tube", "TUBE", "the tube (default: default)").of(Kind::Tube);
+pub const TUBES: Opt = Opt::value(
+    "t",
+    "tube",
+    "TUBE",
+    "a tube; may be repeated (default: default)",
+)
+.of(Kind::Tube)
+.many();
+pub const PRIORITY: Opt = Opt::value("p", "priority", "PRI", "the priority, smaller is sooner");
+pub const DELAY: Opt = Opt::value("d", "delay", "SECONDS", "how long it stays delayed");
+pub const JSON: Opt = Opt::flag("j", "json", "write JSON");
+pub const YAML: Opt = Opt::flag("", "yaml", "write YAML");
+pub const YES: Opt = Opt::flag("y", "yes", "do not ask");
+pub const BODY_LINES: Opt = Opt::flag("l", "lines", "write a line feed after each body");
+pub const BODY_NULL: Opt = Opt::flag("0", "null", "write a NUL after each body");
+pub const BODY_JSON: Opt = Opt::flag("j", "json", "write each job as a line of JSON");
+pub const STATE: Opt = Opt::value(
+    "",
+    "state",
+    "STATE",
+    "only jobs that are ready, delayed or buried; may be repeated",
+)
+.of(Kind::Words(&["ready", "delayed", "buried"]))
+.many();

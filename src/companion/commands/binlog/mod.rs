@@ -1,0 +1,217 @@
+//! `binlog`: what lies in a server's log, looked at while no server runs.
+//!
+//! Nothing in the directory is changed; what is saved goes to another one. As
+//! long as a server has the directory locked, nothing is read.
+
+mod cat;
+mod live;
+mod save;
+
+use crate::command::{Command, Invocation, Kind};
+use crate::failure::{Failure, Outcome, Status};
+use crate::text::output::{Output, complain};
+use beanpole::arguments;
+use beanpole::binlog::beanstalkd;
+use beanpole::binlog::inspect::{At, File, Finding, Format, Inspection};
+use beanpole::binlog::{Error, Record};
+use beanpole::engine::StoredJob;
+use beanpole::protocol::Body;
+use cat::cat;
+use live::Live;
+use save::{export, repair};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+pub const BINLOG: Command = Command {
+    name: "binlog",
+    operands: "ls|verify|cat DIR | repair|export7 DIR NEW",
+    operand_kind: Kind::WordThenDirectories(&["ls", "verify", "cat", "repair", "export7"]),
+    about: "look into a server's binlog while no server uses it, or save what is in it",
+    run: binlog,
+    ..Command::BLANK
+};
+
+fn binlog(invocation: &Invocation) -> Outcome {
+    let operands: Vec<&str> = invocation.operands().iter().map(String::as_str).collect();
+    let path = |text: &str| PathBuf::from(arguments::to_os(text));
+    match operands.as_slice() {
+        ["ls", dir] => list(&inspect(&path(dir))?),
+        ["verify", dir] => verify(&inspect(&path(dir))?),
+        ["cat", dir] => cat(&inspect(&path(dir))?),
+        ["repair", dir, new] => repair(&inspect(&path(dir))?, &path(new)),
+        ["export7", dir, new] => export(&inspect(&path(dir))?, &path(new)),
+        [] => Err(Failure::Usage(
+            "what? ls, verify, cat, repair or export7".into(),
+        )),
+        [what @ ("ls" | "verify" | "cat"), ..] => {
+            Err(Failure::Usage(format!("{what} takes one directory")))
+        }
+        [what @ ("repair" | "export7"), ..] => Err(Failure::Usage(format!(
+            "{what} takes a directory, and a new one to write to"
+        ))),
+        [what, ..] => Err(Failure::Usage(format!(
+            "'{what}' is not ls, verify, cat, repair or export7"
+        ))),
+    }
+}
+
+fn inspect(path: &Path) -> Outcome<Inspection> {
+    Inspection::of(path).map_err(refused)
+}
+
+fn refused(error: Error) -> Failure {
+    Failure::Refused(match error {
+        Error::Locked(path) => format!("a server uses {}: stop it first", path.display()),
+        other => other.to_string(),
+    })
+}
+
+fn name(number: u32) -> String {
+    format!("binlog.{number}")
+}
+
+/// What each file is, and what lives in it.
+fn list(inspection: &Inspection) -> Outcome {
+    let mut live = Live::default();
+    let mut records: BTreeMap<u32, u64> = BTreeMap::new();
+    let mut flawed = false;
+    read(inspection, |finding| {
+        if let Finding::Record(At { number, .. }, _) | Finding::Theirs(At { number, .. }, _) =
+            finding
+        {
+            *records.entry(number).or_default() += 1;
+        }
+        flawed |= is_flaw(&finding);
+        live.note(without_body(finding));
+        Ok(())
+    })?;
+    let mut output = Output::new();
+    output.line(format_args!(
+        "{:<12} {:<12} {:>11} {:>9} {:>9}",
+        "FILE", "FORMAT", "BYTES", "RECORDS", "LIVE JOBS"
+    ))?;
+    for File {
+        number,
+        len,
+        format,
+    } in inspection.files()
+    {
+        let format = match format {
+            Format::Beanpole => "beanpole".into(),
+            Format::Beanstalkd(version) => format!("beanstalkd {version}"),
+            Format::Empty => "empty".into(),
+        };
+        let living = live
+            .jobs
+            .values()
+            .filter(|living| living.file == number)
+            .count();
+        let records = records.get(&number).copied().unwrap_or(0);
+        output.line(format_args!(
+            "{:<12} {format:<12} {len:>11} {records:>9} {living:>9}",
+            name(number)
+        ))?;
+    }
+    output.sync()?;
+    if flawed {
+        complain("beanpole binlog: not everything could be read: see verify");
+    }
+    Ok(Status::done_if(!flawed))
+}
+
+/// Checks every checksum.
+fn verify(inspection: &Inspection) -> Outcome {
+    let mut output = Output::new();
+    let mut live = Live::default();
+    let mut records = 0u64;
+    let mut flaws = 0u64;
+    read(inspection, |finding| {
+        records += u64::from(matches!(finding, Finding::Record(..) | Finding::Theirs(..)));
+        flaws += u64::from(is_flaw(&finding));
+        if let Some(text) = in_words(&finding) {
+            output.line(text)?;
+        }
+        live.note(without_body(finding));
+        Ok(())
+    })?;
+    for id in &live.lost {
+        output.line(format_args!("job {id} is lost: no record says what it was"))?;
+    }
+    flaws += live.lost.len() as u64;
+    let files = inspection.files().len();
+    let verdict = if flaws == 0 { "sound" } else { "damaged" };
+    output.line(format_args!(
+        "{verdict}: {files} files, {records} records, {} jobs live",
+        live.jobs.len()
+    ))?;
+    output.sync()?;
+    Ok(Status::done_if(flaws == 0))
+}
+
+/// Reads everything; `each` gets what is found.
+fn read(inspection: &Inspection, mut each: impl FnMut(Finding) -> Outcome<()>) -> Outcome<()> {
+    let mut outcome = Ok(());
+    let reading = inspection.read(&mut |finding| {
+        if outcome.is_ok() {
+            outcome = each(finding);
+        }
+    });
+    reading.map_err(refused)?;
+    outcome
+}
+
+/// Whether it says that something is wrong.
+fn is_flaw(finding: &Finding) -> bool {
+    match finding {
+        Finding::Record(..) | Finding::Torn(..) => false,
+        Finding::Theirs(_, record) => matches!(record, beanstalkd::Record::NotWhole(_)),
+        Finding::Flaw(..) | Finding::Missing(_) => true,
+    }
+}
+
+/// What there is to say about it, if there is.
+fn in_words(finding: &Finding) -> Option<String> {
+    Some(match finding {
+        Finding::Flaw(At { number, offset }, bytes, flaw) => {
+            format!(
+                "{}: {bytes} bytes from offset {offset} on cannot be read: {flaw}",
+                name(*number)
+            )
+        }
+        Finding::Torn(At { number, offset }, bytes) => format!(
+            "{}: {bytes} bytes from offset {offset} on were never finished: a server drops them",
+            name(*number)
+        ),
+        Finding::Missing(number) => format!("{}: missing, and needed", name(*number)),
+        Finding::Theirs(at, beanstalkd::Record::NotWhole(id)) => {
+            format!(
+                "{}: the body of job {id} at offset {} is not whole",
+                name(at.number),
+                at.offset
+            )
+        }
+        Finding::Record(..) | Finding::Theirs(..) => return None,
+    })
+}
+
+/// The same without the body, for those who only count: a log may be larger
+/// than the memory.
+fn without_body(finding: Finding) -> Finding {
+    match finding {
+        Finding::Record(at, Record::Full(job)) => Finding::Record(
+            at,
+            Record::Full(StoredJob {
+                body: Body::new(b""),
+                ..job
+            }),
+        ),
+        Finding::Theirs(at, beanstalkd::Record::Full(job)) => Finding::Theirs(
+            at,
+            beanstalkd::Record::Full(StoredJob {
+                body: Body::new(b""),
+                ..job
+            }),
+        ),
+        other => other,
+    }
+}

@@ -1,0 +1,172 @@
+//! `binlog repair` and `binlog export7`: what can be read goes to a new
+//! directory, for our own server or for beanstalkd, and what cannot is said.
+
+use super::live::Live;
+use super::{in_words, is_flaw, name, read, refused};
+use crate::failure::{Failure, Outcome, Status};
+use crate::text::output::{Output, complain};
+use beanpole::binlog::beanstalkd;
+use beanpole::binlog::inspect::Inspection;
+use beanpole::binlog::{Binlog, Entry, Options, SyncMode};
+use beanpole::engine::{Counters, StoredJob, StoredState, Time};
+use beanpole::protocol::{Body, JobId, Priority, Seconds, TubeName};
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::Path;
+
+/// Jobs written at one go.
+const AT_ONCE: usize = 1000;
+
+/// Everything that can be read, and whether that is everything there was; what
+/// is not is said.
+fn salvage(inspection: &Inspection) -> Outcome<(Live, bool)> {
+    let mut live = Live::default();
+    let mut sound = true;
+    read(inspection, |finding| {
+        sound &= !is_flaw(&finding);
+        if let Some(text) = in_words(&finding) {
+            complain(format_args!("beanpole binlog: {text}"));
+        }
+        live.note(finding);
+        Ok(())
+    })?;
+    for id in &live.lost {
+        complain(format_args!(
+            "beanpole binlog: job {id} is lost: no record says what it was"
+        ));
+    }
+    if !sound {
+        complain(
+            "beanpole binlog: what stood there is lost: jobs put there, and what happened there to \
+             others, which may come back as they were before, or though they were deleted",
+        );
+    }
+    Ok((live, sound))
+}
+
+/// Writes what can be read to a new directory, for our own server.
+pub fn repair(inspection: &Inspection, new: &Path) -> Outcome {
+    let (live, sound) = salvage(inspection)?;
+    make_empty(new)?;
+    let options = Options {
+        dir: new.into(),
+        sync: SyncMode::Never,
+        segment_size: Options::SEGMENT_SIZE,
+        wait: false,
+    };
+    let log = Binlog::open(&options, BTreeMap::new())
+        .map_err(refused)?
+        .binlog;
+    let failed = || match log.failure() {
+        Some(error) => Failure::Refused(error.to_string()),
+        None => Failure::Refused(format!("there is no room in {}", new.display())),
+    };
+    let jobs: BTreeMap<JobId, StoredJob> = live
+        .jobs
+        .into_iter()
+        .map(|(id, living)| (id, living.job))
+        .collect();
+    let write = |job: &StoredJob| {
+        let room = log.reserve_put(job.tube.as_str().len(), job.body.wire().len());
+        let room = room.map_err(|_| failed())?;
+        let end = log.append(Entry::Put(job.clone()), &jobs);
+        drop(room);
+        Ok(end)
+    };
+    for (index, job) in jobs.values().enumerate() {
+        let end = write(job)?;
+        if index % AT_ONCE == 0 {
+            log.commit(end).map_err(|_| failed())?;
+        }
+    }
+    // No id is given twice, even if its job is gone.
+    let next = inspection.next_id().0.max(live.highest.saturating_add(1));
+    let last = JobId(next - 1);
+    if last.0 > 0 && !jobs.contains_key(&last) {
+        let ghost = ghost(last);
+        write(&ghost)?;
+        let (tube_len, body_len) = (ghost.tube.as_str().len(), ghost.body.wire().len());
+        let end = log.append(
+            Entry::Delete {
+                id: last,
+                tube_len,
+                body_len,
+            },
+            &jobs,
+        );
+        log.commit(end).map_err(|_| failed())?;
+    }
+    log.close().map_err(|_| failed())?;
+    told(jobs.len(), sound)
+}
+
+/// A job that only uses up an id.
+fn ghost(id: JobId) -> StoredJob {
+    StoredJob {
+        id,
+        tube: TubeName::default_tube(),
+        body: Body::new(b""),
+        priority: Priority(0),
+        delay: Seconds(0),
+        ttr: Seconds(1),
+        created_at: Time::from_nanos(0),
+        state: StoredState::Ready,
+        counters: Counters::default(),
+    }
+}
+
+/// Writes what can be read to a new directory, for beanstalkd 1.12.
+pub fn export(inspection: &Inspection, new: &Path) -> Outcome {
+    let (live, sound) = salvage(inspection)?;
+    make_empty(new)?;
+    let path = new.join(name(1));
+    let cannot_write = |error| Failure::io(format_args!("cannot write {}", path.display()), error);
+    let jobs = live.in_order();
+    let write = || -> io::Result<()> {
+        let mut file = io::BufWriter::new(std::fs::File::create_new(&path)?);
+        file.write_all(&beanstalkd::FILE_START)?;
+        let mut bytes = Vec::new();
+        for job in &jobs {
+            bytes.clear();
+            beanstalkd::encode(job, &mut bytes);
+            file.write_all(&bytes)?;
+        }
+        file.into_inner()?.sync_all()?;
+        std::fs::File::open(new)?.sync_all()
+    };
+    write().map_err(cannot_write)?;
+    let largest = jobs
+        .iter()
+        .map(|job| job.body.content().len())
+        .max()
+        .unwrap_or(0);
+    if largest > usize::from(u16::MAX) {
+        complain(format_args!(
+            "beanpole binlog: the largest body has {largest} bytes: start beanstalkd with -z {largest}, \
+             or it drops it"
+        ));
+    }
+    told(jobs.len(), sound)
+}
+
+fn told(jobs: usize, sound: bool) -> Outcome {
+    let mut output = Output::new();
+    output.line(jobs)?;
+    output.sync()?;
+    Ok(Status::done_if(sound))
+}
+
+/// Makes a directory, or takes one with nothing in it.
+fn make_empty(path: &Path) -> Outcome<()> {
+    let fail = |error| Failure::io(format_args!("cannot use {}", path.display()), error);
+    match std::fs::create_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let mut entries = std::fs::read_dir(path).map_err(fail)?;
+            match entries.next() {
+                None => Ok(()),
+                Some(_) => Err(Failure::Refused(format!("{} is not empty", path.display()))),
+            }
+        }
+        other => other.map_err(fail),
+    }
+}

@@ -1,0 +1,16 @@
+//! `delete`: jobs named by their ids are deleted.
+
+use crate::command::Command;
+use crate::server::by_id::on_each;
+use crate::server::reply::Reply;
+
+pub const DELETE: Command = Command {
+    name: "delete",
+    operands: "ID…",
+    about: "delete jobs",
+    run: |invocation| {
+        let ids = invocation.ids()?;
+        on_each(&mut invocation.connect()?, ids, "delete", &Reply::Deleted)
+    },
+    ..Command::BLANK
+};

@@ -1,0 +1,108 @@
+//! `move`: jobs from one tube to another, here or on another server.
+//!
+//! A moved job is put there before it is deleted here, so none is lost, and
+//! one that is under way when everything stops is there twice. A ready job is
+//! reserved meanwhile, as a worker would, so that none gets it; delayed and
+//! buried ones, and those of a paused tube, nobody gets anyway. If a job was
+//! taken from under our hands nevertheless, its copy is deleted again.
+
+use crate::command::{Command, Invocation, Kind};
+use crate::failure::{Failure, Outcome};
+use crate::server::reply::Reply;
+use crate::server::stats::{JobFacts, State};
+use crate::server::sweep::{Sweep, for_each_job};
+use crate::server::take::{bodies, reserve_now};
+use crate::text::output::complain;
+use crate::transfer::{Transfer, transfer_options};
+use std::collections::HashMap;
+
+pub const MOVE: Command = Command {
+    name: "move",
+    operands: "FROM TO",
+    operand_kind: Kind::Tube,
+    about: "move the jobs of a tube to another, on this server or another",
+    options: transfer_options,
+    run: move_jobs,
+    ..Command::BLANK
+};
+
+fn move_jobs(invocation: &Invocation) -> Outcome {
+    let mut transfer = Transfer::new(invocation, "moving")?;
+    transfer
+        .client
+        .watch_only(std::slice::from_ref(&transfer.from))?;
+    for state in transfer.states.clone() {
+        if state == State::Ready && !transfer.is_paused()? {
+            while transfer.move_reserved()? {}
+            continue;
+        }
+        let mut sweep = Sweep::new(transfer.from.clone(), state);
+        while transfer.move_in_place(&mut sweep)? {}
+    }
+    transfer.finish()
+}
+
+impl Transfer {
+    fn is_paused(&mut self) -> Outcome<bool> {
+        let facts = self.client.tube_stats(&self.from)?;
+        Ok(facts.is_some_and(|facts| facts.number("pause-time-left") > 0))
+    }
+
+    /// Moves some jobs that can be reserved. Whether there were any.
+    fn move_reserved(&mut self) -> Outcome<bool> {
+        let most = self.at_once();
+        let jobs = reserve_now(&mut self.client, most)?;
+        self.room.learn(jobs.iter().map(|job| job.body.len()));
+        let ids: Vec<_> = jobs.iter().map(|job| job.id).collect();
+        let mut bodies: HashMap<_, _> = jobs.into_iter().map(|job| (job.id, job.body)).collect();
+        let mut held = Vec::new();
+        for_each_job(&mut self.client, ids.into_iter(), |job| {
+            held.extend(bodies.remove(&job.id).map(|body| (job, body)));
+            Ok(())
+        })?;
+        self.move_these(&held)?;
+        Ok(!held.is_empty())
+    }
+
+    /// Moves some jobs that nobody can reserve. Whether there were any.
+    fn move_in_place(&mut self, sweep: &mut Sweep) -> Outcome<bool> {
+        if self.left == 0 {
+            return Ok(false);
+        }
+        let mut jobs = sweep.next(&mut self.client)?;
+        jobs.truncate(self.at_once());
+        let jobs = bodies(&mut self.client, jobs)?;
+        self.room.learn(jobs.iter().map(|(_, body)| body.len()));
+        self.move_these(&jobs)?;
+        Ok(!jobs.is_empty())
+    }
+
+    /// Puts these jobs there and deletes them here.
+    fn move_these(&mut self, jobs: &[(JobFacts, Vec<u8>)]) -> Outcome<()> {
+        let (copies, outcome) = self.place(jobs);
+        let pairs = jobs.iter().map(|(job, _)| job.id).zip(copies);
+        let mut taken = Vec::new();
+        let mut moved = 0;
+        self.client.each(
+            pairs,
+            |(id, _)| format!("delete {id}"),
+            |(id, copy), reply| {
+                match reply {
+                    Reply::Deleted => moved += 1,
+                    Reply::NotFound => taken.push((id, copy)),
+                    other => return Err(Failure::unexpected(format_args!("delete {id}"), &other)),
+                }
+                Ok(())
+            },
+        )?;
+        for (id, _) in &taken {
+            complain(format_args!(
+                "beanpole move: job {id} was taken by somebody else meanwhile"
+            ));
+        }
+        let copies: Vec<_> = taken.into_iter().map(|(_, copy)| copy).collect();
+        self.placer.take_away(&copies)?;
+        self.progressed(moved);
+        outcome
+    }
+}

@@ -1,0 +1,358 @@
+//! `raw`: the protocol itself, typed by a person or by a script.
+//!
+//! With operands it sends that one command. From a pipe it reads commands, a
+//! line each, and after a `put` the body that its line announces. At a terminal
+//! it has a prompt with history and completion. Into a pipe or a file the
+//! replies go exactly as they came; on a terminal they are made readable.
+//!
+//! What it leaves out: it checks nothing. Whatever is no command, the server
+//! is to say.
+
+mod history;
+mod line;
+mod words;
+
+use crate::command::{Command, Invocation, Kind};
+use crate::failure::{Failure, Outcome, Status};
+use crate::server::client::{Client, Event};
+use crate::server::reply::RawReply;
+use crate::signals::{Calls, SIGINT};
+use crate::text::output::{self, Output};
+use crate::text::terminal::{self, Terminal};
+use history::History;
+use line::{Line, Typed};
+use std::io::{self, BufRead, Read};
+use std::os::fd::AsFd;
+
+pub const RAW: Command = Command {
+    name: "raw",
+    operands: "[COMMAND…]",
+    operand_kind: Kind::Words(&words::NAMES),
+    about: "speak the protocol: one command, a script from a pipe, or a prompt",
+    options_first: true,
+    run: raw,
+    ..Command::BLANK
+};
+
+fn raw(invocation: &Invocation) -> Outcome {
+    let mut session = Session {
+        client: invocation.connect()?,
+        output: Output::new(),
+        worst: Worst::Good,
+    };
+    let given = invocation.operands();
+    if !given.is_empty() {
+        let line = given.join(" ");
+        let mut input = io::stdin().lock();
+        session.send(line.as_bytes(), &mut input)?;
+    } else if terminal::is_there() {
+        return prompt(invocation, session.client);
+    } else {
+        let mut input = io::stdin().lock();
+        while let Some(line) = read_line(&mut input)? {
+            if !session.send(&line, &mut input)? {
+                break;
+            }
+        }
+    }
+    session.worst.outcome()
+}
+
+/// The worst answer so far.
+enum Worst {
+    Good,
+    /// The answer was no.
+    No,
+    /// The server refused.
+    Refused(String),
+}
+
+impl Worst {
+    fn outcome(self) -> Outcome {
+        match self {
+            Worst::Good => Ok(Status::Done),
+            Worst::No => Ok(Status::No),
+            Worst::Refused(line) => Err(Failure::Refused(line)),
+        }
+    }
+
+    fn note(&mut self, reply: &RawReply) {
+        let line = String::from_utf8_lossy(&reply.line).into_owned();
+        match (line.as_str(), &self) {
+            ("NOT_FOUND" | "TIMED_OUT" | "DEADLINE_SOON" | "NOT_IGNORED", Worst::Good) => {
+                *self = Worst::No
+            }
+            (
+                "BAD_FORMAT" | "UNKNOWN_COMMAND" | "EXPECTED_CRLF" | "JOB_TOO_BIG" | "DRAINING"
+                | "OUT_OF_MEMORY" | "INTERNAL_ERROR",
+                Worst::Good | Worst::No,
+            ) => *self = Worst::Refused(format!("the server answered {line}")),
+            _ => {}
+        }
+    }
+}
+
+/// Commands that go one after the other, without a person.
+struct Session {
+    client: Client,
+    output: Output,
+    worst: Worst,
+}
+
+impl Session {
+    /// Sends a line, with the body that it announces from this input, and
+    /// writes the reply. Whether there can be another one.
+    fn send(&mut self, line: &[u8], input: &mut impl BufRead) -> Outcome<bool> {
+        self.client.queue_bytes(line);
+        self.client.queue_bytes(b"\r\n");
+        let text = String::from_utf8_lossy(line);
+        if let Some(bytes) = words::announced(&text) {
+            let mut body = Vec::new();
+            let limit = u64::try_from(bytes).unwrap_or(u64::MAX);
+            let read = input
+                .by_ref()
+                .take(limit)
+                .read_to_end(&mut body)
+                .and_then(|_| skip_line_end(input));
+            read.map_err(|error| Failure::io("cannot read the body", error))?;
+            if body.len() < bytes {
+                let what = format!("'{text}' announces {bytes} bytes, but {} came", body.len());
+                return Err(Failure::Refused(what));
+            }
+            self.client.queue_bytes(&body);
+            self.client.queue_bytes(b"\r\n");
+        }
+        let reply = match self.client.wait(None, &[]) {
+            Ok(Event::Reply(reply)) => reply,
+            // It was told to.
+            Err(_) if line.starts_with(b"quit") => return Ok(false),
+            Ok(_) => return Ok(false),
+            Err(failure) => return Err(failure),
+        };
+        self.worst.note(&reply);
+        write(&mut self.output, &reply)?;
+        Ok(true)
+    }
+}
+
+/// A line without its end, or the end.
+fn read_line(input: &mut impl BufRead) -> Outcome<Option<Vec<u8>>> {
+    let mut line = Vec::new();
+    let count = input.read_until(b'\n', &mut line);
+    let count = count.map_err(|error| Failure::io("cannot read the commands", error))?;
+    if line.last() == Some(&b'\n') {
+        line.pop();
+        if line.last() == Some(&b'\r') {
+            line.pop();
+        }
+    }
+    Ok((count > 0).then_some(line))
+}
+
+/// Takes a line end from the input, if there is one.
+fn skip_line_end(input: &mut impl BufRead) -> io::Result<()> {
+    for expected in [b'\r', b'\n'] {
+        if input.fill_buf()?.first() == Some(&expected) {
+            input.consume(1);
+        }
+    }
+    Ok(())
+}
+
+/// Writes a reply: to a terminal so that it can be read, else as it came.
+fn write(output: &mut Output, reply: &RawReply) -> Outcome<()> {
+    let RawReply { line, chunk } = reply;
+    if output::is_terminal() {
+        output.line(String::from_utf8_lossy(line))?;
+        if let Some(chunk) = chunk {
+            let text = readable(chunk);
+            output.bytes(text.as_bytes())?;
+            if !text.ends_with('\n') {
+                output.bytes(b"\n")?;
+            }
+        }
+    } else {
+        for part in [Some(line), chunk.as_ref()].into_iter().flatten() {
+            output.bytes(part)?;
+            output.bytes(b"\r\n")?;
+        }
+    }
+    output.sync()
+}
+
+/// The text of these bytes, with escapes for what would disturb a terminal.
+fn readable(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for chunk in bytes.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            match character {
+                '\n' | '\t' => text.push(character),
+                control if control.is_control() => text.extend(control.escape_default()),
+                other => text.push(other),
+            }
+        }
+        text += &chunk.invalid().escape_ascii().to_string();
+    }
+    text
+}
+
+/// A prompt, until its end is typed.
+fn prompt(invocation: &Invocation, client: Client) -> Outcome {
+    let mut client = Some(client);
+    let mut history = History::find();
+    let mut line = Line::new(history.lines());
+    let mut interrupts = Calls::by_signals(&[SIGINT])?;
+    let name = format!("{}> ", invocation.address());
+    while let Some(text) = edit(&name, &mut line, &mut client)? {
+        if text.trim().is_empty() {
+            continue;
+        }
+        history.add(&text);
+        if text == "help" || text == "?" {
+            help()?;
+            continue;
+        }
+        let request = match with_body(&text)? {
+            Some(request) => request,
+            None => continue,
+        };
+        let mut connected = match client.take() {
+            Some(connected) => connected,
+            None => match invocation.connect() {
+                Ok(connected) => connected,
+                Err(failure) => {
+                    say(&failure.to_string())?;
+                    continue;
+                }
+            },
+        };
+        connected.queue_bytes(&request);
+        interrupts.take();
+        match connected.wait(None, &[interrupts.as_fd()]) {
+            Ok(Event::Reply(reply)) => {
+                write(&mut Output::new(), &reply)?;
+                client = Some(connected);
+            }
+            Ok(_) => say("interrupted: the connection is closed, the next command opens another")?,
+            Err(_) if text.starts_with("quit") => return Ok(Status::Done),
+            Err(failure) => say(&failure.to_string())?,
+        }
+    }
+    Ok(Status::Done)
+}
+
+fn say(text: &str) -> Outcome<()> {
+    let mut output = Output::new();
+    output.line(text)?;
+    output.sync()
+}
+
+fn help() -> Outcome<()> {
+    let mut output = Output::new();
+    for (name, arguments) in words::COMMANDS {
+        output.line(format!("{name} {arguments}").trim_end())?;
+    }
+    output.line("After put comes the body; without <bytes> they are counted.")?;
+    output.sync()
+}
+
+/// What to send for this line: with the body that it announces, for which
+/// somebody is asked. `None`: nothing.
+fn with_body(text: &str) -> Outcome<Option<Vec<u8>>> {
+    let counted = words::is_put_without_size(text);
+    let announced = words::announced(text);
+    if !counted && announced.is_none() {
+        return Ok(Some(format!("{text}\r\n").into_bytes()));
+    }
+    let Some(body) = edit("body> ", &mut Line::default(), &mut None)? else {
+        return Ok(None);
+    };
+    let line = match announced {
+        Some(bytes) if bytes != body.len() => {
+            say(&format!(
+                "the body has {} bytes, not {bytes}: nothing was sent",
+                body.len()
+            ))?;
+            return Ok(None);
+        }
+        Some(_) => text.to_owned(),
+        None => format!("{} {}", text.trim_end(), body.len()),
+    };
+    Ok(Some(format!("{line}\r\n{body}\r\n").into_bytes()))
+}
+
+/// A line that is typed at a prompt, or `None` for the end. Over this
+/// connection tubes are asked for, to complete their names.
+fn edit(prompt: &str, line: &mut Line, client: &mut Option<Client>) -> Outcome<Option<String>> {
+    let mut terminal = Terminal::raw()?;
+    loop {
+        draw(&terminal, prompt, line)?;
+        let Some(key) = terminal.key()? else { continue };
+        match line.press(key) {
+            Typed::Go => {}
+            Typed::Done => {
+                terminal.write("\r\n")?;
+                return Ok(Some(line.take()));
+            }
+            Typed::Abandoned => {
+                line.clear();
+                terminal.write("^C\r\n")?;
+            }
+            Typed::End => {
+                terminal.write("\r\n")?;
+                return Ok(None);
+            }
+            Typed::Clear => terminal.write("\x1b[2J\x1b[H")?,
+            Typed::Complete => complete(&terminal, line, client)?,
+        }
+    }
+}
+
+/// Completes the last word as far as it is certain, or shows what it can be.
+fn complete(terminal: &Terminal, line: &mut Line, client: &mut Option<Client>) -> Outcome<()> {
+    let before = line.before_cursor();
+    let tubes = || {
+        let tubes = client
+            .as_mut()
+            .and_then(|client| client.tubes().ok())
+            .unwrap_or_default();
+        tubes.iter().map(ToString::to_string).collect()
+    };
+    let candidates = words::candidates(&before, tubes);
+    let word = before.rsplit(' ').next().unwrap_or_default();
+    let Some(first) = candidates.first() else {
+        return Ok(());
+    };
+    let common = candidates.iter().fold(first.as_str(), |common, other| {
+        let same = common
+            .bytes()
+            .zip(other.bytes())
+            .take_while(|(one, two)| one == two);
+        &common[..same.count()]
+    });
+    line.insert(&common[word.len()..]);
+    if candidates.len() == 1 {
+        if words::more_follow(&line.before_cursor()) {
+            line.insert(" ");
+        }
+    } else if common.len() == word.len() {
+        terminal.write(&format!("\r\n{}\r\n", candidates.join("  ")))?;
+    }
+    Ok(())
+}
+
+fn draw(terminal: &Terminal, prompt: &str, line: &Line) -> Outcome<()> {
+    let (columns, _) = terminal.size();
+    let room = columns.saturating_sub(prompt.chars().count() + 1);
+    let (seen, cursor) = line.window(room);
+    let hint = words::hint(&line.text());
+    let hint = if seen.chars().count() + hint.len() <= room {
+        hint
+    } else {
+        ""
+    };
+    let column = prompt.chars().count() + cursor;
+    terminal.write(&format!(
+        "\r\x1b[K{prompt}{seen}\x1b[2m{hint}\x1b[0m\r\x1b[{column}C"
+    ))
+}

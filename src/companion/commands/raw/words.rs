@@ -1,0 +1,152 @@
+//! The words of the protocol, for completion and for help at the prompt.
+
+/// The commands with their arguments.
+pub const COMMANDS: &[(&str, &str)] = &[
+    ("put", "<pri> <delay> <ttr> [<bytes>]"),
+    ("use", "<tube>"),
+    ("reserve", ""),
+    ("reserve-with-timeout", "<seconds>"),
+    ("reserve-job", "<id>"),
+    ("delete", "<id>"),
+    ("release", "<id> <pri> <delay>"),
+    ("bury", "<id> <pri>"),
+    ("touch", "<id>"),
+    ("watch", "<tube>"),
+    ("ignore", "<tube>"),
+    ("peek", "<id>"),
+    ("peek-ready", ""),
+    ("peek-delayed", ""),
+    ("peek-buried", ""),
+    ("kick", "<bound>"),
+    ("kick-job", "<id>"),
+    ("stats", ""),
+    ("stats-job", "<id>"),
+    ("stats-tube", "<tube>"),
+    ("list-tubes", ""),
+    ("list-tube-used", ""),
+    ("list-tubes-watched", ""),
+    ("pause-tube", "<tube> <seconds>"),
+    ("quit", ""),
+];
+
+/// Their names.
+pub const NAMES: [&str; COMMANDS.len()] = {
+    let mut names = [""; COMMANDS.len()];
+    let mut index = 0;
+    while index < names.len() {
+        names[index] = COMMANDS[index].0;
+        index += 1;
+    }
+    names
+};
+
+/// The arguments of the command that this line is the beginning of, if none
+/// has been typed yet.
+pub fn hint(line: &str) -> &'static str {
+    let known = COMMANDS
+        .iter()
+        .find(|(name, _)| line.strip_suffix(' ') == Some(name));
+    known.map_or("", |(_, arguments)| arguments)
+}
+
+/// What the last word of this line can become, with the tubes that `tubes`
+/// names if the word is one.
+pub fn candidates(line: &str, tubes: impl FnOnce() -> Vec<String>) -> Vec<String> {
+    let begins = |name: &str, word: &str| name.starts_with(word);
+    match line.split_once(' ') {
+        None => {
+            let names = COMMANDS.iter().filter(|(name, _)| begins(name, line));
+            names.map(|(name, _)| (*name).to_owned()).collect()
+        }
+        Some((command, word)) if !word.contains(' ') => {
+            let takes_tube = COMMANDS
+                .iter()
+                .any(|(name, arguments)| *name == command && arguments.starts_with("<tube>"));
+            let tubes = if takes_tube { tubes() } else { Vec::new() };
+            tubes
+                .into_iter()
+                .filter(|tube| begins(tube, word))
+                .collect()
+        }
+        Some(_) => Vec::new(),
+    }
+}
+
+/// Whether the command of this line takes another word behind those it has.
+pub fn more_follow(line: &str) -> bool {
+    let mut given = line.split(' ');
+    let command = given.next();
+    let known = COMMANDS.iter().find(|(name, _)| command == Some(name));
+    known.is_some_and(|(_, arguments)| arguments.split_whitespace().count() > given.count())
+}
+
+/// The number of bytes that this line of `put` announces.
+pub fn announced(line: &str) -> Option<usize> {
+    match line
+        .split(' ')
+        .filter(|word| !word.is_empty())
+        .collect::<Vec<_>>()
+        .as_slice()
+    {
+        ["put", _, _, _, bytes] => bytes.parse().ok(),
+        _ => None,
+    }
+}
+
+/// Whether this line is a `put` whose bytes nobody has counted yet.
+pub fn is_put_without_size(line: &str) -> bool {
+    let words: Vec<_> = line.split_whitespace().collect();
+    matches!(words.as_slice(), ["put", pri, delay, ttr]
+        if [pri, delay, ttr].iter().all(|word| word.parse::<u32>().is_ok()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_completed_by_what_may_stand_there() {
+        let tubes = || {
+            vec![
+                String::from("mail"),
+                String::from("mails"),
+                String::from("x"),
+            ]
+        };
+        let complete = |line: &str| candidates(line, tubes).join(" ");
+        assert_eq!(complete("res"), "reserve reserve-with-timeout reserve-job");
+        assert_eq!(complete("stats-t"), "stats-tube");
+        assert_eq!(complete("use ma"), "mail mails");
+        assert_eq!(complete("pause-tube x"), "x");
+        assert_eq!(complete("pause-tube x "), "");
+        assert_eq!(complete("delete m"), "");
+        assert_eq!(complete("nonsense m"), "");
+        for (line, more) in [
+            ("stats", false),
+            ("use", true),
+            ("use x", false),
+            ("pause-tube x", true),
+        ] {
+            assert_eq!(more_follow(line), more, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_put_announces_its_body() {
+        assert_eq!(announced("put 1 2 3 4"), Some(4));
+        assert_eq!(announced("put 1 2 3  04"), Some(4));
+        for line in [
+            "put 1 2 3",
+            "put 1 2 3 x",
+            "put 1 2 3 -4",
+            "puts 1 2 3 4",
+            "put 1 2 3 4 5",
+        ] {
+            assert_eq!(announced(line), None, "{line}");
+        }
+        assert!(is_put_without_size("put 1 2 3"));
+        assert!(!is_put_without_size("put 1 2 x"));
+        assert_eq!(hint("release "), "<id> <pri> <delay>");
+        assert_eq!(hint("release 1"), "");
+    }
+}

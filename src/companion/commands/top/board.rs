@@ -1,0 +1,328 @@
+//! What the screen is about: the servers as last heard of, what is selected,
+//! and what a key does. Nothing here draws or asks.
+
+use super::rows::{Column, Row};
+use super::sample::History;
+use super::watcher::{Answer, Look, Request};
+use crate::server::address::Address;
+use crate::text::terminal::Key;
+use beanpole::protocol::{Seconds, TubeName};
+
+/// Everything that the screen shows.
+pub struct Board {
+    pub servers: Vec<Server>,
+    pub sort: Column,
+    pub reversed: bool,
+    /// Only tubes with this in their names.
+    pub filter: String,
+    /// Whether the screen stands still.
+    pub held: bool,
+    /// A tube of a server.
+    pub selected: Option<(usize, TubeName)>,
+    pub page: Page,
+    pub prompt: Option<Prompt>,
+    /// What came of the last action.
+    pub message: String,
+}
+
+/// A server as last heard of.
+pub struct Server {
+    pub address: Address,
+    pub history: Option<History>,
+    /// Why nothing has been heard since.
+    pub failure: Option<String>,
+}
+
+/// What fills the screen.
+pub enum Page {
+    Tubes,
+    /// One tube of a server and its next jobs, once they are known.
+    Tube {
+        server: usize,
+        tube: TubeName,
+        look: Option<Look>,
+    },
+}
+
+/// A question in the last line but one.
+pub struct Prompt {
+    pub purpose: Purpose,
+    pub text: String,
+}
+
+/// What the answer is for.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Purpose {
+    Filter,
+    Kick(usize, TubeName),
+    Pause(usize, TubeName),
+}
+
+/// What is to be done about a key.
+pub enum Action {
+    Nothing,
+    Quit,
+    /// Ask this server, and look again soon.
+    Ask(usize, Request),
+    /// Look again soon.
+    Refresh,
+}
+
+impl Purpose {
+    /// The question.
+    pub fn question(&self) -> String {
+        match self {
+            Purpose::Filter => "show tubes with this in their names:".into(),
+            Purpose::Kick(_, tube) => format!("kick how many jobs of {tube}?"),
+            Purpose::Pause(_, tube) => {
+                format!("pause {tube} for how many seconds (0 ends a pause)?")
+            }
+        }
+    }
+}
+
+impl Board {
+    pub fn new(addresses: &[Address]) -> Board {
+        let server = |address: &Address| Server {
+            address: address.clone(),
+            history: None,
+            failure: None,
+        };
+        Board {
+            servers: addresses.iter().map(server).collect(),
+            sort: Column::Tube,
+            reversed: false,
+            filter: String::new(),
+            held: false,
+            selected: None,
+            page: Page::Tubes,
+            prompt: None,
+            message: String::new(),
+        }
+    }
+
+    /// The tubes that are to be shown, in their order.
+    pub fn rows(&self) -> Vec<Row> {
+        let mut rows = Vec::new();
+        for (index, server) in self.servers.iter().enumerate() {
+            rows.extend(
+                server
+                    .history
+                    .iter()
+                    .flat_map(|history| Row::of(index, history)),
+            );
+        }
+        rows.retain(|row| row.tube.as_str().contains(&self.filter));
+        rows.sort_by(|one, other| one.compare(other, self.sort));
+        if self.reversed {
+            rows.reverse();
+        }
+        rows
+    }
+
+    /// The place of the selected row among these; the first if it has gone.
+    pub fn selection(&self, rows: &[Row]) -> usize {
+        let selected = |row: &Row| self.selected == Some((row.server, row.tube.clone()));
+        rows.iter().position(selected).unwrap_or(0)
+    }
+
+    /// What to ask this server for next, if so many rows can be seen.
+    pub fn requests(&self, server: usize, visible: usize) -> Vec<Request> {
+        let rows = self.rows();
+        let seen = match self.sort {
+            Column::Age => rows.as_slice(),
+            _ => page_of(&rows, self.selection(&rows), visible).1,
+        };
+        let mine = seen.iter().filter(|row| row.server == server);
+        let mut requests = vec![Request::Sample(mine.map(|row| row.tube.clone()).collect())];
+        if let Page::Tube {
+            server: shown,
+            tube,
+            ..
+        } = &self.page
+            && *shown == server
+        {
+            requests.push(Request::Look(tube.clone(), visible));
+        }
+        requests
+    }
+
+    /// Takes note of an answer.
+    pub fn hear(&mut self, server: usize, answer: Answer) {
+        let heard = &mut self.servers[server];
+        match answer {
+            Answer::Failed(reason) => {
+                heard.failure = Some(reason);
+                return;
+            }
+            // Not while the screen stands still.
+            Answer::Sample(_) | Answer::Look(..) if self.held => {}
+            Answer::Sample(sample) => {
+                heard.history = Some(History::after(heard.history.take(), *sample));
+            }
+            Answer::Look(of, found) => {
+                if let Page::Tube {
+                    server: shown,
+                    tube,
+                    look,
+                } = &mut self.page
+                    && *shown == server
+                    && *tube == of
+                {
+                    *look = Some(found);
+                }
+            }
+            Answer::Done(what) => self.message = what,
+        }
+        heard.failure = None;
+    }
+
+    /// What a key does, if so many rows can be seen.
+    pub fn press(&mut self, key: Key, visible: usize) -> Action {
+        if matches!(key, Key::Ctrl('c') | Key::Closed) {
+            return Action::Quit;
+        }
+        self.message.clear();
+        if let Some(prompt) = self.prompt.take() {
+            return self.answer(prompt, key);
+        }
+        match key {
+            Key::Char('q') => return Action::Quit,
+            Key::Char(' ') => self.held = !self.held,
+            Key::Char('k') => return self.ask_about_tube(Purpose::Kick),
+            Key::Char('p') => return self.ask_about_tube(Purpose::Pause),
+            _ => {}
+        }
+        match (&self.page, key) {
+            (Page::Tube { .. }, Key::Escape | Key::Enter | Key::Left) => {
+                self.page = Page::Tubes;
+                Action::Nothing
+            }
+            (Page::Tube { .. }, _) => Action::Nothing,
+            (Page::Tubes, key) => self.press_in_list(key, visible),
+        }
+    }
+
+    fn press_in_list(&mut self, key: Key, visible: usize) -> Action {
+        match key {
+            Key::Up => self.select(-1),
+            Key::Down => self.select(1),
+            Key::PageUp => self.select(-(isize::try_from(visible).unwrap_or(1))),
+            Key::PageDown => self.select(isize::try_from(visible).unwrap_or(1)),
+            Key::Home => self.select(isize::MIN),
+            Key::End => self.select(isize::MAX),
+            Key::Char('s') => return self.sort_by(1),
+            Key::Char('S') => return self.sort_by(Column::ALL.len() - 1),
+            Key::Char('r') => self.reversed = !self.reversed,
+            Key::Char('/') => {
+                let text = self.filter.clone();
+                self.prompt = Some(Prompt {
+                    purpose: Purpose::Filter,
+                    text,
+                });
+            }
+            Key::Escape => self.filter.clear(),
+            Key::Enter | Key::Right => {
+                if let Some((server, tube)) = self.selected_tube() {
+                    self.selected = Some((server, tube.clone()));
+                    self.page = Page::Tube {
+                        server,
+                        tube,
+                        look: None,
+                    };
+                    return Action::Refresh;
+                }
+            }
+            _ => {}
+        }
+        Action::Nothing
+    }
+
+    fn sort_by(&mut self, steps: usize) -> Action {
+        let now = Column::ALL
+            .iter()
+            .position(|column| *column == self.sort)
+            .unwrap_or(0);
+        self.sort = Column::ALL[(now + steps) % Column::ALL.len()];
+        self.reversed = false;
+        Action::Refresh
+    }
+
+    fn select(&mut self, steps: isize) {
+        let rows = self.rows();
+        let target = self.selection(&rows).saturating_add_signed(steps);
+        let row = rows.get(target.min(rows.len().saturating_sub(1)));
+        self.selected = row.map(|row| (row.server, row.tube.clone()));
+    }
+
+    /// The tube that an action is about.
+    fn selected_tube(&self) -> Option<(usize, TubeName)> {
+        if let Page::Tube { server, tube, .. } = &self.page {
+            return Some((*server, tube.clone()));
+        }
+        let rows = self.rows();
+        let row = rows.get(self.selection(&rows))?;
+        Some((row.server, row.tube.clone()))
+    }
+
+    fn ask_about_tube(&mut self, purpose: fn(usize, TubeName) -> Purpose) -> Action {
+        if let Some((server, tube)) = self.selected_tube() {
+            let purpose = purpose(server, tube);
+            self.prompt = Some(Prompt {
+                purpose,
+                text: String::new(),
+            });
+        }
+        Action::Nothing
+    }
+
+    /// A key while a question is open.
+    fn answer(&mut self, mut prompt: Prompt, key: Key) -> Action {
+        match key {
+            Key::Escape => return Action::Nothing,
+            Key::Enter => return self.answered(prompt),
+            Key::Backspace => {
+                prompt.text.pop();
+            }
+            Key::Ctrl('u') => prompt.text.clear(),
+            Key::Char(character) => {
+                let fits = prompt.text.len() < TubeName::MAX_LEN;
+                if fits && (prompt.purpose == Purpose::Filter || character.is_ascii_digit()) {
+                    prompt.text.push(character);
+                }
+            }
+            _ => {}
+        }
+        self.prompt = Some(prompt);
+        Action::Nothing
+    }
+
+    fn answered(&mut self, prompt: Prompt) -> Action {
+        let number: Option<u32> = prompt.text.parse().ok();
+        match (prompt.purpose, number) {
+            (Purpose::Filter, _) => {
+                self.filter = prompt.text;
+                Action::Nothing
+            }
+            (_, None) if prompt.text.is_empty() => Action::Nothing,
+            (_, None) => {
+                self.message = format!("{} is too large a number", prompt.text);
+                Action::Nothing
+            }
+            (Purpose::Kick(server, tube), Some(bound)) => {
+                Action::Ask(server, Request::Kick(tube, bound.into()))
+            }
+            (Purpose::Pause(server, tube), Some(seconds)) => {
+                Action::Ask(server, Request::Pause(tube, Seconds(seconds)))
+            }
+        }
+    }
+}
+
+/// The page of so many rows on which the selected one is: how many rows come
+/// before it, and its rows.
+pub fn page_of(rows: &[Row], selected: usize, visible: usize) -> (usize, &[Row]) {
+    let visible = visible.max(1);
+    let start = (selected / visible * visible).min(rows.len());
+    (start, &rows[start..rows.len().min(start + visible)])
+}

@@ -1,0 +1,100 @@
+//! `touch`: jobs named by their ids are held until interrupted.
+
+use crate::command::{Command, Invocation, Opt, described, options};
+use crate::failure::{Failure, Outcome, Status};
+use crate::server::by_id::reserve_by_id;
+use crate::server::client::{Client, Event};
+use crate::server::reply::Reply;
+use crate::server::stats::{JobFacts, State};
+use crate::signals::{Calls, SIGINT, SIGTERM};
+use crate::text::output::{Output, complain};
+use beanpole::protocol::Seconds;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+pub const TOUCH: Command = Command {
+    name: "touch",
+    operands: "ID…",
+    about: "reserve jobs and touch them until interrupted, then give them back",
+    options: || described(OPTIONS),
+    run: touch,
+    ..Command::BLANK
+};
+
+options! {
+    hold: Option<Seconds> = Opt::value("", "for", "SECONDS", "only for so long"),
+}
+
+/// Holds jobs: the only thing that a program of its own connection can touch
+/// is what it has reserved itself.
+fn touch(invocation: &Invocation) -> Outcome {
+    let options = invocation.read(OPTIONS)?;
+    let until = options
+        .hold
+        .map(|Seconds(s)| Instant::now() + Duration::from_secs(s.into()));
+    let ids = invocation.ids()?;
+    let mut signals = Calls::by_signals(&[SIGINT, SIGTERM])?;
+    let mut client = invocation.connect()?;
+    let mut output = Output::new();
+    let mut all = true;
+    let mut held = Vec::new();
+    for id in ids {
+        match reserve_by_id(&mut client, id)? {
+            Ok(job) => {
+                output.line(format_args!("holding job {id}"))?;
+                output.sync()?;
+                held.push(job);
+            }
+            Err(reason) => {
+                all = false;
+                complain(format_args!("beanpole touch: {reason}"));
+            }
+        }
+    }
+    let since = Instant::now();
+    while let Some(ttr) = held.iter().map(|job| job.ttr.0.max(1)).min() {
+        let next = Instant::now() + Duration::from_secs(ttr.into()) / 3;
+        let pause_until = until.map_or(next, |until| until.min(next));
+        if let Event::Reply(reply) = client.wait(Some(pause_until), &[signals.as_fd()])? {
+            let reply = client.understand(reply)?;
+            return Err(Failure::unexpected("nothing was asked", &reply));
+        }
+        if signals.take() || until.is_some_and(|until| until <= Instant::now()) {
+            break;
+        }
+        for job in &held {
+            client.queue(format_args!("touch {}", job.id));
+        }
+        let mut kept = Vec::new();
+        for job in held {
+            match client.reply()? {
+                Reply::Touched => kept.push(job),
+                other => {
+                    all = false;
+                    let lost = Failure::unexpected(format_args!("touch {}", job.id), &other);
+                    complain(format_args!("beanpole touch: {lost}"));
+                }
+            }
+        }
+        held = kept;
+    }
+    for job in &held {
+        give_back(&mut client, job, since.elapsed())?;
+    }
+    Ok(Status::done_if(all))
+}
+
+/// Puts a job that we hold back into the state it was in.
+fn give_back(client: &mut Client, job: &JobFacts, after: Duration) -> Outcome<()> {
+    let JobFacts { id, priority, .. } = job;
+    let left = u64::from(job.time_left.0).saturating_sub(after.as_secs());
+    let line = match job.state {
+        State::Buried => format!("bury {id} {}", priority.0),
+        State::Delayed => format!("release {id} {} {left}", priority.0),
+        State::Ready | State::Reserved => format!("release {id} {} 0", priority.0),
+    };
+    match client.call(&line)? {
+        Reply::Buried(_) | Reply::Released => Ok(()),
+        other => Err(Failure::unexpected(line, &other)),
+    }
+}

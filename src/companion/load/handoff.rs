@@ -1,0 +1,165 @@
+//! `handoff`: producers put jobs for consumers that wait in `reserve`.
+//!
+//! A producer puts its next job when the last one was acknowledged, handed to
+//! a consumer, deleted by it, and that consumer has asked for the next. So
+//! each producer has one job in flight, and with more consumers than producers
+//! there is always one that has been waiting for a while. A latency is the time
+//! from just before the put was written to just after RESERVED was read.
+
+use super::arrivals::{Arrivals, Left, Rate};
+use super::histogram::Histogram;
+use super::jobs::{Ledger, PutBatch, Shape};
+use super::reply::Reply;
+use super::wire::{Script, Wire, unexpected};
+use super::{enter, wait_for_waiters};
+use crate::failure::Outcome;
+use crate::server::address::Address;
+use std::time::Instant;
+
+/// Producers, consumers, and the jobs between them.
+pub struct Handoff {
+    arrivals: Arrivals,
+    batch: PutBatch,
+    /// All the jobs.
+    pub ledger: Ledger,
+    producer_of: Vec<usize>,
+    /// The first connections.
+    producers: Vec<Producer>,
+    /// The other connections: the job that each is deleting.
+    in_hand: Vec<Option<u64>>,
+    /// How many jobs are in flight.
+    busy: usize,
+    /// From put to RESERVED.
+    pub latency: Histogram,
+}
+
+#[derive(Clone, Default)]
+struct Producer {
+    busy: bool,
+    job: u64,
+    acknowledged: bool,
+    consumed: bool,
+}
+
+impl Handoff {
+    /// So many producers and consumers on connections of their own; those of
+    /// the producers come first. Every consumer waits.
+    pub fn new(
+        address: &Address,
+        shape: &Shape,
+        [producers, consumers]: [usize; 2],
+        room: usize,
+    ) -> Outcome<(Handoff, Wire)> {
+        let mut wire = enter(Wire::paced(address, producers + consumers)?)?;
+        for consumer in 0..consumers {
+            wire.send(producers + consumer, b"reserve\r\n")?;
+        }
+        wait_for_waiters(&mut Wire::connect(address, 1)?, consumers)?;
+        let handoff = Handoff {
+            arrivals: Arrivals::new(Left::Jobs(0), producers, 1, None),
+            batch: PutBatch::new(shape, 1),
+            ledger: Ledger::new(shape, room),
+            producer_of: Vec::with_capacity(room),
+            producers: vec![Producer::default(); producers],
+            in_hand: vec![None; consumers],
+            busy: 0,
+            latency: Histogram::default(),
+        };
+        Ok((handoff, wire))
+    }
+
+    /// Hands over jobs until nothing is left, at a rate if one is given, and
+    /// counts latencies from here on.
+    pub fn run(&mut self, wire: &mut Wire, left: Left, rate: Option<Rate>) -> Outcome<()> {
+        self.latency = Histogram::default();
+        self.arrivals = Arrivals::new(left, self.producers.len(), 1, rate);
+        for producer in 0..self.producers.len() {
+            self.begin(wire, producer, Instant::now())?;
+        }
+        wire.drive(self)
+    }
+
+    fn begin(&mut self, wire: &mut Wire, producer: usize, now: Instant) -> Outcome<()> {
+        let Some((_, since)) = self.arrivals.take(producer, now) else {
+            return Ok(());
+        };
+        self.busy += 1;
+        let job = self.ledger.issue(1);
+        self.producer_of.push(producer);
+        self.producers[producer] = Producer {
+            busy: true,
+            job,
+            acknowledged: false,
+            consumed: false,
+        };
+        wire.send_since(producer, self.batch.numbered(job, 1), since)
+    }
+
+    /// Goes on to the next job if all has happened to this one.
+    fn next(&mut self, wire: &mut Wire, producer: usize, now: Instant) -> Outcome<()> {
+        let Producer {
+            acknowledged,
+            consumed,
+            ..
+        } = self.producers[producer];
+        if acknowledged && consumed {
+            self.busy -= 1;
+            self.producers[producer].busy = false;
+            self.begin(wire, producer, now)?;
+        }
+        Ok(())
+    }
+}
+
+impl Script for Handoff {
+    fn reply(
+        &mut self,
+        wire: &mut Wire,
+        conn: usize,
+        reply: Reply<'_>,
+        at: Instant,
+    ) -> Outcome<()> {
+        let consumer = conn.checked_sub(self.producers.len());
+        match (consumer, reply) {
+            (None, Reply::Inserted(id)) => {
+                self.ledger.insert(self.producers[conn].job, id)?;
+                self.producers[conn].acknowledged = true;
+                self.next(wire, conn, at)
+            }
+            (Some(consumer), Reply::Reserved(id, body)) if self.in_hand[consumer].is_none() => {
+                let job = self.ledger.reserve(id, body)?;
+                // A job's number was an index when it was issued.
+                self.latency
+                    .record(at - wire.sent_at(self.producer_of[job as usize]));
+                self.in_hand[consumer] = Some(job);
+                wire.send(conn, format!("delete {id}\r\n").as_bytes())
+            }
+            (Some(consumer), Reply::Deleted) if self.in_hand[consumer].is_some() => {
+                let job = self.in_hand[consumer].take().unwrap_or_default();
+                self.ledger.delete(job)?;
+                wire.send(conn, b"reserve\r\n")?;
+                let producer = self.producer_of[job as usize];
+                self.producers[producer].consumed = true;
+                self.next(wire, producer, at)
+            }
+            (_, other) => Err(unexpected(conn, other)),
+        }
+    }
+
+    fn finished(&self) -> bool {
+        self.busy == 0 && self.arrivals.are_over()
+    }
+
+    fn due(&self) -> Option<Instant> {
+        self.arrivals.next()
+    }
+
+    fn on_time(&mut self, wire: &mut Wire, now: Instant) -> Outcome<()> {
+        for producer in self.arrivals.arrived(now) {
+            if !self.producers[producer].busy {
+                self.begin(wire, producer, now)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,127 @@
+//! The replies that a load generator meets, as they lie in what was received:
+//! nothing is copied.
+//!
+//! Only the shapes are checked here; whether a reply is the one that was due
+//! is the business of those who asked. Replies that no scenario hopes for
+//! (OUT_OF_MEMORY, NOT_FOUND, …) are `Other`, and end a run.
+
+use crate::server::reply::{Frame, not_understood, number};
+use std::fmt;
+
+/// One complete reply.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reply<'a> {
+    /// `INSERTED <id>`
+    Inserted(u64),
+    /// `RESERVED <id> <bytes>` and the body
+    Reserved(u64, &'a [u8]),
+    /// `DELETED`
+    Deleted,
+    /// `USING <tube>`
+    Using(&'a [u8]),
+    /// `WATCHING <count>`
+    Watching(u64),
+    /// `OK <bytes>` and the data
+    Data(&'a [u8]),
+    /// Any other line
+    Other(&'a [u8]),
+}
+
+/// The first reply in `input` and how many bytes it takes; `None` while it is
+/// incomplete. The error says what is wrong with its form.
+pub fn first_reply(input: &[u8]) -> Result<Option<(Reply<'_>, usize)>, String> {
+    let Some(frame) = Frame::first(input)? else {
+        return Ok(None);
+    };
+    let reply = understood(frame.line, frame.chunk).ok_or_else(|| not_understood(frame.line))?;
+    Ok(Some((reply, frame.length)))
+}
+
+/// `None` if what should be a number is none.
+fn understood<'a>(line: &'a [u8], chunk: Option<&'a [u8]>) -> Option<Reply<'a>> {
+    Some(match chunk {
+        None => {
+            if let Some(id) = line.strip_prefix(b"INSERTED ") {
+                Reply::Inserted(number(id)?)
+            } else if line == b"DELETED" {
+                Reply::Deleted
+            } else if let Some(tube) = line.strip_prefix(b"USING ") {
+                Reply::Using(tube)
+            } else if let Some(count) = line.strip_prefix(b"WATCHING ") {
+                Reply::Watching(number(count)?)
+            } else {
+                Reply::Other(line)
+            }
+        }
+        Some(chunk) => {
+            let mut words = line.split(|&byte| byte == b' ');
+            match (words.next()?, words.next()?, words.count()) {
+                (b"RESERVED", id, 1) => Reply::Reserved(number(id)?, chunk),
+                (b"OK", _, 0) => Reply::Data(chunk),
+                _ => Reply::Other(line),
+            }
+        }
+    })
+}
+
+/// As it came, cut where it is long.
+impl fmt::Display for Reply<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reply::Inserted(id) => write!(f, "INSERTED {id}"),
+            Reply::Reserved(id, body) => write!(f, "RESERVED {id} with {}", shown(body)),
+            Reply::Deleted => f.write_str("DELETED"),
+            Reply::Using(tube) => write!(f, "USING {}", tube.escape_ascii()),
+            Reply::Watching(count) => write!(f, "WATCHING {count}"),
+            Reply::Data(data) => write!(f, "OK with {}", shown(data)),
+            Reply::Other(line) => write!(f, "{}", line.escape_ascii()),
+        }
+    }
+}
+
+/// Bytes from a peer, fit for a message: escaped, and cut where they are long.
+pub fn shown(bytes: &[u8]) -> String {
+    match bytes.len() {
+        0..=80 => format!("\"{}\"", bytes.escape_ascii()),
+        all => format!("\"{}…\" ({all} bytes)", bytes[..60].escape_ascii()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_are_cut_where_they_end() {
+        for (input, reply, bytes) in [
+            (&b"INSERTED 7\r\nINSERTED 8\r\n"[..], Reply::Inserted(7), 12),
+            (
+                b"RESERVED 7 3\r\na\nb\r\nrest",
+                Reply::Reserved(7, b"a\nb"),
+                19,
+            ),
+            (b"RESERVED 7 0\r\n\r\n", Reply::Reserved(7, b""), 16),
+            (b"DELETED\r\n", Reply::Deleted, 9),
+            (b"WATCHING 2\r\n", Reply::Watching(2), 12),
+            (b"USING a\r\n", Reply::Using(b"a"), 9),
+            (b"OK 4\r\n---\n\r\n", Reply::Data(b"---\n"), 12),
+            (b"NOT_FOUND\r\n", Reply::Other(b"NOT_FOUND"), 11),
+        ] {
+            assert_eq!(
+                first_reply(input),
+                Ok(Some((reply, bytes))),
+                "{}",
+                shown(input)
+            );
+        }
+    }
+
+    #[test]
+    fn numbers_that_are_none_are_told() {
+        for line in ["INSERTED x", "INSERTED ", "INSERTED +7", "RESERVED x 1"] {
+            let input = format!("{line}\r\na\r\n");
+            let told = first_reply(input.as_bytes());
+            assert_eq!(told, Err(not_understood(line.as_bytes())));
+        }
+    }
+}

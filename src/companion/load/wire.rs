@@ -1,0 +1,450 @@
+//! The generator's connections, all driven by the thread that calls.
+//!
+//! A load generator shares the machine with what it measures, so it has to
+//! cost little: a request (or a whole pipelined batch) leaves in one write
+//! from where it lies, replies are read many at once into one buffer, and the
+//! clock is read once before a write and once after a read. A single
+//! connection blocks in `read`, as a plain client does; several are watched
+//! through one edge-triggered epoll set, entered once, so that a round trip
+//! costs the generator a read, a write and a share of an `epoll_wait`.
+//!
+//! What is asked and what must be answered is a [`Script`]'s business.
+
+use super::reply::{Reply, first_reply};
+use crate::failure::{Failure, Outcome};
+use crate::server::address::Address;
+use crate::server::client::Stream;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use std::io::ErrorKind;
+
+use nix::sys::prctl::set_timerslack;
+use nix::sys::time::TimeSpec;
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+/// A server that says nothing for so long is taken for stuck.
+const PATIENCE: Duration = Duration::from_secs(30);
+const BUFFER: usize = 256 * 1024;
+
+/// What a scenario does with replies: check each, and send what follows it.
+pub trait Script {
+    /// A reply came on a connection; its read ended at `at`.
+    fn reply(&mut self, wire: &mut Wire, conn: usize, reply: Reply<'_>, at: Instant)
+    -> Outcome<()>;
+
+    /// Whether all has been sent and answered.
+    fn finished(&self) -> bool;
+
+    /// When something is to be sent that waits for no reply.
+    fn due(&self) -> Option<Instant> {
+        None
+    }
+
+    /// That moment has come, or passed.
+    fn on_time(&mut self, _: &mut Wire, _: Instant) -> Outcome<()> {
+        Ok(())
+    }
+}
+
+/// A set of connections to one server, each known by its index.
+pub struct Wire {
+    address: Address,
+    conns: Vec<Conn>,
+    /// Set while there are several connections, which are then non-blocking.
+    epoll: Option<Epoll>,
+    events: Vec<EpollEvent>,
+    patience: Duration,
+    buffer: Vec<u8>,
+}
+
+struct Conn {
+    stream: Stream,
+    /// What the socket did not take yet.
+    unsent: Vec<u8>,
+    /// The beginning of a reply that is not complete yet.
+    partial: Vec<u8>,
+    sent_at: Instant,
+}
+
+impl Wire {
+    /// Connects so many times, one after the other.
+    pub fn connect(address: &Address, connections: usize) -> Outcome<Wire> {
+        Wire::open_all(address, connections, connections > 1)
+    }
+
+    /// The same, for scripts that send at moments of their own.
+    pub fn paced(address: &Address, connections: usize) -> Outcome<Wire> {
+        // Without it the system adds 50 microseconds to each wait.
+        set_timerslack(1).map_err(Failure::of("asking for exact timers"))?;
+        Wire::open_all(address, connections, true)
+    }
+
+    fn open_all(address: &Address, connections: usize, watched: bool) -> Outcome<Wire> {
+        let mut wire = Wire {
+            address: address.clone(),
+            conns: Vec::with_capacity(connections),
+            epoll: None,
+            events: vec![EpollEvent::empty(); connections.clamp(1, 1024)],
+            patience: PATIENCE,
+            buffer: vec![0; BUFFER],
+        };
+        if watched {
+            let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC);
+            wire.epoll = Some(epoll.map_err(Failure::of("creating an epoll set"))?);
+        }
+        for index in 0..connections {
+            let conn = wire.open(index)?;
+            wire.conns.push(conn);
+        }
+        Ok(wire)
+    }
+
+    /// Lets several connections wait for so much longer until one hears something.
+    pub fn be_patient(&mut self, longer: Duration) {
+        self.patience = PATIENCE + longer;
+    }
+
+    /// Closes a connection, whose replies must all have been read, and puts a
+    /// new one in its place.
+    pub fn reconnect(&mut self, index: usize) -> Outcome<()> {
+        let closing = self.conns[index].stream.shutdown();
+        closing.map_err(Failure::of(format!("closing connection {index}")))?;
+        self.conns[index] = self.open(index)?;
+        Ok(())
+    }
+
+    fn open(&self, index: usize) -> Outcome<Conn> {
+        let doing = || format!("connection {index} to {}", self.address);
+        let stream = Stream::connect(&self.address, PATIENCE).map_err(Failure::of(doing()))?;
+        match &self.epoll {
+            None => stream.block(PATIENCE).map_err(Failure::of(doing()))?,
+            Some(epoll) => {
+                let flags = EpollFlags::EPOLLIN
+                    | EpollFlags::EPOLLOUT
+                    | EpollFlags::EPOLLRDHUP
+                    | EpollFlags::EPOLLET;
+                let event = EpollEvent::new(flags, index as u64);
+                let entered = epoll.add(stream.as_fd(), event);
+                entered.map_err(Failure::of(doing()))?;
+            }
+        }
+        Ok(Conn {
+            stream,
+            unsent: Vec::new(),
+            partial: Vec::new(),
+            sent_at: Instant::now(),
+        })
+    }
+
+    /// How many connections there are.
+    pub fn connections(&self) -> usize {
+        self.conns.len()
+    }
+
+    /// Sends requests on a connection, in one write if the socket takes them.
+    pub fn send(&mut self, index: usize, requests: &[u8]) -> Outcome<()> {
+        self.send_since(index, requests, Instant::now())
+    }
+
+    /// The same, timed from an earlier moment: when they were due.
+    pub fn send_since(&mut self, index: usize, requests: &[u8], since: Instant) -> Outcome<()> {
+        let conn = &mut self.conns[index];
+        conn.sent_at = since;
+        let mut taken = 0;
+        if conn.unsent.is_empty() {
+            taken = write_some(&mut conn.stream, requests).map_err(Failure::of(sending(index)))?;
+        }
+        conn.unsent.extend_from_slice(&requests[taken..]);
+        Ok(())
+    }
+
+    /// When the last requests of a connection were sent, or were due.
+    pub fn sent_at(&self, index: usize) -> Instant {
+        self.conns[index].sent_at
+    }
+
+    /// Reads replies and hands them to the script until it is finished.
+    pub fn drive(&mut self, script: &mut impl Script) -> Outcome<()> {
+        while !script.finished() {
+            let now = Instant::now();
+            if script.due().is_some_and(|due| due <= now) {
+                script.on_time(self, now)?;
+            }
+            // It may have been only to say that nothing more is due.
+            if !script.finished() {
+                self.step(script)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits once, at most until something is due, and handles all that came.
+    fn step(&mut self, script: &mut impl Script) -> Outcome<()> {
+        let Some(epoll) = &self.epoll else {
+            return self.receive(0, script, false);
+        };
+        let mut timeout = EpollTimeout::try_from(self.patience).unwrap_or(EpollTimeout::MAX);
+        let due = script.due();
+        if let Some(due) = due {
+            // An epoll set counts milliseconds, `ppoll` nanoseconds.
+            let left = TimeSpec::from_duration(due.saturating_duration_since(Instant::now()));
+            let mut set = [PollFd::new(epoll.0.as_fd(), PollFlags::POLLIN)];
+            match ppoll(&mut set, Some(left), None) {
+                Ok(_) | Err(Errno::EINTR) => timeout = EpollTimeout::ZERO,
+                Err(errno) => return Err(Failure::of("waiting for replies")(errno)),
+            }
+        }
+        let mut events = std::mem::take(&mut self.events);
+        let count = match epoll.wait(&mut events, timeout) {
+            Err(Errno::EINTR) => 0,
+            Ok(0) if due.is_none() => {
+                let silent = self.patience.as_secs();
+                return Err(Failure::Refused(format!("no reply for {silent} s")));
+            }
+            other => other.map_err(Failure::of("waiting for replies"))?,
+        };
+        for event in &events[..count] {
+            // The index was a usize when it was entered.
+            let index = event.data() as usize;
+            if !self.conns[index].unsent.is_empty() {
+                self.flush(index)?;
+            }
+            let ended = EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR;
+            if event.events().intersects(EpollFlags::EPOLLIN | ended) {
+                self.receive(index, script, event.events().intersects(ended))?;
+            }
+        }
+        self.events = events;
+        Ok(())
+    }
+
+    fn flush(&mut self, index: usize) -> Outcome<()> {
+        let conn = &mut self.conns[index];
+        let taken =
+            write_some(&mut conn.stream, &conn.unsent).map_err(Failure::of(sending(index)))?;
+        conn.unsent.drain(..taken);
+        if conn.unsent.is_empty() {
+            conn.unsent = Vec::new();
+        }
+        Ok(())
+    }
+
+    /// Reads what there is on a connection and hands over the complete replies.
+    /// If it is known to have ended, its end is read too.
+    fn receive(&mut self, index: usize, script: &mut impl Script, ended: bool) -> Outcome<()> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        loop {
+            let conn = &mut self.conns[index];
+            let kept = conn.partial.len();
+            if buffer.len() < kept + BUFFER / 2 {
+                buffer.resize(kept + BUFFER, 0);
+            }
+            buffer[..kept].copy_from_slice(&conn.partial);
+            let room = buffer.len() - kept;
+            let read = match conn.stream.read(&mut buffer[kept..]) {
+                Ok(0) => {
+                    return Err(Failure::Refused(format!(
+                        "the server closed connection {index}"
+                    )));
+                }
+                Ok(read) => read,
+                Err(err) if err.kind() == ErrorKind::Interrupted => continue,
+                Err(err) if err.kind() == ErrorKind::WouldBlock && self.epoll.is_some() => break,
+                Err(err) if err.kind() == ErrorKind::WouldBlock => {
+                    let silent = PATIENCE.as_secs();
+                    return Err(Failure::Refused(format!("no reply for {silent} s")));
+                }
+                Err(err) => return Err(Failure::of(format!("reading connection {index}"))(err)),
+            };
+            conn.partial.clear();
+            let at = Instant::now();
+            let mut rest = &buffer[..kept + read];
+            while !rest.is_empty() {
+                let malformed = |what| Failure::Refused(format!("connection {index}: {what}"));
+                let Some((reply, length)) = first_reply(rest).map_err(malformed)? else {
+                    break;
+                };
+                script.reply(self, index, reply, at)?;
+                rest = &rest[length..];
+            }
+            self.conns[index].partial.extend_from_slice(rest);
+            // A read that did not fill the buffer took all there was: what
+            // comes later is a new event.
+            if read < room && !ended {
+                break;
+            }
+        }
+        self.buffer = buffer;
+        Ok(())
+    }
+
+    /// Sends the same requests on these connections and waits until each has
+    /// got so many replies of the wanted kind. For setting up, not for measuring.
+    pub fn ask(
+        &mut self,
+        conns: Range<usize>,
+        requests: &[u8],
+        replies: usize,
+        wanted: impl FnMut(Reply<'_>) -> bool,
+    ) -> Outcome<()> {
+        struct Asking<F>(usize, F);
+        impl<F: FnMut(Reply<'_>) -> bool> Script for Asking<F> {
+            fn reply(
+                &mut self,
+                _: &mut Wire,
+                conn: usize,
+                reply: Reply<'_>,
+                _: Instant,
+            ) -> Outcome<()> {
+                let left = self.0.checked_sub(1).filter(|_| (self.1)(reply));
+                self.0 = left.ok_or_else(|| unexpected(conn, reply))?;
+                Ok(())
+            }
+            fn finished(&self) -> bool {
+                self.0 == 0
+            }
+        }
+        let mut asking = Asking(replies * conns.len(), wanted);
+        for conn in conns {
+            self.send(conn, requests)?;
+        }
+        self.drive(&mut asking)
+    }
+
+    /// The data of an `OK` reply to a request on the first connection, as text.
+    pub fn ask_data(&mut self, request: &str) -> Outcome<String> {
+        let mut data = String::new();
+        self.ask(0..1, format!("{request}\r\n").as_bytes(), 1, |reply| {
+            let Reply::Data(bytes) = reply else {
+                return false;
+            };
+            data = String::from_utf8_lossy(bytes).into_owned();
+            true
+        })?;
+        Ok(data)
+    }
+}
+
+fn sending(index: usize) -> String {
+    format!("sending on connection {index}")
+}
+
+/// What to say of a reply that was not due.
+pub fn unexpected(conn: usize, reply: Reply<'_>) -> Failure {
+    Failure::Refused(format!("connection {conn}: unexpected reply {reply}"))
+}
+
+/// Writes once; how much was taken, which may be nothing if it would block.
+fn write_some(stream: &mut Stream, bytes: &[u8]) -> std::io::Result<usize> {
+    let mut taken = 0;
+    while taken < bytes.len() {
+        match stream.write(&bytes[taken..]) {
+            Ok(count) => taken += count,
+            Err(err) if err.kind() == ErrorKind::Interrupted => {}
+            Err(err) if err.kind() == ErrorKind::WouldBlock => break,
+            Err(err) => return Err(err),
+        }
+    }
+    Ok(taken)
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::net::TcpListener;
+    use std::sync::mpsc::{Receiver, channel};
+
+    /// A server of one thread that sends each of its connections these bytes,
+    /// a few at a time, and closes all of them when `end` is dropped.
+    pub fn server(
+        connections: usize,
+        answer: &'static [u8],
+        piece: usize,
+        end: Receiver<()>,
+    ) -> Address {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::thread::spawn(move || {
+            let mut streams = Vec::new();
+            for _ in 0..connections {
+                let (mut stream, _) = listener.accept().unwrap();
+                for piece in answer.chunks(piece) {
+                    stream.write_all(piece).unwrap();
+                }
+                streams.push(stream);
+            }
+            end.recv().unwrap_err();
+        });
+        Address::local(port)
+    }
+
+    struct Collect {
+        wanted: usize,
+        got: Vec<String>,
+    }
+
+    impl Script for Collect {
+        fn reply(
+            &mut self,
+            _: &mut Wire,
+            conn: usize,
+            reply: Reply<'_>,
+            _: Instant,
+        ) -> Outcome<()> {
+            self.got.push(format!("{conn} {reply}"));
+            Ok(())
+        }
+        fn finished(&self) -> bool {
+            self.got.len() >= self.wanted
+        }
+    }
+
+    #[test]
+    fn replies_arrive_whole_and_in_order_however_they_were_cut() {
+        let answer = b"INSERTED 7\r\nRESERVED 7 2\r\nab\r\nDELETED\r\n";
+        let replies = ["INSERTED 7", "RESERVED 7 with \"ab\"", "DELETED"];
+        for connections in [1, 3] {
+            for piece in [1, 5, answer.len()] {
+                let (_open, end) = channel();
+                let address = server(connections, answer, piece, end);
+                let mut wire = Wire::connect(&address, connections).unwrap();
+                let mut collect = Collect {
+                    wanted: 3 * connections,
+                    got: Vec::new(),
+                };
+                wire.drive(&mut collect).unwrap();
+                for conn in 0..connections {
+                    let of_conn = format!("{conn} ");
+                    let got = collect
+                        .got
+                        .iter()
+                        .filter_map(|told| told.strip_prefix(&of_conn));
+                    assert_eq!(got.collect::<Vec<_>>(), replies);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_connection_that_ends_early_is_a_failure() {
+        for connections in [1, 2] {
+            let (open, end) = channel();
+            let address = server(connections, b"DELETED\r\n", 9, end);
+            let mut wire = Wire::connect(&address, connections).unwrap();
+            drop(open);
+            let mut collect = Collect {
+                wanted: 9,
+                got: Vec::new(),
+            };
+            let failure = wire.drive(&mut collect).unwrap_err().to_string();
+            assert!(
+                failure.contains("the server closed connection"),
+                "{failure}"
+            );
+        }
+    }
+}

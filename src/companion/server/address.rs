@@ -1,0 +1,122 @@
+//! Where a server is: a host and port, a port, or the path of a socket.
+
+use beanpole::arguments::Parse;
+use std::fmt;
+use std::path::PathBuf;
+
+/// The address of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A host, by name or number, and a port.
+    Tcp {
+        /// A name, an IPv4 address or an IPv6 address without brackets.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+    /// The path of a Unix socket.
+    Unix(PathBuf),
+}
+
+/// The environment variable that holds the address of the server.
+pub const ADDRESS_VARIABLE: &str = "BEANPOLE_ADDR";
+
+/// The port that beanstalkd listens on unless told otherwise.
+pub const DEFAULT_PORT: u16 = 11300;
+
+impl Address {
+    /// The address in `HOST:PORT`, `HOST`, `PORT` or `unix:PATH`.
+    ///
+    /// An IPv6 address stands in brackets if a port follows it.
+    pub fn parse(text: &str) -> Result<Address, String> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return match path {
+                "" => Err("the path after 'unix:' is missing".into()),
+                path => Ok(Address::Unix(path.into())),
+            };
+        }
+        if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Ok(Address::local(parse_port(text)?));
+        }
+        let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            Some((host, "")) => (host, DEFAULT_PORT),
+            Some((host, port)) => (
+                host,
+                parse_port(port.strip_prefix(':').ok_or_else(|| malformed(text))?)?,
+            ),
+            None => match text.split_once(':') {
+                // More than one colon: an IPv6 address by itself.
+                Some((_, rest)) if rest.contains(':') => (text, DEFAULT_PORT),
+                Some((host, port)) => (host, parse_port(port)?),
+                None => (text, DEFAULT_PORT),
+            },
+        };
+        if host.is_empty() || host.contains(['/', ' ', '[', ']']) {
+            return Err(malformed(text));
+        }
+        Ok(Address::Tcp {
+            host: host.into(),
+            port,
+        })
+    }
+
+    /// A port of this machine.
+    pub fn local(port: u16) -> Address {
+        Address::Tcp {
+            host: "127.0.0.1".into(),
+            port,
+        }
+    }
+}
+
+impl Parse for Address {
+    fn parse(text: &str) -> Result<Address, String> {
+        Address::parse(text)
+    }
+}
+
+fn malformed(text: &str) -> String {
+    format!("'{text}' is not an address: give HOST:PORT, PORT or unix:PATH")
+}
+
+fn parse_port(text: &str) -> Result<u16, String> {
+    match text.parse() {
+        Ok(port) if port > 0 => Ok(port),
+        _ => Err(format!("'{text}' is not a port from 1 to 65535")),
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Address::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_a_host_and_port_a_port_or_the_path_of_a_socket() {
+        for (text, meaning) in [
+            ("queue.example:11301", "queue.example:11301"),
+            ("queue.example", "queue.example:11300"),
+            ("11301", "127.0.0.1:11301"),
+            ("[::1]:11301", "[::1]:11301"),
+            ("[::1]", "[::1]:11300"),
+            ("::1", "[::1]:11300"),
+            ("unix:/run/beanpole.sock", "unix:/run/beanpole.sock"),
+        ] {
+            assert_eq!(Address::parse(text).unwrap().to_string(), meaning);
+        }
+        for text in [
+            "", ":1", "h:", "h:0", "h:x", "65536", "unix:", "[::1]1", "a/b:1",
+        ] {
+            assert!(Address::parse(text).is_err(), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Jobs that are named by their ids, acted on one by one.
+//!
+//! The protocol lets only the connection that has reserved a job bury, release
+//! or touch it. One run of this program is one connection; so it reserves the
+//! job by its id first, which every state allows but 'reserved'.
+
+use crate::failure::{Failure, Outcome, Status};
+use crate::server::client::Client;
+use crate::server::reply::Reply;
+use crate::server::stats::JobFacts;
+use crate::text::output::{Progress, complain};
+use beanpole::protocol::JobId;
+
+/// Sends a command for each id, pipelined.
+pub fn on_each(client: &mut Client, ids: Vec<JobId>, verb: &'static str, good: &Reply) -> Outcome {
+    let mut progress = Progress::new(verb, None);
+    let mut all = true;
+    client.each(
+        ids,
+        |id| format!("{verb} {id}"),
+        |id, reply| {
+            progress.add(1);
+            match reply {
+                reply if reply == *good => {}
+                Reply::NotFound => {
+                    all = false;
+                    complain(format_args!(
+                        "beanpole {verb}: job {id}: not found, or not in a state for this"
+                    ));
+                }
+                other => return Err(Failure::unexpected(format_args!("{verb} {id}"), &other)),
+            }
+            Ok(())
+        },
+    )?;
+    Ok(Status::done_if(all))
+}
+
+/// Reserves each of these jobs and acts on it.
+pub fn on_each_reserved(
+    client: &mut Client,
+    ids: Vec<JobId>,
+    verb: &str,
+    mut act: impl FnMut(&mut Client, &JobFacts) -> Outcome<()>,
+) -> Outcome {
+    let mut all = true;
+    for id in ids {
+        match reserve_by_id(client, id)? {
+            Ok(job) => act(client, &job)?,
+            Err(reason) => {
+                all = false;
+                complain(format_args!("beanpole {verb}: {reason}"));
+            }
+        }
+    }
+    Ok(Status::done_if(all))
+}
+
+/// Reserves this job and says what it was before, or why it cannot be had.
+pub fn reserve_by_id(client: &mut Client, id: JobId) -> Outcome<Result<JobFacts, String>> {
+    let Some(facts) = client.job(id)? else {
+        return Ok(Err(format!("there is no job {id}")));
+    };
+    match client.call(format_args!("reserve-job {id}"))? {
+        Reply::Reserved(_) => Ok(Ok(facts)),
+        Reply::NotFound => Ok(Err(format!(
+            "job {id} is reserved by another connection, and only that may act on it"
+        ))),
+        other => Err(Failure::unexpected(
+            format_args!("reserve-job {id}"),
+            &other,
+        )),
+    }
+}

@@ -1,0 +1,446 @@
+//! A connection to a server, as a client uses it.
+//!
+//! Requests are written in the protocol's own words and may be queued ahead
+//! of their replies. Whoever waits for a reply also goes on sending what is
+//! queued, so no number of requests under way makes the two sides wait for
+//! each other. Nothing here reconnects: whoever can, knows what was lost.
+
+use crate::failure::{Failure, Outcome};
+use crate::server::address::Address;
+use crate::server::reply::{RawReply, Reply};
+use crate::server::stats::{self, Facts, JobFacts};
+use crate::signals::timeout_until;
+use beanpole::protocol::{JobId, Priority, Seconds, TubeName};
+use nix::poll::{PollFd, PollFlags, poll};
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// How long connecting may take, and any reply that the server owes at once.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// As many requests are under way at most when they are many.
+const WINDOW: usize = 1000;
+/// As many bytes of them wait to be sent at most.
+const WINDOW_BYTES: usize = 1 << 18;
+
+/// An open connection.
+pub struct Client {
+    address: Address,
+    stream: Stream,
+    /// Bytes received; those before `taken` belong to earlier replies.
+    input: Vec<u8>,
+    taken: usize,
+    /// Bytes to be sent; those before `sent` have been.
+    output: Vec<u8>,
+    sent: usize,
+    patience: Duration,
+}
+
+/// What [`Client::wait`] came back with.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The reply to the earliest request that had none.
+    Reply(RawReply),
+    /// The time is up.
+    Time,
+    /// One of the other descriptors can be read.
+    Other,
+}
+
+/// What goes with a new job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    pub priority: Priority,
+    pub delay: Seconds,
+    pub ttr: Seconds,
+}
+
+impl Terms {
+    /// The priority of jobs for which none is given: the first that is not
+    /// urgent.
+    pub const PRIORITY: Priority = Priority(1024);
+}
+
+impl Client {
+    /// Connects, and waits for no reply longer than `patience`.
+    pub fn connect(address: &Address, patience: Duration) -> Outcome<Client> {
+        let stream = Stream::connect(address, patience).map_err(|error| {
+            Failure::Unreachable(format!("cannot connect to {address}: {error}"))
+        })?;
+        Ok(Client {
+            address: address.clone(),
+            stream,
+            input: Vec::new(),
+            taken: 0,
+            output: Vec::new(),
+            sent: 0,
+            patience,
+        })
+    }
+
+    /// The server's address.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// From now on, waits for no reply longer than this.
+    pub fn set_patience(&mut self, patience: Duration) {
+        self.patience = patience;
+    }
+
+    /// Queues a request of one line; CR LF is added.
+    pub fn queue(&mut self, line: impl fmt::Display) {
+        // Writing to memory does not fail.
+        let _ = write!(self.output, "{line}\r\n");
+    }
+
+    /// Queues these bytes as they are.
+    pub fn queue_bytes(&mut self, bytes: &[u8]) {
+        self.output.extend_from_slice(bytes);
+    }
+
+    /// Queues a `put` into the used tube.
+    pub fn queue_put(&mut self, terms: Terms, body: &[u8]) {
+        let Terms {
+            priority: Priority(pri),
+            delay: Seconds(delay),
+            ttr: Seconds(ttr),
+        } = terms;
+        self.queue(format_args!("put {pri} {delay} {ttr} {}", body.len()));
+        self.queue_bytes(body);
+        self.queue_bytes(b"\r\n");
+    }
+
+    /// The reply to a request of one line.
+    pub fn call(&mut self, line: impl fmt::Display) -> Outcome<Reply> {
+        self.queue(line);
+        self.reply()
+    }
+
+    /// The next reply.
+    pub fn reply(&mut self) -> Outcome<Reply> {
+        let until = Instant::now() + self.patience;
+        match self.wait(Some(until), &[])? {
+            Event::Reply(reply) => self.understand(reply),
+            _ => {
+                let seconds = self.patience.as_secs();
+                Err(self.lost(format_args!("no reply within {seconds} seconds")))
+            }
+        }
+    }
+
+    /// What this reply says.
+    pub fn understand(&self, reply: RawReply) -> Outcome<Reply> {
+        reply.understand().map_err(|reason| self.lost(reason))
+    }
+
+    /// Many requests, pipelined, each with its reply.
+    ///
+    /// `ask` queues one request and returns what to remember it by, or `None`
+    /// when there are no more. `answer` gets that and the reply, in order.
+    pub fn pipeline<T>(
+        &mut self,
+        mut ask: impl FnMut(&mut Client) -> Outcome<Option<T>>,
+        mut answer: impl FnMut(T, Reply) -> Outcome<()>,
+    ) -> Outcome<()> {
+        let mut asked = VecDeque::new();
+        let mut more = true;
+        loop {
+            while more && asked.len() < WINDOW && self.output.len() - self.sent < WINDOW_BYTES {
+                match ask(self)? {
+                    Some(tag) => asked.push_back(tag),
+                    None => more = false,
+                }
+            }
+            let Some(tag) = asked.pop_front() else {
+                return Ok(());
+            };
+            answer(tag, self.reply()?)?;
+        }
+    }
+
+    /// Sends what is queued and waits for a reply, until `until` comes or one
+    /// of `others` can be read. What is queued may not all be sent then.
+    pub fn wait(&mut self, until: Option<Instant>, others: &[BorrowedFd<'_>]) -> Outcome<Event> {
+        loop {
+            if let Some(reply) = self.take_reply()? {
+                return Ok(Event::Reply(reply));
+            }
+            let mut interest = PollFlags::POLLIN;
+            if self.sent < self.output.len() {
+                interest |= PollFlags::POLLOUT;
+            }
+            let mut fds = vec![PollFd::new(self.stream.as_fd(), interest)];
+            fds.extend(others.iter().map(|&fd| PollFd::new(fd, PollFlags::POLLIN)));
+            let timeout = timeout_until(until);
+            match poll(&mut fds, timeout) {
+                Ok(0) if until.is_some_and(|until| until <= Instant::now()) => {
+                    return Ok(Event::Time);
+                }
+                Ok(_) | Err(nix::Error::EINTR) => {}
+                Err(errno) => return Err(self.lost(io::Error::from(errno))),
+            }
+            let ready: Vec<PollFlags> = fds
+                .iter()
+                .map(|fd| fd.revents().unwrap_or(PollFlags::empty()))
+                .collect();
+            drop(fds);
+            if ready[0].contains(PollFlags::POLLOUT) {
+                self.send_some()?;
+            }
+            if ready[0].intersects(PollFlags::POLLIN | PollFlags::POLLHUP | PollFlags::POLLERR) {
+                self.receive_some()?;
+            } else if ready[1..].iter().any(|flags| !flags.is_empty()) {
+                return Ok(Event::Other);
+            }
+        }
+    }
+
+    fn take_reply(&mut self) -> Outcome<Option<RawReply>> {
+        let parsed =
+            RawReply::parse(&self.input[self.taken..]).map_err(|reason| self.lost(reason))?;
+        let Some((reply, length)) = parsed else {
+            return Ok(None);
+        };
+        self.taken += length;
+        if self.taken == self.input.len() {
+            self.input.clear();
+            self.taken = 0;
+        }
+        Ok(Some(reply))
+    }
+
+    fn send_some(&mut self) -> Outcome<()> {
+        match self.stream.write(&self.output[self.sent..]) {
+            Ok(count) => self.sent += count,
+            Err(error) if is_passing(&error) => {}
+            // The server may have said why before it closed: read on.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.sent = self.output.len()
+            }
+            Err(error) => return Err(self.lost(error)),
+        }
+        if self.sent == self.output.len() {
+            self.output.clear();
+            self.sent = 0;
+        } else if self.sent >= WINDOW_BYTES {
+            self.output.drain(..self.sent);
+            self.sent = 0;
+        }
+        Ok(())
+    }
+
+    fn receive_some(&mut self) -> Outcome<()> {
+        let mut buffer = [0; 1 << 16];
+        self.input.drain(..self.taken);
+        self.taken = 0;
+        match self.stream.read(&mut buffer) {
+            Ok(0) => Err(self.lost("the server closed the connection")),
+            Ok(count) => {
+                self.input.extend_from_slice(&buffer[..count]);
+                Ok(())
+            }
+            Err(error) if is_passing(&error) => Ok(()),
+            Err(error) => Err(self.lost(error)),
+        }
+    }
+
+    fn lost(&self, reason: impl fmt::Display) -> Failure {
+        Failure::Unreachable(format!("{}: {reason}", self.address))
+    }
+}
+
+impl Client {
+    /// A request of one line about each of these, pipelined, each with its reply.
+    pub fn each<T>(
+        &mut self,
+        about: impl IntoIterator<Item = T>,
+        line: impl Fn(&T) -> String,
+        answer: impl FnMut(T, Reply) -> Outcome<()>,
+    ) -> Outcome<()> {
+        let mut about = about.into_iter();
+        self.pipeline(
+            |client| Ok(about.next().inspect(|one| client.queue(line(one)))),
+            answer,
+        )
+    }
+}
+
+/// Requests that the companion makes in many places.
+impl Client {
+    /// Makes this the tube that `put`, `peek-ready` and `kick` are about.
+    pub fn use_tube(&mut self, tube: &TubeName) -> Outcome<()> {
+        match self.call(format_args!("use {tube}"))? {
+            Reply::Using(_) => Ok(()),
+            other => Err(Failure::unexpected(format_args!("use {tube}"), &other)),
+        }
+    }
+
+    /// Makes these, and no others, the tubes that `reserve` takes jobs from.
+    pub fn watch_only(&mut self, tubes: &[TubeName]) -> Outcome<()> {
+        let default = TubeName::default_tube();
+        let others = tubes.iter().filter(|tube| **tube != default);
+        let mut lines: Vec<String> = others.map(|tube| format!("watch {tube}")).collect();
+        if !tubes.contains(&default) {
+            lines.push(format!("ignore {default}"));
+        }
+        for line in &lines {
+            self.queue(line);
+        }
+        for line in &lines {
+            match self.reply()? {
+                Reply::Watching(_) => {}
+                other => return Err(Failure::unexpected(line, &other)),
+            }
+        }
+        Ok(())
+    }
+
+    /// What the server says about itself.
+    pub fn server_stats(&mut self) -> Outcome<Facts> {
+        let reply = self.call("stats")?;
+        facts("stats", reply)?.ok_or_else(|| Failure::unexpected("stats", &Reply::NotFound))
+    }
+
+    /// What the server says about a tube, if it exists.
+    pub fn tube_stats(&mut self, tube: &TubeName) -> Outcome<Option<Facts>> {
+        let line = format!("stats-tube {tube}");
+        let reply = self.call(&line)?;
+        facts(&line, reply)
+    }
+
+    /// What the server says about a job, if it exists.
+    pub fn job(&mut self, id: JobId) -> Outcome<Option<JobFacts>> {
+        let reply = self.call(format_args!("stats-job {id}"))?;
+        job_facts(id, reply)
+    }
+
+    /// All tubes, by name.
+    pub fn tubes(&mut self) -> Outcome<Vec<TubeName>> {
+        match self.call("list-tubes")? {
+            Reply::Ok(document) => {
+                let mut tubes = stats::tubes(&document).map_err(|reason| self.lost(reason))?;
+                tubes.sort();
+                Ok(tubes)
+            }
+            other => Err(Failure::unexpected("list-tubes", &other)),
+        }
+    }
+}
+
+/// The job in the reply to `stats-job`, or `None` for `NOT_FOUND`.
+pub fn job_facts(id: JobId, reply: Reply) -> Outcome<Option<JobFacts>> {
+    let asked = format!("stats-job {id}");
+    let Some(facts) = facts(&asked, reply)? else {
+        return Ok(None);
+    };
+    let job = JobFacts::read(&facts);
+    job.map(Some)
+        .map_err(|reason| Failure::Unreachable(format!("{asked}: {reason}")))
+}
+
+/// The dictionary in a reply, or `None` for `NOT_FOUND`.
+pub fn facts(asked: &str, reply: Reply) -> Outcome<Option<Facts>> {
+    match reply {
+        Reply::Ok(document) => {
+            let facts = Facts::parse(&document);
+            facts
+                .map(Some)
+                .map_err(|reason| Failure::Unreachable(format!("{asked}: {reason}")))
+        }
+        Reply::NotFound => Ok(None),
+        other => Err(Failure::unexpected(asked, &other)),
+    }
+}
+
+/// Whether an operation that ended so may simply be tried again.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
+}
+
+/// A connected socket of either kind, which does not block.
+pub enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    /// Connects; each try may take so long.
+    pub fn connect(address: &Address, patience: Duration) -> io::Result<Stream> {
+        match address {
+            Address::Unix(path) => {
+                let stream = UnixStream::connect(path)?;
+                stream.set_nonblocking(true)?;
+                Ok(Stream::Unix(stream))
+            }
+            Address::Tcp { host, port } => {
+                let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+                for socket in (host.as_str(), *port).to_socket_addrs()? {
+                    match TcpStream::connect_timeout(&socket, patience) {
+                        Ok(stream) => {
+                            stream.set_nodelay(true)?;
+                            stream.set_nonblocking(true)?;
+                            return Ok(Stream::Tcp(stream));
+                        }
+                        Err(error) => last = error,
+                    }
+                }
+                Err(last)
+            }
+        }
+    }
+
+    /// From now on reading waits, but no longer than this.
+    pub fn block(&self, patience: Duration) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => {
+                stream.set_nonblocking(false)?;
+                stream.set_read_timeout(Some(patience))
+            }
+            Stream::Unix(stream) => {
+                stream.set_nonblocking(false)?;
+                stream.set_read_timeout(Some(patience))
+            }
+        }
+    }
+
+    /// Ends it in both directions.
+    pub fn shutdown(&self) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
+        }
+    }
+
+    /// As [`io::Read::read`].
+    pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.read(buffer),
+            Stream::Unix(stream) => stream.read(buffer),
+        }
+    }
+
+    /// As [`Write::write`].
+    pub fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.write(bytes),
+            Stream::Unix(stream) => stream.write(bytes),
+        }
+    }
+
+    /// Its descriptor.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Stream::Tcp(stream) => stream.as_fd(),
+            Stream::Unix(stream) => stream.as_fd(),
+        }
+    }
+}

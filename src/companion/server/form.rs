@@ -1,0 +1,61 @@
+//! Jobs as they are written: their bodies, or lines of JSON.
+
+use crate::failure::{Failure, Outcome};
+use crate::server::reply::Job;
+use crate::server::stats::Facts;
+use crate::text::json::Json;
+use crate::text::output::{self, Output};
+
+/// How jobs are written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// The bodies and nothing else. On a terminal each ends its line.
+    Exact,
+    /// Each body, and this byte.
+    Ended(u8),
+    /// A line of JSON: the facts and the body.
+    Json,
+}
+
+impl Form {
+    /// The form that these flags ask for, of which one may be given.
+    pub fn of(lines: bool, null: bool, json: bool) -> Outcome<Form> {
+        match (lines, null, json) {
+            (false, false, false) => Ok(Form::Exact),
+            (true, false, false) => Ok(Form::Ended(b'\n')),
+            (false, true, false) => Ok(Form::Ended(b'\0')),
+            (false, false, true) => Ok(Form::Json),
+            _ => Err(Failure::Usage(
+                "--lines, --null and --json exclude each other".into(),
+            )),
+        }
+    }
+
+    /// Writes a job. JSON needs its facts, if they are still to be had.
+    pub fn write(self, output: &mut Output, job: &Job, facts: Option<&Facts>) -> Outcome<()> {
+        match self {
+            Form::Exact => {
+                output.bytes(&job.body)?;
+                if output::is_terminal() && !job.body.ends_with(b"\n") {
+                    output.bytes(b"\n")?;
+                }
+                Ok(())
+            }
+            Form::Ended(end) => {
+                output.bytes(&job.body)?;
+                output.bytes(&[end])
+            }
+            Form::Json => output.line(job_to_json(job, facts)),
+        }
+    }
+}
+
+/// A job as JSON.
+pub fn job_to_json(job: &Job, facts: Option<&Facts>) -> Json {
+    let mut pairs = match facts.map(Facts::to_json) {
+        Some(Json::Object(pairs)) => pairs,
+        _ => vec![("id".into(), Json::number(job.id.0))],
+    };
+    pairs.push(Json::body(&job.body));
+    Json::Object(pairs)
+}

@@ -1,0 +1,134 @@
+//! Jobs put into place: with their priority, delay, time to run and state.
+//!
+//! A buried job is put with the longest delay, so that nobody gets it, then
+//! reserved by its id and buried. Servers before 1.12 cannot reserve by id;
+//! there it stays delayed for 136 years, which `kick` ends as it would have
+//! ended its burial.
+
+use crate::failure::{Failure, Outcome};
+use crate::server::client::{Client, Terms};
+use crate::server::reply::Reply;
+use beanpole::protocol::{JobId, Priority, Seconds, TubeName};
+
+/// A job to be put into place.
+pub struct Placement {
+    pub tube: TubeName,
+    /// Priority, delay that is left, time to run.
+    pub terms: Terms,
+    pub buried: bool,
+    pub body: Vec<u8>,
+}
+
+/// Puts jobs into place on a server.
+pub struct Placer {
+    client: Client,
+    used: Option<TubeName>,
+    /// Jobs that ought to be buried and had to be delayed.
+    pub parked: u64,
+}
+
+/// What a batch came to: the ids of the jobs in place, the first ones of the
+/// batch; and why there are no more.
+pub type Placed = (Vec<JobId>, Outcome<()>);
+
+impl Placer {
+    /// On the server at the other end.
+    pub fn new(client: Client) -> Placer {
+        Placer {
+            client,
+            used: None,
+            parked: 0,
+        }
+    }
+
+    /// Puts a batch of jobs into place, in order.
+    ///
+    /// If one is refused, those after it are taken away again. If the
+    /// connection is lost, nobody knows which of those without an id exist.
+    pub fn place(&mut self, batch: &[Placement]) -> Placed {
+        let (ids, outcome) = self.put(batch);
+        let outcome = outcome.and_then(|refused| {
+            self.bury(batch, &ids)?;
+            refused.map_or(Ok(()), Err)
+        });
+        (ids, outcome)
+    }
+
+    /// Deletes jobs that were put into place in vain.
+    pub fn take_away(&mut self, ids: &[JobId]) -> Outcome<()> {
+        self.client.each(
+            ids,
+            |id| format!("delete {id}"),
+            |id, reply| match reply {
+                Reply::Deleted | Reply::NotFound => Ok(()),
+                other => Err(Failure::unexpected(format_args!("delete {id}"), &other)),
+            },
+        )
+    }
+
+    /// Puts a batch. Ids of what was put up to the first refusal, and that.
+    fn put(&mut self, batch: &[Placement]) -> (Vec<JobId>, Outcome<Option<Failure>>) {
+        let Placer { client, used, .. } = self;
+        let mut jobs = batch.iter().peekable();
+        let mut ids = Vec::new();
+        let mut surplus = Vec::new();
+        let mut refused = None;
+        let outcome = client.pipeline(
+            |client| {
+                let Some(job) = jobs.peek() else {
+                    return Ok(None);
+                };
+                if used.as_ref() != Some(&job.tube) {
+                    client.queue(format_args!("use {}", job.tube));
+                    *used = Some(job.tube.clone());
+                    return Ok(Some(()));
+                }
+                let delay = if job.buried {
+                    Seconds(u32::MAX)
+                } else {
+                    job.terms.delay
+                };
+                client.queue_put(Terms { delay, ..job.terms }, &job.body);
+                jobs.next();
+                Ok(Some(()))
+            },
+            |(), reply| {
+                match reply {
+                    Reply::Using(_) => {}
+                    Reply::Inserted(id) | Reply::Buried(Some(id)) if refused.is_some() => {
+                        surplus.push(id)
+                    }
+                    Reply::Inserted(id) | Reply::Buried(Some(id)) => ids.push(id),
+                    other => refused = refused.take().or(Some(Failure::unexpected("put", &other))),
+                }
+                Ok(())
+            },
+        );
+        let outcome = outcome.and_then(|()| {
+            self.take_away(&surplus)?;
+            Ok(refused)
+        });
+        (ids, outcome)
+    }
+
+    /// Buries those of these jobs that are to be buried.
+    fn bury(&mut self, batch: &[Placement], ids: &[JobId]) -> Outcome<()> {
+        let buried = batch.iter().zip(ids).filter(|(job, _)| job.buried);
+        let lines = buried.flat_map(|(job, id)| {
+            let Priority(pri) = job.terms.priority;
+            [format!("reserve-job {id}"), format!("bury {id} {pri}")]
+        });
+        let parked = &mut self.parked;
+        self.client.each(lines, String::clone, |line, reply| {
+            match reply {
+                Reply::Reserved(_) | Reply::Buried(_) => {}
+                Reply::UnknownCommand => *parked += 1,
+                // To 'bury', after 'reserve-job' failed; or somebody has
+                // already found the job and done with it as he likes.
+                Reply::NotFound => {}
+                other => return Err(Failure::unexpected(line, &other)),
+            }
+            Ok(())
+        })
+    }
+}

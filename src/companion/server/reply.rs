@@ -1,0 +1,310 @@
+//! Replies as a client reads them: bytes of a stream to a [`RawReply`], and
+//! that to a [`Reply`].
+//!
+//! The daemon has its own, in `protocol`, for the opposite direction: there
+//! a reply is made of what the engine knows; here it may come from any server.
+
+use crate::failure::Failure;
+use beanpole::protocol::JobId;
+use std::fmt;
+
+/// A reply as it came: its line and, if its first word announces one, a chunk.
+#[derive(Debug, PartialEq, Eq)]
+pub struct RawReply {
+    /// The line, without CR LF.
+    pub line: Vec<u8>,
+    /// The chunk that followed, without CR LF.
+    pub chunk: Option<Vec<u8>>,
+}
+
+/// A reply that the protocol knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    Inserted(JobId),
+    /// To `put`, with the id: there is the job, but buried. To `bury` and
+    /// `release`, without.
+    Buried(Option<JobId>),
+    Using(String),
+    Watching(u64),
+    Reserved(Job),
+    Found(Job),
+    /// A YAML document.
+    Ok(Vec<u8>),
+    /// To `kick`, with a count. To `kick-job`, without.
+    Kicked(Option<u64>),
+    Deleted,
+    Released,
+    Touched,
+    Paused,
+    NotFound,
+    NotIgnored,
+    TimedOut,
+    DeadlineSoon,
+    ExpectedCrlf,
+    JobTooBig,
+    Draining,
+    OutOfMemory,
+    InternalError,
+    BadFormat,
+    UnknownCommand,
+}
+
+/// A job's id and body.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Job {
+    pub id: JobId,
+    pub body: Vec<u8>,
+}
+
+/// The replies that are one word.
+const WORDS: &[(&str, Reply)] = &[
+    ("BURIED", Reply::Buried(None)),
+    ("KICKED", Reply::Kicked(None)),
+    ("DELETED", Reply::Deleted),
+    ("RELEASED", Reply::Released),
+    ("TOUCHED", Reply::Touched),
+    ("PAUSED", Reply::Paused),
+    ("NOT_FOUND", Reply::NotFound),
+    ("NOT_IGNORED", Reply::NotIgnored),
+    ("TIMED_OUT", Reply::TimedOut),
+    ("DEADLINE_SOON", Reply::DeadlineSoon),
+    ("EXPECTED_CRLF", Reply::ExpectedCrlf),
+    ("JOB_TOO_BIG", Reply::JobTooBig),
+    ("DRAINING", Reply::Draining),
+    ("OUT_OF_MEMORY", Reply::OutOfMemory),
+    ("INTERNAL_ERROR", Reply::InternalError),
+    ("BAD_FORMAT", Reply::BadFormat),
+    ("UNKNOWN_COMMAND", Reply::UnknownCommand),
+];
+
+/// A reply line longer than this comes from something else than a queue: the
+/// longest known is `USING` and a name of 200 bytes.
+const LONGEST_LINE: usize = 1024;
+
+/// A reply as it lies in the bytes received.
+pub struct Frame<'a> {
+    /// The line, without CR LF.
+    pub line: &'a [u8],
+    /// The chunk that follows, without CR LF.
+    pub chunk: Option<&'a [u8]>,
+    /// How many bytes all of it takes.
+    pub length: usize,
+}
+
+impl Frame<'_> {
+    /// The reply at the start of these bytes, or `None` if it is not all there
+    /// yet.
+    pub fn first(bytes: &[u8]) -> Result<Option<Frame<'_>>, String> {
+        let Some(end) = bytes.iter().position(|&byte| byte == b'\n') else {
+            return match bytes.len() {
+                ..=LONGEST_LINE => Ok(None),
+                _ => Err(not_understood(&bytes[..40])),
+            };
+        };
+        let Some(line) = bytes[..end].strip_suffix(b"\r") else {
+            return Err(not_understood(&bytes[..end]));
+        };
+        let after = end + 1;
+        let Some(size) = chunk_size(line) else {
+            return Ok(Some(Frame {
+                line,
+                chunk: None,
+                length: after,
+            }));
+        };
+        let ends = size.and_then(|size| {
+            let end = after.checked_add(usize::try_from(size).ok()?)?;
+            Some((end, end.checked_add(2)?))
+        });
+        let (end, length) = ends.ok_or_else(|| not_understood(line))?;
+        if bytes.len() < length {
+            return Ok(None);
+        }
+        if &bytes[end..length] != b"\r\n" {
+            let line = line.escape_ascii();
+            return Err(format!(
+                "what follows '{line}' does not end where the line says"
+            ));
+        }
+        Ok(Some(Frame {
+            line,
+            chunk: Some(&bytes[after..end]),
+            length,
+        }))
+    }
+}
+
+impl RawReply {
+    /// The reply at the start of these bytes and how many of them it takes,
+    /// or `None` if it is not all there yet.
+    pub fn parse(bytes: &[u8]) -> Result<Option<(RawReply, usize)>, String> {
+        let owned = |frame: Frame<'_>| {
+            let raw = RawReply {
+                line: frame.line.to_vec(),
+                chunk: frame.chunk.map(<[u8]>::to_vec),
+            };
+            (raw, frame.length)
+        };
+        Ok(Frame::first(bytes)?.map(owned))
+    }
+
+    /// What the reply says, if it is one of the protocol's.
+    pub fn understand(self) -> Result<Reply, String> {
+        let line = std::str::from_utf8(&self.line).map_err(|_| not_understood(&self.line))?;
+        let words: Vec<&str> = line.split(' ').collect();
+        let known = match (words.as_slice(), self.chunk) {
+            (["OK", _], Some(chunk)) => Some(Reply::Ok(chunk)),
+            (["RESERVED", id, _], Some(body)) => job(id, body).map(Reply::Reserved),
+            (["FOUND", id, _], Some(body)) => job(id, body).map(Reply::Found),
+            (["INSERTED", id], _) => number(id.as_bytes()).map(|id| Reply::Inserted(JobId(id))),
+            (["BURIED", id], _) => number(id.as_bytes()).map(|id| Reply::Buried(Some(JobId(id)))),
+            (["KICKED", count], _) => {
+                number(count.as_bytes()).map(|count| Reply::Kicked(Some(count)))
+            }
+            (["WATCHING", count], _) => number(count.as_bytes()).map(Reply::Watching),
+            (["USING", tube], _) => Some(Reply::Using((*tube).into())),
+            ([word], _) => {
+                let known = WORDS.iter().find(|(known, _)| known == word);
+                known.map(|(_, reply)| reply.clone())
+            }
+            _ => None,
+        };
+        known.ok_or_else(|| not_understood(&self.line))
+    }
+}
+
+/// The size of the chunk after a line: `None` if there is none, `Some(None)`
+/// if the line announces one but not how large it is.
+fn chunk_size(line: &[u8]) -> Option<Option<u64>> {
+    let mut words = line.split(|&byte| byte == b' ');
+    let has_chunk = matches!(words.next(), Some(b"OK" | b"RESERVED" | b"FOUND"));
+    has_chunk.then(|| number(words.next_back()?))
+}
+
+/// What to say of such a line.
+pub fn not_understood(line: &[u8]) -> String {
+    let line = line[..line.len().min(LONGEST_LINE)].escape_ascii();
+    format!("the server answered '{line}', which is not of the beanstalk protocol")
+}
+
+/// The number that these digits, and nothing else, write.
+pub fn number(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0u64, |value, &byte| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        value.checked_mul(10)?.checked_add(digit)
+    })
+}
+
+fn job(id: &str, body: Vec<u8>) -> Option<Job> {
+    let id = JobId(number(id.as_bytes())?);
+    Some(Job { id, body })
+}
+
+impl Reply {
+    /// What a refusal means, in a sentence for people.
+    pub fn refusal(&self) -> Option<&'static str> {
+        Some(match self {
+            Reply::NotFound => "no such job or tube, or not in a state for this",
+            Reply::TimedOut => "no job came in time",
+            Reply::JobTooBig => "the body is larger than the server takes",
+            Reply::Draining => "the server takes no new jobs",
+            Reply::OutOfMemory => "the server has no room for it",
+            Reply::InternalError => "the server is in trouble",
+            Reply::UnknownCommand => "the server does not know this command",
+            _ => return None,
+        })
+    }
+}
+
+impl Failure {
+    /// A reply that the command cannot go on with.
+    pub fn unexpected(asked: impl fmt::Display, reply: &Reply) -> Failure {
+        Failure::Refused(match reply.refusal() {
+            Some(meaning) => format!("{asked}: {meaning} ({reply})"),
+            None => format!("{asked}: the server answered {reply}"),
+        })
+    }
+}
+
+/// The line of the reply, without CR LF and what follows.
+impl fmt::Display for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reply::Inserted(id) => write!(f, "INSERTED {id}"),
+            Reply::Buried(Some(id)) => write!(f, "BURIED {id}"),
+            Reply::Using(tube) => write!(f, "USING {tube}"),
+            Reply::Watching(count) => write!(f, "WATCHING {count}"),
+            Reply::Reserved(job) => write!(f, "RESERVED {} {}", job.id, job.body.len()),
+            Reply::Found(job) => write!(f, "FOUND {} {}", job.id, job.body.len()),
+            Reply::Ok(document) => write!(f, "OK {}", document.len()),
+            Reply::Kicked(Some(count)) => write!(f, "KICKED {count}"),
+            other => {
+                let word = WORDS.iter().find(|(_, reply)| reply == other);
+                f.write_str(word.map_or("", |(word, _)| word))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} \"{}\"", self.id, self.body.escape_ascii())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(bytes: &[u8]) -> Result<Option<(Reply, usize)>, String> {
+        let Some((raw, length)) = RawReply::parse(bytes)? else {
+            return Ok(None);
+        };
+        Ok(Some((raw.understand()?, length)))
+    }
+
+    #[test]
+    fn a_reply_is_read_once_all_of_it_is_there() {
+        let wire = b"RESERVED 7 4\r\na\r\nb\r\nDELETED\r\n";
+        let job = Job {
+            id: JobId(7),
+            body: b"a\r\nb".into(),
+        };
+        for cut in 0..20 {
+            assert_eq!(read(&wire[..cut]), Ok(None), "{cut} bytes");
+        }
+        assert_eq!(read(wire), Ok(Some((Reply::Reserved(job), 20))));
+        assert_eq!(read(&wire[20..]), Ok(Some((Reply::Deleted, 9))));
+    }
+
+    #[test]
+    fn each_reply_of_one_word_is_known_and_written_as_it_was_read() {
+        for (word, reply) in WORDS {
+            let wire = format!("{word}\r\n");
+            assert_eq!(read(wire.as_bytes()), Ok(Some((reply.clone(), wire.len()))));
+            assert_eq!(reply.to_string(), *word);
+        }
+    }
+
+    #[test]
+    fn what_is_not_of_the_protocol_is_an_error_and_not_waited_for() {
+        for wire in [
+            &b"HTTP/1.1 400 Bad Request\r\n"[..],
+            b"OK\r\n",
+            b"OK many\r\n",
+            b"OK 18446744073709551615\r\n",
+            b"OK 1\r\nabcd",
+            b"RESERVED x 1\r\na\r\n",
+            b"INSERTED -1\r\n",
+            b"DELETED\n",
+            b"\r\n",
+            b"\xff\r\n",
+            &[b'x'; 2000],
+        ] {
+            assert!(read(wire).is_err(), "{}", wire.escape_ascii());
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! The YAML documents of `stats`, `stats-tube`, `stats-job` and the lists of
+//! tubes, as far as servers use YAML: one `key: value` or `- item` a line,
+//! values with or without double quotes.
+
+use crate::text::json::Json;
+use beanpole::arguments::Parse;
+use beanpole::protocol::{JobId, Priority, Seconds, TubeName};
+
+/// A dictionary, in the server's order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts(Vec<(String, String)>);
+
+impl Facts {
+    /// The dictionary in this document.
+    pub fn parse(document: &[u8]) -> Result<Facts, String> {
+        let facts = lines(document)?.map(|line| {
+            let (key, value) = line
+                .split_once(':')
+                .ok_or_else(|| format!("'{line}' is not a line of statistics"))?;
+            Ok((key.into(), unquoted(value)))
+        });
+        facts.collect::<Result<_, String>>().map(Facts)
+    }
+
+    /// The value of this key.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        let found = self.0.iter().find(|(known, _)| known == key);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    /// The value of this key as text, empty if there is none.
+    pub fn text(&self, key: &str) -> &str {
+        self.get(key).unwrap_or("")
+    }
+
+    /// The value of this key as a whole number, 0 if there is none: servers
+    /// of different age know different keys.
+    pub fn number(&self, key: &str) -> u64 {
+        self.get(key)
+            .and_then(|value| value.parse().ok())
+            .unwrap_or(0)
+    }
+
+    /// All keys with their values.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0
+            .iter()
+            .map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+
+    /// The same as JSON, numbers as numbers and text as text.
+    pub fn to_json(&self) -> Json {
+        // Only a job's `id` is a number, and only a job has a state.
+        let is_job = self.get("state").is_some();
+        let typed = self.0.iter().map(|(key, value)| {
+            let json = match key.as_str() {
+                "draining" => Json::Bool(value == "true"),
+                "id" if is_job => Json::number_or_text(value),
+                "id" | "name" | "tube" | "version" | "hostname" | "os" | "platform" => {
+                    Json::Text(value.clone())
+                }
+                _ => Json::number_or_text(value),
+            };
+            (key.clone(), json)
+        });
+        Json::Object(typed.collect())
+    }
+}
+
+/// The tubes in a list.
+pub fn tubes(document: &[u8]) -> Result<Vec<TubeName>, String> {
+    let names = lines(document)?.map(|line| {
+        let name = line.strip_prefix("-").map(unquoted);
+        let tube = name.and_then(|name| TubeName::parse(name.as_bytes()));
+        tube.ok_or_else(|| format!("'{line}' is not a line of a list of tubes"))
+    });
+    names.collect()
+}
+
+fn lines(document: &[u8]) -> Result<impl Iterator<Item = &str>, String> {
+    let text = std::str::from_utf8(document)
+        .map_err(|_| String::from("the server sent statistics that are not text"))?;
+    Ok(text
+        .lines()
+        .filter(|line| !line.is_empty() && *line != "---"))
+}
+
+fn unquoted(value: &str) -> String {
+    let value = value.trim();
+    let inner = value
+        .strip_prefix('"')
+        .and_then(|rest| rest.strip_suffix('"'));
+    match inner {
+        Some(inner) => inner.replace("\\\"", "\"").replace("\\\\", "\\"),
+        None => value.into(),
+    }
+}
+
+/// Where in its life a job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    Ready,
+    Reserved,
+    Delayed,
+    Buried,
+}
+
+impl State {
+    /// All of them, in the order in which people are told about them.
+    pub const ALL: [State; 4] = [State::Ready, State::Reserved, State::Delayed, State::Buried];
+
+    /// The state of this name.
+    pub fn parse(name: &str) -> Option<State> {
+        State::ALL.into_iter().find(|state| state.name() == name)
+    }
+
+    /// Its name in the protocol.
+    pub fn name(self) -> &'static str {
+        match self {
+            State::Ready => "ready",
+            State::Reserved => "reserved",
+            State::Delayed => "delayed",
+            State::Buried => "buried",
+        }
+    }
+
+    /// The key that counts jobs in this state.
+    pub fn count_key(self) -> &'static str {
+        match self {
+            State::Ready => "current-jobs-ready",
+            State::Reserved => "current-jobs-reserved",
+            State::Delayed => "current-jobs-delayed",
+            State::Buried => "current-jobs-buried",
+        }
+    }
+
+    /// The command that shows the first job in this state, if there is one.
+    pub fn peek_command(self) -> Option<&'static str> {
+        match self {
+            State::Ready => Some("peek-ready"),
+            State::Reserved => None,
+            State::Delayed => Some("peek-delayed"),
+            State::Buried => Some("peek-buried"),
+        }
+    }
+}
+
+/// A state in which nobody holds a job.
+#[derive(PartialEq, Eq)]
+pub struct FreeState(pub State);
+
+impl Parse for FreeState {
+    fn parse(text: &str) -> Result<FreeState, String> {
+        let state = State::parse(text).filter(|state| *state != State::Reserved);
+        let wrong = || format!("'{text}' is not ready, delayed or buried");
+        state.map(FreeState).ok_or_else(wrong)
+    }
+}
+
+/// These states, or all such; in the order in which to go through them: ready
+/// jobs come last, since meanwhile others may become ready.
+pub fn in_order(given: &[FreeState]) -> Vec<State> {
+    let wanted = |state: &State| given.is_empty() || given.contains(&FreeState(*state));
+    let mut states = vec![State::Buried, State::Delayed, State::Ready];
+    states.retain(wanted);
+    states
+}
+
+/// What `stats-job` says of a job, as far as commands act on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobFacts {
+    pub id: JobId,
+    pub tube: TubeName,
+    pub state: State,
+    pub priority: Priority,
+    pub age: u64,
+    pub delay: Seconds,
+    pub ttr: Seconds,
+    pub time_left: Seconds,
+    pub reserves: u64,
+}
+
+impl JobFacts {
+    /// The delay that is left of a delayed job.
+    pub fn delay_left(&self) -> Seconds {
+        match self.state {
+            State::Delayed => self.time_left,
+            _ => Seconds(0),
+        }
+    }
+
+    /// The job in this dictionary, if it is that of a job.
+    pub fn read(facts: &Facts) -> Result<JobFacts, String> {
+        let wrong = |key| format!("'{}' is no {key} of a job", facts.text(key));
+        let seconds = |key| facts.text(key).parse().map(Seconds).map_err(|_| wrong(key));
+        Ok(JobFacts {
+            id: facts
+                .text("id")
+                .parse()
+                .map(JobId)
+                .map_err(|_| wrong("id"))?,
+            tube: TubeName::parse(facts.text("tube").as_bytes()).ok_or_else(|| wrong("tube"))?,
+            state: State::parse(facts.text("state")).ok_or_else(|| wrong("state"))?,
+            priority: facts
+                .text("pri")
+                .parse()
+                .map(Priority)
+                .map_err(|_| wrong("pri"))?,
+            age: facts.number("age"),
+            delay: seconds("delay")?,
+            ttr: seconds("ttr")?,
+            time_left: seconds("time-left").unwrap_or(Seconds(0)),
+            reserves: facts.number("reserves"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dictionary_keeps_its_order_and_loses_its_quotes() {
+        let facts = Facts::parse(b"---\nid: 1\nname: \"a\"\nos: #1 SMP: x\nempty:\n\n").unwrap();
+        let pairs: Vec<_> = facts.iter().collect();
+        assert_eq!(
+            pairs,
+            [
+                ("id", "1"),
+                ("name", "a"),
+                ("os", "#1 SMP: x"),
+                ("empty", "")
+            ]
+        );
+    }
+
+    #[test]
+    fn in_json_names_stay_text_and_counts_are_numbers() {
+        let server = b"---\ntotal-jobs: 3\nrusage-utime: 0.001438\nversion: \"1.12\"\nid: 12345678\ndraining: false\n";
+        assert_eq!(
+            Facts::parse(server).unwrap().to_json().to_string(),
+            r#"{"total-jobs":3,"rusage-utime":0.001438,"version":"1.12","id":"12345678","draining":false}"#
+        );
+        let job = b"---\nid: 7\ntube: 9\nstate: ready\n";
+        assert_eq!(
+            Facts::parse(job).unwrap().to_json().to_string(),
+            r#"{"id":7,"tube":"9","state":"ready"}"#
+        );
+    }
+
+    #[test]
+    fn a_list_of_tubes_is_read_with_and_without_quotes() {
+        let names = tubes(b"---\n- default\n- \"a;b\"\n").unwrap();
+        assert_eq!(format!("{names:?}"), r#"["default", "a;b"]"#);
+        assert!(tubes(b"---\n- a b\n").is_err());
+        assert!(tubes(b"---\ndefault\n").is_err());
+    }
+}

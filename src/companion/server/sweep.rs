@@ -1,0 +1,161 @@
+//! Jobs of a tube in one state, found without taking them.
+//!
+//! The protocol lists no jobs; it shows the first ready, delayed or buried job
+//! of a tube, and any job whose id is known. Jobs that were put together have
+//! neighbouring ids, so the first one leads to others: a sweep asks for the
+//! jobs with the next ids, many at once, and keeps those in the same tube and
+//! state. It is exact about what it finds, but with mixed priorities the
+//! order is that of the ids, not the queue's. What finds every job, at a
+//! price, is a [census](crate::server::census).
+
+use crate::failure::{Failure, Outcome};
+use crate::server::client::Client;
+use crate::server::reply::{Job, Reply};
+use crate::server::stats::{JobFacts, State};
+use beanpole::protocol::{JobId, TubeName};
+use std::ops::Range;
+
+/// A sweep through the jobs of a tube in one state.
+pub struct Sweep {
+    tube: TubeName,
+    state: State,
+    /// How many ids are asked for at once.
+    width: u64,
+}
+
+const NARROWEST: u64 = 16;
+const WIDEST: u64 = 1024;
+
+impl Sweep {
+    /// A sweep. The state is not 'reserved': no command shows such jobs.
+    pub fn new(tube: TubeName, state: State) -> Sweep {
+        Sweep {
+            tube,
+            state,
+            width: NARROWEST,
+        }
+    }
+
+    /// The first job and its neighbours, for those who take them away: asking
+    /// again gives others then. Empty: there are no more.
+    pub fn next(&mut self, client: &mut Client) -> Outcome<Vec<JobFacts>> {
+        loop {
+            let Some(first) = self.first(client)? else {
+                return Ok(Vec::new());
+            };
+            let found = self.among(client, first.id, self.width)?;
+            let hits = found.len() as u64;
+            self.width = match hits * 4 {
+                dense if dense >= self.width => self.width * 2,
+                _ => self.width / 2,
+            };
+            self.width = self.width.clamp(NARROWEST, WIDEST);
+            // None: the first one has changed its state since. Look again.
+            if !found.is_empty() {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// Up to so many jobs: the first one, those with the ids behind it, those
+    /// with the ids before it. Gives up a direction when so many ids in a row
+    /// were not among them.
+    pub fn look(&self, client: &mut Client, most: usize, patience: u64) -> Outcome<Vec<JobFacts>> {
+        let Some(first) = self.first(client)? else {
+            return Ok(Vec::new());
+        };
+        let there = client
+            .tube_stats(&self.tube)?
+            .map_or(0, |facts| facts.number(self.state.count_key()));
+        let most = usize::try_from(there)
+            .unwrap_or(usize::MAX)
+            .min(most)
+            .max(1);
+        let mut found = self.among(client, first.id, 1)?;
+        let mut next = first.id.0.saturating_add(1);
+        self.look_on(client, most, patience, &mut found, |width| {
+            let from = next;
+            next = next.saturating_add(width);
+            Some(from..next)
+        })?;
+        let mut above = first.id.0;
+        self.look_on(client, most, patience, &mut found, |width| {
+            let to = above;
+            above = above.saturating_sub(width).max(1);
+            (above < to).then_some(above..to)
+        })?;
+        found.truncate(most);
+        Ok(found)
+    }
+
+    /// Looks at one range of ids after the other until so many jobs are found,
+    /// there are no more ranges, or patience is at an end.
+    fn look_on(
+        &self,
+        client: &mut Client,
+        most: usize,
+        patience: u64,
+        found: &mut Vec<JobFacts>,
+        mut range: impl FnMut(u64) -> Option<Range<u64>>,
+    ) -> Outcome<()> {
+        let mut in_vain = 0;
+        let mut width = NARROWEST;
+        while found.len() < most && in_vain < patience {
+            let Some(ids) = range(width) else { break };
+            let more = self.among(client, JobId(ids.start), ids.end - ids.start)?;
+            in_vain = if more.is_empty() {
+                in_vain + (ids.end - ids.start)
+            } else {
+                0
+            };
+            width = (width * 2).min(WIDEST);
+            found.extend(more);
+        }
+        Ok(())
+    }
+
+    /// The job that the server calls the first in this state.
+    pub fn first(&self, client: &mut Client) -> Outcome<Option<Job>> {
+        let Some(command) = self.state.peek_command() else {
+            return Ok(None);
+        };
+        client.use_tube(&self.tube)?;
+        match client.call(command)? {
+            Reply::Found(job) => Ok(Some(job)),
+            Reply::NotFound => Ok(None),
+            other => Err(Failure::unexpected(command, &other)),
+        }
+    }
+
+    /// Those that belong to the sweep, among the jobs with these ids.
+    fn among(&self, client: &mut Client, from: JobId, count: u64) -> Outcome<Vec<JobFacts>> {
+        let ids = from.0..from.0.saturating_add(count);
+        let mut found = Vec::new();
+        for_each_job(client, ids.map(JobId), |job| {
+            if job.state == self.state && job.tube == self.tube {
+                found.push(job);
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    }
+}
+
+/// What `stats-job` says of those of these jobs that exist, in their order.
+pub fn for_each_job(
+    client: &mut Client,
+    mut ids: impl Iterator<Item = JobId>,
+    mut found: impl FnMut(JobFacts) -> Outcome<()>,
+) -> Outcome<()> {
+    client.pipeline(
+        |client| {
+            Ok(ids
+                .next()
+                .inspect(|id| client.queue(format_args!("stats-job {id}"))))
+        },
+        |id, reply| match crate::server::client::job_facts(id, reply)? {
+            Some(job) => found(job),
+            None => Ok(()),
+        },
+    )
+}

@@ -1,0 +1,66 @@
+//! Jobs in batches: reserved without waiting, or peeked at.
+
+use crate::failure::{Failure, Outcome};
+use crate::server::client::Client;
+use crate::server::reply::{Job, Reply};
+use crate::server::stats::JobFacts;
+
+/// How many jobs may be in memory at once, going by the bodies seen so far.
+#[derive(Default)]
+pub struct Room {
+    largest: Option<usize>,
+}
+
+/// Jobs at once, if their bodies are small.
+const MOST: usize = 500;
+/// Bytes of bodies at once.
+const BYTES: usize = 1 << 24;
+
+impl Room {
+    /// Learns from bodies of these sizes.
+    pub fn learn(&mut self, sizes: impl Iterator<Item = usize>) {
+        self.largest = self.largest.max(sizes.max());
+    }
+
+    /// So many jobs; one, as long as nothing is known.
+    pub fn jobs(&self) -> usize {
+        self.largest
+            .map_or(1, |largest| (BYTES / largest.max(1)).clamp(1, MOST))
+    }
+}
+
+/// Reserves up to so many jobs of those that are ready.
+pub fn reserve_now(client: &mut Client, most: usize) -> Outcome<Vec<Job>> {
+    let mut jobs = Vec::new();
+    client.each(
+        std::iter::repeat_n((), most),
+        |()| "reserve-with-timeout 0".into(),
+        |(), reply| {
+            match reply {
+                Reply::Reserved(job) => jobs.push(job),
+                Reply::TimedOut | Reply::DeadlineSoon => {}
+                other => return Err(Failure::unexpected("reserve-with-timeout 0", &other)),
+            }
+            Ok(())
+        },
+    )?;
+    Ok(jobs)
+}
+
+/// The bodies of those of these jobs that exist.
+pub fn bodies(client: &mut Client, jobs: Vec<JobFacts>) -> Outcome<Vec<(JobFacts, Vec<u8>)>> {
+    let mut found = Vec::new();
+    client.each(
+        jobs,
+        |job| format!("peek {}", job.id),
+        |job, reply| {
+            match reply {
+                Reply::Found(Job { body, .. }) => found.push((job, body)),
+                Reply::NotFound => {}
+                other => return Err(Failure::unexpected(format_args!("peek {}", job.id), &other)),
+            }
+            Ok(())
+        },
+    )?;
+    Ok(found)
+}

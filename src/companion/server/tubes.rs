@@ -1,0 +1,59 @@
+//! All tubes, or some: what the server says of them, and their next jobs.
+
+use crate::failure::{Failure, Outcome};
+use crate::server::client::{Client, facts, job_facts};
+use crate::server::reply::Reply;
+use crate::server::stats::{Facts, JobFacts, State};
+use beanpole::protocol::TubeName;
+
+/// What the server says about those of these tubes that exist.
+pub fn stats_of(client: &mut Client, names: &[TubeName]) -> Outcome<Vec<(TubeName, Facts)>> {
+    let mut all = Vec::new();
+    client.each(
+        names,
+        |name| format!("stats-tube {name}"),
+        |name, reply| {
+            let facts = facts(&format!("stats-tube {name}"), reply)?;
+            all.extend(facts.map(|facts| (name.clone(), facts)));
+            Ok(())
+        },
+    )?;
+    Ok(all)
+}
+
+/// The tubes among these that have a ready job.
+pub fn names_with_ready(tubes: &[(TubeName, Facts)]) -> Vec<TubeName> {
+    let ready = tubes
+        .iter()
+        .filter(|(_, facts)| facts.number(State::Ready.count_key()) > 0);
+    ready.map(|(name, _)| name.clone()).collect()
+}
+
+/// The next ready job of each of these tubes that has one, in their order.
+///
+/// With equal priorities it is the oldest one; the protocol tells no other age.
+/// It takes looking at the job, body and all.
+pub fn next_ready(client: &mut Client, tubes: &[TubeName]) -> Outcome<Vec<JobFacts>> {
+    let lines = tubes
+        .iter()
+        .flat_map(|tube| [format!("use {tube}"), "peek-ready".into()]);
+    let mut ids = Vec::new();
+    client.each(lines, String::clone, |line, reply| {
+        match reply {
+            Reply::Found(job) => ids.push(job.id),
+            Reply::Using(_) | Reply::NotFound => {}
+            other => return Err(Failure::unexpected(line, &other)),
+        }
+        Ok(())
+    })?;
+    let mut jobs = Vec::new();
+    client.each(
+        ids,
+        |id| format!("stats-job {id}"),
+        |id, reply| {
+            jobs.extend(job_facts(id, reply)?);
+            Ok(())
+        },
+    )?;
+    Ok(jobs)
+}

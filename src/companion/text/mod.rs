@@ -1,0 +1,9 @@
+//! What writes text, and reads it: standard output and the terminal, JSON,
+//! YAML, base64.
+
+pub mod base64;
+pub mod dump;
+pub mod json;
+pub(crate) mod output;
+pub mod terminal;
+pub mod yaml;

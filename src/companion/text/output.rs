@@ -1,0 +1,164 @@
+//! Where the companion writes: standard output, and on a terminal a progress
+//! bar and a question.
+
+use crate::failure::{Failure, Outcome, Status};
+use std::fmt;
+use std::io::{self, BufRead, BufWriter, IsTerminal, StdoutLock, Write};
+use std::time::{Duration, Instant};
+
+/// Standard output, buffered.
+pub struct Output {
+    stream: BufWriter<StdoutLock<'static>>,
+}
+
+impl Output {
+    /// Standard output; nobody else may hold it.
+    pub fn new() -> Output {
+        Output {
+            stream: BufWriter::with_capacity(1 << 16, io::stdout().lock()),
+        }
+    }
+
+    /// Writes this text and a line feed.
+    pub fn line(&mut self, text: impl fmt::Display) -> Outcome<()> {
+        writeln!(self.stream, "{text}").map_err(Failure::output)
+    }
+
+    /// Writes these bytes.
+    pub fn bytes(&mut self, bytes: &[u8]) -> Outcome<()> {
+        self.stream.write_all(bytes).map_err(Failure::output)
+    }
+
+    /// Hands everything over to the system.
+    pub fn sync(&mut self) -> Outcome<()> {
+        self.stream.flush().map_err(Failure::output)
+    }
+}
+
+/// Writes a line to standard error. If nobody reads that, nobody is missing it.
+pub fn complain(line: impl std::fmt::Display) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+/// Writes a text that is the whole answer.
+pub fn print(text: String) -> Outcome {
+    let mut output = Output::new();
+    output.bytes(text.as_bytes())?;
+    output.sync()?;
+    Ok(Status::Done)
+}
+
+/// Whether standard output is a terminal.
+pub fn is_terminal() -> bool {
+    io::stdout().is_terminal()
+}
+
+/// Asks a question that only `y` or `yes` answers with yes.
+///
+/// Without a terminal to ask at, that is a failure which names the option
+/// that answers in advance.
+pub fn confirm(question: impl fmt::Display) -> Outcome<bool> {
+    if !io::stdin().is_terminal() {
+        let advice = "no terminal to ask at: give --yes if you mean it";
+        return Err(Failure::Usage(format!("{question} {advice}")));
+    }
+    let mut terminal = io::stderr();
+    let mut answer = String::new();
+    write!(terminal, "{question} [y/N] ")
+        .and_then(|()| terminal.flush())
+        .and_then(|()| io::stdin().lock().read_line(&mut answer))
+        .map_err(|error| Failure::io("cannot ask", error))?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+/// A progress bar on standard error, if that is a terminal.
+pub struct Progress {
+    what: &'static str,
+    total: Option<u64>,
+    done: u64,
+    started: Instant,
+    /// `None` if there is nothing to draw on.
+    drawn: Option<Instant>,
+}
+
+const REDRAW: Duration = Duration::from_millis(100);
+const BAR: usize = 30;
+
+impl Progress {
+    /// A bar for so many jobs, or for who knows how many.
+    pub fn new(what: &'static str, total: Option<u64>) -> Progress {
+        let now = Instant::now();
+        let drawn = io::stderr().is_terminal().then_some(now);
+        Progress {
+            what,
+            total,
+            done: 0,
+            started: now,
+            drawn,
+        }
+    }
+
+    /// The same, for those who write to standard output meanwhile: no bar if
+    /// that is a terminal, too.
+    pub fn beside_output(what: &'static str) -> Progress {
+        let mut progress = Progress::new(what, None);
+        progress.drawn = progress.drawn.filter(|_| !is_terminal());
+        progress
+    }
+
+    /// So many more are done.
+    pub fn add(&mut self, count: u64) {
+        self.done += count;
+        if self.drawn.is_some_and(|drawn| drawn.elapsed() >= REDRAW) {
+            self.drawn = Some(Instant::now());
+            self.draw();
+        }
+    }
+
+    fn draw(&self) {
+        let line = progress_line(self.what, self.done, self.total, self.started.elapsed());
+        // A bar that cannot be drawn is not missed.
+        let _ = write!(io::stderr(), "\r{line}\x1b[K");
+    }
+}
+
+/// The bar goes when the work is over: what comes next has the line.
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.drawn.is_some_and(|drawn| drawn != self.started) {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+fn progress_line(what: &str, done: u64, total: Option<u64>, elapsed: Duration) -> String {
+    let rate = done as f64 / elapsed.as_secs_f64().max(0.001);
+    let Some(total) = total.filter(|&total| total >= done && total > 0) else {
+        return format!("{what} {done}, {rate:.0}/s");
+    };
+    let filled = usize::try_from(u128::from(done) * BAR as u128 / u128::from(total)).unwrap_or(0);
+    let bar = "#".repeat(filled) + &"-".repeat(BAR - filled);
+    format!("{what} [{bar}] {done} of {total}, {rate:.0}/s")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_shows_how_much_is_done_and_how_fast() {
+        let elapsed = Duration::from_secs(2);
+        assert_eq!(
+            progress_line("deleting", 50, Some(200), elapsed),
+            "deleting [#######-----------------------] 50 of 200, 25/s"
+        );
+        assert_eq!(
+            progress_line("deleting", 50, Some(49), elapsed),
+            "deleting 50, 25/s"
+        );
+        assert_eq!(
+            progress_line("deleting", 0, Some(0), elapsed),
+            "deleting 0, 0/s"
+        );
+    }
+}

@@ -1,0 +1,79 @@
+//! YAML as `--yaml` writes it: the same values as `--json`, in lists and
+//! dictionaries of one level, text in double quotes where YAML could take it
+//! for something else.
+
+use crate::failure::Outcome;
+use crate::text::json::Json;
+use crate::text::output::print;
+
+/// Prints a value that is the whole answer, as YAML or as JSON.
+pub fn print_as(value: &Json, yaml: bool) -> Outcome {
+    print(match yaml {
+        true => write(value),
+        false => format!("{value}\n"),
+    })
+}
+
+/// The document.
+pub fn write(value: &Json) -> String {
+    let mut text = String::from("---\n");
+    match value {
+        Json::Array(items) if items.is_empty() => text += "[]\n",
+        Json::Array(items) => items.iter().for_each(|item| write_item(&mut text, item)),
+        Json::Object(pairs) => write_pairs(&mut text, pairs, "", ""),
+        scalar => text += &format!("{scalar}\n"),
+    }
+    text
+}
+
+fn write_item(text: &mut String, item: &Json) {
+    match item {
+        Json::Object(pairs) => write_pairs(text, pairs, "- ", "  "),
+        scalar => *text += &format!("- {scalar}\n"),
+    }
+}
+
+/// One pair a line. A dictionary within a dictionary is indented.
+fn write_pairs(text: &mut String, pairs: &[(String, Json)], first: &str, others: &str) {
+    for (index, (key, value)) in pairs.iter().enumerate() {
+        let indent = if index == 0 { first } else { others };
+        let key = plain_or_quoted(key);
+        match value {
+            Json::Object(inner) => {
+                *text += &format!("{indent}{key}:\n");
+                let deeper = format!("{others}  ");
+                write_pairs(text, inner, &deeper, &deeper);
+            }
+            // Texts and numbers of JSON are those of YAML.
+            scalar => *text += &format!("{indent}{key}: {scalar}\n"),
+        }
+    }
+}
+
+fn plain_or_quoted(key: &str) -> String {
+    let plain = key.starts_with(|c: char| c.is_ascii_alphabetic())
+        && key
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    if plain {
+        key.into()
+    } else {
+        Json::text(key).to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::json::parse;
+
+    #[test]
+    fn lists_and_dictionaries_are_written_by_lines() {
+        let value = parse(br##"[{"name":"a","n":1},{"name":"#1 SMP","x y":{"b":true}},"c"]"##);
+        assert_eq!(
+            write(&value.unwrap()),
+            "---\n- name: \"a\"\n  n: 1\n- name: \"#1 SMP\"\n  \"x y\":\n    b: true\n- \"c\"\n"
+        );
+        assert_eq!(write(&Json::Array(vec![])), "---\n[]\n");
+    }
+}

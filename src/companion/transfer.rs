@@ -1,0 +1,129 @@
+//! Jobs on their way from one tube to another, here or on another server: what
+//! `move` and `copy` share.
+
+use crate::command::{Invocation, Opt, STATE, described, options, word};
+use crate::failure::{Failure, Outcome, Status};
+use crate::server::address::Address;
+use crate::server::client::{Client, PATIENCE, Terms};
+use crate::server::place::{Placement, Placer};
+use crate::server::stats::{FreeState, JobFacts, State, in_order};
+use crate::server::take::Room;
+use crate::text::output::{Output, Progress, complain};
+use beanpole::protocol::{JobId, TubeName};
+use std::num::NonZeroU64;
+
+options! {
+    states: Vec<FreeState> = STATE,
+    count: Option<NonZeroU64> = Opt::value("n", "count", "N", "at most so many jobs"),
+    to: Option<Address> =
+        Opt::value("", "to", "ADDR", "the server of the second tube, if another"),
+}
+
+/// The options of both.
+pub fn transfer_options() -> Vec<Opt> {
+    described(OPTIONS)
+}
+
+/// Both ends of a transfer.
+pub struct Transfer {
+    pub client: Client,
+    pub from: TubeName,
+    to: TubeName,
+    pub placer: Placer,
+    pub states: Vec<State>,
+    /// Jobs that may still be transferred.
+    pub left: u64,
+    progress: Progress,
+    done: u64,
+    pub room: Room,
+}
+
+impl Transfer {
+    /// Between the tubes that are named.
+    pub fn new(invocation: &Invocation, doing: &'static str) -> Outcome<Transfer> {
+        let options = invocation.read(OPTIONS)?;
+        let [from, to] = invocation.operands() else {
+            return Err(Failure::Usage("from which tube to which? give two".into()));
+        };
+        let (from, to) = (word(from)?, word(to)?);
+        let states = in_order(&options.states);
+        let address = options.to.as_ref().unwrap_or(invocation.address());
+        let mut client = invocation.connect()?;
+        let mut target = Client::connect(address, PATIENCE)?;
+        if from == to && client.server_stats()?.get("id") == target.server_stats()?.get("id") {
+            return Err(Failure::Usage("both are the same tube".into()));
+        }
+        let Some(facts) = client.tube_stats(&from)? else {
+            return Err(Failure::no_tube(&from));
+        };
+        let there = states
+            .iter()
+            .map(|state| facts.number(state.count_key()))
+            .sum::<u64>();
+        let left = options.count.map_or(u64::MAX, NonZeroU64::get).min(there);
+        Ok(Transfer {
+            client,
+            from,
+            to,
+            placer: Placer::new(target),
+            states,
+            left,
+            progress: Progress::new(doing, Some(left)),
+            done: 0,
+            room: Room::default(),
+        })
+    }
+
+    /// Puts these jobs into the other tube: the ids they have there. Why there
+    /// are fewer comes with them.
+    pub fn place(&mut self, jobs: &[(JobFacts, Vec<u8>)]) -> (Vec<JobId>, Outcome<()>) {
+        let placements: Vec<_> = jobs
+            .iter()
+            .map(|(job, body)| Placement {
+                tube: self.to.clone(),
+                terms: Terms {
+                    priority: job.priority,
+                    delay: job.delay_left(),
+                    ttr: job.ttr,
+                },
+                buried: job.state == State::Buried,
+                body: body.clone(),
+            })
+            .collect();
+        let (ids, outcome) = self.placer.place(&placements);
+        let outcome = outcome.map_err(|failure| match jobs.get(ids.len()) {
+            Some((job, _)) => failure.about(format_args!("job {}", job.id)),
+            None => failure,
+        });
+        (ids, outcome)
+    }
+
+    /// How many jobs to take in hand together.
+    pub fn at_once(&self) -> usize {
+        usize::try_from(self.left)
+            .unwrap_or(usize::MAX)
+            .min(self.room.jobs())
+    }
+
+    /// So many more are done.
+    pub fn progressed(&mut self, count: u64) {
+        self.left = self.left.saturating_sub(count);
+        self.done += count;
+        self.progress.add(count);
+    }
+
+    /// Tells how many it were.
+    pub fn finish(self) -> Outcome {
+        drop(self.progress);
+        if self.placer.parked > 0 {
+            complain(format_args!(
+                "beanpole: {} buried jobs are delayed for 136 years instead: that server cannot reserve by id",
+                self.placer.parked
+            ));
+        }
+        let mut output = Output::new();
+        output.line(self.done)?;
+        output.sync()?;
+        Ok(Status::Done)
+    }
+}
