@@ -46,6 +46,10 @@ check:
 bench: all
 	$(CARGO) run --release --locked -p beanpole-laboratory --bin bench -- table $(ARGS)
 
+# What should not hurt the server; some four minutes.
+attack:
+	tests/laboratory/attack.sh
+
 install: all
 	$(INSTALL) -d $(DESTDIR)$(BINDIR) $(DESTDIR)$(UNITDIR) $(DESTDIR)$(SYSCONFDIR)/default
 	$(INSTALL) -m 755 $(PROGRAMS:%=$(BUILT)/%) $(DESTDIR)$(BINDIR)
@@ -97,4 +101,4 @@ deb: all
 clean:
 	$(CARGO) clean
 
-.PHONY: all run check bench install install-compat uninstall dist deb clean
+.PHONY: all run check bench attack install install-compat uninstall dist deb clean

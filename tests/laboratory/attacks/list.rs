@@ -102,6 +102,8 @@ pub const ATTACKS: &[Attack] = &[
         about: "the same, where the system does not give the server 1 GiB",
         options: "-z 1073741824",
         under: "prlimit --as=1000000000",
+        // What has arrived is held until there is no room for more.
+        growth: 1000,
         run: rude::refused_allocation,
         ..PLAIN
     },
