@@ -99,9 +99,9 @@ impl Worker<'_> {
     fn step(&mut self, peer: &mut Peer) -> io::Result<()> {
         let tube = *self.random.choose(&TUBES);
         match self.random.below(100) {
-            0..30 => self.put(peer),
-            30..62 if self.held.len() < 5 => self.reserve(peer),
-            30..82 => self.finish(peer),
+            0..30 if !self.is_enough() => self.put(peer),
+            0..62 if self.held.len() < 5 => self.reserve(peer),
+            0..82 => self.finish(peer),
             82..85 => expect(peer, &format!("use {tube}\r\n"), &["USING"]),
             85..88 => expect(peer, &format!("watch {tube}\r\n"), &["WATCHING"]),
             88..90 => {
@@ -126,6 +126,13 @@ impl Worker<'_> {
             }
             _ => expect(peer, "dance\r\n", &["UNKNOWN_COMMAND"]),
         }
+    }
+
+    /// Whether there are as many jobs as there are to be, so that what the server
+    /// holds does not grow with the time that this goes on.
+    fn is_enough(&self) -> bool {
+        let ledger = self.ledger.lock().expect("no client panics");
+        ledger.alive() >= 5000
     }
 
     fn put(&mut self, peer: &mut Peer) -> io::Result<()> {

@@ -125,6 +125,11 @@ impl Ledger {
         self.faults.extend(lost);
     }
 
+    /// How many jobs were put and not deleted.
+    pub fn alive(&self) -> u64 {
+        self.puts.saturating_sub(self.deletes)
+    }
+
     /// How much was done.
     pub fn summary(&self) -> String {
         format!(

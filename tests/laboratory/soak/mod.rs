@@ -109,7 +109,7 @@ fn soak(
         }
     });
     let mut ledger = ledger.into_inner().expect("no client panics");
-    take_all_out(&mut ledger, address)?;
+    let left = take_all_out(&mut ledger, address)?;
     ledger.close();
     let busy = Held::by(pid).unwrap_or_default();
     let calm = Held {
@@ -123,7 +123,7 @@ fn soak(
         .map_err(|failure| io::Error::other(failure.to_string()))?;
     let disk = size_of(&data)?;
     println!(
-        "{clients} clients, {} s: {}",
+        "{clients} clients, {} s: {}, {left} left in the end",
         duration.as_secs(),
         ledger.summary()
     );
@@ -150,8 +150,8 @@ fn soak(
     Ok(faults)
 }
 
-/// Reserves and deletes all that is left, as a last client.
-fn take_all_out(ledger: &mut Ledger, address: std::net::SocketAddr) -> io::Result<()> {
+/// Reserves and deletes all that is left, as a last client; how many jobs that is.
+fn take_all_out(ledger: &mut Ledger, address: std::net::SocketAddr) -> io::Result<u64> {
     let mut peer = Peer::connect(address)?;
     for tube in client::TUBES {
         // What its last client did is done once it is gone.
@@ -165,6 +165,7 @@ fn take_all_out(ledger: &mut Ledger, address: std::net::SocketAddr) -> io::Resul
         }
     }
     // Reservations of short jobs may have to expire, but none is held.
+    let mut count = 0;
     loop {
         let asked = Instant::now();
         peer.send("reserve-with-timeout 3\r\n")?;
@@ -173,13 +174,14 @@ fn take_all_out(ledger: &mut Ledger, address: std::net::SocketAddr) -> io::Resul
         match (words.next(), words.next().and_then(|id| id.parse().ok())) {
             (Some("RESERVED"), Some(id)) => {
                 ledger.reserved(id, &body.unwrap_or_default(), u64::MAX, asked);
+                count += 1;
                 ledger.deleting(id);
                 if peer.ask(format!("delete {id}\r\n"))? == "DELETED" {
                     ledger.deleted(id);
                 }
             }
             (Some("DEADLINE_SOON"), _) => {}
-            _ => return Ok(()),
+            _ => return Ok(count),
         }
     }
 }
