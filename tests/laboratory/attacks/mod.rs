@@ -61,8 +61,8 @@ Status 1 if a server of ours failed an attack.
 /// held before: allocators keep some.
 const LEFT_OVER: u64 = 16 << 20;
 
-/// Workers without a client linger for ten seconds.
-const SETTLES: Duration = Duration::from_secs(15);
+/// Workers without a client linger for ten seconds; many take a while to end.
+const SETTLES: Duration = Duration::from_secs(30);
 
 /// What was found out about one server in one attack.
 struct Result {
