@@ -71,6 +71,10 @@ check:
 bench: all
 	$(CARGO) run --release --locked -p beanpole-laboratory --bin bench -- table $(ARGS)
 
+# What should not hurt the server; some four minutes.
+attack:
+	tests/laboratory/attack.sh
+
 install: all
 	$(INSTALL) -d $(DESTDIR)$(BINDIR) $(DESTDIR)$(UNITDIR) $(DESTDIR)$(SYSCONFDIR)/default
 	$(INSTALL) -m 755 $(PROGRAMS:%=$(BUILT)/%) $(DESTDIR)$(BINDIR)
@@ -122,4 +126,4 @@ deb: all
 clean:
 	$(CARGO) clean
 
-.PHONY: all static image run check bench install install-compat uninstall dist deb clean
+.PHONY: all static image run check bench attack install install-compat uninstall dist deb clean

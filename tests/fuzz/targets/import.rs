@@ -1,0 +1,27 @@
+//! A file that beanstalkd has written: a version that we know, and then the
+//! input. With its first byte it is chosen, and whether there are two files.
+
+#![no_main]
+
+mod disk;
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    let Some((&shape, bytes)) = data.split_first() else {
+        return;
+    };
+    let version = match shape % 4 {
+        0 => 5u32.to_le_bytes(),
+        1 => 7u32.to_be_bytes(),
+        _ => 7u32.to_le_bytes(),
+    };
+    let middle = usize::from(shape / 4) * 16;
+    match bytes.split_at_checked(middle) {
+        Some((first, second)) if middle > 0 => disk::open(&[
+            (1, &[&version, first].concat()),
+            (2, &[&version, second].concat()),
+        ]),
+        _ => disk::open(&[(1, &[&version, bytes].concat())]),
+    }
+});

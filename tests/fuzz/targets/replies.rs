@@ -1,0 +1,43 @@
+//! The bytes of a server, as the companion reads them: replies one after the
+//! other, and what stands in their documents. So does the text that it reads
+//! from files.
+
+#![no_main]
+
+use companion::server::address::Address;
+use companion::server::reply::RawReply;
+use companion::server::stats::{Facts, JobFacts, tubes};
+use companion::text::{base64, json};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    let mut rest = data;
+    while let Ok(Some((reply, length))) = RawReply::parse(rest) {
+        assert!((1..=rest.len()).contains(&length));
+        rest = &rest[length..];
+        if let Some(document) = &reply.chunk {
+            read(document);
+        }
+        // Whatever comes of it, it is said.
+        let _ = reply.understand();
+    }
+    read(data);
+});
+
+fn read(document: &[u8]) {
+    if let Ok(facts) = Facts::parse(document) {
+        let _ = JobFacts::read(&facts);
+        let written = facts.to_json().to_string();
+        json::parse(written.as_bytes()).expect("what was written can be read");
+    }
+    let _ = tubes(document);
+    if let Ok(value) = json::parse(document) {
+        assert_eq!(json::parse(value.to_string().as_bytes()), Ok(value));
+    }
+    if let Ok(text) = std::str::from_utf8(document) {
+        let _ = Address::parse(text);
+        if let Some(bytes) = base64::decode(text) {
+            assert_eq!(base64::decode(&base64::encode(&bytes)), Some(bytes));
+        }
+    }
+}

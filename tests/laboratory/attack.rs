@@ -1,0 +1,28 @@
+//! The attacking program: its first argument says how, the others go there.
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+Usage: attack clients|differential|soak [OPTION]...
+Does to servers what clients should not, and tells what comes of it.
+'attack clients --help' and so on tell the options.
+";
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let how = arguments.next();
+    let arguments: Vec<String> = arguments.collect();
+    match how.as_deref() {
+        Some("clients") => laboratory::attacks::run(&arguments),
+        Some("differential") => laboratory::differential::run(&arguments),
+        Some("soak") => laboratory::soak::run(&arguments),
+        Some("--help" | "-h") => {
+            print!("{USAGE}");
+            ExitCode::SUCCESS
+        }
+        _ => {
+            eprint!("{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}

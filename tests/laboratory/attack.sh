@@ -1,0 +1,36 @@
+#!/bin/bash
+# All attacks, small: some four minutes. tests/laboratory/attack.sh
+#
+# They fail if the server grows, loses a job, answers other than beanstalkd, or
+# is gone, and never because something takes long. `attack --help` tells how to
+# run them large.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+trap 'echo "FAILED: $step" >&2' ERR
+step() {
+    step=$*
+    printf '\n== %s\n' "$step"
+}
+
+step packages
+tests/laboratory/packages
+
+step building
+cargo build --locked --workspace --bins
+attack=target/debug/attack
+server="'$PWD/target/debug/beanpoled' -l 127.0.0.1 -p {port}"
+
+step bad clients
+$attack clients --small --ours "$server"
+
+step the same commands to beanstalkd
+beanstalkd="${BEANSTALKD:-$(command -v beanstalkd)} -l 127.0.0.1 -p {port}"
+$attack differential --streams 2000 --seconds 45 --ours "$server" --theirs "$beanstalkd"
+
+step 200 clients at once
+$attack soak --seconds 20 --ours "$server"
+$attack soak --seconds 20 --ours "$server -b {dir} -s 100000"
+
+step fuzzing
+cargo fmt --check --manifest-path tests/fuzz/Cargo.toml
+tests/fuzz/run "${FUZZ_SECONDS:-15}"

@@ -1,0 +1,267 @@
+//! Clients that make the server hold much: tubes, jobs, replies that nobody
+//! reads.
+
+use super::list::Target;
+use super::rude::connect;
+use crate::peer::Peer;
+use std::io;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// How many commands travel together where all are answered.
+const BATCH: usize = 500;
+
+/// Sends the commands of these numbers, in batches; all replies begin so.
+fn each(
+    peer: &mut Peer,
+    numbers: std::ops::Range<usize>,
+    word: &str,
+    command: impl Fn(usize) -> String,
+) -> io::Result<()> {
+    for first in numbers.clone().step_by(BATCH) {
+        let batch = first..numbers.end.min(first + BATCH);
+        let commands: String = batch.clone().map(&command).collect();
+        peer.ask_all(commands.as_bytes(), batch.len(), word)?;
+    }
+    Ok(())
+}
+
+/// Reserves and deletes until nothing is left; how many that were.
+fn drain(peer: &mut Peer) -> io::Result<usize> {
+    for count in 0.. {
+        let reply = peer.ask("reserve-with-timeout 0\r\n")?;
+        let Some(id) = reply.strip_prefix("RESERVED ") else {
+            return Ok(count);
+        };
+        let id = id.split(' ').next().unwrap_or_default();
+        let deleted = peer.ask(format!("delete {id}\r\n"))?;
+        if deleted != "DELETED" {
+            return Err(io::Error::other(format!("`{deleted}` to delete {id}")));
+        }
+    }
+    unreachable!("a range without an end")
+}
+
+/// The name of a tube, as long as a name may be.
+fn long_name(number: usize) -> String {
+    format!("{number:0200}")
+}
+
+/// Presses these bytes as hard as they are taken, then keeps silent a while.
+fn press_unread(target: &Target, peers: &mut [Peer], bytes: &[u8]) -> io::Result<String> {
+    let until = Instant::now() + target.duration();
+    let mut sent = 0;
+    for peer in &mut *peers {
+        sent += peer.press(
+            bytes,
+            until.min(Instant::now() + Duration::from_millis(100)),
+        )?;
+    }
+    sleep(until.saturating_duration_since(Instant::now()));
+    Ok(format!("{sent} bytes taken"))
+}
+
+pub fn unread_list_tubes(target: &Target) -> io::Result<String> {
+    let tubes = target.size(2000, 20_000);
+    let mut holder = Peer::connect(target.address)?;
+    each(&mut holder, 0..tubes, "WATCHING", |number| {
+        format!("watch {}\r\n", long_name(number))
+    })?;
+    let mut peers = connect(target, 1)?;
+    // A server that reads more from whom sends much gets all of it at once.
+    peers[0].ask_all(&b"list-tube-used\r\n".repeat(4000), 4000, "USING")?;
+    press_unread(target, &mut peers, &b"list-tubes\r\n".repeat(256))
+}
+
+pub fn unread_list_tubes_watched(target: &Target) -> io::Result<String> {
+    let tubes = target.size(2000, 20_000);
+    let mut peers = connect(target, 1)?;
+    each(&mut peers[0], 0..tubes, "WATCHING", |number| {
+        format!("watch {}\r\n", long_name(number))
+    })?;
+    press_unread(target, &mut peers, &b"list-tubes-watched\r\n".repeat(256))
+}
+
+pub fn unread_stats(target: &Target) -> io::Result<String> {
+    let mut peers = connect(target, target.size(10, 50))?;
+    press_unread(target, &mut peers, &b"stats\r\n".repeat(100_000))
+}
+
+pub fn unread_jobs(target: &Target) -> io::Result<String> {
+    let (clients, bodies) = (target.size(30, 100), 100);
+    let mut producer = Peer::connect(target.address)?;
+    producer.ask("use unread\r\n")?;
+    let body = "x".repeat(60_000);
+    let mut peers = connect(target, clients)?;
+    let mut held = 0;
+    for peer in &mut peers {
+        let mut ids = Vec::new();
+        for _ in 0..bodies {
+            let reply = producer.ask(format!("put 0 0 60 60000\r\n{body}\r\n"))?;
+            match reply.strip_prefix("INSERTED ") {
+                Some(id) => ids.push(id.to_string()),
+                // The limit works.
+                None if reply == "OUT_OF_MEMORY" => break,
+                None => return Err(io::Error::other(format!("`{reply}` to a put"))),
+            }
+        }
+        let peeks: String = ids.iter().map(|id| format!("peek {id}\r\n")).collect();
+        peer.press(peeks.as_bytes(), Instant::now() + Duration::from_secs(1))?;
+        held += ids.len();
+        // Once the first has come, all of them are under way.
+        if !ids.is_empty() {
+            peer.stream.peek(&mut [0; 1])?;
+        }
+        for id in &ids {
+            producer.ask(format!("delete {id}\r\n"))?;
+        }
+    }
+    sleep(target.duration());
+    Ok(format!("{} kB of bodies peeked at", held * 60))
+}
+
+pub fn idle_timeout(target: &Target) -> io::Result<String> {
+    let mut peers = connect(target, 5)?;
+    let commands = b"stats\r\n".repeat(100_000);
+    for peer in &mut peers {
+        peer.press(&commands, Instant::now() + Duration::from_millis(200))?;
+    }
+    // It may have much to do before it finds that nobody reads.
+    let until = Instant::now() + Duration::from_secs(60);
+    for peer in &mut peers {
+        if !peer.is_closed_before(until)? {
+            return Err(io::Error::other("one that does not read is not closed"));
+        }
+    }
+    Ok("closed".into())
+}
+
+pub fn silent_after_a_batch(target: &Target) -> io::Result<String> {
+    let mut peers = connect(target, target.size(200, 500))?;
+    let batch = b"delete 1000000000000\r\n".repeat(3000);
+    for peer in &mut peers {
+        peer.ask_all(&batch, 3000, "NOT_FOUND")?;
+    }
+    let held = super::gauge::Held::by(target.pid).unwrap_or_default();
+    sleep(target.duration());
+    let kilobytes = held.memory / peers.len() as u64 / 1024;
+    Ok(format!("{kilobytes} kB for each while silent"))
+}
+
+/// Watches so many tubes, or as many as the server makes in a minute: where
+/// each one takes longer than the one before, all of them would take hours.
+fn watch_tubes(peer: &mut Peer, tubes: usize) -> io::Result<usize> {
+    let until = Instant::now() + Duration::from_secs(60);
+    let mut made = 0;
+    while made < tubes && Instant::now() < until {
+        let next = tubes.min(made + BATCH);
+        each(peer, made..next, "WATCHING", |number| {
+            format!("watch tube-{number}\r\n")
+        })?;
+        made = next;
+    }
+    Ok(made)
+}
+
+pub fn tubes(target: &Target) -> io::Result<String> {
+    let mut peer = Peer::connect(target.address)?;
+    let tubes = watch_tubes(&mut peer, target.size(10_000, 200_000))?;
+    let mut reader = Peer::connect(target.address)?;
+    for _ in 0..5 {
+        reader.ask("list-tubes\r\n")?;
+        reader.ask("stats\r\n")?;
+    }
+    // Some of them one by one, the others when the connection closes.
+    each(&mut peer, 0..tubes / 20, "WATCHING", |number| {
+        format!("ignore tube-{number}\r\n")
+    })?;
+    Ok(format!("{tubes} tubes"))
+}
+
+pub fn watched(target: &Target) -> io::Result<String> {
+    let mut peer = Peer::connect(target.address)?;
+    let tubes = watch_tubes(&mut peer, target.size(5000, 100_000))?;
+    peer.ask("ignore default\r\n")?;
+    each(&mut peer, 0..100, "TIMED_OUT", |_| {
+        "reserve-with-timeout 0\r\n".into()
+    })?;
+    Ok(format!("{tubes} tubes"))
+}
+
+/// Puts so many jobs into a tube of this connection's own; their ids.
+fn put(peer: &mut Peer, jobs: usize, delay: u32, ttr: u32) -> io::Result<Vec<String>> {
+    peer.ask_all(b"use crowd\r\nwatch crowd\r\nignore default\r\n", 3, "")?;
+    let mut ids = Vec::with_capacity(jobs);
+    while ids.len() < jobs {
+        let count = BATCH.min(jobs - ids.len());
+        let puts = format!("put 0 {delay} {ttr} 8\r\nabcdefgh\r\n").repeat(count);
+        peer.ask_each(puts.as_bytes(), count, |line| {
+            let id = line.strip_prefix(b"INSERTED ");
+            let id = id.map(|id| String::from_utf8_lossy(id).into_owned());
+            ids.push(id.ok_or_else(|| io::Error::other("a put was refused"))?);
+            Ok(())
+        })?;
+    }
+    Ok(ids)
+}
+
+pub fn kick_and_delete(target: &Target) -> io::Result<String> {
+    let jobs = target.size(20_000, 1_000_000);
+    let mut peer = Peer::connect(target.address)?;
+    let ids = put(&mut peer, jobs, 1000, 60)?;
+    let kicked = peer.ask("kick 100000000\r\n")?;
+    each(&mut peer, 0..jobs, "DELETED", |number| {
+        format!("delete {}\r\n", ids[number])
+    })?;
+    Ok(kicked)
+}
+
+pub fn close_with_reserved(target: &Target) -> io::Result<String> {
+    let jobs = target.size(20_000, 1_000_000);
+    let mut holder = Peer::connect(target.address)?;
+    put(&mut holder, jobs, 0, 600)?;
+    each(&mut holder, 0..jobs, "RESERVED", |_| "reserve\r\n".into())?;
+    drop(holder);
+    let mut peer = Peer::connect(target.address)?;
+    peer.ask_all(b"watch crowd\r\nignore default\r\n", 2, "")?;
+    delete_all(&mut peer, jobs)?;
+    Ok(String::new())
+}
+
+pub fn time_outs(target: &Target) -> io::Result<String> {
+    let jobs = target.size(20_000, 500_000);
+    let ttr = target.size(2, 10);
+    let mut holder = Peer::connect(target.address)?;
+    put(&mut holder, jobs, 0, ttr)?;
+    let began = Instant::now();
+    each(&mut holder, 0..jobs, "RESERVED", |_| "reserve\r\n".into())?;
+    let took = began.elapsed();
+    sleep(Duration::from_secs(ttr.into()) + Duration::from_millis(500));
+    // A server that has forgotten one gives it when its holder goes.
+    drop(holder);
+    let mut peer = Peer::connect(target.address)?;
+    peer.ask_all(b"watch crowd\r\nignore default\r\n", 2, "")?;
+    delete_all(&mut peer, jobs)?;
+    Ok(format!("reserved in {} ms", took.as_millis()))
+}
+
+/// Reserves and deletes so many jobs, many at a time.
+fn delete_all(peer: &mut Peer, jobs: usize) -> io::Result<()> {
+    let mut left = jobs;
+    while left > 0 {
+        let count = left.min(BATCH);
+        peer.send("reserve\r\n".repeat(count))?;
+        let mut deletes = String::new();
+        for _ in 0..count {
+            let (line, _) = peer.reply()?;
+            let id = line.split(' ').nth(1).unwrap_or_default();
+            deletes += &format!("delete {id}\r\n");
+        }
+        peer.ask_all(deletes.as_bytes(), count, "DELETED")?;
+        left -= count;
+    }
+    match drain(peer)? {
+        0 => Ok(()),
+        more => Err(io::Error::other(format!("{more} jobs more than were put"))),
+    }
+}

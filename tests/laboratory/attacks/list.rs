@@ -1,0 +1,255 @@
+//! The attacks, each a function that does to a server what no client should,
+//! and the table of them.
+//!
+//! An attack leaves nothing behind: its connections are closed when it returns,
+//! and its jobs and tubes are gone. So whatever the server still holds then,
+//! it holds for nothing. It returns a few words on what came of it; an error
+//! means that the server did what it must not do.
+
+use super::{crowds, hoards, rude};
+use nix::unistd::Pid;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Whom an attack attacks.
+pub struct Target {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Its process.
+    pub pid: Pid,
+    /// Whether to attack only as hard as is needed to notice growth.
+    pub small: bool,
+}
+
+impl Target {
+    /// One of two sizes.
+    pub fn size<T>(&self, small: T, full: T) -> T {
+        if self.small { small } else { full }
+    }
+
+    /// How long what has no end of its own goes on.
+    pub fn duration(&self) -> Duration {
+        Duration::from_millis(self.size(700, 3000))
+    }
+}
+
+/// One way of being a bad client.
+pub struct Attack {
+    /// What `--only` and the table call it.
+    pub name: &'static str,
+    /// What is done.
+    pub about: &'static str,
+    /// Options that the server gets for it.
+    pub options: &'static str,
+    /// Options that only our server has; the attack is about them.
+    pub our_options: &'static str,
+    /// A command to run the server under, for what limits it.
+    pub under: &'static str,
+    /// By how many MB the server may grow at the most during the small attack.
+    pub growth: u64,
+    /// Does it.
+    pub run: fn(&Target) -> io::Result<String>,
+}
+
+const PLAIN: Attack = Attack {
+    name: "",
+    about: "",
+    options: "",
+    our_options: "",
+    under: "",
+    growth: 16,
+    run: |_| Ok(String::new()),
+};
+
+/// All of them.
+pub const ATTACKS: &[Attack] = &[
+    Attack {
+        name: "slow-lines",
+        about: "300 clients send a command a byte at a time",
+        run: rude::slow_lines,
+        ..PLAIN
+    },
+    Attack {
+        name: "slow-bodies",
+        about: "300 clients send bodies of 60 kB, 100 bytes at a time",
+        growth: 40,
+        run: rude::slow_bodies,
+        ..PLAIN
+    },
+    Attack {
+        name: "announced-bodies",
+        about: "2,000 clients announce 62 kB each, and send nothing of it",
+        run: rude::announced_bodies,
+        ..PLAIN
+    },
+    Attack {
+        name: "half-bodies",
+        about: "500 clients announce 62 kB each, and send half",
+        growth: 40,
+        run: rude::half_bodies,
+        ..PLAIN
+    },
+    Attack {
+        name: "announced-gigabyte",
+        about: "one client announces 1 GiB, and sends 1 MB of it",
+        options: "-z 1073741824",
+        run: rude::announced_gigabyte,
+        ..PLAIN
+    },
+    Attack {
+        name: "refused-allocation",
+        about: "the same, where the system does not give the server 1 GiB",
+        options: "-z 1073741824",
+        under: "prlimit --as=1000000000",
+        // What has arrived is held until there is no room for more.
+        growth: 1000,
+        run: rude::refused_allocation,
+        ..PLAIN
+    },
+    Attack {
+        name: "announced-limit",
+        about: "one client announces the 100 MB that all jobs may take, and sends nothing",
+        options: "-z 200000000",
+        our_options: "--max-memory 100M",
+        run: rude::announced_limit,
+        ..PLAIN
+    },
+    Attack {
+        name: "unread-list-tubes",
+        about: "256 pipelined list-tubes, 20,000 tubes of 200 bytes, unread",
+        growth: 12,
+        run: hoards::unread_list_tubes,
+        ..PLAIN
+    },
+    Attack {
+        name: "unread-list-tubes-watched",
+        about: "the same with list-tubes-watched",
+        growth: 12,
+        run: hoards::unread_list_tubes_watched,
+        ..PLAIN
+    },
+    Attack {
+        name: "unread-stats",
+        about: "50 clients pipeline stats for as long as they are taken, and read nothing",
+        growth: 40,
+        run: hoards::unread_stats,
+        ..PLAIN
+    },
+    Attack {
+        name: "unread-jobs",
+        about: "100 clients peek at 100 bodies of 60 kB each, which are then deleted, unread",
+        growth: 60,
+        run: hoards::unread_jobs,
+        ..PLAIN
+    },
+    Attack {
+        name: "unread-jobs-bounded",
+        about: "the same, where jobs may take 20 MB",
+        our_options: "--max-memory 20M",
+        growth: 60,
+        run: hoards::unread_jobs,
+        ..PLAIN
+    },
+    Attack {
+        name: "idle-timeout",
+        about: "clients that do not read, with a time limit for idle ones",
+        our_options: "--idle-timeout 1",
+        growth: 40,
+        run: hoards::idle_timeout,
+        ..PLAIN
+    },
+    Attack {
+        name: "silent-after-a-batch",
+        about: "500 clients send a batch of 64 kB once, and then nothing",
+        run: hoards::silent_after_a_batch,
+        ..PLAIN
+    },
+    Attack {
+        name: "resets",
+        about: "a reset after each byte of put and of reserve, again and again",
+        run: rude::resets,
+        ..PLAIN
+    },
+    Attack {
+        name: "garbage",
+        about: "8 clients send random bytes as fast as they are taken, and read",
+        run: crowds::garbage,
+        ..PLAIN
+    },
+    Attack {
+        name: "connections",
+        about: "20,000 connections opened and dropped, by 8 clients",
+        run: crowds::connections,
+        ..PLAIN
+    },
+    Attack {
+        name: "descriptors",
+        about: "more clients than a server with 64 descriptors can have",
+        under: "prlimit --nofile=64",
+        run: crowds::descriptors,
+        ..PLAIN
+    },
+    Attack {
+        name: "mappings",
+        about: "10,000 bodies of 128 KiB, and 8,000 connections",
+        options: "-z 200000",
+        growth: 100,
+        run: crowds::mappings,
+        ..PLAIN
+    },
+    Attack {
+        name: "tubes",
+        about: "200,000 tubes, listed, and gone again",
+        growth: 40,
+        run: hoards::tubes,
+        ..PLAIN
+    },
+    Attack {
+        name: "watched",
+        about: "one client watches 100,000 tubes, and tries to reserve 100 times",
+        growth: 40,
+        run: hoards::watched,
+        ..PLAIN
+    },
+    Attack {
+        name: "kick-and-delete",
+        about: "a million jobs kicked at once, then deleted in long pipelines",
+        growth: 40,
+        run: hoards::kick_and_delete,
+        ..PLAIN
+    },
+    Attack {
+        name: "close-with-reserved",
+        about: "a client that has reserved a million jobs goes",
+        growth: 40,
+        run: hoards::close_with_reserved,
+        ..PLAIN
+    },
+    Attack {
+        name: "time-outs",
+        about: "half a million reservations expire within the second or two it took to make them",
+        growth: 40,
+        run: hoards::time_outs,
+        ..PLAIN
+    },
+    Attack {
+        name: "pipelined-stats",
+        about: "50 clients pipeline stats, and read",
+        run: crowds::pipelined_stats,
+        ..PLAIN
+    },
+    Attack {
+        name: "pipelined-cycles",
+        about: "50 clients pipeline put and reserve, 200 at a time, and delete",
+        run: crowds::pipelined_cycles,
+        ..PLAIN
+    },
+    Attack {
+        name: "unread-log",
+        about: "everything is logged, and nobody reads the log",
+        options: "-V -V 2>{log} >{log}",
+        run: crowds::unread_log,
+        ..PLAIN
+    },
+];

@@ -1,0 +1,359 @@
+//! `attack clients`: bad clients, and what a well-behaved one feels meanwhile.
+//!
+//! Each attack gets a fresh server. A well-behaved client (`neighbour`) puts,
+//! reserves and deletes at a steady pace: before the attack, during it, until
+//! the server holds no more than before it, and then for a while longer. The
+//! table tells how long its cycles took in each of these phases, and what the
+//! server held of the machine (`gauge`) before, at the worst, and afterwards.
+//!
+//! With `--small` each attack is as large as it takes to notice that a server
+//! grows, several run at the same time, and times are told but not judged.
+//! An attack fails if the server is gone, refuses or cuts off the well-behaved
+//! client, grows beyond what the attack may cost, keeps descriptors, threads or
+//! memory, does what the attack itself forbids, or does not end when asked to.
+//!
+//! In reading order: `list` (the attacks), `rude`, `hoards` and `crowds` (what
+//! they do), `neighbour`, `gauge`, `report`.
+
+mod crowds;
+mod gauge;
+mod hoards;
+mod list;
+mod neighbour;
+mod report;
+mod rude;
+
+use crate::bench::load::Placement;
+use crate::bench::servers::{self, Server, Source};
+use companion::failure::Failure;
+use companion::text::json::Json;
+pub(crate) use gauge::Held;
+use list::{ATTACKS, Attack, Target};
+use neighbour::Felt;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::stat::Mode;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const USAGE: &str = "\
+Usage: attack clients [OPTION]...
+Runs bad clients against servers, and tells what a well-behaved client felt
+before, during and after each attack, and what the server held of the machine.
+Status 1 if a server of ours failed an attack.
+
+  --ours COMMAND     start our server so; {port} stands for its port
+  --theirs COMMAND   attack this server as well, beside ours
+  --only NAME        this attack alone; may be repeated
+  --small            smaller and at the same time, for what must not take long
+  --json FILE        write what was found to FILE as well
+  --list             name the attacks
+  -h, --help         this text
+";
+
+/// Memory that a server may still hold when an attack is over, beyond what it
+/// held before: allocators keep some.
+const LEFT_OVER: u64 = 16 << 20;
+
+/// Workers without a client linger for ten seconds; many take a while to end.
+const SETTLES: Duration = Duration::from_secs(30);
+
+/// What was found out about one server in one attack.
+struct Result {
+    attack: &'static str,
+    about: &'static str,
+    server: &'static str,
+    felt: [Felt; 3],
+    /// Before, at the worst, afterwards; the last is missing if it is gone.
+    held: [Option<Held>; 3],
+    /// How long the attack took, and the server until it was calm again.
+    took: Duration,
+    /// What came of it.
+    note: String,
+    /// What the server must not do, and did.
+    faults: Vec<String>,
+}
+
+#[derive(Default)]
+struct Options {
+    ours: String,
+    theirs: Option<String>,
+    only: Vec<String>,
+    small: bool,
+    json: Option<PathBuf>,
+}
+
+/// Runs `attack clients` with these arguments: status 0; 1 if a server of ours
+/// failed an attack, 2 if the arguments cannot be understood, 4 if a run failed.
+pub fn run(arguments: &[String]) -> ExitCode {
+    crate::attacks::finish(carry_out(arguments), "clients")
+}
+
+/// The status of a program of the laboratory, and on standard error why.
+pub(crate) fn finish(outcome: std::result::Result<bool, Failure>, name: &str) -> ExitCode {
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(failure) => {
+            eprintln!("attack {name}: {failure}");
+            failure.exit_code()
+        }
+    }
+}
+
+/// Our server, which is beside this program, as it is started if nothing else
+/// is asked for.
+pub(crate) fn ours() -> std::result::Result<String, Failure> {
+    let program = std::env::current_exe().map_err(Failure::of("finding this program"))?;
+    let server = program.with_file_name("beanpoled");
+    Ok(format!("'{}' -l 127.0.0.1 -p {{port}}", server.display()))
+}
+
+fn carry_out(arguments: &[String]) -> std::result::Result<bool, Failure> {
+    let mut options = getopts::Options::new();
+    options.optopt("", "ours", "", "");
+    options.optopt("", "theirs", "", "");
+    options.optmulti("", "only", "", "");
+    options.optflag("", "small", "");
+    options.optopt("", "json", "", "");
+    options.optflag("", "list", "");
+    options.optflag("h", "help", "");
+    let given = options.parse(arguments);
+    let given = given.map_err(|error| Failure::Usage(error.to_string()))?;
+    if given.opt_present("help") {
+        print!("{USAGE}");
+        return Ok(true);
+    }
+    if given.opt_present("list") {
+        for attack in ATTACKS {
+            println!("{:26} {}", attack.name, attack.about);
+        }
+        return Ok(true);
+    }
+    let options = Options {
+        ours: given.opt_str("ours").map_or_else(ours, Ok)?,
+        theirs: given.opt_str("theirs"),
+        only: given.opt_strs("only"),
+        small: given.opt_present("small"),
+        json: given.opt_str("json").map(PathBuf::from),
+    };
+    let known = |name: &&String| !ATTACKS.iter().any(|attack| attack.name == **name);
+    if let Some(unknown) = options.only.iter().find(known) {
+        return Err(Failure::Usage(format!("no attack is called {unknown}")));
+    }
+    servers::raise_descriptor_limit()?;
+    servers::end_children_on_signals()?;
+    attack_all(&options)
+}
+
+/// All that are asked for, at the same time if they are small.
+fn attack_all(options: &Options) -> std::result::Result<bool, Failure> {
+    let wanted = |attack: &&Attack| {
+        options.only.is_empty() || options.only.iter().any(|name| name == attack.name)
+    };
+    let mut rounds = VecDeque::new();
+    for attack in ATTACKS.iter().filter(wanted) {
+        rounds.push_back((attack, true));
+        if options.theirs.is_some() && attack.our_options.is_empty() {
+            rounds.push_back((attack, false));
+        }
+    }
+    let rounds = Mutex::new(rounds);
+    let results = Mutex::new(Vec::new());
+    let failed = Mutex::new(None);
+    let take = || rounds.lock().expect("no thread panics").pop_front();
+    report::head();
+    thread::scope(|scope| {
+        for _ in 0..if options.small { 6 } else { 1 } {
+            scope.spawn(|| {
+                while let Some((attack, is_ours)) = take() {
+                    match attack_one(attack, options, is_ours) {
+                        Ok(result) => {
+                            report::line(&result);
+                            results.lock().expect("no thread panics").push(result);
+                        }
+                        Err(failure) => {
+                            let failure = failure.about(attack.name);
+                            *failed.lock().expect("no thread panics") = Some(failure);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let results = results.into_inner().expect("no thread panics");
+    if let Some(path) = &options.json {
+        let json = Json::Array(results.iter().map(report::json).collect());
+        let doing = format!("writing {}", path.display());
+        std::fs::write(path, format!("{json}\n")).map_err(Failure::of(doing))?;
+    }
+    if let Some(failure) = failed.into_inner().expect("no thread panics") {
+        return Err(failure);
+    }
+    let failing = |result: &&Result| result.server == "ours" && !result.faults.is_empty();
+    let count = results.iter().filter(failing).count();
+    println!("{} attacks, {count} of them failed by ours", results.len());
+    Ok(count == 0)
+}
+
+fn attack_one(
+    attack: &'static Attack,
+    options: &Options,
+    is_ours: bool,
+) -> std::result::Result<Result, Failure> {
+    let mut log = Log::new()?;
+    let server = if is_ours {
+        &options.ours
+    } else {
+        options.theirs.as_ref().unwrap_or(&options.ours)
+    };
+    let our_options = if is_ours { attack.our_options } else { "" };
+    let command = format!("{} {server} {} {our_options}", attack.under, attack.options);
+    let command = command.replace("{log}", &format!("'{}'", log.path.display()));
+    let mut server = Server::open(&Source::Command(command), Placement::Free)?;
+    let pid = server
+        .pid
+        .ok_or_else(|| Failure::Refused("no process".into()))?;
+    let target = Target {
+        address: server.address,
+        pid,
+        small: options.small,
+    };
+    let mut result = besiege(attack, &target);
+    if !is_ours {
+        result.server = "theirs";
+    }
+    if result.held[2].is_some() {
+        let asked = Instant::now();
+        server.stop()?;
+        // The laboratory kills a server after this time.
+        if asked.elapsed() > Duration::from_secs(20) {
+            result.faults.push("SIGTERM does not end it".into());
+        }
+    } else {
+        let said = server.said();
+        let said = said.lines().last().unwrap_or_default();
+        result.faults.push(format!("the server is gone {said}"));
+    }
+    log.close();
+    Ok(result)
+}
+
+/// The attack itself, on a server that was just started, with a neighbour.
+fn besiege(attack: &'static Attack, target: &Target) -> Result {
+    let pid = target.pid;
+    let quiet = Duration::from_millis(target.size(200, 1000));
+    let (phase, over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let neighbour = scope.spawn(|| neighbour::live(target.address, &phase, &over));
+        thread::sleep(quiet);
+        let before = Held::by(pid);
+        phase.store(1, Ordering::Relaxed);
+        let began = Instant::now();
+        let (outcome, peak) = gauge::peak_while(pid, || (attack.run)(target));
+        // One worker more may stand by; a descriptor is one all the same.
+        let calm = before.map(|held| Held {
+            memory: held.memory + LEFT_OVER,
+            threads: held.threads + 2,
+            ..held
+        });
+        let calm = calm.unwrap_or_default();
+        let after = Held::once_calm(pid, calm, Instant::now() + SETTLES);
+        let took = began.elapsed();
+        phase.store(2, Ordering::Relaxed);
+        thread::sleep(quiet);
+        over.store(true, Ordering::Relaxed);
+        let felt = neighbour.join().expect("the neighbour does not panic");
+        let mut result = Result {
+            attack: attack.name,
+            about: attack.about,
+            server: "ours",
+            felt,
+            held: [before, Some(peak), after],
+            took,
+            note: String::new(),
+            faults: Vec::new(),
+        };
+        match outcome {
+            Ok(note) => result.note = note,
+            Err(error) => result.faults.push(error.to_string()),
+        }
+        result.judge(attack, target, calm);
+        result
+    })
+}
+
+impl Result {
+    /// Notes what the server must not have done.
+    fn judge(&mut self, attack: &Attack, target: &Target, calm: Held) {
+        for (phase, felt) in neighbour::PHASES.iter().zip(&self.felt) {
+            if let Some(refusal) = &felt.refusal {
+                let refused = felt.refused;
+                let fault = format!("{refused} cycles refused {phase} it: {refusal}");
+                self.faults.push(fault);
+            }
+        }
+        let [Some(before), Some(peak), Some(after)] = self.held else {
+            return;
+        };
+        let grown = peak.memory.saturating_sub(before.memory) >> 20;
+        if target.small && grown > attack.growth {
+            let most = attack.growth;
+            self.faults.push(format!("grew by {grown} MB, not {most}"));
+        }
+        for (what, after, calm) in [
+            ("MB", after.memory >> 20, calm.memory >> 20),
+            ("threads", after.threads, calm.threads),
+            ("descriptors", after.descriptors, calm.descriptors),
+        ] {
+            if after > calm {
+                self.faults
+                    .push(format!("keeps {after} {what}, not {calm}"));
+            }
+        }
+    }
+}
+
+/// A pipe with a name, for the log of a server: it is open for reading, and
+/// nobody reads.
+struct Log {
+    path: PathBuf,
+    reader: Option<File>,
+}
+
+impl Log {
+    fn new() -> std::result::Result<Log, Failure> {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("beanpole-attack-{}-{count}", std::process::id());
+        let path = servers::place().join(name);
+        let doing = || format!("making the pipe {}", path.display());
+        nix::unistd::mkfifo(&path, Mode::S_IRWXU).map_err(Failure::of(doing()))?;
+        let mut options = File::options();
+        let options = options.read(true).custom_flags(OFlag::O_NONBLOCK.bits());
+        let reader = options.open(&path).map_err(Failure::of(doing()))?;
+        fcntl(&reader, FcntlArg::F_SETPIPE_SZ(4096)).map_err(Failure::of(doing()))?;
+        Ok(Log {
+            reader: Some(reader),
+            path,
+        })
+    }
+
+    fn close(&mut self) {
+        self.reader = None;
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(&self.path) {
+            eprintln!("attack: removing {}: {error}", self.path.display());
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! What is told of an attack: a line of a table with its faults below it, and
+//! the same as JSON.
+
+use super::Result;
+use super::gauge::Held;
+use super::neighbour::{Felt, PHASES};
+use companion::text::json::Json;
+use std::time::Duration;
+
+/// What stands above the lines.
+pub fn head() {
+    println!(
+        "What a well-behaved client felt, p50/p99/longest of put, reserve and delete in ms, \
+         and what the server held: before/peak/after"
+    );
+    println!(
+        "{:26} {:6} {:>15} {:>17} {:>15} {:>13} {:>15} {:>15}  s",
+        "attack", "server", "before", "during", "after", "MB", "threads", "descriptors"
+    );
+}
+
+/// One attack on one server.
+pub fn line(result: &Result) {
+    let [before, during, after] = result.felt.each_ref().map(felt);
+    let held = |of: fn(&Held) -> u64| {
+        let [before, peak, after] = result.held.map(|held| match held {
+            Some(held) => of(&held).to_string(),
+            None => "gone".into(),
+        });
+        format!("{before}/{peak}/{after}")
+    };
+    let mut text = format!(
+        "{:26} {:6} {before:>15} {during:>17} {after:>15} {:>13} {:>15} {:>15} {:>4.1}  {}\n",
+        result.attack,
+        result.server,
+        held(|held| held.memory >> 20),
+        held(|held| held.threads),
+        held(|held| held.descriptors),
+        result.took.as_secs_f64(),
+        result.note
+    );
+    for fault in &result.faults {
+        text += &format!("{:26} {:6} FAULT: {fault}\n", result.attack, result.server);
+    }
+    // In one piece: others may tell of theirs at the same time.
+    print!("{text}");
+}
+
+fn felt(felt: &Felt) -> String {
+    if felt.count() == 0 {
+        return "none".into();
+    }
+    let [p50, p99, longest] = [0.5, 0.99, 1.0].map(|share| milliseconds(felt.quantile(share)));
+    format!("{p50}/{p99}/{longest}")
+}
+
+fn milliseconds(duration: Duration) -> String {
+    let ms = duration.as_secs_f64() * 1000.0;
+    if ms < 10.0 {
+        format!("{ms:.1}")
+    } else {
+        format!("{ms:.0}")
+    }
+}
+
+/// The same, for programs.
+pub fn json(result: &Result) -> Json {
+    let felt = |felt: &Felt| {
+        let micros = |share| Json::number(felt.quantile(share).as_micros() as u64);
+        Json::object([
+            ("cycles", Json::number(felt.count() as u64)),
+            ("refused", Json::number(felt.refused as u64)),
+            ("p50_us", micros(0.5)),
+            ("p99_us", micros(0.99)),
+            ("longest_us", micros(1.0)),
+        ])
+    };
+    let held = |held: &Option<Held>| match held {
+        None => Json::Null,
+        Some(held) => Json::object([
+            ("memory_bytes", Json::number(held.memory)),
+            ("threads", Json::number(held.threads)),
+            ("descriptors", Json::number(held.descriptors)),
+        ]),
+    };
+    let phases = PHASES.iter().zip(&result.felt);
+    let felt = phases.map(|(phase, told)| (phase.to_string(), felt(told)));
+    let moments = ["before", "peak", "after"].iter().zip(&result.held);
+    let held = moments.map(|(moment, told)| (moment.to_string(), held(told)));
+    Json::object([
+        ("attack", Json::text(result.attack)),
+        ("about", Json::text(result.about)),
+        ("server", Json::text(result.server)),
+        ("felt", Json::Object(felt.collect())),
+        ("held", Json::Object(held.collect())),
+        ("took_ms", Json::number(result.took.as_millis() as u64)),
+        ("note", Json::text(&result.note)),
+        (
+            "faults",
+            Json::Array(result.faults.iter().map(Json::text).collect()),
+        ),
+    ])
+}

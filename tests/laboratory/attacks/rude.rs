@@ -1,0 +1,134 @@
+//! Clients that begin and do not finish: slow, silent in the middle, reset.
+
+use super::list::Target;
+use crate::peer::Peer;
+use std::io;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// So many connections.
+pub fn connect(target: &Target, count: usize) -> io::Result<Vec<Peer>> {
+    (0..count).map(|_| Peer::connect(target.address)).collect()
+}
+
+pub fn slow_lines(target: &Target) -> io::Result<String> {
+    let mut peers = connect(target, target.size(50, 300))?;
+    let until = Instant::now() + target.duration();
+    let mut sent = 0;
+    for byte in b"list-tube-used\r\n".iter().cycle() {
+        if Instant::now() > until {
+            break;
+        }
+        for peer in &mut peers {
+            peer.send([*byte])?;
+        }
+        sent += 1;
+        sleep(Duration::from_millis(20));
+    }
+    let replies = sent / "list-tube-used\r\n".len();
+    for peer in &mut peers {
+        peer.ask_all(b"", replies, "USING default")?;
+    }
+    Ok(format!("{replies} replies to each"))
+}
+
+pub fn slow_bodies(target: &Target) -> io::Result<String> {
+    let mut peers = connect(target, target.size(50, 300))?;
+    for peer in &mut peers {
+        peer.send("put 0 0 60 60000\r\n")?;
+    }
+    let until = Instant::now() + target.duration();
+    let mut sent = 0;
+    while Instant::now() < until && sent < 60_000 {
+        for peer in &mut peers {
+            peer.send([b'x'; 100])?;
+        }
+        sent += 100;
+        sleep(Duration::from_millis(20));
+    }
+    Ok(format!("{sent} bytes of each"))
+}
+
+/// Announces bodies of 62 kB, and sends so much of each.
+fn announce(target: &Target, clients: usize, sent: usize) -> io::Result<String> {
+    let mut peers = connect(target, clients)?;
+    for peer in &mut peers {
+        peer.send("put 0 0 60 62000\r\n")?;
+        peer.send(vec![b'x'; sent])?;
+    }
+    sleep(target.duration());
+    Ok(format!("{} kB announced", clients * 62))
+}
+
+pub fn announced_bodies(target: &Target) -> io::Result<String> {
+    announce(target, target.size(300, 2000), 0)
+}
+
+pub fn half_bodies(target: &Target) -> io::Result<String> {
+    announce(target, target.size(100, 500), 31_000)
+}
+
+pub fn announced_gigabyte(target: &Target) -> io::Result<String> {
+    let mut peer = Peer::connect(target.address)?;
+    peer.send("put 0 0 60 1073741824\r\n")?;
+    peer.send(vec![b'x'; 1_000_000])?;
+    sleep(target.duration());
+    Ok(String::new())
+}
+
+pub fn refused_allocation(target: &Target) -> io::Result<String> {
+    let mut peer = Peer::connect(target.address)?;
+    peer.send("put 0 0 60 1073741824\r\n")?;
+    // As long as bytes of it are taken, it has not been refused and swallowed.
+    let piece = vec![b'x'; 1 << 20];
+    for _ in 0..1 << 10 {
+        peer.send(&piece)?;
+    }
+    let reply = peer.ask("\r\n")?;
+    match reply.as_str() {
+        "OUT_OF_MEMORY" => Ok(reply),
+        _ => Err(io::Error::other(format!("`{reply}` to the put of 1 GiB"))),
+    }
+}
+
+pub fn announced_limit(target: &Target) -> io::Result<String> {
+    let mut peer = Peer::connect(target.address)?;
+    peer.send("put 0 0 60 104857000\r\n")?;
+    sleep(target.duration());
+    Ok(String::new())
+}
+
+pub fn resets(target: &Target) -> io::Result<String> {
+    let (put, reserve) = (b"put 0 0 60 10\r\n0123456789\r\n", b"reserve\r\n");
+    let mut count = 0;
+    for _ in 0..target.size(3, 100) {
+        for sent in 0..=put.len() {
+            let mut peer = Peer::connect(target.address)?;
+            peer.send("use reset\r\n")?;
+            peer.send(&put[..sent])?;
+            peer.reset()?;
+            count += 1;
+        }
+        for sent in 0..=reserve.len() {
+            let mut peer = Peer::connect(target.address)?;
+            peer.send("watch reset\r\n")?;
+            peer.send(&reserve[..sent])?;
+            peer.reset()?;
+            count += 1;
+        }
+    }
+    // Whole puts were understood, or not, when the reset came.
+    let mut peer = Peer::connect(target.address)?;
+    peer.ask("watch reset\r\n")?;
+    let mut jobs = 0;
+    loop {
+        let reply = peer.ask("reserve-with-timeout 0\r\n")?;
+        let Some(id) = reply.strip_prefix("RESERVED ") else {
+            break;
+        };
+        let id = id.split(' ').next().unwrap_or_default();
+        peer.ask(format!("delete {id}\r\n"))?;
+        jobs += 1;
+    }
+    Ok(format!("{count} resets, {jobs} jobs"))
+}

@@ -1,0 +1,561 @@
+//! Two servers that get the same stream, and all that they answer.
+//!
+//! After each step both are waited for, by what must come rather than for a
+//! time: each request has one reply, and who waits for a job is counted in
+//! `stats`, which a client of its own asks for. How many requests there are in
+//! the bytes sent is what our framing says: if it errs, the servers differ.
+
+use super::generate::{Action, CLIENTS, Stream};
+use super::mask::masked;
+use crate::bench::load::Placement;
+use crate::bench::servers::{Server, Source};
+use crate::peer::Peer;
+use beanpole::protocol::{Command, Framer, Request};
+use companion::failure::Failure;
+use companion::server::reply::Frame;
+use nix::sys::signal::{Signal, kill};
+use std::fmt::Write as _;
+use std::io::{self, ErrorKind, Read, Write};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Streams that take longer may see time pass.
+const SLOW: Duration = Duration::from_secs(40);
+
+const NAMES: [&str; CLIENTS] = ["alice", "bob", "carol", "dave"];
+
+/// What came of a stream.
+pub struct Verdict {
+    /// What differed, if anything did.
+    pub difference: Option<String>,
+    /// How many requests both have answered alike.
+    pub compared: u64,
+    /// What was sent and answered, as transcripts write it.
+    pub transcript: String,
+}
+
+/// What one of the servers has sent to one client.
+struct Seen {
+    peer: Peer,
+    unread: Vec<u8>,
+    /// Its replies, masked; the end of the connection is one as well.
+    replies: Vec<Vec<u8>>,
+}
+
+/// A client, connected to both servers.
+struct Client {
+    framer: Framer,
+    /// What it has sent and the framing has not understood yet.
+    input: Vec<u8>,
+    /// Whether the body of a put is still to come, or a part of it.
+    is_in_body: bool,
+    due: Vec<Due>,
+    /// How many replies were compared.
+    agreed: usize,
+    seen: [Seen; 2],
+    is_ended: bool,
+}
+
+/// What is due for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Due {
+    Reply,
+    /// A reply, now or when there is a job.
+    ReplyOrWaiting,
+    /// The end of the connection.
+    End,
+}
+
+/// Two servers and their clients.
+pub struct Duel {
+    servers: [Server; 2],
+    controls: [Peer; 2],
+    clients: [Option<Client>; CLIENTS],
+    max_job_size: u32,
+    patience: Duration,
+    /// How many connections each server has had.
+    connected: u64,
+    /// How many puts were sent, whatever became of them.
+    puts: u64,
+    compared: u64,
+    transcript: String,
+}
+
+/// Why a duel ends early.
+enum Stop {
+    Differ(String),
+    /// The stream has come to one of the differences that are meant.
+    Known,
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Stop {
+        Stop::Differ(error.to_string())
+    }
+}
+
+impl Duel {
+    /// Plays the stream on fresh servers; one may take so long for what the other
+    /// has done.
+    pub fn fight(
+        commands: &[String; 2],
+        stream: &Stream,
+        patience: Duration,
+    ) -> Result<Verdict, Failure> {
+        let began = Instant::now();
+        let option = format!("-z {}", stream.max_job_size);
+        let open = |command: &String| {
+            let command = Source::Command(format!("{command} {option}"));
+            let server = Server::open(&command, Placement::Free)?;
+            let control = Peer::connect(server.address).map_err(Failure::of("connecting"))?;
+            Ok((server, control))
+        };
+        let [ours, theirs] = commands.each_ref().map(open);
+        let ((ours, control), (theirs, their_control)) = (ours?, theirs?);
+        let mut duel = Duel {
+            servers: [ours, theirs],
+            controls: [control, their_control],
+            clients: [const { None }; CLIENTS],
+            max_job_size: stream.max_job_size,
+            patience,
+            // With the one by which it was seen that the server listens.
+            connected: 2,
+            puts: 0,
+            compared: 0,
+            transcript: format!("server: {option}\n"),
+        };
+        let difference = match duel.play(stream) {
+            Ok(()) | Err(Stop::Known) => None,
+            Err(Stop::Differ(difference)) => Some(difference),
+        };
+        Ok(Verdict {
+            difference: difference.filter(|_| began.elapsed() < SLOW),
+            compared: duel.compared,
+            transcript: duel.transcript,
+        })
+    }
+
+    fn play(&mut self, stream: &Stream) -> Result<(), Stop> {
+        self.await_connections()?;
+        let mut joined: Vec<u8> = Vec::new();
+        let mut joined_by = None;
+        for action in &stream.actions {
+            match action {
+                Action::Send {
+                    client,
+                    bytes,
+                    segments,
+                    joined: more,
+                } => {
+                    if joined_by.is_some_and(|other| other != *client) {
+                        self.flush(&mut joined, &mut joined_by, 1)?;
+                    }
+                    if self.is_out_of_turn(*client, bytes, !joined.is_empty()) {
+                        continue;
+                    }
+                    joined.extend_from_slice(bytes);
+                    joined_by = Some(*client);
+                    let may_wait = bytes.starts_with(b"reserve") || bytes.starts_with(b"quit");
+                    if !more || may_wait {
+                        self.flush(&mut joined, &mut joined_by, *segments)?;
+                    }
+                }
+                Action::Close(client) => {
+                    self.flush(&mut joined, &mut joined_by, 1)?;
+                    if self.waiting(1) == 0 && self.clients[*client].take().is_some() {
+                        writeln!(self.transcript, "{} (closes)", NAMES[*client]).ok();
+                        self.await_connections()?;
+                    }
+                }
+                Action::Drain => {
+                    self.flush(&mut joined, &mut joined_by, 1)?;
+                    self.drain()?;
+                }
+            }
+        }
+        self.flush(&mut joined, &mut joined_by, 1)
+    }
+
+    /// Whether this must not be sent now: by a client that waits, or because of
+    /// one who does, and the order among those who wait is not the same.
+    fn is_out_of_turn(&self, client: usize, bytes: &[u8], is_joined: bool) -> bool {
+        let waits = |client: &Client| client.is_waiting(1);
+        if self.clients[client].as_ref().is_some_and(waits) {
+            return true;
+        }
+        // There, others see a job before its body has come.
+        let looks = bytes.starts_with(b"peek ") || bytes.starts_with(b"stats-job");
+        if looks
+            && self
+                .clients
+                .iter()
+                .flatten()
+                .any(|client| client.is_in_body)
+        {
+            return true;
+        }
+        let is_delicate = [&b"reserve"[..], b"quit", b"pause-tube"];
+        let is_delicate = is_delicate.iter().any(|start| bytes.starts_with(start));
+        is_delicate && (self.waiting(1) > 0 || is_joined && bytes.starts_with(b"pause"))
+    }
+
+    fn waiting(&self, side: usize) -> usize {
+        let clients = self.clients.iter().flatten();
+        clients.filter(|client| client.is_waiting(side)).count()
+    }
+
+    /// Sends what was joined, cut into segments, and compares what comes.
+    fn flush(
+        &mut self,
+        joined: &mut Vec<u8>,
+        by: &mut Option<usize>,
+        segments: usize,
+    ) -> Result<(), Stop> {
+        let Some(number) = by.take() else {
+            return Ok(());
+        };
+        let bytes = std::mem::take(joined);
+        if self.clients[number].is_none() {
+            self.clients[number] = Some(self.connect()?);
+            self.connected += 1;
+        }
+        let max_job_size = self.max_job_size;
+        let client = self.clients[number].as_mut().expect("it is connected");
+        self.puts += client.understand(&bytes, max_job_size, segments)?;
+        self.transcript += &spoken(NAMES[number], &bytes);
+        let length = bytes.len().div_ceil(segments).max(1);
+        for seen in &mut client.seen {
+            seen.peer.stream.set_nonblocking(false)?;
+            for segment in bytes.chunks(length) {
+                if segments > 1 {
+                    thread::yield_now();
+                }
+                match seen.peer.stream.write_all(segment) {
+                    Err(error) if !is_end(&error) => return Err(error.into()),
+                    // If it must not have closed, that will be seen.
+                    _ => {}
+                }
+            }
+            seen.peer.stream.set_nonblocking(true)?;
+        }
+        self.settle()?;
+        if self.clients[number]
+            .as_ref()
+            .is_some_and(|client| client.is_ended)
+        {
+            self.clients[number] = None;
+            self.await_connections()?;
+        }
+        Ok(())
+    }
+
+    fn connect(&self) -> Result<Client, Stop> {
+        let connect = |server: &Server| {
+            let peer = Peer::connect(server.address)?;
+            peer.stream.set_nonblocking(true)?;
+            io::Result::Ok(Seen {
+                peer,
+                unread: Vec::new(),
+                replies: Vec::new(),
+            })
+        };
+        let [ours, theirs] = &self.servers;
+        Ok(Client {
+            framer: Framer::new(self.max_job_size),
+            input: Vec::new(),
+            is_in_body: false,
+            due: Vec::new(),
+            agreed: 0,
+            seen: [connect(ours)?, connect(theirs)?],
+            is_ended: false,
+        })
+    }
+
+    /// Waits until both servers have answered what they can, and compares.
+    fn settle(&mut self) -> Result<(), Stop> {
+        let give_up = Instant::now() + self.patience;
+        loop {
+            for client in self.clients.iter_mut().flatten() {
+                client.receive()?;
+            }
+            let late = Instant::now() > give_up;
+            let agree = self.compare()?;
+            let at_rest = self.is_at_rest(0)? && self.is_at_rest(1)?;
+            if agree && at_rest {
+                return Ok(());
+            }
+            if late {
+                return Err(Stop::Differ(self.unsettled()));
+            }
+            thread::yield_now();
+        }
+    }
+
+    /// Whether nothing more comes from this server: each request is answered,
+    /// or its client waits, and the server says the same.
+    fn is_at_rest(&mut self, side: usize) -> Result<bool, Stop> {
+        let open = self.clients.iter().flatten();
+        let mut open = open.filter(|client| client.seen[side].replies.len() < client.due.len());
+        if !open.all(|client| client.is_waiting(side)) {
+            return Ok(false);
+        }
+        // The line of such a put has no reply, but the job has its id.
+        let mut clients = self.clients.iter().flatten();
+        if clients.any(|client| client.is_in_body) && self.stat(side, "cmd-put")? != self.puts {
+            return Ok(false);
+        }
+        let waiting = self.waiting(side);
+        Ok(waiting == 0 || self.stat(side, "current-waiting")? == waiting as u64)
+    }
+
+    fn stat(&mut self, side: usize, key: &str) -> Result<u64, Stop> {
+        self.controls[side].send("stats\r\n")?;
+        let (_, chunk) = self.controls[side].reply()?;
+        let text = String::from_utf8_lossy(&chunk.unwrap_or_default()).into_owned();
+        let mut lines = text.lines().filter_map(|line| line.split_once(": "));
+        let found = lines.find(|(name, _)| *name == key);
+        let number = found.and_then(|(_, value)| value.parse().ok());
+        number.ok_or_else(|| Stop::Differ(format!("no {key} in stats")))
+    }
+
+    /// Waits until both have noticed who has gone.
+    fn await_connections(&mut self) -> Result<(), Stop> {
+        let open = 1 + self.clients.iter().flatten().count() as u64;
+        let give_up = Instant::now() + self.patience;
+        for side in [0, 1] {
+            while self.stat(side, "current-connections")? != open
+                || self.stat(side, "total-connections")? != self.connected
+            {
+                if Instant::now() > give_up {
+                    let side = ["ours", "theirs"][side];
+                    return Err(Stop::Differ(format!("{side} keeps a connection")));
+                }
+            }
+        }
+        self.settle()
+    }
+
+    fn drain(&mut self) -> Result<(), Stop> {
+        self.transcript += "-- the server receives SIGUSR1\n";
+        for side in [0, 1] {
+            let pid = self.servers[side].pid.expect("it was started here");
+            kill(pid, Signal::SIGUSR1).map_err(io::Error::from)?;
+            loop {
+                self.controls[side].send("stats\r\n")?;
+                let (_, chunk) = self.controls[side].reply()?;
+                let text = String::from_utf8_lossy(&chunk.unwrap_or_default()).into_owned();
+                if text.contains("draining: true") {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares what both have answered; whether neither is ahead.
+    fn compare(&mut self) -> Result<bool, Stop> {
+        let mut agree = true;
+        for (client, name) in self.clients.iter_mut().zip(NAMES) {
+            let Some(client) = client else { continue };
+            let [ours, theirs] = &client.seen;
+            while let (Some(our), Some(their)) = (
+                ours.replies.get(client.agreed),
+                theirs.replies.get(client.agreed),
+            ) {
+                if our != their {
+                    self.transcript += &format!(
+                        "beanpole|   {name}< {}\nbeanstalkd| {name}< {}\n",
+                        shown(our),
+                        shown(their)
+                    );
+                    return Err(Stop::Differ(difference(our, their)));
+                }
+                writeln!(self.transcript, "{name}< {}", shown(our)).ok();
+                client.agreed += 1;
+                self.compared += 1;
+            }
+            agree &= ours.replies.len() == theirs.replies.len();
+            let extra = |seen: &Seen| seen.replies.len() > client.due.len();
+            if extra(ours) || extra(theirs) {
+                return Err(Stop::Differ("a reply to no request".into()));
+            }
+        }
+        Ok(agree)
+    }
+
+    /// What one of the servers still owes.
+    fn unsettled(&self) -> String {
+        let mut text = "one has answered what the other has not:".to_string();
+        for (client, name) in self.clients.iter().zip(NAMES) {
+            let Some(client) = client else { continue };
+            let [ours, theirs] = client.seen.each_ref().map(|seen| {
+                let rest = &seen.replies[client.agreed..];
+                rest.iter().map(|reply| shown(reply)).collect::<Vec<_>>()
+            });
+            let due = &client.due[client.agreed..];
+            if !due.is_empty() {
+                write!(
+                    text,
+                    " {name}: due {due:?}, ours {ours:?}, theirs {theirs:?}"
+                )
+                .ok();
+            }
+        }
+        text
+    }
+}
+
+impl Client {
+    /// Whether the first request that this server has not answered may wait.
+    fn is_waiting(&self, side: usize) -> bool {
+        self.due.get(self.seen[side].replies.len()) == Some(&Due::ReplyOrWaiting)
+    }
+
+    /// Notes what is due for these bytes; how many puts were among them.
+    fn understand(
+        &mut self,
+        bytes: &[u8],
+        max_job_size: u32,
+        segments: usize,
+    ) -> Result<u64, Stop> {
+        let mut puts = 0;
+        self.input.extend_from_slice(bytes);
+        let mut unread = &self.input[..];
+        if self.due.last() == Some(&Due::End) {
+            return Ok(0);
+        }
+        loop {
+            let before = unread;
+            let Some(request) = self.framer.next(&mut unread) else {
+                break;
+            };
+            let line = &before[..before.len() - unread.len()];
+            let is_put = matches!(request, Request::Command(Command::Put(_)));
+            puts += u64::from(is_put);
+            self.is_in_body = is_put;
+            match request {
+                Request::Refused(_) if loses_its_end(line, segments) => return Err(Stop::Known),
+                // What follows its numbers is no body then.
+                Request::Command(Command::Put(put)) if put.trailing && put.size <= max_job_size => {
+                    self.is_in_body = false;
+                    self.due.push(Due::Reply);
+                }
+                Request::Command(Command::Put(_)) => {}
+                Request::Command(Command::Quit) => {
+                    self.due.push(Due::End);
+                    break;
+                }
+                other if other.may_wait() => self.due.push(Due::ReplyOrWaiting),
+                _ => self.due.push(Due::Reply),
+            }
+        }
+        let left = unread.len();
+        self.input.drain(..self.input.len() - left);
+        Ok(puts)
+    }
+
+    /// Takes what has come from both servers.
+    fn receive(&mut self) -> Result<(), Stop> {
+        for seen in &mut self.seen {
+            if seen.replies.len() < self.due.len() {
+                seen.receive()?;
+            }
+        }
+        let is_end = |seen: &Seen| seen.replies.last().is_some_and(|reply| reply == END);
+        self.is_ended = self.seen.iter().all(is_end);
+        Ok(())
+    }
+}
+
+/// Whether beanstalkd does not see where this line ends, which is too long: the
+/// CR LF is cut in two by its buffer or by a segment, or hidden by another CR.
+fn loses_its_end(line: &[u8], segments: usize) -> bool {
+    let Some(rest) = line.get(224..) else {
+        return false;
+    };
+    rest.len() % 224 == 1 || segments > 1 || rest.iter().filter(|&&byte| byte == b'\r').count() > 1
+}
+
+const END: &[u8] = b"(is closed)";
+
+fn is_end(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::ConnectionReset | ErrorKind::BrokenPipe
+    )
+}
+
+impl Seen {
+    fn receive(&mut self) -> Result<(), Stop> {
+        let mut buffer = [0; 64 * 1024];
+        let mut ended = false;
+        match self.peer.stream.read(&mut buffer) {
+            Ok(0) => ended = true,
+            Ok(count) => self.unread.extend_from_slice(&buffer[..count]),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) if is_end(&error) => ended = true,
+            Err(error) => return Err(error.into()),
+        }
+        loop {
+            match Frame::first(&self.unread) {
+                Err(error) => return Err(Stop::Differ(error)),
+                Ok(None) => break,
+                Ok(Some(frame)) => {
+                    let reply = masked(frame.line, frame.chunk);
+                    let length = frame.length;
+                    self.replies.push(reply);
+                    self.unread.drain(..length);
+                }
+            }
+        }
+        if ended && self.replies.last().is_none_or(|reply| reply != END) {
+            self.replies.push(END.to_vec());
+        }
+        Ok(())
+    }
+}
+
+/// What is different in two replies: one line of each, of long ones.
+fn difference(ours: &[u8], theirs: &[u8]) -> String {
+    let lines = |reply: &[u8]| {
+        reply
+            .split(|&byte| byte == b'\n')
+            .map(<[u8]>::to_vec)
+            .collect()
+    };
+    let (ours, theirs): (Vec<_>, Vec<_>) = (lines(ours), lines(theirs));
+    let mut pairs = ours.iter().zip(&theirs);
+    match pairs.find(|(our, their)| our != their) {
+        Some((our, their)) => format!("ours {}, theirs {}", shown(our), shown(their)),
+        None => format!("ours has {} lines, theirs {}", ours.len(), theirs.len()),
+    }
+}
+
+/// Bytes as a transcript shows them, the middle of long ones left out.
+fn shown(bytes: &[u8]) -> String {
+    match bytes.len() {
+        ..=300 => bytes.escape_ascii().to_string(),
+        all => format!("{}... ({all} bytes)", bytes[..200].escape_ascii()),
+    }
+}
+
+/// What a client says, as a transcript writes it.
+fn spoken(name: &str, bytes: &[u8]) -> String {
+    let mut text = String::new();
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let end = rest.windows(2).position(|pair| pair == b"\r\n");
+        let (line, ending) = match end {
+            Some(end) => (&rest[..end], ""),
+            None => (rest, "\\"),
+        };
+        rest = &rest[(line.len() + 2).min(rest.len())..];
+        let repeated = line.len() > 20 && line.iter().all(|byte| *byte == line[0]);
+        let line = match repeated {
+            true => format!("{{{} times {}}}", line.len(), line[..1].escape_ascii()),
+            false => line.escape_ascii().to_string(),
+        };
+        writeln!(text, "{name}: {line}{ending}").ok();
+    }
+    text
+}

@@ -1,0 +1,70 @@
+//! What two servers may answer differently: times, processes, machines, and
+//! the quotes around texts.
+
+/// Keys whose values are not compared.
+const OWN: &[&str] = &[
+    "age",
+    "cmd-stats",
+    "hostname",
+    "id",
+    "os",
+    "pause-time-left",
+    "pid",
+    "platform",
+    "rusage-stime",
+    "rusage-utime",
+    "time-left",
+    "uptime",
+    "version",
+];
+
+/// A reply in a form that is the same for both servers if they agree.
+pub fn masked(line: &[u8], chunk: Option<&[u8]>) -> Vec<u8> {
+    let Some(chunk) = chunk else {
+        return line.to_vec();
+    };
+    if !line.starts_with(b"OK ") {
+        return [line, b"\r\n", chunk].concat();
+    }
+    // Its length depends on what is masked.
+    let mut text = b"OK".to_vec();
+    let is_job = chunk.starts_with(b"---\nid: ");
+    for line in chunk.split(|&byte| byte == b'\n') {
+        text.push(b'\n');
+        let colon = line.windows(2).position(|pair| pair == b": ");
+        let Some((key, value)) = colon.map(|at| (&line[..at], &line[at + 2..])) else {
+            text.extend_from_slice(line);
+            continue;
+        };
+        let is_own = OWN.iter().any(|own| own.as_bytes() == key) && !(is_job && key == b"id");
+        let value = if is_own { b"*" } else { unquoted(value) };
+        text.extend_from_slice(&[key, b": ", value].concat());
+    }
+    text
+}
+
+fn unquoted(value: &[u8]) -> &[u8] {
+    let inner = value.strip_prefix(b"\"");
+    inner
+        .and_then(|inner| inner.strip_suffix(b"\""))
+        .unwrap_or(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_must_differ_is_masked() {
+        let ours = b"---\nid: 7\ntube: \"a\"\nage: 3\npri: 5\n";
+        let theirs = b"---\nid: 7\ntube: a\nage: 4\npri: 5\n";
+        assert_eq!(masked(b"OK 36", Some(ours)), masked(b"OK 34", Some(theirs)));
+        let other = b"---\nid: 8\ntube: a\nage: 4\npri: 5\n";
+        assert_ne!(
+            masked(b"OK 34", Some(other)),
+            masked(b"OK 34", Some(theirs))
+        );
+        let job = masked(b"RESERVED 1 3", Some(b"id:"));
+        assert_eq!(job, b"RESERVED 1 3\r\nid:");
+    }
+}

@@ -1,0 +1,67 @@
+//! A stream for which the servers differ, made as small as it gets: parts of it
+//! are left out as long as they still differ, in whatever way.
+
+use super::duel::{Duel, Verdict};
+use super::generate::{Action, Stream};
+use companion::failure::Failure;
+use std::time::Duration;
+
+/// How long one server may take for what the other one has done, while many
+/// streams are tried.
+const PATIENCE: Duration = Duration::from_millis(300);
+
+/// How often it is tried.
+const TRIES: usize = 400;
+
+/// What comes of the smallest stream that was found; `None` if the servers do
+/// not differ when they get the whole stream again.
+pub fn smallest(servers: &[String; 2], mut stream: Stream) -> Result<Option<Verdict>, Failure> {
+    let mut best = Duel::fight(servers, &stream, PATIENCE)?;
+    if best.difference.is_none() {
+        return Ok(None);
+    }
+    let mut tries = 0;
+    let mut part = stream.actions.len().div_ceil(2);
+    while part > 0 && tries < TRIES {
+        // From the end: what comes after the difference goes first.
+        let mut end = stream.actions.len();
+        let mut shorter = false;
+        while end > 0 && tries < TRIES {
+            let begin = end.saturating_sub(part);
+            let mut without = stream.clone();
+            without.actions.drain(begin..end);
+            tries += 1;
+            let verdict = Duel::fight(servers, &without, PATIENCE)?;
+            if verdict.difference.is_some() {
+                (stream, best, shorter) = (without, verdict, true);
+            }
+            end = begin;
+        }
+        if !shorter || part > 1 {
+            part /= 2;
+        }
+    }
+    simplify(servers, stream, best).map(Some)
+}
+
+/// Each action in its plainest form that still differs.
+fn simplify(
+    servers: &[String; 2],
+    mut stream: Stream,
+    mut best: Verdict,
+) -> Result<Verdict, Failure> {
+    for at in 0..stream.actions.len() {
+        let mut plainer = stream.clone();
+        if let Action::Send {
+            segments, joined, ..
+        } = &mut plainer.actions[at]
+        {
+            (*segments, *joined) = (1, false);
+            let verdict = Duel::fight(servers, &plainer, PATIENCE)?;
+            if verdict.difference.is_some() {
+                (stream, best) = (plainer, verdict);
+            }
+        }
+    }
+    Ok(best)
+}

@@ -1,0 +1,190 @@
+//! A client made by hand: it sends what it is told, also half a command, and
+//! reads replies only if it is told to. The attacks, the differential test and
+//! the soak speak through it.
+
+use companion::server::reply::Frame;
+use nix::sys::socket::{setsockopt, sockopt};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+/// How long a server may be silent, or not read, before a client gives up.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// One connection.
+#[derive(Debug)]
+pub struct Peer {
+    /// The socket, for those who want to do to it what no client should.
+    pub stream: TcpStream,
+    /// What has come and was not taken yet.
+    unread: Vec<u8>,
+}
+
+impl Peer {
+    /// Connects; replies are waited for up to [`PATIENCE`].
+    pub fn connect(address: SocketAddr) -> io::Result<Peer> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Peer {
+            stream,
+            unread: Vec::new(),
+        })
+    }
+
+    /// Sends all these bytes.
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+        self.stream.write_all(bytes.as_ref())
+    }
+
+    /// The next reply: its line, and the body or document if it has one.
+    pub fn reply(&mut self) -> io::Result<(String, Option<Vec<u8>>)> {
+        loop {
+            let frame = Frame::first(&self.unread).map_err(io::Error::other)?;
+            if let Some(frame) = frame {
+                let line = String::from_utf8_lossy(frame.line).into_owned();
+                let (chunk, length) = (frame.chunk.map(<[u8]>::to_vec), frame.length);
+                self.unread.drain(..length);
+                return Ok((line, chunk));
+            }
+            self.receive()?;
+        }
+    }
+
+    /// Sends a command, and takes the line of its reply.
+    pub fn ask(&mut self, command: impl AsRef<[u8]>) -> io::Result<String> {
+        self.send(command)?;
+        Ok(self.reply()?.0)
+    }
+
+    /// Sends commands and takes so many replies, which all must begin so. For
+    /// as many commands as the buffers of both sides hold.
+    pub fn ask_all(&mut self, commands: &[u8], replies: usize, word: &str) -> io::Result<()> {
+        self.ask_each(commands, replies, |line| {
+            if line.starts_with(word.as_bytes()) {
+                return Ok(());
+            }
+            let line = line.escape_ascii();
+            Err(io::Error::other(format!("`{line}` instead of {word}")))
+        })
+    }
+
+    /// Sends commands, takes so many replies, and shows the line of each.
+    pub fn ask_each(
+        &mut self,
+        commands: &[u8],
+        replies: usize,
+        mut see: impl FnMut(&[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.send(commands)?;
+        let mut at = 0;
+        for _ in 0..replies {
+            let length = loop {
+                match Frame::first(&self.unread[at..]).map_err(io::Error::other)? {
+                    Some(frame) => {
+                        see(frame.line)?;
+                        break frame.length;
+                    }
+                    None => {
+                        self.unread.drain(..std::mem::take(&mut at));
+                        self.receive()?;
+                    }
+                }
+            };
+            at += length;
+        }
+        self.unread.drain(..at);
+        Ok(())
+    }
+
+    /// Reads what is there into the unread bytes; the end is an error.
+    fn receive(&mut self) -> io::Result<()> {
+        let mut buffer = [0; 64 * 1024];
+        match self.stream.read(&mut buffer)? {
+            0 => Err(ErrorKind::UnexpectedEof.into()),
+            count => {
+                self.unread.extend_from_slice(&buffer[..count]);
+                Ok(())
+            }
+        }
+    }
+
+    /// Sends until this moment, or until so many bytes are sent, as much as
+    /// the server takes; how many bytes that was. Reads nothing.
+    pub fn press(&mut self, bytes: &[u8], until: Instant) -> io::Result<usize> {
+        self.stream.set_nonblocking(true)?;
+        let mut sent = 0;
+        while sent < bytes.len() && Instant::now() < until {
+            match self.stream.write(&bytes[sent..]) {
+                Ok(count) => sent += count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.stream.set_nonblocking(false)?;
+        Ok(sent)
+    }
+
+    /// Whether the server closes the connection before this moment, with
+    /// nothing read until then.
+    pub fn is_closed_before(&mut self, until: Instant) -> io::Result<bool> {
+        self.stream.set_nonblocking(true)?;
+        while Instant::now() < until {
+            // Only a write tells while there are unread bytes.
+            match self.stream.write(b"\r\n") {
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(_) => return Ok(true),
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.stream.set_nonblocking(false)?;
+        Ok(false)
+    }
+
+    /// Drops the connection so that the server sees a reset.
+    pub fn reset(self) -> io::Result<()> {
+        let linger = nix::libc::linger {
+            l_onoff: 1,
+            l_linger: 0,
+        };
+        Ok(setsockopt(&self.stream, sockopt::Linger, &linger)?)
+    }
+}
+
+/// Seeded numbers that look random, the same on every machine (xorshift64*).
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// The series of this seed.
+    pub fn new(seed: u64) -> Random {
+        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// The next number of 64 bits.
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// A number below `bound`, which is not 0.
+    pub fn below(&mut self, bound: usize) -> usize {
+        ((self.next() >> 32) as usize * bound) >> 32
+    }
+
+    /// Whether it is one of so many.
+    pub fn one_in(&mut self, bound: usize) -> bool {
+        self.below(bound) == 0
+    }
+
+    /// One of these.
+    pub fn choose<'a, T>(&mut self, all: &'a [T]) -> &'a T {
+        &all[self.below(all.len())]
+    }
+}

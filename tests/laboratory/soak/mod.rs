@@ -1,0 +1,218 @@
+//! `attack soak`: many clients do everything at once, for as long as one likes.
+//!
+//! Each client is a thread that puts, reserves, releases, buries, kicks,
+//! touches, deletes, looks and waits at random in a few tubes, and now and then
+//! drops its connection in the middle of all that. The `ledger` holds what each
+//! of them knows about each job, and notes when the server breaks a promise: a
+//! job lost, held by two, come back after its deletion, changed on its way, or
+//! an id that does not ascend.
+//!
+//! At the end everything is taken out again and the ledger is closed; then the
+//! server has to hold no more than in the beginning: jobs, connections, tubes,
+//! memory, threads, descriptors, and files if it has a binlog.
+
+mod client;
+mod ledger;
+
+use crate::attacks::{Held, finish, ours};
+use crate::bench::load::Placement;
+use crate::bench::servers::{self, Server, Source};
+use crate::peer::Peer;
+use client::Worker;
+use companion::failure::Failure;
+use ledger::Ledger;
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const USAGE: &str = "\
+Usage: attack soak [OPTION]...
+Many clients do everything at once, and account is kept of each job. Status 1
+if the server broke a promise, or holds more at the end than in the beginning.
+
+  --ours COMMAND     start the server so; {port} stands for its port and {dir}
+                     for a directory of its own
+  --clients N        how many clients (default 200)
+  --seconds N        how long (default 20)
+  --seed N           what they do (default 1)
+  -h, --help         this text
+";
+
+/// What may be held at the end beyond what was held in the beginning: allocators
+/// keep memory in pieces, for each of the many threads that there were.
+const LEFT_OVER: u64 = 40 << 20;
+const LEFT_OVER_ON_DISK: u64 = 48 << 20;
+
+/// Runs `attack soak` with these arguments: status 0; 1 if a promise was
+/// broken, 2 if the arguments cannot be understood, 4 if the run failed.
+pub fn run(arguments: &[String]) -> ExitCode {
+    finish(carry_out(arguments), "soak")
+}
+
+fn carry_out(arguments: &[String]) -> Result<bool, Failure> {
+    let mut options = getopts::Options::new();
+    for name in ["ours", "clients", "seconds", "seed"] {
+        options.optopt("", name, "", "");
+    }
+    options.optflag("h", "help", "");
+    let given = options.parse(arguments);
+    let given = given.map_err(|error| Failure::Usage(error.to_string()))?;
+    if given.opt_present("help") {
+        print!("{USAGE}");
+        return Ok(true);
+    }
+    let number = |name: &str, default: u64| {
+        let number = given.opt_get_default(name, default);
+        number.map_err(|error| Failure::Usage(format!("--{name}: {error}")))
+    };
+    let command = given.opt_str("ours").map_or_else(ours, Ok)?;
+    let (clients, seconds) = (number("clients", 200)?, number("seconds", 20)?);
+    let seed = number("seed", 1)?;
+    servers::raise_descriptor_limit()?;
+    servers::end_children_on_signals()?;
+    let mut server = Server::open(&Source::Command(command), Placement::Free)?;
+    let duration = Duration::from_secs(seconds);
+    let faults = soak(&mut server, clients, duration, seed);
+    let failed = |error| Failure::Refused(format!("{error}; {}", server.said()));
+    let mut faults = faults.map_err(failed)?;
+    server.stop()?;
+    faults.truncate(20);
+    for fault in &faults {
+        println!("FAULT: {fault}");
+    }
+    Ok(faults.is_empty())
+}
+
+/// The faults that were found.
+fn soak(
+    server: &mut Server,
+    clients: u64,
+    duration: Duration,
+    seed: u64,
+) -> io::Result<Vec<String>> {
+    let pid = server.pid.expect("it was started here");
+    let address = server.address;
+    // Once each kind of thread has come and each buffer been made.
+    Peer::connect(address)?.ask("stats\r\n")?;
+    let before = Held::by(pid).ok_or_else(|| io::Error::other("it is gone"))?;
+    let ledger = Mutex::new(Ledger::default());
+    let until = Instant::now() + duration;
+    thread::scope(|scope| {
+        for number in 0..clients {
+            let ledger = &ledger;
+            scope.spawn(move || {
+                let seed = seed.wrapping_mul(100_003).wrapping_add(number);
+                Worker::new(address, number, seed, ledger).work(until);
+            });
+        }
+    });
+    let mut ledger = ledger.into_inner().expect("no client panics");
+    let left = take_all_out(&mut ledger, address)?;
+    ledger.close();
+    let busy = Held::by(pid).unwrap_or_default();
+    let calm = Held {
+        memory: before.memory + LEFT_OVER,
+        threads: before.threads + 2,
+        descriptors: before.descriptors,
+    };
+    let after = Held::once_calm(pid, calm, Instant::now() + Duration::from_secs(20));
+    let data = server
+        .data()
+        .map_err(|failure| io::Error::other(failure.to_string()))?;
+    let disk = size_of(&data)?;
+    println!(
+        "{clients} clients, {} s: {}, {left} left in the end",
+        duration.as_secs(),
+        ledger.summary()
+    );
+    println!("before {before:?}\nbusy   {busy:?}\nafter  {after:?}\ndisk   {disk} bytes");
+    let mut faults = ledger.faults;
+    faults.extend(counters(address)?);
+    match after {
+        None => faults.push("the server is gone".into()),
+        Some(after) => {
+            for (what, after, calm) in [
+                ("bytes", after.memory, calm.memory),
+                ("threads", after.threads, calm.threads),
+                ("descriptors", after.descriptors, calm.descriptors),
+            ] {
+                if after > calm {
+                    faults.push(format!("it keeps {after} {what}, not {calm}"));
+                }
+            }
+        }
+    }
+    if disk > LEFT_OVER_ON_DISK {
+        faults.push(format!("its files keep {disk} bytes"));
+    }
+    Ok(faults)
+}
+
+/// Reserves and deletes all that is left, as a last client; how many jobs that is.
+fn take_all_out(ledger: &mut Ledger, address: std::net::SocketAddr) -> io::Result<u64> {
+    let mut peer = Peer::connect(address)?;
+    for tube in client::TUBES {
+        // What its last client did is done once it is gone.
+        for command in ["watch", "use"] {
+            peer.ask(format!("{command} {tube}\r\n"))?;
+        }
+        peer.ask(format!("pause-tube {tube} 0\r\n"))?;
+        // Buried ones first, then those that are delayed.
+        for _ in 0..2 {
+            peer.ask("kick 1000000000\r\n")?;
+        }
+    }
+    // Reservations of short jobs may have to expire, but none is held.
+    let mut count = 0;
+    loop {
+        let asked = Instant::now();
+        peer.send("reserve-with-timeout 3\r\n")?;
+        let (line, body) = peer.reply()?;
+        let mut words = line.split(' ');
+        match (words.next(), words.next().and_then(|id| id.parse().ok())) {
+            (Some("RESERVED"), Some(id)) => {
+                ledger.reserved(id, &body.unwrap_or_default(), u64::MAX, asked);
+                count += 1;
+                ledger.deleting(id);
+                if peer.ask(format!("delete {id}\r\n"))? == "DELETED" {
+                    ledger.deleted(id);
+                }
+            }
+            (Some("DEADLINE_SOON"), _) => {}
+            _ => return Ok(count),
+        }
+    }
+}
+
+/// What `stats` must show when everything is gone.
+fn counters(address: std::net::SocketAddr) -> io::Result<Vec<String>> {
+    let mut peer = Peer::connect(address)?;
+    peer.send("stats\r\n")?;
+    let (_, text) = peer.reply()?;
+    let text = String::from_utf8_lossy(&text.unwrap_or_default()).into_owned();
+    let is_off = |line: &&str| {
+        let Some((key, value)) = line.split_once(": ") else {
+            return false;
+        };
+        match key {
+            "current-tubes" | "current-connections" => value != "1",
+            "current-jobs-urgent" | "current-jobs-ready" | "current-jobs-reserved" => value != "0",
+            "current-jobs-delayed" | "current-jobs-buried" | "current-waiting" => value != "0",
+            "current-producers" | "current-workers" => value != "0",
+            _ => false,
+        }
+    };
+    let off = text.lines().filter(is_off);
+    Ok(off.map(|line| format!("in the end, {line}")).collect())
+}
+
+fn size_of(directory: &Path) -> io::Result<u64> {
+    let mut size = 0;
+    for entry in std::fs::read_dir(directory)? {
+        size += entry?.metadata()?.len();
+    }
+    Ok(size)
+}
