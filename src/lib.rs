@@ -28,31 +28,41 @@
 //! 1. `tests/transcripts/01-a-jobs-life.txt` and those after it: the protocol
 //!    as stories, which the tests play against the engine, against the server
 //!    and against beanstalkd.
-//! 2. [`protocol::command`]: each command, its grammar and its replies.
+//! 2. [`protocol::command`]: each command, its grammar, its replies, and what
+//!    decides between them.
 //! 3. [`engine`]: what the commands do. `commands.rs` has a method for each,
-//!    `transitions.rs` tells how a job passes from state to state.
-//! 4. [`server`]: the threads, and the life of a connection.
+//!    `transitions.rs` begins with a table of how a job passes from state to
+//!    state.
+//! 4. [`server`]: a table of all threads, and the way of a command.
 //! 5. [`binlog`]: how jobs outlive the process, a power cut and a full disk.
+//!
+//! To find out what one command does, `release` for example, that order is the
+//! way: its story is `tests/transcripts/10-release.txt`, its line and replies
+//! are at [`Command::Release`](protocol::Command::Release), and `release` in
+//! `engine/commands.rs` does it.
 //!
 //! # The one lock
 //!
-//! A mutex in `server/shared.rs` guards the engine. While it is held nobody
-//! makes a system call, logs, or copies or frees a body: a worker reads and
-//! parses before it takes the lock, and encodes, wakes others and writes after
-//! it has let go. What arrived together is executed under one lock and
-//! answered with one write. So a command on a quiet connection costs two
-//! system calls, and a thousand pipelined ones hardly more.
+//! A mutex guards the engine; `server/shared.rs` says what may not happen while
+//! it is held. A worker reads and parses before it takes the lock, and encodes,
+//! wakes others and writes after it has let go. What arrived together is
+//! executed together and answered with one write, so a command on a quiet
+//! connection costs two system calls, and a thousand pipelined ones hardly more.
+//!
+//! Nobody holds it for long: what concerns very many jobs is done in pieces, a
+//! batch ends when it has cost much, and whoever brings one command goes before
+//! those who bring hundreds (`server/lock.rs`, `server/turns.rs`).
 //!
 //! # Waiting
 //!
 //! A worker whose client waits in `reserve` sleeps on a condition variable of
-//! its own until the answer lies there: a job, `TIMED_OUT`, `DEADLINE_SOON`.
-//! Whoever makes a job ready finds in the engine who is to have it, first come
-//! first served, sends it on and wakes that worker alone. Everything that the
-//! clock does goes through the engine's timer wheel and one thread that sleeps
-//! until it is next due, or longer as long as nobody waits. A client that leaves
-//! while it waits is noticed by a thread that watches for nothing else. With
-//! nothing to do, nothing runs.
+//! its own. Whoever ends the wait (the worker whose command made a job ready,
+//! the timer, the thread that notices who has left) finds in the engine who is
+//! to have what, first come first served, writes a short reply to that client
+//! itself, and wakes its worker alone; a long one is left to the worker. With a
+//! binlog the reply waits until the job's put is kept, and who keeps it writes.
+//! Everything that the clock does goes through the engine's timer wheel and one
+//! thread that sleeps until it is next due. With nothing to do, nothing runs.
 //!
 //! # What is not here
 //!

@@ -6,10 +6,10 @@ use nix::libc;
 pub use portable_atomic::AtomicU64;
 use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Mutex;
 #[cfg(target_has_atomic = "64")]
 pub use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex};
 
 /// Gives memory that has been freed back to the system. The allocator keeps
 /// it otherwise, for ever: the C library returns only what lies at the very
@@ -23,9 +23,11 @@ pub fn give_back_memory() {
     }
 }
 
-/// Has all threads allocate from one heap. The C library would give each CPU
-/// several, and those of other threads than the first grow by one page and one
-/// system call at a time, which bodies of some kilobytes feel.
+/// Has all threads allocate from one heap, large pieces too. The C library would
+/// give each CPU several heaps, and those of other threads than the first grow
+/// by one page and one system call at a time, which bodies of some kilobytes
+/// feel. And it would map each body of 128 KiB and more by itself: the kernel
+/// allows a process 65,530 mappings, and each thread needs four of them.
 ///
 /// To be called before there are other threads.
 pub fn use_one_heap() {
@@ -34,33 +36,23 @@ pub fn use_one_heap() {
     // want it leaves alone.
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, 1);
+        libc::mallopt(libc::M_MMAP_MAX, 256);
     }
 }
 
-/// So many bytes of zero. Where they are fresh from the system, which means
-/// that they are zero, nobody writes them; safe code would.
-pub fn zeroed_bytes(length: usize) -> Arc<[u8]> {
-    let bytes = Arc::<[u8]>::new_zeroed_slice(length);
-    // SAFETY: all of them are zero, and a zero is a u8.
-    unsafe { bytes.assume_init() }
-}
-
-/// Has the scheduler let this thread run until it blocks, instead of switching
-/// to each thread that it wakes: with many connections that halves the
-/// switches. Where it is refused, nothing but speed is lost.
-pub fn prefer_long_turns() {
-    let priority: libc::c_int = 0;
-    // musl's function of that name does nothing; the system call does.
-    // SAFETY: the pointer is to a live number, which is all that the kernel's
-    // sched_param has, and the call only reads it; 0 means the calling thread.
-    unsafe {
-        libc::syscall(
-            libc::SYS_sched_setscheduler,
-            0,
-            libc::SCHED_BATCH,
-            &raw const priority,
-        );
-    }
+/// Receives some bytes behind those in the buffer, into the room that it has:
+/// `most` at most. Nobody fills that room with zeros before, so what is not
+/// received is not touched. 0 if the peer sends nothing more.
+pub fn receive(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>, most: usize) -> io::Result<usize> {
+    let room = buffer.spare_capacity_mut();
+    let most = room.len().min(most);
+    // SAFETY: the kernel writes at most that many bytes, and the room is ours.
+    let count = unsafe { libc::recv(socket.as_raw_fd(), room.as_mut_ptr().cast(), most, 0) };
+    let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
+    // SAFETY: so many bytes behind those before have just been written, within
+    // the capacity.
+    unsafe { buffer.set_len(buffer.len() + count) };
+    Ok(count)
 }
 
 /// Takes over a descriptor that this process was started with, counted from 0

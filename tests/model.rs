@@ -9,7 +9,7 @@
 mod naive;
 
 use beanpole::engine::{
-    Change, Config, ConnectionId, Effects, Engine, Outcome, StoredJob, StoredState, Time,
+    Change, Config, ConnectionId, Engine, Outcome, StoredJob, StoredState, Time,
 };
 use beanpole::protocol::{Framer, JobId, Reply, Request};
 use naive::{Client, Model, SECOND, State};
@@ -76,7 +76,7 @@ struct Link {
 impl World {
     fn new(seed: u64) -> World {
         let mut random = Random(seed);
-        let max_memory = random.one_in(3).then(|| 200 + random.below(2000));
+        let max_memory = random.one_in(3).then(|| 200 + random.below(4000));
         World {
             engine: engine(max_memory, START),
             model: Model::new(START, MAX_JOB_SIZE as usize, max_memory),
@@ -128,7 +128,7 @@ impl World {
         self.history.note(&self.model, client, "disconnects");
         self.model.disconnect(client);
         let link = self.links.remove(&client).unwrap();
-        self.engine.disconnect(link.id, self.now());
+        assert!(self.engine.disconnect(link.id, self.now()));
         self.compare(Vec::new());
     }
 
@@ -296,10 +296,7 @@ impl World {
         match self.engine.execute(link.id, request, now) {
             Outcome::Reply(reply) => Some(text(&reply)),
             Outcome::AwaitBody | Outcome::Waiting => None,
-            Outcome::RefuseBody => {
-                link.framer.refuse_body();
-                None
-            }
+            Outcome::Unfinished => unreachable!("there are few jobs"),
             Outcome::Quit => {
                 self.engine.disconnect(link.id, now);
                 self.links.remove(&client);
@@ -312,7 +309,7 @@ impl World {
     /// their states from outside. In which order clients are told things at
     /// the same time cannot be seen.
     fn compare(&mut self, mut said: Vec<(Client, String)>) {
-        let effects = self.engine.take_effects(Effects::default());
+        let effects = self.engine.take_effects();
         for (id, reply) in effects.replies {
             let mut links = self.links.iter();
             let link = links.find(|(_, link)| link.id == id);

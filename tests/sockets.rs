@@ -12,6 +12,8 @@ mod port;
 #[path = "sockets/server.rs"]
 mod server;
 
+#[path = "sockets/bounds.rs"]
+mod bounds;
 #[path = "sockets/delivery.rs"]
 mod delivery;
 #[path = "sockets/pieces.rs"]

@@ -1,14 +1,15 @@
 //! The commands: one match, one method each. What each means, and its replies,
 //! is told at [`Command`].
 
-use super::connection::{Connection, Incoming};
+use super::connection::Kick;
+use super::counts::CommandCounts;
 use super::job::{Job, State};
+use super::slab::ConnectionIndex;
 use super::tube::Pause;
-use super::{Change, ConnectionId, Engine, JOB_OVERHEAD, Outcome, Time};
+use super::{AT_ONCE, Change, ConnectionId, Engine, JOB_OVERHEAD, Outcome, Time, WATCH_OVERHEAD};
 use crate::protocol::command::Put;
-use crate::protocol::stats::{JobStats, ProcessStats, ServerStats, TubeStats};
+use crate::protocol::framing::NoBody;
 use crate::protocol::{Body, Command, JobId, Priority, Reply, Request, Seconds, TubeName};
-use std::time::Duration;
 
 impl Engine {
     /// Does what a connection asks for, in a world where what is due by now has
@@ -17,61 +18,118 @@ impl Engine {
         if self.wake_at().is_some_and(|at| at <= now) {
             self.tick(now);
         }
-        let place = self.place(id).expect("only who is connected asks");
-        debug_assert!(self.connections[place].wait.is_none());
-        Outcome::Reply(match request {
-            Request::Command(command) => return self.command(place, command, now),
-            Request::Body(body) => self.body(place, body, now),
-            Request::BodyWithoutCrlf => self.body_without_crlf(place),
-            Request::BodyWithoutRoom => self.body_without_room(place),
-            Request::BodyTooBig => Reply::JobTooBig,
-            Request::Refused(reply) => reply,
-        })
+        let by = self.find(id).expect("only who is connected asks");
+        debug_assert!(self.connections[by].wait.is_none());
+        self.effects.steps += 1;
+        match request {
+            Request::Command(command) => self.command(by, command, now),
+            Request::Body(body) => Outcome::Reply(self.body(by, body, now)),
+            Request::Refused(reply) => Outcome::Reply(reply),
+        }
     }
 
-    fn command(&mut self, place: u32, command: Command, now: Time) -> Outcome {
+    /// Goes on with what was [`Unfinished`](Outcome::Unfinished).
+    pub fn go_on(&mut self, id: ConnectionId, now: Time) -> Outcome {
+        let by = self.find(id).expect("only who is connected asks");
+        self.kick_some(by, now)
+    }
+
+    fn command(&mut self, by: ConnectionIndex, command: Command, now: Time) -> Outcome {
+        self.count(&command);
         Outcome::Reply(match command {
-            Command::Put(put) => return self.put(place, put),
-            Command::Reserve => return self.reserve_first(place, now),
+            Command::Put(put) => return self.put(by, put),
+            Command::Reserve => return self.reserve_or_wait(by, None, now),
             Command::ReserveWithTimeout(timeout) => {
-                return self.reserve_with_timeout(place, timeout, now);
+                return self.reserve_or_wait(by, Some(timeout), now);
             }
+            Command::Kick(bound) => return self.kick(by, bound, now),
             Command::Quit => return Outcome::Quit,
-            Command::Use(tube) => self.use_tube(place, tube),
-            Command::ReserveJob(id) => self.reserve_job(place, id, now),
-            Command::Delete(id) => self.delete(place, id),
+            Command::Use(tube) => self.use_tube(by, tube),
+            Command::ReserveJob(id) => self.reserve_job(by, id, now),
+            Command::Delete(id) => self.delete(by, id),
             Command::Release {
                 id,
                 priority,
                 delay,
-            } => self.release(place, id, priority, delay, now),
-            Command::Bury { id, priority } => self.bury(place, id, priority),
-            Command::Touch(id) => self.touch(place, id, now),
-            Command::Watch(tube) => self.watch(place, tube),
-            Command::Ignore(tube) => self.ignore(place, tube),
+            } => self.release(by, id, priority, delay, now),
+            Command::Bury { id, priority } => self.bury(by, id, priority),
+            Command::Touch(id) => self.touch(by, id, now),
+            Command::Watch(tube) => self.watch(by, tube),
+            Command::Ignore(tube) => self.ignore(by, tube),
             Command::Peek(id) => self.peek(id),
-            Command::PeekReady => self.peek_ready(place),
-            Command::PeekDelayed => self.peek_delayed(place),
-            Command::PeekBuried => self.peek_buried(place),
-            Command::Kick(bound) => self.kick(place, bound, now),
+            Command::PeekReady => self.peek_ready(by),
+            Command::PeekDelayed => self.peek_delayed(by),
+            Command::PeekBuried => self.peek_buried(by),
             Command::KickJob(id) => self.kick_job(id, now),
             Command::PauseTube(tube, length) => self.pause_tube(tube, length, now),
-            Command::PauseNoTube => self.pause_no_tube(),
-            Command::Stats => self.stats(),
+            Command::PauseNoTube => Reply::BadFormat,
+            Command::Stats => Reply::ServerStats(self.server_document()),
             Command::StatsJob(id) => self.stats_job(id, now),
             Command::StatsTube(tube) => self.stats_tube(tube, now),
             Command::ListTubes => self.list_tubes(),
-            Command::ListTubeUsed => self.list_tube_used(place),
-            Command::ListTubesWatched => self.list_tubes_watched(place),
+            Command::ListTubeUsed => self.list_tube_used(by),
+            Command::ListTubesWatched => self.list_tubes_watched(by),
         })
+    }
+
+    /// Each well-formed command is counted, whatever becomes of it.
+    fn count(&mut self, command: &Command) {
+        let CommandCounts {
+            put,
+            peek,
+            peek_ready,
+            peek_delayed,
+            peek_buried,
+            reserve,
+            reserve_with_timeout,
+            delete,
+            release,
+            use_,
+            watch,
+            ignore,
+            bury,
+            kick,
+            touch,
+            stats,
+            stats_job,
+            stats_tube,
+            list_tubes,
+            list_tube_used,
+            list_tubes_watched,
+            pause_tube,
+        } = &mut self.totals.commands;
+        *match command {
+            Command::Put(_) => put,
+            Command::Peek(_) => peek,
+            Command::PeekReady => peek_ready,
+            Command::PeekDelayed => peek_delayed,
+            Command::PeekBuried => peek_buried,
+            Command::Reserve => reserve,
+            Command::ReserveWithTimeout(_) => reserve_with_timeout,
+            Command::Delete(_) => delete,
+            Command::Release { .. } => release,
+            Command::Use(_) => use_,
+            Command::Watch(_) => watch,
+            Command::Ignore(_) => ignore,
+            Command::Bury { .. } => bury,
+            Command::Kick(_) => kick,
+            Command::Touch(_) => touch,
+            Command::Stats => stats,
+            Command::StatsJob(_) => stats_job,
+            Command::StatsTube(_) => stats_tube,
+            Command::ListTubes => list_tubes,
+            Command::ListTubeUsed => list_tube_used,
+            Command::ListTubesWatched => list_tubes_watched,
+            Command::PauseTube(..) | Command::PauseNoTube => pause_tube,
+            Command::ReserveJob(_) | Command::KickJob(_) | Command::Quit => return,
+        } += 1;
     }
 
     // Producers.
 
     /// The id is given now, before the body has come: a put that then fails
     /// has used it up.
-    fn put(&mut self, place: u32, put: Put) -> Outcome {
-        self.commands.put += 1;
+    fn put(&mut self, by: ConnectionIndex, put: Put) -> Outcome {
         if put.size > self.config.max_job_size {
             return Outcome::AwaitBody;
         }
@@ -80,33 +138,40 @@ impl Engine {
         }
         let id = JobId(self.next_id);
         self.next_id += 1;
-        let bytes = wire_bytes(put);
-        let limit = self.config.max_memory.unwrap_or(u64::MAX);
-        let fits = self.memory() + bytes + JOB_OVERHEAD <= limit;
-        if fits {
-            self.body_bytes += bytes;
-            self.incoming += 1;
+        let connection = &mut self.connections[by];
+        if !std::mem::replace(&mut connection.is_producer, true) {
+            self.connections_now.producers += 1;
         }
-        let connection = &mut self.connections[place];
-        connection.is_producer = true;
-        connection.incoming = Some(Incoming { id, put, fits });
-        if fits {
-            Outcome::AwaitBody
-        } else {
-            Outcome::RefuseBody
+        connection.incoming = Some((id, put));
+        Outcome::AwaitBody
+    }
+
+    /// Of several reasons to refuse it, the first one here is told.
+    fn body(&mut self, by: ConnectionIndex, body: Result<Body, NoBody>, now: Time) -> Reply {
+        let Some((id, put)) = self.connections[by].incoming.take() else {
+            // A line that asked for too much got no id.
+            return Reply::JobTooBig;
+        };
+        let needed = u64::from(put.size) + 2 + JOB_OVERHEAD;
+        let refusal = match &body {
+            Err(NoBody::TooBig) => Some(Reply::JobTooBig),
+            _ if !self.has_room(needed) => Some(Reply::OutOfMemory),
+            Err(NoBody::NoRoom) => Some(Reply::OutOfMemory),
+            Err(NoBody::NoCrlf) => Some(Reply::ExpectedCrlf),
+            Ok(_) if self.draining => Some(Reply::Draining),
+            Ok(_) => None,
+        };
+        match (body, refusal) {
+            (Ok(body), None) => self.insert(by, id, put, body, now),
+            (body, refusal) => {
+                self.effects.garbage.extend(body);
+                refusal.expect("what is no body is refused")
+            }
         }
     }
 
-    fn body(&mut self, place: u32, body: Body, now: Time) -> Reply {
-        let incoming = self.give_up_incoming(place);
-        let Incoming { id, put, fits } = incoming.expect("a body follows the line of its put");
-        if !fits {
-            return Reply::OutOfMemory;
-        }
-        if self.draining {
-            return Reply::Draining;
-        }
-        let tube = self.connections[place].used;
+    fn insert(&mut self, by: ConnectionIndex, id: JobId, put: Put, body: Body, now: Time) -> Reply {
+        let tube = self.connections[by].used;
         let state = match put.delay {
             Seconds(0) => State::Ready,
             delay => State::delayed(now + delay),
@@ -128,38 +193,17 @@ impl Engine {
         self.enter(id, tube, put.priority, state);
         self.record(Change::Put(id));
         self.tubes[tube].total_jobs += 1;
-        self.total_jobs += 1;
+        self.totals.jobs += 1;
         self.serve(now);
         Reply::Inserted(id)
     }
 
-    fn body_without_crlf(&mut self, place: u32) -> Reply {
-        match self.give_up_incoming(place) {
-            Some(Incoming { fits: false, .. }) => Reply::OutOfMemory,
-            _ => Reply::ExpectedCrlf,
+    fn use_tube(&mut self, by: ConnectionIndex, name: TubeName) -> Reply {
+        if self.tubes.find(&name).is_none() && !self.has_room(0) {
+            return Reply::OutOfMemory;
         }
-    }
-
-    /// Answers the body of a put for which there is no room.
-    fn body_without_room(&mut self, place: u32) -> Reply {
-        self.give_up_incoming(place);
-        Reply::OutOfMemory
-    }
-
-    /// The put whose body was awaited; the room kept for it is free again.
-    pub(super) fn give_up_incoming(&mut self, place: u32) -> Option<Incoming> {
-        let incoming = self.connections[place].incoming.take()?;
-        if incoming.fits {
-            self.body_bytes -= wire_bytes(incoming.put);
-            self.incoming -= 1;
-        }
-        Some(incoming)
-    }
-
-    fn use_tube(&mut self, place: u32, name: TubeName) -> Reply {
-        self.commands.use_ += 1;
         let tube = self.find_or_make_tube(&name);
-        let before = std::mem::replace(&mut self.connections[place].used, tube);
+        let before = std::mem::replace(&mut self.connections[by].used, tube);
         self.tubes[tube].using += 1;
         self.tubes[before].using -= 1;
         self.remove_tube_if_unused(before);
@@ -168,58 +212,63 @@ impl Engine {
 
     // Workers.
 
-    fn reserve_first(&mut self, place: u32, now: Time) -> Outcome {
-        self.commands.reserve += 1;
-        self.reserve_or_wait(place, None, now)
-    }
-
-    fn reserve_with_timeout(&mut self, place: u32, timeout: Seconds, now: Time) -> Outcome {
-        self.commands.reserve_with_timeout += 1;
-        self.reserve_or_wait(place, Some(timeout), now)
-    }
-
-    fn reserve_or_wait(&mut self, place: u32, timeout: Option<Seconds>, now: Time) -> Outcome {
-        let connection = &mut self.connections[place];
-        connection.is_worker = true;
+    /// A job, if there is one; else the first of these that holds: a job held
+    /// here is about to time out, nobody is to wait, it waits.
+    fn reserve_or_wait(
+        &mut self,
+        by: ConnectionIndex,
+        timeout: Option<Seconds>,
+        now: Time,
+    ) -> Outcome {
+        self.becomes_worker(by);
+        // Whether the time of a job that it has is nearly over counts before
+        // it gets another one.
+        let connection = &self.connections[by];
         let deadline_soon = connection.deadline_soon_at().is_some_and(|at| at <= now);
-        if let Some(id) = self.first_ready(place) {
-            return Outcome::Reply(self.reserve(id, place, now));
-        }
-        if deadline_soon {
-            Outcome::Reply(Reply::DeadlineSoon)
-        } else if timeout == Some(Seconds(0)) || self.connections[place].half_closed {
-            Outcome::Reply(Reply::TimedOut)
+        let may_wait = timeout != Some(Seconds(0)) && !connection.half_closed;
+        self.effects.steps += connection.watched.len();
+        Outcome::Reply(if let Some(id) = self.first_ready(by) {
+            self.reserve(id, by, now)
+        } else if deadline_soon {
+            Reply::DeadlineSoon
+        } else if !may_wait {
+            Reply::TimedOut
         } else {
-            self.start_waiting(place, timeout.map(|timeout| now + timeout));
-            Outcome::Waiting
+            self.start_waiting(by, timeout.map(|timeout| now + timeout));
+            return Outcome::Waiting;
+        })
+    }
+
+    fn becomes_worker(&mut self, by: ConnectionIndex) {
+        if !std::mem::replace(&mut self.connections[by].is_worker, true) {
+            self.connections_now.workers += 1;
         }
     }
 
     /// The next ready job of all tubes that a connection watches.
-    pub(super) fn first_ready(&self, place: u32) -> Option<JobId> {
-        let watched = self.connections[place].watched.iter();
+    pub(super) fn first_ready(&self, by: ConnectionIndex) -> Option<JobId> {
+        let watched = self.connections[by].watched.iter();
         let tubes = watched.map(|&tube| &self.tubes[tube]);
         let open = tubes.filter(|tube| tube.pause.is_none());
         let (_, id) = open.filter_map(|tube| tube.ready.first()).min()?;
         Some(id)
     }
 
-    fn reserve_job(&mut self, place: u32, id: JobId, now: Time) -> Reply {
+    fn reserve_job(&mut self, by: ConnectionIndex, id: JobId, now: Time) -> Reply {
         match self.jobs.get(id).map(|job| job.state) {
             None | Some(State::Reserved { .. }) => Reply::NotFound,
             Some(_) => {
-                self.connections[place].is_worker = true;
-                self.reserve(id, place, now)
+                self.becomes_worker(by);
+                self.reserve(id, by, now)
             }
         }
     }
 
-    fn delete(&mut self, place: u32, id: JobId) -> Reply {
-        self.commands.delete += 1;
+    fn delete(&mut self, by: ConnectionIndex, id: JobId) -> Reply {
         let Some(job) = self.jobs.get(id) else {
             return Reply::NotFound;
         };
-        if matches!(job.state, State::Reserved { by, .. } if by != place) {
+        if matches!(job.state, State::Reserved { by: holder, .. } if holder != by) {
             return Reply::NotFound;
         }
         self.leave(id, job.tube, job.priority);
@@ -242,19 +291,18 @@ impl Engine {
 
     fn release(
         &mut self,
-        place: u32,
+        by: ConnectionIndex,
         id: JobId,
         priority: Priority,
         delay: Seconds,
         now: Time,
     ) -> Reply {
-        self.commands.release += 1;
-        let Some(job) = self.held_job(place, id) else {
+        let Some(job) = self.held_job(by, id) else {
             return Reply::NotFound;
         };
         job.priority = priority;
         job.delay = delay;
-        job.history_mut().releases += 1;
+        self.jobs.history_mut(id).releases += 1;
         self.record(Change::Update(id));
         match delay {
             Seconds(0) => self.make_ready(id, now),
@@ -263,13 +311,12 @@ impl Engine {
         Reply::Released
     }
 
-    fn bury(&mut self, place: u32, id: JobId, priority: Priority) -> Reply {
-        self.commands.bury += 1;
-        let Some(job) = self.held_job(place, id) else {
+    fn bury(&mut self, by: ConnectionIndex, id: JobId, priority: Priority) -> Reply {
+        let Some(job) = self.held_job(by, id) else {
             return Reply::NotFound;
         };
         job.priority = priority;
-        job.history_mut().buries += 1;
+        self.jobs.history_mut(id).buries += 1;
         self.record(Change::Update(id));
         let order = self.next_burial;
         self.next_burial += 1;
@@ -277,16 +324,15 @@ impl Engine {
         Reply::Buried
     }
 
-    fn touch(&mut self, place: u32, id: JobId, now: Time) -> Reply {
-        self.commands.touch += 1;
-        let Some(job) = self.held_job(place, id) else {
+    fn touch(&mut self, by: ConnectionIndex, id: JobId, now: Time) -> Reply {
+        let Some(job) = self.held_job(by, id) else {
             return Reply::NotFound;
         };
-        let State::Reserved { by, until } = &mut job.state else {
+        let State::Reserved { until, .. } = &mut job.state else {
             unreachable!("a held job is reserved");
         };
         let before = std::mem::replace(until, now + job.ttr);
-        let (by, until) = (*by, *until);
+        let until = *until;
         let reserved = &mut self.connections[by].reserved;
         reserved.remove(&(before, id));
         reserved.insert((until, id));
@@ -295,26 +341,31 @@ impl Engine {
     }
 
     /// A job that this connection has reserved.
-    fn held_job(&mut self, place: u32, id: JobId) -> Option<&mut Job> {
+    fn held_job(&mut self, by: ConnectionIndex, id: JobId) -> Option<&mut Job> {
         let job = self.jobs.get_mut(id)?;
-        matches!(job.state, State::Reserved { by, .. } if by == place).then_some(job)
+        matches!(job.state, State::Reserved { by: holder, .. } if holder == by).then_some(job)
     }
 
-    fn watch(&mut self, place: u32, name: TubeName) -> Reply {
-        self.commands.watch += 1;
-        let tube = self.find_or_make_tube(&name);
-        let watched = &mut self.connections[place].watched;
-        if !watched.contains(&tube) {
-            watched.push(tube);
-            self.tubes[tube].watching += 1;
-        }
-        Reply::Watching(watched.len())
-    }
-
-    fn ignore(&mut self, place: u32, name: TubeName) -> Reply {
-        self.commands.ignore += 1;
+    fn watch(&mut self, by: ConnectionIndex, name: TubeName) -> Reply {
+        self.effects.steps += self.connections[by].watched.len();
         let tube = self.tubes.find(&name);
-        let watched = &mut self.connections[place].watched;
+        let watched = &self.connections[by].watched;
+        if tube.is_none_or(|tube| !watched.contains(&tube)) {
+            if !self.has_room(WATCH_OVERHEAD) {
+                return Reply::OutOfMemory;
+            }
+            let tube = self.find_or_make_tube(&name);
+            self.connections[by].watched.push(tube);
+            self.tubes[tube].watching += 1;
+            self.watches += 1;
+        }
+        Reply::Watching(self.connections[by].watched.len())
+    }
+
+    fn ignore(&mut self, by: ConnectionIndex, name: TubeName) -> Reply {
+        let tube = self.tubes.find(&name);
+        let watched = &mut self.connections[by].watched;
+        self.effects.steps += watched.len();
         if let Some(position) = watched.iter().position(|&one| Some(one) == tube) {
             if watched.len() == 1 {
                 return Reply::NotIgnored;
@@ -322,34 +373,31 @@ impl Engine {
             // The last one takes its position, as in the reference server.
             let tube = watched.swap_remove(position);
             self.tubes[tube].watching -= 1;
+            self.watches -= 1;
             self.remove_tube_if_unused(tube);
         }
-        Reply::Watching(self.connections[place].watched.len())
+        Reply::Watching(self.connections[by].watched.len())
     }
 
     // Others.
 
-    fn peek(&mut self, id: JobId) -> Reply {
-        self.commands.peek += 1;
+    fn peek(&self, id: JobId) -> Reply {
         let id = self.jobs.get(id).map(|_| id);
         self.found(id)
     }
 
-    fn peek_ready(&mut self, place: u32) -> Reply {
-        self.commands.peek_ready += 1;
-        let tube = &self.tubes[self.connections[place].used];
+    fn peek_ready(&self, by: ConnectionIndex) -> Reply {
+        let tube = &self.tubes[self.connections[by].used];
         self.found(tube.ready.first().map(|(_, id)| id))
     }
 
-    fn peek_delayed(&mut self, place: u32) -> Reply {
-        self.commands.peek_delayed += 1;
-        let tube = &self.tubes[self.connections[place].used];
+    fn peek_delayed(&self, by: ConnectionIndex) -> Reply {
+        let tube = &self.tubes[self.connections[by].used];
         self.found(tube.delayed.first().map(|(_, id)| id))
     }
 
-    fn peek_buried(&mut self, place: u32) -> Reply {
-        self.commands.peek_buried += 1;
-        let tube = &self.tubes[self.connections[place].used];
+    fn peek_buried(&self, by: ConnectionIndex) -> Reply {
+        let tube = &self.tubes[self.connections[by].used];
         self.found(tube.buried.first_key_value().map(|(_, &id)| id))
     }
 
@@ -359,23 +407,48 @@ impl Engine {
         })
     }
 
-    fn kick(&mut self, place: u32, bound: u32, now: Time) -> Reply {
-        self.commands.kick += 1;
-        let place = self.connections[place].used;
-        let only_buried = !self.tubes[place].buried.is_empty();
-        let mut kicked = 0;
-        while kicked < bound as usize {
-            let tube = &self.tubes[place];
-            let next = if only_buried {
+    fn kick(&mut self, by: ConnectionIndex, bound: u32, now: Time) -> Outcome {
+        let tube = &self.tubes[self.connections[by].used];
+        let only_buried = !tube.buried.is_empty();
+        // What is buried or delayed anew meanwhile was not meant.
+        let there = if only_buried {
+            tube.buried.len()
+        } else {
+            tube.delayed.len()
+        };
+        self.connections[by].kick = Some(Kick {
+            only_buried,
+            left: there.min(bound as usize),
+            kicked: 0,
+        });
+        self.kick_some(by, now)
+    }
+
+    /// Each job is offered to those who wait before the next one is kicked.
+    fn kick_some(&mut self, by: ConnectionIndex, now: Time) -> Outcome {
+        let kick = self.connections[by].kick.take();
+        let mut kick = kick.expect("a kick is under way");
+        let used = self.connections[by].used;
+        for _ in 0..AT_ONCE.min(kick.left) {
+            let tube = &self.tubes[used];
+            let next = if kick.only_buried {
                 tube.buried.first_key_value().map(|(_, &id)| id)
             } else {
                 tube.delayed.first().map(|(_, id)| id)
             };
-            let Some(id) = next else { break };
+            let Some(id) = next else {
+                kick.left = 0;
+                break;
+            };
             self.kick_one(id, now);
-            kicked += 1;
+            kick.kicked += 1;
+            kick.left -= 1;
         }
-        Reply::KickedCount(kicked)
+        if kick.left == 0 {
+            return Outcome::Reply(Reply::KickedCount(kick.kicked));
+        }
+        self.connections[by].kick = Some(kick);
+        Outcome::Unfinished
     }
 
     fn kick_job(&mut self, id: JobId, now: Time) -> Reply {
@@ -389,13 +462,12 @@ impl Engine {
     }
 
     fn kick_one(&mut self, id: JobId, now: Time) {
-        self.jobs[id].history_mut().kicks += 1;
+        self.jobs.history_mut(id).kicks += 1;
         self.record(Change::Update(id));
         self.make_ready(id, now);
     }
 
     fn pause_tube(&mut self, name: TubeName, length: Seconds, now: Time) -> Reply {
-        self.commands.pause_tube += 1;
         let Some(tube) = self.tubes.find(&name) else {
             return Reply::NotFound;
         };
@@ -408,95 +480,31 @@ impl Engine {
         Reply::Paused
     }
 
-    fn pause_no_tube(&mut self) -> Reply {
-        self.commands.pause_tube += 1;
-        Reply::BadFormat
+    fn stats_job(&self, id: JobId, now: Time) -> Reply {
+        self.jobs.get(id).map_or(Reply::NotFound, |job| {
+            Reply::Stats(job.document(id, &self.tubes[job.tube], now))
+        })
     }
 
-    fn stats(&mut self) -> Reply {
-        self.commands.stats += 1;
-        let with =
-            |is: fn(&Connection) -> bool| self.connections.iter().filter(|one| is(one)).count();
-        Reply::ServerStats(Box::new(ServerStats {
-            jobs: self.totals,
-            commands: self.commands,
-            timeouts: self.timeouts,
-            total_jobs: self.total_jobs,
-            max_job_size: self.config.max_job_size,
-            tubes: self.tubes.len(),
-            connections: self.connections.len(),
-            producers: with(|one| one.is_producer),
-            workers: with(|one| one.is_worker),
-            waiting: self.waiting,
-            total_connections: self.total_connections,
-            draining: self.draining,
-            process: ProcessStats::default(),
-        }))
-    }
-
-    fn stats_job(&mut self, id: JobId, now: Time) -> Reply {
-        self.commands.stats_job += 1;
-        let Some(job) = self.jobs.get(id) else {
-            return Reply::NotFound;
-        };
-        let (state, time_left) = match job.state {
-            State::Ready => ("ready", Duration::ZERO),
-            State::Delayed { until, .. } => ("delayed", until.since(now)),
-            State::Reserved { until, .. } => ("reserved", until.since(now)),
-            State::Buried { .. } => ("buried", Duration::ZERO),
-        };
-        Reply::JobStats(Box::new(JobStats {
-            id,
-            tube: self.tubes[job.tube].name.clone(),
-            state,
-            priority: job.priority,
-            age: now.since(job.created_at),
-            delay: job.delay,
-            ttr: job.ttr,
-            time_left,
-            file: 0,
-            counters: job.counters(),
-        }))
-    }
-
-    fn stats_tube(&mut self, name: TubeName, now: Time) -> Reply {
-        self.commands.stats_tube += 1;
-        let Some(tube) = self.tubes.find(&name).map(|place| &self.tubes[place]) else {
-            return Reply::NotFound;
-        };
-        Reply::TubeStats(Box::new(TubeStats {
-            name,
-            jobs: tube.jobs,
-            total_jobs: tube.total_jobs,
-            using: tube.using,
-            watching: tube.watching,
-            waiting: tube.waiting.len(),
-            deletes: tube.deletes,
-            pauses: tube.pauses,
-            pause: tube.pause.map_or(Seconds(0), |pause| pause.length),
-            pause_left: tube
-                .pause
-                .map_or(Duration::ZERO, |pause| pause.until.since(now)),
-        }))
+    fn stats_tube(&self, name: TubeName, now: Time) -> Reply {
+        self.tubes.find(&name).map_or(Reply::NotFound, |tube| {
+            Reply::Stats(self.tubes[tube].document(now))
+        })
     }
 
     fn list_tubes(&mut self) -> Reply {
-        self.commands.list_tubes += 1;
-        Reply::Tubes(self.tubes.iter().map(|tube| tube.name.clone()).collect())
+        self.effects.steps += self.tubes.len() / 16;
+        Reply::Tubes(self.tubes.names())
     }
 
-    fn list_tube_used(&mut self, place: u32) -> Reply {
-        self.commands.list_tube_used += 1;
-        Reply::Using(self.tubes[self.connections[place].used].name.clone())
+    fn list_tube_used(&self, by: ConnectionIndex) -> Reply {
+        Reply::Using(self.tubes[self.connections[by].used].name.clone())
     }
 
-    fn list_tubes_watched(&mut self, place: u32) -> Reply {
-        self.commands.list_tubes_watched += 1;
-        let watched = self.connections[place].watched.iter();
-        Reply::Tubes(watched.map(|&tube| self.tubes[tube].name.clone()).collect())
+    fn list_tubes_watched(&mut self, by: ConnectionIndex) -> Reply {
+        let watched = &self.connections[by].watched;
+        self.effects.steps += watched.len();
+        let names = watched.iter().map(|&tube| self.tubes[tube].name.clone());
+        Reply::Tubes(names.collect())
     }
-}
-
-fn wire_bytes(put: Put) -> u64 {
-    u64::from(put.size) + 2
 }

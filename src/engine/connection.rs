@@ -1,7 +1,7 @@
 //! A connection as the engine sees it: what it uses, watches, holds, awaits.
 
 use super::Time;
-use super::tube::Tubes;
+use super::slab::{ConnectionIndex, TubeIndex};
 use super::wheel::TimerId;
 use crate::protocol::command::Put;
 use crate::protocol::{JobId, Seconds};
@@ -14,7 +14,7 @@ const SAFETY_MARGIN: Seconds = Seconds(1);
 /// Names a connection; never that of another one, not even of a later one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConnectionId {
-    pub(super) place: u32,
+    pub(super) index: ConnectionIndex,
     pub(super) serial: u32,
 }
 
@@ -22,32 +22,35 @@ pub struct ConnectionId {
 /// queues.
 impl From<ConnectionId> for u64 {
     fn from(id: ConnectionId) -> u64 {
-        u64::from(id.serial) << 32 | u64::from(id.place)
+        u64::from(id.serial) << 32 | u64::from(id.index.0)
     }
 }
 
 impl From<u64> for ConnectionId {
     fn from(number: u64) -> ConnectionId {
         ConnectionId {
-            place: number as u32,
+            index: ConnectionIndex(number as u32),
             serial: (number >> 32) as u32,
         }
     }
 }
 
 pub struct Connection {
-    /// Tells it from others that had its place.
+    /// Tells it from others that had its index.
     pub serial: u32,
     /// The tube that puts go to.
-    pub used: u32,
+    pub used: TubeIndex,
     /// The tubes that reserves take from, never none.
-    pub watched: Vec<u32>,
+    pub watched: Vec<TubeIndex>,
     /// The jobs it has, by the end of their time to run.
     pub reserved: BTreeSet<(Time, JobId)>,
     /// `Some` while it waits for a job, in the queues of all watched tubes.
     pub wait: Option<Wait>,
-    /// `Some` between the line of a put and the end of its body.
-    pub incoming: Option<Incoming>,
+    /// `Some` between the line of a put and the end of its body: the id that
+    /// the job gets, and the numbers of the line.
+    pub incoming: Option<(JobId, Put)>,
+    /// `Some` while a `kick` of very many jobs is under way.
+    pub kick: Option<Kick>,
     /// Set to what happens next by the clock alone.
     pub timer: TimerId,
     /// The peer sends nothing any more: it is not to be kept waiting.
@@ -66,24 +69,27 @@ pub struct Wait {
     pub until: Option<Time>,
 }
 
-/// A job whose body is on its way.
+/// What a `kick` has done and what it has left to do.
 #[derive(Clone, Copy)]
-pub struct Incoming {
-    pub id: JobId,
-    pub put: Put,
-    /// Whether there was room for it, which is then kept for it.
-    pub fits: bool,
+pub struct Kick {
+    /// Whether there was a buried job at the start: then delayed ones stay.
+    pub only_buried: bool,
+    /// How many more at most.
+    pub left: usize,
+    pub kicked: usize,
 }
 
 impl Connection {
-    pub fn new(serial: u32, timer: TimerId) -> Connection {
+    /// A connection that uses and watches this tube.
+    pub fn new(serial: u32, timer: TimerId, tube: TubeIndex) -> Connection {
         Connection {
             serial,
-            used: Tubes::DEFAULT,
-            watched: vec![Tubes::DEFAULT],
+            used: tube,
+            watched: vec![tube],
             reserved: BTreeSet::new(),
             wait: None,
             incoming: None,
+            kick: None,
             timer,
             half_closed: false,
             is_producer: false,

@@ -2,7 +2,8 @@
 //! process.
 
 use super::Time;
-use crate::protocol::stats::Counters;
+use super::counts::Counters;
+use super::slab::{ConnectionIndex, TubeIndex};
 use crate::protocol::{Body, JobId, Priority, Seconds, TubeName};
 use std::collections::BTreeMap;
 
@@ -11,8 +12,7 @@ pub struct Job {
     pub body: Body,
     pub created_at: Time,
     pub state: State,
-    /// The place of its tube.
-    pub tube: u32,
+    pub tube: TubeIndex,
     pub priority: Priority,
     pub delay: Seconds,
     pub ttr: Seconds,
@@ -31,8 +31,7 @@ pub enum State {
         position: u32,
     },
     Reserved {
-        /// The place of the connection.
-        by: u32,
+        by: ConnectionIndex,
         until: Time,
     },
     Buried {
@@ -48,7 +47,7 @@ impl State {
 }
 
 impl Job {
-    pub fn new(stored: StoredJob, tube: u32, state: State) -> Job {
+    pub fn new(stored: StoredJob, tube: TubeIndex, state: State) -> Job {
         Job {
             body: stored.body,
             created_at: stored.created_at,
@@ -63,11 +62,6 @@ impl Job {
 
     pub fn counters(&self) -> Counters {
         self.history.as_deref().copied().unwrap_or_default()
-    }
-
-    /// The counters, to be changed.
-    pub fn history_mut(&mut self) -> &mut Counters {
-        self.history.get_or_insert_default()
     }
 
     pub fn stored_state(&self) -> StoredState {
@@ -89,6 +83,8 @@ impl Job {
 pub struct JobTable {
     pages: BTreeMap<u64, Page>,
     len: usize,
+    /// How many of them have a history.
+    histories: usize,
 }
 
 /// The jobs with ids from 16 n to 16 n + 15.
@@ -121,6 +117,18 @@ impl JobTable {
         self.len
     }
 
+    /// How many jobs have a history.
+    pub fn histories(&self) -> usize {
+        self.histories
+    }
+
+    /// A job's counters, to be changed.
+    pub fn history_mut(&mut self, id: JobId) -> &mut Counters {
+        let is_new = self[id].history.is_none();
+        self.histories += usize::from(is_new);
+        self[id].history.get_or_insert_default()
+    }
+
     pub fn get(&self, id: JobId) -> Option<&Job> {
         let page = self.pages.get(&(id.0 / 16))?;
         page.has(id).then(|| &page.jobs[page.position(id)])
@@ -136,6 +144,7 @@ impl JobTable {
     pub fn insert(&mut self, id: JobId, job: Job) {
         let page = self.pages.entry(id.0 / 16).or_default();
         debug_assert!(!page.has(id));
+        self.histories += usize::from(job.history.is_some());
         page.jobs.insert(page.position(id), job);
         page.present |= bit(id);
         self.len += 1;
@@ -164,6 +173,7 @@ impl JobTable {
             page.jobs.shrink_to_fit();
         }
         self.len -= 1;
+        self.histories -= usize::from(job.history.is_some());
         Some(job)
     }
 
@@ -249,7 +259,7 @@ mod tests {
             state: StoredState::Ready,
             counters: Counters::default(),
         };
-        Job::new(stored, 0, State::Ready)
+        Job::new(stored, TubeIndex(0), State::Ready)
     }
 
     #[test]

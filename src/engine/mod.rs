@@ -12,11 +12,16 @@
 //! 4. after each of these does what [`Effects`] holds: answers those whose
 //!    waiting has ended, and keeps a record of what has changed.
 //!
+//! No call takes long, whatever there is: what concerns very many jobs is done
+//! in pieces of some thousand. `disconnect`, `tick` and a `kick` say when there
+//! is more to do, and between two pieces others may be served.
+//!
 //! Time only enters as an argument and should not run backwards; where it
 //! does, a deadline comes late, and no harm is done.
 //!
 //! The commands themselves are in `commands.rs`, one method each; how jobs
-//! pass from state to state, and what the clock does, is in `transitions.rs`.
+//! pass from state to state, and what the clock does, is in `transitions.rs`;
+//! what is counted, in `counts.rs`, and how `stats` tells it, in `stats.rs`.
 //!
 //! # Invariants
 //!
@@ -27,37 +32,51 @@
 
 mod commands;
 mod connection;
+mod counts;
 mod delayed;
 mod job;
 mod ready;
 mod slab;
+mod stats;
 mod time;
 mod transitions;
 mod tube;
 mod wheel;
 
-pub use crate::protocol::stats::Counters;
 pub use connection::ConnectionId;
+pub use counts::Counters;
 pub use job::{StoredJob, StoredState};
 pub use time::Time;
 
-use crate::protocol::stats::{CommandCounts, JobCounts};
 use crate::protocol::{Body, JobId, Reply, TubeName};
 use connection::Connection;
+use counts::{ConnectionCounts, JobCounts, Totals};
 use job::{Job, JobTable, State};
-use slab::Slab;
+use slab::{ConnectionIndex, Slab, TubeIndex};
 use tube::Tubes;
 use wheel::Wheel;
 
-/// What a job takes besides its body, in bytes, as `max_memory` counts it.
+/// What a job takes besides its body, in bytes, as `max_memory` counts it: in
+/// the table and in a queue.
 pub const JOB_OVERHEAD: u64 = 120;
+
+/// The same for the counters of a job to which something has happened.
+pub const HISTORY_OVERHEAD: u64 = 40;
+
+/// The same for each tube that a connection watches beside its first one: while
+/// it waits, it stands in the queues of all of them.
+pub const WATCH_OVERHEAD: u64 = 40;
+
+/// In pieces of so many jobs or tubes is done what concerns very many.
+const AT_ONCE: usize = 1000;
 
 /// What is set once and for all when the server starts.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// The largest body taken, in bytes.
     pub max_job_size: u32,
-    /// The most that jobs may take together, in bytes; `None` for no limit.
+    /// The most that all that clients can make grow may take together, in bytes;
+    /// `None` for no limit.
     pub max_memory: Option<u64>,
     /// Whether [`Effects::changes`] is wanted.
     pub journal: bool,
@@ -68,14 +87,13 @@ pub struct Config {
 pub enum Outcome {
     /// The answer.
     Reply(Reply),
-    /// Nothing yet: the line of a put, answered when its body has come.
+    /// Nothing yet: it was the line of a put, and the answer belongs to its body.
     AwaitBody,
-    /// The same, but there is no room: the body may be thrown away as it
-    /// comes, to be told as [`BodyWithoutRoom`](crate::protocol::Request::BodyWithoutRoom).
-    RefuseBody,
-    /// The connection waits for a job: the answer comes through
-    /// [`Effects::replies`], and no request of its may be executed before.
+    /// The connection waits for a job. The answer comes through
+    /// [`Effects::replies`]; until then it may ask for nothing else.
     Waiting,
+    /// A piece of it is done: [`Engine::go_on`] does the next one.
+    Unfinished,
     /// The connection is to be closed.
     Quit,
 }
@@ -88,9 +106,12 @@ pub struct Effects {
     pub replies: Vec<(ConnectionId, Reply)>,
     /// What has changed, in order, if [`Config::journal`] says so.
     pub changes: Vec<Change>,
-    /// Bodies of deleted jobs, so that whoever holds a lock can free them
-    /// when it no longer does.
+    /// Bodies that are no longer needed, so that whoever holds a lock can free
+    /// them when it no longer does.
     pub garbage: Vec<Body>,
+    /// How many jobs, tubes and connections were looked at or changed: what it
+    /// has cost.
+    pub steps: usize,
 }
 
 /// A change that a log must hold to bring the jobs back. Touching is none, nor
@@ -113,11 +134,11 @@ pub enum Change {
     },
 }
 
-/// Whose timer it is: a place in the tubes or in the connections.
+/// Whose timer it is.
 #[derive(Clone, Copy)]
 enum Owner {
-    Tube(u32),
-    Connection(u32),
+    Tube(TubeIndex),
+    Connection(ConnectionIndex),
 }
 
 /// All jobs, tubes and connections.
@@ -125,7 +146,7 @@ pub struct Engine {
     config: Config,
     jobs: JobTable,
     tubes: Tubes,
-    connections: Slab<Connection>,
+    connections: Slab<ConnectionIndex, Connection>,
     wheel: Wheel<Owner>,
     /// The id of the next job, the order of the next burial and of the next
     /// wait, and the serial of the next connection.
@@ -133,24 +154,21 @@ pub struct Engine {
     next_burial: u64,
     next_wait: u64,
     next_serial: u32,
-    /// The sum over all tubes.
-    totals: JobCounts,
-    /// Bytes of all bodies, also of those on their way.
+    /// The sums over all tubes and connections.
+    jobs_now: JobCounts,
+    connections_now: ConnectionCounts,
+    watches: u64,
+    /// Bytes of the bodies of all jobs.
     body_bytes: u64,
-    /// How many jobs are on their way.
-    incoming: u64,
-    /// How many connections wait.
-    waiting: usize,
+    /// Bytes that others hold for clients.
+    held_elsewhere: u64,
     draining: bool,
-    commands: CommandCounts,
-    timeouts: u64,
-    total_jobs: u64,
-    total_connections: u64,
+    totals: Totals,
     effects: Effects,
     /// Owners of timers that are due; empty between calls.
     due: Vec<Owner>,
     /// Tubes that may have something for those who wait; empty between calls.
-    unserved: Vec<u32>,
+    unserved: Vec<TubeIndex>,
 }
 
 impl Engine {
@@ -166,15 +184,13 @@ impl Engine {
             next_burial: 0,
             next_wait: 0,
             next_serial: 0,
-            totals: JobCounts::default(),
+            jobs_now: JobCounts::default(),
+            connections_now: ConnectionCounts::default(),
+            watches: 0,
             body_bytes: 0,
-            incoming: 0,
-            waiting: 0,
+            held_elsewhere: 0,
             draining: false,
-            commands: CommandCounts::default(),
-            timeouts: 0,
-            total_jobs: 0,
-            total_connections: 0,
+            totals: Totals::default(),
             effects: Effects::default(),
             due: Vec::new(),
             unserved: Vec::new(),
@@ -184,9 +200,9 @@ impl Engine {
         engine
     }
 
-    /// Takes the effects of the calls before and leaves `empty` to be filled.
-    pub fn take_effects(&mut self, empty: Effects) -> Effects {
-        std::mem::replace(&mut self.effects, empty)
+    /// Takes the effects of the calls before.
+    pub fn take_effects(&mut self) -> Effects {
+        std::mem::take(&mut self.effects)
     }
 
     /// Takes the changes alone and leaves `empty` to be filled.
@@ -194,52 +210,76 @@ impl Engine {
         std::mem::replace(&mut self.effects.changes, empty)
     }
 
+    /// What the calls have cost whose effects were not taken yet.
+    pub fn steps(&self) -> usize {
+        self.effects.steps
+    }
+
     /// A new connection: it uses `default` and watches it.
     pub fn connect(&mut self) -> ConnectionId {
         let serial = self.next_serial;
         self.next_serial = self.next_serial.wrapping_add(1);
         let wheel = &mut self.wheel;
-        let place = self.connections.insert_with(|place| {
-            let timer = wheel.add(Owner::Connection(place));
-            Connection::new(serial, timer)
+        let index = self.connections.insert_with(|index| {
+            let timer = wheel.add(Owner::Connection(index));
+            Connection::new(serial, timer, Tubes::DEFAULT)
         });
         let default = &mut self.tubes[Tubes::DEFAULT];
         default.using += 1;
         default.watching += 1;
-        self.total_connections += 1;
-        ConnectionId { place, serial }
+        self.totals.connections += 1;
+        ConnectionId { index, serial }
     }
 
-    /// The connection is gone: its jobs are ready again.
-    pub fn disconnect(&mut self, id: ConnectionId, now: Time) {
-        let Some(place) = self.place(id) else { return };
-        self.stop_waiting(place);
+    /// The connection is gone: its jobs are ready again. Whether it is forgotten
+    /// now; if not, there is more to do, with another call.
+    pub fn disconnect(&mut self, id: ConnectionId, now: Time) -> bool {
+        let Some(index) = self.find(id) else {
+            return true;
+        };
+        self.stop_waiting(index);
         // All at once, so that the best of them goes to whoever waits first.
-        while let Some(&(_, job)) = self.connections[place].reserved.first() {
-            self.change_state(job, State::Ready);
+        for _ in 0..AT_ONCE {
+            match self.connections[index].reserved.first() {
+                Some(&(_, job)) => self.change_state(job, State::Ready),
+                None => break,
+            }
         }
         self.serve(now);
-        self.give_up_incoming(place);
-        let connection = self.connections.remove(place).expect("it was there");
-        self.wheel.remove(connection.timer);
         // In the order of the reference server, which `list-tubes` shows.
-        let mut watched = connection.watched;
-        while !watched.is_empty() {
+        for _ in 0..AT_ONCE {
+            let watched = &mut self.connections[index].watched;
+            if watched.len() == 1 {
+                break;
+            }
             let tube = watched.swap_remove(0);
             self.tubes[tube].watching -= 1;
+            self.watches -= 1;
             self.remove_tube_if_unused(tube);
         }
+        let connection = &self.connections[index];
+        if !connection.reserved.is_empty() || connection.watched.len() > 1 {
+            return false;
+        }
+        let connection = self.connections.remove(index).expect("it was there");
+        self.connections_now.producers -= usize::from(connection.is_producer);
+        self.connections_now.workers -= usize::from(connection.is_worker);
+        self.wheel.remove(connection.timer);
+        let last = connection.watched[0];
+        self.tubes[last].watching -= 1;
+        self.remove_tube_if_unused(last);
         self.tubes[connection.used].using -= 1;
         self.remove_tube_if_unused(connection.used);
+        true
     }
 
     /// The peer will send nothing more: it is not kept waiting, now or later.
     /// `TIMED_OUT` is what a half-closed client gets, says the protocol.
     pub fn hang_up(&mut self, id: ConnectionId) {
-        let Some(place) = self.place(id) else { return };
-        self.connections[place].half_closed = true;
-        if self.connections[place].wait.is_some() {
-            self.answer_waiting(place, Reply::TimedOut);
+        let Some(index) = self.find(id) else { return };
+        self.connections[index].half_closed = true;
+        if self.connections[index].wait.is_some() {
+            self.answer_waiting(index, Reply::TimedOut);
         }
     }
 
@@ -253,7 +293,7 @@ impl Engine {
     /// comes in time: each request finds done what is due, as far as one tick
     /// does it.
     pub fn has_waiting(&self) -> bool {
-        self.waiting > 0
+        self.connections_now.waiting > 0
     }
 
     /// From now on no new jobs are taken, or they are again.
@@ -268,8 +308,8 @@ impl Engine {
 
     /// Whether this connection holds no job and waits for none.
     pub fn is_idle(&self, id: ConnectionId) -> bool {
-        self.place(id).is_some_and(|place| {
-            let connection = &self.connections[place];
+        self.find(id).is_some_and(|index| {
+            let connection = &self.connections[index];
             connection.reserved.is_empty() && connection.wait.is_none()
         })
     }
@@ -340,25 +380,45 @@ impl Engine {
         })
     }
 
-    /// What jobs take, as [`Config::max_memory`] counts it.
+    /// What jobs, tubes and watching take, as [`Config::max_memory`] counts it.
     pub fn memory(&self) -> u64 {
-        self.body_bytes + (self.jobs.len() as u64 + self.incoming) * JOB_OVERHEAD
+        self.body_bytes
+            + self.jobs.len() as u64 * JOB_OVERHEAD
+            + self.jobs.histories() as u64 * HISTORY_OVERHEAD
+            + self.watches * WATCH_OVERHEAD
+            + self.tubes.memory()
     }
 
-    /// The place of a connection, if it is still there.
-    fn place(&self, id: ConnectionId) -> Option<u32> {
-        let connection = self.connections.get(id.place)?;
-        (connection.serial == id.serial).then_some(id.place)
+    /// The most that all of it may take; `None` for no limit.
+    pub fn max_memory(&self) -> Option<u64> {
+        self.config.max_memory
     }
 
-    fn find_or_make_tube(&mut self, name: &TubeName) -> u32 {
+    /// So many bytes are held for clients by somebody else, and count as well.
+    pub fn set_held_elsewhere(&mut self, bytes: u64) {
+        self.held_elsewhere = bytes;
+    }
+
+    /// Whether so many bytes more are within the limit.
+    fn has_room(&self, bytes: u64) -> bool {
+        let limit = self.config.max_memory.unwrap_or(u64::MAX);
+        self.memory() + self.held_elsewhere + bytes <= limit
+    }
+
+    /// Where a connection is, if it is still there.
+    fn find(&self, id: ConnectionId) -> Option<ConnectionIndex> {
+        let connection = self.connections.get(id.index)?;
+        (connection.serial == id.serial).then_some(id.index)
+    }
+
+    fn find_or_make_tube(&mut self, name: &TubeName) -> TubeIndex {
         let wheel = &mut self.wheel;
         self.tubes
-            .find_or_make(name, |place| wheel.add(Owner::Tube(place)))
+            .find_or_make(name, |index| wheel.add(Owner::Tube(index)))
     }
 
-    fn remove_tube_if_unused(&mut self, place: u32) {
-        if let Some(timer) = self.tubes.remove_if_unused(place) {
+    fn remove_tube_if_unused(&mut self, index: TubeIndex) {
+        if let Some(timer) = self.tubes.remove_if_unused(index) {
             self.wheel.remove(timer);
         }
     }
@@ -367,7 +427,7 @@ impl Engine {
     /// is.
     pub fn check(&self) {
         assert!(self.unserved.is_empty() && self.due.is_empty());
-        let mut totals = JobCounts::default();
+        let mut jobs_now = JobCounts::default();
         for tube in self.tubes.iter() {
             let counted = [tube.ready.len(), tube.delayed.len(), tube.buried.len()];
             let jobs = &tube.jobs;
@@ -377,27 +437,34 @@ impl Engine {
                 "{} has waiting connections and ready jobs",
                 tube.name
             );
-            totals.urgent += jobs.urgent;
-            totals.ready += jobs.ready;
-            totals.reserved += jobs.reserved;
-            totals.delayed += jobs.delayed;
-            totals.buried += jobs.buried;
+            jobs_now.urgent += jobs.urgent;
+            jobs_now.ready += jobs.ready;
+            jobs_now.reserved += jobs.reserved;
+            jobs_now.delayed += jobs.delayed;
+            jobs_now.buried += jobs.buried;
             assert!(self.wake_at() <= tube.next_event() || tube.next_event().is_none());
         }
-        assert_eq!(totals, self.totals);
-        let jobs = totals.ready + totals.reserved + totals.delayed + totals.buried;
-        assert_eq!(jobs, self.jobs.len());
-        let held = self.connections.iter().map(|held| held.reserved.len());
-        assert_eq!(held.sum::<usize>(), totals.reserved);
-        let waiting = self.connections.iter().filter(|one| one.wait.is_some());
-        assert_eq!(waiting.count(), self.waiting);
+        assert_eq!(jobs_now, self.jobs_now);
+        assert_eq!(jobs_now.sum(), self.jobs.len());
+        let names = self.tubes.iter().map(|tube| tube.name.clone());
+        assert_eq!(self.tubes.names(), names.collect());
+        let mut connections_now = ConnectionCounts::default();
+        let (mut held, mut watches) = (0, 0);
+        for connection in self.connections.iter() {
+            connections_now.producers += usize::from(connection.is_producer);
+            connections_now.workers += usize::from(connection.is_worker);
+            connections_now.waiting += usize::from(connection.wait.is_some());
+            held += connection.reserved.len();
+            watches += connection.watched.len() as u64 - 1;
+        }
+        assert_eq!(connections_now, self.connections_now);
+        assert_eq!((held, watches), (jobs_now.reserved, self.watches));
         let bytes = |id| self.jobs[id].body.wire().len() as u64;
-        let incoming = self.connections.iter().filter_map(|one| one.incoming);
-        let incoming: u64 = incoming
-            .filter(|incoming| incoming.fits)
-            .map(|incoming| u64::from(incoming.put.size) + 2)
-            .sum();
-        let bodies: u64 = self.jobs.ids().map(bytes).sum();
-        assert_eq!(bodies + incoming, self.body_bytes);
+        assert_eq!(self.jobs.ids().map(bytes).sum::<u64>(), self.body_bytes);
+        let histories = self
+            .jobs
+            .ids()
+            .filter(|&id| self.jobs[id].history.is_some());
+        assert_eq!(histories.count(), self.jobs.histories());
     }
 }

@@ -1,36 +1,54 @@
 //! How jobs pass from state to state, who gets them, and what the clock does.
 //!
+//! | What happens, and where | ready | delayed | reserved | buried |
+//! |---|---|---|---|---|
+//! | `put`: `insert` | begins | begins, with a delay | | |
+//! | `reserve`, or its end: `reserve` | to reserved | | | |
+//! | `reserve-job`: `reserve` | to reserved | to reserved | | to reserved |
+//! | `release`: `release` | | | to ready, or delayed | |
+//! | `bury`: `bury` | | | to buried | |
+//! | `touch`: `touch` | | | stays, anew | |
+//! | `kick`, `kick-job`: `kick_one` | | to ready | | to ready |
+//! | `delete`: `delete` | ends | ends | ends | ends |
+//! | the delay is over: `tube_is_due` | | to ready | | |
+//! | the time to run is over: `time_out_jobs` | | | to ready | |
+//! | the connection ends: `disconnect` | | | to ready | |
+//!
+//! Where a cell is empty, the command answers NOT_FOUND or takes another job.
+//! `release`, `bury`, `touch` and the `delete` of a reserved job are for the
+//! connection that has it alone.
+//!
 //! `leave` and `enter` are the only places where a job moves between
 //! collections, so counts and timers are kept right in these two.
 
 use super::connection::Wait;
+use super::counts::JobCounts;
 use super::job::State;
-use super::{Change, ConnectionId, Engine, Owner};
+use super::slab::{ConnectionIndex, TubeIndex};
+use super::{AT_ONCE, Change, ConnectionId, Engine, Owner};
 use super::{JobId, Reply, Time};
 use crate::protocol::Priority;
-use crate::protocol::stats::JobCounts;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// How many jobs of a tube become ready in one call, so that nobody holds a
-/// lock for long when very many mature at once.
-const MATURE_AT_ONCE: usize = 1000;
-
 impl Engine {
-    /// Lets what is due by now happen. At most some thousand jobs become ready
-    /// in one call: if there are more, [`wake_at`](Self::wake_at) says so.
-    pub fn tick(&mut self, now: Time) {
+    /// Lets what is due by now happen, and says whether there was anything.
+    /// Some thousand jobs change in one call; if there are more,
+    /// [`wake_at`](Self::wake_at) is still in the past.
+    pub fn tick(&mut self, now: Time) -> bool {
         let mut due = std::mem::take(&mut self.due);
-        self.wheel.advance(now, &mut due);
+        self.wheel.advance(now, AT_ONCE, &mut due);
         // As if all of it happened at once: who waits until the very moment at
         // which jobs become ready gets the best of them.
+        let mut left = AT_ONCE;
         for owner in &due {
             match *owner {
-                Owner::Tube(tube) => self.tube_is_due(tube, now),
-                Owner::Connection(connection) => self.time_out_jobs(connection, now),
+                Owner::Tube(tube) => self.tube_is_due(tube, now, &mut left),
+                Owner::Connection(connection) => self.time_out_jobs(connection, now, &mut left),
             }
         }
         self.serve(now);
+        let was_due = !due.is_empty();
         for owner in due.drain(..) {
             match owner {
                 Owner::Tube(tube) => self.set_tube_timer(tube),
@@ -38,45 +56,50 @@ impl Engine {
             }
         }
         self.due = due;
+        was_due
     }
 
-    fn tube_is_due(&mut self, place: u32, now: Time) {
-        let tube = &mut self.tubes[place];
+    fn tube_is_due(&mut self, index: TubeIndex, now: Time, left: &mut usize) {
+        let tube = &mut self.tubes[index];
         if tube.pause.is_some_and(|pause| pause.until <= now) {
             tube.pause = None;
-            self.unserved.push(place);
+            self.unserved.push(index);
         }
-        for _ in 0..MATURE_AT_ONCE {
-            match self.tubes[place].delayed.first() {
+        while *left > 0 {
+            match self.tubes[index].delayed.first() {
                 Some((until, id)) if until <= now => self.change_state(id, State::Ready),
                 _ => break,
             }
+            *left -= 1;
         }
     }
 
-    fn time_out_jobs(&mut self, place: u32, now: Time) {
-        while let Some(&(until, id)) = self.connections[place].reserved.first() {
-            if until > now {
-                break;
+    fn time_out_jobs(&mut self, index: ConnectionIndex, now: Time, left: &mut usize) {
+        while *left > 0 {
+            match self.connections[index].reserved.first() {
+                Some(&(until, id)) if until <= now => {
+                    self.jobs.history_mut(id).timeouts += 1;
+                    self.totals.timeouts += 1;
+                    self.record(Change::Update(id));
+                    self.change_state(id, State::Ready);
+                }
+                _ => break,
             }
-            self.jobs[id].history_mut().timeouts += 1;
-            self.timeouts += 1;
-            self.record(Change::Update(id));
-            self.change_state(id, State::Ready);
+            *left -= 1;
         }
     }
 
     /// Ends a connection's wait, if it is time and nothing has come.
-    fn end_wait(&mut self, place: u32, now: Time) {
-        let connection = &self.connections[place];
+    fn end_wait(&mut self, index: ConnectionIndex, now: Time) {
+        let connection = &self.connections[index];
         if let Some(wait) = connection.wait {
             if connection.deadline_soon_at().is_some_and(|at| at <= now) {
-                self.answer_waiting(place, Reply::DeadlineSoon);
+                self.answer_waiting(index, Reply::DeadlineSoon);
             } else if wait.until.is_some_and(|until| until <= now) {
-                self.answer_waiting(place, Reply::TimedOut);
+                self.answer_waiting(index, Reply::TimedOut);
             }
         }
-        self.set_connection_timer(place);
+        self.set_connection_timer(index);
     }
 
     /// Moves a job to the ready queue, from whatever state.
@@ -94,12 +117,12 @@ impl Engine {
     }
 
     /// Gives a job to a connection that does not wait.
-    pub(super) fn reserve(&mut self, id: JobId, place: u32, now: Time) -> Reply {
-        let job = &mut self.jobs[id];
-        job.history_mut().reserves += 1;
+    pub(super) fn reserve(&mut self, id: JobId, by: ConnectionIndex, now: Time) -> Reply {
+        self.jobs.history_mut(id).reserves += 1;
+        let job = &self.jobs[id];
         let (until, body) = (now + job.ttr, job.body.clone());
         self.record(Change::Update(id));
-        self.change_state(id, State::Reserved { by: place, until });
+        self.change_state(id, State::Reserved { by, until });
         Reply::Reserved(id, body)
     }
 
@@ -117,12 +140,13 @@ impl Engine {
         self.unserved = tubes;
         while let Some(Reverse((order, tube))) = next.pop() {
             // Another tube may have served it, or given this one's job away.
-            let place = self.tubes[tube].waiting.get(&order).copied();
-            let served = place.and_then(|place| Some((place, self.first_ready(place)?)));
-            if let Some((place, id)) = served {
-                self.stop_waiting(place);
-                let reply = self.reserve(id, place, now);
-                self.effects.replies.push((self.id(place), reply));
+            let first = self.tubes[tube].waiting.get(&order).copied();
+            let served = first.and_then(|first| Some((first, self.first_ready(first)?)));
+            if let Some((first, id)) = served {
+                self.effects.steps += self.connections[first].watched.len();
+                self.stop_waiting(first);
+                let reply = self.reserve(id, first, now);
+                self.effects.replies.push((self.id(first), reply));
             }
             next.extend(self.first_to_serve(tube));
         }
@@ -130,45 +154,46 @@ impl Engine {
 
     /// The order in which the first connection came that a tube has a job for,
     /// and the tube.
-    fn first_to_serve(&self, place: u32) -> Option<Reverse<(u64, u32)>> {
-        let tube = &self.tubes[place];
+    fn first_to_serve(&self, index: TubeIndex) -> Option<Reverse<(u64, TubeIndex)>> {
+        let tube = &self.tubes[index];
         tube.ready.first().filter(|_| tube.pause.is_none())?;
         let (&order, _) = tube.waiting.first_key_value()?;
-        Some(Reverse((order, place)))
+        Some(Reverse((order, index)))
     }
 
     /// Puts a connection last in the queues of all tubes that it watches.
-    pub(super) fn start_waiting(&mut self, place: u32, until: Option<Time>) {
+    pub(super) fn start_waiting(&mut self, index: ConnectionIndex, until: Option<Time>) {
         let order = self.next_wait;
         self.next_wait += 1;
-        let connection = &mut self.connections[place];
+        let connection = &mut self.connections[index];
         connection.wait = Some(Wait { order, until });
         for &tube in &connection.watched {
-            self.tubes[tube].waiting.insert(order, place);
+            self.tubes[tube].waiting.insert(order, index);
         }
-        self.waiting += 1;
-        self.set_connection_timer(place);
+        self.connections_now.waiting += 1;
+        self.set_connection_timer(index);
     }
 
-    pub(super) fn stop_waiting(&mut self, place: u32) {
-        let connection = &mut self.connections[place];
+    pub(super) fn stop_waiting(&mut self, index: ConnectionIndex) {
+        let connection = &mut self.connections[index];
         let Some(wait) = connection.wait.take() else {
             return;
         };
         for &tube in &connection.watched {
             self.tubes[tube].waiting.remove(&wait.order);
         }
-        self.waiting -= 1;
-        self.set_connection_timer(place);
+        self.connections_now.waiting -= 1;
+        self.set_connection_timer(index);
     }
 
-    pub(super) fn answer_waiting(&mut self, place: u32, reply: Reply) {
-        self.stop_waiting(place);
-        self.effects.replies.push((self.id(place), reply));
+    pub(super) fn answer_waiting(&mut self, index: ConnectionIndex, reply: Reply) {
+        self.stop_waiting(index);
+        self.effects.replies.push((self.id(index), reply));
     }
 
     /// Takes a job out of the collection that its state names.
-    pub(super) fn leave(&mut self, id: JobId, tube: u32, priority: Priority) {
+    pub(super) fn leave(&mut self, id: JobId, tube: TubeIndex, priority: Priority) {
+        self.effects.steps += 1;
         let state = self.jobs[id].state;
         let from = &mut self.tubes[tube];
         match state {
@@ -184,12 +209,12 @@ impl Engine {
             }
         }
         count(&mut self.tubes[tube].jobs, state, priority, |n| *n -= 1);
-        count(&mut self.totals, state, priority, |n| *n -= 1);
+        count(&mut self.jobs_now, state, priority, |n| *n -= 1);
         self.set_timer_after(tube, state);
     }
 
     /// Puts a job into the collection that its state names.
-    pub(super) fn enter(&mut self, id: JobId, tube: u32, priority: Priority, state: State) {
+    pub(super) fn enter(&mut self, id: JobId, tube: TubeIndex, priority: Priority, state: State) {
         let into = &mut self.tubes[tube];
         match state {
             State::Ready => {
@@ -209,7 +234,7 @@ impl Engine {
             }
         }
         count(&mut self.tubes[tube].jobs, state, priority, |n| *n += 1);
-        count(&mut self.totals, state, priority, |n| *n += 1);
+        count(&mut self.jobs_now, state, priority, |n| *n += 1);
         self.set_timer_after(tube, state);
     }
 
@@ -220,7 +245,7 @@ impl Engine {
     }
 
     /// Sets the timer that depends on the jobs in this state.
-    fn set_timer_after(&mut self, tube: u32, state: State) {
+    fn set_timer_after(&mut self, tube: TubeIndex, state: State) {
         match state {
             State::Delayed { .. } => self.set_tube_timer(tube),
             State::Reserved { by, .. } => self.set_connection_timer(by),
@@ -228,19 +253,19 @@ impl Engine {
         }
     }
 
-    pub(super) fn set_tube_timer(&mut self, place: u32) {
-        let tube = &self.tubes[place];
+    pub(super) fn set_tube_timer(&mut self, index: TubeIndex) {
+        let tube = &self.tubes[index];
         self.wheel.set(tube.timer, tube.next_event());
     }
 
-    pub(super) fn set_connection_timer(&mut self, place: u32) {
-        let connection = &self.connections[place];
+    pub(super) fn set_connection_timer(&mut self, index: ConnectionIndex) {
+        let connection = &self.connections[index];
         self.wheel.set(connection.timer, connection.next_event());
     }
 
-    fn id(&self, place: u32) -> ConnectionId {
-        let serial = self.connections[place].serial;
-        ConnectionId { place, serial }
+    fn id(&self, index: ConnectionIndex) -> ConnectionId {
+        let serial = self.connections[index].serial;
+        ConnectionId { index, serial }
     }
 }
 

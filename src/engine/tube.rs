@@ -1,11 +1,12 @@
 //! Tubes: their queues, who waits at them, and which of them exist.
 
 use super::Time;
+use super::counts::JobCounts;
 use super::delayed::DelayQueue;
 use super::ready::ReadyQueue;
-use super::slab::Slab;
+use super::slab::{ConnectionIndex, Slab, TubeIndex};
 use super::wheel::TimerId;
-use crate::protocol::stats::JobCounts;
+use crate::protocol::document::TubeNames;
 use crate::protocol::{JobId, Seconds, TubeName};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::{Index, IndexMut};
@@ -21,9 +22,8 @@ pub struct Tube {
     /// How many jobs it has, by state; those in the collections above, and the
     /// reserved ones, which the connections hold.
     pub jobs: JobCounts,
-    /// The places of the connections that wait here, by the order in which
-    /// they came.
-    pub waiting: BTreeMap<u64, u32>,
+    /// The connections that wait here, by the order in which they came.
+    pub waiting: BTreeMap<u64, ConnectionIndex>,
     /// Nothing is reserved from it by the queue while this is `Some`.
     pub pause: Option<Pause>,
     /// Set to the end of the first delay or of the pause, whichever is sooner.
@@ -54,29 +54,29 @@ impl Tube {
     }
 
     fn is_unused(&self) -> bool {
-        let JobCounts {
-            ready,
-            reserved,
-            delayed,
-            buried,
-            ..
-        } = self.jobs;
-        ready + reserved + delayed + buried + self.using + self.watching == 0
+        self.jobs.sum() + self.using + self.watching == 0
     }
 }
 
-/// The tubes that exist, by place and by name.
+/// The tubes that exist, by index and by name.
 pub struct Tubes {
-    members: Slab<Tube>,
-    by_name: HashMap<TubeName, u32>,
-    /// Places, in the order in which `list-tubes` names them: when a tube goes,
-    /// the last one takes its position, as in the reference server.
-    list: Vec<u32>,
+    members: Slab<TubeIndex, Tube>,
+    by_name: HashMap<TubeName, TubeIndex>,
+    /// In the order in which `list-tubes` names them: when a tube goes, the last
+    /// one takes its position, as in the reference server.
+    list: Vec<TubeIndex>,
+    /// The names in that order.
+    names: TubeNames,
+    /// The lengths of all names, in bytes.
+    name_bytes: u64,
 }
 
 impl Tubes {
-    /// The place of the tube `default`.
-    pub const DEFAULT: u32 = 0;
+    /// The tube `default`.
+    pub const DEFAULT: TubeIndex = TubeIndex(0);
+
+    /// What a tube takes in memory besides its name, in bytes.
+    const OVERHEAD: u64 = 500;
 
     /// No tubes: the first one made must be `default`.
     pub fn new() -> Tubes {
@@ -84,19 +84,25 @@ impl Tubes {
             members: Slab::new(),
             by_name: HashMap::new(),
             list: Vec::new(),
+            names: TubeNames::default(),
+            name_bytes: 0,
         }
     }
 
-    pub fn find(&self, name: &TubeName) -> Option<u32> {
+    pub fn find(&self, name: &TubeName) -> Option<TubeIndex> {
         self.by_name.get(name).copied()
     }
 
-    pub fn find_or_make(&mut self, name: &TubeName, timer: impl FnOnce(u32) -> TimerId) -> u32 {
-        if let Some(place) = self.find(name) {
-            return place;
+    pub fn find_or_make(
+        &mut self,
+        name: &TubeName,
+        timer: impl FnOnce(TubeIndex) -> TimerId,
+    ) -> TubeIndex {
+        if let Some(index) = self.find(name) {
+            return index;
         }
         let position = self.list.len();
-        let place = self.members.insert_with(|place| Tube {
+        let index = self.members.insert_with(|index| Tube {
             name: name.clone(),
             ready: ReadyQueue::default(),
             delayed: DelayQueue::default(),
@@ -104,7 +110,7 @@ impl Tubes {
             jobs: JobCounts::default(),
             waiting: BTreeMap::new(),
             pause: None,
-            timer: timer(place),
+            timer: timer(index),
             using: 0,
             watching: 0,
             total_jobs: 0,
@@ -112,21 +118,30 @@ impl Tubes {
             pauses: 0,
             position,
         });
-        self.by_name.insert(name.clone(), place);
-        self.list.push(place);
-        place
+        self.by_name.insert(name.clone(), index);
+        self.list.push(index);
+        self.names.push(name.clone());
+        self.name_bytes += name.as_str().len() as u64;
+        index
     }
 
     /// Removes a tube if nothing keeps it alive; the timer that it had.
-    pub fn remove_if_unused(&mut self, place: u32) -> Option<TimerId> {
-        if place == Self::DEFAULT || !self[place].is_unused() {
+    pub fn remove_if_unused(&mut self, index: TubeIndex) -> Option<TimerId> {
+        if index == Self::DEFAULT || !self[index].is_unused() {
             return None;
         }
-        let tube = self.members.remove(place)?;
+        let tube = self.members.remove(index)?;
         self.by_name.remove(&tube.name);
+        self.names.swap_remove(tube.position);
         self.list.swap_remove(tube.position);
         if let Some(&moved) = self.list.get(tube.position) {
             self[moved].position = tube.position;
+        }
+        self.name_bytes -= tube.name.as_str().len() as u64;
+        // Where very many have been, few do not keep their memory.
+        if self.by_name.len() * 4 < self.by_name.capacity() {
+            self.by_name.shrink_to(self.by_name.len() * 2);
+            self.list.shrink_to(self.list.len() * 2);
         }
         Some(tube.timer)
     }
@@ -135,22 +150,33 @@ impl Tubes {
         self.list.len()
     }
 
+    /// What the tubes other than `default` take, in bytes.
+    pub fn memory(&self) -> u64 {
+        let names = self.name_bytes - self[Self::DEFAULT].name.as_str().len() as u64;
+        names + (self.len() as u64 - 1) * Self::OVERHEAD
+    }
+
     /// In the order of `list-tubes`.
     pub fn iter(&self) -> impl Iterator<Item = &Tube> {
-        self.list.iter().map(|&place| &self[place])
+        self.list.iter().map(|&index| &self[index])
+    }
+
+    /// In the order of `list-tubes`.
+    pub fn names(&self) -> TubeNames {
+        self.names.clone()
     }
 }
 
-impl Index<u32> for Tubes {
+impl Index<TubeIndex> for Tubes {
     type Output = Tube;
 
-    fn index(&self, place: u32) -> &Tube {
-        &self.members[place]
+    fn index(&self, index: TubeIndex) -> &Tube {
+        &self.members[index]
     }
 }
 
-impl IndexMut<u32> for Tubes {
-    fn index_mut(&mut self, place: u32) -> &mut Tube {
-        &mut self.members[place]
+impl IndexMut<TubeIndex> for Tubes {
+    fn index_mut(&mut self, index: TubeIndex) -> &mut Tube {
+        &mut self.members[index]
     }
 }

@@ -1,9 +1,11 @@
 //! A hierarchical timer wheel as plain data: who has something due, and when.
 //!
-//! Each tube and each connection owns one timer, set to the next thing that
-//! can happen to it: a delay that ends, a pause, a time to run, a timeout. So
-//! the wheel grows with tubes and connections, never with jobs, and setting or
-//! clearing a timer costs the same however many there are.
+//! What hangs in it is not jobs but their owners: each tube and each connection
+//! has one timer, set to the next thing that can happen to it (a delay that
+//! ends, a pause, a time to run, a timeout). The jobs themselves are in the
+//! owner's own queue, which has to be sorted anyway for `peek-delayed` and
+//! `DEADLINE_SOON`; a timer for each would cost some 40 bytes a job more. So the
+//! wheel grows with tubes and connections, never with jobs.
 //!
 //! Level 0 has 64 slots of a tick each, level 1 has 64 slots of 64 ticks, and
 //! so on. A timer hangs in the level of the highest group of six bits in which
@@ -103,8 +105,9 @@ impl<Owner: Copy> Wheel<Owner> {
         self.wake_at
     }
 
-    /// Clears the timers that are due by now and appends their owners.
-    pub fn advance(&mut self, now: Time, due: &mut Vec<Owner>) {
+    /// Clears timers that are due by now, so many at most, and appends their
+    /// owners. If there are more, [`wake_at`](Self::wake_at) says so.
+    pub fn advance(&mut self, now: Time, most: usize, due: &mut Vec<Owner>) {
         while let Some((level, slot, start)) = self.first_slot() {
             if start > tick(now) {
                 break;
@@ -114,14 +117,18 @@ impl<Owner: Copy> Wheel<Owner> {
             let mut at = self.nodes[head as usize].next;
             while at != head {
                 let node = &self.nodes[at as usize];
-                let (next, expired) = (node.next, node.due <= now);
-                if expired || level > 0 {
+                let next = node.next;
+                if level > 0 {
+                    // Down to where its tick is, or to the present slot.
                     self.unlink(at);
-                }
-                if expired {
-                    due.extend(self.nodes[at as usize].owner);
-                } else if level > 0 {
                     self.link(at);
+                } else if node.due <= now {
+                    if due.len() == most {
+                        self.wake_at = Some(node.due);
+                        return;
+                    }
+                    self.unlink(at);
+                    due.extend(self.nodes[at as usize].owner);
                 }
                 at = next;
             }
@@ -211,8 +218,15 @@ mod tests {
     const NOW: u64 = 1_700_000_000_123_456_789;
 
     fn due(wheel: &mut Wheel<u32>, now: u64) -> Vec<u32> {
-        let mut due = Vec::new();
-        wheel.advance(Time::from_nanos(now), &mut due);
+        let (mut due, now) = (Vec::new(), Time::from_nanos(now));
+        // In pieces, which make no difference.
+        loop {
+            let most = due.len() + 3;
+            wheel.advance(now, most, &mut due);
+            if due.len() < most {
+                break;
+            }
+        }
         due.sort_unstable();
         due
     }

@@ -1,10 +1,23 @@
 //! Command lines: the bytes of one line to a [`Command`].
 //!
-//! Each variant documents its grammar and its replies. The syntax is that of
+//! Each variant of [`Command`] documents its grammar, its replies, and what
+//! decides between them. The syntax is that of
 //! the reference server, which tells commands apart by prefix and is lenient
 //! here and strict there: those quirks are kept because clients have grown
 //! around them. Where lines end and where bodies begin is the business of
 //! [`framing`](super::framing).
+//!
+//! Some things hold for all commands:
+//!
+//! - Commands of one connection are executed one after the other, each as if it
+//!   had come alone, and answered in that order.
+//! - With a binlog, a reply waits until what it tells is kept: `INSERTED`,
+//!   `DELETED`, `RELEASED`, `BURIED`, `KICKED` until the change is, and
+//!   `RESERVED`, `FOUND` and the answer to `stats-job` until the put of that job
+//!   is, which it mostly has been for long. `TOUCHED` promises nothing that
+//!   outlives the process.
+//! - `OUT_OF_MEMORY` may answer what needs memory (`put`, `use`, `watch`), and
+//!   then nothing has changed but that a put has used up its id.
 
 use super::{JobId, Priority, Seconds, TubeName, name};
 use std::fmt;
@@ -13,20 +26,30 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// `put <pri> <delay> <ttr> <bytes>`, then that many bytes and CR LF:
-    /// creates a job in the used tube. Replies: `INSERTED <id>`,
-    /// `EXPECTED_CRLF`, `JOB_TOO_BIG`, `DRAINING`, `OUT_OF_MEMORY`.
+    /// creates a job in the used tube. Replies: `INSERTED <id>` or, of these,
+    /// the first that applies: `JOB_TOO_BIG`, `OUT_OF_MEMORY`, `EXPECTED_CRLF`,
+    /// `DRAINING`. Whichever it is, the bytes were read. The id is given when
+    /// the line has come, so all but `JOB_TOO_BIG` use one up; the job exists
+    /// when its body has come, and not before.
     Put(Put),
     /// `use <tube>`: later puts go there. Reply: `USING <tube>`.
     Use(TubeName),
 
-    /// `reserve`: a job of a watched tube, waiting until there is one.
-    /// Replies: `RESERVED <id> <bytes>` and the body, `DEADLINE_SOON`, and
-    /// `TIMED_OUT` if the client has closed its sending side.
+    /// `reserve`: a job of a watched tube, waiting until there is one. Of all
+    /// that are ready there it is the one with the smallest priority and, among
+    /// those, the smallest id; of those who wait, the first to come gets it.
+    ///
+    /// Replies: the first of these that applies. `RESERVED <id> <bytes>` and
+    /// the body: there is a job, or comes to be one. `DEADLINE_SOON`: a job that
+    /// this connection has is in the last second of its time to run, or enters
+    /// it while this waits. `TIMED_OUT`: the client has closed its sending side.
     Reserve,
     /// `reserve-with-timeout <seconds>`: the same, waiting at most so long
-    /// (less than 2^31). Replies: as for `reserve`; `TIMED_OUT`.
+    /// (less than 2^31; with 0, not at all). Replies: as for `reserve`, and
+    /// `TIMED_OUT` when the time is over, where `DEADLINE_SOON` goes first.
     ReserveWithTimeout(Seconds),
-    /// `reserve-job <id>`: this job, unless somebody has it.
+    /// `reserve-job <id>`: this job, unless somebody has it; ready or not, and
+    /// whether its tube is paused or not.
     /// Replies: `RESERVED <id> <bytes>` and the body, `NOT_FOUND`.
     ReserveJob(JobId),
     /// `delete <id>`: the end of a job that is ours or nobody's.
@@ -67,7 +90,10 @@ pub enum Command {
     /// `peek-buried`: the first to be kicked there. Replies: as `peek`.
     PeekBuried,
     /// `kick <bound>`: makes so many buried jobs of the used tube ready or, if
-    /// it has none, so many delayed ones. Reply: `KICKED <count>`.
+    /// it has none, so many delayed ones: one by one, each offered to those who
+    /// wait before the next one is kicked. (When delays or times to run end at
+    /// the same moment, all their jobs become ready at once, and then those who
+    /// wait get the best of them.) Reply: `KICKED <count>`.
     Kick(u32),
     /// `kick-job <id>`: makes this buried or delayed job ready.
     /// Replies: `KICKED`, `NOT_FOUND`.
@@ -281,7 +307,10 @@ fn pause_tube(mut rest: &[u8]) -> Option<Command> {
 /// The bound of `kick`, read as C's `strtoul` reads and then cut to 32 bits:
 /// `-1` means all, 4294967296 none, and text after the number is ignored.
 fn kick_bound(rest: &[u8]) -> Option<u32> {
-    let rest = rest.trim_ascii_start();
+    // C's white space has a vertical tab that Rust's lacks.
+    let is_space = |byte: &u8| byte.is_ascii_whitespace() || *byte == 0x0b;
+    let spaces = rest.iter().take_while(|byte| is_space(byte)).count();
+    let rest = &rest[spaces..];
     let (negative, mut rest) = match rest.split_first() {
         Some((b'-', rest)) => (true, rest),
         Some((b'+', rest)) => (false, rest),
@@ -431,7 +460,7 @@ mod tests {
             ("5", 5),
             ("+5 and so on", 5),
             ("-1", u32::MAX),
-            (" \t 7", 7),
+            (" \t\x0b 7", 7),
             ("4294967296", 0),
         ] {
             let line = format!("kick {text}");

@@ -2,40 +2,45 @@
 //!
 //! Finds where lines end, which bytes are a body, and what to throw away. It
 //! holds no input buffer of its own: bytes come from the caller's, but for a
-//! large body that has not wholly arrived, which gets its final allocation at
-//! once so that the rest can be read straight into it.
+//! long body that has not wholly arrived. That one grows here as it arrives, so
+//! that the rest can be read straight into it.
 
 use super::command::{self, Command, LineError, Put};
 use super::{Body, Reply};
-use crate::sys;
-use std::sync::Arc;
 
 /// The longest line, with its CR LF, in bytes.
 pub const MAX_LINE: usize = 224;
 
 /// The longest body, in bytes with its CR LF, that is left in the caller's
-/// input until it is complete. A longer one is read into its own allocation:
-/// one more system call then, but never more than this much copied.
+/// input until it is complete. A longer one is read into its own space: one
+/// more system call then, but never more than this much copied.
 pub const MAX_BUFFERED_BODY: usize = 16 * 1024;
+
+/// The least room that a long body gets at a time, in bytes.
+const LEAST_GROWTH: usize = 64 * 1024;
 
 /// What the engine is asked to do, in the order in which it was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// A command. A `put` whose body follows is answered when that has come:
-    /// the next request then tells of the body.
+    /// A command. A `put` is its line alone: if a body follows, that is the
+    /// next request, and the answer belongs to it.
     Command(Command),
-    /// The body of the `put` before.
-    Body(Body),
-    /// The body of the `put` before did not end in CR LF: `EXPECTED_CRLF`.
-    BodyWithoutCrlf,
-    /// The body of the `put` before had no room and was thrown away:
-    /// `OUT_OF_MEMORY`.
-    BodyWithoutRoom,
-    /// The body of the `put` before was above the size limit and was thrown
-    /// away: `JOB_TOO_BIG`.
-    BodyTooBig,
+    /// The body of the `put` before, or why there is none.
+    Body(Result<Body, NoBody>),
     /// A line that is answered without looking at any state.
     Refused(Reply),
+}
+
+/// Why the bytes behind the line of a `put` are no body. All of them were read,
+/// and thrown away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoBody {
+    /// They are more than the server takes: `JOB_TOO_BIG`.
+    TooBig,
+    /// They do not end in CR LF: `EXPECTED_CRLF`.
+    NoCrlf,
+    /// There was no room for them: `OUT_OF_MEMORY`.
+    NoRoom,
 }
 
 impl Request {
@@ -63,16 +68,39 @@ enum Expecting {
     },
     /// The body of a put whose line has been handed out.
     Body(Put),
-    /// The rest of a body: its allocation and how much of it has come.
-    RestOfBody {
-        wire: Arc<[u8]>,
-        filled: usize,
-    },
+    /// A long body that has begun to arrive.
+    RestOfBody(GrowingBody),
     /// So many bytes that nobody wants, then this request.
     Nothing {
         left: u64,
-        then: Request,
+        then: NoBody,
     },
+}
+
+/// A long body on its way.
+pub struct GrowingBody {
+    /// What has come of it. Whoever reads puts the next bytes behind these: at
+    /// most [`missing`](Self::missing) of them.
+    pub bytes: Vec<u8>,
+    /// How long it will be, with its CR LF.
+    length: usize,
+}
+
+impl GrowingBody {
+    /// How many bytes are still to come.
+    pub fn missing(&self) -> usize {
+        self.length - self.bytes.len()
+    }
+
+    /// Makes room for more bytes, and as much as has come already, so that
+    /// what is announced and does not come takes none. Whether there was any.
+    fn make_room(&mut self) -> bool {
+        if self.bytes.len() < self.bytes.capacity() {
+            return true;
+        }
+        let more = self.bytes.len().max(LEAST_GROWTH).min(self.missing());
+        self.bytes.try_reserve_exact(more).is_ok()
+    }
 }
 
 impl Framer {
@@ -100,33 +128,42 @@ impl Framer {
             Expecting::Body(put) => {
                 let length = wire_length(put);
                 let Some((wire, rest)) = input.split_at_checked(length) else {
-                    if length > MAX_BUFFERED_BODY {
-                        self.begin_body(length, input);
+                    if length > MAX_BUFFERED_BODY && !input.is_empty() {
+                        let bytes = Vec::new();
+                        self.expecting = Expecting::RestOfBody(GrowingBody { bytes, length });
+                        return self.next(input);
                     }
                     return None;
                 };
                 *input = rest;
                 self.expecting = Expecting::Line;
-                Some(body(wire.into()))
+                Some(Request::Body(Body::from_wire(wire).ok_or(NoBody::NoCrlf)))
             }
-            Expecting::RestOfBody { wire, filled } => {
-                let missing = unshared(wire, *filled);
-                let taken = missing.len().min(input.len());
-                missing[..taken].copy_from_slice(&input[..taken]);
+            Expecting::RestOfBody(body) => {
+                if !body.make_room() {
+                    self.refuse_body();
+                    return self.next(input);
+                }
+                let room = body.bytes.capacity() - body.bytes.len();
+                let taken = input.len().min(body.missing()).min(room);
+                body.bytes.extend_from_slice(&input[..taken]);
                 *input = &input[taken..];
-                self.advance_body(taken)
+                if body.missing() == 0 {
+                    return Some(self.whole_body());
+                }
+                // More has come than there was room for, or nothing more.
+                (!input.is_empty()).then(|| self.next(input))?
             }
-            Expecting::Nothing { left, .. } => {
+            Expecting::Nothing { left, then } => {
                 let taken = usize::try_from(*left).map_or(input.len(), |n| n.min(input.len()));
                 *input = &input[taken..];
                 *left -= taken as u64;
                 if *left > 0 {
                     return None;
                 }
-                match std::mem::replace(&mut self.expecting, Expecting::Line) {
-                    Expecting::Nothing { then, .. } => Some(then),
-                    _ => unreachable!("matched above"),
-                }
+                let then = *then;
+                self.expecting = Expecting::Line;
+                Some(Request::Body(Err(then)))
             }
         }
     }
@@ -135,48 +172,45 @@ impl Framer {
     /// complete or on its way into a space of its own.
     pub fn needed(&self) -> usize {
         match &self.expecting {
-            Expecting::Body(put) => wire_length(put).min(MAX_BUFFERED_BODY),
+            Expecting::Body(put) if wire_length(put) <= MAX_BUFFERED_BODY => wire_length(put),
             _ => MAX_LINE,
         }
     }
 
-    /// Where the next bytes belong if they are the rest of a body: reading
-    /// them into this space, and no further, spares a copy. Tell
-    /// [`advance_body`](Self::advance_body) how many have come.
-    pub fn body_space(&mut self) -> Option<&mut [u8]> {
+    /// The body that the next bytes belong to, if they do: reading them into
+    /// its space spares a copy. [`next`](Self::next) then goes on with it. If
+    /// there is no room for them, they are thrown away as they come.
+    pub fn growing_body(&mut self) -> Option<&mut GrowingBody> {
+        if let Expecting::RestOfBody(body) = &mut self.expecting
+            && !body.make_room()
+        {
+            self.refuse_body();
+        }
         match &mut self.expecting {
-            Expecting::RestOfBody { wire, filled } => Some(unshared(wire, *filled)),
+            Expecting::RestOfBody(body) => Some(body),
             _ => None,
         }
     }
 
-    /// So many bytes have been put into [`body_space`](Self::body_space); the
-    /// request, if the body is now complete.
-    pub fn advance_body(&mut self, count: usize) -> Option<Request> {
-        let Expecting::RestOfBody { wire, filled } = &mut self.expecting else {
-            return None;
-        };
-        *filled += count;
-        if *filled < wire.len() {
-            return None;
-        }
-        match std::mem::replace(&mut self.expecting, Expecting::Line) {
-            Expecting::RestOfBody { wire, .. } => Some(body(wire)),
-            _ => unreachable!("matched above"),
+    /// How many bytes are held here.
+    pub fn held(&self) -> usize {
+        match &self.expecting {
+            Expecting::RestOfBody(body) => body.bytes.len(),
+            _ => 0,
         }
     }
 
-    /// Throws the body of the last `put` away as it comes, for want of room;
-    /// [`Request::BodyWithoutRoom`] stands in its place.
+    /// Throws the body that is arriving away, for want of room:
+    /// [`NoBody::NoRoom`] stands in its place.
     pub fn refuse_body(&mut self) {
         let left = match &self.expecting {
             Expecting::Body(put) => wire_length(put),
-            Expecting::RestOfBody { wire, filled } => wire.len() - filled,
+            Expecting::RestOfBody(body) => body.missing(),
             _ => return,
         };
         self.expecting = Expecting::Nothing {
             left: left as u64,
-            then: Request::BodyWithoutRoom,
+            then: NoBody::NoRoom,
         };
     }
 
@@ -208,7 +242,7 @@ impl Framer {
         self.expecting = if put.size > self.max_job_size {
             Expecting::Nothing {
                 left: u64::from(put.size) + 2,
-                then: Request::BodyTooBig,
+                then: NoBody::TooBig,
             }
         } else if put.trailing {
             Expecting::Line
@@ -218,26 +252,18 @@ impl Framer {
         Request::Command(Command::Put(put))
     }
 
-    fn begin_body(&mut self, length: usize, input: &mut &[u8]) {
-        let mut wire = sys::zeroed_bytes(length);
-        let filled = input.len();
-        unshared(&mut wire, 0)[..filled].copy_from_slice(input);
-        *input = &[];
-        self.expecting = Expecting::RestOfBody { wire, filled };
+    fn whole_body(&mut self) -> Request {
+        match std::mem::replace(&mut self.expecting, Expecting::Line) {
+            Expecting::RestOfBody(body) => {
+                Request::Body(Body::from_grown(body.bytes).ok_or(NoBody::NoCrlf))
+            }
+            _ => unreachable!("a body was growing"),
+        }
     }
 }
 
 fn wire_length(put: &Put) -> usize {
     put.size as usize + 2
-}
-
-fn body(wire: Arc<[u8]>) -> Request {
-    Body::from_wire(wire).map_or(Request::BodyWithoutCrlf, Request::Body)
-}
-
-fn unshared(wire: &mut Arc<[u8]>, from: usize) -> &mut [u8] {
-    let bytes = Arc::get_mut(wire).expect("a body is shared only once it is complete");
-    &mut bytes[from..]
 }
 
 /// Where the line ends that began before `input`, if it does. The reference
@@ -300,9 +326,9 @@ mod tests {
         };
         let expected = [
             put(3),
-            Request::Body(Body::new(b"a\r\n")),
+            Request::Body(Ok(Body::new(b"a\r\n"))),
             put(0),
-            Request::Body(Body::new(b"")),
+            Request::Body(Ok(Body::new(b""))),
             Request::Command(Command::Delete(JobId(1))),
             Request::Refused(Reply::UnknownCommand),
         ];
@@ -325,19 +351,34 @@ mod tests {
         ));
         assert_eq!(framer.next(&mut input), None);
         assert!(input.is_empty());
-        let space = framer.body_space().unwrap();
-        assert_eq!(space.len(), 20_002 - 3);
-        space.copy_from_slice(&[&content[3..], b"\r\n"].concat());
-        assert_eq!(framer.advance_body(19_998), None);
-        let whole = framer.advance_body(1);
-        assert_eq!(whole, Some(Request::Body(Body::new(&content))));
-        assert_eq!(framer.body_space(), None);
+        let body = framer.growing_body().unwrap();
+        assert_eq!(body.missing(), 20_002 - 3);
+        body.bytes.extend_from_slice(&content[3..]);
+        body.bytes.push(b'\r');
+        assert_eq!(framer.next(&mut input), None);
+        framer.growing_body().unwrap().bytes.push(b'\n');
+        let whole = framer.next(&mut input);
+        assert_eq!(whole, Some(Request::Body(Ok(Body::new(&content)))));
+        assert!(framer.growing_body().is_none());
+    }
+
+    #[test]
+    fn memory_follows_what_has_come_of_a_body_not_what_was_announced() {
+        let mut framer = Framer::new(1 << 30);
+        let mut input: &[u8] = b"put 0 0 1 1073741824\r\n";
+        framer.next(&mut input);
+        assert_eq!(framer.next(&mut input), None);
+        assert!(framer.growing_body().is_none());
+        let mut input = &[b'x'; 100_000][..];
+        assert_eq!(framer.next(&mut input), None);
+        assert_eq!((input.len(), framer.held()), (0, 100_000));
+        assert!(framer.growing_body().unwrap().bytes.capacity() <= 200_000);
     }
 
     #[test]
     fn a_body_must_end_in_crlf_and_takes_two_bytes_more_than_its_size() {
         let got = bytewise(10, b"put 0 0 60 1\r\nABC\r\n");
-        assert_eq!(got[1], Request::BodyWithoutCrlf);
+        assert_eq!(got[1], Request::Body(Err(NoBody::NoCrlf)));
         assert_eq!(got[2..], [Request::Refused(Reply::UnknownCommand)]);
     }
 
@@ -346,7 +387,10 @@ mod tests {
         let got = bytewise(2, b"put 0 0 1 3 x\r\nabc##quit\r\n");
         assert_eq!(
             got[1..],
-            [Request::BodyTooBig, Request::Command(Command::Quit)]
+            [
+                Request::Body(Err(NoBody::TooBig)),
+                Request::Command(Command::Quit)
+            ]
         );
     }
 
@@ -357,10 +401,11 @@ mod tests {
         framer.next(&mut input);
         assert_eq!(framer.next(&mut input), None);
         framer.refuse_body();
-        assert_eq!(framer.body_space(), None);
+        assert!(framer.growing_body().is_none());
         let rest = [&[b'x'; 49_999][..], b"quit\r\n"].concat();
         let mut input = &rest[..];
-        assert_eq!(framer.next(&mut input), Some(Request::BodyWithoutRoom));
+        let refused = Request::Body(Err(NoBody::NoRoom));
+        assert_eq!(framer.next(&mut input), Some(refused));
         assert_eq!(input, b"quit\r\n");
     }
 

@@ -1,7 +1,8 @@
 //! Replies: a [`Reply`] to the bytes of its line and body.
 
-use super::stats::{self, JobStats, ServerStats, TubeStats};
-use super::{Body, JobId, TubeName};
+use super::document::TubeNames;
+use super::{Body, Document, JobId, TubeName};
+use std::convert::Infallible;
 use std::io::Write;
 
 /// What the server answers.
@@ -46,13 +47,12 @@ pub enum Reply {
     /// `PAUSED`
     Paused,
     /// `OK <bytes>` and a YAML dictionary.
-    ServerStats(Box<ServerStats>),
-    /// `OK <bytes>` and a YAML dictionary.
-    JobStats(Box<JobStats>),
-    /// `OK <bytes>` and a YAML dictionary.
-    TubeStats(Box<TubeStats>),
+    Stats(Document),
+    /// The same for `stats`, which lacks what only the process knows until
+    /// somebody adds it.
+    ServerStats(Document),
     /// `OK <bytes>` and a YAML list.
-    Tubes(Vec<TubeName>),
+    Tubes(TubeNames),
     /// `OUT_OF_MEMORY`: no room for the job.
     OutOfMemory,
     /// `INTERNAL_ERROR`: the server cannot keep what it would promise.
@@ -74,10 +74,13 @@ impl Reply {
             Reply::Found(id, body) => job(out, "FOUND", *id, body),
             Reply::Watching(count) => line(out, format_args!("WATCHING {count}")),
             Reply::KickedCount(count) => line(out, format_args!("KICKED {count}")),
-            Reply::ServerStats(stats) => document(out, &stats::server(stats)),
-            Reply::JobStats(stats) => document(out, &stats::job(stats)),
-            Reply::TubeStats(stats) => document(out, &stats::tube(stats)),
-            Reply::Tubes(names) => document(out, &stats::list(names)),
+            Reply::Stats(document) | Reply::ServerStats(document) => document.encode(out),
+            Reply::Tubes(names) => {
+                let Ok(()) = names.encode(|piece| {
+                    out.extend_from_slice(piece);
+                    Ok::<(), Infallible>(())
+                });
+            }
             word => {
                 out.extend_from_slice(word.word().as_bytes());
                 out.extend_from_slice(b"\r\n");
@@ -107,6 +110,14 @@ impl Reply {
         )
     }
 
+    /// The job whose existence this shows, if it shows one.
+    pub fn tells_of(&self) -> Option<JobId> {
+        match self {
+            Reply::Reserved(id, _) | Reply::Found(id, _) => Some(*id),
+            _ => None,
+        }
+    }
+
     /// The word that the reply begins with, as clients tell them apart.
     pub fn word(&self) -> &'static str {
         match self {
@@ -128,9 +139,7 @@ impl Reply {
             Reply::Found(..) => "FOUND",
             Reply::KickedCount(_) | Reply::Kicked => "KICKED",
             Reply::Paused => "PAUSED",
-            Reply::ServerStats(_) | Reply::JobStats(_) | Reply::TubeStats(_) | Reply::Tubes(_) => {
-                "OK"
-            }
+            Reply::Stats(_) | Reply::ServerStats(_) | Reply::Tubes(_) => "OK",
             Reply::OutOfMemory => "OUT_OF_MEMORY",
             Reply::InternalError => "INTERNAL_ERROR",
             Reply::BadFormat => "BAD_FORMAT",
@@ -165,11 +174,6 @@ fn numbers(out: &mut Vec<u8>, word: &str, numbers: &[u64]) {
     out.extend_from_slice(b"\r\n");
 }
 
-fn document(out: &mut Vec<u8>, yaml: &str) {
-    line(out, format_args!("OK {}", yaml.len()));
-    line(out, format_args!("{yaml}"));
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -194,12 +198,5 @@ mod tests {
             Reply::Inserted(JobId(id)).encode(&mut out);
             assert_eq!(out, line.as_bytes());
         }
-    }
-
-    #[test]
-    fn a_list_of_tubes_is_yaml() {
-        let mut out = Vec::new();
-        Reply::Tubes(vec![TubeName::default_tube()]).encode(&mut out);
-        assert_eq!(out, b"OK 14\r\n---\n- default\n\r\n");
     }
 }

@@ -1,14 +1,10 @@
 //! The acceptor: takes connections and hands each to a worker.
 
-use super::connection::{self, Turns};
-use super::hangup::HangupWatcher;
+use super::client::Client;
 use super::shared::Shared;
-use super::workforce::Workforce;
-use super::{Limits, Listener, Stream};
-use crate::binlog::Binlog;
+use super::{Listener, worker};
 use crate::log;
-use crate::protocol::stats::BinlogStats;
-use crossbeam_channel::{Receiver, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io;
@@ -17,93 +13,26 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-/// Of a worker's stack, in bytes. Only what is touched of it costs memory.
+/// The size of a worker's stack, in bytes. Only what is touched of it costs
+/// memory.
 const WORKER_STACK: usize = 128 * 1024;
+
+/// How long a worker waits for another client before it ends.
+const LINGERS: Duration = Duration::from_secs(10);
 
 /// How long accepting pauses when the system has no more descriptors or threads
 /// for us.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// So many workers may be on their way from one client to the next when all
-/// places for connections are taken. If thousands leave and come back at once,
-/// the system might have no more threads than these.
-const SPARE_WORKERS: usize = 16;
-
-/// What a worker needs to serve a connection.
-pub struct Service {
-    /// The state of the server.
-    pub shared: Shared,
-    /// Where jobs are kept, if on disk.
-    pub binlog: Option<Arc<Binlog>>,
-    /// Who is told of those who leave while they wait.
-    pub hangups: HangupWatcher,
-    /// What each and all of them may have.
-    pub limits: Limits,
-    workforce: Workforce<Client>,
-    /// Of which each connection has a share, so that they can be counted.
-    places: Arc<()>,
-}
-
-impl Service {
-    /// A service that nobody uses yet.
-    pub fn new(
-        shared: Shared,
-        binlog: Option<Arc<Binlog>>,
-        hangups: HangupWatcher,
-        limits: Limits,
-    ) -> Service {
-        Service {
-            shared,
-            binlog,
-            hangups,
-            limits,
-            workforce: Workforce::new(),
-            places: Arc::new(()),
-        }
-    }
-
-    /// The binlog's part of `stats`.
-    pub fn binlog_stats(&self) -> BinlogStats {
-        let max_size = self.limits.segment_size;
-        let Some(binlog) = &self.binlog else {
-            return BinlogStats {
-                max_size,
-                ..BinlogStats::default()
-            };
-        };
-        let stats = binlog.stats();
-        BinlogStats {
-            oldest_index: stats.oldest_index.into(),
-            current_index: stats.current_index.into(),
-            records_migrated: stats.records_migrated,
-            records_written: stats.records_written,
-            max_size,
-        }
-    }
-
-    /// A place for one more connection, if there is one.
-    fn take_place(&self) -> Option<Place> {
-        let taken = Arc::strong_count(&self.places) - 1;
-        (taken < self.limits.max_connections).then(|| Place {
-            _share: Arc::clone(&self.places),
-        })
-    }
-}
-
-/// One of the places for connections: whoever has it counts.
-pub struct Place {
-    _share: Arc<()>,
-}
-
-/// A connection on its way to a worker.
-struct Client {
-    stream: Stream,
-    place: Place,
-}
-
 /// Accepts connections until `stop` can be read.
-pub fn run(service: &Arc<Service>, listeners: &[Listener], stop: BorrowedFd<'_>) {
-    let acceptor = Acceptor { service, stop };
+pub fn run(shared: &Arc<Shared>, listeners: &[Listener], stop: BorrowedFd<'_>) {
+    let (to_idle, clients) = bounded(0);
+    let acceptor = Acceptor {
+        shared,
+        to_idle,
+        clients,
+        stop,
+    };
     loop {
         let fds = listeners.iter().map(Listener::as_fd).chain([stop]);
         let mut fds: Vec<_> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
@@ -124,7 +53,11 @@ pub fn run(service: &Arc<Service>, listeners: &[Listener], stop: BorrowedFd<'_>)
 }
 
 struct Acceptor<'a> {
-    service: &'a Arc<Service>,
+    shared: &'a Arc<Shared>,
+    /// Without room: what is sent is taken by a worker that waits for it.
+    to_idle: Sender<Arc<Client>>,
+    /// The other end, for workers.
+    clients: Receiver<Arc<Client>>,
     /// Can be read once the server ends.
     stop: BorrowedFd<'a>,
 }
@@ -132,13 +65,13 @@ struct Acceptor<'a> {
 impl Acceptor<'_> {
     fn accept(&self, listener: &Listener) {
         match listener.accept() {
-            Ok(stream) => match self.service.take_place() {
-                Some(place) => self.hand_over(Client { stream, place }),
-                None => log::client_warning(
+            Ok(stream) => match self.shared.connect(stream) {
+                Ok(client) => self.hand_over(client),
+                Err(stream) => log::client_warning(
                     stream,
                     format_args!(
                         "closed at once: there are {} connections already",
-                        self.service.limits.max_connections
+                        self.shared.limits.max_connections
                     ),
                 ),
             },
@@ -158,53 +91,21 @@ impl Acceptor<'_> {
 
     /// Gives the client to an idle worker or else to a new one. If there can be
     /// no new one, accepting pauses until one of the two is to be had.
-    fn hand_over(&self, mut client: Client) {
-        let workforce = &self.service.workforce;
-        let enough = self
-            .service
-            .limits
-            .max_connections
-            .saturating_add(SPARE_WORKERS);
-        loop {
-            client = match workforce.give(client, enough) {
-                Ok(()) => return,
-                Err(client) => client,
-            };
-            client = match self.start_worker(client) {
-                Ok(()) => return,
-                Err((error, back)) => {
-                    log::client_warning(
-                        &back.stream,
-                        format_args!("starting a thread: {error}; accepting pauses"),
-                    );
-                    back
-                }
-            };
+    fn hand_over(&self, client: Arc<Client>) {
+        while self.to_idle.try_send(Arc::clone(&client)).is_err() {
+            let (shared, clients) = (Arc::clone(self.shared), self.clients.clone());
+            let first = Arc::clone(&client);
+            let worker = thread::Builder::new()
+                .name("worker".into())
+                .stack_size(WORKER_STACK)
+                .spawn(move || work(&shared, first, &clients));
+            let Err(error) = worker else { return };
+            log::client_warning(
+                &client.stream,
+                format_args!("starting a thread: {error}; accepting pauses"),
+            );
             if self.pause() {
-                return;
-            }
-        }
-    }
-
-    /// Starts a worker that serves this client first.
-    fn start_worker(&self, client: Client) -> Result<(), (io::Error, Client)> {
-        let workforce = &self.service.workforce;
-        workforce.add();
-        let service = Arc::clone(self.service);
-        let (to_worker, first) = bounded(1);
-        let worker = thread::Builder::new()
-            .name("worker".into())
-            .stack_size(WORKER_STACK)
-            .spawn(move || work(&service, first));
-        match worker {
-            Ok(_) => {
-                // It fails only if the worker is gone, which it isn't without work.
-                let (Ok(()) | Err(_)) = to_worker.send(client);
-                Ok(())
-            }
-            Err(error) => {
-                workforce.remove();
-                Err((error, client))
+                return self.shared.disconnect(client.id);
             }
         }
     }
@@ -221,14 +122,16 @@ fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | Interrupted | WouldBlock)
 }
 
-/// A worker's life: one connection after the other. Ends when there was none
-/// for a while.
-fn work(service: &Service, first: Receiver<Client>) {
-    let mut turns = Turns::default();
-    let mut next = first.recv().ok();
-    drop(first);
-    while let Some(client) = next {
-        connection::serve(service, client.stream, client.place, &mut turns);
-        next = service.workforce.next();
+/// A worker's life: one client after the other. Ends when there was none for a
+/// while.
+fn work(shared: &Shared, first: Arc<Client>, clients: &Receiver<Arc<Client>>) {
+    let mut client = first;
+    loop {
+        worker::serve(shared, &client);
+        drop(client);
+        match clients.recv_timeout(LINGERS) {
+            Ok(next) => client = next,
+            Err(_) => return,
+        }
     }
 }

@@ -5,8 +5,7 @@
 //! stream alone and once (edge-triggered). So a request never costs anything
 //! here, and nothing wakes up as long as nobody leaves.
 
-use super::Stream;
-use super::shared::Shared;
+use super::client::Client;
 use crate::engine::ConnectionId;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use std::io;
@@ -25,13 +24,14 @@ impl HangupWatcher {
 
     /// Adds a connection, until its socket is closed. If the peer is gone
     /// already, that is noticed as well.
-    pub fn watch(&self, stream: &Stream, id: ConnectionId) -> io::Result<()> {
+    pub fn watch(&self, client: &Client) -> io::Result<()> {
         let flags = EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLET;
-        Ok(self.epoll.add(stream, EpollEvent::new(flags, id.into()))?)
+        let event = EpollEvent::new(flags, client.id.into());
+        Ok(self.epoll.add(&client.stream, event)?)
     }
 
-    /// What the thread does all its life: tells the engine who is gone.
-    pub fn run(&self, shared: &Shared) {
+    /// What the thread does all its life: tells `gone` who is gone.
+    pub fn run(&self, mut gone: impl FnMut(&mut dyn Iterator<Item = ConnectionId>)) {
         let mut events = [EpollEvent::empty(); 64];
         loop {
             let count = match self.epoll.wait(&mut events, EpollTimeout::NONE) {
@@ -39,11 +39,8 @@ impl HangupWatcher {
                 Err(nix::errno::Errno::EINTR) => continue,
                 Err(error) => panic!("waiting for clients that leave: {error}"),
             };
-            shared.run(|state, _| {
-                for event in &events[..count] {
-                    state.engine().hang_up(ConnectionId::from(event.data()));
-                }
-            });
+            let ids = events[..count].iter().map(EpollEvent::data);
+            gone(&mut ids.map(ConnectionId::from));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::binlog::{Binlog, Entry, Jobs, LiveJobs, Position, Update};
 use crate::engine::{Change, Engine, StoredJob};
-use crate::protocol::{JobId, Reply};
+use crate::protocol::JobId;
 use std::sync::Arc;
 
 /// The log of the engine's changes. What it does under the lock happens in
@@ -60,11 +60,14 @@ impl Journal {
         std::mem::take(&mut self.is_unwritten).then(|| Arc::clone(&self.binlog))
     }
 
-    /// Adds to a reply what only the log knows.
-    pub fn complete(&self, reply: &mut Reply) {
-        if let Reply::JobStats(stats) = reply {
-            stats.file = self.binlog.segment_of(stats.id).into();
-        }
+    /// Behind the put of a job, if that is not kept yet.
+    pub fn put_of(&self, _id: JobId) -> Position {
+        Position::default()
+    }
+
+    /// The number of the oldest file that holds a job; 0 if there is none.
+    pub fn segment_of(&self, id: JobId) -> u32 {
+        self.binlog.segment_of(id)
     }
 }
 

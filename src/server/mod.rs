@@ -1,41 +1,59 @@
 //! The server: threads and sockets around the engine.
 //!
-//! | Thread | Job | Ends |
-//! |---|---|---|
-//! | acceptor | accepts and hands each socket to an idle worker, or starts one | when the server stops |
-//! | worker, one for each open connection | reads, executes under the lock, writes | idle for a while |
-//! | timer | has the engine tick when something is due | when the server stops |
-//! | late reply | sends what a client that does not read has left no room for, if its worker is not there | when it is sent |
-//! | hang-up watcher | notices peers that leave while their worker waits | with the process |
+//! Every thread of the daemon:
 //!
-//! The thread that starts the [`Server`] keeps it, and stops it.
+//! | Thread | Job | Started by, and ends | Writes to | Locks |
+//! |---|---|---|---|---|
+//! | main | starts and stops the others, waits for signals | the system, and with the process | nobody | the one lock, for a check of health |
+//! | signals | turns signals into events for main | main, and with the process | nobody | none |
+//! | recovery | reads the binlog | main, and when the jobs are there | nobody | none |
+//! | acceptor | accepts and hands each socket to an idle worker, or starts one | main, and when the server stops | nobody | the one lock |
+//! | worker, one for each open connection | reads, executes under the lock, writes | the acceptor, and when idle for a while | its client, and clients that wait for what it has done | the one lock, a client's slot, the binlog's |
+//! | timer | has the engine tick when something is due | main, and when the server stops | clients that wait | the one lock, a client's slot |
+//! | hang-up watcher | notices peers that leave while their worker waits | main, and with the process | clients that wait | the one lock, a client's slot |
+//! | committer, with `-b` | writes and syncs the binlog for those who wait | main, and when the binlog closes | clients whose replies were left to it | the binlog's, a client's slot |
+//! | segments, with `-b` | prepares and removes the binlog's files | main, and when the binlog closes | nobody | the binlog's |
+//! | log | writes lines to standard error | main, and at the end | nobody | none |
+//!
+//! The one lock is in `shared.rs`; it comes before a client's slot, and nobody
+//! who holds a slot takes another lock. The thread that starts the [`Server`]
+//! keeps it, and stops it.
+//!
+//! Where a command goes: `worker` reads it, `batch` has it executed under the
+//! lock, `shared` does what follows from it for others, `output` sends the
+//! reply. With a binlog, `journal` turns the engine's changes into records.
 
 mod acceptor;
 pub mod activation;
-mod connection;
+mod batch;
+mod client;
+mod clock;
 mod hangup;
+mod input;
 mod journal;
 pub mod limits;
 mod listener;
+mod lock;
+mod memory;
 pub mod notify;
-mod peer;
+mod output;
 pub mod privileges;
 mod process;
 mod shared;
+mod sleep;
 mod stream;
-mod workforce;
+mod timer;
+mod turns;
+mod worker;
 
 pub use crate::sys::use_one_heap;
+pub use clock::Clock;
 pub use listener::{Address, Listener, SocketAccess};
 pub use process::VERSION;
-pub use shared::Clock;
 pub use stream::Stream;
 
 use crate::binlog::{Binlog, Failed};
 use crate::engine::Engine;
-use acceptor::Service;
-use hangup::HangupWatcher;
-use journal::Journal;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use shared::Shared;
 use std::io;
@@ -55,7 +73,8 @@ pub struct Limits {
     pub max_job_size: u32,
     /// The most connections at a time: further ones are closed at once.
     pub max_connections: usize,
-    /// How long a connection that holds nothing may be silent.
+    /// How long a connection that holds no job may be silent, and how long any
+    /// may leave its replies unread.
     pub idle_timeout: Option<Duration>,
     /// The size of the binlog's files that was asked for, which `stats` shows
     /// even if there is no binlog, in bytes.
@@ -64,7 +83,7 @@ pub struct Limits {
 
 /// A running server.
 pub struct Server {
-    service: Arc<Service>,
+    shared: Arc<Shared>,
     acceptor: JoinHandle<()>,
     timer: JoinHandle<()>,
     stop_accepting: Arc<EventFd>,
@@ -83,21 +102,23 @@ impl Server {
         listeners: Vec<Listener>,
         limits: Limits,
     ) -> io::Result<Server> {
-        let hangups = HangupWatcher::new()?;
-        let shared = Shared::new(engine, binlog.clone().map(Journal::new), clock);
-        let service = Arc::new(Service::new(shared, binlog, hangups, limits));
+        let shared = Arc::new(Shared::new(engine, binlog, clock, limits)?);
         let stop_accepting = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC)?);
 
-        let watching = Arc::clone(&service);
-        spawn("hang-ups", move || watching.hangups.run(&watching.shared))?;
-        let timing = Arc::clone(&service);
-        let timer = spawn("timer", move || timing.shared.run_timer())?;
-        let (accepting, stop) = (Arc::clone(&service), Arc::clone(&stop_accepting));
+        let watching = Arc::clone(&shared);
+        spawn("hang-ups", move || {
+            watching.hangups.run(|gone| {
+                watching.run(|state, _| gone.for_each(|id| state.engine.hang_up(id)));
+            });
+        })?;
+        let timing = Arc::clone(&shared);
+        let timer = spawn("timer", move || timer::run(&timing))?;
+        let (accepting, stop) = (Arc::clone(&shared), Arc::clone(&stop_accepting));
         let acceptor = spawn("acceptor", move || {
             acceptor::run(&accepting, &listeners, stop.as_fd());
         })?;
         Ok(Server {
-            service,
+            shared,
             acceptor,
             timer,
             stop_accepting,
@@ -106,14 +127,12 @@ impl Server {
 
     /// Takes no new jobs any more: `DRAINING`.
     pub fn drain(&self) {
-        self.service
-            .shared
-            .run(|state, _| state.engine().set_draining(true));
+        self.shared.run(|state, _| state.engine.set_draining(true));
     }
 
     /// Returns if the engine can be got at.
     pub fn probe(&self) {
-        self.service.shared.run(|_, _| ());
+        self.shared.run(|_, _| ());
     }
 
     /// Ends in order: accepts nobody any more, has the commands in flight
@@ -125,7 +144,7 @@ impl Server {
     pub fn stop(self) -> io::Result<()> {
         self.stop_accepting.write(1)?;
         self.acceptor.join().expect("no thread panics");
-        let shared = &self.service.shared;
+        let shared = &self.shared;
         shared.stop();
         if shared.await_emptiness(STOP_GRACE) > 0 {
             shared.abandon();
@@ -133,7 +152,7 @@ impl Server {
         }
         self.timer.join().expect("no thread panics");
         // What has failed before was told of when it did.
-        if let Some(binlog) = &self.service.binlog {
+        if let Some(binlog) = &shared.binlog {
             let (Ok(()) | Err(Failed)) = binlog.close();
         }
         Ok(())

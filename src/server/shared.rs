@@ -1,37 +1,43 @@
-//! What all threads share: the engine behind its mutex, and who is connected.
+//! What all threads share: the state behind its lock, and what follows from a
+//! change of it.
 
+use super::Limits;
+use super::client::Client;
+use super::clock::Clock;
+use super::hangup::HangupWatcher;
 use super::journal::Journal;
-use super::peer::Peer;
-use crate::binlog::Position;
-use crate::engine::{Change, ConnectionId, Effects, Engine, Outcome, Time};
-use crate::protocol::Request;
-use crate::sys;
+use super::lock::FairMutex;
+use super::memory::{Memory, Surplus};
+use super::sleep::Sleep;
+use super::stream::Stream;
+use super::turns::Turns;
+use crate::binlog::{Binlog, Position};
+use crate::engine::{Change, ConnectionId, Engine, Outcome, Time};
+use crate::protocol::{Body, Command, Reply, Request};
 use std::collections::HashMap;
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Condvar, MutexGuard};
+use std::time::Duration;
 
-/// The most that the timer sleeps past the moment at which something is due,
-/// so that what is due close together costs one waking.
-const TIMER_SLACK: Duration = Duration::from_millis(4);
-
-/// The same as long as nobody waits for a job and could tell.
-const TIMER_SLACK_UNSEEN: Duration = Duration::from_millis(100);
-
-/// How many connections are a crowd. With fewer, each reply is worth a switch
-/// to the client that waits for it; with more, the workers mostly interrupt each
-/// other.
-const CROWD: usize = 4;
-
-/// The state of the server and the ways to wake each other.
+/// What every thread of the server can get at.
 pub struct Shared {
-    clock: Clock,
-    /// Guards the engine, the order of the binlog and the list of peers. While
-    /// it is held: no system call on a socket or file, no log line, no
-    /// allocation or copy that grows with a job's body, nothing freed that
-    /// large, and nobody woken: all of that happens after
-    /// [`run`](Shared::run) has let go of it.
-    state: Mutex<State>,
+    pub clock: Clock,
+    pub limits: Limits,
+    /// Where jobs are kept, if on disk.
+    pub binlog: Option<Arc<Binlog>>,
+    /// Who is told of those who leave while they wait.
+    pub hangups: HangupWatcher,
+    pub memory: Memory,
+    /// For workers with much to do.
+    pub turns: Turns,
+    /// **The one lock.** It guards the engine, the order of the binlog and the
+    /// list of clients. While it is held there is no system call on a socket or
+    /// file, no line is logged, no body is copied or freed, nothing is
+    /// allocated that grows with what one client sends, and nobody is woken:
+    /// all of that happens in [`deliver`](Self::deliver), when the lock has been
+    /// let go of.
+    state: FairMutex<State>,
     /// Wakes the timer, when something is due sooner than it thinks.
     timer: Condvar,
     /// Tells that nobody is connected any more.
@@ -42,44 +48,73 @@ pub struct Shared {
 
 /// What the lock guards.
 pub struct State {
-    engine: Engine,
+    pub engine: Engine,
     /// `None` if jobs are kept in memory alone.
     journal: Option<Journal>,
     /// Empty; kept for its allocation.
     changes: Vec<Change>,
-    peers: HashMap<ConnectionId, Arc<Peer>>,
-    /// Until when the timer sleeps; `None`: until it is woken.
-    timer_sleeps_until: Option<Time>,
-    surplus: Surplus,
+    clients: HashMap<ConnectionId, Arc<Client>>,
+    /// The timer's.
+    pub sleep: Sleep,
+    pub surplus: Surplus,
+}
+
+/// The lock, held.
+pub type Guard<'a> = MutexGuard<'a, State>;
+
+/// What is to be done for others once the lock is free.
+struct Deliveries {
+    answers: Vec<(Arc<Client>, Reply, Position)>,
+    garbage: Vec<Body>,
+    timer_oversleeps: bool,
+    unwritten: Option<Arc<Binlog>>,
 }
 
 impl State {
     /// Does what a connection asks for, and records what has changed.
     pub fn execute(&mut self, id: ConnectionId, request: Request, now: Time) -> Outcome {
+        let told_of = match &request {
+            Request::Command(Command::StatsJob(id)) => Some(*id),
+            _ => None,
+        };
         let mut outcome = self.engine.execute(id, request, now);
         self.keep_record();
-        if let (Some(journal), Outcome::Reply(reply)) = (&self.journal, &mut outcome) {
-            journal.complete(reply);
+        if let (Some(journal), Some(id), Outcome::Reply(Reply::Stats(document))) =
+            (&self.journal, told_of, &mut outcome)
+        {
+            document.set("file", journal.segment_of(id));
         }
         outcome
     }
 
-    /// The engine, for what is no request.
-    pub fn engine(&mut self) -> &mut Engine {
-        &mut self.engine
+    /// Goes on with what was unfinished.
+    pub fn go_on(&mut self, id: ConnectionId, now: Time) -> Outcome {
+        let outcome = self.engine.go_on(id, now);
+        self.keep_record();
+        outcome
     }
 
-    /// Whether so many are connected that their workers should not interrupt
-    /// each other.
-    pub fn is_crowded(&self) -> bool {
-        self.peers.len() >= CROWD
+    /// What has to be kept before this is told to anybody: a change that it
+    /// promises, or the put of the job that it tells of.
+    pub fn to_be_kept_before(&self, reply: &Reply) -> Position {
+        let Some(journal) = &self.journal else {
+            return Position::default();
+        };
+        if reply.is_promise() {
+            return journal.end();
+        }
+        reply
+            .tells_of()
+            .map_or(Position::default(), |id| journal.put_of(id))
     }
 
-    /// Behind the last change in the binlog.
-    pub fn log_end(&self) -> Position {
-        self.journal
-            .as_ref()
-            .map_or(Position::default(), Journal::end)
+    /// When the timer has something to do: at once if more is due by now than
+    /// a tick has done.
+    pub fn timer_is_wanted_at(&self, now: Time) -> Option<Time> {
+        let is_awaited = self.engine.has_waiting();
+        let tick_at = self.engine.wake_at();
+        let tick_at = tick_at.map(|due| self.sleep.end_for(due, is_awaited, now));
+        tick_at.into_iter().chain(self.surplus.due).min()
     }
 
     /// Log order is state order: changes are recorded before any other is made.
@@ -91,134 +126,96 @@ impl State {
             self.changes = changes;
         }
     }
-
-    /// When the timer has something to do: at once if more is due by now than a
-    /// tick has done.
-    fn timer_wakes_at(&self, now: Time) -> Option<Time> {
-        let slack = if self.engine.has_waiting() {
-            TIMER_SLACK
-        } else {
-            TIMER_SLACK_UNSEEN
-        };
-        let with_slack = |at| if at <= now { now } else { at + slack };
-        let tick_at = self.engine.wake_at().map(with_slack);
-        tick_at.into_iter().chain(self.surplus.due).min()
-    }
-}
-
-/// Memory that jobs have had and no longer have: worth giving back to the
-/// system when it is much, but not in the middle of the rush that freed it:
-/// whoever allocates then waits as long as that takes.
-#[derive(Default)]
-struct Surplus {
-    /// The most that jobs had since memory was last given back, in bytes.
-    peak: u64,
-    due: Option<Time>,
-}
-
-impl Surplus {
-    /// Less than this is not worth the trouble, in bytes.
-    const WORTHWHILE: u64 = 8 << 20;
-    const DELAY: Duration = Duration::from_secs(2);
-
-    /// Notes how many bytes jobs have now.
-    fn note(&mut self, memory: u64, now: Time) {
-        self.peak = self.peak.max(memory);
-        if self.peak - memory >= Self::WORTHWHILE {
-            self.peak = memory;
-            self.due = Some(now + Self::DELAY);
-        }
-    }
-
-    fn is_due(&mut self, now: Time) -> bool {
-        self.due.take_if(|due| *due <= now).is_some()
-    }
 }
 
 impl Shared {
     /// Shares an engine that nobody is connected to yet.
-    pub fn new(engine: Engine, journal: Option<Journal>, clock: Clock) -> Shared {
-        Shared {
+    pub fn new(
+        engine: Engine,
+        binlog: Option<Arc<Binlog>>,
+        clock: Clock,
+        limits: Limits,
+    ) -> io::Result<Shared> {
+        Ok(Shared {
             clock,
-            state: Mutex::new(State {
+            limits,
+            hangups: HangupWatcher::new()?,
+            memory: Memory::new(engine.max_memory()),
+            turns: Turns::new(),
+            state: FairMutex::new(State {
                 engine,
-                journal,
+                journal: binlog.clone().map(Journal::new),
                 changes: Vec::new(),
-                peers: HashMap::new(),
-                timer_sleeps_until: None,
+                clients: HashMap::new(),
+                sleep: Sleep::default(),
                 surplus: Surplus::default(),
             }),
+            binlog,
             timer: Condvar::new(),
             emptiness: Condvar::new(),
             stopping: AtomicBool::new(false),
-        }
+        })
     }
 
     /// Works on the state under the lock, then does what has followed from it.
     pub fn run<R>(&self, work: impl FnOnce(&mut State, Time) -> R) -> R {
-        let mut state = self.lock();
-        let now = self.clock.now();
+        let (mut state, now) = self.lock();
         let result = work(&mut state, now);
         self.finish(state, now);
         result
     }
 
-    /// Adds a connection.
-    pub fn connect(&self, peer: &Arc<Peer>) -> ConnectionId {
-        let mut state = self.lock();
-        let id = state.engine.connect();
-        state.peers.insert(id, Arc::clone(peer));
-        id
+    /// The same for what may take longer: it lets others go first, and should
+    /// come to an end when [`is_awaited`](Self::is_awaited).
+    pub fn run_much<R>(&self, work: impl FnOnce(&mut State, Time) -> R) -> R {
+        let (mut state, now) = self.lock_last();
+        let result = work(&mut state, now);
+        self.finish(state, now);
+        result
     }
 
-    /// Removes a connection; the jobs that it had are ready again.
+    /// Whether others wait for the lock.
+    pub fn is_awaited(&self) -> bool {
+        self.state.is_awaited()
+    }
+
+    /// Adds a connection, unless there are too many already.
+    pub fn connect(&self, stream: Stream) -> Result<Arc<Client>, Stream> {
+        let (mut state, _) = self.lock();
+        if state.clients.len() >= self.limits.max_connections {
+            return Err(stream);
+        }
+        let client = Arc::new(Client::new(stream, state.engine.connect()));
+        state.clients.insert(client.id, Arc::clone(&client));
+        Ok(client)
+    }
+
+    /// Removes a connection; the jobs that it had are ready again. When the
+    /// server is ending they are not: another one would be given what this
+    /// client still works on. After a restart they are.
     pub fn disconnect(&self, id: ConnectionId) {
-        let mut state = self.lock();
-        let now = self.clock.now();
-        state.engine.disconnect(id, now);
-        let peer = state.peers.remove(&id);
-        let is_last = state.peers.is_empty();
-        self.finish(state, now);
-        drop(peer);
-        if is_last {
+        let piece = |state: &mut State, now| {
+            let is_over = self.is_stopping() || state.engine.disconnect(id, now);
+            is_over.then(|| (state.clients.remove(&id), state.clients.is_empty()))
+        };
+        let mut gone = self.run(piece);
+        while gone.is_none() {
+            gone = self.run_much(piece);
+        }
+        if let Some((_, true)) = gone {
             self.emptiness.notify_one();
         }
     }
 
-    /// What the timer thread does all its life: lets things happen when they
-    /// are due. Ends when the server does.
-    pub fn run_timer(&self) {
-        let mut state = self.lock();
-        while !self.is_stopping() {
-            let now = self.clock.now();
-            let wake_at = state.engine.wake_at();
-            if wake_at.is_some_and(|at| at <= now) {
-                state.engine.tick(now);
-                self.finish(state, now);
-                state = self.lock();
-                continue;
+    /// Has the timer sleep until it is called or the time is over.
+    pub fn await_call_to_timer(&self, state: Guard<'_>, timeout: Option<Duration>) {
+        drop(match timeout {
+            None => self.timer.wait(state).expect("no thread panics"),
+            Some(timeout) => {
+                let waited = self.timer.wait_timeout(state, timeout);
+                waited.expect("no thread panics").0
             }
-            if state.surplus.is_due(now) {
-                drop(state);
-                sys::give_back_memory();
-                state = self.lock();
-                continue;
-            }
-            let until = state.timer_wakes_at(now);
-            state.timer_sleeps_until = until;
-            state = match until {
-                None => self.timer.wait(state).expect("no thread panics"),
-                Some(until) => {
-                    let waited = self.timer.wait_timeout(state, until.since(now));
-                    waited.expect("no thread panics").0
-                }
-            };
-        }
-    }
-
-    /// Time since the server started.
-    pub fn uptime(&self) -> Duration {
-        self.clock.started.elapsed()
+        });
     }
 
     /// Whether the server is ending.
@@ -228,20 +225,20 @@ impl Shared {
 
     /// Blocks until nobody is connected, or for `timeout`; how many are left.
     pub fn await_emptiness(&self, timeout: Duration) -> usize {
+        let (state, _) = self.lock();
         let (state, _) = self
             .emptiness
-            .wait_timeout_while(self.lock(), timeout, |state| !state.peers.is_empty())
+            .wait_timeout_while(state, timeout, |state| !state.clients.is_empty())
             .expect("no thread panics");
-        state.peers.len()
+        state.clients.len()
     }
 
     /// Has all workers finish what they have read and close: those who wait
     /// for a job get none, nothing more is read from anybody.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
-        for peer in self.peers() {
-            peer.stop();
-            peer.stream.stop_reading();
+        for client in self.clients() {
+            client.stop();
         }
         drop(self.lock());
         self.timer.notify_one();
@@ -249,72 +246,76 @@ impl Shared {
 
     /// Cuts off those who do not read what they were sent.
     pub fn abandon(&self) {
-        for peer in self.peers() {
-            peer.stream.close();
+        for client in self.clients() {
+            client.stream.close();
         }
     }
 
-    fn peers(&self) -> Vec<Arc<Peer>> {
-        self.lock().peers.values().cloned().collect()
+    fn clients(&self) -> Vec<Arc<Client>> {
+        self.lock().0.clients.values().cloned().collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no thread panics")
+    /// Locks the state, and reads the time.
+    pub fn lock(&self) -> (Guard<'_>, Time) {
+        let state = self.state.lock();
+        (state, self.clock.now())
     }
 
-    /// Lets go of the lock, then wakes those who have something to do and
-    /// frees what is no longer needed.
-    fn finish(&self, mut state: MutexGuard<'_, State>, now: Time) {
-        state.keep_record();
-        let effects = state.engine.take_effects(Effects::default());
-        let find = |(id, reply)| Some((Arc::clone(state.peers.get(&id)?), reply));
-        let answers: Vec<_> = effects.replies.into_iter().filter_map(find).collect();
-        let memory = state.engine.memory();
-        state.surplus.note(memory, now);
-        let wake_at = state.timer_wakes_at(now);
-        let unwritten = state.journal.as_mut().and_then(Journal::take_unwritten);
-        let timer_oversleeps = match (wake_at, state.timer_sleeps_until) {
-            (Some(wake_at), Some(until)) => wake_at < until,
-            (Some(_), None) => true,
-            (None, _) => false,
-        };
-        if timer_oversleeps {
-            state.timer_sleeps_until = wake_at;
-        }
+    /// The same, behind those who wait for it.
+    pub fn lock_last(&self) -> (Guard<'_>, Time) {
+        let state = self.state.lock_last();
+        (state, self.clock.now())
+    }
+
+    /// Lets go of the lock, and does what has followed from what was done.
+    pub fn finish(&self, mut state: Guard<'_>, now: Time) {
+        let deliveries = self.collect(&mut state, now);
         drop(state);
-        for (peer, reply) in answers {
-            peer.reply(reply);
+        self.deliver(deliveries);
+    }
+
+    /// Under the lock: who is to be told what, and who is to be woken.
+    fn collect(&self, state: &mut State, now: Time) -> Deliveries {
+        state.keep_record();
+        let effects = state.engine.take_effects();
+        let find = |(id, reply)| {
+            let client = Arc::clone(state.clients.get(&id)?);
+            let position = state.to_be_kept_before(&reply);
+            Some((client, reply, position))
+        };
+        let answers = effects.replies.into_iter().filter_map(find).collect();
+        let taken = self.memory.note_engine(state.engine.memory());
+        state.surplus.note(taken, now);
+        Deliveries {
+            answers,
+            garbage: effects.garbage,
+            timer_oversleeps: {
+                let wanted = state.timer_is_wanted_at(now);
+                state.sleep.is_too_long(wanted)
+            },
+            unwritten: state.journal.as_mut().and_then(Journal::take_unwritten),
         }
-        if timer_oversleeps {
+    }
+
+    /// After the lock: answers those who wait, wakes the timer and the binlog,
+    /// and frees what nobody needs.
+    fn deliver(&self, deliveries: Deliveries) {
+        for (client, reply, position) in deliveries.answers {
+            match &self.binlog {
+                Some(binlog) if position > Position::default() => {
+                    binlog.commit_then(position, move |kept| {
+                        client.answer(kept.map_or(Reply::InternalError, |()| reply));
+                    });
+                }
+                _ => client.answer(reply),
+            }
+        }
+        if deliveries.timer_oversleeps {
             self.timer.notify_one();
         }
-        if let Some(binlog) = unwritten {
+        if let Some(binlog) = deliveries.unwritten {
             binlog.soon();
         }
-    }
-}
-
-/// The one place where the time is read: the system's clock once, at the
-/// start, and from then on the monotonic one. So setting the system's clock
-/// moves no deadline.
-#[derive(Clone, Copy)]
-pub struct Clock {
-    started: Instant,
-    started_at: Time,
-}
-
-impl Clock {
-    /// Starts now.
-    pub fn start() -> Clock {
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
-        Clock {
-            started: Instant::now(),
-            started_at: Time::default() + since_epoch.unwrap_or_default(),
-        }
-    }
-
-    /// The time.
-    pub fn now(&self) -> Time {
-        self.started_at + self.started.elapsed()
+        drop(deliveries.garbage);
     }
 }

@@ -1,8 +1,9 @@
 //! Sockets: TCP and Unix ones behind one type.
 
+use crate::sys;
 use nix::sys::socket::{MsgFlags, getsockopt, send, sockopt};
 use std::fmt;
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, IoSlice, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -17,12 +18,10 @@ pub enum Stream {
 }
 
 impl Stream {
-    /// Reads some bytes into the buffer; 0 if the peer sends nothing more.
-    pub fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        retry(|| match self {
-            Stream::Tcp(stream) => (&*stream).read(buffer),
-            Stream::Unix(stream) => (&*stream).read(buffer),
-        })
+    /// Reads some bytes behind those in the buffer, into room that it has:
+    /// `most` at most. 0 if the peer sends nothing more.
+    pub fn read(&self, buffer: &mut Vec<u8>, most: usize) -> io::Result<usize> {
+        retry(|| sys::receive(self.as_fd(), buffer, most))
     }
 
     /// Writes these pieces one after the other, with as few calls as it takes.
@@ -56,11 +55,18 @@ impl Stream {
     /// Sets after how long without a byte reading fails as
     /// [`WouldBlock`](io::ErrorKind::WouldBlock); `None`, as it is at first:
     /// never.
-    pub fn set_patience(&self, patience: Option<Duration>) -> io::Result<()> {
+    pub fn set_read_patience(&self, patience: Option<Duration>) -> io::Result<()> {
         match self {
-            _ if patience.is_none() => Ok(()),
             Stream::Tcp(stream) => stream.set_read_timeout(patience),
             Stream::Unix(stream) => stream.set_read_timeout(patience),
+        }
+    }
+
+    /// The same for writing.
+    pub fn set_write_patience(&self, patience: Option<Duration>) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.set_write_timeout(patience),
+            Stream::Unix(stream) => stream.set_write_timeout(patience),
         }
     }
 

@@ -130,7 +130,7 @@ fn jobs_beyond_the_memory_are_refused_and_everything_else_goes_on() {
     let put = format!("put 0 0 1 600000\r\n{body}");
     client.ask(&put, "INSERTED 1");
     client.ask(&put, "OUT_OF_MEMORY");
-    daemon.log_line(": a put was refused: OUT_OF_MEMORY");
+    daemon.log_line(": refused for want of room: OUT_OF_MEMORY");
     client.ask("use a", "USING a");
     client.ask("put 0 0 1 5\r\nsmall", "INSERTED 3");
     client.ask("delete 1", "DELETED");

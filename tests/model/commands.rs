@@ -1,7 +1,7 @@
 //! What the model answers to command lines and bodies.
 
 use super::documents::list;
-use super::{Client, Incoming, JOB_OVERHEAD, Job, Model, SECOND, State};
+use super::{Client, Incoming, JOB_OVERHEAD, Job, Model, SECOND, State, WATCH_OVERHEAD};
 
 /// How the known commands begin: a line that does as well and cannot be read
 /// is malformed, any other is unknown.
@@ -31,7 +31,9 @@ impl Model {
         let incoming = self.client(client).incoming.take();
         let reply = match incoming.expect("an awaited body") {
             Incoming::TooBig => "JOB_TOO_BIG".into(),
-            Incoming::WithoutRoom => "OUT_OF_MEMORY".into(),
+            Incoming::Job(_, size) if !self.has_room(size + 2 + JOB_OVERHEAD) => {
+                "OUT_OF_MEMORY".into()
+            }
             Incoming::Job(..) if !bytes.ends_with("\r\n") => "EXPECTED_CRLF".into(),
             Incoming::Job(..) if self.draining => "DRAINING".into(),
             Incoming::Job(mut job, size) => {
@@ -71,10 +73,14 @@ impl Model {
             }
             ["use", tube] => {
                 let tube = name(tube)?;
-                self.make_tube(tube);
-                self.client(client).used = tube.into();
-                self.forget_tube_if_unused(&used);
-                format!("USING {tube}")
+                if self.tube(tube).is_none() && !self.has_room(0) {
+                    "OUT_OF_MEMORY".into()
+                } else {
+                    self.make_tube(tube);
+                    self.client(client).used = tube.into();
+                    self.forget_tube_if_unused(&used);
+                    format!("USING {tube}")
+                }
             }
             ["reserve"] => self.reserve(client, None),
             ["reserve-with-timeout", seconds] => {
@@ -116,12 +122,17 @@ impl Model {
             }
             ["watch", tube] => {
                 let tube = name(tube)?;
-                self.make_tube(tube);
-                let watched = &mut self.client(client).watched;
-                if !watched.iter().any(|one| one == tube) {
+                let watched = &self.client(client).watched;
+                if watched.iter().any(|one| one == tube) {
+                    format!("WATCHING {}", watched.len())
+                } else if !self.has_room(WATCH_OVERHEAD) {
+                    "OUT_OF_MEMORY".into()
+                } else {
+                    self.make_tube(tube);
+                    let watched = &mut self.client(client).watched;
                     watched.push(tube.into());
+                    format!("WATCHING {}", watched.len())
                 }
-                format!("WATCHING {}", watched.len())
             }
             ["ignore", tube] => {
                 let tube = name(tube)?;
@@ -183,8 +194,6 @@ impl Model {
     }
 
     fn put(&mut self, client: Client, mut job: Job, size: usize, trailing: bool) -> String {
-        let max_memory = self.max_memory.unwrap_or(usize::MAX);
-        let has_room = self.memory() + size + 2 + JOB_OVERHEAD <= max_memory;
         self.client(client).incoming = Some(if size > self.max_job_size {
             Incoming::TooBig
         } else if trailing {
@@ -193,10 +202,7 @@ impl Model {
             self.last_id += 1;
             job.id = self.last_id;
             self.client(client).producer = true;
-            match has_room {
-                true => Incoming::Job(job, size),
-                false => Incoming::WithoutRoom,
-            }
+            Incoming::Job(job, size)
         });
         String::new()
     }

@@ -48,12 +48,8 @@ impl Model {
         text += &format!("current-workers: {}\n", clients(|one| one.worker));
         text += &format!("current-waiting: {}\n", self.waiting.len());
         text += &format!("total-connections: {}\n", self.connected_ever);
-        // What the process around it would know.
-        text += "pid: 0\nversion: \"\"\nrusage-utime: 0.000000\nrusage-stime: 0.000000\n";
-        text += "uptime: 0\nbinlog-oldest-index: 0\nbinlog-current-index: 0\n";
-        text += "binlog-records-migrated: 0\nbinlog-records-written: 0\nbinlog-max-size: 0\n";
+        // The process around it would add what it knows.
         text += &format!("draining: {}\n", self.draining);
-        text += "id: \nhostname: \"\"\nos: \"\"\nplatform: \"\"\n";
         document(&text)
     }
 

@@ -17,8 +17,13 @@ pub const SECOND: u64 = 1_000_000_000;
 /// Names a client for ever: none gets the number of an earlier one.
 pub type Client = usize;
 
-/// What counts against the limit of memory for each job, besides its body.
+/// What counts against the limit of memory: for each job besides its body, for
+/// each job to which something has happened, for each watched tube beyond a
+/// connection's first, and for each tube besides its name.
 const JOB_OVERHEAD: usize = 120;
+const HISTORY_OVERHEAD: usize = 40;
+const WATCH_OVERHEAD: usize = 40;
+const TUBE_OVERHEAD: usize = 500;
 
 /// The whole server.
 #[derive(Default)]
@@ -104,7 +109,6 @@ struct Connection {
 /// What the next body is, and its size.
 enum Incoming {
     Job(Job, usize),
-    WithoutRoom,
     TooBig,
 }
 
@@ -277,16 +281,25 @@ impl Model {
         self.waiting.contains(&client)
     }
 
-    /// What jobs take, those on their way included.
+    /// What jobs, tubes other than `default`, and watching take.
     pub fn memory(&self) -> usize {
-        let bodies = self.jobs.iter().map(|job| job.body.len());
-        let clients = self.clients.iter();
-        let incoming = clients.filter_map(|(_, one)| match one.incoming {
-            Some(Incoming::Job(_, size)) => Some(size),
-            _ => None,
-        });
-        let sizes = bodies.chain(incoming);
-        sizes.map(|size| size + 2 + JOB_OVERHEAD).sum()
+        let job = |job: &Job| {
+            let events = job.reserves + job.timeouts + job.releases + job.buries + job.kicks;
+            let history = if events > 0 { HISTORY_OVERHEAD } else { 0 };
+            job.body.len() + 2 + JOB_OVERHEAD + history
+        };
+        let tube = |tube: &Tube| match &*tube.name {
+            "default" => 0,
+            name => name.len() + TUBE_OVERHEAD,
+        };
+        let watches = |(_, one): &(Client, Connection)| (one.watched.len() - 1) * WATCH_OVERHEAD;
+        self.jobs.iter().map(job).sum::<usize>()
+            + self.tubes.iter().map(tube).sum::<usize>()
+            + self.clients.iter().map(watches).sum::<usize>()
+    }
+
+    pub fn has_room(&self, bytes: usize) -> bool {
+        self.memory() + bytes <= self.max_memory.unwrap_or(usize::MAX)
     }
 
     fn client(&mut self, client: Client) -> &mut Connection {

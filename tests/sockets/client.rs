@@ -121,16 +121,22 @@ impl Client {
 
     /// The job in the answer to a `reserve` or a `peek`.
     pub fn job(&mut self) -> Job {
+        self.job_or_none().expect("a job")
+    }
+
+    /// The same, or `NOT_FOUND`.
+    pub fn job_or_none(&mut self) -> Option<Job> {
         let line = self.line();
         let words: Vec<_> = line.split(' ').collect();
         let ["RESERVED" | "FOUND", id, size] = words[..] else {
-            panic!("no job: {line}");
+            assert_eq!(line, "NOT_FOUND");
+            return None;
         };
         let mut body = vec![0; size.parse::<usize>().expect("a size") + 2];
         self.stream.read_exact(&mut body).expect("a body");
         assert_eq!(body.split_off(body.len() - 2), b"\r\n");
         let id = id.parse().expect("an id");
-        Job { id, body }
+        Some(Job { id, body })
     }
 
     pub fn delete(&mut self, id: u64) {

@@ -4,6 +4,7 @@ use crate::client::Client;
 use crate::port::Port;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use std::fs;
 use std::io::{ErrorKind, Read};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -71,6 +72,32 @@ impl Server {
     pub fn signal(&self, signal: Signal) {
         let id = i32::try_from(self.child.id()).expect("a process id");
         kill(Pid::from_raw(id), signal).expect("a server to be told");
+    }
+
+    /// For those who set its limits.
+    pub fn pid(&self) -> rustix::process::Pid {
+        rustix::process::Pid::from_child(&self.child)
+    }
+
+    /// A file that the system has about the process.
+    pub fn file(&self, name: &str) -> String {
+        let path = format!("/proc/{}/{name}", self.child.id());
+        fs::read_to_string(path).expect("what the system has about it")
+    }
+
+    /// A size in its status, in bytes.
+    pub fn status(&self, key: &str) -> usize {
+        let status = self.file("status");
+        let value = |line: &str| {
+            let value = line.strip_prefix(key)?.strip_prefix(':')?;
+            value.split_whitespace().next()?.parse::<usize>().ok()
+        };
+        status.lines().find_map(value).expect("a size") * 1024
+    }
+
+    /// The memory that it has, in bytes.
+    pub fn memory(&self) -> usize {
+        self.status("VmRSS")
     }
 
     /// Waits for its end.

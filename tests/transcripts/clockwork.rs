@@ -3,10 +3,10 @@
 
 use crate::player::{Received, Stage};
 use crate::story::{Side, Story};
-use beanpole::engine::{Config, ConnectionId, Effects, Engine, Outcome, Time};
+use beanpole::engine::{Config, ConnectionId, Engine, Outcome, Time};
 use beanpole::options::{self, Invocation};
-use beanpole::protocol::stats::{BinlogStats, ProcessStats};
-use beanpole::protocol::{Framer, Reply};
+use beanpole::protocol::document::Value;
+use beanpole::protocol::{Document, Framer, Reply};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
@@ -101,7 +101,7 @@ impl Clockwork {
             match self.engine.execute(client.id, request, self.now) {
                 Outcome::Reply(reply) => client.answer(reply, uptime),
                 Outcome::AwaitBody => {}
-                Outcome::RefuseBody => client.framer.refuse_body(),
+                Outcome::Unfinished => unreachable!("stories are short"),
                 Outcome::Waiting => client.state = ClientState::Waiting,
                 Outcome::Quit => client.state = ClientState::Closed,
             }
@@ -114,7 +114,7 @@ impl Clockwork {
     /// Hands out the answers to those who waited; says who they are.
     fn deliver(&mut self) -> Vec<String> {
         let mut served = Vec::new();
-        for (id, reply) in self.engine.take_effects(Effects::default()).replies {
+        for (id, reply) in self.engine.take_effects().replies {
             let waiting = self.clients.iter_mut().find(|(_, client)| client.id == id);
             let (name, client) = waiting.expect("only who is there is answered");
             assert!(
@@ -131,8 +131,8 @@ impl Clockwork {
 
 impl Client {
     fn answer(&mut self, mut reply: Reply, uptime: Duration) {
-        if let Reply::ServerStats(stats) = &mut reply {
-            stats.process = process(uptime);
+        if let Reply::ServerStats(document) = &mut reply {
+            add_process(document, uptime);
         }
         reply.encode(&mut self.output);
         self.output
@@ -226,20 +226,23 @@ impl Stage for Clockwork {
     }
 }
 
-/// What the engine does not know, and the server fills in.
-fn process(uptime: Duration) -> ProcessStats {
-    ProcessStats {
-        pid: 1,
-        version: "1.13",
-        uptime,
-        binlog: BinlogStats {
-            max_size: 10 << 20,
-            ..BinlogStats::default()
-        },
-        instance: "0123456789abcdef".into(),
-        hostname: "host".into(),
-        os: "#1 SMP".into(),
-        platform: "x86_64".into(),
-        ..ProcessStats::default()
-    }
+/// What the engine does not know, and the server adds.
+fn add_process(document: &mut Document, uptime: Duration) {
+    let text = |text: &str| Value::Text(text.into());
+    let mut process = Document::default();
+    process.add("pid", 1_u32);
+    process.add("version", text("1.13"));
+    process.add("rusage-utime", Value::Micros(Duration::ZERO));
+    process.add("rusage-stime", Value::Micros(Duration::ZERO));
+    process.add("uptime", uptime);
+    process.add("binlog-oldest-index", 0_u32);
+    process.add("binlog-current-index", 0_u32);
+    process.add("binlog-records-migrated", 0_u32);
+    process.add("binlog-records-written", 0_u32);
+    process.add("binlog-max-size", 10_u32 << 20);
+    document.insert_before("draining", process);
+    document.add("id", Value::Word("0123456789abcdef"));
+    document.add("hostname", text("host"));
+    document.add("os", text("#1 SMP"));
+    document.add("platform", text("x86_64"));
 }

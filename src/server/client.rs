@@ -1,5 +1,5 @@
-//! A connection as other threads see it: they answer its worker when it waits,
-//! and may send its replies.
+//! A client as other threads see it: they answer its worker when it waits, and
+//! may send its replies.
 //!
 //! A worker that has to be woken to send a short reply costs a switch before
 //! the client hears anything and, since it finds nothing to read then, mostly
@@ -7,19 +7,19 @@
 //! waiting.
 
 use super::Stream;
+use crate::engine::ConnectionId;
 use crate::protocol::Reply;
-use std::io::IoSlice;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::thread;
+use std::sync::{Condvar, Mutex, MutexGuard};
 
 /// From this length on, in bytes, a body is sent from where it lies, by its own
 /// worker, instead of being copied behind its line.
 pub const BODY_TO_REFER_TO: usize = 2048;
 
-/// One connection.
-pub struct Peer {
-    /// Its socket.
+/// A client that is connected.
+pub struct Client {
     pub stream: Stream,
+    /// What the engine calls it.
+    pub id: ConnectionId,
     /// Guards who sends next. While it is held, nothing is sent that could have
     /// to wait for the client.
     slot: Mutex<Slot>,
@@ -54,11 +54,12 @@ pub enum Answer {
     Stop,
 }
 
-impl Peer {
-    /// A connection on this socket.
-    pub fn new(stream: Stream) -> Peer {
-        Peer {
+impl Client {
+    /// A client on this socket.
+    pub fn new(stream: Stream, id: ConnectionId) -> Client {
+        Client {
             stream,
+            id,
             slot: Mutex::default(),
             filled: Condvar::new(),
         }
@@ -79,7 +80,7 @@ impl Peer {
 
     /// Ends the worker's waiting with this reply, which is sent at once if it is
     /// short and the worker is ready for it.
-    pub fn reply(&self, reply: Reply) {
+    pub fn answer(&self, reply: Reply) {
         let mut slot = self.slot();
         // Once the server is ending, that stands: the worker gives the job of
         // a reply that came after it back with its connection.
@@ -107,10 +108,11 @@ impl Peer {
         }
     }
 
-    /// Ends the worker's waiting: the server is ending.
+    /// The server is ending: the worker waits no more, and reads the end.
     pub fn stop(&self) {
         self.slot().answer.get_or_insert(Answer::Stop);
         self.filled.notify_one();
+        self.stream.stop_reading();
     }
 
     /// Somebody else is going to send the next reply, with
@@ -129,26 +131,13 @@ impl Peer {
         slot.awaits_owed = false;
     }
 
-    /// Sends a short reply, without waiting: should the peer have left so many
-    /// unread that there is no room for it, a thread is made to wait.
-    pub fn send_owed(self: Arc<Peer>, reply: &[u8]) {
-        let sent = self.try_write(reply);
-        if sent == reply.len() {
-            return self.is_square();
-        }
-        let (peer, rest) = (Arc::clone(&self), reply[sent..].to_vec());
-        let send = move || {
-            let (Ok(()) | Err(_)) = peer.stream.write_all(&mut [IoSlice::new(&rest)]);
-            peer.is_square();
-        };
-        let sender = thread::Builder::new().name("late reply".into());
-        if sender.spawn(send).is_err() {
+    /// Sends a short reply, without waiting. Who has left so many replies unread
+    /// that there is no room for this one is not going to read it: that
+    /// connection ends.
+    pub fn send_owed(&self, reply: &[u8]) {
+        if self.try_write(reply) < reply.len() {
             self.stream.close();
-            self.is_square();
         }
-    }
-
-    fn is_square(&self) {
         let mut slot = self.slot();
         slot.is_owed_reply = false;
         let is_awaited = slot.awaits_owed;
@@ -178,17 +167,20 @@ fn is_short(reply: &Reply) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Read;
+    use std::io::{IoSlice, Read};
     use std::os::unix::net::UnixStream;
 
-    fn peer() -> (Arc<Peer>, UnixStream) {
+    fn client() -> (Client, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        (Arc::new(Peer::new(Stream::Unix(ours))), theirs)
+        (
+            Client::new(Stream::Unix(ours), ConnectionId::from(0)),
+            theirs,
+        )
     }
 
     /// Leaves no room for a reply; how many bytes that took.
-    fn fill(peer: &Peer) -> usize {
-        let sent = || peer.stream.try_write(&[b'.'; 1000]).unwrap();
+    fn fill(client: &Client) -> usize {
+        let sent = || client.stream.try_write(&[b'.'; 1000]).unwrap();
         std::iter::repeat_with(sent)
             .take_while(|&sent| sent > 0)
             .sum()
@@ -202,11 +194,11 @@ mod tests {
 
     #[test]
     fn who_has_the_answer_sends_it_for_a_worker_that_waits() {
-        let (peer, mut theirs) = peer();
-        peer.slot().awaits_answer = true;
-        peer.reply(Reply::TimedOut);
+        let (client, mut theirs) = client();
+        client.slot().awaits_answer = true;
+        client.answer(Reply::TimedOut);
         assert_eq!(receive(&mut theirs, 11), b"TIMED_OUT\r\n");
-        let Answer::Sent { word, rest } = peer.wait() else {
+        let Answer::Sent { word, rest } = client.wait() else {
             panic!("it is sent");
         };
         assert_eq!((word, rest), ("TIMED_OUT", Vec::new()));
@@ -214,11 +206,11 @@ mod tests {
 
     #[test]
     fn of_an_answer_that_finds_no_room_the_rest_is_left_to_the_worker() {
-        let (peer, _theirs) = peer();
-        fill(&peer);
-        peer.slot().awaits_answer = true;
-        peer.reply(Reply::TimedOut);
-        let Answer::Sent { rest, .. } = peer.wait() else {
+        let (client, _theirs) = client();
+        fill(&client);
+        client.slot().awaits_answer = true;
+        client.answer(Reply::TimedOut);
+        let Answer::Sent { rest, .. } = client.wait() else {
             panic!("it may be sent");
         };
         assert_eq!(rest, b"TIMED_OUT\r\n");
@@ -226,13 +218,14 @@ mod tests {
 
     #[test]
     fn a_worker_that_has_something_else_to_say_before_sends_the_answer_itself() {
-        let (peer, mut theirs) = peer();
-        peer.reply(Reply::TimedOut);
-        peer.stream
+        let (client, mut theirs) = client();
+        client.answer(Reply::TimedOut);
+        client
+            .stream
             .write_all(&mut [IoSlice::new(b"INSERTED 1\r\n")])
             .unwrap();
-        assert!(matches!(peer.wait(), Answer::Reply(Reply::TimedOut)));
-        peer.stream.close();
+        assert!(matches!(client.wait(), Answer::Reply(Reply::TimedOut)));
+        client.stream.close();
         let mut received = String::new();
         theirs.read_to_string(&mut received).unwrap();
         assert_eq!(received, "INSERTED 1\r\n");
@@ -240,23 +233,23 @@ mod tests {
 
     #[test]
     fn once_the_server_is_ending_nobody_who_waits_is_answered() {
-        let (peer, mut theirs) = peer();
-        peer.slot().awaits_answer = true;
-        peer.stop();
-        peer.reply(Reply::TimedOut);
-        assert!(matches!(peer.wait(), Answer::Stop));
-        peer.stream.close();
+        let (client, mut theirs) = client();
+        client.slot().awaits_answer = true;
+        client.stop();
+        client.answer(Reply::TimedOut);
+        assert!(matches!(client.wait(), Answer::Stop));
+        client.stream.close();
         assert_eq!(theirs.read(&mut [0]).unwrap(), 0);
     }
 
     #[test]
-    fn a_reply_that_finds_no_room_comes_behind_what_has_taken_it() {
-        let (peer, mut theirs) = peer();
-        let unread = fill(&peer);
-        peer.owe_reply();
-        Arc::clone(&peer).send_owed(b"INSERTED 1\r\n");
+    fn who_leaves_no_room_for_a_reply_is_cut_off() {
+        let (client, mut theirs) = client();
+        let unread = fill(&client);
+        client.owe_reply();
+        client.send_owed(b"INSERTED 1\r\n");
+        client.await_owed();
         receive(&mut theirs, unread);
-        assert_eq!(receive(&mut theirs, 12), b"INSERTED 1\r\n");
-        peer.await_owed();
+        assert_eq!(theirs.read(&mut [0]).unwrap(), 0);
     }
 }

@@ -1,0 +1,166 @@
+//! What a client has asked for at once, and how it is executed: in portions, so
+//! that nobody waits long for the lock however much one client asks for.
+
+use super::output::MUCH;
+use super::shared::{Shared, State};
+use crate::binlog::{Binlog, NoRoom, Position, Room};
+use crate::engine::{ConnectionId, Outcome, Time};
+use crate::protocol::framing::NoBody;
+use crate::protocol::{Reply, Request, TubeName};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// How many requests are taken from the input at once.
+pub const MOST: usize = 256;
+
+/// More are much: then it goes behind those that bring fewer.
+const FEW: usize = 8;
+
+/// A portion ends when it has cost so many steps: less than a millisecond.
+const STEPS: usize = 2000;
+
+/// A portion looks whether others wait each time when it has done so many.
+const LOOK: usize = 16;
+
+/// Requests in their order, and the replies to those that are done.
+#[derive(Default)]
+pub struct Batch<'a> {
+    requests: VecDeque<Request>,
+    /// Room in the binlog for the bodies among them, until they are in it.
+    rooms: Vec<Room<'a>>,
+    /// A piece of the last request is done, and there is more to do.
+    is_unfinished: bool,
+    pub replies: Vec<Reply>,
+    /// About how many bytes the replies have.
+    size: usize,
+    /// What has to be kept before the replies are sent.
+    pub must_keep: Position,
+}
+
+/// What comes after a portion.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Another portion.
+    GoOn,
+    /// All is done, or the replies are so many that they go out first.
+    Send,
+    /// The client waits for a job.
+    Wait,
+    /// The connection is to be closed.
+    Close,
+}
+
+impl<'a> Batch<'a> {
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.requests.is_empty() && !self.is_unfinished
+    }
+
+    /// Adds a request; whether another one may come behind it.
+    ///
+    /// A body for which the binlog has no room is refused here, before the
+    /// server's lock: making room may take a while.
+    pub fn push(&mut self, mut request: Request, binlog: Option<&'a Binlog>) -> bool {
+        if let (Some(binlog), Request::Body(Ok(body))) = (binlog, &request) {
+            match binlog.reserve_put(TubeName::MAX_LEN, body.wire().len()) {
+                Ok(room) => self.rooms.push(room),
+                Err(NoRoom) => request = Request::Body(Err(NoBody::NoRoom)),
+            }
+        }
+        let may_wait = request.may_wait();
+        self.requests.push_back(request);
+        !may_wait && self.requests.len() < MOST
+    }
+
+    /// Whether it is much by itself.
+    pub fn is_much(&self) -> bool {
+        self.requests.len() > FEW || self.is_unfinished
+    }
+
+    /// Executes requests until the replies are to be sent. With `is_much` it
+    /// goes behind those that bring less.
+    pub fn execute(
+        &mut self,
+        shared: &Shared,
+        id: ConnectionId,
+        held_by_others: u64,
+        is_much: bool,
+    ) -> Next {
+        loop {
+            let is_much = is_much || self.is_unfinished;
+            let portion = |state: &mut State, now| {
+                state.engine.set_held_elsewhere(held_by_others);
+                self.execute_portion(shared, state, id, now)
+            };
+            let next = match is_much {
+                true => shared.run_much(portion),
+                false => shared.run(portion),
+            };
+            if next != Next::GoOn {
+                return next;
+            }
+        }
+    }
+
+    /// The replies, and what has to be kept before they are sent.
+    pub fn take_replies(&mut self) -> (Vec<Reply>, Position) {
+        self.size = 0;
+        if self.requests.is_empty() {
+            self.rooms.clear();
+        }
+        let must_keep = std::mem::take(&mut self.must_keep);
+        (std::mem::take(&mut self.replies), must_keep)
+    }
+
+    fn execute_portion(
+        &mut self,
+        shared: &Shared,
+        state: &mut State,
+        id: ConnectionId,
+        mut now: Time,
+    ) -> Next {
+        for done in 1.. {
+            let outcome = if std::mem::take(&mut self.is_unfinished) {
+                state.go_on(id, now)
+            } else if let Some(request) = self.requests.pop_front() {
+                // As if each had come alone: what is later is not at the same
+                // time.
+                now = now + Duration::from_nanos(1);
+                state.execute(id, request, now)
+            } else {
+                break;
+            };
+            match outcome {
+                Outcome::Reply(reply) => {
+                    self.must_keep = self.must_keep.max(state.to_be_kept_before(&reply));
+                    self.size += size(&reply);
+                    self.replies.push(reply);
+                }
+                Outcome::AwaitBody => {}
+                Outcome::Unfinished => {
+                    self.is_unfinished = true;
+                    return Next::GoOn;
+                }
+                Outcome::Waiting => return Next::Wait,
+                Outcome::Quit => return Next::Close,
+            }
+            if self.size >= MUCH {
+                return Next::Send;
+            }
+            let is_long = state.engine.steps() >= STEPS;
+            if is_long || done % LOOK == 0 && shared.is_awaited() {
+                return Next::GoOn;
+            }
+        }
+        Next::Send
+    }
+}
+
+/// About how many bytes a reply has. Lists and statistics count as if they were
+/// many: each of them ends a portion.
+fn size(reply: &Reply) -> usize {
+    match reply {
+        Reply::Tubes(_) | Reply::Stats(_) | Reply::ServerStats(_) => MUCH,
+        _ => 32 + reply.body().map_or(0, |body| body.wire().len()),
+    }
+}

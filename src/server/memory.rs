@@ -1,0 +1,134 @@
+//! How much memory clients take, and what is given back of it.
+
+use crate::AtomicU64;
+use crate::engine::Time;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// What counts against `--max-memory`: what the engine has, and what workers
+/// hold: buffers, bodies that arrive, and replies that are not sent yet.
+pub struct Memory {
+    limit: Option<u64>,
+    /// As it was when the lock was last let go.
+    engine: AtomicU64,
+    workers: AtomicU64,
+}
+
+impl Memory {
+    /// Nothing is taken yet of so many bytes.
+    pub fn new(limit: Option<u64>) -> Memory {
+        Memory {
+            limit,
+            engine: AtomicU64::new(0),
+            workers: AtomicU64::new(0),
+        }
+    }
+
+    /// Notes how many bytes the engine has; how many all together have.
+    pub fn note_engine(&self, bytes: u64) -> u64 {
+        self.engine.store(bytes, Ordering::Relaxed);
+        bytes + self.workers.load(Ordering::Relaxed)
+    }
+
+    fn taken(&self) -> u64 {
+        self.engine.load(Ordering::Relaxed) + self.workers.load(Ordering::Relaxed)
+    }
+
+    /// A worker's part of it.
+    pub fn hold(&self) -> Held<'_> {
+        Held {
+            memory: self,
+            bytes: 0,
+        }
+    }
+}
+
+/// What one worker holds; nothing any more once this is dropped.
+pub struct Held<'a> {
+    memory: &'a Memory,
+    bytes: u64,
+}
+
+impl Held<'_> {
+    /// It now holds so many bytes.
+    pub fn set(&mut self, bytes: usize) {
+        let (before, now) = (self.bytes, bytes as u64);
+        if now > before {
+            let more = now - before;
+            self.memory.workers.fetch_add(more, Ordering::Relaxed);
+        } else if now < before {
+            let less = before - now;
+            self.memory.workers.fetch_sub(less, Ordering::Relaxed);
+        }
+        self.bytes = now;
+    }
+
+    /// Whether all together is within the limit.
+    pub fn fits(&self) -> bool {
+        let limit = self.memory.limit;
+        limit.is_none_or(|limit| self.memory.taken() <= limit)
+    }
+
+    /// How many bytes the other workers hold.
+    pub fn by_others(&self) -> u64 {
+        self.memory.workers.load(Ordering::Relaxed) - self.bytes
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+/// Memory that clients have had and no longer have: worth giving back to the
+/// system when it is much, but not in the middle of the rush that freed it:
+/// whoever allocates then waits as long as that takes.
+#[derive(Default)]
+pub struct Surplus {
+    /// The most that was taken since memory was last given back, in bytes.
+    peak: u64,
+    /// When to give it back.
+    pub due: Option<Time>,
+}
+
+impl Surplus {
+    /// Less than this is not worth the trouble, in bytes; nor is less than a
+    /// sixteenth of what is taken, which has to be gone through.
+    const WORTHWHILE: u64 = 1 << 20;
+    const DELAY: Duration = Duration::from_secs(2);
+
+    /// Notes how many bytes are taken now.
+    pub fn note(&mut self, taken: u64, now: Time) {
+        self.peak = self.peak.max(taken);
+        if self.peak - taken >= Self::WORTHWHILE.max(taken / 16) {
+            self.peak = taken;
+            self.due = Some(now + Self::DELAY);
+        }
+    }
+
+    /// Whether the time has come: once for each time that it is due.
+    pub fn is_due(&mut self, now: Time) -> bool {
+        self.due.take_if(|due| *due <= now).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_workers_hold_counts_until_they_let_go() {
+        let memory = Memory::new(Some(100));
+        memory.note_engine(50);
+        let (mut one, mut two) = (memory.hold(), memory.hold());
+        one.set(30);
+        two.set(20);
+        assert!(one.fits());
+        assert_eq!((one.by_others(), two.by_others()), (20, 30));
+        two.set(21);
+        assert!(!one.fits());
+        drop(two);
+        assert!(one.fits());
+    }
+}

@@ -1,0 +1,100 @@
+//! Replies on their way to a client: encoded, and sent in few writes.
+
+use super::Stream;
+use super::client::BODY_TO_REFER_TO;
+use crate::protocol::{Body, Reply};
+use std::io::{self, IoSlice};
+
+/// So much is gathered before it is sent, in bytes: what a client that does not
+/// read can make the server hold for it, but for one body.
+pub const MUCH: usize = 64 * 1024;
+
+/// So much room is kept for the next replies, in bytes.
+const KEPT: usize = 4 * 1024;
+
+/// A client's output.
+#[derive(Default)]
+pub struct Output {
+    bytes: Vec<u8>,
+    /// Large bodies, each with the place in `bytes` where it belongs.
+    bodies: Vec<(usize, Body)>,
+    /// The length of those, in bytes.
+    body_bytes: usize,
+}
+
+impl Output {
+    /// Output that somebody else could not send.
+    pub fn from_rest(bytes: Vec<u8>) -> Output {
+        Output {
+            bytes,
+            ..Output::default()
+        }
+    }
+
+    /// Whether nothing is to be sent.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// How many bytes are to be sent.
+    pub fn len(&self) -> usize {
+        self.bytes.len() + self.body_bytes
+    }
+
+    /// Adds a reply, of which whatever is too much to gather is handed to
+    /// `send`.
+    pub fn add(
+        &mut self,
+        reply: &Reply,
+        mut send: impl FnMut(&mut Output) -> io::Result<()>,
+    ) -> io::Result<()> {
+        if let Reply::Tubes(names) = reply {
+            return names.encode(|piece| {
+                self.bytes.extend_from_slice(piece);
+                if self.len() < MUCH {
+                    Ok(())
+                } else {
+                    send(self)
+                }
+            });
+        }
+        reply.encode(&mut self.bytes);
+        match reply.body() {
+            Some(body) if body.wire().len() >= BODY_TO_REFER_TO => {
+                self.bodies.push((self.bytes.len(), body.clone()));
+                self.body_bytes += body.wire().len();
+            }
+            Some(body) => self.bytes.extend_from_slice(body.wire()),
+            None => {}
+        }
+        if self.len() < MUCH {
+            Ok(())
+        } else {
+            send(self)
+        }
+    }
+
+    /// Sends all of it.
+    pub fn send(&mut self, stream: &Stream) -> io::Result<()> {
+        if self.bodies.is_empty() {
+            stream.write_all(&mut [IoSlice::new(&self.bytes)])?;
+        } else {
+            let mut pieces = Vec::with_capacity(2 * self.bodies.len() + 1);
+            let mut from = 0;
+            for (at, body) in &self.bodies {
+                pieces.push(IoSlice::new(&self.bytes[from..*at]));
+                pieces.push(IoSlice::new(body.wire()));
+                from = *at;
+            }
+            if from < self.bytes.len() {
+                pieces.push(IoSlice::new(&self.bytes[from..]));
+            }
+            stream.write_all(&mut pieces)?;
+            self.bodies.clear();
+            self.body_bytes = 0;
+        }
+        self.bytes.clear();
+        self.bytes.shrink_to(KEPT);
+        Ok(())
+    }
+}

@@ -1,0 +1,86 @@
+//! How long the timer may sleep.
+
+use crate::engine::Time;
+use std::time::Duration;
+
+/// What is due so soon after something else was waits until then, so that many
+/// things in a row cost few wakings.
+const SLACK: Duration = Duration::from_millis(2);
+
+/// The same as long as nobody waits for a job and could tell.
+const SLACK_UNSEEN: Duration = Duration::from_millis(100);
+
+/// The timer's sleep, as those know it who may have to end it.
+#[derive(Default)]
+pub struct Sleep {
+    /// Its end; `None`: until the timer is woken.
+    until: Option<Time>,
+    /// When something was last due.
+    last: Time,
+}
+
+impl Sleep {
+    /// Something was due.
+    pub fn note_due(&mut self, now: Time) {
+        self.last = now;
+    }
+
+    /// When to wake for what is due at `due`: at once if that is past.
+    pub fn end_for(&self, due: Time, is_awaited: bool, now: Time) -> Time {
+        let slack = match is_awaited {
+            true => SLACK,
+            false => SLACK_UNSEEN,
+        };
+        match due <= now {
+            true => now,
+            false => due.max(self.last + slack),
+        }
+    }
+
+    /// The timer goes to sleep until then.
+    pub fn begin(&mut self, until: Option<Time>) {
+        self.until = until;
+    }
+
+    /// Whether the timer is to be woken, to sleep until `wanted` at most; it is
+    /// then taken as woken.
+    pub fn is_too_long(&mut self, wanted: Option<Time>) -> bool {
+        let is_later = |wanted| self.until.is_none_or(|until| wanted < until);
+        let is_too_long = wanted.is_some_and(is_later);
+        if is_too_long {
+            self.until = wanted;
+        }
+        is_too_long
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Time {
+        Time::from_nanos(millis * 1_000_000)
+    }
+
+    #[test]
+    fn the_first_of_many_is_in_time_and_the_next_wait_a_little() {
+        let mut sleep = Sleep::default();
+        assert_eq!(sleep.end_for(at(1000), true, at(500)), at(1000));
+        sleep.note_due(at(1000));
+        assert_eq!(sleep.end_for(at(1001), true, at(1000)), at(1002));
+        assert_eq!(sleep.end_for(at(1001), false, at(1000)), at(1100));
+        assert_eq!(sleep.end_for(at(1200), false, at(1000)), at(1200));
+        assert_eq!(sleep.end_for(at(999), false, at(1000)), at(1000));
+    }
+
+    #[test]
+    fn the_timer_is_woken_once_for_what_comes_before_its_time() {
+        let mut sleep = Sleep::default();
+        assert!(sleep.is_too_long(Some(at(1000))));
+        assert!(!sleep.is_too_long(Some(at(1000))));
+        sleep.begin(Some(at(500)));
+        assert!(!sleep.is_too_long(Some(at(700))));
+        assert!(sleep.is_too_long(Some(at(400))));
+        assert!(!sleep.is_too_long(None));
+    }
+}

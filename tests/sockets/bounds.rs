@@ -1,0 +1,173 @@
+//! What one client can do to the others: no memory for what it does not send
+//! or does not read, and no job of somebody who still works on it.
+
+use crate::client::Client;
+use crate::server::{Server, until};
+use nix::sys::signal::Signal;
+use rustix::process::{Resource, Rlimit, prlimit};
+
+const MIB: usize = 1 << 20;
+
+/// A name of 200 bytes.
+fn long_name(number: usize) -> String {
+    format!("{number:0>200}")
+}
+
+/// Uses so many tubes of long names, and keeps them.
+fn watch_many(client: &mut Client, count: usize) {
+    let lines = (0..count).map(|number| format!("watch {}\r\n", long_name(number)));
+    client.send(lines.collect::<String>());
+    client.lines(count);
+}
+
+#[test]
+fn lists_that_nobody_reads_take_no_memory() {
+    const TUBES: usize = 2000;
+    let server = Server::start(&[]);
+    let mut owner = server.connect();
+    watch_many(&mut owner, TUBES);
+    let before = server.memory();
+    let asked = ["list-tubes\r\n", "stats\r\n"].map(|line| line.repeat(256));
+    let clients: Vec<_> = (0..20)
+        .map(|number| {
+            let mut client = server.connect();
+            client.send(&asked[number % 2]);
+            client.await_output();
+            client
+        })
+        .collect();
+    // All lists together would be a gigabyte.
+    owner.ask("list-tube-used");
+    let more = server.memory().saturating_sub(before);
+    assert!(more < 16 * MIB, "{more} bytes for {}", clients.len());
+}
+
+#[test]
+fn what_is_announced_and_not_sent_takes_no_room() {
+    let server = Server::start(&["-z", "100000000", "--max-memory", "1000000"]);
+    let mut announcer = server.connect();
+    announcer.send("put 0 0 60 100000000\r\nxxx");
+    let mut client = server.connect();
+    let id = client.put("a job");
+    client.delete(id);
+    // What has come counts, until it is too much; the rest is thrown away.
+    announcer.send(vec![b'x'; 700_000]);
+    let mut client = server.connect();
+    until(|| {
+        client.send("put 0 0 60 400000\r\n");
+        client.send(vec![b'x'; 400_000]);
+        client.send("\r\n");
+        (client.line() == "OUT_OF_MEMORY").then_some(())
+    });
+    announcer.send(vec![b'x'; 100_000_000 - 700_003]);
+    announcer.send("\r\n");
+    assert_eq!(announcer.line(), "OUT_OF_MEMORY");
+    assert_eq!(announcer.ask("list-tube-used"), "USING default");
+}
+
+#[test]
+fn half_bodies_take_the_memory_of_what_has_come() {
+    let server = Server::start(&[]);
+    let mut clients: Vec<_> = (0..300).map(|_| server.connect()).collect();
+    let served = |clients: &mut [Client]| {
+        for client in clients {
+            assert_eq!(client.ask("list-tube-used"), "USING default");
+        }
+    };
+    served(&mut clients);
+    let before = server.memory();
+    for client in &mut clients {
+        client.send("put 0 0 60 62000\r\nx");
+    }
+    server.await_stat("cmd-put", clients.len());
+    let more = server.memory().saturating_sub(before);
+    assert!(more < 300 * 20_000, "{more} bytes for 300 bodies");
+}
+
+#[test]
+fn a_body_for_which_the_system_has_no_memory_is_refused() {
+    let server = Server::start(&["-z", "1073741824"]);
+    let room = server.status("VmSize") + 60 * MIB;
+    let limit = Rlimit {
+        current: Some(room as u64),
+        maximum: Some(room as u64),
+    };
+    prlimit(Some(server.pid()), Resource::As, limit).expect("it still runs");
+    let mut client = server.connect();
+    client.send("put 0 0 60 200000000\r\n");
+    client.send(vec![b'x'; 200_000_000]);
+    client.send("\r\n");
+    assert_eq!(client.line(), "OUT_OF_MEMORY");
+    let id = client.put("a small one");
+    client.delete(id);
+}
+
+#[test]
+fn large_bodies_do_not_take_the_mappings_that_threads_need() {
+    const BODIES: usize = 1200;
+    let server = Server::start(&["-z", "200000"]);
+    let mut client = server.connect();
+    let body = vec![b'x'; 140_000];
+    let ids: Vec<_> = (0..BODIES).map(|_| client.put(&body)).collect();
+    // With gaps between them no two are one mapping.
+    for id in ids.iter().step_by(2) {
+        client.delete(*id);
+    }
+    let mappings = server.file("maps").lines().count();
+    assert!(mappings < 450, "{mappings} mappings for {BODIES} bodies");
+}
+
+#[test]
+fn a_silent_client_does_not_keep_the_buffer_that_it_has_filled() {
+    const CLIENTS: usize = 200;
+    let server = Server::start(&[]);
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| server.connect()).collect();
+    for client in &mut clients {
+        client.ask("list-tube-used");
+    }
+    let before = server.memory();
+    for client in &mut clients {
+        client.send("watch default\r\n".repeat(10_000));
+    }
+    for client in &mut clients {
+        client.lines(10_000);
+    }
+    until(|| {
+        let more = server.memory().saturating_sub(before);
+        (more < CLIENTS * 60_000).then_some(())
+    });
+}
+
+#[test]
+fn who_does_not_read_is_silent_too() {
+    let server = Server::start(&["-z", "1048576", "--idle-timeout", "1"]);
+    let mut client = server.connect();
+    let id = client.put(vec![b'x'; MIB]);
+    let mut stuck = server.connect();
+    stuck.send(format!("peek {id}\r\n").repeat(64));
+    stuck.await_output();
+    server.await_stat("current-connections", 1);
+}
+
+#[test]
+fn when_it_stops_nobody_gets_what_another_one_still_works_on() {
+    let mut server = Server::start(&["-z", "1048576"]);
+    let mut owner = server.connect();
+    let much = owner.put(vec![b'x'; MIB]);
+    assert_eq!(owner.reserve().id, much);
+    let id = owner.put("in work");
+    let mut worker = server.connect();
+    assert_eq!(worker.reserve().id, id);
+    // It is kept from its last command, since it does not read.
+    let mut late = server.connect();
+    late.send(format!("peek {much}\r\n").repeat(12) + "reserve-with-timeout 0\r\n");
+    late.await_output();
+    server.signal(Signal::SIGTERM);
+    owner.expect_end();
+    worker.expect_end();
+    for _ in 0..12 {
+        assert_eq!(late.job().id, much);
+    }
+    assert_eq!(late.line(), "TIMED_OUT");
+    assert_eq!(server.exit_status().code(), Some(0));
+}
