@@ -1,7 +1,7 @@
 //! Clients that come in crowds, or talk without a pause.
 
-use super::list::Target;
 use super::rude::connect;
+use super::target::Target;
 use crate::peer::{Peer, Random};
 use std::io::{self, Read, Write};
 use std::net::Shutdown;

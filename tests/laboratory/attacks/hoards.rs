@@ -1,8 +1,8 @@
 //! Clients that make the server hold much: tubes, jobs, replies that nobody
 //! reads.
 
-use super::list::Target;
 use super::rude::connect;
+use super::target::Target;
 use crate::peer::Peer;
 use std::io;
 use std::thread::sleep;

@@ -22,16 +22,17 @@ mod list;
 mod neighbour;
 mod report;
 mod rude;
+mod target;
 
 use crate::bench::load::Placement;
 use crate::bench::servers::{self, Server, Source};
 use companion::failure::Failure;
 use companion::text::json::Json;
 pub(crate) use gauge::Held;
-use list::{ATTACKS, Attack, Target};
-use neighbour::Felt;
+use list::{ATTACKS, Attack};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::stat::Mode;
+use report::Result;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
@@ -41,6 +42,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+use target::Target;
 
 const USAGE: &str = "\
 Usage: attack clients [OPTION]...
@@ -63,22 +65,6 @@ const LEFT_OVER: u64 = 16 << 20;
 
 /// Workers without a client linger for ten seconds; many take a while to end.
 const SETTLES: Duration = Duration::from_secs(30);
-
-/// What was found out about one server in one attack.
-struct Result {
-    attack: &'static str,
-    about: &'static str,
-    server: &'static str,
-    felt: [Felt; 3],
-    /// Before, at the worst, afterwards; the last is missing if it is gone.
-    held: [Option<Held>; 3],
-    /// How long the attack took, and the server until it was calm again.
-    took: Duration,
-    /// What came of it.
-    note: String,
-    /// What the server must not do, and did.
-    faults: Vec<String>,
-}
 
 #[derive(Default)]
 struct Options {

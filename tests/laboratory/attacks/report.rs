@@ -1,11 +1,26 @@
 //! What is told of an attack: a line of a table with its faults below it, and
 //! the same as JSON.
 
-use super::Result;
 use super::gauge::Held;
 use super::neighbour::{Felt, PHASES};
 use companion::text::json::Json;
 use std::time::Duration;
+
+/// What was found out about one server in one attack.
+pub struct Result {
+    pub attack: &'static str,
+    pub about: &'static str,
+    pub server: &'static str,
+    pub felt: [Felt; 3],
+    /// Before, at the worst, afterwards; the last is missing if it is gone.
+    pub held: [Option<Held>; 3],
+    /// How long the attack took, and the server until it was calm again.
+    pub took: Duration,
+    /// What came of it.
+    pub note: String,
+    /// What the server must not do, and did.
+    pub faults: Vec<String>,
+}
 
 /// What stands above the lines.
 pub fn head() {

@@ -1,6 +1,6 @@
 //! Clients that begin and do not finish: slow, silent in the middle, reset.
 
-use super::list::Target;
+use super::target::Target;
 use crate::peer::Peer;
 use std::io;
 use std::thread::sleep;
