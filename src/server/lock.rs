@@ -5,9 +5,7 @@
 //! behind everybody who brings hundreds. So there are two ways in: who brings
 //! much sees whether anybody else waits, and lets those go first.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard};
-use std::thread;
+use super::sync::{AtomicUsize, Mutex, MutexGuard, Ordering, thread};
 
 /// How often who brings much makes way before it takes the lock all the same.
 const GIVES_WAY: usize = 64;

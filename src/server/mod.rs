@@ -42,6 +42,7 @@ mod process;
 mod shared;
 mod sleep;
 mod stream;
+mod sync;
 mod timer;
 mod turns;
 mod worker;

@@ -6,8 +6,7 @@
 //! do takes a turn first, and there are fewer turns than CPUs; who has none
 //! sleeps. Turns are handed over in the order of asking.
 
-use std::sync::{Condvar, Mutex, MutexGuard};
-use std::thread;
+use super::sync::{Condvar, Mutex, MutexGuard, thread};
 
 /// The turns that there are.
 pub struct Turns {

@@ -34,3 +34,8 @@ $attack soak --seconds 20 --ours "$server -b {dir} -s 100000"
 step fuzzing
 cargo fmt --check --manifest-path tests/fuzz/Cargo.toml
 tests/fuzz/run "${FUZZ_SECONDS:-15}"
+
+step the order of threads
+cargo fmt --check --manifest-path tests/concurrency/Cargo.toml
+CARGO_TARGET_DIR=$PWD/target/concurrency \
+    cargo run --quiet --release --manifest-path tests/concurrency/Cargo.toml
