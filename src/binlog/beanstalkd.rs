@@ -20,9 +20,10 @@
 //! Times are nanoseconds, in version 5 microseconds. The states are 0 deleted,
 //! 1 ready, 2 reserved, 3 buried, 4 delayed.
 
-use super::record::Tubes;
+use super::record::{self, Tubes, Update};
 use crate::engine::{Counters, StoredJob, StoredState, Time};
 use crate::protocol::{Body, JobId, Priority, Seconds, TubeName};
+use std::fmt;
 use std::io::{self, Read};
 use std::sync::Arc;
 
@@ -48,24 +49,22 @@ pub enum Record {
     /// A job with everything. (Its place among the buried ones is left at 0.)
     Full(StoredJob),
     /// What a job has become.
-    Short(Fields),
+    Short(Update),
     /// A job is gone.
     Deleted(JobId),
     /// A job whose body is not what a client sent.
     NotWhole(JobId),
 }
 
-/// The fields that a short record replaces.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // they are those of a stored job
-pub struct Fields {
-    pub id: JobId,
-    pub priority: Priority,
-    pub delay: Seconds,
-    pub ttr: Seconds,
-    pub created_at: Time,
-    pub state: StoredState,
-    pub counters: Counters,
+impl Record {
+    /// The job that it is about.
+    pub fn id(&self) -> JobId {
+        match self {
+            Record::Full(job) => job.id,
+            Record::Short(update) => update.id,
+            Record::Deleted(id) | Record::NotWhole(id) => *id,
+        }
+    }
 }
 
 /// Why the records of a file end.
@@ -77,6 +76,19 @@ pub enum End {
     CutOff(Option<JobId>),
     /// No server wrote this.
     Nonsense(&'static str),
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            End::Regular => f.write_str("the records end"),
+            End::CutOff(None) => f.write_str("the file ends within a record"),
+            End::CutOff(Some(id)) => {
+                write!(f, "the file ends within the body of job {id}")
+            }
+            End::Nonsense(flaw) => f.write_str(flaw),
+        }
+    }
 }
 
 impl Format {
@@ -173,7 +185,7 @@ impl<R: Read> Records<R> {
     }
 
     /// The next record. Errors are those of the source.
-    pub fn next(&mut self, tubes: &mut Tubes) -> io::Result<Result<Record, End>> {
+    pub(super) fn next(&mut self, tubes: &mut Tubes) -> io::Result<Result<Record, End>> {
         if self.left < self.format.shortest_record() {
             return Ok(Err(if self.left == 0 {
                 End::Regular
@@ -209,11 +221,14 @@ impl<R: Read> Records<R> {
         let Some(job) = job else {
             return Ok(Err(End::Nonsense("this is not a job")));
         };
+        if job.id == u64::MAX {
+            return Ok(Err(End::Nonsense("no job has the last of all ids")));
+        }
         let id = JobId(job.id);
         if name.is_empty() {
             return Ok(Ok(match job.state {
                 0 => Record::Deleted(id),
-                _ => Record::Short(job.fields()),
+                _ => Record::Short(job.update()),
             }));
         }
         let Some(tube) = tubes.name(name) else {
@@ -227,7 +242,7 @@ impl<R: Read> Records<R> {
         self.fill(Arc::get_mut(&mut wire).expect("nobody else knows it yet"))?;
         Ok(Ok(match Body::from_wire(wire) {
             _ if job.state == 0 => Record::Deleted(id),
-            Some(body) => Record::Full(job.fields().with(tube, body)),
+            Some(body) => Record::Full(job.update().with(tube, body)),
             None => Record::NotWhole(id),
         }))
     }
@@ -289,9 +304,9 @@ impl Job {
         (job.state <= 4 && i32::try_from(job.body_len).is_ok()).then_some(job)
     }
 
-    fn fields(&self) -> Fields {
+    fn update(&self) -> Update {
         let seconds = |nanos: u64| u32::try_from(nanos / NANOS_A_SECOND).unwrap_or(u32::MAX);
-        Fields {
+        Update {
             id: JobId(self.id),
             priority: Priority(self.priority),
             delay: Seconds(seconds(self.delay)),
@@ -304,23 +319,6 @@ impl Job {
                 },
                 _ => StoredState::Ready,
             },
-            counters: self.counters,
-        }
-    }
-}
-
-impl Fields {
-    /// The whole job.
-    fn with(self, tube: TubeName, body: Body) -> StoredJob {
-        StoredJob {
-            id: self.id,
-            tube,
-            body,
-            priority: self.priority,
-            delay: self.delay,
-            ttr: self.ttr,
-            created_at: self.created_at,
-            state: self.state,
             counters: self.counters,
         }
     }
@@ -349,14 +347,7 @@ pub fn encode(job: &StoredJob, out: &mut Vec<u8>) {
     out.extend_from_slice(&[0; 4]);
     out.extend_from_slice(&time(job.created_at.as_nanos()));
     out.extend_from_slice(&time(deadline));
-    let Counters {
-        reserves,
-        timeouts,
-        releases,
-        buries,
-        kicks,
-    } = job.counters;
-    for counter in [reserves, timeouts, releases, buries, kicks] {
+    for counter in record::counters(&job.counters) {
         out.extend_from_slice(&counter.to_le_bytes());
     }
     out.extend_from_slice(&[state, 0, 0, 0]);

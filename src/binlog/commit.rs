@@ -1,5 +1,11 @@
 //! Group commit: whoever finds nobody writing writes for all who wait; and
 //! the threads that write and sync what nobody else does, in time.
+//!
+//! Simpler ones were built and measured, in jobs a second with a sync before
+//! each reply: with a plain mutex around writing and syncing, 8 and 64 clients
+//! got 0.4 to 0.5 of what they get with this one; with a condition variable on
+//! which all wait for the one who writes, 0.42. (Whoever is woken to learn that
+//! he has to wait for the next round has been woken for nothing.)
 
 use super::error::Error;
 use super::writer::Writer;
@@ -43,6 +49,7 @@ struct Waiter {
 }
 
 /// What the threads of the binlog have to do.
+#[derive(Default)]
 pub(super) struct Schedule {
     /// By when what was appended must be written, and what was written synced.
     due: Option<Instant>,
@@ -51,18 +58,6 @@ pub(super) struct Schedule {
     /// Segments are to be made or removed, now.
     upkeep: bool,
     closing: bool,
-}
-
-impl Default for Schedule {
-    /// At first, what the recovery has left to do.
-    fn default() -> Schedule {
-        Schedule {
-            due: Some(Instant::now()),
-            waiting: false,
-            upkeep: true,
-            closing: false,
-        }
-    }
 }
 
 impl Binlog {
@@ -165,11 +160,20 @@ impl Binlog {
             }
             done.into_iter().for_each(|waiter| (waiter.then)(kept));
         }
-        if self.tail().needs_upkeep() {
-            self.wake_for_upkeep();
-        }
-        if let SyncMode::Every(_) = self.sync {
+        if let SyncMode::Every(_) = self.sync
+            && self.is_behind()
+        {
             self.soon();
+        }
+        let (needs_upkeep, is_full) = {
+            let tail = self.tail();
+            (tail.needs_upkeep(), tail.full.is_some())
+        };
+        if needs_upkeep && is_full {
+            // On a full disk who writes sees to the room for it himself.
+            kept = kept.and(self.keep_files());
+        } else if needs_upkeep {
+            self.wake_for_upkeep();
         }
         kept
     }
@@ -186,6 +190,16 @@ impl Binlog {
             let due = Instant::now().checked_add(delay);
             self.schedule().due = due;
             self.scheduled.notify_one();
+        }
+    }
+
+    /// Whether something is left for the committer to write, or to sync.
+    fn is_behind(&self) -> bool {
+        let end = self.tail().end;
+        let progress = self.progress();
+        match self.sync {
+            SyncMode::Every(_) => progress.synced_to < end,
+            SyncMode::Always | SyncMode::Never => progress.written_to < end,
         }
     }
 
@@ -271,8 +285,10 @@ impl Binlog {
         let committer = thread::Builder::new().name("committer".to_owned());
         committer.spawn(move || log.commit_until_closed(told))?;
         let log = self.clone();
+        // What the recovery has left to do.
+        self.wake_for_upkeep();
         let segments = thread::Builder::new().name("segments".to_owned());
-        segments.spawn(move || log.keep_segments_until_closed(tell))?;
+        segments.spawn(move || log.keep_files_until_closed(tell))?;
         Ok(())
     }
 
@@ -287,10 +303,10 @@ impl Binlog {
         }
     }
 
-    fn keep_segments_until_closed(&self, mut tell: impl FnMut(Event<'_>)) {
+    fn keep_files_until_closed(&self, mut tell: impl FnMut(Event<'_>)) {
         let mut was_full = false;
         while self.wait_for_upkeep() {
-            if self.keep_segments().is_err() {
+            if self.keep_files().is_err() {
                 break;
             }
             let full = self.tail().full.clone();
@@ -339,7 +355,7 @@ impl Binlog {
     /// One round of both threads.
     pub fn tend(&self) -> Result<(), Failed> {
         self.commit_for_others()?;
-        self.keep_segments()
+        self.keep_files()
     }
 
     /// Writes for those who wait, and writes and syncs what is due. It waits for
@@ -356,15 +372,18 @@ impl Binlog {
         drop(turn);
         match writer {
             Some(writer) => {
-                if is_due {
-                    // What is appended from here on asks for a round of its own.
-                    self.pending.store(false, Ordering::Release);
-                }
                 self.write(writer)?;
-                match self.sync {
-                    SyncMode::Every(_) if is_due => self.sync_written(),
-                    _ => Ok(()),
+                if is_due {
+                    if let SyncMode::Every(_) = self.sync {
+                        self.sync_written()?;
+                    }
+                    self.pending.store(false, Ordering::Release);
+                    // Who came meanwhile has relied on this round.
+                    if self.is_behind() {
+                        self.soon();
+                    }
                 }
+                Ok(())
             }
             None if is_due && self.failure.get().is_none() => {
                 self.schedule().due = now.checked_add(AGAIN);

@@ -3,17 +3,17 @@
 //! Its files are read, all that lives is written to segments behind them,
 //! which say in their headers that its files are still needed; then a new
 //! segment says that they are not, and only then are they removed. Until that
-//! segment's header is synced, a start throws our copies away and begins
-//! again; from then on it removes what is left of theirs.
+//! segment has its name, a start throws our copies away and begins again; from
+//! then on it removes what is left of theirs.
 
 use super::beanstalkd::{self, End, Format};
 use super::error::Error;
-use super::files::{Found, Kind, last_set_byte};
-use super::ledger::Ledger;
+use super::opening::Opening;
 use super::record::{Tubes, segment_name};
-use super::recovery::{Before, NewLog};
-use super::{Binlog, Entry, Jobs, NoRoom, Opened};
-use crate::engine::{StoredJob, StoredState};
+use super::segment::{Found, Kind};
+use super::tail::BLOCK;
+use super::{Binlog, Jobs, NoRoom, Opened};
+use crate::engine::{Change, StoredJob, StoredState};
 use crate::protocol::JobId;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,85 +21,71 @@ use std::collections::{BTreeMap, BTreeSet};
 const AT_ONCE: usize = 1000;
 
 /// What another server's files hold.
-#[derive(Default)]
-struct Theirs {
-    jobs: BTreeMap<JobId, StoredJob>,
+struct Theirs<'a, J> {
+    jobs: &'a mut J,
+    /// The jobs that live.
+    ids: BTreeSet<JobId>,
     highest: u64,
     /// The jobs that are not whole, and in which file.
     not_whole: BTreeMap<JobId, u32>,
     /// The files with something in them that is not taken over, and what.
     rest: BTreeMap<u32, String>,
     buried: u64,
-    tubes: Tubes,
 }
 
-impl Theirs {
-    fn of<'a>(files: impl IntoIterator<Item = &'a Found>) -> Result<Theirs, Error> {
-        let mut theirs = Theirs::default();
+impl<'a, J: Jobs> Theirs<'a, J> {
+    fn of(files: &[Found], jobs: &'a mut J) -> Result<Self, Error> {
+        let mut theirs = Theirs {
+            jobs,
+            ids: BTreeSet::new(),
+            highest: 0,
+            not_whole: BTreeMap::new(),
+            rest: BTreeMap::new(),
+            buried: 0,
+        };
+        let mut tubes = Tubes::default();
         for file in files {
             if let Kind::Beanstalkd(format) = file.kind {
-                theirs.read(file, format)?;
+                let end = read(file, format, &mut tubes, &mut |_, record| {
+                    theirs.apply(record, file.number);
+                })?;
+                if let Some((offset, flaw)) = end {
+                    let (name, bytes) = (file.name(), file.len - offset);
+                    let told = format!(
+                        "{name} is kept: {flaw}, {bytes} bytes from offset {offset} on are not read"
+                    );
+                    theirs.rest.insert(file.number, told);
+                }
             }
         }
         Ok(theirs)
     }
 
-    fn read(&mut self, file: &Found, format: Format) -> Result<(), Error> {
-        let read = |source| Error::on("read", file.name())(source);
-        let records = beanstalkd::Records::new(format, file.read_from(0), file.len);
-        let mut records = records.map_err(read)?;
-        let (offset, end) = loop {
-            let offset = file.len - records.left();
-            match records.next(&mut self.tubes).map_err(read)? {
-                Ok(record) => self.apply(record, file.number),
-                Err(end) => break (offset, end),
-            }
-        };
-        let flaw = match end {
-            End::Regular if last_set_byte(file, offset)?.is_none() => return Ok(()),
-            End::Regular => "there is something behind the end".to_owned(),
-            End::Nonsense(flaw) => flaw.to_owned(),
-            End::CutOff(None) => "the file ends within a record".to_owned(),
-            End::CutOff(Some(id)) => format!("the file ends within the body of job {id}"),
-        };
-        let (name, bytes) = (file.name(), file.len - offset);
-        let told =
-            format!("{name} is kept: {flaw}, {bytes} bytes from offset {offset} on are not read");
-        self.rest.insert(file.number, told);
-        Ok(())
-    }
-
     fn apply(&mut self, record: beanstalkd::Record, number: u32) {
-        let (beanstalkd::Record::Full(StoredJob { id, .. })
-        | beanstalkd::Record::Short(beanstalkd::Fields { id, .. })
-        | beanstalkd::Record::Deleted(id)
-        | beanstalkd::Record::NotWhole(id)) = record;
+        let id = record.id();
         self.highest = self.highest.max(id.0);
         match record {
             beanstalkd::Record::Full(mut job) => {
                 self.not_whole.remove(&id);
                 self.take_place(&mut job.state, id);
-                self.jobs.insert(id, job);
+                self.jobs.restore(job);
+                self.ids.insert(id);
             }
             // About an unknown job: that is gone.
-            beanstalkd::Record::Short(_) if !self.jobs.contains_key(&id) => {}
-            beanstalkd::Record::Short(mut fields) => {
-                self.take_place(&mut fields.state, id);
-                if let Some(job) = self.jobs.get_mut(&id) {
-                    job.priority = fields.priority;
-                    job.delay = fields.delay;
-                    job.ttr = fields.ttr;
-                    job.created_at = fields.created_at;
-                    job.counters = fields.counters;
-                    job.state = fields.state;
+            beanstalkd::Record::Short(_) if !self.ids.contains(&id) => {}
+            beanstalkd::Record::Short(mut update) => {
+                self.take_place(&mut update.state, id);
+                if let Some(StoredJob { tube, body, .. }) = self.jobs.forget(id) {
+                    self.jobs.restore(update.with(tube, body));
                 }
             }
             beanstalkd::Record::Deleted(id) => {
                 self.not_whole.remove(&id);
-                self.jobs.remove(&id);
+                self.jobs.forget(id);
+                self.ids.remove(&id);
             }
             // Where an earlier record has it whole, that is the better one.
-            beanstalkd::Record::NotWhole(id) if !self.jobs.contains_key(&id) => {
+            beanstalkd::Record::NotWhole(id) if !self.ids.contains(&id) => {
                 self.not_whole.insert(id, number);
             }
             beanstalkd::Record::NotWhole(_) => {}
@@ -110,7 +96,7 @@ impl Theirs {
     /// it was buried before.
     fn take_place(&mut self, state: &mut StoredState, id: JobId) {
         if let StoredState::Buried { order } = state {
-            match self.jobs.get(&id).map(|job| job.state) {
+            match self.jobs.stored(id).map(|job| job.state) {
                 Some(StoredState::Buried { order: before }) => *order = before,
                 _ => {
                     self.buried += 1;
@@ -121,90 +107,120 @@ impl Theirs {
     }
 
     /// Removes the files, but for those with something that was not taken over.
-    fn remove<'a>(
-        &self,
-        new: &mut NewLog,
-        files: impl IntoIterator<Item = &'a Found>,
-    ) -> Result<(), Error> {
+    fn remove(&self, opening: &mut Opening, files: &[Found]) -> Result<(), Error> {
         let not_whole = |(id, number): (&JobId, &u32)| {
             let name = segment_name(*number);
             format!("{name} is kept: job {id} is not whole, its body does not end in CR LF")
         };
-        new.notices.extend(self.rest.values().cloned());
-        new.notices.extend(self.not_whole.iter().map(not_whole));
+        opening.notices.extend(self.rest.values().cloned());
+        opening.notices.extend(self.not_whole.iter().map(not_whole));
         let kept: BTreeSet<&u32> = self.rest.keys().chain(self.not_whole.values()).collect();
-        for file in files
-            .into_iter()
-            .filter(|file| !kept.contains(&file.number))
-        {
-            new.remove(file)?;
+        for file in files.iter().filter(|file| !kept.contains(&file.number)) {
+            if let Kind::Nothing = file.kind
+                && (file.len == 0 || !file.len.is_multiple_of(BLOCK))
+            {
+                opening.notices.push(format!(
+                    "{}: there is nothing in its {} bytes, and no server makes a file that long; if it held jobs, they are lost",
+                    file.name(),
+                    file.len
+                ));
+            }
+            opening.remove(file)?;
         }
-        new.sync_names()
+        opening.sync_names()
     }
 }
 
-/// Takes over all jobs in another server's files among `old`. Segments of our
-/// own there and `behind` are an earlier try.
+/// Reads a file of beanstalkd's, and says from where on and why not, if not to
+/// its end.
+pub(super) fn read(
+    file: &Found,
+    format: Format,
+    tubes: &mut Tubes,
+    each: &mut dyn FnMut(u64, beanstalkd::Record),
+) -> Result<Option<(u64, End)>, Error> {
+    let read = |source| Error::on("read", file.name())(source);
+    let records = beanstalkd::Records::new(format, file.read_from(0), file.len);
+    let mut records = records.map_err(read)?;
+    loop {
+        let offset = file.len - records.left();
+        match records.next(tubes).map_err(read)? {
+            Ok(record) => each(offset, record),
+            Err(End::Regular) if file.last_set_byte(offset)?.is_none() => return Ok(None),
+            Err(End::Regular) => {
+                let flaw = End::Nonsense("there is something behind the end");
+                return Ok(Some((offset, flaw)));
+            }
+            Err(end) => return Ok(Some((offset, end))),
+        }
+    }
+}
+
+/// Takes over all jobs in another server's files. Segments of `ours` are an
+/// earlier try. If there are no files at all, this is the beginning of a log.
 pub(super) fn take_over<J: Jobs>(
-    mut new: NewLog,
-    old: Vec<Found>,
-    behind: Vec<Found>,
+    mut opening: Opening,
+    files: Vec<Found>,
+    ours: &[Found],
     mut jobs: J,
 ) -> Result<Opened<J>, Error> {
-    let (files, ours): (Vec<_>, Vec<_>) = old.into_iter().partition(Found::is_theirs);
-    let theirs = Theirs::of(&files)?;
-    for file in ours.iter().chain(&behind) {
-        new.remove(file)?;
-    }
-    new.sync_names()?;
-    let first = files.first().map_or(1, |file| file.number);
-    let last = files.last().map_or(1, |file| file.number);
-    let before = Before {
-        ledger: Ledger::new(JobId(theirs.highest.saturating_add(1))),
-        floor: Some(first),
-        previous_end: 0,
-        number: last + 1,
+    let Some(last) = files.last() else {
+        let log = opening.begin(JobId(1), 1, None)?;
+        return Ok(opening.opened(log, jobs));
     };
-    let log = new.begin(before, Vec::new())?;
-    if copy(&log, &theirs.jobs).is_err() {
+    // A file with nothing in it is needed by nobody.
+    let is_theirs = |file: &&Found| matches!(file.kind, Kind::Beanstalkd(_));
+    let first = files.iter().find(is_theirs).map(|file| file.number);
+    let Some(number) = last
+        .number
+        .checked_add(1)
+        .filter(|number| *number < u32::MAX)
+    else {
+        return Err(last.damaged(0, "no file can come behind one of this number"));
+    };
+    let theirs = Theirs::of(&files, &mut jobs)?;
+    for file in ours {
+        opening.remove(file)?;
+    }
+    opening.sync_names()?;
+    let next_id = JobId(theirs.highest + 1);
+    let log = opening.begin(next_id, number, first)?;
+    if copy(&log, &theirs).is_err() {
         return Err(log.into_error());
     }
-    theirs.remove(&mut new, &files)?;
-    new.notices.push(format!(
-        "took over {} jobs from {} binlog files of beanstalkd",
-        theirs.jobs.len(),
-        files.len()
-    ));
-    for job in theirs.jobs.into_values() {
-        jobs.insert(job);
+    theirs.remove(&mut opening, &files)?;
+    let jobs_taken = theirs.ids.len();
+    match files.iter().filter(is_theirs).count() {
+        0 => {}
+        count => opening.notices.push(format!(
+            "took over {jobs_taken} jobs from {count} binlog files of beanstalkd"
+        )),
     }
-    Ok(new.opened(log, jobs))
+    Ok(opening.opened(log, jobs))
 }
 
 /// Writes the jobs, and then that nothing else is needed.
-fn copy(log: &Binlog, jobs: &BTreeMap<JobId, StoredJob>) -> Result<(), NoRoom> {
-    for (index, job) in jobs.values().enumerate() {
+fn copy<J: Jobs>(log: &Binlog, theirs: &Theirs<J>) -> Result<(), NoRoom> {
+    for (index, id) in theirs.ids.iter().enumerate() {
+        let job = theirs.jobs.stored(*id).expect("it is there");
         let room = log.reserve_put(job.tube.as_str().len(), job.body.wire().len())?;
-        let end = log.append(Entry::Put(job.clone()), jobs);
+        let end = log.append(&[Change::Put(*id)], &*theirs.jobs);
         drop(room);
         if index % AT_ONCE == 0 {
             log.commit(end).map_err(|_| NoRoom)?;
         }
     }
-    let end = log.tail().end;
-    log.settle(end).map_err(|_| NoRoom)?;
-    let end = {
-        let mut tail = log.tail();
-        tail.floor = None;
-        tail.rotate(0);
-        tail.end
-    };
-    log.settle(end).map_err(|_| NoRoom)
+    if log.tail().floor.take().is_none() {
+        return Ok(());
+    }
+    log.begin_segment().map_err(|_| NoRoom)
 }
 
 /// Removes files that are needed no more.
-pub(super) fn remove_left_over(new: &mut NewLog, old: &[Found]) -> Result<(), Error> {
-    let (theirs, ours): (Vec<_>, Vec<_>) = old.iter().partition(|file| file.is_theirs());
-    ours.into_iter().try_for_each(|file| new.remove(file))?;
-    Theirs::of(theirs.iter().copied())?.remove(new, theirs)
+pub(super) fn remove_left_over(opening: &mut Opening, theirs: &[Found]) -> Result<(), Error> {
+    if theirs.is_empty() {
+        return Ok(());
+    }
+    let mut nowhere = BTreeMap::new();
+    Theirs::of(theirs, &mut nowhere)?.remove(opening, theirs)
 }

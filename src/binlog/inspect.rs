@@ -6,23 +6,17 @@
 //! that is right is one that was written there.
 
 use super::beanstalkd;
-use super::chain::{Chain, Step};
 use super::error::Error;
-use super::files::{Found, Kind, last_set_byte};
-use super::record::{
-    FRAME_LEN, Frame, HEADER_LEN, Header, Place, Record, Tubes, segment_name, segment_number,
-};
-use super::storage::{Directory, Storage};
+use super::import;
+use super::record::{HEADER_LEN, Header, Record, Tubes};
+use super::segment::{Found, Kind, Reader, look};
+use super::storage::Directory;
 use crate::protocol::JobId;
-use std::cell::Cell;
-use std::io::Read;
 use std::path::Path;
 
 /// A directory with a log, locked against servers as long as this is there.
 pub struct Inspection {
     files: Vec<Found>,
-    /// The files without a header that can be read, and what is wrong with it.
-    headless: Vec<(u32, String)>,
     _directory: Directory,
 }
 
@@ -77,27 +71,9 @@ impl Inspection {
     /// Locks a directory and looks at its files.
     pub fn of(path: &Path) -> Result<Inspection, Error> {
         let directory = Directory::lock(path, false)?;
-        let names = directory.list().map_err(Error::on("list", "the files"))?;
-        let mut numbers: Vec<u32> = names
-            .iter()
-            .filter_map(|name| segment_number(name))
-            .collect();
-        numbers.sort_unstable();
-        let mut files = Vec::new();
-        let mut headless = Vec::new();
-        for number in numbers {
-            match Found::open(&directory, number) {
-                Ok(found) => files.push(found),
-                Err(Error::Damaged { flaw, .. }) => {
-                    headless.push((number, flaw));
-                    files.push(without_header(&directory, number)?);
-                }
-                Err(error) => return Err(error),
-            }
-        }
+        let files = look(&directory)?;
         Ok(Inspection {
             files,
-            headless,
             _directory: directory,
         })
     }
@@ -108,7 +84,7 @@ impl Inspection {
             number: found.number,
             len: found.len,
             format: match found.kind {
-                Kind::Segment(_) => Format::Beanpole,
+                Kind::Segment(_) | Kind::Damaged(_) => Format::Beanpole,
                 Kind::Beanstalkd(format) => Format::Beanstalkd(format.version),
                 Kind::Nothing => Format::Empty,
             },
@@ -128,313 +104,118 @@ impl Inspection {
 
     /// Reads everything in order.
     pub fn read(&self, tell: &mut dyn FnMut(Finding)) -> Result<(), Error> {
-        let oldest = Cell::new(0);
-        let mut tell = |finding: Finding| {
-            if let Finding::Record(_, Record::Mark(needed)) = finding {
-                oldest.set(oldest.get().max(needed));
-            }
-            tell(finding);
-        };
-        let mut left = self.files.as_slice();
-        while let Some(file) = left.first() {
-            let (now, later) = left.split_at(self.run_len(left));
+        let mut oldest = 0;
+        let mut tubes = Tubes::default();
+        for (index, file) in self.files.iter().enumerate() {
+            let later = &self.files[index + 1..];
             let is_newest = later.iter().all(|file| matches!(file.kind, Kind::Nothing));
             match file.kind {
-                Kind::Segment(_) => self.read_run(now, is_newest, &mut tell)?,
-                Kind::Beanstalkd(format) => read_theirs(file, format, is_newest, &mut tell)?,
+                Kind::Segment(header) => {
+                    oldest = oldest.max(header.oldest);
+                    let next = later.first().filter(|next| next.number == file.number + 1);
+                    let next = next.and_then(Found::header);
+                    read_segment(file, next.as_ref(), is_newest, &mut tubes, &mut |finding| {
+                        if let Finding::Record(_, Record::Mark(needed)) = finding {
+                            oldest = oldest.max(needed);
+                        }
+                        tell(finding);
+                    })?;
+                }
+                Kind::Damaged(flaw) => {
+                    tell(file.flaw(0, HEADER_LEN.min(file.len), flaw));
+                    read_segment(file, None, false, &mut tubes, tell)?;
+                }
+                Kind::Beanstalkd(format) => {
+                    let at = |offset| file.at(offset);
+                    let end = import::read(file, format, &mut tubes, &mut |offset, record| {
+                        tell(Finding::Theirs(at(offset), record));
+                    })?;
+                    match end {
+                        None => {}
+                        Some((offset, beanstalkd::End::CutOff(_))) if is_newest => {
+                            tell(Finding::Torn(at(offset), file.len - offset));
+                        }
+                        Some((offset, end)) => {
+                            tell(file.flaw(offset, file.len - offset, end));
+                        }
+                    }
+                }
                 Kind::Nothing => {}
             }
-            if let (Some(last), Some(next)) = (now.last(), later.first()) {
-                tell_if_cut(last, next, &mut tell);
-            }
-            left = later;
         }
-        let headers = self.files.iter().filter_map(Found::header);
-        let oldest = headers
-            .map(|header| header.oldest)
-            .max()
-            .unwrap_or(0)
-            .max(oldest.get());
-        let newest = self
-            .files
-            .iter()
-            .rfind(|file| file.is_segment())
-            .map_or(0, |file| file.number);
-        for number in oldest.max(1)..newest {
-            let there = |file: &Found| file.number == number && !matches!(file.kind, Kind::Nothing);
-            if !self.files.iter().any(there) {
-                tell(Finding::Missing(number));
-            }
+        let is_used = |file: &&Found| !matches!(file.kind, Kind::Nothing);
+        let used = self.files.iter().filter(is_used).map(|file| file.number);
+        if oldest == 0 {
+            return Ok(()); // none of these is ours
+        }
+        let mut expected = oldest;
+        for number in used.filter(|number| *number >= oldest) {
+            (expected..number).for_each(|missing| tell(Finding::Missing(missing)));
+            expected = number + 1;
         }
         Ok(())
     }
-
-    /// How many of the first files can be read as one: segments that follow each
-    /// other, each with a header and as long as the next one says.
-    fn run_len(&self, files: &[Found]) -> usize {
-        let goes_on = |pair: &[Found]| match (pair[0].header(), pair[1].header()) {
-            (Some(_), Some(next)) => {
-                pair[1].number == pair[0].number + 1
-                    && !self.is_headless(pair[1].number)
-                    && u64::from(next.previous_end) <= pair[0].len
-                    && next.previous_end >= HEADER_LEN
-            }
-            _ => false,
-        };
-        1 + files.windows(2).take_while(|pair| goes_on(pair)).count()
-    }
-
-    fn is_headless(&self, number: u32) -> bool {
-        self.headless
-            .iter()
-            .any(|(headless, _)| *headless == number)
-    }
-
-    /// Reads segments that follow each other, behind each flaw anew.
-    fn read_run(
-        &self,
-        files: &[Found],
-        is_newest: bool,
-        tell: &mut dyn FnMut(Finding),
-    ) -> Result<(), Error> {
-        let mut run: Vec<Found> = files.iter().map(|file| copy(file, None)).collect();
-        let first = run[0].number;
-        if let Some((_, flaw)) = self.headless.iter().find(|(number, _)| *number == first) {
-            tell(Finding::Flaw(
-                At {
-                    number: first,
-                    offset: 0,
-                },
-                HEADER_LEN.into(),
-                flaw.clone(),
-            ));
-        }
-        loop {
-            let Some(stop) = read_up_to_flaw(&run, tell)? else {
-                return Ok(());
-            };
-            let index = run
-                .iter()
-                .position(|file| file.number == stop.at.number)
-                .unwrap_or(0);
-            let Some((next, offset)) = next_frame(&run, index, stop.at.offset + 1)? else {
-                let rest = stop.torn.unwrap_or_else(|| run[index].len - stop.at.offset);
-                tell(match stop.torn {
-                    Some(bytes) if is_newest => Finding::Torn(stop.at, bytes),
-                    _ => Finding::Flaw(stop.at, rest, stop.flaw),
-                });
-                return Ok(());
-            };
-            let skipped = distance(&run, (index, stop.at.offset), (next, offset));
-            tell(Finding::Flaw(stop.at, skipped, stop.flaw));
-            run.drain(..next);
-            run[0] = copy(&run[0], u32::try_from(offset).ok());
-        }
-    }
 }
 
-/// Says so if a segment is shorter than the one behind it says it was.
-fn tell_if_cut(last: &Found, next: &Found, tell: &mut dyn FnMut(Finding)) {
-    let follows = last.is_segment() && next.number == last.number + 1;
-    let end = next
-        .header()
-        .map_or(0, |header| u64::from(header.previous_end));
-    if follows && end > last.len {
-        let at = At {
-            number: last.number,
-            offset: last.len,
-        };
-        let flaw = format!("the file ends where its records go on to {end}");
-        tell(Finding::Flaw(at, end - last.len, flaw));
-    }
-}
-
-/// Where reading could not go on, and why.
-struct Stop {
-    at: At,
-    /// So many bytes from there on look like the unfinished end of all.
-    torn: Option<u64>,
-    flaw: String,
-}
-
-/// Reads on until something is wrong, or to the end.
-fn read_up_to_flaw(run: &[Found], tell: &mut dyn FnMut(Finding)) -> Result<Option<Stop>, Error> {
-    let mut chain = match Chain::new(run) {
-        Ok(chain) => chain,
-        Err(error) => return stopped(error).map(Some),
-    };
-    loop {
-        match chain.next() {
-            Ok(Step::Record(Place { number, offset }, record)) => {
-                tell(Finding::Record(
-                    At {
-                        number,
-                        offset: offset.into(),
-                    },
-                    record,
-                ));
-            }
-            Ok(Step::End(end)) => {
-                let at = At {
-                    number: run[end.index].number,
-                    offset: end.offset.into(),
-                };
-                let flaw = "what was begun there was not finished".into();
-                return Ok(end.torn.map(|bytes| Stop {
-                    at,
-                    torn: Some(bytes),
-                    flaw,
-                }));
-            }
-            Err(error) => return stopped(error).map(Some),
-        }
-    }
-}
-
-fn stopped(error: Error) -> Result<Stop, Error> {
-    match error {
-        Error::Damaged {
-            number,
-            offset,
-            flaw,
-        } => Ok(Stop {
-            at: At { number, offset },
-            torn: None,
-            flaw,
-        }),
-        other => Err(other),
-    }
-}
-
-/// The next place from there on where a frame stands that belongs there: in
-/// that file, or where a later one says that its first record begins.
-fn next_frame(run: &[Found], index: usize, from: u64) -> Result<Option<(usize, u64)>, Error> {
-    let file = &run[index];
-    // Zeros are no frame, and there may be many.
-    let used = last_set_byte(file, from)?.map_or(from, |last| last + 1);
-    let len = used.min(end_of(run, index)).saturating_sub(from);
-    let mut window = [0; FRAME_LEN as usize];
-    for (byte, end) in file.read_from(from).take(len).bytes().zip(from + 1..) {
-        window.rotate_left(1);
-        window[window.len() - 1] = byte.map_err(Error::on("read", file.name()))?;
-        let offset = end.saturating_sub(FRAME_LEN.into());
-        let Ok(place) = u32::try_from(offset) else {
-            break;
-        };
-        let place = Place {
-            number: file.number,
-            offset: place,
-        };
-        if offset >= from && Frame::decode(&window, place).is_some() {
-            return Ok(Some((index, offset)));
-        }
-    }
-    let first = |index: usize| run[index].header().map_or(0, |header| header.first.into());
-    let mut later = (index + 1..run.len()).map(|index| (index, first(index)));
-    Ok(later.find(|(index, first)| *first < end_of(run, *index)))
-}
-
-/// Where the records of a file end, as the next one says; of the last one,
-/// where the file ends.
-fn end_of(run: &[Found], index: usize) -> u64 {
-    let next = run.get(index + 1).and_then(Found::header);
-    next.map_or(run[index].len, |header| header.previous_end.into())
-}
-
-/// How many bytes of records lie between two places.
-fn distance(run: &[Found], from: (usize, u64), to: (usize, u64)) -> u64 {
-    if from.0 == to.0 {
-        return to.1 - from.1;
-    }
-    let header = u64::from(HEADER_LEN);
-    let between = (from.0 + 1..to.0).map(|index| end_of(run, index).saturating_sub(header));
-    end_of(run, from.0).saturating_sub(from.1) + between.sum::<u64>() + to.1.saturating_sub(header)
-}
-
-/// The same file, as if its first record began there.
-fn copy(found: &Found, first: Option<u32>) -> Found {
-    let kind = match found.kind {
-        Kind::Segment(header) => Kind::Segment(Header {
-            first: first.unwrap_or(header.first),
-            ..header
-        }),
-        Kind::Beanstalkd(format) => Kind::Beanstalkd(format),
-        Kind::Nothing => Kind::Nothing,
-    };
-    Found {
-        number: found.number,
-        file: found.file.clone(),
-        len: found.len,
-        kind,
-    }
-}
-
-/// A segment whose header cannot be read, with one that says the least.
-fn without_header(directory: &Directory, number: u32) -> Result<Found, Error> {
-    let name = segment_name(number);
-    let file = directory.open(&name).map_err(Error::on("open", &name))?;
-    let len = file.len().map_err(Error::on("read", &name))?;
-    let header = Header {
-        number,
-        oldest: 0,
-        previous_end: 0,
-        first: HEADER_LEN,
-        next_id: JobId(1),
-    };
-    Ok(Found {
-        number,
-        file,
-        len,
-        kind: Kind::Segment(header),
-    })
-}
-
-fn read_theirs(
+/// Reads a segment to its end, behind each flaw anew.
+fn read_segment(
     file: &Found,
-    format: beanstalkd::Format,
+    next: Option<&Header>,
     is_newest: bool,
+    tubes: &mut Tubes,
     tell: &mut dyn FnMut(Finding),
 ) -> Result<(), Error> {
-    let read = |source| Error::on("read", file.name())(source);
-    let mut tubes = Tubes::default();
-    let mut records =
-        beanstalkd::Records::new(format, file.read_from(0), file.len).map_err(read)?;
-    let (at, end) = loop {
-        let at = At {
-            number: file.number,
-            offset: file.len - records.left(),
-        };
-        match records.next(&mut tubes).map_err(read)? {
-            Ok(record) => tell(Finding::Theirs(at, record)),
-            Err(end) => break (at, end),
-        }
-    };
-    let rest = file.len - at.offset;
-    match end {
-        beanstalkd::End::Regular if last_set_byte(file, at.offset)?.is_none() => {}
-        beanstalkd::End::Regular => {
-            tell(Finding::Flaw(
-                at,
-                rest,
-                "there is something behind the end".into(),
-            ));
-        }
-        beanstalkd::End::CutOff(_) if is_newest => tell(Finding::Torn(at, rest)),
-        beanstalkd::End::CutOff(None) => {
-            tell(Finding::Flaw(
-                at,
-                rest,
-                "the file ends within a record".into(),
-            ));
-        }
-        beanstalkd::End::CutOff(Some(id)) => {
-            tell(Finding::Flaw(
-                at,
-                rest,
-                format!("the file ends within the body of job {id}"),
-            ));
-        }
-        beanstalkd::End::Nonsense(flaw) => tell(Finding::Flaw(at, rest, flaw.into())),
+    // Where its file was cut, its records end.
+    let end = next.map_or(file.len, |next| next.previous_end);
+    if end > file.len {
+        let flaw = format!("the file ends where its records go on to {end}");
+        tell(file.flaw(file.len, end - file.len, flaw));
     }
-    Ok(())
+    let next = next.filter(|_| end <= file.len);
+    let mut offset = HEADER_LEN;
+    loop {
+        let mut reader = Reader::new(file, offset, next)?;
+        let stopped = loop {
+            match reader.next(tubes) {
+                Ok(Some((offset, record))) => tell(Finding::Record(file.at(offset), record)),
+                Ok(None) => break reader.torn(),
+                Err(error) => break Err(error),
+            }
+        };
+        let from = reader.offset;
+        let found = file.find_frame(from + 1, |_, at| at < end)?;
+        match (stopped, found) {
+            (Ok(0), None) => return Ok(()),
+            (Ok(bytes), None) if is_newest => {
+                tell(Finding::Torn(file.at(from), bytes));
+                return Ok(());
+            }
+            (stopped, found) => {
+                let flaw = match stopped {
+                    Err(Error::Damaged { flaw, .. }) => flaw,
+                    Err(other) => return Err(other),
+                    Ok(_) => "what was begun there was not finished".into(),
+                };
+                let to = found.unwrap_or(end.min(file.len));
+                tell(file.flaw(from, to - from, flaw));
+                match found {
+                    Some(found) => offset = found,
+                    None => return Ok(()),
+                }
+            }
+        }
+    }
+}
+
+impl Found {
+    fn at(&self, offset: u64) -> At {
+        At {
+            number: self.number,
+            offset,
+        }
+    }
+
+    fn flaw(&self, offset: u64, bytes: u64, flaw: impl ToString) -> Finding {
+        Finding::Flaw(self.at(offset), bytes, flaw.to_string())
+    }
 }

@@ -1,28 +1,32 @@
-//! Which segment holds what lives: for each segment how many live jobs have
-//! their full record there, and which. Pure, and small: a job that was never
-//! moved costs about a byte.
+//! Which segment holds what lives: for each segment which live jobs have their
+//! latest put there, and how many bytes that is. Pure, and small: a job that
+//! was never moved costs about a byte.
 //!
-//! A segment is needed as long as a live job's full record is in it. Segments
+//! A segment is needed as long as a live job's latest put is in it. Segments
 //! go in the order of their numbers, so what came later about a job (updates,
-//! its deletion) outlives its full record, and needs no accounting at all.
+//! its deletion) outlives its put, and needs no accounting at all.
 
+use super::record::HEADER_LEN;
 use crate::protocol::JobId;
 use std::collections::{BTreeMap, VecDeque};
 
 /// The segments in use, oldest first; the last one is being written.
 pub(super) struct Ledger {
     segments: VecDeque<Segment>,
-    /// The jobs whose full record was moved, and to which segment. Any other
-    /// job is where it was put, and ids are given in ascending order: so the
+    /// The jobs that were put again, and into which segment. Any other job is
+    /// where it was put first, and ids are given in ascending order: so the
     /// segments' `first` tell where that was.
     moved: BTreeMap<JobId, u32>,
     /// One more than the highest id seen.
     next_id: JobId,
-    /// How many jobs live, and the lengths of their full records when they were put.
+    /// What the latest puts of live jobs take together, in bytes.
     live: u64,
-    live_bytes: u64,
-    /// How long the files of `segments` are together.
-    disk: u64,
+    /// How long all segments but the current one are together, and the longest.
+    closed: u64,
+    longest: u64,
+    /// How many live jobs there are of each length above that of a segment.
+    long: BTreeMap<u64, u32>,
+    segment_size: u64,
     /// Up to where the oldest segment's jobs were looked at.
     cursor: Cursor,
 }
@@ -32,40 +36,41 @@ struct Segment {
     number: u32,
     /// Jobs put here have this id or a higher one.
     first: JobId,
-    /// How long its file is.
-    size: u32,
-    /// How many live jobs have their full record here.
-    live: u32,
+    /// How long it is; of the current one, not known yet.
+    len: u64,
+    /// What the latest puts of live jobs take here, in bytes.
+    live: u64,
     ids: Ids,
 }
 
 impl Ledger {
     /// A ledger that needs its first segment to [`begin`](Self::begin).
-    pub fn new(next_id: JobId) -> Ledger {
+    pub fn new(next_id: JobId, segment_size: u64) -> Ledger {
         Ledger {
             segments: VecDeque::new(),
             moved: BTreeMap::new(),
             next_id,
             live: 0,
-            live_bytes: 0,
-            disk: 0,
+            closed: 0,
+            longest: 0,
+            long: BTreeMap::new(),
+            segment_size,
             cursor: Cursor::default(),
         }
     }
 
-    /// The current segment's file was cut to this size.
-    pub fn resize(&mut self, size: u32) {
-        let before = std::mem::replace(&mut self.current_mut().size, size);
-        self.disk = self.disk - u64::from(before) + u64::from(size);
-    }
-
-    /// Another segment is the current one from now on.
-    pub fn begin(&mut self, number: u32, size: u32) {
-        self.disk += u64::from(size);
+    /// Another segment is the current one from now on; the one before has come
+    /// to this length.
+    pub fn begin(&mut self, number: u32, previous_len: u64) {
+        if let Some(previous) = self.segments.back_mut() {
+            previous.len = previous_len;
+            self.closed += previous_len;
+            self.longest = self.longest.max(previous_len);
+        }
         self.segments.push_back(Segment {
             number,
             first: self.next_id,
-            size,
+            len: 0,
             live: 0,
             ids: Ids::default(),
         });
@@ -87,10 +92,6 @@ impl Ledger {
             .number
     }
 
-    fn current_mut(&mut self) -> &mut Segment {
-        self.segments.back_mut().expect("there is always a segment")
-    }
-
     /// One more than the highest id seen.
     pub fn next_id(&self) -> JobId {
         self.next_id
@@ -101,22 +102,31 @@ impl Ledger {
         self.next_id = self.next_id.max(next_id);
     }
 
+    /// What the latest puts of live jobs take together, in bytes.
     pub fn live(&self) -> u64 {
         self.live
     }
 
-    pub fn live_bytes(&self) -> u64 {
-        self.live_bytes
+    /// How long all segments but the current one are together.
+    pub fn closed(&self) -> u64 {
+        self.closed
     }
 
-    pub fn disk(&self) -> u64 {
-        self.disk
+    /// How long the longest segment but the current one is.
+    pub fn longest(&self) -> u64 {
+        self.longest
     }
 
-    /// A job's full record is written to the current segment for the first time.
-    pub fn put(&mut self, id: JobId, len: u32) {
+    /// How long a segment may be: as was asked for, or as the longest live job needs.
+    pub fn segment_size(&self) -> u64 {
+        let longest = self.long.last_key_value().map_or(0, |(len, _)| *len);
+        self.segment_size.max(HEADER_LEN + longest)
+    }
+
+    /// A job is put into the current segment for the first time.
+    pub fn put(&mut self, id: JobId, len: u64) {
         if id >= self.next_id {
-            self.next_id = JobId(id.0.saturating_add(1));
+            self.next_id = JobId(id.0 + 1);
         } else {
             let number = self.current();
             self.moved.insert(id, number);
@@ -124,8 +134,8 @@ impl Ledger {
         self.enter(id, len);
     }
 
-    /// A live job's full record is written again, to the current segment.
-    pub fn moved(&mut self, id: JobId, len: u32) {
+    /// A live job is put again, into the current segment.
+    pub fn moved(&mut self, id: JobId, len: u64) {
         self.leave(id, len);
         let number = self.current();
         self.moved.insert(id, number);
@@ -133,28 +143,35 @@ impl Ledger {
     }
 
     /// A live job is deleted.
-    pub fn delete(&mut self, id: JobId, len: u32) {
+    pub fn delete(&mut self, id: JobId, len: u64) {
         self.leave(id, len);
         self.moved.remove(&id);
     }
 
-    fn enter(&mut self, id: JobId, len: u32) {
-        let current = self.current_mut();
+    fn enter(&mut self, id: JobId, len: u64) {
+        let current = self.segments.back_mut();
+        let current = current.expect("there is always a segment");
         current.ids.push(id);
-        current.live += 1;
-        self.live += 1;
-        self.live_bytes += u64::from(len);
+        current.live += len;
+        self.live += len;
+        if HEADER_LEN + len > self.segment_size {
+            *self.long.entry(len).or_default() += 1;
+        }
     }
 
-    fn leave(&mut self, id: JobId, len: u32) {
+    fn leave(&mut self, id: JobId, len: u64) {
         let index = self.index_of(id).expect("a live job is in a segment");
-        let segment = &mut self.segments[index];
-        segment.live -= 1;
-        self.live -= 1;
-        self.live_bytes -= u64::from(len);
+        self.segments[index].live -= len;
+        self.live -= len;
+        if let Some(count) = self.long.get_mut(&len) {
+            *count -= 1;
+            if *count == 0 {
+                self.long.remove(&len);
+            }
+        }
     }
 
-    /// The segment with the full record of a job that lives.
+    /// The segment with the latest put of a job that lives.
     pub fn segment_of(&self, id: JobId) -> Option<u32> {
         Some(self.segments[self.index_of(id)?].number)
     }
@@ -175,12 +192,14 @@ impl Ledger {
             return None;
         }
         self.cursor = Cursor::default();
-        let segment = self.segments.pop_front()?;
-        self.disk -= u64::from(segment.size);
-        Some(segment.number)
+        let retired = self.segments.pop_front()?;
+        self.closed -= retired.len;
+        let lens = self.segments.iter().map(|segment| segment.len);
+        self.longest = lens.max().unwrap_or(0);
+        Some(retired.number)
     }
 
-    /// The next job that may have its full record in the oldest segment
+    /// The next job that may have its latest put in the oldest segment
     /// (unless it was deleted), so that it can be moved out of there; each at
     /// least once until the segment retires.
     ///
@@ -199,6 +218,11 @@ impl Ledger {
                 return Some(id);
             }
         }
+    }
+
+    /// All jobs of the oldest segment are to be looked at once more.
+    pub fn look_again(&mut self) {
+        self.cursor = Cursor::default();
     }
 }
 
@@ -252,8 +276,6 @@ impl Ids {
 mod tests {
     use super::*;
 
-    const SIZE: u32 = 1000;
-
     #[test]
     fn a_list_of_ids_gives_back_what_it_was_given() {
         let given = [
@@ -283,29 +305,27 @@ mod tests {
 
     #[test]
     fn jobs_are_found_where_they_were_put_or_moved_to() {
-        let mut ledger = Ledger::new(JobId(1));
-        ledger.begin(1, SIZE);
+        let mut ledger = Ledger::new(JobId(1), 1000);
+        ledger.begin(1, 0);
         (1..=3).for_each(|id| ledger.put(JobId(id), 10));
-        ledger.resize(30);
-        ledger.begin(2, SIZE);
+        ledger.begin(2, 30);
         (4..=5).for_each(|id| ledger.put(JobId(id), 10));
-        ledger.resize(20);
-        ledger.begin(3, SIZE);
+        ledger.begin(3, 20);
         ledger.moved(JobId(2), 10);
         ledger.put(JobId(6), 10);
         let segments = (1..=6).map(|id| ledger.segment_of(JobId(id)).unwrap());
         assert_eq!(segments.collect::<Vec<_>>(), [1, 3, 1, 2, 2, 3]);
-        assert_eq!((ledger.live_bytes(), ledger.disk()), (60, 30 + 20 + 1000));
+        assert_eq!((ledger.live(), ledger.closed()), (60, 50));
     }
 
     #[test]
     fn the_oldest_segment_retires_when_its_jobs_are_moved_or_deleted() {
-        let mut ledger = Ledger::new(JobId(1));
-        ledger.begin(1, SIZE);
+        let mut ledger = Ledger::new(JobId(1), 1000);
+        ledger.begin(1, 0);
         (1..=3).for_each(|id| ledger.put(JobId(id), 10));
         assert_eq!(ledger.next_in_oldest(), None); // it is the current one
-        ledger.resize(30);
-        ledger.begin(2, SIZE);
+        ledger.begin(2, 30);
+        assert_eq!(ledger.longest(), 30);
         assert_eq!(ledger.retire(), None);
         ledger.delete(JobId(2), 10);
         let first = ledger.next_in_oldest().unwrap();
@@ -316,16 +336,16 @@ mod tests {
         ledger.moved(JobId(3), 10);
         assert_eq!(ledger.retire(), Some(1));
         assert_eq!(ledger.retire(), None);
-        assert_eq!((ledger.live_bytes(), ledger.disk()), (20, 1000));
+        assert_eq!((ledger.live(), ledger.closed()), (20, 0));
+        assert_eq!(ledger.longest(), 0);
     }
 
     #[test]
     fn an_id_out_of_order_is_found_too() {
-        let mut ledger = Ledger::new(JobId(1));
-        ledger.begin(1, SIZE);
+        let mut ledger = Ledger::new(JobId(1), 1000);
+        ledger.begin(1, 0);
         ledger.put(JobId(9), 10);
-        ledger.resize(10);
-        ledger.begin(2, SIZE);
+        ledger.begin(2, 10);
         ledger.put(JobId(3), 10);
         assert_eq!(ledger.segment_of(JobId(3)), Some(2));
         assert_eq!(ledger.next_id(), JobId(10));

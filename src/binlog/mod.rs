@@ -7,28 +7,44 @@
 //! `Every` and `Never` it is acknowledged when its record is written, so the
 //! end of the process loses nothing, and a power cut no more than was not
 //! synced yet. What cannot be kept is not acknowledged: after a write or a sync
-//! that failed, nothing is, ever again.
+//! that failed, nothing is, ever again. Then it is not known whether what was
+//! refused so was kept: the next start may show it.
 //!
 //! # What is on the disk
 //!
-//! The log is cut into segments, files of the same length, `binlog.1` and so
-//! on. `record` has the bytes, and the man page beanpole-binlog(5) the list of
-//! all states in which the directory may legally be found. Two things hold at
-//! any moment, whatever a power cut takes away, and all else follows from them:
+//! The log is cut into *segments*, the files `binlog.1`, `binlog.2` and so on:
+//! each a header, then records, then zeros. The newest one is written to. Beside
+//! them there is at most one *spare*, `binlog.spare`, a file of zeros in which
+//! the next segment will begin. `record` has the bytes, beanpole-binlog(5) the
+//! list of all states in which the directory may be found, and five stories in
+//! `tests/binlog/stories` show it at work.
 //!
-//! * *Only the end can be torn.* A segment gets its first record after the one
-//!   before it was synced, and its own header. So what is missing was written
-//!   after the last sync, and was not promised.
-//! * *What is needed is there.* A segment goes when nothing in it lives, and
-//!   that is known on the disk: the records by which its jobs were deleted or
-//!   moved are synced, and behind them a mark that names the oldest segment
-//!   needed.
+//! *A put* is one record behind the last one: the job with all its fields, tube
+//! and body, written into zeros that are there already, then synced. *A change*
+//! of the job's state is a shorter record of its fields, *a delete* one of its
+//! id. A record lies in one segment, whatever its length.
 //!
-//! Damage (flipped bits, files cut short or lost) is something else than a torn
-//! end. Each record's checksum covers all of it and its place in the log, each
-//! header says where the segment before it ends, and each record how far the
-//! log was synced when it was written: what is bad although it had been synced
-//! was damaged, and nothing is served until somebody has looked at it.
+//! *A new segment* begins when a record would go beyond `-s`, in this order:
+//!
+//! 1. The newest segment is synced, and cut behind its last record.
+//! 2. The header of the next one is written into the spare, and synced. It says
+//!    where the records of the segment before end.
+//! 3. The spare gets the name of that segment, and the directory is synced.
+//! 4. Only then come records. Soon there is another spare.
+//!
+//! *A segment goes* when no live job's latest put is in it: in the order of the
+//! numbers, so whatever came later about a job outlives its put. A *mark* behind
+//! all by which the jobs were deleted or put again names the oldest segment
+//! still needed; when it is synced, the file is removed, or becomes the spare.
+//!
+//! From this follow the two things on which recovery builds. *Only the end can
+//! be torn:* what is missing is behind the last sync, in the newest segment, and
+//! was not promised. *What is needed is there.* Damage (flipped bits, files cut
+//! short or lost) is something else than a torn end. Each record's checksum
+//! covers all of it and its place in the log, each header says where the segment
+//! before it ends, and each record how far the log was synced when it was
+//! written: what is bad although it had been synced was damaged, and nothing is
+//! served until somebody has looked at it.
 //!
 //! # How a change gets there
 //!
@@ -38,9 +54,9 @@
 //!  worker, after it, before replies    commit        written and synced, by somebody
 //! ```
 //!
-//! [`append`](Binlog::append) makes no system call and copies no body. It counts
-//! where each record will stand, so that it knows which segment holds which job
-//! without hearing from the one who writes.
+//! A change has one name, the engine's [`Change`], and on disk one form, a
+//! [`Record`]. [`append`](Binlog::append) makes the one of the other; it makes no
+//! system call and copies no body.
 //!
 //! [`commit`](Binlog::commit) is group commit: who finds nobody writing takes
 //! the `writer`, writes for all who have appended anything so far, syncs once,
@@ -49,43 +65,45 @@
 //! That may be the committer, a thread that looks after those who wait and
 //! syncs in time what nobody waits for.
 //!
+//! A job may be handed out before its own put is kept: nobody may be told of it
+//! before [`kept_from`](Binlog::kept_from) is committed, or after a power cut
+//! somebody would hold a job that never was, and another one of the same id.
+//!
 //! # How space comes back
 //!
-//! With each append, a few live jobs of the oldest segment are written again at
-//! the end, if there is too much garbage: no pause, and disk use stays below
-//! twice what lives and three segments. The empty segment is filled with zeros
-//! and serves again, off the path of commands. Zeros, since writing to blocks
-//! that were written before halves the time of a sync.
-//!
-//! A full disk stops puts, and nothing else. `tail` has the reckoning.
+//! With each append, a few live jobs of the oldest segment are put again at the
+//! end, if there is too much garbage: no pause, and the disk holds at most twice
+//! what lives and three times the larger of `-s` and the largest body. A full
+//! disk stops puts, and nothing else. `tail` has the reckoning.
 //!
 //! # Who holds what, in which order
 //!
 //! The server's lock comes first, if it is held at all; under it, only `append` and
-//! what `stats` and `stats-job` ask for are allowed. Then `upkeep`, held by the one who
-//! makes spare segments, for as long as that takes. Then the `tail`, for
-//! moments. The rest (`turn`, `progress`, `schedule`) for moments, nothing being
-//! locked meanwhile. The writer is no lock: it is handed from thread to thread,
-//! and may wait for `upkeep`, so nobody waits for the writer who holds that.
+//! what `stats`, `stats-job` and a reservation ask for are allowed. Then `upkeep`,
+//! held by the one who sees to the spare and to empty segments, for as long as that
+//! takes. Then the `tail`, for moments. The rest (`turn`, `progress`, `schedule`)
+//! for moments, nothing being locked meanwhile. The writer is no lock: it is handed
+//! from thread to thread, and may wait for `upkeep`, so nobody waits for the writer
+//! who holds that.
 //!
 //! # In which order to read
 //!
-//! `record`, `tail` with `ledger`, `writer`, `commit`, `spares`; then
-//! `recovery` with `files` and `chain`; then `import` and `beanstalkd`.
-//! Below all of them is `storage`, where the tests put a disk of their own
-//! that loses and breaks whatever a real one might.
+//! `record`, `tail` with `ledger`, `writer`, `commit`, `spare`; then `segment`
+//! and `recovery`; then `beanstalkd` and `import`; and `inspect`, which is the
+//! companion's. Below all of them is `storage`, where the tests put a disk of
+//! their own that loses and breaks whatever a real one might.
 
 pub mod beanstalkd;
-mod chain;
 mod commit;
 mod error;
-mod files;
 mod import;
 pub mod inspect;
 mod ledger;
+mod opening;
 mod record;
 mod recovery;
-mod spares;
+mod segment;
+mod spare;
 pub mod storage;
 mod tail;
 mod writer;
@@ -93,13 +111,14 @@ mod writer;
 pub use error::Error;
 pub use record::{Record, Update};
 
-use crate::engine::StoredJob;
+use crate::engine::{Change, StoredJob};
 use crate::protocol::JobId;
 use crate::sys::AtomicU64;
 use commit::{Schedule, Turn};
+use record::put_len;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 use storage::{Directory, Storage};
@@ -124,7 +143,7 @@ pub struct Options {
     pub dir: PathBuf,
     /// When to sync.
     pub sync: SyncMode,
-    /// How long a segment is, in bytes (rounded up to 4096).
+    /// Where a segment ends, in bytes. Only one with a longer record is longer.
     pub segment_size: u64,
     /// Whether to wait while another server has the directory.
     pub wait: bool,
@@ -147,63 +166,31 @@ pub struct Opened<J = BTreeMap<JobId, StoredJob>> {
     pub notices: Vec<String>,
 }
 
-/// One change of state, as the engine tells it.
-#[derive(Clone, Debug)]
-pub enum Entry {
-    /// A new job.
-    Put(StoredJob),
-    /// Something about a job has changed.
-    Update(Update),
-    /// A job is gone.
-    Delete {
-        /// Which.
-        id: JobId,
-        /// How long the name of its tube was.
-        tube_len: usize,
-        /// How long its body was, with CR LF.
-        body_len: usize,
-    },
-}
-
-/// The jobs as they are now: the log asks for the ones that it moves to
-/// another segment.
-///
-/// It may be ahead of the entries appended so far.
-pub trait LiveJobs {
-    /// The job of this id, if it lives.
+/// The jobs whose changes are logged. When a log is opened, they come to life
+/// here one by one, as it is read: there is no second place with all of them.
+pub trait Jobs {
+    /// The job of this id as it is now, if it lives. The log asks for it when
+    /// it has changed, and when it is put again.
     fn stored(&self, id: JobId) -> Option<StoredJob>;
-}
 
-/// Where jobs come to life when a log is opened. They do so one by one, as it is
-/// read: so there is no need for a second place with all of them in it.
-pub trait Jobs: LiveJobs {
-    /// Adds a job, in the place of the one that had its id, if there was one.
-    fn insert(&mut self, job: StoredJob) -> Option<StoredJob>;
+    /// Adds a job, in the place of the one that had its id; whether there was one.
+    fn restore(&mut self, job: StoredJob) -> bool;
 
     /// Removes a job.
-    fn remove(&mut self, id: JobId) -> Option<StoredJob>;
-
-    /// Calls this for each job.
-    fn for_each(&self, call: &mut dyn FnMut(&StoredJob));
+    fn forget(&mut self, id: JobId) -> Option<StoredJob>;
 }
 
 impl Jobs for BTreeMap<JobId, StoredJob> {
-    fn insert(&mut self, job: StoredJob) -> Option<StoredJob> {
-        BTreeMap::insert(self, job.id, job)
-    }
-
-    fn remove(&mut self, id: JobId) -> Option<StoredJob> {
-        BTreeMap::remove(self, &id)
-    }
-
-    fn for_each(&self, call: &mut dyn FnMut(&StoredJob)) {
-        self.values().for_each(call);
-    }
-}
-
-impl LiveJobs for BTreeMap<JobId, StoredJob> {
     fn stored(&self, id: JobId) -> Option<StoredJob> {
         self.get(&id).cloned()
+    }
+
+    fn restore(&mut self, job: StoredJob) -> bool {
+        self.insert(job.id, job).is_some()
+    }
+
+    fn forget(&mut self, id: JobId) -> Option<StoredJob> {
+        self.remove(&id)
     }
 }
 
@@ -230,8 +217,8 @@ pub struct Stats {
     pub records_written: u64,
     /// How many of them moved a job to another segment.
     pub records_migrated: u64,
-    /// How long a segment is.
-    pub max_size: u32,
+    /// Where a segment ends, as it was asked for.
+    pub max_size: u64,
 }
 
 /// What the threads have to tell while the log is in use.
@@ -253,21 +240,26 @@ pub enum Event<'a> {
 pub struct Binlog {
     storage: Arc<dyn Storage>,
     sync: SyncMode,
+    /// As it was asked for.
+    segment_size: u64,
     /// What is appended. Held for moments, innermost; no file is touched meanwhile.
     tail: Mutex<Tail>,
     /// Who writes, and who waits for it. Held for moments.
     turn: Mutex<Turn>,
     /// How far the files have come. Held for moments.
     progress: Mutex<Progress>,
-    /// Up to where commits are fulfilled: a copy, to be read without a lock.
+    /// Up to where commits are fulfilled, and where the log ends: copies, to be
+    /// read without a lock.
     reached: AtomicU64,
-    /// Held by the one who makes spare segments, as long as that takes.
+    end: AtomicU64,
+    /// Held by the one who sees to the spare and to empty segments, as long as
+    /// that takes.
     upkeep: Mutex<()>,
     /// What the threads have to do.
     schedule: Mutex<Schedule>,
     /// Wakes the committer.
     scheduled: Condvar,
-    /// Wakes the thread for segments.
+    /// Wakes the thread that sees to the files.
     upkeep_wanted: Condvar,
     /// Whether the committer knows already that something waits.
     pending: AtomicBool,
@@ -295,21 +287,37 @@ impl Binlog {
     }
 
     /// Sets room aside for a put, before the state is locked. It may wait
-    /// until a segment is made.
+    /// until a file is made.
     ///
     /// `tube_len` may be more than it will be; `body_len` is with CR LF.
     pub fn reserve_put(&self, tube_len: usize, body_len: usize) -> Result<Room<'_>, NoRoom> {
-        let len = record::full_len(tube_len, body_len);
-        self.reserve(len)?;
+        let len = put_len(tube_len, body_len);
+        self.let_in(len)?;
         Ok(Room { log: self, len })
     }
 
-    /// Appends a change, in memory. Belongs under the lock under which the
-    /// change was made, so that the order of the log is the order of changes.
+    /// Appends changes, in memory. Belongs under the lock under which they were
+    /// made, so that the order of the log is the order of changes.
     ///
     /// The position is for [`commit`](Self::commit).
-    pub fn append(&self, entry: Entry, jobs: &dyn LiveJobs) -> Position {
-        self.tail().append(entry, jobs)
+    pub fn append(&self, changes: &[Change], jobs: &dyn Jobs) -> Position {
+        let mut tail = self.tail();
+        for change in changes {
+            tail.append(*change, jobs);
+        }
+        self.end.store(tail.end.0, Ordering::Release);
+        tail.end
+    }
+
+    /// The position that must be committed before anything may be told of a job
+    /// to anybody; `None` if its put is kept, which it usually is. May be asked
+    /// under the server's lock.
+    pub fn kept_from(&self, id: JobId) -> Option<Position> {
+        let reached = self.reached.load(Ordering::Acquire);
+        if reached >= self.end.load(Ordering::Acquire) {
+            return None;
+        }
+        self.tail().kept_from(id, Position(reached))
     }
 
     /// For `stats`.
@@ -320,7 +328,7 @@ impl Binlog {
             current_index: tail.ledger.current(),
             records_written: tail.written,
             records_migrated: tail.migrated,
-            max_size: tail.segment_size,
+            max_size: self.segment_size,
         }
     }
 
@@ -335,14 +343,22 @@ impl Binlog {
     }
 
     /// A log whose current segment is the writer's.
-    fn new(storage: Arc<dyn Storage>, sync: SyncMode, tail: Tail, writer: Writer) -> Binlog {
+    fn new(
+        storage: Arc<dyn Storage>,
+        sync: SyncMode,
+        segment_size: u64,
+        tail: Tail,
+        writer: Writer,
+    ) -> Binlog {
         Binlog {
             storage,
             sync,
+            segment_size,
             tail: Mutex::new(tail),
             progress: Mutex::new(writer.progress(Position::default())),
             turn: Mutex::new(Turn::new(writer)),
             reached: AtomicU64::new(0),
+            end: AtomicU64::new(0),
             upkeep: Mutex::new(()),
             schedule: Mutex::default(),
             scheduled: Condvar::new(),
@@ -377,7 +393,7 @@ fn held<T>(locked: std::sync::LockResult<T>) -> T {
 /// until the put is appended, or will not be.
 pub struct Room<'a> {
     log: &'a Binlog,
-    len: u32,
+    len: u64,
 }
 
 impl Drop for Room<'_> {

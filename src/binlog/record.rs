@@ -1,20 +1,18 @@
-//! The bytes of a segment: its header, the frame around each record, and the
+//! The bytes of a segment: its header, the frame before each record, and the
 //! records. Pure: values to bytes and back; no file is opened here.
 //!
 //! All integers are little-endian. A segment is a header, then records one
-//! after the other, then zeros. A record that does not fit goes on in the next
-//! segment, right behind the header; only a frame is never divided.
+//! after the other, then zeros. A record lies in one segment.
 //!
 //! **Header**, 40 bytes:
 //!
 //! | offset | size | |
 //! |---|---|---|
 //! | 0 | 8 | `beanpole` |
-//! | 8 | 4 | version of the format: 1 |
+//! | 8 | 4 | version of the format: 2 |
 //! | 12 | 4 | the segment's number, as in the file's name |
 //! | 16 | 4 | the oldest segment that was needed when this one began |
-//! | 20 | 4 | where the records of the segment before end; 0 if there is none |
-//! | 24 | 4 | where the first record begins that does not come from the one before |
+//! | 20 | 8 | where the records of the segment before end; 0 if there is none |
 //! | 28 | 8 | the next job id when this one began |
 //! | 36 | 4 | CRC-32 of the 36 bytes before |
 //!
@@ -23,105 +21,82 @@
 //! | offset | size | |
 //! |---|---|---|
 //! | 0 | 4 | length of the record, without the frame; 0 ends the segment |
-//! | 4 | 4 | how far this segment was known to be synced when this was written |
-//! | 8 | 4 | CRC-32 of the segment's number, the frame's offset, and the 8 bytes before |
+//! | 4 | 4 | how many bytes before this frame were not known to be synced when it was written |
+//! | 8 | 4 | CRC-32 of the segment's number (4 bytes), the frame's offset (8), and the 8 bytes before |
 //! | 12 | 4 | CRC-32, continued from the one before, of the record |
 //!
 //! The number and the offset in the CRC make a record worthless anywhere but
 //! in its own place. The second field tells, after damage, whether what is
 //! bad had been synced: then it is no torn tail.
 //!
-//! **Records** begin with a byte of which the low 4 bits are the kind:
+//! **Records** begin with a byte that tells their kind:
 //!
-//! | kind | fields |
-//! |---|---|
-//! | 1 full | id u64, priority u32, delay u32, TTR u32, created u64, \[moment u64\], \[counters\], length of the tube's name u8, name, body with CR LF up to the end of the record |
-//! | 2 update | id u64, priority u32, delay u32, \[moment u64\], \[counters\] |
-//! | 3 delete | id u64 |
-//! | 4 mark | the oldest segment needed from here on u32 |
+//! | kind | | |
+//! |---|---|---|
+//! | 1 | put | the job's fields, length of the tube's name u8, name, body with CR LF up to the end |
+//! | 2 | update | the job's fields |
+//! | 3 | delete | id u64 |
+//! | 4 | mark | the oldest segment needed from here on u32 |
 //!
-//! In a full record and an update that byte has 16 more if the job is delayed,
-//! and 32 more if it is buried. Then the moment is there: until when, or its
-//! place among the buried jobs. It has 128 more if the counters are there;
-//! else they are all 0. They are reserves, timeouts, releases, buries and
-//! kicks, each in as many bytes as it needs: 7 bits in each, the lowest first,
-//! and 128 more where another one follows. Delay and TTR are in seconds, times
-//! in nanoseconds since the Unix epoch.
+//! **The job's fields**, 57 bytes: id u64, priority u32, delay u32, TTR u32,
+//! when it was put u64, state u8 (1 ready, 3 buried, 4 delayed), a moment u64
+//! (when the delay ends, or the place among the buried jobs, else 0), and five
+//! counters of u32 each: reserves, timeouts, releases, buries, kicks. Delay and
+//! TTR are in seconds, times in nanoseconds since the Unix epoch. All of them
+//! are there in each record, so a job that is put again takes the same room
+//! whatever has happened to it, and a record is still shorter than beanstalkd's.
 
-mod decode;
-mod encode;
-mod frame;
-mod header;
-
-pub use decode::Tubes;
-pub use frame::{Frame, Place};
-pub use header::Header;
-
-use crate::engine::{Counters, StoredJob, StoredState};
-use crate::protocol::{JobId, Priority, Seconds};
+use crate::engine::{Counters, StoredJob, StoredState, Time};
+use crate::protocol::{Body, JobId, Priority, Seconds, TubeName};
+use crc32fast::Hasher;
+use std::collections::HashSet;
+use std::io::{self, Read};
+use std::sync::Arc;
 
 /// Length of a segment's header.
-pub const HEADER_LEN: u32 = 40;
+pub(super) const HEADER_LEN: u64 = 40;
 /// Length of the frame before each record.
-pub const FRAME_LEN: u32 = 16;
+pub(super) const FRAME_LEN: u64 = 16;
 
-/// A full record's shortest part before the body.
-const SHORTEST_PREFIX: usize = 1 + 8 + 4 + 4 + 4 + 8 + 1;
-/// What a full record may grow by in its life: a moment, and counters below 128.
-pub(super) const GROWTH: u32 = 8 + 5;
+const MAGIC: &[u8; 8] = b"beanpole";
+const VERSION: u32 = 2;
 
-const FULL: u8 = 1;
+const PUT: u8 = 1;
 const UPDATE: u8 = 2;
 const DELETE: u8 = 3;
 const MARK: u8 = 4;
-const DELAYED: u8 = 16;
-const BURIED: u8 = 32;
-const COUNTED: u8 = 128;
+const READY: u8 = 1;
+const BURIED: u8 = 3;
+const DELAYED: u8 = 4;
+
+/// Length of the job's fields.
+const FIELDS_LEN: usize = 57;
+/// A put's longest part before the body: kind, fields, name.
+const LONGEST_PREFIX: usize = 1 + FIELDS_LEN + 1 + TubeName::MAX_LEN;
 
 /// The name of a segment's file.
-pub fn segment_name(number: u32) -> String {
+pub(super) fn segment_name(number: u32) -> String {
     format!("binlog.{number}")
 }
 
 /// The number of the segment in the file of this name, if it is the name of one.
-pub fn segment_number(name: &str) -> Option<u32> {
+pub(super) fn segment_number(name: &str) -> Option<u32> {
     let number = name.strip_prefix("binlog.")?.parse().ok()?;
     (number > 0 && segment_name(number) == name).then_some(number)
 }
 
-/// The length, with its frame, of the full record of a job that nothing has happened to yet.
-///
-/// `body_len` is with CR LF. No body is near the 4 GiB that a length can say:
-/// the server accepts none above 1 GiB.
-pub(super) fn full_len(tube_len: usize, body_len: usize) -> u32 {
-    frame_len(SHORTEST_PREFIX + tube_len + body_len)
-}
-
-fn frame_len(record_len: usize) -> u32 {
-    FRAME_LEN + u32::try_from(record_len).expect("a body has at most 1 GiB")
-}
-
-/// A change of state that needs neither tube nor body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Update {
-    /// Whose.
-    pub id: JobId,
-    /// The priority from now on.
-    pub priority: Priority,
-    /// The delay that was asked for last.
-    pub delay: Seconds,
-    /// The state from now on.
-    pub state: StoredState,
-    /// The counters from now on.
-    pub counters: Counters,
+/// The length, with its frame, of a put; of tube and body in bytes, the body
+/// with CR LF. (None is near 4 GiB: the server accepts no body above 1 GiB.)
+pub(super) fn put_len(tube_len: usize, body_len: usize) -> u64 {
+    FRAME_LEN + (1 + FIELDS_LEN + 1 + tube_len + body_len) as u64
 }
 
 /// One step of a job's life, or of the log's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
     /// A job with everything. Replaces what was known of it.
-    Full(StoredJob),
-    /// What has changed about a job.
+    Put(StoredJob),
+    /// What a job has become.
     Update(Update),
     /// The job is gone.
     Delete(JobId),
@@ -129,11 +104,387 @@ pub enum Record {
     Mark(u32),
 }
 
+/// Everything about a job but its tube and its body, which never change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // they are those of a stored job
+pub struct Update {
+    pub id: JobId,
+    pub priority: Priority,
+    pub delay: Seconds,
+    pub ttr: Seconds,
+    pub created_at: Time,
+    pub state: StoredState,
+    pub counters: Counters,
+}
+
+impl Update {
+    /// What a job has become, without its tube and body.
+    pub fn of(job: &StoredJob) -> Update {
+        Update {
+            id: job.id,
+            priority: job.priority,
+            delay: job.delay,
+            ttr: job.ttr,
+            created_at: job.created_at,
+            state: job.state,
+            counters: job.counters,
+        }
+    }
+
+    /// The whole job.
+    pub fn with(self, tube: TubeName, body: Body) -> StoredJob {
+        StoredJob {
+            id: self.id,
+            tube,
+            body,
+            priority: self.priority,
+            delay: self.delay,
+            ttr: self.ttr,
+            created_at: self.created_at,
+            state: self.state,
+            counters: self.counters,
+        }
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        let (state, moment) = match self.state {
+            StoredState::Ready => (READY, 0),
+            StoredState::Buried { order } => (BURIED, order),
+            StoredState::Delayed { until } => (DELAYED, until.as_nanos()),
+        };
+        out.extend_from_slice(&self.id.0.to_le_bytes());
+        for field in [self.priority.0, self.delay.0, self.ttr.0] {
+            out.extend_from_slice(&field.to_le_bytes());
+        }
+        out.extend_from_slice(&self.created_at.as_nanos().to_le_bytes());
+        out.push(state);
+        out.extend_from_slice(&moment.to_le_bytes());
+        for counter in counters(&self.counters) {
+            out.extend_from_slice(&counter.to_le_bytes());
+        }
+    }
+
+    fn decode(fields: &mut Fields) -> Option<Update> {
+        let id = fields.id()?;
+        let (priority, delay, ttr) = (fields.u32()?, fields.u32()?, fields.u32()?);
+        let created_at = Time::from_nanos(fields.u64()?);
+        let state = match (fields.u8()?, fields.u64()?) {
+            (READY, 0) => StoredState::Ready,
+            // One more is the next one's: so the last one is nobody's.
+            (BURIED, order) if order < u64::MAX => StoredState::Buried { order },
+            (DELAYED, until) => StoredState::Delayed {
+                until: Time::from_nanos(until),
+            },
+            _ => return None,
+        };
+        let counters = Counters {
+            reserves: fields.u32()?,
+            timeouts: fields.u32()?,
+            releases: fields.u32()?,
+            buries: fields.u32()?,
+            kicks: fields.u32()?,
+        };
+        Some(Update {
+            id,
+            priority: Priority(priority),
+            delay: Seconds(delay),
+            ttr: Seconds(ttr),
+            created_at,
+            state,
+            counters,
+        })
+    }
+}
+
+/// The counters in the order in which they are written.
+pub(super) fn counters(counters: &Counters) -> [u32; 5] {
+    let Counters {
+        reserves,
+        timeouts,
+        releases,
+        buries,
+        kicks,
+    } = *counters;
+    [reserves, timeouts, releases, buries, kicks]
+}
+
+/// What a segment says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub number: u32,
+    /// The oldest segment that was needed when this one began.
+    pub oldest: u32,
+    /// Where the records of the one before end; 0 if there is none.
+    pub previous_end: u64,
+    /// No job had this id or a higher one when this one began.
+    pub next_id: JobId,
+}
+
+impl Header {
+    /// The header as it stands at the start of the file.
+    pub fn encode(&self) -> [u8; HEADER_LEN as usize] {
+        let mut bytes = Vec::with_capacity(HEADER_LEN as usize);
+        bytes.extend_from_slice(MAGIC);
+        for field in [VERSION, self.number, self.oldest] {
+            bytes.extend_from_slice(&field.to_le_bytes());
+        }
+        for field in [self.previous_end, self.next_id.0] {
+            bytes.extend_from_slice(&field.to_le_bytes());
+        }
+        let crc = crc32fast::hash(&bytes);
+        bytes.extend_from_slice(&crc.to_le_bytes());
+        bytes.try_into().expect("the fields make up the header")
+    }
+
+    /// The header at the start of the file of this number; else what is wrong.
+    pub fn decode(start: &[u8], number: u32) -> Result<Header, &'static str> {
+        let Some(bytes) = start.first_chunk::<{ HEADER_LEN as usize }>() else {
+            return Err("the file ends within its header");
+        };
+        let mut fields = Fields(bytes);
+        if fields.take(MAGIC.len()) != Some(MAGIC) {
+            return Err("this is not a binlog segment");
+        }
+        let mut header = || {
+            let version = fields.u32()?;
+            let header = Header {
+                number: fields.u32()?,
+                oldest: fields.u32()?,
+                previous_end: fields.u64()?,
+                next_id: JobId(fields.u64()?),
+            };
+            Some((version, header, fields.u32()?))
+        };
+        let (version, header, crc) = header().expect("the bytes are as long as a header");
+        if crc != crc32fast::hash(&bytes[..bytes.len() - 4]) {
+            return Err("the header's checksum is wrong");
+        }
+        match header {
+            _ if version != VERSION => Err("the segment is of another version of the format"),
+            _ if header.number != number => Err("the segment is another one by its header"),
+            Header {
+                previous_end: 1..HEADER_LEN,
+                ..
+            } => Err("by its header, the segment before ends within its own"),
+            _ => Ok(header),
+        }
+    }
+}
+
+/// Where a frame stands, which its checksums depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub number: u32,
+    pub offset: u64,
+}
+
+/// What stands before each record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Frame {
+    /// Length of the record, never 0.
+    pub len: u32,
+    /// How many bytes before the frame were not known to be synced, or more.
+    unsynced: u32,
+    /// The checksum that the record must have.
+    crc: u32,
+    /// What that checksum continues.
+    seed: u32,
+}
+
+impl Frame {
+    /// The frame in these bytes, if they are one that belongs to this place.
+    pub fn decode(bytes: &[u8; FRAME_LEN as usize], place: Place) -> Option<Frame> {
+        let mut fields = Fields(bytes);
+        let frame = Frame {
+            len: fields.u32()?,
+            unsynced: fields.u32()?,
+            seed: fields.u32()?,
+            crc: fields.u32()?,
+        };
+        let is_right = || frame.seed == Self::seed(place, frame.len, frame.unsynced);
+        (frame.len > 0 && is_right()).then_some(frame)
+    }
+
+    /// Up to where the segment was known to be synced when this was written at
+    /// that offset.
+    pub fn synced(&self, offset: u64) -> u64 {
+        offset.saturating_sub(self.unsynced.into())
+    }
+
+    /// The checksum of everything in a frame but the record's.
+    fn seed(place: Place, len: u32, unsynced: u32) -> u32 {
+        let mut hasher = Hasher::new();
+        hasher.update(&place.number.to_le_bytes());
+        hasher.update(&place.offset.to_le_bytes());
+        hasher.update(&len.to_le_bytes());
+        hasher.update(&unsynced.to_le_bytes());
+        hasher.finalize()
+    }
+}
+
+impl Record {
+    /// How many bytes it takes, with its frame.
+    pub(super) fn len(&self) -> u64 {
+        let len = match self {
+            Record::Put(job) => return put_len(job.tube.as_str().len(), job.body.wire().len()),
+            Record::Update(_) => 1 + FIELDS_LEN,
+            Record::Delete(_) => 1 + 8,
+            Record::Mark(_) => 1 + 4,
+        };
+        FRAME_LEN + len as u64
+    }
+
+    /// Appends frame and record to `out`, all but the body, which is returned:
+    /// it belongs right behind. (A large one is not worth copying.)
+    ///
+    /// `synced` is how far the segment is known to be synced.
+    pub(super) fn encode(&self, place: Place, synced: u64, out: &mut Vec<u8>) -> &[u8] {
+        let start = out.len();
+        out.extend_from_slice(&[0; FRAME_LEN as usize]);
+        let mut body: &[u8] = &[];
+        match self {
+            Record::Put(job) => {
+                out.push(PUT);
+                Update::of(job).encode(out);
+                let tube = job.tube.as_str().as_bytes();
+                out.push(u8::try_from(tube.len()).expect("a tube's name has at most 200 bytes"));
+                out.extend_from_slice(tube);
+                body = job.body.wire();
+            }
+            Record::Update(update) => {
+                out.push(UPDATE);
+                update.encode(out);
+            }
+            Record::Delete(id) => {
+                out.push(DELETE);
+                out.extend_from_slice(&id.0.to_le_bytes());
+            }
+            Record::Mark(oldest) => {
+                out.push(MARK);
+                out.extend_from_slice(&oldest.to_le_bytes());
+            }
+        }
+        let len = u32::try_from(self.len() - FRAME_LEN).expect("a body has at most 1 GiB");
+        let unsynced = u32::try_from(place.offset - synced).unwrap_or(u32::MAX);
+        let seed = Frame::seed(place, len, unsynced);
+        let (frame, prefix) = out[start..].split_at_mut(FRAME_LEN as usize);
+        let mut crc = Hasher::new_with_initial(seed);
+        crc.update(prefix);
+        crc.update(body);
+        let fields = [len, unsynced, seed, crc.finalize()].map(u32::to_le_bytes);
+        frame.copy_from_slice(fields.as_flattened());
+        body
+    }
+
+    /// Reads the record that a frame announces; `Ok(None)` if its bytes are
+    /// not the ones that were written. Errors are those of `source`, and
+    /// `InvalidData` for a record that was written so and makes no sense.
+    ///
+    /// A body is read straight into the allocation that it stays in.
+    pub(super) fn read(
+        frame: &Frame,
+        source: &mut impl Read,
+        tubes: &mut Tubes,
+    ) -> io::Result<Option<Record>> {
+        let len = usize::try_from(frame.len).map_err(io::Error::other)?;
+        let mut first = [0; LONGEST_PREFIX];
+        let first = &mut first[..len.min(LONGEST_PREFIX)];
+        source.read_exact(first)?;
+        let mut fields = Fields(first);
+        let kind = fields.u8();
+        let prefix = match kind {
+            Some(PUT) => Update::decode(&mut fields).zip(fields.tube(tubes)),
+            _ => None,
+        };
+        let mut wire: Arc<[u8]> = match len - first.len() {
+            0 => fields.0.into(),
+            more => std::iter::repeat_n(0, fields.0.len() + more).collect(),
+        };
+        let mut crc = Hasher::new_with_initial(frame.seed);
+        crc.update(first);
+        if len > first.len() {
+            let bytes = Arc::get_mut(&mut wire).expect("nobody else knows it yet");
+            let (begun, rest) = bytes.split_at_mut(fields.0.len());
+            begun.copy_from_slice(fields.0);
+            source.read_exact(rest)?;
+            crc.update(rest);
+        }
+        if crc.finalize() != frame.crc {
+            return Ok(None);
+        }
+        let record = match kind {
+            Some(PUT) => prefix.and_then(|(update, tube)| {
+                let body = Body::from_wire(wire)?;
+                Some(Record::Put(update.with(tube, body)))
+            }),
+            Some(UPDATE) => Update::decode(&mut fields).map(Record::Update),
+            Some(DELETE) => fields.id().map(Record::Delete),
+            Some(MARK) => fields.u32().map(Record::Mark),
+            _ => None,
+        };
+        let is_whole = kind == Some(PUT) || (fields.0.is_empty() && len == first.len());
+        let sensible = record.filter(|_| is_whole);
+        sensible.map(Some).ok_or(io::ErrorKind::InvalidData.into())
+    }
+}
+
+/// The names of tubes met so far, so that each is held in memory once.
+#[derive(Default)]
+pub(super) struct Tubes(HashSet<TubeName>);
+
+impl Tubes {
+    /// The name in these bytes, if they are one.
+    pub fn name(&mut self, bytes: &[u8]) -> Option<TubeName> {
+        let known = std::str::from_utf8(bytes)
+            .ok()
+            .and_then(|text| self.0.get(text));
+        if let Some(name) = known {
+            return Some(name.clone());
+        }
+        let name = TubeName::parse(bytes)?;
+        self.0.insert(name.clone());
+        Some(name)
+    }
+}
+
+/// Bytes, field by field; `None` when there are not enough of them.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (field, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(field)
+    }
+
+    fn u8(&mut self) -> Option<u8> {
+        self.take(1).map(|field| field[0])
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        let field = self.take(4)?.try_into().ok()?;
+        Some(u32::from_le_bytes(field))
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        let field = self.take(8)?.try_into().ok()?;
+        Some(u64::from_le_bytes(field))
+    }
+
+    /// A job's id. The last number is none, since there is no next one.
+    fn id(&mut self) -> Option<JobId> {
+        self.u64().filter(|id| *id < u64::MAX).map(JobId)
+    }
+
+    fn tube(&mut self, tubes: &mut Tubes) -> Option<TubeName> {
+        let len = self.u8()?;
+        tubes.name(self.take(len.into())?)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::Time;
-    use crate::protocol::{Body, TubeName};
 
     const PLACE: Place = Place {
         number: 3,
@@ -156,18 +507,29 @@ mod tests {
 
     fn bytes_of(record: &Record) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let body = record.encode(PLACE, 0, &mut bytes).to_vec();
+        let body = record.encode(PLACE, 40, &mut bytes).to_vec();
         bytes.extend_from_slice(&body);
-        assert_eq!(bytes.len() as u32, record.len());
+        assert_eq!(bytes.len() as u64, record.len());
         bytes
     }
 
+    fn read(bytes: &[u8], place: Place) -> io::Result<Option<Record>> {
+        let Some((frame, mut source)) = bytes.split_first_chunk() else {
+            return Ok(None);
+        };
+        let Some(frame) = Frame::decode(frame, place) else {
+            return Ok(None);
+        };
+        let record = Record::read(&frame, &mut source, &mut Tubes::default())?;
+        Ok(record.filter(|_| source.is_empty()))
+    }
+
+    /// A record in these bytes that can be told to be the one that was written.
     fn record_in(bytes: &[u8], place: Place) -> Option<Record> {
-        let (frame, rest) = bytes.split_first_chunk()?;
-        let frame = Frame::decode(frame, place)?;
-        let mut source = rest;
-        let record = Record::read(&frame, &mut source, &mut Tubes::default());
-        record.ok().flatten().filter(|_| source.is_empty())
+        match read(bytes, place) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => None,
+            other => other.unwrap(),
+        }
     }
 
     fn one_of_each() -> Vec<Record> {
@@ -183,16 +545,13 @@ mod tests {
         };
         let buried = StoredState::Buried { order: 5 };
         let update = |state, counters| Update {
-            id: JobId(u64::MAX),
-            priority: Priority(u32::MAX),
-            delay: Seconds(u32::MAX),
-            state,
-            counters,
+            id: JobId(u64::MAX - 1),
+            ..Update::of(&job(state, counters, b""))
         };
         vec![
-            Record::Full(job(StoredState::Ready, Counters::default(), b"")),
-            Record::Full(job(delayed, counters, b"hello")),
-            Record::Full(job(buried, Counters::default(), &[0; 1000])),
+            Record::Put(job(StoredState::Ready, Counters::default(), b"")),
+            Record::Put(job(delayed, counters, b"hello")),
+            Record::Put(job(buried, Counters::default(), &[0; 1000])),
             Record::Update(update(StoredState::Ready, Counters::default())),
             Record::Update(update(delayed, Counters::default())),
             Record::Update(update(buried, counters)),
@@ -203,18 +562,38 @@ mod tests {
 
     #[test]
     fn a_record_is_these_bytes() {
-        let put = Record::Full(job(StoredState::Ready, Counters::default(), b"hi"));
-        let bytes = bytes_of(&put);
-        assert_eq!(bytes[..8], [38, 0, 0, 0, 0, 0, 0, 0]); // length, synced
+        let buried = StoredState::Buried { order: 5 };
+        let counters = Counters {
+            reserves: 258,
+            ..Counters::default()
+        };
+        let put = Record::Put(job(buried, counters, b"hi"));
+        let mut bytes = Vec::new();
+        let place = Place {
+            number: 3,
+            offset: 100,
+        };
+        let body = put.encode(place, 40, &mut bytes).to_vec();
+        bytes.extend(body);
+        assert_eq!(bytes[..8], [67, 0, 0, 0, 60, 0, 0, 0]); // length, not synced
+        // As any program may reckon it that knows CRC-32.
+        assert_eq!(
+            bytes[8..16],
+            [0x50, 0x95, 0xe3, 0x50, 0x92, 0x74, 0x94, 0x8a]
+        );
         assert_eq!(
             bytes[16..],
             [
-                &[1][..],                  // full, ready, nothing counted
+                &[1][..],                  // put
                 &[7, 0, 0, 0, 0, 0, 0, 0], // id
                 &[1, 0, 0, 0],             // priority
                 &[2, 0, 0, 0],             // delay
                 &[60, 0, 0, 0],            // TTR
-                &[9, 0, 0, 0, 0, 0, 0, 0], // created
+                &[9, 0, 0, 0, 0, 0, 0, 0], // put at
+                &[3],                      // buried
+                &[5, 0, 0, 0, 0, 0, 0, 0], // as the fifth
+                &[2, 1, 0, 0],             // reserves
+                &[0; 16],                  // the other counters
                 b"\x04mail",
                 b"hi\r\n",
             ]
@@ -248,6 +627,23 @@ mod tests {
     }
 
     #[test]
+    fn a_number_at_its_end_makes_no_sense() {
+        let last = StoredState::Buried { order: u64::MAX };
+        let none = Counters::default();
+        for record in [
+            Record::Delete(JobId(u64::MAX)),
+            Record::Put(job(last, none, b"")),
+            Record::Update(Update {
+                id: JobId(u64::MAX),
+                ..Update::of(&job(StoredState::Ready, none, b""))
+            }),
+        ] {
+            let error = read(&bytes_of(&record), PLACE).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        }
+    }
+
+    #[test]
     fn a_record_counts_in_its_own_place_only() {
         let bytes = bytes_of(&Record::Delete(JobId(1)));
         for place in [
@@ -262,6 +658,38 @@ mod tests {
     }
 
     #[test]
+    fn a_header_is_these_bytes_and_no_others_are_taken_for_it() {
+        let header = Header {
+            number: 3,
+            oldest: 2,
+            previous_end: 4711,
+            next_id: JobId(12),
+        };
+        let bytes = header.encode();
+        assert_eq!(
+            bytes[..36],
+            [
+                &b"beanpole"[..],
+                &[2, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0],
+                &[0x67, 0x12, 0, 0, 0, 0, 0, 0, 12, 0, 0, 0, 0, 0, 0, 0],
+            ]
+            .concat()
+        );
+        assert_eq!(Header::decode(&bytes, 3), Ok(header));
+        assert!(Header::decode(&bytes, 4).is_err());
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes;
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(Header::decode(&flipped, 3).is_err(), "bit {bit}");
+        }
+        let within = Header {
+            previous_end: 39,
+            ..header
+        };
+        assert!(Header::decode(&within.encode(), 3).is_err());
+    }
+
+    #[test]
     fn segments_are_told_by_their_names() {
         assert_eq!(segment_number("binlog.12"), Some(12));
         for name in [
@@ -270,6 +698,7 @@ mod tests {
             "binlog.01",
             "binlog.+1",
             "binlog.x",
+            "binlog.spare",
             "lock",
         ] {
             assert_eq!(segment_number(name), None, "{name}");

@@ -26,7 +26,7 @@ pub trait Storage: Send + Sync {
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>>;
     /// A new file without a byte in it; an error if the name is taken.
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>>;
-    /// Gives a file another name, in one step; `to` must be free.
+    /// Gives a file another name, in one step; an error if that is taken.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, name: &str) -> io::Result<()>;
@@ -52,8 +52,7 @@ pub trait File: Send + Sync {
     /// Cuts the file (what was behind is given back), or lengthens it with a hole.
     fn set_len(&self, len: u64) -> io::Result<()>;
     /// Makes the file at least `len` long, with room of its own for each byte
-    /// up to there, so that writing to it cannot fail for want of room. New
-    /// bytes are zero.
+    /// up to there as far as the file system can promise it. New bytes are zero.
     fn allocate(&self, len: u64) -> io::Result<()>;
     /// Makes contents and length last.
     fn sync(&self) -> io::Result<()>;
@@ -152,7 +151,12 @@ impl Storage for Directory {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        fs::rename(self.path.join(from), self.path.join(to))
+        let to = self.path.join(to);
+        // The directory is locked: whoever else may write here is no server.
+        if fs::symlink_metadata(&to).is_ok() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        fs::rename(self.path.join(from), to)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
@@ -185,8 +189,8 @@ impl File for fs::File {
         let end = libc::off_t::try_from(len).map_err(io::Error::other)?;
         match fallocate(self, FallocateFlags::empty(), 0, end) {
             Ok(()) => Ok(()),
-            // Not every file system can; each can be written to.
-            Err(Errno::EOPNOTSUPP | Errno::ENOSYS) => {
+            // Not every file system can, nor every kernel; each can be written to.
+            Err(Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EINVAL) => {
                 let from = File::len(self)?;
                 write_zeros(self, from, len)
             }
@@ -197,6 +201,14 @@ impl File for fs::File {
     fn sync(&self) -> io::Result<()> {
         self.sync_data()
     }
+}
+
+/// Whether this says that there is no room.
+pub(super) fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
 }
 
 /// Writes zeros to a file from one offset up to another.

@@ -1,38 +1,46 @@
 //! The growing end of the log, in memory: what was appended and not yet
-//! written, where it will stand, what has to be moved out of the oldest
-//! segment, and how much room there is. Pure: no file is touched here.
+//! written, in which segment it will stand, what has to be moved out of the
+//! oldest one, and how much room there is. Pure: no file is touched here.
 //!
-//! **Moving.** Bytes of segments in use that are no live full record are
-//! garbage. As long as there is too much of it, each byte that becomes garbage
-//! earns the moving of a few bytes of live records out of the oldest segment.
-//! So disk use is bound, and nobody ever waits for more than a little moving.
+//! **Room.** Two files are prepared ahead. In the *spare* the next segment
+//! begins. The *reserve* is not touched as long as there is room on the disk: it
+//! can hold what lives in any one segment, so that the oldest one can be emptied
+//! and its room serves again, and a *leeway* for updates and deletions
+//! meanwhile. A put is let in if there is room for it in the current segment or
+//! in the spare, and the reserve is whole; or if the current segment has room
+//! for all of that, which saves a small log both files. On a full disk puts are
+//! refused, the reserve becomes the spare, and all else goes on: garbage is
+//! turned into room faster than it comes, and the first room is the next
+//! reserve.
 //!
-//! **Room.** What is ahead (the rest of the current segment and the spare ones,
-//! whose blocks are allocated) has to suffice for emptying the oldest segment,
-//! which then serves again. What it exceeds that by is the *leeway*. Moving
-//! does not change it, since the room that a record takes at its new place it
-//! gives free at its old one, later. A put is accepted only if some leeway is
-//! left after it and after all that the records may grow by. Then updates and
-//! deletions go on for ever on a full disk, if moving comes round to all
-//! garbage before the leeway is used up: so, when the disk is full, it is as
-//! fast as that takes.
+//! All puts that were let in have room in one file, one behind the other, so
+//! nobody has to reckon how they divide among files. And if what is appended
+//! outruns all that, nothing breaks: a segment may grow beyond its room, and
+//! only a full disk keeps it from that.
+//!
+//! **Moving.** Bytes in segments that are no latest put of a live job are
+//! garbage. As long as there is too much of it, each byte of garbage that is
+//! appended earns the moving of some bytes out of the oldest segment: its live
+//! jobs are put again at the end. So disk use is bound, and nobody ever waits
+//! for more than a little moving.
 
 use super::error::Error;
 use super::ledger::Ledger;
-use super::record::{FRAME_LEN, GROWTH, HEADER_LEN, Header, Record, full_len};
-use super::storage::File;
-use super::{Entry, LiveJobs, Position};
-use std::collections::{BTreeMap, VecDeque};
+use super::record::{HEADER_LEN, Header, Record, Update, put_len};
+use super::{Jobs, Position};
+use crate::engine::Change;
+use crate::protocol::JobId;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Bytes moved for each byte of garbage.
 const MOVE_RATE: u64 = 4;
-/// No append moves more than this, or than one record.
+/// No append moves more bytes than this, or than one record.
 const MOVE_BYTES: u64 = 1 << 20;
 /// No append looks at more jobs of the oldest segment than this.
 const MOVE_LOOKS: u32 = 256;
-/// A segment's length is a multiple of this.
-pub(super) const BLOCK: u32 = 4096;
+/// A new file's length is a multiple of this.
+pub(super) const BLOCK: u64 = 4096;
 
 /// No log is that long.
 const NEVER: Position = Position(u64::MAX);
@@ -40,48 +48,71 @@ const NEVER: Position = Position(u64::MAX);
 /// What has to be written.
 #[derive(Default)]
 pub(super) struct Batch {
-    pub records: Vec<Record>,
-    /// A header for each segment that begins among or within the records,
-    /// with the end of the last record that ended before.
-    pub headers: VecDeque<(Header, Position)>,
+    pub steps: Vec<Step>,
+    /// The jobs that are put for the first time here, by id.
+    puts: Vec<JobId>,
 }
 
-/// A segment prepared: nothing but zeros, its blocks allocated, its name synced.
-pub(super) struct Spare {
-    pub number: u32,
-    pub file: Arc<dyn File>,
+/// One thing for the writer to do.
+pub(super) enum Step {
+    /// Write this behind the one before.
+    Write(Record),
+    /// Go on in the spare, with this header.
+    Begin(Header),
+}
+
+/// The file that is prepared to become the next segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spare {
+    None,
+    /// It is there, this long, and nothing but zeros.
+    Ready(u64),
+    /// A segment is to begin in it. The writer has not come to that yet.
+    Taken,
+}
+
+/// Lengths for the two files that are prepared ahead; 0 for one that may stay
+/// as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Wanted {
+    pub spare: u64,
+    pub reserve: u64,
 }
 
 /// A segment in which nothing lives. It may go when the log is synced up to `after`.
-pub(super) struct Retired {
-    pub number: u32,
-    pub after: Position,
+struct Retired {
+    number: u32,
+    after: Position,
 }
 
 /// The end of the log.
 pub(super) struct Tail {
-    pub batch: Batch,
+    batch: Batch,
+    /// What is being written, or was written last, and where that ends.
+    taken: Batch,
+    taken_end: Position,
     pub end: Position,
     pub ledger: Ledger,
-    /// How long each new segment is.
-    pub segment_size: u32,
-    /// Where the next record begins in the current segment.
-    offset: u32,
-    /// Prepared segments, in the order in which they will be used.
-    pub spares: VecDeque<Spare>,
-    /// How many of them are promised to headers not yet written. (More than
-    /// there are: the writer will make one.)
-    pub taken: usize,
+    /// Where the next record goes in the current segment.
+    offset: u64,
+    /// How long the current segment's file was made.
+    len: u64,
+    pub spare: Spare,
+    /// How long the reserve is; 0 if there is none.
+    pub reserve: u64,
     /// Empty segments, oldest first.
-    pub retired: VecDeque<Retired>,
-    /// Room promised to puts that were not appended yet.
+    retired: VecDeque<Retired>,
+    /// What the puts take that were let in and not appended yet.
     promised: u64,
-    /// How many live records there are of each length above an eighth of a segment.
-    long: BTreeMap<u32, u32>,
     /// Bytes that may be moved; negative after moving more than that.
     credit: i64,
-    /// Why the last try to get a new segment failed, if it did.
+    /// How long the next job to be moved is, if there was no room for it.
+    to_move: u64,
+    /// Why the last try to make room failed, if it did.
     pub full: Option<Arc<Error>>,
+    /// Writing has found no room where room had been made: on this file system
+    /// what is written goes elsewhere. Only a file that can be removed is room.
+    pub is_copying: bool,
     /// What a new segment's header calls the oldest, while another server's
     /// files are being taken over.
     pub floor: Option<u32>,
@@ -91,113 +122,121 @@ pub(super) struct Tail {
 }
 
 impl Tail {
-    /// The tail of a log whose current segment has only its header.
-    pub fn new(ledger: Ledger, segment_size: u32) -> Tail {
+    /// The tail of a log that ends here in the current segment's file of this
+    /// length.
+    pub fn new(ledger: Ledger, offset: u64, len: u64) -> Tail {
         Tail {
             batch: Batch::default(),
+            taken: Batch::default(),
+            taken_end: Position::default(),
             end: Position::default(),
             ledger,
-            segment_size,
-            offset: HEADER_LEN,
-            spares: VecDeque::new(),
-            taken: 0,
+            offset,
+            len,
+            spare: Spare::None,
+            reserve: 0,
             retired: VecDeque::new(),
             promised: 0,
-            long: BTreeMap::new(),
             credit: 0,
+            to_move: 0,
             full: None,
+            is_copying: false,
             floor: None,
             written: 0,
             migrated: 0,
         }
     }
 
-    /// Appends an entry, and moves some live records if it is time to.
-    pub fn append(&mut self, entry: Entry, jobs: &dyn LiveJobs) -> Position {
-        match entry {
-            Entry::Put(job) => {
-                let len = full_len(job.tube.as_str().len(), job.body.wire().len());
-                self.make_way();
-                self.ledger.put(job.id, len);
-                self.came_to_life(len);
-                self.record(Record::Full(job));
+    /// Appends what a change has made of a job, and moves others if it is time to.
+    pub fn append(&mut self, change: Change, jobs: &dyn Jobs) {
+        match change {
+            // A job that is gone by now has its deletion further on.
+            Change::Put(id) => {
+                if let Some(job) = jobs.stored(id) {
+                    let record = Record::Put(job);
+                    let len = record.len();
+                    self.record(record);
+                    self.ledger.put(id, len);
+                    self.batch.note_put(id);
+                }
             }
-            Entry::Update(update) => {
-                let garbage = self.record(Record::Update(update));
-                self.earn(garbage);
+            Change::Update(id) => {
+                if let Some(job) = jobs.stored(id) {
+                    let garbage = self.record(Record::Update(Update::of(&job)));
+                    self.earn(garbage);
+                }
             }
-            Entry::Delete {
+            Change::Delete {
                 id,
                 tube_len,
                 body_len,
             } => {
-                let len = full_len(tube_len, body_len);
+                let len = put_len(tube_len, body_len);
                 let garbage = self.record(Record::Delete(id));
                 self.ledger.delete(id, len);
-                self.died(len);
                 self.earn(garbage + len);
             }
         }
         self.compact(jobs);
         self.retire();
-        self.end
-    }
-
-    /// A full record of this length lives from now on. (For the replay too.)
-    pub fn came_to_life(&mut self, len: u32) {
-        if len > self.segment_size / 8 {
-            *self.long.entry(len).or_default() += 1;
-        }
-    }
-
-    fn died(&mut self, len: u32) {
-        if let Some(count) = self.long.get_mut(&len) {
-            *count -= 1;
-            if *count == 0 {
-                self.long.remove(&len);
-            }
-        }
-    }
-
-    /// Begins a new segment if no record can begin in this one.
-    fn make_way(&mut self) {
-        if self.segment_size - self.offset <= FRAME_LEN {
-            self.rotate(0);
-        }
     }
 
     /// Appends a record, and says how long it is.
-    fn record(&mut self, record: Record) -> u32 {
-        self.make_way();
+    fn record(&mut self, record: Record) -> u64 {
         let len = record.len();
-        let mut left = len;
-        while left > self.segment_size - self.offset {
-            left -= self.segment_size - self.offset;
-            self.offset = self.segment_size;
-            self.rotate(left);
-        }
-        self.offset += left;
-        self.end.0 += u64::from(len);
+        self.begin_segment_for(len);
+        self.offset += len;
+        self.end.0 += len;
         self.written += 1;
-        self.batch.records.push(record);
+        self.batch.steps.push(Step::Write(record));
         len
     }
 
-    /// Begins a new segment, with so many bytes of a record that began before.
-    pub fn rotate(&mut self, left: u32) {
+    /// Goes on in the spare if this would be more than a segment is to hold; if
+    /// it has room there, and there is another number.
+    fn begin_segment_for(&mut self, len: u64) {
+        let has_place = self.rest() >= len || self.offset == HEADER_LEN && self.len >= len;
+        if !has_place && self.spare_room() >= len && self.ledger.current() < u32::MAX {
+            self.begin_segment();
+        }
+    }
+
+    /// Goes on in the spare, which is there.
+    pub fn begin_segment(&mut self) {
+        let Spare::Ready(len) = self.spare else {
+            unreachable!("the spare is there");
+        };
         let number = self.ledger.current() + 1;
-        self.ledger.begin(number, self.segment_size);
-        let header = Header {
+        self.ledger.begin(number, self.offset);
+        self.batch.steps.push(Step::Begin(Header {
             number,
             oldest: self.floor.unwrap_or(self.ledger.oldest()),
             previous_end: self.offset,
-            first: HEADER_LEN.saturating_add(left).min(self.segment_size),
             next_id: self.ledger.next_id(),
-        };
-        self.batch.headers.push_back((header, self.end));
-        self.end.0 += u64::from(HEADER_LEN);
+        }));
+        self.end.0 += HEADER_LEN;
         self.offset = HEADER_LEN;
-        self.taken += 1;
+        self.len = len;
+        self.spare = Spare::Taken;
+    }
+
+    /// Takes what has to be written, and leaves `empty` to be filled; says up
+    /// to where that is. Whatever was taken before is written by then.
+    pub fn take(&mut self, empty: Vec<Step>) -> (Vec<Step>, Position) {
+        std::mem::swap(&mut self.batch, &mut self.taken);
+        self.batch.puts.clear();
+        self.batch.steps = empty;
+        self.taken_end = self.end;
+        (std::mem::take(&mut self.taken.steps), self.end)
+    }
+
+    /// What must be kept before anything may be told of a job, if the put of
+    /// that job is not known to be kept.
+    pub fn kept_from(&self, id: JobId, reached: Position) -> Option<Position> {
+        if self.batch.has_put(id) {
+            return Some(self.end);
+        }
+        (reached < self.taken_end && self.taken.has_put(id)).then_some(self.taken_end)
     }
 
     /// Says at the end of the log, after a sync, that all before it was synced.
@@ -208,19 +247,21 @@ impl Tail {
         self.end
     }
 
+    // Moving.
+
     /// So many bytes became garbage.
-    fn earn(&mut self, garbage: u32) {
-        let garbage = u64::from(garbage);
+    fn earn(&mut self, garbage: u64) {
         let mut earned = MOVE_RATE * garbage;
         if self.is_scarce() {
             // All that lives is moved once before half of the leeway is used up.
-            let round = garbage.saturating_mul(2 * self.ledger.live_bytes());
+            let round = garbage.saturating_mul(2 * self.ledger.live());
             earned = earned.saturating_add(round / self.leeway());
         }
         self.credit = self.credit.saturating_add_unsigned(earned);
     }
 
-    fn compact(&mut self, jobs: &dyn LiveJobs) {
+    /// Moves jobs out of the oldest segment, if there is too much garbage.
+    fn compact(&mut self, jobs: &dyn Jobs) {
         if !self.is_crowded() && !self.is_scarce() {
             self.credit = 0;
         }
@@ -239,30 +280,37 @@ impl Tail {
             let Some(job) = jobs.stored(id) else {
                 continue;
             };
-            let len = full_len(job.tube.as_str().len(), job.body.wire().len());
-            let record = Record::Full(job);
-            // The mark has to fit as well: what it sets free may be what the
-            // next segment is made of.
-            let mark = Record::Mark(0).len() + FRAME_LEN;
-            if u64::from(record.len() + mark) > self.room() {
-                return;
+            let record = Record::Put(job);
+            let len = record.len();
+            // Not the last room: the mark has to fit as well that sets the
+            // segment free, and what comes until it is room again.
+            let needed = self.promised + len + self.leeway() / 2;
+            let here = self.len.saturating_sub(self.offset);
+            if needed > here.max(self.spare_room()) {
+                self.to_move = needed;
+                return self.ledger.look_again();
             }
-            self.make_way();
-            self.ledger.moved(id, len);
+            self.to_move = 0;
             self.record(record);
+            self.ledger.moved(id, len);
             self.migrated += 1;
-            self.credit -= i64::from(len);
-            bytes += u64::from(len);
+            self.credit = self.credit.saturating_sub_unsigned(len);
+            bytes += len;
         }
     }
 
-    /// How much can be written ahead without a new segment.
-    fn room(&self) -> u64 {
-        let marked = self.retired.iter().filter(|retired| retired.after != NEVER);
-        let segments = (self.spares.len() + marked.count()).saturating_sub(self.taken);
-        let of_use = u64::from(self.segment_size - HEADER_LEN - FRAME_LEN);
-        let rest = u64::from(self.segment_size - self.offset);
-        rest + of_use * u64::try_from(segments).expect("few")
+    /// Whether there is so much garbage that it has to be less.
+    fn is_crowded(&self) -> bool {
+        let (size, live) = (self.ledger.segment_size(), self.ledger.live());
+        let garbage = (self.ledger.closed() + self.offset).saturating_sub(live);
+        let spare = match self.spare {
+            Spare::Ready(len) => len,
+            Spare::None | Spare::Taken => size,
+        };
+        let reserve = self.reserve.max(self.needed_reserve(0));
+        let disk = self.ledger.closed() + self.len + spare + reserve;
+        garbage > size / 4 + live / 4 + live.saturating_sub(4 * size) / 4
+            || disk + size / 2 > 2 * live + 3 * size
     }
 
     /// Takes the oldest segments out of use, if nothing in them lives.
@@ -282,123 +330,181 @@ impl Tail {
         self.retire_empty();
         if self.retired.back().is_some_and(|last| last.after == NEVER) {
             self.record(Record::Mark(self.ledger.oldest()));
-            let unmarked = self
-                .retired
-                .iter_mut()
-                .filter(|retired| retired.after == NEVER);
+            let unmarked = self.retired.iter_mut();
+            let unmarked = unmarked.filter(|retired| retired.after == NEVER);
             unmarked.for_each(|retired| retired.after = self.end);
         }
     }
 
-    /// Whether there is so much garbage that it has to be less.
-    fn is_crowded(&self) -> bool {
-        let size = u64::from(self.segment_size);
-        let live = self.ledger.live_bytes();
-        let used = self.ledger.disk() - u64::from(self.segment_size - self.offset);
-        let bearable = size / 4 + live / 4 + live.saturating_sub(4 * size) / 4;
-        let spares = u64::try_from(self.needed(0) - self.taken).expect("few");
-        used.saturating_sub(live) > bearable
-            || self.ledger.disk() + spares * size + size / 4 > self.allowed()
+    /// Up to where the log has to be synced before all empty segments may go.
+    pub fn retired_after(&self) -> Option<Position> {
+        self.retired.back().map(|retired| retired.after)
+    }
+
+    /// The oldest empty segment, if it may go.
+    pub fn take_retired(&mut self, synced_to: Position) -> Option<u32> {
+        let oldest = self.retired.front()?;
+        if oldest.after > synced_to {
+            return None;
+        }
+        self.retired.pop_front().map(|retired| retired.number)
+    }
+
+    // Room.
+
+    /// Lets a put of this length in, if there is room for it.
+    pub fn promise(&mut self, len: u64) -> bool {
+        let is_in = self.accepts(len);
+        if is_in {
+            self.promised += len;
+        }
+        is_in
+    }
+
+    /// The put was appended, or will not be.
+    pub fn release(&mut self, len: u64) {
+        self.promised -= len;
+    }
+
+    fn accepts(&self, put: u64) -> bool {
+        let (puts, reserve) = (self.promised + put, self.needed_reserve(put));
+        let here = self.sure_rest();
+        let (spare, puts_ahead) = (self.spare_room(), puts + self.leeway());
+        here.max(spare.min(self.ledger.segment_size())) >= puts + reserve
+            || (here >= puts_ahead && self.reserve.max(spare) >= reserve)
+            || (spare >= puts_ahead && self.reserve >= reserve)
+    }
+
+    /// How long the reserve has to be for a put of this length.
+    fn needed_reserve(&self, put: u64) -> u64 {
+        let puts = self.promised + put;
+        let longest = self.ledger.longest().max(self.size()).max(puts);
+        let live = self.ledger.live() + puts;
+        HEADER_LEN + longest.min(live) + live / 16 + self.leeway()
+    }
+
+    /// What is left for updates and deletions on a full disk, until an emptied
+    /// segment has become room: in the file that puts go to, and in the reserve.
+    fn leeway(&self) -> u64 {
+        self.size() / 4
+    }
+
+    /// How long a segment is, here.
+    fn size(&self) -> u64 {
+        self.ledger.segment_size().min(self.len)
+    }
+
+    /// How much more the current segment is to hold.
+    fn rest(&self) -> u64 {
+        self.size().saturating_sub(self.offset)
+    }
+
+    /// The same, if that is sure to have room.
+    fn sure_rest(&self) -> u64 {
+        if self.is_copying { 0 } else { self.rest() }
+    }
+
+    fn spare_room(&self) -> u64 {
+        match self.spare {
+            Spare::Ready(len) => len.saturating_sub(HEADER_LEN),
+            Spare::None | Spare::Taken => 0,
+        }
     }
 
     /// Whether we live on what is set aside, or soon will, since the disk is full.
     fn is_scarce(&self) -> bool {
         let more = if self.full.is_some() {
-            self.segment_size
+            self.size() / 4
         } else {
             0
         };
-        let ahead = self.spares.len() + self.retired.len();
-        i64::try_from(ahead).expect("few") < self.spares_for(self.missing(0, more))
+        !self.accepts(more)
     }
 
-    /// What all segments take on the disk.
-    fn disk(&self) -> u64 {
-        let others = (self.retired.len() + self.spares.len()).saturating_sub(self.taken);
-        self.ledger.disk() + u64::from(self.segment_size) * u64::try_from(others).expect("few")
-    }
-
-    /// What is to be left for updates and deletions when the disk is full.
-    fn leeway(&self) -> u64 {
-        u64::from(self.segment_size) / 4 + self.ledger.live_bytes() / 64
-    }
-
-    /// How many bytes of spares there have to be for a put of this length, if
-    /// the leeway and `more` are to be left after it.
-    fn missing(&self, put_len: u32, more: u32) -> i64 {
-        let put = match put_len {
-            0 => 0,
-            len => u64::from(len + GROWTH),
+    /// How long the spare and the reserve should be for a put of this length to
+    /// be let in, or with 0 for puts to come; None if all is well as it is.
+    pub fn wanted(&self, put: u64) -> Option<Wanted> {
+        let early = if put > 0 { 0 } else { self.size() / 4 };
+        let puts = self.promised + put + early + self.leeway();
+        let reserve = self.needed_reserve(put);
+        let here = self.sure_rest();
+        let is_small = here >= puts + reserve && self.to_move == 0;
+        if is_small || self.spare == Spare::Taken {
+            return None;
+        }
+        let room = here.max(self.spare_room()) >= puts && self.spare_room() >= self.to_move;
+        let spare = HEADER_LEN + puts.max(self.to_move);
+        let wanted = Wanted {
+            spare: if room {
+                0
+            } else {
+                spare.max(self.ledger.segment_size())
+            },
+            reserve: match self.reserve >= reserve {
+                true => 0,
+                false => reserve + self.leeway() / 2,
+            },
         };
-        let growth = u64::from(GROWTH) * self.ledger.live();
-        let live = self.ledger.live_bytes() + growth + put;
-        let longest = self
-            .long
-            .last_key_value()
-            .map_or(self.segment_size / 8, |(len, _)| *len);
-        let to_move = u64::from(self.segment_size) + u64::from(longest.max(put_len) + GROWTH);
-        let needed =
-            live.min(to_move) + growth + put + self.promised + self.leeway() + u64::from(more);
-        i64::try_from(needed).unwrap_or(i64::MAX) - i64::from(self.segment_size - self.offset)
+        (wanted.spare > 0 || wanted.reserve > 0).then_some(wanted)
     }
 
-    /// How many spares that is.
-    fn spares_for(&self, missing: i64) -> i64 {
-        let of_use = i64::from(self.segment_size - HEADER_LEN - FRAME_LEN);
-        let taken = i64::try_from(self.taken).expect("few");
-        taken + (missing.max(1) - 1) / of_use + 1
+    /// How long the spare should be, if no other put comes.
+    pub fn wanted_spare(&self) -> u64 {
+        let puts = self.promised + self.leeway();
+        (HEADER_LEN + puts.max(self.to_move)).max(self.ledger.segment_size())
     }
 
-    /// How many spares there have to be before a put of this length is accepted.
-    pub fn needed(&self, put_len: u32) -> usize {
-        let spares = self.spares_for(self.missing(put_len, 0));
-        usize::try_from(spares).expect("at least one")
+    /// Whether the reserve has to become the spare: there is no other room soon.
+    pub fn needs_reserve(&self) -> bool {
+        let soon = (self.size() / 4).max(self.to_move);
+        self.spare != Spare::Taken
+            && self.reserve > self.spare_room() + HEADER_LEN
+            && self.spare_room() < soon
+            && (self.rest() < soon || self.rest() < self.to_move)
     }
 
-    /// Whether there should be another spare: what is set aside needs it, or a
-    /// put will soon, and it keeps disk use within what is promised.
-    pub fn wants_spare(&self) -> bool {
-        let size = self.segment_size;
-        let early = self.spares_for(self.missing(0, size / 4));
-        let more = if self.retired.is_empty() { size } else { 0 };
-        let allowed = self.disk() + u64::from(more) <= self.allowed();
-        self.spares.len() < self.needed(0)
-            || (allowed && i64::try_from(self.spares.len()).expect("few") < early)
+    /// How long the spare and the reserve should be instead, if they are much
+    /// too long; 0 for one that is not.
+    pub fn surplus(&self) -> Option<Wanted> {
+        if self.full.is_some() {
+            return None; // it was the reserve, and will be all there is
+        }
+        let more = self.size() / 4;
+        let spare = self.wanted_spare();
+        let reserve = self.needed_reserve(0) + self.leeway() / 2;
+        let surplus = |len: u64, wanted: u64| match len > (wanted + more).next_multiple_of(BLOCK) {
+            true => wanted,
+            false => 0,
+        };
+        let surplus = Wanted {
+            spare: surplus(self.spare_room(), spare),
+            reserve: surplus(self.reserve, reserve),
+        };
+        (surplus.spare > 0 || surplus.reserve > 0).then_some(surplus)
     }
 
-    /// Whether there is a spare that no put needs, and disk use is above what is promised.
-    pub fn has_surplus(&self) -> bool {
-        self.spares.len() > self.needed(0) && self.disk() > self.allowed()
-    }
-
-    fn allowed(&self) -> u64 {
-        2 * self.ledger.live_bytes() + 3 * u64::from(self.segment_size)
-    }
-
-    /// Whether there is something to do about segments.
+    /// Whether there is something to do about files.
     pub fn needs_upkeep(&self) -> bool {
         !self.retired.is_empty()
-            || self.has_surplus()
-            || (self.full.is_none() && self.wants_spare())
+            || self.surplus().is_some()
+            || match self.full {
+                None => self.wanted(0).is_some(),
+                Some(_) => self.needs_reserve(),
+            }
+    }
+}
+
+impl Batch {
+    /// Ids mostly come in order, so this costs nothing.
+    fn note_put(&mut self, id: JobId) {
+        let place = match self.puts.last() {
+            Some(last) if *last > id => self.puts.partition_point(|other| *other < id),
+            _ => self.puts.len(),
+        };
+        self.puts.insert(place, id);
     }
 
-    /// Sets room aside for a put of this length.
-    pub fn promise(&mut self, len: u32) {
-        self.promised += u64::from(len + GROWTH);
-        self.came_to_life(len); // so that the longest one is known
-    }
-
-    /// Takes that back: the put was appended, or will not be.
-    pub fn release(&mut self, len: u32) {
-        self.promised -= u64::from(len + GROWTH);
-        self.died(len);
-    }
-
-    /// The number for the next spare.
-    pub fn next_spare(&self) -> u32 {
-        let last_spare = self.spares.back().map(|spare| spare.number);
-        // Segments that began here and have no file yet come from the spares.
-        let written = self.ledger.current() - u32::try_from(self.taken).expect("few");
-        last_spare.unwrap_or(written) + 1
+    fn has_put(&self, id: JobId) -> bool {
+        self.puts.binary_search(&id).is_ok()
     }
 }

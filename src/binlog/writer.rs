@@ -2,11 +2,11 @@
 //! segment. There is one, and who holds it writes.
 
 use super::error::Error;
-use super::record::{FRAME_LEN, HEADER_LEN, Header, Place, Record, segment_name};
-use super::storage::File;
-use super::tail::Batch;
-use super::{Binlog, Position};
-use std::collections::VecDeque;
+use super::record::{HEADER_LEN, Header, Place, Record, segment_name};
+use super::spare::{SPARE, name_spare};
+use super::storage::{File, is_full};
+use super::tail::{Spare, Step};
+use super::{Binlog, Position, held};
 use std::sync::Arc;
 
 /// Gathered bytes are written when they are this many.
@@ -14,25 +14,18 @@ const GATHER: usize = 256 << 10;
 /// A body of this length is written from where it is.
 const LARGE_BODY: usize = 64 << 10;
 
-type Headers = VecDeque<(Header, Position)>;
-
 /// Holds the current segment's file and the place where the next byte goes.
 pub(super) struct Writer {
     number: u32,
     file: Arc<dyn File>,
-    segment_size: u32,
     /// Where the next written byte goes.
-    offset: u32,
-    /// Encoded, and not yet written: behind `offset`, in this segment and the next ones.
+    offset: u64,
+    /// Encoded, and not yet written: what belongs at `offset`.
     gathered: Vec<u8>,
-    /// Where the next record goes, behind all that is gathered.
-    place: Place,
-    /// The segment in which the present batch began, and how far that was
-    /// known to be synced.
-    begun: u32,
-    synced: u32,
+    /// Up to where the segment was synced when the present batch began.
+    synced: u64,
     /// Empty, but with room: what is to be written is taken in exchange for it.
-    batch: Batch,
+    steps: Vec<Step>,
 }
 
 /// How far the current segment's file has come.
@@ -41,168 +34,145 @@ pub(super) struct Progress {
     pub number: u32,
     pub file: Arc<dyn File>,
     /// What is written: up to here in the file, up to there in the log.
-    pub written: u32,
+    pub written: u64,
     pub written_to: Position,
     /// What is synced.
-    pub synced: u32,
+    pub synced: u64,
     pub synced_to: Position,
 }
 
 impl Writer {
-    /// A writer for a segment that has only its header, synced.
-    pub fn new(number: u32, file: Arc<dyn File>, segment_size: u32) -> Writer {
+    /// A writer that goes on in a segment that is synced up to there.
+    pub fn new(number: u32, file: Arc<dyn File>, offset: u64) -> Writer {
         Writer {
             number,
             file,
-            segment_size,
-            offset: HEADER_LEN,
+            offset,
             gathered: Vec::new(),
-            place: Place {
-                number,
-                offset: HEADER_LEN,
-            },
-            begun: number,
-            synced: HEADER_LEN,
-            batch: Batch::default(),
+            synced: offset,
+            steps: Vec::new(),
         }
     }
 
-    /// The progress of a log that has come as far as `position`, the start of this segment.
+    /// The progress of a log that is synced as far as this writer has come,
+    /// which is `position`.
     pub fn progress(&self, position: Position) -> Progress {
         Progress {
             number: self.number,
             file: self.file.clone(),
-            written: HEADER_LEN,
+            written: self.offset,
             written_to: position,
-            synced: HEADER_LEN,
+            synced: self.offset,
             synced_to: position,
         }
     }
 
     /// Writes all that waits, and says up to where that was.
     pub fn write(&mut self, log: &Binlog) -> Result<Position, Error> {
-        let mut batch = std::mem::take(&mut self.batch);
-        let end = {
-            let mut tail = log.tail();
-            std::mem::swap(&mut batch, &mut tail.batch);
-            tail.end
-        };
-        self.write_batch(log, &mut batch)?;
-        batch.records.clear();
-        self.batch = batch;
+        let empty = std::mem::take(&mut self.steps);
+        let (mut steps, end) = log.tail().take(empty);
+        self.synced = log.progress().synced;
+        let mut position = log.progress().written_to;
+        for step in &steps {
+            match step {
+                Step::Write(record) => {
+                    self.write_record(record, log)?;
+                    position.0 += record.len();
+                }
+                Step::Begin(header) => {
+                    self.flush(log)?;
+                    self.begin_segment(header, position, log)?;
+                    position.0 += HEADER_LEN;
+                }
+            }
+        }
+        self.flush(log)?;
+        debug_assert_eq!(position, end);
+        steps.clear();
+        self.steps = steps;
         let mut progress = log.progress();
         progress.written = self.offset;
         progress.written_to = end;
         Ok(end)
     }
 
-    fn write_batch(&mut self, log: &Binlog, batch: &mut Batch) -> Result<(), Error> {
-        let Batch { records, headers } = batch;
-        self.begun = self.number;
-        self.synced = log.progress().synced;
-        for record in records {
-            let body = self.encode(record);
-            if body.len() < LARGE_BODY {
-                self.gathered.extend_from_slice(body);
-            } else {
-                self.flush(log, headers)?;
-                self.put(body, log, headers)?;
-            }
-            self.advance(record.len());
-            if self.gathered.len() >= GATHER {
-                self.flush(log, headers)?;
-            }
+    fn write_record(&mut self, record: &Record, log: &Binlog) -> Result<(), Error> {
+        let place = Place {
+            number: self.number,
+            offset: self.offset + self.gathered.len() as u64,
+        };
+        let body = record.encode(place, self.synced, &mut self.gathered);
+        if body.len() < LARGE_BODY {
+            self.gathered.extend_from_slice(body);
+        } else {
+            self.flush(log)?;
+            self.put(body, log)?;
         }
-        self.flush(log, headers)?;
-        // A segment may begin without a record, too.
-        while let Some((header, at)) = headers.pop_front() {
-            self.rotate(log, &header, at)?;
-            self.place = Place {
-                number: self.number,
-                offset: self.offset,
-            };
+        if self.gathered.len() >= GATHER {
+            self.flush(log)?;
         }
         Ok(())
     }
 
-    /// Gathers a record, all but its body.
-    fn encode<'a>(&mut self, record: &'a Record) -> &'a [u8] {
-        let rest = self.segment_size - self.place.offset;
-        if rest <= FRAME_LEN {
-            self.gathered.extend((0..rest).map(|_| 0));
-            self.place = Place {
-                number: self.place.number + 1,
-                offset: HEADER_LEN,
-            };
-        }
-        let synced = match self.place.number == self.begun {
-            true => self.synced,
-            false => HEADER_LEN,
-        };
-        record.encode(self.place, synced, &mut self.gathered)
-    }
-
-    /// The next record's place is so many bytes further on.
-    fn advance(&mut self, mut len: u32) {
-        while len > self.segment_size - self.place.offset {
-            len -= self.segment_size - self.place.offset;
-            self.place.number += 1;
-            self.place.offset = HEADER_LEN;
-        }
-        self.place.offset += len;
-    }
-
-    fn flush(&mut self, log: &Binlog, headers: &mut Headers) -> Result<(), Error> {
+    fn flush(&mut self, log: &Binlog) -> Result<(), Error> {
         let mut gathered = std::mem::take(&mut self.gathered);
-        self.put(&gathered, log, headers)?;
+        self.put(&gathered, log)?;
         gathered.clear();
         self.gathered = gathered;
         Ok(())
     }
 
-    /// Writes bytes to this segment and, as far as they do not fit, to the next ones.
-    fn put(&mut self, mut bytes: &[u8], log: &Binlog, headers: &mut Headers) -> Result<(), Error> {
-        while !bytes.is_empty() {
-            let room = self.segment_size - self.offset;
-            if room == 0 {
-                let (header, at) = headers.pop_front().expect("the tail has counted as we do");
-                self.rotate(log, &header, at)?;
-                continue;
-            }
-            let len = u32::try_from(bytes.len()).map_or(room, |len| len.min(room));
-            let (now, later) = bytes.split_at(len as usize);
-            let written = self.file.write_at(now, self.offset.into());
-            written.map_err(Error::on("write", segment_name(self.number)))?;
-            self.offset += len;
-            bytes = later;
+    /// Writes these bytes, if need be into room that was set aside.
+    fn put(&mut self, bytes: &[u8], log: &Binlog) -> Result<(), Error> {
+        let mut written = self.file.write_at(bytes, self.offset);
+        // Cut once: what a write has begun that then found no room is no room.
+        let mut end = Some(self.offset);
+        while written.as_ref().is_err_and(is_full) && log.give_way(&*self.file, end.take())? {
+            written = self.file.write_at(bytes, self.offset);
         }
+        written.map_err(Error::on("write", segment_name(self.number)))?;
+        self.offset += bytes.len() as u64;
         Ok(())
     }
 
-    /// Goes on in the next segment. This one is synced before, and the header
-    /// there before any record gets there: so a record that is torn is always
-    /// in the last segment that has a header, or reaches into it.
-    fn rotate(&mut self, log: &Binlog, header: &Header, at: Position) -> Result<(), Error> {
-        let synced = self.file.sync();
-        synced.map_err(Error::on("sync", segment_name(self.number)))?;
-        log.progress().synced_to = at;
-        let spare = log.take_spare()?;
-        assert_eq!(spare.number, header.number, "spares are made in order");
-        let on = |action| Error::on(action, segment_name(spare.number));
-        spare
-            .file
-            .write_at(&header.encode(), 0)
-            .map_err(on("write"))?;
-        spare.file.sync().map_err(on("sync"))?;
-        self.number = spare.number;
-        self.file = spare.file;
+    /// Goes on in the next segment, in this order: all records of this one are
+    /// synced; the header is written into the spare and synced; the spare gets
+    /// the segment's name, and that is synced. Only then come records. So a
+    /// segment of that name always has its header, and what is torn is always
+    /// at the end of the newest one.
+    fn begin_segment(
+        &mut self,
+        header: &Header,
+        position: Position,
+        log: &Binlog,
+    ) -> Result<(), Error> {
+        let old = segment_name(self.number);
+        self.file.sync().map_err(Error::on("sync", &old))?;
+        // Only zeros are behind the last record: others can have their room.
+        let cut = self.file.set_len(self.offset);
+        cut.map_err(Error::on("cut", old))?;
+        let upkeep = held(log.upkeep.lock());
+        let storage = &*log.storage;
+        let file = storage.open(SPARE).map_err(Error::on("open", SPARE))?;
+        name_spare(storage, &*file, header)?;
+        log.tail().spare = Spare::None;
+        drop(upkeep);
+        self.number = header.number;
+        self.file = file;
         self.offset = HEADER_LEN;
-        *log.progress() = self.progress(at);
+        self.synced = HEADER_LEN;
+        let mut begun = self.progress(position);
+        begun.written_to.0 += HEADER_LEN;
+        begun.synced_to.0 += HEADER_LEN;
+        *log.progress() = begun;
         Ok(())
     }
 
     /// Makes what is written last, up to the position given.
     pub fn sync(&mut self, log: &Binlog, position: Position) -> Result<(), Error> {
+        if log.progress().synced_to >= position {
+            return Ok(());
+        }
         let synced = self.file.sync();
         synced.map_err(Error::on("sync", segment_name(self.number)))?;
         let mut progress = log.progress();

@@ -482,7 +482,7 @@ impl Engine {
 
     fn stats_job(&self, id: JobId, now: Time) -> Reply {
         self.jobs.get(id).map_or(Reply::NotFound, |job| {
-            Reply::Stats(job.document(id, &self.tubes[job.tube], now))
+            Reply::JobStats(id, job.document(id, &self.tubes[job.tube], now))
         })
     }
 

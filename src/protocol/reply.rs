@@ -48,6 +48,8 @@ pub enum Reply {
     Paused,
     /// `OK <bytes>` and a YAML dictionary.
     Stats(Document),
+    /// The same for `stats-job`.
+    JobStats(JobId, Document),
     /// The same for `stats`, which lacks what only the process knows until
     /// somebody adds it.
     ServerStats(Document),
@@ -74,7 +76,9 @@ impl Reply {
             Reply::Found(id, body) => job(out, "FOUND", *id, body),
             Reply::Watching(count) => line(out, format_args!("WATCHING {count}")),
             Reply::KickedCount(count) => line(out, format_args!("KICKED {count}")),
-            Reply::Stats(document) | Reply::ServerStats(document) => document.encode(out),
+            Reply::Stats(document)
+            | Reply::JobStats(_, document)
+            | Reply::ServerStats(document) => document.encode(out),
             Reply::Tubes(names) => {
                 let Ok(()) = names.encode(|piece| {
                     out.extend_from_slice(piece);
@@ -113,7 +117,7 @@ impl Reply {
     /// The job whose existence this shows, if it shows one.
     pub fn tells_of(&self) -> Option<JobId> {
         match self {
-            Reply::Reserved(id, _) | Reply::Found(id, _) => Some(*id),
+            Reply::Reserved(id, _) | Reply::Found(id, _) | Reply::JobStats(id, _) => Some(*id),
             _ => None,
         }
     }
@@ -139,7 +143,7 @@ impl Reply {
             Reply::Found(..) => "FOUND",
             Reply::KickedCount(_) | Reply::Kicked => "KICKED",
             Reply::Paused => "PAUSED",
-            Reply::Stats(_) | Reply::ServerStats(_) | Reply::Tubes(_) => "OK",
+            Reply::Stats(_) | Reply::JobStats(..) | Reply::ServerStats(_) | Reply::Tubes(_) => "OK",
             Reply::OutOfMemory => "OUT_OF_MEMORY",
             Reply::InternalError => "INTERNAL_ERROR",
             Reply::BadFormat => "BAD_FORMAT",

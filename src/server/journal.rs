@@ -1,6 +1,6 @@
-//! The seam between the engine and the binlog: changes become entries.
+//! The seam between the engine and the binlog.
 
-use crate::binlog::{Binlog, Entry, Jobs, LiveJobs, Position, Update};
+use crate::binlog::{Binlog, Jobs, Position};
 use crate::engine::{Change, Engine, StoredJob};
 use crate::protocol::JobId;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// memory; [`Binlog::commit`] has its place outside.
 pub struct Journal {
     binlog: Arc<Binlog>,
-    /// Behind the last entry.
+    /// Behind the last change.
     end: Position,
     /// Whether anything was appended since that was last asked.
     is_unwritten: bool,
@@ -27,29 +27,13 @@ impl Journal {
 
     /// Appends these changes, which the engine has just made.
     pub fn append(&mut self, changes: &[Change], engine: &Engine) {
-        for change in changes {
-            // A job that is gone already has its deletion further on.
-            let entry = match *change {
-                Change::Put(id) => engine.stored(id).map(Entry::Put),
-                Change::Update(id) => engine.stored(id).map(|job| Entry::Update(update(job))),
-                Change::Delete {
-                    id,
-                    tube_len,
-                    body_len,
-                } => Some(Entry::Delete {
-                    id,
-                    tube_len,
-                    body_len,
-                }),
-            };
-            if let Some(entry) = entry {
-                self.end = self.binlog.append(entry, engine);
-                self.is_unwritten = true;
-            }
+        if !changes.is_empty() {
+            self.end = self.binlog.append(changes, engine);
+            self.is_unwritten = true;
         }
     }
 
-    /// Behind the last entry.
+    /// Behind the last change.
     pub fn end(&self) -> Position {
         self.end
     }
@@ -60,9 +44,10 @@ impl Journal {
         std::mem::take(&mut self.is_unwritten).then(|| Arc::clone(&self.binlog))
     }
 
-    /// Behind the put of a job, if that is not kept yet.
-    pub fn put_of(&self, _id: JobId) -> Position {
-        Position::default()
+    /// What has to be kept before this job may be told of: nothing any more, if
+    /// its put is.
+    pub fn kept_from(&self, id: JobId) -> Position {
+        self.binlog.kept_from(id).unwrap_or_default()
     }
 
     /// The number of the oldest file that holds a job; 0 if there is none.
@@ -71,35 +56,18 @@ impl Journal {
     }
 }
 
-fn update(job: StoredJob) -> Update {
-    Update {
-        id: job.id,
-        priority: job.priority,
-        delay: job.delay,
-        state: job.state,
-        counters: job.counters,
-    }
-}
-
 impl Jobs for Engine {
-    fn insert(&mut self, job: StoredJob) -> Option<StoredJob> {
-        let before = self.forget(job.id);
-        self.restore(job);
-        before
-    }
-
-    fn remove(&mut self, id: JobId) -> Option<StoredJob> {
-        self.forget(id)
-    }
-
-    fn for_each(&self, call: &mut dyn FnMut(&StoredJob)) {
-        let stored = self.ids().filter_map(|id| self.stored(id));
-        stored.for_each(|job| call(&job));
-    }
-}
-
-impl LiveJobs for Engine {
     fn stored(&self, id: JobId) -> Option<StoredJob> {
         Engine::stored(self, id)
+    }
+
+    fn restore(&mut self, job: StoredJob) -> bool {
+        let before = Engine::forget(self, job.id);
+        Engine::restore(self, job);
+        before.is_some()
+    }
+
+    fn forget(&mut self, id: JobId) -> Option<StoredJob> {
+        Engine::forget(self, id)
     }
 }

@@ -13,7 +13,7 @@ use super::stream::Stream;
 use super::turns::Turns;
 use crate::binlog::{Binlog, Position};
 use crate::engine::{Change, ConnectionId, Engine, Outcome, Time};
-use crate::protocol::{Body, Command, Reply, Request};
+use crate::protocol::{Body, Reply, Request};
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -73,16 +73,12 @@ struct Deliveries {
 impl State {
     /// Does what a connection asks for, and records what has changed.
     pub fn execute(&mut self, id: ConnectionId, request: Request, now: Time) -> Outcome {
-        let told_of = match &request {
-            Request::Command(Command::StatsJob(id)) => Some(*id),
-            _ => None,
-        };
         let mut outcome = self.engine.execute(id, request, now);
         self.keep_record();
-        if let (Some(journal), Some(id), Outcome::Reply(Reply::Stats(document))) =
-            (&self.journal, told_of, &mut outcome)
+        if let (Some(journal), Outcome::Reply(Reply::JobStats(id, document))) =
+            (&self.journal, &mut outcome)
         {
-            document.set("file", journal.segment_of(id));
+            document.set("file", journal.segment_of(*id));
         }
         outcome
     }
@@ -105,7 +101,7 @@ impl State {
         }
         reply
             .tells_of()
-            .map_or(Position::default(), |id| journal.put_of(id))
+            .map_or(Position::default(), |id| journal.kept_from(id))
     }
 
     /// When the timer has something to do: at once if more is due by now than

@@ -16,6 +16,10 @@ const SIZE: u64 = 4096;
 fn examine(state: &State, survival: Survival, history: &History, seed: u64) {
     let random = &mut Random::new(seed);
     let disk = state.cut(survival, random);
+    if state.is_limited() {
+        // And nothing more fits on it.
+        disk.set_capacity(Some(disk.used()));
+    }
     let again = disk.state().cut(Survival::Everything, random);
     let what = || format!("seed {seed}, {survival:?}, {:?}", disk.names());
     let opened = Binlog::open_in(Arc::new(disk.clone()), SyncMode::Always, SIZE);
@@ -58,6 +62,7 @@ fn run(
     kept: Kept,
     survivals: &'static [Survival],
     traffic: Traffic,
+    is_filled: bool,
 ) -> u64 {
     let disk = Disk::default();
     let random = &mut Random::new(seed);
@@ -77,6 +82,11 @@ fn run(
         // With a committer that is never there, the one who writes makes room.
         let is_tended = kept == Kept::Tended || random.one_in(2);
         for _ in 0..random.below(150) {
+            if is_filled && random.one_in(8) {
+                // Others fill the disk up, or make room.
+                let room = disk.used() + 4096 * random.below(3);
+                disk.set_capacity(Some(room).filter(|_| !random.one_in(4)));
+            }
             server.command(traffic, random);
             if random.one_in(20) && !server.jobs.is_empty() {
                 let id = *server.jobs.keys().next().unwrap();
@@ -85,14 +95,20 @@ fn run(
             *history.lock().unwrap() = server.history.clone();
             if random.one_in(3) {
                 let before = server.history.kept;
-                assert!(server.commit());
+                if !server.commit() {
+                    assert!(is_filled, "{:?}", server.log.failure());
+                    break;
+                }
                 if kept == Kept::Tended {
                     server.history.kept = before;
                 }
             }
             if is_tended && random.one_in(5) {
                 server.log.soon();
-                server.log.tend().unwrap();
+                if server.log.tend().is_err() {
+                    assert!(is_filled, "{:?}", server.log.failure());
+                    break;
+                }
                 if kept == Kept::Tended {
                     server.keep_all();
                 }
@@ -100,7 +116,8 @@ fn run(
             *history.lock().unwrap() = server.history.clone();
         }
         if random.one_in(2) {
-            server.log.close().unwrap();
+            let closed = server.log.close();
+            assert!(closed.is_ok() || is_filled, "{:?}", server.log.failure());
         }
         // Or killed: what was not written is gone.
     }
@@ -119,9 +136,19 @@ const MIXED: Traffic = Traffic {
 };
 
 fn run_all(seeds: Range<u64>, sync: SyncMode, kept: Kept, survivals: &'static [Survival]) {
+    run_on(false, seeds, sync, kept, survivals);
+}
+
+fn run_on(
+    is_filled: bool,
+    seeds: Range<u64>,
+    sync: SyncMode,
+    kept: Kept,
+    survivals: &'static [Survival],
+) {
     let states: u64 = seeds
         .flat_map(|seed| [(seed, SMALL), (seed, MIXED)])
-        .map(|(seed, traffic)| run(seed, sync, kept, survivals, traffic))
+        .map(|(seed, traffic)| run(seed, sync, kept, survivals, traffic, is_filled))
         .sum();
     println!("{states} crash states tried, none in violation");
     assert!(states > 1000);
@@ -132,13 +159,13 @@ const KILL: &[Survival] = &[Survival::Everything];
 
 #[test]
 fn synced_always_a_power_cut_loses_nothing_acknowledged() {
-    run_all(1..20, SyncMode::Always, Kept::Committed, POWER_CUT);
+    run_all(1..26, SyncMode::Always, Kept::Committed, POWER_CUT);
 }
 
 #[test]
 fn synced_sometimes_a_power_cut_loses_nothing_synced() {
     run_all(
-        40..55,
+        40..58,
         SyncMode::Every(Duration::ZERO),
         Kept::Tended,
         POWER_CUT,
@@ -148,6 +175,11 @@ fn synced_sometimes_a_power_cut_loses_nothing_synced() {
 #[test]
 fn synced_sometimes_or_never_a_kill_loses_nothing_acknowledged() {
     let seldom = SyncMode::Every(Duration::from_secs(3600));
-    run_all(20..30, seldom, Kept::Committed, KILL);
-    run_all(30..40, SyncMode::Never, Kept::Committed, KILL);
+    run_all(20..33, seldom, Kept::Committed, KILL);
+    run_all(30..46, SyncMode::Never, Kept::Committed, KILL);
+}
+
+#[test]
+fn on_a_disk_that_is_full_at_any_moment_nothing_acknowledged_is_lost() {
+    run_on(true, 60..80, SyncMode::Always, Kept::Committed, POWER_CUT);
 }

@@ -177,6 +177,11 @@ impl State {
             .sum()
     }
 
+    /// Whether there is a limit to what fits on it.
+    pub fn is_limited(&self) -> bool {
+        self.capacity.is_some()
+    }
+
     /// The disk after a power cut.
     pub fn cut(&self, survival: Survival, random: &mut Random) -> Disk {
         let mut names = self.durable_names.clone();
@@ -338,7 +343,9 @@ impl Storage for Disk {
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let mut state = self.state();
         state.begin("rename")?;
-        assert!(!state.names.contains_key(to), "{to} is taken");
+        if state.names.contains_key(to) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
         if !state.names.contains_key(from) {
             return Err(io::ErrorKind::NotFound.into());
         }

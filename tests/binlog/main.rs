@@ -7,5 +7,7 @@ mod crash;
 mod damage;
 mod disk;
 mod faults;
+mod keeping;
 mod model;
+mod stories;
 mod takeover;

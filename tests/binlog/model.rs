@@ -2,8 +2,8 @@
 //! acknowledged. Drives a log with random traffic of all kinds.
 
 use crate::disk::{Disk, Random};
-use beanpole::binlog::{Binlog, Entry, Opened, Position, SyncMode, Update};
-use beanpole::engine::{Counters, StoredJob, StoredState, Time};
+use beanpole::binlog::{Binlog, Opened, Position, Record, SyncMode, Update};
+use beanpole::engine::{Change, Counters, StoredJob, StoredState, Time};
 use beanpole::protocol::{Body, JobId, Priority, Seconds, TubeName};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub type Jobs = BTreeMap<JobId, StoredJob>;
 #[derive(Clone, Default)]
 pub struct History {
     before: Jobs,
-    entries: Vec<Entry>,
+    entries: Vec<Record>,
     /// So many of the entries were acknowledged, in whatever way matters.
     pub kept: usize,
     pub next_id: u64,
@@ -35,7 +35,7 @@ impl History {
         let puts = self.entries[..self.kept]
             .iter()
             .filter_map(|entry| match entry {
-                Entry::Put(job) => Some(job.id.0 + 1),
+                Record::Put(job) => Some(job.id.0 + 1),
                 _ => None,
             });
         puts.fold(self.first_id, u64::max)
@@ -59,21 +59,19 @@ impl History {
     }
 }
 
-fn apply(jobs: &mut Jobs, entry: &Entry) {
+fn apply(jobs: &mut Jobs, entry: &Record) {
     match entry {
-        Entry::Put(job) => {
+        Record::Put(job) => {
             jobs.insert(job.id, job.clone());
         }
-        Entry::Update(update) => {
-            let job = jobs.get_mut(&update.id).unwrap();
-            job.priority = update.priority;
-            job.delay = update.delay;
-            job.state = update.state;
-            job.counters = update.counters;
+        Record::Update(update) => {
+            let job = jobs.remove(&update.id).unwrap();
+            jobs.insert(job.id, update.with(job.tube, job.body));
         }
-        Entry::Delete { id, .. } => {
+        Record::Delete(id) => {
             jobs.remove(id).unwrap();
         }
+        Record::Mark(_) => unreachable!("no change is one"),
     }
 }
 
@@ -140,10 +138,12 @@ impl Server {
 
     /// Puts a job, if there is room.
     pub fn put(&mut self, len: usize, random: &mut Random) -> bool {
+        // No body is zeros, which stand for what was never written.
+        let byte = 1 + random.below(255) as u8;
         let job = StoredJob {
             id: JobId(self.history.next_id),
             tube: TubeName::parse(&b"abcdefgh"[..1 + random.below(8) as usize]).unwrap(),
-            body: Body::new(&vec![random.next() as u8; len]),
+            body: Body::new(&vec![byte; len]),
             priority: Priority(random.next() as u32),
             delay: Seconds(0),
             ttr: Seconds(1 + random.below(100) as u32),
@@ -157,15 +157,15 @@ impl Server {
         };
         self.history.next_id += 1;
         self.live_bytes += live_len(&job);
-        self.append(Entry::Put(job));
+        self.append(Change::Put(job.id), Record::Put(job));
         drop(room);
         true
     }
 
     pub fn update(&mut self, id: JobId, random: &mut Random) {
-        let counters = self.jobs[&id].counters;
-        self.append(Entry::Update(Update {
-            id,
+        let job = &self.jobs[&id];
+        let counters = job.counters;
+        let update = Update {
             priority: Priority(random.below(5) as u32),
             delay: Seconds(random.below(9) as u32),
             state: match random.below(3) {
@@ -182,24 +182,27 @@ impl Server {
                 buries: counters.buries + random.below(2) as u32,
                 ..counters
             },
-        }));
+            ..Update::of(job)
+        };
+        self.append(Change::Update(id), Record::Update(update));
     }
 
     pub fn delete(&mut self, id: JobId) {
         let job = &self.jobs[&id];
         self.live_bytes -= live_len(job);
         let (tube_len, body_len) = (job.tube.as_str().len(), job.body.wire().len());
-        self.append(Entry::Delete {
+        let delete = Change::Delete {
             id,
             tube_len,
             body_len,
-        });
+        };
+        self.append(delete, Record::Delete(id));
     }
 
-    fn append(&mut self, entry: Entry) {
-        self.history.entries.push(entry.clone());
+    fn append(&mut self, change: Change, entry: Record) {
         apply(&mut self.jobs, &entry);
-        self.position = self.log.append(entry, &self.jobs);
+        self.history.entries.push(entry);
+        self.position = self.log.append(&[change], &self.jobs);
     }
 
     /// Commits everything; true if it is acknowledged.
@@ -217,9 +220,9 @@ impl Server {
     }
 }
 
-/// What the full record of a job takes that nothing has happened to yet.
-fn live_len(job: &StoredJob) -> u64 {
-    46 + (job.tube.as_str().len() + job.body.wire().len()) as u64
+/// What the put of a job takes.
+pub fn live_len(job: &StoredJob) -> u64 {
+    75 + (job.tube.as_str().len() + job.body.wire().len()) as u64
 }
 
 pub fn open(disk: &Disk, sync: SyncMode, size: u64) -> Opened {

@@ -30,7 +30,7 @@ pub fn cat(inspection: &Inspection) -> Outcome {
 fn record_line(finding: &Finding) -> Option<Json> {
     let (at, kind, fields) = match finding {
         Finding::Record(at, record) => match record {
-            Record::Full(job) => (at, "job", job_fields(job)),
+            Record::Put(job) => (at, "job", job_fields(job)),
             Record::Update(update) => {
                 let mut fields = vec![pair("id", update.id.0), pair("pri", update.priority.0)];
                 fields.push(pair("delay", update.delay.0));

@@ -76,9 +76,9 @@ pub fn in_words(finding: &Finding) -> Option<String> {
 /// than the memory.
 pub fn without_body(finding: Finding) -> Finding {
     match finding {
-        Finding::Record(at, Record::Full(job)) => Finding::Record(
+        Finding::Record(at, Record::Put(job)) => Finding::Record(
             at,
-            Record::Full(StoredJob {
+            Record::Put(StoredJob {
                 body: Body::new(b""),
                 ..job
             }),

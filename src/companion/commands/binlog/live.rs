@@ -38,7 +38,7 @@ impl Live {
 
     fn note_record(&mut self, at: At, record: Record) {
         match record {
-            Record::Full(job) => self.lives(at, job),
+            Record::Put(job) => self.lives(at, job),
             Record::Update(update) => {
                 self.highest = self.highest.max(update.id.0);
                 match self.jobs.get_mut(&update.id) {

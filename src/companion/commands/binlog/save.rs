@@ -7,8 +7,8 @@ use crate::failure::{Failure, Outcome, Status};
 use crate::text::output::{Output, complain};
 use beanpole::binlog::beanstalkd;
 use beanpole::binlog::inspect::Inspection;
-use beanpole::binlog::{Binlog, Entry, Options, SyncMode};
-use beanpole::engine::{Counters, StoredJob, StoredState, Time};
+use beanpole::binlog::{Binlog, Options, SyncMode};
+use beanpole::engine::{Change, Counters, StoredJob, StoredState, Time};
 use beanpole::protocol::{Body, JobId, Priority, Seconds, TubeName};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -61,43 +61,48 @@ pub fn repair(inspection: &Inspection, new: &Path) -> Outcome {
         Some(error) => Failure::Refused(error.to_string()),
         None => Failure::Refused(format!("there is no room in {}", new.display())),
     };
-    let jobs: BTreeMap<JobId, StoredJob> = live
+    let mut jobs: BTreeMap<JobId, StoredJob> = live
         .jobs
         .into_iter()
         .map(|(id, living)| (id, living.job))
         .collect();
-    let write = |job: &StoredJob| {
-        let room = log.reserve_put(job.tube.as_str().len(), job.body.wire().len());
+    let count = jobs.len();
+    let write = |jobs: &BTreeMap<_, StoredJob>, id| {
+        let (tube_len, body_len) = lens(&jobs[&id]);
+        let room = log.reserve_put(tube_len, body_len);
         let room = room.map_err(|_| failed())?;
-        let end = log.append(Entry::Put(job.clone()), &jobs);
+        let end = log.append(&[Change::Put(id)], jobs);
         drop(room);
         Ok(end)
     };
-    for (index, job) in jobs.values().enumerate() {
-        let end = write(job)?;
+    for (index, id) in jobs.keys().enumerate() {
+        let end = write(&jobs, *id)?;
         if index % AT_ONCE == 0 {
             log.commit(end).map_err(|_| failed())?;
         }
     }
     // No id is given twice, even if its job is gone.
     let next = inspection.next_id().0.max(live.highest.saturating_add(1));
-    let last = JobId(next - 1);
-    if last.0 > 0 && !jobs.contains_key(&last) {
-        let ghost = ghost(last);
-        write(&ghost)?;
-        let (tube_len, body_len) = (ghost.tube.as_str().len(), ghost.body.wire().len());
-        let end = log.append(
-            Entry::Delete {
-                id: last,
-                tube_len,
-                body_len,
-            },
-            &jobs,
-        );
+    let id = JobId(next - 1);
+    if id.0 > 0 && !jobs.contains_key(&id) {
+        jobs.insert(id, ghost(id));
+        write(&jobs, id)?;
+        let (tube_len, body_len) = lens(&jobs[&id]);
+        let delete = Change::Delete {
+            id,
+            tube_len,
+            body_len,
+        };
+        let end = log.append(&[delete], &jobs);
         log.commit(end).map_err(|_| failed())?;
     }
     log.close().map_err(|_| failed())?;
-    told(jobs.len(), sound)
+    told(count, sound)
+}
+
+/// How long the name of a job's tube is, and its body with CR LF.
+fn lens(job: &StoredJob) -> (usize, usize) {
+    (job.tube.as_str().len(), job.body.wire().len())
 }
 
 /// A job that only uses up an id.

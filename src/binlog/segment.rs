@@ -1,0 +1,250 @@
+//! A segment's file, being read: whose it is, its records one by one, and
+//! whether what is no record is an unfinished end or damage.
+
+use super::beanstalkd;
+use super::error::Error;
+use super::record::{FRAME_LEN, Frame, Header, Place, Record, Tubes};
+use super::record::{segment_name, segment_number};
+use super::storage::{File, Storage};
+use std::io::{self, BufReader, Read};
+use std::sync::Arc;
+
+/// How much is read at once.
+const READ: usize = 256 << 10;
+/// So much of a file's start tells whose it is.
+const START: u64 = 1024;
+
+/// A file with the name of a segment.
+pub(super) struct Found {
+    pub number: u32,
+    pub file: Arc<dyn File>,
+    pub len: u64,
+    pub kind: Kind,
+}
+
+/// Whose it is.
+#[derive(Clone, Copy)]
+pub(super) enum Kind {
+    /// Our own.
+    Segment(Header),
+    /// Another server's.
+    Beanstalkd(beanstalkd::Format),
+    /// Nobody's: zeros, or no byte at all. beanstalkd leaves such files.
+    Nothing,
+    /// What is wrong at its start.
+    Damaged(&'static str),
+}
+
+/// All files with the name of a segment, in order.
+pub(super) fn look(storage: &dyn Storage) -> Result<Vec<Found>, Error> {
+    let names = storage.list().map_err(Error::on("list", "the files"))?;
+    let numbers = names.iter().filter_map(|name| segment_number(name));
+    let mut numbers: Vec<u32> = numbers.collect();
+    numbers.sort_unstable();
+    let found = |number| Found::open(storage, number);
+    numbers.into_iter().map(found).collect()
+}
+
+impl Found {
+    fn open(storage: &dyn Storage, number: u32) -> Result<Found, Error> {
+        let name = segment_name(number);
+        let file = storage.open(&name).map_err(Error::on("open", &name))?;
+        let len = file.len().map_err(Error::on("read", &name))?;
+        let mut found = Found {
+            number,
+            file,
+            len,
+            kind: Kind::Nothing,
+        };
+        let mut start = Vec::new();
+        let read = found.read_from(0).take(START).read_to_end(&mut start);
+        read.map_err(Error::on("read", name))?;
+        found.kind = match (
+            beanstalkd::Format::of(&start),
+            Header::decode(&start, number),
+        ) {
+            (Some(format), _) => Kind::Beanstalkd(format),
+            (None, Ok(header)) => Kind::Segment(header),
+            (None, Err(_)) if found.last_set_byte(0)?.is_none() => Kind::Nothing,
+            (None, Err(flaw)) => Kind::Damaged(flaw),
+        };
+        Ok(found)
+    }
+
+    /// The header, if it is a segment of our own.
+    pub fn header(&self) -> Option<Header> {
+        match self.kind {
+            Kind::Segment(header) => Some(header),
+            Kind::Beanstalkd(_) | Kind::Nothing | Kind::Damaged(_) => None,
+        }
+    }
+
+    pub fn name(&self) -> String {
+        segment_name(self.number)
+    }
+
+    /// The file from an offset on.
+    pub fn read_from(&self, offset: u64) -> BufReader<Source<'_>> {
+        let file = &*self.file;
+        BufReader::with_capacity(READ, Source { file, offset })
+    }
+
+    /// What is wrong with it, and where.
+    pub fn damaged(&self, offset: u64, flaw: impl Into<String>) -> Error {
+        Error::Damaged {
+            number: self.number,
+            offset,
+            flaw: flaw.into(),
+        }
+    }
+
+    /// Where from an offset on the last byte is that is not zero.
+    pub fn last_set_byte(&self, offset: u64) -> Result<Option<u64>, Error> {
+        let last = last_set_byte(&*self.file, offset);
+        last.map_err(Error::on("read", self.name()))
+    }
+
+    /// Where from an offset on the first frame stands that belongs there and is
+    /// looked for.
+    pub fn find_frame(
+        &self,
+        from: u64,
+        is_looked_for: impl Fn(&Frame, u64) -> bool,
+    ) -> Result<Option<u64>, Error> {
+        // Zeros are no frame, and there may be many.
+        let end = self.last_set_byte(from)?.map_or(from, |last| last + 1);
+        let bytes = self.read_from(from).bytes().zip(from + 1..=end);
+        let mut window = [0; FRAME_LEN as usize];
+        for (byte, end) in bytes {
+            window.rotate_left(1);
+            window[window.len() - 1] = byte.map_err(Error::on("read", self.name()))?;
+            let offset = end.saturating_sub(FRAME_LEN);
+            let place = Place {
+                number: self.number,
+                offset,
+            };
+            if offset >= from
+                && let Some(frame) = Frame::decode(&window, place)
+                && is_looked_for(&frame, offset)
+            {
+                return Ok(Some(offset));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Where in a file from an offset on the last byte is that is not zero.
+pub(super) fn last_set_byte(file: &dyn File, offset: u64) -> io::Result<Option<u64>> {
+    let (mut last, mut at) = (None, offset);
+    let mut chunk = vec![0; READ];
+    loop {
+        let read = file.read_at(&mut chunk, at)?;
+        if read == 0 {
+            return Ok(last);
+        }
+        // Compared with its neighbours, many bytes at a time.
+        let zeros = chunk[0] == 0 && chunk[..read - 1] == chunk[1..read];
+        if !zeros && let Some(index) = chunk[..read].iter().rposition(|byte| *byte != 0) {
+            last = Some(at + index as u64);
+        }
+        at += read as u64;
+    }
+}
+
+/// A file being read.
+pub(super) struct Source<'a> {
+    file: &'a dyn File,
+    offset: u64,
+}
+
+impl Read for Source<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read_at(buffer, self.offset)?;
+        self.offset += read as u64;
+        Ok(read)
+    }
+}
+
+/// Reads the records of a segment.
+pub(super) struct Reader<'a> {
+    found: &'a Found,
+    source: BufReader<Source<'a>>,
+    /// Where the next record begins.
+    pub offset: u64,
+    end: u64,
+    has_next: bool,
+}
+
+impl<'a> Reader<'a> {
+    /// Those from an offset on. They end where the next segment's header says,
+    /// or where something stands that is no record.
+    pub fn new(found: &'a Found, offset: u64, next: Option<&Header>) -> Result<Reader<'a>, Error> {
+        let end = next.map_or(found.len, |next| next.previous_end);
+        if end > found.len {
+            let flaw = format!("the file ends where its records go on to {end}");
+            return Err(found.damaged(found.len, flaw));
+        }
+        Ok(Reader {
+            found,
+            source: found.read_from(offset),
+            offset,
+            end,
+            has_next: next.is_some(),
+        })
+    }
+
+    /// The next record and where it begins; `None` if none begins at `offset`.
+    pub fn next(&mut self, tubes: &mut Tubes) -> Result<Option<(u64, Record)>, Error> {
+        let offset = self.offset;
+        let left = self.end.saturating_sub(offset);
+        if left < FRAME_LEN {
+            return Ok(None);
+        }
+        let read = |error| Error::on("read", self.found.name())(error);
+        let mut bytes = [0; FRAME_LEN as usize];
+        self.source.read_exact(&mut bytes).map_err(read)?;
+        let place = Place {
+            number: self.found.number,
+            offset,
+        };
+        let frame = Frame::decode(&bytes, place);
+        let Some(frame) = frame.filter(|frame| u64::from(frame.len) <= left - FRAME_LEN) else {
+            return Ok(None);
+        };
+        match Record::read(&frame, &mut self.source, tubes) {
+            Ok(None) => Ok(None),
+            Ok(Some(record)) => {
+                self.offset += record.len();
+                Ok(Some((offset, record)))
+            }
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                let flaw = "this record is whole, and makes no sense";
+                Err(self.found.damaged(offset, flaw))
+            }
+            Err(error) => Err(read(error)),
+        }
+    }
+
+    /// Whether the records end here, as they must if there is a next segment. In
+    /// the newest one so many bytes may follow of something that was not
+    /// finished; unless a frame behind says that all here had been synced.
+    pub fn torn(&self) -> Result<u64, Error> {
+        let (found, offset) = (self.found, self.offset);
+        let flaw = "this is not the record that was written there";
+        if self.has_next {
+            return match offset == self.end {
+                true => Ok(0),
+                false => Err(found.damaged(offset, flaw)),
+            };
+        }
+        let Some(last) = found.last_set_byte(offset)? else {
+            return Ok(0);
+        };
+        let is_behind_sync = |frame: &Frame, at| frame.synced(at) > offset;
+        match found.find_frame(offset + 1, is_behind_sync)? {
+            Some(_) => Err(found.damaged(offset, format!("{flaw}, and it had been synced"))),
+            None => Ok(last + 1 - offset),
+        }
+    }
+}

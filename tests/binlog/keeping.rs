@@ -1,0 +1,53 @@
+//! What may be told of a job whose put is not kept yet.
+
+use crate::disk::{Disk, Random};
+use crate::model::{Server, open};
+use beanpole::binlog::{Position, SyncMode};
+use beanpole::protocol::JobId;
+use std::time::Duration;
+
+#[test]
+fn nothing_may_be_told_of_a_job_before_its_put_is_kept() {
+    for sync in [
+        SyncMode::Always,
+        SyncMode::Every(Duration::from_secs(3600)),
+        SyncMode::Never,
+    ] {
+        let disk = Disk::default();
+        let mut server = Server::open(&disk, sync, 1 << 16);
+        let random = &mut Random::new(1);
+        let log = server.log.clone();
+        assert_eq!(log.kept_from(JobId(1)), None);
+
+        assert!(server.put(10, random));
+        let first = log.kept_from(JobId(1)).expect("it is not written");
+        assert!(server.put(10, random));
+        let second = log.kept_from(JobId(2)).expect("it is not written");
+        assert!(first > Position::default() && second >= first);
+        log.commit(first).unwrap();
+        // Written together, kept together.
+        assert_eq!(
+            (log.kept_from(JobId(1)), log.kept_from(JobId(2))),
+            (None, None)
+        );
+        assert_eq!(
+            open(
+                &disk.state().cut(crate::disk::Survival::Everything, random),
+                sync,
+                1 << 16
+            )
+            .jobs
+            .len(),
+            2
+        );
+
+        // What has happened to it since does not count.
+        server.update(JobId(1), random);
+        assert_eq!(log.kept_from(JobId(1)), None);
+        assert!(server.put(10, random));
+        assert_eq!(log.kept_from(JobId(2)), None);
+        assert!(log.kept_from(JobId(3)).is_some());
+        assert!(server.commit());
+        assert_eq!(log.kept_from(JobId(3)), None);
+    }
+}

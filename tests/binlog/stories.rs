@@ -1,0 +1,113 @@
+//! The binlog in stories: what is on the disk after each step.
+//!
+//! In `stories/*.txt` a line that begins with `>` does something, and lines that
+//! are indented say what is found then, after `> disk` and `> jobs`. All else is
+//! told to the reader. The disk is simulated, changes are synced when they are
+//! committed, and segments end at 4096 bytes.
+
+use crate::disk::{Disk, Random, Survival};
+use crate::model::Server;
+use beanpole::binlog::SyncMode;
+use beanpole::protocol::JobId;
+use std::fs;
+
+const SIZE: u64 = 4096;
+
+struct Story {
+    disk: Disk,
+    server: Option<Server>,
+    random: Random,
+}
+
+impl Story {
+    fn step(&mut self, line: &str) -> Vec<String> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let number = |index: usize| words[index].parse::<u64>().unwrap();
+        let random = &mut self.random;
+        match (words[0], &mut self.server) {
+            ("start", server) => *server = Some(Server::open(&self.disk, SyncMode::Always, SIZE)),
+            ("put", Some(server)) => {
+                if !server.put(usize::try_from(number(1)).unwrap(), random) {
+                    return vec!["OUT_OF_MEMORY".into()];
+                }
+            }
+            ("update", Some(server)) => server.update(JobId(number(1)), random),
+            ("delete", Some(server)) => server.delete(JobId(number(1))),
+            ("commit", Some(server)) => assert!(server.commit()),
+            ("tend", Some(server)) => server.log.tend().unwrap(),
+            ("stop", server) => server.take().unwrap().log.close().unwrap(),
+            ("power", server) => {
+                *server = None;
+                let left = self.disk.state().cut(Survival::Nothing, random);
+                self.disk = left;
+            }
+            ("fill", _) => self.disk.set_capacity(Some(self.disk.used())),
+            ("jobs", Some(server)) => {
+                let ids = server.jobs.keys().map(ToString::to_string);
+                return vec![ids.collect::<Vec<_>>().join(" ")];
+            }
+            ("disk", _) => {
+                let names = self.disk.names();
+                let show =
+                    |name: &String| format!("{name}: {}", in_words(&self.disk.contents(name)));
+                return names.iter().map(show).collect();
+            }
+            _ => panic!("{line}"),
+        }
+        Vec::new()
+    }
+}
+
+/// The records of a segment by their kinds, as beanpole-binlog(5) has them.
+fn in_words(bytes: &[u8]) -> String {
+    if bytes.iter().all(|byte| *byte == 0) {
+        return format!("{} zeros", bytes.len());
+    }
+    let mut words = vec!["header".to_owned()];
+    let mut offset = 40;
+    while let Some(frame) = bytes.get(offset..offset + 25) {
+        let len = u32::from_le_bytes(frame[..4].try_into().unwrap()) as usize;
+        let id = u64::from_le_bytes(frame[17..25].try_into().unwrap());
+        match frame[16] {
+            1 => words.push(format!("put {id}")),
+            2 => words.push(format!("update {id}")),
+            3 => words.push(format!("delete {id}")),
+            4 => words.push(format!("mark {}", id as u32)),
+            _ => break,
+        }
+        offset += 16 + len;
+    }
+    words.join(", ")
+}
+
+fn play(text: &str) -> String {
+    let mut story = Story {
+        disk: Disk::default(),
+        server: None,
+        random: Random::new(1),
+    };
+    let mut told = String::new();
+    for line in text.lines().filter(|line| !line.starts_with("    ")) {
+        told += &format!("{line}\n");
+        if let Some(step) = line.strip_prefix("> ") {
+            for found in story.step(step) {
+                told += &format!("    {found}\n");
+            }
+        }
+    }
+    told
+}
+
+#[test]
+fn each_story_comes_true() {
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/binlog/stories");
+    let mut count = 0;
+    for story in fs::read_dir(directory).unwrap() {
+        let path = story.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap();
+        let told = play(&text);
+        assert!(told == text, "{} is not so, but:\n{told}", path.display());
+        count += 1;
+    }
+    assert_eq!(count, 5);
+}
