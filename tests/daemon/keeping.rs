@@ -236,6 +236,30 @@ fn a_failed_write_is_not_acknowledged_and_ends_it() {
 }
 
 #[test]
+fn nobody_is_given_a_job_whose_put_is_not_kept() {
+    for sync in ["0", "50"] {
+        let directory = TempDir::new();
+        let path = text(directory.path());
+        let options = ["-p", "0", "-s", "65536", "-f", sync, "-b", path];
+        let mut command = shell("trap '' XFSZ; exec \"$0\" \"$@\"", options);
+        let mut daemon = Daemon::spawn(&mut command);
+        let port = daemon.port();
+        let (mut producer, mut worker) = (Client::connect(port), Client::connect(port));
+        worker.send("reserve\r\n");
+        eventually("it waits", || producer.stat("current-waiting") == 1);
+        let limit = Rlimit {
+            current: Some(100),
+            maximum: None,
+        };
+        let pid = i32::try_from(daemon.pid()).ok().and_then(Pid::from_raw);
+        prlimit(pid, Resource::Fsize, limit).expect("it still runs");
+        producer.ask("put 0 0 1 3\r\njob", "INTERNAL_ERROR");
+        worker.expect("INTERNAL_ERROR\r\n");
+        assert_eq!(daemon.wait().0.code(), Some(11));
+    }
+}
+
+#[test]
 fn a_full_disk_refuses_puts_until_there_is_room_again() {
     if !as_root() {
         return;
