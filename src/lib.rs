@@ -51,7 +51,7 @@
 //!
 //! Nobody holds it for long: what concerns very many jobs is done in pieces, a
 //! batch ends when it has cost much, and whoever brings one command goes before
-//! those who bring hundreds (`server/lock.rs`, `server/turns.rs`).
+//! those who bring hundreds (`server/lock.rs`, `server/permits.rs`).
 //!
 //! # Waiting
 //!

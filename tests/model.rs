@@ -100,7 +100,7 @@ impl World {
             (15, _) if self.model.draining || self.random.one_in(5) => self.drain(),
             (16, _) if self.random.one_in(5) => self.restart(),
             (17, Some(client)) => self.disconnect(client),
-            (18, Some(client)) if self.random.one_in(4) => self.hang_up(client),
+            (18, Some(client)) if self.random.one_in(4) => self.half_close(client),
             (_, Some(client)) if !self.model.is_waiting(client) => self.speak(client),
             _ => self.pass_time(),
         }
@@ -132,10 +132,10 @@ impl World {
         self.compare(Vec::new());
     }
 
-    fn hang_up(&mut self, client: Client) {
+    fn half_close(&mut self, client: Client) {
         self.history.note(&self.model, client, "hangs up");
-        self.model.hang_up(client);
-        self.engine.hang_up(self.links[&client].id);
+        self.model.half_close(client);
+        self.engine.half_close(self.links[&client].id);
         self.compare(Vec::new());
     }
 

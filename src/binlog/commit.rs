@@ -163,7 +163,7 @@ impl Binlog {
         if let SyncMode::Every(_) = self.sync
             && self.is_behind()
         {
-            self.soon();
+            self.write_soon();
         }
         let (needs_upkeep, is_full) = {
             let tail = self.tail();
@@ -180,7 +180,7 @@ impl Binlog {
 
     /// Sees to it that what was appended is written soon (and synced, but for
     /// `Never`), though nobody waits for it. Not under the server's lock.
-    pub fn soon(&self) {
+    pub fn write_soon(&self) {
         if !self.pending.swap(true, Ordering::AcqRel) {
             let delay = match self.sync {
                 // The sync has to be over in time.
@@ -380,7 +380,7 @@ impl Binlog {
                     self.pending.store(false, Ordering::Release);
                     // Who came meanwhile has relied on this round.
                     if self.is_behind() {
-                        self.soon();
+                        self.write_soon();
                     }
                 }
                 Ok(())

@@ -275,7 +275,7 @@ impl Engine {
 
     /// The peer will send nothing more: it is not kept waiting, now or later.
     /// `TIMED_OUT` is what a half-closed client gets, says the protocol.
-    pub fn hang_up(&mut self, id: ConnectionId) {
+    pub fn half_close(&mut self, id: ConnectionId) {
         let Some(index) = self.find(id) else { return };
         self.connections[index].half_closed = true;
         if self.connections[index].wait.is_some() {

@@ -37,6 +37,7 @@ mod lock;
 mod memory;
 pub mod notify;
 mod output;
+mod permits;
 pub mod privileges;
 mod process;
 mod shared;
@@ -44,7 +45,6 @@ mod sleep;
 mod stream;
 mod sync;
 mod timer;
-mod turns;
 mod worker;
 
 pub use crate::sys::use_one_heap;
@@ -109,7 +109,7 @@ impl Server {
         let watching = Arc::clone(&shared);
         spawn("hang-ups", move || {
             watching.hangups.run(|gone| {
-                watching.run(|state, _| gone.for_each(|id| state.engine.hang_up(id)));
+                watching.run(|state, _| gone.for_each(|id| state.engine.half_close(id)));
             });
         })?;
         let timing = Arc::clone(&shared);

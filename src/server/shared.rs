@@ -8,9 +8,9 @@ use super::hangup::HangupWatcher;
 use super::journal::Journal;
 use super::lock::FairMutex;
 use super::memory::{Memory, Surplus};
+use super::permits::Permits;
 use super::sleep::Sleep;
 use super::stream::Stream;
-use super::turns::Turns;
 use crate::binlog::{Binlog, Position};
 use crate::engine::{Change, ConnectionId, Engine, Outcome, Time};
 use crate::protocol::{Body, Reply, Request};
@@ -30,7 +30,7 @@ pub struct Shared {
     pub hangups: HangupWatcher,
     pub memory: Memory,
     /// For workers with much to do.
-    pub turns: Turns,
+    pub permits: Permits,
     /// **The one lock.** It guards the engine, the order of the binlog and the
     /// list of clients. While it is held there is no system call on a socket or
     /// file, no line is logged, no body is copied or freed, nothing is
@@ -137,7 +137,7 @@ impl Shared {
             limits,
             hangups: HangupWatcher::new()?,
             memory: Memory::new(engine.max_memory()),
-            turns: Turns::new(),
+            permits: Permits::new(),
             state: FairMutex::new(State {
                 engine,
                 journal: binlog.clone().map(Journal::new),
@@ -310,7 +310,7 @@ impl Shared {
             self.timer.notify_one();
         }
         if let Some(binlog) = deliveries.unwritten {
-            binlog.soon();
+            binlog.write_soon();
         }
         drop(deliveries.garbage);
     }

@@ -1,4 +1,4 @@
-//! Where the server's own primitives (its lock, turns, a client's slot) get
+//! Where the server's own primitives (its lock, permits, a client's slot) get
 //! theirs from: here, from the standard library. `tests/concurrency` builds the
 //! same files with others, which try each order in which threads may run.
 

@@ -9,9 +9,9 @@ use super::client::{Answer, Client};
 use super::input::Input;
 use super::memory::Held;
 use super::output::Output;
+use super::permits::Permit;
 use super::process;
 use super::shared::Shared;
-use super::turns::Turn;
 use crate::binlog::{Binlog, Failed, Position};
 use crate::log::{self, Level};
 use crate::protocol::framing::MAX_LINE;
@@ -41,7 +41,7 @@ pub fn serve(shared: &Shared, client: &Arc<Client>) {
         batch: Batch::default(),
         output: Output::default(),
         held: shared.memory.hold(),
-        turn: None,
+        permit: None,
         read_patience: None,
         is_watched: false,
         is_owed_reply: false,
@@ -68,8 +68,8 @@ struct Worker<'a> {
     output: Output,
     /// What it holds of bodies and replies, in memory.
     held: Held<'a>,
-    /// Its turn to be busy, if it needs one, until it sends, reads or waits.
-    turn: Option<Turn<'a>>,
+    /// Its permit to be busy, if it needs one, until it sends, reads or waits.
+    permit: Option<Permit<'a>>,
     /// As it is set in the socket.
     read_patience: Option<Duration>,
     /// Whether the hang-up watcher knows it, from its first waiting on.
@@ -121,7 +121,7 @@ impl Worker<'_> {
 
     /// Reads once; whether the client has sent anything. That may take for ever.
     fn read(&mut self) -> io::Result<bool> {
-        self.turn = None;
+        self.permit = None;
         loop {
             self.set_read_patience()?;
             let stream = &self.client.stream;
@@ -178,10 +178,10 @@ impl Worker<'_> {
     /// Executes some of the requests, and sees to the replies.
     fn execute(&mut self) -> io::Result<Next> {
         let (shared, others) = (self.shared, self.held.by_others());
-        if self.turn.is_none() && self.has_much() {
-            self.turn = Some(shared.turns.take());
+        if self.permit.is_none() && self.has_much() {
+            self.permit = Some(shared.permits.take());
         }
-        let is_much = self.turn.is_some();
+        let is_much = self.permit.is_some();
         let id = self.client.id;
         let next = self.batch.execute(shared, id, others, is_much);
         let (mut replies, must_keep) = self.batch.take_replies();
@@ -219,7 +219,7 @@ impl Worker<'_> {
     /// cannot be kept is not promised.
     fn keep(&mut self, binlog: &Binlog, must_keep: Position, replies: &mut Vec<Reply>) {
         // Others must come to the log meanwhile, or nobody shares its syncs.
-        self.turn = None;
+        self.permit = None;
         let kept = match binlog.commit_if_free(must_keep) {
             Some(kept) => kept,
             None if self.may_be_left(replies) => return self.leave(binlog, must_keep, replies),
@@ -287,7 +287,7 @@ impl Worker<'_> {
         if output.is_empty() {
             return Ok(());
         }
-        self.turn = None;
+        self.permit = None;
         self.await_owed();
         self.count_held(output.len());
         let sent = output.send(&self.client.stream);
@@ -316,7 +316,7 @@ impl Worker<'_> {
     /// and with as little memory as can be: there may be very many of these.
     fn wait(&mut self) -> io::Result<Answer> {
         self.send()?;
-        self.turn = None;
+        self.permit = None;
         self.await_owed();
         self.give_back();
         if !self.is_watched {

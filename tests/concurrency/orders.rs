@@ -18,7 +18,7 @@ mod sync {
         pub use shuttle::thread::yield_now;
         use std::num::NonZero;
 
-        /// One turn then: one less than this.
+        /// One permit then: one less than this.
         pub fn available_parallelism() -> std::io::Result<NonZero<usize>> {
             Ok(NonZero::<usize>::MIN.saturating_add(1))
         }
@@ -32,8 +32,8 @@ mod client;
 #[path = "../../src/server/lock.rs"]
 mod lock;
 #[allow(dead_code)]
-#[path = "../../src/server/turns.rs"]
-mod turns;
+#[path = "../../src/server/permits.rs"]
+mod permits;
 
 use beanpole::{engine, protocol};
 use client::{Answer, Client};
@@ -43,7 +43,7 @@ use protocol::Reply;
 use shuttle::sync::Arc;
 use shuttle::sync::atomic::{AtomicUsize, Ordering};
 use shuttle::thread;
-use turns::Turns;
+use permits::Permits;
 
 /// A socket that takes so many bytes without waiting.
 struct Stream {
@@ -78,7 +78,7 @@ fn main() {
     let orders = std::env::var("ORDERS").map_or(20_000, |text| text.parse().expect("ORDERS"));
     let scenarios: [(&str, fn()); 6] = [
         ("the lock is had by one", the_lock_is_had_by_one),
-        ("a turn is had by one", a_turn_is_had_by_one),
+        ("a permit is had by one", a_permit_is_had_by_one),
         ("who waits hears the answer once", || answered(100)),
         ("and what had no room is not lost", || answered(3)),
         ("who stops waits no more", stopped),
@@ -117,15 +117,15 @@ fn the_lock_is_had_by_one() {
     assert!(!lock.is_awaited(), "nobody waits when all have gone");
 }
 
-fn a_turn_is_had_by_one() {
-    let turns = Arc::new(Turns::new());
+fn a_permit_is_had_by_one() {
+    let permits = Arc::new(Permits::new());
     let inside = Arc::new(AtomicUsize::new(0));
     let threads: Vec<_> = (0..3)
         .map(|_| {
-            let (turns, inside) = (turns.clone(), inside.clone());
+            let (permits, inside) = (permits.clone(), inside.clone());
             thread::spawn(move || {
                 for _ in 0..2 {
-                    let _turn = turns.take();
+                    let _permit = permits.take();
                     assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
                     thread::yield_now();
                     assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1);
@@ -137,7 +137,7 @@ fn a_turn_is_had_by_one() {
         thread.join().unwrap();
     }
     // It came back: nobody waits for ever.
-    drop(turns.take());
+    drop(permits.take());
 }
 
 /// A worker waits, twice; others answer, with so much room in the socket.

@@ -154,7 +154,7 @@ impl Model {
         self.forget_tube_if_unused(&used);
     }
 
-    pub fn hang_up(&mut self, client: Client) {
+    pub fn half_close(&mut self, client: Client) {
         self.client(client).half_closed = true;
         if self.is_waiting(client) {
             self.end_wait(client, "TIMED_OUT");

@@ -190,7 +190,7 @@ impl Stage for Clockwork {
         *sends_no_more = true;
         if *state != ClientState::Closed {
             let id = *id;
-            self.engine.hang_up(id);
+            self.engine.half_close(id);
             self.deliver();
             self.run(client);
         }
