@@ -2,7 +2,7 @@
 //! is told at [`Command`].
 
 use super::connection::Kick;
-use super::counts::CommandCounts;
+use super::counts::command_key;
 use super::job::{Job, State};
 use super::slab::ConnectionIndex;
 use super::tube::Pause;
@@ -35,7 +35,10 @@ impl Engine {
     }
 
     fn command(&mut self, by: ConnectionIndex, command: Command, now: Time) -> Outcome {
-        self.count(&command);
+        // Each well-formed command is counted, whatever becomes of it.
+        if let Some(key) = command_key(&command) {
+            self.totals.commands[key] += 1;
+        }
         Outcome::Reply(match command {
             Command::Put(put) => return self.put(by, put),
             Command::Reserve => return self.reserve_or_wait(by, None, now),
@@ -70,59 +73,6 @@ impl Engine {
             Command::ListTubeUsed => self.list_tube_used(by),
             Command::ListTubesWatched => self.list_tubes_watched(by),
         })
-    }
-
-    /// Each well-formed command is counted, whatever becomes of it.
-    fn count(&mut self, command: &Command) {
-        let CommandCounts {
-            put,
-            peek,
-            peek_ready,
-            peek_delayed,
-            peek_buried,
-            reserve,
-            reserve_with_timeout,
-            delete,
-            release,
-            use_,
-            watch,
-            ignore,
-            bury,
-            kick,
-            touch,
-            stats,
-            stats_job,
-            stats_tube,
-            list_tubes,
-            list_tube_used,
-            list_tubes_watched,
-            pause_tube,
-        } = &mut self.totals.commands;
-        *match command {
-            Command::Put(_) => put,
-            Command::Peek(_) => peek,
-            Command::PeekReady => peek_ready,
-            Command::PeekDelayed => peek_delayed,
-            Command::PeekBuried => peek_buried,
-            Command::Reserve => reserve,
-            Command::ReserveWithTimeout(_) => reserve_with_timeout,
-            Command::Delete(_) => delete,
-            Command::Release { .. } => release,
-            Command::Use(_) => use_,
-            Command::Watch(_) => watch,
-            Command::Ignore(_) => ignore,
-            Command::Bury { .. } => bury,
-            Command::Kick(_) => kick,
-            Command::Touch(_) => touch,
-            Command::Stats => stats,
-            Command::StatsJob(_) => stats_job,
-            Command::StatsTube(_) => stats_tube,
-            Command::ListTubes => list_tubes,
-            Command::ListTubeUsed => list_tube_used,
-            Command::ListTubesWatched => list_tubes_watched,
-            Command::PauseTube(..) | Command::PauseNoTube => pause_tube,
-            Command::ReserveJob(_) | Command::KickJob(_) | Command::Quit => return,
-        } += 1;
     }
 
     // Producers.

@@ -1,6 +1,8 @@
 //! What the engine counts. Nothing here changes a number: whoever changes what
 //! is counted does.
 
+use crate::protocol::Command;
+
 /// Jobs by what can happen to them next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JobCounts {
@@ -38,38 +40,67 @@ pub struct Counters {
     pub kicks: u32,
 }
 
-/// How often each command was given, since the server started. Lines that
-/// cannot be read are not counted; `reserve-job` and `kick-job` have no key.
-#[derive(Clone, Copy, Default)]
-pub struct CommandCounts {
-    pub put: u64,
-    pub peek: u64,
-    pub peek_ready: u64,
-    pub peek_delayed: u64,
-    pub peek_buried: u64,
-    pub reserve: u64,
-    pub reserve_with_timeout: u64,
-    pub delete: u64,
-    pub release: u64,
-    pub use_: u64,
-    pub watch: u64,
-    pub ignore: u64,
-    pub bury: u64,
-    pub kick: u64,
-    pub touch: u64,
-    pub stats: u64,
-    pub stats_job: u64,
-    pub stats_tube: u64,
-    pub list_tubes: u64,
-    pub list_tube_used: u64,
-    pub list_tubes_watched: u64,
-    pub pause_tube: u64,
+/// The keys that tell how often each command was given, in the order of
+/// `stats`. `reserve-job` and `kick-job` have none.
+pub const COMMAND_KEYS: [&str; 22] = [
+    "cmd-put",
+    "cmd-peek",
+    "cmd-peek-ready",
+    "cmd-peek-delayed",
+    "cmd-peek-buried",
+    "cmd-reserve",
+    "cmd-reserve-with-timeout",
+    "cmd-delete",
+    "cmd-release",
+    "cmd-use",
+    "cmd-watch",
+    "cmd-ignore",
+    "cmd-bury",
+    "cmd-kick",
+    "cmd-touch",
+    "cmd-stats",
+    "cmd-stats-job",
+    "cmd-stats-tube",
+    "cmd-list-tubes",
+    "cmd-list-tube-used",
+    "cmd-list-tubes-watched",
+    "cmd-pause-tube",
+];
+
+/// Which of these keys counts a command.
+pub fn command_key(command: &Command) -> Option<usize> {
+    Some(match command {
+        Command::Put(_) => 0,
+        Command::Peek(_) => 1,
+        Command::PeekReady => 2,
+        Command::PeekDelayed => 3,
+        Command::PeekBuried => 4,
+        Command::Reserve => 5,
+        Command::ReserveWithTimeout(_) => 6,
+        Command::Delete(_) => 7,
+        Command::Release { .. } => 8,
+        Command::Use(_) => 9,
+        Command::Watch(_) => 10,
+        Command::Ignore(_) => 11,
+        Command::Bury { .. } => 12,
+        Command::Kick(_) => 13,
+        Command::Touch(_) => 14,
+        Command::Stats => 15,
+        Command::StatsJob(_) => 16,
+        Command::StatsTube(_) => 17,
+        Command::ListTubes => 18,
+        Command::ListTubeUsed => 19,
+        Command::ListTubesWatched => 20,
+        Command::PauseTube(..) | Command::PauseNoTube => 21,
+        Command::ReserveJob(_) | Command::KickJob(_) | Command::Quit => return None,
+    })
 }
 
 /// What has happened since the server started.
 #[derive(Default)]
 pub struct Totals {
-    pub commands: CommandCounts,
+    /// Commands given, by their keys. Lines that cannot be read are not counted.
+    pub commands: [u64; COMMAND_KEYS.len()],
     /// Times a job's time to run was over.
     pub timeouts: u64,
     /// Jobs put.
@@ -87,4 +118,25 @@ pub struct ConnectionCounts {
     pub workers: usize,
     /// Those that wait in a `reserve`.
     pub waiting: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::command;
+
+    #[test]
+    fn each_command_is_counted_under_its_own_name() {
+        for key in COMMAND_KEYS {
+            let name = key.strip_prefix("cmd-").expect("a command's key");
+            let with = |rest: &str| command::parse(format!("{name}{rest}").as_bytes()).ok();
+            let examples = ["", " 1", " 1 0", " 1 0 0", " 1 0 0 0"].map(with);
+            let keys: Vec<_> = examples.iter().flatten().map(command_key).collect();
+            let found = keys.iter().flatten().map(|&index| COMMAND_KEYS[index]);
+            assert!(
+                found.clone().count() > 0 && found.clone().all(|found| found == key),
+                "{key}"
+            );
+        }
+    }
 }

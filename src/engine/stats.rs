@@ -4,7 +4,7 @@
 //! that of its protocol text. What a key counts is told by the field that it is
 //! filled from.
 
-use super::counts::JobCounts;
+use super::counts::{COMMAND_KEYS, JobCounts};
 use super::job::{Job, State};
 use super::tube::Tube;
 use super::{Engine, Time};
@@ -16,31 +16,11 @@ impl Engine {
     /// The answer to `stats`, but for what only the process knows: its keys
     /// belong in front of `draining`, and behind that.
     pub(super) fn server_document(&self) -> Document {
-        let commands = &self.totals.commands;
         let mut document = Document::default();
         add_jobs(&mut document, &self.jobs_now);
-        document.add("cmd-put", commands.put);
-        document.add("cmd-peek", commands.peek);
-        document.add("cmd-peek-ready", commands.peek_ready);
-        document.add("cmd-peek-delayed", commands.peek_delayed);
-        document.add("cmd-peek-buried", commands.peek_buried);
-        document.add("cmd-reserve", commands.reserve);
-        document.add("cmd-reserve-with-timeout", commands.reserve_with_timeout);
-        document.add("cmd-delete", commands.delete);
-        document.add("cmd-release", commands.release);
-        document.add("cmd-use", commands.use_);
-        document.add("cmd-watch", commands.watch);
-        document.add("cmd-ignore", commands.ignore);
-        document.add("cmd-bury", commands.bury);
-        document.add("cmd-kick", commands.kick);
-        document.add("cmd-touch", commands.touch);
-        document.add("cmd-stats", commands.stats);
-        document.add("cmd-stats-job", commands.stats_job);
-        document.add("cmd-stats-tube", commands.stats_tube);
-        document.add("cmd-list-tubes", commands.list_tubes);
-        document.add("cmd-list-tube-used", commands.list_tube_used);
-        document.add("cmd-list-tubes-watched", commands.list_tubes_watched);
-        document.add("cmd-pause-tube", commands.pause_tube);
+        for (key, count) in COMMAND_KEYS.into_iter().zip(self.totals.commands) {
+            document.add(key, count);
+        }
         document.add("job-timeouts", self.totals.timeouts);
         document.add("total-jobs", self.totals.jobs);
         document.add("max-job-size", self.config.max_job_size);
