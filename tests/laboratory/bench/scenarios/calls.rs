@@ -15,6 +15,9 @@ use companion::load::work::{DRAIN, PUT, Step, Work};
 use std::thread::sleep;
 use std::time::Duration;
 
+/// So long after a rush a server has given back what that took of memory.
+const GIVES_BACK: Duration = Duration::from_secs(3);
+
 /// Runs the scenario once.
 pub fn run(load: &Load, server: &Server) -> Result<Vec<Figure>, Failure> {
     let pid = server.pid.filter(|_| server.is_ours());
@@ -45,6 +48,7 @@ pub fn run(load: &Load, server: &Server) -> Result<Vec<Figure>, Failure> {
         let name = format!("{what}: system calls per batch");
         figures.push(figure(name, "", calls as f64 / batches / of));
     }
+    sleep(GIVES_BACK);
     let before = counter.settled();
     sleep(Duration::from_secs_f64(load.idle_seconds));
     let calls = counter.settled() - before;
