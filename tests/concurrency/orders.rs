@@ -39,11 +39,11 @@ use beanpole::{engine, protocol};
 use client::{Answer, Client};
 use engine::ConnectionId;
 use lock::FairMutex;
+use permits::Permits;
 use protocol::Reply;
 use shuttle::sync::Arc;
 use shuttle::sync::atomic::{AtomicUsize, Ordering};
 use shuttle::thread;
-use permits::Permits;
 
 /// A socket that takes so many bytes without waiting.
 struct Stream {
