@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 
 const SECOND: Duration = Duration::from_secs(1);
 
+/// The timer that comes last: a server may fail to answer it.
+const TIME_TO_RUN: &str = "time to run";
+
 /// Runs the scenario once.
 pub fn run(load: &Load, server: &Server) -> Outcome<Vec<Figure>> {
     let mut clients = Clients {
@@ -26,15 +29,20 @@ pub fn run(load: &Load, server: &Server) -> Outcome<Vec<Figure>> {
     type Timer = fn(&mut Clients) -> Outcome<Instant>;
     let kinds: [(&str, Timer); 4] = [
         ("delay", Clients::delay),
-        ("time to run", Clients::time_to_run),
         ("pause", Clients::pause),
         ("timeout", Clients::timeout),
+        (TIME_TO_RUN, Clients::time_to_run),
     ];
     let mut figures = Vec::new();
     for (name, wait) in kinds {
         let mut late = Histogram::default();
         for _ in 0..load.count()? {
-            let due = wait(&mut clients)? + SECOND;
+            let due = match wait(&mut clients) {
+                Ok(begun) => begun + SECOND,
+                // beanstalkd often forgets it until the holder sends something.
+                Err(_) if name == TIME_TO_RUN => return Ok(figures),
+                Err(error) => return Err(error),
+            };
             let Some(by) = Instant::now().checked_duration_since(due) else {
                 return Err(Failure::Refused(format!("{name}: its second was not over")));
             };
