@@ -152,7 +152,7 @@ impl Engine {
         if self.tubes.find(&name).is_none() && !self.has_room(0) {
             return Reply::OutOfMemory;
         }
-        let tube = self.find_or_make_tube(&name);
+        let tube = self.tubes.find_or_make(&name);
         let before = std::mem::replace(&mut self.connections[by].used, tube);
         self.tubes[tube].using += 1;
         self.tubes[before].using -= 1;
@@ -304,7 +304,7 @@ impl Engine {
             if !self.has_room(WATCH_OVERHEAD) {
                 return Reply::OutOfMemory;
             }
-            let tube = self.find_or_make_tube(&name);
+            let tube = self.tubes.find_or_make(&name);
             self.connections[by].watched.push(tube);
             self.tubes[tube].watching += 1;
             self.watches += 1;

@@ -25,7 +25,7 @@ use super::connection::Wait;
 use super::counts::JobCounts;
 use super::job::State;
 use super::slab::{ConnectionIndex, TubeIndex};
-use super::{AT_ONCE, Change, ConnectionId, Engine, Owner};
+use super::{AT_ONCE, Change, Engine, Owner};
 use super::{JobId, Reply, Time};
 use crate::protocol::Priority;
 use std::cmp::Reverse;
@@ -41,16 +41,16 @@ impl Engine {
         // As if all of it happened at once: who waits until the very moment at
         // which jobs become ready gets the best of them.
         let mut left = AT_ONCE;
-        for owner in &due {
-            match *owner {
+        for &timer in &due {
+            match Owner::of(timer) {
                 Owner::Tube(tube) => self.tube_is_due(tube, now, &mut left),
                 Owner::Connection(connection) => self.time_out_jobs(connection, now, &mut left),
             }
         }
         self.serve(now);
         let was_due = !due.is_empty();
-        for owner in due.drain(..) {
-            match owner {
+        for timer in due.drain(..) {
+            match Owner::of(timer) {
                 Owner::Tube(tube) => self.set_tube_timer(tube),
                 Owner::Connection(connection) => self.end_wait(connection, now),
             }
@@ -146,7 +146,8 @@ impl Engine {
                 self.effects.steps += self.connections[first].watched.len();
                 self.stop_waiting(first);
                 let reply = self.reserve(id, first, now);
-                self.effects.replies.push((self.id(first), reply));
+                let first = self.connections[first].id(first);
+                self.effects.replies.push((first, reply));
             }
             next.extend(self.first_to_serve(tube));
         }
@@ -188,7 +189,8 @@ impl Engine {
 
     pub(super) fn answer_waiting(&mut self, index: ConnectionIndex, reply: Reply) {
         self.stop_waiting(index);
-        self.effects.replies.push((self.id(index), reply));
+        let id = self.connections[index].id(index);
+        self.effects.replies.push((id, reply));
     }
 
     /// Takes a job out of the collection that its state names.
@@ -254,18 +256,13 @@ impl Engine {
     }
 
     pub(super) fn set_tube_timer(&mut self, index: TubeIndex) {
-        let tube = &self.tubes[index];
-        self.wheel.set(tube.timer, tube.next_event());
+        let due = self.tubes[index].next_event();
+        self.wheel.set(Owner::Tube(index).timer(), due);
     }
 
     pub(super) fn set_connection_timer(&mut self, index: ConnectionIndex) {
-        let connection = &self.connections[index];
-        self.wheel.set(connection.timer, connection.next_event());
-    }
-
-    fn id(&self, index: ConnectionIndex) -> ConnectionId {
-        let serial = self.connections[index].serial;
-        ConnectionId { index, serial }
+        let due = self.connections[index].next_event();
+        self.wheel.set(Owner::Connection(index).timer(), due);
     }
 }
 

@@ -173,7 +173,7 @@ mod tests {
     fn client() -> (Client, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         (
-            Client::new(Stream::Unix(ours), ConnectionId::from(0)),
+            Client::new(Stream::Unix(ours), ConnectionId(0)),
             theirs,
         )
     }

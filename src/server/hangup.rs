@@ -26,7 +26,7 @@ impl HangupWatcher {
     /// already, that is noticed as well.
     pub fn watch(&self, client: &Client) -> io::Result<()> {
         let flags = EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLET;
-        let event = EpollEvent::new(flags, client.id.into());
+        let event = EpollEvent::new(flags, client.id.0);
         Ok(self.epoll.add(&client.stream, event)?)
     }
 
@@ -40,7 +40,7 @@ impl HangupWatcher {
                 Err(error) => panic!("waiting for clients that leave: {error}"),
             };
             let ids = events[..count].iter().map(EpollEvent::data);
-            gone(&mut ids.map(ConnectionId::from));
+            gone(&mut ids.map(ConnectionId));
         }
     }
 }

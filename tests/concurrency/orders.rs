@@ -67,7 +67,7 @@ impl Stream {
 fn client(room: usize) -> Arc<Client> {
     let sent = sync::Mutex::default();
     let stream = Stream { sent, room };
-    Arc::new(Client::new(stream, ConnectionId::from(0)))
+    Arc::new(Client::new(stream, ConnectionId(0)))
 }
 
 fn sent(client: &Client) -> Vec<u8> {
