@@ -107,10 +107,12 @@ impl Worker<'_> {
         }
         let binlog = self.shared.binlog.as_deref();
         let mut unread = self.input.unread();
+        let mut before = unread;
         while let Some(request) = self.framer.next(&mut unread) {
             if let Some(name) = self.name {
-                log_request(name, &request);
+                log_request(name, &request, &before[..before.len() - unread.len()]);
             }
+            before = unread;
             if !self.batch.push(request, binlog) {
                 break;
             }
@@ -341,15 +343,16 @@ impl Worker<'_> {
     }
 }
 
-/// Logs what is asked; of bodies, which are nobody's business, the size alone.
-fn log_request(name: &str, request: &Request) {
+/// Logs what is asked: a command as it came. Of bodies, which are nobody's
+/// business, the size alone; and what is no command may be part of one.
+fn log_request(name: &str, request: &Request, line: &[u8]) {
     let write = |text: std::fmt::Arguments<'_>| {
         log::write(Level::Commands, format_args!("{name}: {text}"));
     };
     match request {
-        Request::Command(command) => write(format_args!("{command}")),
+        Request::Command(_) => write(format_args!("{}", line.trim_ascii_end().escape_ascii())),
         Request::Body(Ok(body)) => write(format_args!("a body of {} bytes", body.content().len())),
         Request::Body(Err(reason)) => write(format_args!("no body: {reason:?}")),
-        Request::Refused(reply) => write(format_args!("a line that is no command: {reply:?}")),
+        Request::Refused(_) => write(format_args!("a line that is no command")),
     }
 }
