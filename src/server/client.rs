@@ -172,10 +172,7 @@ mod tests {
 
     fn client() -> (Client, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        (
-            Client::new(Stream::Unix(ours), ConnectionId(0)),
-            theirs,
-        )
+        (Client::new(Stream(ours.into()), ConnectionId(0)), theirs)
     }
 
     /// Leaves no room for a reply; how many bytes that took.
