@@ -25,13 +25,8 @@ impl Engine {
             Request::Command(command) => self.command(by, command, now),
             Request::Body(body) => Outcome::Reply(self.body(by, body, now)),
             Request::Refused(reply) => Outcome::Reply(reply),
+            Request::GoOn => self.kick_some(by, now),
         }
-    }
-
-    /// Goes on with what was [`Unfinished`](Outcome::Unfinished).
-    pub fn go_on(&mut self, id: ConnectionId, now: Time) -> Outcome {
-        let by = self.find(id).expect("only who is connected asks");
-        self.kick_some(by, now)
     }
 
     fn command(&mut self, by: ConnectionIndex, command: Command, now: Time) -> Outcome {

@@ -92,7 +92,7 @@ pub enum Outcome {
     /// The connection waits for a job. The answer comes through
     /// [`Effects::replies`]; until then it may ask for nothing else.
     Waiting,
-    /// A piece of it is done: [`Engine::go_on`] does the next one.
+    /// A piece of it is done: [`Request::GoOn`](crate::protocol::Request::GoOn) does the next.
     Unfinished,
     /// The connection is to be closed.
     Quit,
@@ -221,9 +221,14 @@ impl Engine {
         std::mem::take(&mut self.effects)
     }
 
-    /// Takes the changes alone and leaves `empty` to be filled.
-    pub fn take_changes(&mut self, empty: Vec<Change>) -> Vec<Change> {
-        std::mem::replace(&mut self.effects.changes, empty)
+    /// What has changed since that was last taken or forgotten.
+    pub fn changes(&self) -> &[Change] {
+        &self.effects.changes
+    }
+
+    /// Forgets what has changed, once a record of it is kept.
+    pub fn forget_changes(&mut self) {
+        self.effects.changes.clear();
     }
 
     /// What the calls have cost whose effects were not taken yet.

@@ -29,6 +29,9 @@ pub enum Request {
     Body(Result<Body, NoBody>),
     /// A line that is answered without looking at any state.
     Refused(Reply),
+    /// Nothing that was sent: the next piece of a request that is done in
+    /// pieces.
+    GoOn,
 }
 
 /// Why the bytes behind the line of a `put` are no body. All of them were read,

@@ -28,8 +28,6 @@ pub struct Batch<'a> {
     requests: VecDeque<Request>,
     /// Room in the binlog for the bodies among them, until they are in it.
     rooms: Vec<Room<'a>>,
-    /// A piece of the last request is done, and there is more to do.
-    is_unfinished: bool,
     pub replies: Vec<Reply>,
     /// About how many bytes the replies have.
     size: usize,
@@ -53,7 +51,7 @@ pub enum Next {
 impl<'a> Batch<'a> {
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.requests.is_empty() && !self.is_unfinished
+        self.requests.is_empty()
     }
 
     /// Adds a request; whether another one may come behind it.
@@ -74,7 +72,7 @@ impl<'a> Batch<'a> {
 
     /// Whether it is much by itself.
     pub fn is_much(&self) -> bool {
-        self.requests.len() > FEW || self.is_unfinished
+        self.requests.len() > FEW || self.requests.front() == Some(&Request::GoOn)
     }
 
     /// Executes requests until the replies are to be sent. With `is_much` it
@@ -87,7 +85,7 @@ impl<'a> Batch<'a> {
         is_much: bool,
     ) -> Next {
         loop {
-            let is_much = is_much || self.is_unfinished;
+            let is_much = is_much || self.is_much();
             let portion = |state: &mut State, now| {
                 state.engine.set_held_elsewhere(held_by_others);
                 self.execute_portion(shared, state, id, now)
@@ -120,17 +118,12 @@ impl<'a> Batch<'a> {
         mut now: Time,
     ) -> Next {
         for done in 1.. {
-            let outcome = if std::mem::take(&mut self.is_unfinished) {
-                state.go_on(id, now)
-            } else if let Some(request) = self.requests.pop_front() {
-                // As if each had come alone: what is later is not at the same
-                // time.
-                now = now + Duration::from_nanos(1);
-                state.execute(id, request, now)
-            } else {
+            let Some(request) = self.requests.pop_front() else {
                 break;
             };
-            match outcome {
+            // As if each had come alone: what is later is not at the same time.
+            now = now + Duration::from_nanos(1);
+            match state.execute(id, request, now) {
                 Outcome::Reply(reply) => {
                     self.must_keep = self.must_keep.max(state.to_be_kept_before(&reply));
                     self.size += size(&reply);
@@ -138,7 +131,7 @@ impl<'a> Batch<'a> {
                 }
                 Outcome::AwaitBody => {}
                 Outcome::Unfinished => {
-                    self.is_unfinished = true;
+                    self.requests.push_front(Request::GoOn);
                     return Next::GoOn;
                 }
                 Outcome::Waiting => return Next::Wait,

@@ -114,6 +114,8 @@ impl Server {
         })?;
         let timing = Arc::clone(&shared);
         let timer = spawn("timer", move || timer::run(&timing))?;
+        let known = shared.timer.set(timer.thread().clone());
+        known.expect("there is one timer");
         let (accepting, stop) = (Arc::clone(&shared), Arc::clone(&stop_accepting));
         let acceptor = spawn("acceptor", move || {
             acceptor::run(&accepting, &listeners, stop.as_fd());

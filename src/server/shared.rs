@@ -12,12 +12,13 @@ use super::permits::Permits;
 use super::sleep::Sleep;
 use super::stream::Stream;
 use crate::binlog::{Binlog, Position};
-use crate::engine::{Change, ConnectionId, Engine, Outcome, Time};
+use crate::engine::{ConnectionId, Engine, Outcome, Time};
 use crate::protocol::{Body, Reply, Request};
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, MutexGuard};
+use std::sync::{Arc, Condvar, MutexGuard, OnceLock};
+use std::thread::Thread;
 use std::time::Duration;
 
 /// What every thread of the server can get at.
@@ -38,8 +39,8 @@ pub struct Shared {
     /// all of that happens in [`deliver`](Self::deliver), when the lock has been
     /// let go of.
     state: FairMutex<State>,
-    /// Wakes the timer, when something is due sooner than it thinks.
-    timer: Condvar,
+    /// The timer, which is woken when something is due sooner than it thinks.
+    pub timer: OnceLock<Thread>,
     /// Tells that nobody is connected any more.
     emptiness: Condvar,
     /// The server is ending: no further command is read.
@@ -51,16 +52,11 @@ pub struct State {
     pub engine: Engine,
     /// `None` if jobs are kept in memory alone.
     journal: Option<Journal>,
-    /// Empty; kept for its allocation.
-    changes: Vec<Change>,
     clients: HashMap<ConnectionId, Arc<Client>>,
     /// The timer's.
     pub sleep: Sleep,
     pub surplus: Surplus,
 }
-
-/// The lock, held.
-pub type Guard<'a> = MutexGuard<'a, State>;
 
 /// What is to be done for others once the lock is free.
 struct Deliveries {
@@ -80,13 +76,6 @@ impl State {
         {
             document.set("file", journal.segment_of(*id));
         }
-        outcome
-    }
-
-    /// Goes on with what was unfinished.
-    pub fn go_on(&mut self, id: ConnectionId, now: Time) -> Outcome {
-        let outcome = self.engine.go_on(id, now);
-        self.keep_record();
         outcome
     }
 
@@ -116,10 +105,8 @@ impl State {
     /// Log order is state order: changes are recorded before any other is made.
     fn keep_record(&mut self) {
         if let Some(journal) = &mut self.journal {
-            let mut changes = self.engine.take_changes(std::mem::take(&mut self.changes));
-            journal.append(&changes, &self.engine);
-            changes.clear();
-            self.changes = changes;
+            journal.append(self.engine.changes(), &self.engine);
+            self.engine.forget_changes();
         }
     }
 }
@@ -141,13 +128,12 @@ impl Shared {
             state: FairMutex::new(State {
                 engine,
                 journal: binlog.clone().map(Journal::new),
-                changes: Vec::new(),
                 clients: HashMap::new(),
                 sleep: Sleep::default(),
                 surplus: Surplus::default(),
             }),
             binlog,
-            timer: Condvar::new(),
+            timer: OnceLock::new(),
             emptiness: Condvar::new(),
             stopping: AtomicBool::new(false),
         })
@@ -155,18 +141,26 @@ impl Shared {
 
     /// Works on the state under the lock, then does what has followed from it.
     pub fn run<R>(&self, work: impl FnOnce(&mut State, Time) -> R) -> R {
-        let (mut state, now) = self.lock();
-        let result = work(&mut state, now);
-        self.finish(state, now);
-        result
+        self.run_with(self.state.lock(), work)
     }
 
     /// The same for what may take longer: it lets others go first, and should
     /// come to an end when [`is_awaited`](Self::is_awaited).
     pub fn run_much<R>(&self, work: impl FnOnce(&mut State, Time) -> R) -> R {
-        let (mut state, now) = self.lock_last();
+        self.run_with(self.state.lock_last(), work)
+    }
+
+    fn run_with<R>(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        work: impl FnOnce(&mut State, Time) -> R,
+    ) -> R {
+        // Read under the lock, so that the engine's time does not run backwards.
+        let now = self.clock.now();
         let result = work(&mut state, now);
-        self.finish(state, now);
+        let deliveries = self.collect(&mut state, now);
+        drop(state);
+        self.deliver(deliveries);
         result
     }
 
@@ -177,13 +171,14 @@ impl Shared {
 
     /// Adds a connection, unless there are too many already.
     pub fn connect(&self, stream: Stream) -> Result<Arc<Client>, Stream> {
-        let (mut state, _) = self.lock();
-        if state.clients.len() >= self.limits.max_connections {
-            return Err(stream);
-        }
-        let client = Arc::new(Client::new(stream, state.engine.connect()));
-        state.clients.insert(client.id, Arc::clone(&client));
-        Ok(client)
+        self.run(|state, _| {
+            if state.clients.len() >= self.limits.max_connections {
+                return Err(stream);
+            }
+            let client = Arc::new(Client::new(stream, state.engine.connect()));
+            state.clients.insert(client.id, Arc::clone(&client));
+            Ok(client)
+        })
     }
 
     /// Removes a connection; the jobs that it had are ready again. When the
@@ -203,17 +198,6 @@ impl Shared {
         }
     }
 
-    /// Has the timer sleep until it is called or the time is over.
-    pub fn await_call_to_timer(&self, state: Guard<'_>, timeout: Option<Duration>) {
-        drop(match timeout {
-            None => self.timer.wait(state).expect("no thread panics"),
-            Some(timeout) => {
-                let waited = self.timer.wait_timeout(state, timeout);
-                waited.expect("no thread panics").0
-            }
-        });
-    }
-
     /// Whether the server is ending.
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
@@ -221,12 +205,10 @@ impl Shared {
 
     /// Blocks until nobody is connected, or for `timeout`; how many are left.
     pub fn await_emptiness(&self, timeout: Duration) -> usize {
-        let (state, _) = self.lock();
-        let (state, _) = self
-            .emptiness
-            .wait_timeout_while(state, timeout, |state| !state.clients.is_empty())
-            .expect("no thread panics");
-        state.clients.len()
+        let is_there = |state: &mut State| !state.clients.is_empty();
+        let state = self.state.lock();
+        let waited = self.emptiness.wait_timeout_while(state, timeout, is_there);
+        waited.expect("no thread panics").0.clients.len()
     }
 
     /// Has all workers finish what they have read and close: those who wait
@@ -236,8 +218,7 @@ impl Shared {
         for client in self.clients() {
             client.stop();
         }
-        drop(self.lock());
-        self.timer.notify_one();
+        self.wake_timer();
     }
 
     /// Cuts off those who do not read what they were sent.
@@ -248,26 +229,13 @@ impl Shared {
     }
 
     fn clients(&self) -> Vec<Arc<Client>> {
-        self.lock().0.clients.values().cloned().collect()
+        self.run(|state, _| state.clients.values().cloned().collect())
     }
 
-    /// Locks the state, and reads the time.
-    pub fn lock(&self) -> (Guard<'_>, Time) {
-        let state = self.state.lock();
-        (state, self.clock.now())
-    }
-
-    /// The same, behind those who wait for it.
-    pub fn lock_last(&self) -> (Guard<'_>, Time) {
-        let state = self.state.lock_last();
-        (state, self.clock.now())
-    }
-
-    /// Lets go of the lock, and does what has followed from what was done.
-    pub fn finish(&self, mut state: Guard<'_>, now: Time) {
-        let deliveries = self.collect(&mut state, now);
-        drop(state);
-        self.deliver(deliveries);
+    fn wake_timer(&self) {
+        if let Some(timer) = self.timer.get() {
+            timer.unpark();
+        }
     }
 
     /// Under the lock: who is to be told what, and who is to be woken.
@@ -307,7 +275,7 @@ impl Shared {
             }
         }
         if deliveries.timer_oversleeps {
-            self.timer.notify_one();
+            self.wake_timer();
         }
         if let Some(binlog) = deliveries.unwritten {
             binlog.write_soon();

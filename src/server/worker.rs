@@ -354,5 +354,6 @@ fn log_request(name: &str, request: &Request, line: &[u8]) {
         Request::Body(Ok(body)) => write(format_args!("a body of {} bytes", body.content().len())),
         Request::Body(Err(reason)) => write(format_args!("no body: {reason:?}")),
         Request::Refused(_) => write(format_args!("a line that is no command")),
+        Request::GoOn => {}
     }
 }
