@@ -57,7 +57,7 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>, most: usize) -> io:
 }
 
 /// Accepts a connection, of which programs that we might start know nothing.
-pub fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+pub fn accept(listener: BorrowedFd<'_>) -> nix::Result<OwnedFd> {
     let fd = accept4(listener.as_raw_fd(), SockFlag::SOCK_CLOEXEC)?;
     // SAFETY: the kernel has just opened it, so it is nobody else's.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })

@@ -48,19 +48,32 @@ impl Capacity {
     pub fn find(has_binlog: bool) -> Capacity {
         let binlog = if has_binlog { BINLOG_DESCRIPTORS } else { 0 };
         let descriptors_aside = open_descriptors() + OTHER_DESCRIPTORS + binlog;
-        let bounds = [
-            descriptors().map(|limit| bound(limit, "the limit of open files", descriptors_aside)),
-            Some(mappings().map_or_else(unknown, |limit| Capacity {
-                connections: connections(limit / MAPPINGS_PER_THREAD, OTHER_MAPPINGS / 4),
-                because: format!("vm.max_map_count is {limit}"),
-            })),
-            processes().map(|limit| bound(limit, "the user's limit of processes", OTHER_THREADS)),
-            number(Path::new("/proc/sys/kernel/threads-max"))
-                .map(|limit| bound(limit, "kernel.threads-max", OTHER_THREADS)),
-            number(Path::new("/proc/sys/kernel/pid_max"))
-                .map(|limit| bound(limit, "kernel.pid_max", OTHER_THREADS)),
-            tasks().map(|limit| bound(limit, "the control group's limit of tasks", OTHER_THREADS)),
+        let system = |file| number(&Path::new("/proc/sys").join(file));
+        let mappings = system("vm/max_map_count");
+        let threads = [
+            (processes(), "the user's limit of processes"),
+            (system("kernel/threads-max"), "kernel.threads-max"),
+            (system("kernel/pid_max"), "kernel.pid_max"),
+            (tasks(), "the control group's limit of tasks"),
         ];
+        let mut bounds = vec![
+            bound(
+                descriptors(),
+                "the limit of open files",
+                1,
+                descriptors_aside,
+            ),
+            bound(
+                mappings,
+                "vm.max_map_count",
+                MAPPINGS_PER_THREAD,
+                OTHER_MAPPINGS,
+            ),
+        ];
+        bounds.extend(threads.map(|(limit, what)| bound(limit, what, 1, OTHER_THREADS)));
+        if mappings.is_none() {
+            bounds.push(Some(unknown()));
+        }
         let tightest = bounds.into_iter().flatten();
         tightest
             .min_by_key(|bound| bound.connections)
@@ -76,15 +89,15 @@ fn unknown() -> Capacity {
     }
 }
 
-fn bound(limit: u64, what: &str, others: u64) -> Capacity {
-    Capacity {
-        connections: connections(limit, others),
+/// What a limit leaves for connections that take so much of it each, with some
+/// set aside.
+fn bound(limit: Option<u64>, what: &str, each: u64, aside: u64) -> Option<Capacity> {
+    let limit = limit?;
+    let connections = (limit.saturating_sub(aside) / each).max(1);
+    Some(Capacity {
+        connections: usize::try_from(connections).unwrap_or(usize::MAX),
         because: format!("{what} is {limit}"),
-    }
-}
-
-fn connections(limit: u64, others: u64) -> usize {
-    usize::try_from(limit.saturating_sub(others).max(1)).unwrap_or(usize::MAX)
+    })
 }
 
 fn descriptors() -> Option<u64> {
@@ -98,10 +111,6 @@ fn descriptors() -> Option<u64> {
 /// How many are open now; reading the list takes one more.
 fn open_descriptors() -> u64 {
     fs::read_dir("/proc/self/fd").map_or(OPEN_DESCRIPTORS, |list| list.count() as u64 - 1)
-}
-
-fn mappings() -> Option<u64> {
-    number(Path::new("/proc/sys/vm/max_map_count"))
 }
 
 /// Threads count as processes, and root has no such limit.
@@ -152,9 +161,11 @@ mod tests {
 
     #[test]
     fn some_of_each_limit_is_set_aside_and_one_connection_always_left() {
-        assert_eq!(bound(1024, "it", 64).connections, 960);
-        assert_eq!(bound(10, "it", 64).connections, 1);
-        assert_eq!(bound(1024, "it", 64).because, "it is 1024");
+        let bound = |limit, each| bound(Some(limit), "it", each, 64).expect("a limit");
+        assert_eq!(bound(1024, 1).connections, 960);
+        assert_eq!(bound(1024, 4).connections, 240);
+        assert_eq!(bound(10, 1).connections, 1);
+        assert_eq!(bound(1024, 1).because, "it is 1024");
     }
 
     #[test]

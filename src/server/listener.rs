@@ -189,7 +189,7 @@ impl Listener {
     /// # Errors
     ///
     /// As `accept(2)`: also if there is none now.
-    pub fn accept(&self) -> io::Result<Stream> {
+    pub fn accept(&self) -> nix::Result<Stream> {
         sys::accept(self.as_fd()).map(Stream)
     }
 }

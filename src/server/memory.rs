@@ -30,10 +30,6 @@ impl Memory {
         bytes + self.workers.load(Ordering::Relaxed)
     }
 
-    fn taken(&self) -> u64 {
-        self.engine.load(Ordering::Relaxed) + self.workers.load(Ordering::Relaxed)
-    }
-
     /// A worker's part of it.
     pub fn hold(&self) -> Held<'_> {
         Held {
@@ -52,21 +48,19 @@ pub struct Held<'a> {
 impl Held<'_> {
     /// It now holds so many bytes.
     pub fn set(&mut self, bytes: usize) {
-        let (before, now) = (self.bytes, bytes as u64);
-        if now > before {
-            let more = now - before;
+        let before = std::mem::replace(&mut self.bytes, bytes as u64);
+        if self.bytes != before {
+            // Less is more that wraps around.
+            let more = self.bytes.wrapping_sub(before);
             self.memory.workers.fetch_add(more, Ordering::Relaxed);
-        } else if now < before {
-            let less = before - now;
-            self.memory.workers.fetch_sub(less, Ordering::Relaxed);
         }
-        self.bytes = now;
     }
 
     /// Whether all together is within the limit.
     pub fn fits(&self) -> bool {
-        let limit = self.memory.limit;
-        limit.is_none_or(|limit| self.memory.taken() <= limit)
+        let engine = self.memory.engine.load(Ordering::Relaxed);
+        let taken = engine + self.memory.workers.load(Ordering::Relaxed);
+        self.memory.limit.is_none_or(|limit| taken <= limit)
     }
 
     /// How many bytes the other workers hold.

@@ -41,23 +41,8 @@ impl Output {
         self.bytes.len() + self.body_bytes
     }
 
-    /// Adds a reply, of which whatever is too much to gather is handed to
-    /// `send`.
-    pub fn add(
-        &mut self,
-        reply: &Reply,
-        mut send: impl FnMut(&mut Output) -> io::Result<()>,
-    ) -> io::Result<()> {
-        if let Reply::Tubes(names) = reply {
-            return names.encode(|piece| {
-                self.bytes.extend_from_slice(piece);
-                if self.len() < MUCH {
-                    Ok(())
-                } else {
-                    send(self)
-                }
-            });
-        }
+    /// Adds a reply.
+    pub fn add(&mut self, reply: &Reply) {
         reply.encode(&mut self.bytes);
         match reply.body() {
             Some(body) if body.wire().len() >= BODY_TO_REFER_TO => {
@@ -67,11 +52,11 @@ impl Output {
             Some(body) => self.bytes.extend_from_slice(body.wire()),
             None => {}
         }
-        if self.len() < MUCH {
-            Ok(())
-        } else {
-            send(self)
-        }
+    }
+
+    /// Adds a part of a reply.
+    pub fn add_piece(&mut self, piece: &[u8]) {
+        self.bytes.extend_from_slice(piece);
     }
 
     /// Sends all of it.

@@ -8,7 +8,7 @@ use super::batch::{Batch, Next};
 use super::client::{Answer, Client};
 use super::input::Input;
 use super::memory::Held;
-use super::output::Output;
+use super::output::{MUCH, Output};
 use super::permits::Permit;
 use super::process;
 use super::shared::Shared;
@@ -147,10 +147,10 @@ impl Worker<'_> {
                 }
                 Err(error) => return Err(error),
                 Ok(count) => {
-                    self.count_held(0);
+                    self.count_held();
                     if self.framer.held() > 0 && !self.held.fits() {
                         self.framer.refuse_body();
-                        self.count_held(0);
+                        self.count_held();
                     }
                     return Ok(count > 0);
                 }
@@ -270,41 +270,45 @@ impl Worker<'_> {
             Reply::ServerStats(document) => process::complete(document, self.shared),
             _ => {}
         }
-        let mut output = std::mem::take(&mut self.output);
-        let added = output.add(&reply, |output| self.send_out(output));
-        self.output = output;
-        added
+        if let Reply::Tubes(names) = &reply {
+            return names.encode(|piece| {
+                self.output.add_piece(piece);
+                self.send_if_much()
+            });
+        }
+        self.output.add(&reply);
+        self.send_if_much()
     }
 
-    /// Sends what is to be sent.
+    fn send_if_much(&mut self) -> io::Result<()> {
+        match self.output.len() < MUCH {
+            true => Ok(()),
+            false => self.send(),
+        }
+    }
+
+    /// Sends what is to be sent, behind what somebody else sends.
     fn send(&mut self) -> io::Result<()> {
-        let mut output = std::mem::take(&mut self.output);
-        let sent = self.send_out(&mut output);
-        self.output = output;
-        sent
-    }
-
-    /// Sends this, behind what somebody else sends.
-    fn send_out(&mut self, output: &mut Output) -> io::Result<()> {
-        if output.is_empty() {
+        if self.output.is_empty() {
             return Ok(());
         }
+        // Sending may take as long as the client likes.
         self.permit = None;
         self.await_owed();
-        self.count_held(output.len());
-        let sent = output.send(&self.client.stream);
-        self.count_held(0);
+        self.count_held();
+        let sent = self.output.send(&self.client.stream);
+        self.count_held();
         sent
     }
 
-    /// Notes what it holds beyond what each client costs; of output so many
-    /// bytes.
-    fn count_held(&mut self, output: usize) {
+    /// Notes what it holds beyond what each client costs.
+    fn count_held(&mut self) {
         let input = match self.input.is_large() {
             true => self.input.held(),
             false => 0,
         };
-        self.held.set(input + self.framer.held() + output);
+        let bytes = input + self.framer.held() + self.output.len();
+        self.held.set(bytes);
     }
 
     /// Waits until nobody else has anything to send here.
@@ -333,7 +337,7 @@ impl Worker<'_> {
         self.output = Output::default();
         self.batch = Batch::default();
         self.input.give_back();
-        self.count_held(0);
+        self.count_held();
     }
 
     fn log_reply(&self, word: &str) {
