@@ -6,7 +6,7 @@ use crate::protocol::{Body, Reply};
 use std::io::{self, IoSlice};
 
 /// So much is gathered before it is sent, in bytes: what a client that does not
-/// read can make the server hold for it, but for one body.
+/// read can make the server hold for it, but for one body or list.
 pub const MUCH: usize = 64 * 1024;
 
 /// So much room is kept for the next replies, in bytes.
@@ -20,6 +20,8 @@ pub struct Output {
     bodies: Vec<(usize, Body)>,
     /// The length of those, in bytes.
     body_bytes: usize,
+    /// What the list takes that is being sent, in bytes.
+    pub list_bytes: usize,
 }
 
 impl Output {
@@ -36,9 +38,9 @@ impl Output {
         self.bytes.is_empty()
     }
 
-    /// How many bytes are to be sent.
-    pub fn len(&self) -> usize {
-        self.bytes.len() + self.body_bytes
+    /// How many bytes are held for the client.
+    pub fn held(&self) -> usize {
+        self.bytes.len() + self.body_bytes + self.list_bytes
     }
 
     /// Adds a reply.

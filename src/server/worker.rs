@@ -239,7 +239,8 @@ impl Worker<'_> {
     /// well send it.
     fn may_be_left(&self, replies: &[Reply]) -> bool {
         let [reply] = replies else { return false };
-        reply.body().is_none() && self.output.is_empty() && self.name.is_none()
+        let is_short = reply.body().is_none() && !matches!(reply, Reply::Jobs(_));
+        is_short && self.output.is_empty() && self.name.is_none()
     }
 
     /// Leaves the reply to the thread that keeps what it promises, and does not
@@ -268,20 +269,36 @@ impl Worker<'_> {
                 format_args!("refused for want of room: OUT_OF_MEMORY"),
             ),
             Reply::ServerStats(document) => process::complete(document, self.shared),
+            Reply::Jobs(list) => {
+                if let Some(binlog) = &self.shared.binlog {
+                    let jobs = list.jobs.iter_mut();
+                    jobs.for_each(|job| job.file = binlog.segment_of(job.id));
+                }
+            }
             _ => {}
         }
-        if let Reply::Tubes(names) = &reply {
-            return names.encode(|piece| {
-                self.output.add_piece(piece);
+        match &reply {
+            Reply::Tubes(names) => names.encode(|piece| self.add_piece(piece)),
+            Reply::Jobs(list) => {
+                self.output.list_bytes = list.memory();
+                let added = list.encode(|piece| self.add_piece(piece));
+                self.output.list_bytes = 0;
+                added
+            }
+            reply => {
+                self.output.add(reply);
                 self.send_if_much()
-            });
+            }
         }
-        self.output.add(&reply);
+    }
+
+    fn add_piece(&mut self, piece: &[u8]) -> io::Result<()> {
+        self.output.add_piece(piece);
         self.send_if_much()
     }
 
     fn send_if_much(&mut self) -> io::Result<()> {
-        match self.output.len() < MUCH {
+        match self.output.held() < MUCH {
             true => Ok(()),
             false => self.send(),
         }
@@ -307,7 +324,7 @@ impl Worker<'_> {
             true => self.input.held(),
             false => 0,
         };
-        let bytes = input + self.framer.held() + self.output.len();
+        let bytes = input + self.framer.held() + self.output.held();
         self.held.set(bytes);
     }
 
