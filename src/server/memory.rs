@@ -7,6 +7,7 @@ use std::time::Duration;
 
 /// What counts against `--max-memory`: what the engine has, and what workers
 /// hold: buffers, bodies that arrive, and replies that are not sent yet.
+#[derive(Default)]
 pub struct Memory {
     limit: Option<u64>,
     /// As it was when the lock was last let go.
@@ -15,12 +16,11 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Nothing is taken yet of so many bytes.
+    /// Nothing is taken yet of so many bytes; `None` for no limit.
     pub fn new(limit: Option<u64>) -> Memory {
         Memory {
             limit,
-            engine: AtomicU64::new(0),
-            workers: AtomicU64::new(0),
+            ..Memory::default()
         }
     }
 

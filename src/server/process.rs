@@ -32,7 +32,7 @@ pub fn complete(document: &mut Document, shared: &Shared) {
     ours.add("version", Value::Text(VERSION.into()));
     ours.add("rusage-utime", time(usage.map(|usage| usage.user_time())));
     ours.add("rusage-stime", time(usage.map(|usage| usage.system_time())));
-    ours.add("uptime", shared.clock.uptime());
+    ours.add("uptime", shared.clock.uptime().as_secs());
     let oldest = of_binlog(|binlog| binlog.oldest_index.into());
     ours.add("binlog-oldest-index", oldest);
     let current = of_binlog(|binlog| binlog.current_index.into());
