@@ -228,7 +228,7 @@ impl Writer {
             tell(repeats.take_due(now));
             let finished = match event {
                 Some(Event::Line(line)) => {
-                    if line.level != Level::Warning || repeats.is_news(&line.text, now) {
+                    if line.level != Level::Warning || repeats.note(&line.text, now) {
                         line.write();
                     }
                     None

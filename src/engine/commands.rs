@@ -166,7 +166,7 @@ impl Engine {
         timeout: Option<Seconds>,
         now: Time,
     ) -> Outcome {
-        self.becomes_worker(by);
+        self.count_as_worker(by);
         // Whether the time of a job that it has is nearly over counts before
         // it gets another one.
         let connection = &self.connections[by];
@@ -185,7 +185,7 @@ impl Engine {
         })
     }
 
-    fn becomes_worker(&mut self, by: ConnectionIndex) {
+    fn count_as_worker(&mut self, by: ConnectionIndex) {
         if !std::mem::replace(&mut self.connections[by].is_worker, true) {
             self.connections_now.workers += 1;
         }
@@ -204,7 +204,7 @@ impl Engine {
         match self.jobs.get(id).map(|job| job.state) {
             None | Some(State::Reserved { .. }) => Reply::NotFound,
             Some(_) => {
-                self.becomes_worker(by);
+                self.count_as_worker(by);
                 self.reserve(id, by, now)
             }
         }

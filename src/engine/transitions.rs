@@ -10,7 +10,7 @@
 //! | `touch`: `touch` | | | stays, anew | |
 //! | `kick`, `kick-job`: `kick_one` | | to ready | | to ready |
 //! | `delete`: `delete` | ends | ends | ends | ends |
-//! | the delay is over: `tube_is_due` | | to ready | | |
+//! | the delay is over: `end_delays` | | to ready | | |
 //! | the time to run is over: `time_out_jobs` | | | to ready | |
 //! | the connection ends: `disconnect` | | | to ready | |
 //!
@@ -43,7 +43,7 @@ impl Engine {
         let mut left = AT_ONCE;
         for &timer in &due {
             match Owner::of(timer) {
-                Owner::Tube(tube) => self.tube_is_due(tube, now, &mut left),
+                Owner::Tube(tube) => self.end_delays(tube, now, &mut left),
                 Owner::Connection(connection) => self.time_out_jobs(connection, now, &mut left),
             }
         }
@@ -59,7 +59,8 @@ impl Engine {
         was_due
     }
 
-    fn tube_is_due(&mut self, index: TubeIndex, now: Time, left: &mut usize) {
+    /// Ends the delays of a tube's jobs that are over, and its pause if that is.
+    fn end_delays(&mut self, index: TubeIndex, now: Time, left: &mut usize) {
         let tube = &mut self.tubes[index];
         if tube.pause.is_some_and(|pause| pause.until <= now) {
             tube.pause = None;
@@ -74,6 +75,7 @@ impl Engine {
         }
     }
 
+    /// Takes the jobs back that a connection has had for too long.
     fn time_out_jobs(&mut self, index: ConnectionIndex, now: Time, left: &mut usize) {
         while *left > 0 {
             match self.connections[index].reserved.first() {

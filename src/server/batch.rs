@@ -2,7 +2,7 @@
 //! that nobody waits long for the lock however much one client asks for.
 
 use super::output::MUCH;
-use super::shared::{Shared, State};
+use super::shared::{Guarded, Shared};
 use crate::binlog::{Binlog, NoRoom, Position, Room};
 use crate::engine::{ConnectionId, Outcome, Time};
 use crate::protocol::framing::NoBody;
@@ -85,14 +85,16 @@ impl<'a> Batch<'a> {
         is_much: bool,
     ) -> Next {
         loop {
+            // Each round is one holding of the lock. What has turned out to be
+            // much lets others go first from then on.
             let is_much = is_much || self.is_much();
-            let portion = |state: &mut State, now| {
+            let portion = |state: &mut Guarded, now| {
                 state.engine.set_held_elsewhere(held_by_others);
                 self.execute_portion(shared, state, id, now)
             };
             let next = match is_much {
-                true => shared.run_much(portion),
-                false => shared.run(portion),
+                true => shared.with_lock_last(portion),
+                false => shared.with_lock(portion),
             };
             if next != Next::GoOn {
                 return next;
@@ -103,6 +105,7 @@ impl<'a> Batch<'a> {
     /// The replies, and what has to be kept before they are sent.
     pub fn take_replies(&mut self) -> (Vec<Reply>, Position) {
         self.size = 0;
+        // A body that is still to be put keeps the room that was set aside.
         if self.requests.is_empty() {
             self.rooms.clear();
         }
@@ -113,7 +116,7 @@ impl<'a> Batch<'a> {
     fn execute_portion(
         &mut self,
         shared: &Shared,
-        state: &mut State,
+        state: &mut Guarded,
         id: ConnectionId,
         mut now: Time,
     ) -> Next {
@@ -138,8 +141,12 @@ impl<'a> Batch<'a> {
                 Outcome::Quit => return Next::Close,
             }
             if self.size >= MUCH {
+                // No more replies are made than are sent: their client may never
+                // read them.
                 return Next::Send;
             }
+            // Counted in steps, not in time: reading the clock costs as much as
+            // a short command.
             let is_long = state.engine.steps() >= STEPS;
             if is_long || done % LOOK == 0 && shared.is_awaited() {
                 return Next::GoOn;

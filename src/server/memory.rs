@@ -101,8 +101,8 @@ impl Surplus {
         }
     }
 
-    /// Whether the time has come: once for each time that it is due.
-    pub fn is_due(&mut self, now: Time) -> bool {
+    /// Whether the time has come: it says so once.
+    pub fn take_due(&mut self, now: Time) -> bool {
         self.due.take_if(|due| *due <= now).is_some()
     }
 }

@@ -109,7 +109,7 @@ impl Server {
         let watching = Arc::clone(&shared);
         spawn("hang-ups", move || {
             watching.hangups.run(|gone| {
-                watching.run(|state, _| gone.for_each(|id| state.engine.half_close(id)));
+                watching.with_lock(|state, _| gone.for_each(|id| state.engine.half_close(id)));
             });
         })?;
         let timing = Arc::clone(&shared);
@@ -130,12 +130,13 @@ impl Server {
 
     /// Takes no new jobs any more: `DRAINING`.
     pub fn drain(&self) {
-        self.shared.run(|state, _| state.engine.set_draining(true));
+        self.shared
+            .with_lock(|state, _| state.engine.set_draining(true));
     }
 
     /// Returns if the engine can be got at.
     pub fn probe(&self) {
-        self.shared.run(|_, _| ());
+        self.shared.with_lock(|_, _| ());
     }
 
     /// Ends in order: accepts nobody any more, has the commands in flight

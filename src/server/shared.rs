@@ -38,7 +38,7 @@ pub struct Shared {
     /// allocated that grows with what one client sends, and nobody is woken:
     /// all of that happens in [`deliver`](Self::deliver), when the lock has been
     /// let go of.
-    state: FairMutex<State>,
+    state: FairMutex<Guarded>,
     /// The timer, which is woken when something is due sooner than it thinks.
     pub timer: OnceLock<Thread>,
     /// Tells that nobody is connected any more.
@@ -48,7 +48,7 @@ pub struct Shared {
 }
 
 /// What the lock guards.
-pub struct State {
+pub struct Guarded {
     pub engine: Engine,
     /// `None` if jobs are kept in memory alone.
     journal: Option<Journal>,
@@ -66,11 +66,13 @@ struct Deliveries {
     unwritten: Option<Arc<Binlog>>,
 }
 
-impl State {
+impl Guarded {
     /// Does what a connection asks for, and records what has changed.
     pub fn execute(&mut self, id: ConnectionId, request: Request, now: Time) -> Outcome {
         let mut outcome = self.engine.execute(id, request, now);
         self.keep_record();
+        // The engine knows no files, and once the lock is free another thread
+        // may have moved the job to a newer one.
         if let (Some(journal), Outcome::Reply(Reply::JobStats(job))) = (&self.journal, &mut outcome)
         {
             job.file = journal.segment_of(job.id);
@@ -85,6 +87,7 @@ impl State {
             return Position::default();
         };
         if reply.is_promise() {
+            // The change was appended just now: nothing lies behind it.
             return journal.end();
         }
         reply
@@ -124,7 +127,7 @@ impl Shared {
             hangups: HangupWatcher::new()?,
             memory: Memory::new(engine.max_memory()),
             permits: Permits::new(),
-            state: FairMutex::new(State {
+            state: FairMutex::new(Guarded {
                 engine,
                 journal: binlog.clone().map(Journal::new),
                 clients: HashMap::new(),
@@ -139,20 +142,20 @@ impl Shared {
     }
 
     /// Works on the state under the lock, then does what has followed from it.
-    pub fn run<R>(&self, work: impl FnOnce(&mut State, Time) -> R) -> R {
-        self.run_with(self.state.lock(), work)
+    pub fn with_lock<R>(&self, work: impl FnOnce(&mut Guarded, Time) -> R) -> R {
+        self.with(self.state.lock(), work)
     }
 
     /// The same for what may take longer: it lets others go first, and should
     /// come to an end when [`is_awaited`](Self::is_awaited).
-    pub fn run_much<R>(&self, work: impl FnOnce(&mut State, Time) -> R) -> R {
-        self.run_with(self.state.lock_last(), work)
+    pub fn with_lock_last<R>(&self, work: impl FnOnce(&mut Guarded, Time) -> R) -> R {
+        self.with(self.state.lock_last(), work)
     }
 
-    fn run_with<R>(
+    fn with<R>(
         &self,
-        mut state: MutexGuard<'_, State>,
-        work: impl FnOnce(&mut State, Time) -> R,
+        mut state: MutexGuard<'_, Guarded>,
+        work: impl FnOnce(&mut Guarded, Time) -> R,
     ) -> R {
         // Read under the lock, so that the engine's time does not run backwards.
         let now = self.clock.now();
@@ -170,7 +173,7 @@ impl Shared {
 
     /// Adds a connection, unless there are too many already.
     pub fn connect(&self, stream: Stream) -> Result<Arc<Client>, Stream> {
-        self.run(|state, _| {
+        self.with_lock(|state, _| {
             if state.clients.len() >= self.limits.max_connections {
                 return Err(stream);
             }
@@ -184,13 +187,15 @@ impl Shared {
     /// server is ending they are not: another one would be given what this
     /// client still works on. After a restart they are.
     pub fn disconnect(&self, id: ConnectionId) {
-        let piece = |state: &mut State, now| {
+        let piece = |state: &mut Guarded, now| {
             let is_over = self.is_stopping() || state.engine.disconnect(id, now);
             is_over.then(|| (state.clients.remove(&id), state.clients.is_empty()))
         };
-        let mut gone = self.run(piece);
+        // One piece does for nearly everybody. Who has held very many jobs lets
+        // others go first before each further one.
+        let mut gone = self.with_lock(piece);
         while gone.is_none() {
-            gone = self.run_much(piece);
+            gone = self.with_lock_last(piece);
         }
         if let Some((_, true)) = gone {
             self.emptiness.notify_one();
@@ -204,7 +209,7 @@ impl Shared {
 
     /// Blocks until nobody is connected, or for `timeout`; how many are left.
     pub fn await_emptiness(&self, timeout: Duration) -> usize {
-        let is_there = |state: &mut State| !state.clients.is_empty();
+        let is_there = |state: &mut Guarded| !state.clients.is_empty();
         let state = self.state.lock();
         let waited = self.emptiness.wait_timeout_while(state, timeout, is_there);
         waited.expect("no thread panics").0.clients.len()
@@ -213,6 +218,8 @@ impl Shared {
     /// Has all workers finish what they have read and close: those who wait
     /// for a job get none, nothing more is read from anybody.
     pub fn stop(&self) {
+        // The flag comes first: a worker that takes a client's last words before
+        // it is told sees the flag before it reads again.
         self.stopping.store(true, Ordering::Relaxed);
         for client in self.clients() {
             client.stop();
@@ -228,7 +235,7 @@ impl Shared {
     }
 
     fn clients(&self) -> Vec<Arc<Client>> {
-        self.run(|state, _| state.clients.values().cloned().collect())
+        self.with_lock(|state, _| state.clients.values().cloned().collect())
     }
 
     fn wake_timer(&self) {
@@ -238,10 +245,12 @@ impl Shared {
     }
 
     /// Under the lock: who is to be told what, and who is to be woken.
-    fn collect(&self, state: &mut State, now: Time) -> Deliveries {
+    fn collect(&self, state: &mut Guarded, now: Time) -> Deliveries {
         state.keep_record();
         let effects = state.engine.take_effects();
         let find = |(id, reply)| {
+            // Whom the stop has closed is still in the engine. The job stays with
+            // it, so that nobody else is given what it may be working on.
             let client = Arc::clone(state.clients.get(&id)?);
             let position = state.to_be_kept_before(&reply);
             Some((client, reply, position))
@@ -254,7 +263,7 @@ impl Shared {
             garbage: effects.garbage,
             timer_oversleeps: {
                 let wanted = state.timer_is_wanted_at(now);
-                state.sleep.is_too_long(wanted)
+                state.sleep.cut_short(wanted)
             },
             unwritten: state.journal.as_mut().and_then(Journal::take_unwritten),
         }
@@ -263,9 +272,12 @@ impl Shared {
     /// After the lock: answers those who wait, wakes the timer and the binlog,
     /// and frees what nobody needs.
     fn deliver(&self, deliveries: Deliveries) {
+        // Those who wait come first: all else has time.
         for (client, reply, position) in deliveries.answers {
             match &self.binlog {
                 Some(binlog) if position > Position::default() => {
+                    // Whoever keeps the put answers: this thread does not wait
+                    // for the disk on behalf of somebody else's client.
                     binlog.commit_then(position, move |kept| {
                         client.answer(kept.map_or(Reply::InternalError, |()| reply));
                     });

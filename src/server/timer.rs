@@ -7,12 +7,12 @@ use std::thread;
 /// What the thread does all its life. Ends when the server does.
 pub fn run(shared: &Shared) {
     while !shared.is_stopping() {
-        let (sleeps, has_surplus) = shared.run_much(|state, now| {
+        let (sleeps, has_surplus) = shared.with_lock_last(|state, now| {
             // A piece of what is due: if there is more, it does not sleep now.
             if state.engine.wake_at().is_some_and(|at| at <= now) && state.engine.tick(now) {
                 state.sleep.note_due(now);
             }
-            let has_surplus = state.surplus.is_due(now);
+            let has_surplus = state.surplus.take_due(now);
             let until = state.timer_is_wanted_at(now);
             state.sleep.begin(until);
             (until.map(|until| until.since(now)), has_surplus)

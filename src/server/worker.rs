@@ -86,15 +86,14 @@ impl Worker<'_> {
         }
         loop {
             self.parse();
-            if !self.batch.is_empty() {
-                if self.execute()? == Next::Close {
-                    return self.send();
+            if self.batch.is_empty() {
+                // Only now, so that all that came together shares one write.
+                self.send()?;
+                if self.shared.is_stopping() || !self.read()? {
+                    return Ok(());
                 }
-                continue;
-            }
-            self.send()?;
-            if self.shared.is_stopping() || !self.read()? {
-                return Ok(());
+            } else if self.execute()? == Next::Close {
+                return self.send();
             }
         }
     }
@@ -130,7 +129,7 @@ impl Worker<'_> {
             let read = match self.framer.growing_body() {
                 Some(body) => {
                     let missing = body.missing();
-                    self.input.was_bypassed();
+                    self.input.note_bypass();
                     stream.read(&mut body.bytes, missing)
                 }
                 None => self.input.read(stream, self.framer.needed()),
@@ -140,7 +139,7 @@ impl Worker<'_> {
                     if self.input.is_large() {
                         self.give_back();
                         // So that it is noticed what has become free.
-                        self.shared.run(|_, _| ());
+                        self.shared.with_lock(|_, _| ());
                     } else if self.is_idle() {
                         return Err(io::Error::other("silent for too long"));
                     }
@@ -174,12 +173,14 @@ impl Worker<'_> {
     /// Whether it holds no job.
     fn is_idle(&self) -> bool {
         let id = self.client.id;
-        self.shared.run(|state, _| state.engine.is_idle(id))
+        self.shared.with_lock(|state, _| state.engine.is_idle(id))
     }
 
     /// Executes some of the requests, and sees to the replies.
     fn execute(&mut self) -> io::Result<Next> {
         let (shared, others) = (self.shared, self.held.by_others());
+        // Before the lock, or those who wait for a permit would stand there too;
+        // and kept as long as it goes on without having to wait.
         if self.permit.is_none() && self.has_much() {
             self.permit = Some(shared.permits.take());
         }
@@ -187,6 +188,7 @@ impl Worker<'_> {
         let id = self.client.id;
         let next = self.batch.execute(shared, id, others, is_much);
         let (mut replies, must_keep) = self.batch.take_replies();
+        // The default position is before all others: then nothing is promised.
         if let Some(binlog) = &self.shared.binlog
             && must_keep > Position::default()
         {
@@ -201,9 +203,11 @@ impl Worker<'_> {
             return Ok(next);
         }
         match self.wait()? {
+            // No answer: its job, if it was given one, comes back at a restart.
             Answer::Stop => return Ok(Next::Close),
             Answer::Reply(reply) => self.add(reply)?,
             Answer::Sent { word, rest } => {
+                // Nothing can lie before it: all was sent before it waited.
                 self.log_reply(word);
                 self.output = Output::from_rest(rest);
             }
@@ -228,6 +232,7 @@ impl Worker<'_> {
             None => binlog.commit(must_keep),
         };
         if kept == Err(Failed) {
+            // What is neither a promise nor tells of a job is true all the same.
             let told = |reply: &&mut Reply| reply.is_promise() || reply.tells_of().is_some();
             let told = replies.iter_mut().filter(told);
             told.for_each(|reply| *reply = Reply::InternalError);
@@ -248,15 +253,13 @@ impl Worker<'_> {
     /// third of what a durable put costs.
     fn leave(&mut self, binlog: &Binlog, must_keep: Position, replies: &mut Vec<Reply>) {
         let reply = replies.pop().expect("there is one");
+        // At most one at a time, or they could overtake each other.
         self.await_owed();
         self.is_owed_reply = true;
         self.client.owe_reply();
         let client = Arc::clone(self.client);
         binlog.commit_then(must_keep, move |kept| {
-            let reply = kept.map_or(Reply::InternalError, |()| reply);
-            let mut bytes = Vec::new();
-            reply.encode(&mut bytes);
-            client.send_owed(&bytes);
+            client.send_owed(&kept.map_or(Reply::InternalError, |()| reply));
         });
     }
 
