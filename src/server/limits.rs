@@ -24,7 +24,7 @@ const OPEN_DESCRIPTORS: u64 = 12;
 const OTHER_THREADS: u64 = 32;
 
 /// Of each thread: its stack and its signal stack, each with a guard page.
-const MAPPINGS_PER_THREAD: u64 = 4;
+const MAPPINGS_EACH: u64 = 4;
 
 /// Set aside: for the program, its libraries, and memory for jobs.
 const OTHER_MAPPINGS: u64 = 2048;
@@ -47,35 +47,38 @@ impl Capacity {
     /// bound. The limit on descriptors is raised as far as we may.
     pub fn find(has_binlog: bool) -> Capacity {
         let binlog = if has_binlog { BINLOG_DESCRIPTORS } else { 0 };
-        let descriptors_aside = open_descriptors() + OTHER_DESCRIPTORS + binlog;
+        let other_descriptors = open_descriptors() + OTHER_DESCRIPTORS + binlog;
         let system = |file| number(&Path::new("/proc/sys").join(file));
         let mappings = system("vm/max_map_count");
-        let threads = [
-            (processes(), "the user's limit of processes"),
-            (system("kernel/threads-max"), "kernel.threads-max"),
-            (system("kernel/pid_max"), "kernel.pid_max"),
-            (tasks(), "the control group's limit of tasks"),
-        ];
-        let mut bounds = vec![
-            bound(
-                descriptors(),
+        let (threads, pids) = (system("kernel/threads-max"), system("kernel/pid_max"));
+        // How much of each limit a connection takes, and what is set aside.
+        let limits = [
+            (
                 "the limit of open files",
+                descriptors(),
                 1,
-                descriptors_aside,
+                other_descriptors,
             ),
-            bound(
-                mappings,
-                "vm.max_map_count",
-                MAPPINGS_PER_THREAD,
-                OTHER_MAPPINGS,
+            ("vm.max_map_count", mappings, MAPPINGS_EACH, OTHER_MAPPINGS),
+            (
+                "the user's limit of processes",
+                processes(),
+                1,
+                OTHER_THREADS,
+            ),
+            ("kernel.threads-max", threads, 1, OTHER_THREADS),
+            ("kernel.pid_max", pids, 1, OTHER_THREADS),
+            (
+                "the control group's limit of tasks",
+                tasks(),
+                1,
+                OTHER_THREADS,
             ),
         ];
-        bounds.extend(threads.map(|(limit, what)| bound(limit, what, 1, OTHER_THREADS)));
-        if mappings.is_none() {
-            bounds.push(Some(unknown()));
-        }
-        let tightest = bounds.into_iter().flatten();
-        tightest
+        let known = limits.into_iter();
+        known
+            .filter_map(|(what, limit, each, others)| Some(bound(what, limit?, each, others)))
+            .chain(mappings.is_none().then(unknown))
             .min_by_key(|bound| bound.connections)
             .expect("one is always there")
     }
@@ -89,15 +92,13 @@ fn unknown() -> Capacity {
     }
 }
 
-/// What a limit leaves for connections that take so much of it each, with some
-/// set aside.
-fn bound(limit: Option<u64>, what: &str, each: u64, aside: u64) -> Option<Capacity> {
-    let limit = limit?;
-    let connections = (limit.saturating_sub(aside) / each).max(1);
-    Some(Capacity {
+/// What a limit leaves for connections.
+fn bound(what: &str, limit: u64, each: u64, others: u64) -> Capacity {
+    let connections = (limit.saturating_sub(others) / each).max(1);
+    Capacity {
         connections: usize::try_from(connections).unwrap_or(usize::MAX),
         because: format!("{what} is {limit}"),
-    })
+    }
 }
 
 fn descriptors() -> Option<u64> {
@@ -161,7 +162,7 @@ mod tests {
 
     #[test]
     fn some_of_each_limit_is_set_aside_and_one_connection_always_left() {
-        let bound = |limit, each| bound(Some(limit), "it", each, 64).expect("a limit");
+        let bound = |limit, each| bound("it", limit, each, 64);
         assert_eq!(bound(1024, 1).connections, 960);
         assert_eq!(bound(1024, 4).connections, 240);
         assert_eq!(bound(10, 1).connections, 1);
