@@ -1,7 +1,6 @@
 //! What `stats` tells of the process and the machine.
 
 use super::shared::Shared;
-use crate::binlog;
 use crate::protocol::Document;
 use crate::protocol::document::Value;
 use nix::sys::resource::{UsageWho, getrusage};
@@ -26,21 +25,17 @@ pub fn complete(document: &mut Document, shared: &Shared) {
     let usage = getrusage(UsageWho::RUSAGE_SELF).ok();
     let time = |time: Option<TimeVal>| Value::Micros(time.map_or(Duration::ZERO, duration));
     let binlog = shared.binlog.as_ref().map(|binlog| binlog.stats());
-    let of_binlog = |number: fn(binlog::Stats) -> u64| binlog.map_or(0, number);
+    let binlog = binlog.unwrap_or_default();
     let mut ours = Document::default();
     ours.add("pid", std::process::id());
     ours.add("version", Value::Text(VERSION.into()));
     ours.add("rusage-utime", time(usage.map(|usage| usage.user_time())));
     ours.add("rusage-stime", time(usage.map(|usage| usage.system_time())));
     ours.add("uptime", shared.clock.uptime().as_secs());
-    let oldest = of_binlog(|binlog| binlog.oldest_index.into());
-    ours.add("binlog-oldest-index", oldest);
-    let current = of_binlog(|binlog| binlog.current_index.into());
-    ours.add("binlog-current-index", current);
-    let migrated = of_binlog(|binlog| binlog.records_migrated);
-    ours.add("binlog-records-migrated", migrated);
-    let written = of_binlog(|binlog| binlog.records_written);
-    ours.add("binlog-records-written", written);
+    ours.add("binlog-oldest-index", binlog.oldest_index);
+    ours.add("binlog-current-index", binlog.current_index);
+    ours.add("binlog-records-migrated", binlog.records_migrated);
+    ours.add("binlog-records-written", binlog.records_written);
     ours.add("binlog-max-size", shared.limits.segment_size);
     document.insert_before("draining", ours);
     let [hostname, os, platform] = machine();
