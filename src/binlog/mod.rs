@@ -207,7 +207,7 @@ pub struct NoRoom;
 pub struct Failed;
 
 /// For `stats`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// The oldest segment that is needed.
     pub oldest_index: u32,
