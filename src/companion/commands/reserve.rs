@@ -9,7 +9,7 @@ use crate::command::{
     at_most_one, described, options, tubes_or_default,
 };
 use crate::failure::{Failure, Outcome, Status};
-use crate::server::client::{self, Client, Event, PATIENCE, Terms};
+use crate::server::client::{self, Client, Event, Terms};
 use crate::server::form::Form;
 use crate::server::reply::{Job, Reply};
 use crate::server::stats::{Facts, JobFacts};
@@ -153,12 +153,10 @@ impl Taker {
                         .queue(format_args!("reserve-with-timeout {seconds}"));
                 }
             }
-            let Event::Reply(reply) = self.client.wait(until.map(|until| until + PATIENCE), &[])?
-            else {
-                let asked = self.client.address();
-                return Err(Failure::Unreachable(format!(
-                    "{asked}: no reply to reserve"
-                )));
+            let patience = self.client.patience();
+            let latest = until.map(|until| until + patience);
+            let Event::Reply(reply) = self.client.wait(latest, &[])? else {
+                return Err(self.client.silent());
             };
             match self.client.understand(reply)? {
                 Reply::Reserved(job) => return Ok(Some(job)),
