@@ -26,7 +26,7 @@ pub mod text;
 mod transfer;
 
 use beanpole::arguments::{self, Given, Operands, to_os};
-use command::{Command, Common, GLOBAL, Invocation, Opt, common_settings, described, read};
+use command::{Command, Common, GLOBAL, Invocation, Opt, described, read};
 use commands::help;
 use failure::{Failure, Outcome};
 use server::address::{ADDRESS_VARIABLE, Address, DEFAULT_PORT};
@@ -81,7 +81,7 @@ fn run_named(arguments: &[OsString], named: &mut Option<&'static Command>) -> Ou
     *named = Some(command);
     let mut table = (command.options)();
     let own = table.len();
-    table.extend(described(common_settings()));
+    table.extend(described(command.common_settings()));
     let operands = match command.options_first {
         true => Operands::EndOptions,
         false => Operands::Anywhere,
@@ -90,7 +90,7 @@ fn run_named(arguments: &[OsString], named: &mut Option<&'static Command>) -> Ou
     let given = Given::split(&syntax(&table), operands, rest).map_err(Failure::Usage)?;
     // An address after the command counts more than one before it.
     let before = std::mem::take(&mut common.addresses);
-    read(&given, own, common_settings(), &mut common)?;
+    read(&given, own, command.common_settings(), &mut common)?;
     if common.help {
         return print(help::usage(command));
     }
@@ -103,7 +103,7 @@ fn run_named(arguments: &[OsString], named: &mut Option<&'static Command>) -> Ou
             "it asks one server: give one address".into(),
         ));
     }
-    (command.run)(&Invocation::new(given, common.addresses, GROUPS))
+    (command.run)(&Invocation::new(given, common, GROUPS))
 }
 
 fn syntax(options: &[Opt]) -> Vec<arguments::Opt> {

@@ -5,7 +5,7 @@ use crate::command::{
 };
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::address::Address;
-use crate::server::client::{self, Client, PATIENCE};
+use crate::server::client;
 use crate::server::stats::Facts;
 use crate::text::json::Json;
 use crate::text::output::print;
@@ -45,7 +45,7 @@ fn stats(invocation: &Invocation) -> Outcome {
     };
     let mut found = Vec::new();
     for address in invocation.addresses() {
-        found.push((address, ask(address, &about)?));
+        found.push((address, ask(invocation, address, &about)?));
     }
     if options.json || options.yaml {
         let json = match found.as_slice() {
@@ -72,8 +72,8 @@ fn stats(invocation: &Invocation) -> Outcome {
     Ok(Status::Done)
 }
 
-fn ask(address: &Address, about: &About) -> Outcome<Facts> {
-    let mut client = Client::connect(address, PATIENCE)?;
+fn ask(invocation: &Invocation, address: &Address, about: &About) -> Outcome<Facts> {
+    let mut client = invocation.connect_to(address)?;
     match about {
         About::Server => client.server_stats(),
         About::Tube(tube) => client
