@@ -1,6 +1,6 @@
 //! The list of commands.
 
-use crate::command::{Command, Group};
+use crate::command::Group;
 use crate::commands::{
     bench, binlog, bury, check, clear, completion, copy, delete, dump, help, kick, kick_job, load,
     metrics, move_jobs, pause, peek, put, raw, release, reserve, stats, tail, top, touch, tubes,
@@ -11,6 +11,7 @@ use crate::commands::{
 pub const GROUPS: &[Group] = &[
     Group {
         title: "Look",
+        changes: false,
         commands: &[
             &top::TOP,
             &stats::STATS,
@@ -23,6 +24,7 @@ pub const GROUPS: &[Group] = &[
     },
     Group {
         title: "Touch",
+        changes: true,
         commands: &[
             &put::PUT,
             &reserve::RESERVE,
@@ -42,23 +44,20 @@ pub const GROUPS: &[Group] = &[
     },
     Group {
         title: "Move house",
+        changes: true,
         commands: &[&dump::DUMP, &load::LOAD, &binlog::BINLOG],
     },
     Group {
         title: "Measure",
+        changes: true,
         commands: &[&bench::BENCH],
     },
     Group {
         title: "About itself",
+        changes: false,
         commands: &[&completion::COMPLETION, &help::HELP],
     },
 ];
-
-/// The command of this name.
-pub fn find(name: &str) -> Option<&'static Command> {
-    let mut commands = GROUPS.iter().flat_map(|group| group.commands);
-    commands.find(|command| command.name == name).copied()
-}
 
 #[cfg(test)]
 mod tests {
