@@ -3,8 +3,8 @@
 use crate::command::Group;
 use crate::commands::{
     bench, binlog, bury, check, clear, completion, copy, delete, dump, help, kick, kick_job, load,
-    metrics, move_jobs, pause, peek, put, raw, release, reserve, stats, tail, top, touch, tubes,
-    work,
+    metrics, move_jobs, pause, peek, ping, put, raw, release, reserve, stats, tail, top, touch,
+    tubes, work,
 };
 
 /// All commands, in the order of the help.
@@ -18,6 +18,7 @@ pub const GROUPS: &[Group] = &[
             &tubes::TUBES,
             &metrics::METRICS,
             &check::CHECK,
+            &ping::PING,
             &tail::TAIL,
             &peek::PEEK,
         ],
@@ -35,6 +36,7 @@ pub const GROUPS: &[Group] = &[
             &kick_job::KICK_JOB,
             &kick::KICK,
             &pause::PAUSE,
+            &pause::RESUME,
             &clear::CLEAR,
             &move_jobs::MOVE,
             &copy::COPY,
