@@ -3,8 +3,8 @@
 use crate::command::{Command, Group};
 use crate::commands::{
     bench, binlog, bury, check, clear, completion, copy, delete, dump, help, kick, kick_job, load,
-    metrics, move_jobs, pause, peek, put, raw, release, reserve, stats, tail, top, touch, tubes,
-    work,
+    ls, metrics, move_jobs, pause, peek, put, raw, release, reserve, stats, tail, top, touch,
+    tubes, work,
 };
 
 /// All commands, in the order of the help.
@@ -18,6 +18,7 @@ pub const GROUPS: &[Group] = &[
             &metrics::METRICS,
             &check::CHECK,
             &tail::TAIL,
+            &ls::LS,
             &peek::PEEK,
         ],
     },
