@@ -89,7 +89,7 @@ impl Model {
         };
         let mut text = format!("id: {id}\ntube: \"{}\"\nstate: {state}\n", job.tube);
         text += &format!("pri: {}\n", job.priority);
-        text += &format!("age: {}\n", (self.now - job.created) / SECOND);
+        text += &format!("age: {}\n", self.now.saturating_sub(job.created) / SECOND);
         text += &format!("delay: {}\nttr: {}\n", job.delay, job.ttr);
         text += &format!("time-left: {left}\nfile: 0\n");
         text += &format!("reserves: {}\ntimeouts: {}\n", job.reserves, job.timeouts);
