@@ -1,5 +1,5 @@
 //! The few calls of the system that no package wraps safely: all `unsafe` of
-//! the project stands here.
+//! the daemon stands here.
 
 use nix::libc;
 use nix::sys::socket::{SockFlag, accept4};

@@ -4,7 +4,7 @@
 use crate::command::{Invocation, Opt, STATE, described, options, word};
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::address::Address;
-use crate::server::client::{Client, PATIENCE, Terms};
+use crate::server::client::{Client, Terms};
 use crate::server::place::{Placement, Placer};
 use crate::server::stats::{FreeState, JobFacts, State, in_order};
 use crate::server::take::Room;
@@ -56,7 +56,7 @@ impl Transfer {
         let states = in_order(&options.states);
         let address = options.to.as_ref().unwrap_or(invocation.address());
         let mut client = invocation.connect()?;
-        let mut target = Client::connect(address, PATIENCE)?;
+        let mut target = invocation.connect_to(address)?;
         if from == to && client.server_stats()?.get("id") == target.server_stats()?.get("id") {
             return Err(Failure::Usage("both are the same tube".into()));
         }

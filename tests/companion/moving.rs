@@ -299,7 +299,7 @@ fn a_dump_has_every_job_and_loads_into_any_server() {
             tell(
                 &target,
                 &format!(
-                    "$ load --check {}\n9\n$ load {}\n9",
+                    "$ load --dry-run {}\n9\n$ load {}\n9",
                     file.display(),
                     file.display()
                 ),
@@ -406,9 +406,9 @@ fn load_says_where_it_stopped_and_goes_on_from_there() {
                 r#"
                 $ load {path}
                 ! beanpole load: {path} line 3: 'pri' is not a number from 0 to 4294967295
-                ! 1 jobs are loaded; 'load --from 3' goes on with the rest
+                ! 1 jobs are loaded; 'load --from 3 --skip 3' goes on without that line
                 [4]
-                $ load --from 4 {path}
+                $ load --from 3 --skip 3 {path}
                 1
                 $ reserve -t t --all -l --delete
                 one
@@ -416,7 +416,6 @@ fn load_says_where_it_stopped_and_goes_on_from_there() {
                 "#
             ),
         );
-        // What was put after a job that was refused is taken away again.
         let big = dump
             .replace("\"pri\":-1", "\"pri\":1")
             .replace("two", "much too big");
@@ -427,8 +426,8 @@ fn load_says_where_it_stopped_and_goes_on_from_there() {
             &format!(
                 r#"
                 $ load {path}
-                ! beanpole load: {path} line 3: put: the body is larger than the server takes (JOB_TOO_BIG)
-                ! 1 jobs are loaded; 'load --from 3' goes on with the rest
+                ! beanpole load: {path} line 3: the body has 12 bytes, and the server takes 10
+                ! 1 jobs are loaded; 'load --from 3 --skip 3' goes on without that line
                 [4]
                 $ reserve -t t --all -l --delete
                 one
@@ -442,6 +441,13 @@ fn load_says_where_it_stopped_and_goes_on_from_there() {
                 1
                 ! beanpole load: stdin: the end is missing: the dump was cut short
                 [1]
+                $ load --keep-going --tube new {path}
+                2
+                ! beanpole load: {path} line 3: the body has 12 bytes, and the server takes 10; left out
+                [1]
+                $ reserve -t new --all -l
+                one
+                three
                 "#
             ),
         );
@@ -554,4 +560,29 @@ fn nobody_else_may_read_a_dump() {
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
     }
+}
+
+#[test]
+fn load_sees_that_lines_of_a_dump_are_missing_or_too_many() {
+    let one = r#"{"tube":"t","state":"ready","pri":1,"delay":0,"ttr":1,"body":"one"}"#;
+    let end = r#"{"beanpole-dump-end":1,"jobs":3}"#;
+    let dump = format!("{{\"beanpole-dump\":1}}\n{one}\n{one}\n{end}\n");
+    on_each_server(
+        &format!(
+            "$ load --dry-run < '{dump}'
+         2
+         ! beanpole load: stdin: 3 jobs were written, but 2 are there
+         [1]
+         $ load --from 3 < '{dump}'
+         1
+         ! beanpole load: stdin: 3 jobs were written, but 2 are there
+         [1]
+         $ load < '{}{one}\\n'
+         3
+         ! beanpole load: stdin: line 5 is the end, and what follows is not loaded
+         [1]",
+            dump.replace(end, &format!("{one}\n{end}"))
+        )
+        .replace("}\n", "}\\n"),
+    );
 }
