@@ -93,7 +93,7 @@ pub fn start(verbosity: usize) -> io::Result<()> {
 pub fn finish() {
     if let Some(writer) = WRITER.get() {
         let (done, is_done) = bounded(0);
-        // It fails if nobody reads the log, of which nobody can be told.
+        // It fails where nobody reads the log: there is nobody to tell.
         let (Ok(()) | Err(_)) = writer.events.send(Event::Finish(done));
         let (Ok(()) | Err(_)) = is_done.recv_timeout(PATIENCE);
     }

@@ -56,7 +56,7 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>, most: usize) -> io:
     Ok(count)
 }
 
-/// Accepts a connection, of which programs that we might start know nothing.
+/// Accepts a connection. Programs that this one might start do not inherit it.
 pub fn accept(listener: BorrowedFd<'_>) -> nix::Result<OwnedFd> {
     let fd = accept4(listener.as_raw_fd(), SockFlag::SOCK_CLOEXEC)?;
     // SAFETY: the kernel has just opened it, so it is nobody else's.

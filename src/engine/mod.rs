@@ -134,7 +134,7 @@ pub enum Change {
     },
 }
 
-/// Whose timer it is.
+/// What a timer belongs to.
 enum Owner {
     Tube(TubeIndex),
     Connection(ConnectionIndex),

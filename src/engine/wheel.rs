@@ -63,7 +63,9 @@ impl Wheel {
     /// Sets a timer to this time, or clears it.
     pub fn set(&mut self, timer: u32, due: Option<Time>) {
         let at = HEADS + timer;
-        self.grow_to(at + 1);
+        if self.nodes.len() <= at as usize {
+            self.grow_to(at + 1);
+        }
         let node = &self.nodes[at as usize];
         let old = (node.head != at).then_some(node.due);
         if old == due {

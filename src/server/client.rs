@@ -106,7 +106,7 @@ impl Client {
         if let Some(body) = reply.body() {
             bytes.extend_from_slice(body.wire());
         }
-        // Of an error the worker hears when it reads: nothing is left to send.
+        // If it fails, the connection has ended, as the worker will read.
         let sent = self.stream.try_write(&bytes).unwrap_or(bytes.len());
         bytes.split_off(sent)
     }

@@ -14,7 +14,7 @@ use std::io;
 pub struct HangupWatcher(Epoll);
 
 impl HangupWatcher {
-    /// Watches nobody yet.
+    /// A list with nobody in it.
     pub fn new() -> nix::Result<HangupWatcher> {
         Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map(HangupWatcher)
     }

@@ -47,33 +47,18 @@ impl Capacity {
     /// bound. The limit on descriptors is raised as far as we may.
     pub fn find(has_binlog: bool) -> Capacity {
         let binlog = if has_binlog { BINLOG_DESCRIPTORS } else { 0 };
-        let other_descriptors = open_descriptors() + OTHER_DESCRIPTORS + binlog;
+        let aside = open_descriptors() + OTHER_DESCRIPTORS + binlog;
         let system = |file| number(&Path::new("/proc/sys").join(file));
         let mappings = system("vm/max_map_count");
-        let (threads, pids) = (system("kernel/threads-max"), system("kernel/pid_max"));
         // How much of each limit a connection takes, and what is set aside.
+        let on_threads = |what, limit| (what, limit, 1, OTHER_THREADS);
         let limits = [
-            (
-                "the limit of open files",
-                descriptors(),
-                1,
-                other_descriptors,
-            ),
+            ("the limit of open files", descriptors(), 1, aside),
             ("vm.max_map_count", mappings, MAPPINGS_EACH, OTHER_MAPPINGS),
-            (
-                "the user's limit of processes",
-                processes(),
-                1,
-                OTHER_THREADS,
-            ),
-            ("kernel.threads-max", threads, 1, OTHER_THREADS),
-            ("kernel.pid_max", pids, 1, OTHER_THREADS),
-            (
-                "the control group's limit of tasks",
-                tasks(),
-                1,
-                OTHER_THREADS,
-            ),
+            on_threads("the user's limit of processes", processes()),
+            on_threads("kernel.threads-max", system("kernel/threads-max")),
+            on_threads("kernel.pid_max", system("kernel/pid_max")),
+            on_threads("the control group's limit of tasks", tasks()),
         ];
         let known = limits.into_iter();
         known

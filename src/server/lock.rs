@@ -19,7 +19,7 @@ pub struct FairMutex<T> {
 }
 
 impl<T> FairMutex<T> {
-    /// Guards this.
+    /// A lock that guards this value.
     pub fn new(value: T) -> FairMutex<T> {
         FairMutex {
             inner: Mutex::new(value),

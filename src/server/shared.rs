@@ -53,7 +53,7 @@ pub struct Guarded {
     /// `None` if jobs are kept in memory alone.
     journal: Option<Journal>,
     clients: HashMap<ConnectionId, Arc<Client>>,
-    /// The timer's.
+    /// How long the timer sleeps, and what it gives back when it wakes.
     pub sleep: Sleep,
     pub surplus: Surplus,
 }

@@ -20,7 +20,7 @@ pub struct Sleep {
 }
 
 impl Sleep {
-    /// Something was due.
+    /// Notes that something was due.
     pub fn note_due(&mut self, now: Time) {
         self.last = now;
     }
@@ -37,7 +37,7 @@ impl Sleep {
         }
     }
 
-    /// The timer goes to sleep until then.
+    /// Notes that the timer goes to sleep until then.
     pub fn begin(&mut self, until: Option<Time>) {
         self.until = until;
     }

@@ -198,13 +198,10 @@ impl Load {
             told.commands as f64 / seconds
         );
         let latency = &told.latency;
-        text += &format!(
-            "latency in microseconds: {}, longest {:.1}\n",
-            SHARES
-                .map(|(name, share)| format!("{name} {:.1}", micros(latency.quantile(share))))
-                .join(", "),
-            micros(latency.longest())
-        );
+        let micros_of = told
+            .micros_of()
+            .map(|(name, micros)| format!("{name} {micros:.1}"));
+        text += &format!("latency in microseconds: {}\n", micros_of.join(", "));
         for (below, count) in latency.octaves() {
             let share = count as f64 / latency.count() as f64;
             let bar = "#".repeat((share * 50.0).ceil() as usize);
@@ -234,32 +231,22 @@ impl Load {
 
     fn json(&self, told: &Told) -> Json {
         let seconds = told.took.as_secs_f64();
-        let latency = &told.latency;
-        let mut micros_of = SHARES
-            .map(|(name, share)| {
-                (
-                    name.to_owned(),
-                    Json::float(micros(latency.quantile(share))),
-                )
-            })
-            .to_vec();
-        micros_of.push(("longest".into(), Json::float(micros(latency.longest()))));
+        let micros_of = told.micros_of();
+        let micros_of = micros_of.map(|(name, micros)| (name.into(), Json::float(micros)));
         let octave = |(below, count): (Duration, u64)| {
             Json::object([
                 ("below", Json::float(micros(below))),
                 ("count", Json::number(count)),
             ])
         };
+        let octaves = told.latency.octaves().into_iter().map(octave);
+        let rate = self.rate.map(|rate| Json::float(rate.jobs_per_second));
         Json::object([
             ("scenario", Json::text(&self.scenario)),
             ("connections", Json::number(self.connections as u64)),
             ("depth", Json::number(self.depth as u64)),
             ("body", Json::number(self.body as u64)),
-            (
-                "rate",
-                self.rate
-                    .map_or(Json::Null, |rate| Json::float(rate.jobs_per_second)),
-            ),
+            ("rate", rate.unwrap_or(Json::Null)),
             ("jobs", Json::number(told.jobs)),
             ("seconds", Json::float(seconds)),
             ("jobs_per_second", Json::float(told.jobs as f64 / seconds)),
@@ -267,17 +254,26 @@ impl Load {
                 "commands_per_second",
                 Json::float(told.commands as f64 / seconds),
             ),
-            ("latency_us", Json::Object(micros_of)),
-            (
-                "histogram_us",
-                Json::Array(latency.octaves().into_iter().map(octave).collect()),
-            ),
+            ("latency_us", Json::Object(micros_of.into())),
+            ("histogram_us", Json::Array(octaves.collect())),
         ])
     }
 }
 
-/// Which latencies are told: those that so large a share does not exceed.
-const SHARES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
+impl Told {
+    /// The latencies that so large a share of all did not exceed, and the
+    /// longest.
+    fn micros_of(&self) -> [(&'static str, f64); 5] {
+        let shares = [
+            ("p50", 0.5),
+            ("p90", 0.9),
+            ("p99", 0.99),
+            ("p99.9", 0.999),
+            ("longest", 1.0),
+        ];
+        shares.map(|(name, share)| (name, micros(self.latency.quantile(share))))
+    }
+}
 
 fn micros(duration: Duration) -> f64 {
     duration.as_nanos() as f64 / 1000.0
