@@ -167,16 +167,38 @@ impl<const LEAST: u64, const MOST: u64> Parse for Number<LEAST, MOST> {
     }
 }
 
-/// An interval in seconds that need not be whole.
+/// A number of bytes within these bounds, perhaps with a unit: `k`, `M` and `G`
+/// are powers of 1024, with or without `iB`.
+pub struct Size<const LEAST: u64, const MOST: u64>(pub usize);
+
+impl<const LEAST: u64, const MOST: u64> Parse for Size<LEAST, MOST> {
+    fn parse(text: &str) -> Result<Self, String> {
+        let short = text.strip_suffix("iB").unwrap_or(text);
+        let units = [("k", 10), ("K", 10), ("M", 20), ("G", 30)].into_iter();
+        let mut with_unit =
+            units.filter_map(|(unit, shift)| Some((short.strip_suffix(unit)?, shift)));
+        let (number, shift) = with_unit.next().unwrap_or((text, 0));
+        let bytes = number.parse::<u64>().ok();
+        let bytes = bytes.and_then(|number| number.checked_mul(1 << shift));
+        bytes
+            .filter(|bytes| (LEAST..=MOST).contains(bytes))
+            .and_then(|bytes| usize::try_from(bytes).ok())
+            .map(Size)
+            .ok_or_else(|| format!("'{text}' is not a size from {LEAST} to {MOST} bytes"))
+    }
+}
+
+/// A time from a hundredth of a second to a day, for what is done here.
+#[derive(Clone, Copy)]
 pub struct Interval(pub Duration);
 
 impl Parse for Interval {
     fn parse(text: &str) -> Result<Interval, String> {
-        match text.parse() {
-            Ok(seconds) if (0.01..=86_400.0).contains(&seconds) => {
-                Ok(Interval(Duration::from_secs_f64(seconds)))
-            }
-            _ => Err(format!("'{text}' is not seconds from 0.01 to 86400")),
+        let time = Duration::parse(text)?;
+        let bounds = Duration::from_millis(10)..=Duration::from_secs(86_400);
+        match bounds.contains(&time) {
+            true => Ok(Interval(time)),
+            false => Err(format!("'{text}' is not a time from 0.01 seconds to a day")),
         }
     }
 }
@@ -341,7 +363,7 @@ pub const TUBES: Opt = Opt::value(
 .of(Kind::Tube)
 .many();
 pub const PRIORITY: Opt = Opt::value("p", "priority", "PRI", "the priority, smaller is sooner");
-pub const DELAY: Opt = Opt::value("d", "delay", "SECONDS", "how long it stays delayed");
+pub const DELAY: Opt = Opt::value("d", "delay", "TIME", "how long it stays delayed");
 pub const JSON: Opt = Opt::flag("j", "json", "write JSON");
 pub const YAML: Opt = Opt::flag("", "yaml", "write YAML");
 pub const YES: Opt = Opt::flag("y", "yes", "do not ask");
@@ -356,3 +378,36 @@ pub const STATE: Opt = Opt::value(
 )
 .of(Kind::Words(&["ready", "delayed", "buried"]))
 .many();
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units_that_are_powers_of_1024() {
+        type Any = Size<0, { 1 << 40 }>;
+        for (text, bytes) in [
+            ("0", 0),
+            ("100", 100),
+            ("64k", 65_536),
+            ("64KiB", 65_536),
+            ("2M", 2 << 20),
+            ("1GiB", 1 << 30),
+        ] {
+            assert_eq!(Any::parse(text).map(|Size(size)| size), Ok(bytes), "{text}");
+        }
+        for text in [
+            "",
+            "k",
+            "1.5k",
+            "5iB",
+            "64kB",
+            "1kk",
+            "-1",
+            "2048G",
+            "20000000000G",
+        ] {
+            assert!(Any::parse(text).is_err(), "{text}");
+        }
+    }
+}

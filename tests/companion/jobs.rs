@@ -1,6 +1,7 @@
 //! Putting, looking at, taking and settling jobs.
 
-use super::story::on_each_server;
+use super::story::{on_each_server, tell};
+use super::support::{Server, servers};
 
 #[test]
 fn put_makes_jobs_of_operands_files_and_input_and_prints_their_ids() {
@@ -262,6 +263,58 @@ fn kick_takes_buried_jobs_first_and_all_of_one_kind() {
         [1]
         "#,
     );
+}
+
+#[test]
+fn times_and_sizes_have_units() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        tell(
+            &server,
+            r#"
+        $ put -q -d 5m --ttr 2h later
+        $ stats job 1 --yaml
+        ---
+        id: 1
+        tube: "default"
+        state: "delayed"
+        pri: 1024
+        age: N
+        delay: 300
+        ttr: 7200
+        time-left: N
+        file: 0
+        reserves: 0
+        timeouts: 0
+        releases: 0
+        buries: 0
+        kicks: 0
+        $ pause default 1h30m
+        $ work --all --backoff 1m --backoff-max 1d --grace 2s -- true
+        $ reserve -w 0s
+        [1]
+        $ put -d 1.5 late
+        ! beanpole put: --delay: '1.5' is not whole seconds
+        ! Try 'beanpole help put'.
+        [2]
+        $ pause default soon
+        ! beanpole pause: 'soon' is no time: give seconds, or 500ms, 30s, 5m, 2h, 1d, 1w
+        ! Try 'beanpole help pause'.
+        [2]
+        $ check --timeout 2d
+        ! beanpole check: --timeout: '2d' is not a time from 0.01 seconds to a day
+        ! Try 'beanpole help check'.
+        [3]
+        $ bench put -n 1 -b 2G
+        ! beanpole bench: --body: '2G' is not a size from 16 to 1073741824 bytes
+        ! Try 'beanpole help bench'.
+        [2]
+        "#,
+        );
+        let stats = server.beanpole().args(["stats", "default"]).output();
+        let stats = String::from_utf8(stats.unwrap().stdout).unwrap();
+        assert!(stats.contains("pause                  5400\n"), "{stats}");
+    }
 }
 
 #[test]

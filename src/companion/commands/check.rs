@@ -3,7 +3,7 @@
 //! One line, with the figures after a bar; statuses 0 OK, 1 WARNING, 2
 //! CRITICAL, 3 UNKNOWN. A limit is `CRITICAL` or `WARNING,CRITICAL`.
 
-use crate::command::{Command, Invocation, Kind, Number, Opt, described, options};
+use crate::command::{Command, Interval, Invocation, Kind, Opt, described, options};
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::address::Address;
 use crate::server::client::Client;
@@ -41,8 +41,8 @@ options! {
     workers_min: Option<Limit> =
         Opt::value("", "workers-min", "[N,]N",
             "of workers; with --tube, of those who watch it"),
-    timeout: Option<Number<1, 86_400>> =
-        Opt::value("", "timeout", "SECONDS", "for a reply (default: 10)"),
+    timeout: Option<Interval> =
+        Opt::value("", "timeout", "TIME", "for a reply (default: 10)"),
 }
 
 impl Options {
@@ -280,8 +280,9 @@ fn verdict(readings: &[Reading], draining: bool) -> (Level, String) {
 /// The figures of a server, or of these tubes of it, and whether it drains. A
 /// tube that does not exist is empty and watched by nobody.
 fn readings(address: &Address, options: &Options) -> Outcome<(Vec<Reading>, bool)> {
-    let Number(seconds) = options.timeout.unwrap_or(Number(10));
-    let patience = Duration::from_secs(seconds as u64);
+    let patience = options
+        .timeout
+        .map_or(Duration::from_secs(10), |Interval(time)| time);
     let mut client = Client::connect(address, patience)?;
     let server = client.server_stats()?;
     let tubes = options.tubes.as_slice();

@@ -9,19 +9,17 @@ use crate::failure::{Failure, Outcome, Status};
 use crate::server::client::Terms;
 use crate::server::place::{Placement, Placer};
 use crate::server::stats::State;
-use crate::signals::{SIGINT, SIGTERM};
+use crate::signals::interrupts;
 use crate::text::base64;
 use crate::text::dump::{END_KEY, START_KEY, VERSION};
 use crate::text::json::{self, Json};
 use crate::text::output::{Output, Progress, complain};
 use beanpole::arguments;
 use beanpole::protocol::{Priority, Seconds, TubeName};
-use signal_hook::flag;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::num::NonZeroU64;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 pub const LOAD: Command = Command {
     name: "load",
@@ -74,7 +72,7 @@ fn load(invocation: &Invocation) -> Outcome {
             return Err(dump.stopped(
                 loaded,
                 batch.lines[0],
-                Failure::Refused("interrupted".into()),
+                Failure::Interrupted("interrupted".into()),
             ));
         }
         if let Some(placer) = &mut loader {
@@ -115,17 +113,6 @@ fn load(invocation: &Invocation) -> Outcome {
         ));
     }
     Ok(Status::done_if(dump.ended))
-}
-
-/// Becomes true with the first signal to stop; the second one ends the program.
-fn interrupts() -> Outcome<Arc<AtomicBool>> {
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        flag::register_conditional_shutdown(signal, 130, interrupted.clone())
-            .and_then(|_| flag::register(signal, interrupted.clone()))
-            .map_err(|error| Failure::io("cannot wait for signals", error))?;
-    }
-    Ok(interrupted)
 }
 
 /// A dump that is being read.
@@ -234,6 +221,7 @@ impl Dump {
                     format!("some of the {BATCH} after it may be there already and come twice");
                 Failure::Unreachable(format!("{text};\n{doubled}"))
             }
+            Failure::Interrupted(_) => Failure::Interrupted(text),
             _ => Failure::Refused(text),
         }
     }

@@ -3,11 +3,11 @@
 use crate::command::{Command, Invocation, Kind, word};
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::reply::Reply;
-use beanpole::protocol::TubeName;
+use beanpole::protocol::{Seconds, TubeName};
 
 pub const PAUSE: Command = Command {
     name: "pause",
-    operands: "TUBE SECONDS",
+    operands: "TUBE TIME",
     operand_kind: Kind::Tube,
     about: "let nothing be reserved from a tube for so long; 0 ends that",
     run: pause,
@@ -15,18 +15,11 @@ pub const PAUSE: Command = Command {
 };
 
 fn pause(invocation: &Invocation) -> Outcome {
-    let [name, seconds] = invocation.operands() else {
-        return Err(Failure::Usage(
-            "which tube, and for how many seconds?".into(),
-        ));
+    let [name, time] = invocation.operands() else {
+        return Err(Failure::Usage("which tube, and for how long?".into()));
     };
     let tube: TubeName = word(name)?;
-    let seconds: u32 = seconds.parse().map_err(|_| {
-        Failure::Usage(format!(
-            "'{seconds}' is not a number of seconds from 0 to {}",
-            u32::MAX
-        ))
-    })?;
+    let Seconds(seconds) = word(time)?;
     let mut client = invocation.connect()?;
     match client.call(format_args!("pause-tube {tube} {seconds}"))? {
         Reply::Paused => Ok(Status::Done),

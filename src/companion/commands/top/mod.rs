@@ -37,7 +37,7 @@ pub const TOP: Command = Command {
 
 options! {
     interval: Option<Interval> =
-        Opt::value("i", "interval", "SECONDS", "look so often (default: 1)"),
+        Opt::value("i", "interval", "TIME", "look so often (default: 1)"),
     sort: Option<Column> =
         Opt::value("s", "sort", "COLUMN", "sort by this column, as its title says"),
 }

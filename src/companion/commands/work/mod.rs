@@ -24,7 +24,7 @@ use crate::failure::{Failure, Outcome, Status};
 use crate::signals::{Caller, Calls, SIGCHLD, SIGHUP, SIGINT, SIGTERM, heeded, wait_for};
 use crate::text::output::complain;
 use beanpole::arguments::to_os;
-use beanpole::protocol::TubeName;
+use beanpole::protocol::{Seconds, TubeName};
 use plan::{AT_ONCE, Common, Plan};
 use slot::Slot;
 use std::num::NonZeroU64;
@@ -50,13 +50,13 @@ options! {
     tries: Option<NonZeroU64> =
         Opt::value("", "tries", "N",
             "bury a job when it has been tried so often (default: never)"),
-    backoff: Option<u32> =
-        Opt::value("", "backoff", "SECONDS",
+    backoff: Option<Seconds> =
+        Opt::value("", "backoff", "TIME",
             "the delay after the first failure, then doubling (default: 1)"),
-    backoff_max: Option<u32> =
-        Opt::value("", "backoff-max", "SECONDS", "the longest delay (default: 3600)"),
-    grace: Option<u32> =
-        Opt::value("", "grace", "SECONDS",
+    backoff_max: Option<Seconds> =
+        Opt::value("", "backoff-max", "TIME", "the longest delay (default: 3600)"),
+    grace: Option<Seconds> =
+        Opt::value("", "grace", "TIME",
             "from SIGTERM to SIGKILL for a command (default: 10)"),
     count: Option<NonZeroU64> = Opt::value("n", "count", "N", "stop after so many jobs"),
     all: bool = Opt::flag("", "all", "stop when no job is ready"),
@@ -74,9 +74,11 @@ fn work(invocation: &Invocation) -> Outcome {
         program: to_os(program),
         arguments: arguments.iter().map(|argument| to_os(argument)).collect(),
         tries: options.tries.map(NonZeroU64::get),
-        backoff: options.backoff.unwrap_or(1).into(),
-        backoff_max: options.backoff_max.unwrap_or(3600).into(),
-        grace: Duration::from_secs(options.grace.unwrap_or(10).into()),
+        backoff: options.backoff.map_or(1, |Seconds(time)| time.into()),
+        backoff_max: options
+            .backoff_max
+            .map_or(3600, |Seconds(time)| time.into()),
+        grace: Duration::from_secs(options.grace.map_or(10, |Seconds(time)| time.into())),
         until_empty: options.all,
         verbose: options.verbose,
     };
