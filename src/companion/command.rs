@@ -7,6 +7,7 @@
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::address::Address;
 use crate::server::client::{Client, PATIENCE};
+use crate::server::names::Server;
 pub use beanpole::arguments::Field;
 use beanpole::arguments::{self, Given, Parse, Set};
 use beanpole::protocol::{JobId, TubeName};
@@ -59,13 +60,15 @@ pub enum Kind {
     Program,
     /// One of these.
     Words(&'static [&'static str]),
-    /// The name of a command of ours.
-    Command,
+    /// What `help` tells of: the commands, and this.
+    CommandOr(&'static str),
 }
 
 /// Commands that belong together.
 pub struct Group {
     pub title: &'static str,
+    /// Whether they change what is in a server.
+    pub changes: bool,
     pub commands: &'static [&'static Command],
 }
 
@@ -75,17 +78,18 @@ pub type Settings<O> = &'static [(Opt, &'static dyn Set<O>)];
 /// One run of a command: what was given on the command line.
 pub struct Invocation {
     given: Given,
-    addresses: Vec<Address>,
+    /// The servers that were named, at least one.
+    pub servers: Vec<Server>,
     /// All commands, for those that tell of them.
     pub groups: &'static [Group],
 }
 
 impl Invocation {
     /// A run with these options and operands, on these servers, at least one.
-    pub fn new(given: Given, addresses: Vec<Address>, groups: &'static [Group]) -> Invocation {
+    pub fn new(given: Given, servers: Vec<Server>, groups: &'static [Group]) -> Invocation {
         Invocation {
             given,
-            addresses,
+            servers,
             groups,
         }
     }
@@ -98,15 +102,8 @@ impl Invocation {
     }
 
     /// All commands.
-    pub fn commands(&self) -> Vec<&'static Command> {
-        let groups = self.groups.iter();
-        groups.flat_map(|group| group.commands).copied().collect()
-    }
-
-    /// The command of this name.
-    pub fn command(&self, name: &str) -> Option<&'static Command> {
-        let commands = self.commands();
-        commands.into_iter().find(|command| command.name == name)
+    pub fn commands(&self) -> impl Iterator<Item = &'static Command> {
+        self.groups.iter().flat_map(|group| group.commands).copied()
     }
 
     /// The operands.
@@ -130,19 +127,41 @@ impl Invocation {
         self.operands().iter().map(|text| word(text)).collect()
     }
 
-    /// All servers that were named.
-    pub fn addresses(&self) -> &[Address] {
-        &self.addresses
-    }
-
-    /// The server.
+    /// Where the server is.
     pub fn address(&self) -> &Address {
-        &self.addresses[0]
+        &self.servers[0].address
     }
 
     /// A connection to the server.
     pub fn connect(&self) -> Outcome<Client> {
         Client::connect(self.address(), PATIENCE)
+    }
+}
+
+/// The group and the command of this name.
+pub fn find(groups: &'static [Group], name: &str) -> Outcome<(&'static Group, &'static Command)> {
+    let commands = || {
+        let of = |group: &'static Group| group.commands.iter().map(move |one| (group, *one));
+        groups.iter().flat_map(of)
+    };
+    let found = commands().find(|(_, command)| command.name == name);
+    found.ok_or_else(|| {
+        let hint = did_you_mean(name, commands().map(|(_, command)| command.name));
+        Failure::Usage(format!("there is no command '{name}'{hint}"))
+    })
+}
+
+/// A question to follow an unknown word, if one of these is much like it.
+pub fn did_you_mean<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let distances = known.map(|name| match word.len() > 2 && name.starts_with(word) {
+        true => (0, name),
+        false => (strsim::osa_distance(word, name), name),
+    });
+    match distances.min() {
+        Some((distance, name)) if 3 * distance <= word.len() => {
+            format!(": did you mean '{name}'?")
+        }
+        _ => String::new(),
     }
 }
 
@@ -235,7 +254,7 @@ pub fn described<O>(settings: Settings<O>) -> Vec<Opt> {
 /// The options that every command takes, before its name or after it.
 #[derive(Default)]
 pub struct Common {
-    pub addresses: Vec<Address>,
+    pub servers: Vec<Server>,
     pub help: bool,
     pub version: bool,
 }
@@ -247,10 +266,10 @@ pub const GLOBAL: Settings<Common> = &[
             "a",
             "addr",
             "ADDR",
-            "the server: HOST:PORT, PORT or unix:PATH",
+            "the server: HOST:PORT, PORT, unix:PATH or a name",
         )
         .many(),
-        &Field(|common: &mut Common| &mut common.addresses),
+        &Field(|common: &mut Common| &mut common.servers),
     ),
     (
         Opt::flag("h", "help", "show the usage"),

@@ -9,7 +9,7 @@ pub mod by_id;
 pub mod census;
 pub mod client;
 pub mod form;
-
+pub mod names;
 pub mod place;
 pub mod reply;
 pub mod stats;
