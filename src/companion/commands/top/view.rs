@@ -2,10 +2,11 @@
 //! style; nothing here knows a terminal.
 
 use super::board::{Board, Page, Server, page_of};
-use super::rows::{Column, Row, count, rate, span};
+use super::rows::{Column, Row, count, rate};
 use super::sample::History;
 use super::watcher::WholeJob;
 use crate::server::stats::{Facts, JobFacts, State};
+use crate::text::words::{beginning, span};
 use beanpole::protocol::TubeName;
 
 /// A line of the screen.
@@ -338,12 +339,7 @@ fn job_line(job: &JobFacts, body: &[u8], width: usize) -> String {
         span(job.ttr.0.into()),
         count(body.len() as u64, 6),
     );
-    let shown = &body[..body.len().min(width)];
-    let body = match std::str::from_utf8(shown) {
-        Ok(text) => text.escape_debug().to_string(),
-        Err(_) => shown.escape_ascii().to_string(),
-    };
-    facts + &body
+    facts + &beginning(body, width)
 }
 
 /// The question that is open, or what happened last.
