@@ -7,9 +7,9 @@ use super::job::{Job, State};
 use super::slab::ConnectionIndex;
 use super::tube::Pause;
 use super::{AT_ONCE, Change, ConnectionId, Engine, JOB_OVERHEAD, Outcome, Time, WATCH_OVERHEAD};
-use crate::protocol::command::Put;
+use crate::protocol::command::{ListJobs, Put};
 use crate::protocol::framing::NoBody;
-use crate::protocol::{Body, Command, JobId, Priority, Reply, Request, Seconds, TubeName};
+use crate::protocol::{Body, Command, JobId, JobList, Priority, Reply, Request, Seconds, TubeName};
 
 impl Engine {
     /// Does what a connection asks for, in a world where what is due by now has
@@ -72,6 +72,7 @@ impl Engine {
             Command::ListTubes => self.list_tubes(),
             Command::ListTubeUsed => self.list_tube_used(by),
             Command::ListTubesWatched => self.list_tubes_watched(by),
+            Command::ListJobs(list) => self.list_jobs(&list, now),
         })
     }
 
@@ -432,7 +433,7 @@ impl Engine {
 
     fn stats_job(&self, id: JobId, now: Time) -> Reply {
         self.jobs.get(id).map_or(Reply::NotFound, |job| {
-            Reply::JobStats(id, job.document(id, &self.tubes[job.tube], now))
+            Reply::JobStats(Box::new(job.stats(id, &self.tubes[job.tube], now)))
         })
     }
 
@@ -456,5 +457,31 @@ impl Engine {
         self.effects.steps += watched.len();
         let names = watched.iter().map(|&tube| self.tubes[tube].name.clone());
         Reply::Tubes(names.collect())
+    }
+
+    /// Looks at so many jobs that nobody waits long for it.
+    fn list_jobs(&mut self, list: &ListJobs, now: Time) -> Reply {
+        let tube = list.tube.as_ref().map(|name| self.tubes.find(name));
+        if tube == Some(None) {
+            return Reply::Jobs(Box::default());
+        }
+        let is_wanted = |job: &Job| {
+            tube.is_none_or(|tube| Some(job.tube) == tube)
+                && list.state.is_none_or(|state| job.state.name() == state)
+        };
+        let most = usize::try_from(list.count).map_or(AT_ONCE, |count| count.min(AT_ONCE));
+        let mut jobs = Vec::with_capacity(most.min(self.jobs.len()));
+        let mut others = self.jobs.from(list.from);
+        for (id, job) in others.by_ref().take(AT_ONCE) {
+            self.effects.steps += 1;
+            if is_wanted(job) {
+                jobs.push(job.stats(id, &self.tubes[job.tube], now));
+                if jobs.len() == most {
+                    break;
+                }
+            }
+        }
+        let next = others.next().map(|(id, _)| id);
+        Reply::Jobs(Box::new(JobList { jobs, next }))
     }
 }

@@ -19,7 +19,7 @@
 //! - `OUT_OF_MEMORY` may answer what needs memory (`put`, `use`, `watch`), and
 //!   then nothing has changed but that a put has used up its id.
 
-use super::{JobId, Priority, Seconds, TubeName, name};
+use super::{JobId, JobState, Priority, Seconds, TubeName, name};
 use std::fmt;
 
 /// What a line asks for.
@@ -117,6 +117,17 @@ pub enum Command {
     ListTubeUsed,
     /// `list-tubes-watched`: Reply: `OK <bytes>` and a YAML list.
     ListTubesWatched,
+    /// `list-jobs <from> <count> [<tube> [<state>]]`: what there is, without
+    /// touching any of it. This one is not of the protocol: beanstalkd answers
+    /// `UNKNOWN_COMMAND`. Reply: `OK <bytes>` and YAML: `jobs`, a list with a
+    /// line for each, and `next`, the id to go on from, or 0 after the last.
+    ///
+    /// Whoever begins with `from` 0 and goes on until `next` is 0 has seen each
+    /// job that was there throughout exactly once: nothing is kept between two
+    /// calls, since a job keeps its id. One call looks at a thousand jobs at
+    /// most, so a list may have fewer than were asked for, even none, and a
+    /// place to go on. A tube that does not exist has no jobs.
+    ListJobs(Box<ListJobs>),
     /// `quit`: closes the connection. No reply.
     Quit,
 }
@@ -135,6 +146,19 @@ pub struct Put {
     /// Whether anything follows the size. Then the line is malformed, unless
     /// the size is above the limit: that error comes first.
     pub trailing: bool,
+}
+
+/// Which jobs a `list-jobs` asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListJobs {
+    /// Those with this id or a higher one.
+    pub from: JobId,
+    /// At most so many, and at least one.
+    pub count: u64,
+    /// Those in this tube, if one is named.
+    pub tube: Option<TubeName>,
+    /// Those in this state, if one is named.
+    pub state: Option<JobState>,
 }
 
 /// The line as a client would send it.
@@ -176,6 +200,16 @@ impl fmt::Display for Command {
             Command::ListTubes => f.write_str("list-tubes"),
             Command::ListTubeUsed => f.write_str("list-tube-used"),
             Command::ListTubesWatched => f.write_str("list-tubes-watched"),
+            Command::ListJobs(list) => {
+                write!(f, "list-jobs {} {}", list.from, list.count)?;
+                if let Some(tube) = &list.tube {
+                    write!(f, " {tube}")?;
+                }
+                match list.state {
+                    Some(state) => write!(f, " {}", state.word()),
+                    None => Ok(()),
+                }
+            }
             Command::Quit => f.write_str("quit"),
         }
     }
@@ -226,6 +260,7 @@ const COMMANDS: &[(&str, Arguments)] = &[
     ("list-tube-used", |rest| {
         nothing(rest, Command::ListTubeUsed)
     }),
+    ("list-jobs ", list_jobs),
     ("quit", |_| Some(Command::Quit)),
 ];
 
@@ -302,6 +337,28 @@ fn pause_tube(mut rest: &[u8]) -> Option<Command> {
         None => Command::PauseNoTube,
     };
     nothing(rest, pause)
+}
+
+fn list_jobs(mut rest: &[u8]) -> Option<Command> {
+    let from = JobId(number(&mut rest)?);
+    let count = number(&mut rest).filter(|&count| count > 0)?;
+    let mut words = rest.split(|&byte| byte == b' ');
+    let ends_count = words.next()?.is_empty();
+    let (mut tube, mut state) = (None, None);
+    if let Some(name) = words.next() {
+        tube = Some(TubeName::parse(name)?);
+    }
+    if let Some(word) = words.next() {
+        state = Some(JobState::parse(word)?);
+    }
+    let is_whole = ends_count && words.next().is_none();
+    let list = ListJobs {
+        from,
+        count,
+        tube,
+        state,
+    };
+    is_whole.then(|| Command::ListJobs(Box::new(list)))
 }
 
 /// The bound of `kick`, read as C's `strtoul` reads and then cut to 32 bits:
@@ -384,7 +441,16 @@ mod tests {
 
     #[test]
     fn a_command_is_shown_as_the_line_that_asks_for_it() {
-        let arguments = ["", "1", "1 2", "1 2 3", "1 2 3 4", "a", "a 5"];
+        let arguments = [
+            "",
+            "1",
+            "1 2",
+            "1 2 3",
+            "1 2 3 4",
+            "a",
+            "a 5",
+            "1 2 a ready",
+        ];
         let lines = COMMANDS.iter().flat_map(|(prefix, _)| {
             let prefix = prefix.trim_end();
             arguments.map(|arguments| format!("{prefix} {arguments}").trim_end().to_string())
@@ -480,6 +546,48 @@ mod tests {
         for bad in ["pause-tube default", "pause-tube 3 ", "pause-tube * 3"] {
             assert_eq!(parse(bad.as_bytes()), Err(Malformed), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_list_of_jobs_is_of_all_of_a_tube_or_of_a_state_in_it() {
+        let list = |from, count, name: Option<&str>, state| {
+            Ok(Command::ListJobs(Box::new(ListJobs {
+                from: JobId(from),
+                count,
+                tube: name.map(tube),
+                state,
+            })))
+        };
+        let most = u64::MAX;
+        assert_eq!(parse(b"list-jobs 0 1"), list(0, 1, None, None));
+        let line = format!("list-jobs {most} {most} a");
+        assert_eq!(parse(line.as_bytes()), list(most, most, Some("a"), None));
+        let reserved = Some(JobState::Reserved);
+        let expected = list(7, 10, Some("a"), reserved);
+        assert_eq!(parse(b"list-jobs 7 10 a reserved"), expected);
+        for bad in [
+            "",
+            "1",
+            "1 0",
+            "1 2 ",
+            "1 2x",
+            "1 2 a ",
+            "1 2  a",
+            "1 2 -a",
+            "1 2 a b",
+            "1 2 a ready ",
+            "1 2 a ready b",
+            "1 18446744073709551616",
+            "-1 2",
+            "a 2",
+        ] {
+            assert_eq!(
+                parse(format!("list-jobs {bad}").as_bytes()),
+                Err(Malformed),
+                "{bad}"
+            );
+        }
+        assert_eq!(parse(b"list-jobs"), Err(Unknown));
     }
 
     #[test]

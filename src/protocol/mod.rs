@@ -2,13 +2,14 @@
 //!
 //! Bytes become [`Request`]s in [`framing`], with the lines read by
 //! [`command`]; the engine answers with a [`Reply`], which [`reply`] turns
-//! into bytes again. What statistics and lists look like is in [`document`];
-//! the numbers in them are the engine's.
+//! into bytes again. What statistics and lists look like is in [`document`],
+//! and what is told of jobs in [`jobs`]; the numbers in them are the engine's.
 
 mod body;
 pub mod command;
 pub mod document;
 pub mod framing;
+pub mod jobs;
 mod name;
 pub mod reply;
 
@@ -16,6 +17,7 @@ pub use body::Body;
 pub use command::Command;
 pub use document::Document;
 pub use framing::{Framer, Request};
+pub use jobs::{JobList, JobState, JobStats};
 pub use name::TubeName;
 pub use reply::Reply;
 

@@ -160,7 +160,8 @@ impl<'a> Batch<'a> {
 /// many: each of them ends a portion.
 fn size(reply: &Reply) -> usize {
     match reply {
-        Reply::Tubes(_) | Reply::Stats(_) | Reply::JobStats(..) | Reply::ServerStats(_) => MUCH,
+        Reply::Tubes(_) | Reply::Jobs(_) => MUCH,
+        Reply::Stats(_) | Reply::JobStats(_) | Reply::ServerStats(_) => MUCH,
         _ => 32 + reply.body().map_or(0, |body| body.wire().len()),
     }
 }

@@ -6,7 +6,7 @@ use crate::protocol::{Body, Reply};
 use std::io::{self, IoSlice};
 
 /// So much is gathered before it is sent, in bytes: what a client that does not
-/// read can make the server hold for it, but for one body.
+/// read can make the server hold for it, but for one body or list.
 pub const MUCH: usize = 64 * 1024;
 
 /// So much room is kept for the next replies, in bytes.
@@ -20,6 +20,8 @@ pub struct Output {
     bodies: Vec<(usize, Body)>,
     /// The length of those, in bytes.
     body_bytes: usize,
+    /// What the list takes that is being sent, in bytes.
+    list_bytes: usize,
 }
 
 impl Output {
@@ -36,9 +38,9 @@ impl Output {
         self.bytes.is_empty()
     }
 
-    /// How many bytes are to be sent.
-    pub fn len(&self) -> usize {
-        self.bytes.len() + self.body_bytes
+    /// How many bytes are held for the client.
+    pub fn held(&self) -> usize {
+        self.bytes.len() + self.body_bytes + self.list_bytes
     }
 
     /// Adds a reply, of which whatever is too much to gather is handed to
@@ -48,17 +50,20 @@ impl Output {
         reply: &Reply,
         mut send: impl FnMut(&mut Output) -> io::Result<()>,
     ) -> io::Result<()> {
-        if let Reply::Tubes(names) = reply {
-            return names.encode(|piece| {
-                self.bytes.extend_from_slice(piece);
-                if self.len() < MUCH {
-                    Ok(())
-                } else {
-                    send(self)
-                }
-            });
+        let mut piecewise = |output: &mut Output, piece: &[u8]| {
+            output.bytes.extend_from_slice(piece);
+            output.send_if_much(&mut send)
+        };
+        match reply {
+            Reply::Tubes(names) => return names.encode(|piece| piecewise(self, piece)),
+            Reply::Jobs(list) => {
+                self.list_bytes = list.memory();
+                let added = list.encode(|piece| piecewise(self, piece));
+                self.list_bytes = 0;
+                return added;
+            }
+            _ => reply.encode(&mut self.bytes),
         }
-        reply.encode(&mut self.bytes);
         match reply.body() {
             Some(body) if body.wire().len() >= BODY_TO_REFER_TO => {
                 self.bodies.push((self.bytes.len(), body.clone()));
@@ -67,7 +72,14 @@ impl Output {
             Some(body) => self.bytes.extend_from_slice(body.wire()),
             None => {}
         }
-        if self.len() < MUCH {
+        self.send_if_much(send)
+    }
+
+    fn send_if_much(
+        &mut self,
+        mut send: impl FnMut(&mut Output) -> io::Result<()>,
+    ) -> io::Result<()> {
+        if self.held() < MUCH {
             Ok(())
         } else {
             send(self)

@@ -75,10 +75,9 @@ impl State {
     pub fn execute(&mut self, id: ConnectionId, request: Request, now: Time) -> Outcome {
         let mut outcome = self.engine.execute(id, request, now);
         self.keep_record();
-        if let (Some(journal), Outcome::Reply(Reply::JobStats(id, document))) =
-            (&self.journal, &mut outcome)
+        if let (Some(journal), Outcome::Reply(Reply::JobStats(job))) = (&self.journal, &mut outcome)
         {
-            document.set("file", journal.segment_of(*id));
+            job.file = journal.segment_of(job.id);
         }
         outcome
     }

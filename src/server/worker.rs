@@ -237,7 +237,8 @@ impl Worker<'_> {
     /// well send it.
     fn may_be_left(&self, replies: &[Reply]) -> bool {
         let [reply] = replies else { return false };
-        reply.body().is_none() && self.output.is_empty() && self.name.is_none()
+        let is_short = reply.body().is_none() && !matches!(reply, Reply::Jobs(_));
+        is_short && self.output.is_empty() && self.name.is_none()
     }
 
     /// Leaves the reply to the thread that keeps what it promises, and does not
@@ -266,6 +267,12 @@ impl Worker<'_> {
                 format_args!("refused for want of room: OUT_OF_MEMORY"),
             ),
             Reply::ServerStats(document) => process::complete(document, self.shared),
+            Reply::Jobs(list) => {
+                if let Some(binlog) = &self.shared.binlog {
+                    let jobs = list.jobs.iter_mut();
+                    jobs.for_each(|job| job.file = binlog.segment_of(job.id));
+                }
+            }
             _ => {}
         }
         let mut output = std::mem::take(&mut self.output);
@@ -289,7 +296,7 @@ impl Worker<'_> {
         }
         self.permit = None;
         self.await_owed();
-        self.count_held(output.len());
+        self.count_held(output.held());
         let sent = output.send(&self.client.stream);
         self.count_held(0);
         sent

@@ -11,6 +11,7 @@ mod jobs;
 mod looking;
 mod manual;
 mod moving;
+mod naming;
 #[path = "../laboratory/port.rs"]
 mod port;
 mod raw;

@@ -269,6 +269,119 @@ fn kick_takes_buried_jobs_first_and_all_of_one_kind() {
 }
 
 #[test]
+fn times_and_sizes_have_units() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        tell(
+            &server,
+            r#"
+        $ put -q -d 5m --ttr 2h later
+        $ stats job 1 --yaml
+        ---
+        id: 1
+        tube: "default"
+        state: "delayed"
+        pri: 1024
+        age: N
+        delay: 300
+        ttr: 7200
+        time-left: N
+        file: 0
+        reserves: 0
+        timeouts: 0
+        releases: 0
+        buries: 0
+        kicks: 0
+        $ pause default 1h30m
+        $ work --all --backoff 1m --backoff-max 1d --grace 2s -- true
+        $ reserve -w 0s
+        [1]
+        $ put -d 1.5 late
+        ! beanpole put: --delay: '1.5' is not whole seconds
+        ! Try 'beanpole help put'.
+        [2]
+        $ pause default soon
+        ! beanpole pause: 'soon' is no time: give seconds, or 500ms, 30s, 5m, 2h, 1d, 1w
+        ! Try 'beanpole help pause'.
+        [2]
+        $ check --timeout 2d
+        ! beanpole check: --timeout: '2d' is not a time from 0.01 seconds to a day
+        ! Try 'beanpole help check'.
+        [3]
+        $ bench put -n 1 -b 2G
+        ! beanpole bench: --body: '2G' is not a size from 16 to 1073741824 bytes
+        ! Try 'beanpole help bench'.
+        [2]
+        "#,
+        );
+        let stats = server.beanpole().args(["stats", "default"]).output();
+        let stats = String::from_utf8(stats.unwrap().stdout).unwrap();
+        assert!(stats.contains("pause                  5400\n"), "{stats}");
+    }
+}
+
+#[test]
+fn delayed_jobs_are_kicked_although_others_are_buried() {
+    on_each_server(
+        r#"
+        $ put -q -t mail buried
+        $ bury 1
+        $ put -q -t mail -d 1h a b c d
+        $ kick -t mail --delayed 2
+        2
+        $ kick -t mail --delayed --all
+        2
+        $ kick -t mail --delayed
+        0
+        [1]
+        $ reserve -t mail --all --delete -l
+        a
+        b
+        c
+        d
+        $ kick -t mail
+        1
+        "#,
+    );
+}
+
+#[test]
+fn many_tubes_are_paused_and_resumed_at_once() {
+    on_each_server(
+        r#"
+        $ put -q -t mail letter
+        $ put -q -t images picture
+        $ pause --all 1h
+        $ reserve -t mail -t images --all
+        [1]
+        $ resume mail
+        $ reserve -t mail -t images --all -l
+        letter
+        $ resume --all
+        $ reserve -t mail -t images --all -l
+        letter
+        picture
+        $ pause mail images 1h
+        $ reserve -t mail -t images --all
+        [1]
+        $ resume nobody images
+        ! beanpole resume: there is no tube 'nobody'
+        [1]
+        $ reserve -t mail -t images --all -l
+        picture
+        $ resume
+        ! beanpole resume: which tubes? name them, or give --all
+        ! Try 'beanpole help resume'.
+        [2]
+        $ pause --all mail 1h
+        ! beanpole pause: which tubes? name them, or give --all
+        ! Try 'beanpole help pause'.
+        [2]
+        "#,
+    );
+}
+
+#[test]
 fn a_paused_tube_gives_no_jobs_until_the_pause_ends() {
     on_each_server(
         r#"

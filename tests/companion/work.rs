@@ -102,7 +102,7 @@ fn the_back_off_has_an_upper_limit() {
         ! beanpole work: job 1 of default: exit status 1 at try 2; delayed for 1500 s
         [1]
         $ work --all --backoff 18446744073709551615 -- false
-        ! beanpole work: --backoff: '18446744073709551615' is not a number from 0 to 4294967295
+        ! beanpole work: --backoff: '18446744073709551615' is more than 4294967295 seconds
         ! Try 'beanpole help work'.
         [2]
         "#,

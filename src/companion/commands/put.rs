@@ -26,7 +26,7 @@ options! {
     tube: Option<TubeName> = TUBE,
     priority: Option<Priority> = PRIORITY,
     delay: Option<Seconds> = DELAY,
-    ttr: Option<Seconds> = Opt::value("r", "ttr", "SECONDS", "the time to run (default: 60)"),
+    ttr: Option<Seconds> = Opt::value("r", "ttr", "TIME", "the time to run (default: 60)"),
     files: Vec<OsString> =
         Opt::value("f", "file", "FILE",
             "a file's content is a body; may be repeated, - is stdin").of(Kind::File).many(),

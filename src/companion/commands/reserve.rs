@@ -33,7 +33,7 @@ options! {
     count: Option<NonZeroU64> = Opt::value("n", "count", "N", "take so many (default: 1)"),
     all: bool = Opt::flag("", "all", "take all that are ready"),
     timeout: Option<Seconds> =
-        Opt::value("w", "timeout", "SECONDS",
+        Opt::value("w", "timeout", "TIME",
             "wait so long for each (default: for ever; --all: 0)"),
     delete: bool = Opt::flag("", "delete", "delete them once their bodies are written"),
     bury: bool = Opt::flag("", "bury", "bury them once their bodies are written"),

@@ -37,7 +37,7 @@ pub const TOP: Command = Command {
 
 options! {
     interval: Option<Interval> =
-        Opt::value("i", "interval", "SECONDS", "look so often (default: 1)"),
+        Opt::value("i", "interval", "TIME", "look so often (default: 1)"),
     sort: Option<Column> =
         Opt::value("s", "sort", "COLUMN", "sort by this column, as its title says"),
 }
@@ -46,7 +46,7 @@ fn top(invocation: &Invocation) -> Outcome {
     let options = invocation.read(OPTIONS)?;
     invocation.no_operands()?;
     let Interval(interval) = options.interval.unwrap_or(Interval(Duration::from_secs(1)));
-    let mut board = Board::new(invocation.addresses());
+    let mut board = Board::new(&invocation.servers);
     board.sort = options.sort.unwrap_or(board.sort);
     if terminal::is_there() {
         live(board, interval)
@@ -57,7 +57,7 @@ fn top(invocation: &Invocation) -> Outcome {
 
 /// Two samples, for the rates, and all that is known then.
 fn print_once(mut board: Board, interval: Duration) -> Outcome {
-    let connect = |server: &board::Server| Client::connect(&server.address, PATIENCE);
+    let connect = |server: &board::Server| Client::connect(&server.named.address, PATIENCE);
     let mut clients: Vec<_> = board.servers.iter().map(connect).collect();
     for round in 0..2 {
         for (index, client) in clients.iter_mut().enumerate() {
@@ -101,7 +101,7 @@ fn live(mut board: Board, interval: Duration) -> Outcome {
     let mut signals = Calls::by_signals(&[SIGTERM, SIGINT, SIGHUP])?;
     let mut watched = Vec::new();
     for server in &board.servers {
-        let watcher = Watcher::start(server.address.clone(), answers.caller()?)?;
+        let watcher = Watcher::start(server.named.address.clone(), answers.caller()?)?;
         watched.push(Watched { watcher, owed: 0 });
     }
     let mut terminal = Terminal::full_screen()?;

@@ -53,13 +53,13 @@ options! {
     tries: Option<NonZeroU64> =
         Opt::value("", "tries", "N",
             "bury a job when it has been tried so often (default: never)"),
-    backoff: Option<u32> =
-        Opt::value("", "backoff", "SECONDS",
+    backoff: Option<Seconds> =
+        Opt::value("", "backoff", "TIME",
             "the delay after the first failure, then doubling (default: 1)"),
-    backoff_max: Option<u32> =
-        Opt::value("", "backoff-max", "SECONDS", "the longest delay (default: 3600)"),
-    grace: Option<u32> =
-        Opt::value("", "grace", "SECONDS",
+    backoff_max: Option<Seconds> =
+        Opt::value("", "backoff-max", "TIME", "the longest delay (default: 3600)"),
+    grace: Option<Seconds> =
+        Opt::value("", "grace", "TIME",
             "from SIGTERM to SIGKILL for a command (default: 10)"),
     again: Option<Seconds> =
         Opt::value("", "again", "TIME", "the delay after exit status 75 (default: 60)"),
@@ -82,9 +82,11 @@ fn work(invocation: &Invocation) -> Outcome {
         program: to_os(program),
         arguments: arguments.iter().map(|argument| to_os(argument)).collect(),
         tries: options.tries.map(NonZeroU64::get),
-        backoff: options.backoff.unwrap_or(1).into(),
-        backoff_max: options.backoff_max.unwrap_or(3600).into(),
-        grace: Duration::from_secs(options.grace.unwrap_or(10).into()),
+        backoff: options.backoff.map_or(1, |Seconds(time)| time.into()),
+        backoff_max: options
+            .backoff_max
+            .map_or(3600, |Seconds(time)| time.into()),
+        grace: Duration::from_secs(options.grace.map_or(10, |Seconds(time)| time.into())),
         again: options.again.map_or(60, |Seconds(time)| time.into()),
         timeout: options
             .timeout
