@@ -285,7 +285,7 @@ mod tests {
             state: StoredState::Ready,
             counters: Counters::default(),
         };
-        Job::new(stored, TubeIndex(0), State::Ready)
+        Job::new(stored, TubeIndex::new(0), State::Ready)
     }
 
     #[test]

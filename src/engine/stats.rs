@@ -10,7 +10,6 @@ use super::tube::Tube;
 use super::{Engine, Time};
 use crate::protocol::document::Value;
 use crate::protocol::{Document, JobId, JobStats};
-use std::time::Duration;
 
 impl Engine {
     /// The answer to `stats`, but for what only the process knows: its keys
@@ -30,7 +29,8 @@ impl Engine {
         document.add("current-workers", self.connections_now.workers);
         document.add("current-waiting", self.connections_now.waiting);
         document.add("total-connections", self.totals.connections);
-        document.add("draining", self.draining);
+        let draining = if self.draining { "true" } else { "false" };
+        document.add("draining", Value::Word(draining));
         document
     }
 }
@@ -48,8 +48,9 @@ impl Tube {
         document.add("cmd-delete", self.deletes);
         document.add("cmd-pause-tube", self.pauses);
         document.add("pause", self.pause.map_or(0, |pause| pause.length.0));
-        let left = |until: Time| until.since(now);
-        let left = self.pause.map_or(Duration::ZERO, |pause| left(pause.until));
+        let left = self
+            .pause
+            .map_or(0, |pause| pause.until.since(now).as_secs());
         document.add("pause-time-left", left);
         document
     }

@@ -22,6 +22,7 @@ pub use name::TubeName;
 pub use reply::Reply;
 
 use std::fmt;
+use std::time::Duration;
 
 /// The number that names a job: given in ascending order, never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,5 +53,11 @@ impl Seconds {
     /// The same span in nanoseconds (at most 2^62, so it always fits).
     pub const fn as_nanos(self) -> u64 {
         self.0 as u64 * 1_000_000_000
+    }
+}
+
+impl From<Seconds> for Duration {
+    fn from(seconds: Seconds) -> Duration {
+        Duration::from_secs(seconds.0.into())
     }
 }

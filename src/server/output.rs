@@ -21,7 +21,7 @@ pub struct Output {
     /// The length of those, in bytes.
     body_bytes: usize,
     /// What the list takes that is being sent, in bytes.
-    list_bytes: usize,
+    pub list_bytes: usize,
 }
 
 impl Output {
@@ -43,27 +43,9 @@ impl Output {
         self.bytes.len() + self.body_bytes + self.list_bytes
     }
 
-    /// Adds a reply, of which whatever is too much to gather is handed to
-    /// `send`.
-    pub fn add(
-        &mut self,
-        reply: &Reply,
-        mut send: impl FnMut(&mut Output) -> io::Result<()>,
-    ) -> io::Result<()> {
-        let mut piecewise = |output: &mut Output, piece: &[u8]| {
-            output.bytes.extend_from_slice(piece);
-            output.send_if_much(&mut send)
-        };
-        match reply {
-            Reply::Tubes(names) => return names.encode(|piece| piecewise(self, piece)),
-            Reply::Jobs(list) => {
-                self.list_bytes = list.memory();
-                let added = list.encode(|piece| piecewise(self, piece));
-                self.list_bytes = 0;
-                return added;
-            }
-            _ => reply.encode(&mut self.bytes),
-        }
+    /// Adds a reply.
+    pub fn add(&mut self, reply: &Reply) {
+        reply.encode(&mut self.bytes);
         match reply.body() {
             Some(body) if body.wire().len() >= BODY_TO_REFER_TO => {
                 self.bodies.push((self.bytes.len(), body.clone()));
@@ -72,18 +54,11 @@ impl Output {
             Some(body) => self.bytes.extend_from_slice(body.wire()),
             None => {}
         }
-        self.send_if_much(send)
     }
 
-    fn send_if_much(
-        &mut self,
-        mut send: impl FnMut(&mut Output) -> io::Result<()>,
-    ) -> io::Result<()> {
-        if self.held() < MUCH {
-            Ok(())
-        } else {
-            send(self)
-        }
+    /// Adds a part of a reply.
+    pub fn add_piece(&mut self, piece: &[u8]) {
+        self.bytes.extend_from_slice(piece);
     }
 
     /// Sends all of it.

@@ -4,6 +4,8 @@ use super::story::{on_each_server, tell};
 use super::support::{BEANPOLE, Running, Server, servers, wait_for};
 use crate::port::Port;
 use std::collections::{HashMap, HashSet};
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
 use std::process::{Command, Stdio};
 
 #[test]
@@ -330,6 +332,103 @@ fn metrics_follow_the_conventions_of_prometheus() {
             "{text}"
         );
         assert!(text.contains("beanstalk_info{version=\""), "{text}");
+    }
+}
+
+#[test]
+fn metrics_go_into_a_file_at_once_and_say_whether_the_server_is_up() {
+    let dead = Port::reserve(0).unwrap();
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        tell(&server, "$ put -q -t mail x\n$ put -q -t post y");
+        let file = server.directory.write("old", b"what was there before");
+        let metrics = |arguments: &[&str]| {
+            let mut command = server.beanpole();
+            let output = command.arg("metrics").args(arguments).output().unwrap();
+            (
+                output.status.code(),
+                String::from_utf8(output.stdout).unwrap(),
+            )
+        };
+        let name = file.to_str().unwrap();
+        assert_eq!(metrics(&["-o", name]), (Some(0), String::new()));
+        let series = check_metrics(&std::fs::read_to_string(&file).unwrap());
+        assert_eq!(series["beanstalk_up"], "1");
+        assert_eq!(
+            series["beanstalk_tube_jobs_created_total{tube=\"mail\"}"],
+            "1"
+        );
+        // Nothing is left beside it.
+        assert_eq!(server.directory.path().read_dir().unwrap().count(), 1);
+        let (_, text) = metrics(&["-t", "post", "-t", "nobody"]);
+        let tubes: HashSet<_> = text
+            .split("tube=\"")
+            .skip(1)
+            .map(|rest| &rest[..4])
+            .collect();
+        assert_eq!(tubes, HashSet::from(["post"]));
+        let address = dead.number.to_string();
+        let (status, _) = metrics(&["-a", &address, "-o", name]);
+        assert_eq!(status, Some(3));
+        let expected = "# HELP beanstalk_up Whether the server answers.\n\
+                        # TYPE beanstalk_up gauge\nbeanstalk_up 0\n";
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), expected);
+        assert_eq!(metrics(&["-a", &address]), (Some(3), expected.into()));
+        let nowhere = server.directory.path().join("nowhere/file");
+        assert_eq!(metrics(&["-o", nowhere.to_str().unwrap()]).0, Some(4));
+    }
+}
+
+/// What a web server says to this request, without the text of a good answer.
+fn scrape(port: u16, request: &str) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut answer = String::new();
+    // What is answered before all is read may be cut off.
+    let _ = stream.read_to_string(&mut answer);
+    answer.split("# HELP").next().unwrap().into()
+}
+
+#[test]
+fn metrics_are_served_to_who_asks_for_them() {
+    for program in servers() {
+        let mut server = Server::start(&program, &[]);
+        let mut command = server.beanpole();
+        command.args(["metrics", "--listen", "127.0.0.1:0"]);
+        let mut served = Running::start(&mut command);
+        let line = served.wait_for_line_with("serving http://127.0.0.1:");
+        let port = line.trim_end().trim_end_matches("/metrics");
+        let port: u16 = port.rsplit(':').next().unwrap().parse().unwrap();
+        let good = scrape(port, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert!(good.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4"));
+        assert!(good.contains("\r\nConnection: close\r\n\r\n"), "{good}");
+        for (request, status) in [
+            ("GET /metrics HTTP/1.0\r\n\r\n", "200 OK"),
+            ("GET /else HTTP/1.1\r\n\r\n", "404 Not Found"),
+            ("POST /metrics HTTP/1.1\r\n\r\n", "405 Method Not Allowed"),
+            ("hello\r\n\r\n", "400 Bad Request"),
+        ] {
+            let answer = scrape(port, request);
+            assert!(
+                answer.starts_with(&format!("HTTP/1.1 {status}\r\n")),
+                "{answer}"
+            );
+        }
+        // Nor do those harm who say nothing, too much or half of it.
+        let _silent: Vec<_> = (0..3)
+            .map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap())
+            .collect();
+        assert_eq!(scrape(port, &"x".repeat(20_000)), "");
+        assert_eq!(scrape(port, "GET /metr"), "");
+        assert_eq!(
+            scrape(port, "GET /metrics HTTP/1.1\r\n\r\n").len(),
+            good.len()
+        );
+        server.kill();
+        let down = scrape(port, "GET /metrics HTTP/1.1\r\n\r\n");
+        assert!(down.contains("\r\nContent-Length: 89\r\n"), "{down}");
+        served.wait_for_line_with("beanpole metrics: cannot connect to ");
     }
 }
 

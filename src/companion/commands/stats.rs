@@ -12,7 +12,7 @@ use crate::text::json::Json;
 use crate::text::output::{complain, is_terminal, print};
 use crate::text::yaml::print_as;
 use beanpole::protocol::{JobId, TubeName};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 pub const STATS: Command = Command {
     name: "stats",
@@ -41,6 +41,7 @@ enum About {
 /// A server, and what it said the last time.
 struct Watched<'a> {
     server: &'a Server,
+    patience: Duration,
     client: Option<Client>,
     before: Option<(Instant, Facts)>,
 }
@@ -62,6 +63,7 @@ fn stats(invocation: &Invocation) -> Outcome {
     };
     let watched = invocation.servers.iter().map(|server| Watched {
         server,
+        patience: invocation.patience(),
         client: None,
         before: None,
     });
@@ -71,7 +73,7 @@ fn stats(invocation: &Invocation) -> Outcome {
         let mut found = Vec::new();
         let mut failures = Vec::new();
         for one in &mut watched {
-            match one.look(invocation, &about) {
+            match one.look(&about) {
                 Ok(said) => found.push((one.server, said)),
                 Err(failure @ Failure::Unreachable(_)) => failures.push(failure),
                 Err(failure) if !several => return Err(failure),
@@ -95,10 +97,10 @@ fn stats(invocation: &Invocation) -> Outcome {
 }
 
 impl Watched<'_> {
-    fn look(&mut self, invocation: &Invocation, about: &About) -> Outcome<Said> {
+    fn look(&mut self, about: &About) -> Outcome<Said> {
         let mut client = match self.client.take() {
             Some(client) => client,
-            None => invocation.connect_to(&self.server.address)?,
+            None => Client::connect(&self.server.address, self.patience)?,
         };
         let facts = ask(&mut client, about)?;
         let now = Instant::now();
