@@ -323,30 +323,18 @@ fn shown(name: &str) -> String {
 
 const STAND_INS: u32 = 0xf700;
 
-/// The argument as text, from which [`to_bytes`] makes it again.
+/// The argument as text, from which [`to_bytes`] makes it again: where it is no
+/// text, a character of its own stands for each byte that is not ASCII.
 fn to_text(argument: &OsStr) -> String {
-    let mut text = String::new();
-    let stand_in = |text: &mut String, byte: &u8| {
-        text.extend(char::from_u32(STAND_INS + u32::from(*byte)));
-    };
-    for chunk in argument.as_bytes().utf8_chunks() {
-        for character in chunk.valid().chars() {
-            if is_stand_in(character) {
-                let mut bytes = [0; 4];
-                character.encode_utf8(&mut bytes);
-                bytes[..character.len_utf8()]
-                    .iter()
-                    .for_each(|byte| stand_in(&mut text, byte));
-            } else {
-                text.push(character);
-            }
-        }
-        chunk
-            .invalid()
-            .iter()
-            .for_each(|byte| stand_in(&mut text, byte));
+    let text = argument.to_str();
+    if let Some(text) = text.filter(|text| !text.chars().any(is_stand_in)) {
+        return text.into();
     }
-    text
+    let stand_in = |&byte: &u8| match byte {
+        0..=127 => Some(char::from(byte)),
+        _ => char::from_u32(STAND_INS + u32::from(byte)),
+    };
+    argument.as_bytes().iter().filter_map(stand_in).collect()
 }
 
 /// The bytes of the argument that became this text.

@@ -80,16 +80,18 @@ pub struct Invocation {
     given: Given,
     /// The servers that were named, at least one.
     pub servers: Vec<Server>,
+    patience: Duration,
     /// All commands, for those that tell of them.
     pub groups: &'static [Group],
 }
 
 impl Invocation {
     /// A run with these options and operands, on these servers, at least one.
-    pub fn new(given: Given, servers: Vec<Server>, groups: &'static [Group]) -> Invocation {
+    pub fn new(given: Given, common: Common, groups: &'static [Group]) -> Invocation {
         Invocation {
             given,
-            servers,
+            servers: common.servers,
+            patience: common.timeout.map_or(PATIENCE, |Interval(time)| time),
             groups,
         }
     }
@@ -134,7 +136,17 @@ impl Invocation {
 
     /// A connection to the server.
     pub fn connect(&self) -> Outcome<Client> {
-        Client::connect(self.address(), PATIENCE)
+        self.connect_to(self.address())
+    }
+
+    /// A connection to this server.
+    pub fn connect_to(&self, address: &Address) -> Outcome<Client> {
+        Client::connect(address, self.patience)
+    }
+
+    /// How long a server may be silent.
+    pub fn patience(&self) -> Duration {
+        self.patience
     }
 }
 
@@ -256,6 +268,8 @@ pub fn described<O>(settings: Settings<O>) -> Vec<Opt> {
 pub struct Common {
     pub servers: Vec<Server>,
     pub help: bool,
+    /// How long a server may be silent.
+    pub timeout: Option<Interval>,
     pub version: bool,
 }
 
@@ -276,15 +290,19 @@ pub const GLOBAL: Settings<Common> = &[
         &Field(|common: &mut Common| &mut common.help),
     ),
     (
+        Opt::value(
+            "",
+            "timeout",
+            "TIME",
+            "wait so long for a reply (default: 10)",
+        ),
+        &Field(|common: &mut Common| &mut common.timeout),
+    ),
+    (
         Opt::flag("V", "version", "show the version"),
         &Field(|common: &mut Common| &mut common.version),
     ),
 ];
-
-/// What may stand after a command.
-pub fn common_settings() -> Settings<Common> {
-    &GLOBAL[..2]
-}
 
 /// A struct `Options` with a field for each option of a command, and the
 /// settings that say which goes where.
@@ -305,6 +323,13 @@ macro_rules! options {
 pub use options;
 
 impl Command {
+    /// What may stand after it besides its own options: a `--timeout` only if
+    /// it has none that means something else.
+    pub fn common_settings(&self) -> Settings<Common> {
+        let has_own = (self.options)().iter().any(|own| own.long == "timeout");
+        &GLOBAL[..if has_own { 2 } else { 3 }]
+    }
+
     /// What a new entry starts from.
     pub const BLANK: Command = Command {
         name: "",

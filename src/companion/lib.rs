@@ -26,9 +26,7 @@ pub mod text;
 mod transfer;
 
 use beanpole::arguments::{Given, Operands, Parse, to_os};
-use command::{
-    Command, Common, GLOBAL, Invocation, Opt, common_settings, described, did_you_mean, find, read,
-};
+use command::{Command, Common, GLOBAL, Invocation, Opt, described, did_you_mean, find, read};
 use commands::help;
 use failure::{Failure, Outcome};
 use server::address::{ADDRESS_VARIABLE, Address, DEFAULT_PORT};
@@ -83,7 +81,7 @@ fn run_named(arguments: &[OsString], named: &mut Option<&'static Command>) -> Ou
     *named = Some(command);
     let mut table = (command.options)();
     let own = table.len();
-    table.extend(described(common_settings()));
+    table.extend(described(command.common_settings()));
     let operands = match command.options_first {
         true => Operands::EndOptions,
         false => Operands::Anywhere,
@@ -92,7 +90,7 @@ fn run_named(arguments: &[OsString], named: &mut Option<&'static Command>) -> Ou
     let given = split(&table, operands, &rest)?;
     // An address after the command counts more than one before it.
     let before = std::mem::take(&mut common.servers);
-    read(&given, own, common_settings(), &mut common)?;
+    read(&given, own, command.common_settings(), &mut common)?;
     if common.help {
         return print(help::usage(command));
     }
@@ -108,7 +106,7 @@ fn run_named(arguments: &[OsString], named: &mut Option<&'static Command>) -> Ou
     if group.changes {
         warn_of(&common.servers);
     }
-    (command.run)(&Invocation::new(given, common.servers, GROUPS))
+    (command.run)(&Invocation::new(given, common, GROUPS))
 }
 
 /// Takes a command line apart. Of an option that does not exist, the error says

@@ -64,7 +64,7 @@ pub const GROUPS: &[Group] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{common_settings, described};
+    use crate::command::described;
     use std::collections::HashSet;
 
     #[test]
@@ -73,7 +73,7 @@ mod tests {
         for command in GROUPS.iter().flat_map(|group| group.commands) {
             assert!(names.insert(command.name), "{}", command.name);
             let mut letters = HashSet::new();
-            for option in described(common_settings())
+            for option in described(command.common_settings())
                 .iter()
                 .chain(&(command.options)())
             {

@@ -4,13 +4,16 @@
 use crate::command::{Invocation, Opt, STATE, described, options, word};
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::address::Address;
-use crate::server::client::{Client, PATIENCE, Terms};
+use crate::server::client::{Client, Terms};
 use crate::server::place::{Placement, Placer};
 use crate::server::stats::{FreeState, JobFacts, State, in_order};
 use crate::server::take::Room;
+use crate::signals::interrupts;
 use crate::text::output::{Output, Progress, complain};
 use beanpole::protocol::{JobId, TubeName};
 use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 options! {
     states: Vec<FreeState> = STATE,
@@ -31,11 +34,15 @@ pub struct Transfer {
     to: TubeName,
     pub placer: Placer,
     pub states: Vec<State>,
+    /// Whether not all jobs are wanted.
+    pub is_limited: bool,
     /// Jobs that may still be transferred.
     pub left: u64,
     progress: Progress,
     done: u64,
     pub room: Room,
+    /// Whether somebody told us to stop; `None` before the first batch.
+    interrupted: Option<Arc<AtomicBool>>,
 }
 
 impl Transfer {
@@ -49,7 +56,7 @@ impl Transfer {
         let states = in_order(&options.states);
         let address = options.to.as_ref().unwrap_or(invocation.address());
         let mut client = invocation.connect()?;
-        let mut target = Client::connect(address, PATIENCE)?;
+        let mut target = invocation.connect_to(address)?;
         if from == to && client.server_stats()?.get("id") == target.server_stats()?.get("id") {
             return Err(Failure::Usage("both are the same tube".into()));
         }
@@ -67,10 +74,12 @@ impl Transfer {
             to,
             placer: Placer::new(target),
             states,
+            is_limited: left < there,
             left,
             progress: Progress::new(doing, Some(left)),
             done: 0,
             room: Room::default(),
+            interrupted: None,
         })
     }
 
@@ -98,6 +107,20 @@ impl Transfer {
         (ids, outcome)
     }
 
+    /// Whether another batch may begin: a signal to stop counts behind each.
+    /// Before the first one it ends the program, as nothing is under way.
+    pub fn goes_on(&mut self) -> Outcome<bool> {
+        if self.interrupted.is_none() {
+            self.interrupted = Some(interrupts()?);
+        }
+        Ok(self.left > 0 && !self.is_interrupted())
+    }
+
+    fn is_interrupted(&self) -> bool {
+        let interrupted = self.interrupted.as_ref();
+        interrupted.is_some_and(|interrupted| interrupted.load(Ordering::SeqCst))
+    }
+
     /// How many jobs to take in hand together.
     pub fn at_once(&self) -> usize {
         usize::try_from(self.left)
@@ -112,8 +135,9 @@ impl Transfer {
         self.progress.add(count);
     }
 
-    /// Tells how many it were.
-    pub fn finish(self) -> Outcome {
+    /// Tells how many it were, however it went.
+    pub fn finish(self, outcome: Outcome<()>) -> Outcome {
+        let interrupted = self.left > 0 && self.is_interrupted();
         drop(self.progress);
         if self.placer.parked > 0 {
             complain(format_args!(
@@ -124,6 +148,10 @@ impl Transfer {
         let mut output = Output::new();
         output.line(self.done)?;
         output.sync()?;
-        Ok(Status::Done)
+        outcome?;
+        match interrupted {
+            true => Err(Failure::interrupted(self.done, self.done + self.left)),
+            false => Ok(Status::Done),
+        }
     }
 }

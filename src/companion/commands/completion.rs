@@ -3,7 +3,7 @@
 //! The names of tubes are asked for when they are wanted, from the server that
 //! the line names so far; a server that does not answer completes nothing.
 
-use crate::command::{Command, GLOBAL, Invocation, Kind, Opt, common_settings};
+use crate::command::{Command, GLOBAL, Invocation, Kind, Opt};
 use crate::failure::{Failure, Outcome, Status};
 use crate::text::output::print;
 
@@ -35,7 +35,7 @@ fn write_completion(invocation: &Invocation) -> Outcome<Status> {
 fn options(command: &Command) -> Vec<Opt> {
     [
         (command.options)(),
-        crate::command::described(common_settings()),
+        crate::command::described(command.common_settings()),
     ]
     .concat()
 }

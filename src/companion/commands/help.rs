@@ -1,6 +1,6 @@
 //! What the program says about itself: `help` and the usage texts.
 
-use crate::command::{Command, GLOBAL, Group, Kind, Opt, common_settings, described, find};
+use crate::command::{Command, GLOBAL, Group, Kind, Opt, described, find};
 use crate::failure::Failure;
 use crate::server::address::ADDRESS_VARIABLE;
 use crate::text::output::print;
@@ -53,7 +53,7 @@ pub fn usage(command: &Command) -> String {
     format!(
         "Usage: {}\n\n{about}.\n\nOptions:\n{}",
         line.trim_end(),
-        options_text(&[(command.options)(), described(common_settings())].concat())
+        options_text(&[(command.options)(), described(command.common_settings())].concat())
     )
 }
 

@@ -1,7 +1,8 @@
 //! `move`: jobs from one tube to another, here or on another server.
 //!
 //! A moved job is put there before it is deleted here, so none is lost, and
-//! one that is under way when everything stops is there twice. A ready job is
+//! one that is under way when everything stops is there twice; a signal to stop
+//! counts only behind a batch. A ready job is
 //! reserved meanwhile, as a worker would, so that none gets it; delayed and
 //! buried ones, and those of a paused tube, nobody gets anyway. If a job was
 //! taken from under our hands nevertheless, its copy is deleted again.
@@ -28,21 +29,24 @@ pub const MOVE: Command = Command {
 
 fn move_jobs(invocation: &Invocation) -> Outcome {
     let mut transfer = Transfer::new(invocation, "moving")?;
-    transfer
-        .client
-        .watch_only(std::slice::from_ref(&transfer.from))?;
-    for state in transfer.states.clone() {
-        if state == State::Ready && !transfer.is_paused()? {
-            while transfer.move_reserved()? {}
-            continue;
-        }
-        let mut sweep = Sweep::new(transfer.from.clone(), state);
-        while transfer.move_in_place(&mut sweep)? {}
-    }
-    transfer.finish()
+    let outcome = transfer.move_all();
+    transfer.finish(outcome)
 }
 
 impl Transfer {
+    fn move_all(&mut self) -> Outcome<()> {
+        self.client.watch_only(std::slice::from_ref(&self.from))?;
+        for state in self.states.clone() {
+            if state == State::Ready && !self.is_paused()? {
+                while self.goes_on()? && self.move_reserved()? {}
+                continue;
+            }
+            let mut sweep = Sweep::new(self.from.clone(), state);
+            while self.goes_on()? && self.move_in_place(&mut sweep)? {}
+        }
+        Ok(())
+    }
+
     fn is_paused(&mut self) -> Outcome<bool> {
         let facts = self.client.tube_stats(&self.from)?;
         Ok(facts.is_some_and(|facts| facts.number("pause-time-left") > 0))
@@ -66,9 +70,6 @@ impl Transfer {
 
     /// Moves some jobs that nobody can reserve. Whether there were any.
     fn move_in_place(&mut self, sweep: &mut Sweep) -> Outcome<bool> {
-        if self.left == 0 {
-            return Ok(false);
-        }
         let mut jobs = sweep.next(&mut self.client)?;
         jobs.truncate(self.at_once());
         let jobs = bodies(&mut self.client, jobs)?;

@@ -5,14 +5,14 @@ use crate::command::{
     Command, Interval, Invocation, JSON, Kind, Opt, YAML, at_most_one, described, options, word,
 };
 use crate::failure::{Failure, Outcome, Status};
-use crate::server::client::{self, Client, PATIENCE};
+use crate::server::client::{self, Client};
 use crate::server::names::Server;
 use crate::server::stats::Facts;
 use crate::text::json::Json;
 use crate::text::output::{complain, is_terminal, print};
 use crate::text::yaml::print_as;
 use beanpole::protocol::{JobId, TubeName};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 pub const STATS: Command = Command {
     name: "stats",
@@ -41,6 +41,7 @@ enum About {
 /// A server, and what it said the last time.
 struct Watched<'a> {
     server: &'a Server,
+    patience: Duration,
     client: Option<Client>,
     before: Option<(Instant, Facts)>,
 }
@@ -62,6 +63,7 @@ fn stats(invocation: &Invocation) -> Outcome {
     };
     let watched = invocation.servers.iter().map(|server| Watched {
         server,
+        patience: invocation.patience(),
         client: None,
         before: None,
     });
@@ -98,7 +100,7 @@ impl Watched<'_> {
     fn look(&mut self, about: &About) -> Outcome<Said> {
         let mut client = match self.client.take() {
             Some(client) => client,
-            None => Client::connect(&self.server.address, PATIENCE)?,
+            None => Client::connect(&self.server.address, self.patience)?,
         };
         let facts = ask(&mut client, about)?;
         let now = Instant::now();

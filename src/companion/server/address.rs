@@ -34,6 +34,9 @@ impl Address {
                 path => Ok(Address::Unix(path.into())),
             };
         }
+        if text.contains('/') {
+            return Err(malformed(text));
+        }
         if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
             return Ok(Address::local(parse_port(text)?));
         }
@@ -50,7 +53,7 @@ impl Address {
                 None => (text, DEFAULT_PORT),
             },
         };
-        if host.is_empty() || host.contains(['/', ' ', '[', ']']) {
+        if host.is_empty() || host.contains([' ', '[', ']']) {
             return Err(malformed(text));
         }
         Ok(Address::Tcp {
@@ -112,5 +115,9 @@ mod tests {
         ] {
             assert!(Address::parse(text).is_err(), "{text:?}");
         }
+        assert_eq!(
+            Address::parse("http://queue.example").unwrap_err(),
+            "'http://queue.example' is not an address: give HOST:PORT, PORT or unix:PATH"
+        );
     }
 }

@@ -9,7 +9,7 @@ mod http;
 use crate::command::{Command, Invocation, Kind, Opt, at_most_one, described, options};
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::address::Address;
-use crate::server::client::{Client, PATIENCE};
+use crate::server::client::Client;
 use crate::server::stats::{Facts, State};
 use crate::server::tubes::{names_with_ready, next_ready, stats_of};
 use crate::text::output::{complain, print};
@@ -86,9 +86,10 @@ fn metrics(invocation: &Invocation) -> Outcome {
         ("listen", options.listen.is_some()),
     ])?;
     let address = invocation.address();
+    let patience = invocation.patience();
     if let Some(listen) = &options.listen {
         let text = || {
-            let (text, failure) = scrape(address, SCRAPE_PATIENCE, &options);
+            let (text, failure) = scrape(address, patience.min(SCRAPE_PATIENCE), &options);
             if let Some(failure) = failure {
                 complain(format_args!("beanpole metrics: {failure}"));
             }
@@ -96,7 +97,7 @@ fn metrics(invocation: &Invocation) -> Outcome {
         };
         match http::serve(listen, text)? {}
     }
-    let (text, failure) = scrape(address, PATIENCE, &options);
+    let (text, failure) = scrape(address, patience, &options);
     match &options.output {
         Some(file) => replace(Path::new(file), &text)?,
         None => drop(print(text)?),

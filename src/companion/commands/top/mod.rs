@@ -13,7 +13,7 @@ mod watcher;
 
 use crate::command::{Command, Interval, Invocation, Opt, described, options};
 use crate::failure::{Failure, Outcome, Status};
-use crate::server::client::{Client, PATIENCE};
+use crate::server::client::Client;
 use crate::signals::{Calls, SIGHUP, SIGINT, SIGTERM, SIGWINCH, wait_for};
 use crate::text::output::Output;
 use crate::text::terminal::{self, Terminal};
@@ -48,16 +48,17 @@ fn top(invocation: &Invocation) -> Outcome {
     let Interval(interval) = options.interval.unwrap_or(Interval(Duration::from_secs(1)));
     let mut board = Board::new(&invocation.servers);
     board.sort = options.sort.unwrap_or(board.sort);
+    let patience = invocation.patience();
     if terminal::is_there() {
-        live(board, interval)
+        live(board, interval, patience)
     } else {
-        print_once(board, interval)
+        print_once(board, interval, patience)
     }
 }
 
 /// Two samples, for the rates, and all that is known then.
-fn print_once(mut board: Board, interval: Duration) -> Outcome {
-    let connect = |server: &board::Server| Client::connect(&server.named.address, PATIENCE);
+fn print_once(mut board: Board, interval: Duration, patience: Duration) -> Outcome {
+    let connect = |server: &board::Server| Client::connect(&server.named.address, patience);
     let mut clients: Vec<_> = board.servers.iter().map(connect).collect();
     for round in 0..2 {
         for (index, client) in clients.iter_mut().enumerate() {
@@ -101,14 +102,14 @@ struct Watched {
 /// A server that takes longer to say how it is needs a person.
 const SLOW: Duration = Duration::from_secs(1);
 
-fn live(mut board: Board, interval: Duration) -> Outcome {
+fn live(mut board: Board, interval: Duration, patience: Duration) -> Outcome {
     let mut answers = Calls::by_signals(&[SIGWINCH])?;
     let mut signals = Calls::by_signals(&[SIGTERM, SIGINT, SIGHUP])?;
     let mut watched = Vec::new();
     for server in &board.servers {
-        let watcher = Watcher::start(server.named.address.clone(), answers.caller()?)?;
+        let address = server.named.address.clone();
         watched.push(Watched {
-            watcher,
+            watcher: Watcher::start(address, patience, answers.caller()?)?,
             owed: 0,
             looking_since: None,
         });
