@@ -39,7 +39,7 @@ options! {
     interval: Option<Interval> =
         Opt::value("i", "interval", "TIME", "look so often (default: 1)"),
     sort: Option<Column> =
-        Opt::value("s", "sort", "COLUMN", "sort by this column, as its title says"),
+        Opt::value("s", "sort", "COLUMN", "sort by this column, as its title says (default: tube)"),
 }
 
 fn top(invocation: &Invocation) -> Outcome {

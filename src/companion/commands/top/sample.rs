@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(growth[..55].iter().sum::<f64>(), 0.0);
         // What is older than a minute is forgotten.
         minute.add(at(70_000), 30);
-        minute.add(at(130_000), 31);
+        minute.add(at(131_000), 31);
         assert_eq!(minute.0.len(), 2);
     }
 }
