@@ -121,12 +121,14 @@ impl Invocation {
         }
     }
 
-    /// The operands, each the id of a job, at least one.
+    /// The operands, each the id of a job, at least one; `-` alone stands for
+    /// those on standard input.
     pub fn ids(&self) -> Outcome<Vec<JobId>> {
-        if self.operands().is_empty() {
-            return Err(Failure::Usage("which job? give its id".into()));
+        match self.operands() {
+            [] => Err(Failure::Usage("which job? give its id".into())),
+            [only] if only == INPUT => ids_of_input(),
+            ids => ids.iter().map(|text| word(text)).collect(),
         }
-        self.operands().iter().map(|text| word(text)).collect()
     }
 
     /// Where the server is.
@@ -175,6 +177,18 @@ pub fn did_you_mean<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Str
         }
         _ => String::new(),
     }
+}
+
+/// The operand that stands for standard input.
+pub const INPUT: &str = "-";
+
+/// The ids on standard input, with any space between them: all are read before
+/// anything is done, so that one that is none does no harm.
+pub fn ids_of_input() -> Outcome<Vec<JobId>> {
+    let text = std::io::read_to_string(std::io::stdin());
+    let text = text.map_err(|error| Failure::io("cannot read standard input", error))?;
+    let ids: Outcome<_> = text.split_whitespace().map(word).collect();
+    ids.map_err(|failure| failure.about("standard input"))
 }
 
 /// Reads the options of these settings, which begin at this index of the table.

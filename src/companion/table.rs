@@ -3,7 +3,7 @@
 use crate::command::Group;
 use crate::commands::{
     bench, binlog, bury, check, clear, completion, copy, delete, dump, help, kick, kick_job, load,
-    metrics, move_jobs, pause, peek, ping, put, raw, release, reserve, stats, tail, top, touch,
+    ls, metrics, move_jobs, pause, peek, ping, put, raw, release, reserve, stats, tail, top, touch,
     tubes, work,
 };
 
@@ -20,6 +20,7 @@ pub const GROUPS: &[Group] = &[
             &check::CHECK,
             &ping::PING,
             &tail::TAIL,
+            &ls::LS,
             &peek::PEEK,
         ],
     },

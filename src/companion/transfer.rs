@@ -1,7 +1,7 @@
 //! Jobs on their way from one tube to another, here or on another server: what
 //! `move` and `copy` share.
 
-use crate::command::{Invocation, Opt, STATE, described, options, word};
+use crate::command::{INPUT, Invocation, Opt, STATE, described, ids_of_input, options, word};
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::address::Address;
 use crate::server::client::{Client, Terms};
@@ -27,10 +27,19 @@ pub fn transfer_options() -> Vec<Opt> {
     described(OPTIONS)
 }
 
+/// Which jobs are transferred.
+#[derive(Clone)]
+pub enum From {
+    /// Those of this tube.
+    Tube(TubeName),
+    /// These.
+    Ids(Vec<JobId>),
+}
+
 /// Both ends of a transfer.
 pub struct Transfer {
     pub client: Client,
-    pub from: TubeName,
+    pub from: From,
     to: TubeName,
     pub placer: Placer,
     pub states: Vec<State>,
@@ -52,21 +61,33 @@ impl Transfer {
         let [from, to] = invocation.operands() else {
             return Err(Failure::Usage("from which tube to which? give two".into()));
         };
-        let (from, to) = (word(from)?, word(to)?);
+        let to = word(to)?;
+        let from = match from.as_str() {
+            INPUT => {
+                let mut ids = ids_of_input()?;
+                ids.sort();
+                ids.dedup();
+                From::Ids(ids)
+            }
+            tube => From::Tube(word(tube)?),
+        };
         let states = in_order(&options.states);
         let address = options.to.as_ref().unwrap_or(invocation.address());
         let mut client = invocation.connect()?;
         let mut target = invocation.connect_to(address)?;
-        if from == to && client.server_stats()?.get("id") == target.server_stats()?.get("id") {
-            return Err(Failure::Usage("both are the same tube".into()));
-        }
-        let Some(facts) = client.tube_stats(&from)? else {
-            return Err(Failure::no_tube(&from));
+        let there = match &from {
+            From::Ids(ids) => ids.len() as u64,
+            From::Tube(tube) => {
+                let id_of = |end: &mut Client| Ok(end.server_stats()?.text("id").to_owned());
+                if *tube == to && id_of(&mut client)? == id_of(&mut target)? {
+                    return Err(Failure::Usage("both are the same tube".into()));
+                }
+                let facts = client.tube_stats(tube)?;
+                let facts = facts.ok_or_else(|| Failure::no_tube(tube))?;
+                let keys = states.iter().map(|state| state.count_key());
+                keys.map(|key| facts.number(key)).sum::<u64>()
+            }
         };
-        let there = states
-            .iter()
-            .map(|state| facts.number(state.count_key()))
-            .sum::<u64>();
         let left = options.count.map_or(u64::MAX, NonZeroU64::get).min(there);
         Ok(Transfer {
             client,

@@ -68,7 +68,7 @@ impl Engine {
             Command::ListTubes => self.list_tubes(),
             Command::ListTubeUsed => self.list_tube_used(by),
             Command::ListTubesWatched => self.list_tubes_watched(by),
-            Command::ListJobs(list) => self.list_jobs(list, now),
+            Command::ListJobs(list) => self.list_jobs(&list, now),
         })
     }
 
@@ -439,10 +439,10 @@ impl Engine {
     }
 
     /// Looks at so many jobs that nobody waits long for it.
-    fn list_jobs(&mut self, list: ListJobs, now: Time) -> Reply {
-        let tube = list.tube.map(|name| self.tubes.find(&name));
+    fn list_jobs(&mut self, list: &ListJobs, now: Time) -> Reply {
+        let tube = list.tube.as_ref().map(|name| self.tubes.find(name));
         if tube == Some(None) {
-            return Reply::Jobs(JobList::default());
+            return Reply::Jobs(Box::default());
         }
         let is_wanted = |job: &Job| {
             tube.is_none_or(|tube| Some(job.tube) == tube)
@@ -461,6 +461,6 @@ impl Engine {
             }
         }
         let next = others.next().map(|(id, _)| id);
-        Reply::Jobs(JobList { jobs, next })
+        Reply::Jobs(Box::new(JobList { jobs, next }))
     }
 }

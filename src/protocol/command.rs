@@ -126,7 +126,7 @@ pub enum Command {
     /// calls, since a job keeps its id. One call looks at a thousand jobs at
     /// most, so a list may have fewer than were asked for, even none, and a
     /// place to go on. A tube that does not exist has no jobs.
-    ListJobs(ListJobs),
+    ListJobs(Box<ListJobs>),
     /// `quit`: closes the connection. No reply.
     Quit,
 }
@@ -292,12 +292,13 @@ fn list_jobs(mut rest: &[u8]) -> Option<Command> {
         state = Some(JobState::parse(word)?);
     }
     let is_whole = ends_count && words.next().is_none();
-    is_whole.then_some(Command::ListJobs(ListJobs {
+    let list = ListJobs {
         from,
         count,
         tube,
         state,
-    }))
+    };
+    is_whole.then(|| Command::ListJobs(Box::new(list)))
 }
 
 /// The bound of `kick`, read as C's `strtoul` reads and then cut to 32 bits:
@@ -458,12 +459,12 @@ mod tests {
     #[test]
     fn a_list_of_jobs_is_of_all_of_a_tube_or_of_a_state_in_it() {
         let list = |from, count, name: Option<&str>, state| {
-            Ok(Command::ListJobs(ListJobs {
+            Ok(Command::ListJobs(Box::new(ListJobs {
                 from: JobId(from),
                 count,
                 tube: name.map(tube),
                 state,
-            }))
+            })))
         };
         let most = u64::MAX;
         assert_eq!(parse(b"list-jobs 0 1"), list(0, 1, None, None));

@@ -57,7 +57,7 @@ pub enum Reply {
     /// `OK <bytes>` and a YAML list.
     Tubes(TubeNames),
     /// `OK <bytes>` and YAML: a list of jobs, and where to go on.
-    Jobs(JobList),
+    Jobs(Box<JobList>),
     /// `OUT_OF_MEMORY`: no room for the job.
     OutOfMemory,
     /// `INTERNAL_ERROR`: the server cannot keep what it would promise.

@@ -8,6 +8,7 @@ mod bench;
 mod binlog;
 mod completion;
 mod jobs;
+mod listing;
 mod looking;
 mod manual;
 mod moving;

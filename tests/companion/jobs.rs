@@ -191,6 +191,7 @@ fn peek_shows_the_next_jobs_of_a_tube_in_each_state() {
         ! Try 'beanpole help peek'.
         [2]
         $ peek -t nobody
+        ! beanpole peek: there is no tube 'nobody'
         [1]
         $ peek 8 99 -l
         g

@@ -497,7 +497,7 @@ fn every_job_is_done_whatever_ends_meanwhile() {
         assert_eq!(second.wait().0, 0);
         tell(
             &server,
-            "$ reserve -t mail -w 0\n[1]\n$ peek -t mail --delayed\n[1]\n$ peek -t mail --buried\n[1]",
+            "$ reserve -t mail -w 0\n[1]\n$ ls mail\n! beanpole ls: there is no tube 'mail'\n[1]",
         );
     }
 }

@@ -42,6 +42,7 @@ impl Model {
             Incoming::Job(_, size) if !self.has_room(size + 2 + JOB_OVERHEAD) => {
                 "OUT_OF_MEMORY".into()
             }
+            Incoming::Job(..) if self.disk_is_full => "OUT_OF_MEMORY".into(),
             Incoming::Job(..) if !bytes.ends_with("\r\n") => "EXPECTED_CRLF".into(),
             Incoming::Job(..) if self.draining => "DRAINING".into(),
             Incoming::Job(mut job, size) => {

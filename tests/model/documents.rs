@@ -116,7 +116,7 @@ impl Model {
             format!("tube: \"{}\"", job.tube),
             format!("state: {}", word(job.state)),
             format!("pri: {}", job.priority),
-            format!("age: {}", (self.now - job.created) / SECOND),
+            format!("age: {}", self.now.saturating_sub(job.created) / SECOND),
             format!("delay: {}", job.delay),
             format!("ttr: {}", job.ttr),
             format!("time-left: {left}"),

@@ -91,10 +91,10 @@ fn half_bodies_take_the_memory_of_what_has_come() {
 #[test]
 fn a_body_for_which_the_system_has_no_memory_is_refused() {
     let server = Server::start(&["-z", "1073741824"]);
-    let room = server.status("VmSize") + 60 * MIB;
+    let room = server.status("VmSize") + 60 * MIB as u64;
     let limit = Rlimit {
-        current: Some(room as u64),
-        maximum: Some(room as u64),
+        current: Some(room),
+        maximum: Some(room),
     };
     prlimit(Some(server.pid()), Resource::As, limit).expect("it still runs");
     let mut client = server.connect();

@@ -1,16 +1,18 @@
 //! `copy`: jobs of a tube are put into another too, here or on another server.
 
 use crate::command::{Command, Invocation, Kind};
-use crate::failure::Outcome;
-use crate::server::census::{Census, Scope};
+use crate::failure::{Outcome, Status};
+use crate::server::census::Census;
+use crate::server::list::Scope;
 use crate::server::sweep::{Sweep, for_each_job};
 use crate::server::take::bodies;
-use crate::transfer::{Transfer, transfer_options};
-use beanpole::protocol::JobId;
+use crate::text::output::complain;
+use crate::transfer::{From, Transfer, transfer_options};
+use beanpole::protocol::{JobId, TubeName};
 
 pub const COPY: Command = Command {
     name: "copy",
-    operands: "FROM TO",
+    operands: "FROM|- TO",
     operand_kind: Kind::Tube,
     about: "copy the jobs of a tube to another, on this server or another",
     options: transfer_options,
@@ -20,21 +22,22 @@ pub const COPY: Command = Command {
 
 fn copy(invocation: &Invocation) -> Outcome {
     let mut transfer = Transfer::new(invocation, "copying")?;
-    let scope = Scope {
-        tubes: vec![transfer.from.clone()],
-        states: transfer.states.clone(),
-    };
-    // A few jobs are soon found; what finds each one asks for every id.
-    let some = transfer.some_jobs()?;
-    let census = match some.len() as u64 >= transfer.left {
-        true => Census {
-            ids: some,
-            missing: 0,
-        },
-        false => Census::take(&mut transfer.client, &scope)?,
+    let census = match transfer.from.clone() {
+        From::Ids(ids) => Census { ids, missing: 0 },
+        From::Tube(tube) => transfer.jobs_of(tube)?,
     };
     let outcome = transfer.copy_these(&census.ids);
+    let lacking = match transfer.from {
+        From::Ids(_) => transfer.left,
+        From::Tube(_) => 0,
+    };
     transfer.finish(outcome)?;
+    if lacking > 0 {
+        complain(format_args!(
+            "beanpole copy: {lacking} jobs: not found, or not in a state for this"
+        ));
+        return Ok(Status::No);
+    }
     Ok(census.verdict())
 }
 
@@ -42,13 +45,26 @@ fn copy(invocation: &Invocation) -> Outcome {
 const PATIENCE: u64 = 10_000;
 
 impl Transfer {
+    /// A few jobs are soon found; what finds each one may ask for every id.
+    fn jobs_of(&mut self, tube: TubeName) -> Outcome<Census> {
+        let ids = self.some_jobs(&tube)?;
+        if ids.len() as u64 >= self.left {
+            return Ok(Census { ids, missing: 0 });
+        }
+        let scope = Scope {
+            tubes: vec![tube],
+            states: self.states.clone(),
+        };
+        Census::take(&mut self.client, &scope)
+    }
+
     /// The first jobs and their neighbours, if not all are wanted.
-    fn some_jobs(&mut self) -> Outcome<Vec<JobId>> {
+    fn some_jobs(&mut self, tube: &TubeName) -> Outcome<Vec<JobId>> {
         let mut ids = Vec::new();
         for state in self.states.iter().filter(|_| self.is_limited) {
             let wanted = usize::try_from(self.left).unwrap_or(usize::MAX) - ids.len();
             if wanted > 0 {
-                let sweep = Sweep::new(self.from.clone(), *state);
+                let sweep = Sweep::new(tube.clone(), *state);
                 let jobs = sweep.look(&mut self.client, wanted, PATIENCE)?;
                 ids.extend(jobs.iter().map(|job| job.id));
             }

@@ -2,8 +2,9 @@
 
 use crate::command::{Command, Invocation, Kind, Opt, described, options, word};
 use crate::failure::{Failure, Outcome};
-use crate::server::census::{Census, Scope};
+use crate::server::census::Census;
 use crate::server::client::{Client, facts};
+use crate::server::list::Scope;
 use crate::server::reply::{Job, Reply};
 use crate::server::stats::{Facts, JobFacts, State};
 use crate::server::take::Room;

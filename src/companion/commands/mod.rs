@@ -14,6 +14,7 @@ pub mod help;
 pub mod kick;
 pub mod kick_job;
 pub mod load;
+pub mod ls;
 pub mod metrics;
 pub mod move_jobs;
 pub mod pause;

@@ -8,7 +8,7 @@ use beanpole::protocol::{Priority, Seconds};
 
 pub const RELEASE: Command = Command {
     name: "release",
-    operands: "ID…",
+    operands: "ID…|-",
     about: "make jobs ready, or delayed, with a new priority if wanted",
     options: || described(OPTIONS),
     run: release,

@@ -1,5 +1,5 @@
-//! What writes text, and reads it: standard output and the terminal, JSON,
-//! YAML, base64.
+//! What writes text, and reads it: standard output and the terminal, words,
+//! JSON, YAML, base64.
 
 pub mod base64;
 pub mod colour;
@@ -7,4 +7,5 @@ pub mod dump;
 pub mod json;
 pub(crate) mod output;
 pub mod terminal;
+pub mod words;
 pub mod yaml;

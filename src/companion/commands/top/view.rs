@@ -2,11 +2,12 @@
 //! style; nothing here knows a terminal.
 
 use super::board::{Board, Page, Server, page_of};
-use super::rows::{Column, Row, count, rate, span};
+use super::rows::{Column, Row, count, rate};
 use super::sample::{History, Minute, RATES, TUBE_RATES};
 use super::watcher::WholeJob;
 use crate::server::stats::{Facts, JobFacts, State};
 use crate::text::colour::Colour;
+use crate::text::words::{beginning, span};
 use beanpole::protocol::{JobId, TubeName};
 use std::ops::Range;
 use std::time::Instant;
@@ -465,12 +466,7 @@ fn job_line(job: &JobFacts, body: &[u8], width: usize) -> String {
         span(job.ttr.0.into()),
         count(body.len() as u64, 6),
     );
-    let shown = &body[..body.len().min(width)];
-    let body = match std::str::from_utf8(shown) {
-        Ok(text) => text.escape_debug().to_string(),
-        Err(_) => shown.escape_ascii().to_string(),
-    };
-    facts + &body
+    facts + &beginning(body, width)
 }
 
 /// The question that is open, or what happened last.
