@@ -294,7 +294,7 @@ pub const GLOBAL: Settings<Common> = &[
             "a",
             "addr",
             "ADDR",
-            "the server: HOST:PORT, PORT, unix:PATH or a name",
+            "the server: HOST:PORT, PORT, unix:PATH or a name (default: 11300)",
         )
         .many(),
         &Field(|common: &mut Common| &mut common.servers),
@@ -420,8 +420,18 @@ pub const TUBES: Opt = Opt::value(
 )
 .of(Kind::Tube)
 .many();
-pub const PRIORITY: Opt = Opt::value("p", "priority", "PRI", "the priority, smaller is sooner");
-pub const DELAY: Opt = Opt::value("d", "delay", "TIME", "how long it stays delayed");
+pub const PRIORITY: Opt = Opt::value(
+    "p",
+    "priority",
+    "PRI",
+    "the priority, smaller is sooner (default: the job's)",
+);
+pub const DELAY: Opt = Opt::value(
+    "d",
+    "delay",
+    "TIME",
+    "how long it stays delayed (default: 0)",
+);
 pub const JSON: Opt = Opt::flag("j", "json", "write JSON");
 pub const YAML: Opt = Opt::flag("", "yaml", "write YAML");
 pub const YES: Opt = Opt::flag("y", "yes", "do not ask");
@@ -432,7 +442,7 @@ pub const STATE: Opt = Opt::value(
     "",
     "state",
     "STATE",
-    "only jobs that are ready, delayed or buried; may be repeated",
+    "only ready, delayed or buried jobs; may be repeated (default: all)",
 )
 .of(Kind::Words(&["ready", "delayed", "buried"]))
 .many();

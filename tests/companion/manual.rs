@@ -2,6 +2,7 @@
 //! the first are true.
 
 use super::support::{BEANPOLE, Server, servers};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
@@ -85,6 +86,48 @@ fn every_option_is_described_where_it_belongs_and_no_other_is() {
         described.sort();
         assert_eq!(described, expected, "{name}");
     }
+}
+
+#[test]
+fn help_says_what_holds_without_an_option() {
+    // Without these, there is nothing of the kind.
+    const NOTHING: &[&str] = &[
+        "delayed-max",
+        "buried-max",
+        "ready-max",
+        "age-max",
+        "workers-min",
+        "watch",
+        "listen",
+        "file",
+        "from",
+        "skip",
+        "seconds",
+        "rate",
+        "to",
+    ];
+    let mut silent = BTreeSet::new();
+    for (name, _) in sections() {
+        for line in help(&[name])
+            .lines()
+            .filter(|line| line.trim().starts_with('-'))
+        {
+            let words: Vec<_> = line
+                .split_whitespace()
+                .skip_while(|word| !word.starts_with("--"))
+                .collect();
+            let has_value = words
+                .get(1)
+                .is_some_and(|word| word.len() > 1 && is_of_option(word));
+            let option = words[0].trim_start_matches('-');
+            // What ls filters by: without it, all are shown.
+            if has_value && name != "ls" && !line.contains("default") && !NOTHING.contains(&option)
+            {
+                silent.insert(format!("{name} --{option}"));
+            }
+        }
+    }
+    assert_eq!(silent, BTreeSet::new());
 }
 
 /// Whether a word of the help belongs to the names and the value of an option.

@@ -34,7 +34,7 @@ fn a_word_that_is_almost_right_is_answered_with_the_right_one() {
         ! Try 'beanpole help stats'.
         [2]
         $ -a http://example.org stats
-        ! beanpole: --addr: an address has no '//': give HOST:PORT
+        ! beanpole: --addr: 'http://example.org' is not an address: give HOST:PORT, PORT or unix:PATH
         ! Try 'beanpole help'.
         [2]
         "#,

@@ -54,7 +54,10 @@ fn at_80_by_24(server: &Server) -> String {
     format!(
         "{}
 jobs: 3 ready (2 urgent), 0 reserved, 1 delayed, 1 buried; 5 put so far
-per second: 0.0 put, 0.0 reserve, 0.0 delete, 0.0 timeouts
+put          0.0/s
+reserve      0.0/s
+delete       0.0/s
+timeouts     0.0/s
 binlog off
 
 *TUBE                READY   RSVD   DLYD   BURY  WATCH  WAIT  PUT/S  DEL/S   AGE
@@ -72,10 +75,7 @@ mail                     2      0      1      0      0     0    0.0    0.0 Ns
 
 
 
-
-
-
-q quit  enter look  s sort  r turn  / filter  space hold  k kick  p pause",
+q quit  ? help  enter look  s sort  / filter  space hold  k kick  p pause",
         head(server)
     )
 }
@@ -145,8 +145,10 @@ binlog off
 
 tube images
   jobs: 1 ready (0 urgent), 0 reserved, 0 delayed, 1 buried
-  2 put so far, 0 deleted; 0.0 put/s, 0.0 delete/s
+  2 put so far, 0 deleted
   connections: 1 using, 0 watching, 0 waiting; paused 0 times
+  put        0.0/s
+  delete     0.0/s
 
 next ready   ID        PRI   AGE   TTR        BYTES  BODY
               4       1024 Ns Ns            9  a picture
@@ -158,15 +160,13 @@ next buried  ID        PRI   AGE   TTR        BYTES  BODY
 
 
 
-
-
 only tubes with 'ag'
-q quit  esc back  space hold  k kick  p pause",
+q quit  ? help  esc back  arrows job  d delete  u kick  b bury  c clear",
             head(&server)
         ));
         // Back, and to the other tube by its arrow.
         screen.type_keys("\x1b");
-        screen.wait_for("only tubes with 'ag'\nq quit  enter look");
+        screen.wait_for("only tubes with 'ag'\nq quit  ? help  enter look");
         screen.type_keys("\x1b");
         screen.wait_for("\nmail ");
         screen.type_keys("\x1b[H\r");
@@ -198,6 +198,159 @@ fn it_kicks_and_pauses_after_a_question() {
         screen.wait_for("\nended the pause of images\n");
         screen.wait_for("images                   2      0");
         tell(&server, "$ reserve -t images --all -l\na picture\nbad");
+    }
+}
+
+#[test]
+fn it_acts_on_the_selected_job_and_clears_a_tube_after_a_question() {
+    for program in servers() {
+        let server = busy(&program);
+        let mut screen = top(&server, 80, 24, &[]);
+        screen.wait_for("\nmail ");
+        screen.type_keys("\x1b[F\r");
+        screen.wait_for("two\\nlines");
+        // The first job is selected; the second is one further.
+        screen.type_keys("\x1b[Bd");
+        screen.wait_for("\ndelete job 2? y/N _\n");
+        screen.type_keys("n");
+        screen.wait_for("\n\nq quit");
+        screen.type_keys("dy");
+        screen.wait_for("\ndeleted job 2\n");
+        screen.wait_for("  jobs: 1 ready (1 urgent), 0 reserved, 1 delayed, 0 buried");
+        screen.type_keys("\x1b[Bu");
+        screen.wait_for("\nkicked job 3\n");
+        screen.wait_for("  jobs: 2 ready");
+        screen.type_keys("\x1b[B\x1b[Bb");
+        screen.wait_for("\nburied job 3\n");
+        screen.wait_for("  jobs: 1 ready (1 urgent), 0 reserved, 0 delayed, 1 buried");
+        screen.type_keys("c");
+        screen.wait_for("\ndelete 2 jobs of mail, all but reserved ones? y/N _\n");
+        screen.type_keys("\r");
+        screen.wait_for("\n\nq quit");
+        tell(
+            &server,
+            "$ stats job 3 --json\n{\"id\":3,\"tube\":\"mail\",\"state\":\"buried\",\"pri\":1024,\"age\":N,\"delay\":100000,\"ttr\":60,\"time-left\":N,\"file\":0,\"reserves\":1,\"timeouts\":0,\"releases\":0,\"buries\":1,\"kicks\":1}",
+        );
+        screen.type_keys("cy");
+        screen.wait_for("\ndeleted 2 jobs of mail\n");
+        tell(
+            &server,
+            "$ peek 1 3\n! beanpole peek: there is no job 1\n! beanpole peek: there is no job 3\n[1]",
+        );
+    }
+}
+
+#[test]
+fn it_shows_its_keys() {
+    for program in servers() {
+        let server = busy(&program);
+        let mut screen = top(&server, 80, 24, &[]);
+        screen.wait_for("\nmail ");
+        for key in ["?", "h"] {
+            screen.type_keys(key);
+            screen
+                .wait_for("\nCtrl-Z         leave the terminal to the shell; its 'fg' comes back");
+            screen.wait_for("\nA small curve is");
+            screen.type_keys(" ");
+            screen.wait_for("\nmail ");
+        }
+        // The space has only closed it.
+        assert!(!screen.text().contains("\nheld\n"));
+    }
+}
+
+#[test]
+fn what_needs_a_person_is_coloured_unless_nothing_is_to_be() {
+    const RED: vt100::Color = vt100::Color::Idx(1);
+    const YELLOW: vt100::Color = vt100::Color::Idx(3);
+    const NONE: vt100::Color = vt100::Color::Default;
+    for (no_colour, red, yellow) in [("", RED, YELLOW), ("1", NONE, NONE)] {
+        for program in servers() {
+            let server = busy(&program);
+            let mut command = server.beanpole();
+            command
+                .args(["top", "-i", "0.05"])
+                .env("NO_COLOR", no_colour);
+            let screen = Screen::start(&command, 80, 24);
+            screen.wait_for("\nmail ");
+            // Jobs that nobody watches, and one that is buried, of images.
+            let text = screen.text();
+            let row = text.lines().position(|line| line.starts_with("images "));
+            let row = u16::try_from(row.unwrap()).unwrap();
+            assert_eq!(screen.colour_at(row, 25), yellow);
+            assert_eq!(screen.colour_at(row, 46), red);
+            assert_eq!(screen.colour_at(row, 39), NONE);
+            // All of them, in the head.
+            let column = text.lines().nth(1).unwrap().find("1 buried").unwrap();
+            assert_eq!(screen.colour_at(1, u16::try_from(column).unwrap()), red);
+        }
+    }
+}
+
+#[test]
+fn a_minute_of_each_rate_is_a_curve() {
+    for program in servers() {
+        let server = busy(&program);
+        let screen = top(&server, 80, 24, &[]);
+        screen.wait_for("\nput          0.0/s\n");
+        let mut last = 5;
+        wait_for("a curve", || {
+            tell(&server, "$ put -q -t mail x");
+            last += 1;
+            let text = screen.text();
+            let curve = text.lines().find(|line| line.starts_with("put "));
+            curve.is_some_and(|line| line.contains('█'))
+        });
+        screen.wait_for(&format!("; {last} put so far"));
+    }
+}
+
+#[test]
+fn a_server_that_is_frozen_is_marked_soon() {
+    for program in servers() {
+        let server = busy(&program);
+        let other = Server::start(&program, &[]);
+        let addresses = [server.address(), other.address()];
+        let screen = top(&server, 80, 24, &["-a", &addresses[0], "-a", &addresses[1]]);
+        screen.wait_for("\n1 images ");
+        other.signal("STOP");
+        screen.wait_for(&format!(
+            "\n2 {:<29}      0      0      0      0 SILENT\n",
+            addresses[1]
+        ));
+        screen.wait_for(&format!("\n{}: no answer for 1 seconds\n", addresses[1]));
+        other.signal("CONT");
+        screen.wait_for(&format!(
+            "\n2 {:<29}      0      0      0      0    0.0",
+            addresses[1]
+        ));
+        screen.wait_for("\n\nq quit");
+    }
+}
+
+#[test]
+fn the_shell_gets_the_terminal_for_a_while() {
+    for program in servers() {
+        let server = busy(&program);
+        let mut shell = Command::new("bash");
+        shell
+            .args(["--norc", "--noprofile", "-i"])
+            .env("PS1", "shell> ")
+            .env("BEANPOLE_ADDR", server.address());
+        let mut screen = Screen::start(&shell, 80, 24);
+        screen.wait_for("shell>");
+        screen.type_keys(&format!("{BEANPOLE} top -i 0.05\r"));
+        screen.wait_for("\nmail ");
+        screen.type_keys("\x1a");
+        screen.wait_for("Stopped");
+        screen.type_keys("echo as it $((1 + 1)) was\r");
+        screen.wait_for("\nas it 2 was\n");
+        screen.type_keys("fg\r");
+        screen.wait_for("\nmail ");
+        screen.type_keys("q");
+        screen.wait_for("\nas it 2 was\n");
+        screen.type_keys("exit\r");
+        assert_eq!(screen.wait(), Some(0));
     }
 }
 
@@ -240,7 +393,7 @@ binlog off
 *TUBE      READY   RSVD   DLYD   BURY  WATCH  WAIT  PUT/S  DEL/S
 default        0      0      0      0      1     0    0.0    0.0
 
-q quit  enter look  s sort  r turn  / filter  space hold  k kick",
+q quit  ? help  enter look  s sort  / filter  space hold  k kick",
         &head(server)[..64]
     )
 }
@@ -317,7 +470,7 @@ fn several_servers_have_a_line_each_and_share_the_table() {
 
 
 
-q quit  enter look  s sort  r turn  / filter  space hold  k kick  p pause"
+q quit  ? help  enter look  s sort  / filter  space hold  k kick  p pause"
         ));
         screen.type_keys("q");
         assert_eq!(screen.wait(), Some(0));

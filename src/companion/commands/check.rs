@@ -31,7 +31,7 @@ pub const CHECK: Command = Command {
 
 options! {
     tubes: Vec<TubeName> =
-        Opt::value("t", "tube", "TUBE", "only this tube; may be repeated")
+        Opt::value("t", "tube", "TUBE", "only this tube; may be repeated (default: the whole server)")
             .of(Kind::Tube).many(),
     ready_max: Option<Most> =
         Opt::value("", "ready-max", "[N,]N", "warning and critical limit of ready jobs"),

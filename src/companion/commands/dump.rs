@@ -30,7 +30,7 @@ pub const DUMP: Command = Command {
 
 options! {
     output: Option<OsString> =
-        Opt::value("o", "output", "FILE", "write to this file when all is there")
+        Opt::value("o", "output", "FILE", "write to this file when all is there (default: stdout)")
             .of(Kind::File),
 }
 

@@ -39,7 +39,7 @@ options! {
     keep_going: bool =
         Opt::flag("k", "keep-going", "leave out each line that cannot be loaded, and say so"),
     tube: Option<TubeName> =
-        Opt::value("t", "tube", "TUBE", "put all of them into this tube").of(Kind::Tube),
+        Opt::value("t", "tube", "TUBE", "put all of them into this tube (default: their own)").of(Kind::Tube),
     dry_run: bool =
         Opt::flag("", "dry-run", "only read the dump, and say how many would be loaded"),
 }

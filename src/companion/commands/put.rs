@@ -1,7 +1,7 @@
 //! `put`: jobs from arguments, files or standard input.
 
 use crate::command::{
-    Command, DELAY, Invocation, Kind, Opt, PRIORITY, TUBE, at_most_one, described, options,
+    Command, DELAY, Invocation, Kind, Opt, TUBE, at_most_one, described, options,
 };
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::client::{Client, Terms};
@@ -24,7 +24,8 @@ pub const PUT: Command = Command {
 
 options! {
     tube: Option<TubeName> = TUBE,
-    priority: Option<Priority> = PRIORITY,
+    priority: Option<Priority> =
+        Opt::value("p", "priority", "PRI", "the priority, smaller is sooner (default: 1024)"),
     delay: Option<Seconds> = DELAY,
     ttr: Option<Seconds> = Opt::value("r", "ttr", "TIME", "the time to run (default: 60)"),
     files: Vec<OsString> =

@@ -22,7 +22,7 @@ pub const TOUCH: Command = Command {
 };
 
 options! {
-    hold: Option<Seconds> = Opt::value("", "for", "TIME", "only for so long"),
+    hold: Option<Seconds> = Opt::value("", "for", "TIME", "only for so long (default: until interrupted)"),
 }
 
 /// Holds jobs: the only thing that a program of its own connection can touch

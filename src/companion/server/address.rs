@@ -75,7 +75,6 @@ fn malformed(text: &str) -> String {
 fn parse_port(text: &str) -> Result<u16, String> {
     match text.parse() {
         Ok(port) if port > 0 => Ok(port),
-        _ if text.starts_with("//") => Err("an address has no '//': give HOST:PORT".into()),
         _ => Err(format!("'{text}' is not a port from 1 to 65535")),
     }
 }

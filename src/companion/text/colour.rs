@@ -32,10 +32,15 @@ impl Colour {
 
     /// A text in this colour, if colours are wanted.
     pub fn paint(self, text: &str) -> String {
-        match are_wanted() {
-            true => format!("\x1b[1;{}m{text}\x1b[0m", 31 + self as u8),
-            false => text.into(),
+        match self.code() {
+            Some(code) => format!("\x1b[1;{code}m{text}\x1b[0m"),
+            None => text.into(),
         }
+    }
+
+    /// What a terminal knows it by, if colours are wanted.
+    pub fn code(self) -> Option<u8> {
+        are_wanted().then_some(31 + self as u8)
     }
 }
 

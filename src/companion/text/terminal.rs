@@ -1,6 +1,7 @@
 //! A terminal in raw mode: its size, its keys, and its old mode back at the end.
 
 use crate::failure::{Failure, Outcome};
+use nix::sys::signal::{Signal, raise};
 use rustix::termios::{self, OptionalActions, Termios};
 use std::collections::VecDeque;
 use std::io::{self, IsTerminal, Write};
@@ -15,9 +16,12 @@ pub struct Terminal {
     keys: VecDeque<Key>,
     /// The beginning of a character whose rest has not come.
     partial: Vec<u8>,
-    /// What undoes the things written by [`Terminal::full_screen`].
-    goodbye: &'static str,
+    is_full_screen: bool,
 }
+
+/// A screen of its own, without a cursor; and the end of that.
+const FULL_SCREEN: &str = "\x1b[?1049h\x1b[?25l\x1b[2J";
+const GOODBYE: &str = "\x1b[?25h\x1b[?1049l";
 
 /// A key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,27 +60,49 @@ pub fn width() -> Option<usize> {
 impl Terminal {
     /// Raw mode: each key by itself, none echoed, none a signal.
     pub fn raw() -> Outcome<Terminal> {
-        let fail =
-            |errno: rustix::io::Errno| Failure::io("cannot set up the terminal", errno.into());
-        let before = termios::tcgetattr(io::stdin()).map_err(fail)?;
-        let mut raw = before.clone();
-        raw.make_raw();
-        termios::tcsetattr(io::stdin(), OptionalActions::Drain, &raw).map_err(fail)?;
-        Ok(Terminal {
+        let before = termios::tcgetattr(io::stdin()).map_err(no_terminal)?;
+        let terminal = Terminal {
             input: io::stdin(),
             before,
             keys: VecDeque::new(),
             partial: Vec::new(),
-            goodbye: "",
-        })
+            is_full_screen: false,
+        };
+        terminal.begin()?;
+        Ok(terminal)
     }
 
     /// Raw mode and a screen of its own, without a cursor.
     pub fn full_screen() -> Outcome<Terminal> {
         let mut terminal = Terminal::raw()?;
-        terminal.goodbye = "\x1b[?25h\x1b[?1049l";
-        terminal.write("\x1b[?1049h\x1b[?25l\x1b[2J")?;
+        terminal.is_full_screen = true;
+        terminal.write(FULL_SCREEN)?;
         Ok(terminal)
+    }
+
+    /// Leaves the terminal to the shell, until that lets the program go on.
+    pub fn suspend(&self) -> Outcome<()> {
+        self.end();
+        raise(Signal::SIGTSTP).map_err(|errno| Failure::io("cannot stop", errno.into()))?;
+        self.begin()?;
+        match self.is_full_screen {
+            true => self.write(FULL_SCREEN),
+            false => Ok(()),
+        }
+    }
+
+    fn begin(&self) -> Outcome<()> {
+        let mut raw = self.before.clone();
+        raw.make_raw();
+        termios::tcsetattr(&self.input, OptionalActions::Drain, &raw).map_err(no_terminal)
+    }
+
+    fn end(&self) {
+        // Nothing can be done about a terminal that has gone.
+        if self.is_full_screen {
+            let _ = self.write(GOODBYE);
+        }
+        let _ = termios::tcsetattr(&self.input, OptionalActions::Drain, &self.before);
     }
 
     /// Columns and rows.
@@ -135,10 +161,12 @@ impl AsFd for Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // Nothing can be done about a terminal that has gone.
-        let _ = self.write(self.goodbye);
-        let _ = termios::tcsetattr(io::stdin(), OptionalActions::Drain, &self.before);
+        self.end();
     }
+}
+
+fn no_terminal(errno: rustix::io::Errno) -> Failure {
+    Failure::io("cannot set up the terminal", errno.into())
 }
 
 /// The keys that these bytes are, and how many bytes those take: all but the

@@ -30,11 +30,11 @@ pub const METRICS: Command = Command {
 
 options! {
     tubes: Vec<TubeName> =
-        Opt::value("t", "tube", "TUBE", "of tubes only this one; may be repeated")
+        Opt::value("t", "tube", "TUBE", "of tubes only this one; may be repeated (default: all)")
             .of(Kind::Tube).many(),
     age: bool = Opt::flag("", "age", "with the age of the next ready job of each tube"),
     output: Option<OsString> =
-        Opt::value("o", "output", "FILE", "write this file, all of it at once").of(Kind::File),
+        Opt::value("o", "output", "FILE", "write this file, all of it at once (default: stdout)").of(Kind::File),
     listen: Option<String> =
         Opt::value("", "listen", "ADDR", "serve them by HTTP at this HOST:PORT or PORT"),
 }

@@ -3,10 +3,11 @@
 
 use super::rows::{Column, Row};
 use super::sample::History;
-use super::watcher::{Answer, Look, Request};
+use super::watcher::{Answer, JobAction, Look, Request};
 use crate::server::names;
 use crate::text::terminal::Key;
-use beanpole::protocol::{Seconds, TubeName};
+use beanpole::protocol::{JobId, Seconds, TubeName};
+use std::time::Duration;
 
 /// Everything that the screen shows.
 pub struct Board {
@@ -20,6 +21,8 @@ pub struct Board {
     /// A tube of a server.
     pub selected: Option<(usize, TubeName)>,
     pub page: Page,
+    /// Whether the keys are shown instead.
+    pub help: bool,
     pub prompt: Option<Prompt>,
     /// What came of the last action.
     pub message: String,
@@ -31,6 +34,8 @@ pub struct Server {
     pub history: Option<History>,
     /// Why nothing has been heard since.
     pub failure: Option<String>,
+    /// For how long it has owed an answer, if that is long.
+    pub silent: Option<Duration>,
 }
 
 /// What fills the screen.
@@ -41,6 +46,8 @@ pub enum Page {
         server: usize,
         tube: TubeName,
         look: Option<Look>,
+        /// The job that was selected.
+        job: Option<JobId>,
     },
 }
 
@@ -56,6 +63,9 @@ pub enum Purpose {
     Filter,
     Kick(usize, TubeName),
     Pause(usize, TubeName),
+    /// Of this tube, so many jobs.
+    Clear(usize, TubeName, u64),
+    Delete(usize, JobId),
 }
 
 /// What is to be done about a key.
@@ -66,6 +76,8 @@ pub enum Action {
     Ask(usize, Request),
     /// Look again soon.
     Refresh,
+    /// Leave the terminal to the shell for a while.
+    Suspend,
 }
 
 impl Purpose {
@@ -77,6 +89,40 @@ impl Purpose {
             Purpose::Pause(_, tube) => {
                 format!("pause {tube} for how many seconds (0 ends a pause)?")
             }
+            Purpose::Clear(_, tube, count) => {
+                format!("delete {count} jobs of {tube}, all but reserved ones? y/N")
+            }
+            Purpose::Delete(_, id) => format!("delete job {id}? y/N"),
+        }
+    }
+
+    /// What to do if the answer is yes; `None` if the answer is not yes or no.
+    fn if_yes(&self) -> Option<Action> {
+        match self {
+            Purpose::Clear(server, tube, count) => {
+                Some(Action::Ask(*server, Request::Clear(tube.clone(), *count)))
+            }
+            Purpose::Delete(server, id) => {
+                Some(Action::Ask(*server, Request::Act(JobAction::Delete, *id)))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Server {
+    /// What is wrong with it, in a word and in a sentence.
+    pub fn trouble(&self) -> Option<(&'static str, String)> {
+        match (&self.failure, self.silent) {
+            (Some(reason), _) => Some(("LOST", format!("{reason}; trying again"))),
+            (None, Some(time)) => {
+                let (address, seconds) = (&self.named.address, time.as_secs());
+                Some((
+                    "SILENT",
+                    format!("{address}: no answer for {seconds} seconds"),
+                ))
+            }
+            (None, None) => None,
         }
     }
 }
@@ -87,6 +133,7 @@ impl Board {
             named: named.clone(),
             history: None,
             failure: None,
+            silent: None,
         };
         Board {
             servers: servers.iter().map(server).collect(),
@@ -96,6 +143,7 @@ impl Board {
             held: false,
             selected: None,
             page: Page::Tubes,
+            help: false,
             prompt: None,
             message: String::new(),
         }
@@ -165,6 +213,7 @@ impl Board {
                     server: shown,
                     tube,
                     look,
+                    ..
                 } = &mut self.page
                     && *shown == server
                     && *tube == of
@@ -182,12 +231,20 @@ impl Board {
         if matches!(key, Key::Ctrl('c') | Key::Closed) {
             return Action::Quit;
         }
+        if key == Key::Ctrl('z') {
+            return Action::Suspend;
+        }
         self.message.clear();
         if let Some(prompt) = self.prompt.take() {
             return self.answer(prompt, key);
         }
+        if std::mem::take(&mut self.help) && key != Key::Char('q') {
+            return Action::Nothing;
+        }
         match key {
             Key::Char('q') => return Action::Quit,
+            Key::Char('?' | 'h') => self.help = true,
+            Key::Char('c') => self.ask_about_clearing(),
             Key::Char(' ') => self.held = !self.held,
             Key::Char('k') => return self.ask_about_tube(Purpose::Kick),
             Key::Char('p') => return self.ask_about_tube(Purpose::Pause),
@@ -198,7 +255,7 @@ impl Board {
                 self.page = Page::Tubes;
                 Action::Nothing
             }
-            (Page::Tube { .. }, _) => Action::Nothing,
+            (Page::Tube { .. }, key) => self.press_in_tube(key),
             (Page::Tubes, key) => self.press_in_list(key, visible),
         }
     }
@@ -229,6 +286,7 @@ impl Board {
                         server,
                         tube,
                         look: None,
+                        job: None,
                     };
                     return Action::Refresh;
                 }
@@ -236,6 +294,76 @@ impl Board {
             _ => {}
         }
         Action::Nothing
+    }
+
+    fn press_in_tube(&mut self, key: Key) -> Action {
+        let jobs = self.jobs();
+        let Page::Tube { server, job, .. } = &mut self.page else {
+            return Action::Nothing;
+        };
+        let place = jobs.iter().position(|id| Some(*id) == *job).unwrap_or(0);
+        let Some(&selected) = jobs.get(place) else {
+            return Action::Nothing;
+        };
+        let server = *server;
+        match key {
+            Key::Up => *job = Some(jobs[place.saturating_sub(1)]),
+            Key::Down => *job = Some(*jobs.get(place + 1).unwrap_or(&selected)),
+            Key::Char('d') => {
+                self.prompt = Some(Prompt {
+                    purpose: Purpose::Delete(server, selected),
+                    text: String::new(),
+                });
+            }
+            Key::Char('u') => {
+                return Action::Ask(server, Request::Act(JobAction::Kick, selected));
+            }
+            Key::Char('b') => {
+                return Action::Ask(server, Request::Act(JobAction::Bury, selected));
+            }
+            _ => {}
+        }
+        Action::Nothing
+    }
+
+    /// The ids of the jobs in the look into a tube, in its order.
+    fn jobs(&self) -> Vec<JobId> {
+        match &self.page {
+            Page::Tube {
+                look: Some(look), ..
+            } => {
+                let jobs = look.jobs.iter().flat_map(|(_, jobs)| jobs);
+                jobs.map(|(job, _)| job.id).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The job that an action is about: the selected one, or else the first.
+    pub fn selected_job(&self) -> Option<JobId> {
+        let jobs = self.jobs();
+        match &self.page {
+            Page::Tube { job: Some(job), .. } if jobs.contains(job) => Some(*job),
+            _ => jobs.first().copied(),
+        }
+    }
+
+    fn ask_about_clearing(&mut self) {
+        let Some((server, tube)) = self.selected_tube() else {
+            return;
+        };
+        let rows = self.servers[server].history.iter();
+        let mut rows = rows.flat_map(|history| Row::of(server, history));
+        let row = rows.find(|row| row.tube == tube);
+        match row.map_or(0, |row| row.ready + row.delayed + row.buried) {
+            0 => self.message = format!("{tube} has no jobs but reserved ones"),
+            count => {
+                self.prompt = Some(Prompt {
+                    purpose: Purpose::Clear(server, tube, count),
+                    text: String::new(),
+                });
+            }
+        }
     }
 
     fn sort_by(&mut self, steps: usize) -> Action {
@@ -278,6 +406,12 @@ impl Board {
 
     /// A key while a question is open.
     fn answer(&mut self, mut prompt: Prompt, key: Key) -> Action {
+        if let Some(action) = prompt.purpose.if_yes() {
+            return match key {
+                Key::Char('y' | 'Y') => action,
+                _ => Action::Nothing,
+            };
+        }
         match key {
             Key::Escape => return Action::Nothing,
             Key::Enter => return self.answered(prompt),
@@ -315,6 +449,8 @@ impl Board {
             (Purpose::Pause(server, tube), Some(seconds)) => {
                 Action::Ask(server, Request::Pause(tube, Seconds(seconds)))
             }
+            // These are answered by a key.
+            (Purpose::Clear(..) | Purpose::Delete(..), _) => Action::Nothing,
         }
     }
 }

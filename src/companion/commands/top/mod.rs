@@ -39,7 +39,7 @@ options! {
     interval: Option<Interval> =
         Opt::value("i", "interval", "TIME", "look so often (default: 1)"),
     sort: Option<Column> =
-        Opt::value("s", "sort", "COLUMN", "sort by this column, as its title says"),
+        Opt::value("s", "sort", "COLUMN", "sort by this column, as its title says (default: tube)"),
 }
 
 fn top(invocation: &Invocation) -> Outcome {
@@ -95,7 +95,12 @@ fn print_once(mut board: Board, interval: Duration, patience: Duration) -> Outco
 struct Watched {
     watcher: Watcher,
     owed: usize,
+    /// When it was asked how the server is, if nothing has come since.
+    looking_since: Option<Instant>,
 }
+
+/// A server that takes longer to say how it is needs a person.
+const SLOW: Duration = Duration::from_secs(1);
 
 fn live(mut board: Board, interval: Duration, patience: Duration) -> Outcome {
     let mut answers = Calls::by_signals(&[SIGWINCH])?;
@@ -103,8 +108,11 @@ fn live(mut board: Board, interval: Duration, patience: Duration) -> Outcome {
     let mut watched = Vec::new();
     for server in &board.servers {
         let address = server.named.address.clone();
-        let watcher = Watcher::start(address, patience, answers.caller()?)?;
-        watched.push(Watched { watcher, owed: 0 });
+        watched.push(Watched {
+            watcher: Watcher::start(address, patience, answers.caller()?)?,
+            owed: 0,
+            looking_since: None,
+        });
     }
     let mut terminal = Terminal::full_screen()?;
     let mut drawn = Drawn::default();
@@ -115,8 +123,11 @@ fn live(mut board: Board, interval: Duration, patience: Duration) -> Outcome {
         for (index, watched) in watched.iter_mut().enumerate() {
             while let Ok(answer) = watched.watcher.answers.try_recv() {
                 watched.owed = watched.owed.saturating_sub(1);
+                watched.looking_since = None;
                 board.hear(index, answer);
             }
+            let silent = watched.looking_since.map(|since| since.elapsed());
+            board.servers[index].silent = silent.filter(|time| *time >= SLOW);
         }
         if Instant::now() >= next {
             next = Instant::now() + interval;
@@ -149,6 +160,10 @@ fn live(mut board: Board, interval: Duration, patience: Duration) -> Outcome {
             Action::Nothing => {}
             Action::Quit => return Ok(Status::Done),
             Action::Refresh => next = Instant::now(),
+            Action::Suspend => {
+                terminal.suspend()?;
+                drawn = Drawn::default();
+            }
             Action::Ask(server, request) => {
                 watched[server].ask(request);
                 next = Instant::now();
@@ -159,6 +174,9 @@ fn live(mut board: Board, interval: Duration, patience: Duration) -> Outcome {
 
 impl Watched {
     fn ask(&mut self, request: Request) {
+        if matches!(request, Request::Sample(_)) {
+            self.looking_since = Some(Instant::now());
+        }
         // Its thread ends only with the program.
         if self.watcher.requests.send(request).is_ok() {
             self.owed += 1;
@@ -199,11 +217,30 @@ impl Drawn {
 }
 
 fn painted(line: &Line, width: usize) -> String {
-    let text = &line.text;
-    match line.style {
-        Style::Plain => text.clone(),
-        Style::Bold => format!("\x1b[1m{text}\x1b[0m"),
-        Style::Dim => format!("\x1b[2m{text}\x1b[0m"),
-        Style::Reverse => format!("\x1b[7m{text:<width$}\x1b[0m"),
+    let base = match line.style {
+        Style::Plain if line.marks.is_empty() => return line.text.clone(),
+        Style::Plain => "0",
+        Style::Bold => "0;1",
+        Style::Dim => "0;2",
+        Style::Reverse => "0;7",
+    };
+    let text = match line.style {
+        Style::Reverse => format!("{:<width$}", line.text),
+        _ => line.text.clone(),
+    };
+    let mut painted = format!("\x1b[{base}m");
+    for (column, character) in text.chars().enumerate() {
+        if line.marks.iter().any(|(columns, _)| columns.end == column) {
+            painted += &format!("\x1b[{base}m");
+        }
+        let mut begun = line
+            .marks
+            .iter()
+            .filter(|(columns, _)| columns.start == column);
+        if let Some(code) = begun.next().and_then(|(_, colour)| colour.code()) {
+            painted += &format!("\x1b[{base};{code}m");
+        }
+        painted.push(character);
     }
+    painted + "\x1b[0m"
 }

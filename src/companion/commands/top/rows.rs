@@ -2,6 +2,7 @@
 
 use super::sample::History;
 use crate::server::stats::Facts;
+use crate::text::colour::Colour;
 use crate::text::words::span;
 use beanpole::arguments::Parse;
 use beanpole::protocol::TubeName;
@@ -131,6 +132,16 @@ impl Row {
         match self.pause_left {
             0 => String::new(),
             left => format!(" ||{}", span(left)),
+        }
+    }
+
+    /// The colour of what needs a person in this column.
+    pub fn colour(&self, column: Column) -> Option<Colour> {
+        match column {
+            Column::Buried if self.buried > 0 => Some(Colour::Red),
+            Column::Ready if self.ready > 0 && self.watching == 0 => Some(Colour::Yellow),
+            Column::Tube if self.pause_left > 0 => Some(Colour::Yellow),
+            _ => None,
         }
     }
 

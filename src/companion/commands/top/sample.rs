@@ -5,8 +5,18 @@ use crate::server::client::Client;
 use crate::server::stats::Facts;
 use crate::server::tubes::{next_ready, stats_of};
 use beanpole::protocol::TubeName;
-use std::collections::HashMap;
-use std::time::Instant;
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+/// The rates of a server: what each is called, and the counters that it is of.
+pub const RATES: [(&str, &[&str]); 4] = [
+    ("put", &["total-jobs"]),
+    ("reserve", &["cmd-reserve", "cmd-reserve-with-timeout"]),
+    ("delete", &["cmd-delete"]),
+    ("timeouts", &["job-timeouts"]),
+];
+/// Those of a tube.
+pub const TUBE_RATES: [(&str, &str); 2] = [("put", "total-jobs"), ("delete", "cmd-delete")];
 
 /// A server at one time.
 pub struct Sample {
@@ -22,7 +32,15 @@ pub struct Sample {
 pub struct History {
     pub latest: Sample,
     before: Option<Sample>,
+    /// The last minute of each of [`RATES`].
+    pub minutes: [Minute; RATES.len()],
+    /// And of [`TUBE_RATES`], of each tube.
+    pub tube_minutes: HashMap<TubeName, [Minute; TUBE_RATES.len()]>,
 }
+
+/// A counter as it was in the last minute.
+#[derive(Default)]
+pub struct Minute(VecDeque<(Instant, u64)>);
 
 impl Sample {
     /// Asks a server. The ages of these tubes are asked for too.
@@ -52,10 +70,26 @@ impl Sample {
 impl History {
     /// A history with one more sample. After a restart it begins anew.
     pub fn after(before: Option<History>, latest: Sample) -> History {
-        let before = before.map(|history| history.latest);
-        let same = |before: &Sample| before.server.get("id") == latest.server.get("id");
+        let same = |history: &History| history.latest.server.get("id") == latest.server.get("id");
+        let (before, mut minutes, mut of_tubes) = match before.filter(same) {
+            Some(history) => (Some(history.latest), history.minutes, history.tube_minutes),
+            None => Default::default(),
+        };
+        for (minute, (_, keys)) in minutes.iter_mut().zip(RATES) {
+            let count = keys.iter().map(|key| latest.server.number(key)).sum();
+            minute.add(latest.at, count);
+        }
+        let tubes = latest.tubes.iter().map(|(tube, facts)| {
+            let mut minutes = of_tubes.remove(tube).unwrap_or_default();
+            for (minute, (_, key)) in minutes.iter_mut().zip(TUBE_RATES) {
+                minute.add(latest.at, facts.number(key));
+            }
+            (tube.clone(), minutes)
+        });
         History {
-            before: before.filter(same),
+            tube_minutes: tubes.collect(),
+            before,
+            minutes,
             latest,
         }
     }
@@ -85,5 +119,69 @@ impl History {
         // A counter that is smaller than it was has begun anew.
         let growth = now.checked_sub(then).unwrap_or(now);
         growth as f64 / elapsed.map_or(1.0, |elapsed| elapsed.as_secs_f64().max(0.001))
+    }
+}
+
+impl Minute {
+    /// So far the counter has come. More often than twice a second is not noted.
+    fn add(&mut self, at: Instant, count: u64) {
+        const APART: Duration = Duration::from_millis(500);
+        let last = self.0.back();
+        if last.is_none_or(|(last, _)| at.duration_since(*last) >= APART) {
+            self.0.push_back((at, count));
+        }
+        let is_old = |(then, _): &(Instant, u64)| at.duration_since(*then).as_secs() > 60;
+        while self.0.get(1).is_some_and(is_old) {
+            self.0.pop_front();
+        }
+    }
+
+    /// By how much it grew in each second of the minute before that time.
+    pub fn growth(&self, now: Instant) -> Vec<f64> {
+        let ago = |seconds| {
+            let then = now.checked_sub(Duration::from_secs(seconds));
+            then.map_or(0.0, |then| self.count_at(then))
+        };
+        (0..60)
+            .rev()
+            .map(|second| ago(second) - ago(second + 1))
+            .collect()
+    }
+
+    /// Between two times at which it is known, it grew evenly.
+    fn count_at(&self, time: Instant) -> f64 {
+        let after = self.0.partition_point(|(at, _)| *at <= time);
+        match (self.0.get(after.wrapping_sub(1)), self.0.get(after)) {
+            (Some((from, low)), Some((to, high))) => {
+                let passed = time.duration_since(*from).as_secs_f64();
+                let share = passed / to.duration_since(*from).as_secs_f64();
+                *low as f64 + (*high as f64 - *low as f64) * share
+            }
+            (Some((_, count)), None) | (None, Some((_, count))) => *count as f64,
+            (None, None) => 0.0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_minute_is_told_by_seconds_however_often_one_looks() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut minute = Minute::default();
+        for (ms, count) in [(0, 5), (100, 6), (1000, 15), (3000, 25), (4000, 25)] {
+            minute.add(at(ms), count);
+        }
+        let growth = minute.growth(at(4000));
+        assert_eq!(growth.len(), 60);
+        assert_eq!(growth[55..], [0.0, 10.0, 5.0, 5.0, 0.0]);
+        assert_eq!(growth[..55].iter().sum::<f64>(), 0.0);
+        // What is older than a minute is forgotten.
+        minute.add(at(70_000), 30);
+        minute.add(at(131_000), 31);
+        assert_eq!(minute.0.len(), 2);
     }
 }

@@ -3,17 +3,22 @@
 
 use super::board::{Board, Page, Server, page_of};
 use super::rows::{Column, Row, count, rate};
-use super::sample::History;
+use super::sample::{History, Minute, RATES, TUBE_RATES};
 use super::watcher::WholeJob;
 use crate::server::stats::{Facts, JobFacts, State};
+use crate::text::colour::Colour;
 use crate::text::words::{beginning, span};
-use beanpole::protocol::TubeName;
+use beanpole::protocol::{JobId, TubeName};
+use std::ops::Range;
+use std::time::Instant;
 
 /// A line of the screen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     pub text: String,
     pub style: Style,
+    /// Columns that need a person, or stand out otherwise, in their order.
+    pub marks: Vec<(Range<usize>, Colour)>,
 }
 
 /// How a line stands out.
@@ -26,30 +31,75 @@ pub enum Style {
 }
 
 const KEYS_OF_LIST: &str =
-    "q quit  enter look  s sort  r turn  / filter  space hold  k kick  p pause";
-const KEYS_OF_TUBE: &str = "q quit  esc back  space hold  k kick  p pause";
+    "q quit  ? help  enter look  s sort  / filter  space hold  k kick  p pause";
+const KEYS_OF_TUBE: &str =
+    "q quit  ? help  esc back  arrows job  d delete  u kick  b bury  c clear";
+const HELP: &str = "\
+arrows, page   select a tube, or a job of the tube that is looked into
+enter          look into a tube
+esc            go back, or show all tubes again
+s, S           sort by the next or the previous column
+r              turn the order
+/              show only tubes with some text in their names
+space          stand still, and go on
+k              kick jobs of the tube, as many as you say
+p              pause the tube, for as long as you say; 0 ends a pause
+c              delete all jobs of the tube but reserved ones, after a question
+d              delete the selected job, after a question
+u              kick the selected job, if it is buried or delayed
+b              bury the selected job
+Ctrl-Z         leave the terminal to the shell; its 'fg' comes back
+q              quit
+
+Red is what is lost, buried or not to be changed lightly. Yellow are jobs that
+nobody watches, timeouts, pauses, and a server that takes no new jobs.
+A small curve is the last minute; its highest point is the most in a second.";
 
 fn plain(text: impl Into<String>) -> Line {
-    Line {
-        text: text.into(),
-        style: Style::Plain,
-    }
+    styled(text, Style::Plain)
 }
 
 fn styled(text: impl Into<String>, style: Style) -> Line {
     Line {
         text: text.into(),
         style,
+        marks: Vec::new(),
+    }
+}
+
+impl Line {
+    /// The same, with this part of the text in a colour.
+    fn marked(mut self, part: &str, colour: Colour) -> Line {
+        if let (Some(place), false) = (self.text.find(part), part.is_empty()) {
+            let start = self.text[..place].chars().count();
+            self.marks
+                .push((start..start + part.chars().count(), colour));
+        }
+        self
+    }
+
+    fn marked_if(self, holds: bool, part: &str, colour: Colour) -> Line {
+        if holds {
+            self.marked(part, colour)
+        } else {
+            self
+        }
     }
 }
 
 /// The whole screen: as many lines as there are rows, none wider.
 pub fn screen(board: &Board, width: usize, height: usize) -> Vec<Line> {
-    let mut lines = head(board, width);
+    let mut lines = match board.help {
+        true => Vec::new(),
+        false => head(board, width, height),
+    };
     let room = height.saturating_sub(lines.len() + 2);
     match &board.page {
+        _ if board.help => lines.extend(HELP.lines().map(plain)),
         Page::Tubes => lines.extend(table(board, width, room)),
-        Page::Tube { server, tube, look } => {
+        Page::Tube {
+            server, tube, look, ..
+        } => {
             let server = &board.servers[*server];
             lines.extend(facts_of(server, tube));
             let room = height.saturating_sub(lines.len() + 2);
@@ -57,7 +107,7 @@ pub fn screen(board: &Board, width: usize, height: usize) -> Vec<Line> {
                 .as_ref()
                 .map(|look| look.jobs.as_slice())
                 .unwrap_or_default();
-            lines.extend(jobs(found, width, room));
+            lines.extend(jobs(found, board.selected_job(), width, room));
         }
     }
     lines.resize(height.saturating_sub(2), plain(""));
@@ -76,7 +126,7 @@ pub fn screen(board: &Board, width: usize, height: usize) -> Vec<Line> {
 
 /// Everything at once, for those who read no screen.
 pub fn printout(board: &Board, width: usize) -> Vec<Line> {
-    let mut lines = head(board, width);
+    let mut lines = head(board, width, 0);
     lines.extend(table(board, width, usize::MAX));
     for line in &mut lines {
         line.text = line.text.trim_end().into();
@@ -86,13 +136,19 @@ pub fn printout(board: &Board, width: usize) -> Vec<Line> {
 
 /// How many rows of the table fit.
 pub fn visible_rows(board: &Board, width: usize, height: usize) -> usize {
-    height.saturating_sub(head(board, width).len() + 3).max(1)
+    height
+        .saturating_sub(head(board, width, height).len() + 3)
+        .max(1)
 }
 
+/// As many rows leave room for a curve of each rate above the table.
+const ROOM_FOR_CURVES: usize = 20;
+
 /// Something about each server: much of one, a line of each of several.
-fn head(board: &Board, width: usize) -> Vec<Line> {
+fn head(board: &Board, width: usize, height: usize) -> Vec<Line> {
+    let curves = height >= ROOM_FOR_CURVES && matches!(board.page, Page::Tubes);
     let mut lines = match board.servers.as_slice() {
-        [only] => server_lines(only),
+        [only] => server_lines(only, curves),
         several => servers_table(several),
     };
     lines.push(plain(""));
@@ -102,20 +158,28 @@ fn head(board: &Board, width: usize) -> Vec<Line> {
     lines
 }
 
-fn server_lines(server: &Server) -> Vec<Line> {
-    let address = server.named.title();
+fn server_lines(server: &Server, curves: bool) -> Vec<Line> {
+    let title = server.named.title();
+    let titled = |line: Line| match server.named.colour {
+        Some(colour) => line.marked(&title, colour),
+        None => line,
+    };
+    let trouble = server.trouble();
     let Some(history) = &server.history else {
-        let reason = server.failure.as_deref().unwrap_or("connecting");
-        return vec![styled(format!("{address}  {reason}"), Style::Bold)];
+        let reason = trouble.map_or("connecting".into(), |(_, reason)| reason);
+        let line = styled(format!("{title}  {reason}"), Style::Bold);
+        return vec![titled(line).marked_if(reason != "connecting", &reason, Colour::Red)];
     };
     let facts = &history.latest.server;
     let number = |key| facts.number(key);
-    let draining = match facts.text("draining") {
-        "true" => "  DRAINING",
-        _ => "",
+    let is_draining = facts.text("draining") == "true";
+    let (state, colour) = match trouble {
+        Some((word, _)) => (format!("  {word}"), Colour::Red),
+        None if is_draining => ("  DRAINING".into(), Colour::Yellow),
+        None => (String::new(), Colour::Yellow),
     };
     let first = format!(
-        "{address}  {}  up {}{draining}  {} connections: {} put, {} work, {} wait",
+        "{title}  {}  up {}{state}  {} connections: {} put, {} work, {} wait",
         facts.text("version"),
         span(number("uptime")),
         number("current-connections"),
@@ -124,8 +188,6 @@ fn server_lines(server: &Server) -> Vec<Line> {
         number("current-waiting"),
     );
     let per_second = |key| rate(history.rate(key), 9);
-    let reserves = ["cmd-reserve", "cmd-reserve-with-timeout"].map(|key| history.rate(key));
-    let reserves = reserves.into_iter().sum::<Option<f64>>();
     let binlog = match number("binlog-current-index") {
         0 => "binlog off".into(),
         current => format!(
@@ -136,26 +198,53 @@ fn server_lines(server: &Server) -> Vec<Line> {
             per_second("binlog-records-migrated"),
         ),
     };
-    vec![
-        styled(first, Style::Bold),
-        plain(format!(
-            "jobs: {} ready ({} urgent), {} reserved, {} delayed, {} buried; {} put so far",
-            number("current-jobs-ready"),
-            number("current-jobs-urgent"),
-            number("current-jobs-reserved"),
-            number("current-jobs-delayed"),
-            number("current-jobs-buried"),
-            number("total-jobs"),
-        )),
-        plain(format!(
-            "per second: {} put, {} reserve, {} delete, {} timeouts",
-            per_second("total-jobs"),
-            rate(reserves, 9),
-            per_second("cmd-delete"),
-            per_second("job-timeouts"),
-        )),
-        plain(binlog),
-    ]
+    let buried = format!("{} buried", number("current-jobs-buried"));
+    let jobs = plain(format!(
+        "jobs: {} ready ({} urgent), {} reserved, {} delayed, {buried}; {} put so far",
+        number("current-jobs-ready"),
+        number("current-jobs-urgent"),
+        number("current-jobs-reserved"),
+        number("current-jobs-delayed"),
+        number("total-jobs"),
+    ));
+    let mut lines = vec![
+        titled(styled(first, Style::Bold)).marked(&state, colour),
+        jobs.marked_if(number("current-jobs-buried") > 0, &buried, Colour::Red),
+    ];
+    let rates = RATES.map(|(name, keys)| {
+        let rates: Option<f64> = keys.iter().map(|key| history.rate(key)).sum();
+        (name, rates)
+    });
+    let timeouts = |line: Line, name, rate: Option<f64>, text: &str| {
+        let needed = name == "timeouts" && rate.is_some_and(|rate| rate > 0.0);
+        line.marked_if(needed, text, Colour::Yellow)
+    };
+    if curves {
+        for ((name, value), minute) in rates.into_iter().zip(&history.minutes) {
+            let line = curve_line(name, value, minute, history.latest.at);
+            lines.push(timeouts(line, name, value, name));
+        }
+    } else {
+        let texts = rates.map(|(name, value)| format!("{} {name}", rate(value, 9)));
+        let line = plain(format!("per second: {}", texts.join(", ")));
+        let [.., (name, value)] = rates;
+        lines.push(timeouts(line, name, value, &texts[3]));
+    }
+    lines.push(plain(binlog));
+    lines
+}
+
+/// A rate with the curve of its last minute.
+fn curve_line(name: &str, value: Option<f64>, minute: &Minute, now: Instant) -> Line {
+    let growth = minute.growth(now);
+    let most = growth.iter().copied().fold(0.0, f64::max);
+    let point = |growth: &f64| match (growth / most * 7.0).round() {
+        _ if *growth <= 0.0 => ' ',
+        height => ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'][(height as usize).min(7)],
+    };
+    let curve: String = growth.iter().map(point).collect();
+    let line = format!("{name:<9}{:>7}/s  {curve}", rate(value, 7));
+    plain(line.trim_end())
 }
 
 /// A line for each of several servers, under a title.
@@ -163,20 +252,35 @@ fn servers_table(servers: &[Server]) -> Vec<Line> {
     let title = ["READY", "RSVD", "DLYD", "BURY", "PUT/S", "DEL/S", "TMO/S"];
     let mut lines = vec![styled(server_line("  SERVER", &title), Style::Bold)];
     for (index, server) in servers.iter().enumerate() {
-        let name = format!("{} {}", index + 1, server.named.title());
-        let Some(history) = &server.history else {
-            let reason = server.failure.as_deref().unwrap_or("connecting");
-            lines.push(plain(format!("{name}  {reason}")));
-            continue;
+        let title = server.named.title();
+        let name = format!("{} {title}", index + 1);
+        let trouble = server.trouble();
+        let line = match &server.history {
+            None => {
+                let reason = trouble.map_or("connecting".into(), |(_, reason)| reason);
+                let needed = reason != "connecting";
+                plain(format!("{name}  {reason}")).marked_if(needed, &reason, Colour::Red)
+            }
+            Some(history) => {
+                let facts = &history.latest.server;
+                let counts = State::ALL.map(|state| count(facts.number(state.count_key()), 6));
+                let rates = ["total-jobs", "cmd-delete", "job-timeouts"];
+                let rates = rates.map(|key| rate(history.rate(key), 6));
+                // Rates of long ago are no rates.
+                let word = trouble.as_ref().map_or("", |(word, _)| word);
+                let rates = if word.is_empty() {
+                    rates
+                } else {
+                    [word.into(), String::new(), String::new()]
+                };
+                let cells = [&counts[..], &rates[..]].concat();
+                plain(server_line(&name, &cells)).marked(word, Colour::Red)
+            }
         };
-        let facts = &history.latest.server;
-        let counts = State::ALL.map(|state| count(facts.number(state.count_key()), 6));
-        let rates =
-            ["total-jobs", "cmd-delete", "job-timeouts"].map(|key| rate(history.rate(key), 6));
-        lines.push(plain(server_line(
-            &name,
-            &[&counts[..], &rates[..]].concat(),
-        )));
+        lines.push(match server.named.colour {
+            Some(colour) => line.marked(&title, colour),
+            None => line,
+        });
     }
     lines
 }
@@ -208,16 +312,19 @@ fn table(board: &Board, width: usize, room: usize) -> Vec<Line> {
     for (index, row) in page.iter().enumerate() {
         let style = match start + index == selected {
             true => Style::Reverse,
-            false if board.servers[row.server].failure.is_some() => Style::Dim,
+            false if board.servers[row.server].trouble().is_some() => Style::Dim,
             false => Style::Plain,
         };
-        lines.push(styled(row_text(row, several, name_width), style));
+        lines.push(Line {
+            style,
+            ..row_line(row, several, name_width)
+        });
     }
     lines
 }
 
-fn row_text(row: &Row, several: bool, name_width: usize) -> String {
-    let mut text = String::new();
+fn row_line(row: &Row, several: bool, name_width: usize) -> Line {
+    let mut line = plain("");
     for column in Column::ALL {
         let content = match column {
             Column::Tube => {
@@ -232,9 +339,13 @@ fn row_text(row: &Row, several: bool, name_width: usize) -> String {
             }
             _ => row.cell(column),
         };
-        text += &cell(&content, column, name_width, column.head().1);
+        let start = line.text.chars().count();
+        line.text += &cell(&content, column, name_width, column.head().1);
+        let colour = row.colour(column);
+        let columns = start..line.text.chars().count();
+        line.marks.extend(colour.map(|colour| (columns, colour)));
     }
-    text
+    line
 }
 
 fn cell(content: &str, column: Column, name_width: usize, width: usize) -> String {
@@ -261,7 +372,6 @@ fn facts_of(server: &Server, tube: &TubeName) -> Vec<Line> {
 
 fn tube_lines(history: &History, tube: &TubeName, facts: &Facts) -> Vec<Line> {
     let number = |key| facts.number(key);
-    let per_second = |key| rate(history.tube_rate(tube, facts, key), 9);
     let mut users = format!(
         "  connections: {} using, {} watching, {} waiting; paused {} times",
         number("current-using"),
@@ -272,7 +382,7 @@ fn tube_lines(history: &History, tube: &TubeName, facts: &Facts) -> Vec<Line> {
     if number("pause-time-left") > 0 {
         users += &format!(", now for another {} s", number("pause-time-left"));
     }
-    vec![
+    let mut lines = vec![
         plain(format!(
             "  jobs: {} ready ({} urgent), {} reserved, {} delayed, {} buried",
             number("current-jobs-ready"),
@@ -282,19 +392,29 @@ fn tube_lines(history: &History, tube: &TubeName, facts: &Facts) -> Vec<Line> {
             number("current-jobs-buried"),
         )),
         plain(format!(
-            "  {} put so far, {} deleted; {} put/s, {} delete/s",
+            "  {} put so far, {} deleted",
             number("total-jobs"),
             number("cmd-delete"),
-            per_second("total-jobs"),
-            per_second("cmd-delete"),
         )),
         plain(users),
-        plain(""),
-    ]
+    ];
+    let minutes = history.tube_minutes.get(tube).into_iter().flatten();
+    for (minute, (name, key)) in minutes.zip(TUBE_RATES) {
+        let value = history.tube_rate(tube, facts, key);
+        let line = curve_line(&format!("  {name}"), value, minute, history.latest.at);
+        lines.push(line);
+    }
+    lines.push(plain(""));
+    lines
 }
 
 /// The next jobs, by state, in so many lines.
-fn jobs(found: &[(State, Vec<WholeJob>)], width: usize, room: usize) -> Vec<Line> {
+fn jobs(
+    found: &[(State, Vec<WholeJob>)],
+    selected: Option<JobId>,
+    width: usize,
+    room: usize,
+) -> Vec<Line> {
     let mut lines = Vec::new();
     let mut room = room;
     let some: Vec<_> = found.iter().filter(|(_, jobs)| !jobs.is_empty()).collect();
@@ -315,11 +435,18 @@ fn jobs(found: &[(State, Vec<WholeJob>)], width: usize, room: usize) -> Vec<Line
             "BYTES"
         );
         lines.push(styled(title, Style::Bold));
-        lines.extend(
-            jobs[..shown]
-                .iter()
-                .map(|(job, body)| plain(job_line(job, body, width))),
-        );
+        // The page on which the selected one is.
+        let is_selected = |job: &JobFacts| Some(job.id) == selected;
+        let place = jobs.iter().position(|(job, _)| is_selected(job));
+        let page = jobs.chunks(shown).nth(place.unwrap_or(0) / shown);
+        lines.extend(page.unwrap_or_default().iter().map(|(job, body)| {
+            let style = if is_selected(job) {
+                Style::Reverse
+            } else {
+                Style::Plain
+            };
+            styled(job_line(job, body, width), style)
+        }));
         lines.push(plain(""));
         room = room.saturating_sub(shown + 2);
     }
@@ -364,10 +491,13 @@ fn status(board: &Board) -> Line {
         .servers
         .iter()
         .filter(|server| server.history.is_some());
-    parts.extend(
-        lost.filter_map(|server| Some(format!("{}; trying again", server.failure.as_ref()?))),
-    );
-    styled(parts.join("  "), Style::Bold)
+    let reasons = lost.filter_map(|server| server.trouble().map(|(_, reason)| reason));
+    let reasons: Vec<_> = reasons.collect();
+    parts.extend(reasons.iter().cloned());
+    let line = styled(parts.join("  "), Style::Bold);
+    reasons
+        .iter()
+        .fold(line, |line, reason| line.marked(reason, Colour::Red))
 }
 
 fn bytes(number: u64) -> String {

@@ -3,13 +3,14 @@
 use super::sample::Sample;
 use crate::failure::{Failure, Outcome};
 use crate::server::address::Address;
+use crate::server::by_id::reserve_by_id;
 use crate::server::client::Client;
 use crate::server::reply::Reply;
 use crate::server::stats::{JobFacts, State};
 use crate::server::sweep::Sweep;
 use crate::server::take::bodies;
 use crate::signals::Caller;
-use beanpole::protocol::{Seconds, TubeName};
+use beanpole::protocol::{JobId, Seconds, TubeName};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
@@ -21,6 +22,17 @@ pub enum Request {
     Look(TubeName, usize),
     Kick(TubeName, u64),
     Pause(TubeName, Seconds),
+    /// Delete so many jobs of this tube, but none that is reserved.
+    Clear(TubeName, u64),
+    Act(JobAction, JobId),
+}
+
+/// What can be done to a job.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum JobAction {
+    Delete,
+    Kick,
+    Bury,
 }
 
 /// What came of it.
@@ -133,5 +145,59 @@ fn ask(client: &mut Client, request: Request) -> Outcome<Answer> {
                 other => Err(Failure::unexpected("pause-tube", &other)),
             }
         }
+        Request::Clear(tube, most) => clear(client, &tube, most),
+        Request::Act(action, id) => act(client, action, id),
+    }
+}
+
+/// Deletes up to so many jobs of a tube; ready ones last, since meanwhile others
+/// may become ready.
+fn clear(client: &mut Client, tube: &TubeName, most: u64) -> Outcome<Answer> {
+    let mut left = usize::try_from(most).unwrap_or(usize::MAX);
+    let mut deleted = 0;
+    for state in [State::Buried, State::Delayed, State::Ready] {
+        let mut sweep = Sweep::new(tube.clone(), state);
+        while left > 0 {
+            let mut jobs = sweep.next(client)?;
+            if jobs.is_empty() {
+                break;
+            }
+            jobs.truncate(left);
+            let line = |job: &JobFacts| format!("delete {}", job.id);
+            client.each(jobs, line, |job, reply| match reply {
+                Reply::Deleted => {
+                    deleted += 1;
+                    left -= 1;
+                    Ok(())
+                }
+                // A worker was faster.
+                Reply::NotFound => Ok(()),
+                other => Err(Failure::unexpected(
+                    format_args!("delete {}", job.id),
+                    &other,
+                )),
+            })?;
+        }
+    }
+    Ok(Answer::Done(format!("deleted {deleted} jobs of {tube}")))
+}
+
+fn act(client: &mut Client, action: JobAction, id: JobId) -> Outcome<Answer> {
+    let (line, done) = match action {
+        JobAction::Delete => (format!("delete {id}"), "deleted"),
+        JobAction::Kick => (format!("kick-job {id}"), "kicked"),
+        JobAction::Bury => match reserve_by_id(client, id)? {
+            Ok(job) => (format!("bury {id} {}", job.priority.0), "buried"),
+            Err(reason) => return Ok(Answer::Done(reason)),
+        },
+    };
+    match client.call(&line)? {
+        Reply::Deleted | Reply::Kicked(None) | Reply::Buried(_) => {
+            Ok(Answer::Done(format!("{done} job {id}")))
+        }
+        Reply::NotFound => Ok(Answer::Done(format!(
+            "job {id} cannot be {done}: it has gone, or is not in a state for this"
+        ))),
+        other => Err(Failure::unexpected(line, &other)),
     }
 }
