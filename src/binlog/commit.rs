@@ -165,12 +165,11 @@ impl Binlog {
         {
             self.write_soon();
         }
-        let (needs_upkeep, is_full) = {
+        let (needs_upkeep, is_urgent) = {
             let tail = self.tail();
-            (tail.needs_upkeep(), tail.full.is_some())
+            (tail.needs_upkeep(), tail.is_urgent())
         };
-        if needs_upkeep && is_full {
-            // On a full disk who writes sees to the room for it himself.
+        if needs_upkeep && is_urgent {
             kept = kept.and(self.keep_files());
         } else if needs_upkeep {
             self.wake_for_upkeep();

@@ -74,7 +74,7 @@
 //! With each append, a few live jobs of the oldest segment are put again at the
 //! end, if there is too much garbage: no pause, and the disk holds at most twice
 //! what lives and three times the larger of `-s` and the largest body. A full
-//! disk stops puts, and nothing else. `tail` has the reckoning.
+//! disk stops puts, and nothing else. `room` has the reckoning.
 //!
 //! # Who holds what, in which order
 //!
@@ -88,7 +88,7 @@
 //!
 //! # In which order to read
 //!
-//! `record`, `tail` with `ledger`, `writer`, `commit`, `spare`; then `segment`
+//! `record`, `tail` with `ledger`, `writer`, `commit`, `room`, `spare`; then `segment`
 //! and `recovery`; then `beanstalkd` and `import`; and `inspect`, which is the
 //! companion's. Below all of them is `storage`, where the tests put a disk of
 //! their own that loses and breaks whatever a real one might.
@@ -102,6 +102,7 @@ mod ledger;
 mod opening;
 mod record;
 mod recovery;
+mod room;
 mod segment;
 mod spare;
 pub mod storage;
