@@ -71,6 +71,17 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>, most: usize) -> io:
     Ok(count)
 }
 
+/// How many bytes a socket has that the peer's side has not taken yet.
+pub fn unsent(socket: BorrowedFd<'_>) -> io::Result<usize> {
+    let mut count: libc::c_int = 0;
+    // SAFETY: the kernel writes an int there, and nothing else.
+    let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut count) };
+    match usize::try_from(count) {
+        Ok(count) if done == 0 => Ok(count),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Takes over a descriptor that this process was started with, counted from 0
 /// after the three standard ones. Each can be taken once.
 ///

@@ -133,7 +133,7 @@ impl<'a, J: Jobs> Theirs<'a, J> {
 
 /// Reads a file of beanstalkd's, and says from where on and why not, if not to
 /// its end.
-pub(super) fn read(
+pub fn read(
     file: &Found,
     format: Format,
     tubes: &mut Tubes,

@@ -89,21 +89,19 @@
 //! # In which order to read
 //!
 //! `record`, `tail` with `ledger`, `writer`, `commit`, `room`, `spare`; then `segment`
-//! and `recovery`; then `beanstalkd` and `import`; and `inspect`, which is the
-//! companion's. Below all of them is `storage`, where the tests put a disk of
+//! and `recovery`; then `beanstalkd` and `import`. Below all of them is `storage`, where the tests put a disk of
 //! their own that loses and breaks whatever a real one might.
 
 pub mod beanstalkd;
 mod commit;
 mod error;
-mod import;
-pub mod inspect;
+pub mod import;
 mod ledger;
 mod opening;
-mod record;
+pub mod record;
 mod recovery;
 mod room;
-mod segment;
+pub mod segment;
 mod spare;
 pub mod storage;
 mod tail;

@@ -27,7 +27,7 @@
 //! room, and only a full disk keeps it from that.
 
 use super::record::HEADER_LEN;
-use super::tail::Tail;
+use super::tail::{Spare, Tail};
 
 /// A new file's length is a multiple of this.
 pub(super) const BLOCK: u64 = 4096;
@@ -35,16 +35,6 @@ pub(super) const BLOCK: u64 = 4096;
 /// The names of the two files. What is in them is not part of the log.
 pub(super) const SPARE: &str = "binlog.spare";
 pub(super) const RESERVE: &str = "binlog.reserve";
-
-/// The file that is prepared to become the next segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Spare {
-    None,
-    /// It is there, this long, and nothing but zeros.
-    Ready(u64),
-    /// A segment is to begin in it. The writer has not come to that yet.
-    Taken,
-}
 
 impl Tail {
     /// Lets a put of this length in, if there is room for it.

@@ -10,9 +10,10 @@
 
 use super::error::Error;
 use super::record::{Header, segment_name};
-use super::room::{BLOCK, RESERVE, SPARE, Spare};
+use super::room::{BLOCK, RESERVE, SPARE};
 use super::segment::last_set_byte;
 use super::storage::{File, Storage, is_full, write_zeros};
+use super::tail::Spare;
 use super::{Binlog, Failed, NoRoom, held};
 use std::io;
 use std::sync::Arc;

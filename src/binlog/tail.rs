@@ -11,7 +11,6 @@
 use super::error::Error;
 use super::ledger::Ledger;
 use super::record::{HEADER_LEN, Header, Record, Update, put_len};
-use super::room::Spare;
 use super::{Jobs, Position};
 use crate::engine::Change;
 use crate::protocol::JobId;
@@ -41,6 +40,16 @@ pub(super) enum Step {
     Write(Record),
     /// Go on in the spare, with this header.
     Begin(Header),
+}
+
+/// The file that is prepared to become the next segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spare {
+    None,
+    /// It is there, this long, and nothing but zeros.
+    Ready(u64),
+    /// A segment is to begin in it. The writer has not come to that yet.
+    Taken,
 }
 
 /// A segment in which nothing lives. It may go when the log is synced up to `after`.

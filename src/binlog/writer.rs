@@ -3,10 +3,10 @@
 
 use super::error::Error;
 use super::record::{HEADER_LEN, Header, Place, Record, segment_name};
-use super::room::{SPARE, Spare};
+use super::room::SPARE;
 use super::spare::name_spare;
 use super::storage::File;
-use super::tail::Step;
+use super::tail::{Spare, Step};
 use super::{Binlog, Position, held};
 use std::sync::Arc;
 

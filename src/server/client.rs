@@ -158,7 +158,8 @@ impl Client {
     }
 }
 
-fn is_short(reply: &Reply) -> bool {
+/// Whether it has no body that is worth not being copied.
+pub fn is_short(reply: &Reply) -> bool {
     reply
         .body()
         .is_none_or(|body| body.wire().len() < BODY_TO_REFER_TO)

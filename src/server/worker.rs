@@ -5,7 +5,7 @@
 //! pipelined ones hardly more.
 
 use super::batch::{Batch, Next};
-use super::client::{Answer, Client};
+use super::client::{Answer, Client, is_short};
 use super::input::Input;
 use super::memory::Held;
 use super::output::Output;
@@ -237,7 +237,10 @@ impl Worker<'_> {
     /// well send it.
     fn may_be_left(&self, replies: &[Reply]) -> bool {
         let [reply] = replies else { return false };
-        reply.body().is_none() && self.output.is_empty() && self.name.is_none()
+        // A client that leaves jobs unread must not be cut off for that.
+        let has_room =
+            || reply.body().is_none() || is_short(reply) && self.client.stream.has_sent_all();
+        self.output.is_empty() && self.name.is_none() && has_room()
     }
 
     /// Leaves the reply to the thread that keeps what it promises, and does not
@@ -253,6 +256,9 @@ impl Worker<'_> {
             let reply = kept.map_or(Reply::InternalError, |()| reply);
             let mut bytes = Vec::new();
             reply.encode(&mut bytes);
+            if let Some(body) = reply.body() {
+                bytes.extend_from_slice(body.wire());
+            }
             client.send_owed(&bytes);
         });
     }
