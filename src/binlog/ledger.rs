@@ -24,7 +24,7 @@ pub(super) struct Ledger {
     /// How long all segments but the current one are together, and the longest.
     closed: u64,
     longest: u64,
-    /// How many live jobs there are of each length above an eighth of a segment.
+    /// How many live jobs there are of each length above that of a segment.
     long: BTreeMap<u64, u32>,
     segment_size: u64,
     /// Up to where the oldest segment's jobs were looked at.
@@ -119,13 +119,8 @@ impl Ledger {
 
     /// How long a segment may be: as was asked for, or as the longest live job needs.
     pub fn segment_size(&self) -> u64 {
-        self.segment_size.max(HEADER_LEN + self.longest_record())
-    }
-
-    /// How long the longest put of a live job is; 0 if none is above an eighth
-    /// of a segment.
-    pub fn longest_record(&self) -> u64 {
-        self.long.last_key_value().map_or(0, |(len, _)| *len)
+        let longest = self.long.last_key_value().map_or(0, |(len, _)| *len);
+        self.segment_size.max(HEADER_LEN + longest)
     }
 
     /// A job is put into the current segment for the first time.
@@ -159,7 +154,7 @@ impl Ledger {
         current.ids.push(id);
         current.live += len;
         self.live += len;
-        if len > self.segment_size / 8 {
+        if HEADER_LEN + len > self.segment_size {
             *self.long.entry(len).or_default() += 1;
         }
     }

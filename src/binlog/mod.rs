@@ -88,13 +88,15 @@
 //!
 //! # In which order to read
 //!
-//! `record`, `tail` with `ledger`, `writer`, `commit`, `room`, `spare`; then `segment`
-//! and `recovery`; then `beanstalkd` and `import`. Below all of them is `storage`, where the tests put a disk of
-//! their own that loses and breaks whatever a real one might.
+//! `record`, `tail` with `ledger`, `writer`, `commit`, `room`, `spare`; then
+//! `segment` and `recovery`; then `beanstalkd` and `import`. Below all of them is
+//! `storage`, with the `fence` around a directory that two machines can use, where
+//! the tests put a disk of their own that loses and breaks whatever a real one might.
 
 pub mod beanstalkd;
 mod commit;
 mod error;
+mod fence;
 pub mod import;
 mod ledger;
 mod opening;
@@ -206,7 +208,7 @@ pub struct NoRoom;
 pub struct Failed;
 
 /// For `stats`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// The oldest segment that is needed.
     pub oldest_index: u32,

@@ -10,21 +10,19 @@
 //! - *m* what is left in the current segment, or the length of the spare,
 //!   whichever is more; *e* the length of the reserve;
 //! - *u* a leeway for updates and deletions, a quarter of a segment;
-//! - *k* what it takes to empty any one segment: what lives in it at most, the
-//!   longest record, which may not fit where another file ends, a sixteenth of
-//!   all that lives, for the ends of all files, and *u*.
+//! - *k* what it takes to empty any one segment: what lives in it at most, a
+//!   sixteenth of all that lives, which the ends of files leave unused, and *u*.
 //!
 //! Then a put may come in if
 //!
 //! > *m* ≥ *p* + *u*, and max(*m* − *p*, *e*) ≥ *k*.
 //!
-//! So a small log needs no reserve. All puts that were let in
-//! have room in one file, one behind the other: nobody has to reckon how they
-//! divide among files. And on a full disk, where
-//! puts are refused, the reserve becomes the spare and all else goes on: the
-//! oldest segment can be emptied, and its file is the next reserve. If what is
-//! appended outruns all that, nothing breaks: a segment may grow beyond its
-//! room, and only a full disk keeps it from that.
+//! So a small log needs no reserve. All puts that were let in have room in one
+//! file, one behind the other: nobody has to reckon how they divide among files.
+//! And on a full disk, where puts are refused, the reserve becomes the spare and
+//! all else goes on: the oldest segment can be emptied, and its file is the next
+//! reserve. If what is appended outruns all that, nothing breaks: a segment may
+//! grow beyond its room, and only a full disk keeps it from that.
 
 use super::record::HEADER_LEN;
 use super::tail::{Spare, Tail};
@@ -122,8 +120,8 @@ impl Tail {
     }
 
     /// Whether a record of this length can be moved; else that is noted, so that
-    /// room is made. It may not take the last room: the mark has to fit as well that sets the oldest segment free, and
-    /// what comes until that is room again.
+    /// room is made. It may not take the last room: the mark has to fit as well
+    /// that sets the oldest segment free, and what comes until that is room again.
     pub fn finds_room_to_move(&mut self, len: u64) -> bool {
         let needed = self.promised + len + self.leeway() / 2;
         let here = self.len.saturating_sub(self.offset);

@@ -115,6 +115,7 @@ impl Binlog {
         made
     }
 
+    /// The same. (With `upkeep` held.)
     fn make_room(&self, put: Option<u64>) -> Result<(), Error> {
         // When the reserve was used, the first room is the next one.
         let is_bare = {
@@ -125,7 +126,7 @@ impl Binlog {
             true => (RESERVE, SPARE),
             false => (SPARE, RESERVE),
         };
-        // Room of empty segments is ours already.
+        // The room of empty segments is ours already: nobody else gets it.
         self.recycle_for(first, put)?;
         self.recycle_for(second, put)?;
         self.remove_retired()?;
@@ -144,7 +145,9 @@ impl Binlog {
             let tail = self.tail();
             tail.prepared(name) == Some(0) && tail.wanted(name, put).is_some()
         };
-        if is_missing && let Some(number) = self.take_retired() {
+        // Another machine may have old pages of that file, and not those to come.
+        let may_recycle = is_missing && !self.storage.is_shared();
+        if may_recycle && let Some(number) = self.take_retired() {
             let len = recycle(&*self.storage, number, name)?;
             self.set_prepared(name, len);
         }
@@ -189,6 +192,7 @@ impl Binlog {
         if len >= least { Ok(()) } else { made }
     }
 
+    /// Shortens a prepared file. (With `upkeep` held.)
     fn cut(&self, name: &str, len: u64) -> Result<(), Error> {
         // Who takes the spare from now on waits for `upkeep` before he writes there.
         if self.set_prepared(name, len) {
@@ -260,9 +264,13 @@ fn recycle(storage: &dyn Storage, number: u32, name: &str) -> Result<u64, Error>
 pub(super) fn zeroed(file: &dyn File) -> io::Result<u64> {
     let mut len = file.len()?.next_multiple_of(BLOCK);
     // The last block is there already, unless blocks are smaller here.
-    if file.allocate(len).is_err_and(|error| is_full(&error)) {
-        len -= BLOCK;
-        file.set_len(len)?;
+    match file.allocate(len) {
+        Err(error) if is_full(&error) => {
+            len = len.saturating_sub(BLOCK);
+            file.set_len(len)?;
+            file.allocate(len)?;
+        }
+        allocated => allocated?,
     }
     if let Some(last) = last_set_byte(file, 0)? {
         write_zeros(file, 0, last + 1)?;

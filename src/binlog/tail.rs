@@ -232,6 +232,7 @@ impl Tail {
 
     /// Moves jobs out of the oldest segment, if there is too much garbage.
     fn compact(&mut self, jobs: &dyn Jobs) {
+        // Nothing is saved up for later: moving begins when there is too much.
         if !self.is_crowded() && !self.is_scarce() {
             self.credit = 0;
         }
