@@ -268,7 +268,7 @@ impl Binlog {
     }
 
     /// Whether the directory is still ours.
-    fn look(&self) -> Result<(), Error> {
+    pub(super) fn look(&self) -> Result<(), Error> {
         self.storage.look().map_err(Error::Lost)
     }
 

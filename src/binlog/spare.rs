@@ -55,7 +55,9 @@ impl Binlog {
         // An error is in `tail.full`, to be told; the next put tries again.
         self.provide(None).ok();
         let _upkeep = held(self.upkeep.lock());
-        self.remove_retired().map_err(|error| self.fail(error))
+        let removed = self.remove_retired();
+        // Who has lost the directory is told that, not what has followed from it.
+        removed.map_err(|error| self.fail(self.look().err().unwrap_or(error)))
     }
 
     /// Begins another segment now, and makes all that was appended last.
