@@ -41,6 +41,22 @@ pub fn use_one_heap() {
     }
 }
 
+/// Has an empty file written in place, on a file system that would put what is
+/// written again somewhere else (btrfs): there, room that a file has would be no
+/// room for what it is to hold. Where that is not so, or cannot be, nothing
+/// happens.
+pub fn write_in_place(file: BorrowedFd<'_>) {
+    // FS_NOCOW_FL of linux/fs.h.
+    const NOCOW: libc::c_int = 0x0080_0000;
+    let (fd, mut flags) = (file.as_raw_fd(), 0);
+    // SAFETY: the kernel writes an int there, and nothing else.
+    if unsafe { libc::ioctl(fd, libc::FS_IOC_GETFLAGS, &raw mut flags) } == 0 {
+        let flags: libc::c_int = flags | NOCOW;
+        // SAFETY: the kernel reads that int.
+        unsafe { libc::ioctl(fd, libc::FS_IOC_SETFLAGS, &raw const flags) };
+    }
+}
+
 /// Receives some bytes behind those in the buffer, into the room that it has:
 /// `most` at most. Nobody fills that room with zeros before, so what is not
 /// received is not touched. 0 if the peer sends nothing more.
@@ -54,6 +70,17 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>, most: usize) -> io:
     // the capacity.
     unsafe { buffer.set_len(buffer.len() + count) };
     Ok(count)
+}
+
+/// How many bytes a socket has that the peer's side has not taken yet.
+pub fn unsent(socket: BorrowedFd<'_>) -> io::Result<usize> {
+    let mut count: libc::c_int = 0;
+    // SAFETY: the kernel writes an int there, and nothing else.
+    let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut count) };
+    match usize::try_from(count) {
+        Ok(count) if done == 0 => Ok(count),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Accepts a connection. Programs that this one might start do not inherit it.

@@ -64,6 +64,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
         &[
             "companion::command",
             "companion::transfer",
+            "companion::inspection",
             "companion::load",
             "companion::server",
             "companion::text",
@@ -74,6 +75,10 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "beanpole::engine",
             "beanpole::protocol",
         ],
+    ),
+    (
+        "companion::inspection",
+        &["beanpole::binlog", "beanpole::protocol"],
     ),
     (
         "companion::transfer",

@@ -1,11 +1,11 @@
 //! Group commit: whoever finds nobody writing writes for all who wait; and
 //! the threads that write and sync what nobody else does, in time.
 //!
-//! Simpler ones were built and measured, in jobs a second with a sync before
-//! each reply: with a plain mutex around writing and syncing, 8 and 64 clients
-//! got 0.4 to 0.5 of what they get with this one; with a condition variable on
-//! which all wait for the one who writes, 0.42. (Whoever is woken to learn that
-//! he has to wait for the next round has been woken for nothing.)
+//! Why nothing simpler: with a mutex around writing and syncing, all who come
+//! during a sync would go through it one after the other. With a condition
+//! variable on which all wait for the one who writes, each would be woken after
+//! a sync, most of them to learn that they have to wait for the next one. Here
+//! nobody is woken before his change is kept.
 
 use super::error::Error;
 use super::writer::Writer;
@@ -137,16 +137,11 @@ impl Binlog {
             let Some(mut writer) = next.take() else {
                 break;
             };
-            let written = writer.write(self).and_then(|end| {
-                if self.sync == SyncMode::Always {
-                    writer.sync(self, end)?;
-                }
-                self.look()?;
-                Ok(end)
-            });
-            let end = written.map_err(|error| self.fail(error))?;
+            let kept_to = self.keep(&mut writer);
+            let end = kept_to.map_err(|error| self.fail(error))?;
             let mut turn = self.turn();
             self.reached.store(end.0, Ordering::Release);
+            // Whoever came meanwhile waits for another round.
             let done = turn.waiting.extract_if(.., |waiter| waiter.position <= end);
             let done: Vec<Waiter> = done.collect();
             let are_left = !turn.waiting.is_empty();
@@ -171,17 +166,27 @@ impl Binlog {
         {
             self.write_soon();
         }
-        let (needs_upkeep, is_full) = {
+        let (needs_upkeep, is_urgent) = {
             let tail = self.tail();
-            (tail.needs_upkeep(), tail.full.is_some())
+            (tail.needs_upkeep(), tail.is_urgent())
         };
-        if needs_upkeep && is_full {
-            // On a full disk who writes sees to the room for it himself.
+        if needs_upkeep && is_urgent {
             kept = kept.and(self.keep_files());
         } else if needs_upkeep {
             self.wake_for_upkeep();
         }
         kept
+    }
+
+    /// Writes, syncs, and says up to where: this is what each reply waits for.
+    /// What has to be looked at between a sync and the replies belongs here.
+    fn keep(&self, writer: &mut Writer) -> Result<Position, Error> {
+        let end = writer.write(self)?;
+        if self.sync == SyncMode::Always {
+            writer.sync(self, end)?;
+        }
+        self.look()?;
+        Ok(end)
     }
 
     /// Sees to it that what was appended is written soon (and synced, but for
@@ -263,7 +268,7 @@ impl Binlog {
     }
 
     /// Whether the directory is still ours.
-    fn look(&self) -> Result<(), Error> {
+    pub(super) fn look(&self) -> Result<(), Error> {
         self.storage.look().map_err(Error::Lost)
     }
 

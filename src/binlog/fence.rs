@@ -27,7 +27,7 @@
 
 use super::error::Error;
 use super::record::segment_number;
-use super::spare::{RESERVE, SPARE};
+use super::room::{RESERVE, SPARE};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, PosixFadviseAdvice, fcntl, posix_fadvise};
 use nix::libc;

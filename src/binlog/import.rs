@@ -10,8 +10,8 @@ use super::beanstalkd::{self, End, Format};
 use super::error::Error;
 use super::opening::Opening;
 use super::record::{Tubes, segment_name};
+use super::room::BLOCK;
 use super::segment::{Found, Kind};
-use super::tail::BLOCK;
 use super::{Binlog, Jobs, NoRoom, Opened};
 use crate::engine::{Change, StoredJob, StoredState};
 use crate::protocol::JobId;
@@ -133,7 +133,7 @@ impl<'a, J: Jobs> Theirs<'a, J> {
 
 /// Reads a file of beanstalkd's, and says from where on and why not, if not to
 /// its end.
-pub(super) fn read(
+pub fn read(
     file: &Found,
     format: Format,
     tubes: &mut Tubes,

@@ -74,7 +74,7 @@
 //! With each append, a few live jobs of the oldest segment are put again at the
 //! end, if there is too much garbage: no pause, and the disk holds at most twice
 //! what lives and three times the larger of `-s` and the largest body. A full
-//! disk stops puts, and nothing else. `tail` has the reckoning.
+//! disk stops puts, and nothing else. `room` has the reckoning.
 //!
 //! # Who holds what, in which order
 //!
@@ -88,23 +88,22 @@
 //!
 //! # In which order to read
 //!
-//! `record`, `tail` with `ledger`, `writer`, `commit`, `spare`; then `segment`
-//! and `recovery`; then `beanstalkd` and `import`; and `inspect`, which is the
-//! companion's. Below all of them is `storage`, with the `fence` around a directory
-//! that two machines can use, where the tests put a disk of
-//! their own that loses and breaks whatever a real one might.
+//! `record`, `tail` with `ledger`, `writer`, `commit`, `room`, `spare`; then
+//! `segment` and `recovery`; then `beanstalkd` and `import`. Below all of them is
+//! `storage`, with the `fence` around a directory that two machines can use, where
+//! the tests put a disk of their own that loses and breaks whatever a real one might.
 
 pub mod beanstalkd;
 mod commit;
 mod error;
 mod fence;
-mod import;
-pub mod inspect;
+pub mod import;
 mod ledger;
 mod opening;
-mod record;
+pub mod record;
 mod recovery;
-mod segment;
+mod room;
+pub mod segment;
 mod spare;
 pub mod storage;
 mod tail;

@@ -4,10 +4,11 @@
 use super::error::Error;
 use super::ledger::Ledger;
 use super::record::{HEADER_LEN, Header};
+use super::room::{BLOCK, SPARE};
 use super::segment::Found;
-use super::spare::{SPARE, lengthen, name_spare};
+use super::spare::{lengthen, name_spare};
 use super::storage::Storage;
-use super::tail::{BLOCK, Tail};
+use super::tail::Tail;
 use super::writer::Writer;
 use super::{Binlog, Opened, SyncMode};
 use crate::protocol::JobId;

@@ -54,9 +54,9 @@ use std::io::{self, Read};
 use std::sync::Arc;
 
 /// Length of a segment's header.
-pub(super) const HEADER_LEN: u64 = 40;
+pub const HEADER_LEN: u64 = 40;
 /// Length of the frame before each record.
-pub(super) const FRAME_LEN: u64 = 16;
+pub const FRAME_LEN: u64 = 16;
 
 const MAGIC: &[u8; 8] = b"beanpole";
 const VERSION: u32 = 2;
@@ -210,7 +210,8 @@ pub(super) fn counters(counters: &Counters) -> [u32; 5] {
 
 /// What a segment says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Header {
+pub struct Header {
+    /// Its number.
     pub number: u32,
     /// The oldest segment that was needed when this one began.
     pub oldest: u32,
@@ -273,14 +274,16 @@ impl Header {
 
 /// Where a frame stands, which its checksums depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub struct Place {
+    /// The segment's number.
     pub number: u32,
+    /// The offset in it.
     pub offset: u64,
 }
 
 /// What stands before each record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Frame {
+pub struct Frame {
     /// Length of the record, never 0.
     pub len: u32,
     /// How many bytes before the frame were not known to be synced, or more.
@@ -430,7 +433,7 @@ impl Record {
 
 /// The names of tubes met so far, so that each is held in memory once.
 #[derive(Default)]
-pub(super) struct Tubes(HashSet<TubeName>);
+pub struct Tubes(HashSet<TubeName>);
 
 impl Tubes {
     /// The name in these bytes, if they are one.

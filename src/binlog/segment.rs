@@ -15,16 +15,20 @@ const READ: usize = 256 << 10;
 const START: u64 = 1024;
 
 /// A file with the name of a segment.
-pub(super) struct Found {
+pub struct Found {
+    /// Its number.
     pub number: u32,
+    /// Its contents.
     pub file: Arc<dyn File>,
+    /// How long it is, in bytes.
     pub len: u64,
+    /// Whose it is.
     pub kind: Kind,
 }
 
 /// Whose it is.
 #[derive(Clone, Copy)]
-pub(super) enum Kind {
+pub enum Kind {
     /// Our own.
     Segment(Header),
     /// Another server's.
@@ -36,7 +40,7 @@ pub(super) enum Kind {
 }
 
 /// All files with the name of a segment, in order.
-pub(super) fn look(storage: &dyn Storage) -> Result<Vec<Found>, Error> {
+pub fn look(storage: &dyn Storage) -> Result<Vec<Found>, Error> {
     let names = storage.list().map_err(Error::on("list", "the files"))?;
     let numbers = names.iter().filter_map(|name| segment_number(name));
     let mut numbers: Vec<u32> = numbers.collect();
@@ -79,6 +83,7 @@ impl Found {
         }
     }
 
+    /// Its name.
     pub fn name(&self) -> String {
         segment_name(self.number)
     }
@@ -153,7 +158,7 @@ pub(super) fn last_set_byte(file: &dyn File, offset: u64) -> io::Result<Option<u
 }
 
 /// A file being read.
-pub(super) struct Source<'a> {
+pub struct Source<'a> {
     file: &'a dyn File,
     offset: u64,
 }
@@ -167,7 +172,7 @@ impl Read for Source<'_> {
 }
 
 /// Reads the records of a segment.
-pub(super) struct Reader<'a> {
+pub struct Reader<'a> {
     found: &'a Found,
     source: BufReader<Source<'a>>,
     /// Where the next record begins.

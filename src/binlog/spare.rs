@@ -10,16 +10,13 @@
 
 use super::error::Error;
 use super::record::{Header, segment_name};
+use super::room::{BLOCK, RESERVE, SPARE};
 use super::segment::last_set_byte;
 use super::storage::{File, Storage, is_full, write_zeros};
-use super::tail::{BLOCK, Spare};
+use super::tail::Spare;
 use super::{Binlog, Failed, NoRoom, held};
 use std::io;
 use std::sync::Arc;
-
-/// The names of the two. What is in them is not part of the log.
-pub(super) const SPARE: &str = "binlog.spare";
-pub(super) const RESERVE: &str = "binlog.reserve";
 
 impl Binlog {
     /// Lets a put of this length in; before that, makes room for it if there is
@@ -43,23 +40,24 @@ impl Binlog {
                 self.commit(end).map_err(|Failed| NoRoom)?;
             } else {
                 self.settle_retired().map_err(|Failed| NoRoom)?;
-                self.provide(len).map_err(|_| NoRoom)?;
+                self.provide(Some(len)).map_err(|_| NoRoom)?;
             }
         }
     }
 
-    /// A spare that is long enough, and the empty segments away. It may take as
-    /// long as the writing of a segment.
+    /// Removes empty segments, and makes spare and reserve ahead of those who
+    /// need them. It may take as long as the writing of a segment.
     pub(super) fn keep_files(&self) -> Result<(), Failed> {
         if !self.tail().needs_upkeep() {
             return Ok(());
         }
         self.settle_retired()?;
         // An error is in `tail.full`, to be told; the next put tries again.
-        self.provide(0).ok();
+        self.provide(None).ok();
         let _upkeep = held(self.upkeep.lock());
-        let tidied = self.remove_retired().and_then(|()| self.cut_surplus());
-        tidied.map_err(|error| self.fail(error))
+        let removed = self.remove_retired();
+        // Who has lost the directory is told that, not what has followed from it.
+        removed.map_err(|error| self.fail(self.look().err().unwrap_or(error)))
     }
 
     /// Begins another segment now, and makes all that was appended last.
@@ -68,7 +66,7 @@ impl Binlog {
         self.settle(before).map_err(|Failed| NoRoom)?;
         if self.tail().spare == Spare::None {
             let _upkeep = held(self.upkeep.lock());
-            let made = self.prepare(SPARE, BLOCK).map_err(Arc::new);
+            let made = self.prepare(SPARE, BLOCK, BLOCK).map_err(Arc::new);
             self.tail().full = made.as_ref().err().cloned();
             made.map_err(|_| NoRoom)?;
         }
@@ -100,19 +98,108 @@ impl Binlog {
         Ok(())
     }
 
-    /// Gives back what spare and reserve have too much. (With `upkeep` held.)
-    fn cut_surplus(&self) -> Result<(), Error> {
-        let Some(surplus) = self.tail().surplus() else {
+    /// Gives spare and reserve the lengths that a put of this length needs, or
+    /// those to come.
+    fn provide(&self, put: Option<u64>) -> Result<(), Arc<Error>> {
+        let _upkeep = held(self.upkeep.lock());
+        {
+            let tail = self.tail();
+            if tail.wanted(SPARE, put).is_none() && tail.wanted(RESERVE, put).is_none() {
+                return Ok(());
+            }
+        }
+        let made = self.make_room(put).map_err(Arc::new);
+        let full = made.as_ref().err().cloned();
+        let before = std::mem::replace(&mut self.tail().full, full.clone());
+        if before.is_some() != full.is_some() {
+            self.wake_for_upkeep(); // to tell
+        }
+        made
+    }
+
+    /// The same. (With `upkeep` held.)
+    fn make_room(&self, put: Option<u64>) -> Result<(), Error> {
+        // When the reserve was used, the first room is the next one.
+        let is_bare = {
+            let tail = self.tail();
+            tail.full.is_some() && tail.reserve == 0
+        };
+        let (first, second) = match is_bare {
+            true => (RESERVE, SPARE),
+            false => (SPARE, RESERVE),
+        };
+        // The room of empty segments is ours already: nobody else gets it.
+        self.recycle_for(first, put)?;
+        self.recycle_for(second, put)?;
+        self.remove_retired()?;
+        let made = self.prepare_for(first, put);
+        let made = self.prepare_for(second, put).and(made);
+        if matches!(made, Err(Error::Full { .. })) && self.tail().needs_reserve() {
+            self.use_reserve()?;
+            self.prepare_for(RESERVE, put).ok();
+        }
+        made
+    }
+
+    /// Makes a prepared file that is missing of an empty segment.
+    fn recycle_for(&self, name: &str, put: Option<u64>) -> Result<(), Error> {
+        let is_missing = {
+            let tail = self.tail();
+            tail.prepared(name) == Some(0) && tail.wanted(name, put).is_some()
+        };
+        // Another machine may have old pages of that file, and not those to come.
+        let may_recycle = is_missing && !self.storage.is_shared();
+        if may_recycle && let Some(number) = self.take_retired() {
+            let len = recycle(&*self.storage, number, name)?;
+            self.set_prepared(name, len);
+        }
+        Ok(())
+    }
+
+    fn prepare_for(&self, name: &str, put: Option<u64>) -> Result<(), Error> {
+        let wanted = self.tail().wanted(name, put);
+        wanted.map_or(Ok(()), |(least, good)| self.prepare(name, least, good))
+    }
+
+    /// Gives a prepared file a good length, or on a full disk what there is room
+    /// for; an error if that is not the least. (With `upkeep` held.)
+    fn prepare(&self, name: &str, least: u64, good: u64) -> Result<(), Error> {
+        let storage = &*self.storage;
+        let good = good.next_multiple_of(BLOCK);
+        let Some(have) = self.tail().prepared(name) else {
             return Ok(());
         };
-        for (name, len) in [(SPARE, surplus.spare), (RESERVE, surplus.reserve)] {
-            let len = len.next_multiple_of(BLOCK);
-            // Who takes the spare from now on waits for `upkeep` before he
-            // writes there.
-            if len > 0 && self.set_prepared(name, len) {
-                let file = self.storage.open(name).map_err(Error::on("open", name))?;
-                file.set_len(len).map_err(Error::on("cut", name))?;
+        if have > good {
+            return self.cut(name, good);
+        }
+        let made = lengthen(storage, name, have, good);
+        if made.is_ok() {
+            self.set_prepared(name, good);
+        }
+        let Err(Error::Full { .. }) = made else {
+            return made;
+        };
+        let (mut len, mut more) = (have, good - have);
+        while more > BLOCK {
+            more = (more / 2).next_multiple_of(BLOCK);
+            // A short reserve is better than none; a short spare is not.
+            let is_of_use = name == RESERVE || len + more >= least;
+            if is_of_use && lengthen(storage, name, len, len + more).is_ok() {
+                len += more;
             }
+        }
+        if len > have {
+            self.set_prepared(name, len);
+        }
+        if len >= least { Ok(()) } else { made }
+    }
+
+    /// Shortens a prepared file. (With `upkeep` held.)
+    fn cut(&self, name: &str, len: u64) -> Result<(), Error> {
+        // Who takes the spare from now on waits for `upkeep` before he writes there.
+        if self.set_prepared(name, len) {
+            let file = self.storage.open(name).map_err(Error::on("open", name))?;
+            file.set_len(len).map_err(Error::on("cut", name))?;
         }
         Ok(())
     }
@@ -130,154 +217,33 @@ impl Binlog {
         true
     }
 
-    /// How long the spare or the reserve is; 0 if there is none, None if it is
-    /// in use.
-    fn prepared(&self, name: &str) -> Option<u64> {
-        let tail = self.tail();
-        match tail.spare {
-            _ if name == RESERVE => Some(tail.reserve),
-            Spare::Ready(len) => Some(len),
-            Spare::None => Some(0),
-            Spare::Taken => None,
-        }
-    }
-
-    /// Makes spare and reserve as long as a put of this length needs them, if
-    /// they are not.
-    fn provide(&self, put: u64) -> Result<(), Arc<Error>> {
-        let _upkeep = held(self.upkeep.lock());
-        let Some(wanted) = self.tail().wanted(put) else {
-            return Ok(());
-        };
-        let is_bare = {
-            let tail = self.tail();
-            tail.full.is_some() && tail.reserve == 0
-        };
-        let whole = match is_bare {
-            true => self.prepare(RESERVE, wanted.reserve),
-            false => Ok(()),
-        };
-        let mut made = self.prepare(SPARE, wanted.spare);
-        if let Err(Error::Full { .. }) = made
-            && self.tail().needs_reserve()
-        {
-            made = self.use_reserve().and(made);
-        }
-        let made = whole.and(made);
-        let made = made.and_then(|()| self.prepare(RESERVE, wanted.reserve));
-        let made = made.map_err(Arc::new);
-        let full = made.as_ref().err().cloned();
-        let before = std::mem::replace(&mut self.tail().full, full.clone());
-        if before.is_some() != full.is_some() {
-            self.wake_for_upkeep(); // to tell
-        }
-        made
-    }
-
-    /// Makes the spare or the reserve so long, of an empty segment if there is
-    /// one. (With `upkeep` held.)
-    fn prepare(&self, name: &str, len: u64) -> Result<(), Error> {
-        let storage = &*self.storage;
-        let Some(mut have) = self.prepared(name).filter(|have| *have < len) else {
-            return Ok(());
-        };
-        // Another machine may have old pages of that file, and not those to come.
-        let may_recycle = have == 0 && !self.storage.is_shared();
-        if may_recycle && let Some(number) = self.take_retired() {
-            have = recycle(storage, number, name)?;
-            self.set_prepared(name, have);
-        }
-        self.remove_retired()?;
-        let len = len.next_multiple_of(BLOCK);
-        if have >= len {
-            return Ok(());
-        }
-        let made = lengthen(storage, name, have, len);
-        let mut more = len - have;
-        if made.is_ok() {
-            self.set_prepared(name, len);
-        } else if name == RESERVE {
-            // What room there is counts, on a full disk.
-            while let Err(Error::Full { .. }) = made
-                && more > BLOCK
-            {
-                more = (more / 2).next_multiple_of(BLOCK);
-                if lengthen(storage, name, have, have + more).is_ok() {
-                    have += more;
-                    self.set_prepared(name, have);
-                    if have + more >= len {
-                        break;
-                    }
-                }
-            }
-        }
-        made
-    }
-
     /// The disk is full: the reserve becomes the spare, in the place of one that
     /// is too short. (With `upkeep` held.)
     fn use_reserve(&self) -> Result<(), Error> {
         let storage = &*self.storage;
-        if self.prepared(SPARE) == Some(0) {
-            // Nothing is in the way.
-        } else if self.drop_spare() {
+        let before = {
+            let mut tail = self.tail();
+            if tail.spare == Spare::Taken {
+                return Ok(());
+            }
+            std::mem::replace(&mut tail.spare, Spare::None)
+        };
+        if before != Spare::None {
             storage.remove(SPARE).map_err(Error::on("remove", SPARE))?;
-        } else {
-            return Ok(());
         }
         let renamed = storage.rename(RESERVE, SPARE);
         renamed.map_err(Error::on("rename", RESERVE))?;
         let synced = storage.sync();
         synced.map_err(Error::on("sync the name of", SPARE))?;
-        // No more of it than a segment takes: the rest is the next reserve.
-        let (len, wanted) = {
+        let len = {
             let mut tail = self.tail();
-            (std::mem::take(&mut tail.reserve), tail.wanted_spare())
+            let len = std::mem::take(&mut tail.reserve);
+            tail.spare = Spare::Ready(len);
+            len
         };
-        let wanted = wanted.next_multiple_of(BLOCK).min(len);
-        if wanted < len {
-            let file = storage.open(SPARE).map_err(Error::on("open", SPARE))?;
-            file.set_len(wanted).map_err(Error::on("cut", SPARE))?;
-        }
-        self.set_prepared(SPARE, wanted);
-        self.prepare(RESERVE, len - wanted)
-    }
-
-    /// The spare is not to be used any more; false if it is too late.
-    fn drop_spare(&self) -> bool {
-        let mut tail = self.tail();
-        let is_there = matches!(tail.spare, Spare::Ready(_));
-        if is_there {
-            tail.spare = Spare::None;
-        }
-        is_there
-    }
-
-    /// Gives room that was set aside to one who found none where he writes: that
-    /// behind the end of the file that he writes to, else the spare, else the
-    /// reserve. False if
-    /// there is nothing to give.
-    ///
-    /// That room had been made where he writes. So on this file system that
-    /// counts for nothing.
-    pub(super) fn give_way(&self, file: &dyn File, end: Option<u64>) -> Result<bool, Error> {
-        self.tail().is_copying = true;
-        let len = file.len().map_err(Error::on("read", "a segment"))?;
-        if let Some(end) = end.filter(|end| *end < len) {
-            let cut = file.set_len(end).and_then(|()| file.sync());
-            return cut.map(|()| true).map_err(Error::on("cut", "a segment"));
-        }
-        let _upkeep = held(self.upkeep.lock());
-        let name = if self.drop_spare() {
-            SPARE
-        } else if std::mem::take(&mut self.tail().reserve) > 0 {
-            RESERVE
-        } else {
-            return Ok(false);
-        };
-        let removed = self.storage.remove(name);
-        let removed = removed.and_then(|()| self.storage.sync());
-        removed.map(|()| true).map_err(Error::on("remove", name))
+        // No more of it than a segment takes: the rest is for the next reserve.
+        let wanted = self.tail().wanted_spare().min(len);
+        self.cut(SPARE, wanted.next_multiple_of(BLOCK))
     }
 }
 
@@ -298,9 +264,16 @@ fn recycle(storage: &dyn Storage, number: u32, name: &str) -> Result<u64, Error>
 /// Gives a file that holds something of no use zeros and whole blocks, and says
 /// how long it is.
 pub(super) fn zeroed(file: &dyn File) -> io::Result<u64> {
-    let len = file.len()? / BLOCK * BLOCK;
-    file.set_len(len)?;
-    file.allocate(len)?;
+    let mut len = file.len()?.next_multiple_of(BLOCK);
+    // The last block is there already, unless blocks are smaller here.
+    match file.allocate(len) {
+        Err(error) if is_full(&error) => {
+            len = len.saturating_sub(BLOCK);
+            file.set_len(len)?;
+            file.allocate(len)?;
+        }
+        allocated => allocated?,
+    }
     if let Some(last) = last_set_byte(file, 0)? {
         write_zeros(file, 0, last + 1)?;
     }

@@ -12,6 +12,7 @@ use nix::fcntl::{FallocateFlags, fallocate};
 use nix::libc;
 use std::fs;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,7 +26,8 @@ pub trait Storage: Send + Sync {
     fn list(&self) -> io::Result<Vec<String>>;
     /// A file that is there, to read and write.
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>>;
-    /// A new file without a byte in it; an error if the name is taken.
+    /// A new file without a byte in it, to be written in place: room that it has
+    /// is room for what it will hold. An error if the name is taken.
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>>;
     /// Gives a file another name, in one step; an error if that is taken.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
@@ -119,7 +121,9 @@ impl Storage for Directory {
         self.look()?;
         let mut options = fs::OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(0o600);
-        Ok(Arc::new(options.open(self.path_of(name))?))
+        let file = options.open(self.path_of(name))?;
+        crate::sys::write_in_place(file.as_fd());
+        Ok(Arc::new(file))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {

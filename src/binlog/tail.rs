@@ -1,22 +1,6 @@
 //! The growing end of the log, in memory: what was appended and not yet
-//! written, in which segment it will stand, what has to be moved out of the
-//! oldest one, and how much room there is. Pure: no file is touched here.
-//!
-//! **Room.** Two files are prepared ahead. In the *spare* the next segment
-//! begins. The *reserve* is not touched as long as there is room on the disk: it
-//! can hold what lives in any one segment, so that the oldest one can be emptied
-//! and its room serves again, and a *leeway* for updates and deletions
-//! meanwhile. A put is let in if there is room for it in the current segment or
-//! in the spare, and the reserve is whole; or if the current segment has room
-//! for all of that, which saves a small log both files. On a full disk puts are
-//! refused, the reserve becomes the spare, and all else goes on: garbage is
-//! turned into room faster than it comes, and the first room is the next
-//! reserve.
-//!
-//! All puts that were let in have room in one file, one behind the other, so
-//! nobody has to reckon how they divide among files. And if what is appended
-//! outruns all that, nothing breaks: a segment may grow beyond its room, and
-//! only a full disk keeps it from that.
+//! written, in which segment it will stand, and what has to be moved out of the
+//! oldest one. Pure: no file is touched here. `room` has how much room there is.
 //!
 //! **Moving.** Bytes in segments that are no latest put of a live job are
 //! garbage. As long as there is too much of it, each byte of garbage that is
@@ -39,9 +23,6 @@ const MOVE_RATE: u64 = 4;
 const MOVE_BYTES: u64 = 1 << 20;
 /// No append looks at more jobs of the oldest segment than this.
 const MOVE_LOOKS: u32 = 256;
-/// A new file's length is a multiple of this.
-pub(super) const BLOCK: u64 = 4096;
-
 /// No log is that long.
 const NEVER: Position = Position(u64::MAX);
 
@@ -71,16 +52,8 @@ pub(super) enum Spare {
     Taken,
 }
 
-/// Lengths for the two files that are prepared ahead; 0 for one that may stay
-/// as it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Wanted {
-    pub spare: u64,
-    pub reserve: u64,
-}
-
 /// A segment in which nothing lives. It may go when the log is synced up to `after`.
-struct Retired {
+pub(super) struct Retired {
     number: u32,
     after: Position,
 }
@@ -94,25 +67,22 @@ pub(super) struct Tail {
     pub end: Position,
     pub ledger: Ledger,
     /// Where the next record goes in the current segment.
-    offset: u64,
+    pub(super) offset: u64,
     /// How long the current segment's file was made.
-    len: u64,
+    pub(super) len: u64,
     pub spare: Spare,
     /// How long the reserve is; 0 if there is none.
     pub reserve: u64,
     /// Empty segments, oldest first.
-    retired: VecDeque<Retired>,
+    pub(super) retired: VecDeque<Retired>,
     /// What the puts take that were let in and not appended yet.
-    promised: u64,
+    pub(super) promised: u64,
     /// Bytes that may be moved; negative after moving more than that.
     credit: i64,
     /// How long the next job to be moved is, if there was no room for it.
-    to_move: u64,
+    pub(super) to_move: u64,
     /// Why the last try to make room failed, if it did.
     pub full: Option<Arc<Error>>,
-    /// Writing has found no room where room had been made: on this file system
-    /// what is written goes elsewhere. Only a file that can be removed is room.
-    pub is_copying: bool,
     /// What a new segment's header calls the oldest, while another server's
     /// files are being taken over.
     pub floor: Option<u32>,
@@ -140,7 +110,6 @@ impl Tail {
             credit: 0,
             to_move: 0,
             full: None,
-            is_copying: false,
             floor: None,
             written: 0,
             migrated: 0,
@@ -195,6 +164,7 @@ impl Tail {
     /// Goes on in the spare if this would be more than a segment is to hold; if
     /// it has room there, and there is another number.
     fn begin_segment_for(&mut self, len: u64) {
+        // A record that is longer than a segment may have one to itself.
         let has_place = self.rest() >= len || self.offset == HEADER_LEN && self.len >= len;
         if !has_place && self.spare_room() >= len && self.ledger.current() < u32::MAX {
             self.begin_segment();
@@ -262,6 +232,7 @@ impl Tail {
 
     /// Moves jobs out of the oldest segment, if there is too much garbage.
     fn compact(&mut self, jobs: &dyn Jobs) {
+        // Nothing is saved up for later: moving begins when there is too much.
         if !self.is_crowded() && !self.is_scarce() {
             self.credit = 0;
         }
@@ -282,35 +253,15 @@ impl Tail {
             };
             let record = Record::Put(job);
             let len = record.len();
-            // Not the last room: the mark has to fit as well that sets the
-            // segment free, and what comes until it is room again.
-            let needed = self.promised + len + self.leeway() / 2;
-            let here = self.len.saturating_sub(self.offset);
-            if needed > here.max(self.spare_room()) {
-                self.to_move = needed;
+            if !self.finds_room_to_move(len) {
                 return self.ledger.look_again();
             }
-            self.to_move = 0;
             self.record(record);
             self.ledger.moved(id, len);
             self.migrated += 1;
             self.credit = self.credit.saturating_sub_unsigned(len);
             bytes += len;
         }
-    }
-
-    /// Whether there is so much garbage that it has to be less.
-    fn is_crowded(&self) -> bool {
-        let (size, live) = (self.ledger.segment_size(), self.ledger.live());
-        let garbage = (self.ledger.closed() + self.offset).saturating_sub(live);
-        let spare = match self.spare {
-            Spare::Ready(len) => len,
-            Spare::None | Spare::Taken => size,
-        };
-        let reserve = self.reserve.max(self.needed_reserve(0));
-        let disk = self.ledger.closed() + self.len + spare + reserve;
-        garbage > size / 4 + live / 4 + live.saturating_sub(4 * size) / 4
-            || disk + size / 2 > 2 * live + 3 * size
     }
 
     /// Takes the oldest segments out of use, if nothing in them lives.
@@ -348,149 +299,6 @@ impl Tail {
             return None;
         }
         self.retired.pop_front().map(|retired| retired.number)
-    }
-
-    // Room.
-
-    /// Lets a put of this length in, if there is room for it.
-    pub fn promise(&mut self, len: u64) -> bool {
-        let is_in = self.accepts(len);
-        if is_in {
-            self.promised += len;
-        }
-        is_in
-    }
-
-    /// The put was appended, or will not be.
-    pub fn release(&mut self, len: u64) {
-        self.promised -= len;
-    }
-
-    fn accepts(&self, put: u64) -> bool {
-        let (puts, reserve) = (self.promised + put, self.needed_reserve(put));
-        let here = self.sure_rest();
-        let (spare, puts_ahead) = (self.spare_room(), puts + self.leeway());
-        here.max(spare.min(self.ledger.segment_size())) >= puts + reserve
-            || (here >= puts_ahead && self.reserve.max(spare) >= reserve)
-            || (spare >= puts_ahead && self.reserve >= reserve)
-    }
-
-    /// How long the reserve has to be for a put of this length.
-    fn needed_reserve(&self, put: u64) -> u64 {
-        let puts = self.promised + put;
-        let longest = self.ledger.longest().max(self.size()).max(puts);
-        let live = self.ledger.live() + puts;
-        HEADER_LEN + longest.min(live) + live / 16 + self.leeway()
-    }
-
-    /// What is left for updates and deletions on a full disk, until an emptied
-    /// segment has become room: in the file that puts go to, and in the reserve.
-    fn leeway(&self) -> u64 {
-        self.size() / 4
-    }
-
-    /// How long a segment is, here.
-    fn size(&self) -> u64 {
-        self.ledger.segment_size().min(self.len)
-    }
-
-    /// How much more the current segment is to hold.
-    fn rest(&self) -> u64 {
-        self.size().saturating_sub(self.offset)
-    }
-
-    /// The same, if that is sure to have room.
-    fn sure_rest(&self) -> u64 {
-        if self.is_copying { 0 } else { self.rest() }
-    }
-
-    fn spare_room(&self) -> u64 {
-        match self.spare {
-            Spare::Ready(len) => len.saturating_sub(HEADER_LEN),
-            Spare::None | Spare::Taken => 0,
-        }
-    }
-
-    /// Whether we live on what is set aside, or soon will, since the disk is full.
-    fn is_scarce(&self) -> bool {
-        let more = if self.full.is_some() {
-            self.size() / 4
-        } else {
-            0
-        };
-        !self.accepts(more)
-    }
-
-    /// How long the spare and the reserve should be for a put of this length to
-    /// be let in, or with 0 for puts to come; None if all is well as it is.
-    pub fn wanted(&self, put: u64) -> Option<Wanted> {
-        let early = if put > 0 { 0 } else { self.size() / 4 };
-        let puts = self.promised + put + early + self.leeway();
-        let reserve = self.needed_reserve(put);
-        let here = self.sure_rest();
-        let is_small = here >= puts + reserve && self.to_move == 0;
-        if is_small || self.spare == Spare::Taken {
-            return None;
-        }
-        let room = here.max(self.spare_room()) >= puts && self.spare_room() >= self.to_move;
-        let spare = HEADER_LEN + puts.max(self.to_move);
-        let wanted = Wanted {
-            spare: if room {
-                0
-            } else {
-                spare.max(self.ledger.segment_size())
-            },
-            reserve: match self.reserve >= reserve {
-                true => 0,
-                false => reserve + self.leeway() / 2,
-            },
-        };
-        (wanted.spare > 0 || wanted.reserve > 0).then_some(wanted)
-    }
-
-    /// How long the spare should be, if no other put comes.
-    pub fn wanted_spare(&self) -> u64 {
-        let puts = self.promised + self.leeway();
-        (HEADER_LEN + puts.max(self.to_move)).max(self.ledger.segment_size())
-    }
-
-    /// Whether the reserve has to become the spare: there is no other room soon.
-    pub fn needs_reserve(&self) -> bool {
-        let soon = (self.size() / 4).max(self.to_move);
-        self.spare != Spare::Taken
-            && self.reserve > self.spare_room() + HEADER_LEN
-            && self.spare_room() < soon
-            && (self.rest() < soon || self.rest() < self.to_move)
-    }
-
-    /// How long the spare and the reserve should be instead, if they are much
-    /// too long; 0 for one that is not.
-    pub fn surplus(&self) -> Option<Wanted> {
-        if self.full.is_some() {
-            return None; // it was the reserve, and will be all there is
-        }
-        let more = self.size() / 4;
-        let spare = self.wanted_spare();
-        let reserve = self.needed_reserve(0) + self.leeway() / 2;
-        let surplus = |len: u64, wanted: u64| match len > (wanted + more).next_multiple_of(BLOCK) {
-            true => wanted,
-            false => 0,
-        };
-        let surplus = Wanted {
-            spare: surplus(self.spare_room(), spare),
-            reserve: surplus(self.reserve, reserve),
-        };
-        (surplus.spare > 0 || surplus.reserve > 0).then_some(surplus)
-    }
-
-    /// Whether there is something to do about files.
-    pub fn needs_upkeep(&self) -> bool {
-        !self.retired.is_empty()
-            || self.surplus().is_some()
-            || match self.full {
-                None => self.wanted(0).is_some(),
-                Some(_) => self.needs_reserve(),
-            }
     }
 }
 

@@ -3,8 +3,9 @@
 
 use super::error::Error;
 use super::record::{HEADER_LEN, Header, Place, Record, segment_name};
-use super::spare::{SPARE, name_spare};
-use super::storage::{File, is_full};
+use super::room::SPARE;
+use super::spare::name_spare;
+use super::storage::File;
 use super::tail::{Spare, Step};
 use super::{Binlog, Position, held};
 use std::sync::Arc;
@@ -76,17 +77,17 @@ impl Writer {
         for step in &steps {
             match step {
                 Step::Write(record) => {
-                    self.write_record(record, log)?;
+                    self.write_record(record)?;
                     position.0 += record.len();
                 }
                 Step::Begin(header) => {
-                    self.flush(log)?;
+                    self.flush()?;
                     self.begin_segment(header, position, log)?;
                     position.0 += HEADER_LEN;
                 }
             }
         }
-        self.flush(log)?;
+        self.flush()?;
         debug_assert_eq!(position, end);
         steps.clear();
         self.steps = steps;
@@ -96,7 +97,7 @@ impl Writer {
         Ok(end)
     }
 
-    fn write_record(&mut self, record: &Record, log: &Binlog) -> Result<(), Error> {
+    fn write_record(&mut self, record: &Record) -> Result<(), Error> {
         let place = Place {
             number: self.number,
             offset: self.offset + self.gathered.len() as u64,
@@ -105,31 +106,26 @@ impl Writer {
         if body.len() < LARGE_BODY {
             self.gathered.extend_from_slice(body);
         } else {
-            self.flush(log)?;
-            self.put(body, log)?;
+            self.flush()?;
+            self.put(body)?;
         }
         if self.gathered.len() >= GATHER {
-            self.flush(log)?;
+            self.flush()?;
         }
         Ok(())
     }
 
-    fn flush(&mut self, log: &Binlog) -> Result<(), Error> {
+    fn flush(&mut self) -> Result<(), Error> {
         let mut gathered = std::mem::take(&mut self.gathered);
-        self.put(&gathered, log)?;
+        self.put(&gathered)?;
         gathered.clear();
         self.gathered = gathered;
         Ok(())
     }
 
-    /// Writes these bytes, if need be into room that was set aside.
-    fn put(&mut self, bytes: &[u8], log: &Binlog) -> Result<(), Error> {
-        let mut written = self.file.write_at(bytes, self.offset);
-        // Cut once: what a write has begun that then found no room is no room.
-        let mut end = Some(self.offset);
-        while written.as_ref().is_err_and(is_full) && log.give_way(&*self.file, end.take())? {
-            written = self.file.write_at(bytes, self.offset);
-        }
+    /// Writes these bytes behind those before.
+    fn put(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        let written = self.file.write_at(bytes, self.offset);
         written.map_err(Error::on("write", segment_name(self.number)))?;
         self.offset += bytes.len() as u64;
         Ok(())

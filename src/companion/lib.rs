@@ -12,12 +12,13 @@
 //! ```
 //!
 //! An arrow may skip floors, but none goes up, and no command knows another.
-//! `load` stands beside `server`: connections by the hundred, for `bench` and
-//! for those who measure servers. `signals` is below both.
+//! `inspection` reads a binlog without a server. `load` stands beside `server`:
+//! connections by the hundred, for `bench` and for those who measure servers. `signals` is below both.
 
 pub mod command;
 mod commands;
 pub mod failure;
+pub mod inspection;
 pub mod load;
 pub mod server;
 mod signals;

@@ -155,7 +155,8 @@ impl Client {
     }
 }
 
-fn is_short(reply: &Reply) -> bool {
+/// Whether it has no body that is worth not being copied.
+pub fn is_short(reply: &Reply) -> bool {
     reply
         .body()
         .is_none_or(|body| body.wire().len() < BODY_TO_REFER_TO)
@@ -185,6 +186,16 @@ mod tests {
         let mut bytes = vec![0; length];
         theirs.read_exact(&mut bytes).unwrap();
         bytes
+    }
+
+    #[test]
+    fn it_is_seen_whether_the_peer_has_taken_all() {
+        let (client, mut theirs) = client();
+        assert!(client.stream.has_sent_all());
+        client.send_owed(&Reply::TimedOut);
+        assert!(!client.stream.has_sent_all());
+        receive(&mut theirs, 11);
+        assert!(client.stream.has_sent_all());
     }
 
     #[test]

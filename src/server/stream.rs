@@ -45,6 +45,12 @@ impl Stream {
         }
     }
 
+    /// Whether all that was written is with the peer's side: then there is room
+    /// for a short reply.
+    pub fn has_sent_all(&self) -> bool {
+        sys::unsent(self.as_fd()).is_ok_and(|count| count == 0)
+    }
+
     /// Sets after how long without a byte reading fails as
     /// [`WouldBlock`](io::ErrorKind::WouldBlock); `None`, as it is at first:
     /// never.

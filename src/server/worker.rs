@@ -5,7 +5,7 @@
 //! pipelined ones hardly more.
 
 use super::batch::{Batch, Next};
-use super::client::{Answer, Client};
+use super::client::{Answer, Client, is_short};
 use super::input::Input;
 use super::memory::Held;
 use super::output::{MUCH, Output};
@@ -244,8 +244,13 @@ impl Worker<'_> {
     /// well send it.
     fn may_be_left(&self, replies: &[Reply]) -> bool {
         let [reply] = replies else { return false };
-        let is_short = reply.body().is_none() && !matches!(reply, Reply::Jobs(_));
-        is_short && self.output.is_empty() && self.name.is_none()
+        // A client that leaves jobs unread must not be cut off for that.
+        let has_room = || match reply {
+            Reply::Jobs(_) => false,
+            _ if reply.body().is_none() => true,
+            _ => is_short(reply) && self.client.stream.has_sent_all(),
+        };
+        self.output.is_empty() && self.name.is_none() && has_room()
     }
 
     /// Leaves the reply to the thread that keeps what it promises, and does not

@@ -159,13 +159,13 @@ const KILL: &[Survival] = &[Survival::Everything];
 
 #[test]
 fn synced_always_a_power_cut_loses_nothing_acknowledged() {
-    run_all(1..26, SyncMode::Always, Kept::Committed, POWER_CUT);
+    run_all(1..34, SyncMode::Always, Kept::Committed, POWER_CUT);
 }
 
 #[test]
 fn synced_sometimes_a_power_cut_loses_nothing_synced() {
     run_all(
-        40..58,
+        40..64,
         SyncMode::Every(Duration::ZERO),
         Kept::Tended,
         POWER_CUT,
@@ -175,11 +175,11 @@ fn synced_sometimes_a_power_cut_loses_nothing_synced() {
 #[test]
 fn synced_sometimes_or_never_a_kill_loses_nothing_acknowledged() {
     let seldom = SyncMode::Every(Duration::from_secs(3600));
-    run_all(20..33, seldom, Kept::Committed, KILL);
-    run_all(30..46, SyncMode::Never, Kept::Committed, KILL);
+    run_all(20..38, seldom, Kept::Committed, KILL);
+    run_all(30..52, SyncMode::Never, Kept::Committed, KILL);
 }
 
 #[test]
 fn on_a_disk_that_is_full_at_any_moment_nothing_acknowledged_is_lost() {
-    run_on(true, 60..80, SyncMode::Always, Kept::Committed, POWER_CUT);
+    run_on(true, 60..88, SyncMode::Always, Kept::Committed, POWER_CUT);
 }

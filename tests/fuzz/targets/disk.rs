@@ -3,10 +3,10 @@
 //! An error leaves everything as it was. What could be opened can be opened
 //! again, with the same jobs. Looking into it changes nothing.
 
-use beanpole::binlog::inspect::Inspection;
 use beanpole::binlog::{Binlog, Options, SyncMode};
 use beanpole::engine::StoredJob;
 use beanpole::protocol::JobId;
+use companion::inspection::Inspection;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs;

@@ -2,11 +2,11 @@
 
 use super::findings::{in_words, is_flaw, name, read};
 use crate::failure::{Outcome, Status};
+use crate::inspection::{Finding, Inspection};
 use crate::text::json::Json;
 use crate::text::output::{Output, complain};
 use beanpole::binlog::Record;
 use beanpole::binlog::beanstalkd;
-use beanpole::binlog::inspect::{Finding, Inspection};
 use beanpole::engine::{Counters, StoredJob, StoredState};
 
 /// Writes every record as a line of JSON.

@@ -1,8 +1,8 @@
 //! What is found in a log, one thing after the other, and what to say of it.
 
 use crate::failure::{Failure, Outcome};
+use crate::inspection::{At, Finding, Inspection};
 use beanpole::binlog::beanstalkd;
-use beanpole::binlog::inspect::{At, Finding, Inspection};
 use beanpole::binlog::{Error, Record};
 use beanpole::engine::StoredJob;
 use beanpole::protocol::Body;

@@ -1,8 +1,8 @@
 //! The jobs that live by what a log says, and what is known to be lost.
 
+use crate::inspection::{At, Finding};
 use beanpole::binlog::Record;
 use beanpole::binlog::beanstalkd;
-use beanpole::binlog::inspect::{At, Finding};
 use beanpole::engine::{StoredJob, StoredState};
 use beanpole::protocol::JobId;
 use std::collections::{BTreeMap, BTreeSet};

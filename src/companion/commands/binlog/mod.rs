@@ -10,9 +10,9 @@ mod save;
 
 use crate::command::{Command, Invocation, Kind};
 use crate::failure::{Failure, Outcome, Status};
+use crate::inspection::{At, File, Finding, Format, Inspection};
 use crate::text::output::{Output, complain};
 use beanpole::arguments;
-use beanpole::binlog::inspect::{At, File, Finding, Format, Inspection};
 use cat::cat;
 use findings::{in_words, inspect, is_flaw, name, read, without_body};
 use live::Live;

@@ -4,9 +4,9 @@
 use super::findings::{in_words, is_flaw, name, read, refused};
 use super::live::Live;
 use crate::failure::{Failure, Outcome, Status};
+use crate::inspection::Inspection;
 use crate::text::output::{Output, complain};
 use beanpole::binlog::beanstalkd;
-use beanpole::binlog::inspect::Inspection;
 use beanpole::binlog::{Binlog, Options, SyncMode};
 use beanpole::engine::{Change, Counters, StoredJob, StoredState, Time};
 use beanpole::protocol::{Body, JobId, Priority, Seconds, TubeName};

@@ -5,13 +5,13 @@
 //! behind it: the checksum of a frame depends on its place, so the next frame
 //! that is right is one that was written there.
 
-use super::beanstalkd;
-use super::error::Error;
-use super::import;
-use super::record::{HEADER_LEN, Header, Record, Tubes};
-use super::segment::{Found, Kind, Reader, look};
-use super::storage::Directory;
-use crate::protocol::JobId;
+use beanpole::binlog::Error;
+use beanpole::binlog::beanstalkd;
+use beanpole::binlog::import;
+use beanpole::binlog::record::{HEADER_LEN, Header, Record, Tubes};
+use beanpole::binlog::segment::{Found, Kind, Reader, look};
+use beanpole::binlog::storage::Directory;
+use beanpole::protocol::JobId;
 use std::path::Path;
 
 /// A directory with a log, locked against servers as long as this is there.
@@ -122,21 +122,20 @@ impl Inspection {
                     })?;
                 }
                 Kind::Damaged(flaw) => {
-                    tell(file.flaw(0, HEADER_LEN.min(file.len), flaw));
+                    tell(unreadable(file, 0, HEADER_LEN.min(file.len), flaw));
                     read_segment(file, None, false, &mut tubes, tell)?;
                 }
                 Kind::Beanstalkd(format) => {
-                    let at = |offset| file.at(offset);
                     let end = import::read(file, format, &mut tubes, &mut |offset, record| {
-                        tell(Finding::Theirs(at(offset), record));
+                        tell(Finding::Theirs(at(file, offset), record));
                     })?;
                     match end {
                         None => {}
                         Some((offset, beanstalkd::End::CutOff(_))) if is_newest => {
-                            tell(Finding::Torn(at(offset), file.len - offset));
+                            tell(Finding::Torn(at(file, offset), file.len - offset));
                         }
                         Some((offset, end)) => {
-                            tell(file.flaw(offset, file.len - offset, end));
+                            tell(unreadable(file, offset, file.len - offset, end));
                         }
                     }
                 }
@@ -169,7 +168,7 @@ fn read_segment(
     let end = next.map_or(file.len, |next| next.previous_end);
     if end > file.len {
         let flaw = format!("the file ends where its records go on to {end}");
-        tell(file.flaw(file.len, end - file.len, flaw));
+        tell(unreadable(file, file.len, end - file.len, flaw));
     }
     let next = next.filter(|_| end <= file.len);
     let mut offset = HEADER_LEN;
@@ -177,7 +176,7 @@ fn read_segment(
         let mut reader = Reader::new(file, offset, next)?;
         let stopped = loop {
             match reader.next(tubes) {
-                Ok(Some((offset, record))) => tell(Finding::Record(file.at(offset), record)),
+                Ok(Some((offset, record))) => tell(Finding::Record(at(file, offset), record)),
                 Ok(None) => break reader.torn(),
                 Err(error) => break Err(error),
             }
@@ -187,7 +186,7 @@ fn read_segment(
         match (stopped, found) {
             (Ok(0), None) => return Ok(()),
             (Ok(bytes), None) if is_newest => {
-                tell(Finding::Torn(file.at(from), bytes));
+                tell(Finding::Torn(at(file, from), bytes));
                 return Ok(());
             }
             (stopped, found) => {
@@ -197,7 +196,7 @@ fn read_segment(
                     Ok(_) => "what was begun there was not finished".into(),
                 };
                 let to = found.unwrap_or(end.min(file.len));
-                tell(file.flaw(from, to - from, flaw));
+                tell(unreadable(file, from, to - from, flaw));
                 match found {
                     Some(found) => offset = found,
                     None => return Ok(()),
@@ -207,15 +206,13 @@ fn read_segment(
     }
 }
 
-impl Found {
-    fn at(&self, offset: u64) -> At {
-        At {
-            number: self.number,
-            offset,
-        }
+fn at(file: &Found, offset: u64) -> At {
+    At {
+        number: file.number,
+        offset,
     }
+}
 
-    fn flaw(&self, offset: u64, bytes: u64, flaw: impl ToString) -> Finding {
-        Finding::Flaw(self.at(offset), bytes, flaw.to_string())
-    }
+fn unreadable(file: &Found, offset: u64, bytes: u64, flaw: impl ToString) -> Finding {
+    Finding::Flaw(at(file, offset), bytes, flaw.to_string())
 }
