@@ -137,13 +137,13 @@ impl Fence {
         let Some(line) = &self.line else {
             return Ok(());
         };
-        // Asked of the storage whatever is cached: it fails if another server
-        // has the lock, or if the descriptor has lost it.
-        lock_whole(&self.file, false).map_err(|errno| match errno {
-            Errno::EAGAIN | Errno::EACCES => io::Error::other("another server has it"),
-            errno => errno.into(),
-        })?;
-        // If it was to be had, somebody else may have come and gone.
+        // Asked of the storage whatever is cached. It fails if this descriptor has
+        // lost the lock. (To take the lock once more would do as well; but who is
+        // stopped by a signal meanwhile may wait for GlusterFS's answer for ever.)
+        if is_locked_by_other(&self.file)? {
+            return Err(io::Error::other("another server has it"));
+        }
+        // Somebody else may have come and gone.
         forget_pages(&self.file)?;
         let mut found = [0; LINE];
         self.file.read_exact_at(&mut found, 0)?;
@@ -188,15 +188,19 @@ fn write_line(file: &fs::File, now: u128) -> io::Result<[u8; LINE]> {
     Ok(line)
 }
 
-/// Locks a file, or asks whether we still have that lock.
-fn lock_whole(file: &fs::File, wait: bool) -> nix::Result<()> {
-    let region = libc::flock {
+/// A write lock on all of a file.
+fn whole() -> libc::flock {
+    libc::flock {
         l_type: libc::F_WRLCK as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
         l_start: 0,
         l_len: 0,
         l_pid: 0,
-    };
+    }
+}
+
+fn lock_whole(file: &fs::File, wait: bool) -> nix::Result<()> {
+    let region = whole();
     loop {
         let how = match wait {
             true => FcntlArg::F_SETLKW(&region),
@@ -205,6 +209,16 @@ fn lock_whole(file: &fs::File, wait: bool) -> nix::Result<()> {
         match fcntl(file, how) {
             Err(Errno::EINTR) => {}
             locked => return locked.map(drop),
+        }
+    }
+}
+
+fn is_locked_by_other(file: &fs::File) -> nix::Result<bool> {
+    let mut region = whole();
+    loop {
+        match fcntl(file, FcntlArg::F_GETLK(&mut region)) {
+            Err(Errno::EINTR) => {}
+            asked => return asked.map(|_| region.l_type != libc::F_UNLCK as libc::c_short),
         }
     }
 }
