@@ -209,7 +209,7 @@ pub struct NoRoom;
 pub struct Failed;
 
 /// For `stats`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// The oldest segment that is needed.
     pub oldest_index: u32,
@@ -285,7 +285,17 @@ impl Binlog {
         sync: SyncMode,
         segment_size: u64,
     ) -> Result<Opened<BTreeMap<JobId, StoredJob>>, Error> {
-        recovery::recover(storage, sync, segment_size, BTreeMap::new())
+        Binlog::open_into(storage, sync, segment_size, BTreeMap::new())
+    }
+
+    /// The same, with the jobs where [`open`](Self::open) would have them.
+    pub fn open_into<J: Jobs>(
+        storage: Arc<dyn Storage>,
+        sync: SyncMode,
+        segment_size: u64,
+        jobs: J,
+    ) -> Result<Opened<J>, Error> {
+        recovery::recover(storage, sync, segment_size, jobs)
     }
 
     /// Sets room aside for a put, before the state is locked. It may wait

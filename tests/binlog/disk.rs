@@ -3,9 +3,9 @@
 //! Each file has its contents as the process sees them and as they are sure to
 //! be found after a power cut; between the two lie the changes that were not
 //! synced. A power cut lets any of those survive: a write in part, by sectors
-//! of 512 bytes, or not at all; a length without its data; a rename or removal
-//! without the ones before it. A sync that fails loses what it was to make
-//! last, though the process still sees it.
+//! of 512 bytes, even by a piece of one, or not at all; a length without its
+//! data; a rename or removal without the ones before it. A sync that fails loses
+//! what it was to make last, though the process still sees it.
 
 use beanpole::binlog::storage::{File, Storage};
 use std::collections::BTreeMap;
@@ -314,7 +314,9 @@ fn write_some_sectors(bytes: &mut Vec<u8>, offset: usize, new: &[u8], random: &m
     while at < new.len() {
         let len = (SECTOR - (offset + at) % SECTOR).min(new.len() - at);
         if random.one_in(2) {
-            write(bytes, offset + at, &new[at..at + len]);
+            // Some disks tear in the middle of a sector, too.
+            let torn = random.one_in(8).then(|| random.below(len as u64) as usize);
+            write(bytes, offset + at, &new[at..at + torn.unwrap_or(len)]);
         }
         at += len;
     }

@@ -8,6 +8,7 @@ mod damage;
 mod disk;
 mod faults;
 mod fence;
+mod history;
 mod keeping;
 mod model;
 mod stories;

@@ -1,79 +1,12 @@
-//! What a log must hold: every change in order, and how many of them were
-//! acknowledged. Drives a log with random traffic of all kinds.
+//! Drives a log with random traffic of all kinds, and knows what it must hold.
 
 use crate::disk::{Disk, Random};
+use crate::history::apply;
+pub use crate::history::{History, Jobs};
 use beanpole::binlog::{Binlog, Opened, Position, Record, SyncMode, Update};
 use beanpole::engine::{Change, Counters, StoredJob, StoredState, Time};
 use beanpole::protocol::{Body, JobId, Priority, Seconds, TubeName};
-use std::collections::BTreeMap;
 use std::sync::Arc;
-
-pub type Jobs = BTreeMap<JobId, StoredJob>;
-
-/// All changes since the log was opened, and what there was before them.
-#[derive(Clone, Default)]
-pub struct History {
-    before: Jobs,
-    entries: Vec<Record>,
-    /// So many of the entries were acknowledged, in whatever way matters.
-    pub kept: usize,
-    pub next_id: u64,
-    /// What that was at first.
-    first_id: u64,
-}
-
-impl History {
-    /// Forgets all, for traffic too long to be remembered.
-    pub fn forget(&mut self) {
-        let next_id = self.next_id;
-        *self = History::default();
-        self.next_id = next_id;
-    }
-
-    /// The lowest id that may be given to a new job.
-    pub fn least_next_id(&self) -> u64 {
-        let puts = self.entries[..self.kept]
-            .iter()
-            .filter_map(|entry| match entry {
-                Record::Put(job) => Some(job.id.0 + 1),
-                _ => None,
-            });
-        puts.fold(self.first_id, u64::max)
-    }
-
-    /// Whether these jobs are those after all kept entries and none, some or
-    /// all of the others, in order; if so, after how many.
-    pub fn explains(&self, jobs: &Jobs) -> Option<usize> {
-        let mut state = self.before.clone();
-        self.entries[..self.kept]
-            .iter()
-            .for_each(|entry| apply(&mut state, entry));
-        let mut len = self.kept;
-        loop {
-            if state == *jobs {
-                return Some(len);
-            }
-            apply(&mut state, self.entries.get(len)?);
-            len += 1;
-        }
-    }
-}
-
-fn apply(jobs: &mut Jobs, entry: &Record) {
-    match entry {
-        Record::Put(job) => {
-            jobs.insert(job.id, job.clone());
-        }
-        Record::Update(update) => {
-            let job = jobs.remove(&update.id).unwrap();
-            jobs.insert(job.id, update.with(job.tube, job.body));
-        }
-        Record::Delete(id) => {
-            jobs.remove(id).unwrap();
-        }
-        Record::Mark(_) => unreachable!("no change is one"),
-    }
-}
 
 /// A server's worth of state around a log.
 pub struct Server {
@@ -97,13 +30,7 @@ pub struct Traffic {
 
 impl Server {
     pub fn new(opened: Opened) -> Server {
-        let history = History {
-            before: opened.jobs.clone(),
-            entries: Vec::new(),
-            kept: 0,
-            next_id: opened.next_id.0,
-            first_id: opened.next_id.0,
-        };
+        let history = History::new(opened.jobs.clone(), opened.next_id.0);
         Server {
             log: opened.binlog,
             live_bytes: opened.jobs.values().map(live_len).sum(),
@@ -201,7 +128,7 @@ impl Server {
 
     fn append(&mut self, change: Change, entry: Record) {
         apply(&mut self.jobs, &entry);
-        self.history.entries.push(entry);
+        self.history.push(entry);
         self.position = self.log.append(&[change], &self.jobs);
     }
 
@@ -216,7 +143,7 @@ impl Server {
 
     /// From now on nothing that was appended may be lost.
     pub fn keep_all(&mut self) {
-        self.history.kept = self.history.entries.len();
+        self.history.kept = self.history.len();
     }
 }
 

@@ -33,6 +33,8 @@ pub struct Model {
     pub draining: bool,
     pub max_job_size: usize,
     pub max_memory: Option<usize>,
+    /// There is no room for the next body on the disk.
+    pub disk_is_full: bool,
     pub jobs: Vec<Job>,
     pub last_id: u64,
     /// In the order of `list-tubes`.
@@ -55,17 +57,17 @@ pub struct Model {
 pub struct Job {
     pub id: u64,
     pub state: State,
-    tube: String,
-    priority: u32,
-    delay: u64,
-    ttr: u64,
-    body: String,
-    created: u64,
-    reserves: u32,
-    timeouts: u32,
-    releases: u32,
-    buries: u32,
-    kicks: u32,
+    pub tube: String,
+    pub priority: u32,
+    pub delay: u64,
+    pub ttr: u64,
+    pub body: String,
+    pub created: u64,
+    pub reserves: u32,
+    pub timeouts: u32,
+    pub releases: u32,
+    pub buries: u32,
+    pub kicks: u32,
 }
 
 #[derive(Clone, Copy, Default, PartialEq)]
@@ -163,14 +165,22 @@ impl Model {
 
     /// The server starts anew with the jobs that it had, and with no clients.
     pub fn restart(&mut self) {
+        let (jobs, last_id) = (std::mem::take(&mut self.jobs), self.last_id);
+        self.restart_with(jobs, last_id);
+    }
+
+    /// The server starts anew with these jobs, of which none is reserved.
+    pub fn restart_with(&mut self, jobs: Vec<Job>, last_id: u64) {
         let before = std::mem::take(self);
         *self = Model::new(before.now, before.max_job_size, before.max_memory);
         self.numbers_given = before.numbers_given;
-        self.last_id = before.last_id;
-        self.burials = before.burials;
-        for mut job in before.jobs {
+        self.last_id = last_id;
+        for mut job in jobs {
             if let State::Reserved { .. } = job.state {
                 job.state = State::Ready;
+            }
+            if let State::Buried { number } = job.state {
+                self.burials = self.burials.max(number + 1);
             }
             self.make_tube(&job.tube);
             self.jobs.push(job);

@@ -26,12 +26,16 @@ fn lists_that_nobody_reads_take_no_memory() {
     let server = Server::start(&[]);
     let mut owner = server.connect();
     watch_many(&mut owner, TUBES);
+    for _ in 0..1000 {
+        owner.put("");
+    }
     let before = server.memory();
-    let asked = ["list-tubes\r\n", "stats\r\n"].map(|line| line.repeat(256));
-    let clients: Vec<_> = (0..20)
+    let asked = ["list-tubes\r\n", "stats\r\n", "list-jobs 0 1000\r\n"];
+    let asked = asked.map(|line| line.repeat(256));
+    let clients: Vec<_> = (0..30)
         .map(|number| {
             let mut client = server.connect();
-            client.send(&asked[number % 2]);
+            client.send(&asked[number % 3]);
             client.await_output();
             client
         })
@@ -87,10 +91,10 @@ fn half_bodies_take_the_memory_of_what_has_come() {
 #[test]
 fn a_body_for_which_the_system_has_no_memory_is_refused() {
     let server = Server::start(&["-z", "1073741824"]);
-    let room = server.status("VmSize") + 60 * MIB;
+    let room = server.status("VmSize") + 60 * MIB as u64;
     let limit = Rlimit {
-        current: Some(room as u64),
-        maximum: Some(room as u64),
+        current: Some(room),
+        maximum: Some(room),
     };
     prlimit(Some(server.pid()), Resource::As, limit).expect("it still runs");
     let mut client = server.connect();

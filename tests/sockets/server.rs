@@ -86,18 +86,18 @@ impl Server {
     }
 
     /// A size in its status, in bytes.
-    pub fn status(&self, key: &str) -> usize {
+    pub fn status(&self, key: &str) -> u64 {
         let status = self.file("status");
         let value = |line: &str| {
             let value = line.strip_prefix(key)?.strip_prefix(':')?;
-            value.split_whitespace().next()?.parse::<usize>().ok()
+            value.split_whitespace().next()?.parse::<u64>().ok()
         };
         status.lines().find_map(value).expect("a size") * 1024
     }
 
     /// The memory that it has, in bytes.
     pub fn memory(&self) -> usize {
-        self.status("VmRSS")
+        usize::try_from(self.status("VmRSS")).expect("a size")
     }
 
     /// Waits for its end.

@@ -1,24 +1,13 @@
-//! The engine against a naive model: random commands of several clients and
-//! random steps of the clock, each reply and each wake-up compared, byte for
-//! byte, and the engine's invariants checked after every step.
-//!
-//! A failure shows the whole history and its seed; `MODEL_SEED=17` plays that
-//! one again, `MODEL_RUNS=100000` plays so many seeds.
+//! The engine and the model side by side: the same clients say the same things
+//! to both at the same time, and each reply and each wake-up is compared, byte
+//! for byte, and the engine's invariants checked after every step.
 
-#[path = "model/naive.rs"]
-mod naive;
-
+use crate::naive::{Client, Model, SECOND, State};
 use beanpole::engine::{
     Change, Config, ConnectionId, Engine, Outcome, StoredJob, StoredState, Time,
 };
 use beanpole::protocol::{Framer, JobId, Reply, Request};
-use naive::{Client, Model, SECOND, State};
 use std::collections::BTreeMap;
-use std::env;
-
-/// How many histories are played, and how many steps each has.
-const RUNS: u64 = 300;
-const STEPS: usize = 400;
 
 /// The start of all histories, in nanoseconds since the epoch.
 const START: u64 = 1_700_000_000 * SECOND;
@@ -26,45 +15,58 @@ const START: u64 = 1_700_000_000 * SECOND;
 /// Some delays are 136 years long, and the engine's time has an end.
 const END: u64 = 10_000_000_000 * SECOND;
 
-const MAX_JOB_SIZE: u32 = 20;
 const MOST_CLIENTS: usize = 6;
 
-#[test]
-fn the_engine_does_what_the_model_does() {
-    let number = |name| {
-        let text = env::var(name).ok()?;
-        Some(text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
-    };
-    let seeds = match number("MODEL_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("MODEL_RUNS").unwrap_or(RUNS),
-    };
-    for seed in seeds {
-        let mut world = World::new(seed);
-        for _ in 0..STEPS {
-            world.step();
-        }
-    }
+/// The jobs as a log holds them that is told of every change.
+pub type Jobs = BTreeMap<JobId, StoredJob>;
+
+/// What stands between clients and engine, and keeps what changes.
+pub trait Keeper {
+    /// Has the engine execute a request, and keeps what that changes. If there
+    /// is no room for a body, it is refused, and that is noted.
+    fn execute(
+        &mut self,
+        engine: &mut Engine,
+        client: (Client, ConnectionId),
+        request: Request,
+        now: Time,
+    ) -> Outcome;
+
+    /// Whether there was no room for the last body.
+    fn refused(&mut self) -> bool;
+
+    /// Keeps what else has changed.
+    fn keep(&mut self, changes: &[Change], engine: &Engine);
+
+    /// A client that has waited is answered.
+    fn answer(&mut self, client: Client, reply: &Reply);
+
+    /// Whether a client's connection may not end now: it is owed a reply.
+    fn is_owed(&self, client: Client) -> bool;
+
+    /// What is kept.
+    fn jobs(&self) -> &Jobs;
 }
 
 /// The engine, the model, and the clients of both.
-struct World {
-    engine: Engine,
-    model: Model,
+pub struct World<K> {
+    pub engine: Engine,
+    pub model: Model,
+    pub keeper: K,
     /// Those who are connected.
-    links: BTreeMap<Client, Link>,
+    pub links: BTreeMap<Client, Link>,
     /// How many tubes the clients use, and how many jobs they put: with few,
     /// they get into each other's way more often.
     tubes: usize,
     most_jobs: usize,
-    /// The jobs as a log would hold them that is told of every change.
-    log: BTreeMap<JobId, StoredJob>,
-    random: Random,
-    history: History,
+    /// Whether the model knows in which order the tubes are listed.
+    pub knows_order: bool,
+    pub random: Random,
+    pub history: History,
 }
 
 /// A client's way to the engine.
-struct Link {
+pub struct Link {
     id: ConnectionId,
     framer: Framer,
     /// Bytes sent and not yet understood.
@@ -73,33 +75,38 @@ struct Link {
     body: Option<String>,
 }
 
-impl World {
-    fn new(seed: u64) -> World {
+impl<K: Keeper> World<K> {
+    /// `repeat` is the command that plays it again.
+    pub fn new(seed: u64, max_job_size: usize, keeper: K, repeat: String) -> World<K> {
         let mut random = Random(seed);
         let max_memory = random.one_in(3).then(|| 200 + random.below(4000));
+        let model = Model::new(START, max_job_size, max_memory);
         World {
-            engine: engine(max_memory, START),
-            model: Model::new(START, MAX_JOB_SIZE as usize, max_memory),
+            engine: engine(&model),
+            model,
+            keeper,
             links: BTreeMap::new(),
             tubes: *random.choose(&[1, 2, 3, TUBES.len()]),
             most_jobs: *random.choose(&[2, 5, 25]),
-            log: BTreeMap::new(),
+            knows_order: true,
             random,
             history: History {
-                seed,
+                repeat,
                 lines: Vec::new(),
             },
         }
     }
 
-    fn step(&mut self) {
+    /// Something happens: a client comes, says something or goes, or time passes.
+    pub fn step(&mut self) {
         let client = self.some_client();
         match (self.random.below(100), client) {
             (0..12, _) => self.pass_time(),
-            (12..15, _) if self.links.len() < MOST_CLIENTS => self.connect(),
+            (12..15, _) if self.links.len() < MOST_CLIENTS => drop(self.connect()),
             (15, _) if self.model.draining || self.random.one_in(5) => self.drain(),
-            (16, _) if self.random.one_in(5) => self.restart(),
-            (17, Some(client)) => self.disconnect(client),
+            (17, Some(client)) if !self.keeper.is_owed(client) => {
+                self.disconnect(client);
+            }
             (18, Some(client)) if self.random.one_in(4) => self.half_close(client),
             (_, Some(client)) if !self.model.is_waiting(client) => self.speak(client),
             _ => self.pass_time(),
@@ -111,20 +118,22 @@ impl World {
         (!clients.is_empty()).then(|| *self.random.choose(&clients))
     }
 
-    fn connect(&mut self) {
+    /// The new client.
+    pub fn connect(&mut self) -> Client {
         let client = self.model.connect();
         self.history.note(&self.model, client, "connects");
         let link = Link {
             id: self.engine.connect(),
-            framer: Framer::new(MAX_JOB_SIZE),
+            framer: Framer::new(self.model.max_job_size as u32),
             input: Vec::new(),
             body: None,
         };
         self.links.insert(client, link);
         self.compare(Vec::new());
+        client
     }
 
-    fn disconnect(&mut self, client: Client) {
+    pub fn disconnect(&mut self, client: Client) {
         self.history.note(&self.model, client, "disconnects");
         self.model.disconnect(client);
         let link = self.links.remove(&client).unwrap();
@@ -139,7 +148,7 @@ impl World {
         self.compare(Vec::new());
     }
 
-    fn drain(&mut self) {
+    pub fn drain(&mut self) {
         self.model.draining = !self.model.draining;
         self.engine.set_draining(self.model.draining);
         let text = format!("draining: {}", self.engine.is_draining());
@@ -147,18 +156,12 @@ impl World {
         self.compare(Vec::new());
     }
 
-    /// The engine ends, and another one begins with what the log holds.
-    fn restart(&mut self) {
+    /// Another engine goes on, and nobody is connected to it yet.
+    pub fn go_on_with(&mut self, engine: Engine) {
         self.history.lines.push("the server starts anew".into());
-        self.model.restart();
         self.links.clear();
-        let next_id = self.engine.next_id();
-        self.engine = engine(self.model.max_memory, self.model.now);
-        for stored in self.log.values() {
-            self.engine.restore(stored.clone());
-        }
-        self.engine.set_next_id(next_id);
-        // The log still has delays that have ended: the clock ends them again.
+        self.engine = engine;
+        // What was kept still has delays that have ended: the clock ends them again.
         self.tick();
     }
 
@@ -176,6 +179,11 @@ impl World {
         if self.random.one_in(5) {
             return self.pass_time_without_tick(until);
         }
+        self.pass_time_until(until);
+    }
+
+    /// Lets the clock tick whenever it is due, until then.
+    pub fn pass_time_until(&mut self, until: u64) {
         let mut idle_wakes = 0;
         while let Some(wake_at) = self.engine.wake_at().map(Time::as_nanos) {
             if wake_at > until {
@@ -238,19 +246,17 @@ impl World {
     }
 
     /// Sends a line, if it is not empty, then a body, and compares.
-    fn send(&mut self, client: Client, line: &str, body: Option<String>) {
+    pub fn send(&mut self, client: Client, line: &str, body: Option<String>) {
         // Even if the clock is late: first what is due.
         self.tick_model();
         let mut bytes = Vec::new();
         if !line.is_empty() {
             self.history.note(&self.model, client, line);
             bytes.extend_from_slice(format!("{line}\r\n").as_bytes());
-            self.model.line(client, line);
         }
-        if let Some(body) = body {
+        if let Some(body) = &body {
             self.history.note(&self.model, client, &format!("{body:?}"));
             bytes.extend_from_slice(body.as_bytes());
-            self.model.body(client, &body);
         }
         let mut said = Vec::new();
         // In segments of any size.
@@ -261,6 +267,13 @@ impl World {
             };
             let segment: Vec<u8> = bytes.drain(..count).collect();
             said.extend(self.receive(client, &segment));
+        }
+        if !line.is_empty() {
+            self.model.line(client, line);
+        }
+        if let Some(body) = body {
+            self.model.disk_is_full = self.keeper.refused();
+            self.model.body(client, &body);
         }
         self.compare(said);
     }
@@ -293,7 +306,10 @@ impl World {
     fn execute(&mut self, client: Client, request: Request) -> Option<String> {
         let now = self.now();
         let link = self.links.get_mut(&client).unwrap();
-        match self.engine.execute(link.id, request, now) {
+        let executed = self
+            .keeper
+            .execute(&mut self.engine, (client, link.id), request, now);
+        match executed {
             Outcome::Reply(reply) => Some(text(&reply)),
             Outcome::AwaitBody | Outcome::Waiting => None,
             Outcome::Unfinished => unreachable!("there are few jobs"),
@@ -310,10 +326,13 @@ impl World {
     /// the same time cannot be seen.
     fn compare(&mut self, mut said: Vec<(Client, String)>) {
         let effects = self.engine.take_effects();
+        self.keeper.keep(&effects.changes, &self.engine);
         for (id, reply) in effects.replies {
             let mut links = self.links.iter();
             let link = links.find(|(_, link)| link.id == id);
-            said.push((*link.expect("a connected client").0, text(&reply)));
+            let client = *link.expect("a connected client").0;
+            self.keeper.answer(client, &reply);
+            said.push((client, text(&reply)));
         }
         let expected = std::mem::take(&mut self.model.said);
         let mut expected: Vec<_> = expected
@@ -324,6 +343,11 @@ impl World {
         said.sort();
         for (client, text) in &said {
             self.history.hear(*client, text);
+        }
+        if !self.knows_order {
+            said.iter_mut()
+                .chain(&mut expected)
+                .for_each(|(_, text)| sort_list(text));
         }
         assert_eq!(said, expected, "left the engine, right the model");
 
@@ -340,37 +364,21 @@ impl World {
             let is_idle = !holds && !self.model.is_waiting(client);
             assert_eq!(self.engine.is_idle(link.id), is_idle);
         }
-        self.keep_log(&effects.changes);
+        self.check_kept();
     }
 
-    fn keep_log(&mut self, changes: &[Change]) {
-        for change in changes {
-            match *change {
-                Change::Put(id) | Change::Update(id) => {
-                    // It may have changed again since, and be gone.
-                    if let Some(stored) = self.engine.stored(id) {
-                        self.log.insert(id, stored);
-                    }
-                }
-                Change::Delete { id, .. } => drop(self.log.remove(&id).expect("a job in the log")),
-            }
-        }
-        assert_eq!(self.log.len(), self.engine.job_count());
-        // The end of a delay is known, and so not told.
-        let settled = |mut job: StoredJob| {
-            let ended = |until| until <= self.now();
-            if matches!(job.state, StoredState::Delayed { until } if ended(until)) {
-                job.state = StoredState::Ready;
-            }
-            job
-        };
-        for (&id, stored) in &self.log {
-            let held = self.engine.stored(id).map(settled);
-            assert_eq!(held, Some(settled(stored.clone())));
+    /// What is kept is what there is.
+    fn check_kept(&self) {
+        let kept = self.keeper.jobs();
+        assert_eq!(kept.len(), self.engine.job_count());
+        for (&id, stored) in kept {
+            let now = self.now();
+            let held = self.engine.stored(id).map(|job| settled(job, now));
+            assert_eq!(held, Some(settled(stored.clone(), now)));
         }
     }
 
-    fn now(&self) -> Time {
+    pub fn now(&self) -> Time {
         Time::from_nanos(self.model.now)
     }
 
@@ -379,9 +387,10 @@ impl World {
     /// The line of a put and its body with the two bytes behind it.
     fn put(&mut self) -> (String, String) {
         let random = &mut self.random;
+        let most = self.model.max_job_size;
         let size = match random.below(20) {
-            0 => MAX_JOB_SIZE as usize + 1 + random.below(50),
-            1 => MAX_JOB_SIZE as usize,
+            0 => most + 1 + random.below(50),
+            1 => random.below(most + 1).max(most.min(20)),
             2 => 0,
             _ => random.below(8),
         };
@@ -403,7 +412,7 @@ impl World {
         let id = self.some_job(client);
         let random = &mut self.random;
         let tube = *random.choose(&TUBES[..self.tubes]);
-        match random.below(72) {
+        match random.below(76) {
             0..4 => format!("use {tube}"),
             4..9 => format!("watch {tube}"),
             9..12 => format!("ignore {tube}"),
@@ -433,7 +442,17 @@ impl World {
             66..68 => "list-tubes".into(),
             68 => "list-tube-used".into(),
             69 => "list-tubes-watched".into(),
-            70 => (*random.choose(&MALFORMED)).into(),
+            70..74 => {
+                let state = *random.choose(&["ready", "delayed", "reserved", "buried"]);
+                let filter = [
+                    String::new(),
+                    format!(" {tube}"),
+                    format!(" {tube} {state}"),
+                ];
+                let count = *random.choose(&[1, 2, 1000, u64::MAX]);
+                format!("list-jobs {id} {count}{}", random.choose(&filter))
+            }
+            74 => (*random.choose(&MALFORMED)).into(),
             _ if random.one_in(4) => "quit".into(),
             _ => "stats".into(),
         }
@@ -462,7 +481,7 @@ const LONG_NAME: &str = "and-they-may-contain/letters;numerals.1234567890$_(and-
     and-they-may-contain/letters;numerals.1234567890$_(and-these-sig";
 
 /// Lines that are no commands, by one mistake each.
-const MALFORMED: [&str; 22] = [
+const MALFORMED: [&str; 24] = [
     " stats",
     "STATS",
     "putt 0 0 1 1",
@@ -485,15 +504,36 @@ const MALFORMED: [&str; 22] = [
     "pause-tube -a 1",
     "peek-readyx",
     "stats-tube ",
+    "list-jobs 1 0",
+    "list-jobs 1 1 a burried",
 ];
 
-fn engine(max_memory: Option<usize>, now: u64) -> Engine {
+/// An engine with the model's limits and time, and with nothing in it.
+pub fn engine(model: &Model) -> Engine {
     let config = Config {
-        max_job_size: MAX_JOB_SIZE,
-        max_memory: max_memory.map(|bytes| bytes as u64),
+        max_job_size: model.max_job_size as u32,
+        max_memory: model.max_memory.map(|bytes| bytes as u64),
         journal: true,
     };
-    Engine::new(config, Time::from_nanos(now))
+    Engine::new(config, Time::from_nanos(model.now))
+}
+
+/// The job when its delay is over, if it is: a log is not told of that, since
+/// the end is known.
+pub fn settled(mut job: StoredJob, now: Time) -> StoredJob {
+    if matches!(job.state, StoredState::Delayed { until } if until <= now) {
+        job.state = StoredState::Ready;
+    }
+    job
+}
+
+/// Sorts a list of tubes.
+fn sort_list(text: &mut String) {
+    if text.starts_with("OK") && text.contains("\n- ") {
+        let mut lines: Vec<&str> = text.lines().collect();
+        lines[2..].sort_unstable();
+        *text = lines.join("\n");
+    }
 }
 
 /// The bytes that a client would see.
@@ -504,10 +544,14 @@ fn text(reply: &Reply) -> String {
     String::from_utf8(bytes).expect("all bodies are text")
 }
 
+/// Of longer replies the beginning is shown, in bytes.
+const LONG: usize = 100;
+
 /// What has happened so far, shown when a test fails.
-struct History {
-    seed: u64,
-    lines: Vec<String>,
+pub struct History {
+    /// The command that plays it again.
+    repeat: String,
+    pub lines: Vec<String>,
 }
 
 impl History {
@@ -517,7 +561,11 @@ impl History {
     }
 
     fn hear(&mut self, client: Client, text: &str) {
-        let text = text.trim_end().replace("\r\n", " ").replace('\n', ", ");
+        let mut text = text.trim_end().replace("\r\n", " ").replace('\n', ", ");
+        if text.len() > LONG && !text.starts_with("OK") {
+            text.truncate(LONG);
+            text += "...";
+        }
         self.lines.push(format!("{:19} {client} < {text}", ""));
     }
 
@@ -528,25 +576,25 @@ impl History {
 }
 
 fn seconds(model: &Model) -> String {
-    let time = model.now - START;
+    let time = model.now.saturating_sub(START);
     format!("{:9}.{:09}", time / SECOND, time % SECOND)
 }
 
 impl Drop for History {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let (history, seed) = (self.lines.join("\n"), self.seed);
+            let (history, repeat) = (self.lines.join("\n"), &self.repeat);
             eprintln!("The history, in seconds, up to the failure:\n{history}");
-            eprintln!("MODEL_SEED={seed} cargo test --test model");
+            eprintln!("{repeat}");
         }
     }
 }
 
 /// Numbers that are the same for the same seed (SplitMix64).
-struct Random(u64);
+pub struct Random(pub u64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut bits = self.0;
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -554,15 +602,15 @@ impl Random {
         bits ^ (bits >> 31)
     }
 
-    fn below(&mut self, limit: usize) -> usize {
+    pub fn below(&mut self, limit: usize) -> usize {
         (self.next() % limit as u64) as usize
     }
 
-    fn one_in(&mut self, number: usize) -> bool {
+    pub fn one_in(&mut self, number: usize) -> bool {
         self.below(number) == 0
     }
 
-    fn choose<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+    pub fn choose<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.below(from.len())]
     }
 

@@ -1,0 +1,101 @@
+//! What a log must hold: every change in order, and how many of them were
+//! acknowledged.
+
+use beanpole::binlog::Record;
+use beanpole::engine::StoredJob;
+use beanpole::protocol::JobId;
+use std::collections::BTreeMap;
+
+pub type Jobs = BTreeMap<JobId, StoredJob>;
+
+/// All changes since the log was opened, and what there was before them.
+#[derive(Clone, Default)]
+pub struct History {
+    before: Jobs,
+    entries: Vec<Record>,
+    /// So many of the entries were acknowledged, in whatever way matters.
+    pub kept: usize,
+    pub next_id: u64,
+    /// What that was at first.
+    first_id: u64,
+}
+
+impl History {
+    /// Nothing has happened to these jobs yet.
+    pub fn new(before: Jobs, next_id: u64) -> History {
+        History {
+            before,
+            entries: Vec::new(),
+            kept: 0,
+            next_id,
+            first_id: next_id,
+        }
+    }
+
+    /// Something has happened.
+    pub fn push(&mut self, entry: Record) {
+        self.entries.push(entry);
+    }
+
+    /// How much has happened.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Forgets all, for traffic too long to be remembered.
+    pub fn forget(&mut self) {
+        let next_id = self.next_id;
+        *self = History::default();
+        self.next_id = next_id;
+    }
+
+    /// The lowest id that may be given to a new job.
+    pub fn least_next_id(&self) -> u64 {
+        let puts = self.entries[..self.kept]
+            .iter()
+            .filter_map(|entry| match entry {
+                Record::Put(job) => Some(job.id.0 + 1),
+                _ => None,
+            });
+        puts.fold(self.first_id, u64::max)
+    }
+
+    /// Whether these jobs are those after all kept entries and none, some or
+    /// all of the others, in order; if so, after how many.
+    pub fn explains(&self, jobs: &Jobs) -> Option<usize> {
+        self.explains_if(|state| state == jobs)
+    }
+
+    /// The same, as far as `is_it` can tell.
+    pub fn explains_if(&self, is_it: impl Fn(&Jobs) -> bool) -> Option<usize> {
+        let mut state = self.before.clone();
+        self.entries[..self.kept]
+            .iter()
+            .for_each(|entry| apply(&mut state, entry));
+        let mut len = self.kept;
+        loop {
+            if is_it(&state) {
+                return Some(len);
+            }
+            apply(&mut state, self.entries.get(len)?);
+            len += 1;
+        }
+    }
+}
+
+/// What becomes of the jobs.
+pub fn apply(jobs: &mut Jobs, entry: &Record) {
+    match entry {
+        Record::Put(job) => {
+            jobs.insert(job.id, job.clone());
+        }
+        Record::Update(update) => {
+            let job = jobs.remove(&update.id).unwrap();
+            jobs.insert(job.id, update.with(job.tube, job.body));
+        }
+        Record::Delete(id) => {
+            jobs.remove(id).unwrap();
+        }
+        Record::Mark(_) => unreachable!("no change is one"),
+    }
+}

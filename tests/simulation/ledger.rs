@@ -1,0 +1,107 @@
+//! What clients know for certain, because they were told so.
+
+use crate::history::{History, Jobs};
+use crate::world::settled;
+use beanpole::engine::Time;
+use beanpole::protocol::JobId;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a reply says.
+#[derive(Clone)]
+pub enum Fact {
+    /// A job is there, with this body.
+    There(JobId, Vec<u8>),
+    /// A job is gone for ever.
+    Gone(JobId),
+    /// There is or was a job of this id, and there will be no other one.
+    Seen(JobId),
+}
+
+/// The facts that were acknowledged.
+#[derive(Clone)]
+pub struct Ledger {
+    there: BTreeMap<JobId, Vec<u8>>,
+    gone: BTreeSet<JobId>,
+    /// The jobs that were there at the last start, and the first id after them:
+    /// no other one below it may ever come back.
+    at_start: BTreeSet<JobId>,
+    first_new: JobId,
+    /// Deletions that were begun: their jobs may be there or not.
+    deleting: BTreeSet<JobId>,
+    last_told: JobId,
+}
+
+impl Ledger {
+    /// What was read from the disk at a start is certain from then on.
+    pub fn new(jobs: &Jobs, next_id: JobId) -> Ledger {
+        let there = jobs
+            .values()
+            .map(|job| (job.id, job.body.content().to_vec()));
+        Ledger {
+            there: there.collect(),
+            at_start: jobs.keys().copied().collect(),
+            first_new: next_id,
+            gone: BTreeSet::new(),
+            deleting: BTreeSet::new(),
+            last_told: JobId(0),
+        }
+    }
+
+    /// A client wants it deleted, and the server has begun with that.
+    pub fn delete(&mut self, id: JobId) {
+        self.there.remove(&id);
+        self.deleting.insert(id);
+    }
+
+    /// A client was told so.
+    pub fn note(&mut self, fact: Fact) {
+        match fact {
+            Fact::There(id, body) => {
+                self.last_told = self.last_told.max(id);
+                if !self.deleting.contains(&id) {
+                    self.there.insert(id, body);
+                }
+            }
+            Fact::Gone(id) => {
+                self.gone.insert(id);
+            }
+            Fact::Seen(id) => self.last_told = self.last_told.max(id),
+        }
+    }
+}
+
+/// What must be found at the next start.
+pub struct Kept {
+    pub ledger: Ledger,
+    pub history: History,
+}
+
+impl Kept {
+    /// Panics if it is not; `now` is when the server ended.
+    pub fn check(&self, jobs: &Jobs, next_id: JobId, now: Time) {
+        let ledger = &self.ledger;
+        assert!(next_id > ledger.last_told, "{next_id} was given before");
+        assert!(next_id >= ledger.first_new, "{next_id} was given before");
+        for (id, body) in &ledger.there {
+            let job = jobs.get(id);
+            let job = job.unwrap_or_else(|| panic!("job {id} is lost"));
+            assert_eq!(job.body.content(), body, "job {id} has another body");
+        }
+        for id in jobs.keys() {
+            let was_gone = *id < ledger.first_new && !ledger.at_start.contains(id);
+            let is_back = was_gone || ledger.gone.contains(id);
+            assert!(!is_back, "job {id} is back, though it was deleted");
+        }
+        assert!(next_id.0 >= self.history.least_next_id());
+        let all_settled = |jobs: &Jobs| {
+            let jobs = jobs.values().cloned();
+            jobs.map(|job| settled(job, now)).collect::<Vec<_>>()
+        };
+        let found = all_settled(jobs);
+        let explained = self.history.explains_if(|jobs| all_settled(jobs) == found);
+        assert!(
+            explained.is_some(),
+            "at no moment were the jobs as they are now"
+        );
+    }
+}

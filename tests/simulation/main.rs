@@ -1,0 +1,460 @@
+//! Years of a server's life: engine and binlog on a simulated disk, with
+//! simulated clients and a simulated clock, in one thread.
+//!
+//! Each day has some busy moments and long silences. Clients come, say
+//! something and vanish; the disk fills up, fails, or loses power in the middle
+//! of whatever it does; the server is killed, ended in order and started again,
+//! and the clock is then somewhere else. All along
+//!
+//! - each reply is what the naive model answers: so nobody is given a job that
+//!   another one holds, jobs come by priority and then by id, and what is
+//!   counted is what is there;
+//! - after each start the jobs are those of some moment at or after the last
+//!   acknowledgement, none that was acknowledged is missing, none that was
+//!   deleted is back, and no id is given twice;
+//! - only what was made to fail fails, and a full disk stops puts alone;
+//! - when all is deleted, nothing is left: in memory as the clients' limit counts
+//!   it, on the heap, and on the disk.
+//!
+//! The threads of the server are not here: what they do at some time or other
+//! is done between two commands, or later. `tests/concurrency` and the
+//! laboratory's soak have them.
+//!
+//! All follows from a seed. A failure shows what has happened since all was
+//! deleted last, and the command that plays it again. `SIMULATION_RUNS=1000`
+//! plays so many seeds, `SIMULATION_DAYS=5000` so many days of each.
+
+#[path = "../binlog/disk.rs"]
+#[allow(dead_code, reason = "the binlog's own tests use the rest")]
+mod disk;
+#[path = "../binlog/history.rs"]
+#[allow(dead_code, reason = "the binlog's own tests use the rest")]
+mod history;
+#[path = "../model/naive.rs"]
+#[allow(dead_code, reason = "the model's own tests use the rest")]
+mod naive;
+#[path = "../model/world.rs"]
+mod world;
+
+mod ledger;
+mod shell;
+
+use beanpole::binlog::{Binlog, Opened, SyncMode};
+use beanpole::engine::{Engine, StoredJob, StoredState, Time};
+use beanpole::protocol::JobId;
+use disk::{Disk, Survival};
+use naive::{Job, SECOND, State};
+use shell::Shell;
+use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+use std::alloc::System;
+use std::env;
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::time::Duration;
+use world::{Jobs, World};
+
+#[global_allocator]
+static HEAP: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// How many lives are simulated, and how many days each has.
+const RUNS: u64 = 50;
+const DAYS: u64 = 10;
+
+const HOUR: u64 = 3600 * SECOND;
+const DAY: u64 = 24 * HOUR;
+
+/// What is left on the heap of an engine in which nothing is, in bytes: the
+/// wheel of timers, and room in tables for some tubes and connections.
+const EMPTY_ENGINE: usize = 40_000;
+
+/// The same for a log that holds no job: its buffers.
+const EMPTY_LOG: usize = 40_000;
+
+#[test]
+fn through_all_faults_what_was_acknowledged_is_kept() {
+    let number = |name| {
+        let text = env::var(name).ok()?;
+        Some(text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
+    };
+    let seeds = match number("SIMULATION_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("SIMULATION_RUNS").unwrap_or(RUNS),
+    };
+    let days = number("SIMULATION_DAYS").unwrap_or(DAYS);
+    let mut tally = Tally::default();
+    for seed in seeds {
+        let mut life = Life::new(seed, days);
+        (0..days).for_each(|_| life.day());
+        life.evening();
+        tally.add(&life.tally);
+    }
+    println!("{tally:?}");
+}
+
+/// What has happened.
+#[derive(Debug, Default)]
+struct Tally {
+    moments: u64,
+    evenings: u64,
+    ends: u64,
+    kills: u64,
+    power_cuts: u64,
+    failures: u64,
+    /// Starts that were interrupted, or that the disk has made fail.
+    false_starts: u64,
+    refused_puts: u64,
+}
+
+impl Tally {
+    fn add(&mut self, other: &Tally) {
+        self.moments += other.moments;
+        self.evenings += other.evenings;
+        self.ends += other.ends;
+        self.kills += other.kills;
+        self.power_cuts += other.power_cuts;
+        self.failures += other.failures;
+        self.false_starts += other.false_starts;
+        self.refused_puts += other.refused_puts;
+    }
+}
+
+/// A server's life, from start to start.
+struct Life {
+    world: World<Shell>,
+    disk: Disk,
+    sync: SyncMode,
+    segment_size: u64,
+    /// Something of the disk was made to fail since the last start.
+    is_faulty: bool,
+    tally: Tally,
+}
+
+impl Life {
+    fn new(seed: u64, days: u64) -> Life {
+        let mut random = world::Random(seed ^ 0x5eed);
+        let sync = match random.below(5) {
+            0..3 => SyncMode::Always,
+            3 => SyncMode::Every(Duration::ZERO),
+            _ => SyncMode::Never,
+        };
+        let segment_size = *random.choose(&[4096, 4096, 16 << 10]);
+        // Some jobs are longer than a segment.
+        let max_job_size = *random.choose(&[20, 1000, 6000]);
+        let disk = Disk::default();
+        let storage = Arc::new(disk.clone());
+        let opened = Binlog::open_in(storage, sync, segment_size);
+        let shell = Shell::new(opened.expect("an empty disk can be opened"), sync);
+        let repeat =
+            format!("SIMULATION_SEED={seed} SIMULATION_DAYS={days} cargo test --test simulation");
+        Life {
+            world: World::new(seed, max_job_size, shell, repeat),
+            disk,
+            sync,
+            segment_size,
+            is_faulty: false,
+            tally: Tally::default(),
+        }
+    }
+
+    /// Some busy moments, and silence between them.
+    fn day(&mut self) {
+        for _ in 0..8 {
+            for _ in 0..self.below(25) {
+                self.moment();
+            }
+            let silence = self.below(2 * DAY / 8);
+            let until = self.world.model.now + silence;
+            self.world.pass_time_until(until);
+            self.tend();
+        }
+        if self.one_in(3) {
+            self.evening();
+        }
+    }
+
+    fn moment(&mut self) {
+        self.tally.moments += 1;
+        match self.below(100) {
+            0..5 => self.strike(),
+            5..15 => self.tend(),
+            _ => self.world.step(),
+        }
+        // Those who wait for the log at the same time share a write.
+        if self.one_in(2) {
+            self.deliver();
+        }
+    }
+
+    /// Something that nobody has asked for.
+    fn strike(&mut self) {
+        match self.below(9) {
+            0..3 => {
+                let room = self.disk.used() + 4096 * self.below(3);
+                self.note(&format!("the disk has only {room} bytes"));
+                self.disk.set_capacity(Some(room));
+            }
+            3 => {
+                self.note("the disk has room");
+                self.disk.set_capacity(None);
+            }
+            4 => {
+                let kind = *self.choose(&[ErrorKind::StorageFull, ErrorKind::Other]);
+                let operation = self.disk.operations() + 1 + self.below(20);
+                self.note(&format!("operation {operation} will fail: {kind}"));
+                self.disk.fail_at(operation, kind);
+                self.is_faulty = true;
+            }
+            5 => self.cut_power(),
+            6 => self.cut_power_soon(),
+            7 => self.kill(),
+            _ => self.end(),
+        }
+    }
+
+    /// The threads that look after the log have their turn.
+    fn tend(&mut self) {
+        if self.world.keeper.tend().is_err() {
+            self.fail();
+        }
+    }
+
+    /// Those who wait for the log have their replies.
+    fn deliver(&mut self) {
+        if self.world.keeper.deliver().is_err() {
+            self.fail();
+        }
+    }
+
+    /// The log has failed: the server ends itself.
+    fn fail(&mut self) {
+        let failure = self.world.keeper.failure();
+        assert!(self.is_faulty, "{failure}");
+        self.note(&failure);
+        self.tally.failures += 1;
+        match self.one_in(3) {
+            true => self.cut_power(),
+            false => self.kill(),
+        }
+    }
+
+    /// The process is gone, the machine is not.
+    fn kill(&mut self) {
+        self.note("the server is killed");
+        self.tally.kills += 1;
+        self.go_on_after(Survival::Everything);
+    }
+
+    fn cut_power(&mut self) {
+        self.tally.power_cuts += 1;
+        let survival = *self.choose(&[Survival::Nothing, Survival::Something, Survival::Something]);
+        self.note(&format!(
+            "the power fails; of what was not synced survives: {survival:?}"
+        ));
+        self.go_on_after(survival);
+    }
+
+    /// In the middle of what the disk does next.
+    fn cut_power_soon(&mut self) {
+        let operations = self.below(12);
+        self.note(&format!(
+            "the power will fail after {operations} operations"
+        ));
+        self.disk.stop_after(operations);
+        self.is_faulty = true;
+        for _ in 0..20 {
+            self.world.step();
+            let shell = &mut self.world.keeper;
+            if shell.deliver().is_err() || shell.tend().is_err() {
+                break;
+            }
+        }
+        self.cut_power();
+    }
+
+    /// The server ends in order.
+    fn end(&mut self) {
+        self.deliver();
+        if self.world.keeper.close().is_err() {
+            return self.fail();
+        }
+        self.note("the server ends");
+        self.tally.ends += 1;
+        let survival = *self.choose(&[Survival::Nothing, Survival::Everything]);
+        self.go_on_after(survival);
+    }
+
+    /// What is on the disk is opened again, at some other time.
+    fn go_on_after(&mut self, survival: Survival) {
+        let is_synced = self.sync == SyncMode::Always;
+        let kept = match survival {
+            Survival::Nothing | Survival::Something if !is_synced => self.world.keeper.synced(),
+            _ => self.world.keeper.acknowledged(),
+        };
+        let dice = &mut disk::Random::new(self.world.random.next());
+        self.disk = cut(&self.disk, survival, dice);
+        if self.one_in(4) {
+            // And the power fails while it is opened.
+            self.tally.false_starts += 1;
+            let operations = self.below(20);
+            self.disk.stop_after(operations);
+            drop(self.open());
+            self.disk = cut(&self.disk, Survival::Something, dice);
+        } else if self.one_in(8) {
+            self.tally.false_starts += 1;
+            let operation = self.below(20);
+            self.disk.fail_at(operation, ErrorKind::Other);
+            drop(self.open());
+            // It was an error of this moment.
+            self.disk = cut(&self.disk, Survival::Everything, dice);
+        }
+        self.is_faulty = false;
+        let ended_at = self.world.now();
+        self.jump();
+        let opened = self.open();
+        let mut opened = opened.unwrap_or_else(|error| panic!("it cannot be opened: {error}"));
+        opened.jobs.set_next_id(opened.next_id);
+        opened.jobs.check();
+        let jobs: Jobs = stored(&opened.jobs);
+        kept.check(&jobs, opened.next_id, ended_at);
+
+        let model = &mut self.world.model;
+        let restored = jobs.values().cloned().map(in_the_model).collect();
+        model.restart_with(restored, opened.next_id.0 - 1);
+        let in_map = Opened {
+            binlog: opened.binlog,
+            jobs,
+            next_id: opened.next_id,
+            notices: opened.notices,
+        };
+        self.tally.refused_puts += self.world.keeper.refused_puts;
+        self.world.keeper = Shell::new(in_map, self.sync);
+        // Tubes come back in the order of the log.
+        self.world.knows_order = false;
+        self.world.go_on_with(opened.jobs);
+    }
+
+    /// Opens what is on the disk as the daemon does.
+    fn open(&self) -> Result<Opened<Engine>, beanpole::binlog::Error> {
+        let engine = world::engine(&self.world.model);
+        let storage = Arc::new(self.disk.clone());
+        Binlog::open_into(storage, self.sync, self.segment_size, engine)
+    }
+
+    /// While there is no server, its clock may be set to any time.
+    fn jump(&mut self) {
+        let now = self.world.model.now;
+        let then = match self.below(8) {
+            0 => now - self.below(2 * DAY),
+            1 => now - self.below(10 * SECOND),
+            2 => now + self.below(30 * DAY),
+            _ => now + self.below(HOUR),
+        };
+        self.world.model.now = then;
+        self.note("that is what the clock shows at the start");
+    }
+
+    /// All clients leave, and all that is left is deleted: nothing remains.
+    fn evening(&mut self) {
+        self.tally.evenings += 1;
+        self.deliver();
+        if self.is_faulty {
+            // What was to fail has failed until then, or will not.
+            self.kill();
+        }
+        self.disk.set_capacity(None);
+        for client in self.world.links.keys().copied().collect::<Vec<_>>() {
+            self.world.disconnect(client);
+        }
+        let sweeper = self.world.connect();
+        let ids: Vec<u64> = self.world.model.jobs.iter().map(|job| job.id).collect();
+        for id in ids {
+            self.world.send(sweeper, &format!("delete {id}"), None);
+        }
+        self.world.send(sweeper, "stats", None);
+        self.deliver();
+        self.world.disconnect(sweeper);
+        assert_eq!(self.world.engine.job_count(), 0);
+        assert_eq!(self.world.engine.memory(), 0);
+        // Of what has to be moved, a piece is moved with each change.
+        self.tend();
+        let (used, names) = (self.disk.used(), self.disk.names());
+        let most = 3 * self
+            .segment_size
+            .max(self.world.model.max_job_size as u64 + 100)
+            + 4096 * names.len() as u64;
+        assert!(used <= most, "{used} bytes in {names:?}, not {most}");
+        self.world.keeper.close().expect("nothing fails");
+
+        let empty = world::engine(&self.world.model);
+        let engine = std::mem::replace(&mut self.world.engine, empty);
+        let bytes = freed_by(|| drop(engine));
+        assert!(bytes <= EMPTY_ENGINE, "an empty engine keeps {bytes} bytes");
+        let log = self.world.keeper.take_log();
+        let bytes = freed_by(|| drop(log));
+        assert!(bytes <= EMPTY_LOG, "an empty log keeps {bytes} bytes");
+        self.world.history.lines.clear();
+        self.go_on_after(Survival::Nothing);
+    }
+
+    fn note(&mut self, text: &str) {
+        let now = Time::from_nanos(self.world.model.now);
+        let line = format!("{:?} {text}", now);
+        self.world.history.lines.push(line);
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.world.random.below(limit as usize) as u64
+    }
+
+    fn one_in(&mut self, number: usize) -> bool {
+        self.world.random.one_in(number)
+    }
+
+    fn choose<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+        self.world.random.choose(from)
+    }
+}
+
+fn cut(disk: &Disk, survival: Survival, dice: &mut disk::Random) -> Disk {
+    disk.state().cut(survival, dice)
+}
+
+/// How much is freed by this, in bytes.
+fn freed_by(work: impl FnOnce()) -> usize {
+    let before = HEAP.stats();
+    work();
+    let done = HEAP.stats() - before;
+    done.bytes_deallocated - done.bytes_allocated
+}
+
+fn stored(engine: &Engine) -> Jobs {
+    let jobs = engine.ids().filter_map(|id| engine.stored(id));
+    jobs.map(|job| (job.id, job)).collect()
+}
+
+/// A job of the log, as the model has it.
+fn in_the_model(stored: StoredJob) -> Job {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("clients send text");
+    let JobId(id) = stored.id;
+    Job {
+        id,
+        state: match stored.state {
+            StoredState::Ready => State::Ready,
+            StoredState::Delayed { until } => State::Delayed {
+                until: until.as_nanos(),
+            },
+            StoredState::Buried { order } => State::Buried { number: order },
+        },
+        tube: stored.tube.as_str().into(),
+        priority: stored.priority.0,
+        delay: stored.delay.0.into(),
+        ttr: stored.ttr.0.into(),
+        body: text(stored.body.content()),
+        created: stored.created_at.as_nanos(),
+        reserves: stored.counters.reserves,
+        timeouts: stored.counters.timeouts,
+        releases: stored.counters.releases,
+        buries: stored.counters.buries,
+        kicks: stored.counters.kicks,
+    }
+}

@@ -1,0 +1,244 @@
+//! What the server does between clients, engine and log: each change is
+//! appended before the next one is made, and nothing is told before it is kept.
+
+use crate::history::{History, apply};
+use crate::ledger::{Fact, Kept, Ledger};
+use crate::naive::Client;
+use crate::world::{Jobs, Keeper};
+use beanpole::binlog::{Binlog, Failed, NoRoom, Opened, Position, Record, SyncMode, Update};
+use beanpole::engine::{Change, ConnectionId, Engine, Outcome, Time};
+use beanpole::protocol::framing::NoBody;
+use beanpole::protocol::{Command, JobId, Reply, Request, TubeName};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// The log, and what is known of it.
+pub struct Shell {
+    /// Away when the server has ended.
+    log: Option<Arc<Binlog>>,
+    sync: SyncMode,
+    /// As the log has the jobs.
+    jobs: Jobs,
+    history: History,
+    ledger: Ledger,
+    /// What was certain when all was synced the last time.
+    synced: Ledger,
+    synced_changes: usize,
+    /// Behind the last change.
+    end: Position,
+    /// Replies that wait for the log, in their order.
+    owed: VecDeque<Owed>,
+    refused: bool,
+    pub refused_puts: u64,
+}
+
+/// A reply that waits until the log has come so far.
+struct Owed {
+    client: Client,
+    position: Position,
+    /// How many changes there were until then.
+    changes: usize,
+    fact: Option<Fact>,
+}
+
+impl Shell {
+    pub fn new(opened: Opened<Jobs>, sync: SyncMode) -> Shell {
+        let ledger = Ledger::new(&opened.jobs, opened.next_id);
+        Shell {
+            log: Some(opened.binlog),
+            sync,
+            history: History::new(opened.jobs.clone(), opened.next_id.0),
+            jobs: opened.jobs,
+            synced: ledger.clone(),
+            ledger,
+            synced_changes: 0,
+            end: Position::default(),
+            owed: VecDeque::new(),
+            refused: false,
+            refused_puts: 0,
+        }
+    }
+
+    fn log(&self) -> Arc<Binlog> {
+        self.log.clone().expect("the server runs")
+    }
+
+    pub fn take_log(&mut self) -> Option<Arc<Binlog>> {
+        self.log.take()
+    }
+
+    pub fn failure(&self) -> String {
+        let log = self.log();
+        log.failure().map_or_else(String::new, ToString::to_string)
+    }
+
+    /// Commits what replies wait for, and sends them.
+    pub fn deliver(&mut self) -> Result<(), Failed> {
+        while let Some(owed) = self.owed.front() {
+            self.log().commit(owed.position)?;
+            let owed = self.owed.pop_front().expect("it was there");
+            self.history.kept = self.history.kept.max(owed.changes);
+            if let Some(fact) = owed.fact {
+                self.ledger.note(fact);
+            }
+        }
+        Ok(())
+    }
+
+    /// What the threads of the log do.
+    pub fn tend(&mut self) -> Result<(), Failed> {
+        let log = self.log();
+        if let SyncMode::Every(_) = self.sync {
+            log.write_soon();
+        }
+        log.tend()?;
+        if let SyncMode::Every(_) = self.sync {
+            self.note_synced();
+        }
+        Ok(())
+    }
+
+    pub fn close(&mut self) -> Result<(), Failed> {
+        self.log().close()?;
+        self.note_synced();
+        self.history.kept = self.history.len();
+        Ok(())
+    }
+
+    fn note_synced(&mut self) {
+        self.synced = self.ledger.clone();
+        self.synced_changes = self.history.len();
+    }
+
+    /// What may not be lost if the process ends.
+    pub fn acknowledged(&self) -> Kept {
+        Kept {
+            ledger: self.ledger.clone(),
+            history: self.history.clone(),
+        }
+    }
+
+    /// What may not be lost if the power fails, though not each
+    /// acknowledgement is synced.
+    pub fn synced(&self) -> Kept {
+        let mut history = self.history.clone();
+        history.kept = self.synced_changes;
+        Kept {
+            ledger: self.synced.clone(),
+            history,
+        }
+    }
+
+    /// A reply goes out when what it promises is kept.
+    fn owe(&mut self, client: Client, reply: &Reply, fact: Option<Fact>) {
+        let position = if reply.is_promise() {
+            self.end
+        } else {
+            let told_of = reply.tells_of().and_then(|id| self.log().kept_from(id));
+            told_of.unwrap_or_default()
+        };
+        let fact = fact.or(reply.tells_of().map(Fact::Seen));
+        if position > Position::default() {
+            self.owed.push_back(Owed {
+                client,
+                position,
+                changes: if reply.is_promise() {
+                    self.history.len()
+                } else {
+                    0
+                },
+                fact,
+            });
+        } else if let Some(fact) = fact {
+            self.ledger.note(fact);
+        }
+    }
+}
+
+impl Keeper for Shell {
+    fn execute(
+        &mut self,
+        engine: &mut Engine,
+        (client, id): (Client, ConnectionId),
+        mut request: Request,
+        now: Time,
+    ) -> Outcome {
+        let log = self.log();
+        let mut room = None;
+        self.refused = false;
+        if let Request::Body(Ok(body)) = &request {
+            match log.reserve_put(TubeName::MAX_LEN, body.wire().len()) {
+                Ok(reserved) => room = Some(reserved),
+                Err(NoRoom) => {
+                    request = Request::Body(Err(NoBody::NoRoom));
+                    self.refused = true;
+                    self.refused_puts += 1;
+                }
+            }
+        }
+        let deleted = match request {
+            Request::Command(Command::Delete(id)) => Some(id),
+            _ => None,
+        };
+        let outcome = engine.execute(id, request, now);
+        let changes = engine.changes().to_vec();
+        engine.forget_changes();
+        self.keep(&changes, engine);
+        drop(room);
+        if let Outcome::Reply(reply) = &outcome {
+            let fact = match (reply, deleted) {
+                (Reply::Inserted(id), _) => Some(there(*id, engine)),
+                (Reply::Deleted, Some(id)) => {
+                    self.ledger.delete(id);
+                    self.synced.delete(id);
+                    Some(Fact::Gone(id))
+                }
+                _ => None,
+            };
+            self.owe(client, reply, fact);
+        }
+        outcome
+    }
+
+    fn refused(&mut self) -> bool {
+        std::mem::take(&mut self.refused)
+    }
+
+    fn keep(&mut self, changes: &[Change], engine: &Engine) {
+        if changes.is_empty() {
+            return;
+        }
+        self.end = self.log().append(changes, engine);
+        for change in changes {
+            let record = match *change {
+                Change::Put(id) => engine.stored(id).map(Record::Put),
+                Change::Update(id) => {
+                    let stored = engine.stored(id);
+                    stored.map(|job| Record::Update(Update::of(&job)))
+                }
+                Change::Delete { id, .. } => Some(Record::Delete(id)),
+            };
+            // It may have been deleted since, which is told after this.
+            let Some(record) = record else { continue };
+            apply(&mut self.jobs, &record);
+            self.history.push(record);
+        }
+    }
+
+    fn answer(&mut self, client: Client, reply: &Reply) {
+        self.owe(client, reply, None);
+    }
+
+    fn is_owed(&self, client: Client) -> bool {
+        self.owed.iter().any(|owed| owed.client == client)
+    }
+
+    fn jobs(&self) -> &Jobs {
+        &self.jobs
+    }
+}
+
+fn there(id: JobId, engine: &Engine) -> Fact {
+    let job = engine.stored(id).expect("it was put just now");
+    Fact::There(id, job.body.content().to_vec())
+}
