@@ -349,11 +349,17 @@ impl Binlog {
             schedule = match schedule.due {
                 Some(due) => held(self.scheduled.wait_timeout(schedule, due - now)).0,
                 None if self.storage.is_shared() => {
-                    drop(held(self.scheduled.wait_timeout(schedule, LOOK)));
-                    if let Err(error) = self.look() {
-                        self.fail(error);
+                    let (schedule, waited) = held(self.scheduled.wait_timeout(schedule, LOOK));
+                    match waited.timed_out() {
+                        false => schedule,
+                        true => {
+                            drop(schedule);
+                            if let Err(error) = self.look() {
+                                self.fail(error);
+                            }
+                            self.schedule()
+                        }
                     }
-                    self.schedule()
                 }
                 None => held(self.scheduled.wait(schedule)),
             };

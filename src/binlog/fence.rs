@@ -103,41 +103,27 @@ impl Fence {
             Err(Errno::EAGAIN | Errno::EACCES) => return Err(Error::Locked(path.to_owned())),
             Err(errno) => return Err(refused(errno.into())),
         }
-        Fence::raise(file, path).map_err(refused)
-    }
-
-    /// Puts the fence up, if the directory is shared.
-    fn raise(file: fs::File, path: &Path) -> io::Result<Fence> {
-        let mut fence = Fence {
-            file,
-            line: None,
-            suffix: String::new(),
-        };
-        // The C library's type of this number differs from machine to machine.
-        let kind = fstatfs(&fence.file)?.filesystem_type().0 as u32;
-        if SHARED.contains(&kind) {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH);
-            let now = now.map_err(io::Error::other)?.as_nanos();
-            fence.write_line(now)?;
-            fence.suffix = format!(".{now}");
-            remove_prepared(path)?;
+        match is_shared(&file).map_err(refused)? {
+            true => Fence::raise(file, path).map_err(refused),
+            false => Ok(Fence {
+                file,
+                line: None,
+                suffix: String::new(),
+            }),
         }
-        Ok(fence)
     }
 
-    /// Writes a line that is this server's alone.
-    fn write_line(&mut self, now: u128) -> io::Result<()> {
-        let system = uname()?;
-        let host = system.nodename().to_string_lossy();
-        let text = format!("{now} process {} on {host}", std::process::id());
-        let text = &text.as_bytes()[..text.len().min(LINE - 1)];
-        let mut line = [b' '; LINE];
-        line[..text.len()].copy_from_slice(text);
-        line[LINE - 1] = b'\n';
-        self.file.write_all_at(&line, 0)?;
-        self.file.sync_all()?;
-        self.line = Some(line);
-        Ok(())
+    /// Puts a fence up around a directory that is shared.
+    fn raise(file: fs::File, path: &Path) -> io::Result<Fence> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.map_err(io::Error::other)?.as_nanos();
+        let line = write_line(&file, now)?;
+        remove_prepared(path)?;
+        Ok(Fence {
+            file,
+            line: Some(line),
+            suffix: format!(".{now}"),
+        })
     }
 
     /// Whether other machines can use the directory.
@@ -151,13 +137,13 @@ impl Fence {
         let Some(line) = &self.line else {
             return Ok(());
         };
-        // Asked of the storage whatever is cached: it fails if another server
-        // has the lock, or if the descriptor has lost it.
-        lock_whole(&self.file, false).map_err(|errno| match errno {
-            Errno::EAGAIN | Errno::EACCES => io::Error::other("another server has it"),
-            errno => errno.into(),
-        })?;
-        // If it was to be had, somebody else may have come and gone.
+        // Asked of the storage whatever is cached. It fails if this descriptor has
+        // lost the lock. (To take the lock once more would do as well; but who is
+        // stopped by a signal meanwhile may wait for GlusterFS's answer for ever.)
+        if is_locked_by_other(&self.file)? {
+            return Err(io::Error::other("another server has it"));
+        }
+        // Somebody else may have come and gone.
         forget_pages(&self.file)?;
         let mut found = [0; LINE];
         self.file.read_exact_at(&mut found, 0)?;
@@ -181,15 +167,40 @@ impl Fence {
     }
 }
 
-/// Locks a file, or asks whether we still have that lock.
-fn lock_whole(file: &fs::File, wait: bool) -> nix::Result<()> {
-    let region = libc::flock {
+/// Whether a file lies where other machines can use it.
+fn is_shared(file: &fs::File) -> io::Result<bool> {
+    // The C library's type of this number differs from machine to machine.
+    let kind = fstatfs(file)?.filesystem_type().0 as u32;
+    Ok(SHARED.contains(&kind))
+}
+
+/// Writes a line that is this server's alone.
+fn write_line(file: &fs::File, now: u128) -> io::Result<[u8; LINE]> {
+    let system = uname()?;
+    let host = system.nodename().to_string_lossy();
+    let text = format!("{now} process {} on {host}", std::process::id());
+    let text = &text.as_bytes()[..text.len().min(LINE - 1)];
+    let mut line = [b' '; LINE];
+    line[..text.len()].copy_from_slice(text);
+    line[LINE - 1] = b'\n';
+    file.write_all_at(&line, 0)?;
+    file.sync_all()?;
+    Ok(line)
+}
+
+/// A write lock on all of a file.
+fn whole() -> libc::flock {
+    libc::flock {
         l_type: libc::F_WRLCK as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
         l_start: 0,
         l_len: 0,
         l_pid: 0,
-    };
+    }
+}
+
+fn lock_whole(file: &fs::File, wait: bool) -> nix::Result<()> {
+    let region = whole();
     loop {
         let how = match wait {
             true => FcntlArg::F_SETLKW(&region),
@@ -198,6 +209,16 @@ fn lock_whole(file: &fs::File, wait: bool) -> nix::Result<()> {
         match fcntl(file, how) {
             Err(Errno::EINTR) => {}
             locked => return locked.map(drop),
+        }
+    }
+}
+
+fn is_locked_by_other(file: &fs::File) -> nix::Result<bool> {
+    let mut region = whole();
+    loop {
+        match fcntl(file, FcntlArg::F_GETLK(&mut region)) {
+            Err(Errno::EINTR) => {}
+            asked => return asked.map(|_| region.l_type != libc::F_UNLCK as libc::c_short),
         }
     }
 }
@@ -223,4 +244,64 @@ fn remove_prepared(path: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A fence around a directory, whatever its file system.
+    fn raise(path: &Path) -> Fence {
+        let mut options = fs::OpenOptions::new();
+        let file = options.read(true).write(true).create(true).truncate(false);
+        Fence::raise(file.open(path.join("lock")).unwrap(), path).unwrap()
+    }
+
+    #[test]
+    fn who_finds_another_line_than_his_own_has_lost_the_lock() {
+        let directory = tempfile::tempdir().unwrap();
+        let first = raise(directory.path());
+        assert!(first.look().is_ok());
+        let second = raise(directory.path());
+        assert!(second.look().is_ok());
+        let lost = first.look().unwrap_err().to_string();
+        let who = format!("process {} on ", std::process::id());
+        assert!(
+            lost.starts_with(&who) && lost.ends_with(" has taken over"),
+            "{lost}"
+        );
+    }
+
+    #[test]
+    fn what_others_have_prepared_is_removed_and_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let names = [
+            "binlog.1",
+            "binlog.1.bak",
+            "binlog.reserve.7",
+            "binlog.spare",
+            "notes",
+        ];
+        for name in names {
+            fs::write(directory.path().join(name), "").unwrap();
+        }
+        let fence = raise(directory.path());
+        let left = fs::read_dir(directory.path()).unwrap();
+        let mut left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["binlog.1", "binlog.1.bak", "lock", "notes"]);
+        assert_eq!(fence.own_name("binlog.2"), "binlog.2");
+        assert_eq!(
+            fence.own_name("binlog.spare"),
+            format!("binlog.spare{}", fence.suffix)
+        );
+    }
+
+    #[test]
+    fn on_a_local_disk_there_is_no_fence() {
+        let directory = tempfile::tempdir().unwrap();
+        let fence = Fence::lock(directory.path(), false).unwrap();
+        assert!(!fence.is_shared());
+        assert_eq!(fs::read(directory.path().join("lock")).unwrap(), b"");
+    }
 }

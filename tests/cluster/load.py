@@ -1,0 +1,202 @@
+"""A load that knows what it was promised: every put and every delete that was
+acknowledged, by which server process, and when.
+"""
+
+import random
+import re
+import socket
+import threading
+import time
+
+
+class Broken(Exception):
+    """The connection, or what came over it, was not what it should be."""
+
+
+class Connection:
+    """A client on a machine, of the server there. Its way to that server is never
+    cut, whatever becomes of the machine's link."""
+
+    def __init__(self, machine, seconds=None):
+        self.socket = machine.socket()
+        self.socket.settimeout(seconds)
+        try:
+            self.socket.connect(("127.0.0.1", 11300))
+        except OSError as error:
+            self.socket.close()
+            raise Broken(str(error)) from error
+        self.replies = self.socket.makefile("rb")
+
+    def close(self):
+        self.replies.close()
+        self.socket.close()
+
+    def ask(self, command):
+        self.send(command)
+        return self.line()
+
+    def send(self, command):
+        try:
+            self.socket.sendall(command)
+        except OSError as error:
+            raise Broken(str(error)) from error
+
+    def line(self):
+        try:
+            line = self.replies.readline()
+        except OSError as error:
+            raise Broken(str(error)) from error
+        if not line.endswith(b"\r\n"):
+            raise Broken("closed")
+        return line[:-2].decode()
+
+    def body(self, line):
+        length = int(line.split()[-1])
+        try:
+            body = self.replies.read(length + 2)
+        except OSError as error:
+            raise Broken(str(error)) from error
+        if len(body) != length + 2:
+            raise Broken("closed")
+        return body[:-2]
+
+    def stats(self):
+        line = self.ask(b"stats\r\n")
+        if not line.startswith("OK "):
+            raise Broken(line)
+        return dict(re.findall(r'^([\w-]+): "?(.*?)"?$', self.body(line).decode(), re.M))
+
+
+class Ledger:
+    """What was promised, and what may not be found."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.bodies = {}
+        self.asked_to_delete = set()
+        self.deleted = set()
+        # The server processes, in the order of their first acknowledgement.
+        self.servers = []
+        # When each of them acknowledged: the first and the last time.
+        self.first = {}
+        self.last = {}
+        self.puts = self.deletes = 0
+        self.faults = []
+
+    def acknowledged(self, server, asked, answered):
+        """Notes that this server, asked then, has answered then. (Locked.)"""
+        if server not in self.first:
+            self.servers.append(server)
+            self.first[server] = answered
+        self.last[server] = answered
+        later = self.servers[self.servers.index(server) + 1:]
+        for other in later:
+            if self.first[other] < asked:
+                late = asked - self.first[other]
+                self.fault(f"{server} acknowledged {late:.1f} s after {other} had begun to")
+
+    def fault(self, what):
+        self.faults.append(what)
+
+    def put(self, server, number, body, asked, answered):
+        with self.lock:
+            self.acknowledged(server, asked, answered)
+            self.puts += 1
+            if number in self.bodies:
+                self.fault(f"id {number} for {body!r} and for {self.bodies[number]!r}")
+            self.bodies[number] = body
+
+    def delete(self, server, number, asked, answered):
+        with self.lock:
+            self.acknowledged(server, asked, answered)
+            self.deletes += 1
+            self.deleted.add(number)
+
+    def compare(self, connection):
+        """Looks for every job that was ever promised, and says how many live."""
+        numbers = sorted(number for number, body in self.bodies.items() if body is not None)
+        for start in range(0, len(numbers), 100):
+            some = numbers[start:start + 100]
+            connection.send(b"".join(b"peek %d\r\n" % number for number in some))
+            for number in some:
+                line = connection.line()
+                body = connection.body(line) if line.startswith("FOUND") else None
+                self.found(number, body)
+        return len(numbers)
+
+    def found(self, number, body):
+        if body is None and number in self.asked_to_delete:
+            # It need not be looked for again; its id still belongs to nobody else.
+            self.bodies[number] = None
+        elif body is None:
+            self.fault(f"job {number} is lost")
+        elif body != self.bodies[number]:
+            self.fault(f"job {number} is {body!r}, not {self.bodies[number]!r}")
+        elif number in self.deleted:
+            self.fault(f"job {number} was deleted and is back")
+
+
+class Client(threading.Thread):
+    """Puts and deletes jobs at the server of one machine, whenever there is one."""
+
+    def __init__(self, machine, ledger, number):
+        super().__init__(name=f"{machine.name}.{number}", daemon=True)
+        self.machine = machine
+        self.ledger = ledger
+        self.random = random.Random(number)
+        self.mine = []
+        self.sequence = 0
+        self.may_run = threading.Event()
+        self.is_resting = threading.Event()
+        self.connection = None
+
+    def run(self):
+        while True:
+            if not self.may_run.is_set():
+                self.is_resting.set()
+                self.may_run.wait()
+                self.is_resting.clear()
+            try:
+                self.work()
+            except Broken:
+                pass
+            if self.connection:
+                self.connection.close()
+                self.connection = None
+            time.sleep(0.01)
+
+    def work(self):
+        self.connection = Connection(self.machine)
+        pid = self.connection.stats()["pid"]
+        server = f"{self.machine.name}:{pid}"
+        while self.may_run.is_set():
+            if self.mine and self.random.random() < 0.4:
+                self.delete(server)
+            else:
+                self.put(server)
+
+    def put(self, server):
+        self.sequence += 1
+        filling = b"." * self.random.randrange(300)
+        body = b"%s-%d%s" % (self.name.encode(), self.sequence, filling)
+        asked = time.monotonic()
+        line = self.connection.ask(b"put 0 0 60 %d\r\n%s\r\n" % (len(body), body))
+        answered = time.monotonic()
+        if not line.startswith("INSERTED "):
+            raise Broken(line)
+        number = int(line.split()[1])
+        self.ledger.put(server, number, body, asked, answered)
+        self.mine.append(number)
+
+    def delete(self, server):
+        number = self.mine.pop(self.random.randrange(len(self.mine)))
+        self.ledger.asked_to_delete.add(number)
+        asked = time.monotonic()
+        line = self.connection.ask(b"delete %d\r\n" % number)
+        answered = time.monotonic()
+        if line != "DELETED":
+            if line == "NOT_FOUND":
+                with self.ledger.lock:
+                    self.ledger.fault(f"job {number} is not found when it is to be deleted")
+            raise Broken(line)
+        self.ledger.delete(server, number, asked, answered)
