@@ -3,7 +3,7 @@
 use super::client::Client;
 use super::shared::Shared;
 use super::{Listener, worker};
-use crate::log;
+use crate::{log, sys};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -95,10 +95,12 @@ impl Acceptor<'_> {
         while self.to_idle.try_send(Arc::clone(&client)).is_err() {
             let (shared, clients) = (Arc::clone(self.shared), self.clients.clone());
             let first = Arc::clone(&client);
-            let worker = thread::Builder::new()
-                .name("worker".into())
-                .stack_size(WORKER_STACK)
-                .spawn(move || work(&shared, first, &clients));
+            let worker = sys::find_room_for_threads().and_then(|()| {
+                thread::Builder::new()
+                    .name("worker".into())
+                    .stack_size(WORKER_STACK)
+                    .spawn(move || work(&shared, first, &clients))
+            });
             let Err(error) = worker else { return };
             log::client_warning(
                 &client.stream,
@@ -125,13 +127,14 @@ fn is_passing(error: &io::Error) -> bool {
 /// A worker's life: one client after the other. Ends when there was none for a
 /// while.
 fn work(shared: &Shared, first: Arc<Client>, clients: &Receiver<Arc<Client>>) {
+    shared.run(|state, _| state.workers += 1);
     let mut client = first;
     loop {
         worker::serve(shared, &client);
         drop(client);
         match clients.recv_timeout(LINGERS) {
             Ok(next) => client = next,
-            Err(_) => return,
+            Err(_) => return shared.run(|state, _| state.workers -= 1),
         }
     }
 }

@@ -20,6 +20,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, MutexGuard};
 use std::time::Duration;
 
+/// About what is freed when a worker ends, in bytes: its own things, and pieces
+/// that the C library has kept for its thread. When many have ended, that is
+/// worth giving back, too.
+const WORKER: u64 = 50_000;
+
 /// What every thread of the server can get at.
 pub struct Shared {
     pub clock: Clock,
@@ -54,6 +59,8 @@ pub struct State {
     /// Empty; kept for its allocation.
     changes: Vec<Change>,
     clients: HashMap<ConnectionId, Arc<Client>>,
+    /// How many workers there are, those without a client among them.
+    pub workers: u64,
     /// The timer's.
     pub sleep: Sleep,
     pub surplus: Surplus,
@@ -143,6 +150,7 @@ impl Shared {
                 journal: binlog.clone().map(Journal::new),
                 changes: Vec::new(),
                 clients: HashMap::new(),
+                workers: 0,
                 sleep: Sleep::default(),
                 surplus: Surplus::default(),
             }),
@@ -281,7 +289,7 @@ impl Shared {
         };
         let answers = effects.replies.into_iter().filter_map(find).collect();
         let taken = self.memory.note_engine(state.engine.memory());
-        state.surplus.note(taken, now);
+        state.surplus.note(taken + state.workers * WORKER, now);
         Deliveries {
             answers,
             garbage: effects.garbage,
