@@ -11,6 +11,7 @@ use getopts::{Fail, HasArg, Occur, Options, ParsingStyle};
 use std::ffi::{OsStr, OsString};
 use std::num::NonZeroU64;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::time::Duration;
 
 /// An option, as its user sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,9 +221,45 @@ impl Parse for NonZeroU64 {
     }
 }
 
+/// A span of time: a number of seconds, or numbers with units, as in `90`,
+/// `500ms`, `1.5h` and `1h30m`. One that is too long becomes the longest.
+impl Parse for Duration {
+    fn parse(text: &str) -> Result<Duration, String> {
+        let wrong = || format!("'{text}' is no time: give seconds, or 500ms, 30s, 5m, 2h, 1d, 1w");
+        let mut seconds = 0.0;
+        let mut rest = text;
+        loop {
+            let letters = rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+            let next = letters.trim_start_matches(|c: char| c.is_ascii_alphabetic());
+            let number = &rest[..rest.len() - letters.len()];
+            let unit = match &letters[..letters.len() - next.len()] {
+                "" if number == text => 1.0,
+                "ms" => 0.001,
+                "s" => 1.0,
+                "m" => 60.0,
+                "h" => 3600.0,
+                "d" => 86_400.0,
+                "w" => 604_800.0,
+                _ => return Err(wrong()),
+            };
+            seconds += unit * number.parse::<f64>().map_err(|_| wrong())?;
+            if next.is_empty() {
+                return Ok(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
+            }
+            rest = next;
+        }
+    }
+}
+
+/// A span of time that is counted in whole seconds.
 impl Parse for Seconds {
     fn parse(text: &str) -> Result<Seconds, String> {
-        u32::parse(text).map(Seconds)
+        let time = Duration::parse(text)?;
+        match u32::try_from(time.as_secs()) {
+            Ok(seconds) if time.subsec_nanos() == 0 => Ok(Seconds(seconds)),
+            Ok(_) => Err(format!("'{text}' is not whole seconds")),
+            Err(_) => Err(format!("'{text}' is more than {} seconds", u32::MAX)),
+        }
     }
 }
 
@@ -286,30 +323,18 @@ fn shown(name: &str) -> String {
 
 const STAND_INS: u32 = 0xf700;
 
-/// The argument as text, from which [`to_bytes`] makes it again.
+/// The argument as text, from which [`to_bytes`] makes it again: where it is no
+/// text, a character of its own stands for each byte that is not ASCII.
 fn to_text(argument: &OsStr) -> String {
-    let mut text = String::new();
-    let stand_in = |text: &mut String, byte: &u8| {
-        text.extend(char::from_u32(STAND_INS + u32::from(*byte)));
-    };
-    for chunk in argument.as_bytes().utf8_chunks() {
-        for character in chunk.valid().chars() {
-            if is_stand_in(character) {
-                let mut bytes = [0; 4];
-                character.encode_utf8(&mut bytes);
-                bytes[..character.len_utf8()]
-                    .iter()
-                    .for_each(|byte| stand_in(&mut text, byte));
-            } else {
-                text.push(character);
-            }
-        }
-        chunk
-            .invalid()
-            .iter()
-            .for_each(|byte| stand_in(&mut text, byte));
+    let text = argument.to_str();
+    if let Some(text) = text.filter(|text| !text.chars().any(is_stand_in)) {
+        return text.into();
     }
-    text
+    let stand_in = |&byte: &u8| match byte {
+        0..=127 => Some(char::from(byte)),
+        _ => char::from_u32(STAND_INS + u32::from(byte)),
+    };
+    argument.as_bytes().iter().filter_map(stand_in).collect()
 }
 
 /// The bytes of the argument that became this text.
@@ -412,15 +437,46 @@ mod tests {
             ("-d1 -d2", "flag given more than once: --delay"),
             (
                 "-d soon",
-                "--delay: 'soon' is not a number from 0 to 4294967295",
+                "--delay: 'soon' is no time: give seconds, or 500ms, 30s, 5m, 2h, 1d, 1w",
             ),
+            ("-d 1.5", "--delay: '1.5' is not whole seconds"),
             (
-                "-d -1",
-                "--delay: '-1' is not a number from 0 to 4294967295",
+                "-d 4294967296",
+                "--delay: '4294967296' is more than 4294967295 seconds",
             ),
         ] {
             assert_eq!(read(line, Operands::Anywhere).map(drop), Err(said.into()));
         }
+    }
+
+    #[test]
+    fn times_have_units_and_a_bare_number_counts_seconds() {
+        for (text, milliseconds) in [
+            ("0", 0),
+            ("90", 90_000),
+            ("0.25", 250),
+            ("250ms", 250),
+            ("0s", 0),
+            ("5m", 300_000),
+            ("1.5h", 5_400_000),
+            ("1h30m", 5_400_000),
+            ("0h30m", 1_800_000),
+            ("1.1m", 66_000),
+            ("2d", 172_800_000),
+            ("1w", 604_800_000),
+        ] {
+            let time = Duration::from_millis(milliseconds);
+            assert_eq!(Duration::parse(text), Ok(time), "{text}");
+        }
+        for text in [
+            "", "m", "-1", "+1", "1h30", "1 h", "1e3", "inf", "nan", "1..2", "5M", "5min", "5,5",
+        ] {
+            assert!(Duration::parse(text).is_err(), "{text}");
+        }
+        let longest = "9".repeat(400);
+        assert_eq!(Duration::parse(&longest), Ok(Duration::MAX));
+        assert!(Seconds::parse(&longest).is_err());
+        assert_eq!(Seconds::parse("4294967295"), Ok(Seconds(u32::MAX)));
     }
 
     #[test]

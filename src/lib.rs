@@ -53,6 +53,16 @@
 //! batch ends when it has cost much, and whoever brings one command goes before
 //! those who bring hundreds (`server/lock.rs`, `server/permits.rs`).
 //!
+//! # Many cores
+//!
+//! Of some 4.7 µs that a single command costs the processor, `put` holds the
+//! lock for 0.26, `reserve` for 0.58 and `delete` for 0.45 (in batches of 64 for
+//! 0.08, 0.31 and 0.13; medians, on a machine of two cores). So throughput can
+//! grow to about ten cores, and the lock ends it near 2.3 million commands a
+//! second, or 5.7 million in batches, less what waiting for it costs. The next
+//! step would be a lock for each tube: a `reserve` of several tubes would take
+//! theirs in order, and `stats` would have to add up.
+//!
 //! # Waiting
 //!
 //! A worker whose client waits in `reserve` sleeps on a condition variable of

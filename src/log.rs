@@ -24,8 +24,8 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-/// The most that waits to be written, in bytes.
-const BUFFER: usize = 256 * 1024;
+/// As many lines may wait to be written.
+const BUFFER: usize = 2000;
 
 /// How long the end waits until everything is written.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -46,22 +46,13 @@ pub enum Level {
 }
 
 impl Level {
-    fn name(self) -> &'static str {
+    /// Its name, and its number in front of a line of the journal.
+    fn shown(self) -> (&'static str, u8) {
         match self {
-            Level::Error => "error",
-            Level::Warning => "warning",
-            Level::Info => "info",
-            Level::Connections | Level::Commands => "debug",
-        }
-    }
-
-    /// As the journal reads it in front of a line.
-    fn journal_prefix(self) -> &'static str {
-        match self {
-            Level::Error => "<3>",
-            Level::Warning => "<4>",
-            Level::Info => "<6>",
-            Level::Connections | Level::Commands => "<7>",
+            Level::Error => ("error", 3),
+            Level::Warning => ("warning", 4),
+            Level::Info => ("info", 6),
+            Level::Connections | Level::Commands => ("debug", 7),
         }
     }
 }
@@ -92,7 +83,6 @@ pub fn start(verbosity: usize) -> io::Result<()> {
     thread::Builder::new().name("log".into()).spawn(write)?;
     WRITER.get_or_init(|| Writer {
         events,
-        buffered: AtomicUsize::new(0),
         dropped: AtomicUsize::new(0),
     });
     Ok(())
@@ -187,17 +177,15 @@ impl Line {
         }
     }
 
-    fn size(&self) -> usize {
-        size_of::<Event>() + self.client.len() + self.text.len()
-    }
-
     fn write(&self) {
         let Line { client, text, .. } = self;
-        let line = if is_journal() {
-            format!("{}{client}{text}\n", self.level.journal_prefix())
-        } else {
-            let (time, level) = (calendar::timestamp(self.time), self.level.name());
-            format!("{time} {level}: {client}{text}\n")
+        let (level, number) = self.level.shown();
+        let line = match is_journal() {
+            true => format!("<{number}>{client}{text}\n"),
+            false => {
+                let time = calendar::timestamp(self.time);
+                format!("{time} {level}: {client}{text}\n")
+            }
         };
         // If standard error is closed, there is nobody to be told of it.
         let (Ok(()) | Err(_)) = io::stderr().write_all(line.as_bytes());
@@ -212,8 +200,6 @@ enum Event {
 
 struct Writer {
     events: Sender<Event>,
-    /// The size of all lines that are not written yet, in bytes.
-    buffered: AtomicUsize,
     /// The lines that were dropped, as far as that was not logged yet.
     dropped: AtomicUsize,
 }
@@ -221,9 +207,7 @@ struct Writer {
 impl Writer {
     /// Has a line written, or drops it if too many wait already.
     fn take(&self, line: Line) {
-        let size = line.size();
-        if self.buffered.fetch_add(size, Relaxed) + size > BUFFER {
-            self.buffered.fetch_sub(size, Relaxed);
+        if self.events.len() >= BUFFER {
             self.dropped.fetch_add(1, Relaxed);
             return;
         }
@@ -244,10 +228,9 @@ impl Writer {
             tell(repeats.take_due(now));
             let finished = match event {
                 Some(Event::Line(line)) => {
-                    if line.level != Level::Warning || repeats.is_news(&line.text, now) {
+                    if line.level != Level::Warning || repeats.note(&line.text, now) {
                         line.write();
                     }
-                    self.buffered.fetch_sub(line.size(), Relaxed);
                     None
                 }
                 Some(Event::Finish(done)) => {

@@ -5,45 +5,27 @@
 
 use beanpole::binlog::{self, Binlog};
 use beanpole::engine::{Config, Engine};
-use beanpole::log;
+use beanpole::log::{self, Level};
 use beanpole::options::{self, Exit, Invocation, Options};
 use beanpole::server::activation::{self, Inherited};
 use beanpole::server::limits::Capacity;
-use beanpole::server::notify::ServiceManager;
-use beanpole::server::privileges;
-use beanpole::server::{Clock, Limits, Listener, Server, VERSION};
-use crossbeam_channel::{Receiver, Sender, never, select, tick, unbounded};
+use beanpole::server::{Clock, Limits, Listener, Server, VERSION, notify, privileges, spawn};
+use crossbeam_channel::{Receiver, Sender, bounded, never, select, tick, unbounded};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::User;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use std::io;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::thread;
+use std::thread::JoinHandle;
 
 /// Why the server ends, and what to say of it: the step that has failed and the
 /// reason.
 type Failure = (Exit, String);
 
-/// What the main thread waits for.
-enum Event {
-    /// A signal of this number has come.
-    Signal(i32),
-    /// Somebody else has the binlog in this directory.
-    Waiting(PathBuf),
-    /// What there was of jobs is back.
-    Recovered(Box<Result<Recovered, Failure>>),
-    /// The binlog can keep nothing any more.
-    BinlogFailed,
-}
-
 /// The jobs, and where they are kept from now on, if on disk.
-struct Recovered {
-    engine: Engine,
-    binlog: Option<Arc<Binlog>>,
-}
+type Recovered = (Engine, Option<Arc<Binlog>>);
 
 fn main() -> ExitCode {
     match options::parse(std::env::args_os().skip(1)) {
@@ -95,25 +77,21 @@ fn serve(options: Options) -> Result<(), Failure> {
         idle_timeout: options.idle_timeout,
         segment_size: options.segment_size,
     };
-    let manager = ServiceManager::from_environment();
-    let (tell, events) = unbounded();
+    let (tell, heard) = unbounded();
     hear(signals, tell.clone()).map_err(cannot("hearing signals"))?;
 
-    manager.status("Recovering jobs");
+    notify::tell("STATUS=Recovering jobs");
     let clock = Clock::start();
-    recover(options, clock, tell.clone()).map_err(cannot("recovering jobs"))?;
+    let recovered = recover(options, clock).map_err(cannot("recovering jobs"))?;
     let mut is_draining = false;
-    let Recovered { mut engine, binlog } = loop {
-        match next(&events) {
-            Event::Recovered(recovered) => break (*recovered)?,
-            Event::Signal(SIGUSR1) => is_draining = true,
-            Event::Signal(SIGTERM | SIGINT) => return Ok(()),
-            Event::Waiting(dir) => {
-                let dir = dir.display();
-                log::info(format_args!("waiting: another server has {dir} locked"));
-                manager.status(&format!("Waiting: another server has {dir} locked"));
-            }
-            Event::Signal(_) | Event::BinlogFailed => {}
+    let (mut engine, binlog) = loop {
+        select! {
+            recv(recovered) -> recovered => break recovered.expect("no thread panics")?,
+            recv(heard) -> signal => match signal {
+                Ok(SIGUSR1) => is_draining = true,
+                Ok(SIGTERM | SIGINT) => return Ok(()),
+                _ => {}
+            },
         }
     };
     engine.set_draining(is_draining);
@@ -132,10 +110,10 @@ fn serve(options: Options) -> Result<(), Failure> {
     for place in &places {
         log::info(format_args!("listening on {place}"));
     }
-    manager.ready(&format!("Serving on {}", places.join(" ")));
-    wait_for_the_end(&events, &server, &manager);
+    notify::tell(&format!("READY=1\nSTATUS=Serving on {}", places.join(" ")));
+    wait_for_the_end(&heard, &server);
     log::info(format_args!("stopping"));
-    manager.stopping();
+    notify::tell("STOPPING=1\nSTATUS=Stopping");
     server.stop().map_err(cannot("stopping the server"))?;
     match binlog.as_deref().and_then(Binlog::failure) {
         None => Ok(()),
@@ -184,54 +162,44 @@ fn max_connections(options: &Options) -> usize {
         connections: most,
         because,
     } = Capacity::find(options.binlog.is_some());
+    let level = match most < Capacity::FEW {
+        true => Level::Warning,
+        false => Level::Info,
+    };
     match options.max_connections {
         Some(asked) if asked <= most => log::info(format_args!("at most {asked} connections")),
         Some(asked) => log::warning(format_args!(
             "--max-connections {asked}: lowered to {most}, because {because}"
         )),
-        None if most < Capacity::FEW => log::warning(format_args!(
-            "at most {most} connections, because {because}"
-        )),
-        None => log::info(format_args!(
-            "at most {most} connections, because {because}"
-        )),
+        None => log::write(
+            level,
+            format_args!("at most {most} connections, because {because}"),
+        ),
     }
-    options
-        .max_connections
-        .map_or(most, |asked| asked.min(most))
+    options.max_connections.unwrap_or(most).min(most)
 }
 
-/// Has signals come as events.
-fn hear(mut signals: Signals, tell: Sender<Event>) -> io::Result<()> {
-    let forward = move || {
-        for signal in signals.forever() {
-            if tell.send(Event::Signal(signal)).is_err() {
-                return;
-            }
-        }
-    };
-    thread::Builder::new()
-        .name("signals".into())
-        .spawn(forward)?;
-    Ok(())
+/// Has signals come through a channel, which other events can come through.
+fn hear(mut signals: Signals, tell: Sender<i32>) -> io::Result<JoinHandle<()>> {
+    spawn("signals", move || {
+        // If nobody hears them, the server is ending.
+        signals.forever().all(|signal| tell.send(signal).is_ok());
+    })
 }
 
 /// Brings the jobs of earlier runs back, on a thread of its own: it may take
 /// long, and signals are heard meanwhile. An end then does no harm.
-fn recover(options: Options, clock: Clock, tell: Sender<Event>) -> io::Result<()> {
-    let recover = move || {
-        let recovered = open(&options, clock, &tell);
+fn recover(options: Options, clock: Clock) -> io::Result<Receiver<Result<Recovered, Failure>>> {
+    let (done, recovered) = bounded(1);
+    spawn("recovery", move || {
         // If nobody hears it, the server is ending.
-        let (Ok(()) | Err(_)) = tell.send(Event::Recovered(Box::new(recovered)));
-    };
-    thread::Builder::new()
-        .name("recovery".into())
-        .spawn(recover)?;
-    Ok(())
+        let (Ok(()) | Err(_)) = done.send(open(&options, clock));
+    })?;
+    Ok(recovered)
 }
 
 /// Locks the binlog, if there is to be one, and reads the jobs that it holds.
-fn open(options: &Options, clock: Clock, tell: &Sender<Event>) -> Result<Recovered, Failure> {
+fn open(options: &Options, clock: Clock) -> Result<Recovered, Failure> {
     let config = Config {
         max_job_size: options.max_job_size,
         max_memory: options.max_memory,
@@ -239,15 +207,15 @@ fn open(options: &Options, clock: Clock, tell: &Sender<Event>) -> Result<Recover
     };
     let engine = Engine::new(config, clock.now());
     let Some(binlog) = &options.binlog else {
-        let binlog = None;
-        return Ok(Recovered { engine, binlog });
+        return Ok((engine, None));
     };
     let mut at_once = binlog.clone();
     at_once.wait = false;
     let opened = match Binlog::open(&at_once, engine) {
         Err(binlog::Error::Locked(_)) if binlog.wait => {
-            // If nobody hears it, the server is ending.
-            let (Ok(()) | Err(_)) = tell.send(Event::Waiting(binlog.dir.clone()));
+            let waiting = format!("another server has {} locked", binlog.dir.display());
+            log::info(format_args!("waiting: {waiting}"));
+            notify::tell(&format!("STATUS=Waiting: {waiting}"));
             Binlog::open(binlog, Engine::new(config, clock.now()))
         }
         opened => opened,
@@ -263,20 +231,19 @@ fn open(options: &Options, clock: Clock, tell: &Sender<Event>) -> Result<Recover
         engine.tick(clock.now());
     }
     log::info(format_args!("recovered {} jobs", engine.job_count()));
-    let binlog = Some(opened.binlog);
-    Ok(Recovered { engine, binlog })
+    Ok((engine, Some(opened.binlog)))
 }
 
 /// Starts the threads that write and sync what nobody waits for, and make room.
-fn start_keeping(binlog: &Arc<Binlog>, tell: Sender<Event>) -> io::Result<()> {
+fn start_keeping(binlog: &Arc<Binlog>, tell: Sender<i32>) -> io::Result<()> {
     let told = move |event: binlog::Event<'_>| match event {
         binlog::Event::Full(error) => {
             log::warning(format_args!("the binlog takes no new jobs: {error}"));
         }
         binlog::Event::Room => log::info(format_args!("the binlog takes new jobs again")),
         binlog::Event::Failed(_) => {
-            // If nobody hears it, the server is ending.
-            let (Ok(()) | Err(_)) = tell.send(Event::BinlogFailed);
+            // The end is to come in order. If nobody hears it, it has come.
+            let (Ok(()) | Err(_)) = tell.send(SIGTERM);
         }
     };
     binlog.spawn_threads(told)?;
@@ -284,30 +251,26 @@ fn start_keeping(binlog: &Arc<Binlog>, tell: Sender<Event>) -> io::Result<()> {
 }
 
 /// Does what signals ask for until one of them asks to end.
-fn wait_for_the_end(events: &Receiver<Event>, server: &Server, manager: &ServiceManager) {
-    let pulse = ServiceManager::pulse_interval().map_or_else(never, tick);
+fn wait_for_the_end(heard: &Receiver<i32>, server: &Server) {
+    let pulse = notify::pulse_interval().map_or_else(never, tick);
     loop {
         select! {
-            recv(events) -> event => match event {
-                Ok(Event::Signal(SIGUSR1)) => {
+            recv(heard) -> signal => match signal {
+                Ok(SIGUSR1) => {
                     server.drain();
                     log::info(format_args!("drain mode: no new jobs are taken"));
-                    manager.status("Draining: no new jobs are taken");
+                    notify::tell("STATUS=Draining: no new jobs are taken");
                 }
-                Ok(Event::Signal(SIGTERM | SIGINT) | Event::BinlogFailed) | Err(_) => return,
+                Ok(SIGTERM | SIGINT) | Err(_) => return,
                 Ok(_) => {}
             },
             recv(pulse) -> _ => {
                 // Only who can get at the engine is well.
                 server.probe();
-                manager.pulse();
+                notify::tell("WATCHDOG=1");
             }
         }
     }
-}
-
-fn next(events: &Receiver<Event>) -> Event {
-    events.recv().expect("the thread of signals does not end")
 }
 
 /// Names the step that the system has not let us do.

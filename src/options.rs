@@ -174,36 +174,22 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation
     if listen.is_empty() {
         listen.push(Address::new("127.0.0.1", &port)?);
     }
-    let max_job_size = match last("z") {
-        None => 65535,
-        Some(text) => u32::try_from(number::<u64>(&text, "size")?)
-            .ok()
-            .filter(|size| *size <= MAX_JOB_SIZE)
-            .unwrap_or_else(|| {
-                warnings.push(format!("-z {text}: lowered to {MAX_JOB_SIZE} bytes"));
-                MAX_JOB_SIZE
-            }),
+    let max_job_size = match number::<u64>(last("z"), "size")? {
+        Some(size) if size > MAX_JOB_SIZE.into() => {
+            warnings.push(format!("-z {size}: lowered to {MAX_JOB_SIZE} bytes"));
+            MAX_JOB_SIZE
+        }
+        size => size.map_or(65535, |size| size as u32),
     };
-    let max_connections = match last("max-connections") {
-        None => None,
-        Some(text) => Some(number::<NonZeroUsize>(&text, "number of connections")?.get()),
-    };
-    let idle_timeout = match last("idle-timeout") {
-        None => 0,
-        Some(text) => number::<u32>(&text, "time in seconds")?,
-    };
-    let sync = match last("f") {
+    let max_connections = number::<NonZeroUsize>(last("max-connections"), "number of connections")?;
+    let idle_timeout = number::<u32>(last("idle-timeout"), "time in seconds")?;
+    let idle_timeout = idle_timeout.filter(|seconds| *seconds > 0);
+    let sync = match number::<u32>(last("f"), "time in milliseconds")? {
         _ if last_position("F") > last_position("f") => SyncMode::Never,
-        None => SyncMode::Every(Duration::from_millis(50)),
-        Some(text) => match number::<u32>(&text, "time in milliseconds")? {
-            0 => SyncMode::Always,
-            millis => SyncMode::Every(Duration::from_millis(millis.into())),
-        },
+        Some(0) => SyncMode::Always,
+        millis => SyncMode::Every(Duration::from_millis(millis.unwrap_or(50).into())),
     };
-    let segment_size = match last("s") {
-        None => binlog::Options::SEGMENT_SIZE,
-        Some(text) => number(&text, "size")?,
-    };
+    let segment_size = number(last("s"), "size")?.unwrap_or(binlog::Options::SEGMENT_SIZE);
     let binlog = last("b").map(|dir| binlog::Options {
         dir: to_os(&dir).into(),
         sync,
@@ -231,9 +217,9 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation
         },
         user: last("u"),
         max_job_size,
-        max_connections,
+        max_connections: max_connections.map(NonZeroUsize::get),
         max_memory: last("max-memory").map(|text| bytes(&text)).transpose()?,
-        idle_timeout: Some(Duration::from_secs(idle_timeout.into())).filter(|time| !time.is_zero()),
+        idle_timeout: idle_timeout.map(|seconds| Duration::from_secs(seconds.into())),
         binlog,
         segment_size,
         verbosity: all("V").len(),
@@ -241,8 +227,9 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation
     })))
 }
 
-fn number<T: FromStr>(text: &str, what: &str) -> Result<T, String> {
-    text.parse().map_err(|_| format!("invalid {what}: {text}"))
+fn number<T: FromStr>(text: Option<String>, what: &str) -> Result<Option<T>, String> {
+    let read = |text: String| text.parse().map_err(|_| format!("invalid {what}: {text}"));
+    text.map(read).transpose()
 }
 
 /// A number of bytes, after which K, M or G may stand.

@@ -1,7 +1,8 @@
 //! The few calls of the system that no package wraps safely: all `unsafe` of
-//! the project stands here.
+//! the daemon stands here.
 
 use nix::libc;
+use nix::sys::socket::{SockFlag, accept4};
 #[cfg(not(target_has_atomic = "64"))]
 pub use portable_atomic::AtomicU64;
 use std::collections::BTreeSet;
@@ -96,6 +97,13 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>, most: usize) -> io:
     // the capacity.
     unsafe { buffer.set_len(buffer.len() + count) };
     Ok(count)
+}
+
+/// Accepts a connection, of which programs that we might start know nothing.
+pub fn accept(listener: BorrowedFd<'_>) -> nix::Result<OwnedFd> {
+    let fd = accept4(listener.as_raw_fd(), SockFlag::SOCK_CLOEXEC)?;
+    // SAFETY: the kernel has just opened it, so it is nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Takes over a descriptor that this process was started with, counted from 0

@@ -81,6 +81,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "companion::command",
             "companion::server",
             "companion::text",
+            "companion::signals",
             "companion::failure",
             "beanpole::protocol",
         ],

@@ -16,6 +16,8 @@ mod server;
 mod bounds;
 #[path = "sockets/delivery.rs"]
 mod delivery;
+#[path = "sockets/listing.rs"]
+mod listing;
 #[path = "sockets/pieces.rs"]
 mod pieces;
 #[path = "sockets/signals.rs"]

@@ -22,6 +22,11 @@ const SOON: Duration = Duration::from_millis(50);
 /// The committer looks again so soon if somebody is writing when a sync is due.
 const AGAIN: Duration = Duration::from_millis(1);
 
+/// A server that has nothing to write looks this often whether the directory is
+/// still its own, if another machine could have it: workers that wait for jobs
+/// would wait for ever at a server that gets none any more.
+const LOOK: Duration = Duration::from_secs(2);
+
 /// Who writes without a sync, which takes no time, does so this often for those
 /// who came meanwhile.
 const ROUNDS: u32 = 16;
@@ -136,6 +141,7 @@ impl Binlog {
                 if self.sync == SyncMode::Always {
                     writer.sync(self, end)?;
                 }
+                self.look()?;
                 Ok(end)
             });
             let end = written.map_err(|error| self.fail(error))?;
@@ -256,6 +262,11 @@ impl Binlog {
         Failed
     }
 
+    /// Whether the directory is still ours.
+    fn look(&self) -> Result<(), Error> {
+        self.storage.look().map_err(Error::Lost)
+    }
+
     fn turn(&self) -> MutexGuard<'_, Turn> {
         held(self.turn.lock())
     }
@@ -332,6 +343,13 @@ impl Binlog {
             }
             schedule = match schedule.due {
                 Some(due) => held(self.scheduled.wait_timeout(schedule, due - now)).0,
+                None if self.storage.is_shared() => {
+                    drop(held(self.scheduled.wait_timeout(schedule, LOOK)));
+                    if let Err(error) = self.look() {
+                        self.fail(error);
+                    }
+                    self.schedule()
+                }
                 None => held(self.scheduled.wait(schedule)),
             };
         }

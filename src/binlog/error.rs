@@ -43,6 +43,8 @@ pub enum Error {
         /// The segment.
         number: u32,
     },
+    /// The directory is another server's by now.
+    Lost(io::Error),
     /// There is no room for what has to be written at a start.
     Full {
         /// What there is no room for.
@@ -104,6 +106,10 @@ impl fmt::Display for Error {
                 "{} is missing though jobs in it are needed; nothing was changed; put it back, or move all binlog files away to start without their jobs",
                 segment_name(*number)
             ),
+            Error::Lost(source) => write!(
+                f,
+                "the lock on the binlog directory is lost: {source}; nothing is acknowledged or changed there any more"
+            ),
             Error::Full { what, source } => {
                 write!(f, "no room in the binlog directory for {what}: {source}")
             }
@@ -116,7 +122,8 @@ impl std::error::Error for Error {
         match self {
             Error::Directory { source, .. }
             | Error::File { source, .. }
-            | Error::Full { source, .. } => Some(source),
+            | Error::Full { source, .. }
+            | Error::Lost(source) => Some(source),
             Error::Locked(_) | Error::Damaged { .. } | Error::Missing { .. } => None,
         }
     }

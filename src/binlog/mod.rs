@@ -90,12 +90,14 @@
 //!
 //! `record`, `tail` with `ledger`, `writer`, `commit`, `spare`; then `segment`
 //! and `recovery`; then `beanstalkd` and `import`; and `inspect`, which is the
-//! companion's. Below all of them is `storage`, where the tests put a disk of
+//! companion's. Below all of them is `storage`, with the `fence` around a directory
+//! that two machines can use, where the tests put a disk of
 //! their own that loses and breaks whatever a real one might.
 
 pub mod beanstalkd;
 mod commit;
 mod error;
+mod fence;
 mod import;
 pub mod inspect;
 mod ledger;
@@ -207,7 +209,7 @@ pub struct NoRoom;
 pub struct Failed;
 
 /// For `stats`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// The oldest segment that is needed.
     pub oldest_index: u32,

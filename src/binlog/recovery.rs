@@ -37,6 +37,10 @@ pub(super) fn recover<J: Jobs>(
     for found in look(&*opening.storage)? {
         match found.kind {
             Kind::Segment(_) => ours.push(found),
+            Kind::Nothing if found.len > 0 && opening.storage.is_shared() => {
+                let flaw = "there are only zeros in it, which may be what a cache has of it";
+                return Err(found.damaged(0, flaw));
+            }
             Kind::Beanstalkd(_) | Kind::Nothing => theirs.push(found),
             Kind::Damaged(flaw) => return Err(found.damaged(0, flaw)),
         }
@@ -100,6 +104,10 @@ impl Opening {
                 tail.spare = Spare::Ready(spare);
             }
             tail.retire();
+        }
+        // Nobody writes behind another one's records, who may still write there.
+        if self.storage.is_shared() && log.begin_segment().is_err() {
+            return Err(log.into_error());
         }
         Ok(self.opened(log, jobs))
     }

@@ -181,9 +181,9 @@ impl Binlog {
         let Some(mut have) = self.prepared(name).filter(|have| *have < len) else {
             return Ok(());
         };
-        if have == 0
-            && let Some(number) = self.take_retired()
-        {
+        // Another machine may have old pages of that file, and not those to come.
+        let may_recycle = have == 0 && !self.storage.is_shared();
+        if may_recycle && let Some(number) = self.take_retired() {
             have = recycle(storage, number, name)?;
             self.set_prepared(name, have);
         }

@@ -6,8 +6,9 @@
 //! synced to make it last, and nothing here is cleverer than that.
 
 use super::error::Error;
+use super::fence::{Fence, forget_pages};
 use nix::errno::Errno;
-use nix::fcntl::{FallocateFlags, FcntlArg, fallocate, fcntl};
+use nix::fcntl::{FallocateFlags, fallocate};
 use nix::libc;
 use std::fs;
 use std::io;
@@ -32,6 +33,16 @@ pub trait Storage: Send + Sync {
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Makes the names last.
     fn sync(&self) -> io::Result<()>;
+    /// Whether another machine could take it over while we use it. Then nothing
+    /// is written where another server has written, see `fence`.
+    fn is_shared(&self) -> bool {
+        false
+    }
+    /// An error if it is not ours any more: then what was written before, synced
+    /// or not, may not be acknowledged.
+    fn look(&self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// A file of a [`Storage`].
@@ -61,64 +72,21 @@ pub trait File: Send + Sync {
 /// A directory of the operating system, locked for this process.
 pub struct Directory {
     path: PathBuf,
-    /// Holds the lock as long as it is open. No other descriptor of this
-    /// file may be closed meanwhile: that would end a lock of this kind.
-    _lock: fs::File,
+    fence: Fence,
 }
 
 impl Directory {
     /// Locks a directory, with or without waiting for the one who has it.
-    ///
-    /// The lock is that of beanstalkd (a write lock by `fcntl` on the file
-    /// `lock`), so that its servers and ours exclude each other, on whichever
-    /// machine, if the file system passes such locks on.
     pub fn lock(path: &Path, wait: bool) -> Result<Directory, Error> {
-        let refused = |source| Error::Directory {
-            path: path.to_owned(),
-            source,
-        };
-        if !fs::metadata(path).map_err(refused)?.is_dir() {
-            return Err(refused(io::ErrorKind::NotADirectory.into()));
-        }
-        let lock_path = path.join("lock");
-        let file = fs::OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&lock_path)
-            .map_err(|source| Error::Directory {
-                path: lock_path,
-                source,
-            })?;
-        loop {
-            match lock_whole(&file, wait) {
-                Ok(()) => break,
-                Err(Errno::EINTR) => {}
-                Err(Errno::EAGAIN | Errno::EACCES) => return Err(Error::Locked(path.to_owned())),
-                Err(errno) => return Err(refused(errno.into())),
-            }
-        }
         Ok(Directory {
             path: path.to_owned(),
-            _lock: file,
+            fence: Fence::lock(path, wait)?,
         })
     }
-}
 
-fn lock_whole(file: &fs::File, wait: bool) -> nix::Result<()> {
-    let region = libc::flock {
-        l_type: libc::F_WRLCK as libc::c_short,
-        l_whence: libc::SEEK_SET as libc::c_short,
-        l_start: 0,
-        l_len: 0,
-        l_pid: 0,
-    };
-    let how = match wait {
-        true => FcntlArg::F_SETLKW(&region),
-        false => FcntlArg::F_SETLK(&region),
-    };
-    fcntl(file, how).map(drop)
+    fn path_of(&self, name: &str) -> PathBuf {
+        self.path.join(self.fence.own_name(name))
+    }
 }
 
 impl Storage for Directory {
@@ -135,36 +103,50 @@ impl Storage for Directory {
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
         let mut options = fs::OpenOptions::new();
         // beanstalkd makes its files read-only; only ours are written to.
-        let file = match options.read(true).write(true).open(self.path.join(name)) {
+        let file = match options.read(true).write(true).open(self.path_of(name)) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                fs::File::open(self.path.join(name))?
+                fs::File::open(self.path_of(name))?
             }
             other => other?,
         };
+        if self.is_shared() {
+            forget_pages(&file)?;
+        }
         Ok(Arc::new(file))
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        self.look()?;
         let mut options = fs::OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(0o600);
-        Ok(Arc::new(options.open(self.path.join(name))?))
+        Ok(Arc::new(options.open(self.path_of(name))?))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        let to = self.path.join(to);
+        self.look()?;
+        let to = self.path_of(to);
         // The directory is locked: whoever else may write here is no server.
         if fs::symlink_metadata(&to).is_ok() {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
-        fs::rename(self.path.join(from), to)
+        fs::rename(self.path_of(from), to)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        fs::remove_file(self.path.join(name))
+        self.look()?;
+        fs::remove_file(self.path_of(name))
     }
 
     fn sync(&self) -> io::Result<()> {
         fs::File::open(&self.path)?.sync_all()
+    }
+
+    fn is_shared(&self) -> bool {
+        self.fence.is_shared()
+    }
+
+    fn look(&self) -> io::Result<()> {
+        self.fence.look()
     }
 }
 

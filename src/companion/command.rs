@@ -7,6 +7,7 @@
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::address::Address;
 use crate::server::client::{Client, PATIENCE};
+use crate::server::names::Server;
 pub use beanpole::arguments::Field;
 use beanpole::arguments::{self, Given, Parse, Set};
 use beanpole::protocol::{JobId, TubeName};
@@ -59,13 +60,15 @@ pub enum Kind {
     Program,
     /// One of these.
     Words(&'static [&'static str]),
-    /// The name of a command of ours.
-    Command,
+    /// What `help` tells of: the commands, and this.
+    CommandOr(&'static str),
 }
 
 /// Commands that belong together.
 pub struct Group {
     pub title: &'static str,
+    /// Whether they change what is in a server.
+    pub changes: bool,
     pub commands: &'static [&'static Command],
 }
 
@@ -75,17 +78,20 @@ pub type Settings<O> = &'static [(Opt, &'static dyn Set<O>)];
 /// One run of a command: what was given on the command line.
 pub struct Invocation {
     given: Given,
-    addresses: Vec<Address>,
+    /// The servers that were named, at least one.
+    pub servers: Vec<Server>,
+    patience: Duration,
     /// All commands, for those that tell of them.
     pub groups: &'static [Group],
 }
 
 impl Invocation {
     /// A run with these options and operands, on these servers, at least one.
-    pub fn new(given: Given, addresses: Vec<Address>, groups: &'static [Group]) -> Invocation {
+    pub fn new(given: Given, common: Common, groups: &'static [Group]) -> Invocation {
         Invocation {
             given,
-            addresses,
+            servers: common.servers,
+            patience: common.timeout.map_or(PATIENCE, |Interval(time)| time),
             groups,
         }
     }
@@ -98,15 +104,8 @@ impl Invocation {
     }
 
     /// All commands.
-    pub fn commands(&self) -> Vec<&'static Command> {
-        let groups = self.groups.iter();
-        groups.flat_map(|group| group.commands).copied().collect()
-    }
-
-    /// The command of this name.
-    pub fn command(&self, name: &str) -> Option<&'static Command> {
-        let commands = self.commands();
-        commands.into_iter().find(|command| command.name == name)
+    pub fn commands(&self) -> impl Iterator<Item = &'static Command> {
+        self.groups.iter().flat_map(|group| group.commands).copied()
     }
 
     /// The operands.
@@ -122,28 +121,74 @@ impl Invocation {
         }
     }
 
-    /// The operands, each the id of a job, at least one.
+    /// The operands, each the id of a job, at least one; `-` alone stands for
+    /// those on standard input.
     pub fn ids(&self) -> Outcome<Vec<JobId>> {
-        if self.operands().is_empty() {
-            return Err(Failure::Usage("which job? give its id".into()));
+        match self.operands() {
+            [] => Err(Failure::Usage("which job? give its id".into())),
+            [only] if only == INPUT => ids_of_input(),
+            ids => ids.iter().map(|text| word(text)).collect(),
         }
-        self.operands().iter().map(|text| word(text)).collect()
     }
 
-    /// All servers that were named.
-    pub fn addresses(&self) -> &[Address] {
-        &self.addresses
-    }
-
-    /// The server.
+    /// Where the server is.
     pub fn address(&self) -> &Address {
-        &self.addresses[0]
+        &self.servers[0].address
     }
 
     /// A connection to the server.
     pub fn connect(&self) -> Outcome<Client> {
-        Client::connect(self.address(), PATIENCE)
+        self.connect_to(self.address())
     }
+
+    /// A connection to this server.
+    pub fn connect_to(&self, address: &Address) -> Outcome<Client> {
+        Client::connect(address, self.patience)
+    }
+
+    /// How long a server may be silent.
+    pub fn patience(&self) -> Duration {
+        self.patience
+    }
+}
+
+/// The group and the command of this name.
+pub fn find(groups: &'static [Group], name: &str) -> Outcome<(&'static Group, &'static Command)> {
+    let commands = || {
+        let of = |group: &'static Group| group.commands.iter().map(move |one| (group, *one));
+        groups.iter().flat_map(of)
+    };
+    let found = commands().find(|(_, command)| command.name == name);
+    found.ok_or_else(|| {
+        let hint = did_you_mean(name, commands().map(|(_, command)| command.name));
+        Failure::Usage(format!("there is no command '{name}'{hint}"))
+    })
+}
+
+/// A question to follow an unknown word, if one of these is much like it.
+pub fn did_you_mean<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let distances = known.map(|name| match word.len() > 2 && name.starts_with(word) {
+        true => (0, name),
+        false => (strsim::osa_distance(word, name), name),
+    });
+    match distances.min() {
+        Some((distance, name)) if 3 * distance <= word.len() => {
+            format!(": did you mean '{name}'?")
+        }
+        _ => String::new(),
+    }
+}
+
+/// The operand that stands for standard input.
+pub const INPUT: &str = "-";
+
+/// The ids on standard input, with any space between them: all are read before
+/// anything is done, so that one that is none does no harm.
+pub fn ids_of_input() -> Outcome<Vec<JobId>> {
+    let text = std::io::read_to_string(std::io::stdin());
+    let text = text.map_err(|error| Failure::io("cannot read standard input", error))?;
+    let ids: Outcome<_> = text.split_whitespace().map(word).collect();
+    ids.map_err(|failure| failure.about("standard input"))
 }
 
 /// Reads the options of these settings, which begin at this index of the table.
@@ -167,16 +212,38 @@ impl<const LEAST: u64, const MOST: u64> Parse for Number<LEAST, MOST> {
     }
 }
 
-/// An interval in seconds that need not be whole.
+/// A number of bytes within these bounds, perhaps with a unit: `k`, `M` and `G`
+/// are powers of 1024, with or without `iB`.
+pub struct Size<const LEAST: u64, const MOST: u64>(pub usize);
+
+impl<const LEAST: u64, const MOST: u64> Parse for Size<LEAST, MOST> {
+    fn parse(text: &str) -> Result<Self, String> {
+        let short = text.strip_suffix("iB").unwrap_or(text);
+        let units = [("k", 10), ("K", 10), ("M", 20), ("G", 30)].into_iter();
+        let mut with_unit =
+            units.filter_map(|(unit, shift)| Some((short.strip_suffix(unit)?, shift)));
+        let (number, shift) = with_unit.next().unwrap_or((text, 0));
+        let bytes = number.parse::<u64>().ok();
+        let bytes = bytes.and_then(|number| number.checked_mul(1 << shift));
+        bytes
+            .filter(|bytes| (LEAST..=MOST).contains(bytes))
+            .and_then(|bytes| usize::try_from(bytes).ok())
+            .map(Size)
+            .ok_or_else(|| format!("'{text}' is not a size from {LEAST} to {MOST} bytes"))
+    }
+}
+
+/// A time from a hundredth of a second to a day, for what is done here.
+#[derive(Clone, Copy)]
 pub struct Interval(pub Duration);
 
 impl Parse for Interval {
     fn parse(text: &str) -> Result<Interval, String> {
-        match text.parse() {
-            Ok(seconds) if (0.01..=86_400.0).contains(&seconds) => {
-                Ok(Interval(Duration::from_secs_f64(seconds)))
-            }
-            _ => Err(format!("'{text}' is not seconds from 0.01 to 86400")),
+        let time = Duration::parse(text)?;
+        let bounds = Duration::from_millis(10)..=Duration::from_secs(86_400);
+        match bounds.contains(&time) {
+            true => Ok(Interval(time)),
+            false => Err(format!("'{text}' is not a time from 0.01 seconds to a day")),
         }
     }
 }
@@ -213,8 +280,10 @@ pub fn described<O>(settings: Settings<O>) -> Vec<Opt> {
 /// The options that every command takes, before its name or after it.
 #[derive(Default)]
 pub struct Common {
-    pub addresses: Vec<Address>,
+    pub servers: Vec<Server>,
     pub help: bool,
+    /// How long a server may be silent.
+    pub timeout: Option<Interval>,
     pub version: bool,
 }
 
@@ -225,25 +294,29 @@ pub const GLOBAL: Settings<Common> = &[
             "a",
             "addr",
             "ADDR",
-            "the server: HOST:PORT, PORT or unix:PATH",
+            "the server: HOST:PORT, PORT, unix:PATH or a name",
         )
         .many(),
-        &Field(|common: &mut Common| &mut common.addresses),
+        &Field(|common: &mut Common| &mut common.servers),
     ),
     (
         Opt::flag("h", "help", "show the usage"),
         &Field(|common: &mut Common| &mut common.help),
     ),
     (
+        Opt::value(
+            "",
+            "timeout",
+            "TIME",
+            "wait so long for a reply (default: 10)",
+        ),
+        &Field(|common: &mut Common| &mut common.timeout),
+    ),
+    (
         Opt::flag("V", "version", "show the version"),
         &Field(|common: &mut Common| &mut common.version),
     ),
 ];
-
-/// What may stand after a command.
-pub fn common_settings() -> Settings<Common> {
-    &GLOBAL[..2]
-}
 
 /// A struct `Options` with a field for each option of a command, and the
 /// settings that say which goes where.
@@ -264,6 +337,13 @@ macro_rules! options {
 pub use options;
 
 impl Command {
+    /// What may stand after it besides its own options: a `--timeout` only if
+    /// it has none that means something else.
+    pub fn common_settings(&self) -> Settings<Common> {
+        let has_own = (self.options)().iter().any(|own| own.long == "timeout");
+        &GLOBAL[..if has_own { 2 } else { 3 }]
+    }
+
     /// What a new entry starts from.
     pub const BLANK: Command = Command {
         name: "",
@@ -341,7 +421,7 @@ pub const TUBES: Opt = Opt::value(
 .of(Kind::Tube)
 .many();
 pub const PRIORITY: Opt = Opt::value("p", "priority", "PRI", "the priority, smaller is sooner");
-pub const DELAY: Opt = Opt::value("d", "delay", "SECONDS", "how long it stays delayed");
+pub const DELAY: Opt = Opt::value("d", "delay", "TIME", "how long it stays delayed");
 pub const JSON: Opt = Opt::flag("j", "json", "write JSON");
 pub const YAML: Opt = Opt::flag("", "yaml", "write YAML");
 pub const YES: Opt = Opt::flag("y", "yes", "do not ask");
@@ -356,3 +436,36 @@ pub const STATE: Opt = Opt::value(
 )
 .of(Kind::Words(&["ready", "delayed", "buried"]))
 .many();
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units_that_are_powers_of_1024() {
+        type Any = Size<0, { 1 << 40 }>;
+        for (text, bytes) in [
+            ("0", 0),
+            ("100", 100),
+            ("64k", 65_536),
+            ("64KiB", 65_536),
+            ("2M", 2 << 20),
+            ("1GiB", 1 << 30),
+        ] {
+            assert_eq!(Any::parse(text).map(|Size(size)| size), Ok(bytes), "{text}");
+        }
+        for text in [
+            "",
+            "k",
+            "1.5k",
+            "5iB",
+            "64kB",
+            "1kk",
+            "-1",
+            "2048G",
+            "20000000000G",
+        ] {
+            assert!(Any::parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -29,6 +29,8 @@ pub enum Failure {
     Unreachable(String),
     /// The server refused, or a file or a process did.
     Refused(String),
+    /// Somebody told us to stop, and what was under way is finished.
+    Interrupted(String),
     /// Whoever read the output has gone: nothing left to say, and nobody to
     /// say it to.
     OutputClosed,
@@ -64,6 +66,13 @@ impl Failure {
         move |error| Failure::Refused(format!("{doing}: {error}"))
     }
 
+    /// It was stopped behind so many jobs, of so many.
+    pub fn interrupted(done: u64, total: u64) -> Failure {
+        Failure::Interrupted(format!(
+            "interrupted: {done} of {total} jobs are done, the others are as they were"
+        ))
+    }
+
     /// There is no such tube.
     pub fn no_tube(tube: &TubeName) -> Failure {
         Failure::Missing(format!("there is no tube '{tube}'"))
@@ -89,6 +98,7 @@ impl Failure {
             Failure::Missing(text) => Failure::Missing(format!("{what}: {text}")),
             Failure::Unreachable(text) => Failure::Unreachable(format!("{what}: {text}")),
             Failure::Refused(text) => Failure::Refused(format!("{what}: {text}")),
+            Failure::Interrupted(text) => Failure::Interrupted(format!("{what}: {text}")),
             Failure::OutputClosed => Failure::OutputClosed,
         }
     }
@@ -100,6 +110,8 @@ impl Failure {
             Failure::Usage(_) => 2,
             Failure::Unreachable(_) => 3,
             Failure::Refused(_) => 4,
+            // As if SIGINT had ended the program.
+            Failure::Interrupted(_) => 130,
             // As if SIGPIPE had ended the program.
             Failure::OutputClosed => 141,
         })
@@ -112,7 +124,8 @@ impl fmt::Display for Failure {
             Failure::Usage(text)
             | Failure::Missing(text)
             | Failure::Unreachable(text)
-            | Failure::Refused(text) => f.write_str(text),
+            | Failure::Refused(text)
+            | Failure::Interrupted(text) => f.write_str(text),
             Failure::OutputClosed => f.write_str("the output was closed"),
         }
     }

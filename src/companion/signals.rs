@@ -3,9 +3,12 @@
 
 use crate::failure::{Failure, Outcome};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use signal_hook::flag;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 pub use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGWINCH};
@@ -88,6 +91,17 @@ pub fn heeded(signals: &[i32]) -> Vec<i32> {
         .copied()
         .filter(|signal| mask >> (signal - 1) & 1 == 0)
         .collect()
+}
+
+/// Becomes true with the first signal to stop; the second one ends the program.
+pub fn interrupts() -> Outcome<Arc<AtomicBool>> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in heeded(&[SIGINT, SIGTERM]) {
+        flag::register_conditional_shutdown(signal, 130, interrupted.clone())
+            .and_then(|_| flag::register(signal, interrupted.clone()))
+            .map_err(|error| Failure::io("cannot wait for signals", error))?;
+    }
+    Ok(interrupted)
 }
 
 /// Waits until one of these can be read or the time has come, and says which

@@ -1,28 +1,32 @@
 //! The list of commands.
 
-use crate::command::{Command, Group};
+use crate::command::Group;
 use crate::commands::{
     bench, binlog, bury, check, clear, completion, copy, delete, dump, help, kick, kick_job, load,
-    metrics, move_jobs, pause, peek, put, raw, release, reserve, stats, tail, top, touch, tubes,
-    work,
+    ls, metrics, move_jobs, pause, peek, ping, put, raw, release, reserve, stats, tail, top, touch,
+    tubes, work,
 };
 
 /// All commands, in the order of the help.
 pub const GROUPS: &[Group] = &[
     Group {
         title: "Look",
+        changes: false,
         commands: &[
             &top::TOP,
             &stats::STATS,
             &tubes::TUBES,
             &metrics::METRICS,
             &check::CHECK,
+            &ping::PING,
             &tail::TAIL,
+            &ls::LS,
             &peek::PEEK,
         ],
     },
     Group {
         title: "Touch",
+        changes: true,
         commands: &[
             &put::PUT,
             &reserve::RESERVE,
@@ -33,6 +37,7 @@ pub const GROUPS: &[Group] = &[
             &kick_job::KICK_JOB,
             &kick::KICK,
             &pause::PAUSE,
+            &pause::RESUME,
             &clear::CLEAR,
             &move_jobs::MOVE,
             &copy::COPY,
@@ -42,28 +47,25 @@ pub const GROUPS: &[Group] = &[
     },
     Group {
         title: "Move house",
+        changes: true,
         commands: &[&dump::DUMP, &load::LOAD, &binlog::BINLOG],
     },
     Group {
         title: "Measure",
+        changes: true,
         commands: &[&bench::BENCH],
     },
     Group {
         title: "About itself",
+        changes: false,
         commands: &[&completion::COMPLETION, &help::HELP],
     },
 ];
 
-/// The command of this name.
-pub fn find(name: &str) -> Option<&'static Command> {
-    let mut commands = GROUPS.iter().flat_map(|group| group.commands);
-    commands.find(|command| command.name == name).copied()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{common_settings, described};
+    use crate::command::described;
     use std::collections::HashSet;
 
     #[test]
@@ -72,7 +74,7 @@ mod tests {
         for command in GROUPS.iter().flat_map(|group| group.commands) {
             assert!(names.insert(command.name), "{}", command.name);
             let mut letters = HashSet::new();
-            for option in described(common_settings())
+            for option in described(command.common_settings())
                 .iter()
                 .chain(&(command.options)())
             {

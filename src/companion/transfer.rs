@@ -1,16 +1,19 @@
 //! Jobs on their way from one tube to another, here or on another server: what
 //! `move` and `copy` share.
 
-use crate::command::{Invocation, Opt, STATE, described, options, word};
+use crate::command::{INPUT, Invocation, Opt, STATE, described, ids_of_input, options, word};
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::address::Address;
-use crate::server::client::{Client, PATIENCE, Terms};
+use crate::server::client::{Client, Terms};
 use crate::server::place::{Placement, Placer};
 use crate::server::stats::{FreeState, JobFacts, State, in_order};
 use crate::server::take::Room;
+use crate::signals::interrupts;
 use crate::text::output::{Output, Progress, complain};
 use beanpole::protocol::{JobId, TubeName};
 use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 options! {
     states: Vec<FreeState> = STATE,
@@ -24,18 +27,31 @@ pub fn transfer_options() -> Vec<Opt> {
     described(OPTIONS)
 }
 
+/// Which jobs are transferred.
+#[derive(Clone)]
+pub enum From {
+    /// Those of this tube.
+    Tube(TubeName),
+    /// These.
+    Ids(Vec<JobId>),
+}
+
 /// Both ends of a transfer.
 pub struct Transfer {
     pub client: Client,
-    pub from: TubeName,
+    pub from: From,
     to: TubeName,
     pub placer: Placer,
     pub states: Vec<State>,
+    /// Whether not all jobs are wanted.
+    pub is_limited: bool,
     /// Jobs that may still be transferred.
     pub left: u64,
     progress: Progress,
     done: u64,
     pub room: Room,
+    /// Whether somebody told us to stop; `None` before the first batch.
+    interrupted: Option<Arc<AtomicBool>>,
 }
 
 impl Transfer {
@@ -45,21 +61,33 @@ impl Transfer {
         let [from, to] = invocation.operands() else {
             return Err(Failure::Usage("from which tube to which? give two".into()));
         };
-        let (from, to) = (word(from)?, word(to)?);
+        let to = word(to)?;
+        let from = match from.as_str() {
+            INPUT => {
+                let mut ids = ids_of_input()?;
+                ids.sort();
+                ids.dedup();
+                From::Ids(ids)
+            }
+            tube => From::Tube(word(tube)?),
+        };
         let states = in_order(&options.states);
         let address = options.to.as_ref().unwrap_or(invocation.address());
         let mut client = invocation.connect()?;
-        let mut target = Client::connect(address, PATIENCE)?;
-        if from == to && client.server_stats()?.get("id") == target.server_stats()?.get("id") {
-            return Err(Failure::Usage("both are the same tube".into()));
-        }
-        let Some(facts) = client.tube_stats(&from)? else {
-            return Err(Failure::no_tube(&from));
+        let mut target = invocation.connect_to(address)?;
+        let there = match &from {
+            From::Ids(ids) => ids.len() as u64,
+            From::Tube(tube) => {
+                let id_of = |end: &mut Client| Ok(end.server_stats()?.text("id").to_owned());
+                if *tube == to && id_of(&mut client)? == id_of(&mut target)? {
+                    return Err(Failure::Usage("both are the same tube".into()));
+                }
+                let facts = client.tube_stats(tube)?;
+                let facts = facts.ok_or_else(|| Failure::no_tube(tube))?;
+                let keys = states.iter().map(|state| state.count_key());
+                keys.map(|key| facts.number(key)).sum::<u64>()
+            }
         };
-        let there = states
-            .iter()
-            .map(|state| facts.number(state.count_key()))
-            .sum::<u64>();
         let left = options.count.map_or(u64::MAX, NonZeroU64::get).min(there);
         Ok(Transfer {
             client,
@@ -67,10 +95,12 @@ impl Transfer {
             to,
             placer: Placer::new(target),
             states,
+            is_limited: left < there,
             left,
             progress: Progress::new(doing, Some(left)),
             done: 0,
             room: Room::default(),
+            interrupted: None,
         })
     }
 
@@ -98,6 +128,20 @@ impl Transfer {
         (ids, outcome)
     }
 
+    /// Whether another batch may begin: a signal to stop counts behind each.
+    /// Before the first one it ends the program, as nothing is under way.
+    pub fn goes_on(&mut self) -> Outcome<bool> {
+        if self.interrupted.is_none() {
+            self.interrupted = Some(interrupts()?);
+        }
+        Ok(self.left > 0 && !self.is_interrupted())
+    }
+
+    fn is_interrupted(&self) -> bool {
+        let interrupted = self.interrupted.as_ref();
+        interrupted.is_some_and(|interrupted| interrupted.load(Ordering::SeqCst))
+    }
+
     /// How many jobs to take in hand together.
     pub fn at_once(&self) -> usize {
         usize::try_from(self.left)
@@ -112,8 +156,9 @@ impl Transfer {
         self.progress.add(count);
     }
 
-    /// Tells how many it were.
-    pub fn finish(self) -> Outcome {
+    /// Tells how many it were, however it went.
+    pub fn finish(self, outcome: Outcome<()>) -> Outcome {
+        let interrupted = self.left > 0 && self.is_interrupted();
         drop(self.progress);
         if self.placer.parked > 0 {
             complain(format_args!(
@@ -124,6 +169,10 @@ impl Transfer {
         let mut output = Output::new();
         output.line(self.done)?;
         output.sync()?;
-        Ok(Status::Done)
+        outcome?;
+        match interrupted {
+            true => Err(Failure::interrupted(self.done, self.done + self.left)),
+            false => Ok(Status::Done),
+        }
     }
 }

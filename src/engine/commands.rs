@@ -5,11 +5,11 @@ use super::connection::Kick;
 use super::counts::command_key;
 use super::job::{Job, State};
 use super::slab::ConnectionIndex;
-use super::tube::Pause;
+use super::tube::{Pause, Tube};
 use super::{AT_ONCE, Change, ConnectionId, Engine, JOB_OVERHEAD, Outcome, Time, WATCH_OVERHEAD};
-use crate::protocol::command::Put;
+use crate::protocol::command::{ListJobs, Put};
 use crate::protocol::framing::NoBody;
-use crate::protocol::{Body, Command, JobId, Priority, Reply, Request, Seconds, TubeName};
+use crate::protocol::{Body, Command, JobId, JobList, Priority, Reply, Request, Seconds, TubeName};
 
 impl Engine {
     /// Does what a connection asks for, in a world where what is due by now has
@@ -25,13 +25,8 @@ impl Engine {
             Request::Command(command) => self.command(by, command, now),
             Request::Body(body) => Outcome::Reply(self.body(by, body, now)),
             Request::Refused(reply) => Outcome::Reply(reply),
+            Request::GoOn => self.kick_some(by, now),
         }
-    }
-
-    /// Goes on with what was [`Unfinished`](Outcome::Unfinished).
-    pub fn go_on(&mut self, id: ConnectionId, now: Time) -> Outcome {
-        let by = self.find(id).expect("only who is connected asks");
-        self.kick_some(by, now)
     }
 
     fn command(&mut self, by: ConnectionIndex, command: Command, now: Time) -> Outcome {
@@ -39,6 +34,7 @@ impl Engine {
         if let Some(key) = command_key(&command) {
             self.totals.commands[key] += 1;
         }
+        let or_not_found = |reply: Option<Reply>| reply.unwrap_or(Reply::NotFound);
         Outcome::Reply(match command {
             Command::Put(put) => return self.put(by, put),
             Command::Reserve => return self.reserve_or_wait(by, None, now),
@@ -48,30 +44,31 @@ impl Engine {
             Command::Kick(bound) => return self.kick(by, bound, now),
             Command::Quit => return Outcome::Quit,
             Command::Use(tube) => self.use_tube(by, tube),
-            Command::ReserveJob(id) => self.reserve_job(by, id, now),
-            Command::Delete(id) => self.delete(by, id),
+            Command::ReserveJob(id) => or_not_found(self.reserve_job(by, id, now)),
+            Command::Delete(id) => or_not_found(self.delete(by, id)),
             Command::Release {
                 id,
                 priority,
                 delay,
-            } => self.release(by, id, priority, delay, now),
-            Command::Bury { id, priority } => self.bury(by, id, priority),
-            Command::Touch(id) => self.touch(by, id, now),
+            } => or_not_found(self.release(by, id, priority, delay, now)),
+            Command::Bury { id, priority } => or_not_found(self.bury(by, id, priority)),
+            Command::Touch(id) => or_not_found(self.touch(by, id, now)),
             Command::Watch(tube) => self.watch(by, tube),
             Command::Ignore(tube) => self.ignore(by, tube),
-            Command::Peek(id) => self.peek(id),
-            Command::PeekReady => self.peek_ready(by),
-            Command::PeekDelayed => self.peek_delayed(by),
-            Command::PeekBuried => self.peek_buried(by),
-            Command::KickJob(id) => self.kick_job(id, now),
-            Command::PauseTube(tube, length) => self.pause_tube(tube, length, now),
+            Command::Peek(id) => or_not_found(self.peek(id)),
+            Command::PeekReady => or_not_found(self.peek_ready(by)),
+            Command::PeekDelayed => or_not_found(self.peek_delayed(by)),
+            Command::PeekBuried => or_not_found(self.peek_buried(by)),
+            Command::KickJob(id) => or_not_found(self.kick_job(id, now)),
+            Command::PauseTube(tube, length) => or_not_found(self.pause_tube(tube, length, now)),
             Command::PauseNoTube => Reply::BadFormat,
             Command::Stats => Reply::ServerStats(self.server_document()),
-            Command::StatsJob(id) => self.stats_job(id, now),
-            Command::StatsTube(tube) => self.stats_tube(tube, now),
+            Command::StatsJob(id) => or_not_found(self.stats_job(id, now)),
+            Command::StatsTube(tube) => or_not_found(self.stats_tube(tube, now)),
             Command::ListTubes => self.list_tubes(),
             Command::ListTubeUsed => self.list_tube_used(by),
             Command::ListTubesWatched => self.list_tubes_watched(by),
+            Command::ListJobs(list) => self.list_jobs(&list, now),
         })
     }
 
@@ -152,7 +149,7 @@ impl Engine {
         if self.tubes.find(&name).is_none() && !self.has_room(0) {
             return Reply::OutOfMemory;
         }
-        let tube = self.find_or_make_tube(&name);
+        let tube = self.tubes.find_or_make(&name);
         let before = std::mem::replace(&mut self.connections[by].used, tube);
         self.tubes[tube].using += 1;
         self.tubes[before].using -= 1;
@@ -170,7 +167,7 @@ impl Engine {
         timeout: Option<Seconds>,
         now: Time,
     ) -> Outcome {
-        self.becomes_worker(by);
+        self.count_as_worker(by);
         // Whether the time of a job that it has is nearly over counts before
         // it gets another one.
         let connection = &self.connections[by];
@@ -189,7 +186,7 @@ impl Engine {
         })
     }
 
-    fn becomes_worker(&mut self, by: ConnectionIndex) {
+    fn count_as_worker(&mut self, by: ConnectionIndex) {
         if !std::mem::replace(&mut self.connections[by].is_worker, true) {
             self.connections_now.workers += 1;
         }
@@ -204,22 +201,18 @@ impl Engine {
         Some(id)
     }
 
-    fn reserve_job(&mut self, by: ConnectionIndex, id: JobId, now: Time) -> Reply {
-        match self.jobs.get(id).map(|job| job.state) {
-            None | Some(State::Reserved { .. }) => Reply::NotFound,
-            Some(_) => {
-                self.becomes_worker(by);
-                self.reserve(id, by, now)
-            }
+    fn reserve_job(&mut self, by: ConnectionIndex, id: JobId, now: Time) -> Option<Reply> {
+        if matches!(self.jobs.get(id)?.state, State::Reserved { .. }) {
+            return None;
         }
+        self.count_as_worker(by);
+        Some(self.reserve(id, by, now))
     }
 
-    fn delete(&mut self, by: ConnectionIndex, id: JobId) -> Reply {
-        let Some(job) = self.jobs.get(id) else {
-            return Reply::NotFound;
-        };
+    fn delete(&mut self, by: ConnectionIndex, id: JobId) -> Option<Reply> {
+        let job = self.jobs.get(id)?;
         if matches!(job.state, State::Reserved { by: holder, .. } if holder != by) {
-            return Reply::NotFound;
+            return None;
         }
         self.leave(id, job.tube, job.priority);
         let job = self.jobs.remove(id).expect("it was found");
@@ -236,7 +229,7 @@ impl Engine {
         self.effects.garbage.push(job.body);
         self.tubes[job.tube].deletes += 1;
         self.remove_tube_if_unused(job.tube);
-        Reply::Deleted
+        Some(Reply::Deleted)
     }
 
     fn release(
@@ -246,10 +239,8 @@ impl Engine {
         priority: Priority,
         delay: Seconds,
         now: Time,
-    ) -> Reply {
-        let Some(job) = self.held_job(by, id) else {
-            return Reply::NotFound;
-        };
+    ) -> Option<Reply> {
+        let job = self.held_job(by, id)?;
         job.priority = priority;
         job.delay = delay;
         self.jobs.history_mut(id).releases += 1;
@@ -258,26 +249,22 @@ impl Engine {
             Seconds(0) => self.make_ready(id, now),
             delay => self.change_state(id, State::delayed(now + delay)),
         }
-        Reply::Released
+        Some(Reply::Released)
     }
 
-    fn bury(&mut self, by: ConnectionIndex, id: JobId, priority: Priority) -> Reply {
-        let Some(job) = self.held_job(by, id) else {
-            return Reply::NotFound;
-        };
+    fn bury(&mut self, by: ConnectionIndex, id: JobId, priority: Priority) -> Option<Reply> {
+        let job = self.held_job(by, id)?;
         job.priority = priority;
         self.jobs.history_mut(id).buries += 1;
         self.record(Change::Update(id));
         let order = self.next_burial;
         self.next_burial += 1;
         self.change_state(id, State::Buried { order });
-        Reply::Buried
+        Some(Reply::Buried)
     }
 
-    fn touch(&mut self, by: ConnectionIndex, id: JobId, now: Time) -> Reply {
-        let Some(job) = self.held_job(by, id) else {
-            return Reply::NotFound;
-        };
+    fn touch(&mut self, by: ConnectionIndex, id: JobId, now: Time) -> Option<Reply> {
+        let job = self.held_job(by, id)?;
         let State::Reserved { until, .. } = &mut job.state else {
             unreachable!("a held job is reserved");
         };
@@ -287,7 +274,7 @@ impl Engine {
         reserved.remove(&(before, id));
         reserved.insert((until, id));
         self.set_connection_timer(by);
-        Reply::Touched
+        Some(Reply::Touched)
     }
 
     /// A job that this connection has reserved.
@@ -304,7 +291,7 @@ impl Engine {
             if !self.has_room(WATCH_OVERHEAD) {
                 return Reply::OutOfMemory;
             }
-            let tube = self.find_or_make_tube(&name);
+            let tube = self.tubes.find_or_make(&name);
             self.connections[by].watched.push(tube);
             self.tubes[tube].watching += 1;
             self.watches += 1;
@@ -331,34 +318,32 @@ impl Engine {
 
     // Others.
 
-    fn peek(&self, id: JobId) -> Reply {
-        let id = self.jobs.get(id).map(|_| id);
-        self.found(id)
+    fn peek(&self, id: JobId) -> Option<Reply> {
+        let job = self.jobs.get(id)?;
+        Some(Reply::Found(id, job.body.clone()))
     }
 
-    fn peek_ready(&self, by: ConnectionIndex) -> Reply {
-        let tube = &self.tubes[self.connections[by].used];
-        self.found(tube.ready.first().map(|(_, id)| id))
+    fn peek_ready(&self, by: ConnectionIndex) -> Option<Reply> {
+        let (_, id) = self.used_tube(by).ready.first()?;
+        self.peek(id)
     }
 
-    fn peek_delayed(&self, by: ConnectionIndex) -> Reply {
-        let tube = &self.tubes[self.connections[by].used];
-        self.found(tube.delayed.first().map(|(_, id)| id))
+    fn peek_delayed(&self, by: ConnectionIndex) -> Option<Reply> {
+        let (_, id) = self.used_tube(by).delayed.first()?;
+        self.peek(id)
     }
 
-    fn peek_buried(&self, by: ConnectionIndex) -> Reply {
-        let tube = &self.tubes[self.connections[by].used];
-        self.found(tube.buried.first_key_value().map(|(_, &id)| id))
+    fn peek_buried(&self, by: ConnectionIndex) -> Option<Reply> {
+        let (_, &id) = self.used_tube(by).buried.first_key_value()?;
+        self.peek(id)
     }
 
-    fn found(&self, id: Option<JobId>) -> Reply {
-        id.map_or(Reply::NotFound, |id| {
-            Reply::Found(id, self.jobs[id].body.clone())
-        })
+    fn used_tube(&self, by: ConnectionIndex) -> &Tube {
+        &self.tubes[self.connections[by].used]
     }
 
     fn kick(&mut self, by: ConnectionIndex, bound: u32, now: Time) -> Outcome {
-        let tube = &self.tubes[self.connections[by].used];
+        let tube = self.used_tube(by);
         let only_buried = !tube.buried.is_empty();
         // What is buried or delayed anew meanwhile was not meant.
         let there = if only_buried {
@@ -401,14 +386,12 @@ impl Engine {
         Outcome::Unfinished
     }
 
-    fn kick_job(&mut self, id: JobId, now: Time) -> Reply {
-        match self.jobs.get(id).map(|job| job.state) {
-            Some(State::Buried { .. } | State::Delayed { .. }) => {
-                self.kick_one(id, now);
-                Reply::Kicked
-            }
-            _ => Reply::NotFound,
-        }
+    fn kick_job(&mut self, id: JobId, now: Time) -> Option<Reply> {
+        let state = self.jobs.get(id)?.state;
+        matches!(state, State::Buried { .. } | State::Delayed { .. }).then(|| {
+            self.kick_one(id, now);
+            Reply::Kicked
+        })
     }
 
     fn kick_one(&mut self, id: JobId, now: Time) {
@@ -417,29 +400,26 @@ impl Engine {
         self.make_ready(id, now);
     }
 
-    fn pause_tube(&mut self, name: TubeName, length: Seconds, now: Time) -> Reply {
-        let Some(tube) = self.tubes.find(&name) else {
-            return Reply::NotFound;
-        };
+    fn pause_tube(&mut self, name: TubeName, length: Seconds, now: Time) -> Option<Reply> {
+        let tube = self.tubes.find(&name)?;
         let until = now + length;
         self.tubes[tube].pauses += 1;
         self.tubes[tube].pause = (length > Seconds(0)).then_some(Pause { length, until });
         self.set_tube_timer(tube);
         self.unserved.push(tube);
         self.serve(now);
-        Reply::Paused
+        Some(Reply::Paused)
     }
 
-    fn stats_job(&self, id: JobId, now: Time) -> Reply {
-        self.jobs.get(id).map_or(Reply::NotFound, |job| {
-            Reply::JobStats(id, job.document(id, &self.tubes[job.tube], now))
-        })
+    fn stats_job(&self, id: JobId, now: Time) -> Option<Reply> {
+        let job = self.jobs.get(id)?;
+        let stats = job.stats(id, &self.tubes[job.tube], now);
+        Some(Reply::JobStats(Box::new(stats)))
     }
 
-    fn stats_tube(&self, name: TubeName, now: Time) -> Reply {
-        self.tubes.find(&name).map_or(Reply::NotFound, |tube| {
-            Reply::Stats(self.tubes[tube].document(now))
-        })
+    fn stats_tube(&self, name: TubeName, now: Time) -> Option<Reply> {
+        let tube = &self.tubes[self.tubes.find(&name)?];
+        Some(Reply::Stats(tube.document(now)))
     }
 
     fn list_tubes(&mut self) -> Reply {
@@ -448,7 +428,7 @@ impl Engine {
     }
 
     fn list_tube_used(&self, by: ConnectionIndex) -> Reply {
-        Reply::Using(self.tubes[self.connections[by].used].name.clone())
+        Reply::Using(self.used_tube(by).name.clone())
     }
 
     fn list_tubes_watched(&mut self, by: ConnectionIndex) -> Reply {
@@ -456,5 +436,31 @@ impl Engine {
         self.effects.steps += watched.len();
         let names = watched.iter().map(|&tube| self.tubes[tube].name.clone());
         Reply::Tubes(names.collect())
+    }
+
+    /// Looks at so many jobs that nobody waits long for it.
+    fn list_jobs(&mut self, list: &ListJobs, now: Time) -> Reply {
+        let tube = list.tube.as_ref().map(|name| self.tubes.find(name));
+        if tube == Some(None) {
+            return Reply::Jobs(Box::default());
+        }
+        let is_wanted = |job: &Job| {
+            tube.is_none_or(|tube| Some(job.tube) == tube)
+                && list.state.is_none_or(|state| job.state.name() == state)
+        };
+        let most = usize::try_from(list.count).map_or(AT_ONCE, |count| count.min(AT_ONCE));
+        let mut jobs = Vec::with_capacity(most.min(self.jobs.len()));
+        let mut others = self.jobs.from(list.from);
+        for (id, job) in others.by_ref().take(AT_ONCE) {
+            self.effects.steps += 1;
+            if is_wanted(job) {
+                jobs.push(job.stats(id, &self.tubes[job.tube], now));
+                if jobs.len() == most {
+                    break;
+                }
+            }
+        }
+        let next = others.next().map(|(id, _)| id);
+        Reply::Jobs(Box::new(JobList { jobs, next }))
     }
 }

@@ -2,7 +2,6 @@
 
 use super::Time;
 use super::slab::{ConnectionIndex, TubeIndex};
-use super::wheel::TimerId;
 use crate::protocol::command::Put;
 use crate::protocol::{JobId, Seconds};
 use std::collections::BTreeSet;
@@ -13,25 +12,12 @@ const SAFETY_MARGIN: Seconds = Seconds(1);
 
 /// Names a connection; never that of another one, not even of a later one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ConnectionId {
-    pub(super) index: ConnectionIndex,
-    pub(super) serial: u32,
-}
+pub struct ConnectionId(pub u64);
 
-/// For those who carry an id through a number, such as the kernel's event
-/// queues.
-impl From<ConnectionId> for u64 {
-    fn from(id: ConnectionId) -> u64 {
-        u64::from(id.serial) << 32 | u64::from(id.index.0)
-    }
-}
-
-impl From<u64> for ConnectionId {
-    fn from(number: u64) -> ConnectionId {
-        ConnectionId {
-            index: ConnectionIndex(number as u32),
-            serial: (number >> 32) as u32,
-        }
+impl ConnectionId {
+    /// Its index, which another one may have had before.
+    pub(super) fn index(self) -> ConnectionIndex {
+        ConnectionIndex::new(self.0 as u32)
     }
 }
 
@@ -51,8 +37,6 @@ pub struct Connection {
     pub incoming: Option<(JobId, Put)>,
     /// `Some` while a `kick` of very many jobs is under way.
     pub kick: Option<Kick>,
-    /// Set to what happens next by the clock alone.
-    pub timer: TimerId,
     /// The peer sends nothing any more: it is not to be kept waiting.
     pub half_closed: bool,
     /// It has sent a put.
@@ -81,7 +65,7 @@ pub struct Kick {
 
 impl Connection {
     /// A connection that uses and watches this tube.
-    pub fn new(serial: u32, timer: TimerId, tube: TubeIndex) -> Connection {
+    pub fn new(serial: u32, tube: TubeIndex) -> Connection {
         Connection {
             serial,
             used: tube,
@@ -90,11 +74,15 @@ impl Connection {
             wait: None,
             incoming: None,
             kick: None,
-            timer,
             half_closed: false,
             is_producer: false,
             is_worker: false,
         }
+    }
+
+    /// Its name, at this index.
+    pub fn id(&self, index: ConnectionIndex) -> ConnectionId {
+        ConnectionId(u64::from(self.serial) << 32 | u64::from(index.0))
     }
 
     /// The moment from which a reserve is not made to wait, if it has jobs.

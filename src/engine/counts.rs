@@ -41,7 +41,8 @@ pub struct Counters {
 }
 
 /// The keys that tell how often each command was given, in the order of
-/// `stats`. `reserve-job` and `kick-job` have none.
+/// `stats`. `reserve-job` and `kick-job` have none, nor has what is not of the
+/// protocol.
 pub const COMMAND_KEYS: [&str; 22] = [
     "cmd-put",
     "cmd-peek",
@@ -92,7 +93,9 @@ pub fn command_key(command: &Command) -> Option<usize> {
         Command::ListTubeUsed => 19,
         Command::ListTubesWatched => 20,
         Command::PauseTube(..) | Command::PauseNoTube => 21,
-        Command::ReserveJob(_) | Command::KickJob(_) | Command::Quit => return None,
+        Command::ReserveJob(_) | Command::KickJob(_) | Command::ListJobs(_) | Command::Quit => {
+            return None;
+        }
     })
 }
 

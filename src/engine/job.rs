@@ -4,7 +4,7 @@
 use super::Time;
 use super::counts::Counters;
 use super::slab::{ConnectionIndex, TubeIndex};
-use crate::protocol::{Body, JobId, Priority, Seconds, TubeName};
+use crate::protocol::{Body, JobId, JobState, Priority, Seconds, TubeName};
 use std::collections::BTreeMap;
 
 /// A job in memory: 64 bytes and its body, because a server may hold millions.
@@ -43,6 +43,24 @@ pub enum State {
 impl State {
     pub fn delayed(until: Time) -> State {
         State::Delayed { until, position: 0 }
+    }
+
+    /// What the protocol calls it.
+    pub fn name(&self) -> JobState {
+        match self {
+            State::Ready => JobState::Ready,
+            State::Delayed { .. } => JobState::Delayed,
+            State::Reserved { .. } => JobState::Reserved,
+            State::Buried { .. } => JobState::Buried,
+        }
+    }
+
+    /// When it ends by the clock alone.
+    pub fn until(&self) -> Option<Time> {
+        match *self {
+            State::Delayed { until, .. } | State::Reserved { until, .. } => Some(until),
+            State::Ready | State::Buried { .. } => None,
+        }
     }
 }
 
@@ -105,6 +123,12 @@ impl Page {
 
     fn has(&self, id: JobId) -> bool {
         self.present & bit(id) != 0
+    }
+
+    /// The jobs of the page with this number, each with its id.
+    fn jobs(&self, number: u64) -> impl Iterator<Item = (JobId, &Job)> {
+        let ids = (0..16).map(move |n| JobId(number * 16 + n));
+        ids.filter(|&id| self.has(id)).zip(&self.jobs)
     }
 }
 
@@ -178,13 +202,15 @@ impl JobTable {
     }
 
     pub fn ids(&self) -> impl Iterator<Item = JobId> {
-        let ids_of = |(number, page): (&u64, &Page)| {
-            let (first, present) = (number * 16, page.present);
-            (0..16)
-                .filter(move |n| present & (1 << n) != 0)
-                .map(move |n| JobId(first + n))
-        };
-        self.pages.iter().flat_map(ids_of)
+        self.from(JobId(0)).map(|(id, _)| id)
+    }
+
+    /// The jobs from this id on, in the order of their ids. What was there once
+    /// costs nothing: each page but the newest has a job.
+    pub fn from(&self, id: JobId) -> impl Iterator<Item = (JobId, &Job)> {
+        let pages = self.pages.range(id.0 / 16..);
+        let jobs = pages.flat_map(|(&number, page)| page.jobs(number));
+        jobs.skip_while(move |&(other, _)| other < id)
     }
 }
 
@@ -259,7 +285,7 @@ mod tests {
             state: StoredState::Ready,
             counters: Counters::default(),
         };
-        Job::new(stored, TubeIndex(0), State::Ready)
+        Job::new(stored, TubeIndex::new(0), State::Ready)
     }
 
     #[test]
@@ -276,6 +302,11 @@ mod tests {
         }
         let sorted = [3, 16, 17, 18, 31, 1_000_000_007].map(JobId);
         assert!(table.ids().eq(sorted));
+        for (index, id) in sorted.into_iter().enumerate() {
+            let ids_from = |id| table.from(id).map(|(id, _)| id);
+            assert!(ids_from(id).eq(sorted[index..].iter().copied()));
+            assert!(ids_from(JobId(id.0 + 1)).eq(sorted[index + 1..].iter().copied()));
+        }
         assert!(table.remove(JobId(19)).is_none());
         for (gone, id) in sorted.into_iter().enumerate() {
             assert_eq!(table.len(), 6 - gone);

@@ -52,7 +52,7 @@ use crate::protocol::{Body, JobId, Reply, TubeName};
 use connection::Connection;
 use counts::{ConnectionCounts, JobCounts, Totals};
 use job::{Job, JobTable, State};
-use slab::{ConnectionIndex, Slab, TubeIndex};
+use slab::{ConnectionIndex, OfConnections, Slab, TubeIndex};
 use tube::Tubes;
 use wheel::Wheel;
 
@@ -92,7 +92,7 @@ pub enum Outcome {
     /// The connection waits for a job. The answer comes through
     /// [`Effects::replies`]; until then it may ask for nothing else.
     Waiting,
-    /// A piece of it is done: [`Engine::go_on`] does the next one.
+    /// A piece of it is done: [`Request::GoOn`](crate::protocol::Request::GoOn) does the next.
     Unfinished,
     /// The connection is to be closed.
     Quit,
@@ -135,10 +135,26 @@ pub enum Change {
 }
 
 /// Whose timer it is.
-#[derive(Clone, Copy)]
 enum Owner {
     Tube(TubeIndex),
     Connection(ConnectionIndex),
+}
+
+impl Owner {
+    /// The number of its timer: those of tubes are even.
+    fn timer(self) -> u32 {
+        match self {
+            Owner::Tube(index) => index.0 * 2,
+            Owner::Connection(index) => index.0 * 2 + 1,
+        }
+    }
+
+    fn of(timer: u32) -> Owner {
+        match timer % 2 {
+            0 => Owner::Tube(TubeIndex::new(timer / 2)),
+            _ => Owner::Connection(ConnectionIndex::new(timer / 2)),
+        }
+    }
 }
 
 /// All jobs, tubes and connections.
@@ -146,8 +162,8 @@ pub struct Engine {
     config: Config,
     jobs: JobTable,
     tubes: Tubes,
-    connections: Slab<ConnectionIndex, Connection>,
-    wheel: Wheel<Owner>,
+    connections: Slab<OfConnections, Connection>,
+    wheel: Wheel,
     /// The id of the next job, the order of the next burial and of the next
     /// wait, and the serial of the next connection.
     next_id: u64,
@@ -165,8 +181,8 @@ pub struct Engine {
     draining: bool,
     totals: Totals,
     effects: Effects,
-    /// Owners of timers that are due; empty between calls.
-    due: Vec<Owner>,
+    /// Timers that are due; empty between calls.
+    due: Vec<u32>,
     /// Tubes that may have something for those who wait; empty between calls.
     unserved: Vec<TubeIndex>,
 }
@@ -195,7 +211,7 @@ impl Engine {
             due: Vec::new(),
             unserved: Vec::new(),
         };
-        let default = engine.find_or_make_tube(&TubeName::default_tube());
+        let default = engine.tubes.find_or_make(&TubeName::default_tube());
         assert_eq!(default, Tubes::DEFAULT);
         engine
     }
@@ -205,9 +221,14 @@ impl Engine {
         std::mem::take(&mut self.effects)
     }
 
-    /// Takes the changes alone and leaves `empty` to be filled.
-    pub fn take_changes(&mut self, empty: Vec<Change>) -> Vec<Change> {
-        std::mem::replace(&mut self.effects.changes, empty)
+    /// What has changed since that was last taken or forgotten.
+    pub fn changes(&self) -> &[Change] {
+        &self.effects.changes
+    }
+
+    /// Forgets what has changed, once a record of it is kept.
+    pub fn forget_changes(&mut self) {
+        self.effects.changes.clear();
     }
 
     /// What the calls have cost whose effects were not taken yet.
@@ -219,16 +240,13 @@ impl Engine {
     pub fn connect(&mut self) -> ConnectionId {
         let serial = self.next_serial;
         self.next_serial = self.next_serial.wrapping_add(1);
-        let wheel = &mut self.wheel;
-        let index = self.connections.insert_with(|index| {
-            let timer = wheel.add(Owner::Connection(index));
-            Connection::new(serial, timer, Tubes::DEFAULT)
-        });
+        let connection = Connection::new(serial, Tubes::DEFAULT);
+        let index = self.connections.insert(connection);
         let default = &mut self.tubes[Tubes::DEFAULT];
         default.using += 1;
         default.watching += 1;
         self.totals.connections += 1;
-        ConnectionId { index, serial }
+        self.connections[index].id(index)
     }
 
     /// The connection is gone: its jobs are ready again. Whether it is forgotten
@@ -264,7 +282,6 @@ impl Engine {
         let connection = self.connections.remove(index).expect("it was there");
         self.connections_now.producers -= usize::from(connection.is_producer);
         self.connections_now.workers -= usize::from(connection.is_worker);
-        self.wheel.remove(connection.timer);
         let last = connection.watched[0];
         self.tubes[last].watching -= 1;
         self.remove_tube_if_unused(last);
@@ -328,7 +345,7 @@ impl Engine {
     /// must not be in use.
     pub fn restore(&mut self, stored: StoredJob) {
         let (id, priority) = (stored.id, stored.priority);
-        let tube = self.find_or_make_tube(&stored.tube);
+        let tube = self.tubes.find_or_make(&stored.tube);
         let state = match stored.state {
             StoredState::Ready => State::Ready,
             StoredState::Delayed { until } => State::delayed(until),
@@ -407,19 +424,14 @@ impl Engine {
 
     /// Where a connection is, if it is still there.
     fn find(&self, id: ConnectionId) -> Option<ConnectionIndex> {
-        let connection = self.connections.get(id.index)?;
-        (connection.serial == id.serial).then_some(id.index)
+        let index = id.index();
+        (self.connections.get(index)?.id(index) == id).then_some(index)
     }
 
-    fn find_or_make_tube(&mut self, name: &TubeName) -> TubeIndex {
-        let wheel = &mut self.wheel;
-        self.tubes
-            .find_or_make(name, |index| wheel.add(Owner::Tube(index)))
-    }
-
+    /// A tube without jobs and connections may still have been paused.
     fn remove_tube_if_unused(&mut self, index: TubeIndex) {
-        if let Some(timer) = self.tubes.remove_if_unused(index) {
-            self.wheel.remove(timer);
+        if self.tubes.remove_if_unused(index) {
+            self.wheel.set(Owner::Tube(index).timer(), None);
         }
     }
 

@@ -1,74 +1,60 @@
 //! A list with holes: members keep their index, and indices are used again.
 //! What a member has taken goes with it, but for a word.
 
-use std::ops::{Index, IndexMut};
+use std::marker::PhantomData;
+use std::ops;
 
 /// An index into one kind of list, so that a tube's cannot be taken for a
 /// connection's.
-pub trait SlabIndex: Copy {
-    fn from_u32(index: u32) -> Self;
-    fn as_usize(self) -> usize;
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Index<Kind>(pub u32, PhantomData<Kind>);
+
+impl<Kind> Index<Kind> {
+    pub const fn new(index: u32) -> Index<Kind> {
+        Index(index, PhantomData)
+    }
 }
 
 /// Where a tube is among those that exist.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct TubeIndex(pub u32);
+pub type TubeIndex = Index<OfTubes>;
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum OfTubes {}
 
 /// Where a connection is among those that are open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ConnectionIndex(pub u32);
-
-impl SlabIndex for TubeIndex {
-    fn from_u32(index: u32) -> TubeIndex {
-        TubeIndex(index)
-    }
-
-    fn as_usize(self) -> usize {
-        self.0 as usize
-    }
-}
-
-impl SlabIndex for ConnectionIndex {
-    fn from_u32(index: u32) -> ConnectionIndex {
-        ConnectionIndex(index)
-    }
-
-    fn as_usize(self) -> usize {
-        self.0 as usize
-    }
-}
+pub type ConnectionIndex = Index<OfConnections>;
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum OfConnections {}
 
 /// Members by their indices.
-pub struct Slab<I, T> {
+pub struct Slab<Kind, T> {
     members: Vec<Option<Box<T>>>,
-    free: Vec<I>,
+    free: Vec<Index<Kind>>,
 }
 
-impl<I: SlabIndex, T> Slab<I, T> {
-    pub fn new() -> Slab<I, T> {
+impl<Kind: Copy, T> Slab<Kind, T> {
+    pub fn new() -> Slab<Kind, T> {
         Slab {
             members: Vec::new(),
             free: Vec::new(),
         }
     }
 
-    /// Adds what `make` makes for the index that it is told.
-    pub fn insert_with(&mut self, make: impl FnOnce(I) -> T) -> I {
+    pub fn insert(&mut self, member: T) -> Index<Kind> {
         let index = self.free.pop().unwrap_or_else(|| {
             self.members.push(None);
             let last = u32::try_from(self.members.len() - 1);
-            I::from_u32(last.expect("fewer than 2^32 members"))
+            Index::new(last.expect("fewer than 2^32 members"))
         });
-        self.members[index.as_usize()] = Some(Box::new(make(index)));
+        self.members[index.0 as usize] = Some(Box::new(member));
         index
     }
 
-    pub fn get(&self, index: I) -> Option<&T> {
-        self.members.get(index.as_usize())?.as_deref()
+    pub fn get(&self, index: Index<Kind>) -> Option<&T> {
+        self.members.get(index.0 as usize)?.as_deref()
     }
 
-    pub fn remove(&mut self, index: I) -> Option<T> {
-        let member = self.members.get_mut(index.as_usize())?.take()?;
+    pub fn remove(&mut self, index: Index<Kind>) -> Option<T> {
+        let member = self.members.get_mut(index.0 as usize)?.take()?;
         self.free.push(index);
         Some(*member)
     }
@@ -83,17 +69,17 @@ impl<I: SlabIndex, T> Slab<I, T> {
 }
 
 /// For indices known to have a member.
-impl<I: SlabIndex, T> Index<I> for Slab<I, T> {
+impl<Kind: Copy, T> ops::Index<Index<Kind>> for Slab<Kind, T> {
     type Output = T;
 
-    fn index(&self, index: I) -> &T {
+    fn index(&self, index: Index<Kind>) -> &T {
         self.get(index).expect("the index has a member")
     }
 }
 
-impl<I: SlabIndex, T> IndexMut<I> for Slab<I, T> {
-    fn index_mut(&mut self, index: I) -> &mut T {
-        let member = self.members[index.as_usize()].as_deref_mut();
+impl<Kind: Copy, T> ops::IndexMut<Index<Kind>> for Slab<Kind, T> {
+    fn index_mut(&mut self, index: Index<Kind>) -> &mut T {
+        let member = self.members[index.0 as usize].as_deref_mut();
         member.expect("the index has a member")
     }
 }

@@ -5,12 +5,11 @@
 //! filled from.
 
 use super::counts::{COMMAND_KEYS, JobCounts};
-use super::job::{Job, State};
+use super::job::Job;
 use super::tube::Tube;
 use super::{Engine, Time};
 use crate::protocol::document::Value;
-use crate::protocol::{Document, JobId};
-use std::time::Duration;
+use crate::protocol::{Document, JobId, JobStats};
 
 impl Engine {
     /// The answer to `stats`, but for what only the process knows: its keys
@@ -30,7 +29,8 @@ impl Engine {
         document.add("current-workers", self.connections_now.workers);
         document.add("current-waiting", self.connections_now.waiting);
         document.add("total-connections", self.totals.connections);
-        document.add("draining", self.draining);
+        let draining = if self.draining { "true" } else { "false" };
+        document.add("draining", Value::Word(draining));
         document
     }
 }
@@ -48,40 +48,39 @@ impl Tube {
         document.add("cmd-delete", self.deletes);
         document.add("cmd-pause-tube", self.pauses);
         document.add("pause", self.pause.map_or(0, |pause| pause.length.0));
-        let left = |until: Time| until.since(now);
-        let left = self.pause.map_or(Duration::ZERO, |pause| left(pause.until));
+        let left = self
+            .pause
+            .map_or(0, |pause| pause.until.since(now).as_secs());
         document.add("pause-time-left", left);
         document
     }
 }
 
 impl Job {
-    /// The answer to `stats-job`. Whoever knows in which file the job is
-    /// changes `file`.
-    pub fn document(&self, id: JobId, tube: &Tube, now: Time) -> Document {
-        let (state, time_left) = match self.state {
-            State::Ready => ("ready", Duration::ZERO),
-            State::Delayed { until, .. } => ("delayed", until.since(now)),
-            State::Reserved { until, .. } => ("reserved", until.since(now)),
-            State::Buried { .. } => ("buried", Duration::ZERO),
-        };
+    /// What `stats-job` and `list-jobs` tell. Whoever knows in which file the
+    /// job is fills in `file`.
+    pub fn stats(&self, id: JobId, tube: &Tube, now: Time) -> JobStats {
         let counters = self.counters();
-        let mut document = Document::default();
-        document.add("id", id.0);
-        document.add("tube", Value::Name(tube.name.clone()));
-        document.add("state", Value::Word(state));
-        document.add("pri", self.priority.0);
-        document.add("age", now.since(self.created_at));
-        document.add("delay", self.delay.0);
-        document.add("ttr", self.ttr.0);
-        document.add("time-left", time_left);
-        document.add("file", 0_u64);
-        document.add("reserves", counters.reserves);
-        document.add("timeouts", counters.timeouts);
-        document.add("releases", counters.releases);
-        document.add("buries", counters.buries);
-        document.add("kicks", counters.kicks);
-        document
+        JobStats {
+            id,
+            tube: tube.name.clone(),
+            state: self.state.name(),
+            priority: self.priority,
+            age: now.since(self.created_at).as_secs(),
+            delay: self.delay,
+            ttr: self.ttr,
+            time_left: self
+                .state
+                .until()
+                .map_or(0, |until| until.since(now).as_secs()),
+            file: 0,
+            reserves: counters.reserves,
+            timeouts: counters.timeouts,
+            releases: counters.releases,
+            buries: counters.buries,
+            kicks: counters.kicks,
+            size: u32::try_from(self.body.content().len()).unwrap_or(u32::MAX),
+        }
     }
 }
 

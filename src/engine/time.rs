@@ -30,20 +30,12 @@ impl Time {
     }
 }
 
-impl Add<Duration> for Time {
+impl<D: Into<Duration>> Add<D> for Time {
     type Output = Time;
 
-    fn add(self, duration: Duration) -> Time {
-        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        Time(self.0.saturating_add(nanos))
-    }
-}
-
-impl Add<Seconds> for Time {
-    type Output = Time;
-
-    fn add(self, seconds: Seconds) -> Time {
-        Time(self.0.saturating_add(seconds.as_nanos()))
+    fn add(self, duration: D) -> Time {
+        let nanos = duration.into().as_nanos();
+        Time(self.0.saturating_add(nanos.try_into().unwrap_or(u64::MAX)))
     }
 }
 

@@ -10,7 +10,7 @@
 //! | `touch`: `touch` | | | stays, anew | |
 //! | `kick`, `kick-job`: `kick_one` | | to ready | | to ready |
 //! | `delete`: `delete` | ends | ends | ends | ends |
-//! | the delay is over: `tube_is_due` | | to ready | | |
+//! | the delay is over: `end_delays` | | to ready | | |
 //! | the time to run is over: `time_out_jobs` | | | to ready | |
 //! | the connection ends: `disconnect` | | | to ready | |
 //!
@@ -25,7 +25,7 @@ use super::connection::Wait;
 use super::counts::JobCounts;
 use super::job::State;
 use super::slab::{ConnectionIndex, TubeIndex};
-use super::{AT_ONCE, Change, ConnectionId, Engine, Owner};
+use super::{AT_ONCE, Change, Engine, Owner};
 use super::{JobId, Reply, Time};
 use crate::protocol::Priority;
 use std::cmp::Reverse;
@@ -41,16 +41,16 @@ impl Engine {
         // As if all of it happened at once: who waits until the very moment at
         // which jobs become ready gets the best of them.
         let mut left = AT_ONCE;
-        for owner in &due {
-            match *owner {
-                Owner::Tube(tube) => self.tube_is_due(tube, now, &mut left),
+        for &timer in &due {
+            match Owner::of(timer) {
+                Owner::Tube(tube) => self.end_delays(tube, now, &mut left),
                 Owner::Connection(connection) => self.time_out_jobs(connection, now, &mut left),
             }
         }
         self.serve(now);
         let was_due = !due.is_empty();
-        for owner in due.drain(..) {
-            match owner {
+        for timer in due.drain(..) {
+            match Owner::of(timer) {
                 Owner::Tube(tube) => self.set_tube_timer(tube),
                 Owner::Connection(connection) => self.end_wait(connection, now),
             }
@@ -59,7 +59,8 @@ impl Engine {
         was_due
     }
 
-    fn tube_is_due(&mut self, index: TubeIndex, now: Time, left: &mut usize) {
+    /// Ends the delays of a tube's jobs that are over, and its pause if that is.
+    fn end_delays(&mut self, index: TubeIndex, now: Time, left: &mut usize) {
         let tube = &mut self.tubes[index];
         if tube.pause.is_some_and(|pause| pause.until <= now) {
             tube.pause = None;
@@ -74,6 +75,7 @@ impl Engine {
         }
     }
 
+    /// Takes the jobs back that a connection has had for too long.
     fn time_out_jobs(&mut self, index: ConnectionIndex, now: Time, left: &mut usize) {
         while *left > 0 {
             match self.connections[index].reserved.first() {
@@ -146,7 +148,8 @@ impl Engine {
                 self.effects.steps += self.connections[first].watched.len();
                 self.stop_waiting(first);
                 let reply = self.reserve(id, first, now);
-                self.effects.replies.push((self.id(first), reply));
+                let first = self.connections[first].id(first);
+                self.effects.replies.push((first, reply));
             }
             next.extend(self.first_to_serve(tube));
         }
@@ -188,7 +191,8 @@ impl Engine {
 
     pub(super) fn answer_waiting(&mut self, index: ConnectionIndex, reply: Reply) {
         self.stop_waiting(index);
-        self.effects.replies.push((self.id(index), reply));
+        let id = self.connections[index].id(index);
+        self.effects.replies.push((id, reply));
     }
 
     /// Takes a job out of the collection that its state names.
@@ -254,18 +258,13 @@ impl Engine {
     }
 
     pub(super) fn set_tube_timer(&mut self, index: TubeIndex) {
-        let tube = &self.tubes[index];
-        self.wheel.set(tube.timer, tube.next_event());
+        let due = self.tubes[index].next_event();
+        self.wheel.set(Owner::Tube(index).timer(), due);
     }
 
     pub(super) fn set_connection_timer(&mut self, index: ConnectionIndex) {
-        let connection = &self.connections[index];
-        self.wheel.set(connection.timer, connection.next_event());
-    }
-
-    fn id(&self, index: ConnectionIndex) -> ConnectionId {
-        let serial = self.connections[index].serial;
-        ConnectionId { index, serial }
+        let due = self.connections[index].next_event();
+        self.wheel.set(Owner::Connection(index).timer(), due);
     }
 }
 

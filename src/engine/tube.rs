@@ -4,8 +4,7 @@ use super::Time;
 use super::counts::JobCounts;
 use super::delayed::DelayQueue;
 use super::ready::ReadyQueue;
-use super::slab::{ConnectionIndex, Slab, TubeIndex};
-use super::wheel::TimerId;
+use super::slab::{ConnectionIndex, OfTubes, Slab, TubeIndex};
 use crate::protocol::document::TubeNames;
 use crate::protocol::{JobId, Seconds, TubeName};
 use std::collections::{BTreeMap, HashMap};
@@ -26,8 +25,6 @@ pub struct Tube {
     pub waiting: BTreeMap<u64, ConnectionIndex>,
     /// Nothing is reserved from it by the queue while this is `Some`.
     pub pause: Option<Pause>,
-    /// Set to the end of the first delay or of the pause, whichever is sooner.
-    pub timer: TimerId,
     /// Connections that use it.
     pub using: usize,
     /// Connections that watch it.
@@ -60,7 +57,7 @@ impl Tube {
 
 /// The tubes that exist, by index and by name.
 pub struct Tubes {
-    members: Slab<TubeIndex, Tube>,
+    members: Slab<OfTubes, Tube>,
     by_name: HashMap<TubeName, TubeIndex>,
     /// In the order in which `list-tubes` names them: when a tube goes, the last
     /// one takes its position, as in the reference server.
@@ -73,7 +70,7 @@ pub struct Tubes {
 
 impl Tubes {
     /// The tube `default`.
-    pub const DEFAULT: TubeIndex = TubeIndex(0);
+    pub const DEFAULT: TubeIndex = TubeIndex::new(0);
 
     /// What a tube takes in memory besides its name, in bytes.
     const OVERHEAD: u64 = 500;
@@ -93,16 +90,12 @@ impl Tubes {
         self.by_name.get(name).copied()
     }
 
-    pub fn find_or_make(
-        &mut self,
-        name: &TubeName,
-        timer: impl FnOnce(TubeIndex) -> TimerId,
-    ) -> TubeIndex {
+    pub fn find_or_make(&mut self, name: &TubeName) -> TubeIndex {
         if let Some(index) = self.find(name) {
             return index;
         }
         let position = self.list.len();
-        let index = self.members.insert_with(|index| Tube {
+        let index = self.members.insert(Tube {
             name: name.clone(),
             ready: ReadyQueue::default(),
             delayed: DelayQueue::default(),
@@ -110,7 +103,6 @@ impl Tubes {
             jobs: JobCounts::default(),
             waiting: BTreeMap::new(),
             pause: None,
-            timer: timer(index),
             using: 0,
             watching: 0,
             total_jobs: 0,
@@ -125,12 +117,12 @@ impl Tubes {
         index
     }
 
-    /// Removes a tube if nothing keeps it alive; the timer that it had.
-    pub fn remove_if_unused(&mut self, index: TubeIndex) -> Option<TimerId> {
+    /// Removes a tube if nothing keeps it alive; whether nothing does.
+    pub fn remove_if_unused(&mut self, index: TubeIndex) -> bool {
         if index == Self::DEFAULT || !self[index].is_unused() {
-            return None;
+            return false;
         }
-        let tube = self.members.remove(index)?;
+        let tube = self.members.remove(index).expect("it was there");
         self.by_name.remove(&tube.name);
         self.names.swap_remove(tube.position);
         self.list.swap_remove(tube.position);
@@ -143,7 +135,7 @@ impl Tubes {
             self.by_name.shrink_to(self.by_name.len() * 2);
             self.list.shrink_to(self.list.len() * 2);
         }
-        Some(tube.timer)
+        true
     }
 
     pub fn len(&self) -> usize {

@@ -21,8 +21,11 @@ const SLOTS: usize = 1 << SLOT_BITS;
 /// Enough for all 64 bits of a [`Time`].
 const LEVELS: usize = (64 - TICK_BITS).div_ceil(SLOT_BITS) as usize;
 
-/// Timers of owners of some kind.
-pub struct Wheel<Owner> {
+/// How many lists of timers there are.
+const HEADS: u32 = (LEVELS * SLOTS) as u32;
+
+/// Timers, each known by a number: whose it is, the caller knows.
+pub struct Wheel {
     /// The present tick. No timer hangs in a slot that lies before it.
     tick: u64,
     /// For each level, which of its slots have timers: bit n for slot n.
@@ -30,71 +33,46 @@ pub struct Wheel<Owner> {
     /// Never later than the first timer that is due. Earlier only where that
     /// timer was cleared, or when it is time to move timers down a level.
     wake_at: Option<Time>,
-    /// First the heads of the slots' lists, each level's in turn; then timers.
-    nodes: Vec<Node<Owner>>,
-    /// Timers given back.
-    free: Vec<TimerId>,
+    /// First the heads of the slots' lists, each level's in turn; then all
+    /// timers up to the highest number that was ever set.
+    nodes: Vec<Node>,
 }
 
-/// Names a timer of a [`Wheel`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TimerId(u32);
-
 /// A member of a circular list: a slot's head or a timer.
-struct Node<Owner> {
+struct Node {
     previous: u32,
     next: u32,
     /// The head of the list it is in; of a timer that is not set, itself.
     head: u32,
     due: Time,
-    /// `None` for heads.
-    owner: Option<Owner>,
 }
 
-impl<Owner: Copy> Wheel<Owner> {
-    /// A wheel without timers.
-    pub fn new(now: Time) -> Wheel<Owner> {
+impl Wheel {
+    /// A wheel on which no timer is set.
+    pub fn new(now: Time) -> Wheel {
         let mut wheel = Wheel {
             tick: tick(now),
             occupied: [0; LEVELS],
             wake_at: None,
             nodes: Vec::new(),
-            free: Vec::new(),
         };
-        for _ in 0..LEVELS * SLOTS {
-            wheel.push(None);
-        }
+        wheel.grow_to(HEADS);
         wheel
     }
 
-    /// A timer for this owner, not set.
-    pub fn add(&mut self, owner: Owner) -> TimerId {
-        match self.free.pop() {
-            Some(id) => {
-                self.nodes[id.0 as usize].owner = Some(owner);
-                id
-            }
-            None => self.push(Some(owner)),
-        }
-    }
-
-    /// Gives a timer back.
-    pub fn remove(&mut self, id: TimerId) {
-        self.set(id, None);
-        self.free.push(id);
-    }
-
     /// Sets a timer to this time, or clears it.
-    pub fn set(&mut self, id: TimerId, due: Option<Time>) {
-        let node = &self.nodes[id.0 as usize];
-        let old = (node.head != id.0).then_some(node.due);
+    pub fn set(&mut self, timer: u32, due: Option<Time>) {
+        let at = HEADS + timer;
+        self.grow_to(at + 1);
+        let node = &self.nodes[at as usize];
+        let old = (node.head != at).then_some(node.due);
         if old == due {
             return;
         }
-        self.unlink(id.0);
+        self.unlink(at);
         if let Some(due) = due {
-            self.nodes[id.0 as usize].due = due;
-            self.link(id.0);
+            self.nodes[at as usize].due = due;
+            self.link(at);
             self.wake_at = Some(self.wake_at.map_or(due, |earlier| earlier.min(due)));
         }
     }
@@ -106,8 +84,8 @@ impl<Owner: Copy> Wheel<Owner> {
     }
 
     /// Clears timers that are due by now, so many at most, and appends their
-    /// owners. If there are more, [`wake_at`](Self::wake_at) says so.
-    pub fn advance(&mut self, now: Time, most: usize, due: &mut Vec<Owner>) {
+    /// numbers. If there are more, [`wake_at`](Self::wake_at) says so.
+    pub fn advance(&mut self, now: Time, most: usize, due: &mut Vec<u32>) {
         while let Some((level, slot, start)) = self.first_slot() {
             if start > tick(now) {
                 break;
@@ -128,7 +106,7 @@ impl<Owner: Copy> Wheel<Owner> {
                         return;
                     }
                     self.unlink(at);
-                    due.extend(self.nodes[at as usize].owner);
+                    due.push(at - HEADS);
                 }
                 at = next;
             }
@@ -167,16 +145,15 @@ impl<Owner: Copy> Wheel<Owner> {
         first
     }
 
-    fn push(&mut self, owner: Option<Owner>) -> TimerId {
-        let at = u32::try_from(self.nodes.len()).expect("fewer tubes and connections than 2^32");
-        self.nodes.push(Node {
+    /// Makes nodes up to this one, each in no list but its own.
+    fn grow_to(&mut self, end: u32) {
+        let from = self.nodes.len() as u32;
+        self.nodes.extend((from..end).map(|at| Node {
             previous: at,
             next: at,
             head: at,
             due: Time::default(),
-            owner,
-        });
-        TimerId(at)
+        }));
     }
 
     fn link(&mut self, at: u32) {
@@ -217,7 +194,7 @@ mod tests {
 
     const NOW: u64 = 1_700_000_000_123_456_789;
 
-    fn due(wheel: &mut Wheel<u32>, now: u64) -> Vec<u32> {
+    fn due(wheel: &mut Wheel, now: u64) -> Vec<u32> {
         let (mut due, now) = (Vec::new(), Time::from_nanos(now));
         // In pieces, which make no difference.
         loop {
@@ -235,9 +212,8 @@ mod tests {
     fn a_timer_is_due_at_its_time_and_not_a_nanosecond_before() {
         for bit in 0..63 {
             let mut wheel = Wheel::new(Time::from_nanos(NOW));
-            let timer = wheel.add(7);
             let at = NOW + (1 << bit);
-            wheel.set(timer, Some(Time::from_nanos(at)));
+            wheel.set(7, Some(Time::from_nanos(at)));
             assert_eq!(due(&mut wheel, at - 1), [], "2^{bit} ns");
             assert!(wheel.wake_at() <= Some(Time::from_nanos(at)));
             assert_eq!(due(&mut wheel, at), [7], "2^{bit} ns");
@@ -249,8 +225,7 @@ mod tests {
     fn sleeping_from_wake_to_wake_misses_nothing_and_wakes_rarely() {
         let mut wheel = Wheel::new(Time::from_nanos(NOW));
         let at = NOW + 4_294_967_295_000_000_000;
-        let timer = wheel.add(1);
-        wheel.set(timer, Some(Time::from_nanos(at)));
+        wheel.set(1, Some(Time::from_nanos(at)));
         let mut wakes = 0;
         loop {
             let wake = wheel.wake_at().unwrap();
@@ -264,17 +239,15 @@ mod tests {
     }
 
     #[test]
-    fn a_timer_can_be_moved_cleared_and_given_back() {
+    fn a_timer_can_be_moved_and_cleared() {
         let mut wheel = Wheel::new(Time::from_nanos(NOW));
-        let (a, b) = (wheel.add(1), wheel.add(2));
+        let (a, b) = (1, 2);
         wheel.set(a, Some(Time::from_nanos(NOW + 10)));
         wheel.set(b, Some(Time::from_nanos(NOW - 10)));
         wheel.set(a, Some(Time::from_nanos(NOW + 1_000_000_000)));
         assert_eq!(due(&mut wheel, NOW + 10), [2]);
         wheel.set(a, None);
         assert_eq!(due(&mut wheel, NOW + 2_000_000_000), []);
-        wheel.remove(a);
-        assert_eq!(wheel.add(3), a);
     }
 
     #[test]
@@ -285,20 +258,19 @@ mod tests {
             random = random.wrapping_mul(6364136223846793005).wrapping_add(1);
             random >> 33
         };
-        let timers: Vec<_> = (0..100).map(|owner| wheel.add(owner)).collect();
         let mut model = vec![None; 100];
         let mut now = NOW;
         for _ in 0..20_000 {
-            let owner = next() as usize % 100;
+            let timer = next() as usize % 100;
             let span = 1 << (next() % 40);
             let at = (next() % 4 != 0).then(|| now + next() % span);
-            model[owner] = at;
-            wheel.set(timers[owner], at.map(Time::from_nanos));
+            model[timer] = at;
+            wheel.set(timer as u32, at.map(Time::from_nanos));
             if next() % 3 == 0 {
                 now += next() % span;
                 let expected: Vec<u32> = (0..100)
-                    .filter(|&owner| {
-                        let slot: &mut Option<u64> = &mut model[owner as usize];
+                    .filter(|&timer| {
+                        let slot: &mut Option<u64> = &mut model[timer as usize];
                         slot.take_if(|at| *at <= now).is_some()
                     })
                     .collect();

@@ -22,9 +22,9 @@ impl Repeats {
     /// As many are remembered; beyond that all are written.
     const MOST: usize = 64;
 
-    /// Whether this was not said lately. It then counts as said, and is counted
-    /// from now on.
-    pub fn is_news(&mut self, text: &str, now: Instant) -> bool {
+    /// Takes note of a warning; whether it was not said lately. It then counts
+    /// as said, and further ones are counted.
+    pub fn note(&mut self, text: &str, now: Instant) -> bool {
         if let Some(known) = self.0.iter_mut().find(|warning| warning.text == text) {
             known.repeated += 1;
             return false;
@@ -63,16 +63,16 @@ mod tests {
     fn the_first_is_written_the_others_are_counted() {
         let start = Instant::now();
         let mut repeats = Repeats::default();
-        assert!(repeats.is_news("no room", start));
+        assert!(repeats.note("no room", start));
         assert_eq!(repeats.due_at(), None);
-        assert!(!repeats.is_news("no room", start));
-        assert!(!repeats.is_news("no room", start));
-        assert!(repeats.is_news("too slow", start));
+        assert!(!repeats.note("no room", start));
+        assert!(!repeats.note("no room", start));
+        assert!(repeats.note("too slow", start));
         assert!(repeats.take_due(start + Duration::from_secs(9)).is_empty());
         let end = start + Repeats::PERIOD;
         assert_eq!(repeats.due_at(), Some(end));
         assert_eq!(repeats.take_due(end), ["no room (2 more of these)"]);
-        assert!(repeats.is_news("no room", end));
+        assert!(repeats.note("no room", end));
     }
 
     #[test]
@@ -80,9 +80,9 @@ mod tests {
         let start = Instant::now();
         let mut repeats = Repeats::default();
         for number in 0..Repeats::MOST {
-            repeats.is_news(&number.to_string(), start);
+            repeats.note(&number.to_string(), start);
         }
-        assert!(repeats.is_news("another", start));
-        assert!(repeats.is_news("another", start));
+        assert!(repeats.note("another", start));
+        assert!(repeats.note("another", start));
     }
 }

@@ -19,8 +19,7 @@
 //! - `OUT_OF_MEMORY` may answer what needs memory (`put`, `use`, `watch`), and
 //!   then nothing has changed but that a put has used up its id.
 
-use super::{JobId, Priority, Seconds, TubeName, name};
-use std::fmt;
+use super::{JobId, JobState, Priority, Reply, Seconds, TubeName, name};
 
 /// What a line asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,6 +116,17 @@ pub enum Command {
     ListTubeUsed,
     /// `list-tubes-watched`: Reply: `OK <bytes>` and a YAML list.
     ListTubesWatched,
+    /// `list-jobs <from> <count> [<tube> [<state>]]`: what there is, without
+    /// touching any of it. This one is not of the protocol: beanstalkd answers
+    /// `UNKNOWN_COMMAND`. Reply: `OK <bytes>` and YAML: `jobs`, a list with a
+    /// line for each, and `next`, the id to go on from, or 0 after the last.
+    ///
+    /// Whoever begins with `from` 0 and goes on until `next` is 0 has seen each
+    /// job that was there throughout exactly once: nothing is kept between two
+    /// calls, since a job keeps its id. One call looks at a thousand jobs at
+    /// most, so a list may have fewer than were asked for, even none, and a
+    /// place to go on. A tube that does not exist has no jobs.
+    ListJobs(Box<ListJobs>),
     /// `quit`: closes the connection. No reply.
     Quit,
 }
@@ -137,57 +147,17 @@ pub struct Put {
     pub trailing: bool,
 }
 
-/// The line as a client would send it.
-impl fmt::Display for Command {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Command::Put(put) => write!(
-                f,
-                "put {} {} {} {}",
-                put.priority.0, put.delay.0, put.ttr.0, put.size
-            ),
-            Command::Use(tube) => write!(f, "use {tube}"),
-            Command::Reserve => f.write_str("reserve"),
-            Command::ReserveWithTimeout(timeout) => {
-                write!(f, "reserve-with-timeout {}", timeout.0)
-            }
-            Command::ReserveJob(id) => write!(f, "reserve-job {id}"),
-            Command::Delete(id) => write!(f, "delete {id}"),
-            Command::Release {
-                id,
-                priority,
-                delay,
-            } => write!(f, "release {id} {} {}", priority.0, delay.0),
-            Command::Bury { id, priority } => write!(f, "bury {id} {}", priority.0),
-            Command::Touch(id) => write!(f, "touch {id}"),
-            Command::Watch(tube) => write!(f, "watch {tube}"),
-            Command::Ignore(tube) => write!(f, "ignore {tube}"),
-            Command::Peek(id) => write!(f, "peek {id}"),
-            Command::PeekReady => f.write_str("peek-ready"),
-            Command::PeekDelayed => f.write_str("peek-delayed"),
-            Command::PeekBuried => f.write_str("peek-buried"),
-            Command::Kick(bound) => write!(f, "kick {bound}"),
-            Command::KickJob(id) => write!(f, "kick-job {id}"),
-            Command::PauseTube(tube, delay) => write!(f, "pause-tube {tube} {}", delay.0),
-            Command::PauseNoTube => f.write_str("pause-tube"),
-            Command::Stats => f.write_str("stats"),
-            Command::StatsJob(id) => write!(f, "stats-job {id}"),
-            Command::StatsTube(tube) => write!(f, "stats-tube {tube}"),
-            Command::ListTubes => f.write_str("list-tubes"),
-            Command::ListTubeUsed => f.write_str("list-tube-used"),
-            Command::ListTubesWatched => f.write_str("list-tubes-watched"),
-            Command::Quit => f.write_str("quit"),
-        }
-    }
-}
-
-/// Why a line is not a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LineError {
-    /// A command we know, its arguments we don't: `BAD_FORMAT`.
-    Malformed,
-    /// No command of this name: `UNKNOWN_COMMAND`.
-    Unknown,
+/// Which jobs a `list-jobs` asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListJobs {
+    /// Those with this id or a higher one.
+    pub from: JobId,
+    /// At most so many, and at least one.
+    pub count: u64,
+    /// Those in this tube, if one is named.
+    pub tube: Option<TubeName>,
+    /// Those in this state, if one is named.
+    pub state: Option<JobState>,
 }
 
 /// What may follow the command's name.
@@ -226,19 +196,24 @@ const COMMANDS: &[(&str, Arguments)] = &[
     ("list-tube-used", |rest| {
         nothing(rest, Command::ListTubeUsed)
     }),
+    ("list-jobs ", list_jobs),
     ("quit", |_| Some(Command::Quit)),
 ];
 
 /// Parses a line, given without its CR LF.
-pub fn parse(line: &[u8]) -> Result<Command, LineError> {
+///
+/// # Errors
+///
+/// What to answer to a line that is no command.
+pub fn parse(line: &[u8]) -> Result<Command, Reply> {
     if line.contains(&0) {
-        return Err(LineError::Malformed);
+        return Err(Reply::BadFormat);
     }
     let (prefix, arguments) = COMMANDS
         .iter()
         .find(|(prefix, _)| line.starts_with(prefix.as_bytes()))
-        .ok_or(LineError::Unknown)?;
-    arguments(&line[prefix.len()..]).ok_or(LineError::Malformed)
+        .ok_or(Reply::UnknownCommand)?;
+    arguments(&line[prefix.len()..]).ok_or(Reply::BadFormat)
 }
 
 fn nothing(rest: &[u8], command: Command) -> Option<Command> {
@@ -304,6 +279,28 @@ fn pause_tube(mut rest: &[u8]) -> Option<Command> {
     nothing(rest, pause)
 }
 
+fn list_jobs(mut rest: &[u8]) -> Option<Command> {
+    let from = JobId(number(&mut rest)?);
+    let count = number(&mut rest).filter(|&count| count > 0)?;
+    let mut words = rest.split(|&byte| byte == b' ');
+    let ends_count = words.next()?.is_empty();
+    let (mut tube, mut state) = (None, None);
+    if let Some(name) = words.next() {
+        tube = Some(TubeName::parse(name)?);
+    }
+    if let Some(word) = words.next() {
+        state = Some(JobState::parse(word)?);
+    }
+    let is_whole = ends_count && words.next().is_none();
+    let list = ListJobs {
+        from,
+        count,
+        tube,
+        state,
+    };
+    is_whole.then(|| Command::ListJobs(Box::new(list)))
+}
+
 /// The bound of `kick`, read as C's `strtoul` reads and then cut to 32 bits:
 /// `-1` means all, 4294967296 none, and text after the number is ignored.
 fn kick_bound(rest: &[u8]) -> Option<u32> {
@@ -356,7 +353,7 @@ fn skip_spaces(rest: &mut &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use LineError::{Malformed, Unknown};
+    use Reply::{BadFormat as Malformed, UnknownCommand as Unknown};
 
     fn tube(name: &str) -> TubeName {
         TubeName::parse(name.as_bytes()).unwrap()
@@ -380,29 +377,6 @@ mod tests {
         for bad in ["put ", "put 0 0 0", "put 4294967296 0 0 0", "put -1 0 0 0"] {
             assert_eq!(parse(bad.as_bytes()), Err(Malformed), "{bad}");
         }
-    }
-
-    #[test]
-    fn a_command_is_shown_as_the_line_that_asks_for_it() {
-        let arguments = ["", "1", "1 2", "1 2 3", "1 2 3 4", "a", "a 5"];
-        let lines = COMMANDS.iter().flat_map(|(prefix, _)| {
-            let prefix = prefix.trim_end();
-            arguments.map(|arguments| format!("{prefix} {arguments}").trim_end().to_string())
-        });
-        let mut shown = std::collections::BTreeSet::new();
-        for line in lines {
-            // More than the command takes, or a name that is a number: what is
-            // shown is another line then, and the same command.
-            if let Ok(command) = parse(line.as_bytes()) {
-                assert_eq!(parse(command.to_string().as_bytes()), Ok(command.clone()));
-                shown.extend(Some(command.to_string()).filter(|shown| *shown == line));
-            }
-        }
-        let names: std::collections::BTreeSet<_> = shown
-            .iter()
-            .filter_map(|line| line.split(' ').next())
-            .collect();
-        assert_eq!(names.len(), COMMANDS.len(), "{shown:?}");
     }
 
     #[test]
@@ -480,6 +454,48 @@ mod tests {
         for bad in ["pause-tube default", "pause-tube 3 ", "pause-tube * 3"] {
             assert_eq!(parse(bad.as_bytes()), Err(Malformed), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_list_of_jobs_is_of_all_of_a_tube_or_of_a_state_in_it() {
+        let list = |from, count, name: Option<&str>, state| {
+            Ok(Command::ListJobs(Box::new(ListJobs {
+                from: JobId(from),
+                count,
+                tube: name.map(tube),
+                state,
+            })))
+        };
+        let most = u64::MAX;
+        assert_eq!(parse(b"list-jobs 0 1"), list(0, 1, None, None));
+        let line = format!("list-jobs {most} {most} a");
+        assert_eq!(parse(line.as_bytes()), list(most, most, Some("a"), None));
+        let reserved = Some(JobState::Reserved);
+        let expected = list(7, 10, Some("a"), reserved);
+        assert_eq!(parse(b"list-jobs 7 10 a reserved"), expected);
+        for bad in [
+            "",
+            "1",
+            "1 0",
+            "1 2 ",
+            "1 2x",
+            "1 2 a ",
+            "1 2  a",
+            "1 2 -a",
+            "1 2 a b",
+            "1 2 a ready ",
+            "1 2 a ready b",
+            "1 18446744073709551616",
+            "-1 2",
+            "a 2",
+        ] {
+            assert_eq!(
+                parse(format!("list-jobs {bad}").as_bytes()),
+                Err(Malformed),
+                "{bad}"
+            );
+        }
+        assert_eq!(parse(b"list-jobs"), Err(Unknown));
     }
 
     #[test]

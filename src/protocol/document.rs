@@ -47,19 +47,6 @@ impl From<usize> for Value {
     }
 }
 
-/// Whole seconds, rounded down.
-impl From<Duration> for Value {
-    fn from(time: Duration) -> Value {
-        Value::Number(time.as_secs())
-    }
-}
-
-impl From<bool> for Value {
-    fn from(is: bool) -> Value {
-        Value::Word(if is { "true" } else { "false" })
-    }
-}
-
 impl Document {
     /// Adds a key, behind those that are there.
     pub fn add(&mut self, key: &'static str, value: impl Into<Value>) {
@@ -72,23 +59,9 @@ impl Document {
     ///
     /// If there is no such key.
     pub fn insert_before(&mut self, key: &str, others: Document) {
-        let at = self.position(key);
+        let at = self.0.iter().position(|(one, _)| *one == key);
+        let at = at.expect("the key is there");
         self.0.splice(at..at, others.0);
-    }
-
-    /// Changes the value of a key.
-    ///
-    /// # Panics
-    ///
-    /// If there is no such key.
-    pub fn set(&mut self, key: &str, value: impl Into<Value>) {
-        let at = self.position(key);
-        self.0[at].1 = value.into();
-    }
-
-    fn position(&self, key: &str) -> usize {
-        let position = self.0.iter().position(|(one, _)| *one == key);
-        position.expect("the key is there")
     }
 
     /// The bytes of the whole reply.
@@ -119,8 +92,21 @@ fn escaped(text: &str) -> String {
 }
 
 /// The first line of the reply, for so many bytes of YAML.
-fn begin(out: &mut Vec<u8>, len: usize) {
+pub(super) fn begin(out: &mut Vec<u8>, len: usize) {
     write!(out, "OK {len}\r\n").expect("a Vec takes all bytes");
+}
+
+/// Appends the digits of a number: `write!` takes several times as long.
+pub(super) fn push_number(out: &mut Vec<u8>, number: u64) {
+    // The longest number has 20.
+    let mut digits = [0; 20];
+    let (mut rest, mut from) = (number, digits.len());
+    while rest > 0 || from == digits.len() {
+        from -= 1;
+        digits[from] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    out.extend_from_slice(&digits[from..]);
 }
 
 /// Names of tubes, in the order in which they are sent. There may be very many:
@@ -216,12 +202,12 @@ mod tests {
         let mut document = Document::default();
         document.add("hostname", Value::Text(r#"a"b\c"#.into()));
         document.add("tube", Value::Name(TubeName::default_tube()));
-        document.add("uptime", Duration::from_millis(9999));
+        document.add("uptime", 9_u64);
         document.add(
             "rusage-utime",
             Value::Micros(Duration::from_micros(1_000_042)),
         );
-        document.add("draining", false);
+        document.add("draining", Value::Word("false"));
         let mut out = Vec::new();
         document.encode(&mut out);
         let expected = "OK 89\r\n---\nhostname: \"a\\\"b\\\\c\"\ntube: \"default\"\nuptime: 9\n\

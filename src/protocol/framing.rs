@@ -5,7 +5,7 @@
 //! long body that has not wholly arrived. That one grows here as it arrives, so
 //! that the rest can be read straight into it.
 
-use super::command::{self, Command, LineError, Put};
+use super::command::{self, Command, Put};
 use super::{Body, Reply};
 
 /// The longest line, with its CR LF, in bytes.
@@ -29,6 +29,9 @@ pub enum Request {
     Body(Result<Body, NoBody>),
     /// A line that is answered without looking at any state.
     Refused(Reply),
+    /// Nothing that was sent: the next piece of a request that is done in
+    /// pieces.
+    GoOn,
 }
 
 /// Why the bytes behind the line of a `put` are no body. All of them were read,
@@ -67,9 +70,7 @@ enum Expecting {
         after_cr: bool,
     },
     /// The body of a put whose line has been handed out.
-    Body(Put),
-    /// A long body that has begun to arrive.
-    RestOfBody(GrowingBody),
+    Body(GrowingBody),
     /// So many bytes that nobody wants, then this request.
     Nothing {
         left: u64,
@@ -77,10 +78,10 @@ enum Expecting {
     },
 }
 
-/// A long body on its way.
+/// A body on its way.
 pub struct GrowingBody {
-    /// What has come of it. Whoever reads puts the next bytes behind these: at
-    /// most [`missing`](Self::missing) of them.
+    /// What has come of a long one. Whoever reads puts the next bytes behind
+    /// these: at most [`missing`](Self::missing) of them.
     pub bytes: Vec<u8>,
     /// How long it will be, with its CR LF.
     length: usize,
@@ -125,21 +126,16 @@ impl Framer {
                 self.expecting = Expecting::Line;
                 Some(Request::Refused(Reply::BadFormat))
             }
-            Expecting::Body(put) => {
-                let length = wire_length(put);
-                let Some((wire, rest)) = input.split_at_checked(length) else {
-                    if length > MAX_BUFFERED_BODY && !input.is_empty() {
-                        let bytes = Vec::new();
-                        self.expecting = Expecting::RestOfBody(GrowingBody { bytes, length });
-                        return self.next(input);
-                    }
-                    return None;
-                };
+            Expecting::Body(body) if body.bytes.is_empty() && body.length <= input.len() => {
+                let (wire, rest) = input.split_at(body.length);
                 *input = rest;
                 self.expecting = Expecting::Line;
                 Some(Request::Body(Body::from_wire(wire).ok_or(NoBody::NoCrlf)))
             }
-            Expecting::RestOfBody(body) => {
+            Expecting::Body(body) => {
+                if body.length <= MAX_BUFFERED_BODY || body.bytes.is_empty() && input.is_empty() {
+                    return None;
+                }
                 if !body.make_room() {
                     self.refuse_body();
                     return self.next(input);
@@ -149,7 +145,9 @@ impl Framer {
                 body.bytes.extend_from_slice(&input[..taken]);
                 *input = &input[taken..];
                 if body.missing() == 0 {
-                    return Some(self.whole_body());
+                    let whole = Body::from_grown(std::mem::take(&mut body.bytes));
+                    self.expecting = Expecting::Line;
+                    return Some(Request::Body(whole.ok_or(NoBody::NoCrlf)));
                 }
                 // More has come than there was room for, or nothing more.
                 (!input.is_empty()).then(|| self.next(input))?
@@ -172,7 +170,7 @@ impl Framer {
     /// complete or on its way into a space of its own.
     pub fn needed(&self) -> usize {
         match &self.expecting {
-            Expecting::Body(put) if wire_length(put) <= MAX_BUFFERED_BODY => wire_length(put),
+            Expecting::Body(body) if body.length <= MAX_BUFFERED_BODY => body.length,
             _ => MAX_LINE,
         }
     }
@@ -181,13 +179,14 @@ impl Framer {
     /// its space spares a copy. [`next`](Self::next) then goes on with it. If
     /// there is no room for them, they are thrown away as they come.
     pub fn growing_body(&mut self) -> Option<&mut GrowingBody> {
-        if let Expecting::RestOfBody(body) = &mut self.expecting
+        if let Expecting::Body(body) = &mut self.expecting
+            && !body.bytes.is_empty()
             && !body.make_room()
         {
             self.refuse_body();
         }
         match &mut self.expecting {
-            Expecting::RestOfBody(body) => Some(body),
+            Expecting::Body(body) if !body.bytes.is_empty() => Some(body),
             _ => None,
         }
     }
@@ -195,7 +194,7 @@ impl Framer {
     /// How many bytes are held here.
     pub fn held(&self) -> usize {
         match &self.expecting {
-            Expecting::RestOfBody(body) => body.bytes.len(),
+            Expecting::Body(body) => body.bytes.len(),
             _ => 0,
         }
     }
@@ -203,15 +202,12 @@ impl Framer {
     /// Throws the body that is arriving away, for want of room:
     /// [`NoBody::NoRoom`] stands in its place.
     pub fn refuse_body(&mut self) {
-        let left = match &self.expecting {
-            Expecting::Body(put) => wire_length(put),
-            Expecting::RestOfBody(body) => body.missing(),
-            _ => return,
-        };
-        self.expecting = Expecting::Nothing {
-            left: left as u64,
-            then: NoBody::NoRoom,
-        };
+        if let Expecting::Body(body) = &self.expecting {
+            self.expecting = Expecting::Nothing {
+                left: body.missing() as u64,
+                then: NoBody::NoRoom,
+            };
+        }
     }
 
     fn line(&mut self, input: &mut &[u8]) -> Option<Request> {
@@ -233,8 +229,7 @@ impl Framer {
         Some(match command::parse(line) {
             Ok(Command::Put(put)) => self.put(put),
             Ok(command) => Request::Command(command),
-            Err(LineError::Malformed) => Request::Refused(Reply::BadFormat),
-            Err(LineError::Unknown) => Request::Refused(Reply::UnknownCommand),
+            Err(reply) => Request::Refused(reply),
         })
     }
 
@@ -247,23 +242,13 @@ impl Framer {
         } else if put.trailing {
             Expecting::Line
         } else {
-            Expecting::Body(put)
+            Expecting::Body(GrowingBody {
+                bytes: Vec::new(),
+                length: put.size as usize + 2,
+            })
         };
         Request::Command(Command::Put(put))
     }
-
-    fn whole_body(&mut self) -> Request {
-        match std::mem::replace(&mut self.expecting, Expecting::Line) {
-            Expecting::RestOfBody(body) => {
-                Request::Body(Body::from_grown(body.bytes).ok_or(NoBody::NoCrlf))
-            }
-            _ => unreachable!("a body was growing"),
-        }
-    }
-}
-
-fn wire_length(put: &Put) -> usize {
-    put.size as usize + 2
 }
 
 /// Where the line ends that began before `input`, if it does. The reference

@@ -2,13 +2,14 @@
 //!
 //! Bytes become [`Request`]s in [`framing`], with the lines read by
 //! [`command`]; the engine answers with a [`Reply`], which [`reply`] turns
-//! into bytes again. What statistics and lists look like is in [`document`];
-//! the numbers in them are the engine's.
+//! into bytes again. What statistics and lists look like is in [`document`],
+//! and what is told of jobs in [`jobs`]; the numbers in them are the engine's.
 
 mod body;
 pub mod command;
 pub mod document;
 pub mod framing;
+pub mod jobs;
 mod name;
 pub mod reply;
 
@@ -16,10 +17,12 @@ pub use body::Body;
 pub use command::Command;
 pub use document::Document;
 pub use framing::{Framer, Request};
+pub use jobs::{JobList, JobState, JobStats};
 pub use name::TubeName;
 pub use reply::Reply;
 
 use std::fmt;
+use std::time::Duration;
 
 /// The number that names a job: given in ascending order, never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,5 +53,11 @@ impl Seconds {
     /// The same span in nanoseconds (at most 2^62, so it always fits).
     pub const fn as_nanos(self) -> u64 {
         self.0 as u64 * 1_000_000_000
+    }
+}
+
+impl From<Seconds> for Duration {
+    fn from(seconds: Seconds) -> Duration {
+        Duration::from_secs(seconds.0.into())
     }
 }

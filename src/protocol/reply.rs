@@ -1,6 +1,7 @@
 //! Replies: a [`Reply`] to the bytes of its line and body.
 
-use super::document::TubeNames;
+use super::document::{TubeNames, push_number};
+use super::jobs::{JobList, JobStats};
 use super::{Body, Document, JobId, TubeName};
 use std::convert::Infallible;
 use std::io::Write;
@@ -49,12 +50,14 @@ pub enum Reply {
     /// `OK <bytes>` and a YAML dictionary.
     Stats(Document),
     /// The same for `stats-job`.
-    JobStats(JobId, Document),
+    JobStats(Box<JobStats>),
     /// The same for `stats`, which lacks what only the process knows until
     /// somebody adds it.
     ServerStats(Document),
     /// `OK <bytes>` and a YAML list.
     Tubes(TubeNames),
+    /// `OK <bytes>` and YAML: a list of jobs, and where to go on.
+    Jobs(Box<JobList>),
     /// `OUT_OF_MEMORY`: no room for the job.
     OutOfMemory,
     /// `INTERNAL_ERROR`: the server cannot keep what it would promise.
@@ -76,14 +79,13 @@ impl Reply {
             Reply::Found(id, body) => job(out, "FOUND", *id, body),
             Reply::Watching(count) => line(out, format_args!("WATCHING {count}")),
             Reply::KickedCount(count) => line(out, format_args!("KICKED {count}")),
-            Reply::Stats(document)
-            | Reply::JobStats(_, document)
-            | Reply::ServerStats(document) => document.encode(out),
+            Reply::Stats(document) | Reply::ServerStats(document) => document.encode(out),
+            Reply::JobStats(job) => job.encode(out),
             Reply::Tubes(names) => {
-                let Ok(()) = names.encode(|piece| {
-                    out.extend_from_slice(piece);
-                    Ok::<(), Infallible>(())
-                });
+                let Ok(()) = names.encode(|piece| append(out, piece));
+            }
+            Reply::Jobs(list) => {
+                let Ok(()) = list.encode(|piece| append(out, piece));
             }
             word => {
                 out.extend_from_slice(word.word().as_bytes());
@@ -101,11 +103,13 @@ impl Reply {
         }
     }
 
-    /// Whether the client may rely on a change that outlives the process.
+    /// Whether the client may rely on a change that outlives the process: its
+    /// own, or, of a list of jobs, that they were put.
     pub fn is_promise(&self) -> bool {
         matches!(
             self,
-            Reply::Inserted(_)
+            Reply::Jobs(_)
+                | Reply::Inserted(_)
                 | Reply::Deleted
                 | Reply::Released
                 | Reply::Buried
@@ -117,7 +121,8 @@ impl Reply {
     /// The job whose existence this shows, if it shows one.
     pub fn tells_of(&self) -> Option<JobId> {
         match self {
-            Reply::Reserved(id, _) | Reply::Found(id, _) | Reply::JobStats(id, _) => Some(*id),
+            Reply::Reserved(id, _) | Reply::Found(id, _) => Some(*id),
+            Reply::JobStats(job) => Some(job.id),
             _ => None,
         }
     }
@@ -143,7 +148,8 @@ impl Reply {
             Reply::Found(..) => "FOUND",
             Reply::KickedCount(_) | Reply::Kicked => "KICKED",
             Reply::Paused => "PAUSED",
-            Reply::Stats(_) | Reply::JobStats(..) | Reply::ServerStats(_) | Reply::Tubes(_) => "OK",
+            Reply::Stats(_) | Reply::JobStats(_) | Reply::ServerStats(_) => "OK",
+            Reply::Tubes(_) | Reply::Jobs(_) => "OK",
             Reply::OutOfMemory => "OUT_OF_MEMORY",
             Reply::InternalError => "INTERNAL_ERROR",
             Reply::BadFormat => "BAD_FORMAT",
@@ -160,20 +166,17 @@ fn job(out: &mut Vec<u8>, word: &str, id: JobId, body: &Body) {
     numbers(out, word, &[id.0, body.content().len() as u64]);
 }
 
-/// A line of a word and numbers. They are most of what is ever answered, and
-/// `write!` takes several times as long.
+fn append(out: &mut Vec<u8>, piece: &[u8]) -> Result<(), Infallible> {
+    out.extend_from_slice(piece);
+    Ok(())
+}
+
+/// A line of a word and numbers. They are most of what is ever answered.
 fn numbers(out: &mut Vec<u8>, word: &str, numbers: &[u64]) {
     out.extend_from_slice(word.as_bytes());
     for &number in numbers {
-        // The longest number has 20; before each stands a space.
-        let mut digits = [b' '; 21];
-        let (mut rest, mut from) = (number, digits.len());
-        while rest > 0 || from == digits.len() {
-            from -= 1;
-            digits[from] = b'0' + (rest % 10) as u8;
-            rest /= 10;
-        }
-        out.extend_from_slice(&digits[from - 1..]);
+        out.push(b' ');
+        push_number(out, number);
     }
     out.extend_from_slice(b"\r\n");
 }

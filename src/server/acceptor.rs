@@ -75,17 +75,19 @@ impl Acceptor<'_> {
                     ),
                 ),
             },
-            Err(error) => match error.raw_os_error().map(Errno::from_raw) {
-                Some(Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM) => {
-                    log::warning(format_args!(
-                        "accepting a connection: {error}; accepting pauses"
-                    ));
-                    self.pause();
-                }
-                // The client has gone again.
-                _ if is_passing(&error) => {}
-                _ => log::warning(format_args!("accepting a connection: {error}")),
-            },
+            // The client has gone again.
+            Err(Errno::EAGAIN | Errno::ECONNABORTED | Errno::EINTR) => {}
+            Err(error @ (Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM)) => {
+                let error = io::Error::from(error);
+                log::warning(format_args!(
+                    "accepting a connection: {error}; accepting pauses"
+                ));
+                self.pause();
+            }
+            Err(error) => {
+                let error = io::Error::from(error);
+                log::warning(format_args!("accepting a connection: {error}"));
+            }
         }
     }
 
@@ -119,22 +121,17 @@ impl Acceptor<'_> {
     }
 }
 
-fn is_passing(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
-    matches!(error.kind(), ConnectionAborted | Interrupted | WouldBlock)
-}
-
 /// A worker's life: one client after the other. Ends when there was none for a
 /// while.
 fn work(shared: &Shared, first: Arc<Client>, clients: &Receiver<Arc<Client>>) {
-    shared.run(|state, _| state.workers += 1);
+    shared.with_lock(|state, _| state.workers += 1);
     let mut client = first;
     loop {
         worker::serve(shared, &client);
         drop(client);
         match clients.recv_timeout(LINGERS) {
             Ok(next) => client = next,
-            Err(_) => return shared.run(|state, _| state.workers -= 1),
+            Err(_) => return shared.with_lock(|state, _| state.workers -= 1),
         }
     }
 }

@@ -25,7 +25,7 @@ pub fn inherited_sockets() -> Result<Vec<Inherited>, String> {
     let names = names.split(':').chain(std::iter::repeat(""));
     let mut sockets = Vec::new();
     for (index, name) in (0..count).zip(names) {
-        let socket = sys::inherited_descriptor(index).and_then(Listener::inherit);
+        let socket = sys::inherited_descriptor(index).and_then(Listener::on);
         let socket = socket.map_err(|error| match name {
             "" => format!("taking over inherited socket {index}: {error}"),
             name => format!("taking over inherited socket {index} ({name}): {error}"),

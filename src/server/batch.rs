@@ -2,7 +2,7 @@
 //! that nobody waits long for the lock however much one client asks for.
 
 use super::output::MUCH;
-use super::shared::{Shared, State};
+use super::shared::{Guarded, Shared};
 use crate::binlog::{Binlog, NoRoom, Position, Room};
 use crate::engine::{ConnectionId, Outcome, Time};
 use crate::protocol::framing::NoBody;
@@ -28,8 +28,6 @@ pub struct Batch<'a> {
     requests: VecDeque<Request>,
     /// Room in the binlog for the bodies among them, until they are in it.
     rooms: Vec<Room<'a>>,
-    /// A piece of the last request is done, and there is more to do.
-    is_unfinished: bool,
     pub replies: Vec<Reply>,
     /// About how many bytes the replies have.
     size: usize,
@@ -53,7 +51,7 @@ pub enum Next {
 impl<'a> Batch<'a> {
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.requests.is_empty() && !self.is_unfinished
+        self.requests.is_empty()
     }
 
     /// Adds a request; whether another one may come behind it.
@@ -74,7 +72,7 @@ impl<'a> Batch<'a> {
 
     /// Whether it is much by itself.
     pub fn is_much(&self) -> bool {
-        self.requests.len() > FEW || self.is_unfinished
+        self.requests.len() > FEW || self.requests.front() == Some(&Request::GoOn)
     }
 
     /// Executes requests until the replies are to be sent. With `is_much` it
@@ -87,14 +85,16 @@ impl<'a> Batch<'a> {
         is_much: bool,
     ) -> Next {
         loop {
-            let is_much = is_much || self.is_unfinished;
-            let portion = |state: &mut State, now| {
+            // Each round is one holding of the lock. What has turned out to be
+            // much lets others go first from then on.
+            let is_much = is_much || self.is_much();
+            let portion = |state: &mut Guarded, now| {
                 state.engine.set_held_elsewhere(held_by_others);
                 self.execute_portion(shared, state, id, now)
             };
             let next = match is_much {
-                true => shared.run_much(portion),
-                false => shared.run(portion),
+                true => shared.with_lock_last(portion),
+                false => shared.with_lock(portion),
             };
             if next != Next::GoOn {
                 return next;
@@ -105,6 +105,7 @@ impl<'a> Batch<'a> {
     /// The replies, and what has to be kept before they are sent.
     pub fn take_replies(&mut self) -> (Vec<Reply>, Position) {
         self.size = 0;
+        // A body that is still to be put keeps the room that was set aside.
         if self.requests.is_empty() {
             self.rooms.clear();
         }
@@ -115,22 +116,17 @@ impl<'a> Batch<'a> {
     fn execute_portion(
         &mut self,
         shared: &Shared,
-        state: &mut State,
+        state: &mut Guarded,
         id: ConnectionId,
         mut now: Time,
     ) -> Next {
         for done in 1.. {
-            let outcome = if std::mem::take(&mut self.is_unfinished) {
-                state.go_on(id, now)
-            } else if let Some(request) = self.requests.pop_front() {
-                // As if each had come alone: what is later is not at the same
-                // time.
-                now = now + Duration::from_nanos(1);
-                state.execute(id, request, now)
-            } else {
+            let Some(request) = self.requests.pop_front() else {
                 break;
             };
-            match outcome {
+            // As if each had come alone: what is later is not at the same time.
+            now = now + Duration::from_nanos(1);
+            match state.execute(id, request, now) {
                 Outcome::Reply(reply) => {
                     self.must_keep = self.must_keep.max(state.to_be_kept_before(&reply));
                     self.size += size(&reply);
@@ -138,15 +134,19 @@ impl<'a> Batch<'a> {
                 }
                 Outcome::AwaitBody => {}
                 Outcome::Unfinished => {
-                    self.is_unfinished = true;
+                    self.requests.push_front(Request::GoOn);
                     return Next::GoOn;
                 }
                 Outcome::Waiting => return Next::Wait,
                 Outcome::Quit => return Next::Close,
             }
             if self.size >= MUCH {
+                // No more replies are made than are sent: their client may never
+                // read them.
                 return Next::Send;
             }
+            // Counted in steps, not in time: reading the clock costs as much as
+            // a short command.
             let is_long = state.engine.steps() >= STEPS;
             if is_long || done % LOOK == 0 && shared.is_awaited() {
                 return Next::GoOn;
@@ -160,7 +160,8 @@ impl<'a> Batch<'a> {
 /// many: each of them ends a portion.
 fn size(reply: &Reply) -> usize {
     match reply {
-        Reply::Tubes(_) | Reply::Stats(_) | Reply::JobStats(..) | Reply::ServerStats(_) => MUCH,
+        Reply::Tubes(_) | Reply::Jobs(_) => MUCH,
+        Reply::Stats(_) | Reply::JobStats(_) | Reply::ServerStats(_) => MUCH,
         _ => 32 + reply.body().map_or(0, |body| body.wire().len()),
     }
 }

@@ -88,7 +88,10 @@ impl Client {
             return;
         }
         slot.answer = Some(if slot.awaits_answer && is_short(&reply) {
-            self.send_now(&reply)
+            Answer::Sent {
+                word: reply.word(),
+                rest: self.send_now(&reply),
+            }
         } else {
             Answer::Reply(reply)
         });
@@ -96,16 +99,16 @@ impl Client {
         self.filled.notify_one();
     }
 
-    fn send_now(&self, reply: &Reply) -> Answer {
+    /// Sends a reply as far as there is room for it; the rest.
+    fn send_now(&self, reply: &Reply) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(256);
         reply.encode(&mut bytes);
         if let Some(body) = reply.body() {
             bytes.extend_from_slice(body.wire());
         }
-        Answer::Sent {
-            word: reply.word(),
-            rest: bytes.split_off(self.try_write(&bytes)),
-        }
+        // Of an error the worker hears when it reads: nothing is left to send.
+        let sent = self.stream.try_write(&bytes).unwrap_or(bytes.len());
+        bytes.split_off(sent)
     }
 
     /// The server is ending: the worker waits no more, and reads the end.
@@ -134,8 +137,8 @@ impl Client {
     /// Sends a short reply, without waiting. Who has left so many replies unread
     /// that there is no room for this one is not going to read it: that
     /// connection ends.
-    pub fn send_owed(&self, reply: &[u8]) {
-        if self.try_write(reply) < reply.len() {
+    pub fn send_owed(&self, reply: &Reply) {
+        if !self.send_now(reply).is_empty() {
             self.stream.close();
         }
         let mut slot = self.slot();
@@ -145,12 +148,6 @@ impl Client {
         if is_awaited {
             self.filled.notify_one();
         }
-    }
-
-    /// How many of the bytes need not be sent any more. Of an error the worker
-    /// hears when it reads.
-    fn try_write(&self, bytes: &[u8]) -> usize {
-        self.stream.try_write(bytes).unwrap_or(bytes.len())
     }
 
     fn slot(&self) -> MutexGuard<'_, Slot> {
@@ -167,15 +164,13 @@ fn is_short(reply: &Reply) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::JobId;
     use std::io::{IoSlice, Read};
     use std::os::unix::net::UnixStream;
 
     fn client() -> (Client, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        (
-            Client::new(Stream::Unix(ours), ConnectionId::from(0)),
-            theirs,
-        )
+        (Client::new(Stream(ours.into()), ConnectionId(0)), theirs)
     }
 
     /// Leaves no room for a reply; how many bytes that took.
@@ -247,7 +242,7 @@ mod tests {
         let (client, mut theirs) = client();
         let unread = fill(&client);
         client.owe_reply();
-        client.send_owed(b"INSERTED 1\r\n");
+        client.send_owed(&Reply::Inserted(JobId(1)));
         client.await_owed();
         receive(&mut theirs, unread);
         assert_eq!(theirs.read(&mut [0]).unwrap(), 0);

@@ -48,7 +48,7 @@ impl Input {
     }
 
     /// Something else took what has come: that says nothing about this buffer.
-    pub fn was_bypassed(&mut self) {
+    pub fn note_bypass(&mut self) {
         self.was_filled = false;
     }
 

@@ -24,7 +24,7 @@ const OPEN_DESCRIPTORS: u64 = 12;
 const OTHER_THREADS: u64 = 32;
 
 /// Of each thread: its stack and its signal stack, each with a guard page.
-const MAPPINGS_PER_THREAD: u64 = 4;
+const MAPPINGS_EACH: u64 = 4;
 
 /// Set aside: for the program, its libraries, and memory for jobs.
 const OTHER_MAPPINGS: u64 = 2048;
@@ -47,22 +47,38 @@ impl Capacity {
     /// bound. The limit on descriptors is raised as far as we may.
     pub fn find(has_binlog: bool) -> Capacity {
         let binlog = if has_binlog { BINLOG_DESCRIPTORS } else { 0 };
-        let descriptors_aside = open_descriptors() + OTHER_DESCRIPTORS + binlog;
-        let bounds = [
-            descriptors().map(|limit| bound(limit, "the limit of open files", descriptors_aside)),
-            Some(mappings().map_or_else(unknown, |limit| Capacity {
-                connections: connections(limit / MAPPINGS_PER_THREAD, OTHER_MAPPINGS / 4),
-                because: format!("vm.max_map_count is {limit}"),
-            })),
-            processes().map(|limit| bound(limit, "the user's limit of processes", OTHER_THREADS)),
-            number(Path::new("/proc/sys/kernel/threads-max"))
-                .map(|limit| bound(limit, "kernel.threads-max", OTHER_THREADS)),
-            number(Path::new("/proc/sys/kernel/pid_max"))
-                .map(|limit| bound(limit, "kernel.pid_max", OTHER_THREADS)),
-            tasks().map(|limit| bound(limit, "the control group's limit of tasks", OTHER_THREADS)),
+        let other_descriptors = open_descriptors() + OTHER_DESCRIPTORS + binlog;
+        let system = |file| number(&Path::new("/proc/sys").join(file));
+        let mappings = system("vm/max_map_count");
+        let (threads, pids) = (system("kernel/threads-max"), system("kernel/pid_max"));
+        // How much of each limit a connection takes, and what is set aside.
+        let limits = [
+            (
+                "the limit of open files",
+                descriptors(),
+                1,
+                other_descriptors,
+            ),
+            ("vm.max_map_count", mappings, MAPPINGS_EACH, OTHER_MAPPINGS),
+            (
+                "the user's limit of processes",
+                processes(),
+                1,
+                OTHER_THREADS,
+            ),
+            ("kernel.threads-max", threads, 1, OTHER_THREADS),
+            ("kernel.pid_max", pids, 1, OTHER_THREADS),
+            (
+                "the control group's limit of tasks",
+                tasks(),
+                1,
+                OTHER_THREADS,
+            ),
         ];
-        let tightest = bounds.into_iter().flatten();
-        tightest
+        let known = limits.into_iter();
+        known
+            .filter_map(|(what, limit, each, others)| Some(bound(what, limit?, each, others)))
+            .chain(mappings.is_none().then(unknown))
             .min_by_key(|bound| bound.connections)
             .expect("one is always there")
     }
@@ -76,15 +92,13 @@ fn unknown() -> Capacity {
     }
 }
 
-fn bound(limit: u64, what: &str, others: u64) -> Capacity {
+/// What a limit leaves for connections.
+fn bound(what: &str, limit: u64, each: u64, others: u64) -> Capacity {
+    let connections = (limit.saturating_sub(others) / each).max(1);
     Capacity {
-        connections: connections(limit, others),
+        connections: usize::try_from(connections).unwrap_or(usize::MAX),
         because: format!("{what} is {limit}"),
     }
-}
-
-fn connections(limit: u64, others: u64) -> usize {
-    usize::try_from(limit.saturating_sub(others).max(1)).unwrap_or(usize::MAX)
 }
 
 fn descriptors() -> Option<u64> {
@@ -98,10 +112,6 @@ fn descriptors() -> Option<u64> {
 /// How many are open now; reading the list takes one more.
 fn open_descriptors() -> u64 {
     fs::read_dir("/proc/self/fd").map_or(OPEN_DESCRIPTORS, |list| list.count() as u64 - 1)
-}
-
-fn mappings() -> Option<u64> {
-    number(Path::new("/proc/sys/vm/max_map_count"))
 }
 
 /// Threads count as processes, and root has no such limit.
@@ -152,9 +162,11 @@ mod tests {
 
     #[test]
     fn some_of_each_limit_is_set_aside_and_one_connection_always_left() {
-        assert_eq!(bound(1024, "it", 64).connections, 960);
-        assert_eq!(bound(10, "it", 64).connections, 1);
-        assert_eq!(bound(1024, "it", 64).because, "it is 1024");
+        let bound = |limit, each| bound("it", limit, each, 64);
+        assert_eq!(bound(1024, 1).connections, 960);
+        assert_eq!(bound(1024, 4).connections, 240);
+        assert_eq!(bound(10, 1).connections, 1);
+        assert_eq!(bound(1024, 1).because, "it is 1024");
     }
 
     #[test]

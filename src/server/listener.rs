@@ -1,16 +1,17 @@
 //! Where to listen: addresses, and the sockets bound to them.
 
 use super::Stream;
-use crate::log;
+use crate::{log, sys};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, SockaddrIn6, SockaddrLike,
-    SockaddrStorage, bind, getsockname, getsockopt, listen, setsockopt, socket, sockopt,
+    AddressFamily, Backlog, SockFlag, SockType, SockaddrLike, SockaddrStorage, UnixAddr, bind,
+    getsockname, getsockopt, listen, setsockopt, socket, sockopt,
 };
 use nix::unistd::{Group, Uid, User};
 use std::fmt;
 use std::fs::{self, Permissions};
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::{IpAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt, chown};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -83,15 +84,11 @@ pub struct SocketAccess {
 /// A socket to listen on.
 #[derive(Debug)]
 pub struct Listener {
-    socket: Socket,
+    socket: OwnedFd,
+    /// The address of the socket itself.
+    place: String,
     /// The file to remove at the end, if it is ours.
     _file: Option<SocketFile>,
-}
-
-#[derive(Debug)]
-enum Socket {
-    Tcp(TcpListener),
-    Unix(UnixListener),
 }
 
 /// The file of a Unix socket, removed when it is dropped.
@@ -112,9 +109,9 @@ impl Drop for SocketFile {
 
 impl Listener {
     /// Binds a socket, whose file belongs to the user that the process is to
-    /// become, so that it can connect and remove it. Clients can connect to a TCP one once it
-    /// [`listen`](Self::listen)s; a Unix one listens at once, or else another
-    /// server would take its file for a stale one.
+    /// become, so that it can connect and remove it. Clients can connect to a
+    /// TCP one once it [`listen`](Self::listen)s; a Unix one listens at once,
+    /// or else another server would take its file for a stale one.
     ///
     /// # Errors
     ///
@@ -125,46 +122,52 @@ impl Listener {
         user: Option<&User>,
     ) -> io::Result<Listener> {
         match address {
-            Address::Tcp(host, port) => Ok(Listener {
-                socket: Socket::Tcp(bind_tcp(host, find_port(port)?)?),
-                _file: None,
-            }),
+            Address::Tcp(host, port) => Listener::on(bind_tcp(host, find_port(port)?)?),
             Address::Unix(path) => {
                 let group = access.group.as_deref().map(find_group).transpose()?;
                 remove_if_stale(path)?;
                 let socket = UnixListener::bind(path)?;
-                let file = SocketFile(path.clone());
+                let _file = Some(SocketFile(path.clone()));
                 // Those who are not root can give nothing away, and will not
                 // become anybody else.
                 let user = user.filter(|_| Uid::effective().is_root());
                 let group = group.or(user.map(|user| user.gid.as_raw()));
                 chown(path, user.map(|user| user.uid.as_raw()), group)?;
                 fs::set_permissions(path, Permissions::from_mode(access.mode))?;
-                Ok(Listener {
-                    socket: Socket::Unix(socket),
-                    _file: Some(file),
-                })
+                let listener = Listener::on(socket.into())?;
+                Ok(Listener { _file, ..listener })
             }
         }
     }
 
-    /// Takes over a socket that somebody else has bound.
+    /// Takes over a socket that somebody has bound.
     ///
     /// # Errors
     ///
     /// If it is not a stream socket for TCP or a Unix one.
-    pub fn inherit(socket: OwnedFd) -> io::Result<Listener> {
+    pub fn on(socket: OwnedFd) -> io::Result<Listener> {
         let is_stream = getsockopt(&socket, sockopt::SockType)? == SockType::Stream;
         let address = getsockname::<SockaddrStorage>(socket.as_raw_fd())?;
-        let socket = match address.family() {
+        let place = match address.family() {
             Some(AddressFamily::Inet | AddressFamily::Inet6) if is_stream => {
-                Socket::Tcp(socket.into())
+                // Connections inherit these, which saves setting them on each.
+                setsockopt(&socket, sockopt::KeepAlive, &true)?;
+                setsockopt(&socket, sockopt::TcpNoDelay, &true)?;
+                address.to_string()
             }
-            Some(AddressFamily::Unix) if is_stream => Socket::Unix(socket.into()),
+            Some(AddressFamily::Unix) if is_stream => {
+                let path = address.as_unix_addr().and_then(UnixAddr::path);
+                let path = path.map(|path| path.display().to_string());
+                format!("unix:{}", path.unwrap_or_else(|| " without a path".into()))
+            }
             _ => return Err(io::Error::other("neither a TCP nor a Unix stream socket")),
         };
         let _file = None;
-        Ok(Listener { socket, _file })
+        Ok(Listener {
+            socket,
+            place,
+            _file,
+        })
     }
 
     /// Has clients connect from now on: with a long queue for those who do so
@@ -176,15 +179,8 @@ impl Listener {
     pub fn listen(&self) -> io::Result<()> {
         listen(self, Backlog::MAXCONN)?;
         // Accepting must not block when who was there has gone again.
-        match &self.socket {
-            Socket::Unix(listener) => listener.set_nonblocking(true),
-            Socket::Tcp(listener) => {
-                // Connections inherit these, which saves setting them on each.
-                setsockopt(listener, sockopt::KeepAlive, &true)?;
-                setsockopt(listener, sockopt::TcpNoDelay, &true)?;
-                listener.set_nonblocking(true)
-            }
-        }
+        fcntl(self, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        Ok(())
     }
 
     /// The next connection. The options of its socket are the listener's, but
@@ -193,38 +189,22 @@ impl Listener {
     /// # Errors
     ///
     /// As `accept(2)`: also if there is none now.
-    pub fn accept(&self) -> io::Result<Stream> {
-        match &self.socket {
-            Socket::Tcp(listener) => Ok(Stream::Tcp(listener.accept()?.0)),
-            Socket::Unix(listener) => Ok(Stream::Unix(listener.accept()?.0)),
-        }
+    pub fn accept(&self) -> nix::Result<Stream> {
+        sys::accept(self.as_fd()).map(Stream)
     }
 }
 
-/// The address of the socket itself.
 impl fmt::Display for Listener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.socket {
-            Socket::Tcp(listener) => match listener.local_addr() {
-                Ok(address) => address.fmt(f),
-                Err(_) => f.write_str("an unknown address"),
-            },
-            Socket::Unix(listener) => match listener.local_addr() {
-                Ok(address) if address.as_pathname().is_some() => {
-                    let path = address.as_pathname().unwrap_or(Path::new(""));
-                    write!(f, "unix:{}", path.display())
-                }
-                _ => f.write_str("unix: without a path"),
-            },
-        }
+        f.write_str(&self.place)
     }
 }
 
-fn bind_tcp(host: &str, port: u16) -> io::Result<TcpListener> {
+fn bind_tcp(host: &str, port: u16) -> io::Result<OwnedFd> {
     let mut last_error = io::Error::other("the name has no address");
     for address in (host, port).to_socket_addrs()? {
-        match bind_tcp_address(address) {
-            Ok(listener) => return Ok(listener),
+        match bind_address(address.into()) {
+            Ok(socket) => return Ok(socket),
             Err(error) => last_error = error.into(),
         }
     }
@@ -232,16 +212,13 @@ fn bind_tcp(host: &str, port: u16) -> io::Result<TcpListener> {
 }
 
 /// As the standard library does it, but without listening.
-fn bind_tcp_address(address: SocketAddr) -> nix::Result<TcpListener> {
-    let (family, address): (_, Box<dyn SockaddrLike>) = match address {
-        SocketAddr::V4(address) => (AddressFamily::Inet, Box::new(SockaddrIn::from(address))),
-        SocketAddr::V6(address) => (AddressFamily::Inet6, Box::new(SockaddrIn6::from(address))),
-    };
+fn bind_address(address: SockaddrStorage) -> nix::Result<OwnedFd> {
+    let family = address.family().expect("that of an IP address");
     let socket = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
     // A restart need not wait until the connections of before are forgotten.
     setsockopt(&socket, sockopt::ReuseAddr, &true)?;
-    bind(socket.as_raw_fd(), &*address)?;
-    Ok(socket.into())
+    bind(socket.as_raw_fd(), &address)?;
+    Ok(socket)
 }
 
 /// A number, or the name of a service of the system's list.
@@ -285,10 +262,7 @@ fn remove_if_stale(path: &Path) -> io::Result<()> {
 
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.socket {
-            Socket::Tcp(listener) => listener.as_fd(),
-            Socket::Unix(listener) => listener.as_fd(),
-        }
+        self.socket.as_fd()
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 /// What counts against `--max-memory`: what the engine has, and what workers
 /// hold: buffers, bodies that arrive, and replies that are not sent yet.
+#[derive(Default)]
 pub struct Memory {
     limit: Option<u64>,
     /// As it was when the lock was last let go.
@@ -15,12 +16,11 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Nothing is taken yet of so many bytes.
+    /// Nothing is taken yet of so many bytes; `None` for no limit.
     pub fn new(limit: Option<u64>) -> Memory {
         Memory {
             limit,
-            engine: AtomicU64::new(0),
-            workers: AtomicU64::new(0),
+            ..Memory::default()
         }
     }
 
@@ -28,10 +28,6 @@ impl Memory {
     pub fn note_engine(&self, bytes: u64) -> u64 {
         self.engine.store(bytes, Ordering::Relaxed);
         bytes + self.workers.load(Ordering::Relaxed)
-    }
-
-    fn taken(&self) -> u64 {
-        self.engine.load(Ordering::Relaxed) + self.workers.load(Ordering::Relaxed)
     }
 
     /// A worker's part of it.
@@ -52,21 +48,19 @@ pub struct Held<'a> {
 impl Held<'_> {
     /// It now holds so many bytes.
     pub fn set(&mut self, bytes: usize) {
-        let (before, now) = (self.bytes, bytes as u64);
-        if now > before {
-            let more = now - before;
+        let before = std::mem::replace(&mut self.bytes, bytes as u64);
+        if self.bytes != before {
+            // Less is more that wraps around.
+            let more = self.bytes.wrapping_sub(before);
             self.memory.workers.fetch_add(more, Ordering::Relaxed);
-        } else if now < before {
-            let less = before - now;
-            self.memory.workers.fetch_sub(less, Ordering::Relaxed);
         }
-        self.bytes = now;
     }
 
     /// Whether all together is within the limit.
     pub fn fits(&self) -> bool {
-        let limit = self.memory.limit;
-        limit.is_none_or(|limit| self.memory.taken() <= limit)
+        let engine = self.memory.engine.load(Ordering::Relaxed);
+        let taken = engine + self.memory.workers.load(Ordering::Relaxed);
+        self.memory.limit.is_none_or(|limit| taken <= limit)
     }
 
     /// How many bytes the other workers hold.
@@ -107,8 +101,8 @@ impl Surplus {
         }
     }
 
-    /// Whether the time has come: once for each time that it is due.
-    pub fn is_due(&mut self, now: Time) -> bool {
+    /// Whether the time has come: it says so once.
+    pub fn take_due(&mut self, now: Time) -> bool {
         self.due.take_if(|due| *due <= now).is_some()
     }
 }

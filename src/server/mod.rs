@@ -109,11 +109,13 @@ impl Server {
         let watching = Arc::clone(&shared);
         spawn("hang-ups", move || {
             watching.hangups.run(|gone| {
-                watching.run(|state, _| gone.for_each(|id| state.engine.half_close(id)));
+                watching.with_lock(|state, _| gone.for_each(|id| state.engine.half_close(id)));
             });
         })?;
         let timing = Arc::clone(&shared);
         let timer = spawn("timer", move || timer::run(&timing))?;
+        let known = shared.timer.set(timer.thread().clone());
+        known.expect("there is one timer");
         let (accepting, stop) = (Arc::clone(&shared), Arc::clone(&stop_accepting));
         let acceptor = spawn("acceptor", move || {
             acceptor::run(&accepting, &listeners, stop.as_fd());
@@ -128,12 +130,13 @@ impl Server {
 
     /// Takes no new jobs any more: `DRAINING`.
     pub fn drain(&self) {
-        self.shared.run(|state, _| state.engine.set_draining(true));
+        self.shared
+            .with_lock(|state, _| state.engine.set_draining(true));
     }
 
     /// Returns if the engine can be got at.
     pub fn probe(&self) {
-        self.shared.run(|_, _| ());
+        self.shared.with_lock(|_, _| ());
     }
 
     /// Ends in order: accepts nobody any more, has the commands in flight
@@ -160,6 +163,11 @@ impl Server {
     }
 }
 
-fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+/// Starts a thread of this name.
+///
+/// # Errors
+///
+/// If the system has none left.
+pub fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     thread::Builder::new().name(name.into()).spawn(work)
 }

@@ -6,7 +6,7 @@ use crate::protocol::{Body, Reply};
 use std::io::{self, IoSlice};
 
 /// So much is gathered before it is sent, in bytes: what a client that does not
-/// read can make the server hold for it, but for one body.
+/// read can make the server hold for it, but for one body or list.
 pub const MUCH: usize = 64 * 1024;
 
 /// So much room is kept for the next replies, in bytes.
@@ -20,6 +20,8 @@ pub struct Output {
     bodies: Vec<(usize, Body)>,
     /// The length of those, in bytes.
     body_bytes: usize,
+    /// What the list takes that is being sent, in bytes.
+    pub list_bytes: usize,
 }
 
 impl Output {
@@ -36,28 +38,13 @@ impl Output {
         self.bytes.is_empty()
     }
 
-    /// How many bytes are to be sent.
-    pub fn len(&self) -> usize {
-        self.bytes.len() + self.body_bytes
+    /// How many bytes are held for the client.
+    pub fn held(&self) -> usize {
+        self.bytes.len() + self.body_bytes + self.list_bytes
     }
 
-    /// Adds a reply, of which whatever is too much to gather is handed to
-    /// `send`.
-    pub fn add(
-        &mut self,
-        reply: &Reply,
-        mut send: impl FnMut(&mut Output) -> io::Result<()>,
-    ) -> io::Result<()> {
-        if let Reply::Tubes(names) = reply {
-            return names.encode(|piece| {
-                self.bytes.extend_from_slice(piece);
-                if self.len() < MUCH {
-                    Ok(())
-                } else {
-                    send(self)
-                }
-            });
-        }
+    /// Adds a reply.
+    pub fn add(&mut self, reply: &Reply) {
         reply.encode(&mut self.bytes);
         match reply.body() {
             Some(body) if body.wire().len() >= BODY_TO_REFER_TO => {
@@ -67,11 +54,11 @@ impl Output {
             Some(body) => self.bytes.extend_from_slice(body.wire()),
             None => {}
         }
-        if self.len() < MUCH {
-            Ok(())
-        } else {
-            send(self)
-        }
+    }
+
+    /// Adds a part of a reply.
+    pub fn add_piece(&mut self, piece: &[u8]) {
+        self.bytes.extend_from_slice(piece);
     }
 
     /// Sends all of it.

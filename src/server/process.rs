@@ -5,6 +5,8 @@ use crate::protocol::Document;
 use crate::protocol::document::Value;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
+use nix::sys::utsname::UtsName;
+use std::ffi::OsStr;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -17,72 +19,50 @@ pub const VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION_MINOR")
 );
 
-/// Adds to the engine's part of `stats` what it cannot know.
+/// Adds to the engine's part of `stats` what it cannot know. What is told of a
+/// binlog is 0 without one, but for the size of its files.
 pub fn complete(document: &mut Document, shared: &Shared) {
-    let machine = machine();
     let usage = getrusage(UsageWho::RUSAGE_SELF).ok();
     let time = |time: Option<TimeVal>| Value::Micros(time.map_or(Duration::ZERO, duration));
+    let binlog = shared.binlog.as_ref().map(|binlog| binlog.stats());
+    let binlog = binlog.unwrap_or_default();
     let mut ours = Document::default();
     ours.add("pid", std::process::id());
     ours.add("version", Value::Text(VERSION.into()));
     ours.add("rusage-utime", time(usage.map(|usage| usage.user_time())));
     ours.add("rusage-stime", time(usage.map(|usage| usage.system_time())));
-    ours.add("uptime", shared.clock.uptime());
-    add_binlog(&mut ours, shared);
+    ours.add("uptime", shared.clock.uptime().as_secs());
+    ours.add("binlog-oldest-index", binlog.oldest_index);
+    ours.add("binlog-current-index", binlog.current_index);
+    ours.add("binlog-records-migrated", binlog.records_migrated);
+    ours.add("binlog-records-written", binlog.records_written);
+    ours.add("binlog-max-size", shared.limits.segment_size);
     document.insert_before("draining", ours);
-    document.add("id", Value::Word(&machine.instance));
-    document.add("hostname", Value::Text(machine.hostname.clone()));
-    document.add("os", Value::Text(machine.os.clone()));
-    document.add("platform", Value::Text(machine.platform.clone()));
+    let [hostname, os, platform] = machine();
+    document.add("id", Value::Word(instance()));
+    document.add("hostname", hostname);
+    document.add("os", os);
+    document.add("platform", platform);
 }
 
-/// All but the size are 0 without a binlog.
-fn add_binlog(document: &mut Document, shared: &Shared) {
-    let stats = shared.binlog.as_ref().map(|binlog| binlog.stats());
-    let index = |index: Option<u32>| index.unwrap_or(0);
-    document.add(
-        "binlog-oldest-index",
-        index(stats.map(|stats| stats.oldest_index)),
-    );
-    document.add(
-        "binlog-current-index",
-        index(stats.map(|stats| stats.current_index)),
-    );
-    let count = |count: Option<u64>| count.unwrap_or(0);
-    document.add(
-        "binlog-records-migrated",
-        count(stats.map(|stats| stats.records_migrated)),
-    );
-    document.add(
-        "binlog-records-written",
-        count(stats.map(|stats| stats.records_written)),
-    );
-    document.add("binlog-max-size", shared.limits.segment_size);
+/// What tells this process from others, made of the system's random numbers.
+fn instance() -> &'static str {
+    static INSTANCE: OnceLock<String> = OnceLock::new();
+    INSTANCE.get_or_init(|| format!("{:016x}", RandomState::new().hash_one(std::process::id())))
 }
 
-/// What does not change while the process lives.
-struct Machine {
-    instance: String,
-    hostname: String,
-    os: String,
-    platform: String,
-}
-
-fn machine() -> &'static Machine {
-    static MACHINE: OnceLock<Machine> = OnceLock::new();
-    MACHINE.get_or_init(|| {
-        let names = nix::sys::utsname::uname().ok();
-        let text = |name: Option<&std::ffi::OsStr>| {
-            name.map_or_else(String::new, |name| name.to_string_lossy().into_owned())
-        };
-        Machine {
-            // Seeded by the system's random numbers.
-            instance: format!("{:016x}", RandomState::new().hash_one(std::process::id())),
-            hostname: text(names.as_ref().map(|names| names.nodename())),
-            os: text(names.as_ref().map(|names| names.version())),
-            platform: text(names.as_ref().map(|names| names.machine())),
-        }
-    })
+/// The names of the host, of its system and of its processor.
+fn machine() -> [Value; 3] {
+    let names = nix::sys::utsname::uname().ok();
+    let text = |name: fn(&UtsName) -> &OsStr| {
+        let name = names.as_ref().map(name).unwrap_or_default();
+        Value::Text(name.to_string_lossy().into_owned())
+    };
+    [
+        text(UtsName::nodename),
+        text(UtsName::version),
+        text(UtsName::machine),
+    ]
 }
 
 fn duration(time: TimeVal) -> Duration {

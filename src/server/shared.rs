@@ -12,12 +12,13 @@ use super::permits::Permits;
 use super::sleep::Sleep;
 use super::stream::Stream;
 use crate::binlog::{Binlog, Position};
-use crate::engine::{Change, ConnectionId, Engine, Outcome, Time};
+use crate::engine::{ConnectionId, Engine, Outcome, Time};
 use crate::protocol::{Body, Reply, Request};
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, MutexGuard};
+use std::sync::{Arc, Condvar, MutexGuard, OnceLock};
+use std::thread::Thread;
 use std::time::Duration;
 
 /// About what is freed when a worker ends, in bytes: its own things, and pieces
@@ -42,9 +43,9 @@ pub struct Shared {
     /// allocated that grows with what one client sends, and nobody is woken:
     /// all of that happens in [`deliver`](Self::deliver), when the lock has been
     /// let go of.
-    state: FairMutex<State>,
-    /// Wakes the timer, when something is due sooner than it thinks.
-    timer: Condvar,
+    state: FairMutex<Guarded>,
+    /// The timer, which is woken when something is due sooner than it thinks.
+    pub timer: OnceLock<Thread>,
     /// Tells that nobody is connected any more.
     emptiness: Condvar,
     /// The server is ending: no further command is read.
@@ -52,12 +53,10 @@ pub struct Shared {
 }
 
 /// What the lock guards.
-pub struct State {
+pub struct Guarded {
     pub engine: Engine,
     /// `None` if jobs are kept in memory alone.
     journal: Option<Journal>,
-    /// Empty; kept for its allocation.
-    changes: Vec<Change>,
     clients: HashMap<ConnectionId, Arc<Client>>,
     /// How many workers there are, those without a client among them.
     pub workers: u64,
@@ -65,9 +64,6 @@ pub struct State {
     pub sleep: Sleep,
     pub surplus: Surplus,
 }
-
-/// The lock, held.
-pub type Guard<'a> = MutexGuard<'a, State>;
 
 /// What is to be done for others once the lock is free.
 struct Deliveries {
@@ -77,23 +73,17 @@ struct Deliveries {
     unwritten: Option<Arc<Binlog>>,
 }
 
-impl State {
+impl Guarded {
     /// Does what a connection asks for, and records what has changed.
     pub fn execute(&mut self, id: ConnectionId, request: Request, now: Time) -> Outcome {
         let mut outcome = self.engine.execute(id, request, now);
         self.keep_record();
-        if let (Some(journal), Outcome::Reply(Reply::JobStats(id, document))) =
-            (&self.journal, &mut outcome)
+        // The engine knows no files, and once the lock is free another thread
+        // may have moved the job to a newer one.
+        if let (Some(journal), Outcome::Reply(Reply::JobStats(job))) = (&self.journal, &mut outcome)
         {
-            document.set("file", journal.segment_of(*id));
+            job.file = journal.segment_of(job.id);
         }
-        outcome
-    }
-
-    /// Goes on with what was unfinished.
-    pub fn go_on(&mut self, id: ConnectionId, now: Time) -> Outcome {
-        let outcome = self.engine.go_on(id, now);
-        self.keep_record();
         outcome
     }
 
@@ -104,6 +94,7 @@ impl State {
             return Position::default();
         };
         if reply.is_promise() {
+            // The change was appended just now: nothing lies behind it.
             return journal.end();
         }
         reply
@@ -123,10 +114,8 @@ impl State {
     /// Log order is state order: changes are recorded before any other is made.
     fn keep_record(&mut self) {
         if let Some(journal) = &mut self.journal {
-            let mut changes = self.engine.take_changes(std::mem::take(&mut self.changes));
-            journal.append(&changes, &self.engine);
-            changes.clear();
-            self.changes = changes;
+            journal.append(self.engine.changes(), &self.engine);
+            self.engine.forget_changes();
         }
     }
 }
@@ -145,36 +134,43 @@ impl Shared {
             hangups: HangupWatcher::new()?,
             memory: Memory::new(engine.max_memory()),
             permits: Permits::new(),
-            state: FairMutex::new(State {
+            state: FairMutex::new(Guarded {
                 engine,
                 journal: binlog.clone().map(Journal::new),
-                changes: Vec::new(),
                 clients: HashMap::new(),
                 workers: 0,
                 sleep: Sleep::default(),
                 surplus: Surplus::default(),
             }),
             binlog,
-            timer: Condvar::new(),
+            timer: OnceLock::new(),
             emptiness: Condvar::new(),
             stopping: AtomicBool::new(false),
         })
     }
 
     /// Works on the state under the lock, then does what has followed from it.
-    pub fn run<R>(&self, work: impl FnOnce(&mut State, Time) -> R) -> R {
-        let (mut state, now) = self.lock();
-        let result = work(&mut state, now);
-        self.finish(state, now);
-        result
+    pub fn with_lock<R>(&self, work: impl FnOnce(&mut Guarded, Time) -> R) -> R {
+        self.with(self.state.lock(), work)
     }
 
     /// The same for what may take longer: it lets others go first, and should
     /// come to an end when [`is_awaited`](Self::is_awaited).
-    pub fn run_much<R>(&self, work: impl FnOnce(&mut State, Time) -> R) -> R {
-        let (mut state, now) = self.lock_last();
+    pub fn with_lock_last<R>(&self, work: impl FnOnce(&mut Guarded, Time) -> R) -> R {
+        self.with(self.state.lock_last(), work)
+    }
+
+    fn with<R>(
+        &self,
+        mut state: MutexGuard<'_, Guarded>,
+        work: impl FnOnce(&mut Guarded, Time) -> R,
+    ) -> R {
+        // Read under the lock, so that the engine's time does not run backwards.
+        let now = self.clock.now();
         let result = work(&mut state, now);
-        self.finish(state, now);
+        let deliveries = self.collect(&mut state, now);
+        drop(state);
+        self.deliver(deliveries);
         result
     }
 
@@ -185,41 +181,33 @@ impl Shared {
 
     /// Adds a connection, unless there are too many already.
     pub fn connect(&self, stream: Stream) -> Result<Arc<Client>, Stream> {
-        let (mut state, _) = self.lock();
-        if state.clients.len() >= self.limits.max_connections {
-            return Err(stream);
-        }
-        let client = Arc::new(Client::new(stream, state.engine.connect()));
-        state.clients.insert(client.id, Arc::clone(&client));
-        Ok(client)
+        self.with_lock(|state, _| {
+            if state.clients.len() >= self.limits.max_connections {
+                return Err(stream);
+            }
+            let client = Arc::new(Client::new(stream, state.engine.connect()));
+            state.clients.insert(client.id, Arc::clone(&client));
+            Ok(client)
+        })
     }
 
     /// Removes a connection; the jobs that it had are ready again. When the
     /// server is ending they are not: another one would be given what this
     /// client still works on. After a restart they are.
     pub fn disconnect(&self, id: ConnectionId) {
-        let piece = |state: &mut State, now| {
+        let piece = |state: &mut Guarded, now| {
             let is_over = self.is_stopping() || state.engine.disconnect(id, now);
             is_over.then(|| (state.clients.remove(&id), state.clients.is_empty()))
         };
-        let mut gone = self.run(piece);
+        // One piece does for nearly everybody. Who has held very many jobs lets
+        // others go first before each further one.
+        let mut gone = self.with_lock(piece);
         while gone.is_none() {
-            gone = self.run_much(piece);
+            gone = self.with_lock_last(piece);
         }
         if let Some((_, true)) = gone {
             self.emptiness.notify_one();
         }
-    }
-
-    /// Has the timer sleep until it is called or the time is over.
-    pub fn await_call_to_timer(&self, state: Guard<'_>, timeout: Option<Duration>) {
-        drop(match timeout {
-            None => self.timer.wait(state).expect("no thread panics"),
-            Some(timeout) => {
-                let waited = self.timer.wait_timeout(state, timeout);
-                waited.expect("no thread panics").0
-            }
-        });
     }
 
     /// Whether the server is ending.
@@ -229,23 +217,22 @@ impl Shared {
 
     /// Blocks until nobody is connected, or for `timeout`; how many are left.
     pub fn await_emptiness(&self, timeout: Duration) -> usize {
-        let (state, _) = self.lock();
-        let (state, _) = self
-            .emptiness
-            .wait_timeout_while(state, timeout, |state| !state.clients.is_empty())
-            .expect("no thread panics");
-        state.clients.len()
+        let is_there = |state: &mut Guarded| !state.clients.is_empty();
+        let state = self.state.lock();
+        let waited = self.emptiness.wait_timeout_while(state, timeout, is_there);
+        waited.expect("no thread panics").0.clients.len()
     }
 
     /// Has all workers finish what they have read and close: those who wait
     /// for a job get none, nothing more is read from anybody.
     pub fn stop(&self) {
+        // The flag comes first: a worker that takes a client's last words before
+        // it is told sees the flag before it reads again.
         self.stopping.store(true, Ordering::Relaxed);
         for client in self.clients() {
             client.stop();
         }
-        drop(self.lock());
-        self.timer.notify_one();
+        self.wake_timer();
     }
 
     /// Cuts off those who do not read what they were sent.
@@ -256,33 +243,22 @@ impl Shared {
     }
 
     fn clients(&self) -> Vec<Arc<Client>> {
-        self.lock().0.clients.values().cloned().collect()
+        self.with_lock(|state, _| state.clients.values().cloned().collect())
     }
 
-    /// Locks the state, and reads the time.
-    pub fn lock(&self) -> (Guard<'_>, Time) {
-        let state = self.state.lock();
-        (state, self.clock.now())
-    }
-
-    /// The same, behind those who wait for it.
-    pub fn lock_last(&self) -> (Guard<'_>, Time) {
-        let state = self.state.lock_last();
-        (state, self.clock.now())
-    }
-
-    /// Lets go of the lock, and does what has followed from what was done.
-    pub fn finish(&self, mut state: Guard<'_>, now: Time) {
-        let deliveries = self.collect(&mut state, now);
-        drop(state);
-        self.deliver(deliveries);
+    fn wake_timer(&self) {
+        if let Some(timer) = self.timer.get() {
+            timer.unpark();
+        }
     }
 
     /// Under the lock: who is to be told what, and who is to be woken.
-    fn collect(&self, state: &mut State, now: Time) -> Deliveries {
+    fn collect(&self, state: &mut Guarded, now: Time) -> Deliveries {
         state.keep_record();
         let effects = state.engine.take_effects();
         let find = |(id, reply)| {
+            // Whom the stop has closed is still in the engine. The job stays with
+            // it, so that nobody else is given what it may be working on.
             let client = Arc::clone(state.clients.get(&id)?);
             let position = state.to_be_kept_before(&reply);
             Some((client, reply, position))
@@ -295,7 +271,7 @@ impl Shared {
             garbage: effects.garbage,
             timer_oversleeps: {
                 let wanted = state.timer_is_wanted_at(now);
-                state.sleep.is_too_long(wanted)
+                state.sleep.cut_short(wanted)
             },
             unwritten: state.journal.as_mut().and_then(Journal::take_unwritten),
         }
@@ -304,9 +280,12 @@ impl Shared {
     /// After the lock: answers those who wait, wakes the timer and the binlog,
     /// and frees what nobody needs.
     fn deliver(&self, deliveries: Deliveries) {
+        // Those who wait come first: all else has time.
         for (client, reply, position) in deliveries.answers {
             match &self.binlog {
                 Some(binlog) if position > Position::default() => {
+                    // Whoever keeps the put answers: this thread does not wait
+                    // for the disk on behalf of somebody else's client.
                     binlog.commit_then(position, move |kept| {
                         client.answer(kept.map_or(Reply::InternalError, |()| reply));
                     });
@@ -315,7 +294,7 @@ impl Shared {
             }
         }
         if deliveries.timer_oversleeps {
-            self.timer.notify_one();
+            self.wake_timer();
         }
         if let Some(binlog) = deliveries.unwritten {
             binlog.write_soon();

@@ -42,9 +42,9 @@ impl Sleep {
         self.until = until;
     }
 
-    /// Whether the timer is to be woken, to sleep until `wanted` at most; it is
-    /// then taken as woken.
-    pub fn is_too_long(&mut self, wanted: Option<Time>) -> bool {
+    /// Has it end when it is wanted, if that is earlier; whether it is, so that
+    /// the timer has to be woken.
+    pub fn cut_short(&mut self, wanted: Option<Time>) -> bool {
         let is_later = |wanted| self.until.is_none_or(|until| wanted < until);
         let is_too_long = wanted.is_some_and(is_later);
         if is_too_long {
@@ -76,11 +76,11 @@ mod tests {
     #[test]
     fn the_timer_is_woken_once_for_what_comes_before_its_time() {
         let mut sleep = Sleep::default();
-        assert!(sleep.is_too_long(Some(at(1000))));
-        assert!(!sleep.is_too_long(Some(at(1000))));
+        assert!(sleep.cut_short(Some(at(1000))));
+        assert!(!sleep.cut_short(Some(at(1000))));
         sleep.begin(Some(at(500)));
-        assert!(!sleep.is_too_long(Some(at(700))));
-        assert!(sleep.is_too_long(Some(at(400))));
-        assert!(!sleep.is_too_long(None));
+        assert!(!sleep.cut_short(Some(at(700))));
+        assert!(sleep.cut_short(Some(at(400))));
+        assert!(!sleep.cut_short(None));
     }
 }

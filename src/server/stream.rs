@@ -1,21 +1,19 @@
-//! Sockets: TCP and Unix ones behind one type.
+//! A connected socket, whether over TCP or a Unix one: blocking, but where it
+//! says otherwise.
 
 use crate::sys;
-use nix::sys::socket::{MsgFlags, getsockopt, send, sockopt};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, Shutdown, SockaddrLike, SockaddrStorage, getpeername, getsockopt,
+    send, sendmsg, setsockopt, shutdown, sockopt,
+};
+use nix::sys::time::{TimeVal, TimeValLike};
 use std::fmt;
-use std::io::{self, IoSlice, Write};
-use std::net::{Shutdown, TcpStream};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 /// A connected socket.
-pub enum Stream {
-    /// Over TCP.
-    Tcp(TcpStream),
-    /// Over a Unix socket.
-    Unix(UnixStream),
-}
+pub struct Stream(pub OwnedFd);
 
 impl Stream {
     /// Reads some bytes behind those in the buffer, into room that it has:
@@ -26,17 +24,13 @@ impl Stream {
 
     /// Writes these pieces one after the other, with as few calls as it takes.
     pub fn write_all(&self, mut pieces: &mut [IoSlice<'_>]) -> io::Result<()> {
+        let (socket, flags) = (self.0.as_raw_fd(), MsgFlags::MSG_NOSIGNAL);
         while !pieces.is_empty() {
             // One piece, the usual case, is cheaper to send as such.
-            let written = retry(|| match (self, &*pieces) {
-                (Stream::Tcp(stream), [piece]) => (&*stream).write(piece),
-                (Stream::Unix(stream), [piece]) => (&*stream).write(piece),
-                (Stream::Tcp(stream), pieces) => (&*stream).write_vectored(pieces),
-                (Stream::Unix(stream), pieces) => (&*stream).write_vectored(pieces),
+            let written = retry(|| match &*pieces {
+                [piece] => Ok(send(socket, piece, flags)?),
+                pieces => Ok(sendmsg::<()>(socket, pieces, &[], flags, None)?),
             })?;
-            if written == 0 {
-                return Err(io::ErrorKind::WriteZero.into());
-            }
             IoSlice::advance_slices(&mut pieces, written);
         }
         Ok(())
@@ -45,8 +39,7 @@ impl Stream {
     /// Writes as much as can be written without waiting: how many bytes.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-        let sent = retry(|| Ok(send(self.as_fd().as_raw_fd(), bytes, flags)?));
-        match sent {
+        match retry(|| Ok(send(self.0.as_raw_fd(), bytes, flags)?)) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
             sent => sent,
         }
@@ -56,61 +49,53 @@ impl Stream {
     /// [`WouldBlock`](io::ErrorKind::WouldBlock); `None`, as it is at first:
     /// never.
     pub fn set_read_patience(&self, patience: Option<Duration>) -> io::Result<()> {
-        match self {
-            Stream::Tcp(stream) => stream.set_read_timeout(patience),
-            Stream::Unix(stream) => stream.set_read_timeout(patience),
-        }
+        Ok(setsockopt(self, sockopt::ReceiveTimeout, &time(patience))?)
     }
 
     /// The same for writing.
     pub fn set_write_patience(&self, patience: Option<Duration>) -> io::Result<()> {
-        match self {
-            Stream::Tcp(stream) => stream.set_write_timeout(patience),
-            Stream::Unix(stream) => stream.set_write_timeout(patience),
-        }
+        Ok(setsockopt(self, sockopt::SendTimeout, &time(patience))?)
     }
 
     /// Has a thread that reads from it see the end.
     pub fn stop_reading(&self) {
-        self.shutdown(Shutdown::Read);
+        // It fails only where the peer has already ended the connection.
+        let (Ok(()) | Err(_)) = shutdown(self.0.as_raw_fd(), Shutdown::Read);
     }
 
     /// Ends it in both directions.
     pub fn close(&self) {
-        self.shutdown(Shutdown::Both);
+        // As above.
+        let (Ok(()) | Err(_)) = shutdown(self.0.as_raw_fd(), Shutdown::Both);
     }
+}
 
-    fn shutdown(&self, how: Shutdown) {
-        // It fails only where the peer has already ended the connection.
-        let (Ok(()) | Err(_)) = match self {
-            Stream::Tcp(stream) => stream.shutdown(how),
-            Stream::Unix(stream) => stream.shutdown(how),
-        };
-    }
+/// As the system has it: zero is no limit, and some machines count no further
+/// than this.
+fn time(patience: Option<Duration>) -> TimeVal {
+    let longest = Duration::from_secs(1 << 30);
+    let micros = patience.unwrap_or_default().min(longest).as_micros();
+    TimeVal::microseconds(micros.try_into().expect("2^50 at most"))
 }
 
 /// Where the peer is, for people to read.
 impl fmt::Display for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Stream::Tcp(stream) => match stream.peer_addr() {
-                Ok(address) => address.fmt(f),
-                Err(_) => f.write_str("a client that is gone"),
-            },
-            Stream::Unix(stream) => match getsockopt(stream, sockopt::PeerCredentials) {
-                Ok(peer) => write!(f, "unix:pid={},uid={}", peer.pid(), peer.uid()),
-                Err(_) => f.write_str("a client that is gone"),
-            },
+        let address = getpeername::<SockaddrStorage>(self.0.as_raw_fd());
+        let credentials = getsockopt(self, sockopt::PeerCredentials);
+        match (address, credentials) {
+            (Ok(address), Ok(peer)) if address.family() == Some(AddressFamily::Unix) => {
+                write!(f, "unix:pid={},uid={}", peer.pid(), peer.uid())
+            }
+            (Ok(address), _) => address.fmt(f),
+            (Err(_), _) => f.write_str("a client that is gone"),
         }
     }
 }
 
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Stream::Tcp(stream) => stream.as_fd(),
-            Stream::Unix(stream) => stream.as_fd(),
-        }
+        self.0.as_fd()
     }
 }
 

@@ -1,34 +1,28 @@
 //! The timer: the one thread that makes things happen when nobody asks.
 
-use super::shared::{Guard, Shared};
-use crate::engine::Time;
+use super::shared::Shared;
 use crate::sys;
+use std::thread;
 
 /// What the thread does all its life. Ends when the server does.
 pub fn run(shared: &Shared) {
     while !shared.is_stopping() {
-        let (mut state, now) = do_what_is_due(shared);
-        let until = state.timer_is_wanted_at(now);
-        state.sleep.begin(until);
-        // Whatever wakes it, it looks again what is due.
-        shared.await_call_to_timer(state, until.map(|until| until.since(now)));
-    }
-}
-
-/// Lets things happen until nothing is due; the state is locked then.
-fn do_what_is_due(shared: &Shared) -> (Guard<'_>, Time) {
-    loop {
-        let (mut state, now) = shared.lock_last();
-        if state.engine.wake_at().is_some_and(|at| at <= now) {
-            if state.engine.tick(now) {
+        let (sleeps, has_surplus) = shared.with_lock_last(|state, now| {
+            // A piece of what is due: if there is more, it does not sleep now.
+            if state.engine.wake_at().is_some_and(|at| at <= now) && state.engine.tick(now) {
                 state.sleep.note_due(now);
             }
-            shared.finish(state, now);
-        } else if state.surplus.is_due(now) {
-            drop(state);
-            sys::give_back_memory();
-        } else {
-            return (state, now);
+            let has_surplus = state.surplus.take_due(now);
+            let until = state.timer_is_wanted_at(now);
+            state.sleep.begin(until);
+            (until.map(|until| until.since(now)), has_surplus)
+        });
+        // Whatever wakes it, it looks again what is due.
+        match sleeps {
+            _ if has_surplus => sys::give_back_memory(),
+            None => thread::park(),
+            Some(time) if time.is_zero() => {}
+            Some(time) => thread::park_timeout(time),
         }
     }
 }

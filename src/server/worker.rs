@@ -8,7 +8,7 @@ use super::batch::{Batch, Next};
 use super::client::{Answer, Client};
 use super::input::Input;
 use super::memory::Held;
-use super::output::Output;
+use super::output::{MUCH, Output};
 use super::permits::Permit;
 use super::process;
 use super::shared::Shared;
@@ -86,15 +86,14 @@ impl Worker<'_> {
         }
         loop {
             self.parse();
-            if !self.batch.is_empty() {
-                if self.execute()? == Next::Close {
-                    return self.send();
+            if self.batch.is_empty() {
+                // Only now, so that all that came together shares one write.
+                self.send()?;
+                if self.shared.is_stopping() || !self.read()? {
+                    return Ok(());
                 }
-                continue;
-            }
-            self.send()?;
-            if self.shared.is_stopping() || !self.read()? {
-                return Ok(());
+            } else if self.execute()? == Next::Close {
+                return self.send();
             }
         }
     }
@@ -107,10 +106,12 @@ impl Worker<'_> {
         }
         let binlog = self.shared.binlog.as_deref();
         let mut unread = self.input.unread();
+        let mut before = unread;
         while let Some(request) = self.framer.next(&mut unread) {
             if let Some(name) = self.name {
-                log_request(name, &request);
+                log_request(name, &request, &before[..before.len() - unread.len()]);
             }
+            before = unread;
             if !self.batch.push(request, binlog) {
                 break;
             }
@@ -128,7 +129,7 @@ impl Worker<'_> {
             let read = match self.framer.growing_body() {
                 Some(body) => {
                     let missing = body.missing();
-                    self.input.was_bypassed();
+                    self.input.note_bypass();
                     stream.read(&mut body.bytes, missing)
                 }
                 None => self.input.read(stream, self.framer.needed()),
@@ -138,17 +139,17 @@ impl Worker<'_> {
                     if self.input.is_large() {
                         self.give_back();
                         // So that it is noticed what has become free.
-                        self.shared.run(|_, _| ());
+                        self.shared.with_lock(|_, _| ());
                     } else if self.is_idle() {
                         return Err(io::Error::other("silent for too long"));
                     }
                 }
                 Err(error) => return Err(error),
                 Ok(count) => {
-                    self.count_held(0);
+                    self.count_held();
                     if self.framer.held() > 0 && !self.held.fits() {
                         self.framer.refuse_body();
-                        self.count_held(0);
+                        self.count_held();
                     }
                     return Ok(count > 0);
                 }
@@ -172,12 +173,14 @@ impl Worker<'_> {
     /// Whether it holds no job.
     fn is_idle(&self) -> bool {
         let id = self.client.id;
-        self.shared.run(|state, _| state.engine.is_idle(id))
+        self.shared.with_lock(|state, _| state.engine.is_idle(id))
     }
 
     /// Executes some of the requests, and sees to the replies.
     fn execute(&mut self) -> io::Result<Next> {
         let (shared, others) = (self.shared, self.held.by_others());
+        // Before the lock, or those who wait for a permit would stand there too;
+        // and kept as long as it goes on without having to wait.
         if self.permit.is_none() && self.has_much() {
             self.permit = Some(shared.permits.take());
         }
@@ -185,6 +188,7 @@ impl Worker<'_> {
         let id = self.client.id;
         let next = self.batch.execute(shared, id, others, is_much);
         let (mut replies, must_keep) = self.batch.take_replies();
+        // The default position is before all others: then nothing is promised.
         if let Some(binlog) = &self.shared.binlog
             && must_keep > Position::default()
         {
@@ -199,9 +203,11 @@ impl Worker<'_> {
             return Ok(next);
         }
         match self.wait()? {
+            // No answer: its job, if it was given one, comes back at a restart.
             Answer::Stop => return Ok(Next::Close),
             Answer::Reply(reply) => self.add(reply)?,
             Answer::Sent { word, rest } => {
+                // Nothing can lie before it: all was sent before it waited.
                 self.log_reply(word);
                 self.output = Output::from_rest(rest);
             }
@@ -226,6 +232,7 @@ impl Worker<'_> {
             None => binlog.commit(must_keep),
         };
         if kept == Err(Failed) {
+            // What is neither a promise nor tells of a job is true all the same.
             let told = |reply: &&mut Reply| reply.is_promise() || reply.tells_of().is_some();
             let told = replies.iter_mut().filter(told);
             told.for_each(|reply| *reply = Reply::InternalError);
@@ -237,7 +244,8 @@ impl Worker<'_> {
     /// well send it.
     fn may_be_left(&self, replies: &[Reply]) -> bool {
         let [reply] = replies else { return false };
-        reply.body().is_none() && self.output.is_empty() && self.name.is_none()
+        let is_short = reply.body().is_none() && !matches!(reply, Reply::Jobs(_));
+        is_short && self.output.is_empty() && self.name.is_none()
     }
 
     /// Leaves the reply to the thread that keeps what it promises, and does not
@@ -245,15 +253,13 @@ impl Worker<'_> {
     /// third of what a durable put costs.
     fn leave(&mut self, binlog: &Binlog, must_keep: Position, replies: &mut Vec<Reply>) {
         let reply = replies.pop().expect("there is one");
+        // At most one at a time, or they could overtake each other.
         self.await_owed();
         self.is_owed_reply = true;
         self.client.owe_reply();
         let client = Arc::clone(self.client);
         binlog.commit_then(must_keep, move |kept| {
-            let reply = kept.map_or(Reply::InternalError, |()| reply);
-            let mut bytes = Vec::new();
-            reply.encode(&mut bytes);
-            client.send_owed(&bytes);
+            client.send_owed(&kept.map_or(Reply::InternalError, |()| reply));
         });
     }
 
@@ -266,43 +272,63 @@ impl Worker<'_> {
                 format_args!("refused for want of room: OUT_OF_MEMORY"),
             ),
             Reply::ServerStats(document) => process::complete(document, self.shared),
+            Reply::Jobs(list) => {
+                if let Some(binlog) = &self.shared.binlog {
+                    let jobs = list.jobs.iter_mut();
+                    jobs.for_each(|job| job.file = binlog.segment_of(job.id));
+                }
+            }
             _ => {}
         }
-        let mut output = std::mem::take(&mut self.output);
-        let added = output.add(&reply, |output| self.send_out(output));
-        self.output = output;
-        added
+        match &reply {
+            Reply::Tubes(names) => names.encode(|piece| self.add_piece(piece)),
+            Reply::Jobs(list) => {
+                self.output.list_bytes = list.memory();
+                let added = list.encode(|piece| self.add_piece(piece));
+                self.output.list_bytes = 0;
+                added
+            }
+            reply => {
+                self.output.add(reply);
+                self.send_if_much()
+            }
+        }
     }
 
-    /// Sends what is to be sent.
+    fn add_piece(&mut self, piece: &[u8]) -> io::Result<()> {
+        self.output.add_piece(piece);
+        self.send_if_much()
+    }
+
+    fn send_if_much(&mut self) -> io::Result<()> {
+        match self.output.held() < MUCH {
+            true => Ok(()),
+            false => self.send(),
+        }
+    }
+
+    /// Sends what is to be sent, behind what somebody else sends.
     fn send(&mut self) -> io::Result<()> {
-        let mut output = std::mem::take(&mut self.output);
-        let sent = self.send_out(&mut output);
-        self.output = output;
-        sent
-    }
-
-    /// Sends this, behind what somebody else sends.
-    fn send_out(&mut self, output: &mut Output) -> io::Result<()> {
-        if output.is_empty() {
+        if self.output.is_empty() {
             return Ok(());
         }
+        // Sending may take as long as the client likes.
         self.permit = None;
         self.await_owed();
-        self.count_held(output.len());
-        let sent = output.send(&self.client.stream);
-        self.count_held(0);
+        self.count_held();
+        let sent = self.output.send(&self.client.stream);
+        self.count_held();
         sent
     }
 
-    /// Notes what it holds beyond what each client costs; of output so many
-    /// bytes.
-    fn count_held(&mut self, output: usize) {
+    /// Notes what it holds beyond what each client costs.
+    fn count_held(&mut self) {
         let input = match self.input.is_large() {
             true => self.input.held(),
             false => 0,
         };
-        self.held.set(input + self.framer.held() + output);
+        let bytes = input + self.framer.held() + self.output.held();
+        self.held.set(bytes);
     }
 
     /// Waits until nobody else has anything to send here.
@@ -331,7 +357,7 @@ impl Worker<'_> {
         self.output = Output::default();
         self.batch = Batch::default();
         self.input.give_back();
-        self.count_held(0);
+        self.count_held();
     }
 
     fn log_reply(&self, word: &str) {
@@ -341,15 +367,17 @@ impl Worker<'_> {
     }
 }
 
-/// Logs what is asked; of bodies, which are nobody's business, the size alone.
-fn log_request(name: &str, request: &Request) {
+/// Logs what is asked: a command as it came. Of bodies, which are nobody's
+/// business, the size alone; and what is no command may be part of one.
+fn log_request(name: &str, request: &Request, line: &[u8]) {
     let write = |text: std::fmt::Arguments<'_>| {
         log::write(Level::Commands, format_args!("{name}: {text}"));
     };
     match request {
-        Request::Command(command) => write(format_args!("{command}")),
+        Request::Command(_) => write(format_args!("{}", line.trim_ascii_end().escape_ascii())),
         Request::Body(Ok(body)) => write(format_args!("a body of {} bytes", body.content().len())),
         Request::Body(Err(reason)) => write(format_args!("no body: {reason:?}")),
-        Request::Refused(reply) => write(format_args!("a line that is no command: {reply:?}")),
+        Request::Refused(_) => write(format_args!("a line that is no command")),
+        Request::GoOn => {}
     }
 }

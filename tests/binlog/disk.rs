@@ -159,6 +159,11 @@ impl Disk {
         self.state().names.keys().cloned().collect()
     }
 
+    /// Which file has this name; it keeps that number under each other name.
+    pub fn number_of(&self, name: &str) -> Option<usize> {
+        self.state().names.get(name).copied()
+    }
+
     /// How long all files are together.
     pub fn used(&self) -> u64 {
         self.state().used()

@@ -7,6 +7,7 @@ mod crash;
 mod damage;
 mod disk;
 mod faults;
+mod fence;
 mod history;
 mod keeping;
 mod model;

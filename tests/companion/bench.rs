@@ -83,7 +83,7 @@ fn what_makes_no_sense_is_refused() {
         ! Try 'beanpole help bench'.
         [2]
         $ bench put -b 15
-        ! beanpole bench: --body: '15' is not a number from 16 to 1073741824
+        ! beanpole bench: --body: '15' is not a size from 16 to 1073741824 bytes
         ! Try 'beanpole help bench'.
         [2]
         $ bench put -n 1 -s 1

@@ -3,6 +3,7 @@
 
 use super::story::tell;
 use super::support::{Directory, Server, beanstalkd, servers};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -370,6 +371,54 @@ fn half_written_files_of_beanstalkd_are_understood() {
                 "binlog.1: 88 bytes from offset {offset} on were never finished: a server drops them\n\
                  sound: 1 files, 4 records, 4 jobs live\n"
             )
+        );
+    }
+}
+
+#[test]
+fn export7_loses_no_job_that_its_server_can_take() {
+    for theirs in beanstalkd() {
+        let directory = Directory::new();
+        let server = Server::start(&ours(), &["-b", directory.text(), "-f", "0", "-z", "99999"]);
+        for (body, count) in [(65_533, 1), (70_000, 2), (65_534, 1), (65_535, 1), (1, 20)] {
+            let body = vec![b'x'; body];
+            let lines = [body.as_slice(), b"\n"].concat().repeat(count);
+            let lines = server.directory.write("lines", &lines);
+            tell(&server, &format!("$ put -q -l -f {}", lines.display()));
+        }
+        drop(server);
+        for (options, count) in [
+            (&[][..], 21),
+            (&["-z", "65536"], 22),
+            (&["-z", "65537"], 23),
+            (&["-z", "70001"], 23),
+            (&["-z", "70002"], 25),
+        ] {
+            let new = Directory::new();
+            assert_eq!(
+                binlog(&["export7", "DIR", new.text()], directory.path()),
+                "25\nbeanpole binlog: 4 of the jobs are larger than beanstalkd takes by default: start it \
+                 with -z 70002, or it drops them for good\n"
+            );
+            let file = new.path().join("binlog.1");
+            let mode = std::fs::metadata(file).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600);
+            let server = Server::start(&theirs, &[&["-b", new.text()], options].concat());
+            let stats = server.beanpole().args(["stats", "--json"]).output();
+            let stats = String::from_utf8(stats.unwrap().stdout).unwrap();
+            let ready = format!("\"current-jobs-ready\":{count},");
+            assert!(stats.contains(&ready), "{options:?}: {stats}");
+        }
+    }
+}
+
+#[test]
+fn a_directory_without_a_binlog_is_said_to_be_none() {
+    let directory = Directory::new();
+    for command in ["ls", "verify", "cat"] {
+        assert_eq!(
+            binlog(&[command, "DIR"], directory.path()),
+            "beanpole binlog: there is no file of a binlog in DIR\n[1]\n"
         );
     }
 }

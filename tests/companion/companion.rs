@@ -8,9 +8,11 @@ mod bench;
 mod binlog;
 mod completion;
 mod jobs;
+mod listing;
 mod looking;
 mod manual;
 mod moving;
+mod naming;
 #[path = "../laboratory/port.rs"]
 mod port;
 mod raw;

@@ -1,6 +1,10 @@
 //! Putting, looking at, taking and settling jobs.
 
-use super::story::on_each_server;
+use super::story::{on_each_server, tell};
+use super::support::{BEANPOLE, Server, servers, wait_for};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
 
 #[test]
 fn put_makes_jobs_of_operands_files_and_input_and_prints_their_ids() {
@@ -187,6 +191,7 @@ fn peek_shows_the_next_jobs_of_a_tube_in_each_state() {
         ! Try 'beanpole help peek'.
         [2]
         $ peek -t nobody
+        ! beanpole peek: there is no tube 'nobody'
         [1]
         $ peek 8 99 -l
         g
@@ -265,6 +270,119 @@ fn kick_takes_buried_jobs_first_and_all_of_one_kind() {
 }
 
 #[test]
+fn times_and_sizes_have_units() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        tell(
+            &server,
+            r#"
+        $ put -q -d 5m --ttr 2h later
+        $ stats job 1 --yaml
+        ---
+        id: 1
+        tube: "default"
+        state: "delayed"
+        pri: 1024
+        age: N
+        delay: 300
+        ttr: 7200
+        time-left: N
+        file: 0
+        reserves: 0
+        timeouts: 0
+        releases: 0
+        buries: 0
+        kicks: 0
+        $ pause default 1h30m
+        $ work --all --backoff 1m --backoff-max 1d --grace 2s -- true
+        $ reserve -w 0s
+        [1]
+        $ put -d 1.5 late
+        ! beanpole put: --delay: '1.5' is not whole seconds
+        ! Try 'beanpole help put'.
+        [2]
+        $ pause default soon
+        ! beanpole pause: 'soon' is no time: give seconds, or 500ms, 30s, 5m, 2h, 1d, 1w
+        ! Try 'beanpole help pause'.
+        [2]
+        $ check --timeout 2d
+        ! beanpole check: --timeout: '2d' is not a time from 0.01 seconds to a day
+        ! Try 'beanpole help check'.
+        [3]
+        $ bench put -n 1 -b 2G
+        ! beanpole bench: --body: '2G' is not a size from 16 to 1073741824 bytes
+        ! Try 'beanpole help bench'.
+        [2]
+        "#,
+        );
+        let stats = server.beanpole().args(["stats", "default"]).output();
+        let stats = String::from_utf8(stats.unwrap().stdout).unwrap();
+        assert!(stats.contains("pause                  5400\n"), "{stats}");
+    }
+}
+
+#[test]
+fn delayed_jobs_are_kicked_although_others_are_buried() {
+    on_each_server(
+        r#"
+        $ put -q -t mail buried
+        $ bury 1
+        $ put -q -t mail -d 1h a b c d
+        $ kick -t mail --delayed 2
+        2
+        $ kick -t mail --delayed --all
+        2
+        $ kick -t mail --delayed
+        0
+        [1]
+        $ reserve -t mail --all --delete -l
+        a
+        b
+        c
+        d
+        $ kick -t mail
+        1
+        "#,
+    );
+}
+
+#[test]
+fn many_tubes_are_paused_and_resumed_at_once() {
+    on_each_server(
+        r#"
+        $ put -q -t mail letter
+        $ put -q -t images picture
+        $ pause --all 1h
+        $ reserve -t mail -t images --all
+        [1]
+        $ resume mail
+        $ reserve -t mail -t images --all -l
+        letter
+        $ resume --all
+        $ reserve -t mail -t images --all -l
+        letter
+        picture
+        $ pause mail images 1h
+        $ reserve -t mail -t images --all
+        [1]
+        $ resume nobody images
+        ! beanpole resume: there is no tube 'nobody'
+        [1]
+        $ reserve -t mail -t images --all -l
+        picture
+        $ resume
+        ! beanpole resume: which tubes? name them, or give --all
+        ! Try 'beanpole help resume'.
+        [2]
+        $ pause --all mail 1h
+        ! beanpole pause: which tubes? name them, or give --all
+        ! Try 'beanpole help pause'.
+        [2]
+        "#,
+    );
+}
+
+#[test]
 fn a_paused_tube_gives_no_jobs_until_the_pause_ends() {
     on_each_server(
         r#"
@@ -283,6 +401,110 @@ fn a_paused_tube_gives_no_jobs_until_the_pause_ends() {
         ! beanpole pause: unknown flag: -x
         ! Try 'beanpole help pause'.
         [2]
+        "#,
+    );
+}
+
+#[test]
+fn put_says_how_far_it_came_when_the_server_is_lost() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "use default");
+        stream.write_all(b"USING default\r\n").unwrap();
+        // Three times `put`, and its body.
+        assert_eq!(lines.take(6).count(), 6);
+        stream.write_all(b"INSERTED 8\r\nINSERTED 9\r\n").unwrap();
+    });
+    let mut command = Command::new(BEANPOLE);
+    command.args(["-a", &address.to_string(), "put", "a", "b", "c"]);
+    let output = command.output().unwrap();
+    server.join().unwrap();
+    assert_eq!(output.stdout, b"8\n9\n");
+    assert_eq!(
+        String::from_utf8(output.stderr).unwrap(),
+        format!(
+            "beanpole put: {address}: the server closed the connection\n\
+             the first 2 bodies were answered; the next 1 may be jobs, too\n"
+        )
+    );
+    assert_eq!(output.status.code(), Some(3));
+}
+
+/// `reserve` into a pipe, and the number of jobs that it holds meanwhile.
+fn reserve_into_a_pipe(server: &Server, arguments: &[&str]) -> std::process::Child {
+    let mut command = server.beanpole();
+    command.arg("reserve").args(arguments).arg("--delete");
+    command.stdout(Stdio::piped()).spawn().unwrap()
+}
+
+fn is_reserved(server: &Server, jobs: u64) -> bool {
+    let output = server.beanpole().args(["stats", "--json"]).output();
+    let said = String::from_utf8(output.unwrap().stdout).unwrap();
+    said.contains(&format!("\"current-jobs-reserved\":{jobs},"))
+}
+
+#[test]
+fn what_nobody_reads_from_a_pipe_is_not_deleted() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        tell(&server, "$ put -q precious");
+        let mut child = reserve_into_a_pipe(&server, &[]);
+        wait_for("it to have the job", || is_reserved(&server, 1));
+        // The reader goes.
+        drop(child.stdout.take());
+        assert_eq!(child.wait().unwrap().code(), Some(141));
+        wait_for("the job to be given back", || is_reserved(&server, 0));
+        tell(&server, "$ peek --ready -l\nprecious");
+    }
+}
+
+#[test]
+fn a_slow_reader_of_a_pipe_loses_no_job() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        tell(&server, "$ put -q -r 1 one two three");
+        let mut child = reserve_into_a_pipe(&server, &["--all", "-l"]);
+        let mut output = child.stdout.take().unwrap();
+        let mut first = [0; 4];
+        output.read_exact(&mut first).unwrap();
+        wait_for("it to have the others", || is_reserved(&server, 2));
+        // Longer than their time to run, which begins anew meanwhile.
+        let touched = || {
+            let output = server.beanpole().args(["stats", "--json"]).output();
+            let said = String::from_utf8(output.unwrap().stdout).unwrap();
+            let count = said
+                .split("\"cmd-touch\":")
+                .nth(1)
+                .unwrap()
+                .split(',')
+                .next();
+            count.unwrap().parse::<u64>().unwrap()
+        };
+        wait_for("them to be touched", || touched() >= 10);
+        let mut rest = String::new();
+        output.read_to_string(&mut rest).unwrap();
+        assert_eq!((&first, rest.as_str()), (b"one\n", "two\nthree\n"));
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+        tell(&server, "$ tubes --names\ndefault\n$ reserve -w 0\n[1]");
+    }
+}
+
+#[test]
+fn jobs_of_the_shortest_time_to_run_are_all_taken_and_released() {
+    on_each_server(
+        r#"
+        $ put -r 1 one two
+        1
+        2
+        $ reserve --all -l
+        one
+        two
+        $ peek -n 2 -l
+        one
+        two
         "#,
     );
 }

@@ -4,7 +4,8 @@ use super::screen::Screen;
 use super::story::{on_each_server, tell};
 use super::support::{BEANPOLE, Directory, Server, servers, wait_for};
 use std::fmt::Write;
-use std::process::Command;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
 
 /// Six jobs of three states in tube `a`, and two others.
 const MIXED: &str = r#"
@@ -249,9 +250,11 @@ fn a_job_that_the_other_server_does_not_take_stays_where_it_is() {
             &source,
             &format!(
                 "$ move mail mail --to {to} --state ready
+                 1
                  ! beanpole move: job 2: put: the body is larger than the server takes (JOB_TOO_BIG)
                  [4]
                  $ copy mail mail --to {to} --state delayed
+                 0
                  ! beanpole copy: job 4: put: the body is larger than the server takes (JOB_TOO_BIG)
                  [4]
                  $ reserve -t mail --all -l
@@ -296,7 +299,7 @@ fn a_dump_has_every_job_and_loads_into_any_server() {
             tell(
                 &target,
                 &format!(
-                    "$ load --check {}\n9\n$ load {}\n9",
+                    "$ load --dry-run {}\n9\n$ load {}\n9",
                     file.display(),
                     file.display()
                 ),
@@ -403,9 +406,9 @@ fn load_says_where_it_stopped_and_goes_on_from_there() {
                 r#"
                 $ load {path}
                 ! beanpole load: {path} line 3: 'pri' is not a number from 0 to 4294967295
-                ! 1 jobs are loaded; 'load --from 3' goes on with the rest
+                ! 1 jobs are loaded; 'load --from 3 --skip 3' goes on without that line
                 [4]
-                $ load --from 4 {path}
+                $ load --from 3 --skip 3 {path}
                 1
                 $ reserve -t t --all -l --delete
                 one
@@ -413,7 +416,6 @@ fn load_says_where_it_stopped_and_goes_on_from_there() {
                 "#
             ),
         );
-        // What was put after a job that was refused is taken away again.
         let big = dump
             .replace("\"pri\":-1", "\"pri\":1")
             .replace("two", "much too big");
@@ -424,8 +426,8 @@ fn load_says_where_it_stopped_and_goes_on_from_there() {
             &format!(
                 r#"
                 $ load {path}
-                ! beanpole load: {path} line 3: put: the body is larger than the server takes (JOB_TOO_BIG)
-                ! 1 jobs are loaded; 'load --from 3' goes on with the rest
+                ! beanpole load: {path} line 3: the body has 12 bytes, and the server takes 10
+                ! 1 jobs are loaded; 'load --from 3 --skip 3' goes on without that line
                 [4]
                 $ reserve -t t --all -l --delete
                 one
@@ -439,8 +441,148 @@ fn load_says_where_it_stopped_and_goes_on_from_there() {
                 1
                 ! beanpole load: stdin: the end is missing: the dump was cut short
                 [1]
+                $ load --keep-going --tube new {path}
+                2
+                ! beanpole load: {path} line 3: the body has 12 bytes, and the server takes 10; left out
+                [1]
+                $ reserve -t new --all -l
+                one
+                three
                 "#
             ),
         );
     }
+}
+
+/// A command that runs until it waits for the second server, which stands
+/// still, and is interrupted then; what it says when that server goes on.
+fn interrupted(
+    source: &Server,
+    target: &Server,
+    arguments: &[&str],
+    waits: &str,
+) -> (String, String, Option<i32>) {
+    target.signal("STOP");
+    let mut command = source.beanpole();
+    command.args(arguments).args(["--to", &target.address()]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    wait_for("it to wait", || {
+        said_by(source, &["stats", "--json"]).contains(waits)
+    });
+    let kill = format!("kill -INT {}", child.id());
+    let status = Command::new("sh").args(["-c", &kill]).status();
+    assert!(status.unwrap().success());
+    target.signal("CONT");
+    let output = child.wait_with_output().unwrap();
+    (
+        String::from_utf8(output.stdout).unwrap(),
+        String::from_utf8(output.stderr).unwrap(),
+        output.status.code(),
+    )
+}
+
+fn said_by(server: &Server, arguments: &[&str]) -> String {
+    let output = server.beanpole().args(arguments).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn an_interrupted_transfer_finishes_what_it_has_begun_and_counts_it() {
+    for program in servers() {
+        let source = Server::start(&program, &[]);
+        let target = Server::start(&program, &[]);
+        let said = "interrupted: 1 of 3 jobs are done, the others are as they were\n";
+        tell(&source, "$ put -q -t a one two three");
+        assert_eq!(
+            interrupted(
+                &source,
+                &target,
+                &["move", "a", "b"],
+                "\"current-jobs-reserved\":1"
+            ),
+            ("1\n".into(), format!("beanpole move: {said}"), Some(130))
+        );
+        tell(&source, "$ reserve -t a --all -l\ntwo\nthree");
+        tell(&target, "$ reserve -t b --all -l --delete\none");
+
+        tell(&source, "$ put -q -t c one two three\n$ bury 4 5 6");
+        assert_eq!(
+            interrupted(&source, &target, &["move", "c", "b"], "\"cmd-peek\":1,"),
+            ("1\n".into(), format!("beanpole move: {said}"), Some(130))
+        );
+        tell(&source, "$ peek -t c --buried -n 9 -l\ntwo\nthree");
+        tell(&target, "$ peek -t b --buried -n 9 -l\none");
+
+        assert_eq!(
+            interrupted(&source, &target, &["copy", "a", "d"], "\"cmd-peek\":4,"),
+            (
+                "1\n".into(),
+                "beanpole copy: interrupted: 1 of 2 jobs are done, the others are as they were\n"
+                    .into(),
+                Some(130)
+            )
+        );
+        tell(&target, "$ reserve -t d --all -l\ntwo");
+    }
+}
+
+#[test]
+fn to_copy_a_few_jobs_not_every_id_is_asked_for() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        let many = server.directory.write("many", &b"x\n".repeat(5000));
+        tell(&server, "$ put -q -t mail one two three");
+        tell(&server, &format!("$ put -q -l -f {}", many.display()));
+        tell(
+            &server,
+            "$ copy mail other -n 2\n2\n$ reserve -t other --all -l\none\ntwo",
+        );
+        let stats = said_by(&server, &["stats", "--json"]);
+        let asked = stats.split("\"cmd-stats-job\":").nth(1).unwrap();
+        let asked = asked.split(',').next().unwrap().parse::<u64>().unwrap();
+        assert!(asked < 100, "{asked}");
+    }
+}
+
+#[test]
+fn nobody_else_may_read_a_dump() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        let path = server
+            .directory
+            .write("jobs.part", b"left by an earlier one");
+        let path = path.with_extension("");
+        tell(
+            &server,
+            &format!("$ put -q secret\n$ dump -o {}", path.display()),
+        );
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+}
+
+#[test]
+fn load_sees_that_lines_of_a_dump_are_missing_or_too_many() {
+    let one = r#"{"tube":"t","state":"ready","pri":1,"delay":0,"ttr":1,"body":"one"}"#;
+    let end = r#"{"beanpole-dump-end":1,"jobs":3}"#;
+    let dump = format!("{{\"beanpole-dump\":1}}\n{one}\n{one}\n{end}\n");
+    on_each_server(
+        &format!(
+            "$ load --dry-run < '{dump}'
+         2
+         ! beanpole load: stdin: 3 jobs were written, but 2 are there
+         [1]
+         $ load --from 3 < '{dump}'
+         1
+         ! beanpole load: stdin: 3 jobs were written, but 2 are there
+         [1]
+         $ load < '{}{one}\\n'
+         3
+         ! beanpole load: stdin: line 5 is the end, and what follows is not loaded
+         [1]",
+            dump.replace(end, &format!("{one}\n{end}"))
+        )
+        .replace("}\n", "}\\n"),
+    );
 }

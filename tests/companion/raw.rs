@@ -124,6 +124,8 @@ fn the_prompt_asks_for_the_body_of_a_put_and_counts_it() {
         screen.wait_for(&format!("\nFOUND 1 6\nhéllo\n{name}"));
         screen.type_keys("help\r");
         screen.wait_for("\nrelease <id> <pri> <delay>\n");
+        screen.type_keys("help list\r");
+        screen.wait_for("help list\nlist-tubes\nlist-tube-used\nlist-tubes-watched\nAfter");
         screen.wait_for(&format!("they are counted.\n{name}"));
         screen.type_keys("quit\r");
         assert_eq!(screen.wait(), Some(0));
@@ -171,5 +173,30 @@ fn control_c_ends_the_waiting_and_not_the_prompt() {
         screen.type_keys("abandoned\x03list-tube-used\r");
         screen.wait_for("abandoned^C\n");
         screen.wait_for("\nUSING default\n");
+    }
+}
+
+#[test]
+fn a_server_that_is_silent_holds_no_command_longer_than_it_is_told_to() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        server.signal("STOP");
+        for command in [
+            "raw stats",
+            "raw --timeout 0.1 stats",
+            "put x",
+            "tubes",
+            "move a b",
+        ] {
+            let mut words: Vec<_> = command.split(' ').collect();
+            if !words.contains(&"--timeout") {
+                words.splice(0..0, ["--timeout", "0.1"]);
+            }
+            let output = server.beanpole().args(&words).output().unwrap();
+            let said = String::from_utf8(output.stderr).unwrap();
+            assert!(said.contains(": no reply within 100ms\n"), "{said}");
+            assert_eq!(output.status.code(), Some(3));
+        }
+        server.signal("CONT");
     }
 }

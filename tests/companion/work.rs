@@ -1,6 +1,7 @@
 //! `work`: commands that succeed, fail, hang, print much and ignore signals;
 //! servers that restart, come late and take jobs away.
 
+use super::screen::Screen;
 use super::story::tell;
 use super::support::{Directory, Running, Server, servers, wait_for};
 use std::io::{BufRead, BufReader, Write};
@@ -101,7 +102,7 @@ fn the_back_off_has_an_upper_limit() {
         ! beanpole work: job 1 of default: exit status 1 at try 2; delayed for 1500 s
         [1]
         $ work --all --backoff 18446744073709551615 -- false
-        ! beanpole work: --backoff: '18446744073709551615' is not a number from 0 to 4294967295
+        ! beanpole work: --backoff: '18446744073709551615' is more than 4294967295 seconds
         ! Try 'beanpole help work'.
         [2]
         "#,
@@ -399,12 +400,8 @@ fn when_the_server_is_silent_the_command_ends_with_its_time_to_run() {
 }
 
 fn group_exists(group: &str) -> bool {
-    let command = format!("kill -0 -- -{}", group.trim());
-    let status = std::process::Command::new("sh")
-        .args(["-c", &command])
-        .stderr(std::process::Stdio::null())
-        .status();
-    status.unwrap().success()
+    let group = nix::unistd::Pid::from_raw(group.trim().parse().unwrap());
+    nix::sys::signal::killpg(group, None).is_ok()
 }
 
 #[test]
@@ -500,7 +497,180 @@ fn every_job_is_done_whatever_ends_meanwhile() {
         assert_eq!(second.wait().0, 0);
         tell(
             &server,
-            "$ reserve -t mail -w 0\n[1]\n$ peek -t mail --delayed\n[1]\n$ peek -t mail --buried\n[1]",
+            "$ reserve -t mail -w 0\n[1]\n$ ls mail\n! beanpole ls: there is no tube 'mail'\n[1]",
         );
+    }
+}
+
+#[test]
+fn a_server_that_stalled_longer_than_the_time_to_run_does_not_end_the_worker() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        tell(&server, "$ put -q -r 1 slow");
+        let mut command = server.beanpole();
+        command.args(["work", "-n", "2", "--", "sh", "-c", PATIENT]);
+        let mut worker = Running::start(command.arg(server.directory.path()));
+        server.directory.wait_for("pid");
+        server.signal("STOP");
+        worker.wait_for_line(
+            "beanpole work: job 1 of default: its time to run was over before the server could be \
+             reached; the command was ended",
+        );
+        server.directory.write("go", b"");
+        server.signal("CONT");
+        assert_eq!(worker.wait(), (1, String::new()));
+        tell(&server, "$ tubes --names\ndefault\n$ reserve -w 0\n[1]");
+    }
+}
+
+#[test]
+fn idle_slots_leave_the_jobs_of_busy_ones_alone_when_the_server_restarts() {
+    for program in servers() {
+        let binlog = Directory::new();
+        let mut server = Server::start(&program, &["-b", binlog.text(), "-f", "0"]);
+        tell(&server, "$ put -q -r 100 a b c d e f");
+        let script = r#"touch "$0/started.$$"; until [ -e "$0/go" ]; do sleep 0.01; done"#;
+        let mut command = server.beanpole();
+        command.args(["work", "-j", "12", "--", "sh", "-c", script]);
+        let worker = Running::unheard(command.arg(server.directory.path()));
+        let started = |server: &Server| {
+            let names = std::fs::read_dir(server.directory.path()).unwrap();
+            let names = names.map(|name| name.unwrap().file_name().into_string().unwrap());
+            names.filter(|name| name.starts_with("started")).count()
+        };
+        let jobs = |server: &Server, state: &str| {
+            let output = server.beanpole().args(["stats", "--json"]).output();
+            let said = String::from_utf8(output.unwrap().stdout).unwrap();
+            let key = format!("\"current-jobs-{state}\":");
+            let number = said.split(&key).nth(1).unwrap().split(',').next();
+            number.unwrap().parse::<u64>().unwrap()
+        };
+        wait_for("six to run", || started(&server) == 6);
+        server.restart();
+        wait_for("six to be reserved", || jobs(&server, "reserved") == 6);
+        server.directory.write("go", b"");
+        wait_for("all to be done", || {
+            jobs(&server, "reserved") + jobs(&server, "ready") == 0
+        });
+        worker.signal("TERM");
+        assert_eq!(worker.wait().0, 0);
+        assert_eq!(started(&server), 6);
+    }
+}
+
+#[test]
+fn a_command_that_kills_its_worker_is_buried_in_the_end() {
+    on_each_server(
+        r#"
+        $ put x
+        1
+        $ work -n 1 --tries 2 -- sh -c 'kill -9 $PPID'
+        [signal: 9 (SIGKILL)]
+        $ work -n 1 --tries 2 -- sh -c 'kill -9 $PPID'
+        [signal: 9 (SIGKILL)]
+        $ work -n 1 --tries 2 -- sh -c 'kill -9 $PPID'
+        ! beanpole work: job 1 of default: reserved 2 times to no end; buried without another try
+        [1]
+        $ kick
+        1
+        $ work --all --tries 2 -- cat
+        x⊣
+        "#,
+    );
+}
+
+#[test]
+fn restarts_of_the_server_and_releases_by_hand_use_up_no_try() {
+    for program in servers() {
+        let binlog = Directory::new();
+        let mut server = Server::start(&program, &["-b", binlog.text(), "-f", "0"]);
+        tell(&server, "$ put -r 100 -q precious");
+        let script = format!("{PATIENT}; exit 1");
+        let mut command = server.beanpole();
+        command.args(["work", "-n", "1", "--tries", "2", "--backoff", "1000", "--"]);
+        command.args(["sh", "-c", &script]);
+        let mut worker = Running::start(command.arg(server.directory.path()));
+        for _ in 0..2 {
+            server.directory.wait_for("pid");
+            server.restart();
+            worker.wait_for_line("beanpole work: job 1: taken back");
+        }
+        server.directory.write("go", b"");
+        let said = "beanpole work: job 1 of default: exit status 1 at try 1; delayed for 1000 s\n";
+        assert_eq!(worker.wait(), (1, said.into()));
+        tell(
+            &server,
+            "$ release 1
+             $ touch --for 0 1
+             holding job 1
+             $ work --all --tries 2 --backoff 1000 -- false
+             ! beanpole work: job 1 of default: exit status 1 at try 2; delayed for 2000 s
+             [1]",
+        );
+    }
+}
+
+#[test]
+fn a_command_that_runs_too_long_has_failed() {
+    on_each_server(
+        r#"
+        $ put x
+        1
+        $ work --all --timeout 1 --tries 1 -- sleep 1000
+        ! beanpole work: job 1 of default: it ran too long at try 1; buried
+        [1]
+        "#,
+    );
+}
+
+#[test]
+fn the_command_can_have_its_job_buried_or_ask_for_another_time() {
+    on_each_server(
+        r#"
+        $ put x
+        1
+        $ work --all --tries 1 -- sh -c 'exit 75'
+        ! beanpole work: job 1 of default: exit status 75; delayed for 60 s
+        [1]
+        $ kick
+        1
+        $ work --all --again 1000 -- sh -c 'exit 75'
+        ! beanpole work: job 1 of default: exit status 75; delayed for 1000 s
+        [1]
+        $ kick
+        1
+        $ work --all -- sh -c 'exit 65'
+        ! beanpole work: job 1 of default: exit status 65; buried
+        [1]
+        $ peek --buried -l
+        x
+        "#,
+    );
+}
+
+#[test]
+fn a_command_that_asks_at_the_terminal_fails_and_waits_for_nobody() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        tell(&server, "$ put -q x");
+        let mut command = server.beanpole();
+        command.args(["work", "--all", "--", "sh", "-c", "read answer < /dev/tty"]);
+        let mut screen = Screen::start(&command, 200, 24);
+        screen.wait_for("exit status 2 at try 1; delayed for 1 s");
+        assert_eq!(screen.wait(), Some(1));
+    }
+}
+
+#[test]
+fn the_command_ends_with_its_worker_however_that_ends() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        tell(&server, "$ put -q x");
+        let mut command = server.beanpole();
+        command.args(["work", "--", "sh", "-c", PATIENT]);
+        let worker = Running::unheard(command.arg(server.directory.path()));
+        let group = server.directory.wait_for("pid");
+        worker.signal("KILL");
+        wait_for("the command to be gone", || !group_exists(&group));
     }
 }

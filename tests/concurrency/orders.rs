@@ -67,7 +67,7 @@ impl Stream {
 fn client(room: usize) -> Arc<Client> {
     let sent = sync::Mutex::default();
     let stream = Stream { sent, room };
-    Arc::new(Client::new(stream, ConnectionId::from(0)))
+    Arc::new(Client::new(stream, ConnectionId(0)))
 }
 
 fn sent(client: &Client) -> Vec<u8> {
@@ -186,14 +186,14 @@ fn owed() {
     client.owe_reply();
     let other = {
         let client = client.clone();
-        thread::spawn(move || client.send_owed(b"first"))
+        thread::spawn(move || client.send_owed(&Reply::Deleted))
     };
     client.await_owed();
-    client.stream.try_write(b" second").unwrap();
+    client.stream.try_write(b"second\r\n").unwrap();
     other.join().unwrap();
     // Another time, from the same state.
     client.owe_reply();
-    client.send_owed(b" third");
+    client.send_owed(&Reply::Buried);
     client.await_owed();
-    assert_eq!(sent(&client), b"first second third");
+    assert_eq!(sent(&client), b"DELETED\r\nsecond\r\nBURIED\r\n");
 }

@@ -253,7 +253,9 @@ fn nobody_is_given_a_job_whose_put_is_not_kept() {
         };
         let pid = i32::try_from(daemon.pid()).ok().and_then(Pid::from_raw);
         prlimit(pid, Resource::Fsize, limit).expect("it still runs");
-        producer.ask("put 0 0 1 3\r\njob", "INTERNAL_ERROR");
+        // Nor is it shown to anybody.
+        let put_and_list = "put 0 0 1 3\r\njob\r\nlist-jobs 0 1";
+        producer.ask(put_and_list, "INTERNAL_ERROR\r\nINTERNAL_ERROR");
         worker.expect("INTERNAL_ERROR\r\n");
         assert_eq!(daemon.wait().0.code(), Some(11));
     }

@@ -1,12 +1,16 @@
 //! What the model answers to command lines and bodies.
 
-use super::documents::list;
+use super::documents::{list, word};
 use super::{Client, Incoming, JOB_OVERHEAD, Job, Model, SECOND, State, WATCH_OVERHEAD};
 
 /// How the known commands begin: a line that does as well and cannot be read
 /// is malformed, any other is unknown.
 const COMMANDS: &str = "put |use |reserve|delete |release |bury |touch |watch |ignore |peek |\
-    peek-ready|peek-delayed|peek-buried|kick |kick-job |pause-tube|stats|list-tube";
+    peek-ready|peek-delayed|peek-buried|kick |kick-job |pause-tube|stats|list-tube|list-jobs ";
+
+/// The longest line, with its CR LF, in bytes: the longest name leaves little
+/// room for the numbers of `list-jobs`.
+const MAX_LINE: usize = 224;
 
 impl Model {
     /// A command line, without its CR LF.
@@ -14,6 +18,10 @@ impl Model {
         if line.starts_with("quit") {
             self.disconnect(client);
             self.said.push((client, "closed".into()));
+            return;
+        }
+        if line.len() + 2 > MAX_LINE {
+            self.said.push((client, "BAD_FORMAT".into()));
             return;
         }
         let reply = match self.command(client, line) {
@@ -188,10 +196,35 @@ impl Model {
             ["list-tubes"] => list(self.tubes.iter().map(|tube| &tube.name)),
             ["list-tube-used"] => format!("USING {used}"),
             ["list-tubes-watched"] => list(self.client(client).watched.iter()),
+            ["list-jobs", from, count, ref filter @ ..] => {
+                self.list_those(from.parse().ok()?, count.parse().ok()?, filter)?
+            }
             _ => return None,
         };
         self.count(words[0]);
         Some(reply)
+    }
+
+    fn list_those(&self, from: u64, count: usize, filter: &[&str]) -> Option<String> {
+        let (tube, state) = match *filter {
+            [] => (None, None),
+            [tube] => (Some(name(tube)?), None),
+            [tube, state] => (Some(name(tube)?), Some(state)),
+            _ => return None,
+        };
+        if state.is_some_and(|state| !["ready", "delayed", "reserved", "buried"].contains(&state))
+            || count == 0
+        {
+            return None;
+        }
+        let is_wanted = |job: &Job| {
+            tube.is_none_or(|tube| tube == job.tube)
+                && state.is_none_or(|state| state == word(job.state))
+        };
+        let is_there = |tube| self.tubes.iter().any(|there| there.name == tube);
+        let jobs = self.jobs.iter().filter(|job| job.id >= from);
+        let jobs = jobs.filter(|_| tube.is_none_or(is_there));
+        Some(self.list_jobs(count, jobs.map(|job| (job, is_wanted(job)))))
     }
 
     fn put(&mut self, client: Client, mut job: Job, size: usize, trailing: bool) -> String {

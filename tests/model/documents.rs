@@ -77,25 +77,66 @@ impl Model {
     }
 
     pub(super) fn stats_job(&self, id: u64) -> String {
-        let Some(job) = self.jobs.iter().find(|job| job.id == id) else {
-            return "NOT_FOUND".into();
+        match self.jobs.iter().find(|job| job.id == id) {
+            Some(job) => document(&format!("{}\n", self.facts(job).join("\n"))),
+            None => "NOT_FOUND".into(),
+        }
+    }
+
+    /// What `list-jobs` says of the first `count` of these, with the id behind
+    /// them.
+    pub(super) fn list_jobs<'a>(
+        &'a self,
+        count: usize,
+        mut jobs: impl Iterator<Item = (&'a Job, bool)>,
+    ) -> String {
+        let mut text = String::new();
+        let wanted = jobs.by_ref().filter(|(_, is_wanted)| *is_wanted);
+        for (job, _) in wanted.take(count) {
+            let facts = self.facts(job).join(", ");
+            text += &format!("- {{{facts}, size: {}}}\n", job.body.len());
+        }
+        let jobs_key = match text.is_empty() {
+            true => "jobs: []",
+            false => "jobs:",
         };
+        let next = jobs.next().map_or(0, |(job, _)| job.id);
+        document(&format!("{jobs_key}\n{text}next: {next}\n"))
+    }
+
+    /// What `stats-job` says of a job.
+    fn facts(&self, job: &Job) -> [String; 14] {
         let left = |until: u64| until.saturating_sub(self.now) / SECOND;
-        let (state, left) = match job.state {
-            State::Ready => ("ready", 0),
-            State::Delayed { until } => ("delayed", left(until)),
-            State::Reserved { until, .. } => ("reserved", left(until)),
-            State::Buried { .. } => ("buried", 0),
+        let left = match job.state {
+            State::Delayed { until } | State::Reserved { until, .. } => left(until),
+            State::Ready | State::Buried { .. } => 0,
         };
-        let mut text = format!("id: {id}\ntube: \"{}\"\nstate: {state}\n", job.tube);
-        text += &format!("pri: {}\n", job.priority);
-        text += &format!("age: {}\n", self.now.saturating_sub(job.created) / SECOND);
-        text += &format!("delay: {}\nttr: {}\n", job.delay, job.ttr);
-        text += &format!("time-left: {left}\nfile: 0\n");
-        text += &format!("reserves: {}\ntimeouts: {}\n", job.reserves, job.timeouts);
-        text += &format!("releases: {}\nburies: {}\n", job.releases, job.buries);
-        text += &format!("kicks: {}\n", job.kicks);
-        document(&text)
+        [
+            format!("id: {}", job.id),
+            format!("tube: \"{}\"", job.tube),
+            format!("state: {}", word(job.state)),
+            format!("pri: {}", job.priority),
+            format!("age: {}", self.now.saturating_sub(job.created) / SECOND),
+            format!("delay: {}", job.delay),
+            format!("ttr: {}", job.ttr),
+            format!("time-left: {left}"),
+            "file: 0".into(),
+            format!("reserves: {}", job.reserves),
+            format!("timeouts: {}", job.timeouts),
+            format!("releases: {}", job.releases),
+            format!("buries: {}", job.buries),
+            format!("kicks: {}", job.kicks),
+        ]
+    }
+}
+
+/// The protocol's word for a state.
+pub(super) fn word(state: State) -> &'static str {
+    match state {
+        State::Ready => "ready",
+        State::Delayed { .. } => "delayed",
+        State::Reserved { .. } => "reserved",
+        State::Buried { .. } => "buried",
     }
 }
 

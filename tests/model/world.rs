@@ -412,7 +412,7 @@ impl<K: Keeper> World<K> {
         let id = self.some_job(client);
         let random = &mut self.random;
         let tube = *random.choose(&TUBES[..self.tubes]);
-        match random.below(72) {
+        match random.below(76) {
             0..4 => format!("use {tube}"),
             4..9 => format!("watch {tube}"),
             9..12 => format!("ignore {tube}"),
@@ -442,7 +442,17 @@ impl<K: Keeper> World<K> {
             66..68 => "list-tubes".into(),
             68 => "list-tube-used".into(),
             69 => "list-tubes-watched".into(),
-            70 => (*random.choose(&MALFORMED)).into(),
+            70..74 => {
+                let state = *random.choose(&["ready", "delayed", "reserved", "buried"]);
+                let filter = [
+                    String::new(),
+                    format!(" {tube}"),
+                    format!(" {tube} {state}"),
+                ];
+                let count = *random.choose(&[1, 2, 1000, u64::MAX]);
+                format!("list-jobs {id} {count}{}", random.choose(&filter))
+            }
+            74 => (*random.choose(&MALFORMED)).into(),
             _ if random.one_in(4) => "quit".into(),
             _ => "stats".into(),
         }
@@ -471,7 +481,7 @@ const LONG_NAME: &str = "and-they-may-contain/letters;numerals.1234567890$_(and-
     and-they-may-contain/letters;numerals.1234567890$_(and-these-sig";
 
 /// Lines that are no commands, by one mistake each.
-const MALFORMED: [&str; 22] = [
+const MALFORMED: [&str; 24] = [
     " stats",
     "STATS",
     "putt 0 0 1 1",
@@ -494,6 +504,8 @@ const MALFORMED: [&str; 22] = [
     "pause-tube -a 1",
     "peek-readyx",
     "stats-tube ",
+    "list-jobs 1 0",
+    "list-jobs 1 1 a burried",
 ];
 
 /// An engine with the model's limits and time, and with nothing in it.

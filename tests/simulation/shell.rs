@@ -181,8 +181,8 @@ impl Keeper for Shell {
             _ => None,
         };
         let outcome = engine.execute(id, request, now);
-        let changes = engine.take_changes(Vec::new());
-        self.keep(&changes, engine);
+        self.keep(engine.changes(), engine);
+        engine.forget_changes();
         drop(room);
         if let Outcome::Reply(reply) = &outcome {
             let fact = match (reply, deleted) {

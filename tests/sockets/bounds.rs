@@ -26,12 +26,16 @@ fn lists_that_nobody_reads_take_no_memory() {
     let server = Server::start(&[]);
     let mut owner = server.connect();
     watch_many(&mut owner, TUBES);
+    for _ in 0..1000 {
+        owner.put("");
+    }
     let before = server.memory();
-    let asked = ["list-tubes\r\n", "stats\r\n"].map(|line| line.repeat(256));
-    let clients: Vec<_> = (0..20)
+    let asked = ["list-tubes\r\n", "stats\r\n", "list-jobs 0 1000\r\n"];
+    let asked = asked.map(|line| line.repeat(256));
+    let clients: Vec<_> = (0..30)
         .map(|number| {
             let mut client = server.connect();
-            client.send(&asked[number % 2]);
+            client.send(&asked[number % 3]);
             client.await_output();
             client
         })

@@ -143,13 +143,18 @@ impl Client {
         assert_eq!(self.ask(&format!("delete {id}")), "DELETED");
     }
 
-    /// A value of `stats`.
-    pub fn stat(&mut self, key: &str) -> String {
-        let head = self.ask("stats");
+    /// Sends a line; the document that answers it.
+    pub fn document(&mut self, line: &str) -> String {
+        let head = self.ask(line);
         let size = head.strip_prefix("OK ").expect("a document");
         let mut text = vec![0; size.parse::<usize>().expect("a size") + 2];
         self.stream.read_exact(&mut text).expect("a document");
-        let text = String::from_utf8(text).expect("text");
+        String::from_utf8(text).expect("text")
+    }
+
+    /// A value of `stats`.
+    pub fn stat(&mut self, key: &str) -> String {
+        let text = self.document("stats");
         let value = |line: &str| Some(line.strip_prefix(key)?.strip_prefix(": ")?.to_owned());
         let mut values = text.lines().filter_map(value);
         values.next().unwrap_or_else(|| panic!("{key} in {text}"))

@@ -234,7 +234,7 @@ fn add_process(document: &mut Document, uptime: Duration) {
     process.add("version", text("1.13"));
     process.add("rusage-utime", Value::Micros(Duration::ZERO));
     process.add("rusage-stime", Value::Micros(Duration::ZERO));
-    process.add("uptime", uptime);
+    process.add("uptime", uptime.as_secs());
     process.add("binlog-oldest-index", 0_u32);
     process.add("binlog-current-index", 0_u32);
     process.add("binlog-records-migrated", 0_u32);

@@ -295,12 +295,17 @@ fn read_bytes(text: &str) -> Result<Vec<u8>, &'static str> {
                     .position(|&byte| byte == b'}')
                     .ok_or("a brace without its pair")?;
                 let inside = std::str::from_utf8(&after[..length]).map_err(|_| "not text")?;
-                let (count, what) = inside
-                    .split_once(" times ")
-                    .ok_or("braces without 'times'")?;
-                let count = count.parse().map_err(|_| "not a number of times")?;
-                bytes.extend(what.as_bytes().repeat(count));
-                &after[length + 1..]
+                match inside.split_once(" times ") {
+                    Some((count, what)) => {
+                        let count = count.parse().map_err(|_| "not a number of times")?;
+                        bytes.extend(what.as_bytes().repeat(count));
+                        &after[length + 1..]
+                    }
+                    None => {
+                        bytes.push(b'{');
+                        after
+                    }
+                }
             }
             (&byte, after) => {
                 bytes.push(byte);

@@ -3,7 +3,9 @@
 //! It measures from outside, so it works on any server; it says nothing of what
 //! the server itself spends.
 
-use crate::command::{Command, Invocation, Kind, Number, Opt, at_most_one, described, options};
+use crate::command::{
+    Command, Interval, Invocation, Kind, Number, Opt, Size, at_most_one, described, options,
+};
 use crate::failure::{Failure, Outcome};
 use crate::load::arrivals::{Left, Rate};
 use crate::load::handoff::Handoff;
@@ -34,12 +36,12 @@ options! {
     // More could fill the sockets' buffers in both directions.
     depth: Option<Number<1, 4096>> =
         Opt::value("d", "depth", "N", "requests sent together on each (default: 1)"),
-    body: Option<Number<{ STAMP as u64 }, { 1 << 30 }>> =
+    body: Option<Size<{ STAMP as u64 }, { 1 << 30 }>> =
         Opt::value("b", "body", "BYTES", "the size of a body (default: 100)"),
     count: Option<Number<1, 100_000_000>> =
         Opt::value("n", "count", "N", "so many jobs (default: 100000)"),
-    seconds: Option<Number<1, 86_400>> =
-        Opt::value("s", "seconds", "SECONDS", "as many jobs as go into this time"),
+    seconds: Option<Interval> =
+        Opt::value("s", "seconds", "TIME", "as many jobs as go into this time"),
     rate: Option<Number<1, 10_000_000>> =
         Opt::value("r", "rate", "N", "so many jobs a second, not as many as it answers"),
     seed: Option<u32> =
@@ -58,7 +60,7 @@ struct Load {
     depth: usize,
     body: usize,
     count: Option<usize>,
-    seconds: usize,
+    time: Duration,
     rate: Option<Rate>,
 }
 
@@ -89,18 +91,19 @@ fn bench(invocation: &Invocation) -> Outcome {
         let what = "--consumers goes with handoff, --depth with the others";
         return Err(Failure::Usage(what.into()));
     }
-    let seconds = options.seconds.map_or(0, |Number(seconds)| seconds);
     let load = Load {
         scenario: scenario.clone(),
         connections: options.connections.map_or(1, |Number(count)| count),
         consumers: options.consumers.map_or(2, |Number(count)| count),
         depth: options.depth.map_or(1, |Number(depth)| depth),
-        body: options.body.map_or(100, |Number(body)| body),
-        count: match (seconds, options.count) {
-            (0, given) => Some(given.map_or(100_000, |Number(count)| count)),
+        body: options.body.map_or(100, |Size(body)| body),
+        count: match (options.seconds, options.count) {
+            (None, given) => Some(given.map_or(100_000, |Number(count)| count)),
             _ => None,
         },
-        seconds,
+        time: options
+            .seconds
+            .map_or(Duration::ZERO, |Interval(time)| time),
         rate: options.rate.map(|Number(rate)| Rate {
             jobs_per_second: rate as f64,
             seed: options.seed.unwrap_or(1).into(),
@@ -120,9 +123,8 @@ fn bench(invocation: &Invocation) -> Outcome {
 
 impl Load {
     fn left(&self) -> Left {
-        let seconds = Duration::from_secs(self.seconds as u64);
         self.count
-            .map_or_else(|| Left::Until(Instant::now() + seconds), Left::Jobs)
+            .map_or_else(|| Left::Until(Instant::now() + self.time), Left::Jobs)
     }
 
     /// Room for the jobs, as far as it can be known. Untouched pages of it cost

@@ -8,7 +8,7 @@ use beanpole::protocol::Priority;
 
 pub const BURY: Command = Command {
     name: "bury",
-    operands: "ID…",
+    operands: "ID…|-",
     about: "bury jobs",
     options: || described(OPTIONS),
     run: bury,

@@ -5,8 +5,10 @@ use crate::failure::{Failure, Outcome, Status};
 use crate::server::reply::Reply;
 use crate::server::stats::{Facts, FreeState, State, in_order};
 use crate::server::sweep::Sweep;
+use crate::signals::interrupts;
 use crate::text::output::{Output, Progress, confirm};
 use beanpole::protocol::TubeName;
+use std::sync::atomic::Ordering;
 
 pub const CLEAR: Command = Command {
     name: "clear",
@@ -48,13 +50,15 @@ fn clear(invocation: &Invocation) -> Outcome {
             return Ok(Status::No);
         }
     }
+    let interrupted = interrupts()?;
+    let goes_on = |left| left > 0 && !interrupted.load(Ordering::SeqCst);
     let mut progress = Progress::new("deleting", Some(left));
     let mut deleted = 0;
     // Ready jobs last: meanwhile others may become ready. Whatever producers
     // add, no more are deleted than the question was about.
     for state in states {
         let mut sweep = Sweep::new(tube.clone(), state);
-        while left > 0 {
+        while goes_on(left) {
             let mut jobs = sweep.next(&mut client)?;
             if jobs.is_empty() {
                 break;
@@ -85,7 +89,10 @@ fn clear(invocation: &Invocation) -> Outcome {
     let mut output = Output::new();
     output.line(deleted)?;
     output.sync()?;
-    Ok(Status::Done)
+    match left > 0 && !goes_on(left) {
+        true => Err(Failure::interrupted(deleted, deleted + left)),
+        false => Ok(Status::Done),
+    }
 }
 
 /// So many jobs in these states: '3 ready and 1 buried jobs'.

@@ -1,15 +1,18 @@
 //! `copy`: jobs of a tube are put into another too, here or on another server.
 
 use crate::command::{Command, Invocation, Kind};
-use crate::failure::Outcome;
-use crate::server::census::{Census, Scope};
-use crate::server::sweep::for_each_job;
+use crate::failure::{Outcome, Status};
+use crate::server::census::Census;
+use crate::server::list::Scope;
+use crate::server::sweep::{Sweep, for_each_job};
 use crate::server::take::bodies;
-use crate::transfer::{Transfer, transfer_options};
+use crate::text::output::complain;
+use crate::transfer::{From, Transfer, transfer_options};
+use beanpole::protocol::{JobId, TubeName};
 
 pub const COPY: Command = Command {
     name: "copy",
-    operands: "FROM TO",
+    operands: "FROM|- TO",
     operand_kind: Kind::Tube,
     about: "copy the jobs of a tube to another, on this server or another",
     options: transfer_options,
@@ -19,27 +22,73 @@ pub const COPY: Command = Command {
 
 fn copy(invocation: &Invocation) -> Outcome {
     let mut transfer = Transfer::new(invocation, "copying")?;
-    let scope = Scope {
-        tubes: vec![transfer.from.clone()],
-        states: transfer.states.clone(),
+    let census = match transfer.from.clone() {
+        From::Ids(ids) => Census { ids, missing: 0 },
+        From::Tube(tube) => transfer.jobs_of(tube)?,
     };
-    let census = Census::take(&mut transfer.client, &scope)?;
-    let mut ids = census.ids.as_slice();
-    while transfer.left > 0 && !ids.is_empty() {
-        let (now, later) = ids.split_at(transfer.at_once().min(ids.len()));
-        ids = later;
-        let mut jobs = Vec::new();
-        for_each_job(&mut transfer.client, now.iter().copied(), |job| {
-            jobs.push(job);
-            Ok(())
-        })?;
-        jobs.retain(|job| scope.states.contains(&job.state));
-        let jobs = bodies(&mut transfer.client, jobs)?;
-        transfer.room.learn(jobs.iter().map(|(_, body)| body.len()));
-        let (copies, outcome) = transfer.place(&jobs);
-        transfer.progressed(copies.len() as u64);
-        outcome?;
+    let outcome = transfer.copy_these(&census.ids);
+    let lacking = match transfer.from {
+        From::Ids(_) => transfer.left,
+        From::Tube(_) => 0,
+    };
+    transfer.finish(outcome)?;
+    if lacking > 0 {
+        complain(format_args!(
+            "beanpole copy: {lacking} jobs: not found, or not in a state for this"
+        ));
+        return Ok(Status::No);
     }
-    transfer.finish()?;
     Ok(census.verdict())
+}
+
+/// Ids without a job of ours in a row before asking for all.
+const PATIENCE: u64 = 10_000;
+
+impl Transfer {
+    /// A few jobs are soon found; what finds each one may ask for every id.
+    fn jobs_of(&mut self, tube: TubeName) -> Outcome<Census> {
+        let ids = self.some_jobs(&tube)?;
+        if ids.len() as u64 >= self.left {
+            return Ok(Census { ids, missing: 0 });
+        }
+        let scope = Scope {
+            tubes: vec![tube],
+            states: self.states.clone(),
+        };
+        Census::take(&mut self.client, &scope)
+    }
+
+    /// The first jobs and their neighbours, if not all are wanted.
+    fn some_jobs(&mut self, tube: &TubeName) -> Outcome<Vec<JobId>> {
+        let mut ids = Vec::new();
+        for state in self.states.iter().filter(|_| self.is_limited) {
+            let wanted = usize::try_from(self.left).unwrap_or(usize::MAX) - ids.len();
+            if wanted > 0 {
+                let sweep = Sweep::new(tube.clone(), *state);
+                let jobs = sweep.look(&mut self.client, wanted, PATIENCE)?;
+                ids.extend(jobs.iter().map(|job| job.id));
+            }
+        }
+        Ok(ids)
+    }
+
+    fn copy_these(&mut self, ids: &[JobId]) -> Outcome<()> {
+        let mut ids = ids;
+        while !ids.is_empty() && self.goes_on()? {
+            let (now, later) = ids.split_at(self.at_once().min(ids.len()));
+            ids = later;
+            let mut jobs = Vec::new();
+            for_each_job(&mut self.client, now.iter().copied(), |job| {
+                jobs.push(job);
+                Ok(())
+            })?;
+            jobs.retain(|job| self.states.contains(&job.state));
+            let jobs = bodies(&mut self.client, jobs)?;
+            self.room.learn(jobs.iter().map(|(_, body)| body.len()));
+            let (copies, outcome) = self.place(&jobs);
+            self.progressed(copies.len() as u64);
+            outcome?;
+        }
+        Ok(())
+    }
 }

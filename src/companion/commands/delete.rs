@@ -6,7 +6,7 @@ use crate::server::reply::Reply;
 
 pub const DELETE: Command = Command {
     name: "delete",
-    operands: "ID…",
+    operands: "ID…|-",
     about: "delete jobs",
     run: |invocation| {
         let ids = invocation.ids()?;

@@ -2,8 +2,9 @@
 
 use crate::command::{Command, Invocation, Kind, Opt, described, options, word};
 use crate::failure::{Failure, Outcome};
-use crate::server::census::{Census, Scope};
+use crate::server::census::Census;
 use crate::server::client::{Client, facts};
+use crate::server::list::Scope;
 use crate::server::reply::{Job, Reply};
 use crate::server::stats::{Facts, JobFacts, State};
 use crate::server::take::Room;
@@ -12,8 +13,9 @@ use crate::text::json::Json;
 use crate::text::output::{Output, Progress};
 use beanpole::protocol::{JobId, TubeName};
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 pub const DUMP: Command = Command {
@@ -134,7 +136,13 @@ impl Lines {
         let mut unfinished = path.clone().into_os_string();
         unfinished.push(".part");
         let unfinished = PathBuf::from(unfinished);
-        let file = File::create(&unfinished).map_err(|error| cannot_write(&unfinished, error))?;
+        // Nobody else may read the bodies, nor an earlier file that was left.
+        let _ = std::fs::remove_file(&unfinished);
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create_new(true).mode(0o600);
+        let file = file
+            .open(&unfinished)
+            .map_err(|error| cannot_write(&unfinished, error))?;
         Ok(Lines::File {
             stream: BufWriter::new(file),
             unfinished,

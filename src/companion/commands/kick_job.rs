@@ -6,7 +6,7 @@ use crate::server::reply::Reply;
 
 pub const KICK_JOB: Command = Command {
     name: "kick-job",
-    operands: "ID…",
+    operands: "ID…|-",
     about: "make buried or delayed jobs ready",
     run: |invocation| {
         let ids = invocation.ids()?;

@@ -9,19 +9,18 @@ use crate::failure::{Failure, Outcome, Status};
 use crate::server::client::Terms;
 use crate::server::place::{Placement, Placer};
 use crate::server::stats::State;
-use crate::signals::{SIGINT, SIGTERM};
+use crate::signals::interrupts;
 use crate::text::base64;
 use crate::text::dump::{END_KEY, START_KEY, VERSION};
 use crate::text::json::{self, Json};
 use crate::text::output::{Output, Progress, complain};
 use beanpole::arguments;
 use beanpole::protocol::{Priority, Seconds, TubeName};
-use signal_hook::flag;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::num::NonZeroU64;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 pub const LOAD: Command = Command {
     name: "load",
@@ -35,7 +34,14 @@ pub const LOAD: Command = Command {
 
 options! {
     from: Option<NonZeroU64> = Opt::value("", "from", "LINE", "go on at this line of the dump"),
-    check: bool = Opt::flag("", "check", "only read the dump, and say what is in it"),
+    skip: Vec<NonZeroU64> =
+        Opt::value("", "skip", "LINE", "leave out this line; may be repeated").many(),
+    keep_going: bool =
+        Opt::flag("k", "keep-going", "leave out each line that cannot be loaded, and say so"),
+    tube: Option<TubeName> =
+        Opt::value("t", "tube", "TUBE", "put all of them into this tube").of(Kind::Tube),
+    dry_run: bool =
+        Opt::flag("", "dry-run", "only read the dump, and say how many would be loaded"),
 }
 
 /// Jobs put into place at one go.
@@ -45,7 +51,6 @@ const BATCH_BYTES: usize = 1 << 22;
 
 fn load(invocation: &Invocation) -> Outcome {
     let options = invocation.read(OPTIONS)?;
-    let from = options.from.map_or(1, NonZeroU64::get);
     let mut dump = match invocation.operands() {
         [] => Dump::new("stdin".into(), Box::new(io::stdin()))?,
         [path] if path == "-" => Dump::new("stdin".into(), Box::new(io::stdin()))?,
@@ -59,23 +64,29 @@ fn load(invocation: &Invocation) -> Outcome {
         }
         _ => return Err(Failure::Usage("which dump? give one file".into())),
     };
-    let mut loader = if options.check {
-        None
-    } else {
-        Some(Placer::new(invocation.connect()?))
+    let mut loader = None;
+    let mut largest = None;
+    if !options.dry_run {
+        let mut client = invocation.connect()?;
+        largest = Some(client.server_stats()?.number("max-job-size")).filter(|size| *size > 0);
+        loader = Some(Placer::new(client));
+    }
+    let choice = Choice {
+        from: options.from.map_or(1, NonZeroU64::get),
+        skip: options.skip.iter().map(|line| line.get()).collect(),
+        keep_going: options.keep_going,
+        tube: options.tube,
+        largest,
     };
     let interrupted = interrupts()?;
     let mut progress = Progress::new("loading", None);
     let mut loaded = 0u64;
     loop {
-        let batch = dump.batch(from)?;
+        let batch = dump.batch(&choice)?;
         if interrupted.load(Ordering::SeqCst) && !batch.jobs.is_empty() {
             drop(progress);
-            return Err(dump.stopped(
-                loaded,
-                batch.lines[0],
-                Failure::Refused("interrupted".into()),
-            ));
+            let why = Failure::Interrupted("interrupted".into());
+            return Err(dump.stopped(loaded, batch.lines[0], why));
         }
         if let Some(placer) = &mut loader {
             let (ids, outcome) = placer.place(&batch.jobs);
@@ -91,7 +102,7 @@ fn load(invocation: &Invocation) -> Outcome {
         progress.add(batch.jobs.len() as u64);
         if let Some((line, reason)) = batch.broken {
             drop(progress);
-            return Err(dump.stopped(loaded, line, Failure::Refused(reason)));
+            return Err(dump.at_fault(loaded, line, &reason));
         }
         if batch.jobs.is_empty() {
             break;
@@ -108,24 +119,22 @@ fn load(invocation: &Invocation) -> Outcome {
     let mut output = Output::new();
     output.line(loaded)?;
     output.sync()?;
-    if !dump.ended {
-        complain(format_args!(
-            "beanpole load: {}: the end is missing: the dump was cut short",
-            dump.name
-        ));
-    }
-    Ok(Status::done_if(dump.ended))
+    let sound = dump.check_end()?;
+    Ok(Status::done_if(sound && dump.left_out == 0))
 }
 
-/// Becomes true with the first signal to stop; the second one ends the program.
-fn interrupts() -> Outcome<Arc<AtomicBool>> {
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        flag::register_conditional_shutdown(signal, 130, interrupted.clone())
-            .and_then(|_| flag::register(signal, interrupted.clone()))
-            .map_err(|error| Failure::io("cannot wait for signals", error))?;
-    }
-    Ok(interrupted)
+/// Which jobs of a dump are wanted, and how.
+struct Choice {
+    /// From this line on.
+    from: u64,
+    /// But for these lines.
+    skip: BTreeSet<u64>,
+    /// And but for those that are at fault, which are only said.
+    keep_going: bool,
+    /// In this tube, whatever theirs was.
+    tube: Option<TubeName>,
+    /// The size of the largest body that the server takes, if it is known.
+    largest: Option<u64>,
 }
 
 /// A dump that is being read.
@@ -134,7 +143,10 @@ struct Dump {
     reader: BufReader<Box<dyn Read>>,
     /// The number of the line that was read last.
     line: u64,
-    ended: bool,
+    /// The last line, when it has been read.
+    end: Option<Json>,
+    /// Lines at fault that were left out.
+    left_out: u64,
 }
 
 /// Jobs and the lines that they stand on.
@@ -153,7 +165,8 @@ impl Dump {
             name,
             reader,
             line: 0,
-            ended: false,
+            end: None,
+            left_out: 0,
         };
         let first = dump.next_line()?.and_then(|line| json::parse(&line).ok());
         match first
@@ -184,33 +197,38 @@ impl Dump {
         Ok((count > 0).then_some(line))
     }
 
-    /// The next jobs, from this line on. None: that is all.
-    fn batch(&mut self, from: u64) -> Outcome<Batch> {
+    /// The next jobs of those that are wanted. None: that is all.
+    fn batch(&mut self, choice: &Choice) -> Outcome<Batch> {
         let mut batch = Batch {
             jobs: Vec::new(),
             lines: Vec::new(),
             broken: None,
         };
         let mut bytes = 0;
-        while batch.jobs.len() < BATCH && bytes < BATCH_BYTES {
+        while self.end.is_none() && batch.jobs.len() < BATCH && bytes < BATCH_BYTES {
             let Some(line) = self.next_line()? else { break };
-            if self.line < from {
+            let value = json::parse(&line);
+            if let Ok(end) = &value
+                && end.get(END_KEY).is_some()
+            {
+                self.end = value.ok();
+                break;
+            }
+            if self.line < choice.from || choice.skip.contains(&self.line) {
                 continue;
             }
-            let job = json::parse(&line).and_then(|value| {
-                self.ended = value.get(END_KEY).is_some();
-                if self.ended {
-                    Ok(None)
-                } else {
-                    placement(&value).map(Some)
-                }
-            });
-            match job {
-                Ok(None) => break,
-                Ok(Some(job)) => {
+            match value.and_then(|value| choice.placement(&value)) {
+                Ok(job) => {
                     bytes += job.body.len();
                     batch.jobs.push(job);
                     batch.lines.push(self.line);
+                }
+                Err(reason) if choice.keep_going => {
+                    self.left_out += 1;
+                    let Dump { name, line, .. } = self;
+                    complain(format_args!(
+                        "beanpole load: {name} line {line}: {reason}; left out"
+                    ));
                 }
                 Err(reason) => {
                     batch.broken = Some((self.line, reason));
@@ -219,6 +237,40 @@ impl Dump {
             }
         }
         Ok(batch)
+    }
+
+    /// Whether the dump is all there; if not, says so.
+    fn check_end(&mut self) -> Outcome<bool> {
+        let end_line = self.line;
+        let flaw = match &self.end {
+            None => Some("the end is missing: the dump was cut short".into()),
+            Some(end) => {
+                let put = end.get("jobs").and_then(Json::as_u64);
+                // All lines but the first and the last are jobs.
+                let there = end_line.saturating_sub(2);
+                let differs = put.filter(|put| *put != there);
+                differs.map(|put| format!("{put} jobs were written, but {there} are there"))
+            }
+        };
+        let flaw = match flaw {
+            None if self.next_line()?.is_some() => Some(format!(
+                "line {end_line} is the end, and what follows is not loaded"
+            )),
+            other => other,
+        };
+        if let Some(flaw) = &flaw {
+            complain(format_args!("beanpole load: {}: {flaw}", self.name));
+        }
+        Ok(flaw.is_none())
+    }
+
+    /// The failure that says how to go on without a line that is at fault.
+    fn at_fault(&self, loaded: u64, line: u64, reason: &str) -> Failure {
+        Failure::Refused(format!(
+            "{} line {line}: {reason}\n{loaded} jobs are loaded; 'load --from {line} --skip {line}' goes on \
+             without that line",
+            self.name
+        ))
     }
 
     /// The failure that says how to go on.
@@ -234,39 +286,50 @@ impl Dump {
                     format!("some of the {BATCH} after it may be there already and come twice");
                 Failure::Unreachable(format!("{text};\n{doubled}"))
             }
+            Failure::Interrupted(_) => Failure::Interrupted(text),
             _ => Failure::Refused(text),
         }
     }
 }
 
-/// The job that this line of a dump describes.
-fn placement(value: &Json) -> Result<Placement, String> {
-    let number = |key: &str| {
-        let number = value
-            .get(key)
-            .and_then(Json::as_u64)
-            .and_then(|number| u32::try_from(number).ok());
-        number.ok_or_else(|| format!("'{key}' is not a number from 0 to {}", u32::MAX))
-    };
-    let text = |key: &str| value.get(key).and_then(Json::as_text);
-    let tube = text("tube").and_then(|name| TubeName::parse(name.as_bytes()));
-    let body = match (text("body"), text("body64")) {
-        (Some(text), None) => Ok(text.as_bytes().to_vec()),
-        (None, Some(text)) => base64::decode(text).ok_or("'body64' is not base64"),
-        (None, None) => Err("there is neither 'body' nor 'body64'"),
-        (Some(_), Some(_)) => Err("there is both 'body' and 'body64'"),
-    };
-    let state = text("state")
-        .and_then(State::parse)
-        .ok_or("'state' is none of a job")?;
-    Ok(Placement {
-        tube: tube.ok_or("'tube' is not the name of a tube")?,
-        terms: Terms {
-            priority: Priority(number("pri")?),
-            delay: Seconds(number("delay")?),
-            ttr: Seconds(number("ttr")?),
-        },
-        buried: state == State::Buried,
-        body: body?,
-    })
+impl Choice {
+    /// The job that this line of a dump describes.
+    fn placement(&self, value: &Json) -> Result<Placement, String> {
+        let number = |key: &str| {
+            let number = value
+                .get(key)
+                .and_then(Json::as_u64)
+                .and_then(|number| u32::try_from(number).ok());
+            number.ok_or_else(|| format!("'{key}' is not a number from 0 to {}", u32::MAX))
+        };
+        let text = |key: &str| value.get(key).and_then(Json::as_text);
+        let tube = text("tube").and_then(|name| TubeName::parse(name.as_bytes()));
+        let tube = tube.ok_or("'tube' is not the name of a tube")?;
+        let body = match (text("body"), text("body64")) {
+            (Some(text), None) => Ok(text.as_bytes().to_vec()),
+            (None, Some(text)) => base64::decode(text).ok_or("'body64' is not base64"),
+            (None, None) => Err("there is neither 'body' nor 'body64'"),
+            (Some(_), Some(_)) => Err("there is both 'body' and 'body64'"),
+        };
+        let body = body?;
+        if let Some(largest) = self.largest.filter(|largest| body.len() as u64 > *largest) {
+            let size = body.len();
+            return Err(format!(
+                "the body has {size} bytes, and the server takes {largest}"
+            ));
+        }
+        let state = text("state")
+            .and_then(State::parse)
+            .ok_or("'state' is none of a job")?;
+        Ok(Placement {
+            tube: self.tube.clone().unwrap_or(tube),
+            terms: Terms {
+                priority: Priority(number("pri")?),
+                delay: Seconds(number("delay")?),
+                ttr: Seconds(number("ttr")?),
+            },
+            buried: state == State::Buried,
+            body,
+        })
+    }
 }

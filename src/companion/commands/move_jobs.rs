@@ -1,24 +1,26 @@
 //! `move`: jobs from one tube to another, here or on another server.
 //!
 //! A moved job is put there before it is deleted here, so none is lost, and
-//! one that is under way when everything stops is there twice. A ready job is
+//! one that is under way when everything stops is there twice; a signal to stop
+//! counts only behind a batch. A ready job is
 //! reserved meanwhile, as a worker would, so that none gets it; delayed and
 //! buried ones, and those of a paused tube, nobody gets anyway. If a job was
 //! taken from under our hands nevertheless, its copy is deleted again.
 
 use crate::command::{Command, Invocation, Kind};
-use crate::failure::{Failure, Outcome};
-use crate::server::reply::Reply;
+use crate::failure::{Failure, Outcome, Status};
+use crate::server::reply::{Job, Reply};
 use crate::server::stats::{JobFacts, State};
 use crate::server::sweep::{Sweep, for_each_job};
 use crate::server::take::{bodies, reserve_now};
 use crate::text::output::complain;
-use crate::transfer::{Transfer, transfer_options};
-use std::collections::HashMap;
+use crate::transfer::{From, Transfer, transfer_options};
+use beanpole::protocol::{JobId, TubeName};
+use std::collections::{HashMap, HashSet};
 
 pub const MOVE: Command = Command {
     name: "move",
-    operands: "FROM TO",
+    operands: "FROM|- TO",
     operand_kind: Kind::Tube,
     about: "move the jobs of a tube to another, on this server or another",
     options: transfer_options,
@@ -28,23 +30,31 @@ pub const MOVE: Command = Command {
 
 fn move_jobs(invocation: &Invocation) -> Outcome {
     let mut transfer = Transfer::new(invocation, "moving")?;
-    transfer
-        .client
-        .watch_only(std::slice::from_ref(&transfer.from))?;
-    for state in transfer.states.clone() {
-        if state == State::Ready && !transfer.is_paused()? {
-            while transfer.move_reserved()? {}
-            continue;
-        }
-        let mut sweep = Sweep::new(transfer.from.clone(), state);
-        while transfer.move_in_place(&mut sweep)? {}
-    }
-    transfer.finish()
+    let mut all = true;
+    let outcome = match transfer.from.clone() {
+        From::Tube(tube) => transfer.move_all(&tube),
+        From::Ids(ids) => transfer.move_by_id(&ids, &mut all),
+    };
+    transfer.finish(outcome)?;
+    Ok(Status::done_if(all))
 }
 
 impl Transfer {
-    fn is_paused(&mut self) -> Outcome<bool> {
-        let facts = self.client.tube_stats(&self.from)?;
+    fn move_all(&mut self, tube: &TubeName) -> Outcome<()> {
+        self.client.watch_only(std::slice::from_ref(tube))?;
+        for state in self.states.clone() {
+            if state == State::Ready && !self.is_paused(tube)? {
+                while self.goes_on()? && self.move_reserved()? {}
+                continue;
+            }
+            let mut sweep = Sweep::new(tube.clone(), state);
+            while self.goes_on()? && self.move_in_place(&mut sweep)? {}
+        }
+        Ok(())
+    }
+
+    fn is_paused(&mut self, tube: &TubeName) -> Outcome<bool> {
+        let facts = self.client.tube_stats(tube)?;
         Ok(facts.is_some_and(|facts| facts.number("pause-time-left") > 0))
     }
 
@@ -66,15 +76,57 @@ impl Transfer {
 
     /// Moves some jobs that nobody can reserve. Whether there were any.
     fn move_in_place(&mut self, sweep: &mut Sweep) -> Outcome<bool> {
-        if self.left == 0 {
-            return Ok(false);
-        }
         let mut jobs = sweep.next(&mut self.client)?;
         jobs.truncate(self.at_once());
         let jobs = bodies(&mut self.client, jobs)?;
         self.room.learn(jobs.iter().map(|(_, body)| body.len()));
         self.move_these(&jobs)?;
         Ok(!jobs.is_empty())
+    }
+
+    /// Moves these jobs, each from the tube it is in. Says which it cannot move.
+    fn move_by_id(&mut self, ids: &[JobId], all: &mut bool) -> Outcome<()> {
+        let mut ids = ids;
+        while !ids.is_empty() && self.goes_on()? {
+            let (now, later) = ids.split_at(self.at_once().min(ids.len()));
+            ids = later;
+            let mut left: HashSet<JobId> = now.iter().copied().collect();
+            let (mut ready, mut others) = (Vec::new(), Vec::new());
+            for_each_job(&mut self.client, now.iter().copied(), |job| {
+                match job.state {
+                    state if !self.states.contains(&state) => {}
+                    State::Ready => ready.push(job),
+                    _ => others.push(job),
+                }
+                Ok(())
+            })?;
+            let mut jobs = bodies(&mut self.client, others)?;
+            self.client.each(
+                ready,
+                |job| format!("reserve-job {}", job.id),
+                |job, reply| {
+                    match reply {
+                        Reply::Reserved(Job { body, .. }) => jobs.push((job, body)),
+                        Reply::NotFound => {}
+                        other => return Err(Failure::unexpected("reserve-job", &other)),
+                    }
+                    Ok(())
+                },
+            )?;
+            jobs.sort_by_key(|(job, _)| job.id);
+            for (job, _) in &jobs {
+                left.remove(&job.id);
+            }
+            for id in now.iter().filter(|id| left.contains(id)) {
+                *all = false;
+                complain(format_args!(
+                    "beanpole move: job {id}: not found, or not in a state for this"
+                ));
+            }
+            self.room.learn(jobs.iter().map(|(_, body)| body.len()));
+            self.move_these(&jobs)?;
+        }
+        Ok(())
     }
 
     /// Puts these jobs there and deletes them here.

@@ -56,8 +56,11 @@ fn peek(invocation: &Invocation) -> Outcome {
         let count = options.count.map_or(1, NonZeroU64::get);
         let count = usize::try_from(count).unwrap_or(usize::MAX);
         let tube = options.tube.unwrap_or(TubeName::default_tube());
-        let sweep = Sweep::new(tube, state.unwrap_or(State::Ready));
         let mut client = invocation.connect()?;
+        // Before the sweep uses it: then it exists.
+        let facts = client.tube_stats(&tube)?;
+        facts.ok_or_else(|| Failure::no_tube(&tube))?;
+        let sweep = Sweep::new(tube, state.unwrap_or(State::Ready));
         show_next(&mut client, &sweep, count, form, &mut output)?
     } else {
         if state.is_some() || options.count.is_some() || options.tube.is_some() {
@@ -69,7 +72,7 @@ fn peek(invocation: &Invocation) -> Outcome {
         let mut client = invocation.connect()?;
         let mut all = true;
         for id in ids {
-            if !show(&mut client, id, form, &mut output)? {
+            if !show(&mut client, id, form, false, &mut output)? {
                 all = false;
                 complain(format_args!("beanpole peek: {}", Failure::no_job(id)));
             }
@@ -94,17 +97,33 @@ fn show_next(
         write(client, &job, form, output)?;
         return Ok(Status::Done);
     }
+    // Bodies alone would not say where one ends, and whose it is.
+    let (form, has_titles) = match form {
+        Form::Exact => (Form::Ended(b'\n'), true),
+        form => (form, false),
+    };
     let mut shown = 0;
     for job in sweep.look(client, count, PATIENCE)? {
-        shown += u64::from(show(client, job.id, form, output)?);
+        shown += u64::from(show(client, job.id, form, has_titles, output)?);
     }
     Ok(Status::done_if(shown > 0))
 }
 
 /// Shows this job. Whether it exists.
-fn show(client: &mut Client, id: JobId, form: Form, output: &mut Output) -> Outcome<bool> {
+fn show(
+    client: &mut Client,
+    id: JobId,
+    form: Form,
+    has_title: bool,
+    output: &mut Output,
+) -> Outcome<bool> {
     match client.call(format_args!("peek {id}"))? {
-        Reply::Found(job) => write(client, &job, form, output).map(|()| true),
+        Reply::Found(job) => {
+            if has_title {
+                output.line(format_args!("job {id}, {} bytes:", job.body.len()))?;
+            }
+            write(client, &job, form, output).map(|()| true)
+        }
         Reply::NotFound => Ok(false),
         other => Err(Failure::unexpected(format_args!("peek {id}"), &other)),
     }

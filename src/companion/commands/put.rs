@@ -26,7 +26,7 @@ options! {
     tube: Option<TubeName> = TUBE,
     priority: Option<Priority> = PRIORITY,
     delay: Option<Seconds> = DELAY,
-    ttr: Option<Seconds> = Opt::value("r", "ttr", "SECONDS", "the time to run (default: 60)"),
+    ttr: Option<Seconds> = Opt::value("r", "ttr", "TIME", "the time to run (default: 60)"),
     files: Vec<OsString> =
         Opt::value("f", "file", "FILE",
             "a file's content is a body; may be repeated, - is stdin").of(Kind::File).many(),
@@ -70,6 +70,8 @@ fn put(invocation: &Invocation) -> Outcome {
         ids: Output::new(),
         quiet: options.quiet,
         all: true,
+        sent: 0,
+        answered: 0,
         progress: Progress::beside_output("putting"),
     };
     let bodies = bodies.iter().enumerate().map(|(index, body)| Body {
@@ -99,6 +101,9 @@ struct Puts {
     quiet: bool,
     /// Whether every body has become a job so far.
     all: bool,
+    /// Bodies that were sent, and of those the answered ones.
+    sent: u64,
+    answered: u64,
     progress: Progress,
 }
 
@@ -112,13 +117,16 @@ impl Puts {
             ids,
             quiet,
             all,
+            sent,
+            answered,
             progress,
         } = self;
         let mut refused = None;
         let mut bodies = batch.into_iter();
-        client.pipeline(
+        let outcome = client.pipeline(
             |client| {
                 let body = bodies.next();
+                *sent += u64::from(body.is_some());
                 Ok(body.map(|body| {
                     client.queue_put(*terms, &body.bytes);
                     body.origin
@@ -126,6 +134,7 @@ impl Puts {
             },
             |origin, reply| {
                 progress.add(1);
+                *answered += 1;
                 match reply {
                     Reply::Inserted(_) if *quiet => {}
                     Reply::Inserted(id) => ids.line(id)?,
@@ -141,8 +150,17 @@ impl Puts {
                 }
                 Ok(())
             },
-        )?;
+        );
         ids.sync()?;
+        outcome.map_err(|failure| match failure {
+            Failure::Unreachable(reason) => {
+                let unknown = *sent - *answered;
+                Failure::Unreachable(format!(
+                    "{reason}\nthe first {answered} bodies were answered; the next {unknown} may be jobs, too"
+                ))
+            }
+            other => other,
+        })?;
         refused.map_or(Ok(()), Err)
     }
 }

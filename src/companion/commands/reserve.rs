@@ -1,7 +1,7 @@
 //! `reserve`: takes jobs, writes their bodies, and settles them.
 //!
 //! A job is deleted or buried only after its body has been handed to the
-//! system. What is to be released is kept until the end, or the same job would
+//! system and, if the output is a pipe, has been read from it. What is to be released is kept until the end, or the same job would
 //! come again at once.
 
 use crate::command::{
@@ -9,13 +9,14 @@ use crate::command::{
     at_most_one, described, options, tubes_or_default,
 };
 use crate::failure::{Failure, Outcome, Status};
-use crate::server::client::{self, Client, Event, PATIENCE, Terms};
+use crate::server::client::{self, Client, Event, Terms};
 use crate::server::form::Form;
 use crate::server::reply::{Job, Reply};
 use crate::server::stats::{Facts, JobFacts};
 use crate::server::take::{Room, reserve_now};
 use crate::text::output::{Output, Progress, complain};
 use beanpole::protocol::{JobId, Priority, Seconds, TubeName};
+use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
@@ -32,7 +33,7 @@ options! {
     count: Option<NonZeroU64> = Opt::value("n", "count", "N", "take so many (default: 1)"),
     all: bool = Opt::flag("", "all", "take all that are ready"),
     timeout: Option<Seconds> =
-        Opt::value("w", "timeout", "SECONDS",
+        Opt::value("w", "timeout", "TIME",
             "wait so long for each (default: for ever; --all: 0)"),
     delete: bool = Opt::flag("", "delete", "delete them once their bodies are written"),
     bury: bool = Opt::flag("", "bury", "bury them once their bodies are written"),
@@ -51,6 +52,10 @@ enum Settle {
     Bury,
     Release,
 }
+
+/// Who takes so long to read a body has its job touched: no time to run is
+/// less than a second.
+const SLOW: Duration = Duration::from_millis(300);
 
 fn reserve(invocation: &Invocation) -> Outcome {
     let options = invocation.read(OPTIONS)?;
@@ -81,7 +86,7 @@ fn reserve(invocation: &Invocation) -> Outcome {
         delay: options.delay.unwrap_or(Seconds(0)),
         needs_facts: settle != Settle::Delete || form == Form::Json,
         client: invocation.connect()?,
-        held: Vec::new(),
+        held: BTreeMap::new(),
     };
     taker.client.watch_only(&tubes)?;
     let mut output = Output::new();
@@ -101,6 +106,10 @@ fn reserve(invocation: &Invocation) -> Outcome {
             form.write(&mut output, job, facts.as_ref())?;
         }
         output.sync()?;
+        let ids: Vec<_> = batch.iter().map(|(job, _)| job.id).collect();
+        while taker.settle != Settle::Release && !output.is_read_within(SLOW)? {
+            taker.touch(&ids)?;
+        }
         taken += batch.len() as u64;
         progress.add(batch.len() as u64);
         room.learn(batch.iter().map(|(job, _)| job.body.len()));
@@ -123,7 +132,7 @@ struct Taker {
     delay: Seconds,
     needs_facts: bool,
     /// What is to be released at the end, with the priority for that.
-    held: Vec<(JobId, Priority)>,
+    held: BTreeMap<JobId, Priority>,
 }
 
 impl Taker {
@@ -135,7 +144,7 @@ impl Taker {
         };
         let mut jobs = vec![first];
         jobs.extend(reserve_now(&mut self.client, most - 1)?);
-        let again = |job: &Job| self.held.iter().any(|(id, _)| *id == job.id);
+        let again = |job: &Job| self.held.contains_key(&job.id);
         let fresh = jobs.iter().position(again).unwrap_or(jobs.len());
         jobs.truncate(fresh);
         self.with_facts(jobs)
@@ -153,19 +162,22 @@ impl Taker {
                         .queue(format_args!("reserve-with-timeout {seconds}"));
                 }
             }
-            let Event::Reply(reply) = self.client.wait(until.map(|until| until + PATIENCE), &[])?
-            else {
-                let asked = self.client.address();
-                return Err(Failure::Unreachable(format!(
-                    "{asked}: no reply to reserve"
-                )));
+            let patience = self.client.patience();
+            let latest = until.map(|until| until + patience);
+            let Event::Reply(reply) = self.client.wait(latest, &[])? else {
+                return Err(self.client.silent());
             };
             match self.client.understand(reply)? {
                 Reply::Reserved(job) => return Ok(Some(job)),
                 Reply::TimedOut => return Ok(None),
-                // A job that is to be released at the end needs more time.
+                // A job that is to be released at the end needs more time, and
+                // no other is ready.
                 Reply::DeadlineSoon => {
-                    self.touch_held()?;
+                    let ids: Vec<_> = self.held.keys().copied().collect();
+                    self.touch(&ids)?;
+                    if until.is_some_and(|until| until <= Instant::now()) {
+                        return Ok(None);
+                    }
                     std::thread::sleep(Duration::from_millis(100));
                 }
                 other => return Err(Failure::unexpected("reserve", &other)),
@@ -173,17 +185,17 @@ impl Taker {
         }
     }
 
-    fn touch_held(&mut self) -> Outcome<()> {
-        for (id, _) in &self.held {
-            self.client.queue(format_args!("touch {id}"));
-        }
-        for (id, _) in &self.held {
-            match self.client.reply()? {
-                Reply::Touched | Reply::NotFound => {}
-                other => return Err(Failure::unexpected(format_args!("touch {id}"), &other)),
-            }
-        }
-        Ok(())
+    /// Renews the time to run of these jobs; who does not hear of one that is
+    /// over, hears of it when it is settled.
+    fn touch(&mut self, ids: &[JobId]) -> Outcome<()> {
+        self.client.each(
+            ids,
+            |id| format!("touch {id}"),
+            |id, reply| match reply {
+                Reply::Touched | Reply::NotFound => Ok(()),
+                other => Err(Failure::unexpected(format_args!("touch {id}"), &other)),
+            },
+        )
     }
 
     fn with_facts(&mut self, jobs: Vec<Job>) -> Outcome<Vec<Taken>> {
@@ -216,7 +228,7 @@ impl Taker {
                 Settle::Delete => self.client.queue(format_args!("delete {}", job.id)),
                 Settle::Bury => self.client.queue(format_args!("bury {} {pri}", job.id)),
                 Settle::Release => {
-                    self.held.push((job.id, priority));
+                    self.held.insert(job.id, priority);
                     continue;
                 }
             }
@@ -231,7 +243,7 @@ impl Taker {
             self.client
                 .queue(format_args!("release {id} {pri} {}", self.delay.0));
         }
-        self.settled(&held.into_iter().map(|(id, _)| id).collect::<Vec<_>>())
+        self.settled(&held.into_keys().collect::<Vec<_>>())
     }
 
     fn settled(&mut self, ids: &[JobId]) -> Outcome<bool> {

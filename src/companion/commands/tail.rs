@@ -34,7 +34,7 @@ pub const TAIL: Command = Command {
 options! {
     count: Option<NonZeroU64> = Opt::value("n", "count", "N", "stop after so many jobs"),
     interval: Option<Interval> =
-        Opt::value("i", "interval", "SECONDS", "look so often (default: 0.2)"),
+        Opt::value("i", "interval", "TIME", "look so often (default: 0.2)"),
     json: bool = BODY_JSON,
 }
 

@@ -2,7 +2,7 @@
 
 use crate::command::{Command, Invocation, Opt, described, options};
 use crate::failure::{Failure, Outcome, Status};
-use crate::server::by_id::reserve_by_id;
+use crate::server::by_id::{make_ready, reserve_by_id};
 use crate::server::client::{Client, Event};
 use crate::server::reply::Reply;
 use crate::server::stats::{JobFacts, State};
@@ -22,7 +22,7 @@ pub const TOUCH: Command = Command {
 };
 
 options! {
-    hold: Option<Seconds> = Opt::value("", "for", "SECONDS", "only for so long"),
+    hold: Option<Seconds> = Opt::value("", "for", "TIME", "only for so long"),
 }
 
 /// Holds jobs: the only thing that a program of its own connection can touch
@@ -91,7 +91,7 @@ fn give_back(client: &mut Client, job: &JobFacts, after: Duration) -> Outcome<()
     let line = match job.state {
         State::Buried => format!("bury {id} {}", priority.0),
         State::Delayed => format!("release {id} {} {left}", priority.0),
-        State::Ready | State::Reserved => format!("release {id} {} 0", priority.0),
+        State::Ready | State::Reserved => return make_ready(client, *id, *priority),
     };
     match client.call(&line)? {
         Reply::Buried(_) | Reply::Released => Ok(()),

@@ -35,10 +35,10 @@ pub struct Handoff {
 
 #[derive(Clone, Default)]
 struct Producer {
-    busy: bool,
     job: u64,
-    acknowledged: bool,
-    consumed: bool,
+    /// How much is still to happen to it: INSERTED, and that its consumer has
+    /// deleted it and waits again.
+    left: usize,
 }
 
 impl Handoff {
@@ -79,32 +79,11 @@ impl Handoff {
         wire.drive(self)
     }
 
-    fn begin(&mut self, wire: &mut Wire, producer: usize, now: Instant) -> Outcome<()> {
-        let Some((_, since)) = self.arrivals.take(producer, now) else {
-            return Ok(());
-        };
-        self.busy += 1;
-        let job = self.ledger.issue(1);
-        self.producer_of.push(producer);
-        self.producers[producer] = Producer {
-            busy: true,
-            job,
-            acknowledged: false,
-            consumed: false,
-        };
-        wire.send_since(producer, self.batch.numbered(job, 1), since)
-    }
-
-    /// Goes on to the next job if all has happened to this one.
-    fn next(&mut self, wire: &mut Wire, producer: usize, now: Instant) -> Outcome<()> {
-        let Producer {
-            acknowledged,
-            consumed,
-            ..
-        } = self.producers[producer];
-        if acknowledged && consumed {
+    /// One of the two has happened; after both comes the next job.
+    fn went_on(&mut self, wire: &mut Wire, producer: usize, now: Instant) -> Outcome<()> {
+        self.producers[producer].left -= 1;
+        if self.producers[producer].left == 0 {
             self.busy -= 1;
-            self.producers[producer].busy = false;
             self.begin(wire, producer, now)?;
         }
         Ok(())
@@ -123,8 +102,7 @@ impl Script for Handoff {
         match (consumer, reply) {
             (None, Reply::Inserted(id)) => {
                 self.ledger.insert(self.producers[conn].job, id)?;
-                self.producers[conn].acknowledged = true;
-                self.next(wire, conn, at)
+                self.went_on(wire, conn, at)
             }
             (Some(consumer), Reply::Reserved(id, body)) if self.in_hand[consumer].is_none() => {
                 let job = self.ledger.reserve(id, body)?;
@@ -138,9 +116,7 @@ impl Script for Handoff {
                 let job = self.in_hand[consumer].take().unwrap_or_default();
                 self.ledger.delete(job)?;
                 wire.send(conn, b"reserve\r\n")?;
-                let producer = self.producer_of[job as usize];
-                self.producers[producer].consumed = true;
-                self.next(wire, producer, at)
+                self.went_on(wire, self.producer_of[job as usize], at)
             }
             (_, other) => Err(unexpected(conn, other)),
         }
@@ -150,16 +126,21 @@ impl Script for Handoff {
         self.busy == 0 && self.arrivals.are_over()
     }
 
-    fn due(&self) -> Option<Instant> {
-        self.arrivals.next()
+    fn arrivals(&mut self) -> Option<&mut Arrivals> {
+        Some(&mut self.arrivals)
     }
 
-    fn on_time(&mut self, wire: &mut Wire, now: Instant) -> Outcome<()> {
-        for producer in self.arrivals.arrived(now) {
-            if !self.producers[producer].busy {
-                self.begin(wire, producer, now)?;
-            }
+    fn begin(&mut self, wire: &mut Wire, producer: usize, now: Instant) -> Outcome<()> {
+        if self.producers[producer].left > 0 {
+            return Ok(());
         }
-        Ok(())
+        let Some((_, since)) = self.arrivals.take(producer, now) else {
+            return Ok(());
+        };
+        self.busy += 1;
+        let job = self.ledger.issue(1);
+        self.producer_of.push(producer);
+        self.producers[producer] = Producer { job, left: 2 };
+        wire.send_since(producer, self.batch.numbered(job, 1), since)
     }
 }

@@ -121,9 +121,10 @@ pub struct Ledger {
     /// The body that number 0 would have.
     model: Vec<u8>,
     jobs: Vec<Job>,
-    inserted: usize,
-    reserved: usize,
-    deleted: usize,
+    /// How many INSERTED, RESERVED and DELETED came.
+    pub inserted: usize,
+    pub reserved: usize,
+    pub deleted: usize,
     /// Set if jobs come back in the order of priority and id: what the last
     /// one was.
     last: Option<(u32, u64)>,
@@ -159,24 +160,9 @@ impl Ledger {
         first as u64
     }
 
-    /// How many jobs were issued, and how many replies of each kind came.
+    /// How many jobs were issued.
     pub fn issued(&self) -> usize {
         self.jobs.len()
-    }
-
-    /// How many INSERTED came.
-    pub fn inserted_count(&self) -> usize {
-        self.inserted
-    }
-
-    /// How many RESERVED came.
-    pub fn reserved_count(&self) -> usize {
-        self.reserved
-    }
-
-    /// How many DELETED came.
-    pub fn deleted_count(&self) -> usize {
-        self.deleted
     }
 
     /// The id of a job, 0 if it is not known yet.
@@ -340,8 +326,8 @@ mod tests {
         ledger.delete(0).unwrap();
         ledger.close().unwrap();
         assert_eq!(ledger.left().collect::<Vec<_>>(), [1]);
-        assert_eq!((ledger.issued(), ledger.inserted_count()), (2, 2));
-        assert_eq!((ledger.reserved_count(), ledger.deleted_count()), (2, 1));
+        assert_eq!((ledger.issued(), ledger.inserted), (2, 2));
+        assert_eq!((ledger.reserved, ledger.deleted), (2, 1));
     }
 
     #[test]

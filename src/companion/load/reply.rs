@@ -39,28 +39,21 @@ pub fn first_reply(input: &[u8]) -> Result<Option<(Reply<'_>, usize)>, String> {
 
 /// `None` if what should be a number is none.
 fn understood<'a>(line: &'a [u8], chunk: Option<&'a [u8]>) -> Option<Reply<'a>> {
-    Some(match chunk {
-        None => {
-            if let Some(id) = line.strip_prefix(b"INSERTED ") {
-                Reply::Inserted(number(id)?)
-            } else if line == b"DELETED" {
-                Reply::Deleted
-            } else if let Some(tube) = line.strip_prefix(b"USING ") {
-                Reply::Using(tube)
-            } else if let Some(count) = line.strip_prefix(b"WATCHING ") {
-                Reply::Watching(number(count)?)
-            } else {
-                Reply::Other(line)
-            }
+    let mut parts = line.splitn(2, |&byte| byte == b' ');
+    let word = parts.next()?;
+    let rest = parts.next().unwrap_or_default();
+    Some(match (word, chunk) {
+        (b"INSERTED", None) => Reply::Inserted(number(rest)?),
+        (b"DELETED", None) if rest.is_empty() => Reply::Deleted,
+        (b"USING", None) => Reply::Using(rest),
+        (b"WATCHING", None) => Reply::Watching(number(rest)?),
+        (b"RESERVED", Some(body)) => {
+            // Where the body ends was read from what follows the id.
+            let id = rest.split(|&byte| byte == b' ').next()?;
+            Reply::Reserved(number(id)?, body)
         }
-        Some(chunk) => {
-            let mut words = line.split(|&byte| byte == b' ');
-            match (words.next()?, words.next()?, words.count()) {
-                (b"RESERVED", id, 1) => Reply::Reserved(number(id)?, chunk),
-                (b"OK", _, 0) => Reply::Data(chunk),
-                _ => Reply::Other(line),
-            }
-        }
+        (b"OK", Some(data)) => Reply::Data(data),
+        _ => Reply::Other(line),
     })
 }
 

@@ -10,6 +10,7 @@
 //!
 //! What is asked and what must be answered is a [`Script`]'s business.
 
+use super::arrivals::Arrivals;
 use super::reply::{Reply, first_reply};
 use crate::failure::{Failure, Outcome};
 use crate::server::address::Address;
@@ -17,10 +18,9 @@ use crate::server::client::Stream;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use std::io::ErrorKind;
-
 use nix::sys::prctl::set_timerslack;
 use nix::sys::time::TimeSpec;
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -38,13 +38,13 @@ pub trait Script {
     /// Whether all has been sent and answered.
     fn finished(&self) -> bool;
 
-    /// When something is to be sent that waits for no reply.
-    fn due(&self) -> Option<Instant> {
+    /// What is to be sent without waiting for a reply, if anything is.
+    fn arrivals(&mut self) -> Option<&mut Arrivals> {
         None
     }
 
-    /// That moment has come, or passed.
-    fn on_time(&mut self, _: &mut Wire, _: Instant) -> Outcome<()> {
+    /// Sends what has arrived for a connection, unless that is busy.
+    fn begin(&mut self, _: &mut Wire, _: usize, _: Instant) -> Outcome<()> {
         Ok(())
     }
 }
@@ -170,8 +170,9 @@ impl Wire {
     pub fn drive(&mut self, script: &mut impl Script) -> Outcome<()> {
         while !script.finished() {
             let now = Instant::now();
-            if script.due().is_some_and(|due| due <= now) {
-                script.on_time(self, now)?;
+            let arrivals = script.arrivals();
+            for conn in arrivals.map_or_else(Vec::new, |arrivals| arrivals.arrived(now)) {
+                script.begin(self, conn, now)?;
             }
             // It may have been only to say that nothing more is due.
             if !script.finished() {
@@ -187,7 +188,7 @@ impl Wire {
             return self.receive(0, script, false);
         };
         let mut timeout = EpollTimeout::try_from(self.patience).unwrap_or(EpollTimeout::MAX);
-        let due = script.due();
+        let due = script.arrivals().and_then(|arrivals| arrivals.next());
         if let Some(due) = due {
             // An epoll set counts milliseconds, `ppoll` nanoseconds.
             let left = TimeSpec::from_duration(due.saturating_duration_since(Instant::now()));
@@ -200,10 +201,7 @@ impl Wire {
         let mut events = std::mem::take(&mut self.events);
         let count = match epoll.wait(&mut events, timeout) {
             Err(Errno::EINTR) => 0,
-            Ok(0) if due.is_none() => {
-                let silent = self.patience.as_secs();
-                return Err(Failure::Refused(format!("no reply for {silent} s")));
-            }
+            Ok(0) if due.is_none() => return Err(silent_for(self.patience)),
             other => other.map_err(Failure::of("waiting for replies"))?,
         };
         for event in &events[..count] {
@@ -254,8 +252,7 @@ impl Wire {
                 Err(err) if err.kind() == ErrorKind::Interrupted => continue,
                 Err(err) if err.kind() == ErrorKind::WouldBlock && self.epoll.is_some() => break,
                 Err(err) if err.kind() == ErrorKind::WouldBlock => {
-                    let silent = PATIENCE.as_secs();
-                    return Err(Failure::Refused(format!("no reply for {silent} s")));
+                    return Err(silent_for(PATIENCE));
                 }
                 Err(err) => return Err(Failure::of(format!("reading connection {index}"))(err)),
             };
@@ -326,6 +323,10 @@ impl Wire {
         })?;
         Ok(data)
     }
+}
+
+fn silent_for(patience: Duration) -> Failure {
+    Failure::Refused(format!("no reply for {} s", patience.as_secs()))
 }
 
 fn sending(index: usize) -> String {

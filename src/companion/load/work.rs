@@ -111,44 +111,6 @@ impl Work {
         self.hands.truncate(1);
         self
     }
-
-    /// Sends the batch of a connection's step, unless it is the first step and
-    /// nothing is left.
-    fn begin(&mut self, wire: &mut Wire, conn: usize, now: Instant) -> Outcome<()> {
-        let hand = &mut self.hands[conn];
-        let mut since = now;
-        if hand.step == 0 {
-            let Some((count, arrived)) = self.arrivals.take(conn, now) else {
-                return Ok(());
-            };
-            hand.due = count;
-            since = arrived;
-            self.delay.record(Instant::now() - arrived);
-        }
-        hand.busy = true;
-        hand.came = 0;
-        self.busy += 1;
-        match self.steps[hand.step] {
-            Step::Put => {
-                let first = self.ledger.issue(hand.due);
-                hand.jobs.clear();
-                hand.jobs.extend((first..).take(hand.due));
-                wire.send_since(conn, self.batch.numbered(first, hand.due), since)
-            }
-            Step::Reserve => {
-                hand.jobs.clear();
-                wire.send(conn, &self.requests[..hand.due * b"reserve\r\n".len()])
-            }
-            Step::Delete => {
-                let mut deletes = Vec::with_capacity(hand.due * 24);
-                for &job in &hand.jobs {
-                    let id = self.ledger.id(job);
-                    write!(deletes, "delete {id}\r\n").map_err(Failure::of("writing a request"))?;
-                }
-                wire.send(conn, &deletes)
-            }
-        }
-    }
 }
 
 impl Script for Work {
@@ -195,17 +157,49 @@ impl Script for Work {
         self.busy == 0 && self.arrivals.are_over()
     }
 
-    fn due(&self) -> Option<Instant> {
-        self.arrivals.next()
+    fn arrivals(&mut self) -> Option<&mut Arrivals> {
+        Some(&mut self.arrivals)
     }
 
-    fn on_time(&mut self, wire: &mut Wire, now: Instant) -> Outcome<()> {
-        for conn in self.arrivals.arrived(now) {
-            if !self.hands[conn].busy {
-                self.begin(wire, conn, now)?;
+    /// Sends the batch of a connection's step, unless it is the first step and
+    /// nothing is left.
+    fn begin(&mut self, wire: &mut Wire, conn: usize, now: Instant) -> Outcome<()> {
+        let hand = &mut self.hands[conn];
+        if hand.busy {
+            return Ok(());
+        }
+        let mut since = now;
+        if hand.step == 0 {
+            let Some((count, arrived)) = self.arrivals.take(conn, now) else {
+                return Ok(());
+            };
+            hand.due = count;
+            since = arrived;
+            self.delay.record(Instant::now() - arrived);
+        }
+        hand.busy = true;
+        hand.came = 0;
+        self.busy += 1;
+        match self.steps[hand.step] {
+            Step::Put => {
+                let first = self.ledger.issue(hand.due);
+                hand.jobs.clear();
+                hand.jobs.extend((first..).take(hand.due));
+                wire.send_since(conn, self.batch.numbered(first, hand.due), since)
+            }
+            Step::Reserve => {
+                hand.jobs.clear();
+                wire.send(conn, &self.requests[..hand.due * b"reserve\r\n".len()])
+            }
+            Step::Delete => {
+                let mut deletes = Vec::with_capacity(hand.due * 24);
+                for &job in &hand.jobs {
+                    let id = self.ledger.id(job);
+                    write!(deletes, "delete {id}\r\n").map_err(Failure::of("writing a request"))?;
+                }
+                wire.send(conn, &deletes)
             }
         }
-        Ok(())
     }
 }
 
@@ -238,7 +232,7 @@ mod tests {
              DELETED\r\nDELETED\r\n",
         );
         let work = work.unwrap();
-        assert_eq!((work.ledger.deleted_count(), work.latency.count()), (2, 6));
+        assert_eq!((work.ledger.deleted, work.latency.count()), (2, 6));
     }
 
     #[test]

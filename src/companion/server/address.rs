@@ -1,6 +1,5 @@
 //! Where a server is: a host and port, a port, or the path of a socket.
 
-use beanpole::arguments::Parse;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -35,6 +34,9 @@ impl Address {
                 path => Ok(Address::Unix(path.into())),
             };
         }
+        if text.contains('/') {
+            return Err(malformed(text));
+        }
         if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
             return Ok(Address::local(parse_port(text)?));
         }
@@ -51,7 +53,7 @@ impl Address {
                 None => (text, DEFAULT_PORT),
             },
         };
-        if host.is_empty() || host.contains(['/', ' ', '[', ']']) {
+        if host.is_empty() || host.contains([' ', '[', ']']) {
             return Err(malformed(text));
         }
         Ok(Address::Tcp {
@@ -69,12 +71,6 @@ impl Address {
     }
 }
 
-impl Parse for Address {
-    fn parse(text: &str) -> Result<Address, String> {
-        Address::parse(text)
-    }
-}
-
 fn malformed(text: &str) -> String {
     format!("'{text}' is not an address: give HOST:PORT, PORT or unix:PATH")
 }
@@ -82,6 +78,7 @@ fn malformed(text: &str) -> String {
 fn parse_port(text: &str) -> Result<u16, String> {
     match text.parse() {
         Ok(port) if port > 0 => Ok(port),
+        _ if text.starts_with("//") => Err("an address has no '//': give HOST:PORT".into()),
         _ => Err(format!("'{text}' is not a port from 1 to 65535")),
     }
 }
@@ -118,5 +115,9 @@ mod tests {
         ] {
             assert!(Address::parse(text).is_err(), "{text:?}");
         }
+        assert_eq!(
+            Address::parse("http://queue.example").unwrap_err(),
+            "'http://queue.example' is not an address: give HOST:PORT, PORT or unix:PATH"
+        );
     }
 }

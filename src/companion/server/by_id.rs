@@ -9,7 +9,7 @@ use crate::server::client::Client;
 use crate::server::reply::Reply;
 use crate::server::stats::JobFacts;
 use crate::text::output::{Progress, complain};
-use beanpole::protocol::JobId;
+use beanpole::protocol::{JobId, Priority};
 
 /// Sends a command for each id, pipelined.
 pub fn on_each(client: &mut Client, ids: Vec<JobId>, verb: &'static str, good: &Reply) -> Outcome {
@@ -54,6 +54,21 @@ pub fn on_each_reserved(
         }
     }
     Ok(Status::done_if(all))
+}
+
+/// Makes a job that this connection has reserved ready, by way of a burial: a
+/// release would count as a failed try with `work --tries`.
+pub fn make_ready(client: &mut Client, id: JobId, priority: Priority) -> Outcome<()> {
+    for line in [
+        format!("bury {id} {}", priority.0),
+        format!("kick-job {id}"),
+    ] {
+        match client.call(&line)? {
+            Reply::Buried(_) | Reply::Kicked(_) => {}
+            other => return Err(Failure::unexpected(line, &other)),
+        }
+    }
+    Ok(())
 }
 
 /// Reserves this job and says what it was before, or why it cannot be had.

@@ -1,8 +1,8 @@
 //! All jobs of some tubes, found without touching one.
 //!
-//! The protocol lists no jobs, but it answers for any id, and ids are given in
-//! ascending order. So a census asks for every id that can exist, newest first,
-//! and stops early when it has found as many jobs as the server says there
+//! beanpoled lists its jobs. The protocol does not, but it answers for any id,
+//! and ids are given in ascending order. So, with other servers, a census asks
+//! for every id that can exist, newest first, and stops early when it has found as many jobs as the server says there
 //! are and none has been put meanwhile. It costs one `stats-job` for each id
 //! that was ever given, at worst; it changes nothing, and a job that exists
 //! from beginning to end cannot escape it.
@@ -13,12 +13,13 @@
 
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::client::Client;
+use crate::server::list::{self, Scope, Walk};
 use crate::server::reply::Reply;
 use crate::server::stats::{Facts, State};
 use crate::server::sweep::{Sweep, for_each_job};
 use crate::text::output::{Progress, complain};
 use beanpole::arguments::Parse;
-use beanpole::protocol::{JobId, TubeName};
+use beanpole::protocol::JobId;
 
 /// What was found.
 pub struct Census {
@@ -27,14 +28,6 @@ pub struct Census {
     /// Jobs that the server counts and that could not be found. This happens
     /// only with a server that drains and has a binlog.
     pub missing: u64,
-}
-
-/// What a census is about.
-pub struct Scope {
-    /// These tubes; none: all.
-    pub tubes: Vec<TubeName>,
-    /// Jobs in one of these states.
-    pub states: Vec<State>,
 }
 
 /// Ids asked for between two looks at whether all are found.
@@ -53,6 +46,26 @@ enum Highest {
 impl Census {
     /// Finds the jobs in this scope that exist now.
     pub fn take(client: &mut Client, scope: &Scope) -> Outcome<Census> {
+        match Walk::begin(client, scope)? {
+            Some(walk) => Census::walk(client, walk),
+            None => Census::ask_for_all(client, scope),
+        }
+    }
+
+    fn walk(client: &mut Client, mut walk: Walk) -> Outcome<Census> {
+        let mut progress = Progress::new("finding jobs", None);
+        let mut ids = Vec::new();
+        loop {
+            let jobs = walk.next(client, list::MOST)?;
+            if jobs.is_empty() {
+                return Ok(Census { ids, missing: 0 });
+            }
+            progress.add(jobs.len() as u64);
+            ids.extend(jobs.iter().map(|(job, _)| job.id));
+        }
+    }
+
+    fn ask_for_all(client: &mut Client, scope: &Scope) -> Outcome<Census> {
         let highest = highest(client, scope)?;
         let (Highest::Proven(top) | Highest::Seen(top)) = highest;
         let count = scope.count(client)?;

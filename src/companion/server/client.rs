@@ -20,8 +20,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// How long connecting may take, and any reply that the server owes at once.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// How long connecting may take, and any reply that the server owes at once,
+/// unless somebody says otherwise.
+pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// As many requests are under way at most when they are many.
 const WINDOW: usize = 1000;
@@ -88,6 +89,11 @@ impl Client {
         &self.address
     }
 
+    /// How long it waits for a reply.
+    pub fn patience(&self) -> Duration {
+        self.patience
+    }
+
     /// From now on, waits for no reply longer than this.
     pub fn set_patience(&mut self, patience: Duration) {
         self.patience = patience;
@@ -127,11 +133,13 @@ impl Client {
         let until = Instant::now() + self.patience;
         match self.wait(Some(until), &[])? {
             Event::Reply(reply) => self.understand(reply),
-            _ => {
-                let seconds = self.patience.as_secs();
-                Err(self.lost(format_args!("no reply within {seconds} seconds")))
-            }
+            _ => Err(self.silent()),
         }
+    }
+
+    /// The failure that no reply has come in time.
+    pub fn silent(&self) -> Failure {
+        self.lost(format_args!("no reply within {:?}", self.patience))
     }
 
     /// What this reply says.

@@ -1,6 +1,6 @@
 //! The YAML documents of `stats`, `stats-tube`, `stats-job` and the lists of
-//! tubes, as far as servers use YAML: one `key: value` or `- item` a line,
-//! values with or without double quotes.
+//! tubes and jobs, as far as servers use YAML: one `key: value` or `- item` a
+//! line, values with or without double quotes.
 
 use crate::text::json::Json;
 use beanpole::arguments::Parse;
@@ -13,13 +13,10 @@ pub struct Facts(Vec<(String, String)>);
 impl Facts {
     /// The dictionary in this document.
     pub fn parse(document: &[u8]) -> Result<Facts, String> {
-        let facts = lines(document)?.map(|line| {
-            let (key, value) = line
-                .split_once(':')
-                .ok_or_else(|| format!("'{line}' is not a line of statistics"))?;
-            Ok((key.into(), unquoted(value)))
-        });
-        facts.collect::<Result<_, String>>().map(Facts)
+        lines(document)?
+            .map(fact)
+            .collect::<Result<_, _>>()
+            .map(Facts)
     }
 
     /// The value of this key.
@@ -39,6 +36,13 @@ impl Facts {
         self.get(key)
             .and_then(|value| value.parse().ok())
             .unwrap_or(0)
+    }
+
+    /// Adds a key, if it is not there.
+    pub fn add_missing(&mut self, key: &str, value: impl ToString) {
+        if self.get(key).is_none() {
+            self.0.push((key.into(), value.to_string()));
+        }
     }
 
     /// All keys with their values.
@@ -65,6 +69,29 @@ impl Facts {
         });
         Json::Object(typed.collect())
     }
+}
+
+fn fact(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text
+        .split_once(':')
+        .ok_or_else(|| format!("'{text}' is not a line of statistics"))?;
+    Ok((key.into(), unquoted(value)))
+}
+
+/// The jobs in a list, and the id to go on from if there are more.
+pub fn jobs(document: &[u8]) -> Result<(Vec<Facts>, Option<JobId>), String> {
+    let mut jobs = Vec::new();
+    for line in lines(document)? {
+        let inside = |line: &str| Some(line.strip_prefix("- {")?.strip_suffix('}')?.to_owned());
+        if let Some(job) = inside(line) {
+            let facts = job.split(", ").map(fact);
+            jobs.push(Facts(facts.collect::<Result<_, _>>()?));
+        } else if let Some(next) = line.strip_prefix("next: ") {
+            let next = next.parse().map_err(|_| format!("'{next}' is not an id"))?;
+            return Ok((jobs, Some(JobId(next)).filter(|id| id.0 > 0)));
+        }
+    }
+    Err("the list of jobs has no end".into())
 }
 
 /// The tubes in a list.
@@ -142,6 +169,13 @@ impl State {
             State::Delayed => Some("peek-delayed"),
             State::Buried => Some("peek-buried"),
         }
+    }
+}
+
+impl Parse for State {
+    fn parse(text: &str) -> Result<State, String> {
+        let wrong = || format!("'{text}' is not ready, delayed, reserved or buried");
+        State::parse(text).ok_or_else(wrong)
     }
 }
 
@@ -246,6 +280,17 @@ mod tests {
             Facts::parse(job).unwrap().to_json().to_string(),
             r#"{"id":7,"tube":"9","state":"ready"}"#
         );
+    }
+
+    #[test]
+    fn a_list_of_jobs_is_read_with_the_place_to_go_on() {
+        let list = b"---\njobs:\n- {id: 7, tube: \"a\", size: 5}\n- {id: 9}\nnext: 12\n";
+        let (jobs, next) = jobs(list).unwrap();
+        let pairs: Vec<_> = jobs[0].iter().collect();
+        assert_eq!(pairs, [("id", "7"), ("tube", "a"), ("size", "5")]);
+        assert_eq!((jobs[1].number("id"), next), (9, Some(JobId(12))));
+        assert_eq!(super::jobs(b"---\njobs: []\nnext: 0\n"), Ok((vec![], None)));
+        assert!(super::jobs(b"---\njobs:\n").is_err());
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Jobs of a tube in one state, found without taking them.
 //!
-//! The protocol lists no jobs; it shows the first ready, delayed or buried job
-//! of a tube, and any job whose id is known. Jobs that were put together have
+//! beanpoled [lists](crate::server::list) its jobs. The protocol does not; it
+//! shows the first ready, delayed or buried job of a tube, and any job whose id
+//! is known. Jobs that were put together have
 //! neighbouring ids, so the first one leads to others: a sweep asks for the
 //! jobs with the next ids, many at once, and keeps those in the same tube and
 //! state. It is exact about what it finds, but with mixed priorities the
@@ -10,6 +11,7 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::server::client::Client;
+use crate::server::list::{self, Scope, Walk};
 use crate::server::reply::{Job, Reply};
 use crate::server::stats::{JobFacts, State};
 use beanpole::protocol::{JobId, TubeName};
@@ -21,6 +23,10 @@ pub struct Sweep {
     state: State,
     /// How many ids are asked for at once.
     width: u64,
+    /// Where the server lists its jobs; not known before the first question.
+    walk: Option<Option<Walk>>,
+    /// The first job that the server has listed last.
+    listed: JobId,
 }
 
 const NARROWEST: u64 = 16;
@@ -33,12 +39,36 @@ impl Sweep {
             tube,
             state,
             width: NARROWEST,
+            walk: None,
+            listed: JobId(0),
         }
+    }
+
+    fn walk(&self, client: &mut Client) -> Outcome<Option<Walk>> {
+        let scope = Scope {
+            tubes: vec![self.tube.clone()],
+            states: vec![self.state],
+        };
+        Walk::begin(client, &scope)
     }
 
     /// The first job and its neighbours, for those who take them away: asking
     /// again gives others then. Empty: there are no more.
     pub fn next(&mut self, client: &mut Client) -> Outcome<Vec<JobFacts>> {
+        if self.walk.is_none() {
+            self.walk = Some(self.walk(client)?);
+        }
+        if let Some(Some(walk)) = &mut self.walk {
+            // Where it was before: not all of those need have been taken.
+            walk.go_to(self.listed);
+            let mut jobs = walk.next(client, list::MOST)?;
+            if jobs.is_empty() && self.listed > JobId(0) {
+                walk.go_to(JobId(0));
+                jobs = walk.next(client, list::MOST)?;
+            }
+            self.listed = jobs.first().map_or(JobId(0), |(job, _)| job.id);
+            return Ok(jobs.into_iter().map(|(job, _)| job).collect());
+        }
         loop {
             let Some(first) = self.first(client)? else {
                 return Ok(Vec::new());
@@ -57,9 +87,9 @@ impl Sweep {
         }
     }
 
-    /// Up to so many jobs: the first one, those with the ids behind it, those
-    /// with the ids before it. Gives up a direction when so many ids in a row
-    /// were not among them.
+    /// Up to so many jobs: the first one and, in a list, others by their ids.
+    /// Without one, those with the ids behind it and before it; a direction is
+    /// given up when so many ids in a row were not among them.
     pub fn look(&self, client: &mut Client, most: usize, patience: u64) -> Outcome<Vec<JobFacts>> {
         let Some(first) = self.first(client)? else {
             return Ok(Vec::new());
@@ -72,6 +102,18 @@ impl Sweep {
             .min(most)
             .max(1);
         let mut found = self.among(client, first.id, 1)?;
+        if let Some(mut walk) = self.walk(client)? {
+            while found.len() < most {
+                let more = walk.next(client, list::MOST.min(most))?;
+                if more.is_empty() {
+                    break;
+                }
+                let others = more.into_iter().filter(|(job, _)| job.id != first.id);
+                found.extend(others.map(|(job, _)| job));
+            }
+            found.truncate(most);
+            return Ok(found);
+        }
         let mut next = first.id.0.saturating_add(1);
         self.look_on(client, most, patience, &mut found, |width| {
             let from = next;

@@ -1,9 +1,11 @@
-//! What writes text, and reads it: standard output and the terminal, JSON,
-//! YAML, base64.
+//! What writes text, and reads it: standard output and the terminal, words,
+//! JSON, YAML, base64.
 
 pub mod base64;
+pub mod colour;
 pub mod dump;
 pub mod json;
 pub(crate) mod output;
 pub mod terminal;
+pub mod words;
 pub mod yaml;

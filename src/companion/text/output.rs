@@ -2,8 +2,12 @@
 //! bar and a question.
 
 use crate::failure::{Failure, Outcome, Status};
+use nix::poll::{PollFd, PollFlags, poll};
+use nix::sys::stat::{SFlag, fstat};
+use rustix::io::ioctl_fionread;
 use std::fmt;
 use std::io::{self, BufRead, BufWriter, IsTerminal, StdoutLock, Write};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 /// Standard output, buffered.
@@ -32,6 +36,30 @@ impl Output {
     /// Hands everything over to the system.
     pub fn sync(&mut self) -> Outcome<()> {
         self.stream.flush().map_err(Failure::output)
+    }
+
+    /// Whether all that was handed over has been read, as far as that can be
+    /// known: of a pipe. Waits so long for it. If nobody is there to read it
+    /// any more, that is a failure.
+    pub fn is_read_within(&self, time: Duration) -> Outcome<bool> {
+        let stdout = io::stdout();
+        let stat = fstat(&stdout).map_err(|errno| Failure::output(errno.into()))?;
+        if stat.st_mode & SFlag::S_IFMT.bits() != SFlag::S_IFIFO.bits() {
+            return Ok(true);
+        }
+        let until = Instant::now() + time;
+        let unread = || ioctl_fionread(&stdout).map_err(|errno| Failure::output(errno.into()));
+        while unread()? > 0 {
+            if Instant::now() >= until {
+                return Ok(false);
+            }
+            // No event says that it is empty; that the reader has gone is one.
+            let mut pipe = [PollFd::new(stdout.as_fd(), PollFlags::empty())];
+            if poll(&mut pipe, LOOK).is_ok_and(|count| count > 0) && unread()? > 0 {
+                return Err(Failure::OutputClosed);
+            }
+        }
+        Ok(true)
     }
 }
 
@@ -81,6 +109,8 @@ pub struct Progress {
     drawn: Option<Instant>,
 }
 
+/// From one look into a pipe to the next, in milliseconds.
+const LOOK: u8 = 1;
 const REDRAW: Duration = Duration::from_millis(100);
 const BAR: usize = 30;
 

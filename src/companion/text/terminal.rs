@@ -47,6 +47,12 @@ pub fn is_there() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
+/// How many columns the terminal has that standard output goes to, if any.
+pub fn width() -> Option<usize> {
+    let size = termios::tcgetwinsize(io::stdout()).ok()?;
+    Some(size.ws_col.into()).filter(|&width| width > 0)
+}
+
 impl Terminal {
     /// Raw mode: each key by itself, none echoed, none a signal.
     pub fn raw() -> Outcome<Terminal> {

@@ -262,6 +262,30 @@ pub fn kick_and_delete(target: &Target) -> io::Result<String> {
     Ok(kicked)
 }
 
+pub fn list_jobs(target: &Target) -> io::Result<String> {
+    let jobs = target.size(20_000, 1_000_000);
+    let mut peer = Peer::connect(target.address)?;
+    let ids = put(&mut peer, jobs, 0, 60)?;
+    let until = Instant::now() + target.duration();
+    let (mut from, mut lists) = (String::from("0"), 0);
+    while Instant::now() < until {
+        // All of them, then those of a state in which there are none.
+        let filter = ["", " crowd buried"][lists % 2];
+        peer.send(format!("list-jobs {from} 1000{filter}\r\n"))?;
+        let (_, Some(document)) = peer.reply()? else {
+            break;
+        };
+        let text = String::from_utf8_lossy(&document);
+        let next = text.rsplit_once("next: ").map(|(_, next)| next.trim());
+        from = next.unwrap_or("0").into();
+        lists += 1;
+    }
+    each(&mut peer, 0..jobs, "DELETED", |number| {
+        format!("delete {}\r\n", ids[number])
+    })?;
+    Ok(format!("{lists} lists"))
+}
+
 pub fn close_with_reserved(target: &Target) -> io::Result<String> {
     let jobs = target.size(20_000, 1_000_000);
     let mut holder = Peer::connect(target.address)?;

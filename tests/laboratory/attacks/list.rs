@@ -214,6 +214,13 @@ pub const ATTACKS: &[Attack] = &[
         ..PLAIN
     },
     Attack {
+        name: "list-jobs",
+        about: "a million jobs are listed, a thousand at a time",
+        growth: 40,
+        run: hoards::list_jobs,
+        ..PLAIN
+    },
+    Attack {
         name: "close-with-reserved",
         about: "a client that has reserved a million jobs goes",
         growth: 40,

@@ -10,7 +10,12 @@ use std::path::Path;
 
 /// A look at the log in this directory.
 pub fn inspect(path: &Path) -> Outcome<Inspection> {
-    Inspection::of(path).map_err(refused)
+    let inspection = Inspection::of(path).map_err(refused)?;
+    if inspection.files().is_empty() {
+        let nothing = format!("there is no file of a binlog in {}", path.display());
+        return Err(Failure::Missing(nothing));
+    }
+    Ok(inspection)
 }
 
 /// Why a log cannot be read.

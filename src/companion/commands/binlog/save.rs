@@ -11,9 +11,13 @@ use beanpole::binlog::{Binlog, Options, SyncMode};
 use beanpole::engine::{Change, Counters, StoredJob, StoredState, Time};
 use beanpole::protocol::{Body, JobId, Priority, Seconds, TubeName};
 use std::collections::BTreeMap;
+use std::fs::OpenOptions;
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+/// beanstalkd reads no larger body, CR LF included, unless told to.
+const ITS_LIMIT: usize = 65_535;
 /// Jobs written at one go.
 const AT_ONCE: usize = 1000;
 
@@ -126,9 +130,15 @@ pub fn export(inspection: &Inspection, new: &Path) -> Outcome {
     make_empty(new)?;
     let path = new.join(name(1));
     let cannot_write = |error| Failure::io(format_args!("cannot write {}", path.display()), error);
-    let jobs = live.in_order();
+    let mut jobs = live.in_order();
+    // At the first job that is too large for it beanstalkd drops the rest of
+    // the file: behind that one there are only larger ones.
+    let too_large = |job: &&StoredJob| Some(job.body.wire().len()).filter(|len| *len > ITS_LIMIT);
+    jobs.sort_by_key(too_large);
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
     let write = || -> io::Result<()> {
-        let mut file = io::BufWriter::new(std::fs::File::create_new(&path)?);
+        let mut file = io::BufWriter::new(options.open(&path)?);
         file.write_all(&beanstalkd::FILE_START)?;
         let mut bytes = Vec::new();
         for job in &jobs {
@@ -140,15 +150,11 @@ pub fn export(inspection: &Inspection, new: &Path) -> Outcome {
         std::fs::File::open(new)?.sync_all()
     };
     write().map_err(cannot_write)?;
-    let largest = jobs
-        .iter()
-        .map(|job| job.body.content().len())
-        .max()
-        .unwrap_or(0);
-    if largest > usize::from(u16::MAX) {
+    if let Some(largest) = jobs.last().and_then(too_large) {
+        let count = jobs.iter().filter_map(too_large).count();
         complain(format_args!(
-            "beanpole binlog: the largest body has {largest} bytes: start beanstalkd with -z {largest}, \
-             or it drops it"
+            "beanpole binlog: {count} of the jobs are larger than beanstalkd takes by default: start it \
+             with -z {largest}, or it drops them for good"
         ));
     }
     told(jobs.len(), sound)

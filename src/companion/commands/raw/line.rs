@@ -110,6 +110,7 @@ impl Line {
             Key::Home | Key::Ctrl('a') => self.cursor = 0,
             Key::End | Key::Ctrl('e') => self.cursor = self.characters.len(),
             Key::Up | Key::Ctrl('p') => self.recall(self.at.checked_sub(1)),
+            Key::Ctrl('r') => self.recall(self.sought()),
             Key::Down | Key::Ctrl('n') => self.recall(Some(self.at + 1)),
             _ => {}
         }
@@ -129,6 +130,16 @@ impl Line {
             .iter()
             .rposition(|c| *c == ' ')
             .map_or(0, |space| space + 1)
+    }
+
+    /// The latest line, before the one shown, with what had been typed in it.
+    fn sought(&self) -> Option<usize> {
+        let typed = match self.at == self.history.len() {
+            true => self.text(),
+            false => self.unfinished.clone(),
+        };
+        let before = &self.history[..self.at];
+        before.iter().rposition(|line| line.contains(&typed))
     }
 
     /// Shows an earlier line, or the unfinished one behind them all.
@@ -199,6 +210,13 @@ mod tests {
         assert_eq!(after(&history, &[Char('x'), Up, Up, Up]), "first|");
         assert_eq!(after(&history, &[Char('x'), Up, Up, Down]), "second|");
         assert_eq!(after(&history, &[Char('x'), Up, Down, Down]), "x|");
+        let (find, twice) = ([Char('r'), Ctrl('r')], [Char('r'), Ctrl('r'), Ctrl('r')]);
+        assert_eq!(after(&["reserve", "put", "use r", "peek"], &find), "use r|");
+        assert_eq!(
+            after(&["reserve", "put", "use r", "peek"], &twice),
+            "reserve|"
+        );
+        assert_eq!(after(&history, &[Char('x'), Ctrl('r')]), "x|");
     }
 
     #[test]

@@ -23,6 +23,7 @@ use history::History;
 use line::{Line, Typed};
 use std::io::{self, BufRead, Read};
 use std::os::fd::AsFd;
+use std::time::Instant;
 
 pub const RAW: Command = Command {
     name: "raw",
@@ -122,17 +123,22 @@ impl Session {
             self.client.queue_bytes(&body);
             self.client.queue_bytes(b"\r\n");
         }
-        let reply = match self.client.wait(None, &[]) {
+        let reply = match self.client.wait(latest(&self.client, &text), &[]) {
             Ok(Event::Reply(reply)) => reply,
             // It was told to.
             Err(_) if line.starts_with(b"quit") => return Ok(false),
-            Ok(_) => return Ok(false),
+            Ok(_) => return Err(self.client.silent()),
             Err(failure) => return Err(failure),
         };
         self.worst.note(&reply);
         write(&mut self.output, &reply)?;
         Ok(true)
     }
+}
+
+/// When the reply to this line must have come, if it must.
+fn latest(client: &Client, line: &str) -> Option<Instant> {
+    (!words::may_wait(line)).then(|| Instant::now() + client.patience())
 }
 
 /// A line without its end, or the end.
@@ -208,8 +214,8 @@ fn prompt(invocation: &Invocation, client: Client) -> Outcome {
             continue;
         }
         history.add(&text);
-        if text == "help" || text == "?" {
-            help()?;
+        if let Some(beginning) = words::help_wanted(&text) {
+            help(beginning)?;
             continue;
         }
         let request = match with_body(&text)? {
@@ -228,12 +234,15 @@ fn prompt(invocation: &Invocation, client: Client) -> Outcome {
         };
         connected.queue_bytes(&request);
         interrupts.take();
-        match connected.wait(None, &[interrupts.as_fd()]) {
+        match connected.wait(latest(&connected, &text), &[interrupts.as_fd()]) {
             Ok(Event::Reply(reply)) => {
                 write(&mut Output::new(), &reply)?;
                 client = Some(connected);
             }
-            Ok(_) => say("interrupted: the connection is closed, the next command opens another")?,
+            Ok(Event::Time) => say(&connected.silent().to_string())?,
+            Ok(Event::Other) => {
+                say("interrupted: the connection is closed, the next command opens another")?
+            }
             Err(_) if text.starts_with("quit") => return Ok(Status::Done),
             Err(failure) => say(&failure.to_string())?,
         }
@@ -247,9 +256,10 @@ fn say(text: &str) -> Outcome<()> {
     output.sync()
 }
 
-fn help() -> Outcome<()> {
+fn help(beginning: &str) -> Outcome<()> {
     let mut output = Output::new();
-    for (name, arguments) in words::COMMANDS {
+    let commands = words::COMMANDS.iter();
+    for (name, arguments) in commands.filter(|(name, _)| name.starts_with(beginning)) {
         output.line(format!("{name} {arguments}").trim_end())?;
     }
     output.line("After put comes the body; without <bytes> they are counted.")?;

@@ -40,6 +40,13 @@ pub const NAMES: [&str; COMMANDS.len()] = {
     names
 };
 
+/// If this line asks for help: how the commands begin that it asks about.
+pub fn help_wanted(line: &str) -> Option<&str> {
+    let mut words = line.split_whitespace();
+    let asked = matches!(words.next(), Some("help" | "?"));
+    asked.then(|| words.next().unwrap_or(""))
+}
+
 /// The arguments of the command that this line is the beginning of, if none
 /// has been typed yet.
 pub fn hint(line: &str) -> &'static str {
@@ -91,6 +98,12 @@ pub fn announced(line: &str) -> Option<usize> {
         ["put", _, _, _, bytes] => bytes.parse().ok(),
         _ => None,
     }
+}
+
+/// Whether the reply to this line may take as long as it likes.
+pub fn may_wait(line: &str) -> bool {
+    let command = line.split(' ').next();
+    matches!(command, Some("reserve" | "reserve-with-timeout"))
 }
 
 /// Whether this line is a `put` whose bytes nobody has counted yet.
@@ -148,5 +161,8 @@ mod tests {
         assert!(!is_put_without_size("put 1 2 x"));
         assert_eq!(hint("release "), "<id> <pri> <delay>");
         assert_eq!(hint("release 1"), "");
+        assert_eq!(help_wanted("help put"), Some("put"));
+        assert_eq!(help_wanted("?"), Some(""));
+        assert_eq!(help_wanted("put help"), None);
     }
 }

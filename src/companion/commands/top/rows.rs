@@ -2,6 +2,7 @@
 
 use super::sample::History;
 use crate::server::stats::Facts;
+use crate::text::words::span;
 use beanpole::arguments::Parse;
 use beanpole::protocol::TubeName;
 use std::cmp::Ordering;
@@ -174,16 +175,6 @@ pub fn rate(rate: Option<f64>, width: usize) -> String {
     }
 }
 
-/// A span of time in its largest unit.
-pub fn span(seconds: u64) -> String {
-    match seconds {
-        0..=119 => format!("{seconds}s"),
-        120..=7199 => format!("{}m", seconds / 60),
-        7200..=172_799 => format!("{}h", seconds / 3600),
-        _ => format!("{}d", seconds / 86_400),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -198,9 +189,5 @@ mod tests {
         assert_eq!(rate(Some(12.34), 6), "12.3");
         assert_eq!(rate(Some(123_456.7), 6), "123456");
         assert_eq!(rate(None, 6), "-");
-        assert_eq!(
-            [0, 119, 120, 7200, 200_000].map(span),
-            ["0s", "119s", "2m", "2h", "2d"]
-        );
     }
 }

@@ -2,10 +2,11 @@
 //! style; nothing here knows a terminal.
 
 use super::board::{Board, Page, Server, page_of};
-use super::rows::{Column, Row, count, rate, span};
+use super::rows::{Column, Row, count, rate};
 use super::sample::History;
 use super::watcher::WholeJob;
 use crate::server::stats::{Facts, JobFacts, State};
+use crate::text::words::{beginning, span};
 use beanpole::protocol::TubeName;
 
 /// A line of the screen.
@@ -102,7 +103,7 @@ fn head(board: &Board, width: usize) -> Vec<Line> {
 }
 
 fn server_lines(server: &Server) -> Vec<Line> {
-    let address = &server.address;
+    let address = server.named.title();
     let Some(history) = &server.history else {
         let reason = server.failure.as_deref().unwrap_or("connecting");
         return vec![styled(format!("{address}  {reason}"), Style::Bold)];
@@ -162,7 +163,7 @@ fn servers_table(servers: &[Server]) -> Vec<Line> {
     let title = ["READY", "RSVD", "DLYD", "BURY", "PUT/S", "DEL/S", "TMO/S"];
     let mut lines = vec![styled(server_line("  SERVER", &title), Style::Bold)];
     for (index, server) in servers.iter().enumerate() {
-        let name = format!("{} {}", index + 1, server.address);
+        let name = format!("{} {}", index + 1, server.named.title());
         let Some(history) = &server.history else {
             let reason = server.failure.as_deref().unwrap_or("connecting");
             lines.push(plain(format!("{name}  {reason}")));
@@ -338,12 +339,7 @@ fn job_line(job: &JobFacts, body: &[u8], width: usize) -> String {
         span(job.ttr.0.into()),
         count(body.len() as u64, 6),
     );
-    let shown = &body[..body.len().min(width)];
-    let body = match std::str::from_utf8(shown) {
-        Ok(text) => text.escape_debug().to_string(),
-        Err(_) => shown.escape_ascii().to_string(),
-    };
-    facts + &body
+    facts + &beginning(body, width)
 }
 
 /// The question that is open, or what happened last.

@@ -10,9 +10,9 @@
 //! job, having restarted without a binlog, gives it to nobody: then the command
 //! may end in peace.
 
-use super::plan::Plan;
+use super::plan::{Adrift, Common, Plan};
 use crate::failure::{Failure, Outcome};
-use crate::server::client::{Client, Event, PATIENCE};
+use crate::server::client::{Client, Event};
 use crate::server::reply::{Job, Reply};
 use crate::server::stats::{Facts, JobFacts, State};
 use crate::signals::{Calls, wait_for};
@@ -23,7 +23,8 @@ use std::time::{Duration, Instant};
 /// A job that we hold.
 pub struct Held<'a> {
     plan: &'a Plan,
-    client: Option<Client>,
+    common: &'a Common,
+    link: Link<'a>,
     pub job: JobFacts,
     body: Vec<u8>,
     /// When the server may give it to somebody else.
@@ -34,8 +35,19 @@ pub struct Held<'a> {
     touching: Option<Instant>,
     /// When to connect again, if the connection is lost.
     retry: Instant,
+}
+
+/// What ties the job to us.
+enum Link<'a> {
+    /// The connection that has reserved it.
+    Connection(Client),
+    /// None, and it is to be taken back; meanwhile no other slot takes a job,
+    /// which might be this one.
+    Adrift { _note: Adrift<'a> },
     /// The server has lost the job: nobody can give it to anybody.
-    forgotten: bool,
+    Forgotten,
+    /// Nothing: it is not ours.
+    Gone,
 }
 
 /// What ended a while of keeping a job.
@@ -59,14 +71,21 @@ enum TakenBack {
 }
 
 /// From one attempt to connect to the next.
-const RETRY: Duration = Duration::from_millis(500);
+const RETRY: Duration = Duration::from_millis(200);
+/// Who has no job waits so long when a server is back: by then those who have
+/// one have taken it back.
+pub const PRECEDENCE: Duration = Duration::from_millis(500);
 /// How long an attempt may take: meanwhile nobody looks at the command.
 const ATTEMPT: Duration = Duration::from_secs(2);
 
 impl<'a> Held<'a> {
     /// Takes over a job that this connection has just reserved, and asks for
     /// its facts. `None`: it is gone again.
-    pub fn new(plan: &'a Plan, mut client: Client, job: Job) -> Outcome<(Option<Held<'a>>, Facts)> {
+    pub fn new(
+        (plan, common): (&'a Plan, &'a Common),
+        mut client: Client,
+        job: Job,
+    ) -> Outcome<(Option<Held<'a>>, Facts)> {
         let id = job.id;
         let sent = Instant::now();
         client.queue(format_args!("stats-job {id}"));
@@ -79,14 +98,14 @@ impl<'a> Held<'a> {
         }
         let mut held = Held {
             plan,
-            client: Some(client),
+            common,
+            link: Link::Connection(client),
             job: JobFacts::read(&facts).map_err(Failure::Refused)?,
             body: job.body,
             lease: sent,
             next_touch: sent,
             touching: None,
             retry: sent,
-            forgotten: false,
         };
         held.renewed(sent);
         Ok((Some(held), facts))
@@ -99,12 +118,15 @@ impl<'a> Held<'a> {
 
     /// The connection, if there is one that can be used for another job.
     pub fn into_client(self) -> Option<Client> {
-        self.client
+        match self.link {
+            Link::Connection(client) => Some(client),
+            _ => None,
+        }
     }
 
     /// Leaves the job to the server: without the connection nobody holds it.
     pub fn abandon(&mut self) {
-        self.client = None;
+        self.link = Link::Gone;
     }
 
     fn renewed(&mut self, sent: Instant) {
@@ -117,7 +139,7 @@ impl<'a> Held<'a> {
     /// Keeps the job until somebody calls, the time is up, or it is lost.
     pub fn keep(&mut self, calls: &Calls, until: Option<Instant>) -> Kept {
         loop {
-            if self.forgotten {
+            if matches!(self.link, Link::Forgotten) {
                 calls.wait(until);
                 return Kept::Called;
             }
@@ -131,7 +153,7 @@ impl<'a> Held<'a> {
                 return Kept::Time;
             }
             let mut wake = until.map_or(self.lease, |until| until.min(self.lease));
-            let Some(client) = &mut self.client else {
+            let Link::Connection(client) = &mut self.link else {
                 if now < self.retry {
                     wait_for(&[calls.as_fd()], Some(wake.min(self.retry)));
                     if Instant::now() < wake.min(self.retry) {
@@ -173,7 +195,9 @@ impl<'a> Held<'a> {
             "beanpole work: job {}: {failure}; trying to keep it",
             self.job.id
         ));
-        self.client = None;
+        self.link = Link::Adrift {
+            _note: self.common.adrift(),
+        };
         self.touching = None;
         self.retry = Instant::now();
     }
@@ -190,11 +214,11 @@ impl<'a> Held<'a> {
     ) -> Result<(), String> {
         let mut asked = false;
         loop {
-            if self.client.is_none() && !self.forgotten {
+            if matches!(self.link, Link::Adrift { .. }) {
                 self.take_back()
                     .map_err(|reason| format!("{reason}; it may run again"))?;
             }
-            if self.forgotten {
+            if matches!(self.link, Link::Forgotten) {
                 // If the connection broke after we had asked, we were heard.
                 return if asked {
                     Ok(())
@@ -202,7 +226,7 @@ impl<'a> Held<'a> {
                     Err("the server does not know it any more".into())
                 };
             }
-            let Some(client) = &mut self.client else {
+            let Link::Connection(client) = &mut self.link else {
                 if give_up(Instant::now() >= self.lease) {
                     return Err("the server cannot be reached; it may run again".into());
                 }
@@ -242,17 +266,20 @@ impl<'a> Held<'a> {
         }
         match self.try_to_take_back() {
             Ok(TakenBack::Ours(mut client)) => {
-                client.set_patience(PATIENCE);
+                client.set_patience(self.plan.patience);
                 complain(format_args!(
                     "beanpole work: job {}: taken back",
                     self.job.id
                 ));
-                self.client = Some(client);
+                self.link = Link::Connection(client);
                 self.job.reserves += 1;
                 self.renewed(sent);
             }
-            Ok(TakenBack::Lost(reason)) => return Err(reason),
-            Ok(TakenBack::Forgotten) => self.forgotten = true,
+            Ok(TakenBack::Lost(reason)) => {
+                self.link = Link::Gone;
+                return Err(reason);
+            }
+            Ok(TakenBack::Forgotten) => self.link = Link::Forgotten,
             Ok(TakenBack::NotYet(reason)) => self.later(&reason),
             Err(failure) => self.later(&failure.to_string()),
         }

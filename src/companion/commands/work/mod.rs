@@ -6,7 +6,8 @@
 //! thread waits for signals and for the slots.
 //!
 //! What makes it dependable is in two places: [`held`] knows when a job is
-//! ours, and [`process`] ends a command with everything that it started.
+//! ours, and [`process`] ends a command with everything that it started;
+//! if we cannot any more, the kernel does: see [`tie`].
 //!
 //! What it leaves out: no job is done exactly once. A command that has done
 //! its work may be cut off before the server hears of it, and the job is run
@@ -16,6 +17,8 @@ mod held;
 mod plan;
 mod process;
 mod slot;
+mod tie;
+mod tries;
 
 use crate::command::{
     Command, Invocation, Kind, Number, Opt, TUBES, described, options, tubes_or_default,
@@ -24,7 +27,7 @@ use crate::failure::{Failure, Outcome, Status};
 use crate::signals::{Caller, Calls, SIGCHLD, SIGHUP, SIGINT, SIGTERM, heeded, wait_for};
 use crate::text::output::complain;
 use beanpole::arguments::to_os;
-use beanpole::protocol::TubeName;
+use beanpole::protocol::{Seconds, TubeName};
 use plan::{AT_ONCE, Common, Plan};
 use slot::Slot;
 use std::num::NonZeroU64;
@@ -50,14 +53,19 @@ options! {
     tries: Option<NonZeroU64> =
         Opt::value("", "tries", "N",
             "bury a job when it has been tried so often (default: never)"),
-    backoff: Option<u32> =
-        Opt::value("", "backoff", "SECONDS",
+    backoff: Option<Seconds> =
+        Opt::value("", "backoff", "TIME",
             "the delay after the first failure, then doubling (default: 1)"),
-    backoff_max: Option<u32> =
-        Opt::value("", "backoff-max", "SECONDS", "the longest delay (default: 3600)"),
-    grace: Option<u32> =
-        Opt::value("", "grace", "SECONDS",
+    backoff_max: Option<Seconds> =
+        Opt::value("", "backoff-max", "TIME", "the longest delay (default: 3600)"),
+    grace: Option<Seconds> =
+        Opt::value("", "grace", "TIME",
             "from SIGTERM to SIGKILL for a command (default: 10)"),
+    again: Option<Seconds> =
+        Opt::value("", "again", "TIME", "the delay after exit status 75 (default: 60)"),
+    timeout: Option<Seconds> =
+        Opt::value("", "timeout", "TIME",
+            "end a command that runs longer; it has failed (default: never)"),
     count: Option<NonZeroU64> = Opt::value("n", "count", "N", "stop after so many jobs"),
     all: bool = Opt::flag("", "all", "stop when no job is ready"),
     verbose: bool = Opt::flag("v", "verbose", "say what happens to each job"),
@@ -74,11 +82,18 @@ fn work(invocation: &Invocation) -> Outcome {
         program: to_os(program),
         arguments: arguments.iter().map(|argument| to_os(argument)).collect(),
         tries: options.tries.map(NonZeroU64::get),
-        backoff: options.backoff.unwrap_or(1).into(),
-        backoff_max: options.backoff_max.unwrap_or(3600).into(),
-        grace: Duration::from_secs(options.grace.unwrap_or(10).into()),
+        backoff: options.backoff.map_or(1, |Seconds(time)| time.into()),
+        backoff_max: options
+            .backoff_max
+            .map_or(3600, |Seconds(time)| time.into()),
+        grace: Duration::from_secs(options.grace.map_or(10, |Seconds(time)| time.into())),
+        again: options.again.map_or(60, |Seconds(time)| time.into()),
+        timeout: options
+            .timeout
+            .map(|Seconds(time)| Duration::from_secs(time.into())),
         until_empty: options.all,
         verbose: options.verbose,
+        patience: invocation.patience(),
     };
     let limit = options.count.map(NonZeroU64::get);
     let Number(slots) = options.jobs.unwrap_or(Number(1));
@@ -89,6 +104,7 @@ fn work(invocation: &Invocation) -> Outcome {
         })),
         failed: AtomicBool::new(false),
         running: AtomicUsize::new(0),
+        adrift: AtomicUsize::new(0),
         broken: Mutex::new(None),
     };
     run_slots(&plan, &common, slots)?;

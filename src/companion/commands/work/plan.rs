@@ -17,10 +17,16 @@ pub struct Plan {
     pub tries: Option<u64>,
     pub backoff: u64,
     pub backoff_max: u64,
+    /// The delay of a job whose command asks for another time, in seconds.
+    pub again: u64,
+    /// How long a command may run.
+    pub timeout: Option<Duration>,
     pub grace: Duration,
     /// Stop when no job is ready.
     pub until_empty: bool,
     pub verbose: bool,
+    /// How long the server may be silent.
+    pub patience: Duration,
 }
 
 /// What slots and the main thread tell each other.
@@ -32,8 +38,19 @@ pub struct Common {
     pub failed: AtomicBool,
     /// Slots that have not ended.
     pub running: AtomicUsize,
+    /// Jobs that run here and that no connection holds at the moment.
+    pub adrift: AtomicUsize,
     /// Why a slot could not go on.
     pub broken: Mutex<Option<Failure>>,
+}
+
+/// As long as this exists, a job is adrift.
+pub struct Adrift<'a>(&'a AtomicUsize);
+
+impl Drop for Adrift<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 /// How urgently to stop: 0 not at all, 1 after the jobs under way, 2 at once.
@@ -53,6 +70,17 @@ impl Common {
     /// to run is over or not.
     pub fn gives_up(&self, is_over: bool) -> bool {
         self.stops_at_once() || self.stops() && is_over
+    }
+
+    /// Takes note that a job is adrift.
+    pub fn adrift(&self) -> Adrift<'_> {
+        self.adrift.fetch_add(1, Ordering::SeqCst);
+        Adrift(&self.adrift)
+    }
+
+    /// Whether one is.
+    pub fn is_any_adrift(&self) -> bool {
+        self.adrift.load(Ordering::SeqCst) > 0
     }
 
     /// A slot cannot go on: the others finish what they are at.

@@ -1,10 +1,11 @@
-//! One run of the command: a process in a group of its own.
+//! One run of the command: a process in a session of its own.
 //!
 //! The body is handed over as a file in memory that nobody else sees, so a
 //! command that reads it slowly, or not at all, keeps nobody waiting. What the
 //! command writes goes where our own output goes.
 
 use super::plan::Plan;
+use super::tie;
 use nix::errno::Errno;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{Signal, killpg};
@@ -12,7 +13,6 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 use std::fs::File;
 use std::io::{self, Seek, Write};
-use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 /// A running command. When this goes, so does everything it started.
@@ -33,12 +33,10 @@ impl Process {
         let mut input = File::from(memfd_create(c"job", MFdFlags::MFD_CLOEXEC)?);
         input.write_all(body)?;
         input.rewind()?;
-        let child = Command::new(&plan.program)
-            .args(&plan.arguments)
-            .envs(variables)
-            .stdin(Stdio::from(input))
-            .process_group(0)
-            .spawn()?;
+        let mut command = Command::new(&plan.program);
+        command.args(&plan.arguments).envs(variables);
+        tie::to_this_thread(&mut command);
+        let child = command.stdin(Stdio::from(input)).spawn()?;
         let pid = i32::try_from(child.id()).map_err(io::Error::other)?;
         Ok(Process {
             child,

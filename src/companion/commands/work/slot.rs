@@ -1,11 +1,12 @@
 //! One slot: reserves a job, runs the command for it, settles it, and again.
 
-use super::held::{Held, Kept};
+use super::held::{Held, Kept, PRECEDENCE};
 use super::plan::{Common, Plan};
 use super::process::Process;
+use super::tries::Tries;
 use crate::failure::{Failure, Outcome};
 use crate::server::address::ADDRESS_VARIABLE;
-use crate::server::client::{Client, Event, PATIENCE};
+use crate::server::client::{Client, Event};
 use crate::server::reply::{Job, Reply};
 use crate::server::stats::Facts;
 use crate::signals::Calls;
@@ -35,11 +36,20 @@ enum Run {
     Lost(String),
     /// We were told to stop at once; the command is dead.
     Stopped,
+    /// It ran longer than it may; it is dead.
+    TimedOut,
 }
 
 /// Waiting for a job is begun anew so often, to notice a dead connection.
 const WAIT: u64 = 60;
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// How often to look whether a job of another slot is still adrift.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Exit statuses of a command that say what becomes of its job, as sysexits.h
+/// has them: EX_DATAERR, and EX_TEMPFAIL.
+const BURY: i32 = 65;
+const AGAIN: i32 = 75;
 
 impl<'a> Slot<'a> {
     pub fn new(plan: &'a Plan, common: &'a Common, calls: Calls) -> Slot<'a> {
@@ -79,10 +89,13 @@ impl<'a> Slot<'a> {
 
     /// Waits for a job for a while, or until somebody calls.
     fn try_to_reserve(&mut self) -> Outcome<Option<Job>> {
+        while self.common.is_any_adrift() && !self.common.stops() {
+            self.rest(LOOK);
+        }
         let mut client = match self.client.take() {
             Some(client) => client,
             None => {
-                let mut client = Client::connect(&self.plan.address, PATIENCE)?;
+                let mut client = Client::connect(&self.plan.address, self.plan.patience)?;
                 client.watch_only(&self.plan.tubes)?;
                 client
             }
@@ -93,10 +106,11 @@ impl<'a> Slot<'a> {
                 self.plan.address
             ));
             self.failures = 0;
+            self.rest(PRECEDENCE);
         }
         let wait = if self.plan.until_empty { 0 } else { WAIT };
         client.queue(format_args!("reserve-with-timeout {wait}"));
-        let until = Instant::now() + Duration::from_secs(wait) + PATIENCE;
+        let until = Instant::now() + Duration::from_secs(wait) + self.plan.patience;
         loop {
             match client.wait(Some(until), &[self.calls.as_fd()])? {
                 Event::Reply(reply) => match client.understand(reply)? {
@@ -110,10 +124,7 @@ impl<'a> Slot<'a> {
                     }
                     other => return Err(Failure::unexpected("reserve-with-timeout", &other)),
                 },
-                Event::Time => {
-                    let reason = format!("{}: no reply to reserve", self.plan.address);
-                    return Err(Failure::Unreachable(reason));
-                }
+                Event::Time => return Err(client.silent()),
                 Event::Other => {
                     self.calls.take();
                     if self.common.stops() {
@@ -133,14 +144,22 @@ impl<'a> Slot<'a> {
         }
         let pause = Duration::from_millis(500) * 2u32.saturating_pow(self.failures.min(10));
         self.failures += 1;
-        self.calls
-            .wait(Some(Instant::now() + pause.min(LONGEST_PAUSE)));
-        self.calls.take();
+        self.rest(pause.min(LONGEST_PAUSE));
+    }
+
+    /// Waits so long, or until it is to stop.
+    fn rest(&mut self, time: Duration) {
+        let until = Instant::now() + time;
+        while Instant::now() < until && !self.common.stops() {
+            // The end of any slot's command is a call.
+            self.calls.wait(Some(until));
+            self.calls.take();
+        }
     }
 
     fn work_on(&mut self, client: Client, job: Job) -> Outcome<()> {
         let id = job.id;
-        let (held, facts) = match Held::new(self.plan, client, job) {
+        let (held, facts) = match Held::new((self.plan, self.common), client, job) {
             Ok(held) => held,
             Err(failure @ Failure::Refused(_)) => return Err(failure),
             Err(failure) => {
@@ -155,12 +174,20 @@ impl<'a> Slot<'a> {
             ));
             return Ok(());
         };
+        let tries = Tries::of(&facts);
+        if let Some(count) = self.plan.tries.and_then(|limit| tries.vanished(limit)) {
+            let what = format!("reserved {count} times to no end; buried without another try");
+            let line = format!("bury {id} {}", held.job.priority.0);
+            self.settle(&mut held, &line, &what, true);
+            self.client = held.into_client();
+            return Ok(());
+        }
         let run = match Process::start(self.plan, held.body(), self.variables(&facts)) {
             Ok(process) => self.supervise(process, &mut held),
-            Err(error) => return self.cannot_start(held, &error),
+            Err(error) => return self.cannot_start(held, tries, &error),
         };
         let run = run.map_err(|error| Failure::io("cannot wait for the command", error))?;
-        self.settle(&mut held, run);
+        self.finish(&mut held, tries, run);
         self.client = held.into_client();
         Ok(())
     }
@@ -176,93 +203,104 @@ impl<'a> Slot<'a> {
     }
 
     /// Keeps the job until the command has ended, or ends the command when the
-    /// job is lost or we have to stop at once.
+    /// job is lost, its time is over, or we have to stop at once.
     fn supervise(&mut self, process: Process, held: &mut Held<'_>) -> io::Result<Run> {
-        let mut lost = None;
-        let mut killed_at = None;
+        let times_out = self.plan.timeout.map(|timeout| Instant::now() + timeout);
+        // Why the command is being ended, and when to do so by force.
+        let mut ending: Option<(Run, Instant)> = None;
         loop {
             if process.has_ended()? {
-                if lost.is_some() || killed_at.is_some() {
-                    // What it left behind ends with it.
+                let Some((why, _)) = ending else {
+                    return process.status().map(Run::Ended);
+                };
+                // What it left behind ends with it.
+                process.signal(Signal::SIGKILL);
+                process.status()?;
+                return Ok(why);
+            }
+            let now = Instant::now();
+            match &mut ending {
+                Some((_, kill_at)) if now >= *kill_at => {
                     process.signal(Signal::SIGKILL);
+                    *kill_at = now + Duration::from_secs(1);
                 }
-                let status = process.status()?;
-                return Ok(match (lost, killed_at) {
-                    (Some(reason), _) => Run::Lost(reason),
-                    (None, Some(_)) => Run::Stopped,
-                    (None, None) => Run::Ended(status),
-                });
+                Some(_) => {}
+                None => {
+                    let is_over = times_out.is_some_and(|at| now >= at);
+                    let why = match self.common.stops_at_once() {
+                        true => Some(Run::Stopped),
+                        false => is_over.then_some(Run::TimedOut),
+                    };
+                    ending = why.map(|why| self.end(&process, why));
+                }
             }
-            if killed_at.is_none() && (lost.is_some() || self.common.stops_at_once()) {
-                process.signal(Signal::SIGTERM);
-                killed_at = Some(Instant::now() + self.plan.grace);
-            }
-            if lost.is_some() {
-                self.calls.wait(killed_at);
-            } else if let Kept::Lost(reason) = held.keep(&self.calls, killed_at) {
-                lost = Some(reason);
+            let until = ending.as_ref().map(|(_, at)| *at).or(times_out);
+            if matches!(ending, Some((Run::Lost(_), _))) {
+                self.calls.wait(until);
+            } else if let Kept::Lost(reason) = held.keep(&self.calls, until) {
+                ending = Some(self.end(&process, Run::Lost(reason)));
             }
             self.calls.take();
-            if killed_at.is_some_and(|at| Instant::now() >= at) {
-                process.signal(Signal::SIGKILL);
-                killed_at = Some(Instant::now() + Duration::from_secs(1));
-            }
         }
     }
 
-    fn settle(&mut self, held: &mut Held<'_>, run: Run) {
+    /// Asks the command to end, and says when to do so by force.
+    fn end(&self, process: &Process, why: Run) -> (Run, Instant) {
+        process.signal(Signal::SIGTERM);
+        (why, Instant::now() + self.plan.grace)
+    }
+
+    /// Decides what becomes of the job, going by how its command ended.
+    fn finish(&mut self, held: &mut Held<'_>, tries: Tries, run: Run) {
         let (id, pri) = (held.job.id, held.job.priority.0);
-        let tube = held.job.tube.clone();
-        let (line, what, is_failure) = match run {
+        let bury = format!("bury {id} {pri}");
+        let release = |delay| format!("release {id} {pri} {delay}");
+        let failure = match run {
             Run::Lost(reason) => {
-                complain(format_args!(
-                    "beanpole work: job {id} of {tube}: {reason}; the command was ended"
-                ));
-                self.common.failed.store(true, Ordering::SeqCst);
-                return;
+                // The connection may still owe a reply, which is nobody's.
+                held.abandon();
+                return self.report(held, &format!("{reason}; the command was ended"));
             }
-            Run::Stopped => {
-                let what = String::from("stopped; released");
-                (format!("release {id} {pri} 0"), what, true)
-            }
+            Run::Stopped => return self.settle(held, &release(0), "stopped; released", true),
             Run::Ended(status) if status.success() => {
-                (format!("delete {id}"), String::from("done"), false)
+                return self.settle(held, &format!("delete {id}"), "done", false);
             }
-            Run::Ended(status) => {
-                let how = how_it_failed(status);
-                let reserves = held.job.reserves.max(1);
-                if self.plan.tries.is_some_and(|tries| reserves >= tries) {
-                    (
-                        format!("bury {id} {pri}"),
-                        format!("{how} at try {reserves}; buried"),
-                        true,
-                    )
-                } else {
-                    let delay = self.delay(reserves);
-                    (
-                        format!("release {id} {pri} {delay}"),
-                        format!("{how} at try {reserves}; delayed for {delay} s"),
-                        true,
-                    )
-                }
+            Run::Ended(status) if status.code() == Some(BURY) => {
+                return self.settle(held, &bury, "exit status 65; buried", true);
             }
+            Run::Ended(status) if status.code() == Some(AGAIN) => {
+                let again = self.plan.again;
+                let what = format!("exit status 75; delayed for {again} s");
+                return self.settle(held, &release(again), &what, true);
+            }
+            Run::Ended(status) => how_it_failed(status),
+            Run::TimedOut => "it ran too long".into(),
         };
-        if is_failure {
-            self.common.failed.store(true, Ordering::SeqCst);
+        let try_number = tries.number();
+        if self.plan.tries.is_some_and(|limit| tries.is_last_of(limit)) {
+            let what = format!("{failure} at try {try_number}; buried");
+            return self.settle(held, &bury, &what, true);
         }
+        let delay = self.delay(try_number);
+        let what = format!("{failure} at try {try_number}; delayed for {delay} s");
+        self.settle(held, &release(delay), &what, true);
+    }
+
+    /// Tells the server what becomes of the job, and people what happened.
+    fn settle(&mut self, held: &mut Held<'_>, line: &str, what: &str, is_failure: bool) {
         let common = self.common;
-        match held.settle(&line, &mut self.calls, |is_over| common.gives_up(is_over)) {
-            Ok(()) if is_failure || self.plan.verbose => {
-                complain(format_args!("beanpole work: job {id} of {tube}: {what}"));
-            }
+        match held.settle(line, &mut self.calls, |is_over| common.gives_up(is_over)) {
+            Ok(()) if is_failure => self.report(held, what),
+            Ok(()) if self.plan.verbose => say(held, what),
             Ok(()) => {}
-            Err(reason) => {
-                self.common.failed.store(true, Ordering::SeqCst);
-                complain(format_args!(
-                    "beanpole work: job {id} of {tube}: {what}, but {reason}"
-                ));
-            }
+            Err(reason) => self.report(held, &format!("{what}, but {reason}")),
         }
+    }
+
+    /// Says that something went wrong with a job.
+    fn report(&self, held: &Held<'_>, what: &str) {
+        self.common.failed.store(true, Ordering::SeqCst);
+        say(held, what);
     }
 
     /// The delay after so many tries.
@@ -276,13 +314,13 @@ impl<'a> Slot<'a> {
 
     /// Gives the job back. If there is no such program the others would fare
     /// no better; if the system is short of something, later may be better.
-    fn cannot_start(&mut self, mut held: Held<'_>, error: &io::Error) -> Outcome<()> {
+    fn cannot_start(&mut self, mut held: Held<'_>, tries: Tries, error: &io::Error) -> Outcome<()> {
         let program = self.plan.program.to_string_lossy();
         let what = format!("cannot start {program}: {error}");
         let (id, pri) = (held.job.id, held.job.priority.0);
         let passing = matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::OutOfMemory);
         let delay = if passing {
-            self.delay(held.job.reserves.max(1))
+            self.delay(tries.number())
         } else {
             0
         };
@@ -299,6 +337,11 @@ impl<'a> Slot<'a> {
         self.pause(&what);
         Ok(())
     }
+}
+
+fn say(held: &Held<'_>, what: &str) {
+    let (id, tube) = (held.job.id, &held.job.tube);
+    complain(format_args!("beanpole work: job {id} of {tube}: {what}"));
 }
 
 fn how_it_failed(status: ExitStatus) -> String {

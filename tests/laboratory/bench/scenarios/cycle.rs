@@ -21,10 +21,7 @@ pub fn put(load: &Load, server: &Server) -> Result<Vec<Figure>, Failure> {
     let mut wire = connect_for(load, server)?;
     let (work, figures) = busy(load, server, &mut wire, PUT)?;
     let stats = wire.ask_data(&format!("stats-tube {TUBE}"))?;
-    let (ready, put) = (
-        stat(&stats, "current-jobs-ready")?,
-        work.ledger.inserted_count(),
-    );
+    let (ready, put) = (stat(&stats, "current-jobs-ready")?, work.ledger.inserted);
     if ready != put as u64 {
         return Err(Failure::Refused(format!(
             "{put} jobs were put, and {ready} are ready"
@@ -48,7 +45,7 @@ pub fn cycle(load: &Load, server: &Server) -> Result<Vec<Figure>, Failure> {
 /// The same on connections that may watch more than the one tube.
 pub fn cycle_on(load: &Load, server: &Server, wire: &mut Wire) -> Result<Vec<Figure>, Failure> {
     let (work, figures) = busy(load, server, wire, CYCLE)?;
-    let (put, deleted) = (work.ledger.issued(), work.ledger.deleted_count());
+    let (put, deleted) = (work.ledger.issued(), work.ledger.deleted);
     if put != deleted {
         return Err(Failure::Refused(format!(
             "{put} jobs were put, and {deleted} deleted"

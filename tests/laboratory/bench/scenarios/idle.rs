@@ -143,9 +143,8 @@ impl Script for Feeding {
     ) -> Result<(), Failure> {
         match (self.given.get_mut(conn), reply) {
             (None, Reply::Inserted(id)) => {
-                self.ledger
-                    .insert(self.ledger.inserted_count() as u64, id)?;
-                let answered = self.ledger.inserted_count();
+                self.ledger.insert(self.ledger.inserted as u64, id)?;
+                let answered = self.ledger.inserted;
                 if answered == self.ledger.issued() && answered < self.given.len() {
                     self.put(wire)?;
                 }
@@ -163,6 +162,6 @@ impl Script for Feeding {
 
     fn finished(&self) -> bool {
         let all = self.given.len();
-        self.ledger.inserted_count() == all && self.ledger.reserved_count() == all
+        self.ledger.inserted == all && self.ledger.reserved == all
     }
 }

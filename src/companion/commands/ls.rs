@@ -1,0 +1,237 @@
+//! `ls`: the jobs of a server or of some tubes, without touching any.
+
+use crate::command::{Command, Invocation, JSON, Kind, Opt, at_most_one, described, options, word};
+use crate::failure::{Failure, Outcome, Status};
+use crate::server::census::Census;
+use crate::server::client::{Client, facts};
+use crate::server::form::job_to_json;
+use crate::server::list::{MOST, Scope, Walk};
+use crate::server::reply::{Job, Reply};
+use crate::server::stats::{Facts, JobFacts, State};
+use crate::text::output::Output;
+use crate::text::terminal;
+use crate::text::words::{beginning, span};
+use beanpole::protocol::{JobId, TubeName};
+use std::ffi::OsString;
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+pub const LS: Command = Command {
+    name: "ls",
+    operands: "[TUBE…]",
+    operand_kind: Kind::Tube,
+    about: "list the jobs of a server or of some tubes",
+    options: || described(OPTIONS),
+    run: ls,
+    ..Command::BLANK
+};
+
+options! {
+    states: Vec<State> = Opt::value("", "state", "STATE", "only jobs in this state; may be repeated")
+        .of(Kind::Words(&["ready", "delayed", "reserved", "buried"]))
+        .many(),
+    older: Option<Duration> = Opt::value("", "older", "TIME", "only jobs put at least so long ago"),
+    tries: Option<NonZeroU64> =
+        Opt::value("", "tries", "N", "only jobs that were reserved at least so often"),
+    part: Option<OsString> = Opt::value("", "match", "BYTES", "only jobs with this in their body"),
+    count: Option<NonZeroU64> = Opt::value("n", "count", "N", "at most so many"),
+    quiet: bool = Opt::flag("q", "quiet", "only the ids"),
+    json: bool = JSON,
+}
+
+fn ls(invocation: &Invocation) -> Outcome {
+    let options = invocation.read(OPTIONS)?;
+    at_most_one(&[("quiet", options.quiet), ("json", options.json)])?;
+    let tubes = invocation.operands().iter().map(|name| word(name));
+    let tubes: Vec<TubeName> = tubes.collect::<Outcome<_>>()?;
+    let states = match options.states.as_slice() {
+        [] => State::ALL.into(),
+        some => some.into(),
+    };
+    let mut client = invocation.connect()?;
+    for tube in &tubes {
+        client
+            .tube_stats(tube)?
+            .ok_or_else(|| Failure::no_tube(tube))?;
+    }
+    let scope = Scope { tubes, states };
+    let mut jobs = Jobs::find(&mut client, &scope)?;
+    let mut table = Table::new(&scope.tubes, &options);
+    while table.left > 0 {
+        let mut some = jobs.next(&mut client, &scope)?;
+        if some.is_empty() {
+            break;
+        }
+        some.retain(|(job, _)| options.wants(job));
+        table.show(&mut client, some)?;
+    }
+    table.output.sync()?;
+    match jobs {
+        Jobs::Found {
+            all: Status::No, ..
+        } => Ok(Status::No),
+        _ => Ok(Status::done_if(table.has_rows)),
+    }
+}
+
+impl Options {
+    /// Whether this job is wanted, by all but its body.
+    fn wants(&self, job: &JobFacts) -> bool {
+        self.older.is_none_or(|age| job.age >= age.as_secs())
+            && self.tries.is_none_or(|tries| job.reserves >= tries.get())
+    }
+}
+
+/// The jobs of a scope, in the order of their ids.
+enum Jobs {
+    /// As the server lists them.
+    Listed(Walk),
+    /// As they were found, where it does not.
+    Found {
+        ids: std::vec::IntoIter<JobId>,
+        all: Status,
+    },
+}
+
+impl Jobs {
+    fn find(client: &mut Client, scope: &Scope) -> Outcome<Jobs> {
+        if let Some(walk) = Walk::begin(client, scope)? {
+            return Ok(Jobs::Listed(walk));
+        }
+        let census = Census::take(client, scope)?;
+        let all = census.verdict();
+        let ids = census.ids.into_iter();
+        Ok(Jobs::Found { ids, all })
+    }
+
+    /// Some of those that come next; empty at the end.
+    fn next(&mut self, client: &mut Client, scope: &Scope) -> Outcome<Vec<(JobFacts, Facts)>> {
+        let ids = match self {
+            Jobs::Listed(walk) => return walk.next(client, MOST),
+            Jobs::Found { ids, .. } => ids,
+        };
+        let mut jobs = Vec::new();
+        while jobs.is_empty() && ids.len() > 0 {
+            client.each(
+                ids.by_ref().take(MOST),
+                |id| format!("stats-job {id}"),
+                |id, reply| {
+                    if let Some(facts) = facts(&format!("stats-job {id}"), reply)? {
+                        let job = JobFacts::read(&facts).map_err(Failure::Unreachable)?;
+                        jobs.push((job, facts));
+                    }
+                    Ok(())
+                },
+            )?;
+            jobs.retain(|(job, _)| scope.has(job));
+        }
+        Ok(jobs)
+    }
+}
+
+/// The rows, in one of three forms.
+struct Table<'a> {
+    options: &'a Options,
+    /// What a body must have in it.
+    part: &'a [u8],
+    /// Whether it has a column for the tube: not if there is only one.
+    has_tubes: bool,
+    /// How many characters of each body are shown.
+    width: usize,
+    output: Output,
+    has_rows: bool,
+    /// How many more rows are wanted.
+    left: u64,
+}
+
+impl Table<'_> {
+    /// The columns in front of the tube and the body take so many characters.
+    const FACTS: usize = 50;
+
+    fn new<'a>(tubes: &[TubeName], options: &'a Options) -> Table<'a> {
+        let part = options.part.as_deref().unwrap_or_default();
+        Table {
+            options,
+            part: part.as_encoded_bytes(),
+            has_tubes: tubes.len() != 1,
+            width: terminal::width()
+                .unwrap_or(120)
+                .saturating_sub(Table::FACTS),
+            output: Output::new(),
+            has_rows: false,
+            left: options.count.map_or(u64::MAX, NonZeroU64::get),
+        }
+    }
+
+    /// Shows those of these jobs that are wanted.
+    fn show(&mut self, client: &mut Client, mut jobs: Vec<(JobFacts, Facts)>) -> Outcome<()> {
+        if self.part.is_empty() {
+            jobs.truncate(usize::try_from(self.left).unwrap_or(usize::MAX));
+            if self.options.quiet {
+                return jobs.iter().try_for_each(|(job, _)| self.id(job.id));
+            }
+        }
+        client.each(
+            jobs,
+            |(job, _)| format!("peek {}", job.id),
+            |(job, facts), reply| match reply {
+                Reply::Found(found) if self.left > 0 && self.has_part(&found.body) => {
+                    self.row(&job, facts, &found)
+                }
+                Reply::Found(_) | Reply::NotFound => Ok(()),
+                other => Err(Failure::unexpected(format_args!("peek {}", job.id), &other)),
+            },
+        )
+    }
+
+    fn has_part(&self, body: &[u8]) -> bool {
+        let length = self.part.len();
+        length == 0 || body.windows(length).any(|bytes| bytes == self.part)
+    }
+
+    fn id(&mut self, id: JobId) -> Outcome<()> {
+        self.left -= 1;
+        self.has_rows = true;
+        self.output.line(id)
+    }
+
+    fn row(&mut self, job: &JobFacts, mut facts: Facts, found: &Job) -> Outcome<()> {
+        if self.options.quiet {
+            return self.id(job.id);
+        }
+        let is_first = !std::mem::replace(&mut self.has_rows, true);
+        self.left -= 1;
+        let size = found.body.len();
+        if self.options.json {
+            facts.add_missing("size", size);
+            return self.output.line(job_to_json(found, Some(&facts)));
+        }
+        let tube = |name: &str| match self.has_tubes {
+            true => format!("{name:<12}  "),
+            false => String::new(),
+        };
+        if is_first {
+            self.output.line(format_args!(
+                "{:>9} {:<8} {:>10} {:>5} {:>5} {:>7}  {}BODY",
+                "ID",
+                "STATE",
+                "PRI",
+                "AGE",
+                "TRIES",
+                "SIZE",
+                tube("TUBE")
+            ))?;
+        }
+        let tube = tube(job.tube.as_str());
+        let width = self.width.saturating_sub(tube.len());
+        self.output.line(format_args!(
+            "{:>9} {:<8} {:>10} {:>5} {:>5} {size:>7}  {tube}{}",
+            job.id.0,
+            job.state.name(),
+            job.priority.0,
+            span(job.age),
+            job.reserves,
+            beginning(&found.body, width)
+        ))
+    }
+}

@@ -1,0 +1,98 @@
+//! Jobs in the order of their ids, as `list-jobs` shows them: a command that
+//! beanpoled has and the protocol has not. Whoever walks here needs another way
+//! for other servers: a [sweep](crate::server::sweep), or a
+//! [census](crate::server::census).
+
+use crate::failure::{Failure, Outcome};
+use crate::server::client::Client;
+use crate::server::reply::Reply;
+use crate::server::stats::{self, Facts, JobFacts, State};
+use beanpole::protocol::framing::MAX_LINE;
+use beanpole::protocol::{JobId, TubeName};
+
+/// Which jobs are meant.
+#[derive(Clone)]
+pub struct Scope {
+    /// Those in these tubes; none: in all.
+    pub tubes: Vec<TubeName>,
+    /// Those in one of these states.
+    pub states: Vec<State>,
+}
+
+impl Scope {
+    /// Whether this job is meant.
+    pub fn has(&self, job: &JobFacts) -> bool {
+        (self.tubes.is_empty() || self.tubes.contains(&job.tube))
+            && self.states.contains(&job.state)
+    }
+}
+
+/// As many jobs are shown at once at most.
+pub const MOST: usize = 1000;
+
+/// A walk through the jobs of a scope. A job that stays is met exactly once.
+pub struct Walk {
+    scope: Scope,
+    /// Where to go on; `None` at the end.
+    next: Option<JobId>,
+}
+
+impl Walk {
+    /// A walk from the first job on; `None` if this server lists no jobs.
+    pub fn begin(client: &mut Client, scope: &Scope) -> Outcome<Option<Walk>> {
+        let line = format!("list-jobs {} 1", u64::MAX);
+        match client.call(&line)? {
+            Reply::Ok(_) => Ok(Some(Walk {
+                scope: scope.clone(),
+                next: Some(JobId(0)),
+            })),
+            Reply::UnknownCommand => Ok(None),
+            other => Err(Failure::unexpected(line, &other)),
+        }
+    }
+
+    /// Goes on with the job of this id, or the one behind it.
+    pub fn go_to(&mut self, id: JobId) {
+        self.next = Some(id);
+    }
+
+    /// The next jobs, at least one and at most so many; empty at the end.
+    pub fn next(&mut self, client: &mut Client, most: usize) -> Outcome<Vec<(JobFacts, Facts)>> {
+        while let Some(from) = self.next {
+            let line = self.line(from, most);
+            let Reply::Ok(document) = client.call(&line)? else {
+                return Err(Failure::Refused(format!(
+                    "{line}: the server lists no jobs"
+                )));
+            };
+            let wrong = |reason| Failure::Unreachable(format!("{line}: {reason}"));
+            let (jobs, next) = stats::jobs(&document).map_err(wrong)?;
+            self.next = next.filter(|next| *next > from);
+            let read = |facts| Ok((JobFacts::read(&facts)?, facts));
+            let jobs: Result<Vec<_>, String> = jobs.into_iter().map(read).collect();
+            let mut jobs = jobs.map_err(wrong)?;
+            jobs.retain(|(job, _)| self.scope.has(job));
+            if !jobs.is_empty() {
+                return Ok(jobs);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// The request: with the tube and the state, if there is one of each and
+    /// a line has room for them. What it gets is looked through in any case.
+    fn line(&self, from: JobId, most: usize) -> String {
+        let all = format!("list-jobs {from} {most}");
+        let [tube] = self.scope.tubes.as_slice() else {
+            return all;
+        };
+        let narrow = match self.scope.states.as_slice() {
+            [state] => format!("{all} {tube} {}", state.name()),
+            _ => format!("{all} {tube}"),
+        };
+        match narrow.len() + 2 <= MAX_LINE {
+            true => narrow,
+            false => all,
+        }
+    }
+}

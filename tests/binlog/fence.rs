@@ -1,0 +1,332 @@
+//! Two machines with one directory: the lock goes from one to the other at any
+//! moment, and the one that has lost it does not know.
+
+use crate::disk::{Disk, Random};
+use crate::model::{Server, Traffic};
+use beanpole::binlog::storage::{File, Storage};
+use beanpole::binlog::{Binlog, SyncMode};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+const SIZE: u64 = 4096;
+const TRAFFIC: Traffic = Traffic {
+    longest_body: 900,
+    most_jobs: 15,
+    long_one_in: 10,
+};
+
+type Event = Box<dyn FnOnce() + Send>;
+
+/// A disk that machines share.
+#[derive(Clone, Default)]
+struct Shared {
+    disk: Disk,
+    /// Which machine has the lock.
+    holder: Arc<AtomicU64>,
+}
+
+/// What one machine sees of it, in the worst case: it never learns that a file
+/// has changed that it has seen before.
+#[derive(Clone)]
+struct Machine {
+    shared: Shared,
+    number: u64,
+    /// Files as they were when it last saw them, by their number on the disk.
+    remembered: Arc<Mutex<BTreeMap<usize, Vec<u8>>>>,
+    /// After so many more operations that happens, just before the operation.
+    event: Arc<Mutex<(u64, Option<Event>)>>,
+}
+
+impl Machine {
+    fn new(shared: &Shared, number: u64) -> Machine {
+        Machine {
+            shared: shared.clone(),
+            number,
+            remembered: Arc::default(),
+            event: Arc::default(),
+        }
+    }
+
+    /// Takes the lock, removes what others have prepared, and opens the log.
+    fn take_over(&self, size: u64) -> Server {
+        self.shared.holder.store(self.number, Ordering::SeqCst);
+        for name in self.shared.disk.names() {
+            if name.starts_with("binlog.spare") || name.starts_with("binlog.reserve") {
+                self.shared.disk.remove(&name).unwrap();
+            }
+        }
+        let opened = Binlog::open_in(Arc::new(self.clone()), SyncMode::Always, size);
+        Server::new(opened.unwrap_or_else(|error| panic!("{error}")))
+    }
+
+    fn own_name(&self, name: &str) -> String {
+        match name {
+            "binlog.spare" | "binlog.reserve" => format!("{name}.{}", self.number),
+            _ => name.to_owned(),
+        }
+    }
+
+    /// Before each operation that changes something, when nothing can keep it
+    /// from happening any more.
+    fn before_change(&self) {
+        let mut event = self.event.lock().unwrap();
+        let happens = match event.0.checked_sub(1) {
+            Some(left) => {
+                event.0 = left;
+                None
+            }
+            None => event.1.take(),
+        };
+        drop(event);
+        if let Some(happens) = happens {
+            happens();
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.event.lock().unwrap().1.is_none()
+    }
+
+    /// A file that was opened or made.
+    fn file(&self, name: &str, file: Arc<dyn File>) -> Arc<dyn File> {
+        let number = self.shared.disk.number_of(&self.own_name(name)).unwrap();
+        let contents = || self.shared.disk.contents(&self.own_name(name));
+        let mut remembered = self.remembered.lock().unwrap();
+        remembered.entry(number).or_insert_with(contents);
+        Arc::new(Seen(self.clone(), number, file))
+    }
+}
+
+impl Storage for Machine {
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.shared.disk.list()
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        let file = self.shared.disk.open(&self.own_name(name))?;
+        Ok(self.file(name, file))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        self.look()?;
+        self.before_change();
+        let file = self.shared.disk.create(&self.own_name(name))?;
+        Ok(self.file(name, file))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.look()?;
+        // Whether the new name is taken, is asked before.
+        let is_taken = self.shared.disk.number_of(to).is_some();
+        self.before_change();
+        let (from, to) = (self.own_name(from), self.own_name(to));
+        if !is_taken && self.shared.disk.number_of(&from).is_some() {
+            self.shared.disk.remove(&to).ok();
+        }
+        self.shared.disk.rename(&from, &to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.look()?;
+        self.before_change();
+        self.shared.disk.remove(&self.own_name(name))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.before_change();
+        self.shared.disk.sync()
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn look(&self) -> io::Result<()> {
+        match self.shared.holder.load(Ordering::SeqCst) == self.number {
+            true => Ok(()),
+            false => Err(io::Error::other("another machine has it")),
+        }
+    }
+}
+
+/// A file as a machine sees it, and its number on the disk.
+struct Seen(Machine, usize, Arc<dyn File>);
+
+impl Seen {
+    /// Changes the file on the disk, and what the machine remembers of it.
+    fn change(
+        &self,
+        change: impl FnOnce(&dyn File) -> io::Result<()>,
+        remember: impl FnOnce(&mut Vec<u8>),
+    ) -> io::Result<()> {
+        self.0.before_change();
+        change(&*self.2)?;
+        remember(self.0.remembered.lock().unwrap().get_mut(&self.1).unwrap());
+        Ok(())
+    }
+}
+
+impl File for Seen {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.remembered.lock().unwrap()[&self.1].len() as u64)
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let remembered = self.0.remembered.lock().unwrap();
+        let rest = remembered[&self.1].get(offset as usize..).unwrap_or(&[]);
+        let len = rest.len().min(buffer.len());
+        buffer[..len].copy_from_slice(&rest[..len]);
+        Ok(len)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.change(
+            |file| file.write_at(bytes, offset),
+            |seen| {
+                let (start, end) = (offset as usize, offset as usize + bytes.len());
+                seen.resize(seen.len().max(end), 0);
+                seen[start..end].copy_from_slice(bytes);
+            },
+        )
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        let remember = |seen: &mut Vec<u8>| seen.resize(len as usize, 0);
+        self.change(|file| file.set_len(len), remember)
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        let remember = |seen: &mut Vec<u8>| seen.resize(seen.len().max(len as usize), 0);
+        self.change(|file| file.allocate(len), remember)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.change(|file| file.sync(), |_| {})
+    }
+}
+
+/// So many commands, each followed by its commit and by what the log's threads
+/// would do. False if one was not acknowledged.
+fn serve(server: &mut Server, commands: u32, random: &mut Random) -> bool {
+    (0..commands).all(|_| {
+        server.command(TRAFFIC, random);
+        server.commit() && server.log.tend().is_ok()
+    })
+}
+
+/// The lock goes to another machine before the operation of this number, which
+/// is done nevertheless, late. Says whether there were so many.
+fn lose_the_lock_at(operation: u64) -> bool {
+    let shared = Shared::default();
+    let random = &mut Random::new(3);
+    let (first, second) = (Machine::new(&shared, 1), Machine::new(&shared, 2));
+    let mut loser = first.take_over(SIZE);
+    let taken = Arc::new(Mutex::new(None));
+    let takes_over = {
+        let (taken, second, mut random) = (taken.clone(), second.clone(), random.clone());
+        move || {
+            let mut winner = second.take_over(SIZE);
+            let found = winner.jobs.clone();
+            assert!(serve(&mut winner, 20, &mut random));
+            *taken.lock().unwrap() = Some((winner, found));
+        }
+    };
+    *first.event.lock().unwrap() = (operation, Some(Box::new(takes_over)));
+    let served = serve(&mut loser, 60, random);
+    if !first.is_over() {
+        return false;
+    }
+    let (mut winner, found) = taken.lock().unwrap().take().expect("it has taken over");
+    let kept = loser.history.explains(&found);
+    assert!(
+        kept.is_some(),
+        "operation {operation}: not all was taken over"
+    );
+    if served {
+        // The last operation of all was late, and nobody was told of it yet.
+        match loser.jobs.keys().next().copied() {
+            Some(id) => loser.delete(id),
+            None => assert!(loser.put(1, random)),
+        }
+        assert!(!loser.commit(), "operation {operation}");
+    }
+    let why = loser.log.failure().expect("it has failed").to_string();
+    assert!(
+        why.contains("another machine has it") || why.contains("binlog.spare"),
+        "{why}"
+    );
+    assert!(serve(&mut winner, 20, random), "operation {operation}");
+    let third = Machine::new(&shared, 3).take_over(SIZE);
+    assert_eq!(third.jobs, winner.jobs, "operation {operation}");
+    assert!(third.history.next_id >= winner.history.next_id);
+    true
+}
+
+#[test]
+fn whenever_the_lock_is_lost_nothing_acknowledged_is_and_nothing_late_spoils_it() {
+    let tried = (0..)
+        .take_while(|operation| lose_the_lock_at(*operation))
+        .count();
+    println!("the lock was lost at each of {tried} operations");
+    assert!(tried > 200);
+}
+
+#[test]
+fn nothing_is_acknowledged_between_the_loss_of_the_lock_and_the_next_look() {
+    let shared = Shared::default();
+    let random = &mut Random::new(1);
+    let mut server = Machine::new(&shared, 1).take_over(SIZE);
+    assert!(server.put(3, random) && server.commit());
+    // The sync will succeed, and the lock is somebody else's by then.
+    shared.holder.store(2, Ordering::SeqCst);
+    assert!(server.put(3, random));
+    assert!(!server.commit());
+    let names = shared.disk.names();
+    server.log.tend().ok();
+    assert!(server.log.close().is_err());
+    assert_eq!(shared.disk.names(), names);
+    assert_eq!(
+        server.log.failure().unwrap().to_string(),
+        "the lock on the binlog directory is lost: another machine has it; \
+         nothing is acknowledged or changed there any more"
+    );
+}
+
+#[test]
+fn what_a_machine_remembers_of_files_does_not_mislead_it_at_a_take_over() {
+    let shared = Shared::default();
+    let machines = [Machine::new(&shared, 1), Machine::new(&shared, 2)];
+    for seed in 0..20 {
+        let random = &mut Random::new(seed);
+        let mut before: Option<Server> = None;
+        for machine in machines.iter().cycle().take(10) {
+            let mut server = machine.take_over(SIZE);
+            if let Some(before) = before {
+                assert_eq!(server.jobs, before.jobs);
+            }
+            assert!(serve(&mut server, 40, random));
+            before = Some(server);
+        }
+        let names = shared.disk.names();
+        names.iter().for_each(|name| shared.disk.remove_file(name));
+    }
+}
+
+#[test]
+fn a_segment_that_a_shared_disk_shows_as_zeros_is_not_taken_for_an_unused_one() {
+    let shared = Shared::default();
+    let machine = Machine::new(&shared, 1);
+    shared.disk.put("binlog.1", &[0; SIZE as usize]);
+    let opened = Binlog::open_in(Arc::new(machine), SyncMode::Always, SIZE);
+    assert_eq!(
+        opened.err().map(|error| error.to_string()).as_deref(),
+        Some(
+            "binlog.1 is damaged at offset 0: there are only zeros in it, which may be what a \
+             cache has of it; nothing was changed; restore the file from a copy, or move all \
+             binlog files away to start without their jobs"
+        )
+    );
+    assert_eq!(shared.disk.contents("binlog.1"), [0; SIZE as usize]);
+}

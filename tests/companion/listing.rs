@@ -1,0 +1,239 @@
+//! Seeing what is in a tube, and acting on what was found.
+
+use super::story::{on_each_server, tell};
+use super::support::{Server, beanpoled, servers};
+
+/// What `ls` says of jobs, line by line, without their ages.
+fn table(server: &Server, arguments: &[&str]) -> Vec<String> {
+    let output = server
+        .beanpole()
+        .arg("ls")
+        .args(arguments)
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let without_age = |line: &str| {
+        let words = line.split_whitespace().enumerate();
+        let words = words.filter(|(index, _)| *index != 3).map(|(_, word)| word);
+        words.collect::<Vec<_>>().join(" ")
+    };
+    text.lines().map(without_age).collect()
+}
+
+#[test]
+fn ls_shows_what_is_in_tubes() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        tell(
+            &server,
+            r#"
+            $ put -q -t mail one 'two\n'
+            $ put -q -t mail -d 1000 -p 7 three
+            $ put -q -t fax '\xff\xfe'
+            $ bury 2
+            "#,
+        );
+        assert_eq!(
+            table(&server, &[]),
+            [
+                "ID STATE PRI TRIES SIZE TUBE BODY",
+                "1 ready 1024 0 3 mail one",
+                "2 buried 1024 1 4 mail two\\n",
+                "3 delayed 7 0 5 mail three",
+                "4 ready 1024 0 2 fax \\xff\\xfe",
+            ]
+        );
+        assert_eq!(
+            table(&server, &["mail", "--tries", "1"]),
+            ["ID STATE PRI TRIES SIZE BODY", "2 buried 1024 1 4 two\\n"]
+        );
+        tell(
+            &server,
+            r#"
+            $ ls -q
+            1
+            2
+            3
+            4
+            $ ls -q fax mail -n 2
+            1
+            2
+            $ ls mail -q --state buried --state delayed
+            2
+            3
+            $ ls mail -q --state reserved
+            [1]
+            $ ls -q --older 1h
+            [1]
+            $ ls -q --older 0
+            1
+            2
+            3
+            4
+            $ ls -q --match '\n'
+            2
+            $ ls -q --match o -n 1
+            1
+            $ ls mail --state delayed --json
+            {"id":3,"tube":"mail","state":"delayed","pri":7,"age":N,"delay":1000,"ttr":60,"time-left":N,"file":0,"reserves":0,"timeouts":0,"releases":0,"buries":0,"kicks":0,"size":5,"body":"three"}
+            $ ls nobody
+            ! beanpole ls: there is no tube 'nobody'
+            [1]
+            $ ls --state lost
+            ! beanpole ls: --state: 'lost' is not ready, delayed, reserved or buried
+            ! Try 'beanpole help ls'.
+            [2]
+            "#,
+        );
+    }
+}
+
+#[test]
+fn ids_come_from_standard_input() {
+    on_each_server(
+        r#"
+        $ put -q -t mail a b c d e
+        $ put -q -t mail -d 1000 f
+        $ bury - < '1\n2\n3\n'
+        $ kick-job - < '2 6'
+        $ ls mail --state buried -q
+        1
+        3
+        $ delete - < '1\nx\n'
+        ! beanpole delete: standard input: 'x' is not the id of a job
+        ! Try 'beanpole help delete'.
+        [2]
+        $ delete - < '1\n9\n'
+        ! beanpole delete: job 9: not found, or not in a state for this
+        [1]
+        $ delete - < ''
+        $ ls -q
+        2
+        3
+        4
+        5
+        6
+        "#,
+    );
+}
+
+#[test]
+fn jobs_are_moved_and_copied_by_their_ids() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        tell(
+            &server,
+            r#"
+            $ put -q -t mail a b
+            $ put -q -t fax -d 1000 c
+            $ put -q -t fax d e
+            $ bury 4
+            $ move - later < '4 2\n3 3 99'
+            3
+            ! beanpole move: job 99: not found, or not in a state for this
+            [1]
+            "#,
+        );
+        let rows = [
+            "ID STATE PRI TRIES SIZE TUBE BODY",
+            "1 ready 1024 0 1 mail a",
+            "5 ready 1024 0 1 fax e",
+        ];
+        assert_eq!(table(&server, &["mail", "fax"]), rows);
+        for (state, body) in [("ready", "b"), ("delayed", "c"), ("buried", "d")] {
+            let rows = table(&server, &["later", "--state", state]);
+            assert_eq!(rows.len(), 2, "{rows:?}");
+            assert!(rows[1].ends_with(body), "{rows:?}");
+        }
+        tell(
+            &server,
+            r#"
+            $ copy - again < '5\n1\n'
+            2
+            $ peek -t again -n 9 -l
+            a
+            e
+            $ copy - again < '5 77'
+            1
+            ! beanpole copy: 1 jobs: not found, or not in a state for this
+            [1]
+            $ ls again -q --match e -n 1 --state ready --state buried
+            10
+            "#,
+        );
+    }
+}
+
+#[test]
+fn what_peek_shows_of_several_jobs_is_told_apart() {
+    on_each_server(
+        r#"
+        $ put -q one 'two\nlines\n'
+        $ bury 1 2
+        $ peek --buried
+        one⊣
+        $ peek -n 20 --buried
+        job 1, 3 bytes:
+        one
+        job 2, 10 bytes:
+        two
+        lines
+
+        $ peek -t typo
+        ! beanpole peek: there is no tube 'typo'
+        [1]
+        "#,
+    );
+}
+
+#[test]
+fn a_server_that_lists_its_jobs_is_not_asked_for_each_id() {
+    let server = Server::start(&beanpoled(), &[]);
+    let many = server.directory.write("many", &b"x\n".repeat(3000));
+    tell(
+        &server,
+        &format!(
+            "$ put -q -l -f {}\n$ clear default --yes\n3000",
+            many.display()
+        ),
+    );
+    tell(
+        &server,
+        r#"
+        $ put -q -t mail one two
+        $ ls mail -q
+        3001
+        3002
+        $ copy mail fax
+        2
+        $ ls fax -q
+        3003
+        3004
+        "#,
+    );
+    let stats = server.beanpole().args(["stats", "--yaml"]).output();
+    let stats = String::from_utf8(stats.unwrap().stdout).unwrap();
+    // Those that are copied, and no others.
+    assert!(stats.contains("cmd-stats-job: 2\n"), "{stats}");
+}
+
+/// Nor is a job put to find out how far ids go, which a draining server would
+/// refuse.
+#[test]
+fn a_draining_server_with_a_binlog_is_dumped_whole() {
+    let directory = super::support::Directory::new();
+    let server = Server::start(&beanpoled(), &["-b", directory.text()]);
+    tell(&server, "$ put -q one two three\n$ delete 3 1");
+    server.drain();
+    tell(
+        &server,
+        r#"
+        $ ls -q
+        2
+        $ dump
+        {"beanpole-dump":1,"server":"127.0.0.1:PORT","version":"1.13"}
+        {"tube":"default","state":"ready","pri":1024,"delay":0,"ttr":60,"id":2,"age":N,"reserves":0,"timeouts":0,"releases":0,"buries":0,"kicks":0,"body":"two"}
+        {"beanpole-dump-end":1,"jobs":1}
+        "#,
+    );
+}

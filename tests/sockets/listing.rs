@@ -1,0 +1,74 @@
+//! Lists of jobs that are longer than one answer.
+
+use crate::client::Client;
+use crate::server::Server;
+
+/// The ids in one answer to `list-jobs`, and the one to go on from.
+fn list(client: &mut Client, arguments: &str) -> (Vec<u64>, u64) {
+    let text = client.document(&format!("list-jobs {arguments}"));
+    let number = |text: &str| text.parse().expect("a number");
+    let id = |line: &str| Some(number(line.strip_prefix("- {id: ")?.split_once(',')?.0));
+    let (_, next) = text.rsplit_once("next: ").expect("where to go on");
+    (
+        text.lines().filter_map(id).collect(),
+        number(next.trim_end()),
+    )
+}
+
+#[test]
+fn a_walk_shows_each_job_that_stays_exactly_once() {
+    let server = Server::start(&[]);
+    let mut owner = server.connect();
+    let ids: Vec<u64> = (0..3000).map(|_| owner.put("")).collect();
+    let mut walker = server.connect();
+    let (mut seen, mut next) = (Vec::new(), 1);
+    while next > 0 {
+        let (more, then) = list(&mut walker, &format!("{next} 400"));
+        assert!(more.len() <= 400);
+        seen.extend(more);
+        next = then;
+        // In front of the walker and behind it, some go and some come.
+        if let Some(third) = seen.len().checked_div(400).filter(|third| *third < 3) {
+            let go = ids.iter().filter(|&id| id % 3 == 0).skip(third * 300);
+            go.take(300).for_each(|&id| owner.delete(id));
+            owner.put("late");
+        }
+    }
+    assert!(seen.is_sorted_by(|one, other| one < other), "{seen:?}");
+    let stay = ids.iter().filter(|&id| id % 3 != 0);
+    let lost: Vec<_> = stay.filter(|id| !seen.contains(id)).collect();
+    assert_eq!(lost, [] as [&u64; 0]);
+}
+
+#[test]
+fn one_answer_looks_at_a_thousand_jobs_at_most() {
+    let server = Server::start(&[]);
+    let mut owner = server.connect();
+    for _ in 0..1500 {
+        owner.put("");
+    }
+    owner.ask("use mail");
+    let id = owner.put("");
+    let (first, next) = list(&mut owner, "0 5000");
+    assert_eq!((first.len(), next), (1000, 1001));
+    assert_eq!(list(&mut owner, "0 1 mail"), (vec![], 1001));
+    assert_eq!(list(&mut owner, "1001 1 mail"), (vec![id], 0));
+}
+
+#[test]
+fn with_a_binlog_a_list_tells_in_which_file_a_job_is() {
+    let folder = crate::server::Folder::new();
+    let server = Server::start(&["-b", folder.path(".").to_str().expect("text")]);
+    let mut client = server.connect();
+    client.put("");
+    let (list, job) = (
+        client.document("list-jobs 0 1"),
+        client.document("stats-job 1"),
+    );
+    let file = job
+        .lines()
+        .find(|line| line.starts_with("file: "))
+        .expect("it is told");
+    assert_eq!(file, "file: 1");
+    assert!(list.contains(", file: 1, "), "{list}");
+}
