@@ -57,6 +57,49 @@ pub fn write_in_place(file: BorrowedFd<'_>) {
     }
 }
 
+/// Finds out whether some more threads can have the mappings that they need.
+/// Of a thread that cannot be started an error tells; but one that has its stack
+/// and finds no room for the stack of its signal handlers ends the process.
+///
+/// Only where bodies are mappings: with musl those of 128 KiB and more, so that
+/// clients can come as near as they like to the most that the kernel allows.
+///
+/// # Errors
+///
+/// If they cannot.
+#[cfg(not(target_env = "gnu"))]
+pub fn find_room_for_threads() -> io::Result<()> {
+    // Several may be starting, and bodies come meanwhile.
+    const MAPPINGS: usize = 64;
+    const PAGE: usize = 64 << 10; // no page is larger
+    let len = MAPPINGS * PAGE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping, whose place the kernel chooses; nobody gets at it.
+    let start = unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_NONE, flags, -1, 0) };
+    if start == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // Every second page becomes a mapping of its own.
+    let mut pages = (0..MAPPINGS).step_by(2);
+    let found = pages.try_for_each(|page| {
+        // SAFETY: a page within the mapping, in which nothing is.
+        match unsafe { libc::mprotect(start.byte_add(page * PAGE), PAGE, libc::PROT_READ) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    });
+    // SAFETY: the mapping from above, to which nothing refers.
+    unsafe { libc::munmap(start, len) };
+    found
+}
+
+/// With the C library of GNU, bodies are no mappings of their own, and the most
+/// connections that there can be leave room.
+#[cfg(target_env = "gnu")]
+pub fn find_room_for_threads() -> io::Result<()> {
+    Ok(())
+}
+
 /// Receives some bytes behind those in the buffer, into the room that it has:
 /// `most` at most. Nobody fills that room with zeros before, so what is not
 /// received is not touched. 0 if the peer sends nothing more.

@@ -3,7 +3,7 @@
 use super::client::Client;
 use super::shared::Shared;
 use super::{Listener, worker};
-use crate::log;
+use crate::{log, sys};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -97,10 +97,12 @@ impl Acceptor<'_> {
         while self.to_idle.try_send(Arc::clone(&client)).is_err() {
             let (shared, clients) = (Arc::clone(self.shared), self.clients.clone());
             let first = Arc::clone(&client);
-            let worker = thread::Builder::new()
-                .name("worker".into())
-                .stack_size(WORKER_STACK)
-                .spawn(move || work(&shared, first, &clients));
+            let worker = sys::find_room_for_threads().and_then(|()| {
+                thread::Builder::new()
+                    .name("worker".into())
+                    .stack_size(WORKER_STACK)
+                    .spawn(move || work(&shared, first, &clients))
+            });
             let Err(error) = worker else { return };
             log::client_warning(
                 &client.stream,
@@ -122,13 +124,14 @@ impl Acceptor<'_> {
 /// A worker's life: one client after the other. Ends when there was none for a
 /// while.
 fn work(shared: &Shared, first: Arc<Client>, clients: &Receiver<Arc<Client>>) {
+    shared.with_lock(|state, _| state.workers += 1);
     let mut client = first;
     loop {
         worker::serve(shared, &client);
         drop(client);
         match clients.recv_timeout(LINGERS) {
             Ok(next) => client = next,
-            Err(_) => return,
+            Err(_) => return shared.with_lock(|state, _| state.workers -= 1),
         }
     }
 }

@@ -21,6 +21,11 @@ use std::sync::{Arc, Condvar, MutexGuard, OnceLock};
 use std::thread::Thread;
 use std::time::Duration;
 
+/// About what is freed when a worker ends, in bytes: its own things, and pieces
+/// that the C library has kept for its thread. When many have ended, that is
+/// worth giving back, too.
+const WORKER: u64 = 50_000;
+
 /// What every thread of the server can get at.
 pub struct Shared {
     pub clock: Clock,
@@ -53,6 +58,8 @@ pub struct Guarded {
     /// `None` if jobs are kept in memory alone.
     journal: Option<Journal>,
     clients: HashMap<ConnectionId, Arc<Client>>,
+    /// How many workers there are, those without a client among them.
+    pub workers: u64,
     /// How long the timer sleeps, and what it gives back when it wakes.
     pub sleep: Sleep,
     pub surplus: Surplus,
@@ -131,6 +138,7 @@ impl Shared {
                 engine,
                 journal: binlog.clone().map(Journal::new),
                 clients: HashMap::new(),
+                workers: 0,
                 sleep: Sleep::default(),
                 surplus: Surplus::default(),
             }),
@@ -257,7 +265,7 @@ impl Shared {
         };
         let answers = effects.replies.into_iter().filter_map(find).collect();
         let taken = self.memory.note_engine(state.engine.memory());
-        state.surplus.note(taken, now);
+        state.surplus.note(taken + state.workers * WORKER, now);
         Deliveries {
             answers,
             garbage: effects.garbage,

@@ -181,9 +181,8 @@ impl Keeper for Shell {
             _ => None,
         };
         let outcome = engine.execute(id, request, now);
-        let changes = engine.changes().to_vec();
+        self.keep(engine.changes(), engine);
         engine.forget_changes();
-        self.keep(&changes, engine);
         drop(room);
         if let Outcome::Reply(reply) = &outcome {
             let fact = match (reply, deleted) {

@@ -38,12 +38,22 @@ const PLAIN: Attack = Attack {
     run: |_| Ok(String::new()),
 };
 
+/// As the systemd unit starts it: the C library keeps no freed pieces for threads.
+const NO_PIECES: &str = "env GLIBC_TUNABLES=glibc.malloc.tcache_count=0";
+
 /// All of them.
 pub const ATTACKS: &[Attack] = &[
     Attack {
         name: "slow-lines",
         about: "300 clients send a command a byte at a time",
         run: rude::slow_lines,
+        ..PLAIN
+    },
+    Attack {
+        name: "trickled-lines",
+        about: "300 clients send a line in 3 seconds and half of one, where one is idle",
+        our_options: "--idle-timeout 1",
+        run: rude::trickled_lines,
         ..PLAIN
     },
     Attack {
@@ -138,7 +148,15 @@ pub const ATTACKS: &[Attack] = &[
     Attack {
         name: "silent-after-a-batch",
         about: "500 clients send a batch of 64 kB once, and then nothing",
+        under: NO_PIECES,
         run: hoards::silent_after_a_batch,
+        ..PLAIN
+    },
+    Attack {
+        name: "silent-after-all-sizes",
+        about: "500 clients put and delete jobs of all sizes once, and then nothing",
+        under: NO_PIECES,
+        run: hoards::silent_after_all_sizes,
         ..PLAIN
     },
     Attack {

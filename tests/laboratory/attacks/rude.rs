@@ -2,7 +2,7 @@
 
 use super::target::Target;
 use crate::peer::Peer;
-use std::io;
+use std::io::{self, Read};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,29 @@ pub fn slow_lines(target: &Target) -> io::Result<String> {
         peer.ask_all(b"", replies, "USING default")?;
     }
     Ok(format!("{replies} replies to each"))
+}
+
+/// With `--idle-timeout 1`: who sends a byte now and then is not silent, however
+/// long a line takes; who stops in the middle of one is.
+pub fn trickled_lines(target: &Target) -> io::Result<String> {
+    let mut peers = connect(target, target.size(50, 300))?;
+    let line = b"list-tube-used\r\n";
+    for byte in line {
+        for peer in &mut peers {
+            peer.send([*byte])?;
+        }
+        sleep(Duration::from_millis(200));
+    }
+    for peer in &mut peers {
+        peer.ask_all(b"list-tu", 1, "USING default")?;
+    }
+    for peer in &mut peers {
+        // After the usual patience an error: one that has stopped is not closed.
+        if peer.stream.read(&mut [0])? > 0 {
+            return Err(io::Error::other("a reply to half of a line"));
+        }
+    }
+    Ok("served, and closed in the end".into())
 }
 
 pub fn slow_bodies(target: &Target) -> io::Result<String> {
