@@ -7,6 +7,7 @@
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::address::Address;
 use crate::server::client::{Client, PATIENCE};
+use crate::server::names::Server;
 pub use beanpole::arguments::Field;
 use beanpole::arguments::{self, Given, Parse, Set};
 use beanpole::protocol::{JobId, TubeName};
@@ -59,13 +60,15 @@ pub enum Kind {
     Program,
     /// One of these.
     Words(&'static [&'static str]),
-    /// The name of a command of ours.
-    Command,
+    /// What `help` tells of: the commands, and this.
+    CommandOr(&'static str),
 }
 
 /// Commands that belong together.
 pub struct Group {
     pub title: &'static str,
+    /// Whether they change what is in a server.
+    pub changes: bool,
     pub commands: &'static [&'static Command],
 }
 
@@ -75,7 +78,8 @@ pub type Settings<O> = &'static [(Opt, &'static dyn Set<O>)];
 /// One run of a command: what was given on the command line.
 pub struct Invocation {
     given: Given,
-    addresses: Vec<Address>,
+    /// The servers that were named, at least one.
+    pub servers: Vec<Server>,
     patience: Duration,
     /// All commands, for those that tell of them.
     pub groups: &'static [Group],
@@ -86,7 +90,7 @@ impl Invocation {
     pub fn new(given: Given, common: Common, groups: &'static [Group]) -> Invocation {
         Invocation {
             given,
-            addresses: common.addresses,
+            servers: common.servers,
             patience: common.timeout.map_or(PATIENCE, |Interval(time)| time),
             groups,
         }
@@ -100,15 +104,8 @@ impl Invocation {
     }
 
     /// All commands.
-    pub fn commands(&self) -> Vec<&'static Command> {
-        let groups = self.groups.iter();
-        groups.flat_map(|group| group.commands).copied().collect()
-    }
-
-    /// The command of this name.
-    pub fn command(&self, name: &str) -> Option<&'static Command> {
-        let commands = self.commands();
-        commands.into_iter().find(|command| command.name == name)
+    pub fn commands(&self) -> impl Iterator<Item = &'static Command> {
+        self.groups.iter().flat_map(|group| group.commands).copied()
     }
 
     /// The operands.
@@ -134,14 +131,9 @@ impl Invocation {
         }
     }
 
-    /// All servers that were named.
-    pub fn addresses(&self) -> &[Address] {
-        &self.addresses
-    }
-
-    /// The server.
+    /// Where the server is.
     pub fn address(&self) -> &Address {
-        &self.addresses[0]
+        &self.servers[0].address
     }
 
     /// A connection to the server.
@@ -170,6 +162,33 @@ pub fn ids_of_input() -> Outcome<Vec<JobId>> {
     let text = text.map_err(|error| Failure::io("cannot read standard input", error))?;
     let ids: Outcome<_> = text.split_whitespace().map(word).collect();
     ids.map_err(|failure| failure.about("standard input"))
+}
+
+/// The group and the command of this name.
+pub fn find(groups: &'static [Group], name: &str) -> Outcome<(&'static Group, &'static Command)> {
+    let commands = || {
+        let of = |group: &'static Group| group.commands.iter().map(move |one| (group, *one));
+        groups.iter().flat_map(of)
+    };
+    let found = commands().find(|(_, command)| command.name == name);
+    found.ok_or_else(|| {
+        let hint = did_you_mean(name, commands().map(|(_, command)| command.name));
+        Failure::Usage(format!("there is no command '{name}'{hint}"))
+    })
+}
+
+/// A question to follow an unknown word, if one of these is much like it.
+pub fn did_you_mean<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let distances = known.map(|name| match word.len() > 2 && name.starts_with(word) {
+        true => (0, name),
+        false => (strsim::osa_distance(word, name), name),
+    });
+    match distances.min() {
+        Some((distance, name)) if 3 * distance <= word.len() => {
+            format!(": did you mean '{name}'?")
+        }
+        _ => String::new(),
+    }
 }
 
 /// Reads the options of these settings, which begin at this index of the table.
@@ -261,7 +280,7 @@ pub fn described<O>(settings: Settings<O>) -> Vec<Opt> {
 /// The options that every command takes, before its name or after it.
 #[derive(Default)]
 pub struct Common {
-    pub addresses: Vec<Address>,
+    pub servers: Vec<Server>,
     pub help: bool,
     /// How long a server may be silent.
     pub timeout: Option<Interval>,
@@ -275,10 +294,10 @@ pub const GLOBAL: Settings<Common> = &[
             "a",
             "addr",
             "ADDR",
-            "the server: HOST:PORT, PORT or unix:PATH",
+            "the server: HOST:PORT, PORT, unix:PATH or a name",
         )
         .many(),
-        &Field(|common: &mut Common| &mut common.addresses),
+        &Field(|common: &mut Common| &mut common.servers),
     ),
     (
         Opt::flag("h", "help", "show the usage"),

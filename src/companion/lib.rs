@@ -25,12 +25,14 @@ mod table;
 pub mod text;
 mod transfer;
 
-use beanpole::arguments::{self, Given, Operands, to_os};
-use command::{Command, Common, GLOBAL, Invocation, Opt, described, read};
+use beanpole::arguments::{Given, Operands, Parse, to_os};
+use command::{Command, Common, GLOBAL, Invocation, Opt, described, did_you_mean, find, read};
 use commands::help;
 use failure::{Failure, Outcome};
 use server::address::{ADDRESS_VARIABLE, Address, DEFAULT_PORT};
+use server::names::Server;
 use std::ffi::OsString;
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use table::GROUPS;
 use text::output::{complain, print};
@@ -63,8 +65,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
 /// Runs what these arguments ask for, and tells which command they name.
 fn run_named(arguments: &[OsString], named: &mut Option<&'static Command>) -> Outcome {
     let table = described(GLOBAL);
-    let global = Given::split(&syntax(&table), Operands::EndOptions, arguments);
-    let global = global.map_err(Failure::Usage)?;
+    let global = split(&table, Operands::EndOptions, arguments)?;
     let mut common = Common::default();
     read(&global, 0, GLOBAL, &mut common)?;
     if common.help {
@@ -76,8 +77,7 @@ fn run_named(arguments: &[OsString], named: &mut Option<&'static Command>) -> Ou
     let Some((name, rest)) = global.operands.split_first() else {
         return Err(Failure::Usage("which command?".into()));
     };
-    let command =
-        table::find(name).ok_or_else(|| Failure::Usage(format!("there is no command '{name}'")))?;
+    let (group, command) = find(GROUPS, name)?;
     *named = Some(command);
     let mut table = (command.options)();
     let own = table.len();
@@ -86,35 +86,58 @@ fn run_named(arguments: &[OsString], named: &mut Option<&'static Command>) -> Ou
         true => Operands::EndOptions,
         false => Operands::Anywhere,
     };
-    let rest = rest.iter().map(|text| to_os(text));
-    let given = Given::split(&syntax(&table), operands, rest).map_err(Failure::Usage)?;
+    let rest: Vec<_> = rest.iter().map(|text| to_os(text)).collect();
+    let given = split(&table, operands, &rest)?;
     // An address after the command counts more than one before it.
-    let before = std::mem::take(&mut common.addresses);
+    let before = std::mem::take(&mut common.servers);
     read(&given, own, command.common_settings(), &mut common)?;
     if common.help {
         return print(help::usage(command));
     }
-    common.addresses.extend(before);
-    if common.addresses.is_empty() {
-        common.addresses.push(usual_address()?);
+    common.servers.extend(before);
+    if common.servers.is_empty() {
+        common.servers.push(usual_server()?);
     }
-    if common.addresses.len() > 1 && !command.many_servers {
+    if common.servers.len() > 1 && !command.many_servers {
         return Err(Failure::Usage(
             "it asks one server: give one address".into(),
         ));
     }
+    if group.changes {
+        warn_of(&common.servers);
+    }
     (command.run)(&Invocation::new(given, common, GROUPS))
 }
 
-fn syntax(options: &[Opt]) -> Vec<arguments::Opt> {
-    options.iter().map(Opt::syntax).collect()
+/// Takes a command line apart. Of an option that does not exist, the error says
+/// which one may be meant.
+fn split(table: &[Opt], operands: Operands, arguments: &[OsString]) -> Outcome<Given> {
+    let syntax: Vec<_> = table.iter().map(Opt::syntax).collect();
+    Given::split(&syntax, operands, arguments).map_err(|reason| {
+        let names: Vec<_> = table
+            .iter()
+            .map(|option| format!("--{}", option.long))
+            .collect();
+        let unknown = reason.strip_prefix("unknown flag: ");
+        let hint = unknown.map(|name| did_you_mean(name, names.iter().map(String::as_str)));
+        Failure::Usage(reason.clone() + &hint.unwrap_or_default())
+    })
 }
 
-/// The address that the environment names, or else the usual one.
-fn usual_address() -> Outcome<Address> {
+/// Tells a person which server is about to change, if that has a warning colour.
+fn warn_of(servers: &[Server]) {
+    for server in servers {
+        if let Some(colour) = server.colour.filter(|_| io::stderr().is_terminal()) {
+            complain(colour.paint(&server.title()));
+        }
+    }
+}
+
+/// The server that the environment names, or else the usual one.
+fn usual_server() -> Outcome<Server> {
     match std::env::var(ADDRESS_VARIABLE) {
-        Ok(text) if !text.is_empty() => Address::parse(&text)
+        Ok(text) if !text.is_empty() => Server::parse(&text)
             .map_err(|reason| Failure::Usage(format!("{ADDRESS_VARIABLE}: {reason}"))),
-        _ => Ok(Address::local(DEFAULT_PORT)),
+        _ => Ok(Address::local(DEFAULT_PORT).into()),
     }
 }

@@ -1,9 +1,9 @@
 //! The list of commands.
 
-use crate::command::{Command, Group};
+use crate::command::Group;
 use crate::commands::{
     bench, binlog, bury, check, clear, completion, copy, delete, dump, help, kick, kick_job, load,
-    ls, metrics, move_jobs, pause, peek, put, raw, release, reserve, stats, tail, top, touch,
+    ls, metrics, move_jobs, pause, peek, ping, put, raw, release, reserve, stats, tail, top, touch,
     tubes, work,
 };
 
@@ -11,12 +11,14 @@ use crate::commands::{
 pub const GROUPS: &[Group] = &[
     Group {
         title: "Look",
+        changes: false,
         commands: &[
             &top::TOP,
             &stats::STATS,
             &tubes::TUBES,
             &metrics::METRICS,
             &check::CHECK,
+            &ping::PING,
             &tail::TAIL,
             &ls::LS,
             &peek::PEEK,
@@ -24,6 +26,7 @@ pub const GROUPS: &[Group] = &[
     },
     Group {
         title: "Touch",
+        changes: true,
         commands: &[
             &put::PUT,
             &reserve::RESERVE,
@@ -34,6 +37,7 @@ pub const GROUPS: &[Group] = &[
             &kick_job::KICK_JOB,
             &kick::KICK,
             &pause::PAUSE,
+            &pause::RESUME,
             &clear::CLEAR,
             &move_jobs::MOVE,
             &copy::COPY,
@@ -43,23 +47,20 @@ pub const GROUPS: &[Group] = &[
     },
     Group {
         title: "Move house",
+        changes: true,
         commands: &[&dump::DUMP, &load::LOAD, &binlog::BINLOG],
     },
     Group {
         title: "Measure",
+        changes: true,
         commands: &[&bench::BENCH],
     },
     Group {
         title: "About itself",
+        changes: false,
         commands: &[&completion::COMPLETION, &help::HELP],
     },
 ];
-
-/// The command of this name.
-pub fn find(name: &str) -> Option<&'static Command> {
-    let mut commands = GROUPS.iter().flat_map(|group| group.commands);
-    commands.find(|command| command.name == name).copied()
-}
 
 #[cfg(test)]
 mod tests {

@@ -12,6 +12,7 @@ mod listing;
 mod looking;
 mod manual;
 mod moving;
+mod naming;
 #[path = "../laboratory/port.rs"]
 mod port;
 mod raw;

@@ -50,6 +50,7 @@ const COMPLETED: &[(&str, &[&str])] = &[
     ),
     ("beanpole clear mail --state b", &["buried"]),
     ("beanpole help mo", &["move"]),
+    ("beanpole help pro", &["protocol"]),
     ("beanpole completion b", &["bash"]),
     ("beanpole bench cy", &["cycle"]),
     ("beanpole binlog ver", &["verify"]),

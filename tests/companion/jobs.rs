@@ -322,6 +322,67 @@ fn times_and_sizes_have_units() {
 }
 
 #[test]
+fn delayed_jobs_are_kicked_although_others_are_buried() {
+    on_each_server(
+        r#"
+        $ put -q -t mail buried
+        $ bury 1
+        $ put -q -t mail -d 1h a b c d
+        $ kick -t mail --delayed 2
+        2
+        $ kick -t mail --delayed --all
+        2
+        $ kick -t mail --delayed
+        0
+        [1]
+        $ reserve -t mail --all --delete -l
+        a
+        b
+        c
+        d
+        $ kick -t mail
+        1
+        "#,
+    );
+}
+
+#[test]
+fn many_tubes_are_paused_and_resumed_at_once() {
+    on_each_server(
+        r#"
+        $ put -q -t mail letter
+        $ put -q -t images picture
+        $ pause --all 1h
+        $ reserve -t mail -t images --all
+        [1]
+        $ resume mail
+        $ reserve -t mail -t images --all -l
+        letter
+        $ resume --all
+        $ reserve -t mail -t images --all -l
+        letter
+        picture
+        $ pause mail images 1h
+        $ reserve -t mail -t images --all
+        [1]
+        $ resume nobody images
+        ! beanpole resume: there is no tube 'nobody'
+        [1]
+        $ reserve -t mail -t images --all -l
+        picture
+        $ resume
+        ! beanpole resume: which tubes? name them, or give --all
+        ! Try 'beanpole help resume'.
+        [2]
+        $ pause --all mail 1h
+        ! beanpole pause: which tubes? name them, or give --all
+        ! Try 'beanpole help pause'.
+        [2]
+        "#,
+    );
+}
+
+#[test]
 fn a_paused_tube_gives_no_jobs_until_the_pause_ends() {
     on_each_server(
         r#"

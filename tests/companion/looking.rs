@@ -4,6 +4,8 @@ use super::story::{on_each_server, tell};
 use super::support::{BEANPOLE, Running, Server, servers, wait_for};
 use crate::port::Port;
 use std::collections::{HashMap, HashSet};
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
 use std::process::{Command, Stdio};
 
 #[test]
@@ -65,6 +67,118 @@ fn stats_and_tubes_are_for_people_and_for_scripts() {
         mail            1         0         1         0         2         0         0         0         0
         "#,
     );
+}
+
+#[test]
+fn a_long_name_moves_only_its_own_figures() {
+    let long = "x".repeat(200);
+    on_each_server(&format!(
+        r#"
+        $ pause default 0
+        $ put -q -t {long} x
+        $ put -q -t mail x
+        $ tubes
+        TUBE        READY  RESERVED   DELAYED    BURIED     TOTAL     USING  WATCHING   WAITING     PAUSE
+        default         0         0         0         0         0         1         1         0         0
+        mail            1         0         0         0         1         0         0         0         0
+        {long}         1         0         0         0         1         0         0         0         0
+        "#
+    ));
+}
+
+#[test]
+fn statistics_are_watched_with_their_rates() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        tell(&server, "$ put -q -t mail x");
+        let mut watch = server.beanpole();
+        watch.args(["stats", "mail", "--watch", "10ms"]);
+        let mut watch = Running::reading_output(&mut watch);
+        watch.wait_for_line("total-jobs             1");
+        tell(&server, "$ put -q -t mail x");
+        // How fast that was depends on the machine, so the rate of what has
+        // grown is looked for by its sign.
+        let line = watch.wait_for_line_with("+");
+        assert!(line.contains("/s"), "{line}");
+        let mut watch = server.beanpole();
+        watch.args(["stats", "mail", "--watch", "10ms", "--json"]);
+        let mut watch = Running::reading_output(&mut watch);
+        watch.wait_for_line_with("\"total-jobs\":2");
+        tell(&server, "$ put -q -t mail x");
+        let line = watch.wait_for_line_with("per-second");
+        let rates = line.split("\"per-second\":").nth(1).unwrap();
+        assert!(rates.starts_with("{\"current-jobs-ready\":"), "{line}");
+        assert!(rates.contains("\"total-jobs\":"), "{line}");
+    }
+}
+
+#[test]
+fn a_dead_server_does_not_hide_what_the_others_say() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        let dead = Port::reserve(0).unwrap();
+        tell(
+            &server,
+            &format!(
+                r#"
+        $ put -q -t mail x
+        $ -a {0} -a PORT stats mail
+        127.0.0.1:PORT
+        name                   mail
+        current-jobs-urgent    0
+        current-jobs-ready     1
+        current-jobs-reserved  0
+        current-jobs-delayed   0
+        current-jobs-buried    0
+        total-jobs             1
+        current-using          0
+        current-watching       0
+        current-waiting        0
+        cmd-delete             0
+        cmd-pause-tube         0
+        pause                  0
+        pause-time-left        0
+        ! beanpole stats: cannot connect to 127.0.0.1:{0}: Connection refused (os error 111)
+        [3]
+        "#,
+                dead.number
+            ),
+        );
+    }
+}
+
+#[test]
+fn ping_tells_how_fast_a_server_answers() {
+    for program in servers() {
+        let mut server = Server::start(&program, &[]);
+        let mut ping = server.beanpole();
+        let output = ping
+            .args(["ping", "-n", "3", "-i", "10ms"])
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(0));
+        let said = String::from_utf8(output.stdout).unwrap();
+        let words = said.replace(|c: char| c.is_ascii_digit() || c == '.', "");
+        assert_eq!(
+            words,
+            ":: connected in  ms\n:  ms\n:  ms\n:  ms\n \
+             answers: % within , % within , % within , longest  ms\n"
+        );
+        // Interrupted, it says what it has found; and so it does if the server ends.
+        for ends in [
+            |_: &mut Server, ping: &Running| ping.signal("INT"),
+            |server: &mut Server, _: &Running| server.kill(),
+        ] {
+            let mut ping = server.beanpole();
+            ping.args(["ping", "--quiet", "-i", "10ms"])
+                .stderr(Stdio::null());
+            let mut ping = Running::reading_output(&mut ping);
+            ping.wait_for_line_with("connected in");
+            ends(&mut server, &ping);
+            let (_, said) = ping.wait();
+            assert!(said.contains(" answers: 50% within "), "{said}");
+        }
+    }
 }
 
 #[test]
@@ -222,6 +336,103 @@ fn metrics_follow_the_conventions_of_prometheus() {
 }
 
 #[test]
+fn metrics_go_into_a_file_at_once_and_say_whether_the_server_is_up() {
+    let dead = Port::reserve(0).unwrap();
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        tell(&server, "$ put -q -t mail x\n$ put -q -t post y");
+        let file = server.directory.write("old", b"what was there before");
+        let metrics = |arguments: &[&str]| {
+            let mut command = server.beanpole();
+            let output = command.arg("metrics").args(arguments).output().unwrap();
+            (
+                output.status.code(),
+                String::from_utf8(output.stdout).unwrap(),
+            )
+        };
+        let name = file.to_str().unwrap();
+        assert_eq!(metrics(&["-o", name]), (Some(0), String::new()));
+        let series = check_metrics(&std::fs::read_to_string(&file).unwrap());
+        assert_eq!(series["beanstalk_up"], "1");
+        assert_eq!(
+            series["beanstalk_tube_jobs_created_total{tube=\"mail\"}"],
+            "1"
+        );
+        // Nothing is left beside it.
+        assert_eq!(server.directory.path().read_dir().unwrap().count(), 1);
+        let (_, text) = metrics(&["-t", "post", "-t", "nobody"]);
+        let tubes: HashSet<_> = text
+            .split("tube=\"")
+            .skip(1)
+            .map(|rest| &rest[..4])
+            .collect();
+        assert_eq!(tubes, HashSet::from(["post"]));
+        let address = dead.number.to_string();
+        let (status, _) = metrics(&["-a", &address, "-o", name]);
+        assert_eq!(status, Some(3));
+        let expected = "# HELP beanstalk_up Whether the server answers.\n\
+                        # TYPE beanstalk_up gauge\nbeanstalk_up 0\n";
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), expected);
+        assert_eq!(metrics(&["-a", &address]), (Some(3), expected.into()));
+        let nowhere = server.directory.path().join("nowhere/file");
+        assert_eq!(metrics(&["-o", nowhere.to_str().unwrap()]).0, Some(4));
+    }
+}
+
+/// What a web server says to this request, without the text of a good answer.
+fn scrape(port: u16, request: &str) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut answer = String::new();
+    // What is answered before all is read may be cut off.
+    let _ = stream.read_to_string(&mut answer);
+    answer.split("# HELP").next().unwrap().into()
+}
+
+#[test]
+fn metrics_are_served_to_who_asks_for_them() {
+    for program in servers() {
+        let mut server = Server::start(&program, &[]);
+        let mut command = server.beanpole();
+        command.args(["metrics", "--listen", "127.0.0.1:0"]);
+        let mut served = Running::start(&mut command);
+        let line = served.wait_for_line_with("serving http://127.0.0.1:");
+        let port = line.trim_end().trim_end_matches("/metrics");
+        let port: u16 = port.rsplit(':').next().unwrap().parse().unwrap();
+        let good = scrape(port, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert!(good.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4"));
+        assert!(good.contains("\r\nConnection: close\r\n\r\n"), "{good}");
+        for (request, status) in [
+            ("GET /metrics HTTP/1.0\r\n\r\n", "200 OK"),
+            ("GET /else HTTP/1.1\r\n\r\n", "404 Not Found"),
+            ("POST /metrics HTTP/1.1\r\n\r\n", "405 Method Not Allowed"),
+            ("hello\r\n\r\n", "400 Bad Request"),
+        ] {
+            let answer = scrape(port, request);
+            assert!(
+                answer.starts_with(&format!("HTTP/1.1 {status}\r\n")),
+                "{answer}"
+            );
+        }
+        // Nor do those harm who say nothing, too much or half of it.
+        let _silent: Vec<_> = (0..3)
+            .map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap())
+            .collect();
+        assert_eq!(scrape(port, &"x".repeat(20_000)), "");
+        assert_eq!(scrape(port, "GET /metr"), "");
+        assert_eq!(
+            scrape(port, "GET /metrics HTTP/1.1\r\n\r\n").len(),
+            good.len()
+        );
+        server.kill();
+        let down = scrape(port, "GET /metrics HTTP/1.1\r\n\r\n");
+        assert!(down.contains("\r\nContent-Length: 89\r\n"), "{down}");
+        served.wait_for_line_with("beanpole metrics: cannot connect to ");
+    }
+}
+
+#[test]
 fn check_says_in_one_line_whether_a_server_is_well() {
     on_each_server(
         r#"
@@ -238,6 +449,18 @@ fn check_says_in_one_line_whether_a_server_is_well() {
         $ check -t default -t nobody --ready-max 0 --workers-min 1
         BEANSTALK CRITICAL: workers 0 (limit 1) | 'ready'=0;;0;0 'reserved'=0;;;0 'delayed'=0;;;0 'buried'=0;;;0 'workers'=0;;1:;0
         [2]
+        $ check --ready-max 5,3
+        ! beanpole check: --ready-max: a warning at 5 would never come: at 3 it is critical
+        ! Try 'beanpole help check'.
+        [3]
+        $ check --workers-min 1,2
+        ! beanpole check: --workers-min: a warning at 1 would never come: at 2 it is critical
+        ! Try 'beanpole help check'.
+        [3]
+        $ check --age-max 1h,2m
+        ! beanpole check: --age-max: a warning at 3600 would never come: at 120 it is critical
+        ! Try 'beanpole help check'.
+        [3]
         $ check -t mail --ready-max many
         ! beanpole check: --ready-max: 'many' is not N or N,N
         ! Try 'beanpole help check'.
@@ -247,6 +470,22 @@ fn check_says_in_one_line_whether_a_server_is_well() {
         [2]
         "#,
     );
+}
+
+#[test]
+fn check_warns_of_a_server_that_takes_no_new_jobs() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        server.drain();
+        tell(
+            &server,
+            r#"
+        $ check
+        BEANSTALK WARNING: ready 0, reserved 0, delayed 0, buried 0, workers 0, draining | 'ready'=0;;;0 'reserved'=0;;;0 'delayed'=0;;;0 'buried'=0;;;0 'workers'=0;;;0
+        [1]
+        "#,
+        );
+    }
 }
 
 #[test]

@@ -88,6 +88,13 @@ impl Screen {
         lines.join("\n")
     }
 
+    /// The colour of the character in this row and column, counted from 0.
+    pub fn colour_at(&self, row: u16, column: u16) -> vt100::Color {
+        let parser = self.parser.lock().unwrap();
+        let cell = parser.screen().cell(row, column);
+        cell.expect("it is on the screen").fgcolor()
+    }
+
     /// Waits until the screen shows this somewhere.
     pub fn wait_for(&self, text: &str) {
         let mut last = String::new();

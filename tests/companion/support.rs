@@ -230,6 +230,18 @@ impl Running {
         }
     }
 
+    /// Waits for a line with this in it.
+    pub fn wait_for_line_with(&mut self, expected: &str) -> String {
+        loop {
+            let mut line = String::new();
+            let count = self.said.read_line(&mut line).expect("it says something");
+            assert!(count > 0, "it ended without '{expected}'");
+            if line.contains(expected) {
+                return line;
+            }
+        }
+    }
+
     /// Waits for its end: its exit status, and what it had left to say.
     pub fn wait(mut self) -> (i32, String) {
         let mut said = String::new();

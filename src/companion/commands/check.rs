@@ -7,11 +7,12 @@ use crate::command::{Command, Interval, Invocation, Kind, Opt, described, option
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::address::Address;
 use crate::server::client::Client;
+use crate::server::names::Server;
 use crate::server::stats::{Facts, State};
 use crate::server::tubes::{names_with_ready, next_ready, stats_of};
 use crate::text::output::Output;
 use beanpole::arguments::Parse;
-use beanpole::protocol::TubeName;
+use beanpole::protocol::{Seconds, TubeName};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -32,13 +33,13 @@ options! {
     tubes: Vec<TubeName> =
         Opt::value("t", "tube", "TUBE", "only this tube; may be repeated")
             .of(Kind::Tube).many(),
-    ready_max: Option<Limit> =
+    ready_max: Option<Most> =
         Opt::value("", "ready-max", "[N,]N", "warning and critical limit of ready jobs"),
-    delayed_max: Option<Limit> = Opt::value("", "delayed-max", "[N,]N", "of delayed jobs"),
-    buried_max: Option<Limit> = Opt::value("", "buried-max", "[N,]N", "of buried jobs"),
-    age_max: Option<Limit> =
-        Opt::value("", "age-max", "[N,]N", "of the age in seconds of a tube's next ready job"),
-    workers_min: Option<Limit> =
+    delayed_max: Option<Most> = Opt::value("", "delayed-max", "[N,]N", "of delayed jobs"),
+    buried_max: Option<Most> = Opt::value("", "buried-max", "[N,]N", "of buried jobs"),
+    age_max: Option<Oldest> =
+        Opt::value("", "age-max", "[TIME,]TIME", "of the age of a tube's next ready job"),
+    workers_min: Option<Least> =
         Opt::value("", "workers-min", "[N,]N",
             "of workers; with --tube, of those who watch it"),
     timeout: Option<Interval> =
@@ -49,12 +50,12 @@ impl Options {
     /// The limit of this figure, if it has one.
     fn limit(&self, figure: Figure) -> Option<Limit> {
         match figure {
-            Figure::Ready => self.ready_max,
+            Figure::Ready => self.ready_max.map(|Most(limit)| limit),
             Figure::Reserved => None,
-            Figure::Delayed => self.delayed_max,
-            Figure::Buried => self.buried_max,
-            Figure::Age => self.age_max,
-            Figure::Workers => self.workers_min,
+            Figure::Delayed => self.delayed_max.map(|Most(limit)| limit),
+            Figure::Buried => self.buried_max.map(|Most(limit)| limit),
+            Figure::Age => self.age_max.map(|Oldest(limit)| limit),
+            Figure::Workers => self.workers_min.map(|Least(limit)| limit),
         }
     }
 }
@@ -132,20 +133,70 @@ struct Limit {
     critical: u64,
 }
 
-impl Parse for Limit {
-    fn parse(text: &str) -> Result<Limit, String> {
+/// A limit of what should not be more.
+#[derive(Clone, Copy)]
+struct Most(Limit);
+/// A limit of what should not be less.
+#[derive(Clone, Copy)]
+struct Least(Limit);
+/// A limit of what should not be older.
+#[derive(Clone, Copy)]
+struct Oldest(Limit);
+
+impl Parse for Most {
+    fn parse(text: &str) -> Result<Most, String> {
+        let limit = Limit::read(text, |limit| limit.parse().map_err(|_| not_numbers(text)))?;
+        limit
+            .in_order(|warning| warning <= limit.critical)
+            .map(Most)
+    }
+}
+
+impl Parse for Least {
+    fn parse(text: &str) -> Result<Least, String> {
+        let limit = Limit::read(text, |limit| limit.parse().map_err(|_| not_numbers(text)))?;
+        limit
+            .in_order(|warning| warning >= limit.critical)
+            .map(Least)
+    }
+}
+
+impl Parse for Oldest {
+    fn parse(text: &str) -> Result<Oldest, String> {
+        let limit = Limit::read(text, |limit| {
+            Seconds::parse(limit).map(|Seconds(age)| age.into())
+        })?;
+        limit
+            .in_order(|warning| warning <= limit.critical)
+            .map(Oldest)
+    }
+}
+
+fn not_numbers(text: &str) -> String {
+    format!("'{text}' is not N or N,N")
+}
+
+impl Limit {
+    fn read(text: &str, read: impl Fn(&str) -> Result<u64, String>) -> Result<Limit, String> {
         let (warning, critical) = match text.split_once(',') {
             None => (None, text),
             Some((warning, critical)) => (Some(warning), critical),
         };
-        let read = |limit: &str| {
-            let wrong = |_| format!("'{text}' is not N or N,N");
-            limit.parse().map_err(wrong)
-        };
         Ok(Limit {
-            warning: warning.map(read).transpose()?,
+            warning: warning.map(&read).transpose()?,
             critical: read(critical)?,
         })
+    }
+
+    /// This limit, if nothing is critical before it is a warning.
+    fn in_order(self, comes_first: impl Fn(u64) -> bool) -> Result<Limit, String> {
+        match self.warning {
+            Some(warning) if !comes_first(warning) => Err(format!(
+                "a warning at {warning} would never come: at {} it is critical",
+                self.critical
+            )),
+            _ => Ok(self),
+        }
     }
 }
 
@@ -211,8 +262,8 @@ fn check(invocation: &Invocation) -> Outcome {
     let mut worst = Level::Ok;
     let mut texts = Vec::new();
     let mut figures = Vec::new();
-    let several = invocation.addresses().len() > 1;
-    for address in invocation.addresses() {
+    let several = invocation.servers.len() > 1;
+    for Server { address, .. } in &invocation.servers {
         let prefix = if several {
             format!("{address} ")
         } else {
@@ -274,7 +325,9 @@ fn verdict(readings: &[Reading], draining: bool) -> (Level, String) {
     if draining {
         text.push("draining".into());
     }
-    (worst, text.join(", "))
+    // Producers are refused.
+    let least = if draining { Level::Warning } else { Level::Ok };
+    (worst.max(least), text.join(", "))
 }
 
 /// The figures of a server, or of these tubes of it, and whether it drains. A
@@ -341,7 +394,7 @@ mod tests {
         Reading {
             figure,
             value,
-            limit: Limit::parse(limit).ok(),
+            limit: Limit::read(limit, |limit| limit.parse().map_err(|_| String::new())).ok(),
         }
     }
 
@@ -397,6 +450,10 @@ mod tests {
         assert_eq!(
             verdict(&readings[2..], false),
             (Level::Ok, "delayed 0".into())
+        );
+        assert_eq!(
+            verdict(&readings[2..], true),
+            (Level::Warning, "delayed 0, draining".into())
         );
     }
 }

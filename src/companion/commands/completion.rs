@@ -17,11 +17,12 @@ pub const COMPLETION: Command = Command {
 };
 
 fn write_completion(invocation: &Invocation) -> Outcome<Status> {
+    let commands: Vec<_> = invocation.commands().collect();
     match invocation.operands() {
         [shell] => match shell.as_str() {
-            "bash" => print(bash(&invocation.commands())),
-            "zsh" => print(zsh(&invocation.commands())),
-            "fish" => print(fish(&invocation.commands())),
+            "bash" => print(bash(&commands)),
+            "zsh" => print(zsh(&commands)),
+            "fish" => print(fish(&commands)),
             other => Err(Failure::Usage(format!(
                 "'{other}' is not bash, zsh or fish"
             ))),
@@ -142,7 +143,7 @@ fn in_bash(kind: Kind, commands: &[&Command]) -> String {
         }
         Kind::Program => "kind=program".into(),
         Kind::Words(words) => format!("kind=words:'{}'", words.join(" ")),
-        Kind::Command => format!("kind=words:'{}'", command_names(commands)),
+        Kind::CommandOr(word) => format!("kind=words:'{} {word}'", command_names(commands)),
     }
 }
 
@@ -242,7 +243,7 @@ fn in_zsh(kind: Kind, commands: &[&Command]) -> String {
         Kind::WordThenDirectories(words) => format!("({})", words.join(" ")),
         Kind::Program => "_command_names".into(),
         Kind::Words(words) => format!("({})", words.join(" ")),
-        Kind::Command => format!("({})", command_names(commands)),
+        Kind::CommandOr(word) => format!("({} {word})", command_names(commands)),
     }
 }
 
@@ -314,7 +315,12 @@ fn fish_option(condition: &str, option: &Opt, commands: &[&Command]) -> String {
     }
     line += &format!(" -l {} -d '{}'", option.long, in_quotes(option.about));
     if !option.value.is_empty() {
-        line += " -r";
+        // Of itself, fish offers files for a value.
+        line += if option.kind == Kind::File {
+            " -r"
+        } else {
+            " -x"
+        };
         if let Some(what) = in_fish(option.kind, commands) {
             line += &format!(" {what}");
         }
@@ -336,7 +342,7 @@ fn in_fish(kind: Kind, commands: &[&Command]) -> Option<String> {
         }
         Kind::Program => "-a '(__fish_complete_subcommand)'".into(),
         Kind::Words(words) => format!("-a '{}'", words.join(" ")),
-        Kind::Command => format!("-a '{}'", command_names(commands)),
+        Kind::CommandOr(word) => format!("-a '{} {word}'", command_names(commands)),
     })
 }
 

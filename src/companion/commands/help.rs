@@ -1,6 +1,6 @@
 //! What the program says about itself: `help` and the usage texts.
 
-use crate::command::{Command, GLOBAL, Group, Kind, Opt, described};
+use crate::command::{Command, GLOBAL, Group, Kind, Opt, described, find};
 use crate::failure::Failure;
 use crate::server::address::ADDRESS_VARIABLE;
 use crate::text::output::print;
@@ -11,15 +11,12 @@ const CARD: &str = include_str!("../../../man/card.txt");
 pub const HELP: Command = Command {
     name: "help",
     operands: "[COMMAND|protocol]",
-    operand_kind: Kind::Command,
+    operand_kind: Kind::CommandOr("protocol"),
     about: "show the commands, how to use one, or the protocol on one screen",
     run: |invocation| match invocation.operands() {
         [] => print(overview(invocation.groups)),
         [name] if name == "protocol" => print(CARD.into()),
-        [name] => match invocation.command(name) {
-            Some(command) => print(usage(command)),
-            None => Err(Failure::Usage(format!("there is no command '{name}'"))),
-        },
+        [name] => find(invocation.groups, name).and_then(|(_, command)| print(usage(command))),
         _ => Err(Failure::Usage("help with one command at a time".into())),
     },
     ..Command::BLANK

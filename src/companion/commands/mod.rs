@@ -19,6 +19,7 @@ pub mod metrics;
 pub mod move_jobs;
 pub mod pause;
 pub mod peek;
+pub mod ping;
 pub mod put;
 pub mod raw;
 pub mod release;

@@ -1,32 +1,63 @@
-//! `pause`: nothing is reserved from a tube for a while.
+//! `pause` and `resume`: nothing is reserved from a tube for a while.
 
-use crate::command::{Command, Invocation, Kind, word};
+use crate::command::{Command, Invocation, Kind, Opt, described, options, word};
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::reply::Reply;
 use beanpole::protocol::{Seconds, TubeName};
 
 pub const PAUSE: Command = Command {
     name: "pause",
-    operands: "TUBE TIME",
+    operands: "[TUBE…] TIME",
     operand_kind: Kind::Tube,
-    about: "let nothing be reserved from a tube for so long; 0 ends that",
-    run: pause,
+    about: "let nothing be reserved from tubes for so long; 0 ends that",
+    options: || described(OPTIONS),
+    run: |invocation| match invocation.operands().split_last() {
+        Some((time, tubes)) => set_pause(invocation, tubes, word(time)?),
+        None => Err(Failure::Usage("which tube, and for how long?".into())),
+    },
     ..Command::BLANK
 };
 
-fn pause(invocation: &Invocation) -> Outcome {
-    let [name, time] = invocation.operands() else {
-        return Err(Failure::Usage("which tube, and for how long?".into()));
-    };
-    let tube: TubeName = word(name)?;
-    let Seconds(seconds) = word(time)?;
+pub const RESUME: Command = Command {
+    name: "resume",
+    operands: "[TUBE…]",
+    operand_kind: Kind::Tube,
+    about: "end the pause of tubes",
+    options: || described(OPTIONS),
+    run: |invocation| set_pause(invocation, invocation.operands(), Seconds(0)),
+    ..Command::BLANK
+};
+
+options! {
+    all: bool = Opt::flag("", "all", "all tubes that are there now"),
+}
+
+fn set_pause(invocation: &Invocation, names: &[String], Seconds(time): Seconds) -> Outcome {
+    let all = invocation.read(OPTIONS)?.all;
+    if all != names.is_empty() {
+        return Err(Failure::Usage(
+            "which tubes? name them, or give --all".into(),
+        ));
+    }
+    let named: Outcome<Vec<TubeName>> = names.iter().map(|name| word(name)).collect();
+    let mut tubes = named?;
     let mut client = invocation.connect()?;
-    match client.call(format_args!("pause-tube {tube} {seconds}"))? {
-        Reply::Paused => Ok(Status::Done),
-        Reply::NotFound => Err(Failure::no_tube(&tube)),
+    if all {
+        tubes = client.tubes()?;
+    }
+    let line = |tube: &TubeName| format!("pause-tube {tube} {time}");
+    let mut missing = None;
+    client.each(tubes, line, |tube, reply| match reply {
+        Reply::Paused => Ok(()),
+        Reply::NotFound => {
+            missing = missing.take().or(Some(Failure::no_tube(&tube)));
+            Ok(())
+        }
         other => Err(Failure::unexpected(
             format_args!("pause-tube {tube}"),
             &other,
         )),
-    }
+    })?;
+    // Of all tubes, some may have gone since.
+    missing.filter(|_| !all).map_or(Ok(Status::Done), Err)
 }

@@ -1,16 +1,18 @@
-//! `stats`: what the server says about itself, a tube or a job.
+//! `stats`: what the server says about itself, a tube or a job; again and
+//! again, with what has changed meanwhile, if somebody watches.
 
 use crate::command::{
-    Command, Invocation, JSON, Kind, YAML, at_most_one, described, options, word,
+    Command, Interval, Invocation, JSON, Kind, Opt, YAML, at_most_one, described, options, word,
 };
 use crate::failure::{Failure, Outcome, Status};
-use crate::server::address::Address;
-use crate::server::client;
+use crate::server::client::{self, Client};
+use crate::server::names::Server;
 use crate::server::stats::Facts;
 use crate::text::json::Json;
-use crate::text::output::print;
+use crate::text::output::{complain, is_terminal, print};
 use crate::text::yaml::print_as;
 use beanpole::protocol::{JobId, TubeName};
+use std::time::{Duration, Instant};
 
 pub const STATS: Command = Command {
     name: "stats",
@@ -26,12 +28,28 @@ pub const STATS: Command = Command {
 options! {
     json: bool = JSON,
     yaml: bool = YAML,
+    watch: Option<Interval> =
+        Opt::value("", "watch", "TIME", "again and again, after so long, with rates"),
 }
 
 enum About {
     Server,
     Tube(TubeName),
     Job(JobId),
+}
+
+/// A server, and what it said the last time.
+struct Watched<'a> {
+    server: &'a Server,
+    patience: Duration,
+    client: Option<Client>,
+    before: Option<(Instant, Facts)>,
+}
+
+/// What a server says, and how fast its numbers grow, in a second.
+struct Said {
+    facts: Facts,
+    rates: Vec<(String, f64)>,
 }
 
 fn stats(invocation: &Invocation) -> Outcome {
@@ -43,37 +61,60 @@ fn stats(invocation: &Invocation) -> Outcome {
         [job, id] if job == "job" => About::Job(word(id)?),
         _ => return Err(Failure::Usage("about what? nothing, TUBE or job ID".into())),
     };
-    let mut found = Vec::new();
-    for address in invocation.addresses() {
-        found.push((address, ask(invocation, address, &about)?));
-    }
-    if options.json || options.yaml {
-        let json = match found.as_slice() {
-            [(_, facts)] => facts.to_json(),
-            several => {
-                let pair =
-                    |(address, facts): &(&Address, Facts)| (address.to_string(), facts.to_json());
-                Json::Object(several.iter().map(pair).collect())
+    let watched = invocation.servers.iter().map(|server| Watched {
+        server,
+        patience: invocation.patience(),
+        client: None,
+        before: None,
+    });
+    let mut watched: Vec<_> = watched.collect();
+    let several = watched.len() > 1;
+    loop {
+        let mut found = Vec::new();
+        let mut failures = Vec::new();
+        for one in &mut watched {
+            match one.look(&about) {
+                Ok(said) => found.push((one.server, said)),
+                Err(failure @ Failure::Unreachable(_)) => failures.push(failure),
+                Err(failure) if !several => return Err(failure),
+                Err(failure) => failures.push(failure.about(one.server.title())),
             }
-        };
-        return print_as(&json, options.yaml);
-    }
-    let mut text = String::new();
-    for (address, facts) in &found {
-        if found.len() > 1 {
-            text += &format!("{}{address}\n", if text.is_empty() { "" } else { "\n" });
         }
-        text += &match about {
-            About::Server => server_text(facts),
-            _ => plain_text(facts),
+        // A server that is lost does not hide what the others say.
+        if !found.is_empty() {
+            show(&found, several, &about, &options)?;
+        }
+        let Some(Interval(time)) = options.watch else {
+            let Some(last) = failures.pop() else {
+                return Ok(Status::Done);
+            };
+            failures.iter().for_each(complain);
+            return Err(last);
         };
+        failures.iter().for_each(complain);
+        std::thread::sleep(time);
     }
-    print(text)?;
-    Ok(Status::Done)
 }
 
-fn ask(invocation: &Invocation, address: &Address, about: &About) -> Outcome<Facts> {
-    let mut client = invocation.connect_to(address)?;
+impl Watched<'_> {
+    fn look(&mut self, about: &About) -> Outcome<Said> {
+        let mut client = match self.client.take() {
+            Some(client) => client,
+            None => Client::connect(&self.server.address, self.patience)?,
+        };
+        let facts = ask(&mut client, about)?;
+        let now = Instant::now();
+        let rates = match &self.before {
+            Some((then, before)) => growth(before, &facts, now.duration_since(*then).as_secs_f64()),
+            None => Vec::new(),
+        };
+        self.client = Some(client);
+        self.before = Some((now, facts.clone()));
+        Ok(Said { facts, rates })
+    }
+}
+
+fn ask(client: &mut Client, about: &About) -> Outcome<Facts> {
     match about {
         About::Server => client.server_stats(),
         About::Tube(tube) => client
@@ -86,44 +127,133 @@ fn ask(invocation: &Invocation, address: &Address, about: &About) -> Outcome<Fac
     }
 }
 
-/// Keys and values, a pair a line.
-fn plain_text(facts: &Facts) -> String {
-    let width = facts.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
-    facts
-        .iter()
-        .map(|(key, value)| format!("{key:<width$}  {value}\n"))
-        .collect()
+/// How fast those numbers have grown that have changed, but for times: they
+/// change by themselves.
+fn growth(before: &Facts, now: &Facts, seconds: f64) -> Vec<(String, f64)> {
+    const TIMES: [&str; 4] = ["uptime", "age", "time-left", "pause-time-left"];
+    let number = |facts: &Facts, key| facts.text(key).parse::<f64>().ok();
+    let keys = now.iter().map(|(key, _)| key);
+    let rates = keys.filter(|key| !TIMES.contains(key)).filter_map(|key| {
+        let grown = number(now, key)? - number(before, key)?;
+        (grown != 0.0).then(|| (key.to_owned(), grown / seconds.max(0.001)))
+    });
+    rates.collect()
 }
 
-/// The server's statistics by what they are about. A key that none of the
-/// headings knows comes at the end, so that nothing is left out.
-fn server_text(facts: &Facts) -> String {
-    #[rustfmt::skip]
-    const HEADINGS: &[(&str, &[&str])] = &[
-        ("Jobs", &["current-jobs-", "total-jobs", "job-timeouts", "max-job-size"]),
-        ("Tubes", &["current-tubes"]),
-        ("Connections", &["current-", "total-connections"]),
-        ("Commands", &["cmd-"]),
-        ("Binlog", &["binlog-"]),
-        ("Server", &[
-            "pid", "version", "uptime", "rusage-", "draining", "id", "hostname", "os", "platform",
-        ]),
-        ("Other", &[""]),
-    ];
-    let mut left: Vec<(&str, &str)> = facts.iter().collect();
-    let mut text = String::new();
-    for (heading, prefixes) in HEADINGS {
-        let (about, rest): (Vec<_>, Vec<_>) = left
-            .into_iter()
-            .partition(|(key, _)| prefixes.iter().any(|prefix| key.starts_with(prefix)));
-        left = rest;
-        if !about.is_empty() {
-            text += &format!("{}{heading}\n", if text.is_empty() { "" } else { "\n" });
-            text += &about
-                .iter()
-                .map(|(key, value)| format!("  {key:<26}{value}\n"))
-                .collect::<String>();
+/// Writes what these servers say, of several or of one that were asked.
+fn show(found: &[(&Server, Said)], several: bool, about: &About, options: &Options) -> Outcome {
+    if options.json || options.yaml {
+        let each = found.iter();
+        let json = match found {
+            [(_, said)] if !several => said.to_json(),
+            _ => Json::Object(
+                each.map(|(server, said)| (server.address.to_string(), said.to_json()))
+                    .collect(),
+            ),
+        };
+        return print_as(&json, options.yaml);
+    }
+    let mut text = match options.watch {
+        Some(_) if is_terminal() => String::from("\x1b[H\x1b[J"),
+        _ => String::new(),
+    };
+    for (index, (server, said)) in found.iter().enumerate() {
+        if several {
+            text += &format!("{}{}\n", if index > 0 { "\n" } else { "" }, server.title());
+        }
+        text += &match about {
+            About::Server => said.by_headings(),
+            _ => said.plain(),
+        };
+    }
+    if options.watch.is_some() {
+        text.push('\n');
+    }
+    print(text)
+}
+
+impl Said {
+    fn to_json(&self) -> Json {
+        let mut json = self.facts.to_json();
+        if let (Json::Object(pairs), false) = (&mut json, self.rates.is_empty()) {
+            let rates = self.rates.iter();
+            let rates = rates.map(|(key, rate)| (key.clone(), Json::float(*rate)));
+            pairs.push(("per-second".into(), Json::Object(rates.collect())));
+        }
+        json
+    }
+
+    /// A line for a key: its value, and how fast that grows.
+    fn line(&self, key: &str, value: &str, width: usize) -> String {
+        match self.rates.iter().find(|(known, _)| known == key) {
+            Some((_, rate)) => format!("{key:<width$}{value:<14}{rate:+.1}/s\n"),
+            None => format!("{key:<width$}{value}\n"),
         }
     }
-    text
+
+    /// A pair a line.
+    fn plain(&self) -> String {
+        let widths = self.facts.iter().map(|(key, _)| key.len());
+        let width = widths.max().unwrap_or(0) + 2;
+        let lines = self.facts.iter();
+        lines
+            .map(|(key, value)| self.line(key, value, width))
+            .collect()
+    }
+
+    /// The server's statistics by what they are about. A key that none of the
+    /// headings knows comes at the end, so that nothing is left out.
+    fn by_headings(&self) -> String {
+        #[rustfmt::skip]
+        const HEADINGS: &[(&str, &[&str])] = &[
+            ("Jobs", &["current-jobs-", "total-jobs", "job-timeouts", "max-job-size"]),
+            ("Tubes", &["current-tubes"]),
+            ("Connections", &["current-", "total-connections"]),
+            ("Commands", &["cmd-"]),
+            ("Binlog", &["binlog-"]),
+            ("Server", &[
+                "pid", "version", "uptime", "rusage-", "draining", "id", "hostname", "os", "platform",
+            ]),
+            ("Other", &[""]),
+        ];
+        let mut left: Vec<(&str, &str)> = self.facts.iter().collect();
+        let mut text = String::new();
+        for (heading, prefixes) in HEADINGS {
+            let (about, rest): (Vec<_>, Vec<_>) = left
+                .into_iter()
+                .partition(|(key, _)| prefixes.iter().any(|prefix| key.starts_with(prefix)));
+            left = rest;
+            if !about.is_empty() {
+                text += &format!("{}{heading}\n", if text.is_empty() { "" } else { "\n" });
+                for (key, value) in about {
+                    text += "  ";
+                    text += &self.line(key, value, 26);
+                }
+            }
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_changed_has_a_rate() {
+        let facts = |text: &str| Facts::parse(text.as_bytes()).unwrap();
+        let before = facts("cmd-put: 10\ncurrent-jobs-ready: 5\nuptime: 1\nversion: \"1.12\"");
+        let now = facts("cmd-put: 15\ncurrent-jobs-ready: 4\nuptime: 3\nversion: \"1.12\"");
+        let rates = growth(&before, &now, 2.0);
+        let expected = [("cmd-put".into(), 2.5), ("current-jobs-ready".into(), -0.5)];
+        assert_eq!(rates, expected);
+        let said = Said { facts: now, rates };
+        assert_eq!(
+            said.plain(),
+            "cmd-put             15            +2.5/s\n\
+             current-jobs-ready  4             -0.5/s\n\
+             uptime              3\n\
+             version             1.12\n"
+        );
+    }
 }

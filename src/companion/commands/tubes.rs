@@ -57,13 +57,14 @@ fn tubes(invocation: &Invocation) -> Outcome {
     print(table(&facts))
 }
 
+/// The column of names has room for names up to this length; a longer one
+/// moves its own figures to the right, and nobody else's.
+const LONGEST: usize = 40;
+
 fn table(facts: &[(TubeName, Facts)]) -> String {
-    let width = facts
-        .iter()
-        .map(|(name, _)| name.as_str().len())
-        .max()
-        .unwrap_or(0)
-        .max(4);
+    let widths = facts.iter().map(|(name, _)| name.as_str().len());
+    let width = widths.filter(|width| *width <= LONGEST).max();
+    let width = width.unwrap_or(0).max(4);
     let mut text = format!("{:<width$}", "TUBE");
     for (title, _) in COLUMNS {
         text += &format!("  {title:>8}");

@@ -1,6 +1,5 @@
 //! Where a server is: a host and port, a port, or the path of a socket.
 
-use beanpole::arguments::Parse;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -72,12 +71,6 @@ impl Address {
     }
 }
 
-impl Parse for Address {
-    fn parse(text: &str) -> Result<Address, String> {
-        Address::parse(text)
-    }
-}
-
 fn malformed(text: &str) -> String {
     format!("'{text}' is not an address: give HOST:PORT, PORT or unix:PATH")
 }
@@ -85,6 +78,7 @@ fn malformed(text: &str) -> String {
 fn parse_port(text: &str) -> Result<u16, String> {
     match text.parse() {
         Ok(port) if port > 0 => Ok(port),
+        _ if text.starts_with("//") => Err("an address has no '//': give HOST:PORT".into()),
         _ => Err(format!("'{text}' is not a port from 1 to 65535")),
     }
 }

@@ -10,6 +10,7 @@ pub mod census;
 pub mod client;
 pub mod form;
 pub mod list;
+pub mod names;
 pub mod place;
 pub mod reply;
 pub mod stats;

@@ -2,6 +2,7 @@
 //! JSON, YAML, base64.
 
 pub mod base64;
+pub mod colour;
 pub mod dump;
 pub mod json;
 pub(crate) mod output;

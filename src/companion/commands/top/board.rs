@@ -4,7 +4,7 @@
 use super::rows::{Column, Row};
 use super::sample::History;
 use super::watcher::{Answer, Look, Request};
-use crate::server::address::Address;
+use crate::server::names;
 use crate::text::terminal::Key;
 use beanpole::protocol::{Seconds, TubeName};
 
@@ -27,7 +27,7 @@ pub struct Board {
 
 /// A server as last heard of.
 pub struct Server {
-    pub address: Address,
+    pub named: names::Server,
     pub history: Option<History>,
     /// Why nothing has been heard since.
     pub failure: Option<String>,
@@ -82,14 +82,14 @@ impl Purpose {
 }
 
 impl Board {
-    pub fn new(addresses: &[Address]) -> Board {
-        let server = |address: &Address| Server {
-            address: address.clone(),
+    pub fn new(servers: &[names::Server]) -> Board {
+        let server = |named: &names::Server| Server {
+            named: named.clone(),
             history: None,
             failure: None,
         };
         Board {
-            servers: addresses.iter().map(server).collect(),
+            servers: servers.iter().map(server).collect(),
             sort: Column::Tube,
             reversed: false,
             filter: String::new(),

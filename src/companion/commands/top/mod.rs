@@ -13,7 +13,7 @@ mod watcher;
 
 use crate::command::{Command, Interval, Invocation, Opt, described, options};
 use crate::failure::{Failure, Outcome, Status};
-use crate::server::client::{Client, PATIENCE};
+use crate::server::client::Client;
 use crate::signals::{Calls, SIGHUP, SIGINT, SIGTERM, SIGWINCH, wait_for};
 use crate::text::output::Output;
 use crate::text::terminal::{self, Terminal};
@@ -46,18 +46,19 @@ fn top(invocation: &Invocation) -> Outcome {
     let options = invocation.read(OPTIONS)?;
     invocation.no_operands()?;
     let Interval(interval) = options.interval.unwrap_or(Interval(Duration::from_secs(1)));
-    let mut board = Board::new(invocation.addresses());
+    let mut board = Board::new(&invocation.servers);
     board.sort = options.sort.unwrap_or(board.sort);
+    let patience = invocation.patience();
     if terminal::is_there() {
-        live(board, interval)
+        live(board, interval, patience)
     } else {
-        print_once(board, interval)
+        print_once(board, interval, patience)
     }
 }
 
 /// Two samples, for the rates, and all that is known then.
-fn print_once(mut board: Board, interval: Duration) -> Outcome {
-    let connect = |server: &board::Server| Client::connect(&server.address, PATIENCE);
+fn print_once(mut board: Board, interval: Duration, patience: Duration) -> Outcome {
+    let connect = |server: &board::Server| Client::connect(&server.named.address, patience);
     let mut clients: Vec<_> = board.servers.iter().map(connect).collect();
     for round in 0..2 {
         for (index, client) in clients.iter_mut().enumerate() {
@@ -96,12 +97,13 @@ struct Watched {
     owed: usize,
 }
 
-fn live(mut board: Board, interval: Duration) -> Outcome {
+fn live(mut board: Board, interval: Duration, patience: Duration) -> Outcome {
     let mut answers = Calls::by_signals(&[SIGWINCH])?;
     let mut signals = Calls::by_signals(&[SIGTERM, SIGINT, SIGHUP])?;
     let mut watched = Vec::new();
     for server in &board.servers {
-        let watcher = Watcher::start(server.address.clone(), answers.caller()?)?;
+        let address = server.named.address.clone();
+        let watcher = Watcher::start(address, patience, answers.caller()?)?;
         watched.push(Watched { watcher, owed: 0 });
     }
     let mut terminal = Terminal::full_screen()?;

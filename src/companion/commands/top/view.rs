@@ -103,7 +103,7 @@ fn head(board: &Board, width: usize) -> Vec<Line> {
 }
 
 fn server_lines(server: &Server) -> Vec<Line> {
-    let address = &server.address;
+    let address = server.named.title();
     let Some(history) = &server.history else {
         let reason = server.failure.as_deref().unwrap_or("connecting");
         return vec![styled(format!("{address}  {reason}"), Style::Bold)];
@@ -163,7 +163,7 @@ fn servers_table(servers: &[Server]) -> Vec<Line> {
     let title = ["READY", "RSVD", "DLYD", "BURY", "PUT/S", "DEL/S", "TMO/S"];
     let mut lines = vec![styled(server_line("  SERVER", &title), Style::Bold)];
     for (index, server) in servers.iter().enumerate() {
-        let name = format!("{} {}", index + 1, server.address);
+        let name = format!("{} {}", index + 1, server.named.title());
         let Some(history) = &server.history else {
             let reason = server.failure.as_deref().unwrap_or("connecting");
             lines.push(plain(format!("{name}  {reason}")));

@@ -48,20 +48,20 @@ pub struct Watcher {
     pub answers: Receiver<Answer>,
 }
 
-/// How long a server may be silent before it counts as lost.
+/// How long a server may be silent at most before it counts as lost.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Ids looked at in vain for more jobs of a tube: it is done every second.
 const IDS: u64 = 1000;
 
 impl Watcher {
     /// Starts the thread. It ends when nobody can ask any more.
-    pub fn start(address: Address, caller: Caller) -> Outcome<Watcher> {
+    pub fn start(address: Address, patience: Duration, caller: Caller) -> Outcome<Watcher> {
         let (requests, incoming) = channel();
         let (outgoing, answers) = channel();
         let watch = move || {
             let mut client = None;
             for request in incoming {
-                let answer = answer(&mut client, &address, request);
+                let answer = answer(&mut client, &address, patience.min(PATIENCE), request);
                 if outgoing.send(answer).is_err() {
                     return;
                 }
@@ -77,10 +77,15 @@ impl Watcher {
 }
 
 /// Asks over this connection, or a new one. After a failure there is none.
-fn answer(client: &mut Option<Client>, address: &Address, request: Request) -> Answer {
+fn answer(
+    client: &mut Option<Client>,
+    address: &Address,
+    patience: Duration,
+    request: Request,
+) -> Answer {
     let connected = match client.take() {
         Some(client) => Ok(client),
-        None => Client::connect(address, PATIENCE),
+        None => Client::connect(address, patience),
     };
     let mut connected = match connected {
         Ok(connected) => connected,

@@ -1,26 +1,42 @@
-//! `metrics`: the statistics as text for Prometheus.
+//! `metrics`: the statistics as text for Prometheus: printed, put into a file for
+//! a textfile collector, or handed out to whoever asks by HTTP.
 //!
-//! A textfile collector takes it from a file, or a small server hands it out.
-//! Counters end in `_total`, units are seconds and bytes. A server that cannot
-//! be reached is a failure, not a metric: whoever scrapes knows by the status.
+//! Counters end in `_total`, units are seconds and bytes. `beanstalk_up` says
+//! whether the server answers; if it does not, nothing else is there.
 
-use crate::command::{Command, Invocation, Opt, described, options};
-use crate::failure::Outcome;
+mod http;
+
+use crate::command::{Command, Invocation, Kind, Opt, at_most_one, described, options};
+use crate::failure::{Failure, Outcome, Status};
+use crate::server::address::Address;
+use crate::server::client::Client;
 use crate::server::stats::{Facts, State};
 use crate::server::tubes::{names_with_ready, next_ready, stats_of};
-use crate::text::output::print;
+use crate::text::output::{complain, print};
 use beanpole::protocol::TubeName;
+use std::ffi::OsString;
+use std::fs::{File, rename};
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
 
 pub const METRICS: Command = Command {
     name: "metrics",
-    about: "write the statistics as text for Prometheus",
+    about: "write the statistics as text for Prometheus, or serve them",
     options: || described(OPTIONS),
     run: metrics,
     ..Command::BLANK
 };
 
 options! {
+    tubes: Vec<TubeName> =
+        Opt::value("t", "tube", "TUBE", "of tubes only this one; may be repeated")
+            .of(Kind::Tube).many(),
     age: bool = Opt::flag("", "age", "with the age of the next ready job of each tube"),
+    output: Option<OsString> =
+        Opt::value("o", "output", "FILE", "write this file, all of it at once").of(Kind::File),
+    listen: Option<String> =
+        Opt::value("", "listen", "ADDR", "serve them by HTTP at this HOST:PORT or PORT"),
 }
 
 /// A metric that is one key: its name, the key, its help.
@@ -58,31 +74,91 @@ const TUBE: &[Plain] = &[
     ("tube_pause_left_seconds", "pause-time-left", "Time until the tube's pause ends."),
 ];
 
+/// How long a server that is asked for a scrape may take: who scrapes gives up
+/// after 10 seconds, as a rule.
+const SCRAPE_PATIENCE: Duration = Duration::from_secs(5);
+
 fn metrics(invocation: &Invocation) -> Outcome {
     let options = invocation.read(OPTIONS)?;
     invocation.no_operands()?;
-    let mut client = invocation.connect()?;
+    at_most_one(&[
+        ("output", options.output.is_some()),
+        ("listen", options.listen.is_some()),
+    ])?;
+    let address = invocation.address();
+    let patience = invocation.patience();
+    if let Some(listen) = &options.listen {
+        let text = || {
+            let (text, failure) = scrape(address, patience.min(SCRAPE_PATIENCE), &options);
+            if let Some(failure) = failure {
+                complain(format_args!("beanpole metrics: {failure}"));
+            }
+            text
+        };
+        match http::serve(listen, text)? {}
+    }
+    let (text, failure) = scrape(address, patience, &options);
+    match &options.output {
+        Some(file) => replace(Path::new(file), &text)?,
+        None => drop(print(text)?),
+    }
+    failure.map_or(Ok(Status::Done), Err)
+}
+
+/// The metrics, and why there is but one, if so.
+fn scrape(address: &Address, patience: Duration, options: &Options) -> (String, Option<Failure>) {
+    let mut text = Text::default();
+    text.begin("up", "Whether the server answers.");
+    match ask(address, patience, options) {
+        Ok(rest) => {
+            text.sample("up", &[], 1);
+            (text.0 + &rest.0, None)
+        }
+        Err(failure) => {
+            text.sample("up", &[], 0);
+            (text.0, Some(failure))
+        }
+    }
+}
+
+fn ask(address: &Address, patience: Duration, options: &Options) -> Outcome<Text> {
+    let mut client = Client::connect(address, patience)?;
     let server = client.server_stats()?;
-    let names = client.tubes()?;
+    let names = match options.tubes.as_slice() {
+        [] => client.tubes()?,
+        some => some.to_vec(),
+    };
     let tubes = stats_of(&mut client, &names)?;
     let mut text = Text::default();
     text.server(&server);
     text.tubes(&tubes);
     if options.age {
-        text.begin(
-            "tube_next_ready_age_seconds",
-            "Age of the next ready job of the tube.",
-        );
-        let ready: Vec<_> = names_with_ready(&tubes);
-        for job in next_ready(&mut client, &ready)? {
-            text.sample(
-                "tube_next_ready_age_seconds",
-                &[("tube", job.tube.as_str())],
-                job.age,
-            );
+        const AGE: &str = "tube_next_ready_age_seconds";
+        text.begin(AGE, "Age of the next ready job of the tube.");
+        for job in next_ready(&mut client, &names_with_ready(&tubes))? {
+            text.sample(AGE, &[("tube", job.tube.as_str())], job.age);
         }
     }
-    print(text.0)
+    Ok(text)
+}
+
+/// Puts a text into a file, in such a way that whoever reads the file finds the
+/// old text or the new one, whole.
+fn replace(file: &Path, text: &str) -> Outcome<()> {
+    let mut name = OsString::from(".");
+    name.push(file.file_name().unwrap_or_default());
+    name.push(format!(".{}", std::process::id()));
+    let beside = file.with_file_name(name);
+    let written = File::create(&beside).and_then(|mut new| {
+        new.write_all(text.as_bytes())?;
+        new.sync_all()?;
+        rename(&beside, file)
+    });
+    written.map_err(|error| {
+        // If it cannot be removed either, the error says where to look.
+        let _ = std::fs::remove_file(&beside);
+        Failure::io(format_args!("cannot write {}", file.display()), error)
+    })
 }
 
 #[derive(Default)]

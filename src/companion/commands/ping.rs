@@ -1,0 +1,82 @@
+//! `ping`: how fast a server answers the smallest of its commands.
+
+use crate::command::{Command, Interval, Invocation, Opt, described, options};
+use crate::failure::{Failure, Outcome, Status};
+use crate::load::histogram::Histogram;
+use crate::server::reply::Reply;
+use crate::signals::{Calls, SIGINT, SIGTERM};
+use crate::text::output::Output;
+use std::num::NonZeroU64;
+use std::time::{Duration, Instant};
+
+pub const PING: Command = Command {
+    name: "ping",
+    about: "measure how fast a server answers",
+    options: || described(OPTIONS),
+    run: ping,
+    ..Command::BLANK
+};
+
+options! {
+    count: Option<NonZeroU64> =
+        Opt::value("n", "count", "N", "ask so often (default: until interrupted)"),
+    interval: Option<Interval> =
+        Opt::value("i", "interval", "TIME", "from one to the next (default: 1)"),
+    quiet: bool = Opt::flag("q", "quiet", "only the summary"),
+}
+
+fn ping(invocation: &Invocation) -> Outcome {
+    let options = invocation.read(OPTIONS)?;
+    invocation.no_operands()?;
+    let Interval(interval) = options.interval.unwrap_or(Interval(Duration::from_secs(1)));
+    let most = options.count.map_or(u64::MAX, NonZeroU64::get);
+    let mut interrupted = Calls::by_signals(&[SIGINT, SIGTERM])?;
+    let mut output = Output::new();
+    let mut latencies = Histogram::default();
+    let begun = Instant::now();
+    let mut client = invocation.connect()?;
+    output.line(format_args!(
+        "{}: connected in {} ms",
+        invocation.servers[0].title(),
+        milliseconds(begun.elapsed())
+    ))?;
+    output.sync()?;
+    let mut lost = None;
+    while latencies.count() < most {
+        let asked = Instant::now();
+        match client.call("list-tube-used") {
+            Ok(Reply::Using(_)) => latencies.record(asked.elapsed()),
+            Ok(other) => return Err(Failure::unexpected("list-tube-used", &other)),
+            Err(failure) => {
+                lost = Some(failure);
+                break;
+            }
+        }
+        if !options.quiet {
+            let took = milliseconds(asked.elapsed());
+            output.line(format_args!("{}: {took} ms", latencies.count()))?;
+            output.sync()?;
+        }
+        if latencies.count() < most {
+            interrupted.wait(Some(asked + interval));
+            if interrupted.take() {
+                break;
+            }
+        }
+    }
+    let shares = [("50%", 0.5), ("90%", 0.9), ("99%", 0.99)];
+    let shares = shares
+        .map(|(name, share)| format!("{name} within {}", milliseconds(latencies.quantile(share))));
+    output.line(format_args!(
+        "{} answers: {}, longest {} ms",
+        latencies.count(),
+        shares.join(", "),
+        milliseconds(latencies.longest())
+    ))?;
+    output.sync()?;
+    lost.map_or(Ok(Status::Done), Err)
+}
+
+fn milliseconds(time: Duration) -> String {
+    format!("{:.3}", time.as_secs_f64() * 1000.0)
+}

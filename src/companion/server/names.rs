@@ -1,0 +1,111 @@
+//! Names for servers, from a file of the user: `-a prod` instead of a host and
+//! a port.
+//!
+//! Each line is a name, an address and, for a server with which people should
+//! take care, a colour. What stands behind a `#` is for people.
+//!
+//! ```text
+//! prod  10.1.2.3:11300  red
+//! test  unix:/run/beanpoled/socket
+//! ```
+
+use super::address::Address;
+use crate::text::colour::Colour;
+use beanpole::arguments::Parse;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// The environment variable with the path of that file; none if it is empty.
+const FILE_VARIABLE: &str = "BEANPOLE_SERVERS";
+/// Its name in the home directory, if that variable is not set.
+const FILE: &str = ".beanpole_servers";
+
+/// A server as somebody has named it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    pub address: Address,
+    /// Its name, if it was called by one.
+    pub name: Option<String>,
+    /// Its warning colour, if it has one.
+    pub colour: Option<Colour>,
+}
+
+/// A name in the file, or an address.
+impl Parse for Server {
+    fn parse(text: &str) -> Result<Server, String> {
+        let named = match file() {
+            Some(path) => named(text, &path)?,
+            None => None,
+        };
+        match named {
+            Some(server) => Ok(server),
+            None => Address::parse(text).map(Server::from),
+        }
+    }
+}
+
+/// The address of a server that may be named so.
+impl Parse for Address {
+    fn parse(text: &str) -> Result<Address, String> {
+        Server::parse(text).map(|server| server.address)
+    }
+}
+
+impl From<Address> for Server {
+    fn from(address: Address) -> Server {
+        Server {
+            address,
+            name: None,
+            colour: None,
+        }
+    }
+}
+
+impl Server {
+    /// What people call it, and where it is.
+    pub fn title(&self) -> String {
+        match &self.name {
+            Some(name) => format!("{name} {}", self.address),
+            None => self.address.to_string(),
+        }
+    }
+}
+
+fn file() -> Option<PathBuf> {
+    match std::env::var_os(FILE_VARIABLE) {
+        Some(path) => (!path.is_empty()).then(|| path.into()),
+        None => std::env::home_dir().map(|home| home.join(FILE)),
+    }
+}
+
+/// The server of this name in this file, if both are there.
+fn named(name: &str, file: &Path) -> Result<Option<Server>, String> {
+    let shown = file.display();
+    let text = match std::fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(format!("cannot read {shown}: {error}")),
+    };
+    for (index, line) in text.lines().enumerate() {
+        let line = line.split('#').next().unwrap_or_default();
+        let mut words = line.split_whitespace();
+        if words.next() == Some(name) {
+            let wrong = |reason| format!("{shown} line {}: {reason}", index + 1);
+            return read(name, words).map(Some).map_err(wrong);
+        }
+    }
+    Ok(None)
+}
+
+fn read<'a>(name: &str, mut words: impl Iterator<Item = &'a str>) -> Result<Server, String> {
+    let address = words.next().ok_or("the address is missing")?;
+    let server = Server {
+        address: Address::parse(address)?,
+        name: Some(name.into()),
+        colour: words.next().map(Colour::parse).transpose()?,
+    };
+    match words.next() {
+        Some(word) => Err(format!("'{word}' follows the colour")),
+        None => Ok(server),
+    }
+}

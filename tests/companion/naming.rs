@@ -1,0 +1,124 @@
+//! What things are called: commands, options, servers, and what is meant by a
+//! name that is wrong.
+
+use super::screen::Screen;
+use super::story::{on_each_server, tell};
+use super::support::{Server, servers};
+
+#[test]
+fn a_word_that_is_almost_right_is_answered_with_the_right_one() {
+    on_each_server(
+        r#"
+        $ stast
+        ! beanpole: there is no command 'stast': did you mean 'stats'?
+        ! Try 'beanpole help'.
+        [2]
+        $ help comp
+        ! beanpole help: there is no command 'comp': did you mean 'completion'?
+        ! Try 'beanpole help help'.
+        [2]
+        $ stats --jsno
+        ! beanpole stats: unknown flag: --jsno: did you mean '--json'?
+        ! Try 'beanpole help stats'.
+        [2]
+        $ --versoin
+        ! beanpole: unknown flag: --versoin: did you mean '--version'?
+        ! Try 'beanpole help'.
+        [2]
+        $ fetch
+        ! beanpole: there is no command 'fetch'
+        ! Try 'beanpole help'.
+        [2]
+        $ stats -x
+        ! beanpole stats: unknown flag: -x
+        ! Try 'beanpole help stats'.
+        [2]
+        $ -a http://example.org stats
+        ! beanpole: --addr: an address has no '//': give HOST:PORT
+        ! Try 'beanpole help'.
+        [2]
+        "#,
+    );
+}
+
+/// A command of the program that knows the names in this file.
+fn naming(server: &Server, names: &str, arguments: &[&str]) -> std::process::Command {
+    let port = server.port.to_string();
+    let path = server
+        .directory
+        .write("servers", names.replace("PORT", &port).as_bytes());
+    let mut command = server.beanpole();
+    command.env("BEANPOLE_SERVERS", path).args(arguments);
+    command
+}
+
+const NAMES: &str = "# name address colour
+prod  PORT  red   # with care
+bare
+pink  PORT  pink
+test  127.0.0.1:PORT
+";
+
+#[test]
+fn a_server_is_called_by_its_name_in_a_file() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        tell(&server, "$ put -q -t mail x");
+        let run = |arguments: &[&str]| {
+            let output = naming(&server, NAMES, arguments)
+                .env("BEANPOLE_ADDR", "1")
+                .output()
+                .unwrap();
+            let said = [output.stdout, output.stderr].concat();
+            let said = String::from_utf8(said).unwrap();
+            said.replace(server.directory.text(), "PLACE")
+        };
+        for name in ["prod", "test"] {
+            assert_eq!(run(&["-a", name, "tubes", "--names"]), "default\nmail\n");
+        }
+        assert_eq!(
+            run(&["-a", "prod", "move", "mail", "post", "--to", "test"]),
+            "1\n"
+        );
+        for (name, reason) in [
+            ("bare", "line 3: the address is missing"),
+            (
+                "pink",
+                "line 4: 'pink' is none of the colours red, green, yellow, blue, magenta, cyan",
+            ),
+        ] {
+            let said = format!("beanpole: --addr: PLACE/servers {reason}\nTry 'beanpole help'.\n");
+            assert_eq!(run(&["-a", name, "tubes"]), said);
+        }
+        // The variable may hold a name, too.
+        let output = naming(&server, NAMES, &["tubes", "--names"])
+            .env("BEANPOLE_ADDR", "prod")
+            .output();
+        assert_eq!(output.unwrap().stdout, b"default\npost\n");
+    }
+}
+
+#[test]
+fn before_it_changes_a_server_with_a_warning_colour_it_says_so_to_a_person() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        let title = format!("prod 127.0.0.1:{}", server.port);
+        let mut command = naming(&server, NAMES, &["-a", "prod", "put", "x"]);
+        let mut screen = Screen::start(&command, 80, 5);
+        assert_eq!(screen.wait(), Some(0));
+        screen.wait_for(&format!("{title}\n1"));
+        assert_eq!(screen.colour_at(0, 0), vt100::Color::Idx(1));
+        command.env("NO_COLOR", "1");
+        let mut screen = Screen::start(&command, 80, 5);
+        assert_eq!(screen.wait(), Some(0));
+        screen.wait_for(&format!("{title}\n2"));
+        assert_eq!(screen.colour_at(0, 0), vt100::Color::Default);
+        // Who only looks, or reads no screen, is not disturbed.
+        let look = naming(&server, NAMES, &["-a", "prod", "peek", "1"]);
+        let mut screen = Screen::start(&look, 80, 5);
+        assert_eq!(screen.wait(), Some(0));
+        screen.wait_for("x");
+        assert!(!screen.text().contains("prod"), "{}", screen.text());
+        assert_eq!(command.output().unwrap().stderr, b"");
+    }
+}
