@@ -152,18 +152,6 @@ impl Invocation {
     }
 }
 
-/// The operand that stands for standard input.
-pub const INPUT: &str = "-";
-
-/// The ids on standard input, with any space between them: all are read before
-/// anything is done, so that one that is none does no harm.
-pub fn ids_of_input() -> Outcome<Vec<JobId>> {
-    let text = std::io::read_to_string(std::io::stdin());
-    let text = text.map_err(|error| Failure::io("cannot read standard input", error))?;
-    let ids: Outcome<_> = text.split_whitespace().map(word).collect();
-    ids.map_err(|failure| failure.about("standard input"))
-}
-
 /// The group and the command of this name.
 pub fn find(groups: &'static [Group], name: &str) -> Outcome<(&'static Group, &'static Command)> {
     let commands = || {
@@ -189,6 +177,18 @@ pub fn did_you_mean<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Str
         }
         _ => String::new(),
     }
+}
+
+/// The operand that stands for standard input.
+pub const INPUT: &str = "-";
+
+/// The ids on standard input, with any space between them: all are read before
+/// anything is done, so that one that is none does no harm.
+pub fn ids_of_input() -> Outcome<Vec<JobId>> {
+    let text = std::io::read_to_string(std::io::stdin());
+    let text = text.map_err(|error| Failure::io("cannot read standard input", error))?;
+    let ids: Outcome<_> = text.split_whitespace().map(word).collect();
+    ids.map_err(|failure| failure.about("standard input"))
 }
 
 /// Reads the options of these settings, which begin at this index of the table.
