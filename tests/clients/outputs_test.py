@@ -9,6 +9,7 @@ import base64
 import json
 import pathlib
 import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -56,6 +57,23 @@ def names_of_tubes():
     known = json.loads(beanpole("tubes", "--json"))
     assert {tube["name"] for tube in known} >= {"default", *TUBES}
     assert yaml.safe_load(beanpole("tubes", "--yaml")) == known
+
+
+def listed_jobs():
+    """The answer to list-jobs, which beanpoled alone gives, is what ls tells."""
+    host, port = ADDRESS.rsplit(":", 1)
+    with socket.create_connection((host, int(port))) as server:
+        server.sendall(b"list-jobs 0 1000\r\nquit\r\n")
+        head, document = server.makefile("rb").read().split(b"\r\n", 1)
+    if head == b"UNKNOWN_COMMAND":
+        return
+    read = yaml.safe_load(document)
+    known = [json.loads(job) for job in beanpole("ls", "--json").splitlines()]
+    assert {job["tube"] for job in known} >= set(TUBES)
+    for job, listed in zip(known, read["jobs"], strict=True):
+        changing = ("age", "time-left", "body", "body64")
+        assert listed.items() >= {key: job[key] for key in job if key not in changing}.items()
+    assert read["next"] == 0
 
 
 def rates():
@@ -154,5 +172,5 @@ def scrapes():
         served.wait()
 
 
-for story in [statistics, names_of_tubes, rates, bodies, metrics, scrapes]:
+for story in [statistics, names_of_tubes, listed_jobs, rates, bodies, metrics, scrapes]:
     story()

@@ -1,8 +1,8 @@
 //! What speaks to a server, and what several commands want to know of one.
 //!
 //! [`client`] is a connection, [`reply`] and [`stats`] are what comes back.
-//! Above them: [`list`], [`sweep`] and [`census`] find jobs without taking them, [`take`]
-//! and [`place`] take jobs out and put them in, many at a time.
+//! Above them: [`list`], [`sweep`] and [`census`] find jobs without taking them,
+//! [`take`] and [`place`] take jobs out and put them in, many at a time.
 
 pub mod address;
 pub mod by_id;
