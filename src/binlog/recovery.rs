@@ -104,12 +104,13 @@ impl Opening {
             if spare > 0 {
                 tail.spare = Spare::Ready(spare);
             }
-            tail.retire();
         }
-        // Nobody writes behind another one's records, who may still write there.
+        // Nobody writes behind another one's records, who may still write there:
+        // not even which segments are empty.
         if self.storage.is_shared() && log.begin_segment().is_err() {
             return Err(log.into_error());
         }
+        log.tail().retire();
         Ok(self.opened(log, jobs))
     }
 
