@@ -103,12 +103,13 @@ impl Opening {
             if spare > 0 {
                 tail.spare = Spare::Ready(spare);
             }
-            tail.retire();
         }
-        // Nobody writes behind another one's records, who may still write there.
+        // Not a single record behind those of another server, who may still
+        // write there.
         if self.storage.is_shared() && log.begin_segment().is_err() {
             return Err(log.into_error());
         }
+        log.tail().retire();
         Ok(self.opened(log, jobs))
     }
 
