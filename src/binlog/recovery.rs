@@ -105,8 +105,8 @@ impl Opening {
                 tail.spare = Spare::Ready(spare);
             }
         }
-        // Nobody writes behind another one's records, who may still write there:
-        // not even which segments are empty.
+        // Not a single record behind those of another server, who may still
+        // write there.
         if self.storage.is_shared() && log.begin_segment().is_err() {
             return Err(log.into_error());
         }
