@@ -157,9 +157,12 @@ impl Client {
 
 /// Whether it has no body that is worth not being copied.
 pub fn is_short(reply: &Reply) -> bool {
-    reply
-        .body()
-        .is_none_or(|body| body.wire().len() < BODY_TO_REFER_TO)
+    match reply {
+        Reply::Jobs(_) => false,
+        reply => reply
+            .body()
+            .is_none_or(|body| body.wire().len() < BODY_TO_REFER_TO),
+    }
 }
 
 #[cfg(test)]

@@ -123,8 +123,11 @@ impl Worker<'_> {
     /// Reads once; whether the client has sent anything. That may take for ever.
     fn read(&mut self) -> io::Result<bool> {
         self.permit = None;
+        // What it needs to go on reading, it gets again, but has not to give back.
+        let mut gave_back = false;
         loop {
-            self.set_read_patience()?;
+            let gives_back = !gave_back && self.input.is_large();
+            self.set_read_patience(gives_back)?;
             let stream = &self.client.stream;
             let read = match self.framer.growing_body() {
                 Some(body) => {
@@ -136,7 +139,8 @@ impl Worker<'_> {
             };
             match read {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if self.input.is_large() {
+                    if gives_back {
+                        gave_back = true;
                         self.give_back();
                         // So that it is noticed what has become free.
                         self.shared.with_lock(|_, _| ());
@@ -158,8 +162,8 @@ impl Worker<'_> {
     }
 
     /// A client that has filled a large buffer and is silent then gives it back.
-    fn set_read_patience(&mut self) -> io::Result<()> {
-        let patience = match self.input.is_large() {
+    fn set_read_patience(&mut self, gives_back: bool) -> io::Result<()> {
+        let patience = match gives_back {
             true => Some(KEEPS_BUFFER),
             false => self.shared.limits.idle_timeout,
         };
@@ -244,13 +248,9 @@ impl Worker<'_> {
     /// well send it.
     fn may_be_left(&self, replies: &[Reply]) -> bool {
         let [reply] = replies else { return false };
-        // A client that leaves jobs unread must not be cut off for that.
-        let has_room = || match reply {
-            Reply::Jobs(_) => false,
-            _ if reply.body().is_none() => true,
-            _ => is_short(reply) && self.client.stream.has_sent_all(),
-        };
-        self.output.is_empty() && self.name.is_none() && has_room()
+        let is_alone = self.output.is_empty() && self.name.is_none();
+        // A client that leaves replies unread must not be cut off for that.
+        is_alone && is_short(reply) && self.client.stream.has_sent_all()
     }
 
     /// Leaves the reply to the thread that keeps what it promises, and does not
@@ -291,6 +291,7 @@ impl Worker<'_> {
                 self.output.list_bytes = list.memory();
                 let added = list.encode(|piece| self.add_piece(piece));
                 self.output.list_bytes = 0;
+                self.count_held();
                 added
             }
             reply => {

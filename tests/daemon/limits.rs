@@ -151,8 +151,14 @@ fn silence_is_ended_unless_it_waits_or_holds_something() {
     waiting.expect("WATCHING 2\r\n");
     let (mut silent, mut stalled) = (Client::connect(port), Client::connect(port));
     stalled.send("put 0 0 1 1000\r\nhalf of it");
+    // Their buffers are large ones, which they give back first.
+    let (mut announcing, mut halved) = (Client::connect(port), Client::connect(port));
+    announcing.send("put 0 0 1 3000\r\n");
+    halved.send(&format!("put 0 0 1 16000\r\n{}", "x".repeat(5000)));
     silent.expect_end();
     stalled.expect_end();
+    announcing.expect_end();
+    halved.expect_end();
     let name = silent.into_stream().local_addr().expect("an address");
     daemon.log_line(&format!("{name}: closed: silent for too long"));
     // Longer than that, the others are still there.
@@ -160,8 +166,8 @@ fn silence_is_ended_unless_it_waits_or_holds_something() {
     producer.expect_end();
     let mut producer = Client::connect(port);
     producer.send("use later\r\nput 0 0 100 3\r\nnew\r\n");
-    producer.expect("USING later\r\nINSERTED 3\r\n");
-    waiting.expect("RESERVED 3 3\r\nnew\r\n");
+    producer.expect("USING later\r\nINSERTED 5\r\n");
+    waiting.expect("RESERVED 5 3\r\nnew\r\n");
     holding.ask("delete 1", "DELETED");
     holding.expect_end();
 }
