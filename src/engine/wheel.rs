@@ -64,6 +64,9 @@ impl Wheel {
     pub fn set(&mut self, timer: u32, due: Option<Time>) {
         let at = HEADS + timer;
         if self.nodes.len() <= at as usize {
+            if due.is_none() {
+                return; // it was never set
+            }
             self.grow_to(at + 1);
         }
         let node = &self.nodes[at as usize];
