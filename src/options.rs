@@ -30,7 +30,7 @@ pub enum Exit {
     Usage = 5,
     /// The binlog's directory cannot be used, or what is in it.
     BinlogUnusable = 10,
-    /// Writing the binlog or syncing it has failed.
+    /// Writing the binlog or syncing it has failed, or another machine has it now.
     BinlogFailed = 11,
     /// The user to become does not exist.
     NoSuchUser = 33,

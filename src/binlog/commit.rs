@@ -346,9 +346,10 @@ impl Binlog {
             if schedule.waiting || schedule.due.is_some_and(|due| due <= now) {
                 return true;
             }
-            schedule = match schedule.due {
-                Some(due) => held(self.scheduled.wait_timeout(schedule, due - now)).0,
-                None if self.storage.is_shared() => {
+            let until_due = schedule.due.map(|due| due - now);
+            let looks = self.storage.is_shared() && until_due.is_none_or(|time| time > LOOK);
+            schedule = match until_due {
+                _ if looks => {
                     let (schedule, waited) = held(self.scheduled.wait_timeout(schedule, LOOK));
                     match waited.timed_out() {
                         false => schedule,
@@ -361,6 +362,7 @@ impl Binlog {
                         }
                     }
                 }
+                Some(time) => held(self.scheduled.wait_timeout(schedule, time)).0,
                 None => held(self.scheduled.wait(schedule)),
             };
         }

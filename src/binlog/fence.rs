@@ -18,9 +18,10 @@
 //!   more. The names of the files that are prepared ahead are the server's own,
 //!   too, and those of others are removed before anything is read: then a
 //!   rename that comes late finds nothing to rename.
-//! - *Nothing old is read.* This follows, if no empty segment becomes a spare:
-//!   then nobody needs what somebody else has written into a file that he had
-//!   read before. The kernel is asked to forget the pages nevertheless.
+//! - *Nothing old is read.* A machine may still have old pages of a file that it
+//!   has read. So a file keeps its meaning for life: on shared storage an emptied
+//!   segment is removed and never made a spare again. The kernel is asked to
+//!   forget the pages nevertheless.
 //!
 //! Left out: a server does not learn what has become of changes that it wrote
 //! and could not look after. They were not acknowledged, and are kept or not.
@@ -105,11 +106,14 @@ impl Fence {
         }
         match is_shared(&file).map_err(refused)? {
             true => Fence::raise(file, path).map_err(refused),
-            false => Ok(Fence {
-                file,
-                line: None,
-                suffix: String::new(),
-            }),
+            false => {
+                remove_prepared(path, false).map_err(refused)?;
+                Ok(Fence {
+                    file,
+                    line: None,
+                    suffix: String::new(),
+                })
+            }
         }
     }
 
@@ -118,7 +122,7 @@ impl Fence {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.map_err(io::Error::other)?.as_nanos();
         let line = write_line(&file, now)?;
-        remove_prepared(path)?;
+        remove_prepared(path, true)?;
         Ok(Fence {
             file,
             line: Some(line),
@@ -229,12 +233,19 @@ pub(super) fn forget_pages(file: &fs::File) -> io::Result<()> {
     posix_fadvise(file, 0, 0, advice).map_err(io::Error::from)
 }
 
-/// Removes what other servers have prepared for themselves. Nothing in it was
-/// part of the log.
-fn remove_prepared(path: &Path) -> io::Result<()> {
+/// Removes what other servers have prepared for themselves, on this storage or
+/// before the directory was copied here. Nothing in it was part of the log.
+fn remove_prepared(path: &Path, is_shared: bool) -> io::Result<()> {
+    let is_prepared = |name: &str| {
+        let name = name.strip_prefix(SPARE).or(name.strip_prefix(RESERVE));
+        match name.map(|rest| rest.strip_prefix('.').unwrap_or(rest)) {
+            Some("") => is_shared,
+            Some(suffix) => suffix.bytes().all(|byte| byte.is_ascii_digit()),
+            None => false,
+        }
+    };
     for entry in fs::read_dir(path)? {
         let name = entry?.file_name();
-        let is_prepared = |name: &str| name.starts_with(SPARE) || name.starts_with(RESERVE);
         if name.to_str().is_some_and(is_prepared) {
             match fs::remove_file(path.join(name)) {
                 // Its owner has just made a segment of it.
@@ -280,6 +291,7 @@ mod tests {
             "binlog.1.bak",
             "binlog.reserve.7",
             "binlog.spare",
+            "binlog.spare-notes",
             "notes",
         ];
         for name in names {
@@ -289,7 +301,16 @@ mod tests {
         let left = fs::read_dir(directory.path()).unwrap();
         let mut left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
         left.sort();
-        assert_eq!(left, ["binlog.1", "binlog.1.bak", "lock", "notes"]);
+        assert_eq!(
+            left,
+            [
+                "binlog.1",
+                "binlog.1.bak",
+                "binlog.spare-notes",
+                "lock",
+                "notes"
+            ]
+        );
         assert_eq!(fence.own_name("binlog.2"), "binlog.2");
         assert_eq!(
             fence.own_name("binlog.spare"),
@@ -303,5 +324,13 @@ mod tests {
         let fence = Fence::lock(directory.path(), false).unwrap();
         assert!(!fence.is_shared());
         assert_eq!(fs::read(directory.path().join("lock")).unwrap(), b"");
+        // What was copied here from a shared one is nobody's.
+        drop(fence);
+        for name in ["binlog.spare", "binlog.spare.17"] {
+            fs::write(directory.path().join(name), "").unwrap();
+        }
+        Fence::lock(directory.path(), false).unwrap();
+        assert!(directory.path().join("binlog.spare").exists());
+        assert!(!directory.path().join("binlog.spare.17").exists());
     }
 }

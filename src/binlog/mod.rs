@@ -272,7 +272,7 @@ impl Binlog {
     ///
     /// Its jobs go to `jobs`, in which there is none. Those of a directory that
     /// beanstalkd wrote are taken over. Whatever is wrong with the directory,
-    /// nothing in it is changed by an error.
+    /// no segment in it is changed by an error.
     pub fn open<J: Jobs>(options: &Options, jobs: J) -> Result<Opened<J>, Error> {
         let directory = Arc::new(Directory::lock(&options.dir, options.wait)?);
         recovery::recover(directory, options.sync, options.segment_size, jobs)

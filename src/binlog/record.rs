@@ -267,6 +267,10 @@ impl Header {
                 previous_end: 1..HEADER_LEN,
                 ..
             } => Err("by its header, the segment before ends within its own"),
+            Header {
+                next_id: JobId(u64::MAX),
+                ..
+            } => Err("by its header, no id is left for a job"),
             _ => Ok(header),
         }
     }

@@ -62,7 +62,17 @@ impl Binlog {
 
     /// Begins another segment now, and makes all that was appended last.
     pub(super) fn begin_segment(&self) -> Result<(), NoRoom> {
-        let before = self.tail().end;
+        let before = {
+            let mut tail = self.tail();
+            if tail.is_last() {
+                tail.full = Some(Arc::new(Error::Full {
+                    what: "another segment",
+                    source: io::Error::other("there is no number left for it"),
+                }));
+                return Err(NoRoom);
+            }
+            tail.end
+        };
         self.settle(before).map_err(|Failed| NoRoom)?;
         if self.tail().spare == Spare::None {
             let _upkeep = held(self.upkeep.lock());

@@ -166,9 +166,14 @@ impl Tail {
     fn begin_segment_for(&mut self, len: u64) {
         // A record that is longer than a segment may have one to itself.
         let has_place = self.rest() >= len || self.offset == HEADER_LEN && self.len >= len;
-        if !has_place && self.spare_room() >= len && self.ledger.current() < u32::MAX {
+        if !has_place && self.spare_room() >= len && !self.is_last() {
             self.begin_segment();
         }
+    }
+
+    /// Whether there is no number for another segment.
+    pub fn is_last(&self) -> bool {
+        self.ledger.current() == u32::MAX
     }
 
     /// Goes on in the spare, which is there.

@@ -9,8 +9,8 @@
 //! | recovery | reads the binlog | main, and when the jobs are there | nobody | none |
 //! | acceptor | accepts and hands each socket to an idle worker, or starts one | main, and when the server stops | nobody | the one lock |
 //! | worker, one for each open connection | reads, executes under the lock, writes | the acceptor, and when idle for a while | its client, and clients that wait for what it has done | the one lock, a client's slot, the binlog's |
-//! | timer | has the engine tick when something is due | main, and when the server stops | clients that wait | the one lock, a client's slot |
-//! | hang-up watcher | notices peers that leave while their worker waits | main, and with the process | clients that wait | the one lock, a client's slot |
+//! | timer | has the engine tick when something is due | main, and when the server stops | clients that wait | the one lock, a client's slot, the binlog's |
+//! | hang-up watcher | notices peers that leave while their worker waits | main, and with the process | clients that wait | the one lock, a client's slot, the binlog's |
 //! | committer, with `-b` | writes and syncs the binlog for those who wait | main, and when the binlog closes | clients whose replies were left to it | the binlog's, a client's slot |
 //! | segments, with `-b` | prepares and removes the binlog's files | main, and when the binlog closes | nobody | the binlog's |
 //! | log | writes lines to standard error | main, and at the end | nobody | none |

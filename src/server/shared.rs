@@ -284,8 +284,8 @@ impl Shared {
         for (client, reply, position) in deliveries.answers {
             match &self.binlog {
                 Some(binlog) if position > Position::default() => {
-                    // Whoever keeps the put answers: this thread does not wait
-                    // for the disk on behalf of somebody else's client.
+                    // Whoever keeps the put answers: this thread does, if nobody
+                    // else is writing.
                     binlog.commit_then(position, move |kept| {
                         client.answer(kept.map_or(Reply::InternalError, |()| reply));
                     });
