@@ -95,6 +95,10 @@ fn a_server_is_called_by_its_name_in_a_file() {
             .env("BEANPOLE_ADDR", "prod")
             .output();
         assert_eq!(output.unwrap().stdout, b"default\npost\n");
+        // A home that is closed to us holds no such file.
+        let mut command = naming(&server, NAMES, &["tubes", "--names"]);
+        command.env_remove("BEANPOLE_SERVERS").env("HOME", "/dev/null");
+        assert_eq!(command.output().unwrap().stdout, b"default\npost\n");
     }
 }
 
