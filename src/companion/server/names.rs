@@ -11,8 +11,9 @@
 
 use super::address::Address;
 use crate::text::colour::Colour;
+use crate::text::output::complain;
 use beanpole::arguments::Parse;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind, IsTerminal};
 use std::path::{Path, PathBuf};
 
 /// The environment variable with the path of that file; none if it is empty.
@@ -68,6 +69,13 @@ impl Server {
             Some(name) => format!("{name} {}", self.address),
             None => self.address.to_string(),
         }
+    }
+}
+
+/// Tells a person which server is about to change, if that has a warning colour.
+pub fn warn_of(server: &Server) {
+    if let Some(colour) = server.colour.filter(|_| io::stderr().is_terminal()) {
+        complain(colour.paint(&server.title()));
     }
 }
 
