@@ -13,7 +13,8 @@
 //!
 //! An arrow may skip floors, but none goes up, and no command knows another.
 //! `inspection` reads a binlog without a server. `load` stands beside `server`:
-//! connections by the hundred, for `bench` and for those who measure servers. `signals` is below both.
+//! connections by the hundred, for `bench` and for those who measure servers.
+//! `signals` is below both.
 
 pub mod command;
 mod commands;
@@ -31,9 +32,8 @@ use command::{Command, Common, GLOBAL, Invocation, Opt, described, did_you_mean,
 use commands::help;
 use failure::{Failure, Outcome};
 use server::address::{ADDRESS_VARIABLE, Address, DEFAULT_PORT};
-use server::names::Server;
+use server::names::{Server, warn_of};
 use std::ffi::OsString;
-use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use table::GROUPS;
 use text::output::{complain, print};
@@ -41,8 +41,8 @@ use text::output::{complain, print};
 /// Runs the program with these arguments, its own name not among them.
 ///
 /// Exit statuses: 0 done, 1 the answer is no, 2 usage, 3 no server, 4 the
-/// server or the system refused, 141 the output was closed. Commands say in
-/// the manual where they differ.
+/// server or the system refused, 130 interrupted, 141 the output was closed.
+/// Commands say in the manual where they differ.
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
     let mut command = None;
     let failure = match run_named(&arguments, &mut command) {
@@ -105,7 +105,7 @@ fn run_named(arguments: &[OsString], named: &mut Option<&'static Command>) -> Ou
         ));
     }
     if group.changes {
-        warn_of(&common.servers);
+        common.servers.iter().for_each(warn_of);
     }
     (command.run)(&Invocation::new(given, common, GROUPS))
 }
@@ -123,15 +123,6 @@ fn split(table: &[Opt], operands: Operands, arguments: &[OsString]) -> Outcome<G
         let hint = unknown.map(|name| did_you_mean(name, names.iter().map(String::as_str)));
         Failure::Usage(reason.clone() + &hint.unwrap_or_default())
     })
-}
-
-/// Tells a person which server is about to change, if that has a warning colour.
-fn warn_of(servers: &[Server]) {
-    for server in servers {
-        if let Some(colour) = server.colour.filter(|_| io::stderr().is_terminal()) {
-            complain(colour.paint(&server.title()));
-        }
-    }
 }
 
 /// The server that the environment names, or else the usual one.

@@ -96,7 +96,7 @@ pub fn heeded(signals: &[i32]) -> Vec<i32> {
 /// Becomes true with the first signal to stop; the second one ends the program.
 pub fn interrupts() -> Outcome<Arc<AtomicBool>> {
     let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in heeded(&[SIGINT, SIGTERM]) {
+    for signal in heeded(&[SIGINT, SIGTERM, SIGHUP]) {
         flag::register_conditional_shutdown(signal, 130, interrupted.clone())
             .and_then(|_| flag::register(signal, interrupted.clone()))
             .map_err(|error| Failure::io("cannot wait for signals", error))?;

@@ -3,8 +3,8 @@
 
 use crate::command::{INPUT, Invocation, Opt, STATE, described, ids_of_input, options, word};
 use crate::failure::{Failure, Outcome, Status};
-use crate::server::address::Address;
 use crate::server::client::{Client, Terms};
+use crate::server::names::{Server, warn_of};
 use crate::server::place::{Placement, Placer};
 use crate::server::stats::{FreeState, JobFacts, State, in_order};
 use crate::server::take::Room;
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 options! {
     states: Vec<FreeState> = STATE,
     count: Option<NonZeroU64> = Opt::value("n", "count", "N", "at most so many jobs"),
-    to: Option<Address> =
+    to: Option<Server> =
         Opt::value("", "to", "ADDR", "the server of the second tube, if another"),
 }
 
@@ -72,7 +72,9 @@ impl Transfer {
             tube => From::Tube(word(tube)?),
         };
         let states = in_order(&options.states);
-        let address = options.to.as_ref().unwrap_or(invocation.address());
+        options.to.iter().for_each(warn_of);
+        let address = options.to.as_ref().map(|server| &server.address);
+        let address = address.unwrap_or(invocation.address());
         let mut client = invocation.connect()?;
         let mut target = invocation.connect_to(address)?;
         let there = match &from {

@@ -108,5 +108,11 @@ fn a_server_that_refuses_ends_the_run() {
         let said = String::from_utf8(output.stderr).unwrap();
         let line = "beanpole bench: connection 0: unexpected reply JOB_TOO_BIG\n";
         assert_eq!(said, line);
+        server.signal("STOP");
+        let mut command = server.beanpole();
+        let output = command.args(["bench", "--timeout", "0.1", "put"]).output();
+        let said = String::from_utf8(output.unwrap().stderr).unwrap();
+        assert_eq!(said, "beanpole bench: no reply for 0.1 s\n");
+        server.signal("CONT");
     }
 }

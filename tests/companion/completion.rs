@@ -52,6 +52,8 @@ const COMPLETED: &[(&str, &[&str])] = &[
     ("beanpole help mo", &["move"]),
     ("beanpole help pro", &["protocol"]),
     ("beanpole completion b", &["bash"]),
+    ("beanpole --ti", &["--timeout"]),
+    ("beanpole --timeout 5 completion b", &["bash"]),
     ("beanpole bench cy", &["cycle"]),
     ("beanpole binlog ver", &["verify"]),
     ("beanpole raw stats-", &["stats-job", "stats-tube"]),

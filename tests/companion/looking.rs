@@ -446,7 +446,7 @@ fn check_says_in_one_line_whether_a_server_is_well() {
         $ check --ready-max 1,2 --buried-max 0 --workers-min 1
         BEANSTALK CRITICAL: ready 2 (limit 1, 2), buried 1 (limit 0), workers 0 (limit 1) | 'ready'=2;1;2;0 'reserved'=0;;;0 'delayed'=0;;;0 'buried'=1;;0;0 'workers'=0;;1:;0
         [2]
-        $ check -t default -t nobody --ready-max 0 --workers-min 1
+        $ check -t default -t nobody -t default --ready-max 0 --workers-min 1
         BEANSTALK CRITICAL: workers 0 (limit 1) | 'ready'=0;;0;0 'reserved'=0;;;0 'delayed'=0;;;0 'buried'=0;;;0 'workers'=0;;1:;0
         [2]
         $ check --ready-max 5,3

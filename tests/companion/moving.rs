@@ -549,10 +549,7 @@ fn to_copy_a_few_jobs_not_every_id_is_asked_for() {
 fn nobody_else_may_read_a_dump() {
     for program in servers() {
         let server = Server::start(&program, &[]);
-        let path = server
-            .directory
-            .write("jobs.part", b"left by an earlier one");
-        let path = path.with_extension("");
+        let path = server.directory.write("jobs", b"an earlier one");
         tell(
             &server,
             &format!("$ put -q secret\n$ dump -o {}", path.display()),

@@ -95,6 +95,12 @@ fn a_server_is_called_by_its_name_in_a_file() {
             .env("BEANPOLE_ADDR", "prod")
             .output();
         assert_eq!(output.unwrap().stdout, b"default\npost\n");
+        // A home that is closed to us holds no such file.
+        let mut command = naming(&server, NAMES, &["tubes", "--names"]);
+        command
+            .env_remove("BEANPOLE_SERVERS")
+            .env("HOME", "/dev/null");
+        assert_eq!(command.output().unwrap().stdout, b"default\npost\n");
     }
 }
 
@@ -113,6 +119,11 @@ fn before_it_changes_a_server_with_a_warning_colour_it_says_so_to_a_person() {
         assert_eq!(screen.wait(), Some(0));
         screen.wait_for(&format!("{title}\n2"));
         assert_eq!(screen.colour_at(0, 0), vt100::Color::Default);
+        let mut copy = naming(&server, NAMES, &["copy", "default", "mail", "--to", "prod"]);
+        copy.env("BEANPOLE_ADDR", server.address());
+        let mut screen = Screen::start(&copy, 80, 5);
+        assert_eq!(screen.wait(), Some(0));
+        screen.wait_for(&format!("{title}\n2"));
         // Who only looks, or reads no screen, is not disturbed.
         let look = naming(&server, NAMES, &["-a", "prod", "peek", "1"]);
         let mut screen = Screen::start(&look, 80, 5);

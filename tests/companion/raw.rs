@@ -125,7 +125,7 @@ fn the_prompt_asks_for_the_body_of_a_put_and_counts_it() {
         screen.type_keys("help\r");
         screen.wait_for("\nrelease <id> <pri> <delay>\n");
         screen.type_keys("help list\r");
-        screen.wait_for("help list\nlist-tubes\nlist-tube-used\nlist-tubes-watched\nAfter");
+        screen.wait_for("help list\nlist-jobs <from> <count> [<tube> [<state>]]\nlist-tubes\n");
         screen.wait_for(&format!("they are counted.\n{name}"));
         screen.type_keys("quit\r");
         assert_eq!(screen.wait(), Some(0));

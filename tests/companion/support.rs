@@ -71,6 +71,12 @@ impl Server {
         self.child.wait().expect("the server ends");
     }
 
+    /// Lets the server end in order.
+    pub fn end(&mut self) {
+        self.signal("TERM");
+        self.child.wait().expect("the server ends");
+    }
+
     pub fn signal(&self, name: &str) {
         send(name, self.child.id());
     }

@@ -188,12 +188,12 @@ fn it_kicks_and_pauses_after_a_question() {
         screen.type_keys("k7\r");
         screen.wait_for("\nkicked 1 jobs of images\n");
         screen.type_keys("p");
-        screen.wait_for("\npause images for how many seconds (0 ends a pause)? _\n");
-        screen.type_keys("99999\r");
-        screen.wait_for("\npaused images for 99999 s\n");
+        screen.wait_for("\npause images for how long (0 ends a pause)? _\n");
+        screen.type_keys("1667m\r");
+        screen.wait_for("\npaused images for 100020 s\n");
         screen.wait_for("images ||27h             2      0      0      0");
         screen.type_keys("p99999999999\r");
-        screen.wait_for("\n99999999999 is too large a number\n");
+        screen.wait_for("\n'99999999999' is more than 4294967295 seconds\n");
         screen.type_keys("p0\r");
         screen.wait_for("\nended the pause of images\n");
         screen.wait_for("images                   2      0");

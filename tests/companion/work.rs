@@ -3,7 +3,7 @@
 
 use super::screen::Screen;
 use super::story::tell;
-use super::support::{Directory, Running, Server, servers, wait_for};
+use super::support::{Directory, Running, Server, beanpoled, servers, wait_for};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -580,7 +580,7 @@ fn a_command_that_kills_its_worker_is_buried_in_the_end() {
 }
 
 #[test]
-fn restarts_of_the_server_and_releases_by_hand_use_up_no_try() {
+fn a_restart_of_the_server_is_no_try_but_an_end_without_a_word() {
     for program in servers() {
         let binlog = Directory::new();
         let mut server = Server::start(&program, &["-b", binlog.text(), "-f", "0"]);
@@ -592,22 +592,43 @@ fn restarts_of_the_server_and_releases_by_hand_use_up_no_try() {
         let mut worker = Running::start(command.arg(server.directory.path()));
         for _ in 0..2 {
             server.directory.wait_for("pid");
+            server.end();
             server.restart();
             worker.wait_for_line("beanpole work: job 1: taken back");
         }
         server.directory.write("go", b"");
         let said = "beanpole work: job 1 of default: exit status 1 at try 1; delayed for 1000 s\n";
         assert_eq!(worker.wait(), (1, said.into()));
+        let end = match program == beanpoled() {
+            true => "reserved 2 times to no end; buried without another try",
+            // It has forgotten its reservations.
+            false => "exit status 1 at try 2; buried",
+        };
+        let again = "$ kick\n1\n$ work --all --tries 2 -- false";
         tell(
             &server,
-            "$ release 1
-             $ touch --for 0 1
-             holding job 1
-             $ work --all --tries 2 --backoff 1000 -- false
-             ! beanpole work: job 1 of default: exit status 1 at try 2; delayed for 2000 s
-             [1]",
+            &format!("{again}\n! beanpole work: job 1 of default: {end}\n[1]"),
         );
     }
+}
+
+#[test]
+fn what_is_released_by_hand_has_as_many_tries_again() {
+    on_each_server(
+        r#"
+        $ put x
+        1
+        $ work --all --tries 2 --backoff 1000 -- false
+        ! beanpole work: job 1 of default: exit status 1 at try 1; delayed for 1000 s
+        [1]
+        $ release 1
+        $ touch --for 0 1
+        holding job 1
+        $ work --all --tries 2 --backoff 1000 -- false
+        ! beanpole work: job 1 of default: exit status 1 at try 2; delayed for 2000 s
+        [1]
+        "#,
+    );
 }
 
 #[test]

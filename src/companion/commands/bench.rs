@@ -135,10 +135,10 @@ impl Load {
 
     /// `put` and `cycle`: every connection busy, nobody waits for another.
     fn work(&self, invocation: &Invocation) -> Outcome<Told> {
-        let address = invocation.address();
+        let (address, patience) = (invocation.address(), invocation.patience());
         let wire = match self.rate {
-            Some(_) => Wire::paced(address, self.connections),
-            None => Wire::connect(address, self.connections),
+            Some(_) => Wire::paced(address, self.connections, patience),
+            None => Wire::connect(address, self.connections, patience),
         };
         let mut wire = enter(wire?)?;
         let shape = Shape::plain(self.body);
@@ -156,7 +156,7 @@ impl Load {
         let run = begun(&mut work, &mut wire);
         // What was put goes, also where something went wrong.
         drop(wire);
-        let cleaned = clean_up(address, &work.ledger);
+        let cleaned = clean_up(address, patience, &work.ledger);
         let (commands, took) = run?;
         cleaned?;
         Ok(Told {
@@ -168,10 +168,11 @@ impl Load {
     }
 
     fn hand_over(&self, invocation: &Invocation) -> Outcome<Told> {
-        let address = invocation.address();
+        let (address, patience) = (invocation.address(), invocation.patience());
         let parties = [self.connections, self.consumers];
         let shape = Shape::plain(self.body);
-        let (mut handoff, mut wire) = Handoff::new(address, &shape, parties, self.room())?;
+        let (mut handoff, mut wire) =
+            Handoff::new(address, patience, &shape, parties, self.room())?;
         handoff.run(&mut wire, Left::Jobs(self.connections * WARM_UP), None)?;
         let begun = Instant::now();
         handoff.run(&mut wire, self.left(), self.rate)?;

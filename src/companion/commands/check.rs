@@ -3,9 +3,8 @@
 //! One line, with the figures after a bar; statuses 0 OK, 1 WARNING, 2
 //! CRITICAL, 3 UNKNOWN. A limit is `CRITICAL` or `WARNING,CRITICAL`.
 
-use crate::command::{Command, Interval, Invocation, Kind, Opt, described, options};
+use crate::command::{Command, Invocation, Kind, Opt, described, options};
 use crate::failure::{Failure, Outcome, Status};
-use crate::server::address::Address;
 use crate::server::client::Client;
 use crate::server::names::Server;
 use crate::server::stats::{Facts, State};
@@ -14,7 +13,6 @@ use crate::text::output::Output;
 use beanpole::arguments::Parse;
 use beanpole::protocol::{Seconds, TubeName};
 use std::process::ExitCode;
-use std::time::Duration;
 
 pub const CHECK: Command = Command {
     name: "check",
@@ -42,8 +40,6 @@ options! {
     workers_min: Option<Least> =
         Opt::value("", "workers-min", "[N,]N",
             "of workers; with --tube, of those who watch it"),
-    timeout: Option<Interval> =
-        Opt::value("", "timeout", "TIME", "for a reply (default: 10)"),
 }
 
 impl Options {
@@ -257,8 +253,11 @@ impl Reading {
 }
 
 fn check(invocation: &Invocation) -> Outcome {
-    let options = invocation.read(OPTIONS)?;
+    let mut options = invocation.read(OPTIONS)?;
     invocation.no_operands()?;
+    // A tube that is named twice counts once.
+    options.tubes.sort();
+    options.tubes.dedup();
     let mut worst = Level::Ok;
     let mut texts = Vec::new();
     let mut figures = Vec::new();
@@ -269,7 +268,10 @@ fn check(invocation: &Invocation) -> Outcome {
         } else {
             String::new()
         };
-        let (level, text) = match readings(address, &options) {
+        let (level, text) = match invocation
+            .connect_to(address)
+            .and_then(|mut client| readings(&mut client, &options))
+        {
             Ok((readings, draining)) => {
                 figures.extend(readings.iter().map(|reading| reading.performance(&prefix)));
                 verdict(&readings, draining)
@@ -332,14 +334,10 @@ fn verdict(readings: &[Reading], draining: bool) -> (Level, String) {
 
 /// The figures of a server, or of these tubes of it, and whether it drains. A
 /// tube that does not exist is empty and watched by nobody.
-fn readings(address: &Address, options: &Options) -> Outcome<(Vec<Reading>, bool)> {
-    let patience = options
-        .timeout
-        .map_or(Duration::from_secs(10), |Interval(time)| time);
-    let mut client = Client::connect(address, patience)?;
+fn readings(client: &mut Client, options: &Options) -> Outcome<(Vec<Reading>, bool)> {
     let server = client.server_stats()?;
     let tubes = options.tubes.as_slice();
-    let of_tubes = stats_of(&mut client, tubes)?;
+    let of_tubes = stats_of(client, tubes)?;
     let sum = |key: &str| match tubes {
         [] => server.number(key),
         _ => of_tubes.iter().map(|(_, facts)| facts.number(key)).sum(),
@@ -366,9 +364,9 @@ fn readings(address: &Address, options: &Options) -> Outcome<(Vec<Reading>, bool
                 } else {
                     Vec::new()
                 };
-                let of_all = stats_of(&mut client, &all)?;
+                let of_all = stats_of(client, &all)?;
                 let ready = names_with_ready(if tubes.is_empty() { &of_all } else { &of_tubes });
-                let jobs = next_ready(&mut client, &ready)?;
+                let jobs = next_ready(client, &ready)?;
                 jobs.iter().map(|job| job.age).max().unwrap_or(0)
             }
         };

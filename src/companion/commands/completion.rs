@@ -54,8 +54,21 @@ fn command_names(commands: &[&Command]) -> String {
         .join(" ")
 }
 
+/// The names of the options that may stand before a command and have a value.
+fn global_with_value() -> Vec<String> {
+    let options = GLOBAL.iter().map(|(option, _)| option);
+    let with_value = options.filter(|option| !option.value.is_empty());
+    with_value.flat_map(names).collect()
+}
+
 /// For bash, without its completion package.
 fn bash(commands: &[&Command]) -> String {
+    let global: Vec<_> = GLOBAL
+        .iter()
+        .flat_map(|(option, _)| names(option))
+        .collect();
+    let global = global.join(" ");
+    let with_value = global_with_value().join("|");
     let mut cases = String::new();
     for command in commands {
         let words: Vec<_> = options(command).iter().flat_map(names).collect();
@@ -84,7 +97,7 @@ fn bash(commands: &[&Command]) -> String {
     format!(
         r#"# Completion of beanpole for bash, written by 'beanpole completion bash'.
 _beanpole() {{
-    local word command='' previous='' options='-a --addr -h --help -V --version' kind='' index=1
+    local word command='' previous='' options='{global}' kind='' index=1
     local -a address=()
     local current=${{COMP_WORDS[COMP_CWORD]}}
     while ((index < COMP_CWORD)); do
@@ -99,6 +112,10 @@ _beanpole() {{
             done
             address=(-a "$value")
             previous=$value
+            continue
+        fi
+        if [[ -z $command && $word == @({with_value}) ]]; then
+            ((index += 2))
             continue
         fi
         if [[ -z $command && $word != -* ]]; then
@@ -249,7 +266,8 @@ fn in_zsh(kind: Kind, commands: &[&Command]) -> String {
 
 /// For fish.
 fn fish(commands: &[&Command]) -> String {
-    let mut text = String::from(
+    let with_value = global_with_value().join(" ");
+    let mut text = format!(
         r#"# Completion of beanpole for fish, written by 'beanpole completion fish'.
 function __beanpole_address
     set -l words (commandline -opc)
@@ -268,7 +286,7 @@ function __beanpole_command
     set -e words[1]
     while set -q words[1]
         switch $words[1]
-            case -a --addr
+            case {with_value}
                 set -e words[1]
             case '-*'
             case '*'

@@ -9,14 +9,12 @@ use crate::server::reply::{Job, Reply};
 use crate::server::stats::{Facts, JobFacts, State};
 use crate::server::take::Room;
 use crate::text::dump::{END_KEY, START_KEY, VERSION};
+use crate::text::file::WholeFile;
 use crate::text::json::Json;
 use crate::text::output::{Output, Progress};
 use beanpole::protocol::{JobId, TubeName};
 use std::ffi::OsString;
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 pub const DUMP: Command = Command {
     name: "dump",
@@ -121,63 +119,29 @@ fn job_line(job: &JobFacts, facts: &Facts, body: &[u8]) -> Json {
 /// one.
 enum Lines {
     Output(Output),
-    File {
-        stream: BufWriter<File>,
-        unfinished: PathBuf,
-        path: PathBuf,
-    },
+    File(WholeFile),
 }
 
 impl Lines {
     fn open(path: Option<PathBuf>) -> Outcome<Lines> {
-        let Some(path) = path else {
-            return Ok(Lines::Output(Output::new()));
-        };
-        let mut unfinished = path.clone().into_os_string();
-        unfinished.push(".part");
-        let unfinished = PathBuf::from(unfinished);
-        // Nobody else may read the bodies, nor an earlier file that was left.
-        let _ = std::fs::remove_file(&unfinished);
-        let mut options = OpenOptions::new();
-        let file = options.write(true).create_new(true).mode(0o600);
-        let file = file
-            .open(&unfinished)
-            .map_err(|error| cannot_write(&unfinished, error))?;
-        Ok(Lines::File {
-            stream: BufWriter::new(file),
-            unfinished,
-            path,
+        Ok(match path {
+            None => Lines::Output(Output::new()),
+            // Nobody else may read the bodies.
+            Some(path) => Lines::File(WholeFile::create(&path, 0o600)?),
         })
     }
 
     fn write(&mut self, line: &Json) -> Outcome<()> {
         match self {
             Lines::Output(output) => output.line(line),
-            Lines::File {
-                stream, unfinished, ..
-            } => writeln!(stream, "{line}").map_err(|error| cannot_write(unfinished, error)),
+            Lines::File(file) => file.bytes(format!("{line}\n").as_bytes()),
         }
     }
 
     fn finish(self) -> Outcome<()> {
         match self {
             Lines::Output(mut output) => output.sync(),
-            Lines::File {
-                stream,
-                unfinished,
-                path,
-            } => {
-                let file = stream
-                    .into_inner()
-                    .map_err(|error| cannot_write(&unfinished, error.into()))?;
-                file.sync_all()
-                    .map_err(|error| cannot_write(&unfinished, error))?;
-                std::fs::rename(&unfinished, &path).map_err(|error| cannot_write(&path, error))
-            }
+            Lines::File(file) => file.finish(),
         }
     }
-}
-
-fn cannot_write(path: &Path, error: io::Error) -> Failure {
-    Failure::io(format_args!("cannot write {}", path.display()), error)
 }

@@ -93,7 +93,9 @@ fn load(invocation: &Invocation) -> Outcome {
             loaded += ids.len() as u64;
             if let Err(failure) = outcome {
                 drop(progress);
-                let line = batch.lines.get(ids.len()).copied().unwrap_or(dump.line + 1);
+                // All may be there, and only not buried: then behind them.
+                let next = batch.broken.map_or(dump.line + 1, |(line, _)| line);
+                let line = batch.lines.get(ids.len()).copied().unwrap_or(next);
                 return Err(dump.stopped(loaded, line, failure));
             }
         } else {

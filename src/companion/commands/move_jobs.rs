@@ -2,10 +2,10 @@
 //!
 //! A moved job is put there before it is deleted here, so none is lost, and
 //! one that is under way when everything stops is there twice; a signal to stop
-//! counts only behind a batch. A ready job is
-//! reserved meanwhile, as a worker would, so that none gets it; delayed and
-//! buried ones, and those of a paused tube, nobody gets anyway. If a job was
-//! taken from under our hands nevertheless, its copy is deleted again.
+//! counts only behind a batch. A ready job is reserved meanwhile, as a worker
+//! would, so that none gets it; delayed and buried ones, and those of a paused
+//! tube, nobody gets anyway. If a job was taken from under our hands
+//! nevertheless, its copy is deleted again.
 
 use crate::command::{Command, Invocation, Kind};
 use crate::failure::{Failure, Outcome, Status};

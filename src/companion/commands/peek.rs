@@ -16,7 +16,7 @@ use std::num::NonZeroU64;
 
 pub const PEEK: Command = Command {
     name: "peek",
-    operands: "[ID…]",
+    operands: "[ID…|-]",
     about: "show jobs: those with these ids, or the next of a tube",
     options: || described(OPTIONS),
     run: peek,

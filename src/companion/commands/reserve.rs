@@ -1,8 +1,8 @@
 //! `reserve`: takes jobs, writes their bodies, and settles them.
 //!
 //! A job is deleted or buried only after its body has been handed to the
-//! system and, if the output is a pipe, has been read from it. What is to be released is kept until the end, or the same job would
-//! come again at once.
+//! system and, if the output is a pipe, has been read from it. What is to be
+//! released is kept until the end, or the same job would come again at once.
 
 use crate::command::{
     BODY_JSON, BODY_LINES, BODY_NULL, Command, DELAY, Invocation, Opt, PRIORITY, TUBES,

@@ -88,12 +88,16 @@ fn stats(invocation: &Invocation) -> Outcome {
             let Some(last) = failures.pop() else {
                 return Ok(Status::Done);
             };
-            failures.iter().for_each(complain);
+            failures.iter().for_each(complain_of);
             return Err(last);
         };
-        failures.iter().for_each(complain);
+        failures.iter().for_each(complain_of);
         std::thread::sleep(time);
     }
+}
+
+fn complain_of(failure: &Failure) {
+    complain(format_args!("beanpole stats: {failure}"));
 }
 
 impl Watched<'_> {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 pub const TOUCH: Command = Command {
     name: "touch",
-    operands: "ID…",
+    operands: "ID…|-",
     about: "reserve jobs and touch them until interrupted, then give them back",
     options: || described(OPTIONS),
     run: touch,

@@ -14,7 +14,7 @@ use super::wire::{Script, Wire, unexpected};
 use super::{enter, wait_for_waiters};
 use crate::failure::Outcome;
 use crate::server::address::Address;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Producers, consumers, and the jobs between them.
 pub struct Handoff {
@@ -46,15 +46,16 @@ impl Handoff {
     /// the producers come first. Every consumer waits.
     pub fn new(
         address: &Address,
+        patience: Duration,
         shape: &Shape,
         [producers, consumers]: [usize; 2],
         room: usize,
     ) -> Outcome<(Handoff, Wire)> {
-        let mut wire = enter(Wire::paced(address, producers + consumers)?)?;
+        let mut wire = enter(Wire::paced(address, producers + consumers, patience)?)?;
         for consumer in 0..consumers {
             wire.send(producers + consumer, b"reserve\r\n")?;
         }
-        wait_for_waiters(&mut Wire::connect(address, 1)?, consumers)?;
+        wait_for_waiters(&mut Wire::connect(address, 1, patience)?, consumers)?;
         let handoff = Handoff {
             arrivals: Arrivals::new(Left::Jobs(0), producers, 1, None),
             batch: PutBatch::new(shape, 1),

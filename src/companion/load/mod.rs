@@ -59,8 +59,8 @@ pub fn wait_for_waiters(control: &mut Wire, waiters: usize) -> Outcome<()> {
 }
 
 /// Deletes what a run has left on a server.
-pub fn clean_up(address: &Address, ledger: &Ledger) -> Outcome<()> {
-    let mut wire = Wire::connect(address, 1)?;
+pub fn clean_up(address: &Address, patience: Duration, ledger: &Ledger) -> Outcome<()> {
+    let mut wire = Wire::connect(address, 1, patience)?;
     let left: Vec<u64> = ledger.left().collect();
     for batch in left.chunks(1000) {
         let delete = |&job: &u64| format!("delete {}\r\n", ledger.id(job));

@@ -25,8 +25,9 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// A server that says nothing for so long is taken for stuck.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// A server that says nothing for so long is taken for stuck, unless somebody
+/// says otherwise.
+pub const PATIENCE: Duration = Duration::from_secs(30);
 const BUFFER: usize = 256 * 1024;
 
 /// What a scenario does with replies: check each, and send what follows it.
@@ -56,7 +57,10 @@ pub struct Wire {
     /// Set while there are several connections, which are then non-blocking.
     epoll: Option<Epoll>,
     events: Vec<EpollEvent>,
+    /// How long a server may be silent.
     patience: Duration,
+    /// So much longer while several connections wait.
+    longer: Duration,
     buffer: Vec<u8>,
 }
 
@@ -70,25 +74,32 @@ struct Conn {
 }
 
 impl Wire {
-    /// Connects so many times, one after the other.
-    pub fn connect(address: &Address, connections: usize) -> Outcome<Wire> {
-        Wire::open_all(address, connections, connections > 1)
+    /// Connects so many times, one after the other; a server that is silent for
+    /// longer than `patience` is taken for stuck.
+    pub fn connect(address: &Address, connections: usize, patience: Duration) -> Outcome<Wire> {
+        Wire::open_all(address, connections, connections > 1, patience)
     }
 
     /// The same, for scripts that send at moments of their own.
-    pub fn paced(address: &Address, connections: usize) -> Outcome<Wire> {
+    pub fn paced(address: &Address, connections: usize, patience: Duration) -> Outcome<Wire> {
         // Without it the system adds 50 microseconds to each wait.
         set_timerslack(1).map_err(Failure::of("asking for exact timers"))?;
-        Wire::open_all(address, connections, true)
+        Wire::open_all(address, connections, true, patience)
     }
 
-    fn open_all(address: &Address, connections: usize, watched: bool) -> Outcome<Wire> {
+    fn open_all(
+        address: &Address,
+        connections: usize,
+        watched: bool,
+        patience: Duration,
+    ) -> Outcome<Wire> {
         let mut wire = Wire {
             address: address.clone(),
             conns: Vec::with_capacity(connections),
             epoll: None,
             events: vec![EpollEvent::empty(); connections.clamp(1, 1024)],
-            patience: PATIENCE,
+            patience,
+            longer: Duration::ZERO,
             buffer: vec![0; BUFFER],
         };
         if watched {
@@ -104,7 +115,7 @@ impl Wire {
 
     /// Lets several connections wait for so much longer until one hears something.
     pub fn be_patient(&mut self, longer: Duration) {
-        self.patience = PATIENCE + longer;
+        self.longer = longer;
     }
 
     /// Closes a connection, whose replies must all have been read, and puts a
@@ -118,9 +129,9 @@ impl Wire {
 
     fn open(&self, index: usize) -> Outcome<Conn> {
         let doing = || format!("connection {index} to {}", self.address);
-        let stream = Stream::connect(&self.address, PATIENCE).map_err(Failure::of(doing()))?;
+        let stream = Stream::connect(&self.address, self.patience).map_err(Failure::of(doing()))?;
         match &self.epoll {
-            None => stream.block(PATIENCE).map_err(Failure::of(doing()))?,
+            None => stream.block(self.patience).map_err(Failure::of(doing()))?,
             Some(epoll) => {
                 let flags = EpollFlags::EPOLLIN
                     | EpollFlags::EPOLLOUT
@@ -187,7 +198,8 @@ impl Wire {
         let Some(epoll) = &self.epoll else {
             return self.receive(0, script, false);
         };
-        let mut timeout = EpollTimeout::try_from(self.patience).unwrap_or(EpollTimeout::MAX);
+        let patience = self.patience + self.longer;
+        let mut timeout = EpollTimeout::try_from(patience).unwrap_or(EpollTimeout::MAX);
         let due = script.arrivals().and_then(|arrivals| arrivals.next());
         if let Some(due) = due {
             // An epoll set counts milliseconds, `ppoll` nanoseconds.
@@ -201,7 +213,7 @@ impl Wire {
         let mut events = std::mem::take(&mut self.events);
         let count = match epoll.wait(&mut events, timeout) {
             Err(Errno::EINTR) => 0,
-            Ok(0) if due.is_none() => return Err(silent_for(self.patience)),
+            Ok(0) if due.is_none() => return Err(silent_for(patience)),
             other => other.map_err(Failure::of("waiting for replies"))?,
         };
         for event in &events[..count] {
@@ -252,7 +264,7 @@ impl Wire {
                 Err(err) if err.kind() == ErrorKind::Interrupted => continue,
                 Err(err) if err.kind() == ErrorKind::WouldBlock && self.epoll.is_some() => break,
                 Err(err) if err.kind() == ErrorKind::WouldBlock => {
-                    return Err(silent_for(PATIENCE));
+                    return Err(silent_for(self.patience));
                 }
                 Err(err) => return Err(Failure::of(format!("reading connection {index}"))(err)),
             };
@@ -326,7 +338,7 @@ impl Wire {
 }
 
 fn silent_for(patience: Duration) -> Failure {
-    Failure::Refused(format!("no reply for {} s", patience.as_secs()))
+    Failure::Refused(format!("no reply for {} s", patience.as_secs_f64()))
 }
 
 fn sending(index: usize) -> String {
@@ -412,7 +424,7 @@ pub mod tests {
             for piece in [1, 5, answer.len()] {
                 let (_open, end) = channel();
                 let address = server(connections, answer, piece, end);
-                let mut wire = Wire::connect(&address, connections).unwrap();
+                let mut wire = Wire::connect(&address, connections, PATIENCE).unwrap();
                 let mut collect = Collect {
                     wanted: 3 * connections,
                     got: Vec::new(),
@@ -435,7 +447,7 @@ pub mod tests {
         for connections in [1, 2] {
             let (open, end) = channel();
             let address = server(connections, b"DELETED\r\n", 9, end);
-            let mut wire = Wire::connect(&address, connections).unwrap();
+            let mut wire = Wire::connect(&address, connections, PATIENCE).unwrap();
             drop(open);
             let mut collect = Collect {
                 wanted: 9,

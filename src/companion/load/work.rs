@@ -206,7 +206,7 @@ impl Script for Work {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::wire::tests::server;
+    use crate::load::wire::{PATIENCE, tests::server};
     use std::sync::mpsc::channel;
 
     /// Two jobs put, reserved and deleted, both at a time, by one connection to
@@ -214,7 +214,8 @@ mod tests {
     fn cycle(answer: &'static str) -> Result<Work, String> {
         let (_open, end) = channel();
         let address = server(1, answer.as_bytes(), answer.len(), end);
-        let mut wire = Wire::connect(&address, 1).map_err(|failure| failure.to_string())?;
+        let mut wire =
+            Wire::connect(&address, 1, PATIENCE).map_err(|failure| failure.to_string())?;
         let mut work = Work::new(&Shape::plain(16), 1, 2, 2);
         let run = work.run(&mut wire, CYCLE, Left::Jobs(2), None);
         let closed = run.and_then(|commands| {

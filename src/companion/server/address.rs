@@ -34,6 +34,9 @@ impl Address {
                 path => Ok(Address::Unix(path.into())),
             };
         }
+        if text.contains('/') {
+            return Err(malformed(text));
+        }
         if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
             return Ok(Address::local(parse_port(text)?));
         }
@@ -50,7 +53,7 @@ impl Address {
                 None => (text, DEFAULT_PORT),
             },
         };
-        if host.is_empty() || host.contains(['/', ' ', '[', ']']) {
+        if host.is_empty() || host.contains([' ', '[', ']']) {
             return Err(malformed(text));
         }
         Ok(Address::Tcp {

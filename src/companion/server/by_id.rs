@@ -57,18 +57,17 @@ pub fn on_each_reserved(
 }
 
 /// Makes a job that this connection has reserved ready, by way of a burial: a
-/// release would count as a failed try with `work --tries`.
+/// release would count as a failed try with `work --tries`. Both are sent
+/// together, so that nobody who stops us leaves the job buried.
 pub fn make_ready(client: &mut Client, id: JobId, priority: Priority) -> Outcome<()> {
-    for line in [
+    let lines = [
         format!("bury {id} {}", priority.0),
         format!("kick-job {id}"),
-    ] {
-        match client.call(&line)? {
-            Reply::Buried(_) | Reply::Kicked(_) => {}
-            other => return Err(Failure::unexpected(line, &other)),
-        }
-    }
-    Ok(())
+    ];
+    client.each(lines, String::clone, |line, reply| match reply {
+        Reply::Buried(_) | Reply::Kicked(_) => Ok(()),
+        other => Err(Failure::unexpected(line, &other)),
+    })
 }
 
 /// Reserves this job and says what it was before, or why it cannot be had.

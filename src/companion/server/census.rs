@@ -2,10 +2,11 @@
 //!
 //! beanpoled lists its jobs. The protocol does not, but it answers for any id,
 //! and ids are given in ascending order. So, with other servers, a census asks
-//! for every id that can exist, newest first, and stops early when it has found as many jobs as the server says there
-//! are and none has been put meanwhile. It costs one `stats-job` for each id
-//! that was ever given, at worst; it changes nothing, and a job that exists
-//! from beginning to end cannot escape it.
+//! for every id that can exist, newest first, and stops early when it has found
+//! as many jobs as the server says there are and none has been put meanwhile.
+//! It costs one `stats-job` for each id that was ever given, at worst; it
+//! changes nothing, and a job that exists from beginning to end cannot escape
+//! it.
 //!
 //! Reserving all jobs and releasing them would be cheaper, but it would keep
 //! them from their workers, change their counters, and, if interrupted, leave

@@ -58,25 +58,40 @@ impl Walk {
 
     /// The next jobs, at least one and at most so many; empty at the end.
     pub fn next(&mut self, client: &mut Client, most: usize) -> Outcome<Vec<(JobFacts, Facts)>> {
-        while let Some(from) = self.next {
-            let line = self.line(from, most);
-            let Reply::Ok(document) = client.call(&line)? else {
-                return Err(Failure::Refused(format!(
-                    "{line}: the server lists no jobs"
-                )));
-            };
-            let wrong = |reason| Failure::Unreachable(format!("{line}: {reason}"));
-            let (jobs, next) = stats::jobs(&document).map_err(wrong)?;
-            self.next = next.filter(|next| *next > from);
-            let read = |facts| Ok((JobFacts::read(&facts)?, facts));
-            let jobs: Result<Vec<_>, String> = jobs.into_iter().map(read).collect();
-            let mut jobs = jobs.map_err(wrong)?;
-            jobs.retain(|(job, _)| self.scope.has(job));
+        while !self.is_over() {
+            let jobs = self.page(client, most)?;
             if !jobs.is_empty() {
                 return Ok(jobs);
             }
         }
         Ok(Vec::new())
+    }
+
+    /// Whether it has come to the end.
+    pub fn is_over(&self) -> bool {
+        self.next.is_none()
+    }
+
+    /// The jobs that one request shows, at most so many. None of those that it
+    /// went by may be meant: that need not be the end.
+    pub fn page(&mut self, client: &mut Client, most: usize) -> Outcome<Vec<(JobFacts, Facts)>> {
+        let Some(from) = self.next else {
+            return Ok(Vec::new());
+        };
+        let line = self.line(from, most);
+        let Reply::Ok(document) = client.call(&line)? else {
+            return Err(Failure::Refused(format!(
+                "{line}: the server lists no jobs"
+            )));
+        };
+        let wrong = |reason| Failure::Unreachable(format!("{line}: {reason}"));
+        let (jobs, next) = stats::jobs(&document).map_err(wrong)?;
+        self.next = next.filter(|next| *next > from);
+        let read = |facts| Ok((JobFacts::read(&facts)?, facts));
+        let jobs: Result<Vec<_>, String> = jobs.into_iter().map(read).collect();
+        let mut jobs = jobs.map_err(wrong)?;
+        jobs.retain(|(job, _)| self.scope.has(job));
+        Ok(jobs)
     }
 
     /// The request: with the tube and the state, if there is one of each and

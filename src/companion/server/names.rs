@@ -11,8 +11,9 @@
 
 use super::address::Address;
 use crate::text::colour::Colour;
+use crate::text::output::complain;
 use beanpole::arguments::Parse;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind, IsTerminal};
 use std::path::{Path, PathBuf};
 
 /// The environment variable with the path of that file; none if it is empty.
@@ -34,7 +35,7 @@ pub struct Server {
 impl Parse for Server {
     fn parse(text: &str) -> Result<Server, String> {
         let named = match file() {
-            Some(path) => named(text, &path)?,
+            Some((path, contents)) => named(text, &path, &contents?)?,
             None => None,
         };
         match named {
@@ -71,21 +72,33 @@ impl Server {
     }
 }
 
-fn file() -> Option<PathBuf> {
-    match std::env::var_os(FILE_VARIABLE) {
-        Some(path) => (!path.is_empty()).then(|| path.into()),
-        None => std::env::home_dir().map(|home| home.join(FILE)),
+/// Tells a person which server is about to change, if that has a warning colour.
+pub fn warn_of(server: &Server) {
+    if let Some(colour) = server.colour.filter(|_| io::stderr().is_terminal()) {
+        complain(colour.paint(&server.title()));
     }
 }
 
-/// The server of this name in this file, if both are there.
-fn named(name: &str, file: &Path) -> Result<Option<Server>, String> {
+/// The file of the user and what it says, if there is one. A file that the
+/// variable names and that cannot be read is an error; the usual one is then
+/// taken for none: a home may be closed to us.
+fn file() -> Option<(PathBuf, Result<String, String>)> {
+    let named = std::env::var_os(FILE_VARIABLE).map(PathBuf::from);
+    let is_named = named.is_some();
+    let path = named.or_else(|| std::env::home_dir().map(|home| home.join(FILE)))?;
+    match std::fs::read_to_string(&path) {
+        Ok(text) => Some((path, Ok(text))),
+        Err(error) if is_named && error.kind() != ErrorKind::NotFound => {
+            let reason = format!("cannot read {}: {error}", path.display());
+            Some((path, Err(reason)))
+        }
+        Err(_) => None,
+    }
+}
+
+/// The server of this name in this file, if it is there.
+fn named(name: &str, file: &Path, text: &str) -> Result<Option<Server>, String> {
     let shown = file.display();
-    let text = match std::fs::read_to_string(file) {
-        Ok(text) => text,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(format!("cannot read {shown}: {error}")),
-    };
     for (index, line) in text.lines().enumerate() {
         let line = line.split('#').next().unwrap_or_default();
         let mut words = line.split_whitespace();

@@ -2,12 +2,12 @@
 //!
 //! beanpoled [lists](crate::server::list) its jobs. The protocol does not; it
 //! shows the first ready, delayed or buried job of a tube, and any job whose id
-//! is known. Jobs that were put together have
-//! neighbouring ids, so the first one leads to others: a sweep asks for the
-//! jobs with the next ids, many at once, and keeps those in the same tube and
-//! state. It is exact about what it finds, but with mixed priorities the
-//! order is that of the ids, not the queue's. What finds every job, at a
-//! price, is a [census](crate::server::census).
+//! is known. Jobs that were put together have neighbouring ids, so the first
+//! one leads to others: a sweep asks for the jobs with the next ids, many at
+//! once, and keeps those in the same tube and state. It is exact about what it
+//! finds, but with mixed priorities the order is that of the ids, not the
+//! queue's. What finds every job, at a price, is a
+//! [census](crate::server::census).
 
 use crate::failure::{Failure, Outcome};
 use crate::server::client::Client;
@@ -55,6 +55,11 @@ impl Sweep {
     /// The first job and its neighbours, for those who take them away: asking
     /// again gives others then. Empty: there are no more.
     pub fn next(&mut self, client: &mut Client) -> Outcome<Vec<JobFacts>> {
+        // A list may be long; this is a short question.
+        let mut first = self.first(client)?;
+        if first.is_none() {
+            return Ok(Vec::new());
+        }
         if self.walk.is_none() {
             self.walk = Some(self.walk(client)?);
         }
@@ -69,11 +74,8 @@ impl Sweep {
             self.listed = jobs.first().map_or(JobId(0), |(job, _)| job.id);
             return Ok(jobs.into_iter().map(|(job, _)| job).collect());
         }
-        loop {
-            let Some(first) = self.first(client)? else {
-                return Ok(Vec::new());
-            };
-            let found = self.among(client, first.id, self.width)?;
+        while let Some(job) = first {
+            let found = self.among(client, job.id, self.width)?;
             let hits = found.len() as u64;
             self.width = match hits * 4 {
                 dense if dense >= self.width => self.width * 2,
@@ -84,12 +86,14 @@ impl Sweep {
             if !found.is_empty() {
                 return Ok(found);
             }
+            first = self.first(client)?;
         }
+        Ok(Vec::new())
     }
 
-    /// Up to so many jobs: the first one and, in a list, others by their ids.
-    /// Without one, those with the ids behind it and before it; a direction is
-    /// given up when so many ids in a row were not among them.
+    /// Up to so many jobs: the first one, and those with the ids behind it and
+    /// before it. A direction is given up when so many ids in a row were not
+    /// among them; a list, when it has shown so many jobs.
     pub fn look(&self, client: &mut Client, most: usize, patience: u64) -> Outcome<Vec<JobFacts>> {
         let Some(first) = self.first(client)? else {
             return Ok(Vec::new());
@@ -103,13 +107,15 @@ impl Sweep {
             .max(1);
         let mut found = self.among(client, first.id, 1)?;
         if let Some(mut walk) = self.walk(client)? {
-            while found.len() < most {
-                let more = walk.next(client, list::MOST.min(most))?;
-                if more.is_empty() {
-                    break;
+            let mut pages = patience / list::MOST as u64;
+            for start in [first.id, JobId(0)] {
+                walk.go_to(start);
+                while found.len() < most && pages > 0 && !walk.is_over() {
+                    pages -= 1;
+                    let jobs = walk.page(client, list::MOST)?.into_iter();
+                    let jobs = jobs.map(|(job, _)| job).filter(|job| job.id != first.id);
+                    found.extend(jobs.filter(|job| (job.id > first.id) == (start == first.id)));
                 }
-                let others = more.into_iter().filter(|(job, _)| job.id != first.id);
-                found.extend(others.map(|(job, _)| job));
             }
             found.truncate(most);
             return Ok(found);

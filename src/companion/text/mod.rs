@@ -1,9 +1,10 @@
-//! What writes text, and reads it: standard output and the terminal, words,
-//! JSON, YAML, base64.
+//! What writes text, and reads it: standard output and the terminal, files,
+//! words, JSON, YAML, base64.
 
 pub mod base64;
 pub mod colour;
 pub mod dump;
+pub mod file;
 pub mod json;
 pub(crate) mod output;
 pub mod terminal;

@@ -11,7 +11,7 @@ use super::options::Setup;
 use super::scenarios;
 use super::servers::{Busy, Server, Source};
 use companion::failure::Failure;
-use companion::load::wire::Wire;
+use companion::load::wire::{PATIENCE, Wire};
 use std::io::IsTerminal;
 
 /// All runs of one load.
@@ -120,7 +120,7 @@ fn named(source: &Source) -> String {
 }
 
 fn facts(source: &Source, server: &Server) -> Result<Facts, Failure> {
-    let stats = Wire::connect(&server.at(), 1)?.ask_data("stats")?;
+    let stats = Wire::connect(&server.at(), 1, PATIENCE)?.ask_data("stats")?;
     let version = stats
         .lines()
         .find_map(|line| line.strip_prefix("version: "));

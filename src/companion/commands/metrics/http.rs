@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const THREADS: usize = 8;
-/// How long a connection may take to say what it wants.
+/// How long a connection may take to say what it wants, and to take the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The longest request, in bytes.
 const LONGEST: usize = 8192;
@@ -65,8 +65,29 @@ fn answer(mut stream: TcpStream, text: &impl Fn() -> String) -> io::Result<()> {
          Content-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
     );
-    stream.set_write_timeout(Some(PATIENCE))?;
-    stream.write_all((head + &body).as_bytes())
+    write_all(&mut stream, (head + &body).as_bytes())
+}
+
+/// Writes all of this in the time that a connection has for it.
+fn write_all(stream: &mut TcpStream, mut bytes: &[u8]) -> io::Result<()> {
+    let until = Instant::now() + PATIENCE;
+    while !bytes.is_empty() {
+        stream.set_write_timeout(Some(left_until(until)?))?;
+        match stream.write(bytes)? {
+            0 => return Err(ErrorKind::WriteZero.into()),
+            count => bytes = &bytes[count..],
+        }
+    }
+    Ok(())
+}
+
+/// The time until then; none is an error.
+fn left_until(until: Instant) -> io::Result<Duration> {
+    let left = until.saturating_duration_since(Instant::now());
+    match left.is_zero() {
+        true => Err(ErrorKind::TimedOut.into()),
+        false => Ok(left),
+    }
 }
 
 /// The first line of a request, once all of its head has come.
@@ -74,11 +95,10 @@ fn request(stream: &mut TcpStream) -> io::Result<String> {
     let until = Instant::now() + PATIENCE;
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() || head.len() > LONGEST {
-            return Err(ErrorKind::TimedOut.into());
+        if head.len() > LONGEST {
+            return Err(ErrorKind::InvalidInput.into());
         }
-        stream.set_read_timeout(Some(left))?;
+        stream.set_read_timeout(Some(left_until(until)?))?;
         let mut bytes = [0; 1024];
         match stream.read(&mut bytes)? {
             0 => return Err(ErrorKind::UnexpectedEof.into()),

@@ -12,11 +12,10 @@ use crate::server::address::Address;
 use crate::server::client::Client;
 use crate::server::stats::{Facts, State};
 use crate::server::tubes::{names_with_ready, next_ready, stats_of};
+use crate::text::file::WholeFile;
 use crate::text::output::{complain, print};
 use beanpole::protocol::TubeName;
 use std::ffi::OsString;
-use std::fs::{File, rename};
-use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
@@ -79,8 +78,11 @@ const TUBE: &[Plain] = &[
 const SCRAPE_PATIENCE: Duration = Duration::from_secs(5);
 
 fn metrics(invocation: &Invocation) -> Outcome {
-    let options = invocation.read(OPTIONS)?;
+    let mut options = invocation.read(OPTIONS)?;
     invocation.no_operands()?;
+    // No series may be there twice.
+    options.tubes.sort();
+    options.tubes.dedup();
     at_most_one(&[
         ("output", options.output.is_some()),
         ("listen", options.listen.is_some()),
@@ -99,7 +101,11 @@ fn metrics(invocation: &Invocation) -> Outcome {
     }
     let (text, failure) = scrape(address, patience, &options);
     match &options.output {
-        Some(file) => replace(Path::new(file), &text)?,
+        Some(file) => {
+            let mut file = WholeFile::create(Path::new(file), 0o644)?;
+            file.bytes(text.as_bytes())?;
+            file.finish()?;
+        }
         None => drop(print(text)?),
     }
     failure.map_or(Ok(Status::Done), Err)
@@ -140,25 +146,6 @@ fn ask(address: &Address, patience: Duration, options: &Options) -> Outcome<Text
         }
     }
     Ok(text)
-}
-
-/// Puts a text into a file, in such a way that whoever reads the file finds the
-/// old text or the new one, whole.
-fn replace(file: &Path, text: &str) -> Outcome<()> {
-    let mut name = OsString::from(".");
-    name.push(file.file_name().unwrap_or_default());
-    name.push(format!(".{}", std::process::id()));
-    let beside = file.with_file_name(name);
-    let written = File::create(&beside).and_then(|mut new| {
-        new.write_all(text.as_bytes())?;
-        new.sync_all()?;
-        rename(&beside, file)
-    });
-    written.map_err(|error| {
-        // If it cannot be removed either, the error says where to look.
-        let _ = std::fs::remove_file(&beside);
-        Failure::io(format_args!("cannot write {}", file.display()), error)
-    })
 }
 
 #[derive(Default)]

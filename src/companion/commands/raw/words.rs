@@ -22,6 +22,8 @@ pub const COMMANDS: &[(&str, &str)] = &[
     ("stats", ""),
     ("stats-job", "<id>"),
     ("stats-tube", "<tube>"),
+    // beanpoled alone.
+    ("list-jobs", "<from> <count> [<tube> [<state>]]"),
     ("list-tubes", ""),
     ("list-tube-used", ""),
     ("list-tubes-watched", ""),

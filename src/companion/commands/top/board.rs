@@ -6,6 +6,7 @@ use super::sample::History;
 use super::watcher::{Answer, JobAction, Look, Request};
 use crate::server::names;
 use crate::text::terminal::Key;
+use beanpole::arguments::Parse;
 use beanpole::protocol::{JobId, Seconds, TubeName};
 use std::time::Duration;
 
@@ -87,7 +88,7 @@ impl Purpose {
             Purpose::Filter => "show tubes with this in their names:".into(),
             Purpose::Kick(_, tube) => format!("kick how many jobs of {tube}?"),
             Purpose::Pause(_, tube) => {
-                format!("pause {tube} for how many seconds (0 ends a pause)?")
+                format!("pause {tube} for how long (0 ends a pause)?")
             }
             Purpose::Clear(_, tube, count) => {
                 format!("delete {count} jobs of {tube}, all but reserved ones? y/N")
@@ -421,7 +422,13 @@ impl Board {
             Key::Ctrl('u') => prompt.text.clear(),
             Key::Char(character) => {
                 let fits = prompt.text.len() < TubeName::MAX_LEN;
-                if fits && (prompt.purpose == Purpose::Filter || character.is_ascii_digit()) {
+                let may_stand = match prompt.purpose {
+                    Purpose::Filter => true,
+                    // A time has a unit behind it, perhaps.
+                    Purpose::Pause(..) => character.is_ascii_alphanumeric() || character == '.',
+                    _ => character.is_ascii_digit(),
+                };
+                if fits && may_stand {
                     prompt.text.push(character);
                 }
             }
@@ -432,26 +439,25 @@ impl Board {
     }
 
     fn answered(&mut self, prompt: Prompt) -> Action {
-        let number: Option<u32> = prompt.text.parse().ok();
-        match (prompt.purpose, number) {
-            (Purpose::Filter, _) => {
-                self.filter = prompt.text;
-                Action::Nothing
+        let text = prompt.text;
+        let asked = match prompt.purpose {
+            Purpose::Filter => {
+                self.filter = text;
+                return Action::Nothing;
             }
-            (_, None) if prompt.text.is_empty() => Action::Nothing,
-            (_, None) => {
-                self.message = format!("{} is too large a number", prompt.text);
-                Action::Nothing
-            }
-            (Purpose::Kick(server, tube), Some(bound)) => {
-                Action::Ask(server, Request::Kick(tube, bound.into()))
-            }
-            (Purpose::Pause(server, tube), Some(seconds)) => {
-                Action::Ask(server, Request::Pause(tube, Seconds(seconds)))
+            _ if text.is_empty() => return Action::Nothing,
+            Purpose::Kick(server, tube) => u32::parse(&text)
+                .map(|bound| Action::Ask(server, Request::Kick(tube, bound.into()))),
+            Purpose::Pause(server, tube) => {
+                Seconds::parse(&text).map(|time| Action::Ask(server, Request::Pause(tube, time)))
             }
             // These are answered by a key.
-            (Purpose::Clear(..) | Purpose::Delete(..), _) => Action::Nothing,
-        }
+            Purpose::Clear(..) | Purpose::Delete(..) => return Action::Nothing,
+        };
+        asked.unwrap_or_else(|reason| {
+            self.message = reason;
+            Action::Nothing
+        })
     }
 }
 

@@ -172,6 +172,7 @@ impl<'a> Slot<'a> {
             complain(format_args!(
                 "beanpole work: job {id}: gone before the command was started"
             ));
+            self.common.return_ticket();
             return Ok(());
         };
         let tries = Tries::of(&facts);

@@ -68,7 +68,7 @@ mod tests {
             (tries(3, 1, 1, 0), 3, true),
             (tries(4, 1, 1, 1), 3, false),
             (tries(6, 3, 1, 1), 5, true),
-            // A server that was restarted uses up none.
+            // What ended without a word counts by itself.
             (tries(9, 1, 0, 0), 2, false),
         ] {
             assert_eq!((tries.number(), tries.is_last_of(3)), (number, is_last));

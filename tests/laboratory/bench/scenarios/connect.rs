@@ -13,7 +13,7 @@ use companion::load::arrivals::{Arrivals, Left};
 use companion::load::histogram::Histogram;
 use companion::load::jobs::{Ledger, PutBatch, Shape};
 use companion::load::reply::Reply;
-use companion::load::wire::{Script, Wire, unexpected};
+use companion::load::wire::{PATIENCE, Script, Wire, unexpected};
 use std::time::Instant;
 
 const WARM_UP: usize = 200;
@@ -29,7 +29,7 @@ pub fn run(load: &Load, server: &Server) -> Result<Vec<Figure>, Failure> {
         busy: 0,
         latency: Histogram::default(),
     };
-    let mut wire = Wire::connect(&server.at(), load.connections)?;
+    let mut wire = Wire::connect(&server.at(), load.connections, PATIENCE)?;
     visits.run(&mut wire)?;
     visits.latency = Histogram::default();
     visits.arrivals = Arrivals::new(left(load.length), load.connections, 1, None);

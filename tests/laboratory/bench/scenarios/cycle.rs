@@ -7,7 +7,7 @@ use crate::bench::servers::Server;
 use companion::failure::{Failure, Outcome};
 use companion::load::arrivals::Left;
 use companion::load::jobs::Shape;
-use companion::load::wire::Wire;
+use companion::load::wire::{PATIENCE, Wire};
 use companion::load::work::{CYCLE, DRAIN, PUT, Step, Work};
 use companion::load::{TUBE, enter, stat};
 
@@ -56,7 +56,7 @@ pub fn cycle_on(load: &Load, server: &Server, wire: &mut Wire) -> Result<Vec<Fig
 
 fn connect_for(load: &Load, server: &Server) -> Outcome<Wire> {
     match load.rate {
-        Some(_) => enter(Wire::paced(&server.at(), load.connections)?),
+        Some(_) => enter(Wire::paced(&server.at(), load.connections, PATIENCE)?),
         None => connect(server, load.connections),
     }
 }

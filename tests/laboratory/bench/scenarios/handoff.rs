@@ -8,6 +8,7 @@ use companion::failure::{Failure, Outcome};
 use companion::load::arrivals::Left;
 use companion::load::handoff::Handoff;
 use companion::load::jobs::Shape;
+use companion::load::wire::PATIENCE;
 
 const WARM_UP: usize = 500;
 
@@ -18,7 +19,8 @@ pub fn run(load: &Load, server: &Server) -> Outcome<Vec<Figure>> {
     }
     let shape = Shape::plain(load.body);
     let parties = [load.producers, load.consumers];
-    let (mut handoff, mut wire) = Handoff::new(&server.at(), &shape, parties, room(load.length))?;
+    let (mut handoff, mut wire) =
+        Handoff::new(&server.at(), PATIENCE, &shape, parties, room(load.length))?;
     handoff.run(&mut wire, Left::Jobs(WARM_UP), None)?;
     let meter = Meter::start(server)?;
     handoff.run(&mut wire, left(load.length), load.rate)?;

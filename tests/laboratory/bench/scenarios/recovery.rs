@@ -13,7 +13,7 @@ use crate::bench::servers::Server;
 use companion::failure::Failure;
 use companion::load::arrivals::Left;
 use companion::load::jobs::Shape;
-use companion::load::wire::Wire;
+use companion::load::wire::{PATIENCE, Wire};
 use companion::load::work::{DRAIN, PUT, Work};
 use companion::load::{TUBE, stat};
 use std::fs;
@@ -34,7 +34,8 @@ pub fn run(load: &Load, server: &mut Server) -> Result<Vec<Figure>, Failure> {
     let begun = Instant::now();
     server.start_again()?;
     // It may accept connections long before it answers.
-    let stats = Wire::connect(&server.at(), 1)?.ask_data(&format!("stats-tube {TUBE}"))?;
+    let stats =
+        Wire::connect(&server.at(), 1, PATIENCE)?.ask_data(&format!("stats-tube {TUBE}"))?;
     let took = begun.elapsed();
     let ready = stat(&stats, "current-jobs-ready")?;
     if ready != count as u64 {

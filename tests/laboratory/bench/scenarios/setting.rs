@@ -5,20 +5,20 @@ use crate::bench::servers::Server;
 use companion::failure::Outcome;
 use companion::load::arrivals::Left;
 use companion::load::jobs::Ledger;
-use companion::load::wire::Wire;
+use companion::load::wire::{PATIENCE, Wire};
 use companion::load::{clean_up, enter};
 use std::time::{Duration, Instant};
 
 /// Connections that use the scenarios' tube and watch nothing else.
 pub fn connect(server: &Server, connections: usize) -> Outcome<Wire> {
-    enter(Wire::connect(&server.at(), connections)?)
+    enter(Wire::connect(&server.at(), connections, PATIENCE)?)
 }
 
 /// Deletes what a run left behind on a server that lives on.
 pub fn tidy(server: &Server, ledger: &Ledger) -> Outcome<()> {
     match server.is_ours() {
         true => Ok(()),
-        false => clean_up(&server.at(), ledger),
+        false => clean_up(&server.at(), PATIENCE, ledger),
     }
 }
 

@@ -11,7 +11,7 @@ use crate::bench::servers::Server;
 use companion::failure::Failure;
 use companion::load::TUBE;
 use companion::load::reply::Reply;
-use companion::load::wire::Wire;
+use companion::load::wire::{PATIENCE, Wire};
 
 /// How many requests are sent together while the tubes are made.
 const TOGETHER: usize = 500;
@@ -33,7 +33,7 @@ pub fn run(load: &Load, server: &Server) -> Result<Vec<Figure>, Failure> {
         server,
         &mut wire,
     )?;
-    let mut holder = Wire::connect(&server.at(), 1)?;
+    let mut holder = Wire::connect(&server.at(), 1, PATIENCE)?;
     // The tube that the jobs go through is one of them.
     let names: Vec<String> = (1..load.tubes)
         .map(|number| format!("{TUBE}-{number}"))

@@ -1,0 +1,82 @@
+//! A file that is written whole: whoever reads it finds the old text or the
+//! new one, also if the writing ends half-way.
+
+use crate::failure::{Failure, Outcome};
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions, canonicalize, metadata, remove_file, rename};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// Such a file while it is being written.
+pub struct WholeFile {
+    stream: BufWriter<File>,
+    path: PathBuf,
+    /// Where the text stands until it is complete; `None` if it goes directly
+    /// to its place, or is there.
+    beside: Option<PathBuf>,
+}
+
+impl WholeFile {
+    /// A file with this path; a new one gets these permissions. What is there
+    /// and is no regular file, such as a device, is written directly and stays.
+    pub fn create(path: &Path, mode: u32) -> Outcome<WholeFile> {
+        let create = || {
+            let mut options = OpenOptions::new();
+            options.write(true).mode(mode);
+            if metadata(path).is_ok_and(|there| !there.is_file()) {
+                return Ok((options.open(path)?, path.into(), None));
+            }
+            // A link stays, too.
+            let path = canonicalize(path).unwrap_or(path.into());
+            let mut name = OsString::from(".");
+            name.push(path.file_name().unwrap_or_default());
+            name.push(format!(".{}", std::process::id()));
+            let beside = path.with_file_name(name);
+            // Left by an earlier process of this number.
+            let _ = remove_file(&beside);
+            let file = options.create_new(true).open(&beside)?;
+            Ok((file, path, Some(beside)))
+        };
+        let (file, path, beside) = create().map_err(|error| cannot_write(path, error))?;
+        Ok(WholeFile {
+            stream: BufWriter::new(file),
+            path,
+            beside,
+        })
+    }
+
+    /// Writes these bytes.
+    pub fn bytes(&mut self, bytes: &[u8]) -> Outcome<()> {
+        let written = self.stream.write_all(bytes);
+        written.map_err(|error| cannot_write(&self.path, error))
+    }
+
+    /// Puts it into its place, complete and on disk.
+    pub fn finish(mut self) -> Outcome<()> {
+        let finished = self.stream.flush().and_then(|()| match &self.beside {
+            Some(beside) => {
+                self.stream.get_ref().sync_all()?;
+                rename(beside, &self.path)
+            }
+            None => Ok(()),
+        });
+        finished.map_err(|error| cannot_write(&self.path, error))?;
+        self.beside = None;
+        Ok(())
+    }
+}
+
+/// What is not complete goes.
+impl Drop for WholeFile {
+    fn drop(&mut self) {
+        if let Some(beside) = &self.beside {
+            // If it cannot be removed, the failure has said where to look.
+            let _ = remove_file(beside);
+        }
+    }
+}
+
+fn cannot_write(path: &Path, error: io::Error) -> Failure {
+    Failure::io(format_args!("cannot write {}", path.display()), error)
+}
