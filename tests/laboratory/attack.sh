@@ -17,11 +17,13 @@ tests/laboratory/packages
 
 step building
 cargo build --locked --workspace --bins
+make
 attack=target/debug/attack
 server="'$PWD/target/debug/beanpoled' -l 127.0.0.1 -p {port}"
 
 step bad clients
-$attack clients --small --ours "$server"
+# What is promised of memory is so without debugging: that takes more of a stack.
+$attack clients --small --ours "'$PWD/target/release/beanpoled' -l 127.0.0.1 -p {port}"
 
 step the same commands to beanstalkd
 beanstalkd="${BEANSTALKD:-$(command -v beanstalkd)} -l 127.0.0.1 -p {port}"
