@@ -205,7 +205,7 @@ impl Model {
         Some(reply)
     }
 
-    fn list_those(&self, from: u64, count: usize, filter: &[&str]) -> Option<String> {
+    fn list_those(&self, from: u64, count: u64, filter: &[&str]) -> Option<String> {
         let (tube, state) = match *filter {
             [] => (None, None),
             [tube] => (Some(name(tube)?), None),
@@ -224,6 +224,7 @@ impl Model {
         let is_there = |tube| self.tubes.iter().any(|there| there.name == tube);
         let jobs = self.jobs.iter().filter(|job| job.id >= from);
         let jobs = jobs.filter(|_| tube.is_none_or(is_there));
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
         Some(self.list_jobs(count, jobs.map(|job| (job, is_wanted(job)))))
     }
 
