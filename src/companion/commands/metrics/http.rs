@@ -7,7 +7,7 @@ use crate::failure::{Failure, Outcome};
 use crate::text::output::complain;
 use std::convert::Infallible;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -65,7 +65,12 @@ fn answer(mut stream: TcpStream, text: &impl Fn() -> String) -> io::Result<()> {
          Content-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
     );
-    write_all(&mut stream, (head + &body).as_bytes())
+    write_all(&mut stream, (head + &body).as_bytes())?;
+    // To close while something unread lies here would take the answer back.
+    stream.shutdown(Shutdown::Write)?;
+    let until = Instant::now() + PATIENCE;
+    while read(&mut stream, until, &mut [0; 1024])? > 0 {}
+    Ok(())
 }
 
 /// Writes all of this in the time that a connection has for it.
@@ -81,6 +86,12 @@ fn write_all(stream: &mut TcpStream, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
+/// Reads what is there until then; 0 is the end of the stream.
+fn read(stream: &mut TcpStream, until: Instant, bytes: &mut [u8]) -> io::Result<usize> {
+    stream.set_read_timeout(Some(left_until(until)?))?;
+    stream.read(bytes)
+}
+
 /// The time until then; none is an error.
 fn left_until(until: Instant) -> io::Result<Duration> {
     let left = until.saturating_duration_since(Instant::now());
@@ -94,13 +105,13 @@ fn left_until(until: Instant) -> io::Result<Duration> {
 fn request(stream: &mut TcpStream) -> io::Result<String> {
     let until = Instant::now() + PATIENCE;
     let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
+    // What comes behind the head, a body, is of no interest.
+    while !head.windows(4).any(|bytes| bytes == b"\r\n\r\n") {
         if head.len() > LONGEST {
             return Err(ErrorKind::InvalidInput.into());
         }
-        stream.set_read_timeout(Some(left_until(until)?))?;
         let mut bytes = [0; 1024];
-        match stream.read(&mut bytes)? {
+        match read(stream, until, &mut bytes)? {
             0 => return Err(ErrorKind::UnexpectedEof.into()),
             count => head.extend_from_slice(&bytes[..count]),
         }
