@@ -14,6 +14,8 @@ use crate::protocol::{Document, JobId, JobStats};
 impl Engine {
     /// The answer to `stats`, but for what only the process knows: its keys
     /// belong in front of `draining`, and behind that.
+    // A large frame, which is not to be part of each command's.
+    #[inline(never)]
     pub(super) fn server_document(&self) -> Document {
         let mut document = Document::default();
         add_jobs(&mut document, &self.jobs_now);

@@ -175,10 +175,16 @@ impl Shared {
         // Read under the lock, so that the engine's time does not run backwards.
         let now = self.clock.now();
         let result = work(&mut state, now);
+        self.unlock(state, now);
+        result
+    }
+
+    /// What follows upon all work under the lock, once for all kinds of work.
+    #[inline(never)]
+    fn unlock(&self, mut state: MutexGuard<'_, Guarded>, now: Time) {
         let deliveries = self.collect(&mut state, now);
         drop(state);
         self.deliver(deliveries);
-        result
     }
 
     /// Whether others wait for the lock.

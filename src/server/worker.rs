@@ -32,7 +32,7 @@ pub fn serve(shared: &Shared, client: &Arc<Client>) {
         }
     };
     note(format_args!("connected"));
-    let mut worker = Worker {
+    let end = Worker {
         shared,
         client,
         name: name.as_deref(),
@@ -45,10 +45,8 @@ pub fn serve(shared: &Shared, client: &Arc<Client>) {
         read_patience: None,
         is_watched: false,
         is_owed_reply: false,
-    };
-    let end = worker.run();
-    worker.await_owed();
-    drop(worker);
+    }
+    .run();
     match end {
         Ok(()) => note(format_args!("closed")),
         Err(error) => note(format_args!("closed: {error}")),
@@ -79,7 +77,14 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
+    /// Until the end of the connection, and of what others still send there.
     fn run(&mut self) -> io::Result<()> {
+        let end = self.serve();
+        self.await_owed();
+        end
+    }
+
+    fn serve(&mut self) -> io::Result<()> {
         let patience = self.shared.limits.idle_timeout;
         if patience.is_some() {
             self.client.stream.set_write_patience(patience)?;
