@@ -12,7 +12,7 @@ use super::sleep::Sleep;
 use super::stream::Stream;
 use crate::binlog::{Binlog, Position};
 use crate::engine::{ConnectionId, Engine, Outcome, Time};
-use crate::protocol::{Body, Reply, Request};
+use crate::protocol::{Reply, Request};
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,8 +40,8 @@ pub struct Shared {
     /// list of clients. While it is held there is no system call on a socket or
     /// file, no line is logged, no body is copied or freed, nothing is
     /// allocated that grows with what one client sends, and nobody is woken:
-    /// all of that happens in [`deliver`](Self::deliver), when the lock has been
-    /// let go of.
+    /// all of that happens at the end of [`unlock`](Self::unlock), when the lock
+    /// has been let go of.
     state: FairMutex<Guarded>,
     /// The timer, which is woken when something is due sooner than it thinks.
     pub timer: OnceLock<Thread>,
@@ -66,14 +66,6 @@ pub struct Guarded {
     /// How long the timer sleeps, and what it gives back when it wakes.
     pub sleep: Sleep,
     pub surplus: Surplus,
-}
-
-/// What is to be done for others once the lock is free.
-struct Deliveries {
-    answers: Vec<(Arc<Client>, Reply, Position)>,
-    garbage: Vec<Body>,
-    timer_oversleeps: bool,
-    is_unwritten: bool,
 }
 
 impl Guarded {
@@ -179,12 +171,50 @@ impl Shared {
         result
     }
 
-    /// What follows upon all work under the lock, once for all kinds of work.
+    /// What follows upon all work under the lock, once for all kinds of work:
+    /// who is to be told what, and who is to be woken, is found out under it, and
+    /// done when it is free again.
     #[inline(never)]
     fn unlock(&self, mut state: MutexGuard<'_, Guarded>, now: Time) {
-        let deliveries = self.collect(&mut state, now);
+        state.keep_record();
+        let effects = state.engine.take_effects();
+        let find = |(id, reply)| {
+            // Whom the stop has closed is still in the engine. The job stays with
+            // it, so that nobody else is given what it may be working on.
+            let client = Arc::clone(state.clients.get(&id)?);
+            let position = state.to_be_kept_before(&reply);
+            Some((client, reply, position))
+        };
+        let answers: Vec<_> = effects.replies.into_iter().filter_map(find).collect();
+        let taken = self.memory.note_engine(state.engine.memory()) + state.workers * WORKER;
+        state.surplus.note(taken, now);
+        let wanted = state.timer_is_wanted_at(now);
+        let timer_oversleeps = state.sleep.cut_short(wanted);
+        let is_unwritten = std::mem::take(&mut state.is_unwritten);
         drop(state);
-        self.deliver(deliveries);
+
+        // Those who wait come first: all else has time.
+        for (client, reply, position) in answers {
+            match &self.binlog {
+                Some(binlog) if position > Position::default() => {
+                    // Whoever keeps the put answers: this thread does, if nobody
+                    // else is writing.
+                    binlog.commit_then(position, move |kept| {
+                        client.answer(kept.map_or(Reply::InternalError, |()| reply));
+                    });
+                }
+                _ => client.answer(reply),
+            }
+        }
+        if timer_oversleeps {
+            self.wake_timer();
+        }
+        if let Some(binlog) = &self.binlog
+            && is_unwritten
+        {
+            binlog.write_soon();
+        }
+        drop(effects.garbage);
     }
 
     /// Whether others wait for the lock.
@@ -263,57 +293,5 @@ impl Shared {
         if let Some(timer) = self.timer.get() {
             timer.unpark();
         }
-    }
-
-    /// Under the lock: who is to be told what, and who is to be woken.
-    fn collect(&self, state: &mut Guarded, now: Time) -> Deliveries {
-        state.keep_record();
-        let effects = state.engine.take_effects();
-        let find = |(id, reply)| {
-            // Whom the stop has closed is still in the engine. The job stays with
-            // it, so that nobody else is given what it may be working on.
-            let client = Arc::clone(state.clients.get(&id)?);
-            let position = state.to_be_kept_before(&reply);
-            Some((client, reply, position))
-        };
-        let answers = effects.replies.into_iter().filter_map(find).collect();
-        let taken = self.memory.note_engine(state.engine.memory());
-        state.surplus.note(taken + state.workers * WORKER, now);
-        Deliveries {
-            answers,
-            garbage: effects.garbage,
-            timer_oversleeps: {
-                let wanted = state.timer_is_wanted_at(now);
-                state.sleep.cut_short(wanted)
-            },
-            is_unwritten: std::mem::take(&mut state.is_unwritten),
-        }
-    }
-
-    /// After the lock: answers those who wait, wakes the timer and the binlog,
-    /// and frees what nobody needs.
-    fn deliver(&self, deliveries: Deliveries) {
-        // Those who wait come first: all else has time.
-        for (client, reply, position) in deliveries.answers {
-            match &self.binlog {
-                Some(binlog) if position > Position::default() => {
-                    // Whoever keeps the put answers: this thread does, if nobody
-                    // else is writing.
-                    binlog.commit_then(position, move |kept| {
-                        client.answer(kept.map_or(Reply::InternalError, |()| reply));
-                    });
-                }
-                _ => client.answer(reply),
-            }
-        }
-        if deliveries.timer_oversleeps {
-            self.wake_timer();
-        }
-        if let Some(binlog) = &self.binlog
-            && deliveries.is_unwritten
-        {
-            binlog.write_soon();
-        }
-        drop(deliveries.garbage);
     }
 }
