@@ -48,6 +48,7 @@ impl Engine {
             }
         }
         self.serve(now);
+        // Only now, when it is known who waits for what, and who has been served.
         for &timer in &due {
             match Owner::of(timer) {
                 Owner::Tube(tube) => self.set_tube_timer(tube),
@@ -93,6 +94,7 @@ impl Engine {
     fn end_wait(&mut self, index: ConnectionIndex, now: Time) {
         let connection = &self.connections[index];
         if let Some(wait) = connection.wait {
+            // Where both are due, the protocol has this one go before.
             if connection.deadline_soon_at().is_some_and(|at| at <= now) {
                 self.answer_waiting(index, Reply::DeadlineSoon);
             } else if wait.until.is_some_and(|until| until <= now) {
@@ -130,12 +132,15 @@ impl Engine {
     /// first come, first served, and to each the best job that it can have.
     pub(super) fn serve(&mut self, now: Time) {
         if self.unserved.is_empty() {
+            // As mostly: nobody waits where a job became ready.
             return;
         }
         let mut tubes = std::mem::take(&mut self.unserved);
+        // A tube is there once for each of its jobs that became ready.
         tubes.sort_unstable();
         tubes.dedup();
         let first = tubes.drain(..).filter_map(|tube| self.first_to_serve(tube));
+        // Whoever came first is served first, whichever tube has its job.
         let mut next: BinaryHeap<_> = first.collect();
         self.unserved = tubes;
         while let Some(Reverse((order, tube))) = next.pop() {
@@ -221,6 +226,7 @@ impl Engine {
         match state {
             State::Ready => {
                 into.ready.insert(priority, id);
+                // Whoever has brought it about serves them once all is in place.
                 if !into.waiting.is_empty() {
                     self.unserved.push(tube);
                 }

@@ -73,6 +73,7 @@ impl Wheel {
         let node = &self.nodes[at as usize];
         let old = (node.head != at).then_some(node.due);
         if old == due {
+            // As mostly: the first of many jobs is still the same one.
             return;
         }
         self.unlink(at);
@@ -94,6 +95,7 @@ impl Wheel {
     pub fn advance(&mut self, now: Time, most: usize, due: &mut Vec<u32>) {
         while let Some((level, slot, start)) = self.first_slot() {
             if start > tick(now) {
+                // No slot that has begun has timers any more.
                 break;
             }
             self.tick = self.tick.max(start);
@@ -108,6 +110,7 @@ impl Wheel {
                     self.link(at);
                 } else if node.due <= now {
                     if due.len() == most {
+                        // They stay where they are, for the next call.
                         self.wake_at = Some(node.due);
                         return;
                     }
@@ -117,6 +120,7 @@ impl Wheel {
                 at = next;
             }
             if start == tick(now) && level == 0 {
+                // What is left in the present slot is due later in this tick.
                 break;
             }
         }
@@ -138,6 +142,7 @@ impl Wheel {
     fn first_wake(&self) -> Option<Time> {
         let (level, slot, start) = self.first_slot()?;
         if level > 0 {
+            // Its timers move down when it begins.
             return Some(Time::from_nanos(start << TICK_BITS));
         }
         let head = (level * SLOTS + slot) as u32;
@@ -158,6 +163,7 @@ impl Wheel {
     }
 
     fn link(&mut self, at: u32) {
+        // What is overdue hangs in the present slot.
         let tick = tick(self.nodes[at as usize].due).max(self.tick);
         let level = match tick ^ self.tick {
             0 => 0,
@@ -179,6 +185,7 @@ impl Wheel {
         (node.previous, node.next, node.head) = (at, at, at);
         self.nodes[previous as usize].next = next;
         self.nodes[next as usize].previous = previous;
+        // It was the last one of its slot.
         if head != at && self.nodes[head as usize].next == head {
             self.occupied[head as usize / SLOTS] &= !(1 << (head as usize % SLOTS));
         }

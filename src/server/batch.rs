@@ -67,6 +67,7 @@ impl<'a> Batch<'a> {
         }
         let may_wait = request.may_wait();
         self.requests.push_back(request);
+        // What comes behind it is looked at when it has its answer.
         !may_wait && self.requests.len() < MOST
     }
 
@@ -132,8 +133,10 @@ impl<'a> Batch<'a> {
                     self.size += size(&reply);
                     self.replies.push(reply);
                 }
+                // The answer to a put is that to its body.
                 Outcome::AwaitBody => {}
                 Outcome::Unfinished => {
+                    // Others go first before the next piece of it.
                     self.requests.push_front(Request::GoOn);
                     return Next::GoOn;
                 }

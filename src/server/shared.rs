@@ -186,8 +186,10 @@ impl Shared {
             Some((client, reply, position))
         };
         let answers: Vec<_> = effects.replies.into_iter().filter_map(find).collect();
+        // Where much has become free, the timer is to give it back.
         let taken = self.memory.note_engine(state.engine.memory()) + state.workers * WORKER;
         state.surplus.note(taken, now);
+        // The timer is woken only for what comes before the end of its sleep.
         let wanted = state.timer_is_wanted_at(now);
         let timer_oversleeps = state.sleep.cut_short(wanted);
         let is_unwritten = std::mem::take(&mut state.is_unwritten);

@@ -107,6 +107,7 @@ impl Worker<'_> {
     /// what stands behind that is not looked at before it has its answer.
     fn parse(&mut self) {
         if !self.batch.is_empty() {
+            // The replies to the first of them had to be sent before the others.
             return;
         }
         let binlog = self.shared.binlog.as_deref();
@@ -147,7 +148,7 @@ impl Worker<'_> {
                     if gives_back {
                         gave_back = true;
                         self.give_back();
-                        // So that it is noticed what has become free.
+                        // What has become free is noticed under the lock.
                         self.shared.with_lock(|_, _| ());
                     } else if self.is_idle() {
                         return Err(io::Error::other("silent for too long"));
@@ -283,6 +284,8 @@ impl Worker<'_> {
             ),
             Reply::ServerStats(document) => process::complete(document, self.shared),
             Reply::Jobs(list) => {
+                // The engine knows no files, and a thousand jobs are too many to be
+                // looked up under its lock.
                 if let Some(binlog) = &self.shared.binlog {
                     let jobs = list.jobs.iter_mut();
                     jobs.for_each(|job| job.file = binlog.segment_of(job.id));
@@ -347,6 +350,7 @@ impl Worker<'_> {
         self.permit = None;
         self.await_owed();
         self.give_back();
+        // Only now, and once: most clients never wait.
         if !self.is_watched {
             self.shared.hangups.watch(self.client)?;
             self.is_watched = true;
