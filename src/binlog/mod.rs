@@ -14,10 +14,11 @@
 //!
 //! The log is cut into *segments*, the files `binlog.1`, `binlog.2` and so on:
 //! each a header, then records, then zeros. The newest one is written to. Beside
-//! them there is at most one *spare*, `binlog.spare`, a file of zeros in which
-//! the next segment will begin. `record` has the bytes, beanpole-binlog(5) the
-//! list of all states in which the directory may be found, and five stories in
-//! `tests/binlog/stories` show it at work.
+//! them there may be two files of zeros: the *spare*, `binlog.spare`, in which
+//! the next segment will begin, and the *reserve*, `binlog.reserve`, which is the
+//! room for it once the disk is full. `record` has the bytes, beanpole-binlog(5)
+//! the list of all states in which the directory may be found, and five stories
+//! in `tests/binlog/stories` show it at work.
 //!
 //! *A put* is one record behind the last one: the job with all its fields, tube
 //! and body, written into zeros that are there already, then synced. *A change*

@@ -4,7 +4,7 @@
 use super::error::Error;
 use super::ledger::Ledger;
 use super::record::{HEADER_LEN, Header};
-use super::room::{BLOCK, SPARE};
+use super::room::{BLOCK, RESERVE, SPARE};
 use super::segment::Found;
 use super::spare::{lengthen, name_spare};
 use super::storage::Storage;
@@ -36,7 +36,13 @@ impl Opening {
         let asked = self.segment_size.clamp(BLOCK, LONGEST_SEGMENT);
         let asked = asked.next_multiple_of(BLOCK);
         let mut len = asked;
-        while let Err(error) = lengthen(&*self.storage, SPARE, 0, len) {
+        // So long is a reserve in any case; beside more jobs it will be longer.
+        let reserve_for = |len: u64| (len / 2).next_multiple_of(BLOCK);
+        let storage = &*self.storage;
+        while let Err(error) = lengthen(storage, SPARE, 0, len)
+            .and_then(|()| lengthen(storage, RESERVE, 0, reserve_for(len)))
+        {
+            storage.remove(SPARE).ok();
             if !matches!(error, Error::Full { .. }) || len == BLOCK {
                 return Err(error);
             }
@@ -59,7 +65,11 @@ impl Opening {
         ledger.begin(number, 0);
         let writer = Writer::new(number, file, HEADER_LEN);
         let log = self.log(ledger, writer, (HEADER_LEN, len));
-        log.tail().floor = floor;
+        {
+            let mut tail = log.tail();
+            tail.floor = floor;
+            tail.reserve = reserve_for(len);
+        }
         Ok(log)
     }
 

@@ -15,9 +15,10 @@
 //!
 //! Then a put may come in if
 //!
-//! > *m* ≥ *p* + *u*, and max(*m* − *p*, *e*) ≥ *k*.
+//! > *m* ≥ *p* + *u*, and max(*n* − *p*, *e*) ≥ *k*,
 //!
-//! So a small log needs no reserve. All puts that were let in have room in one
+//! where *n* is *m*, or the length of the spare as long as there is only one
+//! segment, which is not emptied into itself. All puts that were let in have room in one
 //! file, one behind the other: nobody has to reckon how they divide among files.
 //! And on a full disk, where puts are refused, the reserve becomes the spare and
 //! all else goes on: the oldest segment can be emptied, and its file is the next
@@ -61,7 +62,10 @@ impl Tail {
         let puts = self.promised + put;
         if name == RESERVE {
             let keep = self.keep(put);
-            let is_ahead = self.rest().max(self.spare_room()) >= puts + keep;
+            // The only segment is not emptied into itself.
+            let is_only = self.ledger.oldest() == self.ledger.current();
+            let here = if is_only { 0 } else { self.rest() };
+            let is_ahead = here.max(self.spare_room()) >= puts + keep;
             return if is_ahead { 0 } else { HEADER_LEN + keep };
         }
         // What is to be moved needs room like a put.

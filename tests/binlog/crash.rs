@@ -159,7 +159,7 @@ const KILL: &[Survival] = &[Survival::Everything];
 
 #[test]
 fn synced_always_a_power_cut_loses_nothing_acknowledged() {
-    run_all(1..34, SyncMode::Always, Kept::Committed, POWER_CUT);
+    run_all(1..36, SyncMode::Always, Kept::Committed, POWER_CUT);
 }
 
 #[test]
@@ -181,5 +181,5 @@ fn synced_sometimes_or_never_a_kill_loses_nothing_acknowledged() {
 
 #[test]
 fn on_a_disk_that_is_full_at_any_moment_nothing_acknowledged_is_lost() {
-    run_on(true, 60..88, SyncMode::Always, Kept::Committed, POWER_CUT);
+    run_on(true, 60..90, SyncMode::Always, Kept::Committed, POWER_CUT);
 }
