@@ -61,7 +61,7 @@ impl Opening {
             next_id,
         };
         name_spare(&*self.storage, &*file, &header)?;
-        let mut ledger = self.ledger(next_id);
+        let mut ledger = Ledger::new(next_id);
         ledger.begin(number, 0);
         let writer = Writer::new(number, file, HEADER_LEN);
         let log = self.log(ledger, writer, (HEADER_LEN, len));
@@ -73,14 +73,10 @@ impl Opening {
         Ok(log)
     }
 
-    /// A ledger for a log of which no job has this id or a higher one.
-    pub fn ledger(&self, next_id: JobId) -> Ledger {
-        Ledger::new(next_id, self.segment_size.clamp(BLOCK, LONGEST_SEGMENT))
-    }
-
     /// The log that goes on at this offset in a file of this length.
     pub fn log(&self, ledger: Ledger, writer: Writer, (offset, len): (u64, u64)) -> Binlog {
-        let tail = Tail::new(ledger, offset, len);
+        let segment_size = self.segment_size.clamp(BLOCK, LONGEST_SEGMENT);
+        let tail = Tail::new(ledger, segment_size, offset, len);
         let storage = self.storage.clone();
         Binlog::new(storage, self.sync, self.segment_size, tail, writer)
     }

@@ -85,7 +85,7 @@ impl Opening {
             oldest: mark,
             end,
             torn,
-        } = replay(run, self.ledger(JobId(1)), &mut jobs)?;
+        } = replay(run, &mut jobs)?;
         let first = run[0].number;
         if first > oldest.max(mark) {
             return Err(Error::Missing { number: first - 1 });
@@ -173,9 +173,9 @@ struct Replayed {
 }
 
 /// Brings the jobs to life that they hold.
-fn replay(segments: &[Found], ledger: Ledger, jobs: &mut impl Jobs) -> Result<Replayed, Error> {
+fn replay(segments: &[Found], jobs: &mut impl Jobs) -> Result<Replayed, Error> {
     let mut replayed = Replayed {
-        ledger,
+        ledger: Ledger::new(JobId(1)),
         oldest: 0,
         end: 0,
         torn: 0,

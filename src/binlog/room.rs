@@ -96,7 +96,7 @@ impl Tail {
                 let keep = HEADER_LEN + self.keep(put.unwrap_or(0));
                 (self.size() / 16, keep + self.leeway() / 2)
             }
-            _ => (self.size() / 4, self.ledger.segment_size()),
+            _ => (self.size() / 4, self.segment_size),
         };
         let least = self.least(name, put.unwrap_or(ahead));
         let good = good.max(least);
@@ -109,7 +109,7 @@ impl Tail {
     /// How long a spare is that can hold what was let in, and what is to be moved.
     pub fn wanted_spare(&self) -> u64 {
         let ahead = (self.promised + self.leeway()).max(self.to_move);
-        self.ledger.segment_size().max(HEADER_LEN + ahead)
+        self.segment_size.max(HEADER_LEN + ahead)
     }
 
     /// How long the spare or the reserve is; 0 if there is none, None if it is
@@ -165,7 +165,7 @@ impl Tail {
 
     /// Whether there is so much garbage that it has to be less.
     pub fn is_crowded(&self) -> bool {
-        let (size, live) = (self.ledger.segment_size(), self.ledger.live());
+        let (size, live) = (self.segment_size, self.ledger.live());
         let garbage = (self.ledger.closed() + self.offset).saturating_sub(live);
         let spare = match self.spare {
             Spare::Ready(len) => len,
@@ -185,7 +185,7 @@ impl Tail {
 
     /// How long a segment is, here.
     pub fn size(&self) -> u64 {
-        self.ledger.segment_size().min(self.len)
+        self.segment_size.min(self.len)
     }
 
     /// How much more the current segment is to hold.
