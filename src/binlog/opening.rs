@@ -43,7 +43,7 @@ impl Opening {
             .and_then(|()| lengthen(storage, RESERVE, 0, reserve_for(len)))
         {
             storage.remove(SPARE).ok();
-            if !matches!(error, Error::Full { .. }) || len == BLOCK {
+            if !error.is_full() || len == BLOCK {
                 return Err(error);
             }
             len = (len / 2).next_multiple_of(BLOCK);

@@ -14,7 +14,6 @@ use super::room::{RESERVE, SPARE};
 use super::segment::{Found, Kind, Reader, look};
 use super::spare::zeroed;
 use super::storage::{Storage, is_full, write_zeros};
-use super::tail::Spare;
 use super::writer::Writer;
 use super::{Jobs, Opened, SyncMode};
 use crate::protocol::JobId;
@@ -101,9 +100,7 @@ impl Opening {
         {
             let mut tail = log.tail();
             tail.reserve = reserve;
-            if spare > 0 {
-                tail.spare = Spare::Ready(spare);
-            }
+            tail.spare = Some(spare);
         }
         // Not a single record behind those of another server, who may still
         // write there.

@@ -26,7 +26,7 @@
 //! grow beyond its room, and only a full disk keeps it from that.
 
 use super::record::HEADER_LEN;
-use super::tail::{Spare, Tail};
+use super::tail::Tail;
 
 /// A new file's length is a multiple of this.
 pub(super) const BLOCK: u64 = 4096;
@@ -87,9 +87,7 @@ impl Tail {
     /// better. What puts need is made ahead of them; so without one, it is what
     /// those to come will need.
     pub fn wanted(&self, name: &str, put: Option<u64>) -> Option<(u64, u64)> {
-        if self.spare == Spare::Taken {
-            return None; // soon there will be more room
-        }
+        self.spare?; // else there will soon be more room
         let have = self.prepared(name)?;
         let (ahead, good) = match name {
             RESERVE => {
@@ -115,11 +113,9 @@ impl Tail {
     /// How long the spare or the reserve is; 0 if there is none, None if it is
     /// in use.
     pub fn prepared(&self, name: &str) -> Option<u64> {
-        match self.spare {
-            _ if name == RESERVE => Some(self.reserve),
-            Spare::Ready(len) => Some(len),
-            Spare::None => Some(0),
-            Spare::Taken => None,
+        match name {
+            RESERVE => Some(self.reserve),
+            _ => self.spare,
         }
     }
 
@@ -143,7 +139,7 @@ impl Tail {
     pub fn needs_reserve(&self) -> bool {
         let soon = (self.size() / 4).max(self.to_move);
         let spare = self.spare_room();
-        let is_longer = self.reserve > spare + HEADER_LEN && self.spare != Spare::Taken;
+        let is_longer = self.reserve > spare + HEADER_LEN && self.spare.is_some();
         is_longer && spare.max(self.rest()) < soon
     }
 
@@ -167,10 +163,7 @@ impl Tail {
     pub fn is_crowded(&self) -> bool {
         let (size, live) = (self.segment_size, self.ledger.live());
         let garbage = (self.ledger.closed() + self.offset).saturating_sub(live);
-        let spare = match self.spare {
-            Spare::Ready(len) => len,
-            Spare::None | Spare::Taken => size,
-        };
+        let spare = self.spare.filter(|len| *len > 0).unwrap_or(size);
         let reserve = self.reserve.max(self.keep(0));
         let disk = self.ledger.closed() + self.len + spare + reserve;
         garbage > size / 4 + live / 4 + live.saturating_sub(4 * size) / 4
@@ -195,9 +188,6 @@ impl Tail {
 
     /// How much the next one is to hold.
     pub fn spare_room(&self) -> u64 {
-        match self.spare {
-            Spare::Ready(len) => len.saturating_sub(HEADER_LEN),
-            Spare::None | Spare::Taken => 0,
-        }
+        self.spare.unwrap_or(0).saturating_sub(HEADER_LEN)
     }
 }

@@ -34,16 +34,6 @@ pub(super) enum Step {
     Begin(Header),
 }
 
-/// The file that is prepared to become the next segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Spare {
-    None,
-    /// It is there, this long, and nothing but zeros.
-    Ready(u64),
-    /// A segment is to begin in it. The writer has not come to that yet.
-    Taken,
-}
-
 /// A segment in which nothing lives. It may go when the log is synced up to `after`.
 pub(super) struct Retired {
     number: u32,
@@ -68,7 +58,9 @@ pub(super) struct Tail {
     pub(super) offset: u64,
     /// How long the current segment's file was made.
     pub(super) len: u64,
-    pub spare: Spare,
+    /// How long the spare is, all zeros; 0 if there is none. None while a segment
+    /// is to begin in it, and the writer has not come to that yet.
+    pub spare: Option<u64>,
     /// How long the reserve is; 0 if there is none.
     pub reserve: u64,
     /// Empty segments, oldest first.
@@ -103,7 +95,7 @@ impl Tail {
             segment_size,
             offset,
             len,
-            spare: Spare::None,
+            spare: Some(0),
             reserve: 0,
             retired: VecDeque::new(),
             promised: 0,
@@ -177,9 +169,7 @@ impl Tail {
 
     /// Goes on in the spare, which is there.
     pub fn begin_segment(&mut self) {
-        let Spare::Ready(len) = self.spare else {
-            unreachable!("the spare is there");
-        };
+        let len = self.spare.take().expect("the spare is there");
         let number = self.ledger.current() + 1;
         self.ledger.begin(number, self.offset);
         self.steps.push(Step::Begin(Header {
@@ -191,7 +181,6 @@ impl Tail {
         self.end.0 += HEADER_LEN;
         self.offset = HEADER_LEN;
         self.len = len;
-        self.spare = Spare::Taken;
     }
 
     /// Takes what has to be written, and leaves `empty` to be filled; says up

@@ -6,7 +6,7 @@ use super::record::{HEADER_LEN, Header, Place, Record, segment_name};
 use super::room::SPARE;
 use super::spare::name_spare;
 use super::storage::File;
-use super::tail::{Spare, Step};
+use super::tail::Step;
 use super::{Binlog, Position, held};
 use std::sync::Arc;
 
@@ -151,7 +151,7 @@ impl Writer {
         let storage = &*log.storage;
         let file = storage.open(SPARE).map_err(Error::on("open", SPARE))?;
         name_spare(storage, &*file, header)?;
-        log.tail().spare = Spare::None;
+        log.tail().spare = Some(0);
         drop(upkeep);
         self.number = header.number;
         self.file = file;
