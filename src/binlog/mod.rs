@@ -276,20 +276,11 @@ impl Binlog {
     /// no segment in it is changed by an error.
     pub fn open<J: Jobs>(options: &Options, jobs: J) -> Result<Opened<J>, Error> {
         let directory = Arc::new(Directory::lock(&options.dir, options.wait)?);
-        recovery::recover(directory, options.sync, options.segment_size, jobs)
+        Binlog::open_in(directory, options.sync, options.segment_size, jobs)
     }
 
-    /// The same in any storage, with the jobs in a map.
-    pub fn open_in(
-        storage: Arc<dyn Storage>,
-        sync: SyncMode,
-        segment_size: u64,
-    ) -> Result<Opened<BTreeMap<JobId, StoredJob>>, Error> {
-        Binlog::open_into(storage, sync, segment_size, BTreeMap::new())
-    }
-
-    /// The same, with the jobs where [`open`](Self::open) would have them.
-    pub fn open_into<J: Jobs>(
+    /// The same in any storage.
+    pub fn open_in<J: Jobs>(
         storage: Arc<dyn Storage>,
         sync: SyncMode,
         segment_size: u64,

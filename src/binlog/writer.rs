@@ -163,17 +163,4 @@ impl Writer {
         *log.progress() = begun;
         Ok(())
     }
-
-    /// Makes what is written last, up to the position given.
-    pub fn sync(&mut self, log: &Binlog, position: Position) -> Result<(), Error> {
-        if log.progress().synced_to >= position {
-            return Ok(());
-        }
-        let synced = self.file.sync();
-        synced.map_err(Error::on("sync", segment_name(self.number)))?;
-        let mut progress = log.progress();
-        progress.synced = self.offset;
-        progress.synced_to = position;
-        Ok(())
-    }
 }
