@@ -100,7 +100,6 @@ mod error;
 mod fence;
 pub mod import;
 mod ledger;
-mod opening;
 pub mod record;
 mod recovery;
 mod room;

@@ -298,15 +298,13 @@ pub(super) fn lengthen(storage: &dyn Storage, name: &str, from: u64, to: u64) ->
 }
 
 /// Makes a segment with this header of the spare.
-pub(super) fn name_spare(
-    storage: &dyn Storage,
-    spare: &dyn File,
-    header: &Header,
-) -> Result<(), Error> {
+pub(super) fn name_spare(storage: &dyn Storage, header: &Header) -> Result<Arc<dyn File>, Error> {
+    let spare = storage.open(SPARE).map_err(Error::on("open", SPARE))?;
     let written = spare.write_at(&header.encode(), 0);
     written.map_err(Error::on("write", SPARE))?;
     spare.sync().map_err(Error::on("sync", SPARE))?;
-    rename(storage, SPARE, &segment_name(header.number))
+    rename(storage, SPARE, &segment_name(header.number))?;
+    Ok(spare)
 }
 
 /// Gives a file another name, which lasts.

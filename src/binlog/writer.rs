@@ -3,7 +3,6 @@
 
 use super::error::Error;
 use super::record::{HEADER_LEN, Header, Place, Record, segment_name};
-use super::room::SPARE;
 use super::spare::name_spare;
 use super::storage::File;
 use super::tail::Step;
@@ -53,6 +52,11 @@ impl Writer {
             synced: offset,
             steps: Vec::new(),
         }
+    }
+
+    /// Where in the segment the next byte goes.
+    pub fn offset(&self) -> u64 {
+        self.offset
     }
 
     /// The progress of a log that is synced as far as this writer has come,
@@ -148,9 +152,7 @@ impl Writer {
         let cut = self.file.set_len(self.offset);
         cut.map_err(Error::on("cut", old))?;
         let upkeep = held(log.upkeep.lock());
-        let storage = &*log.storage;
-        let file = storage.open(SPARE).map_err(Error::on("open", SPARE))?;
-        name_spare(storage, &*file, header)?;
+        let file = name_spare(&*log.storage, header)?;
         log.tail().spare = Some(0);
         drop(upkeep);
         self.number = header.number;
