@@ -51,7 +51,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "beanpole::server",
         ],
     ),
-    ("beanpole::arguments", &["beanpole::protocol"]),
+    ("beanpole::arguments", &[]),
     ("beanpole::log", &["beanpole::sys"]),
     ("beanpole::sys", &[]),
     // The companion.
@@ -69,6 +69,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "companion::server",
             "companion::text",
             "companion::signals",
+            "companion::values",
             "companion::failure",
             "beanpole::arguments",
             "beanpole::binlog",
@@ -95,6 +96,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
         "companion::command",
         &[
             "companion::server",
+            "companion::values",
             "companion::failure",
             "beanpole::arguments",
             "beanpole::protocol",
@@ -109,8 +111,8 @@ const MAY_NAME: &[(&str, &[&str])] = &[
         &[
             "companion::text",
             "companion::signals",
+            "companion::values",
             "companion::failure",
-            "beanpole::arguments",
             "beanpole::protocol",
         ],
     ),
@@ -119,6 +121,10 @@ const MAY_NAME: &[(&str, &[&str])] = &[
         &["companion::failure", "beanpole::protocol"],
     ),
     ("companion::signals", &["companion::failure"]),
+    (
+        "companion::values",
+        &["beanpole::arguments", "beanpole::protocol"],
+    ),
     ("companion::failure", &["beanpole::protocol"]),
     // The laboratory.
     (
@@ -129,6 +135,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "companion::load",
             "companion::server",
             "companion::text",
+            "companion::values",
             "companion::failure",
             "beanpole::arguments",
         ],

@@ -8,8 +8,8 @@ use crate::failure::{Failure, Outcome, Status};
 use crate::server::address::Address;
 use crate::server::client::{Client, PATIENCE};
 use crate::server::names::Server;
-pub use beanpole::arguments::Field;
-use beanpole::arguments::{self, Given, Parse, Set};
+use crate::values::{self, Parse, Read};
+use beanpole::arguments::{self, Given};
 use beanpole::protocol::{JobId, TubeName};
 use std::time::Duration;
 
@@ -72,8 +72,9 @@ pub struct Group {
     pub commands: &'static [&'static Command],
 }
 
-/// The options of a command, each with the field that its value goes into.
-pub type Settings<O> = &'static [(Opt, &'static dyn Set<O>)];
+/// The options of a command, each with what reads a value into its field: so no
+/// option is looked up by its name.
+pub type Settings<O> = &'static [(Opt, fn(&mut O, &str) -> Result<(), String>)];
 
 /// One run of a command: what was given on the command line.
 pub struct Invocation {
@@ -193,11 +194,15 @@ pub fn ids_of_input() -> Outcome<Vec<JobId>> {
 
 /// Reads the options of these settings, which begin at this index of the table.
 pub fn read<O>(given: &Given, first: usize, settings: Settings<O>, into: &mut O) -> Outcome<()> {
-    let table = |index: usize| {
-        let (option, field) = settings.get(index.checked_sub(first)?)?;
-        Some((option.syntax(), *field))
-    };
-    given.read(table, into).map_err(Failure::Usage)
+    for (index, value) in &given.options {
+        let own = index.checked_sub(first);
+        if let Some((option, read)) = own.and_then(|own| settings.get(own)) {
+            read(into, value).map_err(|reason| {
+                Failure::Usage(format!("{}: {reason}", option.syntax().shown()))
+            })?;
+        }
+    }
+    Ok(())
 }
 
 /// A number within these bounds.
@@ -206,7 +211,7 @@ pub struct Number<const LEAST: u64, const MOST: u64>(pub usize);
 
 impl<const LEAST: u64, const MOST: u64> Parse for Number<LEAST, MOST> {
     fn parse(text: &str) -> Result<Self, String> {
-        let number = arguments::number(text, LEAST, MOST)?;
+        let number = values::number(text, LEAST, MOST)?;
         let too_large = |_| format!("'{text}' is more than this machine can count");
         usize::try_from(number).map(Number).map_err(too_large)
     }
@@ -297,12 +302,11 @@ pub const GLOBAL: Settings<Common> = &[
             "the server: HOST:PORT, PORT, unix:PATH or a name (default: 11300)",
         )
         .many(),
-        &Field(|common: &mut Common| &mut common.servers),
+        |common, value| common.servers.read(value),
     ),
-    (
-        Opt::flag("h", "help", "show the usage"),
-        &Field(|common: &mut Common| &mut common.help),
-    ),
+    (Opt::flag("h", "help", "show the usage"), |common, value| {
+        common.help.read(value)
+    }),
     (
         Opt::value(
             "",
@@ -310,11 +314,11 @@ pub const GLOBAL: Settings<Common> = &[
             "TIME",
             "wait so long for a reply (default: 10)",
         ),
-        &Field(|common: &mut Common| &mut common.timeout),
+        |common, value| common.timeout.read(value),
     ),
     (
         Opt::flag("V", "version", "show the version"),
-        &Field(|common: &mut Common| &mut common.version),
+        |common, value| common.version.read(value),
     ),
 ];
 
@@ -330,7 +334,7 @@ macro_rules! options {
 
         const OPTIONS: $crate::command::Settings<Options> = &[$((
             $option,
-            &$crate::command::Field(|options: &mut Options| &mut options.$field),
+            |options, value| $crate::values::Read::read(&mut options.$field, value),
         ),)*];
     };
 }

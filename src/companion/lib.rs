@@ -14,7 +14,7 @@
 //! An arrow may skip floors, but none goes up, and no command knows another.
 //! `inspection` reads a binlog without a server. `load` stands beside `server`:
 //! connections by the hundred, for `bench` and for those who measure servers.
-//! `signals` is below both.
+//! `signals` is below both, and `values`, what a text of the command line says.
 
 pub mod command;
 mod commands;
@@ -26,8 +26,9 @@ mod signals;
 mod table;
 pub mod text;
 mod transfer;
+pub mod values;
 
-use beanpole::arguments::{Given, Operands, Parse, to_os};
+use beanpole::arguments::{Given, Operands, to_os};
 use command::{Command, Common, GLOBAL, Invocation, Opt, described, did_you_mean, find, read};
 use commands::help;
 use failure::{Failure, Outcome};
@@ -37,6 +38,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use table::GROUPS;
 use text::output::{complain, print};
+use values::Parse;
 
 /// Runs the program with these arguments, its own name not among them.
 ///

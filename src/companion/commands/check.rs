@@ -10,7 +10,7 @@ use crate::server::names::Server;
 use crate::server::stats::{Facts, State};
 use crate::server::tubes::{names_with_ready, next_ready, stats_of};
 use crate::text::output::Output;
-use beanpole::arguments::Parse;
+use crate::values::Parse;
 use beanpole::protocol::{Seconds, TubeName};
 use std::process::ExitCode;
 

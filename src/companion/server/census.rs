@@ -19,7 +19,7 @@ use crate::server::reply::Reply;
 use crate::server::stats::{Facts, State};
 use crate::server::sweep::{Sweep, for_each_job};
 use crate::text::output::{Progress, complain};
-use beanpole::arguments::Parse;
+use crate::values::Parse;
 use beanpole::protocol::JobId;
 
 /// What was found.

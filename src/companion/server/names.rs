@@ -12,7 +12,7 @@
 use super::address::Address;
 use crate::text::colour::Colour;
 use crate::text::output::complain;
-use beanpole::arguments::Parse;
+use crate::values::Parse;
 use std::io::{self, ErrorKind, IsTerminal};
 use std::path::{Path, PathBuf};
 

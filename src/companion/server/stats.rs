@@ -3,7 +3,7 @@
 //! line, values with or without double quotes.
 
 use crate::text::json::Json;
-use beanpole::arguments::Parse;
+use crate::values::Parse;
 use beanpole::protocol::{JobId, Priority, Seconds, TubeName};
 
 /// A dictionary, in the server's order.

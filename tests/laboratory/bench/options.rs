@@ -2,11 +2,12 @@
 
 use super::load::{Held, Length, Load, Placement, Syncing};
 use super::servers::Source;
-use beanpole::arguments::{Given, Operands, Parse};
+use beanpole::arguments::{Given, Operands};
 use companion::command::{Number, Opt, described, options, read};
 use companion::failure::{Failure, Outcome};
 use companion::load::arrivals::Rate;
 use companion::load::jobs::STAMP;
+use companion::values::Parse;
 
 use std::ffi::OsString;
 use std::path::PathBuf;

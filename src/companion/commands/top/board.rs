@@ -6,7 +6,7 @@ use super::sample::History;
 use super::watcher::{Answer, JobAction, Look, Request};
 use crate::server::names;
 use crate::text::terminal::Key;
-use beanpole::arguments::Parse;
+use crate::values::Parse;
 use beanpole::protocol::{JobId, Seconds, TubeName};
 use std::time::Duration;
 

@@ -4,7 +4,7 @@ use super::sample::History;
 use crate::server::stats::Facts;
 use crate::text::colour::Colour;
 use crate::text::words::span;
-use beanpole::arguments::Parse;
+use crate::values::Parse;
 use beanpole::protocol::TubeName;
 use std::cmp::Ordering;
 

@@ -1,0 +1,205 @@
+//! What a text of the command line says, by the type that it is to become.
+
+use beanpole::arguments::to_os;
+use beanpole::protocol::{JobId, Priority, Seconds, TubeName};
+use std::ffi::OsString;
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+/// What one text says.
+pub trait Parse: Sized {
+    /// Reads it.
+    ///
+    /// # Errors
+    ///
+    /// What it should be instead.
+    fn parse(text: &str) -> Result<Self, String>;
+}
+
+impl Parse for String {
+    fn parse(text: &str) -> Result<String, String> {
+        Ok(text.into())
+    }
+}
+
+impl Parse for OsString {
+    fn parse(text: &str) -> Result<OsString, String> {
+        Ok(to_os(text))
+    }
+}
+
+impl Parse for u32 {
+    fn parse(text: &str) -> Result<u32, String> {
+        number(text, 0, u32::MAX)
+    }
+}
+
+impl Parse for NonZeroU64 {
+    fn parse(text: &str) -> Result<NonZeroU64, String> {
+        number(text, NonZeroU64::MIN, NonZeroU64::MAX)
+    }
+}
+
+/// A span of time: a number of seconds, or numbers with units, as in `90`,
+/// `500ms`, `1.5h` and `1h30m`. One that is too long becomes the longest.
+impl Parse for Duration {
+    fn parse(text: &str) -> Result<Duration, String> {
+        let wrong = || format!("'{text}' is no time: give seconds, or 500ms, 30s, 5m, 2h, 1d, 1w");
+        let mut seconds = 0.0;
+        let mut rest = text;
+        loop {
+            let letters = rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+            let next = letters.trim_start_matches(|c: char| c.is_ascii_alphabetic());
+            let number = &rest[..rest.len() - letters.len()];
+            let unit = match &letters[..letters.len() - next.len()] {
+                "" if number == text => 1.0,
+                "ms" => 0.001,
+                "s" => 1.0,
+                "m" => 60.0,
+                "h" => 3600.0,
+                "d" => 86_400.0,
+                "w" => 604_800.0,
+                _ => return Err(wrong()),
+            };
+            seconds += unit * number.parse::<f64>().map_err(|_| wrong())?;
+            if next.is_empty() {
+                return Ok(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
+            }
+            rest = next;
+        }
+    }
+}
+
+/// A span of time that is counted in whole seconds.
+impl Parse for Seconds {
+    fn parse(text: &str) -> Result<Seconds, String> {
+        let time = Duration::parse(text)?;
+        match u32::try_from(time.as_secs()) {
+            Ok(seconds) if time.subsec_nanos() == 0 => Ok(Seconds(seconds)),
+            Ok(_) => Err(format!("'{text}' is not whole seconds")),
+            Err(_) => Err(format!("'{text}' is more than {} seconds", u32::MAX)),
+        }
+    }
+}
+
+impl Parse for Priority {
+    fn parse(text: &str) -> Result<Priority, String> {
+        u32::parse(text).map(Priority)
+    }
+}
+
+impl Parse for JobId {
+    fn parse(text: &str) -> Result<JobId, String> {
+        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let id = text.parse().ok().filter(|_| digits);
+        id.map(JobId)
+            .ok_or_else(|| format!("'{text}' is not the id of a job"))
+    }
+}
+
+impl Parse for TubeName {
+    fn parse(text: &str) -> Result<TubeName, String> {
+        TubeName::parse(text.as_bytes()).ok_or_else(|| {
+            format!(
+                "'{text}' cannot be the name of a tube: 1 to {} letters, digits and \
+                 -+/;.$_(), no hyphen first",
+                TubeName::MAX_LEN
+            )
+        })
+    }
+}
+
+/// A whole number within these bounds.
+///
+/// # Errors
+///
+/// What it should be instead.
+pub fn number<T>(text: &str, least: T, most: T) -> Result<T, String>
+where
+    T: std::str::FromStr + PartialOrd + std::fmt::Display,
+{
+    match text.parse() {
+        Ok(number) if least <= number && number <= most => Ok(number),
+        _ => Err(format!("'{text}' is not a number from {least} to {most}")),
+    }
+}
+
+/// What can be the value of an option: the type says how often it may be given.
+pub trait Read {
+    /// Takes over this value; of a flag it is empty.
+    ///
+    /// # Errors
+    ///
+    /// What it should be instead.
+    fn read(&mut self, value: &str) -> Result<(), String>;
+}
+
+/// A flag.
+impl Read for bool {
+    fn read(&mut self, _: &str) -> Result<(), String> {
+        *self = true;
+        Ok(())
+    }
+}
+
+/// Given once, or not.
+impl<T: Parse> Read for Option<T> {
+    fn read(&mut self, value: &str) -> Result<(), String> {
+        *self = Some(T::parse(value)?);
+        Ok(())
+    }
+}
+
+/// Given any number of times.
+impl<T: Parse> Read for Vec<T> {
+    fn read(&mut self, value: &str) -> Result<(), String> {
+        self.push(T::parse(value)?);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units_and_a_bare_number_counts_seconds() {
+        for (text, milliseconds) in [
+            ("0", 0),
+            ("90", 90_000),
+            ("0.25", 250),
+            ("250ms", 250),
+            ("0s", 0),
+            ("5m", 300_000),
+            ("1.5h", 5_400_000),
+            ("1h30m", 5_400_000),
+            ("0h30m", 1_800_000),
+            ("1.1m", 66_000),
+            ("2d", 172_800_000),
+            ("1w", 604_800_000),
+        ] {
+            let time = Duration::from_millis(milliseconds);
+            assert_eq!(Duration::parse(text), Ok(time), "{text}");
+        }
+        for text in [
+            "", "m", "-1", "+1", "1h30", "1 h", "1e3", "inf", "nan", "1..2", "5M", "5min", "5,5",
+        ] {
+            assert!(Duration::parse(text).is_err(), "{text}");
+        }
+        let longest = "9".repeat(400);
+        assert_eq!(Duration::parse(&longest), Ok(Duration::MAX));
+        assert!(Seconds::parse(&longest).is_err());
+        assert_eq!(Seconds::parse("4294967295"), Ok(Seconds(u32::MAX)));
+    }
+
+    #[test]
+    fn an_option_is_given_once_or_often_as_its_field_says() {
+        let (mut once, mut often, mut flag) = (None, Vec::new(), false);
+        for text in ["1", "2"] {
+            once.read(text).unwrap();
+            often.read(text).unwrap();
+            flag.read("").unwrap();
+        }
+        assert_eq!((once, often, flag), (Some(2_u32), vec![1_u32, 2], true));
+    }
+}
