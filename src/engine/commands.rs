@@ -3,10 +3,10 @@
 
 use super::connection::Kick;
 use super::counts::command_key;
-use super::job::{Job, State};
+use super::job::{JOB_OVERHEAD, Job, State};
 use super::slab::ConnectionIndex;
 use super::tube::{Pause, Tube};
-use super::{AT_ONCE, Change, ConnectionId, Engine, JOB_OVERHEAD, Outcome, Time, WATCH_OVERHEAD};
+use super::{AT_ONCE, Change, ConnectionId, Engine, Outcome, Time, WATCH_OVERHEAD};
 use crate::protocol::command::{ListJobs, Put};
 use crate::protocol::framing::NoBody;
 use crate::protocol::{Body, Command, JobId, JobList, Priority, Reply, Request, Seconds, TubeName};
@@ -123,7 +123,6 @@ impl Engine {
             Seconds(0) => State::Ready,
             delay => State::delayed(now + delay),
         };
-        self.body_bytes += body.wire().len() as u64;
         self.jobs.insert(
             id,
             Job {
@@ -225,7 +224,6 @@ impl Engine {
             tube_len,
             body_len,
         });
-        self.body_bytes -= body_len as u64;
         self.effects.garbage.push(job.body);
         self.tubes[job.tube].deletes += 1;
         self.remove_tube_if_unused(job.tube);

@@ -7,6 +7,13 @@ use super::slab::{ConnectionIndex, TubeIndex};
 use crate::protocol::{Body, JobId, JobState, Priority, Seconds, TubeName};
 use std::collections::BTreeMap;
 
+/// What a job takes besides its body, in bytes, as `max_memory` counts it: in
+/// the table and in a queue.
+pub const JOB_OVERHEAD: u64 = 120;
+
+/// The same for the counters of a job to which something has happened.
+const HISTORY_OVERHEAD: u64 = 40;
+
 /// A job in memory: 64 bytes and its body, because a server may hold millions.
 pub struct Job {
     pub body: Body,
@@ -78,6 +85,12 @@ impl Job {
         }
     }
 
+    /// What it takes, in bytes, as `max_memory` counts it.
+    pub fn memory(&self) -> u64 {
+        let history = u64::from(self.history.is_some()) * HISTORY_OVERHEAD;
+        self.body.wire().len() as u64 + JOB_OVERHEAD + history
+    }
+
     pub fn counters(&self) -> Counters {
         self.history.as_deref().copied().unwrap_or_default()
     }
@@ -101,8 +114,8 @@ impl Job {
 pub struct JobTable {
     pages: BTreeMap<u64, Page>,
     len: usize,
-    /// How many of them have a history.
-    histories: usize,
+    /// What they take together, in bytes.
+    memory: u64,
 }
 
 /// The jobs with ids from 16 n to 16 n + 15.
@@ -141,15 +154,15 @@ impl JobTable {
         self.len
     }
 
-    /// How many jobs have a history.
-    pub fn histories(&self) -> usize {
-        self.histories
+    /// What the jobs take together, in bytes.
+    pub fn memory(&self) -> u64 {
+        self.memory
     }
 
     /// A job's counters, to be changed.
     pub fn history_mut(&mut self, id: JobId) -> &mut Counters {
         let is_new = self[id].history.is_none();
-        self.histories += usize::from(is_new);
+        self.memory += u64::from(is_new) * HISTORY_OVERHEAD;
         self[id].history.get_or_insert_default()
     }
 
@@ -168,7 +181,7 @@ impl JobTable {
     pub fn insert(&mut self, id: JobId, job: Job) {
         let page = self.pages.entry(id.0 / 16).or_default();
         debug_assert!(!page.has(id));
-        self.histories += usize::from(job.history.is_some());
+        self.memory += job.memory();
         page.jobs.insert(page.position(id), job);
         page.present |= bit(id);
         self.len += 1;
@@ -197,7 +210,7 @@ impl JobTable {
             page.jobs.shrink_to_fit();
         }
         self.len -= 1;
-        self.histories -= usize::from(job.history.is_some());
+        self.memory -= job.memory();
         Some(job)
     }
 

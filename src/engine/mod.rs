@@ -56,16 +56,10 @@ use slab::{ConnectionIndex, OfConnections, Slab, TubeIndex};
 use tube::Tubes;
 use wheel::Wheel;
 
-/// What a job takes besides its body, in bytes, as `max_memory` counts it: in
-/// the table and in a queue.
-pub const JOB_OVERHEAD: u64 = 120;
-
-/// The same for the counters of a job to which something has happened.
-pub const HISTORY_OVERHEAD: u64 = 40;
-
-/// The same for each tube that a connection watches beside its first one: while
-/// it waits, it stands in the queues of all of them.
-pub const WATCH_OVERHEAD: u64 = 40;
+/// What each tube takes that a connection watches beside its first one, in
+/// bytes, as `max_memory` counts it: while it waits, it stands in the queues of
+/// all of them.
+const WATCH_OVERHEAD: u64 = 40;
 
 /// In pieces of so many jobs or tubes is done what concerns very many.
 const AT_ONCE: usize = 1000;
@@ -174,8 +168,6 @@ pub struct Engine {
     jobs_now: JobCounts,
     connections_now: ConnectionCounts,
     watches: u64,
-    /// Bytes of the bodies of all jobs.
-    body_bytes: u64,
     /// Bytes that others hold for clients.
     held_elsewhere: u64,
     draining: bool,
@@ -203,7 +195,6 @@ impl Engine {
             jobs_now: JobCounts::default(),
             connections_now: ConnectionCounts::default(),
             watches: 0,
-            body_bytes: 0,
             held_elsewhere: 0,
             draining: false,
             totals: Totals::default(),
@@ -355,7 +346,6 @@ impl Engine {
             self.next_burial = self.next_burial.max(order + 1);
         }
         self.next_id = self.next_id.max(id.0 + 1);
-        self.body_bytes += stored.body.wire().len() as u64;
         self.jobs.insert(id, Job::new(stored, tube, state));
         self.enter(id, tube, priority, state);
     }
@@ -366,7 +356,6 @@ impl Engine {
         let tube = self.jobs[id].tube;
         self.leave(id, tube, stored.priority);
         self.jobs.remove(id);
-        self.body_bytes -= stored.body.wire().len() as u64;
         self.remove_tube_if_unused(tube);
         Some(stored)
     }
@@ -399,11 +388,7 @@ impl Engine {
 
     /// What jobs, tubes and watching take, as [`Config::max_memory`] counts it.
     pub fn memory(&self) -> u64 {
-        self.body_bytes
-            + self.jobs.len() as u64 * JOB_OVERHEAD
-            + self.jobs.histories() as u64 * HISTORY_OVERHEAD
-            + self.watches * WATCH_OVERHEAD
-            + self.tubes.memory()
+        self.jobs.memory() + self.tubes.memory() + self.watches * WATCH_OVERHEAD
     }
 
     /// The most that all of it may take; `None` for no limit.
@@ -471,12 +456,7 @@ impl Engine {
         }
         assert_eq!(connections_now, self.connections_now);
         assert_eq!((held, watches), (jobs_now.reserved, self.watches));
-        let bytes = |id| self.jobs[id].body.wire().len() as u64;
-        assert_eq!(self.jobs.ids().map(bytes).sum::<u64>(), self.body_bytes);
-        let histories = self
-            .jobs
-            .ids()
-            .filter(|&id| self.jobs[id].history.is_some());
-        assert_eq!(histories.count(), self.jobs.histories());
+        let memory = self.jobs.ids().map(|id| self.jobs[id].memory());
+        assert_eq!(memory.sum::<u64>(), self.jobs.memory());
     }
 }
