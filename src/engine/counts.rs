@@ -25,21 +25,6 @@ impl JobCounts {
     }
 }
 
-/// What has happened to a job since it was put.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Times reserved.
-    pub reserves: u32,
-    /// Times its time to run was over.
-    pub timeouts: u32,
-    /// Times released by a client.
-    pub releases: u32,
-    /// Times buried.
-    pub buries: u32,
-    /// Times kicked.
-    pub kicks: u32,
-}
-
 /// The keys that tell how often each command was given, in the order of
 /// `stats`. `reserve-job` and `kick-job` have none, nor has what is not of the
 /// protocol.

@@ -2,9 +2,8 @@
 //! process.
 
 use super::Time;
-use super::counts::Counters;
 use super::slab::{ConnectionIndex, TubeIndex};
-use crate::protocol::{Body, JobId, JobState, Priority, Seconds, TubeName};
+use crate::protocol::{Body, Counters, JobId, JobState, Priority, Seconds, TubeName};
 use std::collections::BTreeMap;
 
 /// What a job takes besides its body, in bytes, as `max_memory` counts it: in

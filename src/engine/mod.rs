@@ -43,8 +43,8 @@ mod transitions;
 mod tube;
 mod wheel;
 
+pub use crate::protocol::Counters;
 pub use connection::ConnectionId;
-pub use counts::Counters;
 pub use job::{StoredJob, StoredState};
 pub use time::Time;
 

@@ -62,7 +62,6 @@ impl Job {
     /// What `stats-job` and `list-jobs` tell. Whoever knows in which file the
     /// job is fills in `file`.
     pub fn stats(&self, id: JobId, tube: &Tube, now: Time) -> JobStats {
-        let counters = self.counters();
         JobStats {
             id,
             tube: tube.name.clone(),
@@ -76,11 +75,7 @@ impl Job {
                 .until()
                 .map_or(0, |until| until.since(now).as_secs()),
             file: 0,
-            reserves: counters.reserves,
-            timeouts: counters.timeouts,
-            releases: counters.releases,
-            buries: counters.buries,
-            kicks: counters.kicks,
+            counters: self.counters(),
             size: u32::try_from(self.body.content().len()).unwrap_or(u32::MAX),
         }
     }

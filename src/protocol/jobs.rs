@@ -3,6 +3,7 @@
 
 use super::document::{begin, push_number};
 use super::{JobId, Priority, Seconds, TubeName};
+use std::io::Write;
 
 /// Where in its life a job is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +38,21 @@ impl JobState {
     }
 }
 
+/// What has happened to a job since it was put.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Times reserved.
+    pub reserves: u32,
+    /// Times its time to run was over.
+    pub timeouts: u32,
+    /// Times released by a client.
+    pub releases: u32,
+    /// Times buried.
+    pub buries: u32,
+    /// Times kicked.
+    pub kicks: u32,
+}
+
 /// What is told of a job. Times are in whole seconds, rounded down.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobStats {
@@ -59,32 +75,22 @@ pub struct JobStats {
     /// The number of the oldest file that holds it; 0 if none does, or whoever
     /// knows has not filled it in yet.
     pub file: u32,
-    /// Times reserved.
-    pub reserves: u32,
-    /// Times its time to run was over.
-    pub timeouts: u32,
-    /// Times released by a client.
-    pub releases: u32,
-    /// Times buried.
-    pub buries: u32,
-    /// Times kicked.
-    pub kicks: u32,
+    /// What has happened to it.
+    pub counters: Counters,
     /// The length of its body, in bytes. `stats-job` does not tell it.
     pub size: u32,
 }
 
 impl JobStats {
     /// Appends the keys and values of `stats-job`, with this between them.
-    fn write(&self, out: &mut Vec<u8>, between: &[u8]) {
-        out.extend_from_slice(b"id: ");
-        push_number(out, self.id.0);
-        out.extend_from_slice(between);
-        out.extend_from_slice(b"tube: \"");
-        out.extend_from_slice(self.tube.as_str().as_bytes());
-        out.push(b'"');
-        out.extend_from_slice(between);
-        out.extend_from_slice(b"state: ");
-        out.extend_from_slice(self.state.word().as_bytes());
+    fn write(&self, out: &mut Vec<u8>, between: &str) {
+        let (id, tube, state) = (self.id, &self.tube, self.state.word());
+        write!(
+            out,
+            "id: {id}{between}tube: \"{tube}\"{between}state: {state}"
+        )
+        .expect("a Vec takes all bytes");
+        let counters = &self.counters;
         for (key, number) in [
             ("pri: ", self.priority.0.into()),
             ("age: ", self.age),
@@ -92,13 +98,13 @@ impl JobStats {
             ("ttr: ", self.ttr.0.into()),
             ("time-left: ", self.time_left),
             ("file: ", self.file.into()),
-            ("reserves: ", self.reserves.into()),
-            ("timeouts: ", self.timeouts.into()),
-            ("releases: ", self.releases.into()),
-            ("buries: ", self.buries.into()),
-            ("kicks: ", self.kicks.into()),
+            ("reserves: ", counters.reserves.into()),
+            ("timeouts: ", counters.timeouts.into()),
+            ("releases: ", counters.releases.into()),
+            ("buries: ", counters.buries.into()),
+            ("kicks: ", counters.kicks.into()),
         ] {
-            out.extend_from_slice(between);
+            out.extend_from_slice(between.as_bytes());
             out.extend_from_slice(key.as_bytes());
             push_number(out, number);
         }
@@ -107,7 +113,7 @@ impl JobStats {
     /// The bytes of the whole reply to `stats-job`.
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         let mut yaml = b"---\n".to_vec();
-        self.write(&mut yaml, b"\n");
+        self.write(&mut yaml, "\n");
         begin(out, yaml.len() + 1);
         out.extend_from_slice(&yaml);
         out.extend_from_slice(b"\n\r\n");
@@ -116,7 +122,7 @@ impl JobStats {
     /// Its line in a list.
     fn write_line(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"- {");
-        self.write(out, b", ");
+        self.write(out, ", ");
         out.extend_from_slice(b", size: ");
         push_number(out, self.size.into());
         out.extend_from_slice(b"}\n");
@@ -196,11 +202,13 @@ mod tests {
             ttr: Seconds(2),
             time_left: 3,
             file: 4,
-            reserves: 5,
-            timeouts: 6,
-            releases: 7,
-            buries: 8,
-            kicks: 9,
+            counters: Counters {
+                reserves: 5,
+                timeouts: 6,
+                releases: 7,
+                buries: 8,
+                kicks: 9,
+            },
             size: 10,
         }
     }

@@ -17,7 +17,7 @@ pub use body::Body;
 pub use command::Command;
 pub use document::Document;
 pub use framing::{Framer, Request};
-pub use jobs::{JobList, JobState, JobStats};
+pub use jobs::{Counters, JobList, JobState, JobStats};
 pub use name::TubeName;
 pub use reply::Reply;
 
