@@ -21,6 +21,7 @@ impl ConnectionId {
     }
 }
 
+#[derive(Default)]
 pub struct Connection {
     /// Tells it from others that had its index.
     pub serial: u32,
@@ -64,22 +65,6 @@ pub struct Kick {
 }
 
 impl Connection {
-    /// A connection that uses and watches this tube.
-    pub fn new(serial: u32, tube: TubeIndex) -> Connection {
-        Connection {
-            serial,
-            used: tube,
-            watched: vec![tube],
-            reserved: BTreeSet::new(),
-            wait: None,
-            incoming: None,
-            kick: None,
-            half_closed: false,
-            is_producer: false,
-            is_worker: false,
-        }
-    }
-
     /// Its name, at this index.
     pub fn id(&self, index: ConnectionIndex) -> ConnectionId {
         ConnectionId(u64::from(self.serial) << 32 | u64::from(index.0))

@@ -173,8 +173,6 @@ pub struct Engine {
     draining: bool,
     totals: Totals,
     effects: Effects,
-    /// Timers that are due; empty between calls.
-    due: Vec<u32>,
     /// Tubes that may have something for those who wait; empty between calls.
     unserved: Vec<TubeIndex>,
 }
@@ -199,7 +197,6 @@ impl Engine {
             draining: false,
             totals: Totals::default(),
             effects: Effects::default(),
-            due: Vec::new(),
             unserved: Vec::new(),
         };
         let default = engine.tubes.find_or_make(&TubeName::default_tube());
@@ -231,8 +228,12 @@ impl Engine {
     pub fn connect(&mut self) -> ConnectionId {
         let serial = self.next_serial;
         self.next_serial = self.next_serial.wrapping_add(1);
-        let connection = Connection::new(serial, Tubes::DEFAULT);
-        let index = self.connections.insert(connection);
+        let index = self.connections.insert(Connection {
+            serial,
+            used: Tubes::DEFAULT,
+            watched: vec![Tubes::DEFAULT],
+            ..Connection::default()
+        });
         let default = &mut self.tubes[Tubes::DEFAULT];
         default.using += 1;
         default.watching += 1;
@@ -423,7 +424,7 @@ impl Engine {
     /// Panics if an invariant is broken: for tests. Looks at everything there
     /// is.
     pub fn check(&self) {
-        assert!(self.unserved.is_empty() && self.due.is_empty());
+        assert!(self.unserved.is_empty());
         let mut jobs_now = JobCounts::default();
         for tube in self.tubes.iter() {
             let counted = [tube.ready.len(), tube.delayed.len(), tube.buried.len()];

@@ -6,7 +6,7 @@ use std::ops;
 
 /// An index into one kind of list, so that a tube's cannot be taken for a
 /// connection's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Index<Kind>(pub u32, PhantomData<Kind>);
 
 impl<Kind> Index<Kind> {
@@ -17,13 +17,13 @@ impl<Kind> Index<Kind> {
 
 /// Where a tube is among those that exist.
 pub type TubeIndex = Index<OfTubes>;
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum OfTubes {}
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OfTubes;
 
 /// Where a connection is among those that are open.
 pub type ConnectionIndex = Index<OfConnections>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum OfConnections {}
+pub struct OfConnections;
 
 /// Members by their indices.
 pub struct Slab<Kind, T> {

@@ -6,7 +6,7 @@
 
 use super::counts::{COMMAND_KEYS, JobCounts};
 use super::job::Job;
-use super::tube::Tube;
+use super::tube::{Pause, Tube};
 use super::{Engine, Time};
 use crate::protocol::document::Value;
 use crate::protocol::{Document, JobId, JobStats};
@@ -49,10 +49,9 @@ impl Tube {
         document.add("current-waiting", self.waiting.len());
         document.add("cmd-delete", self.deletes);
         document.add("cmd-pause-tube", self.pauses);
-        document.add("pause", self.pause.map_or(0, |pause| pause.length.0));
-        let left = self
-            .pause
-            .map_or(0, |pause| pause.until.since(now).as_secs());
+        let pause = |pause: Pause| (pause.length.0, pause.until.since(now).as_secs());
+        let (length, left) = self.pause.map(pause).unwrap_or_default();
+        document.add("pause", length);
         document.add("pause-time-left", left);
         document
     }

@@ -36,7 +36,7 @@ impl Engine {
     /// Some thousand jobs change in one call; if there are more,
     /// [`wake_at`](Self::wake_at) is still in the past.
     pub fn tick(&mut self, now: Time) -> bool {
-        let mut due = std::mem::take(&mut self.due);
+        let mut due = Vec::new();
         self.wheel.advance(now, AT_ONCE, &mut due);
         // As if all of it happened at once: who waits until the very moment at
         // which jobs become ready gets the best of them.
@@ -48,15 +48,13 @@ impl Engine {
             }
         }
         self.serve(now);
-        let was_due = !due.is_empty();
-        for timer in due.drain(..) {
+        for &timer in &due {
             match Owner::of(timer) {
                 Owner::Tube(tube) => self.set_tube_timer(tube),
                 Owner::Connection(connection) => self.end_wait(connection, now),
             }
         }
-        self.due = due;
-        was_due
+        !due.is_empty()
     }
 
     /// Ends the delays of a tube's jobs that are over, and its pause if that is.
