@@ -422,7 +422,7 @@ impl Engine {
 
     fn list_tubes(&mut self) -> Reply {
         self.effects.steps += self.tubes.len() / 16;
-        Reply::Tubes(self.tubes.names())
+        Reply::Tubes(self.tubes.names().clone())
     }
 
     fn list_tube_used(&self, by: ConnectionIndex) -> Reply {

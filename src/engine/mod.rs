@@ -428,6 +428,7 @@ impl Engine {
         let mut jobs_now = JobCounts::default();
         for tube in self.tubes.iter() {
             let counted = [tube.ready.len(), tube.delayed.len(), tube.buried.len()];
+            assert_eq!(self.tubes.names().get(tube.position), Some(&tube.name));
             let jobs = &tube.jobs;
             assert_eq!(counted, [jobs.ready, jobs.delayed, jobs.buried]);
             assert!(
@@ -442,10 +443,9 @@ impl Engine {
             jobs_now.buried += jobs.buried;
             assert!(self.wake_at() <= tube.next_event() || tube.next_event().is_none());
         }
+        assert_eq!(self.tubes.names().len(), self.tubes.len());
         assert_eq!(jobs_now, self.jobs_now);
         assert_eq!(jobs_now.sum(), self.jobs.len());
-        let names = self.tubes.iter().map(|tube| tube.name.clone());
-        assert_eq!(self.tubes.names(), names.collect());
         let mut connections_now = ConnectionCounts::default();
         let (mut held, mut watches) = (0, 0);
         for connection in self.connections.iter() {

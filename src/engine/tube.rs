@@ -32,8 +32,8 @@ pub struct Tube {
     pub total_jobs: u64,
     pub deletes: u64,
     pub pauses: u64,
-    /// Its place in the list of tubes.
-    position: usize,
+    /// Its position in the list of names.
+    pub position: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -59,10 +59,8 @@ impl Tube {
 pub struct Tubes {
     members: Slab<OfTubes, Tube>,
     by_name: HashMap<TubeName, TubeIndex>,
-    /// In the order in which `list-tubes` names them: when a tube goes, the last
-    /// one takes its position, as in the reference server.
-    list: Vec<TubeIndex>,
-    /// The names in that order.
+    /// In the order of `list-tubes`: when a tube goes, the last one takes its
+    /// position, as in the reference server.
     names: TubeNames,
     /// The lengths of all names, in bytes.
     name_bytes: u64,
@@ -80,7 +78,6 @@ impl Tubes {
         Tubes {
             members: Slab::new(),
             by_name: HashMap::new(),
-            list: Vec::new(),
             names: TubeNames::default(),
             name_bytes: 0,
         }
@@ -94,7 +91,7 @@ impl Tubes {
         if let Some(index) = self.find(name) {
             return index;
         }
-        let position = self.list.len();
+        let position = self.names.len();
         let index = self.members.insert(Tube {
             name: name.clone(),
             ready: ReadyQueue::default(),
@@ -111,7 +108,6 @@ impl Tubes {
             position,
         });
         self.by_name.insert(name.clone(), index);
-        self.list.push(index);
         self.names.push(name.clone());
         self.name_bytes += name.as_str().len() as u64;
         index
@@ -125,21 +121,20 @@ impl Tubes {
         let tube = self.members.remove(index).expect("it was there");
         self.by_name.remove(&tube.name);
         self.names.swap_remove(tube.position);
-        self.list.swap_remove(tube.position);
-        if let Some(&moved) = self.list.get(tube.position) {
+        if let Some(moved) = self.names.get(tube.position) {
+            let moved = self.by_name[moved];
             self[moved].position = tube.position;
         }
         self.name_bytes -= tube.name.as_str().len() as u64;
         // Where very many have been, few do not keep their memory.
         if self.by_name.len() * 4 < self.by_name.capacity() {
             self.by_name.shrink_to(self.by_name.len() * 2);
-            self.list.shrink_to(self.list.len() * 2);
         }
         true
     }
 
     pub fn len(&self) -> usize {
-        self.list.len()
+        self.members.len()
     }
 
     /// What the tubes other than `default` take, in bytes.
@@ -148,14 +143,14 @@ impl Tubes {
         names + (self.len() as u64 - 1) * Self::OVERHEAD
     }
 
-    /// In the order of `list-tubes`.
+    /// In no order.
     pub fn iter(&self) -> impl Iterator<Item = &Tube> {
-        self.list.iter().map(|&index| &self[index])
+        self.members.iter()
     }
 
     /// In the order of `list-tubes`.
-    pub fn names(&self) -> TubeNames {
-        self.names.clone()
+    pub fn names(&self) -> &TubeNames {
+        &self.names
     }
 }
 

@@ -131,6 +131,11 @@ impl TubeNames {
         self.0.is_empty()
     }
 
+    /// The name at this position, if there is one.
+    pub fn get(&self, position: usize) -> Option<&TubeName> {
+        self.0.get(position / GROUP)?.get(position % GROUP)
+    }
+
     /// Adds a name behind the last one.
     pub fn push(&mut self, name: TubeName) {
         match self.0.last_mut().filter(|last| last.len() < GROUP) {
