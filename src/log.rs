@@ -59,8 +59,11 @@ impl Level {
 
 static VERBOSITY: AtomicU8 = AtomicU8::new(Level::Info as u8);
 
-/// The thread that writes; before there is one, whoever logs does so itself.
-static WRITER: OnceLock<Writer> = OnceLock::new();
+/// To the thread that writes; before there is one, whoever logs does so itself.
+static EVENTS: OnceLock<Sender<Event>> = OnceLock::new();
+
+/// The lines that were dropped, as far as that was not logged yet.
+static DROPPED: AtomicUsize = AtomicUsize::new(0);
 
 /// Starts the thread that writes, from which moment on nobody waits for the
 /// log. A panic becomes a line of it. To be called once.
@@ -79,22 +82,19 @@ pub fn start(verbosity: usize) -> io::Result<()> {
     VERBOSITY.store(level as u8, Relaxed);
     panic::set_hook(Box::new(log_panic));
     let (events, to_write) = unbounded();
-    let write = move || WRITER.wait().run(&to_write);
-    thread::Builder::new().name("log".into()).spawn(write)?;
-    WRITER.get_or_init(|| Writer {
-        events,
-        dropped: AtomicUsize::new(0),
-    });
+    let writer = thread::Builder::new().name("log".into());
+    writer.spawn(move || run(&to_write))?;
+    EVENTS.get_or_init(|| events);
     Ok(())
 }
 
 /// Returns once everything is written that was logged before, the counts of
 /// repeated warnings too, or soon if nobody reads it. To be called at the end.
 pub fn finish() {
-    if let Some(writer) = WRITER.get() {
+    if let Some(events) = EVENTS.get() {
         let (done, is_done) = bounded(0);
         // It fails where nobody reads the log: there is nobody to tell.
-        let (Ok(()) | Err(_)) = writer.events.send(Event::Finish(done));
+        let (Ok(()) | Err(_)) = events.send(Event::Finish(done));
         let (Ok(()) | Err(_)) = is_done.recv_timeout(PATIENCE);
     }
 }
@@ -135,8 +135,14 @@ fn log(level: Level, client: String, text: Arguments<'_>) {
         return;
     }
     let line = Line::new(level, client, text.to_string());
-    match WRITER.get() {
-        Some(writer) => writer.take(line),
+    match EVENTS.get() {
+        Some(events) if events.len() >= BUFFER => {
+            DROPPED.fetch_add(1, Relaxed);
+        }
+        Some(events) => {
+            // The thread that takes it lives as long as the process.
+            let (Ok(()) | Err(_)) = events.send(Event::Line(line));
+        }
         None => line.write(),
     }
 }
@@ -198,58 +204,38 @@ enum Event {
     Finish(Sender<()>),
 }
 
-struct Writer {
-    events: Sender<Event>,
-    /// The lines that were dropped, as far as that was not logged yet.
-    dropped: AtomicUsize,
-}
-
-impl Writer {
-    /// Has a line written, or drops it if too many wait already.
-    fn take(&self, line: Line) {
-        if self.events.len() >= BUFFER {
-            self.dropped.fetch_add(1, Relaxed);
-            return;
-        }
-        // The thread that takes it lives as long as the process.
-        let (Ok(()) | Err(_)) = self.events.send(Event::Line(line));
-    }
-
-    /// What the thread does all its life.
-    fn run(&self, events: &Receiver<Event>) {
-        let mut repeats = Repeats::default();
-        loop {
-            let due = repeats.due_at().map_or_else(never, at);
-            let event = select! {
-                recv(events) -> event => event.ok(),
-                recv(due) -> _ => None,
-            };
-            let now = Instant::now();
-            tell(repeats.take_due(now));
-            let finished = match event {
-                Some(Event::Line(line)) => {
-                    if line.level != Level::Warning || repeats.note(&line.text, now) {
-                        line.write();
-                    }
-                    None
-                }
-                Some(Event::Finish(done)) => {
-                    tell(repeats.take_due(now + Repeats::PERIOD));
-                    Some(done)
-                }
-                None => None,
-            };
-            if events.is_empty() {
-                let dropped = self.dropped.swap(0, Relaxed);
-                tell((dropped > 0).then(|| {
-                    format!("{dropped} lines of the log were dropped: nobody read the others")
-                }));
+/// What the thread does all its life.
+fn run(events: &Receiver<Event>) {
+    let mut repeats = Repeats::default();
+    loop {
+        let due = repeats.due_at().map_or_else(never, at);
+        let event = select! {
+            recv(events) -> event => event.ok(),
+            recv(due) -> _ => None,
+        };
+        let now = Instant::now();
+        tell(repeats.take_due(now));
+        match &event {
+            Some(Event::Line(line))
+                if line.level != Level::Warning || repeats.note(&line.text, now) =>
+            {
+                line.write();
             }
-            drop(finished);
+            Some(Event::Finish(_)) => tell(repeats.take_due(now + Repeats::PERIOD)),
+            _ => {}
+        }
+        if events.is_empty() {
+            let dropped = DROPPED.swap(0, Relaxed);
+            tell((dropped > 0).then(|| {
+                format!("{dropped} lines of the log were dropped: nobody read the others")
+            }));
+        }
+        // Who waits for the end hears of it.
+        if let Some(Event::Finish(done)) = event {
+            drop(done);
         }
     }
 }
-
 fn tell(warnings: impl IntoIterator<Item = String>) {
     for text in warnings {
         Line::new(Level::Warning, String::new(), text).write();
