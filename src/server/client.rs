@@ -69,13 +69,11 @@ impl Client {
     pub fn wait(&self) -> Answer {
         let mut slot = self.slot();
         slot.awaits_answer = true;
-        loop {
-            if let Some(answer) = slot.answer.take() {
-                slot.awaits_answer = false;
-                return answer;
-            }
-            slot = self.filled.wait(slot).expect("no thread panics");
-        }
+        let is_empty = |slot: &mut Slot| slot.answer.is_none();
+        let waited = self.filled.wait_while(slot, is_empty);
+        let mut slot = waited.expect("no thread panics");
+        slot.awaits_answer = false;
+        slot.answer.take().expect("that ended the waiting")
     }
 
     /// Ends the worker's waiting with this reply, which is sent at once if it is
@@ -127,11 +125,10 @@ impl Client {
     /// Blocks until that is done.
     pub fn await_owed(&self) {
         let mut slot = self.slot();
-        while slot.is_owed_reply {
-            slot.awaits_owed = true;
-            slot = self.filled.wait(slot).expect("no thread panics");
-        }
-        slot.awaits_owed = false;
+        slot.awaits_owed = true;
+        let is_owed = |slot: &mut Slot| slot.is_owed_reply;
+        let waited = self.filled.wait_while(slot, is_owed);
+        waited.expect("no thread panics").awaits_owed = false;
     }
 
     /// Sends a short reply, without waiting. Who has left so many replies unread
