@@ -21,7 +21,8 @@
 //!
 //! Where a command goes: `worker` reads it, `batch` has it executed under the
 //! lock, `shared` does what follows from it for others, `output` sends the
-//! reply. With a binlog, `journal` turns the engine's changes into records.
+//! reply. With a binlog, `shared` gives it what has changed, and `journal` is how
+//! it asks the engine for the jobs.
 
 mod acceptor;
 pub mod activation;

@@ -5,7 +5,6 @@ use super::Limits;
 use super::client::Client;
 use super::clock::Clock;
 use super::hangup::HangupWatcher;
-use super::journal::Journal;
 use super::lock::FairMutex;
 use super::memory::{Memory, Surplus};
 use super::permits::Permits;
@@ -56,7 +55,11 @@ pub struct Shared {
 pub struct Guarded {
     pub engine: Engine,
     /// `None` if jobs are kept in memory alone.
-    journal: Option<Journal>,
+    binlog: Option<Arc<Binlog>>,
+    /// Behind the last change that was appended to it.
+    binlog_end: Position,
+    /// Whether anything was appended that it was not told to write soon.
+    is_unwritten: bool,
     clients: HashMap<ConnectionId, Arc<Client>>,
     /// How many workers there are, those without a client among them.
     pub workers: u64,
@@ -70,7 +73,7 @@ struct Deliveries {
     answers: Vec<(Arc<Client>, Reply, Position)>,
     garbage: Vec<Body>,
     timer_oversleeps: bool,
-    unwritten: Option<Arc<Binlog>>,
+    is_unwritten: bool,
 }
 
 impl Guarded {
@@ -80,9 +83,10 @@ impl Guarded {
         self.keep_record();
         // The engine knows no files, and once the lock is free another thread
         // may have moved the job to a newer one.
-        if let (Some(journal), Outcome::Reply(Reply::JobStats(job))) = (&self.journal, &mut outcome)
+        if let Outcome::Reply(Reply::JobStats(job)) = &mut outcome
+            && let Some(binlog) = &self.binlog
         {
-            job.file = journal.segment_of(job.id);
+            job.file = binlog.segment_of(job.id);
         }
         outcome
     }
@@ -90,16 +94,13 @@ impl Guarded {
     /// What has to be kept before this is told to anybody: a change that it
     /// promises, or the put of the job that it tells of.
     pub fn to_be_kept_before(&self, reply: &Reply) -> Position {
-        let Some(journal) = &self.journal else {
-            return Position::default();
-        };
         if reply.is_promise() {
             // The change was appended just now: nothing lies behind it.
-            return journal.end();
+            return self.binlog_end;
         }
-        reply
-            .tells_of()
-            .map_or(Position::default(), |id| journal.kept_from(id))
+        let kept_from = |id| self.binlog.as_ref()?.kept_from(id);
+        // Nothing any more, if the put is kept.
+        reply.tells_of().and_then(kept_from).unwrap_or_default()
     }
 
     /// When the timer has something to do: at once if more is due by now than
@@ -113,8 +114,12 @@ impl Guarded {
 
     /// Log order is state order: changes are recorded before any other is made.
     fn keep_record(&mut self) {
-        if let Some(journal) = &mut self.journal {
-            journal.append(self.engine.changes(), &self.engine);
+        let changes = self.engine.changes();
+        if let Some(binlog) = &self.binlog
+            && !changes.is_empty()
+        {
+            self.binlog_end = binlog.append(changes, &self.engine);
+            self.is_unwritten = true;
             self.engine.forget_changes();
         }
     }
@@ -136,7 +141,9 @@ impl Shared {
             permits: Permits::new(),
             state: FairMutex::new(Guarded {
                 engine,
-                journal: binlog.clone().map(Journal::new),
+                binlog: binlog.clone(),
+                binlog_end: Position::default(),
+                is_unwritten: false,
                 clients: HashMap::new(),
                 workers: 0,
                 sleep: Sleep::default(),
@@ -279,7 +286,7 @@ impl Shared {
                 let wanted = state.timer_is_wanted_at(now);
                 state.sleep.cut_short(wanted)
             },
-            unwritten: state.journal.as_mut().and_then(Journal::take_unwritten),
+            is_unwritten: std::mem::take(&mut state.is_unwritten),
         }
     }
 
@@ -302,7 +309,9 @@ impl Shared {
         if deliveries.timer_oversleeps {
             self.wake_timer();
         }
-        if let Some(binlog) = deliveries.unwritten {
+        if let Some(binlog) = &self.binlog
+            && deliveries.is_unwritten
+        {
             binlog.write_soon();
         }
         drop(deliveries.garbage);
