@@ -46,12 +46,10 @@ impl Engine {
             Command::Use(tube) => self.use_tube(by, tube),
             Command::ReserveJob(id) => or_not_found(self.reserve_job(by, id, now)),
             Command::Delete(id) => or_not_found(self.delete(by, id)),
-            Command::Release {
-                id,
-                priority,
-                delay,
-            } => or_not_found(self.release(by, id, priority, delay, now)),
-            Command::Bury { id, priority } => or_not_found(self.bury(by, id, priority)),
+            Command::Release(id, priority, delay) => {
+                or_not_found(self.release(by, id, priority, delay, now))
+            }
+            Command::Bury(id, priority) => or_not_found(self.bury(by, id, priority)),
             Command::Touch(id) => or_not_found(self.touch(by, id, now)),
             Command::Watch(tube) => self.watch(by, tube),
             Command::Ignore(tube) => self.ignore(by, tube),

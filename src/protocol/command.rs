@@ -54,24 +54,14 @@ pub enum Command {
     /// `delete <id>`: the end of a job that is ours or nobody's.
     /// Replies: `DELETED`, `NOT_FOUND`.
     Delete(JobId),
-    /// `release <id> <pri> <delay>`: gives a reserved job back.
+    /// `release <id> <pri> <delay>`: gives a reserved job back, with this
+    /// priority from now on, and delayed for so long.
     /// Replies: `RELEASED`, `NOT_FOUND`.
-    Release {
-        /// The job.
-        id: JobId,
-        /// Its priority from now on.
-        priority: Priority,
-        /// How long it is to be delayed.
-        delay: Seconds,
-    },
-    /// `bury <id> <pri>`: puts a reserved job aside until it is kicked.
+    Release(JobId, Priority, Seconds),
+    /// `bury <id> <pri>`: puts a reserved job aside until it is kicked, with this
+    /// priority from now on.
     /// Replies: `BURIED`, `NOT_FOUND`.
-    Bury {
-        /// The job.
-        id: JobId,
-        /// Its priority from now on.
-        priority: Priority,
-    },
+    Bury(JobId, Priority),
     /// `touch <id>`: starts the time to run of a reserved job anew.
     /// Replies: `TOUCHED`, `NOT_FOUND`.
     Touch(JobId),
@@ -226,17 +216,12 @@ fn id(mut rest: &[u8]) -> Option<JobId> {
 }
 
 fn put(mut rest: &[u8]) -> Option<Command> {
-    let priority = Priority(number_u32(&mut rest)?);
-    let delay = Seconds(number_u32(&mut rest)?);
-    let ttr = Seconds(number_u32(&mut rest)?.max(1));
-    let size = number_u32(&mut rest)?;
-    let trailing = !rest.is_empty();
     Some(Command::Put(Put {
-        priority,
-        delay,
-        ttr,
-        size,
-        trailing,
+        priority: Priority(number_u32(&mut rest)?),
+        delay: Seconds(number_u32(&mut rest)?),
+        ttr: Seconds(number_u32(&mut rest)?.max(1)),
+        size: number_u32(&mut rest)?,
+        trailing: !rest.is_empty(),
     }))
 }
 
@@ -250,20 +235,13 @@ fn release(mut rest: &[u8]) -> Option<Command> {
     let id = JobId(number(&mut rest)?);
     let priority = Priority(number_u32(&mut rest)?);
     let delay = Seconds(number_u32(&mut rest)?);
-    nothing(
-        rest,
-        Command::Release {
-            id,
-            priority,
-            delay,
-        },
-    )
+    nothing(rest, Command::Release(id, priority, delay))
 }
 
 fn bury(mut rest: &[u8]) -> Option<Command> {
     let id = JobId(number(&mut rest)?);
     let priority = Priority(number_u32(&mut rest)?);
-    nothing(rest, Command::Bury { id, priority })
+    nothing(rest, Command::Bury(id, priority))
 }
 
 fn pause_tube(mut rest: &[u8]) -> Option<Command> {
@@ -317,12 +295,11 @@ fn kick_bound(rest: &[u8]) -> Option<u32> {
         return None;
     }
     let bound = number(&mut rest)?;
-    let bound = if negative {
-        bound.wrapping_neg()
-    } else {
-        bound
+    let bound = match negative {
+        true => bound.wrapping_neg(),
+        false => bound,
     };
-    Some((bound & u64::from(u32::MAX)) as u32)
+    Some(bound as u32)
 }
 
 /// Takes a number from the front: spaces, then digits. Anything else in front
@@ -330,14 +307,9 @@ fn kick_bound(rest: &[u8]) -> Option<u32> {
 fn number(rest: &mut &[u8]) -> Option<u64> {
     skip_spaces(rest);
     let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    if digits == 0 {
-        return None;
-    }
     let (number, after) = rest.split_at(digits);
     *rest = after;
-    number.iter().try_fold(0_u64, |value, digit| {
-        value.checked_mul(10)?.checked_add(u64::from(digit - b'0'))
-    })
+    std::str::from_utf8(number).ok()?.parse().ok()
 }
 
 fn number_u32(rest: &mut &[u8]) -> Option<u32> {
