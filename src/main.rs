@@ -5,7 +5,7 @@
 
 use beanpole::binlog::{self, Binlog};
 use beanpole::engine::{Config, Engine};
-use beanpole::log::{self, Level};
+use beanpole::log;
 use beanpole::options::{self, Exit, Invocation, Options};
 use beanpole::server::activation::{self, Inherited};
 use beanpole::server::limits::Capacity;
@@ -18,7 +18,6 @@ use signal_hook::iterator::Signals;
 use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 /// Why the server ends, and what to say of it: the step that has failed and the
 /// reason.
@@ -62,7 +61,7 @@ fn serve(options: Options) -> Result<(), Failure> {
     let inherited = inherited.map_err(|message| (Exit::CannotListen, message))?;
     // From here on signals wait until they are heard.
     let signals = Signals::new([SIGTERM, SIGINT, SIGUSR1, SIGHUP]);
-    let signals = signals.map_err(cannot("trapping signals"))?;
+    let mut signals = signals.map_err(cannot("trapping signals"))?;
     let user = options.user.as_deref().map(find_user).transpose()?;
     let listeners = match inherited.is_empty() {
         true => bind(&options, user.as_ref())?,
@@ -78,11 +77,25 @@ fn serve(options: Options) -> Result<(), Failure> {
         segment_size: options.segment_size,
     };
     let (tell, heard) = unbounded();
-    hear(signals, tell.clone()).map_err(cannot("hearing signals"))?;
+    let tell_signal = tell.clone();
+    let hear = move || {
+        // If nobody hears them, the server is ending.
+        signals
+            .forever()
+            .all(|signal| tell_signal.send(signal).is_ok());
+    };
+    spawn("signals", hear).map_err(cannot("hearing signals"))?;
 
     notify::tell("STATUS=Recovering jobs");
     let clock = Clock::start();
-    let recovered = recover(options, clock).map_err(cannot("recovering jobs"))?;
+    // On a thread of its own: it may take long, and signals are heard meanwhile.
+    // An end then does no harm.
+    let (done, recovered) = bounded(1);
+    let recover = move || {
+        // If nobody hears it, the server is ending.
+        let (Ok(()) | Err(_)) = done.send(open(&options, clock));
+    };
+    spawn("recovery", recover).map_err(cannot("recovering jobs"))?;
     let mut is_draining = false;
     let (mut engine, binlog) = loop {
         select! {
@@ -162,40 +175,16 @@ fn max_connections(options: &Options) -> usize {
         connections: most,
         because,
     } = Capacity::find(options.binlog.is_some());
-    let level = match most < Capacity::FEW {
-        true => Level::Warning,
-        false => Level::Info,
-    };
+    let usual = format!("at most {most} connections, because {because}");
     match options.max_connections {
         Some(asked) if asked <= most => log::info(format_args!("at most {asked} connections")),
         Some(asked) => log::warning(format_args!(
             "--max-connections {asked}: lowered to {most}, because {because}"
         )),
-        None => log::write(
-            level,
-            format_args!("at most {most} connections, because {because}"),
-        ),
+        None if most < Capacity::FEW => log::warning(format_args!("{usual}")),
+        None => log::info(format_args!("{usual}")),
     }
     options.max_connections.unwrap_or(most).min(most)
-}
-
-/// Has signals come through a channel, which other events can come through.
-fn hear(mut signals: Signals, tell: Sender<i32>) -> io::Result<JoinHandle<()>> {
-    spawn("signals", move || {
-        // If nobody hears them, the server is ending.
-        signals.forever().all(|signal| tell.send(signal).is_ok());
-    })
-}
-
-/// Brings the jobs of earlier runs back, on a thread of its own: it may take
-/// long, and signals are heard meanwhile. An end then does no harm.
-fn recover(options: Options, clock: Clock) -> io::Result<Receiver<Result<Recovered, Failure>>> {
-    let (done, recovered) = bounded(1);
-    spawn("recovery", move || {
-        // If nobody hears it, the server is ending.
-        let (Ok(()) | Err(_)) = done.send(open(&options, clock));
-    })?;
-    Ok(recovered)
 }
 
 /// Locks the binlog, if there is to be one, and reads the jobs that it holds.

@@ -88,10 +88,8 @@ fn bound(what: &str, limit: u64, each: u64, others: u64) -> Capacity {
 
 fn descriptors() -> Option<u64> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
-    if setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() {
-        return Some(wide(hard));
-    }
-    Some(wide(soft))
+    let raised = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    Some(wide(if raised.is_ok() { hard } else { soft }))
 }
 
 /// How many are open now; reading the list takes one more.

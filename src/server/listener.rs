@@ -97,12 +97,11 @@ struct SocketFile(PathBuf);
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        match fs::remove_file(&self.0) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                let path = self.0.display();
-                log::warning(format_args!("removing the socket {path}: {error}"));
-            }
-            _ => {}
+        if let Err(error) = fs::remove_file(&self.0)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            let path = self.0.display();
+            log::warning(format_args!("removing the socket {path}: {error}"));
         }
     }
 }
@@ -249,13 +248,11 @@ fn find_group(name: &str) -> io::Result<u32> {
 /// socket stays, and binding will fail on it.
 fn remove_if_stale(path: &Path) -> io::Result<()> {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
-    if is_socket {
-        match UnixStream::connect(path) {
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                fs::remove_file(path)?;
-            }
-            _ => {}
-        }
+    if is_socket
+        && let Err(error) = UnixStream::connect(path)
+        && error.kind() == io::ErrorKind::ConnectionRefused
+    {
+        fs::remove_file(path)?;
     }
     Ok(())
 }

@@ -27,14 +27,9 @@ impl Sleep {
 
     /// When to wake for what is due at `due`: at once if that is past.
     pub fn end_for(&self, due: Time, is_awaited: bool, now: Time) -> Time {
-        let slack = match is_awaited {
-            true => SLACK,
-            false => SLACK_UNSEEN,
-        };
-        match due <= now {
-            true => now,
-            false => due.max(self.last + slack),
-        }
+        let slack = if is_awaited { SLACK } else { SLACK_UNSEEN };
+        let end = due.max(self.last + slack);
+        if due <= now { now } else { end }
     }
 
     /// Notes that the timer goes to sleep until then.
