@@ -8,7 +8,6 @@ use super::counts::{COMMAND_KEYS, JobCounts};
 use super::job::Job;
 use super::tube::{Pause, Tube};
 use super::{Engine, Time};
-use crate::protocol::document::Value;
 use crate::protocol::{Document, JobId, JobStats};
 
 impl Engine {
@@ -31,8 +30,7 @@ impl Engine {
         document.add("current-workers", self.connections_now.workers);
         document.add("current-waiting", self.connections_now.waiting);
         document.add("total-connections", self.totals.connections);
-        let draining = if self.draining { "true" } else { "false" };
-        document.add("draining", Value::Word(draining));
+        document.add("draining", self.draining);
         document
     }
 }
@@ -41,7 +39,7 @@ impl Tube {
     /// The answer to `stats-tube`.
     pub fn document(&self, now: Time) -> Document {
         let mut document = Document::default();
-        document.add("name", Value::Name(self.name.clone()));
+        document.add_text("name", self.name.as_str());
         add_jobs(&mut document, &self.jobs);
         document.add("total-jobs", self.total_jobs);
         document.add("current-using", self.using);

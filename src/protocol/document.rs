@@ -6,94 +6,45 @@
 //! quoted: an `os` of `#1 SMP` would be a comment to a YAML reader.
 
 use super::TubeName;
-use std::io::Write;
+use std::fmt::{Display, Write as _};
+use std::io::{self, Write};
 use std::sync::Arc;
-use std::time::Duration;
 
-/// A dictionary: keys and values, in the order in which they are sent.
+/// A dictionary: lines of a key and its value, in the order in which they are
+/// sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Document(Vec<(&'static str, Value)>);
-
-/// What a key can have.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Value {
-    /// A number.
-    Number(u64),
-    /// A time in seconds, with six digits behind the point.
-    Micros(Duration),
-    /// A word of the protocol's own.
-    Word(&'static str),
-    /// Any text, which is quoted.
-    Text(String),
-    /// The name of a tube, which is quoted.
-    Name(TubeName),
-}
-
-impl From<u64> for Value {
-    fn from(number: u64) -> Value {
-        Value::Number(number)
-    }
-}
-
-impl From<u32> for Value {
-    fn from(number: u32) -> Value {
-        Value::Number(number.into())
-    }
-}
-
-impl From<usize> for Value {
-    fn from(number: usize) -> Value {
-        Value::Number(number as u64)
-    }
-}
+pub struct Document(String);
 
 impl Document {
-    /// Adds a key, behind those that are there.
-    pub fn add(&mut self, key: &'static str, value: impl Into<Value>) {
-        self.0.push((key, value.into()));
+    /// Adds a key, behind those that are there, and a value that is no text.
+    pub fn add(&mut self, key: &str, value: impl Display) {
+        writeln!(self.0, "{key}: {value}").expect("a String takes all text");
+    }
+
+    /// The same for any text: it is quoted, so that whatever a host is called,
+    /// the document stays one that can be read.
+    pub fn add_text(&mut self, key: &str, text: &str) {
+        let text = text.replace('\\', "\\\\").replace('"', "\\\"");
+        self.add(key, format_args!("\"{text}\""));
     }
 
     /// Puts the keys of another one in front of this key.
     ///
     /// # Panics
     ///
-    /// If there is no such key.
-    pub fn insert_before(&mut self, key: &str, others: Document) {
-        let at = self.0.iter().position(|(one, _)| *one == key);
-        let at = at.expect("the key is there");
-        self.0.splice(at..at, others.0);
+    /// If there is no such key, or it is the first.
+    pub fn insert_before(&mut self, key: &str, others: &Document) {
+        let before = self.0.find(&format!("\n{key}: "));
+        self.0
+            .insert_str(before.expect("the key is there") + 1, &others.0);
     }
 
     /// The bytes of the whole reply.
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        let mut yaml = b"---\n".to_vec();
-        for (key, value) in &self.0 {
-            match value {
-                Value::Number(number) => writeln!(yaml, "{key}: {number}"),
-                Value::Word(word) => writeln!(yaml, "{key}: {word}"),
-                Value::Text(text) => writeln!(yaml, "{key}: \"{}\"", escaped(text)),
-                Value::Name(name) => writeln!(yaml, "{key}: \"{name}\""),
-                Value::Micros(time) => {
-                    let (seconds, micros) = (time.as_secs(), time.subsec_micros());
-                    writeln!(yaml, "{key}: {seconds}.{micros:06}")
-                }
-            }
-            .expect("a Vec takes all bytes");
-        }
-        begin(out, yaml.len());
-        out.extend_from_slice(&yaml);
-        out.extend_from_slice(b"\r\n");
+        let Document(lines) = self;
+        let length = lines.len() + 4;
+        write!(out, "OK {length}\r\n---\n{lines}\r\n").expect("a Vec takes all bytes");
     }
-}
-
-/// Whatever a host is called, the document stays one that can be read.
-fn escaped(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"")
-}
-
-/// The first line of the reply, for so many bytes of YAML.
-pub(super) fn begin(out: &mut Vec<u8>, len: usize) {
-    write!(out, "OK {len}\r\n").expect("a Vec takes all bytes");
 }
 
 /// Appends the digits of a number: `write!` takes several times as long.
@@ -161,28 +112,21 @@ impl TubeNames {
         }
     }
 
-    /// The bytes of the whole reply, handed to `take` in pieces of some
-    /// kilobytes.
+    /// Writes the whole reply, name by name.
     ///
     /// # Errors
     ///
-    /// The first error of `take`.
-    pub fn encode<E>(&self, mut take: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
-        let names = self.0.iter().flat_map(|group| group.iter());
-        let lines: usize = names.map(|name| name.as_str().len() + 3).sum();
-        let mut piece = Vec::new();
-        begin(&mut piece, 4 + lines);
-        piece.extend_from_slice(b"---\n");
-        for group in &self.0 {
-            for name in group.iter() {
-                piece.extend_from_slice(b"- ");
-                piece.extend_from_slice(name.as_str().as_bytes());
-                piece.push(b'\n');
-            }
-            take(&piece)?;
-            piece.clear();
+    /// Those of `out`.
+    pub fn encode(&self, out: &mut impl Write) -> io::Result<()> {
+        let names = || self.0.iter().flat_map(|group| group.iter());
+        let lines: usize = names().map(|name| name.as_str().len() + 3).sum();
+        write!(out, "OK {}\r\n---\n", 4 + lines)?;
+        for name in names() {
+            out.write_all(b"- ")?;
+            out.write_all(name.as_str().as_bytes())?;
+            out.write_all(b"\n")?;
         }
-        take(b"\r\n")
+        out.write_all(b"\r\n")
     }
 }
 
@@ -205,31 +149,23 @@ mod tests {
     #[test]
     fn texts_of_the_system_cannot_break_the_document() {
         let mut document = Document::default();
-        document.add("hostname", Value::Text(r#"a"b\c"#.into()));
-        document.add("tube", Value::Name(TubeName::default_tube()));
-        document.add("uptime", 9_u64);
-        document.add(
-            "rusage-utime",
-            Value::Micros(Duration::from_micros(1_000_042)),
-        );
-        document.add("draining", Value::Word("false"));
+        document.add_text("hostname", r#"a"b\c"#);
+        document.add("draining", "false");
+        let mut between = Document::default();
+        between.add("uptime", 9);
+        document.insert_before("draining", &between);
         let mut out = Vec::new();
         document.encode(&mut out);
-        let expected = "OK 89\r\n---\nhostname: \"a\\\"b\\\\c\"\ntube: \"default\"\nuptime: 9\n\
-            rusage-utime: 1.000042\ndraining: false\n\r\n";
+        let expected = "OK 50\r\n---\nhostname: \"a\\\"b\\\\c\"\nuptime: 9\n\
+            draining: false\n\r\n";
         assert_eq!(out, expected.as_bytes());
     }
 
     #[test]
-    fn a_list_leaves_in_pieces_and_is_one_reply() {
+    fn a_list_is_one_reply() {
         let list: TubeNames = (0..150).map(name).collect();
-        let (mut whole, mut pieces) = (Vec::new(), 0);
-        let taken = list.encode(|piece| {
-            whole.extend_from_slice(piece);
-            pieces += 1;
-            Ok::<(), ()>(())
-        });
-        assert_eq!((taken, pieces), (Ok(()), 4));
+        let mut whole = Vec::new();
+        list.encode(&mut whole).unwrap();
         let expected: String = (0..150).map(|number| format!("- t{number}\n")).collect();
         let expected = format!("OK {}\r\n---\n{expected}\r\n", expected.len() + 4);
         assert_eq!(whole, expected.as_bytes());

@@ -1,9 +1,9 @@
 //! What `stats-job` and `list-jobs` tell of jobs: the same facts, one to a line
 //! for one job, one job to a line for many.
 
-use super::document::{begin, push_number};
+use super::document::push_number;
 use super::{JobId, Priority, Seconds, TubeName};
-use std::io::Write;
+use std::io::{self, Write};
 
 /// Where in its life a job is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +114,7 @@ impl JobStats {
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         let mut yaml = b"---\n".to_vec();
         self.write(&mut yaml, "\n");
-        begin(out, yaml.len() + 1);
+        write!(out, "OK {}\r\n", yaml.len() + 1).expect("a Vec takes all bytes");
         out.extend_from_slice(&yaml);
         out.extend_from_slice(b"\n\r\n");
     }
@@ -138,52 +138,37 @@ pub struct JobList {
     pub next: Option<JobId>,
 }
 
-/// A piece of the encoded list is handed on when it has so many bytes.
-const PIECE: usize = 16 * 1024;
-
 impl JobList {
     /// What it takes in memory, in bytes, but for the names of the tubes.
     pub fn memory(&self) -> usize {
         self.jobs.len() * size_of::<JobStats>()
     }
 
-    /// The bytes of the whole reply, handed to `take` in pieces of 16 kB.
+    /// Writes the whole reply, job by job.
     ///
     /// # Errors
     ///
-    /// The first error of `take`.
-    pub fn encode<E>(&self, mut take: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
+    /// Those of `out`.
+    pub fn encode(&self, out: &mut impl Write) -> io::Result<()> {
+        let none = if self.jobs.is_empty() { " []" } else { "" };
+        let head = format!("---\njobs:{none}\n");
+        let end = format!("next: {}\n", self.next.map_or(0, |id| id.0));
         // The length stands in front, and the whole text would be too much to
-        // hold: so it is written twice.
-        let mut length = 0;
-        let Ok(()) = self.write(|piece| {
-            length += piece.len();
-            Ok::<(), std::convert::Infallible>(())
-        });
-        let mut first = Vec::new();
-        begin(&mut first, length);
-        take(&first)?;
-        self.write(&mut take)?;
-        take(b"\r\n")
-    }
-
-    fn write<E>(&self, mut take: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
-        let mut piece = Vec::with_capacity(PIECE + 512);
-        piece.extend_from_slice(match self.jobs.is_empty() {
-            true => b"---\njobs: []\n",
-            false => b"---\njobs:\n",
-        });
+        // hold: so each line is made twice.
+        let mut line = Vec::new();
+        let mut length = head.len() + end.len();
         for job in &self.jobs {
-            job.write_line(&mut piece);
-            if piece.len() >= PIECE {
-                take(&piece)?;
-                piece.clear();
-            }
+            line.clear();
+            job.write_line(&mut line);
+            length += line.len();
         }
-        piece.extend_from_slice(b"next: ");
-        push_number(&mut piece, self.next.map_or(0, |id| id.0));
-        piece.push(b'\n');
-        take(&piece)
+        write!(out, "OK {length}\r\n{head}")?;
+        for job in &self.jobs {
+            line.clear();
+            job.write_line(&mut line);
+            out.write_all(&line)?;
+        }
+        write!(out, "{end}\r\n")
     }
 }
 
@@ -213,15 +198,10 @@ mod tests {
         }
     }
 
-    fn encoded(list: &JobList) -> (String, usize) {
-        let (mut whole, mut pieces) = (Vec::new(), 0);
-        let taken = list.encode(|piece| {
-            whole.extend_from_slice(piece);
-            pieces += 1;
-            Ok::<(), ()>(())
-        });
-        assert_eq!(taken, Ok(()));
-        (String::from_utf8(whole).unwrap(), pieces)
+    fn encoded(list: &JobList) -> String {
+        let mut whole = Vec::new();
+        list.encode(&mut whole).unwrap();
+        String::from_utf8(whole).unwrap()
     }
 
     #[test]
@@ -234,27 +214,26 @@ mod tests {
             - {id: 18446744073709551615, tube: \"default\", state: buried, pri: 4294967295, \
             age: 18446744073709551615, delay: 1, ttr: 2, time-left: 3, file: 4, reserves: 5, \
             timeouts: 6, releases: 7, buries: 8, kicks: 9, size: 10}\nnext: 12\n\r\n";
-        assert_eq!(encoded(&list).0, expected);
+        assert_eq!(encoded(&list), expected);
     }
 
     #[test]
     fn an_empty_list_is_a_list_too() {
         let expected = "OK 21\r\n---\njobs: []\nnext: 0\n\r\n";
-        assert_eq!(encoded(&JobList::default()).0, expected);
+        assert_eq!(encoded(&JobList::default()), expected);
     }
 
     #[test]
-    fn a_list_of_jobs_leaves_in_pieces_and_is_one_reply() {
+    fn a_list_of_jobs_is_one_reply() {
         let list = JobList {
             jobs: (0..1000).map(job).collect(),
             next: None,
         };
-        let (text, pieces) = encoded(&list);
+        let text = encoded(&list);
         let (line, yaml) = text.split_once("\r\n").unwrap();
         assert_eq!(line, format!("OK {}", yaml.len() - 2));
         assert_eq!(yaml.matches("\n- {id: ").count(), 1000);
         assert!(yaml.ends_with("size: 10}\nnext: 0\n\r\n"));
-        assert!(pieces > 10);
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use super::document::{TubeNames, push_number};
 use super::jobs::{JobList, JobStats};
 use super::{Body, Document, JobId, TubeName};
-use std::convert::Infallible;
 use std::io::Write;
 
 /// What the server answers.
@@ -81,12 +80,8 @@ impl Reply {
             Reply::KickedCount(count) => line(out, format_args!("KICKED {count}")),
             Reply::Stats(document) | Reply::ServerStats(document) => document.encode(out),
             Reply::JobStats(job) => job.encode(out),
-            Reply::Tubes(names) => {
-                let Ok(()) = names.encode(|piece| append(out, piece));
-            }
-            Reply::Jobs(list) => {
-                let Ok(()) = list.encode(|piece| append(out, piece));
-            }
+            Reply::Tubes(names) => names.encode(out).expect("a Vec takes all bytes"),
+            Reply::Jobs(list) => list.encode(out).expect("a Vec takes all bytes"),
             word => {
                 out.extend_from_slice(word.word().as_bytes());
                 out.extend_from_slice(b"\r\n");
@@ -164,11 +159,6 @@ fn line(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
 
 fn job(out: &mut Vec<u8>, word: &str, id: JobId, body: &Body) {
     numbers(out, word, &[id.0, body.content().len() as u64]);
-}
-
-fn append(out: &mut Vec<u8>, piece: &[u8]) -> Result<(), Infallible> {
-    out.extend_from_slice(piece);
-    Ok(())
 }
 
 /// A line of a word and numbers. They are most of what is ever answered.

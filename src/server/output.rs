@@ -57,8 +57,8 @@ impl Output {
     }
 
     /// Adds a part of a reply.
-    pub fn add_piece(&mut self, piece: &[u8]) {
-        self.bytes.extend_from_slice(piece);
+    pub fn add_part(&mut self, part: &[u8]) {
+        self.bytes.extend_from_slice(part);
     }
 
     /// Sends all of it.

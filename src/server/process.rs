@@ -2,14 +2,12 @@
 
 use super::shared::Shared;
 use crate::protocol::Document;
-use crate::protocol::document::Value;
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::time::TimeVal;
+use nix::sys::resource::{Usage, UsageWho, getrusage};
+use nix::sys::time::{TimeVal, TimeValLike};
 use nix::sys::utsname::UtsName;
 use std::ffi::OsStr;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::OnceLock;
-use std::time::Duration;
 
 /// The version that `stats` shows, of the form that client libraries compare
 /// to find out which commands exist.
@@ -25,50 +23,37 @@ pub const VERSION: &str = concat!(
 #[inline(never)]
 pub fn complete(document: &mut Document, shared: &Shared) {
     let usage = getrusage(UsageWho::RUSAGE_SELF).ok();
-    let time = |time: Option<TimeVal>| Value::Micros(time.map_or(Duration::ZERO, duration));
+    let time = |part: fn(&Usage) -> TimeVal| {
+        let time = usage.as_ref().map_or(TimeVal::zero(), part);
+        format!("{}.{:06}", time.tv_sec(), time.tv_usec())
+    };
     let binlog = shared.binlog.as_ref().map(|binlog| binlog.stats());
     let binlog = binlog.unwrap_or_default();
     let mut ours = Document::default();
     ours.add("pid", std::process::id());
-    ours.add("version", Value::Text(VERSION.into()));
-    ours.add("rusage-utime", time(usage.map(|usage| usage.user_time())));
-    ours.add("rusage-stime", time(usage.map(|usage| usage.system_time())));
+    ours.add_text("version", VERSION);
+    ours.add("rusage-utime", time(Usage::user_time));
+    ours.add("rusage-stime", time(Usage::system_time));
     ours.add("uptime", shared.clock.uptime().as_secs());
     ours.add("binlog-oldest-index", binlog.oldest_index);
     ours.add("binlog-current-index", binlog.current_index);
     ours.add("binlog-records-migrated", binlog.records_migrated);
     ours.add("binlog-records-written", binlog.records_written);
     ours.add("binlog-max-size", shared.limits.segment_size);
-    document.insert_before("draining", ours);
-    let [hostname, os, platform] = machine();
-    document.add("id", Value::Word(instance()));
-    document.add("hostname", hostname);
-    document.add("os", os);
-    document.add("platform", platform);
+    document.insert_before("draining", &ours);
+    let names = nix::sys::utsname::uname().ok();
+    let name = |part: fn(&UtsName) -> &OsStr| {
+        let name = names.as_ref().map(part).unwrap_or_default();
+        name.to_string_lossy().into_owned()
+    };
+    document.add("id", instance());
+    document.add_text("hostname", &name(UtsName::nodename));
+    document.add_text("os", &name(UtsName::version));
+    document.add_text("platform", &name(UtsName::machine));
 }
 
 /// What tells this process from others, made of the system's random numbers.
 fn instance() -> &'static str {
     static INSTANCE: OnceLock<String> = OnceLock::new();
     INSTANCE.get_or_init(|| format!("{:016x}", RandomState::new().hash_one(std::process::id())))
-}
-
-/// The names of the host, of its system and of its processor.
-fn machine() -> [Value; 3] {
-    let names = nix::sys::utsname::uname().ok();
-    let text = |name: fn(&UtsName) -> &OsStr| {
-        let name = names.as_ref().map(name).unwrap_or_default();
-        Value::Text(name.to_string_lossy().into_owned())
-    };
-    [
-        text(UtsName::nodename),
-        text(UtsName::version),
-        text(UtsName::machine),
-    ]
-}
-
-fn duration(time: TimeVal) -> Duration {
-    let seconds = u64::try_from(time.tv_sec()).unwrap_or(0);
-    let micros = u64::try_from(time.tv_usec()).unwrap_or(0);
-    Duration::from_secs(seconds) + Duration::from_micros(micros)
 }

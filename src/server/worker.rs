@@ -16,7 +16,7 @@ use crate::binlog::{Binlog, Failed, Position};
 use crate::log::{self, Level};
 use crate::protocol::framing::MAX_LINE;
 use crate::protocol::{Framer, Reply, Request};
-use std::io;
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -291,10 +291,10 @@ impl Worker<'_> {
             _ => {}
         }
         match &reply {
-            Reply::Tubes(names) => names.encode(|piece| self.add_piece(piece)),
+            Reply::Tubes(names) => names.encode(self),
             Reply::Jobs(list) => {
                 self.output.list_bytes = list.memory();
-                let added = list.encode(|piece| self.add_piece(piece));
+                let added = list.encode(self);
                 self.output.list_bytes = 0;
                 self.count_held();
                 added
@@ -304,11 +304,6 @@ impl Worker<'_> {
                 self.send_if_much()
             }
         }
-    }
-
-    fn add_piece(&mut self, piece: &[u8]) -> io::Result<()> {
-        self.output.add_piece(piece);
-        self.send_if_much()
     }
 
     fn send_if_much(&mut self) -> io::Result<()> {
@@ -375,6 +370,19 @@ impl Worker<'_> {
         if let Some(name) = self.name {
             log::write(Level::Commands, format_args!("{name}: {word}"));
         }
+    }
+}
+
+/// A part of a long reply, which is sent as it is made.
+impl Write for Worker<'_> {
+    fn write(&mut self, part: &[u8]) -> io::Result<usize> {
+        self.output.add_part(part);
+        self.send_if_much()?;
+        Ok(part.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -5,7 +5,6 @@ use crate::player::{Received, Stage};
 use crate::story::{Side, Story};
 use beanpole::engine::{Config, ConnectionId, Engine, Outcome, Time};
 use beanpole::options::{self, Invocation};
-use beanpole::protocol::document::Value;
 use beanpole::protocol::{Document, Framer, Reply};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -228,21 +227,20 @@ impl Stage for Clockwork {
 
 /// What the engine does not know, and the server adds.
 fn add_process(document: &mut Document, uptime: Duration) {
-    let text = |text: &str| Value::Text(text.into());
     let mut process = Document::default();
     process.add("pid", 1_u32);
-    process.add("version", text("1.13"));
-    process.add("rusage-utime", Value::Micros(Duration::ZERO));
-    process.add("rusage-stime", Value::Micros(Duration::ZERO));
+    process.add_text("version", "1.13");
+    process.add("rusage-utime", "0.000000");
+    process.add("rusage-stime", "0.000000");
     process.add("uptime", uptime.as_secs());
     process.add("binlog-oldest-index", 0_u32);
     process.add("binlog-current-index", 0_u32);
     process.add("binlog-records-migrated", 0_u32);
     process.add("binlog-records-written", 0_u32);
     process.add("binlog-max-size", 10_u32 << 20);
-    document.insert_before("draining", process);
-    document.add("id", Value::Word("0123456789abcdef"));
-    document.add("hostname", text("host"));
-    document.add("os", text("#1 SMP"));
-    document.add("platform", text("x86_64"));
+    document.insert_before("draining", &process);
+    document.add("id", "0123456789abcdef");
+    document.add_text("hostname", "host");
+    document.add_text("os", "#1 SMP");
+    document.add_text("platform", "x86_64");
 }
