@@ -22,52 +22,55 @@ impl Engine {
         debug_assert!(self.connections[by].wait.is_none());
         self.effects.steps += 1;
         match request {
-            Request::Command(command) => self.command(by, command, now),
+            Request::Command(command) => {
+                let outcome = self.command(by, command, now);
+                outcome.unwrap_or(Outcome::Reply(Reply::NotFound))
+            }
             Request::Body(body) => Outcome::Reply(self.body(by, body, now)),
             Request::Refused(reply) => Outcome::Reply(reply),
             Request::GoOn => self.kick_some(by, now),
         }
     }
 
-    fn command(&mut self, by: ConnectionIndex, command: Command, now: Time) -> Outcome {
+    /// `None` if there is no such job or tube, or none in a state for this.
+    fn command(&mut self, by: ConnectionIndex, command: Command, now: Time) -> Option<Outcome> {
         // Each well-formed command is counted, whatever becomes of it.
         if let Some(key) = command_key(&command) {
             self.totals.commands[key] += 1;
         }
-        let or_not_found = |reply: Option<Reply>| reply.unwrap_or(Reply::NotFound);
-        Outcome::Reply(match command {
-            Command::Put(put) => return self.put(by, put),
-            Command::Reserve => return self.reserve_or_wait(by, None, now),
+        Some(Outcome::Reply(match command {
+            Command::Put(put) => return Some(self.put(by, put)),
+            Command::Reserve => return Some(self.reserve_or_wait(by, None, now)),
             Command::ReserveWithTimeout(timeout) => {
-                return self.reserve_or_wait(by, Some(timeout), now);
+                return Some(self.reserve_or_wait(by, Some(timeout), now));
             }
-            Command::Kick(bound) => return self.kick(by, bound, now),
-            Command::Quit => return Outcome::Quit,
+            Command::Kick(bound) => return Some(self.kick(by, bound, now)),
+            Command::Quit => return Some(Outcome::Quit),
             Command::Use(tube) => self.use_tube(by, tube),
-            Command::ReserveJob(id) => or_not_found(self.reserve_job(by, id, now)),
-            Command::Delete(id) => or_not_found(self.delete(by, id)),
-            Command::Release(id, priority, delay) => {
-                or_not_found(self.release(by, id, priority, delay, now))
-            }
-            Command::Bury(id, priority) => or_not_found(self.bury(by, id, priority)),
-            Command::Touch(id) => or_not_found(self.touch(by, id, now)),
+            Command::ReserveJob(id) => self.reserve_job(by, id, now)?,
+            Command::Delete(id) => self.delete(by, id)?,
+            Command::Release(id, priority, delay) => self.release(by, id, priority, delay, now)?,
+            Command::Bury(id, priority) => self.bury(by, id, priority)?,
+            Command::Touch(id) => self.touch(by, id, now)?,
             Command::Watch(tube) => self.watch(by, tube),
             Command::Ignore(tube) => self.ignore(by, tube),
-            Command::Peek(id) => or_not_found(self.peek(id)),
-            Command::PeekReady => or_not_found(self.peek_ready(by)),
-            Command::PeekDelayed => or_not_found(self.peek_delayed(by)),
-            Command::PeekBuried => or_not_found(self.peek_buried(by)),
-            Command::KickJob(id) => or_not_found(self.kick_job(id, now)),
-            Command::PauseTube(tube, length) => or_not_found(self.pause_tube(tube, length, now)),
+            Command::Peek(id) => self.peek(id)?,
+            Command::PeekReady => self.peek(self.used_tube(by).ready.first()?.1)?,
+            Command::PeekDelayed => self.peek(self.used_tube(by).delayed.first()?.1)?,
+            Command::PeekBuried => self.peek(*self.used_tube(by).buried.first_key_value()?.1)?,
+            Command::KickJob(id) => self.kick_job(id, now)?,
+            Command::PauseTube(tube, length) => self.pause_tube(&tube, length, now)?,
             Command::PauseNoTube => Reply::BadFormat,
             Command::Stats => Reply::ServerStats(self.server_document()),
-            Command::StatsJob(id) => or_not_found(self.stats_job(id, now)),
-            Command::StatsTube(tube) => or_not_found(self.stats_tube(tube, now)),
+            Command::StatsJob(id) => self.stats_job(id, now)?,
+            Command::StatsTube(tube) => {
+                Reply::Stats(self.tubes[self.tubes.find(&tube)?].document(now))
+            }
             Command::ListTubes => self.list_tubes(),
-            Command::ListTubeUsed => self.list_tube_used(by),
+            Command::ListTubeUsed => Reply::Using(self.used_tube(by).name.clone()),
             Command::ListTubesWatched => self.list_tubes_watched(by),
             Command::ListJobs(list) => self.list_jobs(&list, now),
-        })
+        }))
     }
 
     // Producers.
@@ -260,16 +263,8 @@ impl Engine {
     }
 
     fn touch(&mut self, by: ConnectionIndex, id: JobId, now: Time) -> Option<Reply> {
-        let job = self.held_job(by, id)?;
-        let State::Reserved { until, .. } = &mut job.state else {
-            unreachable!("a held job is reserved");
-        };
-        let before = std::mem::replace(until, now + job.ttr);
-        let until = *until;
-        let reserved = &mut self.connections[by].reserved;
-        reserved.remove(&(before, id));
-        reserved.insert((until, id));
-        self.set_connection_timer(by);
+        let until = now + self.held_job(by, id)?.ttr;
+        self.change_state(id, State::Reserved { by, until });
         Some(Reply::Touched)
     }
 
@@ -317,21 +312,6 @@ impl Engine {
     fn peek(&self, id: JobId) -> Option<Reply> {
         let job = self.jobs.get(id)?;
         Some(Reply::Found(id, job.body.clone()))
-    }
-
-    fn peek_ready(&self, by: ConnectionIndex) -> Option<Reply> {
-        let (_, id) = self.used_tube(by).ready.first()?;
-        self.peek(id)
-    }
-
-    fn peek_delayed(&self, by: ConnectionIndex) -> Option<Reply> {
-        let (_, id) = self.used_tube(by).delayed.first()?;
-        self.peek(id)
-    }
-
-    fn peek_buried(&self, by: ConnectionIndex) -> Option<Reply> {
-        let (_, &id) = self.used_tube(by).buried.first_key_value()?;
-        self.peek(id)
     }
 
     fn used_tube(&self, by: ConnectionIndex) -> &Tube {
@@ -396,8 +376,8 @@ impl Engine {
         self.make_ready(id, now);
     }
 
-    fn pause_tube(&mut self, name: TubeName, length: Seconds, now: Time) -> Option<Reply> {
-        let tube = self.tubes.find(&name)?;
+    fn pause_tube(&mut self, name: &TubeName, length: Seconds, now: Time) -> Option<Reply> {
+        let tube = self.tubes.find(name)?;
         let until = now + length;
         self.tubes[tube].pauses += 1;
         self.tubes[tube].pause = (length > Seconds(0)).then_some(Pause { length, until });
@@ -413,18 +393,9 @@ impl Engine {
         Some(Reply::JobStats(Box::new(stats)))
     }
 
-    fn stats_tube(&self, name: TubeName, now: Time) -> Option<Reply> {
-        let tube = &self.tubes[self.tubes.find(&name)?];
-        Some(Reply::Stats(tube.document(now)))
-    }
-
     fn list_tubes(&mut self) -> Reply {
         self.effects.steps += self.tubes.len() / 16;
         Reply::Tubes(self.tubes.names().clone())
-    }
-
-    fn list_tube_used(&self, by: ConnectionIndex) -> Reply {
-        Reply::Using(self.used_tube(by).name.clone())
     }
 
     fn list_tubes_watched(&mut self, by: ConnectionIndex) -> Reply {
