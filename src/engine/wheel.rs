@@ -13,6 +13,7 @@
 //! near. Ticks only sort timers into slots: a timer is due at its exact time.
 
 use super::Time;
+use std::iter;
 
 /// A tick is 2^20 nanoseconds, about a millisecond.
 const TICK_BITS: u32 = 20;
@@ -140,14 +141,9 @@ impl Wheel {
             return Some(Time::from_nanos(start << TICK_BITS));
         }
         let head = (level * SLOTS + slot) as u32;
-        let mut at = self.nodes[head as usize].next;
-        let mut first = None;
-        while at != head {
-            let node = &self.nodes[at as usize];
-            first = Some(first.map_or(node.due, |due: Time| due.min(node.due)));
-            at = node.next;
-        }
-        first
+        let next = |&at: &u32| Some(self.nodes[at as usize].next);
+        let timers = iter::successors(next(&head), next).take_while(|&at| at != head);
+        timers.map(|at| self.nodes[at as usize].due).min()
     }
 
     /// Makes nodes up to this one, each in no list but its own.
