@@ -155,6 +155,7 @@ type Arguments = fn(&[u8]) -> Option<Command>;
 
 /// The commands by the prefix that names them, in the order in which they are
 /// tried: where one prefix begins another, the longer one stands first.
+#[rustfmt::skip]
 const COMMANDS: &[(&str, Arguments)] = &[
     ("put ", put),
     ("reserve-with-timeout ", reserve_with_timeout),
@@ -175,17 +176,11 @@ const COMMANDS: &[(&str, Arguments)] = &[
     ("kick-job ", |rest| id(rest).map(Command::KickJob)),
     ("pause-tube", pause_tube),
     ("stats-job ", |rest| id(rest).map(Command::StatsJob)),
-    ("stats-tube ", |rest| {
-        TubeName::parse(rest).map(Command::StatsTube)
-    }),
+    ("stats-tube ", |rest| TubeName::parse(rest).map(Command::StatsTube)),
     ("stats", |rest| nothing(rest, Command::Stats)),
-    ("list-tubes-watched", |rest| {
-        nothing(rest, Command::ListTubesWatched)
-    }),
+    ("list-tubes-watched", |rest| nothing(rest, Command::ListTubesWatched)),
     ("list-tubes", |rest| nothing(rest, Command::ListTubes)),
-    ("list-tube-used", |rest| {
-        nothing(rest, Command::ListTubeUsed)
-    }),
+    ("list-tube-used", |rest| nothing(rest, Command::ListTubeUsed)),
     ("list-jobs ", list_jobs),
     ("quit", |_| Some(Command::Quit)),
 ];
