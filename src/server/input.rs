@@ -52,14 +52,11 @@ impl Input {
         self.was_filled = false;
     }
 
-    /// How much memory it has, in bytes.
+    /// How much memory it has, in bytes, if it has grown so far that a silent
+    /// client should not keep it; else 0.
     pub fn held(&self) -> usize {
-        self.buffer.capacity()
-    }
-
-    /// Whether it has grown so far that a silent client should not keep it.
-    pub fn is_large(&self) -> bool {
-        self.buffer.capacity() >= WORTH_GIVING_BACK
+        let size = self.buffer.capacity();
+        if size < WORTH_GIVING_BACK { 0 } else { size }
     }
 
     /// Frees what nothing is in.

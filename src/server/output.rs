@@ -18,21 +18,11 @@ pub struct Output {
     bytes: Vec<u8>,
     /// Large bodies, each with the place in `bytes` where it belongs.
     bodies: Vec<(usize, Body)>,
-    /// The length of those, in bytes.
-    body_bytes: usize,
     /// What the list takes that is being sent, in bytes.
     pub list_bytes: usize,
 }
 
 impl Output {
-    /// Output that somebody else could not send.
-    pub fn from_rest(bytes: Vec<u8>) -> Output {
-        Output {
-            bytes,
-            ..Output::default()
-        }
-    }
-
     /// Whether nothing is to be sent.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
@@ -40,7 +30,8 @@ impl Output {
 
     /// How many bytes are held for the client.
     pub fn held(&self) -> usize {
-        self.bytes.len() + self.body_bytes + self.list_bytes
+        let bodies = self.bodies.iter().map(|(_, body)| body.wire().len());
+        self.bytes.len() + bodies.sum::<usize>() + self.list_bytes
     }
 
     /// Adds a reply.
@@ -49,7 +40,6 @@ impl Output {
         match reply.body() {
             Some(body) if body.wire().len() >= BODY_TO_REFER_TO => {
                 self.bodies.push((self.bytes.len(), body.clone()));
-                self.body_bytes += body.wire().len();
             }
             Some(body) => self.bytes.extend_from_slice(body.wire()),
             None => {}
@@ -73,12 +63,9 @@ impl Output {
                 pieces.push(IoSlice::new(body.wire()));
                 from = *at;
             }
-            if from < self.bytes.len() {
-                pieces.push(IoSlice::new(&self.bytes[from..]));
-            }
+            pieces.push(IoSlice::new(&self.bytes[from..]));
             stream.write_all(&mut pieces)?;
             self.bodies.clear();
-            self.body_bytes = 0;
         }
         self.bytes.clear();
         self.bytes.shrink_to(KEPT);

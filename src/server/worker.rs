@@ -131,7 +131,7 @@ impl Worker<'_> {
         // What it needs to go on reading, it gets again, but has not to give back.
         let mut gave_back = false;
         loop {
-            let gives_back = !gave_back && self.input.is_large();
+            let gives_back = !gave_back && self.input.held() > 0;
             self.set_read_patience(gives_back)?;
             let stream = &self.client.stream;
             let read = match self.framer.growing_body() {
@@ -218,7 +218,7 @@ impl Worker<'_> {
             Answer::Sent { word, rest } => {
                 // Nothing can lie before it: all was sent before it waited.
                 self.log_reply(word);
-                self.output = Output::from_rest(rest);
+                self.output.add_part(&rest);
             }
         }
         Ok(Next::GoOn)
@@ -329,12 +329,8 @@ impl Worker<'_> {
 
     /// Notes what it holds beyond what each client costs.
     fn count_held(&mut self) {
-        let input = match self.input.is_large() {
-            true => self.input.held(),
-            false => 0,
-        };
-        let bytes = input + self.framer.held() + self.output.held();
-        self.held.set(bytes);
+        self.held
+            .set(self.input.held() + self.framer.held() + self.output.held());
     }
 
     /// Waits until nobody else has anything to send here.
