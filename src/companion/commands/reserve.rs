@@ -11,6 +11,7 @@ use crate::command::{
     at_most_one, described, options, tubes_or_default,
 };
 use crate::failure::{Failure, Outcome, Status};
+use crate::server::by_id::send_each;
 use crate::server::client::{self, Client, Event, Terms};
 use crate::server::form::Form;
 use crate::server::reply::{Job, Reply};
@@ -114,9 +115,9 @@ fn reserve(invocation: &Invocation) -> Outcome {
             form.write(&mut output, job, facts.as_ref())?;
         }
         output.sync()?;
-        let ids: Vec<_> = batch.iter().map(|(job, _)| job.id).collect();
+        let ids = batch.iter().map(|(job, _)| job.id);
         while taker.settle != Settle::Release && !output.is_read_within(SLOW)? {
-            touch(&mut taker.client, &ids)?;
+            touch(&mut taker.client, ids.clone())?;
         }
         taken += batch.len() as u64;
         progress.add(batch.len() as u64);
@@ -139,15 +140,8 @@ fn connect(invocation: &Invocation, tubes: &[TubeName]) -> Outcome<Client> {
 
 /// Renews the time to run of these jobs; who does not hear of one that is over,
 /// hears of it when it is settled.
-fn touch(client: &mut Client, ids: &[JobId]) -> Outcome<()> {
-    client.each(
-        ids,
-        |id| format!("touch {id}"),
-        |id, reply| match reply {
-            Reply::Touched | Reply::NotFound => Ok(()),
-            other => Err(Failure::unexpected(format_args!("touch {id}"), &other)),
-        },
-    )
+fn touch(client: &mut Client, ids: impl IntoIterator<Item = JobId>) -> Outcome<()> {
+    send_each(client, ids, "touch", &Reply::Touched).map(drop)
 }
 
 /// As many jobs are kept by one connection.
@@ -180,8 +174,7 @@ impl Held {
 
     fn touch(&mut self, client: &mut Client) -> Outcome<()> {
         self.touched = Some(Instant::now());
-        let ids: Vec<_> = self.jobs.iter().map(|(id, _)| *id).collect();
-        touch(client, &ids)
+        touch(client, self.jobs.iter().map(|(id, _)| *id))
     }
 }
 
