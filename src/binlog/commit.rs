@@ -11,11 +11,10 @@ use super::error::Error;
 use super::record::segment_name;
 use super::writer::Writer;
 use super::{Binlog, Event, Failed, Position, SyncMode, held};
+use crate::sync::{Instant, Mutex, MutexGuard, Ordering, thread};
 use std::io;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Changes that nobody waits for are written so soon, if no sync is due sooner.
 const SOON: Duration = Duration::from_millis(50);

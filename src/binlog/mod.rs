@@ -114,13 +114,12 @@ pub use record::{Record, Update};
 
 use crate::engine::{Change, StoredJob};
 use crate::protocol::JobId;
-use crate::sys::AtomicU64;
+use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
 use commit::{Schedule, Turn};
 use record::put_len;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use storage::{Directory, Storage};
 use tail::Tail;
