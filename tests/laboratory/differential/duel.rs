@@ -246,6 +246,8 @@ impl Duel {
         if self.clients[number].is_none() {
             self.clients[number] = Some(self.connect()?);
             self.connected += 1;
+            // Others may ask how many there are.
+            self.await_connections()?;
         }
         let max_job_size = self.max_job_size;
         let client = self.clients[number].as_mut().expect("it is connected");
