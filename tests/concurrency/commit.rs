@@ -37,9 +37,10 @@ fn at_once(sync: SyncMode) -> SyncMode {
     }
 }
 
-/// Two of them are more than a segment.
+/// The third is longer than what a segment has left.
 fn body(id: u64) -> String {
-    format!("job {id}").repeat(500)
+    let times = if id == 3 { 1000 } else { 2 };
+    format!("job {id}").repeat(times)
 }
 
 impl Log {

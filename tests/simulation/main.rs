@@ -131,7 +131,7 @@ struct Life {
 
 impl Life {
     fn new(seed: u64, days: u64) -> Life {
-        let mut random = world::Random(seed ^ 0x5eed);
+        let mut random = world::Random::new(seed ^ 0x5eed);
         let sync = match random.below(5) {
             0..3 => SyncMode::Always,
             3 => SyncMode::Every(Duration::ZERO),
@@ -147,7 +147,7 @@ impl Life {
         let repeat =
             format!("SIMULATION_SEED={seed} SIMULATION_DAYS={days} cargo test --test simulation");
         Life {
-            world: World::new(seed, max_job_size, shell, repeat),
+            world: World::new(world::Random::new(seed), max_job_size, shell, repeat),
             disk,
             sync,
             segment_size,
