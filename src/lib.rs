@@ -88,6 +88,7 @@ pub mod log;
 pub mod options;
 pub mod protocol;
 pub mod server;
+mod sync;
 mod sys;
 
 /// A number of 64 bits that threads share: the standard library has none where

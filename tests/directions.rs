@@ -28,6 +28,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "beanpole::engine",
             "beanpole::protocol",
             "beanpole::log",
+            "beanpole::sync",
             "beanpole::sys",
         ],
     ),
@@ -37,6 +38,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "beanpole::engine",
             "beanpole::protocol",
             "beanpole::log",
+            "beanpole::sync",
             "beanpole::sys",
         ],
     ),
@@ -53,6 +55,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ),
     ("beanpole::arguments", &[]),
     ("beanpole::log", &["beanpole::sys"]),
+    ("beanpole::sync", &["beanpole::sys"]),
     ("beanpole::sys", &[]),
     // The companion.
     (

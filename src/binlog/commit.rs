@@ -8,13 +8,13 @@
 //! nobody is woken before his change is kept.
 
 use super::error::Error;
+use super::record::segment_name;
 use super::writer::Writer;
 use super::{Binlog, Event, Failed, Position, SyncMode, held};
+use crate::sync::{Instant, Mutex, MutexGuard, Ordering, thread};
 use std::io;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Changes that nobody waits for are written so soon, if no sync is due sooner.
 const SOON: Duration = Duration::from_millis(50);
@@ -183,7 +183,7 @@ impl Binlog {
     fn keep(&self, writer: &mut Writer) -> Result<Position, Error> {
         let end = writer.write(self)?;
         if self.sync == SyncMode::Always {
-            writer.sync(self, end)?;
+            self.sync_written()?;
         }
         self.look()?;
         Ok(end)
@@ -232,18 +232,17 @@ impl Binlog {
         if self.progress().synced_to >= position {
             return Ok(());
         }
-        self.sync_written()
+        self.sync_written().map_err(|error| self.fail(error))
     }
 
     /// Syncs what is written, while others may write on.
-    fn sync_written(&self) -> Result<(), Failed> {
+    fn sync_written(&self) -> Result<(), Error> {
         let progress = self.progress().clone();
         if progress.synced_to >= progress.written_to {
             return Ok(());
         }
-        let name = super::record::segment_name(progress.number);
-        let synced = progress.file.sync().map_err(Error::on("sync", name));
-        synced.map_err(|error| self.fail(error))?;
+        let synced = progress.file.sync();
+        synced.map_err(Error::on("sync", segment_name(progress.number)))?;
         let mut now = self.progress();
         now.synced_to = now.synced_to.max(progress.written_to);
         if now.number == progress.number {
@@ -310,7 +309,8 @@ impl Binlog {
 
     fn commit_until_closed(&self, mut tell: impl FnMut(Event<'_>)) {
         while self.wait_for_commits() {
-            if self.commit_for_others().is_err() {
+            let looked = self.look().map_err(|error| self.fail(error));
+            if looked.and_then(|()| self.commit_for_others()).is_err() {
                 break;
             }
         }
@@ -335,8 +335,13 @@ impl Binlog {
         }
     }
 
-    /// Waits until there is something to commit; false if there never will be.
+    /// Waits until there is something to commit, or to look whether the directory
+    /// is still ours; false if there never will be.
     fn wait_for_commits(&self) -> bool {
+        let longest = match self.storage.is_shared() {
+            true => LOOK,
+            false => Duration::MAX,
+        };
         let mut schedule = self.schedule();
         loop {
             if schedule.closing || self.failure.get().is_some() {
@@ -346,25 +351,13 @@ impl Binlog {
             if schedule.waiting || schedule.due.is_some_and(|due| due <= now) {
                 return true;
             }
-            let until_due = schedule.due.map(|due| due - now);
-            let looks = self.storage.is_shared() && until_due.is_none_or(|time| time > LOOK);
-            schedule = match until_due {
-                _ if looks => {
-                    let (schedule, waited) = held(self.scheduled.wait_timeout(schedule, LOOK));
-                    match waited.timed_out() {
-                        false => schedule,
-                        true => {
-                            drop(schedule);
-                            if let Err(error) = self.look() {
-                                self.fail(error);
-                            }
-                            self.schedule()
-                        }
-                    }
-                }
-                Some(time) => held(self.scheduled.wait_timeout(schedule, time)).0,
-                None => held(self.scheduled.wait(schedule)),
-            };
+            let until_due = schedule.due.map_or(Duration::MAX, |due| due - now);
+            let span = until_due.min(longest);
+            let (woken, waited) = held(self.scheduled.wait_timeout(schedule, span));
+            if waited.timed_out() {
+                return true;
+            }
+            schedule = woken;
         }
     }
 
@@ -406,7 +399,7 @@ impl Binlog {
                 self.write(writer)?;
                 if is_due {
                     if let SyncMode::Every(_) = self.sync {
-                        self.sync_written()?;
+                        self.sync_written().map_err(|error| self.fail(error))?;
                     }
                     self.pending.store(false, Ordering::Release);
                     // Who came meanwhile has relied on this round.

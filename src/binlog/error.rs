@@ -1,6 +1,7 @@
 //! What can be wrong with a binlog, in words for the one who has to act.
 
 use super::record::segment_name;
+use super::storage::is_full;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -45,13 +46,6 @@ pub enum Error {
     },
     /// The directory is another server's by now.
     Lost(io::Error),
-    /// There is no room for what has to be written at a start.
-    Full {
-        /// What there is no room for.
-        what: &'static str,
-        /// What the system says.
-        source: io::Error,
-    },
 }
 
 impl Error {
@@ -66,6 +60,11 @@ impl Error {
             name,
             source,
         }
+    }
+
+    /// Whether an operation failed for want of room.
+    pub(super) fn is_full(&self) -> bool {
+        matches!(self, Error::File { source, .. } if is_full(source))
     }
 }
 
@@ -110,9 +109,6 @@ impl fmt::Display for Error {
                 f,
                 "the lock on the binlog directory is lost: {source}; nothing is acknowledged or changed there any more"
             ),
-            Error::Full { what, source } => {
-                write!(f, "no room in the binlog directory for {what}: {source}")
-            }
         }
     }
 }
@@ -120,10 +116,9 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Error::Directory { source, .. }
-            | Error::File { source, .. }
-            | Error::Full { source, .. }
-            | Error::Lost(source) => Some(source),
+            Error::Directory { source, .. } | Error::File { source, .. } | Error::Lost(source) => {
+                Some(source)
+            }
             Error::Locked(_) | Error::Damaged { .. } | Error::Missing { .. } => None,
         }
     }

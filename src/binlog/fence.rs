@@ -219,12 +219,8 @@ fn lock_whole(file: &fs::File, wait: bool) -> nix::Result<()> {
 
 fn is_locked_by_other(file: &fs::File) -> nix::Result<bool> {
     let mut region = whole();
-    loop {
-        match fcntl(file, FcntlArg::F_GETLK(&mut region)) {
-            Err(Errno::EINTR) => {}
-            asked => return asked.map(|_| region.l_type != libc::F_UNLCK as libc::c_short),
-        }
-    }
+    let asked = fcntl(file, FcntlArg::F_GETLK(&mut region));
+    asked.map(|_| region.l_type != libc::F_UNLCK as libc::c_short)
 }
 
 /// Has the next read of a file go to the storage.

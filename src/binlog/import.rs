@@ -8,8 +8,8 @@
 
 use super::beanstalkd::{self, End, Format};
 use super::error::Error;
-use super::opening::Opening;
 use super::record::{Tubes, segment_name};
+use super::recovery::Opening;
 use super::room::BLOCK;
 use super::segment::{Found, Kind};
 use super::{Binlog, Jobs, NoRoom, Opened};

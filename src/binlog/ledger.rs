@@ -1,14 +1,14 @@
 //! Which segment holds what lives: for each segment which live jobs have their
-//! latest put there, and how many bytes that is. Pure, and small: a job that
-//! was never moved costs about a byte.
+//! latest put there, and how many bytes that is. Pure, and small: jobs that were
+//! put one after the other and never moved cost nothing each.
 //!
 //! A segment is needed as long as a live job's latest put is in it. Segments
 //! go in the order of their numbers, so what came later about a job (updates,
 //! its deletion) outlives its put, and needs no accounting at all.
 
-use super::record::HEADER_LEN;
 use crate::protocol::JobId;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 
 /// The segments in use, oldest first; the last one is being written.
 pub(super) struct Ledger {
@@ -24,11 +24,6 @@ pub(super) struct Ledger {
     /// How long all segments but the current one are together, and the longest.
     closed: u64,
     longest: u64,
-    /// How many live jobs there are of each length above that of a segment.
-    long: BTreeMap<u64, u32>,
-    segment_size: u64,
-    /// Up to where the oldest segment's jobs were looked at.
-    cursor: Cursor,
 }
 
 /// A segment in use.
@@ -40,12 +35,16 @@ struct Segment {
     len: u64,
     /// What the latest puts of live jobs take here, in bytes.
     live: u64,
-    ids: Ids,
+    /// The jobs that were put here, in that order, but for those that
+    /// [`next_in_oldest`](Ledger::next_in_oldest) has given. Jobs put one after
+    /// the other mostly have ids that follow each other: so each run of them
+    /// takes 16 bytes.
+    ids: VecDeque<Range<u64>>,
 }
 
 impl Ledger {
     /// A ledger that needs its first segment to [`begin`](Self::begin).
-    pub fn new(next_id: JobId, segment_size: u64) -> Ledger {
+    pub fn new(next_id: JobId) -> Ledger {
         Ledger {
             segments: VecDeque::new(),
             moved: BTreeMap::new(),
@@ -53,9 +52,6 @@ impl Ledger {
             live: 0,
             closed: 0,
             longest: 0,
-            long: BTreeMap::new(),
-            segment_size,
-            cursor: Cursor::default(),
         }
     }
 
@@ -72,7 +68,7 @@ impl Ledger {
             first: self.next_id,
             len: 0,
             live: 0,
-            ids: Ids::default(),
+            ids: VecDeque::new(),
         });
     }
 
@@ -117,12 +113,6 @@ impl Ledger {
         self.longest
     }
 
-    /// How long a segment may be: as was asked for, or as the longest live job needs.
-    pub fn segment_size(&self) -> u64 {
-        let longest = self.long.last_key_value().map_or(0, |(len, _)| *len);
-        self.segment_size.max(HEADER_LEN + longest)
-    }
-
     /// A job is put into the current segment for the first time.
     pub fn put(&mut self, id: JobId, len: u64) {
         if id >= self.next_id {
@@ -151,24 +141,18 @@ impl Ledger {
     fn enter(&mut self, id: JobId, len: u64) {
         let current = self.segments.back_mut();
         let current = current.expect("there is always a segment");
-        current.ids.push(id);
+        match current.ids.back_mut() {
+            Some(run) if run.end == id.0 => run.end += 1,
+            _ => current.ids.push_back(id.0..id.0 + 1),
+        }
         current.live += len;
         self.live += len;
-        if HEADER_LEN + len > self.segment_size {
-            *self.long.entry(len).or_default() += 1;
-        }
     }
 
     fn leave(&mut self, id: JobId, len: u64) {
         let index = self.index_of(id).expect("a live job is in a segment");
         self.segments[index].live -= len;
         self.live -= len;
-        if let Some(count) = self.long.get_mut(&len) {
-            *count -= 1;
-            if *count == 0 {
-                self.long.remove(&len);
-            }
-        }
     }
 
     /// The segment with the latest put of a job that lives.
@@ -191,7 +175,6 @@ impl Ledger {
         if self.segments.len() == 1 || self.segments[0].live > 0 {
             return None;
         }
-        self.cursor = Cursor::default();
         let retired = self.segments.pop_front()?;
         self.closed -= retired.len;
         let lens = self.segments.iter().map(|segment| segment.len);
@@ -199,76 +182,29 @@ impl Ledger {
         Some(retired.number)
     }
 
-    /// The next job that may have its latest put in the oldest segment
-    /// (unless it was deleted), so that it can be moved out of there; each at
-    /// least once until the segment retires.
+    /// The next job with its latest put in the oldest segment (it may be deleted
+    /// by now), to be moved out of there. Each comes once.
     ///
-    /// None if all have been looked at, and for the current segment.
+    /// None if all have come, and for the current segment.
     pub fn next_in_oldest(&mut self) -> Option<JobId> {
         if self.segments.len() == 1 {
             return None;
         }
-        let number = self.oldest();
         loop {
-            let Some(id) = self.segments[0].ids.next(&mut self.cursor) else {
-                self.cursor = Cursor::default();
-                return None;
+            let ids = &mut self.segments[0].ids;
+            let Some(id) = ids.front_mut()?.next().map(JobId) else {
+                ids.pop_front();
+                continue;
             };
-            if self.segment_of(id) == Some(number) {
+            if self.segment_of(id) == Some(self.oldest()) {
                 return Some(id);
             }
         }
     }
 
-    /// All jobs of the oldest segment are to be looked at once more.
-    pub fn look_again(&mut self) {
-        self.cursor = Cursor::default();
-    }
-}
-
-/// A list of ids, each kept as its difference to the one before: jobs put one
-/// after the other take a byte each.
-#[derive(Default)]
-struct Ids {
-    /// Differences, zigzag (so that small negative ones are short too), in
-    /// groups of 7 bits, low ones first; 128 is set where more follow.
-    bytes: Vec<u8>,
-    last: u64,
-}
-
-/// A place in a list of ids.
-#[derive(Clone, Copy, Default)]
-struct Cursor {
-    index: usize,
-    last: u64,
-}
-
-impl Ids {
-    fn push(&mut self, id: JobId) {
-        let difference = id.0.wrapping_sub(self.last);
-        let negative = (difference >> 63).wrapping_neg();
-        let mut left = difference << 1 ^ negative;
-        while left >= 0x80 {
-            self.bytes.push(left as u8 | 0x80);
-            left >>= 7;
-        }
-        self.bytes.push(left as u8);
-        self.last = id.0;
-    }
-
-    fn next(&self, cursor: &mut Cursor) -> Option<JobId> {
-        let rest = self.bytes.get(cursor.index..)?;
-        let mut zigzag = 0;
-        for (index, byte) in rest.iter().enumerate() {
-            zigzag |= u64::from(byte & 0x7f) << (7 * index);
-            if byte & 0x80 == 0 {
-                let difference = (zigzag >> 1) ^ (zigzag & 1).wrapping_neg();
-                cursor.index += index + 1;
-                cursor.last = cursor.last.wrapping_add(difference);
-                return Some(JobId(cursor.last));
-            }
-        }
-        None
+    /// This job was not moved, and is to come first once more.
+    pub fn take_back(&mut self, id: JobId) {
+        self.segments[0].ids.push_front(id.0..id.0 + 1);
     }
 }
 
@@ -277,35 +213,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_of_ids_gives_back_what_it_was_given() {
-        let given = [
-            1,
-            2,
-            3,
-            1000,
-            4,
-            1001,
-            5,
-            0,
-            u64::MAX,
-            0,
-            u64::MAX / 2,
-            1 << 63,
-        ];
-        let mut ids = Ids::default();
-        given.iter().for_each(|id| ids.push(JobId(*id)));
-        let mut cursor = Cursor::default();
-        let back = std::iter::from_fn(|| ids.next(&mut cursor)).map(|id| id.0);
-        assert_eq!(back.collect::<Vec<_>>(), given);
-
-        let mut puts = Ids::default();
-        (1..=1000).map(JobId).for_each(|id| puts.push(id));
-        assert_eq!(puts.bytes.len(), 1000);
-    }
-
-    #[test]
     fn jobs_are_found_where_they_were_put_or_moved_to() {
-        let mut ledger = Ledger::new(JobId(1), 1000);
+        let mut ledger = Ledger::new(JobId(1));
         ledger.begin(1, 0);
         (1..=3).for_each(|id| ledger.put(JobId(id), 10));
         ledger.begin(2, 30);
@@ -320,7 +229,7 @@ mod tests {
 
     #[test]
     fn the_oldest_segment_retires_when_its_jobs_are_moved_or_deleted() {
-        let mut ledger = Ledger::new(JobId(1), 1000);
+        let mut ledger = Ledger::new(JobId(1));
         ledger.begin(1, 0);
         (1..=3).for_each(|id| ledger.put(JobId(id), 10));
         assert_eq!(ledger.next_in_oldest(), None); // it is the current one
@@ -329,6 +238,8 @@ mod tests {
         assert_eq!(ledger.retire(), None);
         ledger.delete(JobId(2), 10);
         let first = ledger.next_in_oldest().unwrap();
+        ledger.take_back(first); // there was no room for it
+        assert_eq!(ledger.next_in_oldest(), Some(first));
         ledger.moved(first, 10);
         let mut rest: Vec<_> = std::iter::from_fn(|| ledger.next_in_oldest()).collect();
         rest.retain(|id| *id != JobId(2)); // who is dead, the ledger does not know
@@ -342,7 +253,7 @@ mod tests {
 
     #[test]
     fn an_id_out_of_order_is_found_too() {
-        let mut ledger = Ledger::new(JobId(1), 1000);
+        let mut ledger = Ledger::new(JobId(1));
         ledger.begin(1, 0);
         ledger.put(JobId(9), 10);
         ledger.begin(2, 10);

@@ -14,10 +14,11 @@
 //!
 //! The log is cut into *segments*, the files `binlog.1`, `binlog.2` and so on:
 //! each a header, then records, then zeros. The newest one is written to. Beside
-//! them there is at most one *spare*, `binlog.spare`, a file of zeros in which
-//! the next segment will begin. `record` has the bytes, beanpole-binlog(5) the
-//! list of all states in which the directory may be found, and five stories in
-//! `tests/binlog/stories` show it at work.
+//! them there may be two files of zeros: the *spare*, `binlog.spare`, in which
+//! the next segment will begin, and the *reserve*, `binlog.reserve`, which is the
+//! room for it once the disk is full. `record` has the bytes, beanpole-binlog(5)
+//! the list of all states in which the directory may be found, and five stories
+//! in `tests/binlog/stories` show it at work.
 //!
 //! *A put* is one record behind the last one: the job with all its fields, tube
 //! and body, written into zeros that are there already, then synced. *A change*
@@ -99,7 +100,6 @@ mod error;
 mod fence;
 pub mod import;
 mod ledger;
-mod opening;
 pub mod record;
 mod recovery;
 mod room;
@@ -114,13 +114,12 @@ pub use record::{Record, Update};
 
 use crate::engine::{Change, StoredJob};
 use crate::protocol::JobId;
-use crate::sys::AtomicU64;
+use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
 use commit::{Schedule, Turn};
 use record::put_len;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use storage::{Directory, Storage};
 use tail::Tail;
@@ -275,20 +274,11 @@ impl Binlog {
     /// no segment in it is changed by an error.
     pub fn open<J: Jobs>(options: &Options, jobs: J) -> Result<Opened<J>, Error> {
         let directory = Arc::new(Directory::lock(&options.dir, options.wait)?);
-        recovery::recover(directory, options.sync, options.segment_size, jobs)
+        Binlog::open_in(directory, options.sync, options.segment_size, jobs)
     }
 
-    /// The same in any storage, with the jobs in a map.
-    pub fn open_in(
-        storage: Arc<dyn Storage>,
-        sync: SyncMode,
-        segment_size: u64,
-    ) -> Result<Opened<BTreeMap<JobId, StoredJob>>, Error> {
-        Binlog::open_into(storage, sync, segment_size, BTreeMap::new())
-    }
-
-    /// The same, with the jobs where [`open`](Self::open) would have them.
-    pub fn open_into<J: Jobs>(
+    /// The same in any storage.
+    pub fn open_in<J: Jobs>(
         storage: Arc<dyn Storage>,
         sync: SyncMode,
         segment_size: u64,

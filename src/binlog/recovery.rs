@@ -1,4 +1,5 @@
-//! Opening a log: the jobs that live are what its records say, in order.
+//! Opening a log, or beginning one: the jobs that live are what its records say,
+//! in order.
 //!
 //! Everything is read and judged first; an error leaves the directory as it
 //! was. What is changed then may be interrupted anywhere, and is done again at
@@ -8,18 +9,28 @@
 use super::error::Error;
 use super::import;
 use super::ledger::Ledger;
-use super::opening::Opening;
-use super::record::{HEADER_LEN, Record, Tubes};
-use super::room::{RESERVE, SPARE};
+use super::record::{HEADER_LEN, Header, Record, Tubes};
+use super::room::{BLOCK, RESERVE, SPARE};
 use super::segment::{Found, Kind, Reader, look};
-use super::spare::zeroed;
+use super::spare::{lengthen, name_spare, zeroed};
 use super::storage::{Storage, is_full, write_zeros};
-use super::tail::Spare;
+use super::tail::Tail;
 use super::writer::Writer;
-use super::{Jobs, Opened, SyncMode};
+use super::{Binlog, Jobs, Opened, SyncMode};
 use crate::protocol::JobId;
 use std::io;
 use std::sync::Arc;
+
+/// No file is made longer than this for want of a smaller `-s`.
+const LONGEST_SEGMENT: u64 = 1 << 30;
+
+/// A log that is about to be opened.
+pub(super) struct Opening {
+    storage: Arc<dyn Storage>,
+    sync: SyncMode,
+    segment_size: u64,
+    pub notices: Vec<String>,
+}
 
 /// Opens the log in a storage.
 pub(super) fn recover<J: Jobs>(
@@ -85,7 +96,7 @@ impl Opening {
             oldest: mark,
             end,
             torn,
-        } = replay(run, self.ledger(JobId(1)), &mut jobs)?;
+        } = replay(run, &mut jobs)?;
         let first = run[0].number;
         if first > oldest.max(mark) {
             return Err(Error::Missing { number: first - 1 });
@@ -96,15 +107,10 @@ impl Opening {
         old.iter().try_for_each(|found| self.remove(found))?;
         let len = self.take_room(newest, end)?;
         let writer = Writer::new(newest.number, newest.file.clone(), end);
-        let log = self.log(ledger, writer, (end, len));
+        let log = self.log(ledger, writer, len);
         let (spare, reserve) = (self.adopt(SPARE)?, self.adopt(RESERVE)?);
-        {
-            let mut tail = log.tail();
-            tail.reserve = reserve;
-            if spare > 0 {
-                tail.spare = Spare::Ready(spare);
-            }
-        }
+        log.tail().spare = Some(spare);
+        log.tail().reserve = reserve;
         // Not a single record behind those of another server, who may still
         // write there.
         if self.storage.is_shared() && log.begin_segment().is_err() {
@@ -159,6 +165,81 @@ impl Opening {
         let removed = self.storage.remove(name);
         removed.map(|()| 0).map_err(Error::on("remove", name))
     }
+
+    /// Begins the first segment of a log, as long as the room allows.
+    pub(super) fn begin(
+        &mut self,
+        next_id: JobId,
+        number: u32,
+        floor: Option<u32>,
+    ) -> Result<Binlog, Error> {
+        let asked = self.soft_len().next_multiple_of(BLOCK);
+        let mut len = asked;
+        // So long is a reserve in any case; beside more jobs it will be longer.
+        let reserve_for = |len: u64| (len / 2).next_multiple_of(BLOCK);
+        let storage = &*self.storage;
+        while let Err(error) = lengthen(storage, SPARE, 0, len)
+            .and_then(|()| lengthen(storage, RESERVE, 0, reserve_for(len)))
+        {
+            storage.remove(SPARE).ok();
+            if !error.is_full() || len == BLOCK {
+                return Err(error);
+            }
+            len = (len / 2).next_multiple_of(BLOCK);
+        }
+        let header = Header {
+            number,
+            oldest: floor.unwrap_or(number),
+            previous_end: 0,
+            next_id,
+        };
+        let file = name_spare(storage, &header)?;
+        let mut ledger = Ledger::new(next_id);
+        ledger.begin(number, 0);
+        let writer = Writer::new(number, file, HEADER_LEN);
+        if len < asked {
+            let told = format!("no room for segments of {asked} bytes; the first has {len}");
+            self.notices.push(told);
+        }
+        let log = self.log(ledger, writer, len);
+        let mut tail = log.tail();
+        tail.floor = floor;
+        tail.reserve = reserve_for(len);
+        drop(tail);
+        Ok(log)
+    }
+
+    /// Where a segment ends, by `-s`.
+    fn soft_len(&self) -> u64 {
+        self.segment_size.clamp(BLOCK, LONGEST_SEGMENT)
+    }
+
+    /// The log that goes on where this writer does, in a file of this length.
+    fn log(&self, ledger: Ledger, writer: Writer, len: u64) -> Binlog {
+        let tail = Tail::new(ledger, self.soft_len(), writer.offset(), len);
+        let storage = self.storage.clone();
+        Binlog::new(storage, self.sync, self.segment_size, tail, writer)
+    }
+
+    pub(super) fn remove(&self, file: &Found) -> Result<(), Error> {
+        let removed = self.storage.remove(&file.name());
+        removed.map_err(Error::on("remove", file.name()))
+    }
+
+    pub(super) fn sync_names(&self) -> Result<(), Error> {
+        self.storage.sync().map_err(Error::on("sync", "the names"))
+    }
+
+    /// The log with all that it held.
+    pub(super) fn opened<J>(self, log: Binlog, jobs: J) -> Opened<J> {
+        let next_id = log.tail().ledger.next_id();
+        Opened {
+            binlog: Arc::new(log),
+            jobs,
+            next_id,
+            notices: self.notices,
+        }
+    }
 }
 
 /// What segments that follow each other have said.
@@ -173,9 +254,9 @@ struct Replayed {
 }
 
 /// Brings the jobs to life that they hold.
-fn replay(segments: &[Found], ledger: Ledger, jobs: &mut impl Jobs) -> Result<Replayed, Error> {
+fn replay(segments: &[Found], jobs: &mut impl Jobs) -> Result<Replayed, Error> {
     let mut replayed = Replayed {
-        ledger,
+        ledger: Ledger::new(JobId(1)),
         oldest: 0,
         end: 0,
         torn: 0,

@@ -15,9 +15,10 @@
 //!
 //! Then a put may come in if
 //!
-//! > *m* ≥ *p* + *u*, and max(*m* − *p*, *e*) ≥ *k*.
+//! > *m* ≥ *p* + *u*, and max(*n* − *p*, *e*) ≥ *k*,
 //!
-//! So a small log needs no reserve. All puts that were let in have room in one
+//! where *n* is *m*, or the length of the spare as long as there is only one
+//! segment, which is not emptied into itself. All puts that were let in have room in one
 //! file, one behind the other: nobody has to reckon how they divide among files.
 //! And on a full disk, where puts are refused, the reserve becomes the spare and
 //! all else goes on: the oldest segment can be emptied, and its file is the next
@@ -25,7 +26,7 @@
 //! grow beyond its room, and only a full disk keeps it from that.
 
 use super::record::HEADER_LEN;
-use super::tail::{Spare, Tail};
+use super::tail::Tail;
 
 /// A new file's length is a multiple of this.
 pub(super) const BLOCK: u64 = 4096;
@@ -61,7 +62,10 @@ impl Tail {
         let puts = self.promised + put;
         if name == RESERVE {
             let keep = self.keep(put);
-            let is_ahead = self.rest().max(self.spare_room()) >= puts + keep;
+            // The only segment is not emptied into itself.
+            let is_only = self.ledger.oldest() == self.ledger.current();
+            let here = if is_only { 0 } else { self.rest() };
+            let is_ahead = here.max(self.spare_room()) >= puts + keep;
             return if is_ahead { 0 } else { HEADER_LEN + keep };
         }
         // What is to be moved needs room like a put.
@@ -83,16 +87,14 @@ impl Tail {
     /// better. What puts need is made ahead of them; so without one, it is what
     /// those to come will need.
     pub fn wanted(&self, name: &str, put: Option<u64>) -> Option<(u64, u64)> {
-        if self.spare == Spare::Taken {
-            return None; // soon there will be more room
-        }
+        self.spare?; // else there will soon be more room
         let have = self.prepared(name)?;
         let (ahead, good) = match name {
             RESERVE => {
                 let keep = HEADER_LEN + self.keep(put.unwrap_or(0));
                 (self.size() / 16, keep + self.leeway() / 2)
             }
-            _ => (self.size() / 4, self.ledger.segment_size()),
+            _ => (self.size() / 4, self.segment_size),
         };
         let least = self.least(name, put.unwrap_or(ahead));
         let good = good.max(least);
@@ -105,17 +107,15 @@ impl Tail {
     /// How long a spare is that can hold what was let in, and what is to be moved.
     pub fn wanted_spare(&self) -> u64 {
         let ahead = (self.promised + self.leeway()).max(self.to_move);
-        self.ledger.segment_size().max(HEADER_LEN + ahead)
+        self.segment_size.max(HEADER_LEN + ahead)
     }
 
     /// How long the spare or the reserve is; 0 if there is none, None if it is
     /// in use.
     pub fn prepared(&self, name: &str) -> Option<u64> {
-        match self.spare {
-            _ if name == RESERVE => Some(self.reserve),
-            Spare::Ready(len) => Some(len),
-            Spare::None => Some(0),
-            Spare::Taken => None,
+        match name {
+            RESERVE => Some(self.reserve),
+            _ => self.spare,
         }
     }
 
@@ -139,7 +139,7 @@ impl Tail {
     pub fn needs_reserve(&self) -> bool {
         let soon = (self.size() / 4).max(self.to_move);
         let spare = self.spare_room();
-        let is_longer = self.reserve > spare + HEADER_LEN && self.spare != Spare::Taken;
+        let is_longer = self.reserve > spare + HEADER_LEN && self.spare.is_some();
         is_longer && spare.max(self.rest()) < soon
     }
 
@@ -161,12 +161,9 @@ impl Tail {
 
     /// Whether there is so much garbage that it has to be less.
     pub fn is_crowded(&self) -> bool {
-        let (size, live) = (self.ledger.segment_size(), self.ledger.live());
+        let (size, live) = (self.segment_size, self.ledger.live());
         let garbage = (self.ledger.closed() + self.offset).saturating_sub(live);
-        let spare = match self.spare {
-            Spare::Ready(len) => len,
-            Spare::None | Spare::Taken => size,
-        };
+        let spare = self.spare.filter(|len| *len > 0).unwrap_or(size);
         let reserve = self.reserve.max(self.keep(0));
         let disk = self.ledger.closed() + self.len + spare + reserve;
         garbage > size / 4 + live / 4 + live.saturating_sub(4 * size) / 4
@@ -181,7 +178,7 @@ impl Tail {
 
     /// How long a segment is, here.
     pub fn size(&self) -> u64 {
-        self.ledger.segment_size().min(self.len)
+        self.segment_size.min(self.len)
     }
 
     /// How much more the current segment is to hold.
@@ -191,9 +188,6 @@ impl Tail {
 
     /// How much the next one is to hold.
     pub fn spare_room(&self) -> u64 {
-        match self.spare {
-            Spare::Ready(len) => len.saturating_sub(HEADER_LEN),
-            Spare::None | Spare::Taken => 0,
-        }
+        self.spare.unwrap_or(0).saturating_sub(HEADER_LEN)
     }
 }

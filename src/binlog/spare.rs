@@ -13,7 +13,6 @@ use super::record::{Header, segment_name};
 use super::room::{BLOCK, RESERVE, SPARE};
 use super::segment::last_set_byte;
 use super::storage::{File, Storage, is_full, write_zeros};
-use super::tail::Spare;
 use super::{Binlog, Failed, NoRoom, held};
 use std::io;
 use std::sync::Arc;
@@ -23,24 +22,23 @@ impl Binlog {
     /// none.
     pub(super) fn let_in(&self, len: u64) -> Result<(), NoRoom> {
         loop {
-            let (is_taken, end) = {
-                let mut tail = self.tail();
-                if tail.promise(len) {
-                    let was_full = tail.full.take().is_some();
-                    drop(tail);
-                    if was_full {
-                        self.wake_for_upkeep(); // to tell
-                    }
-                    return Ok(());
+            let mut tail = self.tail();
+            if tail.promise(len) {
+                let was_full = tail.full.take().is_some();
+                drop(tail);
+                if was_full {
+                    self.wake_for_upkeep(); // to tell
                 }
-                (tail.spare == Spare::Taken, tail.end)
-            };
+                return Ok(());
+            }
+            let (is_taken, end) = (tail.spare.is_none(), tail.end);
+            drop(tail);
             if is_taken {
                 // As soon as the segment has begun, there can be another spare.
                 self.commit(end).map_err(|Failed| NoRoom)?;
             } else {
                 self.settle_retired().map_err(|Failed| NoRoom)?;
-                self.provide(Some(len)).map_err(|_| NoRoom)?;
+                self.provide(Some(len))?;
             }
         }
     }
@@ -48,16 +46,12 @@ impl Binlog {
     /// Removes empty segments, and makes spare and reserve ahead of those who
     /// need them. It may take as long as the writing of a segment.
     pub(super) fn keep_files(&self) -> Result<(), Failed> {
-        if !self.tail().needs_upkeep() {
-            return Ok(());
+        if self.tail().needs_upkeep() {
+            self.settle_retired()?;
+            // Puts are refused then; the next one tries again.
+            self.provide(None).ok();
         }
-        self.settle_retired()?;
-        // An error is in `tail.full`, to be told; the next put tries again.
-        self.provide(None).ok();
-        let _upkeep = held(self.upkeep.lock());
-        let removed = self.remove_retired();
-        // Who has lost the directory is told that, not what has followed from it.
-        removed.map_err(|error| self.fail(self.look().err().unwrap_or(error)))
+        Ok(())
     }
 
     /// Begins another segment now, and makes all that was appended last.
@@ -65,16 +59,14 @@ impl Binlog {
         let before = {
             let mut tail = self.tail();
             if tail.is_last() {
-                tail.full = Some(Arc::new(Error::Full {
-                    what: "another segment",
-                    source: io::Error::other("there is no number left for it"),
-                }));
+                let why = io::Error::other("there is no number left for it");
+                tail.full = Some(Arc::new(Error::on("begin", "another segment")(why)));
                 return Err(NoRoom);
             }
             tail.end
         };
         self.settle(before).map_err(|Failed| NoRoom)?;
-        if self.tail().spare == Spare::None {
+        if self.tail().spare == Some(0) {
             let _upkeep = held(self.upkeep.lock());
             let made = self.prepare(SPARE, BLOCK, BLOCK).map_err(Arc::new);
             self.tail().full = made.as_ref().err().cloned();
@@ -109,22 +101,20 @@ impl Binlog {
     }
 
     /// Gives spare and reserve the lengths that a put of this length needs, or
-    /// those to come.
-    fn provide(&self, put: Option<u64>) -> Result<(), Arc<Error>> {
+    /// those to come, and removes empty segments.
+    fn provide(&self, put: Option<u64>) -> Result<(), NoRoom> {
         let _upkeep = held(self.upkeep.lock());
-        {
-            let tail = self.tail();
-            if tail.wanted(SPARE, put).is_none() && tail.wanted(RESERVE, put).is_none() {
-                return Ok(());
-            }
+        let is_wanted = |name| self.tail().wanted(name, put).is_some();
+        if !is_wanted(SPARE) && !is_wanted(RESERVE) && self.remove_retired().is_ok() {
+            return Ok(());
         }
-        let made = self.make_room(put).map_err(Arc::new);
-        let full = made.as_ref().err().cloned();
-        let before = std::mem::replace(&mut self.tail().full, full.clone());
-        if before.is_some() != full.is_some() {
+        let full = self.make_room(put).err().map(Arc::new);
+        let is_full = full.is_some();
+        let was_full = std::mem::replace(&mut self.tail().full, full).is_some();
+        if is_full != was_full {
             self.wake_for_upkeep(); // to tell
         }
-        made
+        if is_full { Err(NoRoom) } else { Ok(()) }
     }
 
     /// The same. (With `upkeep` held.)
@@ -144,7 +134,7 @@ impl Binlog {
         self.remove_retired()?;
         let made = self.prepare_for(first, put);
         let made = self.prepare_for(second, put).and(made);
-        if matches!(made, Err(Error::Full { .. })) && self.tail().needs_reserve() {
+        if made.as_ref().is_err_and(Error::is_full) && self.tail().needs_reserve() {
             self.use_reserve()?;
             self.prepare_for(RESERVE, put).ok();
         }
@@ -183,12 +173,14 @@ impl Binlog {
             return self.cut(name, good);
         }
         let made = lengthen(storage, name, have, good);
-        if made.is_ok() {
-            self.set_prepared(name, good);
+        match &made {
+            Ok(()) => {
+                self.set_prepared(name, good);
+                return made;
+            }
+            Err(error) if !error.is_full() => return made,
+            Err(_) => {}
         }
-        let Err(Error::Full { .. }) = made else {
-            return made;
-        };
         let (mut len, mut more) = (have, good - have);
         while more > BLOCK {
             more = (more / 2).next_multiple_of(BLOCK);
@@ -217,12 +209,10 @@ impl Binlog {
     /// Notes how long the spare or the reserve is; false if it is in use by now.
     fn set_prepared(&self, name: &str, len: u64) -> bool {
         let mut tail = self.tail();
-        if name == RESERVE {
-            tail.reserve = len;
-        } else if tail.spare == Spare::Taken {
-            return false;
-        } else {
-            tail.spare = Spare::Ready(len);
+        match name {
+            RESERVE => tail.reserve = len,
+            _ if tail.spare.is_none() => return false,
+            _ => tail.spare = Some(len),
         }
         true
     }
@@ -231,28 +221,18 @@ impl Binlog {
     /// is too short. (With `upkeep` held.)
     fn use_reserve(&self) -> Result<(), Error> {
         let storage = &*self.storage;
-        let before = {
-            let mut tail = self.tail();
-            if tail.spare == Spare::Taken {
-                return Ok(());
-            }
-            std::mem::replace(&mut tail.spare, Spare::None)
-        };
-        if before != Spare::None {
-            storage.remove(SPARE).map_err(Error::on("remove", SPARE))?;
+        // Not one that a segment is to begin in by now.
+        if !self.set_prepared(SPARE, 0) {
+            return Ok(());
         }
-        let renamed = storage.rename(RESERVE, SPARE);
-        renamed.map_err(Error::on("rename", RESERVE))?;
-        let synced = storage.sync();
-        synced.map_err(Error::on("sync the name of", SPARE))?;
-        let len = {
-            let mut tail = self.tail();
-            let len = std::mem::take(&mut tail.reserve);
-            tail.spare = Spare::Ready(len);
-            len
-        };
+        storage.remove(SPARE).ok(); // if there is one
+        rename(storage, RESERVE, SPARE)?;
+        let mut tail = self.tail();
+        let len = std::mem::take(&mut tail.reserve);
+        tail.spare = Some(len);
         // No more of it than a segment takes: the rest is for the next reserve.
-        let wanted = self.tail().wanted_spare().min(len);
+        let wanted = tail.wanted_spare().min(len);
+        drop(tail);
         self.cut(SPARE, wanted.next_multiple_of(BLOCK))
     }
 }
@@ -263,10 +243,7 @@ impl Binlog {
 fn recycle(storage: &dyn Storage, number: u32, name: &str) -> Result<u64, Error> {
     let old = segment_name(number);
     storage.remove(name).ok(); // what a failed try has left
-    let renamed = storage.rename(&old, name);
-    renamed.map_err(Error::on("rename", old))?;
-    let synced = storage.sync();
-    synced.map_err(Error::on("sync the name of", name))?;
+    rename(storage, &old, name)?;
     let file = storage.open(name).map_err(Error::on("open", name))?;
     zeroed(&*file).map_err(Error::on("prepare", name))
 }
@@ -316,27 +293,23 @@ pub(super) fn lengthen(storage: &dyn Storage, name: &str, from: u64, to: u64) ->
             0 => storage.remove(name).ok(),
             _ => file.set_len(from).ok(),
         };
-        match is_full(&source) {
-            true => Error::Full {
-                what: "another segment",
-                source,
-            },
-            false => Error::on("prepare", name)(source),
-        }
+        Error::on("prepare", name)(source)
     })
 }
 
 /// Makes a segment with this header of the spare.
-pub(super) fn name_spare(
-    storage: &dyn Storage,
-    spare: &dyn File,
-    header: &Header,
-) -> Result<(), Error> {
+pub(super) fn name_spare(storage: &dyn Storage, header: &Header) -> Result<Arc<dyn File>, Error> {
+    let spare = storage.open(SPARE).map_err(Error::on("open", SPARE))?;
     let written = spare.write_at(&header.encode(), 0);
     written.map_err(Error::on("write", SPARE))?;
     spare.sync().map_err(Error::on("sync", SPARE))?;
-    let name = segment_name(header.number);
-    let renamed = storage.rename(SPARE, &name);
-    renamed.map_err(Error::on("rename", SPARE))?;
-    storage.sync().map_err(Error::on("sync the name of", name))
+    rename(storage, SPARE, &segment_name(header.number))?;
+    Ok(spare)
+}
+
+/// Gives a file another name, which lasts.
+fn rename(storage: &dyn Storage, from: &str, to: &str) -> Result<(), Error> {
+    let renamed = storage.rename(from, to);
+    renamed.map_err(Error::on("rename", from))?;
+    storage.sync().map_err(Error::on("sync the name of", to))
 }

@@ -26,30 +26,12 @@ const MOVE_LOOKS: u32 = 256;
 /// No log is that long.
 const NEVER: Position = Position(u64::MAX);
 
-/// What has to be written.
-#[derive(Default)]
-pub(super) struct Batch {
-    pub steps: Vec<Step>,
-    /// The jobs that are put for the first time here, by id.
-    puts: Vec<JobId>,
-}
-
 /// One thing for the writer to do.
 pub(super) enum Step {
     /// Write this behind the one before.
     Write(Record),
     /// Go on in the spare, with this header.
     Begin(Header),
-}
-
-/// The file that is prepared to become the next segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Spare {
-    None,
-    /// It is there, this long, and nothing but zeros.
-    Ready(u64),
-    /// A segment is to begin in it. The writer has not come to that yet.
-    Taken,
 }
 
 /// A segment in which nothing lives. It may go when the log is synced up to `after`.
@@ -60,17 +42,25 @@ pub(super) struct Retired {
 
 /// The end of the log.
 pub(super) struct Tail {
-    batch: Batch,
-    /// What is being written, or was written last, and where that ends.
-    taken: Batch,
+    /// What has to be written.
+    steps: Vec<Step>,
+    /// Jobs with this id or a higher one are put there for the first time, since
+    /// ids ascend.
+    first_put: JobId,
+    /// What is being written, or was written last: the same, and where it ends.
+    taken_first_put: JobId,
     taken_end: Position,
     pub end: Position,
     pub ledger: Ledger,
+    /// Where a segment ends, unless a longer record is its only one.
+    pub(super) segment_size: u64,
     /// Where the next record goes in the current segment.
     pub(super) offset: u64,
     /// How long the current segment's file was made.
     pub(super) len: u64,
-    pub spare: Spare,
+    /// How long the spare is, all zeros; 0 if there is none. None while a segment
+    /// is to begin in it, and the writer has not come to that yet.
+    pub spare: Option<u64>,
     /// How long the reserve is; 0 if there is none.
     pub reserve: u64,
     /// Empty segments, oldest first.
@@ -94,16 +84,18 @@ pub(super) struct Tail {
 impl Tail {
     /// The tail of a log that ends here in the current segment's file of this
     /// length.
-    pub fn new(ledger: Ledger, offset: u64, len: u64) -> Tail {
+    pub fn new(ledger: Ledger, segment_size: u64, offset: u64, len: u64) -> Tail {
         Tail {
-            batch: Batch::default(),
-            taken: Batch::default(),
+            steps: Vec::new(),
+            first_put: ledger.next_id(),
+            taken_first_put: ledger.next_id(),
             taken_end: Position::default(),
             end: Position::default(),
             ledger,
+            segment_size,
             offset,
             len,
-            spare: Spare::None,
+            spare: Some(0),
             reserve: 0,
             retired: VecDeque::new(),
             promised: 0,
@@ -126,7 +118,6 @@ impl Tail {
                     let len = record.len();
                     self.record(record);
                     self.ledger.put(id, len);
-                    self.batch.note_put(id);
                 }
             }
             Change::Update(id) => {
@@ -157,7 +148,7 @@ impl Tail {
         self.offset += len;
         self.end.0 += len;
         self.written += 1;
-        self.batch.steps.push(Step::Write(record));
+        self.steps.push(Step::Write(record));
         len
     }
 
@@ -178,12 +169,10 @@ impl Tail {
 
     /// Goes on in the spare, which is there.
     pub fn begin_segment(&mut self) {
-        let Spare::Ready(len) = self.spare else {
-            unreachable!("the spare is there");
-        };
+        let len = self.spare.take().expect("the spare is there");
         let number = self.ledger.current() + 1;
         self.ledger.begin(number, self.offset);
-        self.batch.steps.push(Step::Begin(Header {
+        self.steps.push(Step::Begin(Header {
             number,
             oldest: self.floor.unwrap_or(self.ledger.oldest()),
             previous_end: self.offset,
@@ -192,26 +181,23 @@ impl Tail {
         self.end.0 += HEADER_LEN;
         self.offset = HEADER_LEN;
         self.len = len;
-        self.spare = Spare::Taken;
     }
 
     /// Takes what has to be written, and leaves `empty` to be filled; says up
     /// to where that is. Whatever was taken before is written by then.
     pub fn take(&mut self, empty: Vec<Step>) -> (Vec<Step>, Position) {
-        std::mem::swap(&mut self.batch, &mut self.taken);
-        self.batch.puts.clear();
-        self.batch.steps = empty;
+        self.taken_first_put = std::mem::replace(&mut self.first_put, self.ledger.next_id());
         self.taken_end = self.end;
-        (std::mem::take(&mut self.taken.steps), self.end)
+        (std::mem::replace(&mut self.steps, empty), self.end)
     }
 
     /// What must be kept before anything may be told of a job, if the put of
     /// that job is not known to be kept.
     pub fn kept_from(&self, id: JobId, reached: Position) -> Option<Position> {
-        if self.batch.has_put(id) {
+        if id >= self.first_put {
             return Some(self.end);
         }
-        (reached < self.taken_end && self.taken.has_put(id)).then_some(self.taken_end)
+        (reached < self.taken_end && id >= self.taken_first_put).then_some(self.taken_end)
     }
 
     /// Says at the end of the log, after a sync, that all before it was synced.
@@ -259,7 +245,7 @@ impl Tail {
             let record = Record::Put(job);
             let len = record.len();
             if !self.finds_room_to_move(len) {
-                return self.ledger.look_again();
+                return self.ledger.take_back(id);
             }
             self.record(record);
             self.ledger.moved(id, len);
@@ -304,20 +290,5 @@ impl Tail {
             return None;
         }
         self.retired.pop_front().map(|retired| retired.number)
-    }
-}
-
-impl Batch {
-    /// Ids mostly come in order, so this costs nothing.
-    fn note_put(&mut self, id: JobId) {
-        let place = match self.puts.last() {
-            Some(last) if *last > id => self.puts.partition_point(|other| *other < id),
-            _ => self.puts.len(),
-        };
-        self.puts.insert(place, id);
-    }
-
-    fn has_put(&self, id: JobId) -> bool {
-        self.puts.binary_search(&id).is_ok()
     }
 }

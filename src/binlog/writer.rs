@@ -3,10 +3,9 @@
 
 use super::error::Error;
 use super::record::{HEADER_LEN, Header, Place, Record, segment_name};
-use super::room::SPARE;
 use super::spare::name_spare;
 use super::storage::File;
-use super::tail::{Spare, Step};
+use super::tail::Step;
 use super::{Binlog, Position, held};
 use std::sync::Arc;
 
@@ -53,6 +52,11 @@ impl Writer {
             synced: offset,
             steps: Vec::new(),
         }
+    }
+
+    /// Where in the segment the next byte goes.
+    pub fn offset(&self) -> u64 {
+        self.offset
     }
 
     /// The progress of a log that is synced as far as this writer has come,
@@ -148,10 +152,8 @@ impl Writer {
         let cut = self.file.set_len(self.offset);
         cut.map_err(Error::on("cut", old))?;
         let upkeep = held(log.upkeep.lock());
-        let storage = &*log.storage;
-        let file = storage.open(SPARE).map_err(Error::on("open", SPARE))?;
-        name_spare(storage, &*file, header)?;
-        log.tail().spare = Spare::None;
+        let file = name_spare(&*log.storage, header)?;
+        log.tail().spare = Some(0);
         drop(upkeep);
         self.number = header.number;
         self.file = file;
@@ -161,19 +163,6 @@ impl Writer {
         begun.written_to.0 += HEADER_LEN;
         begun.synced_to.0 += HEADER_LEN;
         *log.progress() = begun;
-        Ok(())
-    }
-
-    /// Makes what is written last, up to the position given.
-    pub fn sync(&mut self, log: &Binlog, position: Position) -> Result<(), Error> {
-        if log.progress().synced_to >= position {
-            return Ok(());
-        }
-        let synced = self.file.sync();
-        synced.map_err(Error::on("sync", segment_name(self.number)))?;
-        let mut progress = log.progress();
-        progress.synced = self.offset;
-        progress.synced_to = position;
         Ok(())
     }
 }

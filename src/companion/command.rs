@@ -128,8 +128,13 @@ impl Invocation {
         match self.operands() {
             [] => Err(Failure::Usage("which job? give its id".into())),
             [only] if only == INPUT => ids_of_input(),
-            ids => ids.iter().map(|text| word(text)).collect(),
+            ids => words(ids),
         }
+    }
+
+    /// The operands, each the name of a tube.
+    pub fn tubes(&self) -> Outcome<Vec<TubeName>> {
+        words(self.operands())
     }
 
     /// Where the server is.
@@ -256,6 +261,11 @@ impl Parse for Interval {
 /// What an operand says.
 pub fn word<T: Parse>(text: &str) -> Outcome<T> {
     T::parse(text).map_err(Failure::Usage)
+}
+
+/// What each of these operands says.
+pub fn words<T: Parse>(texts: &[String]) -> Outcome<Vec<T>> {
+    texts.iter().map(|text| word(text)).collect()
 }
 
 /// Fails unless at most one of these options was given.

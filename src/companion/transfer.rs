@@ -9,7 +9,7 @@ use crate::server::place::{Placement, Placer};
 use crate::server::stats::{FreeState, JobFacts, State, in_order};
 use crate::server::take::Room;
 use crate::signals::interrupts;
-use crate::text::output::{Output, Progress, complain};
+use crate::text::output::{Progress, complain, print};
 use beanpole::protocol::{JobId, TubeName};
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -84,8 +84,7 @@ impl Transfer {
                 if *tube == to && id_of(&mut client)? == id_of(&mut target)? {
                     return Err(Failure::Usage("both are the same tube".into()));
                 }
-                let facts = client.tube_stats(tube)?;
-                let facts = facts.ok_or_else(|| Failure::no_tube(tube))?;
+                let facts = client.known_tube(tube)?;
                 let keys = states.iter().map(|state| state.count_key());
                 keys.map(|key| facts.number(key)).sum::<u64>()
             }
@@ -168,9 +167,7 @@ impl Transfer {
                 self.placer.parked
             ));
         }
-        let mut output = Output::new();
-        output.line(self.done)?;
-        output.sync()?;
+        print(format!("{}\n", self.done))?;
         outcome?;
         match interrupted {
             true => Err(Failure::interrupted(self.done, self.done + self.left)),

@@ -1,24 +1,16 @@
 //! The acceptor: takes connections and hands each to a worker.
 
+use super::Listener;
 use super::client::Client;
 use super::shared::Shared;
-use super::{Listener, worker};
-use crate::{log, sys};
-use crossbeam_channel::{Receiver, Sender, bounded};
+use super::workers::Workers;
+use crate::log;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
-
-/// The size of a worker's stack, in bytes. Only what is touched of it costs
-/// memory.
-const WORKER_STACK: usize = 128 * 1024;
-
-/// How long a worker waits for another client before it ends.
-const LINGERS: Duration = Duration::from_secs(10);
 
 /// How long accepting pauses when the system has no more descriptors or threads
 /// for us.
@@ -26,11 +18,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Accepts connections until `stop` can be read.
 pub fn run(shared: &Arc<Shared>, listeners: &[Listener], stop: BorrowedFd<'_>) {
-    let (to_idle, clients) = bounded(0);
     let acceptor = Acceptor {
         shared,
-        to_idle,
-        clients,
+        workers: Workers::new(Arc::clone(shared)),
         stop,
     };
     loop {
@@ -54,10 +44,7 @@ pub fn run(shared: &Arc<Shared>, listeners: &[Listener], stop: BorrowedFd<'_>) {
 
 struct Acceptor<'a> {
     shared: &'a Arc<Shared>,
-    /// Without room: what is sent is taken by a worker that waits for it.
-    to_idle: Sender<Arc<Client>>,
-    /// The other end, for workers.
-    clients: Receiver<Arc<Client>>,
+    workers: Workers,
     /// Can be read once the server ends.
     stop: BorrowedFd<'a>,
 }
@@ -91,19 +78,10 @@ impl Acceptor<'_> {
         }
     }
 
-    /// Gives the client to an idle worker or else to a new one. If there can be
-    /// no new one, accepting pauses until one of the two is to be had.
+    /// Gives the client to a worker. If there can be none, accepting pauses until
+    /// one is to be had.
     fn hand_over(&self, client: Arc<Client>) {
-        while self.to_idle.try_send(Arc::clone(&client)).is_err() {
-            let (shared, clients) = (Arc::clone(self.shared), self.clients.clone());
-            let first = Arc::clone(&client);
-            let worker = sys::find_room_for_threads().and_then(|()| {
-                thread::Builder::new()
-                    .name("worker".into())
-                    .stack_size(WORKER_STACK)
-                    .spawn(move || work(&shared, first, &clients))
-            });
-            let Err(error) = worker else { return };
+        while let Err(error) = self.workers.hand_over(&client) {
             log::client_warning(
                 &client.stream,
                 format_args!("starting a thread: {error}; accepting pauses"),
@@ -118,20 +96,5 @@ impl Acceptor<'_> {
     fn pause(&self) -> bool {
         let pause = PollTimeout::try_from(PAUSE).expect("a short time");
         poll(&mut [PollFd::new(self.stop, PollFlags::POLLIN)], pause) == Ok(1)
-    }
-}
-
-/// A worker's life: one client after the other. Ends when there was none for a
-/// while.
-fn work(shared: &Shared, first: Arc<Client>, clients: &Receiver<Arc<Client>>) {
-    shared.with_lock(|state, _| state.workers += 1);
-    let mut client = first;
-    loop {
-        worker::serve(shared, &client);
-        drop(client);
-        match clients.recv_timeout(LINGERS) {
-            Ok(next) => client = next,
-            Err(_) => return shared.with_lock(|state, _| state.workers -= 1),
-        }
     }
 }

@@ -7,9 +7,9 @@
 //! waiting.
 
 use super::Stream;
-use super::sync::{Condvar, Mutex, MutexGuard};
 use crate::engine::ConnectionId;
 use crate::protocol::Reply;
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// From this length on, in bytes, a body is sent from where it lies, by its own
 /// worker, instead of being copied behind its line.

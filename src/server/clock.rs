@@ -1,7 +1,8 @@
 //! The one place where the time is read.
 
 use crate::engine::Time;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use crate::sync::Instant;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The system's clock, read once at the start, and from then on the monotonic
 /// one. So setting the system's clock moves no deadline.

@@ -5,7 +5,7 @@
 //! behind everybody who brings hundreds. So there are two ways in: who brings
 //! much sees whether anybody else waits, and lets those go first.
 
-use super::sync::{AtomicUsize, Mutex, MutexGuard, Ordering, thread};
+use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering, thread};
 
 /// How often who brings much makes way before it takes the lock all the same.
 const GIVES_WAY: usize = 64;

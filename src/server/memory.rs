@@ -1,8 +1,7 @@
 //! How much memory clients take, and what is given back of it.
 
-use crate::AtomicU64;
 use crate::engine::Time;
-use std::sync::atomic::Ordering;
+use crate::sync::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// What counts against `--max-memory`: what the engine has, and what workers

@@ -44,9 +44,9 @@ mod process;
 mod shared;
 mod sleep;
 mod stream;
-mod sync;
 mod timer;
 mod worker;
+mod workers;
 
 pub use crate::sys::use_one_heap;
 pub use clock::Clock;

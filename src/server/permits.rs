@@ -8,7 +8,7 @@
 //! pipelined `put` and `reserve` on two CPUs, this took the median of somebody
 //! else's `put` from 50 ms to 0.1, and the slowest hundredth from 170 to below 10.
 
-use super::sync::{Condvar, Mutex, MutexGuard, thread};
+use crate::sync::{Condvar, Mutex, MutexGuard, thread};
 
 /// The permits that there are.
 pub struct Permits {

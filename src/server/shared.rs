@@ -13,11 +13,11 @@ use super::stream::Stream;
 use crate::binlog::{Binlog, Position};
 use crate::engine::{ConnectionId, Engine, Outcome, Time};
 use crate::protocol::{Reply, Request};
+use crate::sync::thread::Thread;
+use crate::sync::{AtomicBool, Condvar, MutexGuard, Ordering};
 use std::collections::HashMap;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, MutexGuard, OnceLock};
-use std::thread::Thread;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// About what is freed when a worker ends, in bytes: its own things, and pieces

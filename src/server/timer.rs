@@ -1,8 +1,8 @@
 //! The timer: the one thread that makes things happen when nobody asks.
 
 use super::shared::Shared;
+use crate::sync::thread;
 use crate::sys;
-use std::thread;
 
 /// What the thread does all its life. Ends when the server does.
 pub fn run(shared: &Shared) {

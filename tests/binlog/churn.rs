@@ -163,6 +163,27 @@ fn a_full_disk_stops_puts_and_nothing_else() {
     }
 }
 
+/// So is it on a disk that others fill while all jobs lie in the first segment.
+#[test]
+fn a_disk_that_others_fill_beside_a_young_log_stops_puts_and_nothing_else() {
+    for len in [100, 4500] {
+        let (disk, mut server, mut random) = jobs_put(10, len);
+        server.log.tend().unwrap();
+        disk.set_capacity(Some(disk.used()));
+        for update in 0..4000 {
+            server.update(JobId(1 + update % 10), &mut random);
+            assert!(server.commit(), "{:?}", server.log.failure());
+            server.log.tend().unwrap();
+            server.history.forget();
+        }
+        assert!(server.log.stats().oldest_index > 1);
+        (1..=10).for_each(|id| server.delete(JobId(id)));
+        assert!(server.commit());
+        server.log.tend().unwrap();
+        assert!(server.put(len, &mut random));
+    }
+}
+
 #[test]
 fn a_segment_that_does_not_fit_is_made_smaller() {
     let disk = Disk::default();
@@ -170,7 +191,7 @@ fn a_segment_that_does_not_fit_is_made_smaller() {
     let opened = open(&disk, SyncMode::Always, 10 << 20);
     assert_eq!(
         opened.notices,
-        ["no room for segments of 10485760 bytes; the first has 81920"]
+        ["no room for segments of 10485760 bytes; the first has 40960"]
     );
     let mut server = Server::new(opened);
     assert!(server.put(1000, &mut Random::new(1)) && server.commit());

@@ -1,7 +1,7 @@
 //! Power cuts and kills at every operation on the disk.
 
 use crate::disk::{Disk, Random, State, Survival};
-use crate::model::{History, Server, Traffic, open};
+use crate::model::{History, Jobs, Server, Traffic, open};
 use beanpole::AtomicU64;
 use beanpole::binlog::{Binlog, SyncMode};
 use std::ops::Range;
@@ -22,7 +22,7 @@ fn examine(state: &State, survival: Survival, history: &History, seed: u64) {
     }
     let again = disk.state().cut(Survival::Everything, random);
     let what = || format!("seed {seed}, {survival:?}, {:?}", disk.names());
-    let opened = Binlog::open_in(Arc::new(disk.clone()), SyncMode::Always, SIZE);
+    let opened = Binlog::open_in(Arc::new(disk.clone()), SyncMode::Always, SIZE, Jobs::new());
     let opened = opened.unwrap_or_else(|error| panic!("{error}; {}", what()));
     assert!(
         opened.next_id.0 >= history.least_next_id(),
@@ -40,6 +40,7 @@ fn examine(state: &State, survival: Survival, history: &History, seed: u64) {
         Arc::new(again.clone()),
         SyncMode::Always,
         SIZE,
+        Jobs::new(),
     ));
     let last = again.state().cut(Survival::Something, random);
     let reopened = open(&last, SyncMode::Always, SIZE);
@@ -159,7 +160,7 @@ const KILL: &[Survival] = &[Survival::Everything];
 
 #[test]
 fn synced_always_a_power_cut_loses_nothing_acknowledged() {
-    run_all(1..34, SyncMode::Always, Kept::Committed, POWER_CUT);
+    run_all(1..36, SyncMode::Always, Kept::Committed, POWER_CUT);
 }
 
 #[test]
@@ -181,5 +182,5 @@ fn synced_sometimes_or_never_a_kill_loses_nothing_acknowledged() {
 
 #[test]
 fn on_a_disk_that_is_full_at_any_moment_nothing_acknowledged_is_lost() {
-    run_on(true, 60..88, SyncMode::Always, Kept::Committed, POWER_CUT);
+    run_on(true, 60..90, SyncMode::Always, Kept::Committed, POWER_CUT);
 }

@@ -36,7 +36,7 @@ fn log(closed: bool) -> (Disk, History, Jobs) {
 }
 
 fn try_open(disk: &Disk) -> Result<Opened, Error> {
-    Binlog::open_in(Arc::new(disk.clone()), SyncMode::Always, SIZE)
+    Binlog::open_in(Arc::new(disk.clone()), SyncMode::Always, SIZE, Jobs::new())
 }
 
 fn with(disk: &Disk, name: &str, bytes: &[u8]) -> Disk {

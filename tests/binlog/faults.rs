@@ -1,7 +1,7 @@
 //! Every operation on the disk fails once, one after the other.
 
 use crate::disk::{Disk, Random, Survival};
-use crate::model::{Server, Traffic};
+use crate::model::{Jobs, Server, Traffic};
 use beanpole::binlog::{Binlog, SyncMode};
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const TRAFFIC: Traffic = Traffic {
 fn run(operation: u64, kind: ErrorKind) -> bool {
     let disk = Disk::default();
     disk.fail_at(operation, kind);
-    let opened = Binlog::open_in(Arc::new(disk.clone()), SyncMode::Always, SIZE);
+    let opened = Binlog::open_in(Arc::new(disk.clone()), SyncMode::Always, SIZE, Jobs::new());
     let Ok(opened) = opened else {
         // Nothing was acknowledged, and the next try succeeds.
         Server::open(&disk, SyncMode::Always, SIZE);

@@ -2,7 +2,7 @@
 //! moment, and the one that has lost it does not know.
 
 use crate::disk::{Disk, Random};
-use crate::model::{Server, Traffic};
+use crate::model::{Jobs, Server, Traffic};
 use beanpole::binlog::storage::{File, Storage};
 use beanpole::binlog::{Binlog, SyncMode};
 use std::collections::BTreeMap;
@@ -57,7 +57,7 @@ impl Machine {
                 self.shared.disk.remove(&name).unwrap();
             }
         }
-        let opened = Binlog::open_in(Arc::new(self.clone()), SyncMode::Always, size);
+        let opened = Binlog::open_in(Arc::new(self.clone()), SyncMode::Always, size, Jobs::new());
         Server::new(opened.unwrap_or_else(|error| panic!("{error}")))
     }
 
@@ -319,7 +319,7 @@ fn a_segment_that_a_shared_disk_shows_as_zeros_is_not_taken_for_an_unused_one() 
     let shared = Shared::default();
     let machine = Machine::new(&shared, 1);
     shared.disk.put("binlog.1", &[0; SIZE as usize]);
-    let opened = Binlog::open_in(Arc::new(machine), SyncMode::Always, SIZE);
+    let opened = Binlog::open_in(Arc::new(machine), SyncMode::Always, SIZE, Jobs::new());
     assert_eq!(
         opened.err().map(|error| error.to_string()).as_deref(),
         Some(

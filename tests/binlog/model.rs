@@ -153,5 +153,6 @@ pub fn live_len(job: &StoredJob) -> u64 {
 }
 
 pub fn open(disk: &Disk, sync: SyncMode, size: u64) -> Opened {
-    Binlog::open_in(Arc::new(disk.clone()), sync, size).unwrap_or_else(|error| panic!("{error}"))
+    Binlog::open_in(Arc::new(disk.clone()), sync, size, Jobs::new())
+        .unwrap_or_else(|error| panic!("{error}"))
 }

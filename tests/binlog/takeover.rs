@@ -301,6 +301,7 @@ fn a_power_cut_at_any_moment_neither_loses_nor_doubles_a_job() {
                 Arc::new(cut.clone()),
                 SyncMode::Always,
                 SIZE,
+                Jobs::new(),
             ));
             let cut = cut.state().cut(Survival::Something, &mut random);
             let opened = open(&cut, SyncMode::Always, SIZE);
@@ -324,10 +325,10 @@ fn a_full_disk_takes_nothing_over_and_nothing_away() {
     let body: &[u8] = Box::leak([[b'x'; 30_000].as_slice(), b"\r\n"].concat().into());
     let disk = disk_with(&[("binlog.1", version_7(&[put(1, body), put(2, body)]))]);
     disk.set_capacity(Some(100_000));
-    let error = Binlog::open_in(Arc::new(disk.clone()), SyncMode::Always, SIZE);
+    let error = Binlog::open_in(Arc::new(disk.clone()), SyncMode::Always, SIZE, Jobs::new());
     let error = error.err().unwrap().to_string();
     assert!(
-        error.starts_with("no room in the binlog directory for "),
+        error.starts_with("cannot prepare binlog.reserve in the binlog directory: "),
         "{error}"
     );
     disk.set_capacity(None);
@@ -453,7 +454,7 @@ fn a_file_behind_ours_is_refused() {
     server.commit();
     drop(server);
     disk.put("binlog.9", &version_7(&[put(1, b"one\r\n")]));
-    let error = Binlog::open_in(Arc::new(disk), SyncMode::Always, SIZE)
+    let error = Binlog::open_in(Arc::new(disk), SyncMode::Always, SIZE, Jobs::new())
         .err()
         .unwrap();
     let told = "binlog.9 is damaged at offset 0: beanstalkd wrote it, behind segments of beanpole";

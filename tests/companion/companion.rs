@@ -8,6 +8,7 @@ mod bench;
 mod binlog;
 mod completion;
 mod jobs;
+mod keeping;
 mod listing;
 mod looking;
 mod manual;
@@ -16,7 +17,9 @@ mod naming;
 #[path = "../laboratory/port.rs"]
 mod port;
 mod raw;
+mod reserve;
 mod screen;
+mod stopping;
 mod story;
 mod support;
 mod top;

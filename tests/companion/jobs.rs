@@ -1,10 +1,10 @@
 //! Putting, looking at, taking and settling jobs.
 
 use super::story::{on_each_server, tell};
-use super::support::{BEANPOLE, Server, servers, wait_for};
-use std::io::{BufRead, BufReader, Read, Write};
+use super::support::{BEANPOLE, Running, Server, servers};
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 #[test]
 fn put_makes_jobs_of_operands_files_and_input_and_prints_their_ids() {
@@ -83,76 +83,6 @@ fn bodies_are_exact_whatever_their_bytes() {
         3
         $ reserve --json
         {"id":3,"tube":"default","state":"reserved","pri":1024,"age":N,"delay":0,"ttr":60,"time-left":N,"file":0,"reserves":1,"timeouts":0,"releases":0,"buries":0,"kicks":0,"body64":"/wA="}
-        "#,
-    );
-}
-
-#[test]
-fn reserve_releases_what_it_took_unless_told_otherwise() {
-    on_each_server(
-        r#"
-        $ put -p 5 one
-        1
-        $ put -p 5 two
-        2
-        $ put -p 9 three
-        3
-        $ reserve --count 2 --lines
-        one
-        two
-        $ reserve --all --lines
-        one
-        two
-        three
-        $ reserve --count 2 --lines --bury -p 1
-        one
-        two
-        $ peek -n 9 --buried --lines
-        one
-        two
-        $ reserve --delete
-        three⊣
-        $ reserve --timeout 0
-        [1]
-        $ stats job 1
-        id         1
-        tube       default
-        state      buried
-        pri        1
-        age        N
-        delay      0
-        ttr        60
-        time-left  N
-        file       0
-        reserves   3
-        timeouts   0
-        releases   2
-        buries     1
-        kicks      0
-        "#,
-    );
-}
-
-#[test]
-fn reserve_takes_from_the_tubes_it_is_told_and_no_others() {
-    on_each_server(
-        r#"
-        $ put in default
-        1
-        2
-        $ put -t a x
-        3
-        $ put -t b y
-        4
-        $ reserve -t b -t a --all --lines --delete
-        x
-        y
-        $ reserve -t default -n 3 -w 0 --lines --release -d 60
-        in
-        default
-        [1]
-        $ peek --delayed
-        in⊣
         "#,
     );
 }
@@ -433,78 +363,18 @@ fn put_says_how_far_it_came_when_the_server_is_lost() {
     assert_eq!(output.status.code(), Some(3));
 }
 
-/// `reserve` into a pipe, and the number of jobs that it holds meanwhile.
-fn reserve_into_a_pipe(server: &Server, arguments: &[&str]) -> std::process::Child {
-    let mut command = server.beanpole();
-    command.arg("reserve").args(arguments).arg("--delete");
-    command.stdout(Stdio::piped()).spawn().unwrap()
-}
-
-fn is_reserved(server: &Server, jobs: u64) -> bool {
-    let output = server.beanpole().args(["stats", "--json"]).output();
-    let said = String::from_utf8(output.unwrap().stdout).unwrap();
-    said.contains(&format!("\"current-jobs-reserved\":{jobs},"))
-}
-
 #[test]
-fn what_nobody_reads_from_a_pipe_is_not_deleted() {
+fn touch_gives_its_jobs_back_however_it_is_told_to_end() {
     for program in servers() {
         let server = Server::start(&program, &[]);
-        tell(&server, "$ put -q precious");
-        let mut child = reserve_into_a_pipe(&server, &[]);
-        wait_for("it to have the job", || is_reserved(&server, 1));
-        // The reader goes.
-        drop(child.stdout.take());
-        assert_eq!(child.wait().unwrap().code(), Some(141));
-        wait_for("the job to be given back", || is_reserved(&server, 0));
-        tell(&server, "$ peek --ready -l\nprecious");
+        tell(&server, "$ put -q one two\n$ bury 2");
+        for signal in ["INT", "TERM", "HUP"] {
+            let mut command = server.beanpole();
+            let mut touch = Running::reading_output(command.args(["touch", "1", "2"]));
+            touch.wait_for_line("holding job 2");
+            touch.signal(signal);
+            assert_eq!(touch.wait(), (0, String::new()));
+            tell(&server, "$ peek -l\none\n$ peek --buried -l\ntwo");
+        }
     }
-}
-
-#[test]
-fn a_slow_reader_of_a_pipe_loses_no_job() {
-    for program in servers() {
-        let server = Server::start(&program, &[]);
-        tell(&server, "$ put -q -r 1 one two three");
-        let mut child = reserve_into_a_pipe(&server, &["--all", "-l"]);
-        let mut output = child.stdout.take().unwrap();
-        let mut first = [0; 4];
-        output.read_exact(&mut first).unwrap();
-        wait_for("it to have the others", || is_reserved(&server, 2));
-        // Longer than their time to run, which begins anew meanwhile.
-        let touched = || {
-            let output = server.beanpole().args(["stats", "--json"]).output();
-            let said = String::from_utf8(output.unwrap().stdout).unwrap();
-            let count = said
-                .split("\"cmd-touch\":")
-                .nth(1)
-                .unwrap()
-                .split(',')
-                .next();
-            count.unwrap().parse::<u64>().unwrap()
-        };
-        wait_for("them to be touched", || touched() >= 10);
-        let mut rest = String::new();
-        output.read_to_string(&mut rest).unwrap();
-        assert_eq!((&first, rest.as_str()), (b"one\n", "two\nthree\n"));
-        assert_eq!(child.wait().unwrap().code(), Some(0));
-        tell(&server, "$ tubes --names\ndefault\n$ reserve -w 0\n[1]");
-    }
-}
-
-#[test]
-fn jobs_of_the_shortest_time_to_run_are_all_taken_and_released() {
-    on_each_server(
-        r#"
-        $ put -r 1 one two
-        1
-        2
-        $ reserve --all -l
-        one
-        two
-        $ peek -n 2 -l
-        one
-        two
-        "#,
-    );
 }

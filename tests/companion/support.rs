@@ -2,9 +2,10 @@
 
 use crate::port::Port;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long to wait for what must come before a test is said to fail.
@@ -277,4 +278,35 @@ pub fn wait_for(what: &str, mut happened: impl FnMut() -> bool) {
         assert!(Instant::now() < until, "waited in vain for {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Writes its process id, waits until it is told to go on, and ends well.
+pub const PATIENT: &str = r#"echo $$ > "$0/pid.new"; mv "$0/pid.new" "$0/pid"
+    until [ -e "$0/go" ]; do sleep 0.01; done"#;
+
+/// A server of our own making: it answers each line of this script in turn and
+/// says which lines it got. What begins with `late` comes half a second late.
+pub fn scripted(script: &'static [(&'static str, &'static str)]) -> (u16, JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let thread = std::thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+        for (expected, answer) in script {
+            assert_eq!(lines.next().unwrap().unwrap(), *expected);
+            let late = answer.strip_prefix("late ");
+            late.inspect(|_| std::thread::sleep(Duration::from_millis(500)));
+            (&stream)
+                .write_all(late.unwrap_or(answer).as_bytes())
+                .unwrap();
+        }
+        // Until the program has gone.
+        lines.for_each(drop);
+    });
+    (port, thread)
+}
+
+pub fn group_exists(group: &str) -> bool {
+    let group = nix::unistd::Pid::from_raw(group.trim().parse().unwrap());
+    nix::sys::signal::killpg(group, None).is_ok()
 }

@@ -77,8 +77,7 @@ pub struct Link {
 
 impl<K: Keeper> World<K> {
     /// `repeat` is the command that plays it again.
-    pub fn new(seed: u64, max_job_size: usize, keeper: K, repeat: String) -> World<K> {
-        let mut random = Random(seed);
+    pub fn new(mut random: Random, max_job_size: usize, keeper: K, repeat: String) -> World<K> {
         let max_memory = random.one_in(3).then(|| 200 + random.below(4000));
         let model = Model::new(START, max_job_size, max_memory);
         World {
@@ -590,13 +589,43 @@ impl Drop for History {
     }
 }
 
-/// Numbers that are the same for the same seed (SplitMix64).
-pub struct Random(pub u64);
+/// What decides: numbers that are the same for the same seed (SplitMix64), or
+/// first of all what somebody says.
+pub struct Random {
+    state: u64,
+    /// Bytes, the next one last.
+    told: Vec<u8>,
+}
 
 impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random {
+            state: seed,
+            told: Vec::new(),
+        }
+    }
+
+    /// These bytes decide, one a time, as long as there are any.
+    #[allow(dead_code, reason = "only fuzzing says what happens")]
+    pub fn told(bytes: &[u8]) -> Random {
+        Random {
+            state: 0,
+            told: bytes.iter().rev().copied().collect(),
+        }
+    }
+
+    /// Whether what was told is used up.
+    #[allow(dead_code, reason = "as above")]
+    pub fn is_over(&self) -> bool {
+        self.told.is_empty()
+    }
+
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut bits = self.0;
+        if let Some(byte) = self.told.pop() {
+            return byte.into();
+        }
+        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut bits = self.state;
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         bits ^ (bits >> 31)

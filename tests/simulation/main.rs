@@ -131,7 +131,7 @@ struct Life {
 
 impl Life {
     fn new(seed: u64, days: u64) -> Life {
-        let mut random = world::Random(seed ^ 0x5eed);
+        let mut random = world::Random::new(seed ^ 0x5eed);
         let sync = match random.below(5) {
             0..3 => SyncMode::Always,
             3 => SyncMode::Every(Duration::ZERO),
@@ -142,12 +142,12 @@ impl Life {
         let max_job_size = *random.choose(&[20, 1000, 6000]);
         let disk = Disk::default();
         let storage = Arc::new(disk.clone());
-        let opened = Binlog::open_in(storage, sync, segment_size);
+        let opened = Binlog::open_in(storage, sync, segment_size, Jobs::new());
         let shell = Shell::new(opened.expect("an empty disk can be opened"), sync);
         let repeat =
             format!("SIMULATION_SEED={seed} SIMULATION_DAYS={days} cargo test --test simulation");
         Life {
-            world: World::new(seed, max_job_size, shell, repeat),
+            world: World::new(world::Random::new(seed), max_job_size, shell, repeat),
             disk,
             sync,
             segment_size,
@@ -337,7 +337,7 @@ impl Life {
     fn open(&self) -> Result<Opened<Engine>, beanpole::binlog::Error> {
         let engine = world::engine(&self.world.model);
         let storage = Arc::new(self.disk.clone());
-        Binlog::open_into(storage, self.sync, self.segment_size, engine)
+        Binlog::open_in(storage, self.sync, self.segment_size, engine)
     }
 
     /// While there is no server, its clock may be set to any time.

@@ -31,29 +31,15 @@ options! {
     tubes: Vec<TubeName> =
         Opt::value("t", "tube", "TUBE", "only this tube; may be repeated (default: the whole server)")
             .of(Kind::Tube).many(),
-    ready_max: Option<Most> =
+    ready_max: Option<Limit> =
         Opt::value("", "ready-max", "[N,]N", "warning and critical limit of ready jobs"),
-    delayed_max: Option<Most> = Opt::value("", "delayed-max", "[N,]N", "of delayed jobs"),
-    buried_max: Option<Most> = Opt::value("", "buried-max", "[N,]N", "of buried jobs"),
+    delayed_max: Option<Limit> = Opt::value("", "delayed-max", "[N,]N", "of delayed jobs"),
+    buried_max: Option<Limit> = Opt::value("", "buried-max", "[N,]N", "of buried jobs"),
     age_max: Option<Oldest> =
         Opt::value("", "age-max", "[TIME,]TIME", "of the age of a tube's next ready job"),
     workers_min: Option<Least> =
         Opt::value("", "workers-min", "[N,]N",
             "of workers; with --tube, of those who watch it"),
-}
-
-impl Options {
-    /// The limit of this figure, if it has one.
-    fn limit(&self, figure: Figure) -> Option<Limit> {
-        match figure {
-            Figure::Ready => self.ready_max.map(|Most(limit)| limit),
-            Figure::Reserved => None,
-            Figure::Delayed => self.delayed_max.map(|Most(limit)| limit),
-            Figure::Buried => self.buried_max.map(|Most(limit)| limit),
-            Figure::Age => self.age_max.map(|Oldest(limit)| limit),
-            Figure::Workers => self.workers_min.map(|Least(limit)| limit),
-        }
-    }
 }
 
 /// How bad it is.
@@ -85,86 +71,41 @@ impl Level {
     }
 }
 
-/// What is looked at.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Figure {
-    Ready,
-    Reserved,
-    Delayed,
-    Buried,
-    Age,
-    Workers,
-}
-
-impl Figure {
-    const ALL: [Figure; 6] = [
-        Figure::Ready,
-        Figure::Reserved,
-        Figure::Delayed,
-        Figure::Buried,
-        Figure::Age,
-        Figure::Workers,
-    ];
-
-    fn name(self) -> &'static str {
-        match self {
-            Figure::Ready => "ready",
-            Figure::Reserved => "reserved",
-            Figure::Delayed => "delayed",
-            Figure::Buried => "buried",
-            Figure::Age => "age",
-            Figure::Workers => "workers",
-        }
-    }
-
-    fn unit(self) -> &'static str {
-        if self == Figure::Age { "s" } else { "" }
-    }
-}
-
 /// Up to where it is well, and up to where it is not critical.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Limit {
     warning: Option<u64>,
     critical: u64,
+    /// Whether less is worse, and not more.
+    is_minimum: bool,
 }
 
-/// A limit of what should not be more.
-#[derive(Clone, Copy)]
-struct Most(Limit);
 /// A limit of what should not be less.
 #[derive(Clone, Copy)]
 struct Least(Limit);
-/// A limit of what should not be older.
+/// A limit of what should not be older, in seconds.
 #[derive(Clone, Copy)]
 struct Oldest(Limit);
 
-impl Parse for Most {
-    fn parse(text: &str) -> Result<Most, String> {
-        let limit = Limit::read(text, |limit| limit.parse().map_err(|_| not_numbers(text)))?;
-        limit
-            .in_order(|warning| warning <= limit.critical)
-            .map(Most)
+impl Parse for Limit {
+    fn parse(text: &str) -> Result<Limit, String> {
+        Limit::read(text, false, |limit| {
+            limit.parse().map_err(|_| not_numbers(text))
+        })
     }
 }
 
 impl Parse for Least {
     fn parse(text: &str) -> Result<Least, String> {
-        let limit = Limit::read(text, |limit| limit.parse().map_err(|_| not_numbers(text)))?;
-        limit
-            .in_order(|warning| warning >= limit.critical)
-            .map(Least)
+        let number = |limit: &str| limit.parse().map_err(|_| not_numbers(text));
+        Limit::read(text, true, number).map(Least)
     }
 }
 
 impl Parse for Oldest {
     fn parse(text: &str) -> Result<Oldest, String> {
-        let limit = Limit::read(text, |limit| {
-            Seconds::parse(limit).map(|Seconds(age)| age.into())
-        })?;
-        limit
-            .in_order(|warning| warning <= limit.critical)
-            .map(Oldest)
+        let seconds = |limit: &str| Seconds::parse(limit).map(|Seconds(age)| age.into());
+        Limit::read(text, false, seconds).map(Oldest)
     }
 }
 
@@ -173,37 +114,33 @@ fn not_numbers(text: &str) -> String {
 }
 
 impl Limit {
-    fn read(text: &str, read: impl Fn(&str) -> Result<u64, String>) -> Result<Limit, String> {
+    fn read(
+        text: &str,
+        is_minimum: bool,
+        read: impl Fn(&str) -> Result<u64, String>,
+    ) -> Result<Limit, String> {
         let (warning, critical) = match text.split_once(',') {
             None => (None, text),
             Some((warning, critical)) => (Some(warning), critical),
         };
-        Ok(Limit {
+        let limit = Limit {
             warning: warning.map(&read).transpose()?,
             critical: read(critical)?,
-        })
-    }
-
-    /// This limit, if nothing is critical before it is a warning.
-    fn in_order(self, comes_first: impl Fn(u64) -> bool) -> Result<Limit, String> {
-        match self.warning {
-            Some(warning) if !comes_first(warning) => Err(format!(
+            is_minimum,
+        };
+        match limit.warning {
+            Some(warning) if limit.level(warning) == Level::Critical => Err(format!(
                 "a warning at {warning} would never come: at {} it is critical",
-                self.critical
+                limit.critical
             )),
-            _ => Ok(self),
+            _ => Ok(limit),
         }
     }
-}
 
-impl Limit {
-    fn level(self, value: u64, is_minimum: bool) -> Level {
-        let breaks = |limit: u64| {
-            if is_minimum {
-                value < limit
-            } else {
-                value > limit
-            }
+    fn level(self, value: u64) -> Level {
+        let breaks = |limit: u64| match self.is_minimum {
+            true => value < limit,
+            false => value > limit,
         };
         match (breaks(self.critical), self.warning.is_some_and(breaks)) {
             (true, _) => Level::Critical,
@@ -215,40 +152,53 @@ impl Limit {
 
 /// A figure of a server with its limit.
 struct Reading {
-    figure: Figure,
+    name: &'static str,
+    unit: &'static str,
     value: u64,
     limit: Option<Limit>,
 }
 
 impl Reading {
     fn level(&self) -> Level {
-        let is_minimum = self.figure == Figure::Workers;
         self.limit
-            .map_or(Level::Ok, |limit| limit.level(self.value, is_minimum))
+            .map_or(Level::Ok, |limit| limit.level(self.value))
     }
 
     /// As plugins write figures: `'name'=value;warning;critical;minimum`.
     fn performance(&self, prefix: &str) -> String {
-        let range = |limit: u64| match self.figure {
+        let range = |limit: Option<u64>| match (limit, self.limit) {
             // Alert below it.
-            Figure::Workers => format!("{limit}:"),
-            _ => limit.to_string(),
+            (
+                Some(limit),
+                Some(Limit {
+                    is_minimum: true, ..
+                }),
+            ) => format!("{limit}:"),
+            (limit, _) => limit.map_or(String::new(), |limit| limit.to_string()),
         };
-        let warning = self
-            .limit
-            .and_then(|limit| limit.warning)
-            .map(range)
-            .unwrap_or_default();
-        let critical = self
-            .limit
-            .map(|limit| range(limit.critical))
-            .unwrap_or_default();
-        let Reading { figure, value, .. } = self;
-        format!(
-            "'{prefix}{}'={value}{};{warning};{critical};0",
-            figure.name(),
-            figure.unit()
-        )
+        let warning = range(self.limit.and_then(|limit| limit.warning));
+        let critical = range(self.limit.map(|limit| limit.critical));
+        let Reading {
+            name, unit, value, ..
+        } = self;
+        format!("'{prefix}{name}'={value}{unit};{warning};{critical};0")
+    }
+
+    /// For people, with its limit if that is of interest.
+    fn text(&self, with_limit: bool) -> String {
+        let Reading {
+            name, unit, value, ..
+        } = self;
+        let limit = match self.limit.filter(|_| with_limit) {
+            Some(Limit {
+                warning: Some(warning),
+                critical,
+                ..
+            }) => format!(" (limit {warning}, {critical})"),
+            Some(Limit { critical, .. }) => format!(" (limit {critical})"),
+            None => String::new(),
+        };
+        format!("{name} {value}{unit}{limit}")
     }
 }
 
@@ -306,23 +256,7 @@ fn verdict(readings: &[Reading], draining: bool) -> (Level, String) {
         .iter()
         .filter(|reading| worst == Level::Ok || reading.level() > Level::Ok);
     let mut text: Vec<_> = said
-        .map(
-            |Reading {
-                 figure,
-                 value,
-                 limit,
-             }| {
-                let limit = match limit.filter(|_| worst > Level::Ok) {
-                    Some(Limit { warning, critical }) => {
-                        let limits = [warning, Some(critical)].into_iter().flatten();
-                        let limits: Vec<_> = limits.map(|limit| limit.to_string()).collect();
-                        format!(" (limit {})", limits.join(", "))
-                    }
-                    None => String::new(),
-                };
-                format!("{} {value}{}{limit}", figure.name(), figure.unit())
-            },
-        )
+        .map(|reading| reading.text(worst > Level::Ok))
         .collect();
     if draining {
         text.push("draining".into());
@@ -342,40 +276,46 @@ fn readings(client: &mut Client, options: &Options) -> Outcome<(Vec<Reading>, bo
         [] => server.number(key),
         _ => of_tubes.iter().map(|(_, facts)| facts.number(key)).sum(),
     };
-    let mut readings = Vec::new();
-    for figure in Figure::ALL {
-        let value = match figure {
-            Figure::Ready => sum(State::Ready.count_key()),
-            Figure::Reserved => sum(State::Reserved.count_key()),
-            Figure::Delayed => sum(State::Delayed.count_key()),
-            Figure::Buried => sum(State::Buried.count_key()),
-            Figure::Workers if tubes.is_empty() => server.number("current-workers"),
-            // Of several tubes, the one that has the fewest.
-            Figure::Workers => tubes
-                .iter()
-                .map(|tube| watchers(&of_tubes, tube))
-                .min()
-                .unwrap_or(0),
-            // It costs a look at each tube: only if it matters.
-            Figure::Age if options.limit(figure).is_none() => continue,
-            Figure::Age => {
-                let all = if tubes.is_empty() {
-                    client.tubes()?
-                } else {
-                    Vec::new()
-                };
-                let of_all = stats_of(client, &all)?;
-                let ready = names_with_ready(if tubes.is_empty() { &of_all } else { &of_tubes });
-                let jobs = next_ready(client, &ready)?;
-                jobs.iter().map(|job| job.age).max().unwrap_or(0)
+    let limits = [
+        options.ready_max,
+        None,
+        options.delayed_max,
+        options.buried_max,
+    ];
+    let counts = State::ALL.into_iter().zip(limits);
+    let mut readings: Vec<_> = counts
+        .map(|(state, limit)| Reading {
+            name: state.name(),
+            unit: "",
+            value: sum(state.count_key()),
+            limit,
+        })
+        .collect();
+    // It costs a look at each tube: only if it matters.
+    if let Some(Oldest(limit)) = options.age_max {
+        let ready = match tubes {
+            [] => {
+                let all = client.tubes()?;
+                names_with_ready(&stats_of(client, &all)?)
             }
+            _ => names_with_ready(&of_tubes),
         };
+        let ages = next_ready(client, &ready)?.into_iter().map(|job| job.age);
         readings.push(Reading {
-            figure,
-            value,
-            limit: options.limit(figure),
+            name: "age",
+            unit: "s",
+            value: ages.max().unwrap_or(0),
+            limit: Some(limit),
         });
     }
+    // Of several tubes, the one that has the fewest.
+    let watchers = tubes.iter().map(|tube| watchers(&of_tubes, tube)).min();
+    readings.push(Reading {
+        name: "workers",
+        unit: "",
+        value: watchers.unwrap_or_else(|| server.number("current-workers")),
+        limit: options.workers_min.map(|Least(limit)| limit),
+    });
     Ok((readings, server.text("draining") == "true"))
 }
 
@@ -388,60 +328,59 @@ fn watchers(tubes: &[(TubeName, Facts)], wanted: &TubeName) -> u64 {
 mod tests {
     use super::*;
 
-    fn reading(figure: Figure, value: u64, limit: &str) -> Reading {
+    fn reading(name: &'static str, value: u64, limit: Option<Limit>) -> Reading {
         Reading {
-            figure,
+            name,
+            unit: if name == "age" { "s" } else { "" },
             value,
-            limit: Limit::read(limit, |limit| limit.parse().map_err(|_| String::new())).ok(),
+            limit,
         }
+    }
+
+    fn most(text: &str) -> Option<Limit> {
+        Limit::parse(text).ok()
+    }
+
+    fn least(text: &str) -> Option<Limit> {
+        Least::parse(text).ok().map(|Least(limit)| limit)
     }
 
     #[test]
     fn a_limit_is_what_may_just_be_reached() {
-        for (value, level) in [
-            (4, Level::Ok),
-            (5, Level::Warning),
-            (9, Level::Warning),
-            (10, Level::Critical),
+        for (limit, value, level) in [
+            (most("4,9"), 4, Level::Ok),
+            (most("4,9"), 5, Level::Warning),
+            (most("4,9"), 9, Level::Warning),
+            (most("4,9"), 10, Level::Critical),
+            (least("3,2"), 3, Level::Ok),
+            (least("3,2"), 2, Level::Warning),
+            (least("3,2"), 1, Level::Critical),
+            (most("4"), 5, Level::Critical),
         ] {
-            assert_eq!(
-                reading(Figure::Ready, value, "4,9").level(),
-                level,
-                "{value}"
-            );
+            assert_eq!(reading("x", value, limit).level(), level, "{value}");
         }
-        for (value, level) in [(3, Level::Ok), (2, Level::Warning), (1, Level::Critical)] {
-            assert_eq!(
-                reading(Figure::Workers, value, "3,2").level(),
-                level,
-                "{value}"
-            );
-        }
-        assert_eq!(reading(Figure::Ready, 5, "4").level(), Level::Critical);
     }
 
     #[test]
     fn figures_are_written_as_plugins_write_them() {
-        assert_eq!(
-            reading(Figure::Age, 5, "4,9").performance(""),
-            "'age'=5s;4;9;0"
-        );
-        assert_eq!(
-            reading(Figure::Workers, 5, "4,2").performance("x:1 "),
-            "'x:1 workers'=5;4:;2:;0"
-        );
-        assert_eq!(
-            reading(Figure::Ready, 5, "no").performance(""),
-            "'ready'=5;;;0"
-        );
+        for (reading, expected) in [
+            (reading("age", 5, most("4,9")), "'x:1 age'=5s;4;9;0"),
+            (
+                reading("workers", 5, least("4,2")),
+                "'x:1 workers'=5;4:;2:;0",
+            ),
+            (reading("ready", 5, None), "'x:1 ready'=5;;;0"),
+        ] {
+            assert_eq!(reading.performance("x:1 "), expected);
+        }
     }
 
     #[test]
     fn what_is_wrong_is_said_and_what_is_well_is_left_out_then() {
         let readings = [
-            reading(Figure::Ready, 5, "4,9"),
-            reading(Figure::Buried, 1, "0"),
-            reading(Figure::Delayed, 0, ""),
+            reading("ready", 5, most("4,9")),
+            reading("buried", 1, most("0")),
+            reading("delayed", 0, None),
         ];
         let text = "ready 5 (limit 4, 9), buried 1 (limit 0), draining";
         assert_eq!(verdict(&readings, true), (Level::Critical, text.into()));

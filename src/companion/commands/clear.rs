@@ -6,7 +6,7 @@ use crate::server::reply::Reply;
 use crate::server::stats::{Facts, FreeState, State, in_order};
 use crate::server::sweep::Sweep;
 use crate::signals::interrupts;
-use crate::text::output::{Output, Progress, confirm};
+use crate::text::output::{Progress, confirm, print};
 use beanpole::protocol::TubeName;
 use std::sync::atomic::Ordering;
 
@@ -33,9 +33,7 @@ fn clear(invocation: &Invocation) -> Outcome {
     let tube: TubeName = word(name)?;
     let states = in_order(&options.states);
     let mut client = invocation.connect()?;
-    let Some(facts) = client.tube_stats(&tube)? else {
-        return Err(Failure::no_tube(&tube));
-    };
+    let facts = client.known_tube(&tube)?;
     let mut left = states
         .iter()
         .map(|state| facts.number(state.count_key()))
@@ -59,36 +57,15 @@ fn clear(invocation: &Invocation) -> Outcome {
     for state in states {
         let mut sweep = Sweep::new(tube.clone(), state);
         while goes_on(left) {
-            let mut jobs = sweep.next(&mut client)?;
-            if jobs.is_empty() {
-                break;
-            }
-            jobs.truncate(usize::try_from(left).unwrap_or(usize::MAX));
-            client.each(
-                jobs.iter().map(|job| job.id),
-                |id| format!("delete {id}"),
-                |id, reply| {
-                    match reply {
-                        Reply::Deleted => {
-                            deleted += 1;
-                            left -= 1;
-                            progress.add(1);
-                        }
-                        // A worker was faster.
-                        Reply::NotFound => {}
-                        other => {
-                            return Err(Failure::unexpected(format_args!("delete {id}"), &other));
-                        }
-                    }
-                    Ok(())
-                },
-            )?;
+            let sent = sweep.send_to_next(&mut client, left, "delete", &Reply::Deleted)?;
+            let Some(count) = sent else { break };
+            deleted += count;
+            left -= count;
+            progress.add(count);
         }
     }
     drop(progress);
-    let mut output = Output::new();
-    output.line(deleted)?;
-    output.sync()?;
+    print(format!("{deleted}\n"))?;
     match left > 0 && !goes_on(left) {
         true => Err(Failure::interrupted(deleted, deleted + left)),
         false => Ok(Status::Done),

@@ -1,6 +1,6 @@
 //! `dump`: the jobs of a server, or of some tubes, as a file that `load` reads.
 
-use crate::command::{Command, Invocation, Kind, Opt, described, options, word};
+use crate::command::{Command, Invocation, Kind, Opt, described, options};
 use crate::failure::{Failure, Outcome};
 use crate::server::census::Census;
 use crate::server::client::{Client, facts};
@@ -12,7 +12,7 @@ use crate::text::dump::{END_KEY, START_KEY, VERSION};
 use crate::text::file::WholeFile;
 use crate::text::json::Json;
 use crate::text::output::{Output, Progress};
-use beanpole::protocol::{JobId, TubeName};
+use beanpole::protocol::JobId;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -34,14 +34,11 @@ options! {
 
 fn dump(invocation: &Invocation) -> Outcome {
     let options = invocation.read(OPTIONS)?;
-    let tubes = invocation.operands().iter().map(|name| word(name));
-    let tubes: Vec<TubeName> = tubes.collect::<Outcome<_>>()?;
+    let tubes = invocation.tubes()?;
     let mut client = invocation.connect()?;
     let version = client.server_stats()?.text("version").to_owned();
     for tube in &tubes {
-        client
-            .tube_stats(tube)?
-            .ok_or_else(|| Failure::no_tube(tube))?;
+        client.known_tube(tube)?;
     }
     let scope = Scope {
         tubes,

@@ -9,8 +9,8 @@ use crate::server::client::Client;
 use crate::server::reply::Reply;
 use crate::server::stats::State;
 use crate::server::sweep::Sweep;
-use crate::text::output::{Output, Progress};
-use beanpole::protocol::{JobId, TubeName};
+use crate::text::output::{Progress, print};
+use beanpole::protocol::TubeName;
 
 pub const KICK: Command = Command {
     name: "kick",
@@ -44,61 +44,40 @@ fn kick(invocation: &Invocation) -> Outcome {
     };
     let tube = options.tube.unwrap_or(TubeName::default_tube());
     let mut client = invocation.connect()?;
-    let mut left = match (all, client.tube_stats(&tube)?) {
-        (_, None) => return Err(Failure::no_tube(&tube)),
-        (false, Some(_)) => count,
-        (true, Some(facts)) => match facts.number(State::Buried.count_key()) {
-            _ if options.delayed => facts.number(State::Delayed.count_key()),
-            0 => facts.number(State::Delayed.count_key()),
-            buried => buried,
-        },
+    let facts = client.known_tube(&tube)?;
+    let mut left = match facts.number(State::Buried.count_key()) {
+        _ if !all => count,
+        buried if buried > 0 && !options.delayed => buried,
+        _ => facts.number(State::Delayed.count_key()),
     };
     let mut progress = Progress::new("kicking", Some(left));
     let mut kicked = 0;
     let mut delayed = Sweep::new(tube.clone(), State::Delayed);
     client.use_tube(&tube)?;
     while left > 0 {
-        let (count, more) = match options.delayed {
-            true => kick_delayed(&mut client, &mut delayed, left)?,
-            false => kick_some(&mut client, left)?,
+        let bound = left.min(KICK_AT_ONCE);
+        let sent = match options.delayed {
+            true => delayed.send_to_next(&mut client, left, "kick-job", &Reply::Kicked(None))?,
+            false => Some(kick_some(&mut client, bound)?),
         };
+        let Some(count) = sent else { break };
         kicked += count;
         progress.add(count);
-        left = if more { left.saturating_sub(count) } else { 0 };
+        left -= count;
+        // The next ones would be of the other kind.
+        if !options.delayed && count < bound {
+            break;
+        }
     }
     drop(progress);
-    let mut output = Output::new();
-    output.line(kicked)?;
-    output.sync()?;
+    print(format!("{kicked}\n"))?;
     Ok(Status::done_if(kicked > 0))
 }
 
-/// Kicks up to so many jobs, as the server chooses them: how many that were, and
-/// whether there may be more.
-fn kick_some(client: &mut Client, left: u64) -> Outcome<(u64, bool)> {
-    let bound = left.min(KICK_AT_ONCE);
+/// Kicks up to so many jobs, as the server chooses them: how many that were.
+fn kick_some(client: &mut Client, bound: u64) -> Outcome<u64> {
     match client.call(format_args!("kick {bound}"))? {
-        Reply::Kicked(Some(count)) => Ok((count, count == bound)),
+        Reply::Kicked(Some(count)) if count <= bound => Ok(count),
         other => Err(Failure::unexpected(format_args!("kick {bound}"), &other)),
     }
-}
-
-/// The same, but delayed jobs alone.
-fn kick_delayed(client: &mut Client, sweep: &mut Sweep, left: u64) -> Outcome<(u64, bool)> {
-    let mut jobs = sweep.next(client)?;
-    jobs.truncate(usize::try_from(left).unwrap_or(usize::MAX));
-    let found = !jobs.is_empty();
-    let mut kicked = 0;
-    let ids = jobs.iter().map(|job| job.id);
-    let line = |id: &JobId| format!("kick-job {id}");
-    client.each(ids, line, |id, reply| match reply {
-        Reply::Kicked(None) => {
-            kicked += 1;
-            Ok(())
-        }
-        // Its delay was over.
-        Reply::NotFound => Ok(()),
-        other => Err(Failure::unexpected(format_args!("kick-job {id}"), &other)),
-    })?;
-    Ok((kicked, found))
 }

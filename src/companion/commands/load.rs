@@ -13,7 +13,7 @@ use crate::signals::interrupts;
 use crate::text::base64;
 use crate::text::dump::{END_KEY, START_KEY, VERSION};
 use crate::text::json::{self, Json};
-use crate::text::output::{Output, Progress, complain};
+use crate::text::output::{Progress, complain, print};
 use beanpole::arguments;
 use beanpole::protocol::{Priority, Seconds, TubeName};
 use std::collections::BTreeSet;
@@ -118,9 +118,7 @@ fn load(invocation: &Invocation) -> Outcome {
              reserve by id"
         ));
     }
-    let mut output = Output::new();
-    output.line(loaded)?;
-    output.sync()?;
+    print(format!("{loaded}\n"))?;
     let sound = dump.check_end()?;
     Ok(Status::done_if(sound && dump.left_out == 0))
 }

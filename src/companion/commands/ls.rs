@@ -1,12 +1,12 @@
 //! `ls`: the jobs of a server or of some tubes, without touching any.
 
-use crate::command::{Command, Invocation, JSON, Kind, Opt, at_most_one, described, options, word};
+use crate::command::{Command, Invocation, JSON, Kind, Opt, at_most_one, described, options};
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::census::Census;
-use crate::server::client::{Client, facts};
+use crate::server::client::{self, Client, facts};
 use crate::server::form::job_to_json;
 use crate::server::list::{MOST, Scope, Walk};
-use crate::server::reply::{Job, Reply};
+use crate::server::reply::Job;
 use crate::server::stats::{Facts, JobFacts, State};
 use crate::text::output::Output;
 use crate::text::terminal;
@@ -42,17 +42,14 @@ options! {
 fn ls(invocation: &Invocation) -> Outcome {
     let options = invocation.read(OPTIONS)?;
     at_most_one(&[("quiet", options.quiet), ("json", options.json)])?;
-    let tubes = invocation.operands().iter().map(|name| word(name));
-    let tubes: Vec<TubeName> = tubes.collect::<Outcome<_>>()?;
+    let tubes = invocation.tubes()?;
     let states = match options.states.as_slice() {
         [] => State::ALL.into(),
         some => some.into(),
     };
     let mut client = invocation.connect()?;
     for tube in &tubes {
-        client
-            .tube_stats(tube)?
-            .ok_or_else(|| Failure::no_tube(tube))?;
+        client.known_tube(tube)?;
     }
     let scope = Scope { tubes, states };
     let mut jobs = Jobs::find(&mut client, &scope)?;
@@ -174,12 +171,11 @@ impl Table<'_> {
         client.each(
             jobs,
             |(job, _)| format!("peek {}", job.id),
-            |(job, facts), reply| match reply {
-                Reply::Found(found) if self.left > 0 && self.has_part(&found.body) => {
+            |(job, facts), reply| match client::job(format_args!("peek {}", job.id), reply)? {
+                Some(found) if self.left > 0 && self.has_part(&found.body) => {
                     self.row(&job, facts, &found)
                 }
-                Reply::Found(_) | Reply::NotFound => Ok(()),
-                other => Err(Failure::unexpected(format_args!("peek {}", job.id), &other)),
+                _ => Ok(()),
             },
         )
     }

@@ -9,6 +9,7 @@
 
 use crate::command::{Command, Invocation, Kind};
 use crate::failure::{Failure, Outcome, Status};
+use crate::server::client;
 use crate::server::reply::{Job, Reply};
 use crate::server::stats::{JobFacts, State};
 use crate::server::sweep::{Sweep, for_each_job};
@@ -105,11 +106,8 @@ impl Transfer {
                 ready,
                 |job| format!("reserve-job {}", job.id),
                 |job, reply| {
-                    match reply {
-                        Reply::Reserved(Job { body, .. }) => jobs.push((job, body)),
-                        Reply::NotFound => {}
-                        other => return Err(Failure::unexpected("reserve-job", &other)),
-                    }
+                    let reserved = client::job("reserve-job", reply)?;
+                    jobs.extend(reserved.map(|Job { body, .. }| (job, body)));
                     Ok(())
                 },
             )?;

@@ -1,6 +1,6 @@
 //! `pause` and `resume`: nothing is reserved from a tube for a while.
 
-use crate::command::{Command, Invocation, Kind, Opt, described, options, word};
+use crate::command::{Command, Invocation, Kind, Opt, described, options, word, words};
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::reply::Reply;
 use beanpole::protocol::{Seconds, TubeName};
@@ -39,8 +39,7 @@ fn set_pause(invocation: &Invocation, names: &[String], Seconds(time): Seconds) 
             "which tubes? name them, or give --all".into(),
         ));
     }
-    let named: Outcome<Vec<TubeName>> = names.iter().map(|name| word(name)).collect();
-    let mut tubes = named?;
+    let mut tubes = words(names)?;
     let mut client = invocation.connect()?;
     if all {
         tubes = client.tubes()?;

@@ -7,7 +7,7 @@ use crate::command::{
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::client::{self, Client};
 use crate::server::form::Form;
-use crate::server::reply::{Job, Reply};
+use crate::server::reply::Job;
 use crate::server::stats::State;
 use crate::server::sweep::Sweep;
 use crate::text::output::{Output, complain};
@@ -58,8 +58,7 @@ fn peek(invocation: &Invocation) -> Outcome {
         let tube = options.tube.unwrap_or(TubeName::default_tube());
         let mut client = invocation.connect()?;
         // Before the sweep uses it: then it exists.
-        let facts = client.tube_stats(&tube)?;
-        facts.ok_or_else(|| Failure::no_tube(&tube))?;
+        client.known_tube(&tube)?;
         let sweep = Sweep::new(tube, state.unwrap_or(State::Ready));
         show_next(&mut client, &sweep, count, form, &mut output)?
     } else {
@@ -117,16 +116,15 @@ fn show(
     has_title: bool,
     output: &mut Output,
 ) -> Outcome<bool> {
-    match client.call(format_args!("peek {id}"))? {
-        Reply::Found(job) => {
-            if has_title {
-                output.line(format_args!("job {id}, {} bytes:", job.body.len()))?;
-            }
-            write(client, &job, form, output).map(|()| true)
-        }
-        Reply::NotFound => Ok(false),
-        other => Err(Failure::unexpected(format_args!("peek {id}"), &other)),
+    let line = format!("peek {id}");
+    let reply = client.call(&line)?;
+    let Some(job) = client::job(line, reply)? else {
+        return Ok(false);
+    };
+    if has_title {
+        output.line(format_args!("job {id}, {} bytes:", job.body.len()))?;
     }
+    write(client, &job, form, output).map(|()| true)
 }
 
 fn write(client: &mut Client, job: &Job, form: Form, output: &mut Output) -> Outcome<()> {

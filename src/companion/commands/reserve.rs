@@ -2,13 +2,16 @@
 //!
 //! A job is deleted or buried only after its body has been handed to the
 //! system and, if the output is a pipe, has been read from it. What is to be
-//! released is kept until the end, or the same job would come again at once.
+//! released is kept until the end, or the same job would come again at once;
+//! until then it is touched. Many jobs are kept by several connections: what
+//! beanstalkd does for one of them takes the longer, the more jobs that has.
 
 use crate::command::{
     BODY_JSON, BODY_LINES, BODY_NULL, Command, DELAY, Invocation, Opt, PRIORITY, TUBES,
     at_most_one, described, options, tubes_or_default,
 };
 use crate::failure::{Failure, Outcome, Status};
+use crate::server::by_id::send_each;
 use crate::server::client::{self, Client, Event, Terms};
 use crate::server::form::Form;
 use crate::server::reply::{Job, Reply};
@@ -16,7 +19,7 @@ use crate::server::stats::{Facts, JobFacts};
 use crate::server::take::{Room, reserve_now};
 use crate::text::output::{Output, Progress, complain};
 use beanpole::protocol::{JobId, Priority, Seconds, TubeName};
-use std::collections::BTreeMap;
+use std::collections::HashSet;
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
@@ -85,19 +88,25 @@ fn reserve(invocation: &Invocation) -> Outcome {
         priority: options.priority,
         delay: options.delay.unwrap_or(Seconds(0)),
         needs_facts: settle != Settle::Delete || form == Form::Json,
-        client: invocation.connect()?,
-        held: BTreeMap::new(),
+        client: connect(invocation, &tubes)?,
+        held: Held::default(),
+        before: Vec::new(),
+        seen: HashSet::new(),
     };
-    taker.client.watch_only(&tubes)?;
     let mut output = Output::new();
     let mut taken = 0;
     let mut room = Room::default();
     let mut settled = true;
     let mut progress = Progress::beside_output("reserving");
     while taken < wanted {
+        taker.touch_held(true)?;
+        if taker.held.jobs.len() >= KEPT_BY_ONE {
+            taker.go_on_with(connect(invocation, &tubes)?);
+        }
         let most = usize::try_from(wanted - taken)
             .unwrap_or(usize::MAX)
             .min(room.jobs());
+        let since = Instant::now();
         let batch = taker.take(timeout, most)?;
         if batch.is_empty() {
             break;
@@ -106,14 +115,14 @@ fn reserve(invocation: &Invocation) -> Outcome {
             form.write(&mut output, job, facts.as_ref())?;
         }
         output.sync()?;
-        let ids: Vec<_> = batch.iter().map(|(job, _)| job.id).collect();
+        let ids = batch.iter().map(|(job, _)| job.id);
         while taker.settle != Settle::Release && !output.is_read_within(SLOW)? {
-            taker.touch(&ids)?;
+            touch(&mut taker.client, ids.clone())?;
         }
         taken += batch.len() as u64;
         progress.add(batch.len() as u64);
         room.learn(batch.iter().map(|(job, _)| job.body.len()));
-        settled &= taker.settle(batch)?;
+        settled &= taker.settle(batch, since)?;
     }
     drop(progress);
     settled &= taker.release_held()?;
@@ -122,20 +131,89 @@ fn reserve(invocation: &Invocation) -> Outcome {
     ))
 }
 
+/// A connection that takes jobs from these tubes.
+fn connect(invocation: &Invocation, tubes: &[TubeName]) -> Outcome<Client> {
+    let mut client = invocation.connect()?;
+    client.watch_only(tubes)?;
+    Ok(client)
+}
+
+/// Renews the time to run of these jobs; who does not hear of one that is over,
+/// hears of it when it is settled.
+fn touch(client: &mut Client, ids: impl IntoIterator<Item = JobId>) -> Outcome<()> {
+    send_each(client, ids, "touch", &Reply::Touched).map(drop)
+}
+
+/// As many jobs are kept by one connection.
+const KEPT_BY_ONE: usize = 2000;
+
 type Taken = (Job, Option<Facts>);
 
+/// What one connection keeps to release it at the end.
+#[derive(Default)]
+struct Held {
+    jobs: Vec<(JobId, Priority)>,
+    /// A third of the shortest time to run.
+    pause: Option<Duration>,
+    /// When all were touched, or the first one was taken.
+    touched: Option<Instant>,
+}
+
+impl Held {
+    fn add(&mut self, id: JobId, priority: Priority, ttr: Seconds, since: Instant) {
+        let pause = Duration::from_secs(ttr.0.max(1).into()) / 3;
+        self.jobs.push((id, priority));
+        self.pause = Some(self.pause.map_or(pause, |shortest| shortest.min(pause)));
+        self.touched.get_or_insert(since);
+    }
+
+    /// When to touch them.
+    fn due(&self) -> Option<Instant> {
+        Some(self.touched? + self.pause?)
+    }
+
+    fn touch(&mut self, client: &mut Client) -> Outcome<()> {
+        self.touched = Some(Instant::now());
+        touch(client, self.jobs.iter().map(|(id, _)| *id))
+    }
+}
+
 struct Taker {
-    client: Client,
     settle: Settle,
     /// The priority with which jobs are buried or released, if not their own.
     priority: Option<Priority>,
     delay: Seconds,
     needs_facts: bool,
-    /// What is to be released at the end, with the priority for that.
-    held: BTreeMap<JobId, Priority>,
+    /// The connection that takes jobs, and what it keeps.
+    client: Client,
+    held: Held,
+    /// Those that took jobs before it.
+    before: Vec<(Client, Held)>,
+    /// All that are kept.
+    seen: HashSet<JobId>,
 }
 
 impl Taker {
+    /// Takes over from the connection that has enough.
+    fn go_on_with(&mut self, client: Client) {
+        let full = std::mem::replace(&mut self.client, client);
+        self.before.push((full, std::mem::take(&mut self.held)));
+    }
+
+    /// Touches the jobs of those connections that are due; the one that takes
+    /// jobs may be waiting for one.
+    fn touch_held(&mut self, with_taker: bool) -> Outcome<()> {
+        let now = Instant::now();
+        let taker = with_taker.then_some((&mut self.client, &mut self.held));
+        let before = self.before.iter_mut().map(|(client, held)| (client, held));
+        for (client, held) in before.chain(taker) {
+            if held.due().is_some_and(|due| due <= now) {
+                held.touch(client)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Reserves up to so many jobs: waits for the first as long as told, and
     /// takes what else is there. None: there was no job, or they begin again.
     fn take(&mut self, timeout: Option<Seconds>, most: usize) -> Outcome<Vec<Taken>> {
@@ -144,7 +222,7 @@ impl Taker {
         };
         let mut jobs = vec![first];
         jobs.extend(reserve_now(&mut self.client, most - 1)?);
-        let again = |job: &Job| self.held.contains_key(&job.id);
+        let again = |job: &Job| self.seen.contains(&job.id);
         let fresh = jobs.iter().position(again).unwrap_or(jobs.len());
         jobs.truncate(fresh);
         self.with_facts(jobs)
@@ -162,19 +240,14 @@ impl Taker {
                         .queue(format_args!("reserve-with-timeout {seconds}"));
                 }
             }
-            let patience = self.client.patience();
-            let latest = until.map(|until| until + patience);
-            let Event::Reply(reply) = self.client.wait(latest, &[])? else {
-                return Err(self.client.silent());
-            };
-            match self.client.understand(reply)? {
+            let latest = until.map(|until| until + self.client.patience());
+            match self.reply_until(latest)? {
                 Reply::Reserved(job) => return Ok(Some(job)),
                 Reply::TimedOut => return Ok(None),
                 // A job that is to be released at the end needs more time, and
                 // no other is ready.
                 Reply::DeadlineSoon => {
-                    let ids: Vec<_> = self.held.keys().copied().collect();
-                    self.touch(&ids)?;
+                    self.held.touch(&mut self.client)?;
                     if until.is_some_and(|until| until <= Instant::now()) {
                         return Ok(None);
                     }
@@ -185,17 +258,20 @@ impl Taker {
         }
     }
 
-    /// Renews the time to run of these jobs; who does not hear of one that is
-    /// over, hears of it when it is settled.
-    fn touch(&mut self, ids: &[JobId]) -> Outcome<()> {
-        self.client.each(
-            ids,
-            |id| format!("touch {id}"),
-            |id, reply| match reply {
-                Reply::Touched | Reply::NotFound => Ok(()),
-                other => Err(Failure::unexpected(format_args!("touch {id}"), &other)),
-            },
-        )
+    /// The reply to the taking connection. Meanwhile the others are touched;
+    /// of its own jobs the server says when their time comes to an end.
+    fn reply_until(&mut self, latest: Option<Instant>) -> Outcome<Reply> {
+        loop {
+            let due = self.before.iter().filter_map(|(_, held)| held.due());
+            let until = due.chain(latest).min();
+            match self.client.wait(until, &[])? {
+                Event::Reply(reply) => return self.client.understand(reply),
+                _ if latest.is_some_and(|latest| latest <= Instant::now()) => {
+                    return Err(self.client.silent());
+                }
+                _ => self.touch_held(false)?,
+            }
+        }
     }
 
     fn with_facts(&mut self, jobs: Vec<Job>) -> Outcome<Vec<Taken>> {
@@ -214,52 +290,67 @@ impl Taker {
         Ok(taken)
     }
 
-    /// Deletes or buries a batch, or remembers it for later. Whether all were
-    /// still ours.
-    fn settle(&mut self, batch: Vec<Taken>) -> Outcome<bool> {
+    /// Deletes or buries a batch that was taken then, or remembers it for later.
+    /// Whether all were still ours.
+    fn settle(&mut self, batch: Vec<Taken>, since: Instant) -> Outcome<bool> {
         let mut ids = Vec::new();
         for (job, facts) in batch {
-            let own = facts
-                .and_then(|facts| JobFacts::read(&facts).ok())
-                .map(|facts| facts.priority);
+            let facts = facts.and_then(|facts| JobFacts::read(&facts).ok());
+            let own = facts.as_ref().map(|facts| facts.priority);
             let priority = self.priority.or(own).unwrap_or(Terms::PRIORITY);
-            let Priority(pri) = priority;
             match self.settle {
                 Settle::Delete => self.client.queue(format_args!("delete {}", job.id)),
-                Settle::Bury => self.client.queue(format_args!("bury {} {pri}", job.id)),
+                Settle::Bury => self
+                    .client
+                    .queue(format_args!("bury {} {}", job.id, priority.0)),
                 Settle::Release => {
-                    self.held.insert(job.id, priority);
+                    let ttr = facts.map_or(Seconds(0), |facts| facts.ttr);
+                    self.held.add(job.id, priority, ttr, since);
+                    self.seen.insert(job.id);
                     continue;
                 }
             }
             ids.push(job.id);
         }
-        self.settled(&ids)
+        settled(&mut self.client, ids.into_iter())
     }
 
-    fn release_held(&mut self) -> Outcome<bool> {
-        let held = std::mem::take(&mut self.held);
-        for (id, Priority(pri)) in &held {
-            self.client
-                .queue(format_args!("release {id} {pri} {}", self.delay.0));
-        }
-        self.settled(&held.into_keys().collect::<Vec<_>>())
-    }
-
-    fn settled(&mut self, ids: &[JobId]) -> Outcome<bool> {
+    fn release_held(mut self) -> Outcome<bool> {
         let mut all = true;
-        for id in ids {
-            match self.client.reply()? {
-                Reply::Deleted | Reply::Buried(_) | Reply::Released => {}
-                Reply::NotFound => {
-                    all = false;
-                    complain(format_args!(
-                        "beanpole reserve: job {id}: its time to run was over before it was settled"
-                    ));
-                }
-                other => return Err(Failure::unexpected(format_args!("job {id}"), &other)),
+        loop {
+            let Taker {
+                client,
+                held,
+                delay,
+                ..
+            } = &mut self;
+            for (id, Priority(pri)) in &held.jobs {
+                client.queue(format_args!("release {id} {pri} {}", delay.0));
+            }
+            all &= settled(client, held.jobs.drain(..).map(|(id, _)| id))?;
+            self.touch_held(false)?;
+            match self.before.pop() {
+                Some((client, held)) => (self.client, self.held) = (client, held),
+                None => return Ok(all),
             }
         }
-        Ok(all)
     }
+}
+
+/// Whether all of these were still ours when they were settled.
+fn settled(client: &mut Client, ids: impl Iterator<Item = JobId>) -> Outcome<bool> {
+    let mut all = true;
+    for id in ids {
+        match client.reply()? {
+            Reply::Deleted | Reply::Buried(_) | Reply::Released => {}
+            Reply::NotFound => {
+                all = false;
+                complain(format_args!(
+                    "beanpole reserve: job {id}: its time to run was over before it was settled"
+                ));
+            }
+            other => return Err(Failure::unexpected(format_args!("job {id}"), &other)),
+        }
+    }
+    Ok(all)
 }

@@ -121,9 +121,7 @@ impl Watched<'_> {
 fn ask(client: &mut Client, about: &About) -> Outcome<Facts> {
     match about {
         About::Server => client.server_stats(),
-        About::Tube(tube) => client
-            .tube_stats(tube)?
-            .ok_or_else(|| Failure::no_tube(tube)),
+        About::Tube(tube) => client.known_tube(tube),
         About::Job(id) => {
             let reply = client.call(format_args!("stats-job {id}"))?;
             client::facts("stats-job", reply)?.ok_or_else(|| Failure::no_job(*id))

@@ -6,14 +6,12 @@
 //! delayed so that nobody gets it, and deleting it. A job that was put and
 //! deleted between two looks is not seen.
 
-use crate::command::{
-    BODY_JSON, Command, Interval, Invocation, Kind, Opt, described, options, word,
-};
+use crate::command::{BODY_JSON, Command, Interval, Invocation, Kind, Opt, described, options};
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::census::probe;
-use crate::server::client::{Client, facts};
+use crate::server::client::{Client, facts, job};
 use crate::server::form::job_to_json;
-use crate::server::reply::{Job, Reply};
+use crate::server::reply::Job;
 use crate::server::stats::{Facts, JobFacts};
 use crate::text::output::Output;
 use beanpole::protocol::{JobId, TubeName};
@@ -50,8 +48,7 @@ const GAPS: usize = 100;
 
 fn tail(invocation: &Invocation) -> Outcome {
     let options = invocation.read(OPTIONS)?;
-    let tubes = invocation.operands().iter().map(|name| word(name));
-    let tubes: Vec<TubeName> = tubes.collect::<Outcome<_>>()?;
+    let tubes = invocation.tubes()?;
     let Interval(interval) = options
         .interval
         .unwrap_or(Interval(Duration::from_millis(200)));
@@ -204,11 +201,7 @@ impl Follower {
             wanted,
             |(id, _)| format!("peek {id}"),
             |(id, facts), reply| {
-                match reply {
-                    Reply::Found(job) => found.push((facts, job)),
-                    Reply::NotFound => {}
-                    other => return Err(Failure::unexpected(format_args!("peek {id}"), &other)),
-                }
+                found.extend(job(format_args!("peek {id}"), reply)?.map(|job| (facts, job)));
                 Ok(())
             },
         )

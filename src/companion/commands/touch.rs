@@ -6,7 +6,7 @@ use crate::server::by_id::{make_ready, reserve_by_id};
 use crate::server::client::{Client, Event};
 use crate::server::reply::Reply;
 use crate::server::stats::{JobFacts, State};
-use crate::signals::{Calls, SIGINT, SIGTERM};
+use crate::signals::{Calls, SIGHUP, SIGINT, SIGTERM, heeded};
 use crate::text::output::{Output, complain};
 use beanpole::protocol::Seconds;
 use std::os::fd::AsFd;
@@ -33,7 +33,7 @@ fn touch(invocation: &Invocation) -> Outcome {
         .hold
         .map(|Seconds(s)| Instant::now() + Duration::from_secs(s.into()));
     let ids = invocation.ids()?;
-    let mut signals = Calls::by_signals(&[SIGINT, SIGTERM])?;
+    let mut signals = Calls::by_signals(&heeded(&[SIGINT, SIGTERM, SIGHUP]))?;
     let mut client = invocation.connect()?;
     let mut output = Output::new();
     let mut all = true;

@@ -11,30 +11,44 @@ use crate::server::stats::JobFacts;
 use crate::text::output::{Progress, complain};
 use beanpole::protocol::{JobId, Priority};
 
-/// Sends a command for each id, pipelined.
+/// Sends a command about each of these jobs, pipelined: those that were not
+/// found, or not in a state for it. All others have got the good reply.
+pub fn send_each(
+    client: &mut Client,
+    ids: impl IntoIterator<Item = JobId>,
+    verb: &str,
+    good: &Reply,
+) -> Outcome<Vec<JobId>> {
+    let mut missing = Vec::new();
+    let line = |id: &JobId| format!("{verb} {id}");
+    client.each(ids, line, |id, reply| match reply {
+        reply if reply == *good => Ok(()),
+        Reply::NotFound => {
+            missing.push(id);
+            Ok(())
+        }
+        other => Err(Failure::unexpected(line(&id), &other)),
+    })?;
+    Ok(missing)
+}
+
+/// The same, some at a time, and says which were missing.
 pub fn on_each(client: &mut Client, ids: Vec<JobId>, verb: &'static str, good: &Reply) -> Outcome {
     let mut progress = Progress::new(verb, None);
     let mut all = true;
-    client.each(
-        ids,
-        |id| format!("{verb} {id}"),
-        |id, reply| {
-            progress.add(1);
-            match reply {
-                reply if reply == *good => {}
-                Reply::NotFound => {
-                    all = false;
-                    complain(format_args!(
-                        "beanpole {verb}: job {id}: not found, or not in a state for this"
-                    ));
-                }
-                other => return Err(Failure::unexpected(format_args!("{verb} {id}"), &other)),
-            }
-            Ok(())
-        },
-    )?;
+    for some in ids.chunks(AT_ONCE) {
+        for id in send_each(client, some.iter().copied(), verb, good)? {
+            all = false;
+            complain(format_args!(
+                "beanpole {verb}: job {id}: not found, or not in a state for this"
+            ));
+        }
+        progress.add(some.len() as u64);
+    }
     Ok(Status::done_if(all))
 }
+
+const AT_ONCE: usize = 1000;
 
 /// Reserves each of these jobs and acts on it.
 pub fn on_each_reserved(

@@ -7,7 +7,7 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::server::address::Address;
-use crate::server::reply::{RawReply, Reply};
+use crate::server::reply::{Job, RawReply, Reply};
 use crate::server::stats::{self, Facts, JobFacts};
 use crate::signals::timeout_until;
 use beanpole::protocol::{JobId, Priority, Seconds, TubeName};
@@ -322,6 +322,12 @@ impl Client {
         facts(&line, reply)
     }
 
+    /// What the server says about a tube that has to exist.
+    pub fn known_tube(&mut self, tube: &TubeName) -> Outcome<Facts> {
+        let facts = self.tube_stats(tube)?;
+        facts.ok_or_else(|| Failure::no_tube(tube))
+    }
+
     /// What the server says about a job, if it exists.
     pub fn job(&mut self, id: JobId) -> Outcome<Option<JobFacts>> {
         let reply = self.call(format_args!("stats-job {id}"))?;
@@ -362,6 +368,15 @@ pub fn facts(asked: &str, reply: Reply) -> Outcome<Option<Facts>> {
                 .map_err(|reason| Failure::Unreachable(format!("{asked}: {reason}")))
         }
         Reply::NotFound => Ok(None),
+        other => Err(Failure::unexpected(asked, &other)),
+    }
+}
+
+/// The job in a reply, or `None` if there is none.
+pub fn job(asked: impl fmt::Display, reply: Reply) -> Outcome<Option<Job>> {
+    match reply {
+        Reply::Found(job) | Reply::Reserved(job) => Ok(Some(job)),
+        Reply::NotFound | Reply::TimedOut | Reply::DeadlineSoon => Ok(None),
         other => Err(Failure::unexpected(asked, &other)),
     }
 }

@@ -6,6 +6,7 @@
 //! ended its burial.
 
 use crate::failure::{Failure, Outcome};
+use crate::server::by_id::send_each;
 use crate::server::client::{Client, Terms};
 use crate::server::reply::Reply;
 use beanpole::protocol::{JobId, Priority, Seconds, TubeName};
@@ -56,14 +57,8 @@ impl Placer {
 
     /// Deletes jobs that were put into place in vain.
     pub fn take_away(&mut self, ids: &[JobId]) -> Outcome<()> {
-        self.client.each(
-            ids,
-            |id| format!("delete {id}"),
-            |id, reply| match reply {
-                Reply::Deleted | Reply::NotFound => Ok(()),
-                other => Err(Failure::unexpected(format_args!("delete {id}"), &other)),
-            },
-        )
+        let ids = ids.iter().copied();
+        send_each(&mut self.client, ids, "delete", &Reply::Deleted).map(drop)
     }
 
     /// Puts a batch. Ids of what was put up to the first refusal, and that.

@@ -9,8 +9,9 @@
 //! queue's. What finds every job, at a price, is a
 //! [census](crate::server::census).
 
-use crate::failure::{Failure, Outcome};
-use crate::server::client::Client;
+use crate::failure::Outcome;
+use crate::server::by_id::send_each;
+use crate::server::client::{Client, job, job_facts};
 use crate::server::list::{self, Scope, Walk};
 use crate::server::reply::{Job, Reply};
 use crate::server::stats::{JobFacts, State};
@@ -91,6 +92,23 @@ impl Sweep {
         Ok(Vec::new())
     }
 
+    /// Sends a command about each of up to so many of the jobs that come next: how
+    /// many were there for it. `None`: there are no more.
+    pub fn send_to_next(
+        &mut self,
+        client: &mut Client,
+        most: u64,
+        verb: &str,
+        good: &Reply,
+    ) -> Outcome<Option<u64>> {
+        let mut jobs = self.next(client)?;
+        jobs.truncate(usize::try_from(most).unwrap_or(usize::MAX));
+        let ids = jobs.iter().map(|job| job.id);
+        // Where one is missing, a worker was faster, or its delay was over.
+        let missing = send_each(client, ids, verb, good)?.len();
+        Ok((!jobs.is_empty()).then_some((jobs.len() - missing) as u64))
+    }
+
     /// Up to so many jobs: the first one, and those with the ids behind it and
     /// before it. A direction is given up when so many ids in a row were not
     /// among them; a list, when it has shown so many jobs.
@@ -168,11 +186,7 @@ impl Sweep {
             return Ok(None);
         };
         client.use_tube(&self.tube)?;
-        match client.call(command)? {
-            Reply::Found(job) => Ok(Some(job)),
-            Reply::NotFound => Ok(None),
-            other => Err(Failure::unexpected(command, &other)),
-        }
+        job(command, client.call(command)?)
     }
 
     /// Those that belong to the sweep, among the jobs with these ids.
@@ -201,7 +215,7 @@ pub fn for_each_job(
                 .next()
                 .inspect(|id| client.queue(format_args!("stats-job {id}"))))
         },
-        |id, reply| match crate::server::client::job_facts(id, reply)? {
+        |id, reply| match job_facts(id, reply)? {
             Some(job) => found(job),
             None => Ok(()),
         },

@@ -1,8 +1,8 @@
 //! Jobs in batches: reserved without waiting, or peeked at.
 
-use crate::failure::{Failure, Outcome};
-use crate::server::client::Client;
-use crate::server::reply::{Job, Reply};
+use crate::failure::Outcome;
+use crate::server::client::{self, Client};
+use crate::server::reply::Job;
 use crate::server::stats::JobFacts;
 
 /// How many jobs may be in memory at once, going by the bodies seen so far.
@@ -36,11 +36,7 @@ pub fn reserve_now(client: &mut Client, most: usize) -> Outcome<Vec<Job>> {
         std::iter::repeat_n((), most),
         |()| "reserve-with-timeout 0".into(),
         |(), reply| {
-            match reply {
-                Reply::Reserved(job) => jobs.push(job),
-                Reply::TimedOut | Reply::DeadlineSoon => {}
-                other => return Err(Failure::unexpected("reserve-with-timeout 0", &other)),
-            }
+            jobs.extend(client::job("reserve-with-timeout 0", reply)?);
             Ok(())
         },
     )?;
@@ -54,11 +50,8 @@ pub fn bodies(client: &mut Client, jobs: Vec<JobFacts>) -> Outcome<Vec<(JobFacts
         jobs,
         |job| format!("peek {}", job.id),
         |job, reply| {
-            match reply {
-                Reply::Found(Job { body, .. }) => found.push((job, body)),
-                Reply::NotFound => {}
-                other => return Err(Failure::unexpected(format_args!("peek {}", job.id), &other)),
-            }
+            let peeked = client::job(format_args!("peek {}", job.id), reply)?;
+            found.extend(peeked.map(|Job { body, .. }| (job, body)));
             Ok(())
         },
     )?;

@@ -1,9 +1,10 @@
 //! All tubes, or some: what the server says of them, and their next jobs.
 
-use crate::failure::{Failure, Outcome};
-use crate::server::client::{Client, facts, job_facts};
+use crate::failure::Outcome;
+use crate::server::client::{Client, facts, job};
 use crate::server::reply::Reply;
 use crate::server::stats::{Facts, JobFacts, State};
+use crate::server::sweep::for_each_job;
 use beanpole::protocol::TubeName;
 
 /// What the server says about those of these tubes that exist.
@@ -39,21 +40,15 @@ pub fn next_ready(client: &mut Client, tubes: &[TubeName]) -> Outcome<Vec<JobFac
         .flat_map(|tube| [format!("use {tube}"), "peek-ready".into()]);
     let mut ids = Vec::new();
     client.each(lines, String::clone, |line, reply| {
-        match reply {
-            Reply::Found(job) => ids.push(job.id),
-            Reply::Using(_) | Reply::NotFound => {}
-            other => return Err(Failure::unexpected(line, &other)),
+        if !matches!(reply, Reply::Using(_)) {
+            ids.extend(job(line, reply)?.map(|job| job.id));
         }
         Ok(())
     })?;
     let mut jobs = Vec::new();
-    client.each(
-        ids,
-        |id| format!("stats-job {id}"),
-        |id, reply| {
-            jobs.extend(job_facts(id, reply)?);
-            Ok(())
-        },
-    )?;
+    for_each_job(client, ids.into_iter(), |job| {
+        jobs.push(job);
+        Ok(())
+    })?;
     Ok(jobs)
 }

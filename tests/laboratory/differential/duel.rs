@@ -13,14 +13,20 @@ use crate::peer::Peer;
 use beanpole::protocol::{Command, Framer, Request};
 use companion::failure::Failure;
 use companion::server::reply::Frame;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use std::fmt::Write as _;
 use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::AsFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// Streams that take longer may see time pass.
 const SLOW: Duration = Duration::from_secs(40);
+
+/// Who waits leaves when it would have sent so many commands meanwhile.
+const WAITS: u32 = 20;
 
 const NAMES: [&str; CLIENTS] = ["alice", "bob", "carol", "dave"];
 
@@ -78,6 +84,8 @@ pub struct Duel {
     /// How many puts were sent, whatever became of them.
     puts: u64,
     compared: u64,
+    /// How many commands were left out since their client waits.
+    skipped: u32,
     transcript: String,
 }
 
@@ -122,6 +130,7 @@ impl Duel {
             connected: 2,
             puts: 0,
             compared: 0,
+            skipped: 0,
             transcript: format!("server: {option}\n"),
         };
         let difference = match duel.play(stream) {
@@ -151,6 +160,11 @@ impl Duel {
                         self.flush(&mut joined, &mut joined_by, 1)?;
                     }
                     if self.is_out_of_turn(*client, bytes, !joined.is_empty()) {
+                        // Or else nothing more would come of a client alone.
+                        self.skipped += u32::from(self.waits(*client));
+                        if self.skipped == WAITS {
+                            self.close(*client)?;
+                        }
                         continue;
                     }
                     joined.extend_from_slice(bytes);
@@ -162,9 +176,8 @@ impl Duel {
                 }
                 Action::Close(client) => {
                     self.flush(&mut joined, &mut joined_by, 1)?;
-                    if self.waiting(1) == 0 && self.clients[*client].take().is_some() {
-                        writeln!(self.transcript, "{} (closes)", NAMES[*client]).ok();
-                        self.await_connections()?;
+                    if self.waiting(1) == 0 || self.waits(*client) {
+                        self.close(*client)?;
                     }
                 }
                 Action::Drain => {
@@ -179,8 +192,7 @@ impl Duel {
     /// Whether this must not be sent now: by a client that waits, or because of
     /// one who does, and the order among those who wait is not the same.
     fn is_out_of_turn(&self, client: usize, bytes: &[u8], is_joined: bool) -> bool {
-        let waits = |client: &Client| client.is_waiting(1);
-        if self.clients[client].as_ref().is_some_and(waits) {
+        if self.waits(client) {
             return true;
         }
         // There, others see a job before its body has come.
@@ -199,9 +211,25 @@ impl Duel {
         is_delicate && (self.waiting(1) > 0 || is_joined && bytes.starts_with(b"pause"))
     }
 
+    /// Whether this one waits, there at least.
+    fn waits(&self, client: usize) -> bool {
+        let waits = |client: &Client| client.is_waiting(1);
+        self.clients[client].as_ref().is_some_and(waits)
+    }
+
     fn waiting(&self, side: usize) -> usize {
         let clients = self.clients.iter().flatten();
         clients.filter(|client| client.is_waiting(side)).count()
+    }
+
+    /// A client closes its connection, if it has one.
+    fn close(&mut self, client: usize) -> Result<(), Stop> {
+        self.skipped = 0;
+        if self.clients[client].take().is_some() {
+            writeln!(self.transcript, "{} (closes)", NAMES[client]).ok();
+            self.await_connections()?;
+        }
+        Ok(())
     }
 
     /// Sends what was joined, cut into segments, and compares what comes.
@@ -218,10 +246,18 @@ impl Duel {
         if self.clients[number].is_none() {
             self.clients[number] = Some(self.connect()?);
             self.connected += 1;
+            // Others may ask how many there are.
+            self.await_connections()?;
         }
         let max_job_size = self.max_job_size;
         let client = self.clients[number].as_mut().expect("it is connected");
-        self.puts += client.understand(&bytes, max_job_size, segments)?;
+        match client.understand(&bytes, max_job_size, segments) {
+            Some(puts) => self.puts += puts,
+            // It leaves instead of sending what is meant to be different.
+            None if self.waiting(1) == 0 => return self.close(number),
+            None => return Err(Stop::Known),
+        }
+        let client = self.clients[number].as_mut().expect("it is connected");
         self.transcript += &spoken(NAMES[number], &bytes);
         let length = bytes.len().div_ceil(segments).max(1);
         for seen in &mut client.seen {
@@ -278,44 +314,63 @@ impl Duel {
             for client in self.clients.iter_mut().flatten() {
                 client.receive()?;
             }
-            let late = Instant::now() > give_up;
             let agree = self.compare()?;
-            let at_rest = self.is_at_rest(0)? && self.is_at_rest(1)?;
-            if agree && at_rest {
+            let is_answered = agree && self.has_answered(0) && self.has_answered(1);
+            if is_answered && self.are_at_rest()? {
                 return Ok(());
             }
-            if late {
+            let Some(left) = give_up.checked_duration_since(Instant::now()) else {
                 return Err(Stop::Differ(self.unsettled()));
+            };
+            if !is_answered {
+                self.await_replies(left)?;
             }
-            thread::yield_now();
         }
     }
 
-    /// Whether nothing more comes from this server: each request is answered,
-    /// or its client waits, and the server says the same.
-    fn is_at_rest(&mut self, side: usize) -> Result<bool, Stop> {
+    /// Whether each request is answered by this server, or its client waits.
+    fn has_answered(&self, side: usize) -> bool {
         let open = self.clients.iter().flatten();
         let mut open = open.filter(|client| client.seen[side].replies.len() < client.due.len());
-        if !open.all(|client| client.is_waiting(side)) {
-            return Ok(false);
-        }
-        // The line of such a put has no reply, but the job has its id.
-        let mut clients = self.clients.iter().flatten();
-        if clients.any(|client| client.is_in_body) && self.stat(side, "cmd-put")? != self.puts {
-            return Ok(false);
-        }
-        let waiting = self.waiting(side);
-        Ok(waiting == 0 || self.stat(side, "current-waiting")? == waiting as u64)
+        open.all(|client| client.is_waiting(side))
     }
 
-    fn stat(&mut self, side: usize, key: &str) -> Result<u64, Stop> {
-        self.controls[side].send("stats\r\n")?;
-        let (_, chunk) = self.controls[side].reply()?;
-        let text = String::from_utf8_lossy(&chunk.unwrap_or_default()).into_owned();
-        let mut lines = text.lines().filter_map(|line| line.split_once(": "));
-        let found = lines.find(|(name, _)| *name == key);
-        let number = found.and_then(|(_, value)| value.parse().ok());
-        number.ok_or_else(|| Stop::Differ(format!("no {key} in stats")))
+    /// Waits until something can be read of what is due, or for so long.
+    fn await_replies(&self, longest: Duration) -> Result<(), Stop> {
+        let mut due = Vec::new();
+        for client in self.clients.iter().flatten() {
+            let seen = client.seen.iter();
+            let seen = seen.filter(|seen| seen.replies.len() < client.due.len());
+            due.extend(seen.map(|seen| PollFd::new(seen.peer.stream.as_fd(), PollFlags::POLLIN)));
+        }
+        let longest = PollTimeout::try_from(longest).unwrap_or(PollTimeout::MAX);
+        match poll(&mut due, longest) {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(error) => Err(io::Error::from(error).into()),
+        }
+    }
+
+    /// Whether nothing more comes from either server: where something could, it
+    /// says itself that it has seen all puts, and who waits.
+    fn are_at_rest(&mut self) -> Result<bool, Stop> {
+        // The line of such a put has no reply, but the job has its id.
+        let is_in_body = |client: &Client| client.is_in_body;
+        let is_in_body = self.clients.iter().flatten().any(is_in_body);
+        let waiting = [0, 1].map(|side| self.waiting(side));
+        if !is_in_body && waiting == [0, 0] {
+            return Ok(true);
+        }
+        for control in &mut self.controls {
+            control.send("stats\r\n")?;
+        }
+        let mut at_rest = true;
+        for (control, waiting) in self.controls.iter_mut().zip(waiting) {
+            let (_, chunk) = control.reply()?;
+            let text = chunk.unwrap_or_default();
+            at_rest &= !is_in_body || number_in(&text, "cmd-put")? == self.puts;
+            at_rest &= number_in(&text, "current-waiting")? == waiting as u64;
+        }
+        Ok(at_rest)
     }
 
     /// Waits until both have noticed who has gone.
@@ -323,9 +378,14 @@ impl Duel {
         let open = 1 + self.clients.iter().flatten().count() as u64;
         let give_up = Instant::now() + self.patience;
         for side in [0, 1] {
-            while self.stat(side, "current-connections")? != open
-                || self.stat(side, "total-connections")? != self.connected
-            {
+            loop {
+                self.controls[side].send("stats\r\n")?;
+                let text = self.controls[side].reply()?.1.unwrap_or_default();
+                if number_in(&text, "current-connections")? == open
+                    && number_in(&text, "total-connections")? == self.connected
+                {
+                    break;
+                }
                 if Instant::now() > give_up {
                     let side = ["ours", "theirs"][side];
                     return Err(Stop::Differ(format!("{side} keeps a connection")));
@@ -411,18 +471,14 @@ impl Client {
         self.due.get(self.seen[side].replies.len()) == Some(&Due::ReplyOrWaiting)
     }
 
-    /// Notes what is due for these bytes; how many puts were among them.
-    fn understand(
-        &mut self,
-        bytes: &[u8],
-        max_job_size: u32,
-        segments: usize,
-    ) -> Result<u64, Stop> {
+    /// Notes what is due for these bytes; how many puts were among them. None if
+    /// the servers are meant to answer them differently.
+    fn understand(&mut self, bytes: &[u8], max_job_size: u32, segments: usize) -> Option<u64> {
         let mut puts = 0;
         self.input.extend_from_slice(bytes);
         let mut unread = &self.input[..];
         if self.due.last() == Some(&Due::End) {
-            return Ok(0);
+            return Some(0);
         }
         loop {
             let before = unread;
@@ -434,7 +490,7 @@ impl Client {
             puts += u64::from(is_put);
             self.is_in_body = is_put;
             match request {
-                Request::Refused(_) if loses_its_end(line, segments) => return Err(Stop::Known),
+                Request::Refused(_) if loses_its_end(line, segments) => return None,
                 // What follows its numbers is no body then.
                 Request::Command(Command::Put(put)) if put.trailing && put.size <= max_job_size => {
                     self.is_in_body = false;
@@ -451,7 +507,7 @@ impl Client {
         }
         let left = unread.len();
         self.input.drain(..self.input.len() - left);
-        Ok(puts)
+        Some(puts)
     }
 
     /// Takes what has come from both servers.
@@ -465,6 +521,15 @@ impl Client {
         self.is_ended = self.seen.iter().all(is_end);
         Ok(())
     }
+}
+
+/// The number of this key in the document of `stats`.
+fn number_in(document: &[u8], key: &str) -> Result<u64, Stop> {
+    let text = String::from_utf8_lossy(document);
+    let mut lines = text.lines().filter_map(|line| line.split_once(": "));
+    let found = lines.find(|(name, _)| *name == key);
+    let number = found.and_then(|(_, value)| value.parse().ok());
+    number.ok_or_else(|| Stop::Differ(format!("no {key} in stats")))
 }
 
 /// Whether beanstalkd does not see where this line ends, which is too long: the
@@ -487,14 +552,23 @@ fn is_end(error: &io::Error) -> bool {
 
 impl Seen {
     fn receive(&mut self) -> Result<(), Stop> {
-        let mut buffer = [0; 64 * 1024];
+        // Mostly a short reply; clearing more would take longer than reading it.
+        let mut buffer = [0; 2048];
         let mut ended = false;
-        match self.peer.stream.read(&mut buffer) {
-            Ok(0) => ended = true,
-            Ok(count) => self.unread.extend_from_slice(&buffer[..count]),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            Err(error) if is_end(&error) => ended = true,
-            Err(error) => return Err(error.into()),
+        loop {
+            match self.peer.stream.read(&mut buffer) {
+                Ok(0) => ended = true,
+                Ok(count) => {
+                    self.unread.extend_from_slice(&buffer[..count]);
+                    if count == buffer.len() {
+                        continue;
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) if is_end(&error) => ended = true,
+                Err(error) => return Err(error.into()),
+            }
+            break;
         }
         loop {
             match Frame::first(&self.unread) {

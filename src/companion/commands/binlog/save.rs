@@ -5,7 +5,7 @@ use super::findings::{in_words, is_flaw, name, read, refused};
 use super::live::Live;
 use crate::failure::{Failure, Outcome, Status};
 use crate::inspection::Inspection;
-use crate::text::output::{Output, complain};
+use crate::text::output::{complain, print};
 use beanpole::binlog::beanstalkd;
 use beanpole::binlog::{Binlog, Options, SyncMode};
 use beanpole::engine::{Change, Counters, StoredJob, StoredState, Time};
@@ -161,9 +161,7 @@ pub fn export(inspection: &Inspection, new: &Path) -> Outcome {
 }
 
 fn told(jobs: usize, sound: bool) -> Outcome {
-    let mut output = Output::new();
-    output.line(jobs)?;
-    output.sync()?;
+    print(format!("{jobs}\n"))?;
     Ok(Status::done_if(sound))
 }
 

@@ -269,8 +269,11 @@ impl Board {
             Key::PageDown => self.select(isize::try_from(visible).unwrap_or(1)),
             Key::Home => self.select(isize::MIN),
             Key::End => self.select(isize::MAX),
-            Key::Char('s') => return self.sort_by(1),
-            Key::Char('S') => return self.sort_by(Column::ALL.len() - 1),
+            Key::Char('s' | 'S') => {
+                self.sort = self.sort.beside(key == Key::Char('s'));
+                self.reversed = false;
+                return Action::Refresh;
+            }
             Key::Char('r') => self.reversed = !self.reversed,
             Key::Char('/') => {
                 let text = self.filter.clone();
@@ -356,7 +359,7 @@ impl Board {
         let rows = self.servers[server].history.iter();
         let mut rows = rows.flat_map(|history| Row::of(server, history));
         let row = rows.find(|row| row.tube == tube);
-        match row.map_or(0, |row| row.ready + row.delayed + row.buried) {
+        match row.map_or(0, |row| row.free_jobs()) {
             0 => self.message = format!("{tube} has no jobs but reserved ones"),
             count => {
                 self.prompt = Some(Prompt {
@@ -365,16 +368,6 @@ impl Board {
                 });
             }
         }
-    }
-
-    fn sort_by(&mut self, steps: usize) -> Action {
-        let now = Column::ALL
-            .iter()
-            .position(|column| *column == self.sort)
-            .unwrap_or(0);
-        self.sort = Column::ALL[(now + steps) % Column::ALL.len()];
-        self.reversed = false;
-        Action::Refresh
     }
 
     fn select(&mut self, steps: isize) {

@@ -1,7 +1,6 @@
 //! The tubes as rows of a table: filtered, sorted, and as text.
 
 use super::sample::History;
-use crate::server::stats::Facts;
 use crate::text::colour::Colour;
 use crate::text::words::span;
 use crate::values::Parse;
@@ -23,42 +22,44 @@ pub enum Column {
     Age,
 }
 
+/// Each column with its title, its width and the key of `stats-tube` that it is
+/// taken from. The name takes what is left.
+const TABLE: [(Column, &str, usize, &str); 10] = [
+    (Column::Tube, "TUBE", 0, ""),
+    (Column::Ready, "READY", 7, "current-jobs-ready"),
+    (Column::Reserved, "RSVD", 6, "current-jobs-reserved"),
+    (Column::Delayed, "DLYD", 6, "current-jobs-delayed"),
+    (Column::Buried, "BURY", 6, "current-jobs-buried"),
+    (Column::Watching, "WATCH", 6, "current-watching"),
+    (Column::Waiting, "WAIT", 5, "current-waiting"),
+    (Column::Puts, "PUT/S", 6, "total-jobs"),
+    (Column::Deletes, "DEL/S", 6, "cmd-delete"),
+    (Column::Age, "AGE", 5, ""),
+];
+
 impl Parse for Column {
     fn parse(text: &str) -> Result<Column, String> {
-        let mut columns = Column::ALL.into_iter();
-        let named = columns.find(|column| column.head().0.eq_ignore_ascii_case(text));
+        let named = Column::all().find(|column| column.head().0.eq_ignore_ascii_case(text));
         named.ok_or_else(|| format!("there is no column '{text}'"))
     }
 }
 
 impl Column {
-    pub const ALL: [Column; 10] = [
-        Column::Tube,
-        Column::Ready,
-        Column::Reserved,
-        Column::Delayed,
-        Column::Buried,
-        Column::Watching,
-        Column::Waiting,
-        Column::Puts,
-        Column::Deletes,
-        Column::Age,
-    ];
+    /// All of them, from left to right.
+    pub fn all() -> impl Iterator<Item = Column> {
+        TABLE.into_iter().map(|(column, ..)| column)
+    }
 
-    /// Its title and width. The name takes what is left.
+    /// The next one, and behind the last the first; or the one before.
+    pub fn beside(self, forward: bool) -> Column {
+        let steps = if forward { 1 } else { TABLE.len() - 1 };
+        TABLE[(self as usize + steps) % TABLE.len()].0
+    }
+
+    /// Its title and width.
     pub fn head(self) -> (&'static str, usize) {
-        match self {
-            Column::Tube => ("TUBE", 0),
-            Column::Ready => ("READY", 7),
-            Column::Reserved => ("RSVD", 6),
-            Column::Delayed => ("DLYD", 6),
-            Column::Buried => ("BURY", 6),
-            Column::Watching => ("WATCH", 6),
-            Column::Waiting => ("WAIT", 5),
-            Column::Puts => ("PUT/S", 6),
-            Column::Deletes => ("DEL/S", 6),
-            Column::Age => ("AGE", 5),
-        }
+        let (_, title, width, _) = TABLE[self as usize];
+        (title, width)
     }
 }
 
@@ -68,61 +69,47 @@ pub struct Row {
     /// Which server, counted from 0.
     pub server: usize,
     pub tube: TubeName,
-    pub ready: u64,
-    pub reserved: u64,
-    pub delayed: u64,
-    pub buried: u64,
-    pub watching: u64,
-    pub waiting: u64,
-    pub puts: Option<f64>,
-    pub deletes: Option<f64>,
-    pub age: Option<u64>,
-    pub pause_left: u64,
+    /// What is known for each column.
+    figures: [Option<f64>; TABLE.len()],
+    pause_left: u64,
 }
 
 impl Row {
     /// The rows of a server.
     pub fn of(server: usize, history: &History) -> impl Iterator<Item = Row> {
-        history
-            .latest
-            .tubes
-            .iter()
-            .map(move |(tube, facts)| Row::new(server, history, tube, facts))
-    }
-
-    fn new(server: usize, history: &History, tube: &TubeName, facts: &Facts) -> Row {
-        Row {
+        let tubes = history.latest.tubes.iter();
+        tubes.map(move |(tube, facts)| Row {
             server,
             tube: tube.clone(),
-            ready: facts.number("current-jobs-ready"),
-            reserved: facts.number("current-jobs-reserved"),
-            delayed: facts.number("current-jobs-delayed"),
-            buried: facts.number("current-jobs-buried"),
-            watching: facts.number("current-watching"),
-            waiting: facts.number("current-waiting"),
-            puts: history.tube_rate(tube, facts, "total-jobs"),
-            deletes: history.tube_rate(tube, facts, "cmd-delete"),
-            age: history.latest.ages.get(tube).copied(),
+            figures: TABLE.map(|(column, .., key)| match column {
+                Column::Tube => None,
+                Column::Puts | Column::Deletes => history.tube_rate(tube, facts, key),
+                Column::Age => history.latest.ages.get(tube).map(|age| *age as f64),
+                _ => Some(facts.number(key) as f64),
+            }),
             pause_left: facts.number("pause-time-left"),
-        }
+        })
+    }
+
+    /// The figure of this column, or 0.
+    fn figure(&self, column: Column) -> f64 {
+        self.figures[column as usize].unwrap_or(0.0)
+    }
+
+    /// How many of its jobs nobody has reserved.
+    pub fn free_jobs(&self) -> u64 {
+        let columns = [Column::Ready, Column::Delayed, Column::Buried];
+        columns
+            .map(|column| self.figure(column))
+            .iter()
+            .sum::<f64>() as u64
     }
 
     /// Which comes first by this column: of figures, the larger one.
     pub fn compare(&self, other: &Row, column: Column) -> Ordering {
-        let rate = |rate: Option<f64>| rate.unwrap_or(-1.0);
-        let by_column = match column {
-            Column::Tube => Ordering::Equal,
-            Column::Ready => other.ready.cmp(&self.ready),
-            Column::Reserved => other.reserved.cmp(&self.reserved),
-            Column::Delayed => other.delayed.cmp(&self.delayed),
-            Column::Buried => other.buried.cmp(&self.buried),
-            Column::Watching => other.watching.cmp(&self.watching),
-            Column::Waiting => other.waiting.cmp(&self.waiting),
-            Column::Puts => rate(other.puts).total_cmp(&rate(self.puts)),
-            Column::Deletes => rate(other.deletes).total_cmp(&rate(self.deletes)),
-            Column::Age => other.age.cmp(&self.age),
-        };
-        by_column
+        let of = |row: &Row| row.figures[column as usize].unwrap_or(-1.0);
+        of(other)
+            .total_cmp(&of(self))
             .then_with(|| self.tube.cmp(&other.tube))
             .then(self.server.cmp(&other.server))
     }
@@ -137,9 +124,10 @@ impl Row {
 
     /// The colour of what needs a person in this column.
     pub fn colour(&self, column: Column) -> Option<Colour> {
+        let has = |column| self.figure(column) > 0.0;
         match column {
-            Column::Buried if self.buried > 0 => Some(Colour::Red),
-            Column::Ready if self.ready > 0 && self.watching == 0 => Some(Colour::Yellow),
+            Column::Buried if has(column) => Some(Colour::Red),
+            Column::Ready if has(column) && !has(Column::Watching) => Some(Colour::Yellow),
             Column::Tube if self.pause_left > 0 => Some(Colour::Yellow),
             _ => None,
         }
@@ -148,17 +136,12 @@ impl Row {
     /// What stands in this column, at most as wide as it is; the name is whole.
     pub fn cell(&self, column: Column) -> String {
         let (_, width) = column.head();
-        match column {
-            Column::Tube => self.tube.to_string(),
-            Column::Ready => count(self.ready, width),
-            Column::Reserved => count(self.reserved, width),
-            Column::Delayed => count(self.delayed, width),
-            Column::Buried => count(self.buried, width),
-            Column::Watching => count(self.watching, width),
-            Column::Waiting => count(self.waiting, width),
-            Column::Puts => rate(self.puts, width),
-            Column::Deletes => rate(self.deletes, width),
-            Column::Age => self.age.map_or("-".into(), span),
+        match (column, self.figures[column as usize]) {
+            (Column::Tube, _) => self.tube.to_string(),
+            (Column::Puts | Column::Deletes, figure) => rate(figure, width),
+            (_, None) => "-".into(),
+            (Column::Age, Some(age)) => span(age as u64),
+            (_, Some(figure)) => count(figure as u64, width),
         }
     }
 }

@@ -292,11 +292,11 @@ fn server_line(name: &str, cells: &[impl std::fmt::Display]) -> String {
 
 /// The title and so many rows less one.
 fn table(board: &Board, width: usize, room: usize) -> Vec<Line> {
-    let figures: usize = Column::ALL.iter().map(|column| column.head().1 + 1).sum();
+    let figures: usize = Column::all().map(|column| column.head().1 + 1).sum();
     let name_width = width.saturating_sub(figures - 1).max(8);
     let several = board.servers.len() > 1;
     let mut title = String::new();
-    for column in Column::ALL {
+    for column in Column::all() {
         let (name, cell_width) = column.head();
         let mark = match (column == board.sort, board.reversed) {
             (false, _) => "",
@@ -325,7 +325,7 @@ fn table(board: &Board, width: usize, room: usize) -> Vec<Line> {
 
 fn row_line(row: &Row, several: bool, name_width: usize) -> Line {
     let mut line = plain("");
-    for column in Column::ALL {
+    for column in Column::all() {
         let content = match column {
             Column::Tube => {
                 let number = if several {

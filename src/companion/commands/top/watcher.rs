@@ -153,32 +153,17 @@ fn ask(client: &mut Client, request: Request) -> Outcome<Answer> {
 /// Deletes up to so many jobs of a tube; ready ones last, since meanwhile others
 /// may become ready.
 fn clear(client: &mut Client, tube: &TubeName, most: u64) -> Outcome<Answer> {
-    let mut left = usize::try_from(most).unwrap_or(usize::MAX);
-    let mut deleted = 0;
+    let mut left = most;
     for state in [State::Buried, State::Delayed, State::Ready] {
         let mut sweep = Sweep::new(tube.clone(), state);
         while left > 0 {
-            let mut jobs = sweep.next(client)?;
-            if jobs.is_empty() {
-                break;
+            match sweep.send_to_next(client, left, "delete", &Reply::Deleted)? {
+                Some(count) => left -= count,
+                None => break,
             }
-            jobs.truncate(left);
-            let line = |job: &JobFacts| format!("delete {}", job.id);
-            client.each(jobs, line, |job, reply| match reply {
-                Reply::Deleted => {
-                    deleted += 1;
-                    left -= 1;
-                    Ok(())
-                }
-                // A worker was faster.
-                Reply::NotFound => Ok(()),
-                other => Err(Failure::unexpected(
-                    format_args!("delete {}", job.id),
-                    &other,
-                )),
-            })?;
         }
     }
+    let deleted = most - left;
     Ok(Answer::Done(format!("deleted {deleted} jobs of {tube}")))
 }
 

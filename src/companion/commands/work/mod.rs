@@ -7,7 +7,7 @@
 //!
 //! What makes it dependable is in two places: [`held`] knows when a job is
 //! ours, and [`process`] ends a command with everything that it started;
-//! if we cannot any more, the kernel does: see [`tie`].
+//! if we are killed, [`tie`] has seen to it.
 //!
 //! What it leaves out: no job is done exactly once. A command that has done
 //! its work may be cut off before the server hears of it, and the job is run
@@ -35,6 +35,7 @@ use std::os::fd::AsFd;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::time::Duration;
+use tie::Guard;
 
 pub const WORK: Command = Command {
     name: "work",
@@ -98,6 +99,7 @@ fn work(invocation: &Invocation) -> Outcome {
     let limit = options.count.map(NonZeroU64::get);
     let Number(slots) = options.jobs.unwrap_or(Number(1));
     let common = Common {
+        guard: Guard::start()?,
         stop: AtomicU8::new(0),
         tickets: AtomicUsize::new(limit.map_or(usize::MAX, |limit| {
             usize::try_from(limit).unwrap_or(usize::MAX)

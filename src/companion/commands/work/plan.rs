@@ -1,5 +1,6 @@
 //! What the slots of a run have in common.
 
+use super::tie::Guard;
 use crate::failure::Failure;
 use crate::server::address::Address;
 use beanpole::protocol::TubeName;
@@ -31,6 +32,7 @@ pub struct Plan {
 
 /// What slots and the main thread tell each other.
 pub struct Common {
+    pub guard: Guard,
     pub stop: AtomicU8,
     /// Jobs that may still be begun.
     pub tickets: AtomicUsize,

@@ -5,7 +5,7 @@
 //! command writes goes where our own output goes.
 
 use super::plan::Plan;
-use super::tie;
+use super::tie::{self, Guard};
 use nix::errno::Errno;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{Signal, killpg};
@@ -16,20 +16,22 @@ use std::io::{self, Seek, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 /// A running command. When this goes, so does everything it started.
-pub struct Process {
+pub struct Process<'a> {
     child: Child,
+    guard: &'a Guard,
     /// The group, named by its first process.
     group: Pid,
     reaped: bool,
 }
 
-impl Process {
+impl Process<'_> {
     /// Starts the command with this body and these variables.
-    pub fn start(
+    pub fn start<'a>(
         plan: &Plan,
+        guard: &'a Guard,
         body: &[u8],
         variables: Vec<(String, String)>,
-    ) -> io::Result<Process> {
+    ) -> io::Result<Process<'a>> {
         let mut input = File::from(memfd_create(c"job", MFdFlags::MFD_CLOEXEC)?);
         input.write_all(body)?;
         input.rewind()?;
@@ -38,9 +40,12 @@ impl Process {
         tie::to_this_thread(&mut command);
         let child = command.stdin(Stdio::from(input)).spawn()?;
         let pid = i32::try_from(child.id()).map_err(io::Error::other)?;
+        let group = Pid::from_raw(pid);
+        guard.takes(group);
         Ok(Process {
             child,
-            group: Pid::from_raw(pid),
+            guard,
+            group,
             reaped: false,
         })
     }
@@ -65,14 +70,16 @@ impl Process {
     /// How the command ended; waits for that if need be.
     pub fn status(mut self) -> io::Result<ExitStatus> {
         self.reaped = true;
+        self.guard.leaves(self.group);
         self.child.wait()
     }
 }
 
-impl Drop for Process {
+impl Drop for Process<'_> {
     fn drop(&mut self) {
         if !self.reaped {
             self.signal(Signal::SIGKILL);
+            self.guard.leaves(self.group);
             let _ = self.child.wait();
         }
     }

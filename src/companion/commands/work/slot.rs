@@ -183,7 +183,8 @@ impl<'a> Slot<'a> {
             self.client = held.into_client();
             return Ok(());
         }
-        let run = match Process::start(self.plan, held.body(), self.variables(&facts)) {
+        let guard = &self.common.guard;
+        let run = match Process::start(self.plan, guard, held.body(), self.variables(&facts)) {
             Ok(process) => self.supervise(process, &mut held),
             Err(error) => return self.cannot_start(held, tries, &error),
         };
@@ -205,7 +206,7 @@ impl<'a> Slot<'a> {
 
     /// Keeps the job until the command has ended, or ends the command when the
     /// job is lost, its time is over, or we have to stop at once.
-    fn supervise(&mut self, process: Process, held: &mut Held<'_>) -> io::Result<Run> {
+    fn supervise(&mut self, process: Process<'_>, held: &mut Held<'_>) -> io::Result<Run> {
         let times_out = self.plan.timeout.map(|timeout| Instant::now() + timeout);
         // Why the command is being ended, and when to do so by force.
         let mut ending: Option<(Run, Instant)> = None;
@@ -246,7 +247,7 @@ impl<'a> Slot<'a> {
     }
 
     /// Asks the command to end, and says when to do so by force.
-    fn end(&self, process: &Process, why: Run) -> (Run, Instant) {
+    fn end(&self, process: &Process<'_>, why: Run) -> (Run, Instant) {
         process.signal(Signal::SIGTERM);
         (why, Instant::now() + self.plan.grace)
     }

@@ -1,0 +1,71 @@
+//! The workers: each serves one client after the other.
+
+use super::client::Client;
+use super::shared::Shared;
+use super::worker;
+use crate::sync::{Receiver, Sender, bounded, thread};
+use crate::sys;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The size of a worker's stack, in bytes. Only what is touched of it costs
+/// memory.
+const STACK: usize = 128 * 1024;
+
+/// How long a worker waits for another client before it ends.
+const LINGERS: Duration = Duration::from_secs(10);
+
+/// Those who are idle, and how to get at them. Once it is dropped, they end.
+pub struct Workers {
+    shared: Arc<Shared>,
+    /// Without room: what is sent is taken by a worker that waits for it.
+    to_idle: Sender<Arc<Client>>,
+    /// The other end, for workers.
+    clients: Receiver<Arc<Client>>,
+}
+
+impl Workers {
+    /// Nobody yet.
+    pub fn new(shared: Arc<Shared>) -> Workers {
+        let (to_idle, clients) = bounded(0);
+        Workers {
+            shared,
+            to_idle,
+            clients,
+        }
+    }
+
+    /// Gives the client to an idle worker or else to a new one.
+    ///
+    /// # Errors
+    ///
+    /// If there is neither, since the system has no thread left.
+    pub fn hand_over(&self, client: &Arc<Client>) -> io::Result<()> {
+        if self.to_idle.try_send(Arc::clone(client)).is_ok() {
+            return Ok(());
+        }
+        sys::find_room_for_threads()?;
+        let (shared, clients) = (Arc::clone(&self.shared), self.clients.clone());
+        let first = Arc::clone(client);
+        let worker = thread::Builder::new()
+            .name("worker".into())
+            .stack_size(STACK);
+        worker.spawn(move || work(&shared, first, &clients))?;
+        Ok(())
+    }
+}
+
+/// A worker's life. Ends when there was no client for a while.
+fn work(shared: &Shared, first: Arc<Client>, clients: &Receiver<Arc<Client>>) {
+    shared.with_lock(|state, _| state.workers += 1);
+    let mut client = first;
+    loop {
+        worker::serve(shared, &client);
+        drop(client);
+        match clients.recv_timeout(LINGERS) {
+            Ok(next) => client = next,
+            Err(_) => return shared.with_lock(|state, _| state.workers -= 1),
+        }
+    }
+}

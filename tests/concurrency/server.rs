@@ -1,0 +1,52 @@
+//! The server's own files, on sockets that are lists of bytes: all but the
+//! acceptor, which waits for the system.
+
+#[path = "../../src/server/batch.rs"]
+mod batch;
+#[path = "../../src/server/client.rs"]
+pub mod client;
+#[path = "../../src/server/clock.rs"]
+mod clock;
+#[path = "../../src/server/input.rs"]
+mod input;
+#[path = "../../src/server/journal.rs"]
+mod journal;
+#[path = "../../src/server/lock.rs"]
+pub mod lock;
+#[path = "../../src/server/memory.rs"]
+mod memory;
+#[path = "../../src/server/output.rs"]
+mod output;
+#[path = "../../src/server/permits.rs"]
+pub mod permits;
+#[path = "../../src/server/shared.rs"]
+pub mod shared;
+#[path = "../../src/server/sleep.rs"]
+mod sleep;
+#[path = "../../src/server/timer.rs"]
+pub mod timer;
+#[path = "../../src/server/worker.rs"]
+mod worker;
+#[path = "../../src/server/workers.rs"]
+pub mod workers;
+
+mod hangup;
+mod stream;
+
+pub use clock::Clock;
+pub use stream::{Peer, Stream};
+
+use std::time::Duration;
+
+/// As in the server.
+#[derive(Clone, Copy)]
+pub struct Limits {
+    pub max_job_size: u32,
+    pub max_connections: usize,
+    pub idle_timeout: Option<Duration>,
+}
+
+/// What `stats` tells of the process: nothing here.
+mod process {
+    pub fn complete(_: &mut crate::protocol::Document, _: &super::shared::Shared) {}
+}

@@ -1,0 +1,150 @@
+//! The server in each order: sockets are handed over, jobs put, waited for and
+//! given, and it stops in the middle of that.
+
+use crate::binlog::{Binlog, Opened, SyncMode};
+use crate::disk::Disk;
+use crate::server::shared::Shared;
+use crate::server::workers::Workers;
+use crate::server::{Clock, Limits, Peer, Stream, timer};
+use crate::sync::thread;
+use beanpole::engine::{Config, Engine};
+use std::sync::Arc;
+use std::time::Duration;
+
+const GRACE: Duration = Duration::from_secs(1);
+
+/// A server, and who accepts connections there.
+struct Running {
+    shared: Arc<Shared>,
+    workers: Workers,
+    timer: shuttle::thread::JoinHandle<()>,
+    disk: Arc<Disk>,
+}
+
+impl Running {
+    fn start(sync: Option<SyncMode>) -> Running {
+        let clock = Clock::start();
+        let disk = Arc::new(Disk::default());
+        let binlog = sync.map(|sync| open(&disk, sync));
+        let config = Config {
+            max_job_size: 100,
+            max_memory: None,
+            journal: binlog.is_some(),
+        };
+        let limits = Limits {
+            max_job_size: 100,
+            max_connections: 10,
+            idle_timeout: None,
+        };
+        let engine = Engine::new(config, clock.now());
+        let shared = Shared::new(engine, binlog, clock, limits).expect("memory");
+        let shared = Arc::new(shared);
+        let timing = shared.clone();
+        let timer = thread::spawn(move || timer::run(&timing));
+        let known = shared.timer.set(timer.thread().clone());
+        known.expect("there is one timer");
+        Running {
+            workers: Workers::new(shared.clone()),
+            shared,
+            timer,
+            disk,
+        }
+    }
+
+    fn connect(&self) -> Peer {
+        let (stream, peer) = Stream::pair(1000);
+        let client = self.shared.connect(stream);
+        let client = client.ok().expect("there is room");
+        self.workers.hand_over(&client).expect("a thread");
+        peer
+    }
+
+    /// As the server does it, but for giving up those who do not end.
+    fn stop(self) -> Arc<Disk> {
+        drop(self.workers);
+        self.shared.stop();
+        while self.shared.await_emptiness(GRACE) > 0 {}
+        self.timer.join().unwrap();
+        if let Some(binlog) = &self.shared.binlog {
+            assert_eq!(binlog.close(), Ok(()));
+        }
+        self.disk
+    }
+}
+
+fn open(disk: &Arc<Disk>, sync: SyncMode) -> Arc<Binlog> {
+    let opened = Binlog::open_in(disk.clone(), sync, 4096);
+    let Opened { binlog, .. } = opened.expect("nothing is wrong with it");
+    binlog.spawn_threads(|_| ()).expect("threads");
+    binlog
+}
+
+/// Clients come and go, and workers linger or not.
+pub fn each_socket_gets_a_worker() {
+    let server = Running::start(None);
+    for count in [2, 1] {
+        let peers: Vec<Peer> = (0..count).map(|_| server.connect()).collect();
+        for peer in peers {
+            peer.send("list-tube-used\r\nquit\r\n");
+            assert_eq!(peer.receive(2), "USING default\r\n");
+        }
+    }
+    server.stop();
+}
+
+/// Two wait while two put; with a log nothing is told that is not kept.
+pub fn who_waits_gets_the_job(sync: Option<SyncMode>) {
+    let server = Running::start(sync);
+    let workers = [server.connect(), server.connect()];
+    let producer = server.connect();
+    let asking = workers.clone();
+    let asking = thread::spawn(move || {
+        asking.iter().for_each(|peer| peer.send("reserve\r\n"));
+    });
+    producer.send("put 0 0 1000000 5\r\nfirst\r\nput 0 0 1000000 6\r\nsecond\r\n");
+    assert_eq!(producer.receive(2), "INSERTED 1\r\nINSERTED 2\r\n");
+    let disk = &server.disk;
+    let is_kept = |body: &[u8]| match sync {
+        None => true,
+        Some(SyncMode::Always) => disk.keeps(body),
+        Some(_) => disk.has(body),
+    };
+    assert!(is_kept(b"first") && is_kept(b"second"));
+    let mut given = workers.each_ref().map(|peer| peer.receive(2));
+    given.sort();
+    assert_eq!(
+        given,
+        ["RESERVED 1 5\r\nfirst\r\n", "RESERVED 2 6\r\nsecond\r\n"]
+    );
+    workers.iter().for_each(Peer::leave);
+    producer.leave();
+    asking.join().unwrap();
+    server.stop();
+}
+
+/// One works on a job, one waits, one puts another job while the server stops:
+/// nobody else is given the first one, and what was told is kept.
+pub fn a_stop_hands_nothing_on(sync: Option<SyncMode>) {
+    let server = Running::start(sync);
+    let [worker, waiting, producer] = [(); 3].map(|()| server.connect());
+    producer.send("put 0 0 1000000 5\r\nfirst\r\n");
+    producer.receive(1);
+    worker.send("reserve\r\n");
+    assert_eq!(worker.receive(2), "RESERVED 1 5\r\nfirst\r\n");
+    let (asking, putting) = (waiting.clone(), producer.clone());
+    let asking = thread::spawn(move || asking.send("reserve\r\n"));
+    let putting = thread::spawn(move || putting.send("put 0 0 1000000 6\r\nsecond\r\n"));
+    let disk = server.stop();
+    asking.join().unwrap();
+    putting.join().unwrap();
+    let given = waiting.receive(9);
+    let may_be_given = ["", "RESERVED 2 6\r\nsecond\r\n"];
+    assert!(may_be_given.contains(&&*given), "{given}");
+    let told = producer.receive(9);
+    let is_told = told == "INSERTED 1\r\nINSERTED 2\r\n";
+    assert!(is_told || told == "INSERTED 1\r\n", "{told}");
+    if sync.is_some() {
+        assert!(disk.keeps(b"first"));
+        assert!(disk.keeps(b"second") || !is_told && given.is_empty());
+    }
+}

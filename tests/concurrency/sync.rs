@@ -1,0 +1,286 @@
+//! The primitives of the server and the binlog, under shuttle.
+//!
+//! Time passes for those who wait for a time: each such wait either ends when
+//! its time is over, whatever comes meanwhile, or not before it is told to. That
+//! is chosen each time, so that both somebody who comes too late and somebody
+//! who is never told are found.
+
+use shuttle::rand::{Rng, thread_rng};
+pub use shuttle::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut, Sub};
+use std::sync::{Arc, LockResult};
+use std::time::Duration;
+
+/// In nanoseconds.
+static NOW: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+
+/// Longer times, such as those that jobs have to run, do not pass.
+const LONG: Duration = Duration::from_secs(1000);
+
+/// Whether short times pass always.
+static SURELY: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+
+/// For what is promised to happen in time: from now on short times always pass.
+pub fn let_time_pass(surely: bool) {
+    SURELY.store(surely, Ordering::SeqCst);
+}
+
+/// Whether this wait ends when its time is over, or else never by itself.
+pub fn passes(time: Duration) -> bool {
+    time < LONG && (SURELY.load(Ordering::SeqCst) || thread_rng().gen_bool(0.5))
+}
+
+fn pass(time: Duration) {
+    let nanos = u64::try_from(time.as_nanos()).expect("it is short");
+    NOW.fetch_add(nanos, Ordering::SeqCst);
+    thread::yield_now();
+}
+
+/// A moment.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Instant(u64);
+
+impl Instant {
+    pub fn now() -> Instant {
+        Instant(NOW.fetch_add(1, Ordering::SeqCst))
+    }
+
+    pub fn elapsed(&self) -> Duration {
+        Instant::now() - *self
+    }
+
+    pub fn checked_add(self, time: Duration) -> Option<Instant> {
+        let nanos = u64::try_from(time.as_nanos()).ok()?;
+        self.0.checked_add(nanos).map(Instant)
+    }
+}
+
+impl Sub for Instant {
+    type Output = Duration;
+
+    fn sub(self, earlier: Instant) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// Shuttle's, whose guards tell whose they are: then a wait can end when its
+/// time is over.
+#[derive(Default)]
+pub struct Mutex<T>(shuttle::sync::Mutex<T>);
+
+pub struct MutexGuard<'a, T> {
+    guard: shuttle::sync::MutexGuard<'a, T>,
+    mutex: &'a Mutex<T>,
+}
+
+impl<T> Mutex<T> {
+    pub fn new(value: T) -> Mutex<T> {
+        Mutex(shuttle::sync::Mutex::new(value))
+    }
+
+    pub fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
+        Ok(self.take())
+    }
+
+    fn take(&self) -> MutexGuard<'_, T> {
+        let guard = self.0.lock().expect("no thread panics");
+        MutexGuard { guard, mutex: self }
+    }
+
+    /// An error if somebody has it.
+    pub fn try_lock(&self) -> Result<MutexGuard<'_, T>, ()> {
+        let guard = self.0.try_lock().map_err(|_| ())?;
+        Ok(MutexGuard { guard, mutex: self })
+    }
+
+    pub fn into_inner(self) -> LockResult<T> {
+        self.0.into_inner()
+    }
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.guard
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.guard
+    }
+}
+
+/// Whether the time was over.
+pub struct TimedOut(bool);
+
+impl TimedOut {
+    pub fn timed_out(&self) -> bool {
+        self.0
+    }
+}
+
+#[derive(Default)]
+pub struct Condvar(shuttle::sync::Condvar);
+
+impl Condvar {
+    pub fn new() -> Condvar {
+        Condvar::default()
+    }
+
+    pub fn notify_all(&self) {
+        self.0.notify_all();
+    }
+
+    pub fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
+    pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
+        Ok(self.await_word(guard))
+    }
+
+    fn await_word<'a, T>(&self, waiting: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        let MutexGuard { guard, mutex } = waiting;
+        let guard = self.0.wait(guard).expect("no thread panics");
+        MutexGuard { guard, mutex }
+    }
+
+    pub fn wait_while<'a, T>(
+        &self,
+        mut guard: MutexGuard<'a, T>,
+        mut condition: impl FnMut(&mut T) -> bool,
+    ) -> LockResult<MutexGuard<'a, T>> {
+        while condition(&mut guard) {
+            guard = self.await_word(guard);
+        }
+        Ok(guard)
+    }
+
+    pub fn wait_timeout<'a, T>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        time: Duration,
+    ) -> LockResult<(MutexGuard<'a, T>, TimedOut)> {
+        if passes(time) {
+            let mutex = guard.mutex;
+            drop(guard);
+            pass(time);
+            return Ok((mutex.take(), TimedOut(true)));
+        }
+        Ok((self.await_word(guard), TimedOut(false)))
+    }
+
+    pub fn wait_timeout_while<'a, T>(
+        &self,
+        mut guard: MutexGuard<'a, T>,
+        time: Duration,
+        mut condition: impl FnMut(&mut T) -> bool,
+    ) -> LockResult<(MutexGuard<'a, T>, TimedOut)> {
+        let passes = passes(time);
+        while condition(&mut guard) {
+            if passes {
+                let mutex = guard.mutex;
+                drop(guard);
+                pass(time);
+                guard = mutex.take();
+                let is_over = condition(&mut guard);
+                return Ok((guard, TimedOut(is_over)));
+            }
+            guard = self.await_word(guard);
+        }
+        Ok((guard, TimedOut(false)))
+    }
+}
+
+pub mod thread {
+    pub use shuttle::thread::{Builder, Thread, current, park, spawn, yield_now};
+
+    use std::num::NonZero;
+    use std::time::Duration;
+
+    pub fn park_timeout(time: Duration) {
+        match super::passes(time) {
+            true => super::pass(time),
+            false => park(),
+        }
+    }
+
+    /// One permit then: one less than this.
+    pub fn available_parallelism() -> std::io::Result<NonZero<usize>> {
+        Ok(NonZero::<usize>::MIN.saturating_add(1))
+    }
+}
+
+/// A channel without room, as `crossbeam_channel` has it: what is sent is taken
+/// by somebody who waits for it.
+pub fn bounded<T>(room: usize) -> (Sender<T>, Receiver<T>) {
+    assert_eq!(room, 0);
+    let channel = Arc::new(Channel {
+        state: Mutex::new(Handing {
+            waiting: 0,
+            handed: VecDeque::new(),
+            is_open: true,
+        }),
+        changed: Condvar::new(),
+    });
+    (Sender(channel.clone()), Receiver(channel))
+}
+
+struct Channel<T> {
+    state: Mutex<Handing<T>>,
+    changed: Condvar,
+}
+
+struct Handing<T> {
+    waiting: usize,
+    /// For so many of those who wait.
+    handed: VecDeque<T>,
+    is_open: bool,
+}
+
+/// The one sender.
+pub struct Sender<T>(Arc<Channel<T>>);
+
+pub struct Receiver<T>(Arc<Channel<T>>);
+
+impl<T> Clone for Receiver<T> {
+    fn clone(&self) -> Receiver<T> {
+        Receiver(self.0.clone())
+    }
+}
+
+impl<T> Sender<T> {
+    /// Gives it back if nobody waits for it.
+    pub fn try_send(&self, value: T) -> Result<(), T> {
+        let mut state = self.0.state.lock().expect("no thread panics");
+        if state.handed.len() == state.waiting {
+            return Err(value);
+        }
+        state.handed.push_back(value);
+        drop(state);
+        self.0.changed.notify_all();
+        Ok(())
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        self.0.state.lock().expect("no thread panics").is_open = false;
+        self.0.changed.notify_all();
+    }
+}
+
+impl<T> Receiver<T> {
+    pub fn recv_timeout(&self, time: Duration) -> Result<T, ()> {
+        let mut state = self.0.state.lock().expect("no thread panics");
+        state.waiting += 1;
+        let is_idle = |state: &mut Handing<T>| state.handed.is_empty() && state.is_open;
+        let waited = self.0.changed.wait_timeout_while(state, time, is_idle);
+        state = waited.expect("no thread panics").0;
+        state.waiting -= 1;
+        state.handed.pop_front().ok_or(())
+    }
+}

@@ -1,0 +1,27 @@
+//! What several clients say to the engine, and when: it answers as the naive
+//! model does, byte for byte. Each byte of the input decides one thing: who acts,
+//! what is done, to which job.
+
+#![no_main]
+
+#[path = "../../model/memory.rs"]
+mod memory;
+#[path = "../../model/naive.rs"]
+mod naive;
+#[path = "../../model/world.rs"]
+mod world;
+
+use libfuzzer_sys::fuzz_target;
+use memory::{Memory, restart};
+use world::{Random, World};
+
+fuzz_target!(|data: &[u8]| {
+    let repeat = "give this input to the target again".to_string();
+    let mut world = World::new(Random::told(data), 20, Memory::default(), repeat);
+    while !world.random.is_over() {
+        match world.random.one_in(200) {
+            true => restart(&mut world),
+            false => world.step(),
+        }
+    }
+});

@@ -1,0 +1,61 @@
+//! A server without a log: what is kept is kept in memory.
+
+use crate::naive::Client;
+use crate::world::{self, Jobs, Keeper, World};
+use beanpole::engine::{Change, ConnectionId, Engine, Outcome, Time};
+use beanpole::protocol::{Reply, Request};
+
+/// The engine ends, and another one begins with what was kept.
+pub fn restart(world: &mut World<Memory>) {
+    world.model.restart();
+    let mut engine = world::engine(&world.model);
+    for stored in world.keeper.jobs().values() {
+        engine.restore(stored.clone());
+    }
+    engine.set_next_id(world.engine.next_id());
+    world.go_on_with(engine);
+}
+
+/// Keeps what changes in memory.
+#[derive(Default)]
+pub struct Memory(Jobs);
+
+impl Keeper for Memory {
+    fn execute(
+        &mut self,
+        engine: &mut Engine,
+        (_, id): (Client, ConnectionId),
+        request: Request,
+        now: Time,
+    ) -> Outcome {
+        engine.execute(id, request, now)
+    }
+
+    fn refused(&mut self) -> bool {
+        false
+    }
+
+    fn keep(&mut self, changes: &[Change], engine: &Engine) {
+        for change in changes {
+            match *change {
+                Change::Put(id) | Change::Update(id) => {
+                    // It may have changed again since, and be gone.
+                    if let Some(stored) = engine.stored(id) {
+                        self.0.insert(id, stored);
+                    }
+                }
+                Change::Delete { id, .. } => drop(self.0.remove(&id).expect("a job in the log")),
+            }
+        }
+    }
+
+    fn answer(&mut self, _: Client, _: &Reply) {}
+
+    fn is_owed(&self, _: Client) -> bool {
+        false
+    }
+
+    fn jobs(&self) -> &Jobs {
+        &self.0
+    }
+}
