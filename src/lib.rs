@@ -30,8 +30,8 @@
 //!    and against beanstalkd.
 //! 2. [`protocol::command`]: each command, its grammar, its replies, and what
 //!    decides between them.
-//! 3. [`engine`]: what the commands do. `commands.rs` has a method for each,
-//!    `transitions.rs` begins with a table of how a job passes from state to
+//! 3. [`engine`]: what the commands do. `commands.rs` has a line or a method for
+//!    each, `transitions.rs` begins with a table of how a job passes from state to
 //!    state.
 //! 4. [`server`]: a table of all threads, and the way of a command.
 //! 5. [`binlog`]: how jobs outlive the process, a power cut and a full disk.

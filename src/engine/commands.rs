@@ -1,5 +1,5 @@
-//! The commands: one match, one method each. What each means, and its replies,
-//! is told at [`Command`].
+//! The commands: one match, with a line or a method for each. What each means,
+//! and its replies, is told at [`Command`].
 
 use super::connection::Kick;
 use super::counts::command_key;

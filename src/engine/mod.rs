@@ -19,7 +19,7 @@
 //! Time only enters as an argument and should not run backwards; where it
 //! does, a deadline comes late, and no harm is done.
 //!
-//! The commands themselves are in `commands.rs`, one method each; how jobs
+//! The commands themselves are in `commands.rs`, a line or a method each; how jobs
 //! pass from state to state, and what the clock does, is in `transitions.rs`;
 //! what is counted, in `counts.rs`, and how `stats` tells it, in `stats.rs`.
 //!
