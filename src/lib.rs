@@ -44,10 +44,11 @@
 //! # The one lock
 //!
 //! A mutex guards the engine; `server/shared.rs` says what may not happen while
-//! it is held. A worker reads and parses before it takes the lock, and encodes,
-//! wakes others and writes after it has let go. What arrived together is
-//! executed together and answered with one write, so a command on a quiet
-//! connection costs two system calls, and a thousand pipelined ones hardly more.
+//! it is held. A worker reads and parses before it takes the lock, and encodes
+//! (but for the text of `stats` and `stats-tube`), wakes others and writes after
+//! it has let go. What arrived together is executed together and answered with
+//! one write, so a command on a quiet connection costs two system calls, and a
+//! thousand pipelined ones hardly more.
 //!
 //! Nobody holds it for long: what concerns very many jobs is done in pieces, a
 //! batch ends when it has cost much, and whoever brings one command goes before

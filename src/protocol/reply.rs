@@ -3,7 +3,6 @@
 use super::document::{TubeNames, push_number};
 use super::jobs::{JobList, JobStats};
 use super::{Body, Document, JobId, TubeName};
-use std::io::Write;
 
 /// What the server answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,21 +71,30 @@ impl Reply {
     /// [`body`](Self::body), which follow them.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            Reply::Inserted(id) => numbers(out, "INSERTED", &[id.0]),
-            Reply::Using(tube) => line(out, format_args!("USING {tube}")),
-            Reply::Reserved(id, body) => job(out, "RESERVED", *id, body),
-            Reply::Found(id, body) => job(out, "FOUND", *id, body),
-            Reply::Watching(count) => line(out, format_args!("WATCHING {count}")),
-            Reply::KickedCount(count) => line(out, format_args!("KICKED {count}")),
-            Reply::Stats(document) | Reply::ServerStats(document) => document.encode(out),
-            Reply::JobStats(job) => job.encode(out),
-            Reply::Tubes(names) => names.encode(out).expect("a Vec takes all bytes"),
-            Reply::Jobs(list) => list.encode(out).expect("a Vec takes all bytes"),
-            word => {
-                out.extend_from_slice(word.word().as_bytes());
-                out.extend_from_slice(b"\r\n");
-            }
+            Reply::Stats(document) | Reply::ServerStats(document) => return document.encode(out),
+            Reply::JobStats(job) => return job.encode(out),
+            Reply::Tubes(names) => return names.encode(out).expect("a Vec takes all bytes"),
+            Reply::Jobs(list) => return list.encode(out).expect("a Vec takes all bytes"),
+            line => out.extend_from_slice(line.word().as_bytes()),
         }
+        let mut number = |number| {
+            out.push(b' ');
+            push_number(out, number);
+        };
+        match self {
+            Reply::Inserted(id) => number(id.0),
+            Reply::Reserved(id, body) | Reply::Found(id, body) => {
+                number(id.0);
+                number(body.content().len() as u64);
+            }
+            Reply::Watching(count) | Reply::KickedCount(count) => number(*count as u64),
+            Reply::Using(tube) => {
+                out.push(b' ');
+                out.extend_from_slice(tube.as_str().as_bytes());
+            }
+            _ => {}
+        }
+        out.extend_from_slice(b"\r\n");
     }
 
     /// The job's body that belongs behind the bytes of
@@ -151,24 +159,6 @@ impl Reply {
             Reply::UnknownCommand => "UNKNOWN_COMMAND",
         }
     }
-}
-
-fn line(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
-    write!(out, "{text}\r\n").expect("a Vec takes all bytes");
-}
-
-fn job(out: &mut Vec<u8>, word: &str, id: JobId, body: &Body) {
-    numbers(out, word, &[id.0, body.content().len() as u64]);
-}
-
-/// A line of a word and numbers. They are most of what is ever answered.
-fn numbers(out: &mut Vec<u8>, word: &str, numbers: &[u64]) {
-    out.extend_from_slice(word.as_bytes());
-    for &number in numbers {
-        out.push(b' ');
-        push_number(out, number);
-    }
-    out.extend_from_slice(b"\r\n");
 }
 
 #[cfg(test)]
