@@ -4,7 +4,7 @@
 //! some line is there; it says which, and `--from` goes on after it. Jobs of
 //! which the server's answer was lost are then put again.
 
-use crate::command::{Command, Invocation, Kind, Opt, described, options};
+use crate::command::{Command, INPUT, Invocation, Kind, Opt, described, options};
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::client::Terms;
 use crate::server::place::{Placement, Placer};
@@ -12,13 +12,13 @@ use crate::server::stats::State;
 use crate::signals::interrupts;
 use crate::text::base64;
 use crate::text::dump::{END_KEY, START_KEY, VERSION};
+use crate::text::file::{cannot_read, open};
 use crate::text::json::{self, Json};
 use crate::text::output::{Progress, complain, print};
 use beanpole::arguments;
 use beanpole::protocol::{Priority, Seconds, TubeName};
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read};
 use std::num::NonZeroU64;
 use std::sync::atomic::Ordering;
 
@@ -51,19 +51,12 @@ const BATCH_BYTES: usize = 1 << 22;
 
 fn load(invocation: &Invocation) -> Outcome {
     let options = invocation.read(OPTIONS)?;
-    let mut dump = match invocation.operands() {
-        [] => Dump::new("stdin".into(), Box::new(io::stdin()))?,
-        [path] if path == "-" => Dump::new("stdin".into(), Box::new(io::stdin()))?,
-        [path] => {
-            let path = arguments::to_os(path);
-            let name = path.to_string_lossy().into_owned();
-            let file = File::open(&path);
-            let file =
-                file.map_err(|error| Failure::io(format_args!("cannot read {name}"), error))?;
-            Dump::new(name, Box::new(file))?
-        }
+    let (name, reader) = match invocation.operands() {
+        [] => open(INPUT.as_ref())?,
+        [path] => open(&arguments::to_os(path))?,
         _ => return Err(Failure::Usage("which dump? give one file".into())),
     };
+    let mut dump = Dump::new(name, reader)?;
     let mut loader = None;
     let mut largest = None;
     if !options.dry_run {
@@ -191,8 +184,7 @@ impl Dump {
     fn next_line(&mut self) -> Outcome<Option<Vec<u8>>> {
         let mut line = Vec::new();
         let count = self.reader.read_until(b'\n', &mut line);
-        let count =
-            count.map_err(|error| Failure::io(format_args!("cannot read {}", self.name), error))?;
+        let count = count.map_err(|error| cannot_read(&self.name, error))?;
         self.line += 1;
         Ok((count > 0).then_some(line))
     }

@@ -151,8 +151,8 @@ impl Table<'_> {
             options,
             part: part.as_encoded_bytes(),
             has_tubes: tubes.len() != 1,
-            width: terminal::width()
-                .unwrap_or(120)
+            width: terminal::size()
+                .map_or(120, |(width, _)| width)
                 .saturating_sub(Table::FACTS),
             output: Output::new(),
             has_rows: false,

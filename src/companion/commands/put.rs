@@ -6,12 +6,12 @@ use crate::command::{
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::client::{Client, Terms};
 use crate::server::reply::Reply;
+use crate::text::file::{cannot_read, open};
 use crate::text::output::{Output, Progress, complain};
 use beanpole::arguments;
 use beanpole::protocol::{Priority, Seconds, TubeName};
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read};
 
 pub const PUT: Command = Command {
     name: "put",
@@ -175,14 +175,7 @@ struct Source {
 
 impl Source {
     fn open(path: &OsString) -> Outcome<Source> {
-        let (name, reader): (String, Box<dyn Read>) = if path == "-" {
-            ("stdin".into(), Box::new(io::stdin()))
-        } else {
-            let name = path.to_string_lossy().into_owned();
-            let file = File::open(path)
-                .map_err(|error| Failure::io(format_args!("cannot read {name}"), error))?;
-            (name, Box::new(file))
-        };
+        let (name, reader) = open(path)?;
         Ok(Source {
             name,
             reader: BufReader::with_capacity(1 << 20, reader),
@@ -201,7 +194,7 @@ impl Source {
             let mut bytes = Vec::new();
             self.reader
                 .read_to_end(&mut bytes)
-                .map_err(|error| self.unreadable(error))?;
+                .map_err(|error| cannot_read(&self.name, error))?;
             return Ok(Some(vec![Body {
                 origin: self.name.clone(),
                 bytes,
@@ -213,7 +206,7 @@ impl Source {
             let count = self
                 .reader
                 .read_until(end, &mut bytes)
-                .map_err(|error| self.unreadable(error))?;
+                .map_err(|error| cannot_read(&self.name, error))?;
             if count == 0 {
                 break;
             }
@@ -227,9 +220,5 @@ impl Source {
             });
         }
         Ok((!batch.is_empty()).then_some(batch))
-    }
-
-    fn unreadable(&self, error: io::Error) -> Failure {
-        Failure::io(format_args!("cannot read {}", self.name), error)
     }
 }

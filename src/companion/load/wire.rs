@@ -14,13 +14,13 @@ use super::arrivals::Arrivals;
 use super::reply::{Reply, first_reply};
 use crate::failure::{Failure, Outcome};
 use crate::server::address::Address;
-use crate::server::client::Stream;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::prctl::set_timerslack;
 use nix::sys::time::TimeSpec;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -65,7 +65,7 @@ pub struct Wire {
 }
 
 struct Conn {
-    stream: Stream,
+    stream: TcpStream,
     /// What the socket did not take yet.
     unsent: Vec<u8>,
     /// The beginning of a reply that is not complete yet.
@@ -121,7 +121,7 @@ impl Wire {
     /// Closes a connection, whose replies must all have been read, and puts a
     /// new one in its place.
     pub fn reconnect(&mut self, index: usize) -> Outcome<()> {
-        let closing = self.conns[index].stream.shutdown();
+        let closing = self.conns[index].stream.shutdown(Shutdown::Both);
         closing.map_err(Failure::of(format!("closing connection {index}")))?;
         self.conns[index] = self.open(index)?;
         Ok(())
@@ -129,9 +129,15 @@ impl Wire {
 
     fn open(&self, index: usize) -> Outcome<Conn> {
         let doing = || format!("connection {index} to {}", self.address);
-        let stream = Stream::connect(&self.address, self.patience).map_err(Failure::of(doing()))?;
+        let stream = self
+            .address
+            .connect(self.patience)
+            .map_err(Failure::of(doing()))?;
         match &self.epoll {
-            None => stream.block(self.patience).map_err(Failure::of(doing()))?,
+            None => stream
+                .set_nonblocking(false)
+                .and_then(|()| stream.set_read_timeout(Some(self.patience)))
+                .map_err(Failure::of(doing()))?,
             Some(epoll) => {
                 let flags = EpollFlags::EPOLLIN
                     | EpollFlags::EPOLLOUT
@@ -351,7 +357,7 @@ pub fn unexpected(conn: usize, reply: Reply<'_>) -> Failure {
 }
 
 /// Writes once; how much was taken, which may be nothing if it would block.
-fn write_some(stream: &mut Stream, bytes: &[u8]) -> std::io::Result<usize> {
+fn write_some(stream: &mut TcpStream, bytes: &[u8]) -> std::io::Result<usize> {
     let mut taken = 0;
     while taken < bytes.len() {
         match stream.write(&bytes[taken..]) {
@@ -367,7 +373,6 @@ fn write_some(stream: &mut Stream, bytes: &[u8]) -> std::io::Result<usize> {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use std::io::Write;
     use std::net::TcpListener;
     use std::sync::mpsc::{Receiver, channel};
 

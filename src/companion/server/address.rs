@@ -1,7 +1,12 @@
 //! Where a server is: a host and port, a port, or the path of a socket.
 
 use std::fmt;
+use std::io::{self, ErrorKind};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +65,33 @@ impl Address {
             host: host.into(),
             port,
         })
+    }
+
+    /// A connection that does not block; each try to make it may take so long.
+    ///
+    /// Reading, writing and closing are the same system calls for a socket of
+    /// either kind, so what std has for TCP serves both.
+    pub fn connect(&self, patience: Duration) -> io::Result<TcpStream> {
+        let stream = match self {
+            Address::Unix(path) => TcpStream::from(OwnedFd::from(UnixStream::connect(path)?)),
+            Address::Tcp { host, port } => {
+                let mut tried = Err(io::Error::new(
+                    ErrorKind::NotFound,
+                    "the name has no address",
+                ));
+                for socket in (host.as_str(), *port).to_socket_addrs()? {
+                    tried = TcpStream::connect_timeout(&socket, patience);
+                    if tried.is_ok() {
+                        break;
+                    }
+                }
+                let stream = tried?;
+                stream.set_nodelay(true)?;
+                stream
+            }
+        };
+        stream.set_nonblocking(true)?;
+        Ok(stream)
     }
 
     /// A port of this machine.

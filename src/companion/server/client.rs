@@ -15,9 +15,8 @@ use nix::poll::{PollFd, PollFlags, poll};
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 /// How long connecting may take, and any reply that the server owes at once,
@@ -32,7 +31,7 @@ const WINDOW_BYTES: usize = 1 << 18;
 /// An open connection.
 pub struct Client {
     address: Address,
-    stream: Stream,
+    stream: TcpStream,
     /// Bytes received; those before `taken` belong to earlier replies.
     input: Vec<u8>,
     taken: usize,
@@ -70,7 +69,7 @@ impl Terms {
 impl Client {
     /// Connects, and waits for no reply longer than `patience`.
     pub fn connect(address: &Address, patience: Duration) -> Outcome<Client> {
-        let stream = Stream::connect(address, patience).map_err(|error| {
+        let stream = address.connect(patience).map_err(|error| {
             Failure::Unreachable(format!("cannot connect to {address}: {error}"))
         })?;
         Ok(Client {
@@ -387,83 +386,4 @@ fn is_passing(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
     )
-}
-
-/// A connected socket of either kind, which does not block.
-pub enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-impl Stream {
-    /// Connects; each try may take so long.
-    pub fn connect(address: &Address, patience: Duration) -> io::Result<Stream> {
-        match address {
-            Address::Unix(path) => {
-                let stream = UnixStream::connect(path)?;
-                stream.set_nonblocking(true)?;
-                Ok(Stream::Unix(stream))
-            }
-            Address::Tcp { host, port } => {
-                let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-                for socket in (host.as_str(), *port).to_socket_addrs()? {
-                    match TcpStream::connect_timeout(&socket, patience) {
-                        Ok(stream) => {
-                            stream.set_nodelay(true)?;
-                            stream.set_nonblocking(true)?;
-                            return Ok(Stream::Tcp(stream));
-                        }
-                        Err(error) => last = error,
-                    }
-                }
-                Err(last)
-            }
-        }
-    }
-
-    /// From now on reading waits, but no longer than this.
-    pub fn block(&self, patience: Duration) -> io::Result<()> {
-        match self {
-            Stream::Tcp(stream) => {
-                stream.set_nonblocking(false)?;
-                stream.set_read_timeout(Some(patience))
-            }
-            Stream::Unix(stream) => {
-                stream.set_nonblocking(false)?;
-                stream.set_read_timeout(Some(patience))
-            }
-        }
-    }
-
-    /// Ends it in both directions.
-    pub fn shutdown(&self) -> io::Result<()> {
-        match self {
-            Stream::Tcp(stream) => stream.shutdown(Shutdown::Both),
-            Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
-        }
-    }
-
-    /// As [`io::Read::read`].
-    pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => stream.read(buffer),
-            Stream::Unix(stream) => stream.read(buffer),
-        }
-    }
-
-    /// As [`Write::write`].
-    pub fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => stream.write(bytes),
-            Stream::Unix(stream) => stream.write(bytes),
-        }
-    }
-
-    /// Its descriptor.
-    pub fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Stream::Tcp(stream) => stream.as_fd(),
-            Stream::Unix(stream) => stream.as_fd(),
-        }
-    }
 }

@@ -1,10 +1,10 @@
-//! A file that is written whole: whoever reads it finds the old text or the
+//! Files that are read, and those that are written whole: whoever reads it finds the old text or the
 //! new one, also if the writing ends half-way.
 
 use crate::failure::{Failure, Outcome};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions, canonicalize, metadata, remove_file, rename};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -65,6 +65,23 @@ impl WholeFile {
         self.beside = None;
         Ok(())
     }
+}
+
+/// A file to be read, or standard input for `-`, and what to call it.
+pub fn open(path: &OsStr) -> Outcome<(String, Box<dyn Read>)> {
+    if path == "-" {
+        return Ok(("stdin".into(), Box::new(io::stdin())));
+    }
+    let name = path.to_string_lossy().into_owned();
+    match File::open(path) {
+        Ok(file) => Ok((name, Box::new(file))),
+        Err(error) => Err(cannot_read(&name, error)),
+    }
+}
+
+/// The failure to read something of this name.
+pub fn cannot_read(name: &str, error: io::Error) -> Failure {
+    Failure::io(format_args!("cannot read {name}"), error)
 }
 
 /// What is not complete goes.

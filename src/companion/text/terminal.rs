@@ -51,10 +51,12 @@ pub fn is_there() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
-/// How many columns the terminal has that standard output goes to, if any.
-pub fn width() -> Option<usize> {
+/// How many columns and rows the terminal has that standard output goes to, if
+/// any.
+pub fn size() -> Option<(usize, usize)> {
     let size = termios::tcgetwinsize(io::stdout()).ok()?;
-    Some(size.ws_col.into()).filter(|&width| width > 0)
+    Some((size.ws_col.into(), size.ws_row.into()))
+        .filter(|&(width, height)| width > 0 && height > 0)
 }
 
 impl Terminal {
@@ -107,12 +109,7 @@ impl Terminal {
 
     /// Columns and rows.
     pub fn size(&self) -> (usize, usize) {
-        match termios::tcgetwinsize(io::stdout()) {
-            Ok(size) if size.ws_col > 0 && size.ws_row > 0 => {
-                (size.ws_col.into(), size.ws_row.into())
-            }
-            _ => (80, 24),
-        }
+        size().unwrap_or((80, 24))
     }
 
     /// Writes this at once.
