@@ -139,3 +139,18 @@ fn zsh_completes_commands_options_tubes_and_words() {
         }
     }
 }
+
+#[test]
+fn the_name_of_a_tube_is_not_run_by_the_shell() {
+    let server = server();
+    tell(&server, "$ put -q -t '$(pwd)' x");
+    let Some(mut bash) = shell(&server, "bash") else {
+        return;
+    };
+    let place = server.directory.text();
+    let script = format!(
+        "source {place}/bash; COMP_WORDS=(beanpole clear '$') COMP_CWORD=2; _beanpole; echo \"${{COMPREPLY[@]}}\""
+    );
+    let output = bash.args(["-c", &script]).output().unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "\\$\\(pwd\\)\n");
+}
