@@ -11,7 +11,7 @@ function __beanpole_candidates
         case directories
             __fish_complete_directories "$current"
         case programs
-            __fish_complete_subcommand
+            __fish_complete_subcommand --fcs-skip=2
     end
 end
 complete -c beanpole -f -a '(__beanpole_candidates)'
