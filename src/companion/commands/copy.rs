@@ -4,8 +4,8 @@ use crate::command::{Command, Invocation, Kind};
 use crate::failure::{Outcome, Status};
 use crate::server::census::Census;
 use crate::server::list::Scope;
-use crate::server::sweep::{Sweep, for_each_job};
-use crate::server::take::bodies;
+use crate::server::sweep::Sweep;
+use crate::server::take::{bodies, jobs_of};
 use crate::text::output::complain;
 use crate::transfer::{From, Transfer, transfer_options};
 use beanpole::protocol::{JobId, TubeName};
@@ -77,11 +77,7 @@ impl Transfer {
         while !ids.is_empty() && self.goes_on()? {
             let (now, later) = ids.split_at(self.at_once().min(ids.len()));
             ids = later;
-            let mut jobs = Vec::new();
-            for_each_job(&mut self.client, now.iter().copied(), |job| {
-                jobs.push(job);
-                Ok(())
-            })?;
+            let mut jobs = jobs_of(&mut self.client, now.iter().copied())?;
             jobs.retain(|job| self.states.contains(&job.state));
             let jobs = bodies(&mut self.client, jobs)?;
             self.room.learn(jobs.iter().map(|(_, body)| body.len()));

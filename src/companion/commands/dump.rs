@@ -1,18 +1,15 @@
 //! `dump`: the jobs of a server, or of some tubes, as a file that `load` reads.
 
 use crate::command::{Command, Invocation, Kind, Opt, described, options};
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
 use crate::server::census::Census;
-use crate::server::client::{Client, facts};
 use crate::server::list::Scope;
-use crate::server::reply::{Job, Reply};
-use crate::server::stats::{Facts, JobFacts, State};
-use crate::server::take::Room;
+use crate::server::stats::{JobFacts, State};
+use crate::server::take::{Room, bodies, jobs_of};
 use crate::text::dump::{END_KEY, START_KEY, VERSION};
 use crate::text::file::WholeFile;
 use crate::text::json::Json;
 use crate::text::output::{Output, Progress};
-use beanpole::protocol::JobId;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -58,12 +55,11 @@ fn dump(invocation: &Invocation) -> Outcome {
     while !left.is_empty() {
         let (now, later) = left.split_at(room.jobs().min(left.len()));
         left = later;
-        let batch = whole_jobs(&mut client, now)?;
-        room.learn(batch.iter().map(|(_, job)| job.body.len()));
-        for (facts, job) in &batch {
-            // It may be in another tube by now only if it is another job.
-            let read = JobFacts::read(facts).map_err(Failure::Unreachable)?;
-            lines.write(&job_line(&read, facts, &job.body))?;
+        let there = jobs_of(&mut client, now.iter().copied())?;
+        let batch = bodies(&mut client, there)?;
+        room.learn(batch.iter().map(|(_, body)| body.len()));
+        for (job, body) in &batch {
+            lines.write(&job_line(job, body))?;
         }
         jobs += batch.len() as u64;
         progress.add(now.len() as u64);
@@ -77,25 +73,7 @@ fn dump(invocation: &Invocation) -> Outcome {
     Ok(census.verdict())
 }
 
-/// Facts and bodies of those of these jobs that still exist.
-fn whole_jobs(client: &mut Client, ids: &[JobId]) -> Outcome<Vec<(Facts, Job)>> {
-    let lines = ids
-        .iter()
-        .flat_map(|id| [format!("stats-job {id}"), format!("peek {id}")]);
-    let mut latest = None;
-    let mut jobs = Vec::new();
-    client.each(lines, String::clone, |line, reply| {
-        match reply {
-            Reply::Found(job) => jobs.extend(latest.take().map(|facts| (facts, job))),
-            Reply::NotFound => latest = None,
-            other => latest = facts(&line, other)?,
-        }
-        Ok(())
-    })?;
-    Ok(jobs)
-}
-
-fn job_line(job: &JobFacts, facts: &Facts, body: &[u8]) -> Json {
+fn job_line(job: &JobFacts, body: &[u8]) -> Json {
     let mut pairs = vec![
         ("tube".into(), Json::text(&job.tube)),
         ("state".into(), Json::text(job.state.name())),
@@ -105,7 +83,7 @@ fn job_line(job: &JobFacts, facts: &Facts, body: &[u8]) -> Json {
         ("id".into(), Json::number(job.id.0)),
     ];
     for key in ["age", "reserves", "timeouts", "releases", "buries", "kicks"] {
-        pairs.push((key.into(), Json::number(facts.number(key))));
+        pairs.push((key.into(), Json::number(job.all.number(key))));
     }
     pairs.push(Json::body(body));
     Json::Object(pairs)

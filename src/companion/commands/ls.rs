@@ -1,13 +1,14 @@
 //! `ls`: the jobs of a server or of some tubes, without touching any.
 
 use crate::command::{Command, Invocation, JSON, Kind, Opt, at_most_one, described, options};
-use crate::failure::{Failure, Outcome, Status};
+use crate::failure::{Outcome, Status};
 use crate::server::census::Census;
-use crate::server::client::{self, Client, facts};
+use crate::server::client::{self, Client};
 use crate::server::form::job_to_json;
 use crate::server::list::{MOST, Scope, Walk};
 use crate::server::reply::Job;
-use crate::server::stats::{Facts, JobFacts, State};
+use crate::server::stats::{JobFacts, State};
+use crate::server::take::jobs_of;
 use crate::text::output::Output;
 use crate::text::terminal;
 use crate::text::words::{beginning, span};
@@ -59,7 +60,7 @@ fn ls(invocation: &Invocation) -> Outcome {
         if some.is_empty() {
             break;
         }
-        some.retain(|(job, _)| options.wants(job));
+        some.retain(|job| options.wants(job));
         table.show(&mut client, some)?;
     }
     table.output.sync()?;
@@ -102,25 +103,15 @@ impl Jobs {
     }
 
     /// Some of those that come next; empty at the end.
-    fn next(&mut self, client: &mut Client, scope: &Scope) -> Outcome<Vec<(JobFacts, Facts)>> {
+    fn next(&mut self, client: &mut Client, scope: &Scope) -> Outcome<Vec<JobFacts>> {
         let ids = match self {
             Jobs::Listed(walk) => return walk.next(client, MOST),
             Jobs::Found { ids, .. } => ids,
         };
         let mut jobs = Vec::new();
         while jobs.is_empty() && ids.len() > 0 {
-            client.each(
-                ids.by_ref().take(MOST),
-                |id| format!("stats-job {id}"),
-                |id, reply| {
-                    if let Some(facts) = facts(&format!("stats-job {id}"), reply)? {
-                        let job = JobFacts::read(&facts).map_err(Failure::Unreachable)?;
-                        jobs.push((job, facts));
-                    }
-                    Ok(())
-                },
-            )?;
-            jobs.retain(|(job, _)| scope.has(job));
+            jobs = jobs_of(client, ids.by_ref().take(MOST))?;
+            jobs.retain(|job| scope.has(job));
         }
         Ok(jobs)
     }
@@ -161,20 +152,18 @@ impl Table<'_> {
     }
 
     /// Shows those of these jobs that are wanted.
-    fn show(&mut self, client: &mut Client, mut jobs: Vec<(JobFacts, Facts)>) -> Outcome<()> {
+    fn show(&mut self, client: &mut Client, mut jobs: Vec<JobFacts>) -> Outcome<()> {
         if self.part.is_empty() {
             jobs.truncate(usize::try_from(self.left).unwrap_or(usize::MAX));
             if self.options.quiet {
-                return jobs.iter().try_for_each(|(job, _)| self.id(job.id));
+                return jobs.iter().try_for_each(|job| self.id(job.id));
             }
         }
         client.each(
             jobs,
-            |(job, _)| format!("peek {}", job.id),
-            |(job, facts), reply| match client::job(format_args!("peek {}", job.id), reply)? {
-                Some(found) if self.left > 0 && self.has_part(&found.body) => {
-                    self.row(&job, facts, &found)
-                }
+            |job| format!("peek {}", job.id),
+            |job, reply| match client::job(format_args!("peek {}", job.id), reply)? {
+                Some(found) if self.left > 0 && self.has_part(&found.body) => self.row(job, &found),
                 _ => Ok(()),
             },
         )
@@ -191,7 +180,7 @@ impl Table<'_> {
         self.output.line(id)
     }
 
-    fn row(&mut self, job: &JobFacts, mut facts: Facts, found: &Job) -> Outcome<()> {
+    fn row(&mut self, mut job: JobFacts, found: &Job) -> Outcome<()> {
         if self.options.quiet {
             return self.id(job.id);
         }
@@ -199,8 +188,10 @@ impl Table<'_> {
         self.left -= 1;
         let size = found.body.len();
         if self.options.json {
-            facts.add_missing("size", size);
-            return self.output.line(job_to_json(found, Some(&facts)));
+            job.all.add_missing("size", size);
+            return self
+                .output
+                .line(job_to_json(job.id, Some(&job.all), &found.body));
         }
         let tube = |name: &str| match self.has_tubes {
             true => format!("{name:<12}  "),

@@ -12,8 +12,8 @@ use crate::failure::{Failure, Outcome, Status};
 use crate::server::client;
 use crate::server::reply::{Job, Reply};
 use crate::server::stats::{JobFacts, State};
-use crate::server::sweep::{Sweep, for_each_job};
-use crate::server::take::{bodies, reserve_now};
+use crate::server::sweep::Sweep;
+use crate::server::take::{bodies, jobs_of, reserve_now};
 use crate::text::output::complain;
 use crate::transfer::{From, Transfer, transfer_options};
 use beanpole::protocol::{JobId, TubeName};
@@ -67,10 +67,9 @@ impl Transfer {
         let ids: Vec<_> = jobs.iter().map(|job| job.id).collect();
         let mut bodies: HashMap<_, _> = jobs.into_iter().map(|job| (job.id, job.body)).collect();
         let mut held = Vec::new();
-        for_each_job(&mut self.client, ids.into_iter(), |job| {
+        for job in jobs_of(&mut self.client, ids)? {
             held.extend(bodies.remove(&job.id).map(|body| (job, body)));
-            Ok(())
-        })?;
+        }
         self.move_these(&held)?;
         Ok(!held.is_empty())
     }
@@ -93,14 +92,13 @@ impl Transfer {
             ids = later;
             let mut left: HashSet<JobId> = now.iter().copied().collect();
             let (mut ready, mut others) = (Vec::new(), Vec::new());
-            for_each_job(&mut self.client, now.iter().copied(), |job| {
+            for job in jobs_of(&mut self.client, now.iter().copied())? {
                 match job.state {
                     state if !self.states.contains(&state) => {}
                     State::Ready => ready.push(job),
                     _ => others.push(job),
                 }
-                Ok(())
-            })?;
+            }
             let mut jobs = bodies(&mut self.client, others)?;
             self.client.each(
                 ready,

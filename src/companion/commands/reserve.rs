@@ -295,7 +295,7 @@ impl Taker {
     fn settle(&mut self, batch: Vec<Taken>, since: Instant) -> Outcome<bool> {
         let mut ids = Vec::new();
         for (job, facts) in batch {
-            let facts = facts.and_then(|facts| JobFacts::read(&facts).ok());
+            let facts = facts.and_then(|facts| JobFacts::read(facts).ok());
             let own = facts.as_ref().map(|facts| facts.priority);
             let priority = self.priority.or(own).unwrap_or(Terms::PRIORITY);
             match self.settle {

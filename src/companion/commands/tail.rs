@@ -9,10 +9,10 @@
 use crate::command::{BODY_JSON, Command, Interval, Invocation, Kind, Opt, described, options};
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::census::probe;
-use crate::server::client::{Client, facts, job};
+use crate::server::client::Client;
 use crate::server::form::job_to_json;
-use crate::server::reply::Job;
-use crate::server::stats::{Facts, JobFacts};
+use crate::server::stats::JobFacts;
+use crate::server::take::{bodies, jobs_of};
 use crate::text::output::Output;
 use beanpole::protocol::{JobId, TubeName};
 use std::collections::{BTreeMap, BTreeSet};
@@ -57,11 +57,11 @@ fn tail(invocation: &Invocation) -> Outcome {
     let mut follower = Follower::new(&mut client, tubes)?;
     let mut output = Output::new();
     loop {
-        for (facts, job) in follower.look(&mut client)? {
+        for (job, body) in follower.look(&mut client)? {
             if options.json {
-                output.line(job_to_json(&job, Some(&facts)))?;
+                output.line(job_to_json(job.id, Some(&job.all), &body))?;
             } else {
-                output.line(line(&facts, &job))?;
+                output.line(line(&job, &body))?;
             }
             left -= 1;
             if left == 0 {
@@ -75,21 +75,20 @@ fn tail(invocation: &Invocation) -> Outcome {
 }
 
 /// A job in one line, whatever is in it.
-fn line(facts: &Facts, job: &Job) -> String {
-    let fact = |key| facts.text(key);
-    let body = match std::str::from_utf8(&job.body) {
+fn line(job: &JobFacts, body: &[u8]) -> String {
+    let text = match std::str::from_utf8(body) {
         Ok(text) => text.escape_debug().to_string(),
-        Err(_) => job.body.escape_ascii().to_string(),
+        Err(_) => body.escape_ascii().to_string(),
     };
+    let state = job.state.name();
     format!(
-        "{} {} {} pri={} delay={} ttr={} bytes={} {body}",
+        "{} {} {state} pri={} delay={} ttr={} bytes={} {text}",
         job.id,
-        fact("tube"),
-        fact("state"),
-        fact("pri"),
-        fact("delay"),
-        fact("ttr"),
-        job.body.len(),
+        job.tube,
+        job.priority.0,
+        job.delay.0,
+        job.ttr.0,
+        body.len(),
     )
 }
 
@@ -130,7 +129,7 @@ impl Follower {
     }
 
     /// Jobs that are new since the last look.
-    fn look(&mut self, client: &mut Client) -> Outcome<Vec<(Facts, Job)>> {
+    fn look(&mut self, client: &mut Client) -> Outcome<Vec<(JobFacts, Vec<u8>)>> {
         let least = self.least_next(count(client)?);
         let mut ids: Vec<u64> = self.gaps.keys().copied().collect();
         let mut from = self.next;
@@ -145,7 +144,10 @@ impl Follower {
             let to = end.min(from.saturating_add(CHUNK));
             ids.extend(from..to);
             from = to;
-            self.ask(client, &std::mem::take(&mut ids), &mut seen, &mut found)?;
+            let mut jobs = jobs_of(client, ids.drain(..).map(JobId))?;
+            seen.extend(jobs.iter().map(|job| job.id.0));
+            jobs.retain(|job| self.tubes.is_empty() || self.tubes.contains(&job.tube));
+            found.extend(bodies(client, jobs)?);
         }
         let behind_last = seen.last().map_or(0, |last| last + 1);
         self.advance(least.max(behind_last), &seen);
@@ -173,38 +175,6 @@ impl Follower {
             self.gaps.pop_first();
         }
         self.next = self.next.max(next);
-    }
-
-    fn ask(
-        &self,
-        client: &mut Client,
-        ids: &[u64],
-        seen: &mut BTreeSet<u64>,
-        found: &mut Vec<(Facts, Job)>,
-    ) -> Outcome<()> {
-        let mut wanted = Vec::new();
-        client.each(
-            ids,
-            |id| format!("stats-job {id}"),
-            |id, reply| {
-                if let Some(facts) = facts(&format!("stats-job {id}"), reply)? {
-                    seen.insert(*id);
-                    let job = JobFacts::read(&facts).map_err(Failure::Unreachable)?;
-                    if self.tubes.is_empty() || self.tubes.contains(&job.tube) {
-                        wanted.push((job.id, facts));
-                    }
-                }
-                Ok(())
-            },
-        )?;
-        client.each(
-            wanted,
-            |(id, _)| format!("peek {id}"),
-            |(id, facts), reply| {
-                found.extend(job(format_args!("peek {id}"), reply)?.map(|job| (facts, job)));
-                Ok(())
-            },
-        )
     }
 }
 

@@ -17,7 +17,8 @@ use crate::server::client::Client;
 use crate::server::list::{self, Scope, Walk};
 use crate::server::reply::Reply;
 use crate::server::stats::{Facts, State};
-use crate::server::sweep::{Sweep, for_each_job};
+use crate::server::sweep::Sweep;
+use crate::server::take::jobs_of;
 use crate::text::output::{Progress, complain};
 use crate::values::Parse;
 use beanpole::protocol::JobId;
@@ -62,7 +63,7 @@ impl Census {
                 return Ok(Census { ids, missing: 0 });
             }
             progress.add(jobs.len() as u64);
-            ids.extend(jobs.iter().map(|(job, _)| job.id));
+            ids.extend(jobs.iter().map(|job| job.id));
         }
     }
 
@@ -141,23 +142,13 @@ struct Count {
 
 impl Search<'_> {
     fn look_at(&mut self, client: &mut Client, from: u64, to: u64) -> Outcome<()> {
-        let Search {
-            scope,
-            found,
-            ids,
-            progress,
-            ..
-        } = self;
-        for_each_job(client, (from..=to).map(JobId), |job| {
-            if scope.tubes.is_empty() || scope.tubes.contains(&job.tube) {
-                *found += 1;
-                if scope.states.contains(&job.state) {
-                    ids.push(job.id);
-                }
-            }
-            Ok(())
-        })?;
-        progress.add(to - from + 1);
+        let mut jobs = jobs_of(client, (from..=to).map(JobId))?;
+        let tubes = &self.scope.tubes;
+        jobs.retain(|job| tubes.is_empty() || tubes.contains(&job.tube));
+        self.found += jobs.len() as u64;
+        jobs.retain(|job| self.scope.states.contains(&job.state));
+        self.ids.extend(jobs.iter().map(|job| job.id));
+        self.progress.add(to - from + 1);
         Ok(())
     }
 

@@ -352,7 +352,7 @@ pub fn job_facts(id: JobId, reply: Reply) -> Outcome<Option<JobFacts>> {
     let Some(facts) = facts(&asked, reply)? else {
         return Ok(None);
     };
-    let job = JobFacts::read(&facts);
+    let job = JobFacts::read(facts);
     job.map(Some)
         .map_err(|reason| Failure::Unreachable(format!("{asked}: {reason}")))
 }

@@ -5,6 +5,7 @@ use crate::server::reply::Job;
 use crate::server::stats::Facts;
 use crate::text::json::Json;
 use crate::text::output::{self, Output};
+use beanpole::protocol::JobId;
 
 /// How jobs are written.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -45,17 +46,17 @@ impl Form {
                 output.bytes(&job.body)?;
                 output.bytes(&[end])
             }
-            Form::Json => output.line(job_to_json(job, facts)),
+            Form::Json => output.line(job_to_json(job.id, facts, &job.body)),
         }
     }
 }
 
 /// A job as JSON.
-pub fn job_to_json(job: &Job, facts: Option<&Facts>) -> Json {
+pub fn job_to_json(id: JobId, facts: Option<&Facts>, body: &[u8]) -> Json {
     let mut pairs = match facts.map(Facts::to_json) {
         Some(Json::Object(pairs)) => pairs,
-        _ => vec![("id".into(), Json::number(job.id.0))],
+        _ => vec![("id".into(), Json::number(id.0))],
     };
-    pairs.push(Json::body(&job.body));
+    pairs.push(Json::body(body));
     Json::Object(pairs)
 }

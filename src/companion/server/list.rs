@@ -6,7 +6,7 @@
 use crate::failure::{Failure, Outcome};
 use crate::server::client::Client;
 use crate::server::reply::Reply;
-use crate::server::stats::{self, Facts, JobFacts, State};
+use crate::server::stats::{self, JobFacts, State};
 use beanpole::protocol::framing::MAX_LINE;
 use beanpole::protocol::{JobId, TubeName};
 
@@ -57,7 +57,7 @@ impl Walk {
     }
 
     /// The next jobs, at least one and at most so many; empty at the end.
-    pub fn next(&mut self, client: &mut Client, most: usize) -> Outcome<Vec<(JobFacts, Facts)>> {
+    pub fn next(&mut self, client: &mut Client, most: usize) -> Outcome<Vec<JobFacts>> {
         while !self.is_over() {
             let jobs = self.page(client, most)?;
             if !jobs.is_empty() {
@@ -74,7 +74,7 @@ impl Walk {
 
     /// The jobs that one request shows, at most so many. None of those that it
     /// went by may be meant: that need not be the end.
-    pub fn page(&mut self, client: &mut Client, most: usize) -> Outcome<Vec<(JobFacts, Facts)>> {
+    pub fn page(&mut self, client: &mut Client, most: usize) -> Outcome<Vec<JobFacts>> {
         let Some(from) = self.next else {
             return Ok(Vec::new());
         };
@@ -87,10 +87,9 @@ impl Walk {
         let wrong = |reason| Failure::Unreachable(format!("{line}: {reason}"));
         let (jobs, next) = stats::jobs(&document).map_err(wrong)?;
         self.next = next.filter(|next| *next > from);
-        let read = |facts| Ok((JobFacts::read(&facts)?, facts));
-        let jobs: Result<Vec<_>, String> = jobs.into_iter().map(read).collect();
+        let jobs: Result<Vec<_>, String> = jobs.into_iter().map(JobFacts::read).collect();
         let mut jobs = jobs.map_err(wrong)?;
-        jobs.retain(|(job, _)| self.scope.has(job));
+        jobs.retain(|job| self.scope.has(job));
         Ok(jobs)
     }
 

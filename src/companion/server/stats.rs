@@ -200,7 +200,7 @@ pub fn in_order(given: &[FreeState]) -> Vec<State> {
     states
 }
 
-/// What `stats-job` says of a job, as far as commands act on it.
+/// What `stats-job` says of a job: what commands act on, and all of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobFacts {
     pub id: JobId,
@@ -212,6 +212,7 @@ pub struct JobFacts {
     pub ttr: Seconds,
     pub time_left: Seconds,
     pub reserves: u64,
+    pub all: Facts,
 }
 
 impl JobFacts {
@@ -224,7 +225,7 @@ impl JobFacts {
     }
 
     /// The job in this dictionary, if it is that of a job.
-    pub fn read(facts: &Facts) -> Result<JobFacts, String> {
+    pub fn read(facts: Facts) -> Result<JobFacts, String> {
         let wrong = |key| format!("'{}' is no {key} of a job", facts.text(key));
         let seconds = |key| facts.text(key).parse().map(Seconds).map_err(|_| wrong(key));
         Ok(JobFacts {
@@ -245,6 +246,7 @@ impl JobFacts {
             ttr: seconds("ttr")?,
             time_left: seconds("time-left").unwrap_or(Seconds(0)),
             reserves: facts.number("reserves"),
+            all: facts,
         })
     }
 }

@@ -11,10 +11,11 @@
 
 use crate::failure::Outcome;
 use crate::server::by_id::send_each;
-use crate::server::client::{Client, job, job_facts};
+use crate::server::client::{Client, job};
 use crate::server::list::{self, Scope, Walk};
 use crate::server::reply::{Job, Reply};
 use crate::server::stats::{JobFacts, State};
+use crate::server::take::jobs_of;
 use beanpole::protocol::{JobId, TubeName};
 use std::ops::Range;
 
@@ -72,8 +73,8 @@ impl Sweep {
                 walk.go_to(JobId(0));
                 jobs = walk.next(client, list::MOST)?;
             }
-            self.listed = jobs.first().map_or(JobId(0), |(job, _)| job.id);
-            return Ok(jobs.into_iter().map(|(job, _)| job).collect());
+            self.listed = jobs.first().map_or(JobId(0), |job| job.id);
+            return Ok(jobs);
         }
         while let Some(job) = first {
             let found = self.among(client, job.id, self.width)?;
@@ -131,7 +132,7 @@ impl Sweep {
                 while found.len() < most && pages > 0 && !walk.is_over() {
                     pages -= 1;
                     let jobs = walk.page(client, list::MOST)?.into_iter();
-                    let jobs = jobs.map(|(job, _)| job).filter(|job| job.id != first.id);
+                    let jobs = jobs.filter(|job| job.id != first.id);
                     found.extend(jobs.filter(|job| (job.id > first.id) == (start == first.id)));
                 }
             }
@@ -192,32 +193,8 @@ impl Sweep {
     /// Those that belong to the sweep, among the jobs with these ids.
     fn among(&self, client: &mut Client, from: JobId, count: u64) -> Outcome<Vec<JobFacts>> {
         let ids = from.0..from.0.saturating_add(count);
-        let mut found = Vec::new();
-        for_each_job(client, ids.map(JobId), |job| {
-            if job.state == self.state && job.tube == self.tube {
-                found.push(job);
-            }
-            Ok(())
-        })?;
+        let mut found = jobs_of(client, ids.map(JobId))?;
+        found.retain(|job| job.state == self.state && job.tube == self.tube);
         Ok(found)
     }
-}
-
-/// What `stats-job` says of those of these jobs that exist, in their order.
-pub fn for_each_job(
-    client: &mut Client,
-    mut ids: impl Iterator<Item = JobId>,
-    mut found: impl FnMut(JobFacts) -> Outcome<()>,
-) -> Outcome<()> {
-    client.pipeline(
-        |client| {
-            Ok(ids
-                .next()
-                .inspect(|id| client.queue(format_args!("stats-job {id}"))))
-        },
-        |id, reply| match job_facts(id, reply)? {
-            Some(job) => found(job),
-            None => Ok(()),
-        },
-    )
 }

@@ -4,6 +4,7 @@ use crate::failure::Outcome;
 use crate::server::client::{self, Client};
 use crate::server::reply::Job;
 use crate::server::stats::JobFacts;
+use beanpole::protocol::JobId;
 
 /// How many jobs may be in memory at once, going by the bodies seen so far.
 #[derive(Default)]
@@ -37,6 +38,23 @@ pub fn reserve_now(client: &mut Client, most: usize) -> Outcome<Vec<Job>> {
         |()| "reserve-with-timeout 0".into(),
         |(), reply| {
             jobs.extend(client::job("reserve-with-timeout 0", reply)?);
+            Ok(())
+        },
+    )?;
+    Ok(jobs)
+}
+
+/// Those of these jobs that exist, in their order.
+pub fn jobs_of(
+    client: &mut Client,
+    ids: impl IntoIterator<Item = JobId>,
+) -> Outcome<Vec<JobFacts>> {
+    let mut jobs = Vec::new();
+    client.each(
+        ids,
+        |id| format!("stats-job {id}"),
+        |id, reply| {
+            jobs.extend(client::job_facts(id, reply)?);
             Ok(())
         },
     )?;

@@ -4,7 +4,7 @@ use crate::failure::Outcome;
 use crate::server::client::{Client, facts, job};
 use crate::server::reply::Reply;
 use crate::server::stats::{Facts, JobFacts, State};
-use crate::server::sweep::for_each_job;
+use crate::server::take::jobs_of;
 use beanpole::protocol::TubeName;
 
 /// What the server says about those of these tubes that exist.
@@ -45,10 +45,5 @@ pub fn next_ready(client: &mut Client, tubes: &[TubeName]) -> Outcome<Vec<JobFac
         }
         Ok(())
     })?;
-    let mut jobs = Vec::new();
-    for_each_job(client, ids.into_iter(), |job| {
-        jobs.push(job);
-        Ok(())
-    })?;
-    Ok(jobs)
+    jobs_of(client, ids)
 }

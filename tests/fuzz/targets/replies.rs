@@ -26,7 +26,7 @@ fuzz_target!(|data: &[u8]| {
 
 fn read(document: &[u8]) {
     if let Ok(facts) = Facts::parse(document) {
-        let _ = JobFacts::read(&facts);
+        let _ = JobFacts::read(facts.clone());
         let written = facts.to_json().to_string();
         json::parse(written.as_bytes()).expect("what was written can be read");
     }

@@ -100,7 +100,7 @@ impl<'a> Held<'a> {
             plan,
             common,
             link: Link::Connection(client),
-            job: JobFacts::read(&facts).map_err(Failure::Refused)?,
+            job: JobFacts::read(facts.clone()).map_err(Failure::Refused)?,
             body: job.body,
             lease: sent,
             next_touch: sent,
