@@ -160,16 +160,6 @@ impl State {
             State::Buried => "current-jobs-buried",
         }
     }
-
-    /// The command that shows the first job in this state, if there is one.
-    pub fn peek_command(self) -> Option<&'static str> {
-        match self {
-            State::Ready => Some("peek-ready"),
-            State::Reserved => None,
-            State::Delayed => Some("peek-delayed"),
-            State::Buried => Some("peek-buried"),
-        }
-    }
 }
 
 impl Parse for State {

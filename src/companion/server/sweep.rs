@@ -183,11 +183,14 @@ impl Sweep {
 
     /// The job that the server calls the first in this state.
     pub fn first(&self, client: &mut Client) -> Outcome<Option<Job>> {
-        let Some(command) = self.state.peek_command() else {
+        // No command shows such a job.
+        if self.state == State::Reserved {
             return Ok(None);
-        };
+        }
+        let line = format!("peek-{}", self.state.name());
         client.use_tube(&self.tube)?;
-        job(command, client.call(command)?)
+        let reply = client.call(&line)?;
+        job(line, reply)
     }
 
     /// Those that belong to the sweep, among the jobs with these ids.

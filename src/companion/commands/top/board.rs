@@ -277,10 +277,8 @@ impl Board {
             Key::Char('r') => self.reversed = !self.reversed,
             Key::Char('/') => {
                 let text = self.filter.clone();
-                self.prompt = Some(Prompt {
-                    purpose: Purpose::Filter,
-                    text,
-                });
+                let purpose = Purpose::Filter;
+                self.prompt = Some(Prompt { purpose, text });
             }
             Key::Escape => self.filter.clear(),
             Key::Enter | Key::Right => {
@@ -313,12 +311,7 @@ impl Board {
         match key {
             Key::Up => *job = Some(jobs[place.saturating_sub(1)]),
             Key::Down => *job = Some(*jobs.get(place + 1).unwrap_or(&selected)),
-            Key::Char('d') => {
-                self.prompt = Some(Prompt {
-                    purpose: Purpose::Delete(server, selected),
-                    text: String::new(),
-                });
-            }
+            Key::Char('d') => self.ask(Purpose::Delete(server, selected)),
             Key::Char('u') => {
                 return Action::Ask(server, Request::Act(JobAction::Kick, selected));
             }
@@ -356,17 +349,11 @@ impl Board {
         let Some((server, tube)) = self.selected_tube() else {
             return;
         };
-        let rows = self.servers[server].history.iter();
-        let mut rows = rows.flat_map(|history| Row::of(server, history));
-        let row = rows.find(|row| row.tube == tube);
+        let history = self.servers[server].history.as_ref();
+        let row = history.and_then(|history| Row::of(server, history).find(|row| row.tube == tube));
         match row.map_or(0, |row| row.free_jobs()) {
             0 => self.message = format!("{tube} has no jobs but reserved ones"),
-            count => {
-                self.prompt = Some(Prompt {
-                    purpose: Purpose::Clear(server, tube, count),
-                    text: String::new(),
-                });
-            }
+            count => self.ask(Purpose::Clear(server, tube, count)),
         }
     }
 
@@ -389,13 +376,14 @@ impl Board {
 
     fn ask_about_tube(&mut self, purpose: fn(usize, TubeName) -> Purpose) -> Action {
         if let Some((server, tube)) = self.selected_tube() {
-            let purpose = purpose(server, tube);
-            self.prompt = Some(Prompt {
-                purpose,
-                text: String::new(),
-            });
+            self.ask(purpose(server, tube));
         }
         Action::Nothing
+    }
+
+    fn ask(&mut self, purpose: Purpose) {
+        let text = String::new();
+        self.prompt = Some(Prompt { purpose, text });
     }
 
     /// A key while a question is open.

@@ -200,12 +200,9 @@ fn server_lines(server: &Server, curves: bool) -> Vec<Line> {
     };
     let buried = format!("{} buried", number("current-jobs-buried"));
     let jobs = plain(format!(
-        "jobs: {} ready ({} urgent), {} reserved, {} delayed, {buried}; {} put so far",
-        number("current-jobs-ready"),
-        number("current-jobs-urgent"),
-        number("current-jobs-reserved"),
-        number("current-jobs-delayed"),
-        number("total-jobs"),
+        "{}; {} put so far",
+        counts_of(facts),
+        number("total-jobs")
     ));
     let mut lines = vec![
         titled(styled(first, Style::Bold)).marked(&state, colour),
@@ -232,6 +229,16 @@ fn server_lines(server: &Server, curves: bool) -> Vec<Line> {
     }
     lines.push(plain(binlog));
     lines
+}
+
+/// How many jobs a server or a tube has.
+fn counts_of(facts: &Facts) -> String {
+    let [ready, reserved, delayed, buried] =
+        State::ALL.map(|state| facts.number(state.count_key()));
+    let urgent = facts.number("current-jobs-urgent");
+    format!(
+        "jobs: {ready} ready ({urgent} urgent), {reserved} reserved, {delayed} delayed, {buried} buried"
+    )
 }
 
 /// A rate with the curve of its last minute.
@@ -383,14 +390,7 @@ fn tube_lines(history: &History, tube: &TubeName, facts: &Facts) -> Vec<Line> {
         users += &format!(", now for another {} s", number("pause-time-left"));
     }
     let mut lines = vec![
-        plain(format!(
-            "  jobs: {} ready ({} urgent), {} reserved, {} delayed, {} buried",
-            number("current-jobs-ready"),
-            number("current-jobs-urgent"),
-            number("current-jobs-reserved"),
-            number("current-jobs-delayed"),
-            number("current-jobs-buried"),
-        )),
+        plain(format!("  {}", counts_of(facts))),
         plain(format!(
             "  {} put so far, {} deleted",
             number("total-jobs"),
