@@ -224,6 +224,9 @@ fn jobs_move_between_any_two_servers() {
                 &source,
                 &format!("$ copy a a --to {to} --state ready\n3\n$ move a a --to {to}\n6"),
             );
+            wait_for("the server to hear that move has gone", || {
+                said_by(&target, &["stats", "a", "--json"]).contains("\"current-using\":0,")
+            });
             tell(
                 &target,
                 &format!(

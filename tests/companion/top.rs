@@ -313,6 +313,8 @@ fn a_server_that_is_frozen_is_marked_soon() {
         let addresses = [server.address(), other.address()];
         let screen = top(&server, 80, 24, &["-a", &addresses[0], "-a", &addresses[1]]);
         screen.wait_for("\n1 images ");
+        // Both have answered.
+        screen.wait_for(&format!("\n2 {:<29}      0", addresses[1]));
         other.signal("STOP");
         screen.wait_for(&format!(
             "\n2 {:<29}      0      0      0      0 SILENT\n",
