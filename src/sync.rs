@@ -6,6 +6,6 @@
 pub use crate::sys::AtomicU64;
 pub use crossbeam_channel::{Receiver, Sender, bounded};
 pub use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-pub use std::sync::{Condvar, Mutex, MutexGuard};
+pub use std::sync::{Condvar, Mutex, MutexGuard, OnceLock};
 pub use std::thread;
 pub use std::time::Instant;

@@ -114,12 +114,12 @@ pub use record::{Record, Update};
 
 use crate::engine::{Change, StoredJob};
 use crate::protocol::JobId;
-use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, OnceLock, Ordering};
 use commit::{Schedule, Turn};
 use record::put_len;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 use storage::{Directory, Storage};
 use tail::Tail;

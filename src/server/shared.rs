@@ -14,10 +14,10 @@ use crate::binlog::{Binlog, Position};
 use crate::engine::{ConnectionId, Engine, Outcome, Time};
 use crate::protocol::{Reply, Request};
 use crate::sync::thread::Thread;
-use crate::sync::{AtomicBool, Condvar, MutexGuard, Ordering};
+use crate::sync::{AtomicBool, Condvar, MutexGuard, OnceLock, Ordering};
 use std::collections::HashMap;
 use std::io;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// About what is freed when a worker ends, in bytes: its own things, and pieces

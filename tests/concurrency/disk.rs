@@ -5,6 +5,7 @@ use crate::binlog::storage::{File, Storage};
 use crate::sync::thread;
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// A directory.
@@ -18,7 +19,10 @@ pub struct Disk {
 #[derive(Default)]
 struct Content {
     bytes: Mutex<Vec<u8>>,
-    synced: Mutex<Vec<u8>>,
+    /// How many syncs have begun.
+    syncs: AtomicU64,
+    /// What is synced, and by which of them.
+    synced: Mutex<(u64, Vec<u8>)>,
     syncs_left: Arc<Mutex<Option<u32>>>,
 }
 
@@ -34,7 +38,7 @@ impl Disk {
         let mut files = names.values();
         files.any(|file| {
             let synced = file.synced.lock().unwrap();
-            synced.windows(bytes.len()).any(|part| part == bytes)
+            synced.1.windows(bytes.len()).any(|part| part == bytes)
         })
     }
 
@@ -129,13 +133,18 @@ impl File for Content {
     }
 
     fn sync(&self) -> io::Result<()> {
-        // What is written while it syncs may be missing.
+        // What is written while it syncs may be missing, unless another sync that
+        // began later ends sooner.
         let bytes = self.bytes.lock().unwrap().clone();
+        let number = self.syncs.fetch_add(1, Ordering::SeqCst) + 1;
         thread::yield_now();
         if let Some(left) = &mut *self.syncs_left.lock().unwrap() {
             *left = left.checked_sub(1).ok_or(io::Error::other("broken"))?;
         }
-        *self.synced.lock().unwrap() = bytes;
+        let mut synced = self.synced.lock().unwrap();
+        if synced.0 < number {
+            *synced = (number, bytes);
+        }
         Ok(())
     }
 }

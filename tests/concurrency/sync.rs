@@ -195,6 +195,35 @@ impl Condvar {
     }
 }
 
+/// Of the standard library; another thread may come in behind each look.
+pub struct OnceLock<T>(std::sync::OnceLock<T>);
+
+impl<T> OnceLock<T> {
+    pub fn new() -> OnceLock<T> {
+        OnceLock(std::sync::OnceLock::new())
+    }
+
+    pub fn get(&self) -> Option<&T> {
+        let found = self.0.get();
+        thread::yield_now();
+        found
+    }
+
+    pub fn set(&self, value: T) -> Result<(), T> {
+        self.0.set(value)
+    }
+
+    pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
+        let found = self.0.get_or_init(make);
+        thread::yield_now();
+        found
+    }
+
+    pub fn into_inner(self) -> Option<T> {
+        self.0.into_inner()
+    }
+}
+
 pub mod thread {
     pub use shuttle::thread::{Builder, Thread, current, park, spawn, yield_now};
 
