@@ -112,9 +112,10 @@ pub fn kept_in_time(sync: SyncMode) {
         log.binlog.write_soon();
     }
     other.join().unwrap();
-    while !(1..=3).all(|id| log.is_kept(id, sync)) {
-        thread::yield_now();
-    }
+    let is_kept = || (1..=3).all(|id| log.is_kept(id, sync));
+    let looks = (0..10_000).take_while(|_| !is_kept());
+    looks.for_each(|_| thread::yield_now());
+    assert!(is_kept(), "nobody has written it");
     assert_eq!(log.binlog.close(), Ok(()));
     let_time_pass(false);
 }
