@@ -23,7 +23,7 @@ struct Log {
 
 fn open(sync: SyncMode) -> Arc<Log> {
     let disk = Arc::new(Disk::default());
-    let opened = Binlog::open_in(disk.clone(), sync, 4096);
+    let opened = Binlog::open_in(disk.clone(), sync, 4096, BTreeMap::new());
     let Opened { binlog, jobs, .. } = opened.expect("nothing is wrong with it");
     let jobs = Mutex::new(jobs);
     Arc::new(Log { disk, binlog, jobs })

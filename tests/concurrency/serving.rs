@@ -8,6 +8,7 @@ use crate::server::workers::Workers;
 use crate::server::{Clock, Limits, Peer, Stream, timer};
 use crate::sync::thread;
 use beanpole::engine::{Config, Engine};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,7 +74,7 @@ impl Running {
 }
 
 fn open(disk: &Arc<Disk>, sync: SyncMode) -> Arc<Binlog> {
-    let opened = Binlog::open_in(disk.clone(), sync, 4096);
+    let opened = Binlog::open_in(disk.clone(), sync, 4096, BTreeMap::new());
     let Opened { binlog, .. } = opened.expect("nothing is wrong with it");
     binlog.spawn_threads(|_| ()).expect("threads");
     binlog
