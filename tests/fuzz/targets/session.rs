@@ -8,6 +8,7 @@
 mod memory;
 #[path = "../../model/naive.rs"]
 mod naive;
+#[allow(dead_code, reason = "the tests with seeds use the rest")]
 #[path = "../../model/world.rs"]
 mod world;
 
