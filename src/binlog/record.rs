@@ -51,7 +51,6 @@ use crate::protocol::{Body, JobId, Priority, Seconds, TubeName};
 use crc32fast::Hasher;
 use std::collections::HashSet;
 use std::io::{self, Read};
-use std::sync::Arc;
 
 /// Length of a segment's header.
 pub const HEADER_LEN: u64 = 40;
@@ -71,8 +70,6 @@ const DELAYED: u8 = 4;
 
 /// Length of the job's fields.
 const FIELDS_LEN: usize = 57;
-/// A put's longest part before the body: kind, fields, name.
-const LONGEST_PREFIX: usize = 1 + FIELDS_LEN + 1 + TubeName::MAX_LEN;
 
 /// The name of a segment's file.
 pub(super) fn segment_name(number: u32) -> String {
@@ -242,35 +239,23 @@ impl Header {
         let Some(bytes) = start.first_chunk::<{ HEADER_LEN as usize }>() else {
             return Err("the file ends within its header");
         };
-        let mut fields = Fields(bytes);
-        if fields.take(MAGIC.len()) != Some(MAGIC) {
-            return Err("this is not a binlog segment");
-        }
-        let mut header = || {
-            let version = fields.u32()?;
-            let header = Header {
-                number: fields.u32()?,
-                oldest: fields.u32()?,
-                previous_end: fields.u64()?,
-                next_id: JobId(fields.u64()?),
-            };
-            Some((version, header, fields.u32()?))
+        let u32_at = |offset: usize| Fields(&bytes[offset..]).u32().expect("it is within");
+        let u64_at = |offset: usize| Fields(&bytes[offset..]).u64().expect("it is within");
+        let header = Header {
+            number: u32_at(12),
+            oldest: u32_at(16),
+            previous_end: u64_at(20),
+            next_id: JobId(u64_at(28)),
         };
-        let (version, header, crc) = header().expect("the bytes are as long as a header");
-        if crc != crc32fast::hash(&bytes[..bytes.len() - 4]) {
-            return Err("the header's checksum is wrong");
-        }
+        let crc_is_right = u32_at(36) == crc32fast::hash(&bytes[..36]);
+        let ends_in_its_header = (1..HEADER_LEN).contains(&header.previous_end);
         match header {
-            _ if version != VERSION => Err("the segment is of another version of the format"),
+            _ if !bytes.starts_with(MAGIC) => Err("this is not a binlog segment"),
+            _ if !crc_is_right => Err("the header's checksum is wrong"),
+            _ if u32_at(8) != VERSION => Err("the segment is of another version of the format"),
             _ if header.number != number => Err("the segment is another one by its header"),
-            Header {
-                previous_end: 1..HEADER_LEN,
-                ..
-            } => Err("by its header, the segment before ends within its own"),
-            Header {
-                next_id: JobId(u64::MAX),
-                ..
-            } => Err("by its header, no id is left for a job"),
+            _ if ends_in_its_header => Err("by its header, the segment before ends within its own"),
+            _ if header.next_id == JobId(u64::MAX) => Err("by its header, no id is left for a job"),
             _ => Ok(header),
         }
     }
@@ -386,70 +371,61 @@ impl Record {
     /// Reads the record that a frame announces; `Ok(None)` if its bytes are
     /// not the ones that were written. Errors are those of `source`, and
     /// `InvalidData` for a record that was written so and makes no sense.
-    ///
-    /// A body is read straight into the allocation that it stays in.
     pub(super) fn read(
         frame: &Frame,
         source: &mut impl Read,
         tubes: &mut Tubes,
     ) -> io::Result<Option<Record>> {
         let len = usize::try_from(frame.len).map_err(io::Error::other)?;
-        let mut first = [0; LONGEST_PREFIX];
-        let first = &mut first[..len.min(LONGEST_PREFIX)];
-        source.read_exact(first)?;
-        let mut fields = Fields(first);
-        let kind = fields.u8();
-        let prefix = match kind {
-            Some(PUT) => Update::decode(&mut fields).zip(fields.tube(tubes)),
-            _ => None,
-        };
-        let mut wire: Arc<[u8]> = match len - first.len() {
-            0 => fields.0.into(),
-            more => std::iter::repeat_n(0, fields.0.len() + more).collect(),
-        };
+        let mut bytes = std::mem::take(&mut tubes.bytes);
+        bytes.resize(len, 0);
+        source.read_exact(&mut bytes)?;
         let mut crc = Hasher::new_with_initial(frame.seed);
-        crc.update(first);
-        if len > first.len() {
-            let bytes = Arc::get_mut(&mut wire).expect("nobody else knows it yet");
-            let (begun, rest) = bytes.split_at_mut(fields.0.len());
-            begun.copy_from_slice(fields.0);
-            source.read_exact(rest)?;
-            crc.update(rest);
+        crc.update(&bytes);
+        let is_right = crc.finalize() == frame.crc;
+        let record = is_right.then(|| Record::decode(&mut Fields(&bytes), tubes));
+        tubes.bytes = bytes;
+        match record {
+            Some(None) => Err(io::ErrorKind::InvalidData.into()),
+            record => Ok(record.flatten()),
         }
-        if crc.finalize() != frame.crc {
-            return Ok(None);
-        }
-        let record = match kind {
-            Some(PUT) => prefix.and_then(|(update, tube)| {
-                let body = Body::from_wire(wire)?;
-                Some(Record::Put(update.with(tube, body)))
-            }),
-            Some(UPDATE) => Update::decode(&mut fields).map(Record::Update),
-            Some(DELETE) => fields.id().map(Record::Delete),
-            Some(MARK) => fields.u32().map(Record::Mark),
-            _ => None,
+    }
+
+    fn decode(fields: &mut Fields, tubes: &mut Tubes) -> Option<Record> {
+        let record = match fields.u8()? {
+            PUT => {
+                let (update, tube) = (Update::decode(fields)?, fields.tube(tubes)?);
+                let body = fields.take(fields.0.len())?;
+                Record::Put(update.with(tube, Body::from_wire(body)?))
+            }
+            UPDATE => Record::Update(Update::decode(fields)?),
+            DELETE => Record::Delete(fields.id()?),
+            MARK => Record::Mark(fields.u32()?),
+            _ => return None,
         };
-        let is_whole = kind == Some(PUT) || (fields.0.is_empty() && len == first.len());
-        let sensible = record.filter(|_| is_whole);
-        sensible.map(Some).ok_or(io::ErrorKind::InvalidData.into())
+        fields.0.is_empty().then_some(record)
     }
 }
 
-/// The names of tubes met so far, so that each is held in memory once.
+/// The names of tubes met so far, so that each is held in memory once; and room
+/// for the record that is being read.
 #[derive(Default)]
-pub struct Tubes(HashSet<TubeName>);
+pub struct Tubes {
+    names: HashSet<TubeName>,
+    bytes: Vec<u8>,
+}
 
 impl Tubes {
     /// The name in these bytes, if they are one.
     pub fn name(&mut self, bytes: &[u8]) -> Option<TubeName> {
         let known = std::str::from_utf8(bytes)
             .ok()
-            .and_then(|text| self.0.get(text));
+            .and_then(|text| self.names.get(text));
         if let Some(name) = known {
             return Some(name.clone());
         }
         let name = TubeName::parse(bytes)?;
-        self.0.insert(name.clone());
+        self.names.insert(name.clone());
         Some(name)
     }
 }
