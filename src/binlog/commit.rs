@@ -8,7 +8,7 @@
 //! nobody is woken before his change is kept.
 
 use super::error::Error;
-use super::record::segment_name;
+use super::frame::segment_name;
 use super::writer::Writer;
 use super::{Binlog, Event, Failed, Position, SyncMode, held};
 use crate::sync::{Instant, Mutex, MutexGuard, Ordering, thread};

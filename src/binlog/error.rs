@@ -1,6 +1,6 @@
 //! What can be wrong with a binlog, in words for the one who has to act.
 
-use super::record::segment_name;
+use super::frame::segment_name;
 use super::storage::is_full;
 use std::fmt;
 use std::io;

@@ -27,7 +27,7 @@
 //! and could not look after. They were not acknowledged, and are kept or not.
 
 use super::error::Error;
-use super::record::segment_number;
+use super::frame::segment_number;
 use super::room::{RESERVE, SPARE};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, PosixFadviseAdvice, fcntl, posix_fadvise};

@@ -8,7 +8,8 @@
 
 use super::beanstalkd::{self, End, Format};
 use super::error::Error;
-use super::record::{Tubes, segment_name};
+use super::frame::segment_name;
+use super::record::Tubes;
 use super::recovery::Opening;
 use super::room::BLOCK;
 use super::segment::{Found, Kind};

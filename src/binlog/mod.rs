@@ -16,8 +16,8 @@
 //! each a header, then records, then zeros. The newest one is written to. Beside
 //! them there may be two files of zeros: the *spare*, `binlog.spare`, in which
 //! the next segment will begin, and the *reserve*, `binlog.reserve`, which is the
-//! room for it once the disk is full. `record` has the bytes, beanpole-binlog(5)
-//! the list of all states in which the directory may be found, and five stories
+//! room for it once the disk is full. `frame` and `record` have the bytes,
+//! beanpole-binlog(5) the list of all states in which the directory may be found, and five stories
 //! in `tests/binlog/stories` show it at work.
 //!
 //! *A put* is one record behind the last one: the job with all its fields, tube
@@ -89,7 +89,7 @@
 //!
 //! # In which order to read
 //!
-//! `record`, `tail` with `ledger`, `writer`, `commit`, `room`, `spare`; then
+//! `frame` and `record`, `tail` with `ledger`, `writer`, `commit`, `room`, `spare`; then
 //! `segment` and `recovery`; then `beanstalkd` and `import`. Below all of them is
 //! `storage`, with the `fence` around a directory that two machines can use, where
 //! the tests put a disk of their own that loses and breaks whatever a real one might.
@@ -98,6 +98,7 @@ pub mod beanstalkd;
 mod commit;
 mod error;
 mod fence;
+pub mod frame;
 pub mod import;
 mod ledger;
 pub mod record;

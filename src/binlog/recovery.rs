@@ -7,9 +7,10 @@
 //! behind the last record, and keeps its spare.
 
 use super::error::Error;
+use super::frame::{HEADER_LEN, Header};
 use super::import;
 use super::ledger::Ledger;
-use super::record::{HEADER_LEN, Header, Record, Tubes};
+use super::record::{Record, Tubes};
 use super::room::{BLOCK, RESERVE, SPARE};
 use super::segment::{Found, Kind, Reader, look};
 use super::spare::{lengthen, name_spare, zeroed};

@@ -25,7 +25,7 @@
 //! reserve. If what is appended outruns all that, nothing breaks: a segment may
 //! grow beyond its room, and only a full disk keeps it from that.
 
-use super::record::HEADER_LEN;
+use super::frame::HEADER_LEN;
 use super::tail::Tail;
 
 /// A new file's length is a multiple of this.

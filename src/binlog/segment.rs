@@ -3,8 +3,8 @@
 
 use super::beanstalkd;
 use super::error::Error;
-use super::record::{FRAME_LEN, Frame, Header, Place, Record, Tubes};
-use super::record::{segment_name, segment_number};
+use super::frame::{FRAME_LEN, Frame, Header, Place, segment_name, segment_number};
+use super::record::{Record, Tubes};
 use super::storage::{File, Storage};
 use std::io::{self, BufReader, Read};
 use std::sync::Arc;

@@ -9,7 +9,7 @@
 //! disk its room would be somebody else's as soon as it is given back.
 
 use super::error::Error;
-use super::record::{Header, segment_name};
+use super::frame::{Header, segment_name};
 use super::room::{BLOCK, RESERVE, SPARE};
 use super::segment::last_set_byte;
 use super::storage::{File, Storage, is_full, write_zeros};

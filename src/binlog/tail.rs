@@ -9,8 +9,9 @@
 //! for more than a little moving.
 
 use super::error::Error;
+use super::frame::{HEADER_LEN, Header};
 use super::ledger::Ledger;
-use super::record::{HEADER_LEN, Header, Record, Update, put_len};
+use super::record::{Record, Update, put_len};
 use super::{Jobs, Position};
 use crate::engine::Change;
 use crate::protocol::JobId;

@@ -2,7 +2,8 @@
 //! segment. There is one, and who holds it writes.
 
 use super::error::Error;
-use super::record::{HEADER_LEN, Header, Place, Record, segment_name};
+use super::frame::{HEADER_LEN, Header, Place, segment_name};
+use super::record::Record;
 use super::spare::name_spare;
 use super::storage::File;
 use super::tail::Step;

@@ -7,8 +7,9 @@
 
 use beanpole::binlog::Error;
 use beanpole::binlog::beanstalkd;
+use beanpole::binlog::frame::{HEADER_LEN, Header};
 use beanpole::binlog::import;
-use beanpole::binlog::record::{HEADER_LEN, Header, Record, Tubes};
+use beanpole::binlog::record::{Record, Tubes};
 use beanpole::binlog::segment::{Found, Kind, Reader, look};
 use beanpole::binlog::storage::Directory;
 use beanpole::protocol::JobId;
