@@ -20,7 +20,7 @@
 //! Times are nanoseconds, in version 5 microseconds. The states are 0 deleted,
 //! 1 ready, 2 reserved, 3 buried, 4 delayed.
 
-use super::record::{self, Tubes, Update};
+use super::record::{Record, Tubes, Update, counters};
 use crate::engine::{Counters, StoredJob, StoredState, Time};
 use crate::protocol::{Body, JobId, Priority, Seconds, TubeName};
 use std::fmt;
@@ -41,30 +41,6 @@ pub struct Format {
     big_endian: bool,
     /// Integers of 8 bytes stand at multiples of 4.
     packed: bool,
-}
-
-/// One record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Record {
-    /// A job with everything. (Its place among the buried ones is left at 0.)
-    Full(StoredJob),
-    /// What a job has become.
-    Short(Update),
-    /// A job is gone.
-    Deleted(JobId),
-    /// A job whose body is not what a client sent.
-    NotWhole(JobId),
-}
-
-impl Record {
-    /// The job that it is about.
-    pub fn id(&self) -> JobId {
-        match self {
-            Record::Full(job) => job.id,
-            Record::Short(update) => update.id,
-            Record::Deleted(id) | Record::NotWhole(id) => *id,
-        }
-    }
 }
 
 /// Why the records of a file end.
@@ -184,8 +160,13 @@ impl<R: Read> Records<R> {
         self.left
     }
 
-    /// The next record. Errors are those of the source.
-    pub(super) fn next(&mut self, tubes: &mut Tubes) -> io::Result<Result<Record, End>> {
+    /// The next record and the job that it is about; no record if the body of
+    /// that job is not what a client sent. A buried job's place among the others
+    /// is left at 0. Errors are those of the source.
+    pub(super) fn next(
+        &mut self,
+        tubes: &mut Tubes,
+    ) -> io::Result<Result<(JobId, Option<Record>), End>> {
         if self.left < self.format.shortest_record() {
             return Ok(Err(if self.left == 0 {
                 End::Regular
@@ -226,10 +207,11 @@ impl<R: Read> Records<R> {
         }
         let id = JobId(job.id);
         if name.is_empty() {
-            return Ok(Ok(match job.state {
-                0 => Record::Deleted(id),
-                _ => Record::Short(job.update()),
-            }));
+            let record = match job.state {
+                0 => Record::Delete(id),
+                _ => Record::Update(job.update()),
+            };
+            return Ok(Ok((id, Some(record))));
         }
         let Some(tube) = tubes.name(name) else {
             return Ok(Err(End::Nonsense("no tube has such a name")));
@@ -240,11 +222,11 @@ impl<R: Read> Records<R> {
         let len = usize::try_from(job.body_len).map_err(io::Error::other)?;
         let mut wire: Arc<[u8]> = std::iter::repeat_n(0, len).collect();
         self.fill(Arc::get_mut(&mut wire).expect("nobody else knows it yet"))?;
-        Ok(Ok(match Body::from_wire(wire) {
-            _ if job.state == 0 => Record::Deleted(id),
-            Some(body) => Record::Full(job.update().with(tube, body)),
-            None => Record::NotWhole(id),
-        }))
+        let record = match Body::from_wire(wire) {
+            _ if job.state == 0 => Some(Record::Delete(id)),
+            body => body.map(|body| Record::Put(job.update().with(tube, body))),
+        };
+        Ok(Ok((id, record)))
     }
 
     /// Reads these bytes, if there are so many.
@@ -347,7 +329,7 @@ pub fn encode(job: &StoredJob, out: &mut Vec<u8>) {
     out.extend_from_slice(&[0; 4]);
     out.extend_from_slice(&time(job.created_at.as_nanos()));
     out.extend_from_slice(&time(deadline));
-    for counter in record::counters(&job.counters) {
+    for counter in counters(&job.counters) {
         out.extend_from_slice(&counter.to_le_bytes());
     }
     out.extend_from_slice(&[state, 0, 0, 0]);

@@ -6,10 +6,10 @@
 //! segment has its name, a start throws our copies away and begins again; from
 //! then on it removes what is left of theirs.
 
-use super::beanstalkd::{self, End, Format};
+use super::beanstalkd::{End, Format, Records};
 use super::error::Error;
 use super::frame::segment_name;
-use super::record::Tubes;
+use super::record::{Record, Tubes};
 use super::recovery::Opening;
 use super::room::BLOCK;
 use super::segment::{Found, Kind};
@@ -47,8 +47,8 @@ impl<'a, J: Jobs> Theirs<'a, J> {
         let mut tubes = Tubes::default();
         for file in files {
             if let Kind::Beanstalkd(format) = file.kind {
-                let end = read(file, format, &mut tubes, &mut |_, record| {
-                    theirs.apply(record, file.number);
+                let end = read(file, format, &mut tubes, &mut |_, id, record| {
+                    theirs.apply(id, record, file.number);
                 })?;
                 if let Some((offset, flaw)) = end {
                     let (name, bytes) = (file.name(), file.len - offset);
@@ -62,34 +62,33 @@ impl<'a, J: Jobs> Theirs<'a, J> {
         Ok(theirs)
     }
 
-    fn apply(&mut self, record: beanstalkd::Record, number: u32) {
-        let id = record.id();
+    fn apply(&mut self, id: JobId, record: Option<Record>, number: u32) {
         self.highest = self.highest.max(id.0);
+        let lives = self.ids.contains(&id);
         match record {
-            beanstalkd::Record::Full(mut job) => {
+            Some(Record::Put(mut job)) => {
                 self.not_whole.remove(&id);
                 self.take_place(&mut job.state, id);
                 self.jobs.restore(job);
                 self.ids.insert(id);
             }
-            // About an unknown job: that is gone.
-            beanstalkd::Record::Short(_) if !self.ids.contains(&id) => {}
-            beanstalkd::Record::Short(mut update) => {
+            Some(Record::Update(mut update)) if lives => {
                 self.take_place(&mut update.state, id);
                 if let Some(StoredJob { tube, body, .. }) = self.jobs.forget(id) {
                     self.jobs.restore(update.with(tube, body));
                 }
             }
-            beanstalkd::Record::Deleted(id) => {
+            Some(Record::Delete(_)) => {
                 self.not_whole.remove(&id);
                 self.jobs.forget(id);
                 self.ids.remove(&id);
             }
             // Where an earlier record has it whole, that is the better one.
-            beanstalkd::Record::NotWhole(id) if !self.ids.contains(&id) => {
+            None if !lives => {
                 self.not_whole.insert(id, number);
             }
-            beanstalkd::Record::NotWhole(_) => {}
+            // About an unknown job: that is gone.
+            Some(Record::Update(_) | Record::Mark(_)) | None => {}
         }
     }
 
@@ -132,21 +131,22 @@ impl<'a, J: Jobs> Theirs<'a, J> {
     }
 }
 
-/// Reads a file of beanstalkd's, and says from where on and why not, if not to
-/// its end.
+/// Reads a file of beanstalkd's: `each` gets the offset of each record, its job
+/// and the record, if the job is whole. Says from where on and why not, if not
+/// to its end.
 pub fn read(
     file: &Found,
     format: Format,
     tubes: &mut Tubes,
-    each: &mut dyn FnMut(u64, beanstalkd::Record),
+    each: &mut dyn FnMut(u64, JobId, Option<Record>),
 ) -> Result<Option<(u64, End)>, Error> {
     let read = |source| Error::on("read", file.name())(source);
-    let records = beanstalkd::Records::new(format, file.read_from(0), file.len);
+    let records = Records::new(format, file.read_from(0), file.len);
     let mut records = records.map_err(read)?;
     loop {
         let offset = file.len - records.left();
         match records.next(tubes).map_err(read)? {
-            Ok(record) => each(offset, record),
+            Ok((id, record)) => each(offset, id, record),
             Err(End::Regular) if file.last_set_byte(offset)?.is_none() => return Ok(None),
             Err(End::Regular) => {
                 let flaw = End::Nonsense("there is something behind the end");

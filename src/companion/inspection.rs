@@ -58,7 +58,9 @@ pub enum Finding {
     /// A record.
     Record(At, Record),
     /// A record of beanstalkd's.
-    Theirs(At, beanstalkd::Record),
+    Theirs(At, Record),
+    /// A record of beanstalkd's whose job is not whole.
+    NotWhole(At, JobId),
     /// So many bytes cannot be read, for this reason.
     Flaw(At, u64, String),
     /// So many bytes at the end of all were never finished and never synced: a
@@ -127,8 +129,12 @@ impl Inspection {
                     read_segment(file, None, false, &mut tubes, tell)?;
                 }
                 Kind::Beanstalkd(format) => {
-                    let end = import::read(file, format, &mut tubes, &mut |offset, record| {
-                        tell(Finding::Theirs(at(file, offset), record));
+                    let end = import::read(file, format, &mut tubes, &mut |offset, id, record| {
+                        let at = at(file, offset);
+                        tell(match record {
+                            Some(record) => Finding::Theirs(at, record),
+                            None => Finding::NotWhole(at, id),
+                        });
                     })?;
                     match end {
                         None => {}

@@ -6,7 +6,6 @@ use crate::inspection::{Finding, Inspection};
 use crate::text::json::Json;
 use crate::text::output::{Output, complain};
 use beanpole::binlog::Record;
-use beanpole::binlog::beanstalkd;
 use beanpole::engine::{Counters, StoredJob, StoredState};
 
 /// Writes every record as a line of JSON.
@@ -29,7 +28,7 @@ pub fn cat(inspection: &Inspection) -> Outcome {
 
 fn record_line(finding: &Finding) -> Option<Json> {
     let (at, kind, fields) = match finding {
-        Finding::Record(at, record) => match record {
+        Finding::Record(at, record) | Finding::Theirs(at, record) => match record {
             Record::Put(job) => (at, "job", job_fields(job)),
             Record::Update(update) => {
                 let mut fields = vec![pair("id", update.id.0), pair("pri", update.priority.0)];
@@ -40,17 +39,7 @@ fn record_line(finding: &Finding) -> Option<Json> {
             Record::Delete(id) => (at, "delete", vec![pair("id", id.0)]),
             Record::Mark(oldest) => (at, "mark", vec![pair("oldest", *oldest)]),
         },
-        Finding::Theirs(at, record) => match record {
-            beanstalkd::Record::Full(job) => (at, "job", job_fields(job)),
-            beanstalkd::Record::Short(fields) => {
-                let mut update = vec![pair("id", fields.id.0), pair("pri", fields.priority.0)];
-                update.push(pair("delay", fields.delay.0));
-                update.extend(state_fields(fields.state, &fields.counters));
-                (at, "update", update)
-            }
-            beanstalkd::Record::Deleted(id) => (at, "delete", vec![pair("id", id.0)]),
-            beanstalkd::Record::NotWhole(id) => (at, "not whole", vec![pair("id", id.0)]),
-        },
+        Finding::NotWhole(at, id) => (at, "not whole", vec![pair("id", id.0)]),
         _ => return None,
     };
     let mut pairs = vec![

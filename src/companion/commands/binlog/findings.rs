@@ -2,7 +2,6 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::inspection::{At, Finding, Inspection};
-use beanpole::binlog::beanstalkd;
 use beanpole::binlog::{Error, Record};
 use beanpole::engine::StoredJob;
 use beanpole::protocol::Body;
@@ -46,9 +45,8 @@ pub fn read(inspection: &Inspection, mut each: impl FnMut(Finding) -> Outcome<()
 /// Whether it says that something is wrong.
 pub fn is_flaw(finding: &Finding) -> bool {
     match finding {
-        Finding::Record(..) | Finding::Torn(..) => false,
-        Finding::Theirs(_, record) => matches!(record, beanstalkd::Record::NotWhole(_)),
-        Finding::Flaw(..) | Finding::Missing(_) => true,
+        Finding::Record(..) | Finding::Theirs(..) | Finding::Torn(..) => false,
+        Finding::NotWhole(..) | Finding::Flaw(..) | Finding::Missing(_) => true,
     }
 }
 
@@ -66,7 +64,7 @@ pub fn in_words(finding: &Finding) -> Option<String> {
             name(*number)
         ),
         Finding::Missing(number) => format!("{}: missing, and needed", name(*number)),
-        Finding::Theirs(at, beanstalkd::Record::NotWhole(id)) => {
+        Finding::NotWhole(at, id) => {
             format!(
                 "{}: the body of job {id} at offset {} is not whole",
                 name(at.number),
@@ -80,21 +78,15 @@ pub fn in_words(finding: &Finding) -> Option<String> {
 /// The same without the body, for those who only count: a log may be larger
 /// than the memory.
 pub fn without_body(finding: Finding) -> Finding {
+    let without = |job| {
+        Record::Put(StoredJob {
+            body: Body::new(b""),
+            ..job
+        })
+    };
     match finding {
-        Finding::Record(at, Record::Put(job)) => Finding::Record(
-            at,
-            Record::Put(StoredJob {
-                body: Body::new(b""),
-                ..job
-            }),
-        ),
-        Finding::Theirs(at, beanstalkd::Record::Full(job)) => Finding::Theirs(
-            at,
-            beanstalkd::Record::Full(StoredJob {
-                body: Body::new(b""),
-                ..job
-            }),
-        ),
+        Finding::Record(at, Record::Put(job)) => Finding::Record(at, without(job)),
+        Finding::Theirs(at, Record::Put(job)) => Finding::Theirs(at, without(job)),
         other => other,
     }
 }

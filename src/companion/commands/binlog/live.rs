@@ -2,7 +2,6 @@
 
 use crate::inspection::{At, Finding};
 use beanpole::binlog::Record;
-use beanpole::binlog::beanstalkd;
 use beanpole::engine::{StoredJob, StoredState};
 use beanpole::protocol::JobId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,6 +31,12 @@ impl Live {
         match finding {
             Finding::Record(at, record) => self.note_record(at, record),
             Finding::Theirs(at, record) => self.note_theirs(at, record),
+            Finding::NotWhole(_, id) => {
+                self.highest = self.highest.max(id.0);
+                if !self.jobs.contains_key(&id) {
+                    self.lost.insert(id);
+                }
+            }
             Finding::Flaw(..) | Finding::Torn(..) | Finding::Missing(_) => {}
         }
     }
@@ -59,13 +64,13 @@ impl Live {
         }
     }
 
-    fn note_theirs(&mut self, at: At, record: beanstalkd::Record) {
+    fn note_theirs(&mut self, at: At, record: Record) {
         match record {
-            beanstalkd::Record::Full(mut job) => {
+            Record::Put(mut job) => {
                 job.state = self.place(job.id, job.state);
                 self.lives(at, job);
             }
-            beanstalkd::Record::Short(fields) => {
+            Record::Update(fields) => {
                 let state = self.place(fields.id, fields.state);
                 // One that comes before the whole job counts for nothing.
                 if let Some(Living { job, .. }) = self.jobs.get_mut(&fields.id) {
@@ -77,13 +82,8 @@ impl Live {
                     job.state = state;
                 }
             }
-            beanstalkd::Record::Deleted(id) => self.ends(id),
-            beanstalkd::Record::NotWhole(id) => {
-                self.highest = self.highest.max(id.0);
-                if !self.jobs.contains_key(&id) {
-                    self.lost.insert(id);
-                }
-            }
+            Record::Delete(id) => self.ends(id),
+            Record::Mark(_) => {}
         }
     }
 

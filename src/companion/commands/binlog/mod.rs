@@ -59,8 +59,9 @@ fn list(inspection: &Inspection) -> Outcome {
     let mut records: BTreeMap<u32, u64> = BTreeMap::new();
     let mut flawed = false;
     read(inspection, |finding| {
-        if let Finding::Record(At { number, .. }, _) | Finding::Theirs(At { number, .. }, _) =
-            finding
+        if let Finding::Record(At { number, .. }, _)
+        | Finding::Theirs(At { number, .. }, _)
+        | Finding::NotWhole(At { number, .. }, _) = finding
         {
             *records.entry(number).or_default() += 1;
         }
@@ -109,7 +110,10 @@ fn verify(inspection: &Inspection) -> Outcome {
     let mut records = 0u64;
     let mut flaws = 0u64;
     read(inspection, |finding| {
-        records += u64::from(matches!(finding, Finding::Record(..) | Finding::Theirs(..)));
+        records += u64::from(matches!(
+            finding,
+            Finding::Record(..) | Finding::Theirs(..) | Finding::NotWhole(..)
+        ));
         flaws += u64::from(is_flaw(&finding));
         if let Some(text) = in_words(&finding) {
             output.line(text)?;
