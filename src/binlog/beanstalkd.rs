@@ -101,10 +101,7 @@ impl Format {
             let job = start.get(4..)?.get(name_len..)?.get(..self.job_len())?;
             Job::decode(job, self)
         });
-        job.is_some_and(|job| {
-            let is_seconds = |nanos| nanos % NANOS_A_SECOND == 0 && nanos >> 32 < NANOS_A_SECOND;
-            job.body_len >= 2 && job.ttr > 0 && is_seconds(job.ttr) && is_seconds(job.delay)
-        })
+        job.is_some_and(|job| job.body_len >= 2 && job.is_likely)
     }
 
     fn shortest_record(self) -> u64 {
@@ -198,18 +195,17 @@ impl<R: Read> Records<R> {
         if name.is_empty() && bytes.iter().all(|byte| *byte == 0) {
             return Ok(Err(End::Regular));
         }
-        let job = Job::decode(bytes, self.format).filter(|job| job.id > 0);
-        let Some(job) = job else {
+        let Some(job) = Job::decode(bytes, self.format).filter(|job| job.update.id.0 > 0) else {
             return Ok(Err(End::Nonsense("this is not a job")));
         };
-        if job.id == u64::MAX {
+        let id = job.update.id;
+        if id.0 == u64::MAX {
             return Ok(Err(End::Nonsense("no job has the last of all ids")));
         }
-        let id = JobId(job.id);
         if name.is_empty() {
-            let record = match job.state {
-                0 => Record::Delete(id),
-                _ => Record::Update(job.update()),
+            let record = match job.is_deleted {
+                true => Record::Delete(id),
+                false => Record::Update(job.update),
             };
             return Ok(Ok((id, Some(record))));
         }
@@ -223,8 +219,8 @@ impl<R: Read> Records<R> {
         let mut wire: Arc<[u8]> = std::iter::repeat_n(0, len).collect();
         self.fill(Arc::get_mut(&mut wire).expect("nobody else knows it yet"))?;
         let record = match Body::from_wire(wire) {
-            _ if job.state == 0 => Some(Record::Delete(id)),
-            body => body.map(|body| Record::Put(job.update().with(tube, body))),
+            _ if job.is_deleted => Some(Record::Delete(id)),
+            body => body.map(|body| Record::Put(job.update.with(tube, body))),
         };
         Ok(Ok((id, record)))
     }
@@ -240,22 +236,19 @@ impl<R: Read> Records<R> {
     }
 }
 
-/// A job as it is in the file, times in nanoseconds.
+/// A job as it is in the file.
 struct Job {
-    id: u64,
-    priority: u32,
-    delay: u64,
-    ttr: u64,
+    update: Update,
     body_len: u32,
-    created_at: u64,
-    deadline: u64,
-    counters: Counters,
-    state: u8,
+    is_deleted: bool,
+    /// Whether its times are such as a client can ask for.
+    is_likely: bool,
 }
 
 impl Job {
     fn decode(bytes: &[u8], format: Format) -> Option<Job> {
         let at = |natural, packed| if format.packed { packed } else { natural };
+        // In nanoseconds.
         let time = |offset| {
             // Theirs are signed; none is negative.
             let time = i64::try_from(format.u64(bytes, offset)?).unwrap_or(0);
@@ -266,43 +259,37 @@ impl Job {
             })
         };
         let counter = |index: usize| format.u32(bytes, at(56, 48) + 4 * index);
-        let job = Job {
-            id: format.u64(bytes, 0)?,
-            priority: format.u32(bytes, 8)?,
-            delay: time(at(16, 12))?,
-            ttr: time(at(24, 20))?,
-            body_len: format.u32(bytes, at(32, 28))?,
-            created_at: time(at(40, 32))?,
-            deadline: time(at(48, 40))?,
-            counters: Counters {
-                reserves: counter(0)?,
-                timeouts: counter(1)?,
-                releases: counter(2)?,
-                buries: counter(3)?,
-                kicks: counter(4)?,
-            },
-            state: *bytes.get(at(76, 68))?,
-        };
-        (job.state <= 4 && i32::try_from(job.body_len).is_ok()).then_some(job)
-    }
-
-    fn update(&self) -> Update {
+        let (delay, ttr) = (time(at(16, 12))?, time(at(24, 20))?);
+        let body_len = format.u32(bytes, at(32, 28))?;
+        let deadline = Time::from_nanos(time(at(48, 40))?);
+        let state = *bytes.get(at(76, 68))?;
         let seconds = |nanos: u64| u32::try_from(nanos / NANOS_A_SECOND).unwrap_or(u32::MAX);
-        Update {
-            id: JobId(self.id),
-            priority: Priority(self.priority),
-            delay: Seconds(seconds(self.delay)),
-            ttr: Seconds(seconds(self.ttr).max(1)),
-            created_at: Time::from_nanos(self.created_at),
-            state: match self.state {
-                3 => StoredState::Buried { order: 0 },
-                4 => StoredState::Delayed {
-                    until: Time::from_nanos(self.deadline),
+        let is_seconds = |nanos| nanos % NANOS_A_SECOND == 0 && nanos >> 32 < NANOS_A_SECOND;
+        let job = Job {
+            update: Update {
+                id: JobId(format.u64(bytes, 0)?),
+                priority: Priority(format.u32(bytes, 8)?),
+                delay: Seconds(seconds(delay)),
+                ttr: Seconds(seconds(ttr).max(1)),
+                created_at: Time::from_nanos(time(at(40, 32))?),
+                state: match state {
+                    3 => StoredState::Buried { order: 0 },
+                    4 => StoredState::Delayed { until: deadline },
+                    _ => StoredState::Ready,
                 },
-                _ => StoredState::Ready,
+                counters: Counters {
+                    reserves: counter(0)?,
+                    timeouts: counter(1)?,
+                    releases: counter(2)?,
+                    buries: counter(3)?,
+                    kicks: counter(4)?,
+                },
             },
-            counters: self.counters,
-        }
+            body_len,
+            is_deleted: state == 0,
+            is_likely: ttr > 0 && is_seconds(ttr) && is_seconds(delay),
+        };
+        (state <= 4 && i32::try_from(body_len).is_ok()).then_some(job)
     }
 }
 
