@@ -35,6 +35,15 @@ pub(super) const BLOCK: u64 = 4096;
 pub(super) const SPARE: &str = "binlog.spare";
 pub(super) const RESERVE: &str = "binlog.reserve";
 
+/// A prepared file is too short, or much too long.
+pub(super) struct Wanted {
+    pub name: &'static str,
+    /// It has to be so long.
+    pub least: u64,
+    /// It should be so long.
+    pub good: u64,
+}
+
 impl Tail {
     /// Lets a put of this length in, if there is room for it.
     pub fn promise(&mut self, len: u64) -> bool {
@@ -82,11 +91,20 @@ impl Tail {
         live.min(longest) + live / 16 + self.leeway()
     }
 
-    /// How long the spare or the reserve should be made for a put of this length
-    /// to come in, if it is too short for that, or much too long: at least, and
-    /// better. What puts need is made ahead of them; so without one, it is what
-    /// those to come will need.
-    pub fn wanted(&self, name: &str, put: Option<u64>) -> Option<(u64, u64)> {
+    /// What has to be made of spare and reserve for a put of this length to come
+    /// in, in this order. What puts need is made ahead of them; so without one,
+    /// it is what those to come will need.
+    pub fn wanted(&self, put: Option<u64>) -> Vec<Wanted> {
+        let mut names = [SPARE, RESERVE];
+        if self.full.is_some() && self.reserve == 0 {
+            // The reserve was used: the first room is the next one.
+            names.reverse();
+        }
+        let wanted = names.into_iter().map(|name| self.wanted_of(name, put));
+        wanted.flatten().collect()
+    }
+
+    fn wanted_of(&self, name: &'static str, put: Option<u64>) -> Option<Wanted> {
         self.spare?; // else there will soon be more room
         let have = self.prepared(name)?;
         let (ahead, good) = match name {
@@ -101,7 +119,7 @@ impl Tail {
         let most = (good + self.leeway() / 2).next_multiple_of(BLOCK);
         // On a full disk it was the reserve, and will be all there is.
         let is_surplus = have > most && self.full.is_none();
-        (have < least || is_surplus).then_some((least, good))
+        (have < least || is_surplus).then_some(Wanted { name, least, good })
     }
 
     /// How long a spare is that can hold what was let in, and what is to be moved.
@@ -145,10 +163,9 @@ impl Tail {
 
     /// Whether there is something to do about files.
     pub fn needs_upkeep(&self) -> bool {
-        let is_wanted = |name| self.wanted(name, None).is_some();
         !self.retired.is_empty()
             || match self.full {
-                None => is_wanted(SPARE) || is_wanted(RESERVE),
+                None => !self.wanted(None).is_empty(),
                 Some(_) => self.needs_reserve(),
             }
     }

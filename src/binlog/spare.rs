@@ -10,7 +10,7 @@
 
 use super::error::Error;
 use super::frame::{Header, segment_name};
-use super::room::{BLOCK, RESERVE, SPARE};
+use super::room::{BLOCK, RESERVE, SPARE, Wanted};
 use super::segment::last_set_byte;
 use super::storage::{File, Storage, is_full, write_zeros};
 use super::{Binlog, Failed, NoRoom, held};
@@ -68,7 +68,12 @@ impl Binlog {
         self.settle(before).map_err(|Failed| NoRoom)?;
         if self.tail().spare == Some(0) {
             let _upkeep = held(self.upkeep.lock());
-            let made = self.prepare(SPARE, BLOCK, BLOCK).map_err(Arc::new);
+            let any = Wanted {
+                name: SPARE,
+                least: BLOCK,
+                good: BLOCK,
+            };
+            let made = self.prepare(&any).map_err(Arc::new);
             self.tail().full = made.as_ref().err().cloned();
             made.map_err(|_| NoRoom)?;
         }
@@ -104,8 +109,8 @@ impl Binlog {
     /// those to come, and removes empty segments.
     fn provide(&self, put: Option<u64>) -> Result<(), NoRoom> {
         let _upkeep = held(self.upkeep.lock());
-        let is_wanted = |name| self.tail().wanted(name, put).is_some();
-        if !is_wanted(SPARE) && !is_wanted(RESERVE) && self.remove_retired().is_ok() {
+        let is_idle = self.tail().wanted(put).is_empty();
+        if is_idle && self.remove_retired().is_ok() {
             return Ok(());
         }
         let full = self.make_room(put).err().map(Arc::new);
@@ -119,51 +124,37 @@ impl Binlog {
 
     /// The same. (With `upkeep` held.)
     fn make_room(&self, put: Option<u64>) -> Result<(), Error> {
-        // When the reserve was used, the first room is the next one.
-        let is_bare = {
-            let tail = self.tail();
-            tail.full.is_some() && tail.reserve == 0
-        };
-        let (first, second) = match is_bare {
-            true => (RESERVE, SPARE),
-            false => (SPARE, RESERVE),
-        };
+        let wanted = self.tail().wanted(put);
         // The room of empty segments is ours already: nobody else gets it.
-        self.recycle_for(first, put)?;
-        self.recycle_for(second, put)?;
+        for Wanted { name, .. } in wanted {
+            let is_missing = self.tail().prepared(name) == Some(0);
+            // Another machine may have old pages of that file, and not those to come.
+            let may_recycle = is_missing && !self.storage.is_shared();
+            if may_recycle && let Some(number) = self.take_retired() {
+                let len = recycle(&*self.storage, number, name)?;
+                self.set_prepared(name, len);
+            }
+        }
         self.remove_retired()?;
-        let made = self.prepare_for(first, put);
-        let made = self.prepare_for(second, put).and(made);
+        let prepare_all = || {
+            let wanted = self.tail().wanted(put);
+            // Where one finds no room, the other one may.
+            let made: Vec<_> = wanted.iter().map(|wanted| self.prepare(wanted)).collect();
+            made.into_iter().collect::<Result<(), Error>>()
+        };
+        let made = prepare_all();
         if made.as_ref().is_err_and(Error::is_full) && self.tail().needs_reserve() {
             self.use_reserve()?;
-            self.prepare_for(RESERVE, put).ok();
+            // Another reserve, if there is room for a short one.
+            prepare_all().ok();
         }
         made
     }
 
-    /// Makes a prepared file that is missing of an empty segment.
-    fn recycle_for(&self, name: &str, put: Option<u64>) -> Result<(), Error> {
-        let is_missing = {
-            let tail = self.tail();
-            tail.prepared(name) == Some(0) && tail.wanted(name, put).is_some()
-        };
-        // Another machine may have old pages of that file, and not those to come.
-        let may_recycle = is_missing && !self.storage.is_shared();
-        if may_recycle && let Some(number) = self.take_retired() {
-            let len = recycle(&*self.storage, number, name)?;
-            self.set_prepared(name, len);
-        }
-        Ok(())
-    }
-
-    fn prepare_for(&self, name: &str, put: Option<u64>) -> Result<(), Error> {
-        let wanted = self.tail().wanted(name, put);
-        wanted.map_or(Ok(()), |(least, good)| self.prepare(name, least, good))
-    }
-
     /// Gives a prepared file a good length, or on a full disk what there is room
     /// for; an error if that is not the least. (With `upkeep` held.)
-    fn prepare(&self, name: &str, least: u64, good: u64) -> Result<(), Error> {
+    fn prepare(&self, wanted: &Wanted) -> Result<(), Error> {
+        let Wanted { name, least, good } = *wanted;
         let storage = &*self.storage;
         let good = good.next_multiple_of(BLOCK);
         let Some(have) = self.tail().prepared(name) else {

@@ -24,8 +24,6 @@ const MOVE_RATE: u64 = 4;
 const MOVE_BYTES: u64 = 1 << 20;
 /// No append looks at more jobs of the oldest segment than this.
 const MOVE_LOOKS: u32 = 256;
-/// No log is that long.
-const NEVER: Position = Position(u64::MAX);
 
 /// One thing for the writer to do.
 pub(super) enum Step {
@@ -234,7 +232,7 @@ impl Tail {
                 return;
             }
             let Some(id) = self.ledger.next_in_oldest() else {
-                match self.retire_empty() {
+                match self.retire() {
                     true => continue,
                     false => return,
                 }
@@ -256,27 +254,18 @@ impl Tail {
         }
     }
 
-    /// Takes the oldest segments out of use, if nothing in them lives.
-    fn retire_empty(&mut self) -> bool {
-        let before = self.retired.len();
-        while let Some(number) = self.ledger.retire() {
-            self.retired.push_back(Retired {
-                number,
-                after: NEVER,
-            });
+    /// Takes the oldest segments out of use, if nothing in them lives, and says
+    /// so in the log; whether there were any.
+    pub fn retire(&mut self) -> bool {
+        let empty: Vec<u32> = std::iter::from_fn(|| self.ledger.retire()).collect();
+        if empty.is_empty() {
+            return false;
         }
-        self.retired.len() > before
-    }
-
-    /// Takes segments out of use, and says so in the log.
-    pub fn retire(&mut self) {
-        self.retire_empty();
-        if self.retired.back().is_some_and(|last| last.after == NEVER) {
-            self.record(Record::Mark(self.ledger.oldest()));
-            let unmarked = self.retired.iter_mut();
-            let unmarked = unmarked.filter(|retired| retired.after == NEVER);
-            unmarked.for_each(|retired| retired.after = self.end);
-        }
+        self.record(Record::Mark(self.ledger.oldest()));
+        let after = self.end;
+        let retired = empty.into_iter().map(|number| Retired { number, after });
+        self.retired.extend(retired);
+        true
     }
 
     /// Up to where the log has to be synced before all empty segments may go.
