@@ -145,6 +145,7 @@ impl Binlog {
             let done = turn.waiting.extract_if(.., |waiter| waiter.position <= end);
             let done: Vec<Waiter> = done.collect();
             let are_left = !turn.waiting.is_empty();
+            // With a sync, this thread's own reply is not to wait for one more.
             if are_left && self.sync != SyncMode::Always && round < ROUNDS {
                 next = Some(writer);
             } else {
@@ -156,6 +157,7 @@ impl Binlog {
                 self.schedule().waiting = true;
                 self.scheduled.notify_one();
             }
+            // A sync that failed elsewhere may have lost what was written here.
             if self.failure.get().is_some() {
                 kept = Err(Failed);
             }
@@ -296,14 +298,14 @@ impl Binlog {
         self: &Arc<Self>,
         tell: impl FnMut(Event<'_>) + Clone + Send + 'static,
     ) -> io::Result<()> {
-        let (log, told) = (self.clone(), tell.clone());
+        let (binlog, told) = (self.clone(), tell.clone());
         let committer = thread::Builder::new().name("committer".to_owned());
-        committer.spawn(move || log.commit_until_closed(told))?;
-        let log = self.clone();
+        committer.spawn(move || binlog.commit_until_closed(told))?;
+        let binlog = self.clone();
         // What the recovery has left to do.
         self.wake_for_upkeep();
         let segments = thread::Builder::new().name("segments".to_owned());
-        segments.spawn(move || log.keep_files_until_closed(tell))?;
+        segments.spawn(move || binlog.keep_files_until_closed(tell))?;
         Ok(())
     }
 

@@ -161,7 +161,7 @@ impl Fence {
         }
     }
 
-    /// What a file is called here that the log calls so: what is no segment is
+    /// What a file is called here that the binlog calls so: what is no segment is
     /// this server's own.
     pub fn own_name(&self, name: &str) -> String {
         match segment_number(name) {
@@ -230,7 +230,7 @@ pub(super) fn forget_pages(file: &fs::File) -> io::Result<()> {
 }
 
 /// Removes what other servers have prepared for themselves, on this storage or
-/// before the directory was copied here. Nothing in it was part of the log.
+/// before the directory was copied here. Nothing in it was part of the binlog.
 fn remove_prepared(path: &Path, is_shared: bool) -> io::Result<()> {
     let is_prepared = |name: &str| {
         let name = name.strip_prefix(SPARE).or(name.strip_prefix(RESERVE));

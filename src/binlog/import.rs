@@ -158,7 +158,7 @@ pub fn read(
 }
 
 /// Takes over all jobs in another server's files. Segments of `ours` are an
-/// earlier try. If there are no files at all, this is the beginning of a log.
+/// earlier try. If there are no files at all, this is the beginning of a binlog.
 pub(super) fn take_over<J: Jobs>(
     mut opening: Opening,
     files: Vec<Found>,
@@ -166,8 +166,8 @@ pub(super) fn take_over<J: Jobs>(
     mut jobs: J,
 ) -> Result<Opened<J>, Error> {
     let Some(last) = files.last() else {
-        let log = opening.begin(JobId(1), 1, None)?;
-        return Ok(opening.opened(log, jobs));
+        let binlog = opening.begin(JobId(1), 1, None)?;
+        return Ok(opening.opened(binlog, jobs));
     };
     // A file with nothing in it is needed by nobody.
     let is_theirs = |file: &&Found| matches!(file.kind, Kind::Beanstalkd(_));
@@ -185,9 +185,9 @@ pub(super) fn take_over<J: Jobs>(
     }
     opening.sync_names()?;
     let next_id = JobId(theirs.highest + 1);
-    let log = opening.begin(next_id, number, first)?;
-    if copy(&log, &theirs).is_err() {
-        return Err(log.into_error());
+    let binlog = opening.begin(next_id, number, first)?;
+    if copy(&binlog, &theirs).is_err() {
+        return Err(binlog.into_error());
     }
     theirs.remove(&mut opening, &files)?;
     let jobs_taken = theirs.ids.len();
@@ -197,24 +197,24 @@ pub(super) fn take_over<J: Jobs>(
             "took over {jobs_taken} jobs from {count} binlog files of beanstalkd"
         )),
     }
-    Ok(opening.opened(log, jobs))
+    Ok(opening.opened(binlog, jobs))
 }
 
 /// Writes the jobs, and then that nothing else is needed.
-fn copy<J: Jobs>(log: &Binlog, theirs: &Theirs<J>) -> Result<(), NoRoom> {
+fn copy<J: Jobs>(binlog: &Binlog, theirs: &Theirs<J>) -> Result<(), NoRoom> {
     for (index, id) in theirs.ids.iter().enumerate() {
         let job = theirs.jobs.stored(*id).expect("it is there");
-        let room = log.reserve_put(job.tube.as_str().len(), job.body.wire().len())?;
-        let end = log.append(&[Change::Put(*id)], &*theirs.jobs);
+        let room = binlog.reserve_put(job.tube.as_str().len(), job.body.wire().len())?;
+        let end = binlog.append(&[Change::Put(*id)], &*theirs.jobs);
         drop(room);
         if index % AT_ONCE == 0 {
-            log.commit(end).map_err(|_| NoRoom)?;
+            binlog.commit(end).map_err(|_| NoRoom)?;
         }
     }
-    if log.tail().floor.take().is_none() {
+    if binlog.tail().floor.take().is_none() {
         return Ok(());
     }
-    log.begin_segment().map_err(|_| NoRoom)
+    binlog.begin_segment().map_err(|_| NoRoom)
 }
 
 /// Removes files that are needed no more.

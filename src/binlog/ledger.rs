@@ -162,6 +162,7 @@ impl Ledger {
 
     fn index_of(&self, id: JobId) -> Option<usize> {
         match self.moved.get(&id) {
+            // Numbers have no gaps: segments go from the front only.
             Some(number) => Some(usize::try_from(number - self.oldest()).ok()?),
             None => self
                 .segments

@@ -1,7 +1,7 @@
 //! The binlog: what was acknowledged is kept.
 //!
 //! **The promise.** Every change of a job's state becomes a record in a log on
-//! disk; a restart reads the log and has the jobs again, with everything that
+//! disk; a restart reads it and has the jobs again, with everything that
 //! `stats-job` tells of them. With [`SyncMode::Always`] a change is acknowledged
 //! when its record is synced, so a power cut loses nothing acknowledged. With
 //! `Every` and `Never` it is acknowledged when its record is written, so the
@@ -12,13 +12,13 @@
 //!
 //! # What is on the disk
 //!
-//! The log is cut into *segments*, the files `binlog.1`, `binlog.2` and so on:
+//! The binlog is cut into *segments*, the files `binlog.1`, `binlog.2` and so on:
 //! each a header, then records, then zeros. The newest one is written to. Beside
 //! them there may be two files of zeros: the *spare*, `binlog.spare`, in which
 //! the next segment will begin, and the *reserve*, `binlog.reserve`, which is the
 //! room for it once the disk is full. `frame` and `record` have the bytes,
-//! beanpole-binlog(5) the list of all states in which the directory may be found, and five stories
-//! in `tests/binlog/stories` show it at work.
+//! beanpole-binlog(5) the list of all states in which the directory may be found,
+//! and five stories in `tests/binlog/stories` show it at work.
 //!
 //! *A put* is one record behind the last one: the job with all its fields, tube
 //! and body, written into zeros that are there already, then synced. *A change*
@@ -42,10 +42,10 @@
 //! be torn:* what is missing is behind the last sync, in the newest segment, and
 //! was not promised. *What is needed is there.* Damage (flipped bits, files cut
 //! short or lost) is something else than a torn end. Each record's checksum
-//! covers all of it and its place in the log, each header says where the segment
-//! before it ends, and each record how far the log was synced when it was
-//! written: what is bad although it had been synced was damaged, and nothing is
-//! served until somebody has looked at it.
+//! covers all of it and its place in the binlog, each header says where the
+//! segment before it ends, and each record how far the binlog was synced when it
+//! was written: what is bad although it had been synced was damaged, and nothing
+//! is served until somebody has looked at it.
 //!
 //! # How a change gets there
 //!
@@ -126,7 +126,7 @@ use storage::{Directory, Storage};
 use tail::Tail;
 use writer::{Progress, Writer};
 
-/// When the log is synced.
+/// When the binlog is synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncMode {
     /// Before an acknowledgement: a power cut loses nothing acknowledged.
@@ -167,10 +167,10 @@ pub struct Opened<J = BTreeMap<JobId, StoredJob>> {
     pub notices: Vec<String>,
 }
 
-/// The jobs whose changes are logged. When a log is opened, they come to life
+/// The jobs whose changes are logged. When a binlog is opened, they come to life
 /// here one by one, as it is read: there is no second place with all of them.
 pub trait Jobs {
-    /// The job of this id as it is now, if it lives. The log asks for it when
+    /// The job of this id as it is now, if it lives. The binlog asks for it when
     /// it has changed, and when it is put again.
     fn stored(&self, id: JobId) -> Option<StoredJob>;
 
@@ -195,7 +195,7 @@ impl Jobs for BTreeMap<JobId, StoredJob> {
     }
 }
 
-/// A place in the log: what was appended before it is what `commit` waits for.
+/// A place in the binlog: what was appended before it is what `commit` waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position(u64);
 
@@ -203,7 +203,7 @@ pub struct Position(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom;
 
-/// The log has failed, and nothing more will be kept: see [`Binlog::failure`].
+/// The binlog has failed, and nothing more will be kept: see [`Binlog::failure`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failed;
 
@@ -222,7 +222,7 @@ pub struct Stats {
     pub max_size: u64,
 }
 
-/// What the threads have to tell while the log is in use.
+/// What the threads have to tell while the binlog is in use.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// There is no room for another segment: puts will be refused.
@@ -234,7 +234,7 @@ pub enum Event<'a> {
     Failed(&'a Error),
 }
 
-/// The log of all changes, open for more.
+/// The binlog: the log of all changes, open for more.
 ///
 /// [`append`](Self::append) belongs under the server's lock, right after the
 /// change; everything that may wait belongs outside.
@@ -249,7 +249,7 @@ pub struct Binlog {
     turn: Mutex<Turn>,
     /// How far the files have come. Held for moments.
     progress: Mutex<Progress>,
-    /// Up to where commits are fulfilled, and where the log ends: copies, to be
+    /// Up to where commits are fulfilled, and where the binlog ends: copies, to be
     /// read without a lock.
     reached: AtomicU64,
     end: AtomicU64,
@@ -295,11 +295,11 @@ impl Binlog {
     pub fn reserve_put(&self, tube_len: usize, body_len: usize) -> Result<Room<'_>, NoRoom> {
         let len = put_len(tube_len, body_len);
         self.let_in(len)?;
-        Ok(Room { log: self, len })
+        Ok(Room { binlog: self, len })
     }
 
     /// Appends changes, in memory. Belongs under the lock under which they were
-    /// made, so that the order of the log is the order of changes.
+    /// made, so that the order of the binlog is the order of changes.
     ///
     /// The position is for [`commit`](Self::commit).
     pub fn append(&self, changes: &[Change], jobs: &dyn Jobs) -> Position {
@@ -339,12 +339,12 @@ impl Binlog {
         self.tail().ledger.segment_of(id).unwrap_or(0)
     }
 
-    /// Why the log failed, if it did.
+    /// Why the binlog failed, if it did.
     pub fn failure(&self) -> Option<&Error> {
         self.failure.get()
     }
 
-    /// A log whose current segment is the writer's.
+    /// A binlog whose current segment is the writer's.
     fn new(
         storage: Arc<dyn Storage>,
         sync: SyncMode,
@@ -394,12 +394,12 @@ fn held<T>(locked: std::sync::LockResult<T>) -> T {
 /// Room set aside for a put; dropping it gives back what was not used. Hold it
 /// until the put is appended, or will not be.
 pub struct Room<'a> {
-    log: &'a Binlog,
+    binlog: &'a Binlog,
     len: u64,
 }
 
 impl Drop for Room<'_> {
     fn drop(&mut self) {
-        self.log.tail().release(self.len);
+        self.binlog.tail().release(self.len);
     }
 }

@@ -43,7 +43,7 @@ pub(super) fn put_len(tube_len: usize, body_len: usize) -> u64 {
     FRAME_LEN + (1 + FIELDS_LEN + 1 + tube_len + body_len) as u64
 }
 
-/// One step of a job's life, or of the log's own.
+/// One step of a job's life, or of the binlog's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
     /// A job with everything. Replaces what was known of it.

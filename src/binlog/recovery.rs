@@ -1,9 +1,9 @@
-//! Opening a log, or beginning one: the jobs that live are what its records say,
-//! in order.
+//! Opening a binlog, or beginning one: the jobs that live are what its records
+//! say, in order.
 //!
 //! Everything is read and judged first; an error leaves the directory as it
 //! was. What is changed then may be interrupted anywhere, and is done again at
-//! the next start. It takes no room: the log goes on in its newest segment,
+//! the next start. It takes no room: the binlog goes on in its newest segment,
 //! behind the last record, and keeps its spare.
 
 use super::error::Error;
@@ -25,7 +25,7 @@ use std::sync::Arc;
 /// No file is made longer than this for want of a smaller `-s`.
 const LONGEST_SEGMENT: u64 = 1 << 30;
 
-/// A log that is about to be opened.
+/// A binlog that is about to be opened.
 pub(super) struct Opening {
     storage: Arc<dyn Storage>,
     sync: SyncMode,
@@ -33,7 +33,7 @@ pub(super) struct Opening {
     pub notices: Vec<String>,
 }
 
-/// Opens the log in a storage.
+/// Opens the binlog in a storage.
 pub(super) fn recover<J: Jobs>(
     storage: Arc<dyn Storage>,
     sync: SyncMode,
@@ -78,7 +78,7 @@ pub(super) fn recover<J: Jobs>(
 }
 
 impl Opening {
-    /// Goes on with a log of our own; `theirs` is left over.
+    /// Goes on with a binlog of our own; `theirs` is left over.
     fn go_on<J: Jobs>(
         mut self,
         ours: &[Found],
@@ -108,17 +108,17 @@ impl Opening {
         old.iter().try_for_each(|found| self.remove(found))?;
         let len = self.take_room(newest, end)?;
         let writer = Writer::new(newest.number, newest.file.clone(), end);
-        let log = self.log(ledger, writer, len);
+        let binlog = self.binlog(ledger, writer, len);
         let (spare, reserve) = (self.adopt(SPARE)?, self.adopt(RESERVE)?);
-        log.tail().spare = Some(spare);
-        log.tail().reserve = reserve;
+        binlog.tail().spare = Some(spare);
+        binlog.tail().reserve = reserve;
         // Not a single record behind those of another server, who may still
         // write there.
-        if self.storage.is_shared() && log.begin_segment().is_err() {
-            return Err(log.into_error());
+        if self.storage.is_shared() && binlog.begin_segment().is_err() {
+            return Err(binlog.into_error());
         }
-        log.tail().retire();
-        Ok(self.opened(log, jobs))
+        binlog.tail().retire();
+        Ok(self.opened(binlog, jobs))
     }
 
     /// Puts zeros in the place of what was not finished, and makes all that was
@@ -167,7 +167,7 @@ impl Opening {
         removed.map(|()| 0).map_err(Error::on("remove", name))
     }
 
-    /// Begins the first segment of a log, as long as the room allows.
+    /// Begins the first segment of a binlog, as long as the room allows.
     pub(super) fn begin(
         &mut self,
         next_id: JobId,
@@ -202,12 +202,12 @@ impl Opening {
             let told = format!("no room for segments of {asked} bytes; the first has {len}");
             self.notices.push(told);
         }
-        let log = self.log(ledger, writer, len);
-        let mut tail = log.tail();
+        let binlog = self.binlog(ledger, writer, len);
+        let mut tail = binlog.tail();
         tail.floor = floor;
         tail.reserve = reserve_for(len);
         drop(tail);
-        Ok(log)
+        Ok(binlog)
     }
 
     /// Where a segment ends, by `-s`.
@@ -215,8 +215,8 @@ impl Opening {
         self.segment_size.clamp(BLOCK, LONGEST_SEGMENT)
     }
 
-    /// The log that goes on where this writer does, in a file of this length.
-    fn log(&self, ledger: Ledger, writer: Writer, len: u64) -> Binlog {
+    /// The binlog that goes on where this writer does, in a file of this length.
+    fn binlog(&self, ledger: Ledger, writer: Writer, len: u64) -> Binlog {
         let tail = Tail::new(ledger, self.soft_len(), writer.offset(), len);
         let storage = self.storage.clone();
         Binlog::new(storage, self.sync, self.segment_size, tail, writer)
@@ -231,11 +231,11 @@ impl Opening {
         self.storage.sync().map_err(Error::on("sync", "the names"))
     }
 
-    /// The log with all that it held.
-    pub(super) fn opened<J>(self, log: Binlog, jobs: J) -> Opened<J> {
-        let next_id = log.tail().ledger.next_id();
+    /// The binlog with all that it held.
+    pub(super) fn opened<J>(self, binlog: Binlog, jobs: J) -> Opened<J> {
+        let next_id = binlog.tail().ledger.next_id();
         Opened {
-            binlog: Arc::new(log),
+            binlog: Arc::new(binlog),
             jobs,
             next_id,
             notices: self.notices,

@@ -31,7 +31,7 @@ use super::tail::Tail;
 /// A new file's length is a multiple of this.
 pub(super) const BLOCK: u64 = 4096;
 
-/// The names of the two files. What is in them is not part of the log.
+/// The names of the two files. What is in them is not part of the binlog.
 pub(super) const SPARE: &str = "binlog.spare";
 pub(super) const RESERVE: &str = "binlog.reserve";
 

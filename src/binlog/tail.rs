@@ -1,4 +1,4 @@
-//! The growing end of the log, in memory: what was appended and not yet
+//! The growing end of the binlog, in memory: what was appended and not yet
 //! written, in which segment it will stand, and what has to be moved out of the
 //! oldest one. Pure: no file is touched here. `room` has how much room there is.
 //!
@@ -33,13 +33,14 @@ pub(super) enum Step {
     Begin(Header),
 }
 
-/// A segment in which nothing lives. It may go when the log is synced up to `after`.
+/// A segment in which nothing lives. It may go when the binlog is synced up to
+/// `after`.
 pub(super) struct Retired {
     number: u32,
     after: Position,
 }
 
-/// The end of the log.
+/// The end of the binlog.
 pub(super) struct Tail {
     /// What has to be written.
     steps: Vec<Step>,
@@ -81,7 +82,7 @@ pub(super) struct Tail {
 }
 
 impl Tail {
-    /// The tail of a log that ends here in the current segment's file of this
+    /// The tail of a binlog that ends here in the current segment's file of this
     /// length.
     pub fn new(ledger: Ledger, segment_size: u64, offset: u64, len: u64) -> Tail {
         Tail {
@@ -194,12 +195,13 @@ impl Tail {
     /// that job is not known to be kept.
     pub fn kept_from(&self, id: JobId, reached: Position) -> Option<Position> {
         if id >= self.first_put {
+            // Not even taken to be written: what is appended now is kept with it.
             return Some(self.end);
         }
         (reached < self.taken_end && id >= self.taken_first_put).then_some(self.taken_end)
     }
 
-    /// Says at the end of the log, after a sync, that all before it was synced.
+    /// Says at the end of the binlog, after a sync, that all before it was synced.
     pub fn mark_end(&mut self) -> Position {
         if self.written > 0 {
             self.record(Record::Mark(self.ledger.oldest()));
@@ -228,10 +230,12 @@ impl Tail {
         }
         let mut bytes = 0;
         for _ in 0..MOVE_LOOKS {
+            // Credit that is left over is spent with the next append.
             if self.credit <= 0 || bytes >= MOVE_BYTES {
                 return;
             }
             let Some(id) = self.ledger.next_in_oldest() else {
+                // Much garbage at once can empty several segments.
                 match self.retire() {
                     true => continue,
                     false => return,
@@ -255,20 +259,22 @@ impl Tail {
     }
 
     /// Takes the oldest segments out of use, if nothing in them lives, and says
-    /// so in the log; whether there were any.
+    /// so in the binlog; whether there were any.
     pub fn retire(&mut self) -> bool {
         let empty: Vec<u32> = std::iter::from_fn(|| self.ledger.retire()).collect();
         if empty.is_empty() {
             return false;
         }
         self.record(Record::Mark(self.ledger.oldest()));
+        // Their jobs were deleted, or put again, before the mark: so once that is
+        // synced, nothing of theirs is needed.
         let after = self.end;
         let retired = empty.into_iter().map(|number| Retired { number, after });
         self.retired.extend(retired);
         true
     }
 
-    /// Up to where the log has to be synced before all empty segments may go.
+    /// Up to where the binlog has to be synced before all empty segments may go.
     pub fn retired_after(&self) -> Option<Position> {
         self.retired.back().map(|retired| retired.after)
     }

@@ -34,7 +34,7 @@ pub(super) struct Writer {
 pub(super) struct Progress {
     pub number: u32,
     pub file: Arc<dyn File>,
-    /// What is written: up to here in the file, up to there in the log.
+    /// What is written: up to here in the file, up to there in the binlog.
     pub written: u64,
     pub written_to: Position,
     /// What is synced.
@@ -60,7 +60,7 @@ impl Writer {
         self.offset
     }
 
-    /// The progress of a log that is synced as far as this writer has come,
+    /// The progress of a binlog that is synced as far as this writer has come,
     /// which is `position`.
     pub fn progress(&self, position: Position) -> Progress {
         Progress {
@@ -74,11 +74,12 @@ impl Writer {
     }
 
     /// Writes all that waits, and says up to where that was.
-    pub fn write(&mut self, log: &Binlog) -> Result<Position, Error> {
+    pub fn write(&mut self, binlog: &Binlog) -> Result<Position, Error> {
         let empty = std::mem::take(&mut self.steps);
-        let (mut steps, end) = log.tail().take(empty);
-        self.synced = log.progress().synced;
-        let mut position = log.progress().written_to;
+        let (mut steps, end) = binlog.tail().take(empty);
+        // Each frame says how far the segment was synced at this moment.
+        self.synced = binlog.progress().synced;
+        let mut position = binlog.progress().written_to;
         for step in &steps {
             match step {
                 Step::Write(record) => {
@@ -87,7 +88,7 @@ impl Writer {
                 }
                 Step::Begin(header) => {
                     self.flush()?;
-                    self.begin_segment(header, position, log)?;
+                    self.begin_segment(header, position, binlog)?;
                     position.0 += HEADER_LEN;
                 }
             }
@@ -96,7 +97,7 @@ impl Writer {
         debug_assert_eq!(position, end);
         steps.clear();
         self.steps = steps;
-        let mut progress = log.progress();
+        let mut progress = binlog.progress();
         progress.written = self.offset;
         progress.written_to = end;
         Ok(end)
@@ -145,16 +146,16 @@ impl Writer {
         &mut self,
         header: &Header,
         position: Position,
-        log: &Binlog,
+        binlog: &Binlog,
     ) -> Result<(), Error> {
         let old = segment_name(self.number);
         self.file.sync().map_err(Error::on("sync", &old))?;
         // Only zeros are behind the last record: others can have their room.
         let cut = self.file.set_len(self.offset);
         cut.map_err(Error::on("cut", old))?;
-        let upkeep = held(log.upkeep.lock());
-        let file = name_spare(&*log.storage, header)?;
-        log.tail().spare = Some(0);
+        let upkeep = held(binlog.upkeep.lock());
+        let file = name_spare(&*binlog.storage, header)?;
+        binlog.tail().spare = Some(0);
         drop(upkeep);
         self.number = header.number;
         self.file = file;
@@ -163,7 +164,7 @@ impl Writer {
         let mut begun = self.progress(position);
         begun.written_to.0 += HEADER_LEN;
         begun.synced_to.0 += HEADER_LEN;
-        *log.progress() = begun;
+        *binlog.progress() = begun;
         Ok(())
     }
 }
