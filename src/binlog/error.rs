@@ -1,7 +1,6 @@
 //! What can be wrong with a binlog, in words for the one who has to act.
 
 use super::frame::segment_name;
-use super::storage::is_full;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -66,6 +65,14 @@ impl Error {
     pub(super) fn is_full(&self) -> bool {
         matches!(self, Error::File { source, .. } if is_full(source))
     }
+}
+
+/// Whether this says that there is no room.
+pub(super) fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
 }
 
 impl fmt::Display for Error {

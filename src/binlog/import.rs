@@ -9,8 +9,8 @@
 use super::beanstalkd::{End, Format, Records};
 use super::error::Error;
 use super::frame::segment_name;
+use super::opening::Opening;
 use super::record::{Record, Tubes};
-use super::recovery::Opening;
 use super::room::BLOCK;
 use super::segment::{Found, Kind};
 use super::{Binlog, Jobs, NoRoom, Opened};

@@ -90,7 +90,7 @@
 //! # In which order to read
 //!
 //! `frame` and `record`, `tail` with `ledger`, `writer`, `commit`, `room`, `spare`; then
-//! `segment` and `recovery`; then `beanstalkd` and `import`. Below all of them is
+//! `segment`, `opening` and `recovery`; then `beanstalkd` and `import`. Below all of them is
 //! `storage`, with the `fence` around a directory that two machines can use, where
 //! the tests put a disk of their own that loses and breaks whatever a real one might.
 
@@ -101,6 +101,7 @@ mod fence;
 pub mod frame;
 pub mod import;
 mod ledger;
+mod opening;
 pub mod record;
 mod recovery;
 mod room;

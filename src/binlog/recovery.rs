@@ -6,32 +6,21 @@
 //! the next start. It takes no room: the binlog goes on in its newest segment,
 //! behind the last record, and keeps its spare.
 
-use super::error::Error;
-use super::frame::{HEADER_LEN, Header};
+use super::error::{Error, is_full};
+use super::frame::HEADER_LEN;
 use super::import;
 use super::ledger::Ledger;
+use super::opening::Opening;
 use super::record::{Record, Tubes};
-use super::room::{BLOCK, RESERVE, SPARE};
+use super::room::{RESERVE, SPARE};
 use super::segment::{Found, Kind, Reader, look};
-use super::spare::{lengthen, name_spare, zeroed};
-use super::storage::{Storage, is_full, write_zeros};
-use super::tail::Tail;
+use super::spare::zeroed;
+use super::storage::{Storage, write_zeros};
 use super::writer::Writer;
-use super::{Binlog, Jobs, Opened, SyncMode};
+use super::{Jobs, Opened, SyncMode};
 use crate::protocol::JobId;
 use std::io;
 use std::sync::Arc;
-
-/// No file is made longer than this for want of a smaller `-s`.
-const LONGEST_SEGMENT: u64 = 1 << 30;
-
-/// A binlog that is about to be opened.
-pub(super) struct Opening {
-    storage: Arc<dyn Storage>,
-    sync: SyncMode,
-    segment_size: u64,
-    pub notices: Vec<String>,
-}
 
 /// Opens the binlog in a storage.
 pub(super) fn recover<J: Jobs>(
@@ -165,81 +154,6 @@ impl Opening {
         }
         let removed = self.storage.remove(name);
         removed.map(|()| 0).map_err(Error::on("remove", name))
-    }
-
-    /// Begins the first segment of a binlog, as long as the room allows.
-    pub(super) fn begin(
-        &mut self,
-        next_id: JobId,
-        number: u32,
-        floor: Option<u32>,
-    ) -> Result<Binlog, Error> {
-        let asked = self.soft_len().next_multiple_of(BLOCK);
-        let mut len = asked;
-        // So long is a reserve in any case; beside more jobs it will be longer.
-        let reserve_for = |len: u64| (len / 2).next_multiple_of(BLOCK);
-        let storage = &*self.storage;
-        while let Err(error) = lengthen(storage, SPARE, 0, len)
-            .and_then(|()| lengthen(storage, RESERVE, 0, reserve_for(len)))
-        {
-            storage.remove(SPARE).ok();
-            if !error.is_full() || len == BLOCK {
-                return Err(error);
-            }
-            len = (len / 2).next_multiple_of(BLOCK);
-        }
-        let header = Header {
-            number,
-            oldest: floor.unwrap_or(number),
-            previous_end: 0,
-            next_id,
-        };
-        let file = name_spare(storage, &header)?;
-        let mut ledger = Ledger::new(next_id);
-        ledger.begin(number, 0);
-        let writer = Writer::new(number, file, HEADER_LEN);
-        if len < asked {
-            let told = format!("no room for segments of {asked} bytes; the first has {len}");
-            self.notices.push(told);
-        }
-        let binlog = self.binlog(ledger, writer, len);
-        let mut tail = binlog.tail();
-        tail.floor = floor;
-        tail.reserve = reserve_for(len);
-        drop(tail);
-        Ok(binlog)
-    }
-
-    /// Where a segment ends, by `-s`.
-    fn soft_len(&self) -> u64 {
-        self.segment_size.clamp(BLOCK, LONGEST_SEGMENT)
-    }
-
-    /// The binlog that goes on where this writer does, in a file of this length.
-    fn binlog(&self, ledger: Ledger, writer: Writer, len: u64) -> Binlog {
-        let tail = Tail::new(ledger, self.soft_len(), writer.offset(), len);
-        let storage = self.storage.clone();
-        Binlog::new(storage, self.sync, self.segment_size, tail, writer)
-    }
-
-    pub(super) fn remove(&self, file: &Found) -> Result<(), Error> {
-        let removed = self.storage.remove(&file.name());
-        removed.map_err(Error::on("remove", file.name()))
-    }
-
-    pub(super) fn sync_names(&self) -> Result<(), Error> {
-        self.storage.sync().map_err(Error::on("sync", "the names"))
-    }
-
-    /// The binlog with all that it held.
-    pub(super) fn opened<J>(self, binlog: Binlog, jobs: J) -> Opened<J> {
-        let next_id = binlog.tail().ledger.next_id();
-        Opened {
-            binlog: Arc::new(binlog),
-            jobs,
-            next_id,
-            notices: self.notices,
-        }
     }
 }
 

@@ -8,11 +8,11 @@
 //! An empty segment's file becomes one of them that is missing, since on a full
 //! disk its room would be somebody else's as soon as it is given back.
 
-use super::error::Error;
+use super::error::{Error, is_full};
 use super::frame::{Header, segment_name};
 use super::room::{BLOCK, RESERVE, SPARE, Wanted};
 use super::segment::last_set_byte;
-use super::storage::{File, Storage, is_full, write_zeros};
+use super::storage::{File, Storage, write_zeros};
 use super::{Binlog, Failed, NoRoom, held};
 use std::io;
 use std::sync::Arc;

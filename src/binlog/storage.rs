@@ -189,14 +189,6 @@ impl File for fs::File {
     }
 }
 
-/// Whether this says that there is no room.
-pub(super) fn is_full(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-    )
-}
-
 /// Writes zeros to a file from one offset up to another.
 pub(super) fn write_zeros(file: &dyn File, mut from: u64, to: u64) -> io::Result<()> {
     static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
