@@ -328,7 +328,7 @@ fn a_full_disk_takes_nothing_over_and_nothing_away() {
     let error = Binlog::open_in(Arc::new(disk.clone()), SyncMode::Always, SIZE, Jobs::new());
     let error = error.err().unwrap().to_string();
     assert!(
-        error.starts_with("cannot prepare binlog.reserve in the binlog directory: "),
+        error.starts_with("cannot prepare binlog.spare in the binlog directory: "),
         "{error}"
     );
     disk.set_capacity(None);
