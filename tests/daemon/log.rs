@@ -4,9 +4,10 @@ use crate::program::{Client, PATIENCE, PROGRAM, TempDir, eventually};
 use beanpole::log;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use std::io::{self, PipeWriter, Read, Write};
+use std::io::{self, BufRead, BufReader, PipeWriter, Write};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, ExitStatus};
+use std::sync::mpsc;
 use std::thread;
 
 /// A daemon that logs everything to a pipe, and listens on a socket in a
@@ -76,28 +77,33 @@ fn a_log_that_nobody_reads_holds_up_neither_clients_nor_the_end() {
 #[test]
 fn what_nobody_has_read_in_time_is_counted() {
     const COMMANDS: usize = 20_000;
-    let (mut log, stderr) = io::pipe().expect("a pipe");
+    let (log, stderr) = io::pipe().expect("a pipe");
     let daemon = Logging::start(stderr);
     let mut client = daemon.connect();
     for _ in 0..COMMANDS / 200 {
         client.send(&"use a\r\n".repeat(200));
         client.expect(&"USING a\r\n".repeat(200));
     }
-    let reader = thread::spawn(move || {
-        let mut text = String::new();
-        log.read_to_string(&mut text).expect("text");
-        text
-    });
-    assert_eq!(daemon.stop().code(), Some(0));
-    let text = reader.join().expect("it has read");
-    let dropped = |line: &str| {
+    let dropped = |line: &String| {
         let (_, count) = line.split_once("warning: ")?;
         let (count, _) = count.split_once(" lines of the log were dropped")?;
         count.parse::<usize>().ok()
     };
-    let counts: Vec<usize> = text.lines().filter_map(dropped).collect();
-    assert!(!counts.is_empty(), "{text}");
-    let lines = text.lines().count() - counts.len() + counts.iter().sum::<usize>();
+    let (to_us, counted) = mpsc::channel();
+    let reader = thread::spawn(move || {
+        let lines = BufReader::new(log).lines().map(|line| line.expect("text"));
+        let lines = lines.inspect(|line| {
+            // Who has heard of one count does not mind the others.
+            dropped(line).map(|count| to_us.send(count).ok());
+        });
+        lines.collect::<Vec<String>>()
+    });
+    // Only then is there nothing that the end could leave unsaid.
+    counted.recv_timeout(PATIENCE).expect("a count");
+    assert_eq!(daemon.stop().code(), Some(0));
+    let lines = reader.join().expect("it has read");
+    let counts: Vec<usize> = lines.iter().filter_map(dropped).collect();
+    let lines = lines.len() - counts.len() + counts.iter().sum::<usize>();
     // A warning, the limit, listening, connected, the commands and their replies,
     // stopping, closed.
     assert_eq!(lines, 2 * COMMANDS + 6);

@@ -59,12 +59,11 @@ fn what_is_announced_and_not_sent_takes_no_room() {
     client.delete(id);
     // What has come counts.
     announcer.send(vec![b'x'; 700_000]);
-    until(|| {
-        client.send("put 0 0 60 400000\r\n");
-        client.send(vec![b'x'; 400_000]);
-        client.send("\r\n");
-        (client.line() == "OUT_OF_MEMORY").then_some(())
-    });
+    announcer.await_read();
+    client.send("put 0 0 60 400000\r\n");
+    client.send(vec![b'x'; 400_000]);
+    client.send("\r\n");
+    assert_eq!(client.line(), "OUT_OF_MEMORY");
     announcer.send(vec![b'x'; 900_000 - 700_003]);
     announcer.send("\r\n");
     assert!(announcer.line().starts_with("INSERTED"));

@@ -1,6 +1,6 @@
 //! A client of the server, and random numbers for what clients do.
 
-use crate::server::PATIENCE;
+use crate::server::{PATIENCE, until};
 use nix::sys::socket::{setsockopt, sockopt};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpStream};
@@ -98,6 +98,23 @@ impl Client {
     pub fn await_output(&mut self) {
         let mut byte = [0];
         self.stream.get_ref().peek(&mut byte).expect("something");
+    }
+
+    /// Waits until the server has read all that was sent.
+    pub fn await_read(&self) {
+        let port = self.stream.get_ref().local_addr().expect("a port").port();
+        let port = format!(":{port:04X}");
+        until(|| {
+            let table = std::fs::read_to_string("/proc/net/tcp").expect("the connections");
+            // Of each end: its address, the other one's, its state, what waits
+            // to be sent and to be read.
+            let mut ends = table.lines().filter(|line| {
+                let ports = line.split_whitespace().skip(1).take(2);
+                ports.into_iter().any(|address| address.ends_with(&port))
+            });
+            ends.all(|end| end.contains(" 00000000:00000000 "))
+                .then_some(())
+        });
     }
 
     /// Puts a job with a long time to run; its id.
