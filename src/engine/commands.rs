@@ -407,12 +407,15 @@ impl Engine {
 
     /// Looks at so many jobs that nobody waits long for it.
     fn list_jobs(&mut self, list: &ListJobs, now: Time) -> Reply {
-        let tube = list.tube.as_ref().map(|name| self.tubes.find(name));
-        if tube == Some(None) {
-            return Reply::Jobs(Box::default());
-        }
+        let tube = match &list.tube {
+            None => None,
+            Some(name) => match self.tubes.find(name) {
+                None => return Reply::Jobs(Box::default()),
+                tube => tube,
+            },
+        };
         let is_wanted = |job: &Job| {
-            tube.is_none_or(|tube| Some(job.tube) == tube)
+            tube.is_none_or(|tube| job.tube == tube)
                 && list.state.is_none_or(|state| job.state.name() == state)
         };
         let most = usize::try_from(list.count).map_or(AT_ONCE, |count| count.min(AT_ONCE));
