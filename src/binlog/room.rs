@@ -22,8 +22,9 @@
 //! file, one behind the other: nobody has to reckon how they divide among files.
 //! And on a full disk, where puts are refused, the reserve becomes the spare and
 //! all else goes on: the oldest segment can be emptied, and its file is the next
-//! reserve. If what is appended outruns all that, nothing breaks: a segment may
-//! grow beyond its room, and only a full disk keeps it from that.
+//! reserve. If what is appended at once outruns all that, a segment grows beyond
+//! its room; where the disk is full, into the room of the reserve, which is given
+//! up for that.
 
 use super::frame::HEADER_LEN;
 use super::tail::Tail;

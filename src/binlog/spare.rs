@@ -208,6 +208,14 @@ impl Binlog {
         true
     }
 
+    /// The disk is full, and what is written has outrun all that was prepared:
+    /// the reserve's room goes back to the disk. Whether there was one.
+    pub(super) fn give_reserve_up(&self) -> bool {
+        let _upkeep = held(self.upkeep.lock());
+        let was_there = std::mem::take(&mut self.tail().reserve) > 0;
+        was_there && self.storage.remove(RESERVE).is_ok() && self.storage.sync().is_ok()
+    }
+
     /// The disk is full: the reserve becomes the spare, in the place of one that
     /// is too short. (With `upkeep` held.)
     fn use_reserve(&self) -> Result<(), Error> {

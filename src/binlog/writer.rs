@@ -1,7 +1,7 @@
 //! The hand that writes: turns records into bytes, and goes from segment to
 //! segment. There is one, and who holds it writes.
 
-use super::error::Error;
+use super::error::{Error, is_full};
 use super::frame::{HEADER_LEN, Header, Place, segment_name};
 use super::record::Record;
 use super::spare::name_spare;
@@ -83,17 +83,17 @@ impl Writer {
         for step in &steps {
             match step {
                 Step::Write(record) => {
-                    self.write_record(record)?;
+                    self.write_record(record, binlog)?;
                     position.0 += record.len();
                 }
                 Step::Begin(header) => {
-                    self.flush()?;
+                    self.flush(binlog)?;
                     self.begin_segment(header, position, binlog)?;
                     position.0 += HEADER_LEN;
                 }
             }
         }
-        self.flush()?;
+        self.flush(binlog)?;
         debug_assert_eq!(position, end);
         steps.clear();
         self.steps = steps;
@@ -103,7 +103,7 @@ impl Writer {
         Ok(end)
     }
 
-    fn write_record(&mut self, record: &Record) -> Result<(), Error> {
+    fn write_record(&mut self, record: &Record, binlog: &Binlog) -> Result<(), Error> {
         let place = Place {
             number: self.number,
             offset: self.offset + self.gathered.len() as u64,
@@ -112,26 +112,30 @@ impl Writer {
         if body.len() < LARGE_BODY {
             self.gathered.extend_from_slice(body);
         } else {
-            self.flush()?;
-            self.put(body)?;
+            self.flush(binlog)?;
+            self.put(body, binlog)?;
         }
         if self.gathered.len() >= GATHER {
-            self.flush()?;
+            self.flush(binlog)?;
         }
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<(), Error> {
+    fn flush(&mut self, binlog: &Binlog) -> Result<(), Error> {
         let mut gathered = std::mem::take(&mut self.gathered);
-        self.put(&gathered)?;
+        self.put(&gathered, binlog)?;
         gathered.clear();
         self.gathered = gathered;
         Ok(())
     }
 
     /// Writes these bytes behind those before.
-    fn put(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        let written = self.file.write_at(bytes, self.offset);
+    fn put(&mut self, bytes: &[u8], binlog: &Binlog) -> Result<(), Error> {
+        let mut written = self.file.write_at(bytes, self.offset);
+        // The segment has outgrown its room, and the disk is full.
+        if written.as_ref().is_err_and(is_full) && binlog.give_reserve_up() {
+            written = self.file.write_at(bytes, self.offset);
+        }
         written.map_err(Error::on("write", segment_name(self.number)))?;
         self.offset += bytes.len() as u64;
         Ok(())

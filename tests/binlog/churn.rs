@@ -184,6 +184,24 @@ fn a_disk_that_others_fill_beside_a_young_log_stops_puts_and_nothing_else() {
     }
 }
 
+/// What is appended at once and outruns all of that has the room of the reserve.
+#[test]
+fn a_batch_that_outruns_a_full_disk_is_written_where_the_reserve_was() {
+    let (disk, mut server, mut random) = jobs_put(10, 100);
+    server.log.tend().unwrap();
+    disk.set_capacity(Some(disk.used()));
+    for update in 0..1000 {
+        server.update(JobId(1 + update % 10), &mut random);
+    }
+    assert!(server.commit(), "{:?}", server.log.failure());
+    assert!(!disk.names().contains(&"binlog.reserve".to_string()));
+    server.log.tend().unwrap();
+    (1..=10).for_each(|id| server.delete(JobId(id)));
+    assert!(server.commit(), "{:?}", server.log.failure());
+    server.log.tend().unwrap();
+    assert!(server.put(100, &mut random) && server.commit());
+}
+
 #[test]
 fn a_segment_that_does_not_fit_is_made_smaller() {
     let disk = Disk::default();
