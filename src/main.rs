@@ -192,7 +192,7 @@ fn open(options: &Options, clock: Clock) -> Result<Recovered, Failure> {
     let config = Config {
         max_job_size: options.max_job_size,
         max_memory: options.max_memory,
-        journal: options.binlog.is_some(),
+        keeps_changes: options.binlog.is_some(),
     };
     let engine = Engine::new(config, clock.now());
     let Some(binlog) = &options.binlog else {

@@ -114,7 +114,7 @@ mod writer;
 pub use error::Error;
 pub use record::{Record, Update};
 
-use crate::engine::{Change, StoredJob};
+use crate::engine::{Change, Engine, StoredJob};
 use crate::protocol::JobId;
 use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, OnceLock, Ordering};
 use commit::{Schedule, Turn};
@@ -180,6 +180,22 @@ pub trait Jobs {
 
     /// Removes a job.
     fn forget(&mut self, id: JobId) -> Option<StoredJob>;
+}
+
+impl Jobs for Engine {
+    fn stored(&self, id: JobId) -> Option<StoredJob> {
+        Engine::stored(self, id)
+    }
+
+    fn restore(&mut self, job: StoredJob) -> bool {
+        let before = Engine::forget(self, job.id);
+        Engine::restore(self, job);
+        before.is_some()
+    }
+
+    fn forget(&mut self, id: JobId) -> Option<StoredJob> {
+        Engine::forget(self, id)
+    }
 }
 
 impl Jobs for BTreeMap<JobId, StoredJob> {

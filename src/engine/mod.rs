@@ -73,7 +73,7 @@ pub struct Config {
     /// `None` for no limit.
     pub max_memory: Option<u64>,
     /// Whether [`Effects::changes`] is wanted.
-    pub journal: bool,
+    pub keeps_changes: bool,
 }
 
 /// What becomes of a request.
@@ -98,7 +98,7 @@ pub struct Effects {
     /// Answers to connections that have waited, in the order in which they
     /// were given.
     pub replies: Vec<(ConnectionId, Reply)>,
-    /// What has changed, in order, if [`Config::journal`] says so.
+    /// What has changed, in order, if [`Config::keeps_changes`] says so.
     pub changes: Vec<Change>,
     /// Bodies that are no longer needed, so that whoever holds a lock can free
     /// them when it no longer does.

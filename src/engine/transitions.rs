@@ -247,7 +247,7 @@ impl Engine {
     }
 
     pub(super) fn record(&mut self, change: Change) {
-        if self.config.journal {
+        if self.config.keeps_changes {
             self.effects.changes.push(change);
         }
     }

@@ -21,8 +21,7 @@
 //!
 //! Where a command goes: `worker` reads it, `batch` has it executed under the
 //! lock, `shared` does what follows from it for others, `output` sends the
-//! reply. With a binlog, `shared` gives it what has changed, and `journal` is how
-//! it asks the engine for the jobs.
+//! reply. With a binlog, `shared` gives it what has changed.
 
 mod acceptor;
 pub mod activation;
@@ -31,7 +30,6 @@ mod client;
 mod clock;
 mod hangup;
 mod input;
-mod journal;
 pub mod limits;
 mod listener;
 mod lock;

@@ -9,8 +9,6 @@ pub mod client;
 mod clock;
 #[path = "../../src/server/input.rs"]
 mod input;
-#[path = "../../src/server/journal.rs"]
-mod journal;
 #[path = "../../src/server/lock.rs"]
 pub mod lock;
 #[path = "../../src/server/memory.rs"]

@@ -30,7 +30,7 @@ impl Running {
         let config = Config {
             max_job_size: 100,
             max_memory: None,
-            journal: binlog.is_some(),
+            keeps_changes: binlog.is_some(),
         };
         let limits = Limits {
             max_job_size: 100,

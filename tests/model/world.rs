@@ -512,7 +512,7 @@ pub fn engine(model: &Model) -> Engine {
     let config = Config {
         max_job_size: model.max_job_size as u32,
         max_memory: model.max_memory.map(|bytes| bytes as u64),
-        journal: true,
+        keeps_changes: true,
     };
     Engine::new(config, Time::from_nanos(model.now))
 }

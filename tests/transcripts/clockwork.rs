@@ -53,7 +53,7 @@ impl Clockwork {
         let config = Config {
             max_job_size,
             max_memory: options.max_memory,
-            journal: false,
+            keeps_changes: false,
         };
         Clockwork {
             engine: Engine::new(config, START),
