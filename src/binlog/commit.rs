@@ -378,8 +378,8 @@ impl Binlog {
         }
     }
 
-    /// One round of both threads.
-    pub fn tend(&self) -> Result<(), Failed> {
+    /// One round of what both threads of the binlog do.
+    pub fn work_once(&self) -> Result<(), Failed> {
         self.commit_for_others()?;
         self.keep_files()
     }

@@ -47,17 +47,17 @@ pub(super) struct Wanted {
 
 impl Tail {
     /// Lets a put of this length in, if there is room for it.
-    pub fn promise(&mut self, len: u64) -> bool {
+    pub fn admit(&mut self, len: u64) -> bool {
         let is_in = self.has_room(len);
         if is_in {
-            self.promised += len;
+            self.admitted += len;
         }
         is_in
     }
 
     /// The put was appended, or will not be.
     pub fn release(&mut self, len: u64) {
-        self.promised -= len;
+        self.admitted -= len;
     }
 
     /// The inequality.
@@ -69,7 +69,7 @@ impl Tail {
     /// How long a prepared file has to be for the inequality to hold: 0 if the
     /// current segment has the room.
     fn least(&self, name: &str, put: u64) -> u64 {
-        let puts = self.promised + put;
+        let puts = self.admitted + put;
         if name == RESERVE {
             let keep = self.keep(put);
             // The only segment is not emptied into itself.
@@ -86,7 +86,7 @@ impl Tail {
 
     /// *k*, with a put of this length.
     fn keep(&self, put: u64) -> u64 {
-        let puts = self.promised + put;
+        let puts = self.admitted + put;
         let live = self.ledger.live() + puts;
         let longest = self.ledger.longest().max(self.size()).max(puts);
         live.min(longest) + live / 16 + self.leeway()
@@ -125,7 +125,7 @@ impl Tail {
 
     /// How long a spare is that can hold what was let in, and what is to be moved.
     pub fn wanted_spare(&self) -> u64 {
-        let ahead = (self.promised + self.leeway()).max(self.to_move);
+        let ahead = (self.admitted + self.leeway()).max(self.to_move);
         self.segment_size.max(HEADER_LEN + ahead)
     }
 
@@ -142,7 +142,7 @@ impl Tail {
     /// room is made. It may not take the last room: the mark has to fit as well
     /// that sets the oldest segment free, and what comes until that is room again.
     pub fn finds_room_to_move(&mut self, len: u64) -> bool {
-        let needed = self.promised + len + self.leeway() / 2;
+        let needed = self.admitted + len + self.leeway() / 2;
         let here = self.len.saturating_sub(self.offset);
         let has_room = needed <= here.max(self.spare_room());
         self.to_move = if has_room { 0 } else { needed };

@@ -23,7 +23,7 @@ impl Binlog {
     pub(super) fn let_in(&self, len: u64) -> Result<(), NoRoom> {
         loop {
             let mut tail = self.tail();
-            if tail.promise(len) {
+            if tail.admit(len) {
                 let was_full = tail.full.take().is_some();
                 drop(tail);
                 if was_full {

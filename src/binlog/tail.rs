@@ -66,7 +66,7 @@ pub(super) struct Tail {
     /// Empty segments, oldest first.
     pub(super) retired: VecDeque<Retired>,
     /// What the puts take that were let in and not appended yet.
-    pub(super) promised: u64,
+    pub(super) admitted: u64,
     /// Bytes that may be moved; negative after moving more than that.
     credit: i64,
     /// How long the next job to be moved is, if there was no room for it.
@@ -98,7 +98,7 @@ impl Tail {
             spare: Some(0),
             reserve: 0,
             retired: VecDeque::new(),
-            promised: 0,
+            admitted: 0,
             credit: 0,
             to_move: 0,
             full: None,
@@ -123,7 +123,7 @@ impl Tail {
             Change::Update(id) => {
                 if let Some(job) = jobs.stored(id) {
                     let garbage = self.record(Record::Update(Update::of(&job)));
-                    self.earn(garbage);
+                    self.may_move_for(garbage);
                 }
             }
             Change::Delete {
@@ -134,7 +134,7 @@ impl Tail {
                 let len = put_len(tube_len, body_len);
                 let garbage = self.record(Record::Delete(id));
                 self.ledger.delete(id, len);
-                self.earn(garbage + len);
+                self.may_move_for(garbage + len);
             }
         }
         self.compact(jobs);
@@ -211,8 +211,8 @@ impl Tail {
 
     // Moving.
 
-    /// So many bytes became garbage.
-    fn earn(&mut self, garbage: u64) {
+    /// So many bytes became garbage: as many times that may be moved.
+    fn may_move_for(&mut self, garbage: u64) {
         let mut earned = MOVE_RATE * garbage;
         if self.is_scarce() {
             // All that lives is moved once before half of the leeway is used up.

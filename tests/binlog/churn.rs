@@ -13,7 +13,7 @@ fn churn(server: &mut Server, disk: &Disk, rounds: u64, mut command: impl FnMut(
     for round in 0..rounds {
         command(server, round);
         assert!(server.commit());
-        server.log.tend().unwrap();
+        server.log.work_once().unwrap();
         server.history.forget();
         let largest = server.jobs.values().map(live_len).max();
         // The last block of each file may be empty but for a byte.
@@ -149,13 +149,13 @@ fn a_full_disk_stops_puts_and_nothing_else() {
                     server.history.forget();
                 }
                 if update % 50 == 0 {
-                    server.log.tend().unwrap();
+                    server.log.work_once().unwrap();
                 }
             }
             for id in ids.into_iter().filter(|_| random.one_in(3)) {
                 server.delete(id);
                 assert!(server.commit(), "{:?}", server.log.failure());
-                server.log.tend().unwrap();
+                server.log.work_once().unwrap();
             }
         }
         drop(server.log);
@@ -168,18 +168,18 @@ fn a_full_disk_stops_puts_and_nothing_else() {
 fn a_disk_that_others_fill_beside_a_young_log_stops_puts_and_nothing_else() {
     for len in [100, 4500] {
         let (disk, mut server, mut random) = jobs_put(10, len);
-        server.log.tend().unwrap();
+        server.log.work_once().unwrap();
         disk.set_capacity(Some(disk.used()));
         for update in 0..4000 {
             server.update(JobId(1 + update % 10), &mut random);
             assert!(server.commit(), "{:?}", server.log.failure());
-            server.log.tend().unwrap();
+            server.log.work_once().unwrap();
             server.history.forget();
         }
         assert!(server.log.stats().oldest_index > 1);
         (1..=10).for_each(|id| server.delete(JobId(id)));
         assert!(server.commit());
-        server.log.tend().unwrap();
+        server.log.work_once().unwrap();
         assert!(server.put(len, &mut random));
     }
 }
@@ -188,17 +188,17 @@ fn a_disk_that_others_fill_beside_a_young_log_stops_puts_and_nothing_else() {
 #[test]
 fn a_batch_that_outruns_a_full_disk_is_written_where_the_reserve_was() {
     let (disk, mut server, mut random) = jobs_put(10, 100);
-    server.log.tend().unwrap();
+    server.log.work_once().unwrap();
     disk.set_capacity(Some(disk.used()));
     for update in 0..1000 {
         server.update(JobId(1 + update % 10), &mut random);
     }
     assert!(server.commit(), "{:?}", server.log.failure());
     assert!(!disk.names().contains(&"binlog.reserve".to_string()));
-    server.log.tend().unwrap();
+    server.log.work_once().unwrap();
     (1..=10).for_each(|id| server.delete(JobId(id)));
     assert!(server.commit(), "{:?}", server.log.failure());
-    server.log.tend().unwrap();
+    server.log.work_once().unwrap();
     assert!(server.put(100, &mut random) && server.commit());
 }
 

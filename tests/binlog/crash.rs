@@ -106,7 +106,7 @@ fn run(
             }
             if is_tended && random.one_in(5) {
                 server.log.write_soon();
-                if server.log.tend().is_err() {
+                if server.log.work_once().is_err() {
                     assert!(is_filled, "{:?}", server.log.failure());
                     break;
                 }

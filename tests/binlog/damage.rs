@@ -27,7 +27,7 @@ fn log(closed: bool) -> (Disk, History, Jobs) {
         assert!(server.commit());
     }
     assert_eq!(server.log.stats().oldest_index, 1);
-    server.log.tend().unwrap();
+    server.log.work_once().unwrap();
     if closed {
         server.log.close().unwrap();
     }

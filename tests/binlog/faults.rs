@@ -29,7 +29,7 @@ fn run(operation: u64, kind: ErrorKind) -> bool {
     let mut refused = 0;
     for _ in 0..120 {
         refused += u64::from(!server.command(TRAFFIC, random));
-        if !server.commit() || server.log.tend().is_err() {
+        if !server.commit() || server.log.work_once().is_err() {
             break;
         }
     }

@@ -212,7 +212,7 @@ impl File for Seen {
 fn serve(server: &mut Server, commands: u32, random: &mut Random) -> bool {
     (0..commands).all(|_| {
         server.command(TRAFFIC, random);
-        server.commit() && server.log.tend().is_ok()
+        server.commit() && server.log.work_once().is_ok()
     })
 }
 
@@ -284,7 +284,7 @@ fn nothing_is_acknowledged_between_the_loss_of_the_lock_and_the_next_look() {
     assert!(server.put(3, random));
     assert!(!server.commit());
     let names = shared.disk.names();
-    server.log.tend().ok();
+    server.log.work_once().ok();
     assert!(server.log.close().is_err());
     assert_eq!(shared.disk.names(), names);
     assert_eq!(

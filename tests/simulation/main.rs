@@ -165,7 +165,7 @@ impl Life {
             let silence = self.below(2 * DAY / 8);
             let until = self.world.model.now + silence;
             self.world.pass_time_until(until);
-            self.tend();
+            self.work_once();
         }
         if self.one_in(3) {
             self.evening();
@@ -176,7 +176,7 @@ impl Life {
         self.tally.moments += 1;
         match self.below(100) {
             0..5 => self.strike(),
-            5..15 => self.tend(),
+            5..15 => self.work_once(),
             _ => self.world.step(),
         }
         // Those who wait for the log at the same time share a write.
@@ -212,8 +212,8 @@ impl Life {
     }
 
     /// The threads that look after the log have their turn.
-    fn tend(&mut self) {
-        if self.world.keeper.tend().is_err() {
+    fn work_once(&mut self) {
+        if self.world.keeper.work_once().is_err() {
             self.fail();
         }
     }
@@ -264,7 +264,7 @@ impl Life {
         for _ in 0..20 {
             self.world.step();
             let shell = &mut self.world.keeper;
-            if shell.deliver().is_err() || shell.tend().is_err() {
+            if shell.deliver().is_err() || shell.work_once().is_err() {
                 break;
             }
         }
@@ -376,7 +376,7 @@ impl Life {
         assert_eq!(self.world.engine.job_count(), 0);
         assert_eq!(self.world.engine.memory(), 0);
         // Of what has to be moved, a piece is moved with each change.
-        self.tend();
+        self.work_once();
         let (used, names) = (self.disk.used(), self.disk.names());
         let most = 3 * self
             .segment_size

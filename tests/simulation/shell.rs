@@ -86,12 +86,12 @@ impl Shell {
     }
 
     /// What the threads of the log do.
-    pub fn tend(&mut self) -> Result<(), Failed> {
+    pub fn work_once(&mut self) -> Result<(), Failed> {
         let log = self.log();
         if let SyncMode::Every(_) = self.sync {
             log.write_soon();
         }
-        log.tend()?;
+        log.work_once()?;
         if let SyncMode::Every(_) = self.sync {
             self.note_synced();
         }
