@@ -199,8 +199,9 @@ impl<R: Read> Records<R> {
             return Ok(Err(End::Nonsense("this is not a job")));
         };
         let id = job.update.id;
-        if id.0 == u64::MAX {
-            return Ok(Err(End::Nonsense("no job has the last of all ids")));
+        // As many ids are left for new jobs, which is more than anybody takes.
+        if id.0 >= 1 << 63 {
+            return Ok(Err(End::Nonsense("no job has so large an id")));
         }
         if name.is_empty() {
             let record = match job.is_deleted {

@@ -184,9 +184,10 @@ impl<'a> Fields<'a> {
         Some(u64::from_le_bytes(field))
     }
 
-    /// A job's id. The last number is none, since there is no next one.
+    /// A job's id. The last two numbers are none, since a header may have to name
+    /// the next one, and that has to leave one.
     pub fn id(&mut self) -> Option<JobId> {
-        self.u64().filter(|id| *id < u64::MAX).map(JobId)
+        self.u64().filter(|id| *id < u64::MAX - 1).map(JobId)
     }
 }
 

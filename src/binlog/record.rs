@@ -344,7 +344,7 @@ mod tests {
         };
         let buried = StoredState::Buried { order: 5 };
         let update = |state, counters| Update {
-            id: JobId(u64::MAX - 1),
+            id: JobId(u64::MAX - 2),
             ..Update::of(&job(state, counters, b""))
         };
         vec![
@@ -430,10 +430,10 @@ mod tests {
         let last = StoredState::Buried { order: u64::MAX };
         let none = Counters::default();
         for record in [
-            Record::Delete(JobId(u64::MAX)),
+            Record::Delete(JobId(u64::MAX - 1)),
             Record::Put(job(last, none, b"")),
             Record::Update(Update {
-                id: JobId(u64::MAX),
+                id: JobId(u64::MAX - 1),
                 ..Update::of(&job(StoredState::Ready, none, b""))
             }),
         ] {

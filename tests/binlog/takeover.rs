@@ -414,8 +414,8 @@ fn what_is_no_record_is_named_and_its_file_kept() {
             "there is something behind the end, 4002 bytes from offset 94 on are not read",
         ),
         (
-            version_7(&[put(1, b"one\r\n"), put(u64::MAX, b"x\r\n")]),
-            "no job has the last of all ids, 4002 bytes from offset 94 on are not read",
+            version_7(&[put(1, b"one\r\n"), put(1 << 63, b"x\r\n")]),
+            "no job has so large an id, 4002 bytes from offset 94 on are not read",
         ),
         (
             cut_short,
