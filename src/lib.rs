@@ -78,7 +78,7 @@
 //! # What is not here
 //!
 //! No async runtime and no event loop: a thread for each connection, which
-//! costs some 10 kB for each and is easy to follow. No users, passwords or
+//! costs some 11 kB for each and is easy to follow. No users, passwords or
 //! encryption: the protocol has none. No trait between engine and server:
 //! there is one of each.
 
