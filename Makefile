@@ -33,6 +33,8 @@ BUILT = target/$(if $(STATIC),$(TARGET)/)release
 PROGRAMS = beanpoled beanpole
 # The daemon and the companion; the third package is for those who work on them.
 PACKAGES = -p beanpole -p beanpole-companion
+# On a small box the companion had rather be small than fast.
+SMALL = CARGO_PROFILE_RELEASE_OPT_LEVEL=s
 LINKER = CARGO_TARGET_$(shell echo $(TARGET) | tr a-z- A-Z_)_LINKER=rust-lld
 # As images name it.
 ARCHITECTURE = $(patsubst x86_64,amd64,$(patsubst aarch64,arm64,$(patsubst armv7,arm,$(firstword $(subst -, ,$(TARGET))))))
@@ -45,8 +47,11 @@ all: $(BUILT)/beanpoled
 
 # Both at once; an installation as root finds them made and needs no cargo.
 $(BUILT)/beanpoled: $(SOURCES)
-	$(if $(STATIC),$(LINKER)) $(CARGO) build --release --locked $(PACKAGES) \
+	$(if $(STATIC),$(LINKER)) $(CARGO) build --release --locked \
+	    $(if $(STATIC),-p beanpole,$(PACKAGES)) \
 	    $(if $(STATIC),--target $(TARGET))
+	$(if $(STATIC),$(SMALL) $(LINKER) $(CARGO) build --release --locked \
+	    -p beanpole-companion --target $(TARGET))
 	@touch $(PROGRAMS:%=$(BUILT)/%)
 
 # One file each that needs no other: it runs on any Linux.
