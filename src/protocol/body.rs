@@ -1,9 +1,9 @@
-//! A job's body, as it travels.
+//! A job's body, as it travels on the wire.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// The bytes that the producer sent, and then CR LF. A clone shares them.
+/// The bytes that the producer sent, followed by CR LF. A clone shares them.
 #[derive(Clone)]
 pub struct Body(Bytes);
 
@@ -11,8 +11,8 @@ pub struct Body(Bytes);
 enum Bytes {
     /// One allocation: most bodies are short, and there may be millions.
     Whole(Arc<[u8]>),
-    /// A long body, in the space in which it has grown as it arrived: nobody
-    /// copies it again.
+    /// A long body. It stays in the vector into which it was received, so it is
+    /// not copied again.
     Grown(Arc<Vec<u8>>),
 }
 
@@ -22,13 +22,15 @@ impl Body {
         Body(Bytes::Whole([content, b"\r\n"].concat().into()))
     }
 
-    /// The body whose bytes on the wire are these, if they end in CR LF.
+    /// The body with these bytes on the wire; `None` if they do not end in CR
+    /// LF.
     pub fn from_wire(wire: impl Into<Arc<[u8]>>) -> Option<Body> {
         let wire = wire.into();
         wire.ends_with(b"\r\n").then_some(Body(Bytes::Whole(wire)))
     }
 
-    /// The same for bytes that are not to be copied.
+    /// Like [`from_wire`](Self::from_wire), without copying: the body keeps the
+    /// vector.
     pub fn from_grown(wire: Vec<u8>) -> Option<Body> {
         wire.ends_with(b"\r\n")
             .then(|| Body(Bytes::Grown(Arc::new(wire))))

@@ -1,23 +1,24 @@
 //! Command lines: the bytes of one line to a [`Command`].
 //!
 //! Each variant of [`Command`] documents its grammar, its replies, and what
-//! decides between them. The syntax is that of
-//! the reference server, which tells commands apart by prefix and is lenient
-//! here and strict there: those quirks are kept because clients have grown
-//! around them. Where lines end and where bodies begin is the business of
-//! [`framing`](super::framing).
+//! decides between them. The syntax is that of the reference server: it tells
+//! commands apart by their prefix, and it is lenient in some places and strict
+//! in others. We keep these quirks because clients depend on them.
+//! [`framing`](super::framing) finds where lines end and where bodies begin.
 //!
-//! Some things hold for all commands:
+//! These rules hold for all commands:
 //!
-//! - Commands of one connection are executed one after the other, each as if it
-//!   had come alone, and answered in that order.
-//! - With a binlog, a reply waits until what it tells is kept: `INSERTED`,
-//!   `DELETED`, `RELEASED`, `BURIED`, `KICKED` until the change is, and
-//!   `RESERVED`, `FOUND` and the answer to `stats-job` until the put of that job
-//!   is, which it mostly has been for long. `TOUCHED` promises nothing that
-//!   outlives the process.
-//! - `OUT_OF_MEMORY` may answer what needs memory (`put`, `use`, `watch`), and
-//!   then nothing has changed but that a put has used up its id.
+//! - The commands of one connection are executed one after the other, each as
+//!   if it had come alone. They are answered in the same order.
+//! - With a binlog, a reply waits until the binlog keeps what the reply tells.
+//!   `INSERTED`, `DELETED`, `RELEASED`, `BURIED` and `KICKED` wait for their
+//!   own change. `RESERVED`, `FOUND` and the answer to `stats-job` wait for the
+//!   put of that job, which mostly was kept long before. The answer to
+//!   `list-jobs` waits for all changes made before it. `TOUCHED` promises
+//!   nothing that outlives the process.
+//! - `OUT_OF_MEMORY` is a possible answer to each command that needs memory
+//!   (`put`, `use`, `watch`). Then nothing has changed, except that a put has
+//!   used up its id.
 
 use super::{JobId, JobState, Priority, Reply, Seconds, TubeName, name};
 
@@ -25,73 +26,82 @@ use super::{JobId, JobState, Priority, Reply, Seconds, TubeName, name};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// `put <pri> <delay> <ttr> <bytes>`, then that many bytes and CR LF:
-    /// creates a job in the used tube. Replies: `INSERTED <id>` or, of these,
-    /// the first that applies: `JOB_TOO_BIG`, `OUT_OF_MEMORY`, `EXPECTED_CRLF`,
-    /// `DRAINING`. Whichever it is, the bytes were read. The id is given when
-    /// the line has come, so all but `JOB_TOO_BIG` use one up; the job exists
-    /// when its body has come, and not before.
+    /// creates a job in the used tube. Replies: `INSERTED <id>` or the first of
+    /// these that applies: `JOB_TOO_BIG`, `OUT_OF_MEMORY`, `EXPECTED_CRLF`,
+    /// `DRAINING`. With each of these replies the bytes of the body have been
+    /// read. The id is given when the line has come, so every reply except
+    /// `JOB_TOO_BIG` uses up an id. The job exists only after its body has
+    /// come.
     Put(Put),
     /// `use <tube>`: later puts go there. Reply: `USING <tube>`.
     Use(TubeName),
 
-    /// `reserve`: a job of a watched tube, waiting until there is one. Of all
-    /// that are ready there it is the one with the smallest priority and, among
-    /// those, the smallest id; of those who wait, the first to come gets it.
+    /// `reserve`: a job of a watched tube. If there is none, the client waits
+    /// for one. Among all ready jobs of these tubes it gets the one with the
+    /// smallest priority and, among those, the smallest id. If several clients
+    /// wait, the first to come gets the job.
     ///
     /// Replies: the first of these that applies. `RESERVED <id> <bytes>` and
-    /// the body: there is a job, or comes to be one. `DEADLINE_SOON`: a job that
-    /// this connection has is in the last second of its time to run, or enters
-    /// it while this waits. `TIMED_OUT`: the client has closed its sending side.
+    /// the body: there is a job, or one becomes ready. `DEADLINE_SOON`: a job
+    /// that this connection has reserved is in the last second of its time to
+    /// run, or enters it while the client waits. `TIMED_OUT`: the client has
+    /// closed its sending side.
     Reserve,
-    /// `reserve-with-timeout <seconds>`: the same, waiting at most so long
-    /// (less than 2^31; with 0, not at all). Replies: as for `reserve`, and
-    /// `TIMED_OUT` when the time is over, where `DEADLINE_SOON` goes first.
+    /// `reserve-with-timeout <seconds>`: the same, but the client waits at most
+    /// so long (less than 2^31; with 0 it does not wait). Replies: as for
+    /// `reserve`, and `TIMED_OUT` when the time is over. If `DEADLINE_SOON`
+    /// applies at the same moment, it is the reply.
     ReserveWithTimeout(Seconds),
-    /// `reserve-job <id>`: this job, unless somebody has it; ready or not, and
-    /// whether its tube is paused or not.
-    /// Replies: `RESERVED <id> <bytes>` and the body, `NOT_FOUND`.
+    /// `reserve-job <id>`: this job, unless somebody has reserved it. It need
+    /// not be ready, and its tube may be paused. Replies: `RESERVED <id>
+    /// <bytes>` and the body, `NOT_FOUND`.
     ReserveJob(JobId),
-    /// `delete <id>`: the end of a job that is ours or nobody's.
+    /// `delete <id>`: removes a job that this client or nobody has reserved.
     /// Replies: `DELETED`, `NOT_FOUND`.
     Delete(JobId),
-    /// `release <id> <pri> <delay>`: gives a reserved job back, with this
-    /// priority from now on, and delayed for so long.
-    /// Replies: `RELEASED`, `NOT_FOUND`.
+    /// `release <id> <pri> <delay>`: gives a reserved job back. From now on it
+    /// has this priority, and it is delayed for so long. Replies: `RELEASED`,
+    /// `NOT_FOUND`.
     Release(JobId, Priority, Seconds),
-    /// `bury <id> <pri>`: puts a reserved job aside until it is kicked, with this
-    /// priority from now on.
-    /// Replies: `BURIED`, `NOT_FOUND`.
+    /// `bury <id> <pri>`: puts a reserved job aside until it is kicked. From
+    /// now on it has this priority. Replies: `BURIED`, `NOT_FOUND`.
     Bury(JobId, Priority),
-    /// `touch <id>`: starts the time to run of a reserved job anew.
-    /// Replies: `TOUCHED`, `NOT_FOUND`.
+    /// `touch <id>`: restarts the time to run of a reserved job. Replies:
+    /// `TOUCHED`, `NOT_FOUND`.
     Touch(JobId),
-    /// `watch <tube>`: reserve from this tube too. Reply: `WATCHING <count>`.
+    /// `watch <tube>`: later reserves take jobs of this tube too. Reply:
+    /// `WATCHING <count>`.
     Watch(TubeName),
-    /// `ignore <tube>`: no longer. Replies: `WATCHING <count>`, `NOT_IGNORED`.
+    /// `ignore <tube>`: later reserves take no jobs of this tube. Replies:
+    /// `WATCHING <count>`, `NOT_IGNORED`.
     Ignore(TubeName),
 
-    /// `peek <id>`: Replies: `FOUND <id> <bytes>` and the body, `NOT_FOUND`.
+    /// `peek <id>`: shows a job. Replies: `FOUND <id> <bytes>` and the body,
+    /// `NOT_FOUND`.
     Peek(JobId),
     /// `peek-ready`: the next ready job of the used tube. Replies: as `peek`.
     PeekReady,
-    /// `peek-delayed`: the next to become ready there. Replies: as `peek`.
+    /// `peek-delayed`: the job of the used tube whose delay ends first.
+    /// Replies: as `peek`.
     PeekDelayed,
-    /// `peek-buried`: the first to be kicked there. Replies: as `peek`.
+    /// `peek-buried`: the job of the used tube that was buried first. Replies:
+    /// as `peek`.
     PeekBuried,
-    /// `kick <bound>`: makes so many buried jobs of the used tube ready or, if
-    /// it has none, so many delayed ones: one by one, each offered to those who
-    /// wait before the next one is kicked. (When delays or times to run end at
-    /// the same moment, all their jobs become ready at once, and then those who
-    /// wait get the best of them.) Reply: `KICKED <count>`.
+    /// `kick <bound>`: makes up to so many buried jobs of the used tube ready.
+    /// If the tube has none, it does this to delayed jobs. It kicks one job
+    /// after the other, and offers each to the waiting clients before it kicks
+    /// the next one. (When delays or times to run end at the same moment, all
+    /// their jobs become ready first, and then the waiting clients get the best
+    /// of them.) Reply: `KICKED <count>`.
     Kick(u32),
     /// `kick-job <id>`: makes this buried or delayed job ready.
     /// Replies: `KICKED`, `NOT_FOUND`.
     KickJob(JobId),
-    /// `pause-tube <tube> <delay>`: nothing is reserved from it for so long.
-    /// Replies: `PAUSED`, `NOT_FOUND`.
+    /// `pause-tube <tube> <delay>`: for so long, `reserve` takes no job of this
+    /// tube. Replies: `PAUSED`, `NOT_FOUND`.
     PauseTube(TubeName, Seconds),
-    /// `pause-tube` with a name that no tube can have: counted, then refused
-    /// with `BAD_FORMAT`.
+    /// `pause-tube` with a name that no tube can have: it is counted, and then
+    /// refused with `BAD_FORMAT`.
     PauseNoTube,
 
     /// `stats`: the server. Reply: `OK <bytes>` and a YAML dictionary.
@@ -106,16 +116,17 @@ pub enum Command {
     ListTubeUsed,
     /// `list-tubes-watched`: Reply: `OK <bytes>` and a YAML list.
     ListTubesWatched,
-    /// `list-jobs <from> <count> [<tube> [<state>]]`: what there is, without
-    /// touching any of it. This one is not of the protocol: beanstalkd answers
-    /// `UNKNOWN_COMMAND`. Reply: `OK <bytes>` and YAML: `jobs`, a list with a
-    /// line for each, and `next`, the id to go on from, or 0 after the last.
+    /// `list-jobs <from> <count> [<tube> [<state>]]`: what `stats-job` tells of
+    /// many jobs, without changing any of them. This command is ours:
+    /// beanstalkd answers `UNKNOWN_COMMAND`. Reply: `OK <bytes>` and YAML:
+    /// `jobs`, a list with a line for each job, and `next`, the id to continue
+    /// from, or 0 after the last job.
     ///
-    /// Whoever begins with `from` 0 and goes on until `next` is 0 has seen each
-    /// job that was there throughout exactly once: nothing is kept between two
-    /// calls, since a job keeps its id. One call looks at a thousand jobs at
-    /// most, so a list may have fewer than were asked for, even none, and a
-    /// place to go on. A tube that does not exist has no jobs.
+    /// A client that begins with `from` 0 and continues until `next` is 0 sees
+    /// each job that exists during all this time exactly once. The server keeps
+    /// nothing between two calls, since a job keeps its id. One call looks at a
+    /// thousand jobs at most, so a list may be shorter than asked, or empty,
+    /// while `next` is not 0. A tube that does not exist has no jobs.
     ListJobs(Box<ListJobs>),
     /// `quit`: closes the connection. No reply.
     Quit,
@@ -126,35 +137,35 @@ pub enum Command {
 pub struct Put {
     /// Smaller is sooner.
     pub priority: Priority,
-    /// How long the job is delayed before it is ready.
+    /// How long the job stays delayed before it is ready.
     pub delay: Seconds,
-    /// The time to run: at least one second, whatever was asked for.
+    /// The time to run: at least one second, even if the client asked for less.
     pub ttr: Seconds,
     /// The length of the body, without its CR LF.
     pub size: u32,
-    /// Whether anything follows the size. Then the line is malformed, unless
-    /// the size is above the limit: that error comes first.
+    /// Whether anything follows the size. Then the line is malformed. But if
+    /// the size is above the limit, the client gets that error.
     pub trailing: bool,
 }
 
 /// Which jobs a `list-jobs` asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListJobs {
-    /// Those with this id or a higher one.
+    /// Jobs with this id or a higher one.
     pub from: JobId,
-    /// At most so many, and at least one.
+    /// At most so many jobs; never 0.
     pub count: u64,
-    /// Those in this tube, if one is named.
+    /// Only jobs in this tube, if one is named.
     pub tube: Option<TubeName>,
-    /// Those in this state, if one is named.
+    /// Only jobs in this state, if one is named.
     pub state: Option<JobState>,
 }
 
-/// What may follow the command's name.
+/// Reads what follows the command's name; `None` if it is malformed.
 type Arguments = fn(&[u8]) -> Option<Command>;
 
-/// The commands by the prefix that names them, in the order in which they are
-/// tried: where one prefix begins another, the longer one stands first.
+/// The prefix of each command, in the order in which they are tried: where one
+/// prefix begins another, the longer one stands first.
 #[rustfmt::skip]
 const COMMANDS: &[(&str, Arguments)] = &[
     ("put ", put),
@@ -189,7 +200,7 @@ const COMMANDS: &[(&str, Arguments)] = &[
 ///
 /// # Errors
 ///
-/// What to answer to a line that is no command.
+/// The reply to a line that is no command.
 pub fn parse(line: &[u8]) -> Result<Command, Reply> {
     if line.contains(&0) {
         return Err(Reply::BadFormat);
@@ -274,8 +285,9 @@ fn list_jobs(mut rest: &[u8]) -> Option<Command> {
     is_whole.then(|| Command::ListJobs(Box::new(list)))
 }
 
-/// The bound of `kick`, read as C's `strtoul` reads and then cut to 32 bits:
-/// `-1` means all, 4294967296 none, and text after the number is ignored.
+/// The bound of `kick`, read as C's `strtoul` reads it and then cut to 32 bits:
+/// `-1` means all jobs, 4294967296 means none, and text after the number is
+/// ignored.
 fn kick_bound(rest: &[u8]) -> Option<u32> {
     // C's white space has a vertical tab that Rust's lacks.
     let is_space = |byte: &u8| byte.is_ascii_whitespace() || *byte == 0x0b;
@@ -297,8 +309,9 @@ fn kick_bound(rest: &[u8]) -> Option<u32> {
     Some(bound as u32)
 }
 
-/// Takes a number from the front: spaces, then digits. Anything else in front
-/// of the digits (a sign, a tab) or a value of 2^64 and more is no number.
+/// Takes a number from the front: spaces, then digits. It is no number if
+/// anything else stands before the digits (a sign, a tab), or if its value is
+/// 2^64 or more.
 fn number(rest: &mut &[u8]) -> Option<u64> {
     skip_spaces(rest);
     let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();

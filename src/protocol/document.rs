@@ -1,9 +1,9 @@
 //! The YAML that some replies carry: statistics, and lists of tubes.
 //!
-//! Which keys there are and what they count is the business of those who
-//! count; here is only what it looks like on the wire. Texts that the server
-//! does not choose (names of tubes, and what the system says of itself) are
-//! quoted: an `os` of `#1 SMP` would be a comment to a YAML reader.
+//! The engine and the server choose the keys and count the values; this file
+//! only knows what they look like on the wire. Texts that the server does not
+//! choose (names of tubes, and what the system says of itself) are quoted: a
+//! YAML reader would take an `os` of `#1 SMP` for a comment.
 
 use super::TubeName;
 use std::fmt::{Display, Write as _};
@@ -16,23 +16,23 @@ use std::sync::Arc;
 pub struct Document(String);
 
 impl Document {
-    /// Adds a key, behind those that are there, and a value that is no text.
+    /// Adds a key and its value, which is no text, at the end.
     pub fn add(&mut self, key: &str, value: impl Display) {
         writeln!(self.0, "{key}: {value}").expect("a String takes all text");
     }
 
-    /// The same for any text: it is quoted, so that whatever a host is called,
-    /// the document stays one that can be read.
+    /// Adds a key and any text at the end. The text is quoted, so that a reader
+    /// can parse the document whatever the host is called.
     pub fn add_text(&mut self, key: &str, text: &str) {
         let text = text.replace('\\', "\\\\").replace('"', "\\\"");
         self.add(key, format_args!("\"{text}\""));
     }
 
-    /// Puts the keys of another one in front of this key.
+    /// Inserts the keys of another document in front of this key.
     ///
     /// # Panics
     ///
-    /// If there is no such key, or it is the first.
+    /// If there is no such key, or if it is the first one.
     pub fn insert_before(&mut self, key: &str, others: &Document) {
         let before = self.0.find(&format!("\n{key}: "));
         self.0
@@ -47,9 +47,9 @@ impl Document {
     }
 }
 
-/// Appends the digits of a number: `write!` takes several times as long.
+/// Appends the digits of a number. (`write!` takes several times as long.)
 pub(super) fn push_number(out: &mut Vec<u8>, number: u64) {
-    // The longest number has 20.
+    // The longest number has 20 digits.
     let mut digits = [0; 20];
     let (mut rest, mut from) = (number, digits.len());
     while rest > 0 || from == digits.len() {
@@ -60,13 +60,13 @@ pub(super) fn push_number(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(&digits[from..]);
 }
 
-/// Names of tubes, in the order in which they are sent. There may be very many:
-/// they are kept in groups, which are shared with whoever has the list that
-/// this is a copy of, so a copy costs little under a lock.
+/// Names of tubes, in the order in which they are sent. There may be very many.
+/// They are kept in groups, and a copy of the list shares the groups with the
+/// original, so making a copy under the lock costs little.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TubeNames(Vec<Arc<Vec<TubeName>>>);
 
-/// How many names a group has; all but the last are full.
+/// How many names a group has. Every group but the last is full.
 const GROUP: usize = 64;
 
 impl TubeNames {
@@ -95,12 +95,11 @@ impl TubeNames {
         }
     }
 
-    /// Takes the name out that stands at `position`; the last one takes its
-    /// place.
+    /// Removes the name at `position`; the last name takes its place.
     ///
     /// # Panics
     ///
-    /// If there is none at this position.
+    /// If there is no name at this position.
     pub fn swap_remove(&mut self, position: usize) {
         let last_group = self.0.last_mut().expect("a list with a name in it");
         let last = Arc::make_mut(last_group).pop().expect("no group is empty");
@@ -116,7 +115,7 @@ impl TubeNames {
     ///
     /// # Errors
     ///
-    /// Those of `out`.
+    /// The errors of `out`.
     pub fn encode(&self, out: &mut impl Write) -> io::Result<()> {
         let names = || self.0.iter().flat_map(|group| group.iter());
         let lines: usize = names().map(|name| name.as_str().len() + 3).sum();

@@ -1,9 +1,10 @@
 //! Framing: the bytes of a connection to [`Request`]s.
 //!
-//! Finds where lines end, which bytes are a body, and what to throw away. It
-//! holds no input buffer of its own: bytes come from the caller's, but for a
-//! long body that has not wholly arrived. That one grows here as it arrives, so
-//! that the rest can be read straight into it.
+//! Finds where lines end, which bytes are a body, and which bytes to throw
+//! away. It has no input buffer: the bytes come from the caller's buffer. The
+//! exception is a long body that has not arrived completely. It grows here as
+//! it arrives, so that the caller can read the rest of it directly into this
+//! memory.
 
 use super::command::{self, Command, Put};
 use super::{Body, Reply};
@@ -11,43 +12,45 @@ use super::{Body, Reply};
 /// The longest line, with its CR LF, in bytes.
 pub const MAX_LINE: usize = 224;
 
-/// The longest body, in bytes with its CR LF, that is left in the caller's
-/// input until it is complete. A longer one is read into its own space: one
-/// more system call then, but never more than this much copied.
+/// The longest body, in bytes with its CR LF, that stays in the caller's input
+/// until it is complete. A longer one is read into memory of its own: this
+/// costs one more system call, but at most this many bytes are copied.
 pub const MAX_BUFFERED_BODY: usize = 16 * 1024;
 
-/// The least room that a long body gets at a time, in bytes.
+/// How much memory a long body gets at a time at least, in bytes.
 const LEAST_GROWTH: usize = 64 * 1024;
 
-/// What the engine is asked to do, in the order in which it was sent.
+/// What the engine is asked to do. Requests come in the order in which the
+/// client sent them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// A command. A `put` is its line alone: if a body follows, that is the
-    /// next request, and the answer belongs to it.
+    /// A command. For a `put` this is the line only: if a body follows, the
+    /// body is the next request, and the put is answered there.
     Command(Command),
     /// The body of the `put` before, or why there is none.
     Body(Result<Body, NoBody>),
     /// A line that is answered without looking at any state.
     Refused(Reply),
-    /// Nothing that was sent: the next piece of a request that is done in
-    /// pieces.
+    /// The client did not send this one: it asks for the next piece of a
+    /// request that is done in pieces.
     GoOn,
 }
 
-/// Why the bytes behind the line of a `put` are no body. All of them were read,
+/// Why the bytes after the line of a `put` are no body. All of them were read
 /// and thrown away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoBody {
-    /// They are more than the server takes: `JOB_TOO_BIG`.
+    /// The body is larger than the server takes: `JOB_TOO_BIG`.
     TooBig,
-    /// They do not end in CR LF: `EXPECTED_CRLF`.
+    /// The bytes do not end in CR LF: `EXPECTED_CRLF`.
     NoCrlf,
-    /// There was no room for them: `OUT_OF_MEMORY`.
+    /// There was no memory for the body: `OUT_OF_MEMORY`.
     NoRoom,
 }
 
 impl Request {
-    /// Whether the connection may have to wait for the answer.
+    /// Whether the connection may have to wait for the answer: only a reserve
+    /// can.
     pub fn may_wait(&self) -> bool {
         matches!(
             self,
@@ -64,26 +67,25 @@ pub struct Framer {
 
 enum Expecting {
     Line,
-    /// The rest of a line that is too long. Holds whether the last byte seen
-    /// was a CR.
+    /// The rest of a line that is too long.
     EndOfLine {
         after_cr: bool,
     },
     /// The body of a put whose line has been handed out.
     Body(GrowingBody),
-    /// So many bytes that nobody wants, then this request.
+    /// Bytes to throw away, then this request.
     Nothing {
         left: u64,
         then: NoBody,
     },
 }
 
-/// A body on its way.
+/// A body that is arriving.
 pub struct GrowingBody {
-    /// What has come of a long one. Whoever reads puts the next bytes behind
-    /// these: at most [`missing`](Self::missing) of them.
+    /// The bytes of a long body that have arrived. The reader of the socket
+    /// appends the next ones: at most [`missing`](Self::missing) of them.
     pub bytes: Vec<u8>,
-    /// How long it will be, with its CR LF.
+    /// The length of the complete body, with its CR LF.
     length: usize,
 }
 
@@ -93,8 +95,9 @@ impl GrowingBody {
         self.length - self.bytes.len()
     }
 
-    /// Makes room for more bytes, and as much as has come already, so that
-    /// what is announced and does not come takes none. Whether there was any.
+    /// Makes room for more bytes: as many as have arrived already, but at least
+    /// [`LEAST_GROWTH`]. So bytes that the client announces and does not send
+    /// take no memory. Returns whether there is room.
     fn make_room(&mut self) -> bool {
         if self.bytes.len() < self.bytes.capacity() {
             return true;
@@ -105,7 +108,8 @@ impl GrowingBody {
 }
 
 impl Framer {
-    /// For a new connection. Bodies may have up to `max_job_size` bytes.
+    /// The framer of a new connection. Bodies may have up to `max_job_size`
+    /// bytes.
     pub fn new(max_job_size: u32) -> Framer {
         Framer {
             max_job_size,
@@ -113,10 +117,10 @@ impl Framer {
         }
     }
 
-    /// The next request, its bytes taken from the front of `input`; `None` if
-    /// more bytes are needed. What is then left of `input` must come again,
-    /// with more behind it: a caller that can hold [`needed`](Self::needed)
-    /// bytes always gets on.
+    /// The next request. Its bytes are removed from the front of `input`.
+    /// `None` if more bytes are needed; then the caller must pass what is left
+    /// of `input` again, with more bytes after it. A caller that can hold
+    /// [`needed`](Self::needed) bytes always makes progress.
     pub fn next(&mut self, input: &mut &[u8]) -> Option<Request> {
         match &mut self.expecting {
             Expecting::Line => self.line(input),
@@ -149,7 +153,8 @@ impl Framer {
                     self.expecting = Expecting::Line;
                     return Some(Request::Body(whole.ok_or(NoBody::NoCrlf)));
                 }
-                // More has come than there was room for, or nothing more.
+                // Either more bytes came than there was room for, or none are
+                // left.
                 (!input.is_empty()).then(|| self.next(input))?
             }
             Expecting::Nothing { left, then } => {
@@ -166,8 +171,8 @@ impl Framer {
         }
     }
 
-    /// How many bytes of input the next request can take at most, before it is
-    /// complete or on its way into a space of its own.
+    /// How many bytes of input the caller must be able to hold until the next
+    /// request is complete, or until its body grows here.
     pub fn needed(&self) -> usize {
         match &self.expecting {
             Expecting::Body(body) if body.length <= MAX_BUFFERED_BODY => body.length,
@@ -175,9 +180,10 @@ impl Framer {
         }
     }
 
-    /// The body that the next bytes belong to, if they do: reading them into
-    /// its space spares a copy. [`next`](Self::next) then goes on with it. If
-    /// there is no room for them, they are thrown away as they come.
+    /// The body that the next bytes belong to, if they belong to a body that
+    /// grows here. A caller that reads directly into it saves a copy, and then
+    /// calls [`next`](Self::next). If there is no memory for these bytes, they
+    /// are thrown away as they come.
     pub fn growing_body(&mut self) -> Option<&mut GrowingBody> {
         if let Expecting::Body(body) = &mut self.expecting
             && !body.bytes.is_empty()
@@ -199,8 +205,8 @@ impl Framer {
         }
     }
 
-    /// Throws the body that is arriving away, for want of room:
-    /// [`NoBody::NoRoom`] stands in its place.
+    /// Throws away the body that is arriving, because there is no room for it.
+    /// The request will be [`NoBody::NoRoom`].
     pub fn refuse_body(&mut self) {
         if let Expecting::Body(body) = &self.expecting {
             self.expecting = Expecting::Nothing {
@@ -212,8 +218,8 @@ impl Framer {
 
     fn line(&mut self, input: &mut &[u8]) -> Option<Request> {
         let window = &input[..input.len().min(MAX_LINE)];
-        // As in the reference server, the first CR decides: without a LF
-        // behind it, it hides every later end of line from view.
+        // As in the reference server, the first CR decides: if no LF follows
+        // it, any later CR LF in the line is not seen.
         let cr = window.iter().position(|&byte| byte == b'\r');
         let Some(end) = cr.filter(|&cr| window.get(cr + 1) == Some(&b'\n')) else {
             if window.len() == MAX_LINE {
@@ -251,9 +257,9 @@ impl Framer {
     }
 }
 
-/// Where the line ends that began before `input`, if it does. The reference
-/// server overlooks a CR LF that its 224-byte buffer cuts in two, and then
-/// swallows the next command; we do not.
+/// Where the end of the line is that began before `input`; `None` if it has not
+/// come yet. The reference server does not notice a CR LF that its 224-byte
+/// buffer cuts in two, and so loses the next command; we notice it.
 fn end_of_long_line(input: &mut &[u8], after_cr: &mut bool) -> Option<usize> {
     if *after_cr && input.first() == Some(&b'\n') {
         return Some(1);
@@ -271,7 +277,7 @@ mod tests {
     use super::*;
     use crate::protocol::JobId;
 
-    /// All requests in these segments, as a connection would read them.
+    /// All requests in these pieces of input, as a connection would read them.
     fn requests(max_job_size: u32, segments: &[&[u8]]) -> Vec<Request> {
         let mut framer = Framer::new(max_job_size);
         let mut buffer = Vec::new();

@@ -1,5 +1,5 @@
-//! What `stats-job` and `list-jobs` tell of jobs: the same facts, one to a line
-//! for one job, one job to a line for many.
+//! What `stats-job` and `list-jobs` tell of jobs. Both tell the same facts:
+//! `stats-job` has a line for each fact, `list-jobs` a line for each job.
 
 use super::document::push_number;
 use super::{JobId, Priority, Seconds, TubeName};
@@ -10,7 +10,7 @@ use std::io::{self, Write};
 pub enum JobState {
     /// It waits for a worker.
     Ready,
-    /// It is not to be reserved yet.
+    /// Its delay is not over.
     Delayed,
     /// A client has it.
     Reserved,
@@ -43,7 +43,7 @@ impl JobState {
 pub struct Counters {
     /// Times reserved.
     pub reserves: u32,
-    /// Times its time to run was over.
+    /// How often its time to run ended.
     pub timeouts: u32,
     /// Times released by a client.
     pub releases: u32,
@@ -53,7 +53,7 @@ pub struct Counters {
     pub kicks: u32,
 }
 
-/// What is told of a job. Times are in whole seconds, rounded down.
+/// What the server tells of a job. Times are in whole seconds, rounded down.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobStats {
     /// The job.
@@ -70,10 +70,11 @@ pub struct JobStats {
     pub delay: Seconds,
     /// The time to run.
     pub ttr: Seconds,
-    /// How long it stays delayed, or its holder has it, in seconds.
+    /// How long it still stays delayed or reserved, in seconds; 0 in other
+    /// states.
     pub time_left: u64,
-    /// The number of the oldest file that holds it; 0 if none does, or whoever
-    /// knows has not filled it in yet.
+    /// The number of the oldest binlog file that holds it; 0 if none does. The
+    /// engine leaves it 0; the server asks the binlog and fills it in.
     pub file: u32,
     /// What has happened to it.
     pub counters: Counters,
@@ -82,7 +83,7 @@ pub struct JobStats {
 }
 
 impl JobStats {
-    /// Appends the keys and values of `stats-job`, with this between them.
+    /// Appends the keys and values of `stats-job`, separated by `between`.
     fn write(&self, out: &mut Vec<u8>, between: &str) {
         let (id, tube, state) = (self.id, &self.tube, self.state.word());
         write!(
@@ -134,12 +135,13 @@ impl JobStats {
 pub struct JobList {
     /// The jobs.
     pub jobs: Vec<JobStats>,
-    /// The first job that was not looked at; `None` if all were.
+    /// The first job that this call did not look at; `None` if it looked at
+    /// all.
     pub next: Option<JobId>,
 }
 
 impl JobList {
-    /// What it takes in memory, in bytes, but for the names of the tubes.
+    /// The memory that it takes, in bytes, without the names of the tubes.
     pub fn memory(&self) -> usize {
         self.jobs.len() * size_of::<JobStats>()
     }
@@ -148,13 +150,13 @@ impl JobList {
     ///
     /// # Errors
     ///
-    /// Those of `out`.
+    /// The errors of `out`.
     pub fn encode(&self, out: &mut impl Write) -> io::Result<()> {
         let none = if self.jobs.is_empty() { " []" } else { "" };
         let head = format!("---\njobs:{none}\n");
         let end = format!("next: {}\n", self.next.map_or(0, |id| id.0));
-        // The length stands in front, and the whole text would be too much to
-        // hold: so each line is made twice.
+        // The length stands before the text, and the whole text may be too
+        // large for memory: so each line is made twice.
         let mut line = Vec::new();
         let mut length = head.len() + end.len();
         for job in &self.jobs {

@@ -1,9 +1,9 @@
 //! The beanstalk protocol as plain values: no socket, file, thread or clock.
 //!
-//! Bytes become [`Request`]s in [`framing`], with the lines read by
-//! [`command`]; the engine answers with a [`Reply`], which [`reply`] turns
-//! into bytes again. What statistics and lists look like is in [`document`],
-//! and what is told of jobs in [`jobs`]; the numbers in them are the engine's.
+//! [`framing`] turns bytes into [`Request`]s, and [`command`] reads their
+//! lines. The engine answers with a [`Reply`], which [`reply`] turns into bytes
+//! again. [`document`] knows what statistics and lists look like, and [`jobs`]
+//! what is told of a job; the numbers in them come from the engine.
 
 mod body;
 pub mod command;
@@ -24,7 +24,8 @@ pub use reply::Reply;
 use std::fmt;
 use std::time::Duration;
 
-/// The number that names a job: given in ascending order, never reused.
+/// The number that names a job. Ids are given in ascending order and never
+/// reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(pub u64);
 

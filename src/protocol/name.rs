@@ -1,12 +1,12 @@
-//! Tube names: a [`TubeName`] is valid because it exists.
+//! Tube names. Only valid names can become a [`TubeName`].
 
 use std::fmt;
 use std::sync::Arc;
 
 /// The name of a tube, known to be well-formed.
 ///
-/// From the protocol: 1 to 200 bytes out of letters, digits and `-+/;.$_()`,
-/// not beginning with a hyphen. A clone shares the text.
+/// The protocol's rule: 1 to 200 bytes, which are letters, digits or
+/// `-+/;.$_()`, and the first is not a hyphen. A clone shares the text.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TubeName(Arc<str>);
 
@@ -34,7 +34,7 @@ impl TubeName {
     }
 }
 
-/// Whether a byte may stand in a tube's name (a hyphen: not as the first).
+/// Whether a byte may stand in a tube's name (a hyphen may not be the first).
 pub(super) fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-+/;.$_()".contains(&byte)
 }
@@ -51,7 +51,7 @@ impl fmt::Debug for TubeName {
     }
 }
 
-/// So that a map of tubes can be asked by the name's text.
+/// With this, a map of tubes can be searched by the text of a name.
 impl std::borrow::Borrow<str> for TubeName {
     fn borrow(&self) -> &str {
         &self.0

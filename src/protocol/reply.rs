@@ -1,4 +1,4 @@
-//! Replies: a [`Reply`] to the bytes of its line and body.
+//! Replies: a [`Reply`] becomes the bytes of its line and body.
 
 use super::document::{TubeNames, push_number};
 use super::jobs::{JobList, JobStats};
@@ -23,7 +23,8 @@ pub enum Reply {
     DeadlineSoon,
     /// `TIMED_OUT`: no job came in time.
     TimedOut,
-    /// `NOT_FOUND`: no such job or tube, or not in a state for this.
+    /// `NOT_FOUND`: there is no such job or tube, or the job's state does not
+    /// allow the command.
     NotFound,
     /// `DELETED`
     Deleted,
@@ -49,12 +50,12 @@ pub enum Reply {
     Stats(Document),
     /// The same for `stats-job`.
     JobStats(Box<JobStats>),
-    /// The same for `stats`, which lacks what only the process knows until
-    /// somebody adds it.
+    /// The same for `stats`. It lacks what only the process knows, until the
+    /// server adds this.
     ServerStats(Document),
     /// `OK <bytes>` and a YAML list.
     Tubes(TubeNames),
-    /// `OK <bytes>` and YAML: a list of jobs, and where to go on.
+    /// `OK <bytes>` and YAML: a list of jobs, and the id to continue from.
     Jobs(Box<JobList>),
     /// `OUT_OF_MEMORY`: no room for the job.
     OutOfMemory,
@@ -67,8 +68,8 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// Appends the bytes on the wire, but for the bytes of
-    /// [`body`](Self::body), which follow them.
+    /// Appends the bytes on the wire. Only those of [`body`](Self::body) are
+    /// missing; they follow.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Reply::Stats(document) | Reply::ServerStats(document) => return document.encode(out),
@@ -97,7 +98,7 @@ impl Reply {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// The job's body that belongs behind the bytes of
+    /// The job's body, which is sent after the bytes of
     /// [`encode`](Self::encode).
     pub fn body(&self) -> Option<&Body> {
         match self {
@@ -130,7 +131,7 @@ impl Reply {
         }
     }
 
-    /// The word that the reply begins with, as clients tell them apart.
+    /// The word that the reply begins with; clients tell replies apart by it.
     pub fn word(&self) -> &'static str {
         match self {
             Reply::Inserted(_) => "INSERTED",
