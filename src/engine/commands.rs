@@ -1,5 +1,5 @@
-//! The commands: one match, with a line or a method for each. What each means,
-//! and its replies, is told at [`Command`].
+//! The commands: one match, with a line or a method for each. [`Command`]
+//! documents what each command means, and its replies.
 
 use super::connection::Kick;
 use super::counts::command_key;
@@ -12,8 +12,8 @@ use crate::protocol::framing::NoBody;
 use crate::protocol::{Body, Command, JobId, JobList, Priority, Reply, Request, Seconds, TubeName};
 
 impl Engine {
-    /// Does what a connection asks for, in a world where what is due by now has
-    /// happened. It must be one that is connected and does not wait.
+    /// Executes a request of a connection. Before that, it ticks if something
+    /// is due. The connection must exist and must not be waiting.
     pub fn execute(&mut self, id: ConnectionId, request: Request, now: Time) -> Outcome {
         if self.wake_at().is_some_and(|at| at <= now) {
             self.tick(now);
@@ -32,9 +32,10 @@ impl Engine {
         }
     }
 
-    /// `None` if there is no such job or tube, or none in a state for this.
+    /// `None` if there is no such job or tube, or if the job's state does not
+    /// allow the command.
     fn command(&mut self, by: ConnectionIndex, command: Command, now: Time) -> Option<Outcome> {
-        // Each well-formed command is counted, whatever becomes of it.
+        // Each well-formed command is counted, whether it succeeds or not.
         if let Some(key) = command_key(&command) {
             self.totals.commands[key] += 1;
         }
@@ -75,7 +76,7 @@ impl Engine {
 
     // Producers.
 
-    /// The id is given now, before the body has come: a put that then fails
+    /// The id is given now, before the body has come: a put that fails later
     /// has used it up.
     fn put(&mut self, by: ConnectionIndex, put: Put) -> Outcome {
         if put.size > self.config.max_job_size {
@@ -94,10 +95,11 @@ impl Engine {
         Outcome::AwaitBody
     }
 
-    /// Of several reasons to refuse it, the first one here is told.
+    /// If there are several reasons to refuse the body, the first one here is
+    /// the reply.
     fn body(&mut self, by: ConnectionIndex, body: Result<Body, NoBody>, now: Time) -> Reply {
         let Some((id, put)) = self.connections[by].incoming.take() else {
-            // A line that asked for too much got no id.
+            // The line named a size above the limit, so it got no id.
             return Reply::JobTooBig;
         };
         let needed = u64::from(put.size) + 2 + JOB_OVERHEAD;
@@ -159,8 +161,9 @@ impl Engine {
 
     // Workers.
 
-    /// A job, if there is one; else the first of these that holds: a job held
-    /// here is about to time out, nobody is to wait, it waits.
+    /// Reserves a job, if there is one. If not, the first of these cases
+    /// applies: a job that this connection holds is about to time out; this
+    /// client may not wait; it waits.
     fn reserve_or_wait(
         &mut self,
         by: ConnectionIndex,
@@ -168,8 +171,6 @@ impl Engine {
         now: Time,
     ) -> Outcome {
         self.count_as_worker(by);
-        // Whether the time of a job that it has is nearly over counts before
-        // it gets another one.
         let connection = &self.connections[by];
         let deadline_soon = connection.deadline_soon_at().is_some_and(|at| at <= now);
         let may_wait = timeout != Some(Seconds(0)) && !connection.half_closed;
@@ -321,7 +322,8 @@ impl Engine {
     fn kick(&mut self, by: ConnectionIndex, bound: u32, now: Time) -> Outcome {
         let tube = self.used_tube(by);
         let only_buried = !tube.buried.is_empty();
-        // What is buried or delayed anew meanwhile was not meant.
+        // A job that is buried or delayed while this kick is under way is not
+        // kicked.
         let there = if only_buried {
             tube.buried.len()
         } else {
@@ -335,7 +337,8 @@ impl Engine {
         self.kick_some(by, now)
     }
 
-    /// Each job is offered to those who wait before the next one is kicked.
+    /// Does a piece of a kick. Each job is offered to the waiting connections
+    /// before the next one is kicked.
     fn kick_some(&mut self, by: ConnectionIndex, now: Time) -> Outcome {
         let kick = self.connections[by].kick.take();
         let mut kick = kick.expect("a kick is under way");
@@ -405,7 +408,7 @@ impl Engine {
         Reply::Tubes(names.collect())
     }
 
-    /// Looks at so many jobs that nobody waits long for it.
+    /// Looks at a limited number of jobs, so that nobody waits long for it.
     fn list_jobs(&mut self, list: &ListJobs, now: Time) -> Reply {
         let tube = match &list.tube {
             None => None,

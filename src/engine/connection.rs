@@ -1,4 +1,5 @@
-//! A connection as the engine sees it: what it uses, watches, holds, awaits.
+//! A connection as the engine sees it: the tubes that it uses and watches, the
+//! jobs that it holds, and what it waits for.
 
 use super::Time;
 use super::slab::{ConnectionIndex, TubeIndex};
@@ -6,16 +7,17 @@ use crate::protocol::command::Put;
 use crate::protocol::{JobId, Seconds};
 use std::collections::BTreeSet;
 
-/// How long before the end of its time to run a job is about to time out
-/// (`DEADLINE_SOON`).
+/// A job is about to time out (`DEADLINE_SOON`) so long before the end of its
+/// time to run.
 const SAFETY_MARGIN: Seconds = Seconds(1);
 
-/// Names a connection; never that of another one, not even of a later one.
+/// Names a connection. No other connection gets the same id, not even a later
+/// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConnectionId(pub u64);
 
 impl ConnectionId {
-    /// Its index, which another one may have had before.
+    /// Its index. An earlier connection may have had the same index.
     pub(super) fn index(self) -> ConnectionIndex {
         ConnectionIndex::new(self.0 as u32)
     }
@@ -23,22 +25,23 @@ impl ConnectionId {
 
 #[derive(Default)]
 pub struct Connection {
-    /// Tells it from others that had its index.
+    /// Distinguishes this connection from earlier ones that had the same index.
     pub serial: u32,
-    /// The tube that puts go to.
+    /// The tube that its puts go to.
     pub used: TubeIndex,
-    /// The tubes that reserves take from, never none.
+    /// The tubes that its reserves take from; at least one.
     pub watched: Vec<TubeIndex>,
-    /// The jobs it has, by the end of their time to run.
+    /// The jobs that it has reserved, by the end of their time to run.
     pub reserved: BTreeSet<(Time, JobId)>,
-    /// `Some` while it waits for a job, in the queues of all watched tubes.
+    /// `Some` while it waits for a job. Then it is in the queues of all watched
+    /// tubes.
     pub wait: Option<Wait>,
     /// `Some` between the line of a put and the end of its body: the id that
     /// the job gets, and the numbers of the line.
     pub incoming: Option<(JobId, Put)>,
     /// `Some` while a `kick` of very many jobs is under way.
     pub kick: Option<Kick>,
-    /// The peer sends nothing any more: it is not to be kept waiting.
+    /// The peer will send nothing more, so the connection must not wait.
     pub half_closed: bool,
     /// It has sent a put.
     pub is_producer: bool,
@@ -50,33 +53,35 @@ pub struct Connection {
 pub struct Wait {
     /// Its place in the queues: smaller came earlier.
     pub order: u64,
-    /// When to give up.
+    /// When its wait ends without a job.
     pub until: Option<Time>,
 }
 
-/// What a `kick` has done and what it has left to do.
+/// What a `kick` has done, and what is left to do.
 #[derive(Clone, Copy)]
 pub struct Kick {
-    /// Whether there was a buried job at the start: then delayed ones stay.
+    /// Whether the tube had a buried job at the start. Then only buried jobs
+    /// are kicked.
     pub only_buried: bool,
-    /// How many more at most.
+    /// How many more jobs it may kick at most.
     pub left: usize,
     pub kicked: usize,
 }
 
 impl Connection {
-    /// Its name, at this index.
+    /// The id of the connection that is at this index.
     pub fn id(&self, index: ConnectionIndex) -> ConnectionId {
         ConnectionId(u64::from(self.serial) << 32 | u64::from(index.0))
     }
 
-    /// The moment from which a reserve is not made to wait, if it has jobs.
+    /// The moment from which a reserve answers `DEADLINE_SOON` instead of
+    /// waiting; `None` if the connection has no jobs.
     pub fn deadline_soon_at(&self) -> Option<Time> {
         let (deadline, _) = self.reserved.first()?;
         Some(*deadline - SAFETY_MARGIN)
     }
 
-    /// What happens next by the clock alone.
+    /// When the clock alone next changes something here.
     pub fn next_event(&self) -> Option<Time> {
         match self.wait {
             Some(wait) => self.deadline_soon_at().into_iter().chain(wait.until).min(),

@@ -1,9 +1,9 @@
-//! What the engine counts. Nothing here changes a number: whoever changes what
-//! is counted does.
+//! What the engine counts. The numbers are changed where the counted things
+//! happen, not here.
 
 use crate::protocol::Command;
 
-/// Jobs by what can happen to them next.
+/// How many jobs are in which state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JobCounts {
     /// Ready jobs with a priority below 1024.
@@ -19,15 +19,15 @@ pub struct JobCounts {
 }
 
 impl JobCounts {
-    /// All of them.
+    /// The number of all jobs.
     pub fn sum(&self) -> usize {
         self.ready + self.reserved + self.delayed + self.buried
     }
 }
 
 /// The keys that tell how often each command was given, in the order of
-/// `stats`. `reserve-job` and `kick-job` have none, nor has what is not of the
-/// protocol.
+/// `stats`. `reserve-job` and `kick-job` have no key, nor have commands that
+/// are not in the protocol.
 pub const COMMAND_KEYS: [&str; 22] = [
     "cmd-put",
     "cmd-peek",
@@ -53,7 +53,7 @@ pub const COMMAND_KEYS: [&str; 22] = [
     "cmd-pause-tube",
 ];
 
-/// Which of these keys counts a command.
+/// The position of the key that counts a command.
 pub fn command_key(command: &Command) -> Option<usize> {
     Some(match command {
         Command::Put(_) => 0,
@@ -89,7 +89,7 @@ pub fn command_key(command: &Command) -> Option<usize> {
 pub struct Totals {
     /// Commands given, by their keys. Lines that cannot be read are not counted.
     pub commands: [u64; COMMAND_KEYS.len()],
-    /// Times a job's time to run was over.
+    /// How often a job's time to run ended.
     pub timeouts: u64,
     /// Jobs put.
     pub jobs: u64,
@@ -97,7 +97,7 @@ pub struct Totals {
     pub connections: u64,
 }
 
-/// How many connections are what, now.
+/// How many connections are producers, are workers and wait, now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionCounts {
     /// Those that have sent a `put`.

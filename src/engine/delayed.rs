@@ -3,19 +3,21 @@
 use super::Time;
 use crate::protocol::JobId;
 
-/// How many children a node has: four lines of the cache. More of them make the
-/// heap lower, and each level is a job that has to be told where it is.
+/// How many children a node has: they fill four lines of the cache. More
+/// children make fewer levels; on each level that a job passes, the new
+/// position of another job must be noted.
 const CHILDREN: usize = 16;
 
 /// Delayed jobs in the order in which they become ready: by time, then by id.
 ///
-/// A heap in one vector: 16 bytes a job, where an ordered map takes 38 of a
-/// long queue. What a heap lacks is removal from the middle; for that each job
-/// knows its position. Whoever calls is told of every change of position, by a
-/// function that has to note it.
+/// A heap in one vector. It takes 16 bytes a job; an ordered map takes 38 in a
+/// long queue. A heap alone cannot remove a job from its middle, so each job
+/// knows its position. The caller passes a function, `moved`, which must note
+/// every change of a position.
 #[derive(Default)]
 pub struct DelayQueue {
-    /// No job comes before its parent: that of n is (n - 1) / 16.
+    /// No job comes before its parent. The parent of node n is node (n - 1) /
+    /// 16.
     heap: Vec<(Time, JobId)>,
 }
 
@@ -34,7 +36,7 @@ impl DelayQueue {
         self.rise(self.heap.len() - 1, moved);
     }
 
-    /// Takes out the job at this position.
+    /// Removes the job at this position.
     pub fn remove(&mut self, position: u32, mut moved: impl FnMut(JobId, u32)) {
         let position = position as usize;
         self.heap.swap_remove(position);
@@ -47,7 +49,7 @@ impl DelayQueue {
         }
     }
 
-    /// Moves a job up until no parent comes after it.
+    /// Moves a job up until its parent does not come after it.
     fn rise(&mut self, mut position: usize, mut moved: impl FnMut(JobId, u32)) {
         let job = self.heap[position];
         while position > 0 {
@@ -61,7 +63,8 @@ impl DelayQueue {
         self.put(position, job, &mut moved);
     }
 
-    /// Moves a job down until no child comes before it; where it then is.
+    /// Moves a job down until no child comes before it. Returns its new
+    /// position.
     fn sink(&mut self, mut position: usize, moved: &mut impl FnMut(JobId, u32)) -> usize {
         let job = self.heap[position];
         loop {

@@ -1,19 +1,20 @@
-//! A job in memory, the table of all jobs, and a job as it outlives the
-//! process.
+//! A job in memory, the table of all jobs, and a job as the binlog stores it.
 
 use super::Time;
 use super::slab::{ConnectionIndex, TubeIndex};
 use crate::protocol::{Body, Counters, JobId, JobState, Priority, Seconds, TubeName};
 use std::collections::BTreeMap;
 
-/// What a job takes besides its body, in bytes, as `max_memory` counts it: in
-/// the table and in a queue.
+/// What a job takes in the table and in a queue, without its body, in bytes, as
+/// `max_memory` counts it.
 pub const JOB_OVERHEAD: u64 = 120;
 
-/// The same for the counters of a job to which something has happened.
+/// What the counters of a job take in addition, in bytes. A job has counters
+/// once something has happened to it.
 const HISTORY_OVERHEAD: u64 = 40;
 
-/// A job in memory: 64 bytes and its body, because a server may hold millions.
+/// A job in memory. It takes 64 bytes and its body: it must be small, because a
+/// server may hold millions.
 pub struct Job {
     pub body: Body,
     pub created_at: Time,
@@ -22,18 +23,20 @@ pub struct Job {
     pub priority: Priority,
     pub delay: Seconds,
     pub ttr: Seconds,
-    /// `None` as long as nothing has happened to it: most of a long queue.
+    /// `None` as long as nothing has happened to it. In a long queue this is so
+    /// for most jobs.
     pub history: Option<Box<Counters>>,
 }
 
-/// Where in its life a job is. Each state is mirrored in one collection: of
-/// its tube or, when reserved, of the connection.
+/// Where in its life a job is. For each state there is a collection that has
+/// the job: one of its tube or, if it is reserved, one of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     Ready,
     Delayed {
         until: Time,
-        /// Where it is in its tube's queue; kept up to date by that.
+        /// Its position in the delay queue of its tube. The queue keeps it up
+        /// to date.
         position: u32,
     },
     Reserved {
@@ -61,7 +64,7 @@ impl State {
         }
     }
 
-    /// When it ends by the clock alone.
+    /// When the clock alone ends this state.
     pub fn until(&self) -> Option<Time> {
         match *self {
             State::Delayed { until, .. } | State::Reserved { until, .. } => Some(until),
@@ -84,7 +87,7 @@ impl Job {
         }
     }
 
-    /// What it takes, in bytes, as `max_memory` counts it.
+    /// The memory that the job takes, in bytes, as `max_memory` counts it.
     pub fn memory(&self) -> u64 {
         let history = u64::from(self.history.is_some()) * HISTORY_OVERHEAD;
         self.body.wire().len() as u64 + JOB_OVERHEAD + history
@@ -105,29 +108,29 @@ impl Job {
 
 /// All jobs by id.
 ///
-/// Ids are given in sequence, so the table keeps 16 neighbours together: in a
-/// long queue a job costs its own 64 bytes and few more, where an entry of a
-/// map and an allocation of its own would cost half as much again. And pages
-/// go with their jobs, which gives the memory of an emptied queue back.
+/// Ids are given in sequence, so the table keeps 16 neighbours together in a
+/// page. In a long queue a job costs its own 64 bytes and few more; a map entry
+/// and an allocation for each job would cost half as much again. A page without
+/// jobs is freed, so an emptied queue gives its memory back.
 #[derive(Default)]
 pub struct JobTable {
     pages: BTreeMap<u64, Page>,
     len: usize,
-    /// What they take together, in bytes.
+    /// The memory that all jobs take together, in bytes.
     memory: u64,
 }
 
 /// The jobs with ids from 16 n to 16 n + 15.
 #[derive(Default)]
 struct Page {
-    /// Bit n is set if the job with id % 16 = n is there.
+    /// Bit n is set if the job with id % 16 = n exists.
     present: u16,
-    /// Those that are there, by id.
+    /// The jobs that exist, in the order of their ids.
     jobs: Vec<Job>,
 }
 
 impl Page {
-    /// Where in `jobs` the job is, or would be.
+    /// The position in `jobs` that the job has, or would have.
     fn position(&self, id: JobId) -> usize {
         let below = (1_u16 << (id.0 % 16)) - 1;
         (self.present & below).count_ones() as usize
@@ -153,12 +156,12 @@ impl JobTable {
         self.len
     }
 
-    /// What the jobs take together, in bytes.
+    /// The memory that all jobs take together, in bytes.
     pub fn memory(&self) -> u64 {
         self.memory
     }
 
-    /// A job's counters, to be changed.
+    /// The counters of a job, for a change.
     pub fn history_mut(&mut self, id: JobId) -> &mut Counters {
         let is_new = self[id].history.is_none();
         self.memory += u64::from(is_new) * HISTORY_OVERHEAD;
@@ -186,7 +189,7 @@ impl JobTable {
         self.len += 1;
     }
 
-    /// Notes where a delayed job is in its queue.
+    /// Notes the position of a delayed job in its queue.
     pub fn set_position(&mut self, id: JobId, new: u32) {
         if let State::Delayed { position, .. } = &mut self[id].state {
             *position = new;
@@ -201,8 +204,8 @@ impl JobTable {
         }
         let job = page.jobs.remove(page.position(id));
         page.present &= !bit(id);
-        // The newest page stays: on a server that is never behind, each job
-        // would otherwise allocate it anew.
+        // The newest page stays even if it is empty. On a server with empty
+        // queues, each new job would otherwise allocate it again.
         if page.jobs.is_empty() && newest != Some(id.0 / 16) {
             self.pages.remove(&(id.0 / 16));
         } else if page.jobs.len() * 4 <= page.jobs.capacity() && page.jobs.capacity() > 4 {
@@ -217,8 +220,8 @@ impl JobTable {
         self.from(JobId(0)).map(|(id, _)| id)
     }
 
-    /// The jobs from this id on, in the order of their ids. What was there once
-    /// costs nothing: each page but the newest has a job.
+    /// The jobs from this id on, in the order of their ids. Deleted jobs cost
+    /// nothing here: each page but the newest has a job.
     pub fn from(&self, id: JobId) -> impl Iterator<Item = (JobId, &Job)> {
         let pages = self.pages.range(id.0 / 16..);
         let jobs = pages.flat_map(|(&number, page)| page.jobs(number));
@@ -226,7 +229,7 @@ impl JobTable {
     }
 }
 
-/// For ids known to be those of a job.
+/// Panics if there is no job with this id.
 impl std::ops::Index<JobId> for JobTable {
     type Output = Job;
 
@@ -246,13 +249,13 @@ impl std::ops::IndexMut<JobId> for JobTable {
 pub struct StoredJob {
     /// Its number.
     pub id: JobId,
-    /// The tube it lives in, all its life.
+    /// The tube that it is in; this never changes.
     pub tube: TubeName,
     /// What the producer sent.
     pub body: Body,
     /// As set by put, release or bury.
     pub priority: Priority,
-    /// The delay that put or release asked for.
+    /// The delay that put or release asked for last.
     pub delay: Seconds,
     /// The time to run, at least one second.
     pub ttr: Seconds,
@@ -269,7 +272,7 @@ pub struct StoredJob {
 pub enum StoredState {
     /// In the ready queue, or reserved by somebody.
     Ready,
-    /// Not to be reserved before the time named.
+    /// Delayed until a time.
     Delayed {
         /// When it becomes ready.
         until: Time,

@@ -1,27 +1,30 @@
 //! The state machine: commands and time in, replies and wake-ups out.
 //!
-//! An [`Engine`] holds all jobs, tubes and connections and knows no socket,
-//! file, thread or clock. Whoever drives it
+//! An [`Engine`] holds all jobs, tubes and connections. It knows no socket,
+//! file, thread or clock. Its caller
 //!
 //! 1. tells it of each [`connect`](Engine::connect) and
 //!    [`disconnect`](Engine::disconnect),
 //! 2. has it [`execute`](Engine::execute) each request, in order,
-//! 3. calls [`tick`](Engine::tick) when the time that
-//!    [`wake_at`](Engine::wake_at) names has come, or later if nobody
+//! 3. calls [`tick`](Engine::tick) at the time that
+//!    [`wake_at`](Engine::wake_at) names, or later if no connection
 //!    [waits](Engine::has_waiting), and
-//! 4. after each of these does what [`Effects`] holds: answers those whose
-//!    waiting has ended, and keeps a record of what has changed.
+//! 4. does what [`Effects`] holds after each of these calls: sends the answers
+//!    to connections whose waiting has ended, and keeps a record of the
+//!    changes.
 //!
-//! No call takes long, whatever there is: what concerns very many jobs is done
-//! in pieces of some thousand. `disconnect`, `tick` and a `kick` say when there
-//! is more to do, and between two pieces others may be served.
+//! No call takes long, however many jobs there are: work on very many jobs is
+//! done in pieces of some thousand. `disconnect`, `tick` and `kick` say whether
+//! there is more to do, and between two pieces the caller may serve other
+//! connections.
 //!
-//! Time only enters as an argument and should not run backwards; where it
-//! does, a deadline comes late, and no harm is done.
+//! Time enters only as an argument and should not run backwards. If it does, a
+//! deadline comes late, and nothing else goes wrong.
 //!
-//! The commands themselves are in `commands.rs`, a line or a method each; how jobs
-//! pass from state to state, and what the clock does, is in `transitions.rs`;
-//! what is counted, in `counts.rs`, and how `stats` tells it, in `stats.rs`.
+//! `commands.rs` has the commands, a line or a method for each.
+//! `transitions.rs` has the ways of a job from state to state, and what the
+//! clock does. `counts.rs` has the counts, and `stats.rs` the answers to
+//! `stats` and its like.
 //!
 //! # Invariants
 //!
@@ -56,66 +59,70 @@ use slab::{ConnectionIndex, OfConnections, Slab, TubeIndex};
 use tube::Tubes;
 use wheel::Wheel;
 
-/// What each tube takes that a connection watches beside its first one, in
-/// bytes, as `max_memory` counts it: while it waits, it stands in the queues of
-/// all of them.
+/// What each tube that a connection watches beside its first one takes, in
+/// bytes, as `max_memory` counts it. A connection that waits stands in the
+/// queues of all tubes that it watches.
 const WATCH_OVERHEAD: u64 = 40;
 
-/// In pieces of so many jobs or tubes is done what concerns very many.
+/// Work on very many jobs or tubes is done in pieces of so many.
 const AT_ONCE: usize = 1000;
 
-/// What is set once and for all when the server starts.
+/// Settings that do not change after the start.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// The largest body taken, in bytes.
     pub max_job_size: u32,
-    /// The most that all that clients can make grow may take together, in bytes;
-    /// `None` for no limit.
+    /// The most memory that jobs, tubes, watches and buffers may take together,
+    /// in bytes; `None` for no limit.
     pub max_memory: Option<u64>,
-    /// Whether [`Effects::changes`] is wanted.
+    /// Whether the engine fills [`Effects::changes`].
     pub keeps_changes: bool,
 }
 
-/// What becomes of a request.
+/// The result of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The answer.
     Reply(Reply),
-    /// Nothing yet: it was the line of a put, and the answer belongs to its body.
+    /// No answer yet: this was the line of a put, and the put is answered after
+    /// its body.
     AwaitBody,
     /// The connection waits for a job. The answer comes through
-    /// [`Effects::replies`]; until then it may ask for nothing else.
+    /// [`Effects::replies`]; until then the connection must send no other
+    /// request.
     Waiting,
-    /// A piece of it is done: [`Request::GoOn`](crate::protocol::Request::GoOn) does the next.
+    /// A piece of the request is done.
+    /// [`Request::GoOn`](crate::protocol::Request::GoOn) does the next piece.
     Unfinished,
     /// The connection is to be closed.
     Quit,
 }
 
-/// What others have to do after a call. It grows until it is taken.
+/// What the caller has to do after a call. It grows until it is taken.
 #[derive(Debug, Default)]
 pub struct Effects {
-    /// Answers to connections that have waited, in the order in which they
-    /// were given.
+    /// Answers to connections that have waited, in the order in which they were
+    /// answered.
     pub replies: Vec<(ConnectionId, Reply)>,
-    /// What has changed, in order, if [`Config::keeps_changes`] says so.
+    /// All changes in their order, if [`Config::keeps_changes`] is set.
     pub changes: Vec<Change>,
-    /// Bodies that are no longer needed, so that whoever holds a lock can free
-    /// them when it no longer does.
+    /// Bodies that are no longer needed. The caller frees them after it has
+    /// released its lock.
     pub garbage: Vec<Body>,
-    /// How many jobs, tubes and connections were looked at or changed: what it
-    /// has cost.
+    /// The cost of the calls: how many jobs, tubes and connections they looked
+    /// at or changed.
     pub steps: usize,
 }
 
-/// A change that a log must hold to bring the jobs back. Touching is none, nor
-/// is a delay that ends: its end is known. Who reserves a job promises nothing
-/// either, but counts.
+/// A change that a log must hold to bring the jobs back. A touch is no change,
+/// nor is the end of a delay, since the log knows when the delay ends. A
+/// reservation promises nothing either, but it is recorded because it counts in
+/// the job's counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// A new job.
     Put(JobId),
-    /// Its state, priority, delay or counters are not what they were.
+    /// Its state, priority, delay or counters are different now.
     Update(JobId),
     /// It is gone.
     Delete {
@@ -128,14 +135,14 @@ pub enum Change {
     },
 }
 
-/// What a timer belongs to.
+/// The tube or connection that a timer belongs to.
 enum Owner {
     Tube(TubeIndex),
     Connection(ConnectionIndex),
 }
 
 impl Owner {
-    /// The number of its timer: those of tubes are even.
+    /// The number of its timer: even for a tube, odd for a connection.
     fn timer(self) -> u32 {
         match self {
             Owner::Tube(index) => index.0 * 2,
@@ -158,8 +165,8 @@ pub struct Engine {
     tubes: Tubes,
     connections: Slab<OfConnections, Connection>,
     wheel: Wheel,
-    /// The id of the next job, the order of the next burial and of the next
-    /// wait, and the serial of the next connection.
+    /// Four numbers to be given next: the id of a job, the order of a burial,
+    /// the order of a wait, and the serial of a connection.
     next_id: u64,
     next_burial: u64,
     next_wait: u64,
@@ -168,12 +175,13 @@ pub struct Engine {
     jobs_now: JobCounts,
     connections_now: ConnectionCounts,
     watches: u64,
-    /// Bytes that others hold for clients.
+    /// Bytes that the caller holds for clients outside the engine.
     held_elsewhere: u64,
     draining: bool,
     totals: Totals,
     effects: Effects,
-    /// Tubes that may have something for those who wait; empty between calls.
+    /// Tubes that may have a ready job for a waiting connection; empty between
+    /// calls.
     unserved: Vec<TubeIndex>,
 }
 
@@ -204,22 +212,22 @@ impl Engine {
         engine
     }
 
-    /// Takes the effects of the calls before.
+    /// Takes the effects of all calls since it was last called.
     pub fn take_effects(&mut self) -> Effects {
         std::mem::take(&mut self.effects)
     }
 
-    /// What has changed since that was last taken or forgotten.
+    /// The changes since they were last taken or forgotten.
     pub fn changes(&self) -> &[Change] {
         &self.effects.changes
     }
 
-    /// Forgets what has changed, once a record of it is kept.
+    /// Forgets the changes. To be called when a record of them is kept.
     pub fn forget_changes(&mut self) {
         self.effects.changes.clear();
     }
 
-    /// What the calls have cost whose effects were not taken yet.
+    /// What the calls have cost since their effects were last taken.
     pub fn steps(&self) -> usize {
         self.effects.steps
     }
@@ -241,14 +249,15 @@ impl Engine {
         self.connections[index].id(index)
     }
 
-    /// The connection is gone: its jobs are ready again. Whether it is forgotten
-    /// now; if not, there is more to do, with another call.
+    /// The connection is gone: its jobs become ready again. Returns whether all
+    /// is done. If not, there is more to do, and the caller has to call again.
     pub fn disconnect(&mut self, id: ConnectionId, now: Time) -> bool {
         let Some(index) = self.find(id) else {
             return true;
         };
         self.stop_waiting(index);
-        // All at once, so that the best of them goes to whoever waits first.
+        // First all of them become ready, then the engine serves: so the
+        // connection that has waited longest gets the best of these jobs.
         for _ in 0..AT_ONCE {
             match self.connections[index].reserved.first() {
                 Some(&(_, job)) => self.change_state(job, State::Ready),
@@ -256,7 +265,7 @@ impl Engine {
             }
         }
         self.serve(now);
-        // In the order of the reference server, which `list-tubes` shows.
+        // This is the order of the reference server, and `list-tubes` shows it.
         for _ in 0..AT_ONCE {
             let watched = &mut self.connections[index].watched;
             if watched.len() == 1 {
@@ -282,8 +291,8 @@ impl Engine {
         true
     }
 
-    /// The peer will send nothing more: it is not kept waiting, now or later.
-    /// `TIMED_OUT` is what a half-closed client gets, says the protocol.
+    /// The peer will send nothing more: from now on it does not wait. By the
+    /// protocol, a half-closed client gets `TIMED_OUT`.
     pub fn half_close(&mut self, id: ConnectionId) {
         let Some(index) = self.find(id) else { return };
         self.connections[index].half_closed = true;
@@ -292,20 +301,21 @@ impl Engine {
         }
     }
 
-    /// When to call [`tick`](Self::tick): never later than something is due.
-    /// `None` if nothing ever happens by the clock alone.
+    /// When to call [`tick`](Self::tick): at or before the next due time.
+    /// `None` if the clock alone will change nothing.
     pub fn wake_at(&self) -> Option<Time> {
         self.wheel.wake_at()
     }
 
-    /// Whether anybody waits for a job. If not, nobody sees whether a tick
-    /// comes in time: each request finds done what is due, as far as one tick
-    /// does it.
+    /// Whether any connection waits for a job. If none does, no client can see
+    /// that a tick comes late: before each request the engine ticks once if
+    /// something is due.
     pub fn has_waiting(&self) -> bool {
         self.connections_now.waiting > 0
     }
 
-    /// From now on no new jobs are taken, or they are again.
+    /// With `true`, the engine refuses new jobs from now on; with `false` it
+    /// takes them again.
     pub fn set_draining(&mut self, draining: bool) {
         self.draining = draining;
     }
@@ -333,7 +343,7 @@ impl Engine {
         self.jobs.len()
     }
 
-    /// Brings a job of an earlier run back, before anybody is connected. Its id
+    /// Brings back a job of an earlier run, before anybody is connected. Its id
     /// must not be in use.
     pub fn restore(&mut self, stored: StoredJob) {
         let (id, priority) = (stored.id, stored.priority);
@@ -361,7 +371,7 @@ impl Engine {
         Some(stored)
     }
 
-    /// No job gets an id below this one.
+    /// From now on no job gets an id below this one.
     pub fn set_next_id(&mut self, id: JobId) {
         self.next_id = self.next_id.max(id.0);
     }
@@ -387,42 +397,44 @@ impl Engine {
         })
     }
 
-    /// What jobs, tubes and watching take, as [`Config::max_memory`] counts it.
+    /// What jobs, tubes and watches take, as [`Config::max_memory`] counts it.
     pub fn memory(&self) -> u64 {
         self.jobs.memory() + self.tubes.memory() + self.watches * WATCH_OVERHEAD
     }
 
-    /// The most that all of it may take; `None` for no limit.
+    /// The most that all memory together may take; `None` for no limit.
     pub fn max_memory(&self) -> Option<u64> {
         self.config.max_memory
     }
 
-    /// So many bytes are held for clients by somebody else, and count as well.
+    /// Notes how many bytes the caller holds for clients outside the engine.
+    /// They count against the limit as well.
     pub fn set_held_elsewhere(&mut self, bytes: u64) {
         self.held_elsewhere = bytes;
     }
 
-    /// Whether so many bytes more are within the limit.
+    /// Whether so many more bytes are within the limit.
     fn has_room(&self, bytes: u64) -> bool {
         let limit = self.config.max_memory.unwrap_or(u64::MAX);
         self.memory() + self.held_elsewhere + bytes <= limit
     }
 
-    /// Where a connection is, if it is still there.
+    /// The index of a connection, if it is still there.
     fn find(&self, id: ConnectionId) -> Option<ConnectionIndex> {
         let index = id.index();
         (self.connections.get(index)?.id(index) == id).then_some(index)
     }
 
-    /// A tube without jobs and connections may still have been paused.
+    /// Removes a tube that nothing uses. It may still have been paused, so its
+    /// timer is cleared.
     fn remove_tube_if_unused(&mut self, index: TubeIndex) {
         if self.tubes.remove_if_unused(index) {
             self.wheel.set(Owner::Tube(index).timer(), None);
         }
     }
 
-    /// Panics if an invariant is broken: for tests. Looks at everything there
-    /// is.
+    /// For tests: panics if an invariant is broken. It looks at everything in
+    /// the engine.
     pub fn check(&self) {
         assert!(self.unserved.is_empty());
         let mut jobs_now = JobCounts::default();

@@ -5,21 +5,22 @@ use std::collections::BTreeMap;
 
 /// Ready jobs in the order in which they are to be reserved.
 ///
-/// Jobs put one after the other mostly share a priority and have neighbouring
-/// ids, so a set of 32 ids is one map entry: 16 bytes for 32 jobs instead of
-/// some 24 for each, and a queue of a million costs hardly more to work on than
-/// a short one. With priorities at random it is an ordinary ordered map.
+/// Jobs that are put one after the other mostly share a priority and have
+/// neighbouring ids. So one map entry is a set of 32 ids: 16 bytes for 32 jobs
+/// instead of some 24 for each, and work on a queue of a million costs hardly
+/// more than work on a short one. With random priorities it is an ordinary
+/// ordered map.
 #[derive(Default)]
 pub struct ReadyQueue {
-    /// By priority and group; bit n stands for the job with id % 32 = n. No
+    /// By priority and group. Bit n stands for the job with id % 32 = n. No
     /// entry is zero.
     groups: BTreeMap<(Priority, Group), u32>,
     /// How many bits are set.
     len: usize,
 }
 
-/// An id / 32. As two halves, the larger first, it needs no padding beside a
-/// priority: that is a third less for each entry.
+/// An id / 32, as two halves with the higher half first. Beside a priority it
+/// needs no padding, which saves a third of each entry.
 type Group = [u32; 2];
 
 impl ReadyQueue {

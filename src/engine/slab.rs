@@ -1,11 +1,11 @@
-//! A list with holes: members keep their index, and indices are used again.
-//! What a member has taken goes with it, but for a word.
+//! A list with holes: members keep their index, and free indices are used
+//! again. A removed member leaves only a word of memory behind.
 
 use std::marker::PhantomData;
 use std::ops;
 
-/// An index into one kind of list, so that a tube's cannot be taken for a
-/// connection's.
+/// An index into one kind of list: the index of a tube and that of a connection
+/// are different types.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Index<Kind>(pub u32, PhantomData<Kind>);
 
@@ -68,7 +68,7 @@ impl<Kind: Copy, T> Slab<Kind, T> {
     }
 }
 
-/// For indices known to have a member.
+/// Panics if the index has no member.
 impl<Kind: Copy, T> ops::Index<Index<Kind>> for Slab<Kind, T> {
     type Output = T;
 

@@ -1,8 +1,8 @@
 //! The documents that tell what the engine counts.
 //!
-//! The keys stand in the order in which beanstalkd sends them, which is not
-//! that of its protocol text. What a key counts is told by the field that it is
-//! filled from.
+//! The keys stand in the order in which beanstalkd sends them; the protocol's
+//! text has another order. The field that a key is filled from says what it
+//! counts.
 
 use super::counts::{COMMAND_KEYS, JobCounts};
 use super::job::Job;
@@ -11,9 +11,10 @@ use super::{Engine, Time};
 use crate::protocol::{Document, JobId, JobStats};
 
 impl Engine {
-    /// The answer to `stats`, but for what only the process knows: its keys
-    /// belong in front of `draining`, and behind that.
-    // A large frame, which is not to be part of each command's.
+    /// The answer to `stats`, without what only the process knows. The server
+    /// inserts those keys before `draining` and after it.
+    // Not inlined: this function has a large stack frame, which other commands
+    // do not need.
     #[inline(never)]
     pub(super) fn server_document(&self) -> Document {
         let mut document = Document::default();
@@ -37,7 +38,7 @@ impl Engine {
 
 impl Tube {
     /// The answer to `stats-tube`.
-    // As above.
+    // Not inlined, for the same reason as above.
     #[inline(never)]
     pub fn document(&self, now: Time) -> Document {
         let mut document = Document::default();
@@ -58,8 +59,8 @@ impl Tube {
 }
 
 impl Job {
-    /// What `stats-job` and `list-jobs` tell. Whoever knows in which file the
-    /// job is fills in `file`.
+    /// What `stats-job` and `list-jobs` tell. The engine does not know in which
+    /// file the job is; the server fills in `file`.
     pub fn stats(&self, id: JobId, tube: &Tube, now: Time) -> JobStats {
         JobStats {
             id,

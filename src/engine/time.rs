@@ -1,4 +1,4 @@
-//! Points in time, as the engine sees them: arguments, never a clock.
+//! Points in time. The engine gets them as arguments and never reads a clock.
 
 use crate::protocol::Seconds;
 use std::ops::{Add, Sub};
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 /// A point in time: nanoseconds since the Unix epoch.
 ///
-/// The shell reads the system's clock once, at start, and from then on adds
-/// what the monotonic clock has advanced. So a time on disk means something
-/// after a restart, and setting the system's clock moves no deadline.
-/// Arithmetic saturates: the latest time is the year 2554.
+/// The server reads the system's clock once, at the start. After that it adds
+/// what the monotonic clock has advanced. So a time on disk still has a meaning
+/// after a restart, and no deadline moves when somebody sets the system's
+/// clock. Arithmetic saturates: the latest time is in the year 2554.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(u64);
 
@@ -24,7 +24,7 @@ impl Time {
         self.0
     }
 
-    /// How long after `earlier` this is; zero if it is not.
+    /// The time from `earlier` to this one; zero if `earlier` is later.
     pub fn since(self, earlier: Time) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

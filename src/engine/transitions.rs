@@ -1,13 +1,14 @@
-//! How jobs pass from state to state, who gets them, and what the clock does.
+//! How jobs pass from state to state, which connection gets them, and what the
+//! clock does.
 //!
 //! | What happens, and where | ready | delayed | reserved | buried |
 //! |---|---|---|---|---|
 //! | `put`: `insert` | begins | begins, with a delay | | |
-//! | `reserve`, or its end: `reserve` | to reserved | | | |
+//! | `reserve`, at once or after a wait: `reserve` | to reserved | | | |
 //! | `reserve-job`: `reserve` | to reserved | to reserved | | to reserved |
 //! | `release`: `release` | | | to ready, or delayed | |
 //! | `bury`: `bury` | | | to buried | |
-//! | `touch`: `touch` | | | stays, anew | |
+//! | `touch`: `touch` | | | stays, for longer | |
 //! | `kick`, `kick-job`: `kick_one` | | to ready | | to ready |
 //! | `delete`: `delete` | ends | ends | ends | ends |
 //! | the delay is over: `end_delays` | | to ready | | |
@@ -15,11 +16,11 @@
 //! | the connection ends: `disconnect` | | | to ready | |
 //!
 //! Where a cell is empty, the command answers NOT_FOUND or takes another job.
-//! `release`, `bury`, `touch` and the `delete` of a reserved job are for the
-//! connection that has it alone.
+//! Only the connection that has reserved the job can `release`, `bury`, `touch`
+//! or `delete` it.
 //!
-//! `leave` and `enter` are the only places where a job moves between
-//! collections, so counts and timers are kept right in these two.
+//! Only `leave` and `enter` move a job from one collection to another. So these
+//! two also keep the counts and timers right.
 
 use super::connection::Wait;
 use super::counts::JobCounts;
@@ -32,14 +33,14 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 impl Engine {
-    /// Lets what is due by now happen, and says whether there was anything.
-    /// Some thousand jobs change in one call; if there are more,
+    /// Does what is due by now, and says whether anything was due. Some
+    /// thousand jobs change in one call. If more are due,
     /// [`wake_at`](Self::wake_at) is still in the past.
     pub fn tick(&mut self, now: Time) -> bool {
         let mut due = Vec::new();
         self.wheel.advance(now, AT_ONCE, &mut due);
-        // As if all of it happened at once: who waits until the very moment at
-        // which jobs become ready gets the best of them.
+        // All of it counts as one moment: a connection that waits when jobs
+        // become ready at the same moment gets the best of them.
         let mut left = AT_ONCE;
         for &timer in &due {
             match Owner::of(timer) {
@@ -48,7 +49,8 @@ impl Engine {
             }
         }
         self.serve(now);
-        // Only now, when it is known who waits for what, and who has been served.
+        // Only now is it known which connections still wait, and which were
+        // served.
         for &timer in &due {
             match Owner::of(timer) {
                 Owner::Tube(tube) => self.set_tube_timer(tube),
@@ -58,7 +60,8 @@ impl Engine {
         !due.is_empty()
     }
 
-    /// Ends the delays of a tube's jobs that are over, and its pause if that is.
+    /// Ends those delays of a tube's jobs that are over. Ends its pause, if
+    /// that is over.
     fn end_delays(&mut self, index: TubeIndex, now: Time, left: &mut usize) {
         let tube = &mut self.tubes[index];
         if tube.pause.is_some_and(|pause| pause.until <= now) {
@@ -74,7 +77,8 @@ impl Engine {
         }
     }
 
-    /// Takes the jobs back that a connection has had for too long.
+    /// Makes the jobs ready again whose time to run is over, of those that this
+    /// connection has reserved.
     fn time_out_jobs(&mut self, index: ConnectionIndex, now: Time, left: &mut usize) {
         while *left > 0 {
             match self.connections[index].reserved.first() {
@@ -90,11 +94,13 @@ impl Engine {
         }
     }
 
-    /// Ends a connection's wait, if it is time and nothing has come.
+    /// Ends a connection's wait with `DEADLINE_SOON` or `TIMED_OUT`, if it is
+    /// time.
     fn end_wait(&mut self, index: ConnectionIndex, now: Time) {
         let connection = &self.connections[index];
         if let Some(wait) = connection.wait {
-            // Where both are due, the protocol has this one go before.
+            // If both are due, the protocol says that `DEADLINE_SOON` comes
+            // first.
             if connection.deadline_soon_at().is_some_and(|at| at <= now) {
                 self.answer_waiting(index, Reply::DeadlineSoon);
             } else if wait.until.is_some_and(|until| until <= now) {
@@ -104,13 +110,13 @@ impl Engine {
         self.set_connection_timer(index);
     }
 
-    /// Moves a job to the ready queue, from whatever state.
+    /// Moves a job from any other state to the ready queue, and serves.
     pub(super) fn make_ready(&mut self, id: JobId, now: Time) {
         self.change_state(id, State::Ready);
         self.serve(now);
     }
 
-    /// Moves a job to this state, from whatever other one.
+    /// Moves a job from its state to this one.
     pub(super) fn change_state(&mut self, id: JobId, state: State) {
         let (tube, priority) = (self.jobs[id].tube, self.jobs[id].priority);
         self.leave(id, tube, priority);
@@ -128,23 +134,26 @@ impl Engine {
         Reply::Reserved(id, body)
     }
 
-    /// Gives the ready jobs of the unserved tubes to those who wait for them:
-    /// first come, first served, and to each the best job that it can have.
+    /// Gives the ready jobs of the unserved tubes to the connections that wait
+    /// for them: first come, first served, and each gets the best job that it
+    /// can have.
     pub(super) fn serve(&mut self, now: Time) {
         if self.unserved.is_empty() {
-            // As mostly: nobody waits where a job became ready.
+            // The usual case: nobody waits at a tube where a job became ready.
             return;
         }
         let mut tubes = std::mem::take(&mut self.unserved);
-        // A tube is there once for each of its jobs that became ready.
+        // A tube is listed once for each of its jobs that became ready.
         tubes.sort_unstable();
         tubes.dedup();
         let first = tubes.drain(..).filter_map(|tube| self.first_to_serve(tube));
-        // Whoever came first is served first, whichever tube has its job.
+        // The connection that came first is served first, whichever tube has
+        // its job.
         let mut next: BinaryHeap<_> = first.collect();
         self.unserved = tubes;
         while let Some(Reverse((order, tube))) = next.pop() {
-            // Another tube may have served it, or given this one's job away.
+            // Since this entry was made, the connection may have been served
+            // from another tube, or the job may have been given away.
             let first = self.tubes[tube].waiting.get(&order).copied();
             let served = first.and_then(|first| Some((first, self.first_ready(first)?)));
             if let Some((first, id)) = served {
@@ -158,8 +167,8 @@ impl Engine {
         }
     }
 
-    /// The order in which the first connection came that a tube has a job for,
-    /// and the tube.
+    /// The first connection that this tube has a job for: its order among all
+    /// that wait, and the tube.
     fn first_to_serve(&self, index: TubeIndex) -> Option<Reverse<(u64, TubeIndex)>> {
         let tube = &self.tubes[index];
         tube.ready.first().filter(|_| tube.pause.is_none())?;
@@ -226,7 +235,7 @@ impl Engine {
         match state {
             State::Ready => {
                 into.ready.insert(priority, id);
-                // Whoever has brought it about serves them once all is in place.
+                // The caller serves them when everything is in place.
                 if !into.waiting.is_empty() {
                     self.unserved.push(tube);
                 }

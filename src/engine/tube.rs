@@ -1,4 +1,5 @@
-//! Tubes: their queues, who waits at them, and which of them exist.
+//! Tubes: their queues, the connections that wait at them, and the list of all
+//! tubes.
 
 use super::Time;
 use super::counts::JobCounts;
@@ -10,20 +11,22 @@ use crate::protocol::{JobId, Seconds, TubeName};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::{Index, IndexMut};
 
-/// A tube. It lives while it holds a job in any state, or a connection uses or
-/// watches it; `default` always lives.
+/// A tube. It exists while it holds a job in any state, or while a connection
+/// uses or watches it. `default` always exists.
 pub struct Tube {
     pub name: TubeName,
     pub ready: ReadyQueue,
     pub delayed: DelayQueue,
-    /// By the order of burying.
+    /// The buried jobs, by the order of their burial.
     pub buried: BTreeMap<u64, JobId>,
-    /// How many jobs it has, by state; those in the collections above, and the
-    /// reserved ones, which the connections hold.
+    /// How many jobs it has, by state: those in the collections above, and the
+    /// reserved ones, which are in collections of the connections.
     pub jobs: JobCounts,
-    /// The connections that wait here, by the order in which they came.
+    /// The connections that wait here, by the order in which they began to
+    /// wait.
     pub waiting: BTreeMap<u64, ConnectionIndex>,
-    /// Nothing is reserved from it by the queue while this is `Some`.
+    /// While this is `Some`, `reserve` takes no job from this tube.
+    /// (`reserve-job` does.)
     pub pause: Option<Pause>,
     /// Connections that use it.
     pub using: usize,
@@ -43,7 +46,7 @@ pub struct Pause {
 }
 
 impl Tube {
-    /// What happens next by the clock alone.
+    /// When the clock alone next changes something here.
     pub fn next_event(&self) -> Option<Time> {
         let matures = self.delayed.first().map(|(until, _)| until);
         let resumes = self.pause.map(|pause| pause.until);
@@ -59,8 +62,8 @@ impl Tube {
 pub struct Tubes {
     members: Slab<OfTubes, Tube>,
     by_name: HashMap<TubeName, TubeIndex>,
-    /// In the order of `list-tubes`: when a tube goes, the last one takes its
-    /// position, as in the reference server.
+    /// In the order of `list-tubes`: when a tube is removed, the last one takes
+    /// its position, as in the reference server.
     names: TubeNames,
     /// The lengths of all names, in bytes.
     name_bytes: u64,
@@ -113,7 +116,8 @@ impl Tubes {
         index
     }
 
-    /// Removes a tube if nothing keeps it alive; whether nothing does.
+    /// Removes a tube if it has no jobs and no connections. Returns whether it
+    /// was removed.
     pub fn remove_if_unused(&mut self, index: TubeIndex) -> bool {
         if index == Self::DEFAULT || !self[index].is_unused() {
             return false;
@@ -126,7 +130,7 @@ impl Tubes {
             self[moved].position = tube.position;
         }
         self.name_bytes -= tube.name.as_str().len() as u64;
-        // Where very many have been, few do not keep their memory.
+        // After very many tubes are gone, the map gives their memory back.
         if self.by_name.len() * 4 < self.by_name.capacity() {
             self.by_name.shrink_to(self.by_name.len() * 2);
         }
@@ -143,12 +147,12 @@ impl Tubes {
         names + (self.len() as u64 - 1) * Self::OVERHEAD
     }
 
-    /// In no order.
+    /// All tubes, in no order.
     pub fn iter(&self) -> impl Iterator<Item = &Tube> {
         self.members.iter()
     }
 
-    /// In the order of `list-tubes`.
+    /// All names, in the order of `list-tubes`.
     pub fn names(&self) -> &TubeNames {
         &self.names
     }

@@ -1,16 +1,19 @@
-//! A hierarchical timer wheel as plain data: who has something due, and when.
+//! A hierarchical timer wheel as plain data: it knows which timers are due
+//! when.
 //!
-//! What hangs in it is not jobs but their owners: each tube and each connection
-//! has one timer, set to the next thing that can happen to it (a delay that
-//! ends, a pause, a time to run, a timeout). The jobs themselves are in the
-//! owner's own queue, which has to be sorted anyway for `peek-delayed` and
-//! `DEADLINE_SOON`; a timer for each would cost some 40 bytes a job more. So the
-//! wheel grows with tubes and connections, never with jobs.
+//! Its timers belong to tubes and connections, not to jobs. Each tube and each
+//! connection has one timer, set to the next thing that can happen to it: the
+//! end of a delay, of a pause, of a time to run, or of a wait. The jobs are in
+//! the queue of their tube or connection, which has to be sorted anyway for
+//! `peek-delayed` and `DEADLINE_SOON`. A timer for each job would cost some 40
+//! bytes a job more. So the wheel grows with tubes and connections, never with
+//! jobs.
 //!
-//! Level 0 has 64 slots of a tick each, level 1 has 64 slots of 64 ticks, and
-//! so on. A timer hangs in the level of the highest group of six bits in which
-//! its tick differs from the present one, and moves down as that time comes
-//! near. Ticks only sort timers into slots: a timer is due at its exact time.
+//! Level 0 has 64 slots of one tick each, level 1 has 64 slots of 64 ticks
+//! each, and so on. Compare the tick of a timer with the present tick, in
+//! groups of six bits: the highest group that differs gives the timer's level.
+//! As its time comes nearer, a timer moves down the levels. Ticks only sort
+//! timers into slots: a timer is due at its exact time.
 
 use super::Time;
 use std::iter;
@@ -25,25 +28,26 @@ const LEVELS: usize = (64 - TICK_BITS).div_ceil(SLOT_BITS) as usize;
 /// How many lists of timers there are.
 const HEADS: u32 = (LEVELS * SLOTS) as u32;
 
-/// Timers, each known by a number: whose it is, the caller knows.
+/// Timers. Each has a number, and the caller knows which number belongs to
+/// what.
 pub struct Wheel {
     /// The present tick. No timer hangs in a slot that lies before it.
     tick: u64,
     /// For each level, which of its slots have timers: bit n for slot n.
     occupied: [u64; LEVELS],
-    /// Never later than the first timer that is due. Earlier only where that
-    /// timer was cleared, or when it is time to move timers down a level.
+    /// Never later than the first due time. It may be earlier if the first
+    /// timer was cleared, or if timers have to move down a level.
     wake_at: Option<Time>,
-    /// First the heads of the slots' lists, each level's in turn; then all
-    /// timers up to the highest number that was ever set.
+    /// First the heads of all slots' lists, level by level; then the timers, up
+    /// to the highest number that was ever set.
     nodes: Vec<Node>,
 }
 
-/// A member of a circular list: a slot's head or a timer.
+/// A node of a circular list: the head of a slot, or a timer.
 struct Node {
     previous: u32,
     next: u32,
-    /// The head of the list it is in; of a timer that is not set, itself.
+    /// The head of its list; a timer that is not set has itself here.
     head: u32,
     due: Time,
 }
@@ -73,7 +77,7 @@ impl Wheel {
         let node = &self.nodes[at as usize];
         let old = (node.head != at).then_some(node.due);
         if old == due {
-            // As mostly: the first of many jobs is still the same one.
+            // The usual case: the first of many jobs is still the same one.
             return;
         }
         self.unlink(at);
@@ -90,12 +94,13 @@ impl Wheel {
         self.wake_at
     }
 
-    /// Clears timers that are due by now, so many at most, and appends their
-    /// numbers. If there are more, [`wake_at`](Self::wake_at) says so.
+    /// Clears timers that are due by now, at most `most`, and appends their
+    /// numbers to `due`. If more are due, [`wake_at`](Self::wake_at) is not
+    /// after `now`.
     pub fn advance(&mut self, now: Time, most: usize, due: &mut Vec<u32>) {
         while let Some((level, slot, start)) = self.first_slot() {
             if start > tick(now) {
-                // No slot that has begun has timers any more.
+                // All slots that have begun are empty now.
                 break;
             }
             self.tick = self.tick.max(start);
@@ -105,12 +110,12 @@ impl Wheel {
                 let node = &self.nodes[at as usize];
                 let next = node.next;
                 if level > 0 {
-                    // Down to where its tick is, or to the present slot.
+                    // Moves it down to the level that its tick now belongs to.
                     self.unlink(at);
                     self.link(at);
                 } else if node.due <= now {
                     if due.len() == most {
-                        // They stay where they are, for the next call.
+                        // The remaining timers stay here for the next call.
                         self.wake_at = Some(node.due);
                         return;
                     }
@@ -120,7 +125,8 @@ impl Wheel {
                 at = next;
             }
             if start == tick(now) && level == 0 {
-                // What is left in the present slot is due later in this tick.
+                // The timers that are left in the present slot are due later in
+                // this tick.
                 break;
             }
         }
@@ -128,8 +134,9 @@ impl Wheel {
         self.wake_at = self.first_wake();
     }
 
-    /// The slot that comes first, and the tick at which it begins. Lower
-    /// levels come before higher ones, by the way timers are assigned to them.
+    /// The first slot with timers, and the tick at which it begins. Slots of
+    /// lower levels come before those of higher levels, because of the way in
+    /// which timers are assigned to levels.
     fn first_slot(&self) -> Option<(usize, usize, u64)> {
         let level = self.occupied.iter().position(|&slots| slots != 0)?;
         let slot = self.occupied[level].trailing_zeros() as usize;
@@ -142,7 +149,7 @@ impl Wheel {
     fn first_wake(&self) -> Option<Time> {
         let (level, slot, start) = self.first_slot()?;
         if level > 0 {
-            // Its timers move down when it begins.
+            // The timers of this slot move down when it begins.
             return Some(Time::from_nanos(start << TICK_BITS));
         }
         let head = (level * SLOTS + slot) as u32;
@@ -151,7 +158,7 @@ impl Wheel {
         timers.map(|at| self.nodes[at as usize].due).min()
     }
 
-    /// Makes nodes up to this one, each in no list but its own.
+    /// Adds nodes up to this number, each alone in its list.
     fn grow_to(&mut self, end: u32) {
         let from = self.nodes.len() as u32;
         self.nodes.extend((from..end).map(|at| Node {
@@ -163,7 +170,7 @@ impl Wheel {
     }
 
     fn link(&mut self, at: u32) {
-        // What is overdue hangs in the present slot.
+        // An overdue timer goes into the present slot.
         let tick = tick(self.nodes[at as usize].due).max(self.tick);
         let level = match tick ^ self.tick {
             0 => 0,
@@ -185,7 +192,7 @@ impl Wheel {
         (node.previous, node.next, node.head) = (at, at, at);
         self.nodes[previous as usize].next = next;
         self.nodes[next as usize].previous = previous;
-        // It was the last one of its slot.
+        // This was the last timer of its slot.
         if head != at && self.nodes[head as usize].next == head {
             self.occupied[head as usize / SLOTS] &= !(1 << (head as usize % SLOTS));
         }
@@ -204,7 +211,7 @@ mod tests {
 
     fn due(wheel: &mut Wheel, now: u64) -> Vec<u32> {
         let (mut due, now) = (Vec::new(), Time::from_nanos(now));
-        // In pieces, which make no difference.
+        // The pieces must add up to the same result.
         loop {
             let most = due.len() + 3;
             wheel.advance(now, most, &mut due);
