@@ -1,11 +1,11 @@
-//! The records of beanstalkd's own binlog, versions 7 and 5: to take its jobs
-//! over, and to give jobs back to it. Pure; which files there are, and in
-//! which order they count, is [`import`](super)'s.
+//! The records of beanstalkd's own binlog, versions 7 and 5: to take over its
+//! jobs, and to give jobs back to it. Pure; [`import`](super::import) knows
+//! which files exist, and in which order they count.
 //!
-//! Its integers are in the byte order and layout of the machine that wrote
-//! them. The version at the start of a file tells the byte order. A 32-bit x86
-//! packs the job into 72 bytes instead of 80 (version 7), which shows in the
-//! first record; version 5 is read in its 64-bit layout only.
+//! Its integers have the byte order and layout of the machine that wrote them.
+//! The version at the start of a file tells the byte order. A 32-bit x86 packs
+//! the job of version 7 into 72 bytes instead of 80; the first record tells
+//! which. Version 5 is read in its 64-bit layout only.
 //!
 //! | version 7 | version 5 | |
 //! |---|---|---|
@@ -48,7 +48,7 @@ pub struct Format {
 pub enum End {
     /// A record with id 0, or no more bytes.
     Regular,
-    /// The file ends within this record (of this job, as far as that can be told).
+    /// The file ends within a record (of this job, if that is known).
     CutOff(Option<JobId>),
     /// No server wrote this.
     Nonsense(&'static str),
@@ -68,9 +68,10 @@ impl fmt::Display for End {
 }
 
 impl Format {
-    /// The format of a file that starts with these bytes, if it is one of beanstalkd's.
+    /// The format of a file that starts with these bytes; `None` if beanstalkd
+    /// did not write it.
     ///
-    /// The more bytes, the better: up to 1024 tell the layout.
+    /// Pass the first 1024 bytes, if there are so many: they tell the layout.
     pub fn of(start: &[u8]) -> Option<Format> {
         let first: [u8; 4] = *start.first_chunk()?;
         let format = |version, big_endian| Format {
@@ -142,7 +143,7 @@ pub struct Records<R> {
 }
 
 impl<R: Read> Records<R> {
-    /// Those in a file of `len` bytes, from its start on.
+    /// The records in a file of `len` bytes, from its start.
     pub fn new(format: Format, mut source: R, len: u64) -> io::Result<Records<R>> {
         source.read_exact(&mut [0; 4])?;
         Ok(Records {
@@ -152,14 +153,14 @@ impl<R: Read> Records<R> {
         })
     }
 
-    /// How many bytes were not read yet.
+    /// How many bytes are not read yet.
     pub fn left(&self) -> u64 {
         self.left
     }
 
-    /// The next record and the job that it is about; no record if the body of
-    /// that job is not what a client sent. A buried job's place among the others
-    /// is left at 0. Errors are those of the source.
+    /// The next record and the id of its job; no record if that job's body does
+    /// not end in CR LF. The place of a buried job among the others is left 0.
+    /// Errors are those of the source.
     pub(super) fn next(
         &mut self,
         tubes: &mut Tubes,
@@ -199,7 +200,7 @@ impl<R: Read> Records<R> {
             return Ok(Err(End::Nonsense("this is not a job")));
         };
         let id = job.update.id;
-        // As many ids are left for new jobs, which is more than anybody takes.
+        // So 2^63 ids are left for new jobs, more than anybody uses.
         if id.0 >= 1 << 63 {
             return Ok(Err(End::Nonsense("no job has so large an id")));
         }
@@ -226,7 +227,7 @@ impl<R: Read> Records<R> {
         Ok(Ok((id, record)))
     }
 
-    /// Reads these bytes, if there are so many.
+    /// Fills the buffer, if so many bytes are left.
     fn fill(&mut self, buffer: &mut [u8]) -> io::Result<bool> {
         let Some(left) = self.left.checked_sub(buffer.len() as u64) else {
             return Ok(false);
@@ -242,7 +243,7 @@ struct Job {
     update: Update,
     body_len: u32,
     is_deleted: bool,
-    /// Whether its times are such as a client can ask for.
+    /// Whether a client could have asked for these times.
     is_likely: bool,
 }
 
@@ -251,7 +252,7 @@ impl Job {
         let at = |natural, packed| if format.packed { packed } else { natural };
         // In nanoseconds.
         let time = |offset| {
-            // Theirs are signed; none is negative.
+            // beanstalkd's times are signed, and never negative.
             let time = i64::try_from(format.u64(bytes, offset)?).unwrap_or(0);
             let time = time.unsigned_abs();
             Some(match format.version {

@@ -1,11 +1,12 @@
-//! Group commit: whoever finds nobody writing writes for all who wait; and
-//! the threads that write and sync what nobody else does, in time.
+//! Group commit: a thread that finds nobody writing writes for all that wait.
+//! Also the committer and the thread `segments`, which do in time what no other
+//! thread does.
 //!
-//! Why nothing simpler: with a mutex around writing and syncing, all who come
-//! during a sync would go through it one after the other. With a condition
-//! variable on which all wait for the one who writes, each would be woken after
-//! a sync, most of them to learn that they have to wait for the next one. Here
-//! nobody is woken before his change is kept.
+//! Why nothing simpler? With a mutex around writing and syncing, all threads
+//! that come during a sync would sync one after the other. With a condition
+//! variable on which all wait for the writing thread, each sync would wake all
+//! of them, and most would learn that they have to wait for the next sync. Here
+//! no thread is woken before its change is kept.
 
 use super::error::Error;
 use super::frame::segment_name;
@@ -16,26 +17,30 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Changes that nobody waits for are written so soon, if no sync is due sooner.
+/// Changes that nobody waits for are written after this time, if no sync is due
+/// before.
 const SOON: Duration = Duration::from_millis(50);
 
-/// The committer looks again so soon if somebody is writing when a sync is due.
+/// If another thread is writing when a sync is due, the committer tries again
+/// after this time.
 const AGAIN: Duration = Duration::from_millis(1);
 
-/// A server that has nothing to write looks this often whether the directory is
-/// still its own, if another machine could have it: workers that wait for jobs
-/// would wait for ever at a server that gets none any more.
+/// How often a server that has nothing to write checks that the directory is
+/// still its own, if another machine could take it over. Without this check,
+/// clients could wait in `reserve` for ever, at a server that gets no jobs any
+/// more.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// Who writes without a sync, which takes no time, does so this often for those
-/// who came meanwhile.
+/// How many rounds a thread writes at most, for others that come meanwhile.
+/// More than one round only without syncs, since then a round takes little
+/// time.
 const ROUNDS: u32 = 16;
 
-/// Who writes, and who waits for what was appended.
+/// The writer, and those who wait until what they appended is kept.
 pub(super) struct Turn {
-    /// Who takes it, writes; away while somebody does.
+    /// A thread that takes it out may write. `None` while a thread writes.
     writer: Option<Box<Writer>>,
-    /// In the order in which they came.
+    /// Those who wait, in the order in which they came.
     waiting: Vec<Waiter>,
 }
 
@@ -56,20 +61,21 @@ struct Waiter {
 /// What the threads of the binlog have to do.
 #[derive(Default)]
 pub(super) struct Schedule {
-    /// By when what was appended must be written, and what was written synced.
+    /// When what was appended must be written, and what was written must be
+    /// synced.
     due: Option<Instant>,
-    /// Somebody waits who may not find anybody to write for him.
+    /// Somebody waits, and perhaps no thread is writing for them.
     waiting: bool,
-    /// Segments are to be made or removed, now.
+    /// There are segments to make or to remove.
     upkeep: bool,
     closing: bool,
 }
 
 impl Binlog {
-    /// Waits until what was appended up to `position` is kept: synced, or
-    /// with `Every` and `Never`, written. Not under the server's lock.
+    /// Waits until what was appended up to `position` is kept: synced, or with
+    /// `Every` and `Never`, written. Not to be called under the server's lock.
     ///
-    /// Nothing may be acknowledged before it returns.
+    /// No change may be acknowledged before this returns.
     pub fn commit(&self, position: Position) -> Result<(), Failed> {
         if let Some(kept) = self.commit_if_free(position) {
             return kept;
@@ -88,7 +94,8 @@ impl Binlog {
         }
     }
 
-    /// The same unless somebody else is writing; None then.
+    /// Like [`commit`](Self::commit), unless another thread is writing: then it
+    /// returns `None` at once.
     pub fn commit_if_free(&self, position: Position) -> Option<Result<(), Failed>> {
         if self.reached.load(Ordering::Acquire) >= position.0 {
             return Some(Ok(()));
@@ -102,8 +109,10 @@ impl Binlog {
         Some(self.write(writer))
     }
 
-    /// The same without waiting: `then` is called once it is known, by this
-    /// thread or by the one that writes, which it must not keep from writing on.
+    /// Like [`commit`](Self::commit), without waiting for another thread's
+    /// write. `then` is called when the result is known, by this thread or by
+    /// the thread that writes. It must not block, because others wait for that
+    /// thread.
     pub fn commit_then(
         &self,
         position: Position,
@@ -123,13 +132,14 @@ impl Binlog {
         let writer = turn.writer.take();
         drop(turn);
         if let Some(writer) = writer {
-            // Whoever waits is told, this one too.
+            // Those who wait get the result through `then`, this caller
+            // included.
             let (Ok(()) | Err(Failed)) = self.write(writer);
         }
     }
 
-    /// Writes all that was appended (and syncs it, with `Always`), and tells
-    /// each whose records were among it.
+    /// Writes all that was appended (and syncs it, with `Always`), and calls
+    /// `then` of all whose records were among it.
     fn write(&self, writer: Box<Writer>) -> Result<(), Failed> {
         let mut kept = Ok(());
         let mut next = Some(writer);
@@ -141,11 +151,12 @@ impl Binlog {
             let end = kept_to.map_err(|error| self.fail(error))?;
             let mut turn = self.turn();
             self.reached.store(end.0, Ordering::Release);
-            // Whoever came meanwhile waits for another round.
+            // Those who came meanwhile need another round.
             let done = turn.waiting.extract_if(.., |waiter| waiter.position <= end);
             let done: Vec<Waiter> = done.collect();
             let are_left = !turn.waiting.is_empty();
-            // With a sync, this thread's own reply is not to wait for one more.
+            // With `Always`, another round would need another sync, and this
+            // thread's own reply would wait for it.
             if are_left && self.sync != SyncMode::Always && round < ROUNDS {
                 next = Some(writer);
             } else {
@@ -153,11 +164,13 @@ impl Binlog {
             }
             drop(turn);
             if are_left && next.is_none() {
-                // Unless somebody else is faster.
+                // The committer does the next round, unless another thread
+                // takes the writer first.
                 self.schedule().waiting = true;
                 self.scheduled.notify_one();
             }
-            // A sync that failed elsewhere may have lost what was written here.
+            // A sync that failed in another thread may have lost what was
+            // written here.
             if self.failure.get().is_some() {
                 kept = Err(Failed);
             }
@@ -180,8 +193,9 @@ impl Binlog {
         kept
     }
 
-    /// Writes, syncs, and says up to where: this is what each reply waits for.
-    /// What has to be looked at between a sync and the replies belongs here.
+    /// Writes, syncs, and returns up to where. Each reply waits for this. The
+    /// look at the directory's lock comes between the sync and the replies, so
+    /// it is here, too.
     fn keep(&self, writer: &mut Writer) -> Result<Position, Error> {
         let end = writer.write(self)?;
         if self.sync == SyncMode::Always {
@@ -191,12 +205,13 @@ impl Binlog {
         Ok(end)
     }
 
-    /// Sees to it that what was appended is written soon (and synced, but for
-    /// `Never`), though nobody waits for it. Not under the server's lock.
+    /// Makes sure that what was appended is written soon (and synced, except
+    /// with `Never`), although nobody waits for it. Not to be called under the
+    /// server's lock.
     pub fn write_soon(&self) {
         if !self.pending.swap(true, Ordering::AcqRel) {
             let delay = match self.sync {
-                // The sync has to be over in time.
+                // The sync must have ended when `span` is over.
                 SyncMode::Every(span) => span * 3 / 4,
                 SyncMode::Always | SyncMode::Never => SOON,
             };
@@ -206,7 +221,7 @@ impl Binlog {
         }
     }
 
-    /// Whether something is left for the committer to write, or to sync.
+    /// Whether the committer still has something to write or to sync.
     fn is_behind(&self) -> bool {
         let end = self.tail().end;
         let progress = self.progress();
@@ -216,7 +231,8 @@ impl Binlog {
         }
     }
 
-    /// Makes everything appended last, and ends the threads.
+    /// Writes and syncs everything that was appended, and ends the binlog's
+    /// threads.
     pub fn close(&self) -> Result<(), Failed> {
         let end = self.tail().end;
         self.settle(end)?;
@@ -228,7 +244,8 @@ impl Binlog {
         closed
     }
 
-    /// Makes what was appended up to `position` last, whatever the options say.
+    /// Writes and syncs what was appended up to `position`, whatever the
+    /// options say.
     pub(super) fn settle(&self, position: Position) -> Result<(), Failed> {
         self.commit(position)?;
         if self.progress().synced_to >= position {
@@ -237,7 +254,7 @@ impl Binlog {
         self.sync_written().map_err(|error| self.fail(error))
     }
 
-    /// Syncs what is written, while others may write on.
+    /// Syncs what is written. Other threads may write meanwhile.
     fn sync_written(&self) -> Result<(), Error> {
         let progress = self.progress().clone();
         if progress.synced_to >= progress.written_to {
@@ -253,14 +270,16 @@ impl Binlog {
         Ok(())
     }
 
-    /// From now on nothing is acknowledged any more.
+    /// Notes a failure: from now on nothing is acknowledged.
     pub(super) fn fail(&self, error: Error) -> Failed {
-        // Only the first failure counts; what follows from it would mislead.
+        // Only the first failure is kept: later ones follow from it and would
+        // mislead.
         self.failure.get_or_init(|| error);
         let waiting = std::mem::take(&mut self.turn().waiting);
         let tell = |waiter: Waiter| (waiter.then)(Err(Failed));
         waiting.into_iter().for_each(tell);
-        // Under their lock, so that no thread goes to sleep having seen none.
+        // Notified under the threads' lock. Otherwise a thread could check for
+        // a failure, find none, and then sleep through the notification.
         let schedule = self.schedule();
         self.scheduled.notify_one();
         self.upkeep_wanted.notify_one();
@@ -281,7 +300,7 @@ impl Binlog {
         held(self.schedule.lock())
     }
 
-    /// Has somebody see to the segments.
+    /// Wakes the thread `segments`.
     pub(super) fn wake_for_upkeep(&self) {
         let mut schedule = self.schedule();
         if !std::mem::replace(&mut schedule.upkeep, true) {
@@ -289,9 +308,9 @@ impl Binlog {
         }
     }
 
-    /// Starts the threads: the committer, which is never long in doing what is
-    /// due, and the one for segments, which may be. They end after
-    /// [`close`](Self::close), or after a failure.
+    /// Starts the binlog's threads. The committer's work never takes long; that
+    /// of `segments` may. They end after [`close`](Self::close), or after a
+    /// failure.
     ///
     /// `tell` is called on these threads.
     pub fn spawn_threads(
@@ -302,7 +321,7 @@ impl Binlog {
         let committer = thread::Builder::new().name("committer".to_owned());
         committer.spawn(move || binlog.commit_until_closed(told))?;
         let binlog = self.clone();
-        // What the recovery has left to do.
+        // The recovery may have left work for it.
         self.wake_for_upkeep();
         let segments = thread::Builder::new().name("segments".to_owned());
         segments.spawn(move || binlog.keep_files_until_closed(tell))?;
@@ -337,8 +356,9 @@ impl Binlog {
         }
     }
 
-    /// Waits until there is something to commit, or to look whether the directory
-    /// is still ours; false if there never will be.
+    /// Waits until there is something to commit, or until it is time to check
+    /// that the directory is still ours. Returns false when the thread has to
+    /// end.
     fn wait_for_commits(&self) -> bool {
         let longest = match self.storage.is_shared() {
             true => LOOK,
@@ -363,8 +383,8 @@ impl Binlog {
         }
     }
 
-    /// Waits until there is something to do about segments; false if there
-    /// never will be.
+    /// Waits until there is something to do about segments. Returns false when
+    /// the thread has to end.
     fn wait_for_upkeep(&self) -> bool {
         let mut schedule = self.schedule();
         loop {
@@ -378,14 +398,15 @@ impl Binlog {
         }
     }
 
-    /// One round of what both threads of the binlog do.
+    /// One round of the work of both threads.
     pub fn work_once(&self) -> Result<(), Failed> {
         self.commit_for_others()?;
         self.keep_files()
     }
 
-    /// Writes for those who wait, and writes and syncs what is due. It waits for
-    /// nobody, since others may be waiting for it.
+    /// Writes for those who wait, and writes and syncs what is due. It does not
+    /// wait for another thread's write, because others may wait for the
+    /// committer.
     fn commit_for_others(&self) -> Result<(), Failed> {
         let mut schedule = self.schedule();
         let now = Instant::now();
@@ -404,7 +425,8 @@ impl Binlog {
                         self.sync_written().map_err(|error| self.fail(error))?;
                     }
                     self.pending.store(false, Ordering::Release);
-                    // Who came meanwhile has relied on this round.
+                    // Changes that came during this round found `pending` set,
+                    // and relied on it.
                     if self.is_behind() {
                         self.write_soon();
                     }

@@ -1,14 +1,14 @@
-//! What can be wrong with a binlog, in words for the one who has to act.
+//! What can be wrong with a binlog, in words for the operator.
 
 use super::frame::segment_name;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// Why a binlog cannot be opened, or cannot go on.
+/// Why a binlog cannot be opened, or cannot continue.
 ///
-/// Its text is the line for the person in front of it: what was being done,
-/// to what, why it failed, and what to do where that is not plain.
+/// Its text is a line for the operator: what was being done, to which file, why
+/// it failed, and what to do if that is not obvious.
 #[derive(Debug)]
 pub enum Error {
     /// The directory cannot be used: missing, forbidden, not a directory.
@@ -29,13 +29,13 @@ pub enum Error {
         /// What the system says.
         source: io::Error,
     },
-    /// A segment holds what no server wrote there.
+    /// A segment holds bytes that no server wrote there.
     Damaged {
         /// The segment.
         number: u32,
-        /// Where in it.
+        /// The offset of these bytes.
         offset: u64,
-        /// What is wrong there.
+        /// What is wrong with them.
         flaw: String,
     },
     /// A segment that is needed is not there.
@@ -43,12 +43,12 @@ pub enum Error {
         /// The segment.
         number: u32,
     },
-    /// The directory is another server's by now.
+    /// Another server has taken over the directory.
     Lost(io::Error),
 }
 
 impl Error {
-    /// For `map_err`: what was being done, to which file.
+    /// For `map_err`: adds what was being done, to which file.
     pub(super) fn on(
         action: &'static str,
         name: impl Into<String>,
@@ -61,13 +61,13 @@ impl Error {
         }
     }
 
-    /// Whether an operation failed for want of room.
+    /// Whether an operation failed because the disk or the quota is full.
     pub(super) fn is_full(&self) -> bool {
         matches!(self, Error::File { source, .. } if is_full(source))
     }
 }
 
-/// Whether this says that there is no room.
+/// Whether this error says that the disk or the quota is full.
 pub(super) fn is_full(error: &io::Error) -> bool {
     matches!(
         error.kind(),

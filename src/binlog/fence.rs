@@ -1,30 +1,36 @@
-//! The lock of a directory, and the fence around one that several machines can
-//! use: who has lost it keeps nothing any more, and spoils nothing.
+//! The lock of a directory, and the fence around a directory that several
+//! machines can use: a server that has lost the lock acknowledges nothing any
+//! more, and damages nothing.
 //!
-//! On a local file system the lock is all that is needed: it is ours until this
-//! process ends. On a shared one it may go to another machine meanwhile, when the
-//! network was away for too long, and nobody tells us: the file systems that were
-//! tried open our files again as if nothing had happened, without the lock. It
-//! cannot be known beforehand whether a write comes too late. So:
+//! On a local file system the lock is enough: it is ours until this process
+//! ends. On a shared file system, another machine may get the lock meanwhile,
+//! when the network was away for too long, and nobody tells us. The file
+//! systems that we tried then opened our files again as if nothing had
+//! happened, without the lock. A server cannot know in advance whether a write
+//! comes too late. So:
 //!
-//! - *Write, sync, look, answer.* Who takes the lock writes a line of his own
-//!   into its file before he reads anything. Who then finds his own line there,
-//!   has written what the next one will read. (A look before the write would
-//!   say nothing: the lock may be lost in between.)
-//! - *Nobody writes where somebody else may write.* A server begins a segment of
-//!   its own, in a file that it has made itself, and never writes behind
-//!   another one's records: what comes late from that one lands behind the end
-//!   that the new segment's header tells, or in a file that has no name any
-//!   more. The names of the files that are prepared ahead are the server's own,
-//!   too, and those of others are removed before anything is read: then a
-//!   rename that comes late finds nothing to rename.
-//! - *Nothing old is read.* A machine may still have old pages of a file that it
-//!   has read. So a file keeps its meaning for life: on shared storage an emptied
-//!   segment is removed and never made a spare again. The kernel is asked to
-//!   forget the pages nevertheless.
+//! - *Write, sync, look, answer.* A server that takes the lock writes a line of
+//!   its own into the lock's file before it reads anything else. After each
+//!   write and sync, and before it answers, a server looks at that file. If its
+//!   own line is still there, the next server will read all that it has
+//!   written. (A look before the write would say nothing: the lock may be lost
+//!   between the two.)
+//! - *No server writes where another one may write.* A server begins a segment
+//!   of its own, in a file that it has made itself, and never writes after the
+//!   records of another server. Suppose the other server writes late. Then its
+//!   bytes lie after the end that the header of our segment tells, or in a file
+//!   that has no name any more. Also, each server has its own names for the
+//!   files that it prepares ahead, and removes those of others before it reads
+//!   anything. So if another server renames such a file late, there is nothing
+//!   to rename.
+//! - *No old contents are read.* A machine may still have old pages of a file
+//!   that it has read. So a file never changes its meaning: on shared storage
+//!   an empty segment is removed, and never becomes a spare. Besides, the
+//!   kernel is asked to forget the pages.
 //!
-//! Left out: a server does not learn what has become of changes that it wrote
-//! and could not look after. They were not acknowledged, and are kept or not.
+//! Left out: a server that loses the lock between a write and its look does not
+//! learn what becomes of these changes. They were not acknowledged, and are
+//! kept or not.
 
 use super::error::Error;
 use super::frame::segment_number;
@@ -41,10 +47,10 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The file systems that two machines can use at the same time, by their type
-/// in `statfs`. The others lie on one machine's disk: there a lock cannot be
-/// lost, and looking after it would be a system call with each sync for nothing.
+/// in `statfs`. All others are on one machine's disk. There a lock cannot be
+/// lost, and a look would be a needless system call with each sync.
 const SHARED: [u32; 13] = [
-    0x6573_5546, // FUSE, as which GlusterFS comes; virtiofs too
+    0x6573_5546, // FUSE, and so GlusterFS; virtiofs too
     0x0000_6969, // NFS
     0x00c3_6400, // CephFS
     0xff53_4d42, // CIFS
@@ -62,23 +68,25 @@ const SHARED: [u32; 13] = [
 /// The length of the line in the lock's file.
 const LINE: usize = 256;
 
-/// A directory's lock, held as long as this lives.
+/// A directory's lock, held as long as this value exists.
 pub(super) struct Fence {
-    /// No other descriptor of this file may be closed meanwhile: that would end
-    /// a lock of this kind.
+    /// The lock's file. While the lock is held, no other descriptor of this
+    /// file may be closed: that would end a lock of this kind.
     file: fs::File,
-    /// On a shared file system, what nobody else writes into the file.
+    /// On a shared file system: our line in the file, which no other server
+    /// writes.
     line: Option<[u8; LINE]>,
-    /// The end of the names that are this server's own; empty if all are.
+    /// What is appended to the names that are this server's own; empty on a
+    /// local file system.
     suffix: String,
 }
 
 impl Fence {
-    /// Locks a directory, with or without waiting for the one who has it.
+    /// Locks a directory. With `wait`, waits until no other server has it.
     ///
-    /// The lock is that of beanstalkd (a write lock by `fcntl` on the file
-    /// `lock`), so that its servers and ours exclude each other, on whichever
-    /// machine, if the file system passes such locks on.
+    /// The lock is the one that beanstalkd takes (a write lock by `fcntl` on
+    /// the file `lock`). So its servers and ours exclude each other, and also
+    /// servers on several machines, if the file system passes such locks on.
     pub fn lock(path: &Path, wait: bool) -> Result<Fence, Error> {
         let refused = |source| Error::Directory {
             path: path.to_owned(),
@@ -117,7 +125,7 @@ impl Fence {
         }
     }
 
-    /// Puts a fence up around a directory that is shared.
+    /// Puts a fence around a shared directory.
     fn raise(file: fs::File, path: &Path) -> io::Result<Fence> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.map_err(io::Error::other)?.as_nanos();
@@ -135,19 +143,20 @@ impl Fence {
         self.line.is_some()
     }
 
-    /// An error if the directory is not ours any more: what was written before
-    /// may not be acknowledged then.
+    /// An error if the directory is not ours any more. Then what was written
+    /// before may not be acknowledged.
     pub fn look(&self) -> io::Result<()> {
         let Some(line) = &self.line else {
             return Ok(());
         };
-        // Asked of the storage whatever is cached. It fails if this descriptor has
-        // lost the lock. (To take the lock once more would do as well; but who is
-        // stopped by a signal meanwhile may wait for GlusterFS's answer for ever.)
+        // This asks the storage, not a cache, and fails if this descriptor has
+        // lost the lock. (Taking the lock again would tell as much. But a
+        // thread that a signal interrupts in that call may wait for GlusterFS's
+        // answer for ever.)
         if is_locked_by_other(&self.file)? {
             return Err(io::Error::other("another server has it"));
         }
-        // Somebody else may have come and gone.
+        // Another server may have had the lock, and be gone again.
         forget_pages(&self.file)?;
         let mut found = [0; LINE];
         self.file.read_exact_at(&mut found, 0)?;
@@ -161,8 +170,8 @@ impl Fence {
         }
     }
 
-    /// What a file is called here that the binlog calls so: what is no segment is
-    /// this server's own.
+    /// The name on disk of the file that the binlog calls `name`: segments keep
+    /// their name, all other files are this server's own.
     pub fn own_name(&self, name: &str) -> String {
         match segment_number(name) {
             Some(_) => name.to_owned(),
@@ -171,14 +180,14 @@ impl Fence {
     }
 }
 
-/// Whether a file lies where other machines can use it.
+/// Whether a file is on a file system that other machines can use.
 fn is_shared(file: &fs::File) -> io::Result<bool> {
     // The C library's type of this number differs from machine to machine.
     let kind = fstatfs(file)?.filesystem_type().0 as u32;
     Ok(SHARED.contains(&kind))
 }
 
-/// Writes a line that is this server's alone.
+/// Writes a line that no other server writes.
 fn write_line(file: &fs::File, now: u128) -> io::Result<[u8; LINE]> {
     let system = uname()?;
     let host = system.nodename().to_string_lossy();
@@ -223,14 +232,15 @@ fn is_locked_by_other(file: &fs::File) -> nix::Result<bool> {
     asked.map(|_| region.l_type != libc::F_UNLCK as libc::c_short)
 }
 
-/// Has the next read of a file go to the storage.
+/// Makes the next read of a file go to the storage.
 pub(super) fn forget_pages(file: &fs::File) -> io::Result<()> {
     let advice = PosixFadviseAdvice::POSIX_FADV_DONTNEED;
     posix_fadvise(file, 0, 0, advice).map_err(io::Error::from)
 }
 
-/// Removes what other servers have prepared for themselves, on this storage or
-/// before the directory was copied here. Nothing in it was part of the binlog.
+/// Removes files that other servers have prepared for themselves, on this
+/// storage or before the directory was copied here. They were never part of the
+/// binlog.
 fn remove_prepared(path: &Path, is_shared: bool) -> io::Result<()> {
     let is_prepared = |name: &str| {
         let name = name.strip_prefix(SPARE).or(name.strip_prefix(RESERVE));
@@ -244,7 +254,7 @@ fn remove_prepared(path: &Path, is_shared: bool) -> io::Result<()> {
         let name = entry?.file_name();
         if name.to_str().is_some_and(is_prepared) {
             match fs::remove_file(path.join(name)) {
-                // Its owner has just made a segment of it.
+                // The server that prepared it has just made a segment of it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 removed => removed?,
             }
@@ -320,7 +330,8 @@ mod tests {
         let fence = Fence::lock(directory.path(), false).unwrap();
         assert!(!fence.is_shared());
         assert_eq!(fs::read(directory.path().join("lock")).unwrap(), b"");
-        // What was copied here from a shared one is nobody's.
+        // Files that were copied here from a shared directory belong to no
+        // server.
         drop(fence);
         for name in ["binlog.spare", "binlog.spare.17"] {
             fs::write(directory.path().join(name), "").unwrap();

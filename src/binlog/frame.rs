@@ -25,9 +25,9 @@
 //! | 8 | 4 | CRC-32 of the segment's number (4 bytes), the frame's offset (8), and the 8 bytes before |
 //! | 12 | 4 | CRC-32, continued from the one before, of the record |
 //!
-//! The number and the offset in the CRC make a record worthless anywhere but
-//! in its own place. The second field tells, after damage, whether what is
-//! bad had been synced: then it is no torn tail.
+//! Because of the number and the offset in its CRC, a record is valid only in
+//! its own place. If a record is bad, the second field of later frames tells
+//! whether it had been synced; if it had, it is damage and not a torn end.
 
 use crate::protocol::JobId;
 use crc32fast::Hasher;
@@ -45,27 +45,28 @@ pub(super) fn segment_name(number: u32) -> String {
     format!("binlog.{number}")
 }
 
-/// The number of the segment in the file of this name, if it is the name of one.
+/// The number of the segment in the file of this name; `None` if this is no
+/// segment's name.
 pub(super) fn segment_number(name: &str) -> Option<u32> {
     let number = name.strip_prefix("binlog.")?.parse().ok()?;
     (number > 0 && segment_name(number) == name).then_some(number)
 }
 
-/// What a segment says of itself.
+/// The header of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Its number.
     pub number: u32,
     /// The oldest segment that was needed when this one began.
     pub oldest: u32,
-    /// Where the records of the one before end; 0 if there is none.
+    /// Where the records of the previous segment end; 0 if there is none.
     pub previous_end: u64,
-    /// No job had this id or a higher one when this one began.
+    /// When this segment began, no job had this id or a higher one.
     pub next_id: JobId,
 }
 
 impl Header {
-    /// The header as it stands at the start of the file.
+    /// The bytes of the header.
     pub fn encode(&self) -> [u8; HEADER_LEN as usize] {
         let mut bytes = Vec::with_capacity(HEADER_LEN as usize);
         bytes.extend_from_slice(MAGIC);
@@ -80,7 +81,8 @@ impl Header {
         bytes.try_into().expect("the fields make up the header")
     }
 
-    /// The header at the start of the file of this number; else what is wrong.
+    /// The header at the start of the file with this number; or what is wrong
+    /// with it.
     pub fn decode(start: &[u8], number: u32) -> Result<Header, &'static str> {
         let Some(bytes) = start.first_chunk::<{ HEADER_LEN as usize }>() else {
             return Err("the file ends within its header");
@@ -107,7 +109,7 @@ impl Header {
     }
 }
 
-/// Where a frame stands, which its checksums depend on.
+/// Where a frame stands. Its checksums depend on this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The segment's number.
@@ -116,21 +118,23 @@ pub struct Place {
     pub offset: u64,
 }
 
-/// What stands before each record.
+/// The bytes before each record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// Length of the record, never 0.
     pub len: u32,
-    /// How many bytes before the frame were not known to be synced, or more.
+    /// How many bytes before the frame were not known to be synced; `u32::MAX`
+    /// also stands for more.
     pub(super) unsynced: u32,
     /// The checksum that the record must have.
     pub(super) crc: u32,
-    /// What that checksum continues.
+    /// The checksum that `crc` continues.
     pub(super) seed: u32,
 }
 
 impl Frame {
-    /// The frame in these bytes, if they are one that belongs to this place.
+    /// The frame in these bytes, if they are a frame that belongs to this
+    /// place.
     pub fn decode(bytes: &[u8; FRAME_LEN as usize], place: Place) -> Option<Frame> {
         let mut fields = Fields(bytes);
         let frame = Frame {
@@ -143,13 +147,13 @@ impl Frame {
         (frame.len > 0 && is_right()).then_some(frame)
     }
 
-    /// Up to where the segment was known to be synced when this was written at
-    /// that offset.
+    /// Up to where the segment was known to be synced when this frame was
+    /// written at this offset.
     pub fn synced(&self, offset: u64) -> u64 {
         offset.saturating_sub(self.unsynced.into())
     }
 
-    /// The checksum of everything in a frame but the record's.
+    /// The checksum of the place and of the frame's first two fields.
     pub(super) fn seed(place: Place, len: u32, unsynced: u32) -> u32 {
         let mut hasher = Hasher::new();
         hasher.update(&place.number.to_le_bytes());
@@ -160,7 +164,7 @@ impl Frame {
     }
 }
 
-/// Bytes, field by field; `None` when there are not enough of them.
+/// Reads bytes field by field; `None` when there are not enough bytes.
 pub(super) struct Fields<'a>(pub &'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -184,8 +188,8 @@ impl<'a> Fields<'a> {
         Some(u64::from_le_bytes(field))
     }
 
-    /// A job's id. The last two numbers are none, since a header may have to name
-    /// the next one, and that has to leave one.
+    /// A job's id. The two highest numbers are no ids: a header may have to
+    /// name the next id, and one more must be left after that.
     pub fn id(&mut self) -> Option<JobId> {
         self.u64().filter(|id| *id < u64::MAX - 1).map(JobId)
     }

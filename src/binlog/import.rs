@@ -1,10 +1,11 @@
 //! Taking over a directory that beanstalkd wrote.
 //!
-//! Its files are read, all that lives is written to segments behind them,
-//! which say in their headers that its files are still needed; then a new
-//! segment says that they are not, and only then are they removed. Until that
-//! segment has its name, a start throws our copies away and begins again; from
-//! then on it removes what is left of theirs.
+//! Its files are read, and all live jobs are written to segments after them.
+//! The headers of these segments say that beanstalkd's files are still needed.
+//! Then a new segment says that they are not needed any more, and only then are
+//! they removed. Until that segment has its name, a start throws our copies
+//! away and begins again. From then on, a start removes what is left of
+//! beanstalkd's files.
 
 use super::beanstalkd::{End, Format, Records};
 use super::error::Error;
@@ -18,18 +19,19 @@ use crate::engine::{Change, StoredJob, StoredState};
 use crate::protocol::JobId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// So many jobs are written at once.
+/// How many jobs are written at once.
 const AT_ONCE: usize = 1000;
 
-/// What another server's files hold.
+/// What beanstalkd's files hold.
 struct Theirs<'a, J> {
     jobs: &'a mut J,
-    /// The jobs that live.
+    /// The live jobs.
     ids: BTreeSet<JobId>,
     highest: u64,
-    /// The jobs that are not whole, and in which file.
+    /// The jobs whose body is not complete, and the file of each.
     not_whole: BTreeMap<JobId, u32>,
-    /// The files with something in them that is not taken over, and what.
+    /// The files with something that is not taken over, and the message about
+    /// it.
     rest: BTreeMap<u32, String>,
     buried: u64,
 }
@@ -83,17 +85,18 @@ impl<'a, J: Jobs> Theirs<'a, J> {
                 self.jobs.forget(id);
                 self.ids.remove(&id);
             }
-            // Where an earlier record has it whole, that is the better one.
+            // If an earlier record has the complete job, that record is the
+            // better one.
             None if !lives => {
                 self.not_whole.insert(id, number);
             }
-            // About an unknown job: that is gone.
+            // A record about an unknown job: the job is deleted.
             Some(Record::Update(_) | Record::Mark(_)) | None => {}
         }
     }
 
-    /// Gives a buried job its place among the others: the one that it has, if
-    /// it was buried before.
+    /// Gives a buried job its place among the buried jobs. If it was buried
+    /// before, it keeps its place.
     fn take_place(&mut self, state: &mut StoredState, id: JobId) {
         if let StoredState::Buried { order } = state {
             match self.jobs.stored(id).map(|job| job.state) {
@@ -106,7 +109,7 @@ impl<'a, J: Jobs> Theirs<'a, J> {
         }
     }
 
-    /// Removes the files, but for those with something that was not taken over.
+    /// Removes the files, except those with something that was not taken over.
     fn remove(&self, opening: &mut Opening, files: &[Found]) -> Result<(), Error> {
         let not_whole = |(id, number): (&JobId, &u32)| {
             let name = segment_name(*number);
@@ -131,9 +134,9 @@ impl<'a, J: Jobs> Theirs<'a, J> {
     }
 }
 
-/// Reads a file of beanstalkd's: `each` gets the offset of each record, its job
-/// and the record, if the job is whole. Says from where on and why not, if not
-/// to its end.
+/// Reads a file of beanstalkd. Calls `each` with the offset of each record, its
+/// job and the record (`None` if the job is not complete). If the file is not
+/// read to its end, returns the offset where reading stopped, and why.
 pub fn read(
     file: &Found,
     format: Format,
@@ -157,8 +160,8 @@ pub fn read(
     }
 }
 
-/// Takes over all jobs in another server's files. Segments of `ours` are an
-/// earlier try. If there are no files at all, this is the beginning of a binlog.
+/// Takes over all jobs in beanstalkd's files. The segments in `ours` are from
+/// an earlier attempt. If there are no files at all, a new binlog begins.
 pub(super) fn take_over<J: Jobs>(
     mut opening: Opening,
     files: Vec<Found>,
@@ -169,7 +172,7 @@ pub(super) fn take_over<J: Jobs>(
         let binlog = opening.begin(JobId(1), 1, None)?;
         return Ok(opening.opened(binlog, jobs));
     };
-    // A file with nothing in it is needed by nobody.
+    // A file with nothing in it is not needed.
     let is_theirs = |file: &&Found| matches!(file.kind, Kind::Beanstalkd(_));
     let first = files.iter().find(is_theirs).map(|file| file.number);
     let Some(number) = last
@@ -200,7 +203,8 @@ pub(super) fn take_over<J: Jobs>(
     Ok(opening.opened(binlog, jobs))
 }
 
-/// Writes the jobs, and then that nothing else is needed.
+/// Writes the jobs, and then begins the segment that says that beanstalkd's
+/// files are not needed any more.
 fn copy<J: Jobs>(binlog: &Binlog, theirs: &Theirs<J>) -> Result<(), NoRoom> {
     for (index, id) in theirs.ids.iter().enumerate() {
         let job = theirs.jobs.stored(*id).expect("it is there");
@@ -217,7 +221,7 @@ fn copy<J: Jobs>(binlog: &Binlog, theirs: &Theirs<J>) -> Result<(), NoRoom> {
     binlog.begin_segment().map_err(|_| NoRoom)
 }
 
-/// Removes files that are needed no more.
+/// Removes files that are not needed any more.
 pub(super) fn remove_left_over(opening: &mut Opening, theirs: &[Found]) -> Result<(), Error> {
     if theirs.is_empty() {
         return Ok(());

@@ -1,10 +1,11 @@
-//! Which segment holds what lives: for each segment which live jobs have their
-//! latest put there, and how many bytes that is. Pure, and small: jobs that were
-//! put one after the other and never moved cost nothing each.
+//! Which segment holds which live jobs: for each segment, the live jobs whose
+//! latest put is there, and how many bytes these puts take. Pure, and small:
+//! jobs that were put one after the other and never moved need no entry of
+//! their own.
 //!
 //! A segment is needed as long as a live job's latest put is in it. Segments
-//! go in the order of their numbers, so what came later about a job (updates,
-//! its deletion) outlives its put, and needs no accounting at all.
+//! are removed in the order of their numbers, so later records about a job
+//! (updates, its deletion) outlive its put and need no accounting.
 
 use crate::protocol::JobId;
 use std::collections::{BTreeMap, VecDeque};
@@ -14,14 +15,15 @@ use std::ops::Range;
 pub(super) struct Ledger {
     segments: VecDeque<Segment>,
     /// The jobs that were put again, and into which segment. Any other job is
-    /// where it was put first, and ids are given in ascending order: so the
-    /// segments' `first` tell where that was.
+    /// where it was put first. Since ids are given in ascending order, the
+    /// `first` of the segments tell where that was.
     moved: BTreeMap<JobId, u32>,
     /// One more than the highest id seen.
     next_id: JobId,
     /// What the latest puts of live jobs take together, in bytes.
     live: u64,
-    /// How long all segments but the current one are together, and the longest.
+    /// The length of all segments but the current one together, and the length
+    /// of the longest of these.
     closed: u64,
     longest: u64,
 }
@@ -31,19 +33,19 @@ struct Segment {
     number: u32,
     /// Jobs put here have this id or a higher one.
     first: JobId,
-    /// How long it is; of the current one, not known yet.
+    /// Its length; not known yet for the current segment.
     len: u64,
-    /// What the latest puts of live jobs take here, in bytes.
+    /// What the latest puts of live jobs in this segment take, in bytes.
     live: u64,
-    /// The jobs that were put here, in that order, but for those that
-    /// [`next_in_oldest`](Ledger::next_in_oldest) has given. Jobs put one after
-    /// the other mostly have ids that follow each other: so each run of them
-    /// takes 16 bytes.
+    /// The jobs that were put here, in that order, without those that
+    /// [`next_in_oldest`](Ledger::next_in_oldest) has returned. Jobs that were
+    /// put one after the other mostly have consecutive ids, and each run of
+    /// these takes 16 bytes.
     ids: VecDeque<Range<u64>>,
 }
 
 impl Ledger {
-    /// A ledger that needs its first segment to [`begin`](Self::begin).
+    /// A ledger without a segment. Call [`begin`](Self::begin) first.
     pub fn new(next_id: JobId) -> Ledger {
         Ledger {
             segments: VecDeque::new(),
@@ -55,8 +57,8 @@ impl Ledger {
         }
     }
 
-    /// Another segment is the current one from now on; the one before has come
-    /// to this length.
+    /// Another segment becomes the current one. The previous one has this
+    /// length.
     pub fn begin(&mut self, number: u32, previous_len: u64) {
         if let Some(previous) = self.segments.back_mut() {
             previous.len = previous_len;
@@ -93,7 +95,7 @@ impl Ledger {
         self.next_id
     }
 
-    /// Ids below this one are taken, whether seen or not.
+    /// Notes that all ids below this one are taken.
     pub fn raise_next_id(&mut self, next_id: JobId) {
         self.next_id = self.next_id.max(next_id);
     }
@@ -103,12 +105,12 @@ impl Ledger {
         self.live
     }
 
-    /// How long all segments but the current one are together.
+    /// The length of all segments but the current one together.
     pub fn closed(&self) -> u64 {
         self.closed
     }
 
-    /// How long the longest segment but the current one is.
+    /// The length of the longest segment, not counting the current one.
     pub fn longest(&self) -> u64 {
         self.longest
     }
@@ -162,7 +164,8 @@ impl Ledger {
 
     fn index_of(&self, id: JobId) -> Option<usize> {
         match self.moved.get(&id) {
-            // Numbers have no gaps: segments go from the front only.
+            // Numbers have no gaps, because only the oldest segment is ever
+            // removed.
             Some(number) => Some(usize::try_from(number - self.oldest()).ok()?),
             None => self
                 .segments
@@ -171,7 +174,8 @@ impl Ledger {
         }
     }
 
-    /// Takes out the oldest segment if nothing in it lives; never the current one.
+    /// Removes the oldest segment if no live job needs it. Never removes the
+    /// current one.
     pub fn retire(&mut self) -> Option<u32> {
         if self.segments.len() == 1 || self.segments[0].live > 0 {
             return None;
@@ -183,8 +187,8 @@ impl Ledger {
         Some(retired.number)
     }
 
-    /// The next job with its latest put in the oldest segment (it may be deleted
-    /// by now), to be moved out of there. Each comes once.
+    /// The next job with its latest put in the oldest segment, to be moved out
+    /// of it. (It may be deleted by now.) Each job is returned once.
     ///
     /// None if all have come, and for the current segment.
     pub fn next_in_oldest(&mut self) -> Option<JobId> {
@@ -203,7 +207,7 @@ impl Ledger {
         }
     }
 
-    /// This job was not moved, and is to come first once more.
+    /// This job was not moved: it will be returned first, once more.
     pub fn take_back(&mut self, id: JobId) {
         self.segments[0].ids.push_front(id.0..id.0 + 1);
     }
@@ -233,17 +237,17 @@ mod tests {
         let mut ledger = Ledger::new(JobId(1));
         ledger.begin(1, 0);
         (1..=3).for_each(|id| ledger.put(JobId(id), 10));
-        assert_eq!(ledger.next_in_oldest(), None); // it is the current one
+        assert_eq!(ledger.next_in_oldest(), None); // the oldest is the current one
         ledger.begin(2, 30);
         assert_eq!(ledger.longest(), 30);
         assert_eq!(ledger.retire(), None);
         ledger.delete(JobId(2), 10);
         let first = ledger.next_in_oldest().unwrap();
-        ledger.take_back(first); // there was no room for it
+        ledger.take_back(first); // as if there were no room to move it
         assert_eq!(ledger.next_in_oldest(), Some(first));
         ledger.moved(first, 10);
         let mut rest: Vec<_> = std::iter::from_fn(|| ledger.next_in_oldest()).collect();
-        rest.retain(|id| *id != JobId(2)); // who is dead, the ledger does not know
+        rest.retain(|id| *id != JobId(2)); // deleted, which the ledger does not know
         assert_eq!((first, rest), (JobId(1), vec![JobId(3)]));
         ledger.moved(JobId(3), 10);
         assert_eq!(ledger.retire(), Some(1));

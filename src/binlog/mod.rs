@@ -1,98 +1,109 @@
-//! The binlog: what was acknowledged is kept.
+//! The binlog: it keeps what was acknowledged.
 //!
 //! **The promise.** Every change of a job's state becomes a record in a log on
-//! disk; a restart reads it and has the jobs again, with everything that
-//! `stats-job` tells of them. With [`SyncMode::Always`] a change is acknowledged
-//! when its record is synced, so a power cut loses nothing acknowledged. With
-//! `Every` and `Never` it is acknowledged when its record is written, so the
-//! end of the process loses nothing, and a power cut no more than was not
-//! synced yet. What cannot be kept is not acknowledged: after a write or a sync
-//! that failed, nothing is, ever again. Then it is not known whether what was
-//! refused so was kept: the next start may show it.
+//! disk. A restart reads the log and has the jobs again, with everything that
+//! `stats-job` tells of them. With [`SyncMode::Always`] a change is
+//! acknowledged when its record is synced, so a power cut loses nothing
+//! acknowledged. With `Every` and `Never` it is acknowledged when its record is
+//! written, so the end of the process loses nothing, and a power cut loses only
+//! what was not synced yet. What cannot be kept is not acknowledged. After a
+//! write or a sync has failed, nothing is acknowledged any more. A change that
+//! was refused for this reason may be kept all the same; the next start shows
+//! it.
 //!
 //! # What is on the disk
 //!
-//! The binlog is cut into *segments*, the files `binlog.1`, `binlog.2` and so on:
-//! each a header, then records, then zeros. The newest one is written to. Beside
-//! them there may be two files of zeros: the *spare*, `binlog.spare`, in which
-//! the next segment will begin, and the *reserve*, `binlog.reserve`, which is the
-//! room for it once the disk is full. `frame` and `record` have the bytes,
-//! beanpole-binlog(5) the list of all states in which the directory may be found,
-//! and five stories in `tests/binlog/stories` show it at work.
+//! The binlog is cut into *segments*, the files `binlog.1`, `binlog.2` and so
+//! on. Each has a header, then records, then zeros. Records are written to the
+//! newest segment. There may be two more files, full of zeros. The next segment
+//! will begin in the *spare*, `binlog.spare`. The *reserve*, `binlog.reserve`,
+//! keeps room for that segment in case the disk is full. `frame` and `record`
+//! describe the bytes, beanpole-binlog(5) lists all states in which the
+//! directory may be found, and five stories in `tests/binlog/stories` show it
+//! at work.
 //!
-//! *A put* is one record behind the last one: the job with all its fields, tube
-//! and body, written into zeros that are there already, then synced. *A change*
-//! of the job's state is a shorter record of its fields, *a delete* one of its
-//! id. A record lies in one segment, whatever its length.
+//! *A put* is one record at the end: the job with all its fields, tube and
+//! body, written into zeros that are there already, then synced. *A change* of
+//! the job's state is a shorter record with its fields; *a delete* is a record
+//! with its id. A record lies in one segment, whatever its length.
 //!
-//! *A new segment* begins when a record would go beyond `-s`, in this order:
+//! *A new segment* begins when a record would exceed `-s`, in this order:
 //!
-//! 1. The newest segment is synced, and cut behind its last record.
-//! 2. The header of the next one is written into the spare, and synced. It says
-//!    where the records of the segment before end.
-//! 3. The spare gets the name of that segment, and the directory is synced.
-//! 4. Only then come records. Soon there is another spare.
+//! 1. The newest segment is synced, and cut at the end of its last record.
+//! 2. The header of the next segment is written into the spare, and synced. It
+//!    says where the records of the previous segment end.
+//! 3. The spare is renamed to the name of that segment, and the directory is
+//!    synced.
+//! 4. Only then records are written to it. Soon there is another spare.
 //!
-//! *A segment goes* when no live job's latest put is in it: in the order of the
-//! numbers, so whatever came later about a job outlives its put. A *mark* behind
-//! all by which the jobs were deleted or put again names the oldest segment
-//! still needed; when it is synced, the file is removed, or becomes the spare.
+//! *A segment is removed* when no live job has its latest put in it. Segments
+//! are removed in the order of their numbers, so all later records about a job
+//! outlive its put. After the records that deleted the jobs or put them again,
+//! a *mark* names the oldest segment that is still needed. When the mark is
+//! synced, the file is removed, or becomes the spare or the reserve.
 //!
-//! From this follow the two things on which recovery builds. *Only the end can
-//! be torn:* what is missing is behind the last sync, in the newest segment, and
-//! was not promised. *What is needed is there.* Damage (flipped bits, files cut
-//! short or lost) is something else than a torn end. Each record's checksum
-//! covers all of it and its place in the binlog, each header says where the
-//! segment before it ends, and each record how far the binlog was synced when it
-//! was written: what is bad although it had been synced was damaged, and nothing
-//! is served until somebody has looked at it.
+//! Recovery relies on two facts that follow from this. *Only the end can be
+//! torn:* what is missing after a power cut comes after the last sync, in the
+//! newest segment, and was not promised. *Everything needed is there.* Damage
+//! (flipped bits, files cut short or lost) is different from a torn end. Each
+//! record's checksum covers the whole record and its place in the binlog. Each
+//! header says where the previous segment ends. Each record says how far the
+//! binlog was synced when it was written. So if bytes are bad although they had
+//! been synced, this is damage, and the server does not start until somebody
+//! has looked at it.
 //!
 //! # How a change gets there
 //!
 //! ```text
 //!  worker, before the server's lock    reserve_put   room for a put, or OUT_OF_MEMORY
 //!  worker, timer, under that lock      append        into memory, in the order of changes
-//!  worker, after it, before replies    commit        written and synced, by somebody
+//!  worker, after it, before replies    commit        written and synced, by one for all
 //! ```
 //!
-//! A change has one name, the engine's [`Change`], and on disk one form, a
-//! [`Record`]. [`append`](Binlog::append) makes the one of the other; it makes no
-//! system call and copies no body.
+//! The engine calls a change a [`Change`], and on disk it is a [`Record`].
+//! [`append`](Binlog::append) makes one from the other; it makes no system call
+//! and copies no body.
 //!
-//! [`commit`](Binlog::commit) is group commit: who finds nobody writing takes
-//! the `writer`, writes for all who have appended anything so far, syncs once,
-//! and tells each whose records were among it. Who finds somebody writing
-//! leaves word what is to happen then, and next time the first to come writes.
-//! That may be the committer, a thread that looks after those who wait and
+//! [`commit`](Binlog::commit) is group commit. A thread that finds nobody
+//! writing takes the `writer`, writes all that any thread has appended so far,
+//! syncs once, and tells each thread whose records were among these. A thread
+//! that finds somebody writing leaves a function to be called when its records
+//! are kept. The next thread that takes the writer writes them. This may be the
+//! committer, a thread that writes for those who wait, and that writes and
 //! syncs in time what nobody waits for.
 //!
-//! A job may be handed out before its own put is kept: nobody may be told of it
-//! before [`kept_from`](Binlog::kept_from) is committed, or after a power cut
-//! somebody would hold a job that never was, and another one of the same id.
+//! A job may be reserved before its own put is kept. But no client may be told
+//! of the job before [`kept_from`](Binlog::kept_from) is committed. Otherwise,
+//! after a power cut, a client could hold a job that was never kept, while a
+//! new job has the same id.
 //!
 //! # How space comes back
 //!
-//! With each append, a few live jobs of the oldest segment are put again at the
-//! end, if there is too much garbage: no pause, and the disk holds at most twice
-//! what lives and three times the larger of `-s` and the largest body. A full
-//! disk stops puts, and nothing else. `room` has the reckoning.
+//! If there is too much garbage, each append also puts a few live jobs of the
+//! oldest segment again at the end. So there is no pause, and the disk holds at
+//! most twice what lives and three times the larger of `-s` and the largest
+//! body. A full disk stops puts, and nothing else. `room` has the calculation.
 //!
 //! # Who holds what, in which order
 //!
-//! The server's lock comes first, if it is held at all; under it, only `append` and
-//! what `stats`, `stats-job` and a reservation ask for are allowed. Then `upkeep`,
-//! held by the one who sees to the spare and to empty segments, for as long as that
-//! takes. Then the `tail`, for moments. The rest (`turn`, `progress`, `schedule`)
-//! for moments, nothing being locked meanwhile. The writer is no lock: it is handed
-//! from thread to thread, and may wait for `upkeep`, so nobody waits for the writer
-//! who holds that.
+//! 1. The server's lock, if it is held at all. Under it, only `append` and what
+//!    `stats`, `stats-job` and a reservation ask for are allowed.
+//! 2. `upkeep`. A thread holds it for as long as it works on the spare, the
+//!    reserve and empty segments.
+//! 3. `tail`, for moments.
+//!
+//! The other locks (`turn`, `progress`, `schedule`) are held for moments, and
+//! their holder takes no other lock. The writer is no lock: threads hand it to
+//! each other. Its holder may wait for `upkeep`, so a thread that holds
+//! `upkeep` never waits for the writer.
 //!
 //! # In which order to read
 //!
-//! `frame` and `record`, `tail` with `ledger`, `writer`, `commit`, `room`, `spare`; then
-//! `segment`, `opening` and `recovery`; then `beanstalkd` and `import`. Below all of them is
-//! `storage`, with the `fence` around a directory that two machines can use, where
-//! the tests put a disk of their own that loses and breaks whatever a real one might.
+//! `frame` and `record`, `tail` with `ledger`, `writer`, `commit`, `room`,
+//! `spare`; then `segment`, `opening` and `recovery`; then `beanstalkd` and
+//! `import`. Below all of them is `storage`, with the `fence` around a
+//! directory that two machines can use. There the tests put in a disk of their
+//! own, which loses and breaks whatever a real one might.
 
 pub mod beanstalkd;
 mod commit;
@@ -132,7 +143,8 @@ use writer::{Progress, Writer};
 pub enum SyncMode {
     /// Before an acknowledgement: a power cut loses nothing acknowledged.
     Always,
-    /// At most so long after a change: a power cut loses no more than that.
+    /// At most so long after a change: a power cut loses only the changes of
+    /// this time.
     Every(Duration),
     /// When a segment is full, and before one is removed.
     Never,
@@ -145,7 +157,8 @@ pub struct Options {
     pub dir: PathBuf,
     /// When to sync.
     pub sync: SyncMode,
-    /// Where a segment ends, in bytes. Only one with a longer record is longer.
+    /// The length of a segment, in bytes. Only a segment with a longer record
+    /// is longer.
     pub segment_size: u64,
     /// Whether to wait while another server has the directory.
     pub wait: bool,
@@ -156,26 +169,27 @@ impl Options {
     pub const SEGMENT_SIZE: u64 = 10 << 20;
 }
 
-/// A binlog that was opened, and what it held.
+/// An opened binlog, and what it held.
 pub struct Opened<J = BTreeMap<JobId, StoredJob>> {
-    /// To write on.
+    /// The binlog, ready for more changes.
     pub binlog: Arc<Binlog>,
-    /// The jobs that live.
+    /// The live jobs.
     pub jobs: J,
     /// The lowest id that no job ever had.
     pub next_id: JobId,
-    /// What the person in front of it should know, a line each.
+    /// What the operator should know, a line each.
     pub notices: Vec<String>,
 }
 
-/// The jobs whose changes are logged. When a binlog is opened, they come to life
-/// here one by one, as it is read: there is no second place with all of them.
+/// The jobs whose changes are logged. While a binlog is read, its jobs are
+/// created here one by one, so no second collection of all jobs is needed.
 pub trait Jobs {
-    /// The job of this id as it is now, if it lives. The binlog asks for it when
-    /// it has changed, and when it is put again.
+    /// The job with this id as it is now, if it exists. The binlog asks for it
+    /// when the job has changed, and when it is put again.
     fn stored(&self, id: JobId) -> Option<StoredJob>;
 
-    /// Adds a job, in the place of the one that had its id; whether there was one.
+    /// Adds a job, or replaces the one with the same id. Returns whether there
+    /// was one.
     fn restore(&mut self, job: StoredJob) -> bool;
 
     /// Removes a job.
@@ -212,7 +226,7 @@ impl Jobs for BTreeMap<JobId, StoredJob> {
     }
 }
 
-/// A place in the binlog: what was appended before it is what `commit` waits for.
+/// A place in the binlog. `commit` waits for all that was appended before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position(u64);
 
@@ -224,7 +238,7 @@ pub struct NoRoom;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failed;
 
-/// For `stats`.
+/// What `stats` tells of the binlog.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// The oldest segment that is needed.
@@ -233,53 +247,54 @@ pub struct Stats {
     pub current_index: u32,
     /// Records written since the start.
     pub records_written: u64,
-    /// How many of them moved a job to another segment.
+    /// How many of these records moved a job to another segment.
     pub records_migrated: u64,
-    /// Where a segment ends, as it was asked for.
+    /// The length of a segment, as the options asked for it.
     pub max_size: u64,
 }
 
-/// What the threads have to tell while the binlog is in use.
+/// What the binlog's threads report while it is in use.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// There is no room for another segment: puts will be refused.
     Full(&'a Error),
     /// There is room again.
     Room,
-    /// A write or a sync failed. Nothing more is acknowledged, and nothing
-    /// will be kept: the server has to end.
+    /// A write or a sync failed. From now on nothing is acknowledged or kept:
+    /// the server has to end.
     Failed(&'a Error),
 }
 
 /// The binlog: the log of all changes, open for more.
 ///
-/// [`append`](Self::append) belongs under the server's lock, right after the
-/// change; everything that may wait belongs outside.
+/// Call [`append`](Self::append) under the server's lock, right after the
+/// change. Call everything that may wait without that lock.
 pub struct Binlog {
     storage: Arc<dyn Storage>,
     sync: SyncMode,
-    /// As it was asked for.
+    /// As the options asked for it.
     segment_size: u64,
-    /// What is appended. Held for moments, innermost; no file is touched meanwhile.
+    /// What is appended. Held for moments; its holder takes no other lock and
+    /// touches no file.
     tail: Mutex<Tail>,
-    /// Who writes, and who waits for it. Held for moments.
+    /// The writer, and those who wait for it. Held for moments.
     turn: Mutex<Turn>,
-    /// How far the files have come. Held for moments.
+    /// How far the files are written and synced. Held for moments.
     progress: Mutex<Progress>,
-    /// Up to where commits are fulfilled, and where the binlog ends: copies, to be
-    /// read without a lock.
+    /// How far everything is kept, and where the binlog ends: copies that can
+    /// be read without a lock.
     reached: AtomicU64,
     end: AtomicU64,
-    /// Held by the one who sees to the spare and to empty segments, as long as
-    /// that takes.
+    /// Held by a thread for as long as it works on the spare, the reserve and
+    /// empty segments.
     upkeep: Mutex<()>,
-    /// What the threads have to do.
+    /// What the binlog's threads have to do.
     schedule: Mutex<Schedule>,
     /// Wakes the committer.
     scheduled: Condvar,
-    /// Wakes the thread that sees to the files.
+    /// Wakes the thread `segments`.
     upkeep_wanted: Condvar,
-    /// Whether the committer knows already that something waits.
+    /// Whether the committer already knows that there is something to write.
     pending: AtomicBool,
     failure: OnceLock<Error>,
 }
@@ -287,9 +302,10 @@ pub struct Binlog {
 impl Binlog {
     /// Locks a directory and reads what it holds.
     ///
-    /// Its jobs go to `jobs`, in which there is none. Those of a directory that
-    /// beanstalkd wrote are taken over. Whatever is wrong with the directory,
-    /// no segment in it is changed by an error.
+    /// Its jobs are added to `jobs`, which must be empty. If beanstalkd wrote
+    /// the directory, its jobs are taken over. Everything is read and checked
+    /// before any segment is changed, so a directory with something wrong in it
+    /// stays as it is.
     pub fn open<J: Jobs>(options: &Options, jobs: J) -> Result<Opened<J>, Error> {
         let directory = Arc::new(Directory::lock(&options.dir, options.wait)?);
         Binlog::open_in(directory, options.sync, options.segment_size, jobs)
@@ -305,20 +321,21 @@ impl Binlog {
         recovery::recover(storage, sync, segment_size, jobs)
     }
 
-    /// Sets room aside for a put, before the state is locked. It may wait
-    /// until a file is made.
+    /// Reserves room for a put, before the state is locked. It may wait until a
+    /// file is made.
     ///
-    /// `tube_len` may be more than it will be; `body_len` is with CR LF.
+    /// `tube_len` may be longer than the tube's name will be; `body_len`
+    /// includes CR LF.
     pub fn reserve_put(&self, tube_len: usize, body_len: usize) -> Result<Room<'_>, NoRoom> {
         let len = put_len(tube_len, body_len);
         self.let_in(len)?;
         Ok(Room { binlog: self, len })
     }
 
-    /// Appends changes, in memory. Belongs under the lock under which they were
-    /// made, so that the order of the binlog is the order of changes.
+    /// Appends changes, in memory. Call it under the lock under which they were
+    /// made, so that the binlog has the changes in their order.
     ///
-    /// The position is for [`commit`](Self::commit).
+    /// Pass the position to [`commit`](Self::commit).
     pub fn append(&self, changes: &[Change], jobs: &dyn Jobs) -> Position {
         let mut tail = self.tail();
         for change in changes {
@@ -328,9 +345,9 @@ impl Binlog {
         tail.end
     }
 
-    /// The position that must be committed before anything may be told of a job
-    /// to anybody; `None` if its put is kept, which it usually is. May be asked
-    /// under the server's lock.
+    /// The position that must be committed before any client is told of a job;
+    /// `None` if its put is kept, which is the usual case. May be called under
+    /// the server's lock.
     pub fn kept_from(&self, id: JobId) -> Option<Position> {
         let reached = self.reached.load(Ordering::Acquire);
         if reached >= self.end.load(Ordering::Acquire) {
@@ -339,7 +356,7 @@ impl Binlog {
         self.tail().kept_from(id, Position(reached))
     }
 
-    /// For `stats`.
+    /// What `stats` tells of the binlog.
     pub fn stats(&self) -> Stats {
         let tail = self.tail();
         Stats {
@@ -351,7 +368,8 @@ impl Binlog {
         }
     }
 
-    /// The earliest segment that a live job needs; 0 for any other.
+    /// The segment with the latest put of a live job; 0 if the job does not
+    /// exist.
     pub fn segment_of(&self, id: JobId) -> u32 {
         self.tail().ledger.segment_of(id).unwrap_or(0)
     }
@@ -361,7 +379,7 @@ impl Binlog {
         self.failure.get()
     }
 
-    /// A binlog whose current segment is the writer's.
+    /// A binlog that continues in the writer's segment.
     fn new(
         storage: Arc<dyn Storage>,
         sync: SyncMode,
@@ -387,7 +405,7 @@ impl Binlog {
         }
     }
 
-    /// Why it cannot go on.
+    /// Why it cannot continue.
     fn into_error(self) -> Error {
         let full = held(self.tail.into_inner()).full.and_then(Arc::into_inner);
         let error = self.failure.into_inner().or(full);
@@ -403,13 +421,14 @@ impl Binlog {
     }
 }
 
-/// What a lock guards is whole, or else the process has ended.
+/// A thread that panics ends the process, so what a lock guards is always
+/// consistent.
 fn held<T>(locked: std::sync::LockResult<T>) -> T {
     locked.expect("no thread panics while it holds a lock of the binlog")
 }
 
-/// Room set aside for a put; dropping it gives back what was not used. Hold it
-/// until the put is appended, or will not be.
+/// Room that is reserved for a put. Hold it until the put is appended, or will
+/// not be; then drop it.
 pub struct Room<'a> {
     binlog: &'a Binlog,
     len: u64,

@@ -1,5 +1,5 @@
-//! A binlog that is about to be opened: how its first segment begins, and what is
-//! done to its files before anybody uses it.
+//! A binlog that is about to be opened: how its first segment begins, and what
+//! is done to its files before it is used.
 
 use super::error::Error;
 use super::frame::{HEADER_LEN, Header};
@@ -14,7 +14,7 @@ use super::{Binlog, Opened, SyncMode};
 use crate::protocol::JobId;
 use std::sync::Arc;
 
-/// No file is made longer than this for want of a smaller `-s`.
+/// A larger `-s` makes no longer files than this.
 const LONGEST_SEGMENT: u64 = 1 << 30;
 
 /// A binlog that is about to be opened.
@@ -26,7 +26,8 @@ pub(super) struct Opening {
 }
 
 impl Opening {
-    /// Begins the first segment of a binlog, as long as the room allows.
+    /// Begins the first segment of a binlog. It is shorter if the disk has too
+    /// little room.
     pub(super) fn begin(
         &mut self,
         next_id: JobId,
@@ -35,7 +36,7 @@ impl Opening {
     ) -> Result<Binlog, Error> {
         let asked = self.soft_len().next_multiple_of(BLOCK);
         let mut len = asked;
-        // So long is a reserve in any case; beside more jobs it will be longer.
+        // A reserve has at least this length; with more jobs it will be longer.
         let reserve_for = |len: u64| (len / 2).next_multiple_of(BLOCK);
         let storage = &*self.storage;
         while let Err(error) = lengthen(storage, SPARE, 0, len)
@@ -69,12 +70,13 @@ impl Opening {
         Ok(binlog)
     }
 
-    /// Where a segment ends, by `-s`.
+    /// The length of a segment, by `-s`.
     fn soft_len(&self) -> u64 {
         self.segment_size.clamp(BLOCK, LONGEST_SEGMENT)
     }
 
-    /// The binlog that goes on where this writer does, in a file of this length.
+    /// The binlog that continues where this writer stands, in a file of this
+    /// length.
     pub(super) fn binlog(&self, ledger: Ledger, writer: Writer, len: u64) -> Binlog {
         let tail = Tail::new(ledger, self.soft_len(), writer.offset(), len);
         let storage = self.storage.clone();
@@ -90,7 +92,7 @@ impl Opening {
         self.storage.sync().map_err(Error::on("sync", "the names"))
     }
 
-    /// The binlog with all that it held.
+    /// The result of opening: the binlog and all that it held.
     pub(super) fn opened<J>(self, binlog: Binlog, jobs: J) -> Opened<J> {
         let next_id = binlog.tail().ledger.next_id();
         Opened {

@@ -1,8 +1,7 @@
 //! The records: what happens to the jobs, as bytes. Pure: values to bytes and
-//! back. `frame` has what stands around them.
+//! back. `frame` describes the bytes around them.
 //!
-//! All integers are little-endian. A record begins with a byte that tells its
-//! kind:
+//! All integers are little-endian. A record begins with a byte for its kind:
 //!
 //! | kind | | |
 //! |---|---|---|
@@ -12,12 +11,12 @@
 //! | 4 | mark | the oldest segment needed from here on u32 |
 //!
 //! **The job's fields**, 57 bytes: id u64, priority u32, delay u32, TTR u32,
-//! when it was put u64, state u8 (1 ready, 3 buried, 4 delayed), a moment u64
-//! (when the delay ends, or the place among the buried jobs, else 0), and five
+//! time of the put u64, state u8 (1 ready, 3 buried, 4 delayed), a number u64
+//! (the end of the delay, or the place among the buried jobs, else 0), and five
 //! counters of u32 each: reserves, timeouts, releases, buries, kicks. Delay and
-//! TTR are in seconds, times in nanoseconds since the Unix epoch. All of them
-//! are there in each record, so a job that is put again takes the same room
-//! whatever has happened to it, and a record is still shorter than beanstalkd's.
+//! TTR are in seconds, times in nanoseconds since the Unix epoch. Each record
+//! has all fields, so a job that is put again takes the same room whatever has
+//! happened to it. A record is still shorter than beanstalkd's.
 
 use super::frame::{FRAME_LEN, Fields, Frame, Place};
 use crate::engine::{Counters, StoredJob, StoredState, Time};
@@ -37,18 +36,19 @@ const DELAYED: u8 = 4;
 /// Length of the job's fields.
 const FIELDS_LEN: usize = 57;
 
-/// The length, with its frame, of a put; of tube and body in bytes, the body
-/// with CR LF. (None is near 4 GiB: the server accepts no body above 1 GiB.)
+/// The length of a put with its frame, from the lengths of the tube's name and
+/// of the body with CR LF, in bytes. (No put is near 4 GiB: the server accepts
+/// no body above 1 GiB.)
 pub(super) fn put_len(tube_len: usize, body_len: usize) -> u64 {
     FRAME_LEN + (1 + FIELDS_LEN + 1 + tube_len + body_len) as u64
 }
 
-/// One step of a job's life, or of the binlog's own.
+/// A change of a job, or a mark of the binlog itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// A job with everything. Replaces what was known of it.
+    /// A job with everything. It replaces what was known of this job.
     Put(StoredJob),
-    /// What a job has become.
+    /// The changed fields of a job.
     Update(Update),
     /// The job is gone.
     Delete(JobId),
@@ -56,9 +56,9 @@ pub enum Record {
     Mark(u32),
 }
 
-/// Everything about a job but its tube and its body, which never change.
+/// Everything about a job except its tube and its body, which never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // they are those of a stored job
+#[allow(missing_docs)] // the fields are those of a stored job
 pub struct Update {
     pub id: JobId,
     pub priority: Priority,
@@ -70,7 +70,7 @@ pub struct Update {
 }
 
 impl Update {
-    /// What a job has become, without its tube and body.
+    /// The fields of a job, without its tube and body.
     pub fn of(job: &StoredJob) -> Update {
         Update {
             id: job.id,
@@ -122,7 +122,8 @@ impl Update {
         let created_at = Time::from_nanos(fields.u64()?);
         let state = match (fields.u8()?, fields.u64()?) {
             (READY, 0) => StoredState::Ready,
-            // One more is the next one's: so the last one is nobody's.
+            // The next buried job gets the next number, so the highest number
+            // is never used.
             (BURIED, order) if order < u64::MAX => StoredState::Buried { order },
             (DELAYED, until) => StoredState::Delayed {
                 until: Time::from_nanos(until),
@@ -172,8 +173,9 @@ impl Record {
         FRAME_LEN + len as u64
     }
 
-    /// Appends frame and record to `out`, all but the body, which is returned:
-    /// it belongs right behind. (A large one is not worth copying.)
+    /// Appends frame and record to `out`, except the body, which is returned:
+    /// it must be written right after them. (A large body is not worth
+    /// copying.)
     ///
     /// `synced` is how far the segment is known to be synced.
     pub(super) fn encode(&self, place: Place, synced: u64, out: &mut Vec<u8>) -> &[u8] {
@@ -214,9 +216,9 @@ impl Record {
         body
     }
 
-    /// Reads the record that a frame announces; `Ok(None)` if its bytes are
-    /// not the ones that were written. Errors are those of `source`, and
-    /// `InvalidData` for a record that was written so and makes no sense.
+    /// Reads the record that a frame announces; `Ok(None)` if its checksum is
+    /// wrong. Errors are those of `source`, and `InvalidData` if the checksum
+    /// is right and the record makes no sense.
     pub(super) fn read(
         frame: &Frame,
         source: &mut impl Read,
@@ -253,8 +255,8 @@ impl Record {
     }
 }
 
-/// The names of tubes met so far, so that each is held in memory once; and room
-/// for the record that is being read.
+/// The names of tubes read so far, so that each is in memory once. Also a
+/// buffer for the record that is being read.
 #[derive(Default)]
 pub struct Tubes {
     names: HashSet<TubeName>,
@@ -323,7 +325,7 @@ mod tests {
         Ok(record.filter(|_| source.is_empty()))
     }
 
-    /// A record in these bytes that can be told to be the one that was written.
+    /// The record in these bytes, if its checksums are right in this place.
     fn record_in(bytes: &[u8], place: Place) -> Option<Record> {
         match read(bytes, place) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => None,
@@ -375,7 +377,7 @@ mod tests {
         let body = put.encode(place, 40, &mut bytes).to_vec();
         bytes.extend(body);
         assert_eq!(bytes[..8], [67, 0, 0, 0, 60, 0, 0, 0]); // length, not synced
-        // As any program may reckon it that knows CRC-32.
+        // Any program that has CRC-32 can calculate this.
         assert_eq!(
             bytes[8..16],
             [0x50, 0x95, 0xe3, 0x50, 0x92, 0x74, 0x94, 0x8a]

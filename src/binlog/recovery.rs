@@ -1,10 +1,10 @@
-//! Opening a binlog, or beginning one: the jobs that live are what its records
-//! say, in order.
+//! Opening a binlog, or beginning one: its records, in order, say which jobs
+//! live.
 //!
-//! Everything is read and judged first; an error leaves the directory as it
-//! was. What is changed then may be interrupted anywhere, and is done again at
-//! the next start. It takes no room: the binlog goes on in its newest segment,
-//! behind the last record, and keeps its spare.
+//! Everything is read and checked first; an error found there leaves the
+//! directory as it was. The changes after that may be interrupted anywhere, and
+//! are repeated at the next start. They need no more room: the binlog continues
+//! in its newest segment, after the last record, and keeps its spare.
 
 use super::error::{Error, is_full};
 use super::frame::HEADER_LEN;
@@ -67,7 +67,8 @@ pub(super) fn recover<J: Jobs>(
 }
 
 impl Opening {
-    /// Goes on with a binlog of our own; `theirs` is left over.
+    /// Continues a binlog of our own; the files `theirs` are left over and not
+    /// needed.
     fn go_on<J: Jobs>(
         mut self,
         ours: &[Found],
@@ -77,7 +78,8 @@ impl Opening {
         let newest = ours.last().and_then(Found::header);
         let newest = newest.expect("there are segments");
         let oldest = newest.oldest;
-        // What a removal that a power cut undid has brought back, is read by nobody.
+        // A power cut may have undone the removal of segments. They lie before
+        // the oldest needed segment or before a gap, and are not read.
         let run = ours.iter().rev().zip((oldest..=newest.number).rev());
         let run = run.take_while(|(found, number)| found.number == *number);
         let (old, run) = ours.split_at(ours.len() - run.count());
@@ -101,8 +103,8 @@ impl Opening {
         let (spare, reserve) = (self.adopt(SPARE)?, self.adopt(RESERVE)?);
         binlog.tail().spare = Some(spare);
         binlog.tail().reserve = reserve;
-        // Not a single record behind those of another server, who may still
-        // write there.
+        // On shared storage we write no record after those of another server:
+        // it may still write there.
         if self.storage.is_shared() && binlog.begin_segment().is_err() {
             return Err(binlog.into_error());
         }
@@ -110,8 +112,8 @@ impl Opening {
         Ok(self.opened(binlog, jobs))
     }
 
-    /// Puts zeros in the place of what was not finished, and makes all that was
-    /// read last, before anything builds on it.
+    /// Writes zeros over what was not finished, and syncs all that was read,
+    /// before anything relies on it.
     fn mend(&mut self, newest: &Found, end: u64, torn: u64) -> Result<(), Error> {
         let (name, file) = (newest.name(), &*newest.file);
         if torn > 0 {
@@ -124,8 +126,9 @@ impl Opening {
         file.sync().map_err(Error::on("sync", name))
     }
 
-    /// How long the newest segment's file is, as far as there is room behind the
-    /// records. (A copy of a file may have holes.)
+    /// Allocates the newest segment's file, and returns its length. Without
+    /// room for that, the file ends with its records. (A copy of a file may
+    /// have holes.)
     fn take_room(&self, newest: &Found, end: u64) -> Result<u64, Error> {
         let name = newest.name();
         match newest.file.allocate(newest.len) {
@@ -140,8 +143,8 @@ impl Opening {
         }
     }
 
-    /// How long a file is that was prepared ahead, if it is there. It may be half
-    /// prepared.
+    /// Takes over a file that was prepared ahead, and returns its length; 0 if
+    /// there is none. It may have been prepared only in part.
     fn adopt(&self, name: &str) -> Result<u64, Error> {
         let file = match self.storage.open(name) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
@@ -157,18 +160,18 @@ impl Opening {
     }
 }
 
-/// What segments that follow each other have said.
+/// What a run of consecutive segments says.
 struct Replayed {
     ledger: Ledger,
-    /// The oldest one needed by their marks.
+    /// The oldest segment that is needed, by their marks.
     oldest: u32,
-    /// Where the records of the newest one end, and how many bytes of something
-    /// unfinished follow.
+    /// Where the records of the newest segment end, and how many bytes of
+    /// something unfinished follow.
     end: u64,
     torn: u64,
 }
 
-/// Brings the jobs to life that they hold.
+/// Reads segments, and brings the jobs in them back.
 fn replay(segments: &[Found], jobs: &mut impl Jobs) -> Result<Replayed, Error> {
     let mut replayed = Replayed {
         ledger: Ledger::new(JobId(1)),
@@ -206,8 +209,9 @@ fn replay_record(record: Record, ledger: &mut Ledger, jobs: &mut impl Jobs) {
                 false => ledger.put(id, len),
             }
         }
-        // About an unknown job: it is gone; or it comes again as it is put
-        // again, moved out of a segment that is gone.
+        // An update of an unknown job. Either the job is deleted, or it was
+        // moved out of a segment that is removed, and a later put will bring it
+        // back.
         Record::Update(update) => {
             if let Some(job) = jobs.forget(update.id) {
                 jobs.restore(update.with(job.tube, job.body));

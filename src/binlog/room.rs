@@ -1,30 +1,31 @@
-//! How much room there is, and what follows from that. Pure: the files that it
-//! speaks of are made in `spare`.
+//! How much room there is, and what follows from that. Pure: `spare` makes the
+//! files that this module decides about.
 //!
-//! Two files are prepared ahead. In the *spare* the next segment begins. The
-//! *reserve* is not touched as long as there is room on the disk. One inequality
-//! says whether a put may come in. Let, in bytes,
+//! Two files are prepared ahead. The next segment begins in the *spare*. The
+//! *reserve* is not touched while the disk has room. One inequality decides
+//! whether a put is admitted. Let, in bytes,
 //!
-//! - *p* be what the puts take that were let in and not appended yet, this one
-//!   among them;
+//! - *p* be the length of all puts that were admitted and not appended yet,
+//!   including this one;
 //! - *m* what is left in the current segment, or the length of the spare,
 //!   whichever is more; *e* the length of the reserve;
-//! - *u* a leeway for updates and deletions, a quarter of a segment;
-//! - *k* what it takes to empty any one segment: what lives in it at most, a
-//!   sixteenth of all that lives, which the ends of files leave unused, and *u*.
+//! - *u* room for updates and deletions, a quarter of a segment;
+//! - *k* the room that is needed to empty any one segment: the most that can
+//!   live in it, a sixteenth of all that lives (for the unused ends of files),
+//!   and *u*.
 //!
-//! Then a put may come in if
+//! Then the put is admitted if
 //!
 //! > *m* ≥ *p* + *u*, and max(*n* − *p*, *e*) ≥ *k*,
 //!
-//! where *n* is *m*, or the length of the spare as long as there is only one
-//! segment, which is not emptied into itself. All puts that were let in have room in one
-//! file, one behind the other: nobody has to reckon how they divide among files.
-//! And on a full disk, where puts are refused, the reserve becomes the spare and
-//! all else goes on: the oldest segment can be emptied, and its file is the next
-//! reserve. If what is appended at once outruns all that, a segment grows beyond
-//! its room; where the disk is full, into the room of the reserve, which is given
-//! up for that.
+//! where *n* is *m*. (While there is only one segment, *n* is the length of the
+//! spare, because a segment cannot be emptied into itself.) All admitted puts
+//! have room in one file, one after the other, so nobody has to calculate how
+//! they divide among files. When the disk is full, puts are refused, the
+//! reserve becomes the spare, and everything else continues: the oldest segment
+//! can be emptied, and its file becomes the next reserve. A single append may
+//! need more than all this. Then a segment grows beyond its room; if the disk
+//! is full, the reserve is given up, and the segment grows into its room.
 
 use super::frame::HEADER_LEN;
 use super::tail::Tail;
@@ -32,21 +33,21 @@ use super::tail::Tail;
 /// A new file's length is a multiple of this.
 pub(super) const BLOCK: u64 = 4096;
 
-/// The names of the two files. What is in them is not part of the binlog.
+/// The names of the two files. Their contents are not part of the binlog.
 pub(super) const SPARE: &str = "binlog.spare";
 pub(super) const RESERVE: &str = "binlog.reserve";
 
-/// A prepared file is too short, or much too long.
+/// A prepared file that is too short, or much too long.
 pub(super) struct Wanted {
     pub name: &'static str,
-    /// It has to be so long.
+    /// The length that it must have.
     pub least: u64,
-    /// It should be so long.
+    /// The length that it should have.
     pub good: u64,
 }
 
 impl Tail {
-    /// Lets a put of this length in, if there is room for it.
+    /// Admits a put of this length, if there is room for it.
     pub fn admit(&mut self, len: u64) -> bool {
         let is_in = self.has_room(len);
         if is_in {
@@ -55,30 +56,31 @@ impl Tail {
         is_in
     }
 
-    /// The put was appended, or will not be.
+    /// Ends the admission of a put: it was appended, or will not be.
     pub fn release(&mut self, len: u64) {
         self.admitted -= len;
     }
 
-    /// The inequality.
+    /// Whether the inequality holds.
     fn has_room(&self, put: u64) -> bool {
         let has = |name| self.prepared(name).unwrap_or(0) >= self.least(name, put);
         has(SPARE) && has(RESERVE)
     }
 
-    /// How long a prepared file has to be for the inequality to hold: 0 if the
-    /// current segment has the room.
+    /// The length that a prepared file must have for the inequality to hold: 0
+    /// if the inequality holds without that file.
     fn least(&self, name: &str, put: u64) -> u64 {
         let puts = self.admitted + put;
         if name == RESERVE {
             let keep = self.keep(put);
-            // The only segment is not emptied into itself.
+            // While there is only one segment, it cannot be emptied into
+            // itself.
             let is_only = self.ledger.oldest() == self.ledger.current();
             let here = if is_only { 0 } else { self.rest() };
             let is_ahead = here.max(self.spare_room()) >= puts + keep;
             return if is_ahead { 0 } else { HEADER_LEN + keep };
         }
-        // What is to be moved needs room like a put.
+        // A record that is to be moved needs room like a put.
         let ahead = (puts + self.leeway()).max(self.to_move);
         let is_here = self.rest() >= ahead;
         if is_here { 0 } else { HEADER_LEN + ahead }
@@ -92,13 +94,14 @@ impl Tail {
         live.min(longest) + live / 16 + self.leeway()
     }
 
-    /// What has to be made of spare and reserve for a put of this length to come
-    /// in, in this order. What puts need is made ahead of them; so without one,
-    /// it is what those to come will need.
+    /// Which of spare and reserve need another length for a put of this length
+    /// to be admitted, in this order. Without a put: for later puts, since
+    /// files are prepared ahead of them.
     pub fn wanted(&self, put: Option<u64>) -> Vec<Wanted> {
         let mut names = [SPARE, RESERVE];
         if self.full.is_some() && self.reserve == 0 {
-            // The reserve was used: the first room is the next one.
+            // The reserve was used, so the first free room becomes the next
+            // reserve.
             names.reverse();
         }
         let wanted = names.into_iter().map(|name| self.wanted_of(name, put));
@@ -106,7 +109,7 @@ impl Tail {
     }
 
     fn wanted_of(&self, name: &'static str, put: Option<u64>) -> Option<Wanted> {
-        self.spare?; // else there will soon be more room
+        self.spare?; // if it is in use, there will soon be more room
         let have = self.prepared(name)?;
         let (ahead, good) = match name {
             RESERVE => {
@@ -118,19 +121,21 @@ impl Tail {
         let least = self.least(name, put.unwrap_or(ahead));
         let good = good.max(least);
         let most = (good + self.leeway() / 2).next_multiple_of(BLOCK);
-        // On a full disk it was the reserve, and will be all there is.
+        // On a full disk, a long spare was the reserve before, and there is no
+        // other room.
         let is_surplus = have > most && self.full.is_none();
         (have < least || is_surplus).then_some(Wanted { name, least, good })
     }
 
-    /// How long a spare is that can hold what was let in, and what is to be moved.
+    /// The length of a spare that can hold all admitted puts, and a record that
+    /// is to be moved.
     pub fn wanted_spare(&self) -> u64 {
         let ahead = (self.admitted + self.leeway()).max(self.to_move);
         self.segment_size.max(HEADER_LEN + ahead)
     }
 
-    /// How long the spare or the reserve is; 0 if there is none, None if it is
-    /// in use.
+    /// The length of the spare or the reserve; 0 if there is none, `None` if it
+    /// is in use.
     pub fn prepared(&self, name: &str) -> Option<u64> {
         match name {
             RESERVE => Some(self.reserve),
@@ -138,9 +143,10 @@ impl Tail {
         }
     }
 
-    /// Whether a record of this length can be moved; else that is noted, so that
-    /// room is made. It may not take the last room: the mark has to fit as well
-    /// that sets the oldest segment free, and what comes until that is room again.
+    /// Whether there is room to move a record of this length. If not, this is
+    /// noted, so that room is made. A moved record must not take the last room:
+    /// the mark that makes the oldest segment removable must fit as well, and
+    /// so must all that is appended until that segment has become room again.
     pub fn finds_room_to_move(&mut self, len: u64) -> bool {
         let needed = self.admitted + len + self.leeway() / 2;
         let here = self.len.saturating_sub(self.offset);
@@ -149,12 +155,13 @@ impl Tail {
         has_room
     }
 
-    /// Whether puts are refused, or will be soon, since the disk is full.
+    /// Whether puts are refused, or soon will be, because the disk is full.
     pub fn is_scarce(&self) -> bool {
         self.full.is_some() && !self.has_room(self.size() / 4)
     }
 
-    /// Whether the reserve has to become the spare: there is no other room soon.
+    /// Whether the reserve has to become the spare, because there will soon be
+    /// no other room.
     pub fn needs_reserve(&self) -> bool {
         let soon = (self.size() / 4).max(self.to_move);
         let spare = self.spare_room();
@@ -162,7 +169,7 @@ impl Tail {
         is_longer && spare.max(self.rest()) < soon
     }
 
-    /// Whether there is something to do about files.
+    /// Whether the thread `segments` has something to do.
     pub fn needs_upkeep(&self) -> bool {
         !self.retired.is_empty()
             || match self.full {
@@ -171,13 +178,13 @@ impl Tail {
             }
     }
 
-    /// Whether that cannot be left to others: the disk is full, or little room is
-    /// left for what is appended next.
+    /// Whether the thread that writes has to do it itself, at once: the disk is
+    /// full, or little room is left for what is appended next.
     pub fn is_urgent(&self) -> bool {
         self.full.is_some() || self.rest().max(self.spare_room()) < self.leeway() / 2
     }
 
-    /// Whether there is so much garbage that it has to be less.
+    /// Whether there is so much garbage that jobs have to be moved.
     pub fn is_crowded(&self) -> bool {
         let (size, live) = (self.segment_size, self.ledger.live());
         let garbage = (self.ledger.closed() + self.offset).saturating_sub(live);
@@ -188,23 +195,25 @@ impl Tail {
             || disk + size / 2 > 2 * live + 3 * size
     }
 
-    /// What is left for updates and deletions on a full disk, until an emptied
-    /// segment has become room: beside the puts, and in the reserve.
+    /// *u*: the room that is left for updates and deletions on a full disk,
+    /// until an emptied segment has become room. There is as much beside the
+    /// puts, and as much in the reserve.
     pub fn leeway(&self) -> u64 {
         self.size() / 4
     }
 
-    /// How long a segment is, here.
+    /// The length of a segment on this disk: `-s`, or less if the file is
+    /// shorter.
     pub fn size(&self) -> u64 {
         self.segment_size.min(self.len)
     }
 
-    /// How much more the current segment is to hold.
+    /// How many more bytes the current segment should hold.
     pub fn rest(&self) -> u64 {
         self.size().saturating_sub(self.offset)
     }
 
-    /// How much the next one is to hold.
+    /// How many bytes of records the next segment can hold.
     pub fn spare_room(&self) -> u64 {
         self.spare.unwrap_or(0).saturating_sub(HEADER_LEN)
     }

@@ -1,5 +1,5 @@
-//! A segment's file, being read: whose it is, its records one by one, and
-//! whether what is no record is an unfinished end or damage.
+//! Reading a segment's file: which program wrote it, its records one by one,
+//! and whether bytes that are no record are an unfinished end or damage.
 
 use super::beanstalkd;
 use super::error::Error;
@@ -9,9 +9,10 @@ use super::storage::{File, Storage};
 use std::io::{self, BufReader, Read};
 use std::sync::Arc;
 
-/// How much is read at once.
+/// How many bytes are read at once.
 const READ: usize = 256 << 10;
-/// So much of a file's start tells whose it is.
+/// How many bytes of a file's start are read to find out which program wrote
+/// it.
 const START: u64 = 1024;
 
 /// A file with the name of a segment.
@@ -22,20 +23,21 @@ pub struct Found {
     pub file: Arc<dyn File>,
     /// How long it is, in bytes.
     pub len: u64,
-    /// Whose it is.
+    /// Which program wrote it.
     pub kind: Kind,
 }
 
-/// Whose it is.
+/// Which program wrote a file.
 #[derive(Clone, Copy)]
 pub enum Kind {
-    /// Our own.
+    /// We did: it is a segment.
     Segment(Header),
-    /// Another server's.
+    /// beanstalkd did.
     Beanstalkd(beanstalkd::Format),
-    /// Nobody's: zeros, or no byte at all. beanstalkd leaves such files.
+    /// None: there are only zeros in it, or no byte. beanstalkd leaves such
+    /// files.
     Nothing,
-    /// What is wrong at its start.
+    /// It cannot be told; this is what is wrong at its start.
     Damaged(&'static str),
 }
 
@@ -94,7 +96,7 @@ impl Found {
         BufReader::with_capacity(READ, Source { file, offset })
     }
 
-    /// What is wrong with it, and where.
+    /// The error that says what is wrong with it, and where.
     pub fn damaged(&self, offset: u64, flaw: impl Into<String>) -> Error {
         Error::Damaged {
             number: self.number,
@@ -103,20 +105,21 @@ impl Found {
         }
     }
 
-    /// Where from an offset on the last byte is that is not zero.
+    /// The last byte at or after an offset that is not zero: its offset.
     pub fn last_set_byte(&self, offset: u64) -> Result<Option<u64>, Error> {
         let last = last_set_byte(&*self.file, offset);
         last.map_err(Error::on("read", self.name()))
     }
 
-    /// Where from an offset on the first frame stands that belongs there and is
-    /// looked for.
+    /// The offset of the first frame at or after `from` that is valid in its
+    /// place and that `is_looked_for` accepts.
     pub fn find_frame(
         &self,
         from: u64,
         is_looked_for: impl Fn(&Frame, u64) -> bool,
     ) -> Result<Option<u64>, Error> {
-        // Zeros are no frame, and there may be many.
+        // No frame begins in the zeros at the end, and there may be many of
+        // them.
         let end = self.last_set_byte(from)?.map_or(from, |last| last + 1);
         let bytes = self.read_from(from).bytes().zip(from + 1..=end);
         let mut window = [0; FRAME_LEN as usize];
@@ -139,7 +142,7 @@ impl Found {
     }
 }
 
-/// Where in a file from an offset on the last byte is that is not zero.
+/// The last byte of a file at or after an offset that is not zero: its offset.
 pub(super) fn last_set_byte(file: &dyn File, offset: u64) -> io::Result<Option<u64>> {
     let (mut last, mut at) = (None, offset);
     let mut chunk = vec![0; READ];
@@ -148,7 +151,8 @@ pub(super) fn last_set_byte(file: &dyn File, offset: u64) -> io::Result<Option<u
         if read == 0 {
             return Ok(last);
         }
-        // Compared with its neighbours, many bytes at a time.
+        // Each byte is compared with its neighbour: the processor does this for
+        // many bytes at a time.
         let zeros = chunk[0] == 0 && chunk[..read - 1] == chunk[1..read];
         if !zeros && let Some(index) = chunk[..read].iter().rposition(|byte| *byte != 0) {
             last = Some(at + index as u64);
@@ -157,7 +161,7 @@ pub(super) fn last_set_byte(file: &dyn File, offset: u64) -> io::Result<Option<u
     }
 }
 
-/// A file being read.
+/// A file that is read from its start, or from an offset, to its end.
 pub struct Source<'a> {
     file: &'a dyn File,
     offset: u64,
@@ -182,8 +186,8 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Those from an offset on. They end where the next segment's header says,
-    /// or where something stands that is no record.
+    /// A reader from an offset on. The records end where the next segment's
+    /// header says, or where something stands that is no record.
     pub fn new(found: &'a Found, offset: u64, next: Option<&Header>) -> Result<Reader<'a>, Error> {
         let end = next.map_or(found.len, |next| next.previous_end);
         if end > found.len {
@@ -199,7 +203,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The next record and where it begins; `None` if none begins at `offset`.
+    /// The next record and its offset; `None` if no record begins at `offset`.
     pub fn next(&mut self, tubes: &mut Tubes) -> Result<Option<(u64, Record)>, Error> {
         let offset = self.offset;
         let left = self.end.saturating_sub(offset);
@@ -231,9 +235,10 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Whether the records end here, as they must if there is a next segment. In
-    /// the newest one so many bytes may follow of something that was not
-    /// finished; unless a frame behind says that all here had been synced.
+    /// Checks the end of the records, and returns how many bytes of something
+    /// unfinished follow. If there is a next segment, no bytes may follow. In
+    /// the newest one they may. But it is damage if a later frame says that
+    /// this place had been synced.
     pub fn torn(&self) -> Result<u64, Error> {
         let (found, offset) = (self.found, self.offset);
         let flaw = "this is not the record that was written there";

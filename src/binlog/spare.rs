@@ -1,12 +1,13 @@
-//! The files that are prepared ahead, and the end of the segments that are empty.
+//! The files that are prepared ahead, and the removal of empty segments.
 //!
 //! The spare and the reserve are known by their names. They are filled with
-//! zeros, really written: so their room is there, and writing to blocks that were
-//! written before spares the file system its own notes with each sync. A block
-//! and its sync cost the disk 2 writes and 1 flush into zeros; into blocks that
-//! are only allocated, 3 and 2 on ext4, 2 and 2 on XFS (`tests/binlog/zeros`).
-//! An empty segment's file becomes one of them that is missing, since on a full
-//! disk its room would be somebody else's as soon as it is given back.
+//! zeros that are really written. So their room is allocated, and a later write
+//! to these blocks need not change the file system's metadata, which would be
+//! synced as well. To write a block and sync it costs the disk 2 writes and 1
+//! flush if the block has zeros. If it is only allocated, this costs 3 and 2 on
+//! ext4, 2 and 2 on XFS (`tests/binlog/zeros`). If one of the two files is
+//! missing, it is made from the file of an empty segment: on a full disk,
+//! another program could take the room of a file as soon as that is removed.
 
 use super::error::{Error, is_full};
 use super::frame::{Header, segment_name};
@@ -18,8 +19,8 @@ use std::io;
 use std::sync::Arc;
 
 impl Binlog {
-    /// Lets a put of this length in; before that, makes room for it if there is
-    /// none.
+    /// Admits a put of this length. If there is no room for it, makes room
+    /// first.
     pub(super) fn let_in(&self, len: u64) -> Result<(), NoRoom> {
         loop {
             let mut tail = self.tail();
@@ -27,14 +28,15 @@ impl Binlog {
                 let was_full = tail.full.take().is_some();
                 drop(tail);
                 if was_full {
-                    self.wake_for_upkeep(); // to tell
+                    self.wake_for_upkeep(); // that thread reports it
                 }
                 return Ok(());
             }
             let (is_taken, end) = (tail.spare.is_none(), tail.end);
             drop(tail);
             if is_taken {
-                // As soon as the segment has begun, there can be another spare.
+                // The writer has to begin the segment in it; after that there
+                // can be another spare.
                 self.commit(end).map_err(|Failed| NoRoom)?;
             } else {
                 self.settle_retired().map_err(|Failed| NoRoom)?;
@@ -43,18 +45,18 @@ impl Binlog {
         }
     }
 
-    /// Removes empty segments, and makes spare and reserve ahead of those who
-    /// need them. It may take as long as the writing of a segment.
+    /// Removes empty segments, and makes spare and reserve before they are
+    /// needed. This may take as long as writing a segment.
     pub(super) fn keep_files(&self) -> Result<(), Failed> {
         if self.tail().needs_upkeep() {
             self.settle_retired()?;
-            // Puts are refused then; the next one tries again.
+            // If this fails, puts are refused; each of them tries again.
             self.provide(None).ok();
         }
         Ok(())
     }
 
-    /// Begins another segment now, and makes all that was appended last.
+    /// Begins another segment now, and syncs all that was appended.
     pub(super) fn begin_segment(&self) -> Result<(), NoRoom> {
         let before = {
             let mut tail = self.tail();
@@ -84,7 +86,7 @@ impl Binlog {
         self.settle(end).map_err(|Failed| NoRoom)
     }
 
-    /// Syncs what the removal of empty segments waits for.
+    /// Syncs the marks after which the empty segments may be removed.
     fn settle_retired(&self) -> Result<(), Failed> {
         let after = self.tail().retired_after();
         after.map_or(Ok(()), |after| self.settle(after))
@@ -105,8 +107,8 @@ impl Binlog {
         Ok(())
     }
 
-    /// Gives spare and reserve the lengths that a put of this length needs, or
-    /// those to come, and removes empty segments.
+    /// Gives spare and reserve the lengths that this put needs (without one:
+    /// that later puts will need), and removes empty segments.
     fn provide(&self, put: Option<u64>) -> Result<(), NoRoom> {
         let _upkeep = held(self.upkeep.lock());
         let is_idle = self.tail().wanted(put).is_empty();
@@ -117,18 +119,20 @@ impl Binlog {
         let is_full = full.is_some();
         let was_full = std::mem::replace(&mut self.tail().full, full).is_some();
         if is_full != was_full {
-            self.wake_for_upkeep(); // to tell
+            self.wake_for_upkeep(); // that thread reports it
         }
         if is_full { Err(NoRoom) } else { Ok(()) }
     }
 
-    /// The same. (With `upkeep` held.)
+    /// Does the work of [`provide`](Self::provide). (With `upkeep` held.)
     fn make_room(&self, put: Option<u64>) -> Result<(), Error> {
         let wanted = self.tail().wanted(put);
-        // The room of empty segments is ours already: nobody else gets it.
+        // The room of empty segments is ours already, so no other program can
+        // take it.
         for Wanted { name, .. } in wanted {
             let is_missing = self.tail().prepared(name) == Some(0);
-            // Another machine may have old pages of that file, and not those to come.
+            // Another machine may have old pages of that file in its cache, and
+            // would not read the new contents.
             let may_recycle = is_missing && !self.storage.is_shared();
             if may_recycle && let Some(number) = self.take_retired() {
                 let len = recycle(&*self.storage, number, name)?;
@@ -145,14 +149,16 @@ impl Binlog {
         let made = prepare_all();
         if made.as_ref().is_err_and(Error::is_full) && self.tail().needs_reserve() {
             self.use_reserve()?;
-            // Another reserve, if there is room for a short one.
+            // Makes another reserve; a short one, if there is only room for
+            // that.
             prepare_all().ok();
         }
         made
     }
 
-    /// Gives a prepared file a good length, or on a full disk what there is room
-    /// for; an error if that is not the least. (With `upkeep` held.)
+    /// Gives a prepared file the length `good`; on a full disk, as much as
+    /// there is room for. An error if it gets less than `least`. (With `upkeep`
+    /// held.)
     fn prepare(&self, wanted: &Wanted) -> Result<(), Error> {
         let Wanted { name, least, good } = *wanted;
         let storage = &*self.storage;
@@ -175,7 +181,8 @@ impl Binlog {
         let (mut len, mut more) = (have, good - have);
         while more > BLOCK {
             more = (more / 2).next_multiple_of(BLOCK);
-            // A short reserve is better than none; a short spare is not.
+            // A reserve that is too short is better than none; a spare that is
+            // too short is not.
             let is_of_use = name == RESERVE || len + more >= least;
             if is_of_use && lengthen(storage, name, len, len + more).is_ok() {
                 len += more;
@@ -189,7 +196,8 @@ impl Binlog {
 
     /// Shortens a prepared file. (With `upkeep` held.)
     fn cut(&self, name: &str, len: u64) -> Result<(), Error> {
-        // Who takes the spare from now on waits for `upkeep` before he writes there.
+        // From now on, a writer that takes the spare waits for `upkeep` before
+        // it writes there.
         if self.set_prepared(name, len) {
             let file = self.storage.open(name).map_err(Error::on("open", name))?;
             file.set_len(len).map_err(Error::on("cut", name))?;
@@ -197,7 +205,8 @@ impl Binlog {
         Ok(())
     }
 
-    /// Notes how long the spare or the reserve is; false if it is in use by now.
+    /// Notes the length of the spare or the reserve. Returns false if a segment
+    /// is to begin in the spare.
     fn set_prepared(&self, name: &str, len: u64) -> bool {
         let mut tail = self.tail();
         match name {
@@ -208,50 +217,54 @@ impl Binlog {
         true
     }
 
-    /// The disk is full, and what is written has outrun all that was prepared:
-    /// the reserve's room goes back to the disk. Whether there was one.
+    /// For a full disk, when the current segment has become longer than its
+    /// room: gives the room of the reserve back to the disk. Returns whether
+    /// there was a reserve.
     pub(super) fn give_reserve_up(&self) -> bool {
         let _upkeep = held(self.upkeep.lock());
         let was_there = std::mem::take(&mut self.tail().reserve) > 0;
         was_there && self.storage.remove(RESERVE).is_ok() && self.storage.sync().is_ok()
     }
 
-    /// The disk is full: the reserve becomes the spare, in the place of one that
+    /// For a full disk: makes the reserve the spare, in the place of one that
     /// is too short. (With `upkeep` held.)
     fn use_reserve(&self) -> Result<(), Error> {
         let storage = &*self.storage;
-        // Not one that a segment is to begin in by now.
+        // If a segment is to begin in the spare, the spare must not be
+        // replaced.
         if !self.set_prepared(SPARE, 0) {
             return Ok(());
         }
-        storage.remove(SPARE).ok(); // if there is one
+        storage.remove(SPARE).ok(); // there may be none
         rename(storage, RESERVE, SPARE)?;
         let mut tail = self.tail();
         let len = std::mem::take(&mut tail.reserve);
         tail.spare = Some(len);
-        // No more of it than a segment takes: the rest is for the next reserve.
+        // Only as much of it as a segment needs: the rest is room for the next
+        // reserve.
         let wanted = tail.wanted_spare().min(len);
         drop(tail);
         self.cut(SPARE, wanted.next_multiple_of(BLOCK))
     }
 }
 
-/// Makes the file of this name of an empty segment's, and says how long it is.
-/// The old name goes before the contents, so a segment's name never stands for
-/// zeros.
+/// Makes the spare or the reserve from the file of an empty segment, and
+/// returns its length. First the old name goes, then the contents: so a file
+/// with a segment's name is never filled with zeros.
 fn recycle(storage: &dyn Storage, number: u32, name: &str) -> Result<u64, Error> {
     let old = segment_name(number);
-    storage.remove(name).ok(); // what a failed try has left
+    storage.remove(name).ok(); // a failed attempt may have left one
     rename(storage, &old, name)?;
     let file = storage.open(name).map_err(Error::on("open", name))?;
     zeroed(&*file).map_err(Error::on("prepare", name))
 }
 
-/// Gives a file that holds something of no use zeros and whole blocks, and says
-/// how long it is.
+/// Fills a file whose contents are not needed with zeros, rounds it to whole
+/// blocks, and returns its length.
 pub(super) fn zeroed(file: &dyn File) -> io::Result<u64> {
     let mut len = file.len()?.next_multiple_of(BLOCK);
-    // The last block is there already, unless blocks are smaller here.
+    // The last block is allocated already, unless the file system has smaller
+    // blocks.
     match file.allocate(len) {
         Err(error) if is_full(&error) => {
             len = len.saturating_sub(BLOCK);
@@ -267,12 +280,12 @@ pub(super) fn zeroed(file: &dyn File) -> io::Result<u64> {
     Ok(len)
 }
 
-/// Makes the file of this name as long as this, if it is so long; from 0 on,
-/// makes it. If there is no room, all is as it was.
+/// Lengthens a file from one length to another; from 0, creates it. If there is
+/// no room, the file stays as it was.
 pub(super) fn lengthen(storage: &dyn Storage, name: &str, from: u64, to: u64) -> Result<(), Error> {
     let file = match from {
         0 => {
-            storage.remove(name).ok(); // what a failed try has left
+            storage.remove(name).ok(); // a failed attempt may have left one
             storage.create(name).map_err(Error::on("create", name))?
         }
         _ => storage.open(name).map_err(Error::on("open", name))?,
@@ -287,7 +300,7 @@ pub(super) fn lengthen(storage: &dyn Storage, name: &str, from: u64, to: u64) ->
         }
     };
     made().map_err(|source| {
-        // If that fails too, the first error is still the one to tell.
+        // If this fails too, the caller still gets the first error.
         match from {
             0 => storage.remove(name).ok(),
             _ => file.set_len(from).ok(),
@@ -296,7 +309,7 @@ pub(super) fn lengthen(storage: &dyn Storage, name: &str, from: u64, to: u64) ->
     })
 }
 
-/// Makes a segment with this header of the spare.
+/// Makes the spare a segment with this header.
 pub(super) fn name_spare(storage: &dyn Storage, header: &Header) -> Result<Arc<dyn File>, Error> {
     let spare = storage.open(SPARE).map_err(Error::on("open", SPARE))?;
     let written = spare.write_at(&header.encode(), 0);
@@ -306,7 +319,7 @@ pub(super) fn name_spare(storage: &dyn Storage, header: &Header) -> Result<Arc<d
     Ok(spare)
 }
 
-/// Gives a file another name, which lasts.
+/// Renames a file, durably.
 fn rename(storage: &dyn Storage, from: &str, to: &str) -> Result<(), Error> {
     let renamed = storage.rename(from, to);
     renamed.map_err(Error::on("rename", from))?;

@@ -1,9 +1,9 @@
 //! Where segments lie: the seam between the binlog and the operating system.
 //!
-//! Two things implement it: [`Directory`], the real one, and the simulator of
-//! the crash tests, which knows what a power cut leaves behind and can make
-//! any operation fail. So the seam says of each operation what has to be
-//! synced to make it last, and nothing here is cleverer than that.
+//! It has two implementations: [`Directory`], the real one, and the simulator
+//! of the crash tests, which knows what a power cut leaves behind and can make
+//! any operation fail. So each operation says here what must be synced to make
+//! it durable, and the real implementation adds no logic of its own.
 
 use super::error::Error;
 use super::fence::{Fence, forget_pages};
@@ -19,29 +19,29 @@ use std::sync::Arc;
 
 /// A flat directory of files.
 ///
-/// What `create`, `rename` and `remove` did may be undone by a power cut, one
-/// without the other, until [`sync`](Storage::sync) has returned.
+/// A power cut may undo any `create`, `rename` and `remove`, each
+/// independently, until [`sync`](Storage::sync) has returned.
 pub trait Storage: Send + Sync {
     /// The names of all files.
     fn list(&self) -> io::Result<Vec<String>>;
-    /// A file that is there, to read and write.
+    /// Opens an existing file, to read and write.
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>>;
-    /// A new file without a byte in it, to be written in place: room that it has
-    /// is room for what it will hold. An error if the name is taken.
+    /// Creates an empty file. It will be written in place: blocks allocated to
+    /// it are the blocks that it will use. An error if the name is taken.
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>>;
-    /// Gives a file another name, in one step; an error if that is taken.
+    /// Renames a file, atomically. An error if the new name is taken.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, name: &str) -> io::Result<()>;
-    /// Makes the names last.
+    /// Makes the names durable.
     fn sync(&self) -> io::Result<()>;
-    /// Whether another machine could take it over while we use it. Then nothing
-    /// is written where another server has written, see `fence`.
+    /// Whether another machine could take the directory over while we use it.
+    /// Then we write nothing where another server has written, see `fence`.
     fn is_shared(&self) -> bool {
         false
     }
-    /// An error if it is not ours any more: then what was written before, synced
-    /// or not, may not be acknowledged.
+    /// An error if the directory is not ours any more. Then what was written
+    /// before, synced or not, may not be acknowledged.
     fn look(&self) -> io::Result<()> {
         Ok(())
     }
@@ -49,8 +49,8 @@ pub trait Storage: Send + Sync {
 
 /// A file of a [`Storage`].
 ///
-/// What is written may be missing after a power cut, wholly or by sectors and
-/// in any order, until [`sync`](File::sync) has returned.
+/// After a power cut, what was written may be missing, completely or by sectors
+/// and in any order, until [`sync`](File::sync) has returned.
 pub trait File: Send + Sync {
     /// Its length in bytes.
     fn len(&self) -> io::Result<u64>;
@@ -58,16 +58,17 @@ pub trait File: Send + Sync {
     fn is_empty(&self) -> io::Result<bool> {
         Ok(self.len()? == 0)
     }
-    /// Reads from `offset` on, as much as there is and fits; 0 at the end.
+    /// Reads from `offset` on, as much as exists and fits; 0 at the end.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
     /// Writes all of `bytes` from `offset` on.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
-    /// Cuts the file (what was behind is given back), or lengthens it with a hole.
+    /// Cuts the file (the system gets the rest back), or lengthens it with a
+    /// hole.
     fn set_len(&self, len: u64) -> io::Result<()>;
-    /// Makes the file at least `len` long, with room of its own for each byte
-    /// up to there as far as the file system can promise it. New bytes are zero.
+    /// Makes the file at least `len` long, and allocates all of its blocks, as
+    /// far as the file system can promise that. New bytes are zero.
     fn allocate(&self, len: u64) -> io::Result<()>;
-    /// Makes contents and length last.
+    /// Makes contents and length durable.
     fn sync(&self) -> io::Result<()>;
 }
 
@@ -78,7 +79,7 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Locks a directory, with or without waiting for the one who has it.
+    /// Locks a directory. With `wait`, waits until no other server has it.
     pub fn lock(path: &Path, wait: bool) -> Result<Directory, Error> {
         Ok(Directory {
             path: path.to_owned(),
@@ -95,7 +96,7 @@ impl Storage for Directory {
     fn list(&self) -> io::Result<Vec<String>> {
         let names = fs::read_dir(&self.path)?.map(|entry| Ok(entry?.file_name()));
         let names = names.collect::<io::Result<Vec<_>>>()?;
-        // A name that is not even text is none of ours.
+        // A name that is no text is not ours.
         Ok(names
             .into_iter()
             .flat_map(|name| name.into_string())
@@ -104,7 +105,7 @@ impl Storage for Directory {
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
         let mut options = fs::OpenOptions::new();
-        // beanstalkd makes its files read-only; only ours are written to.
+        // beanstalkd makes its files read-only, and we only write to our own.
         let file = match options.read(true).write(true).open(self.path_of(name)) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 fs::File::open(self.path_of(name))?
@@ -129,7 +130,8 @@ impl Storage for Directory {
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         self.look()?;
         let to = self.path_of(to);
-        // The directory is locked: whoever else may write here is no server.
+        // This check is enough: the directory is locked, so no other server
+        // writes here.
         if fs::symlink_metadata(&to).is_ok() {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
@@ -175,7 +177,8 @@ impl File for fs::File {
         let end = libc::off_t::try_from(len).map_err(io::Error::other)?;
         match fallocate(self, FallocateFlags::empty(), 0, end) {
             Ok(()) => Ok(()),
-            // Not every file system can, nor every kernel; each can be written to.
+            // Not every file system or kernel can allocate, but zeros can be
+            // written on all.
             Err(Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EINVAL) => {
                 let from = File::len(self)?;
                 write_zeros(self, from, len)

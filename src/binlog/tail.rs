@@ -1,12 +1,13 @@
 //! The growing end of the binlog, in memory: what was appended and not yet
-//! written, in which segment it will stand, and what has to be moved out of the
-//! oldest one. Pure: no file is touched here. `room` has how much room there is.
+//! written, in which segment it will be, and what has to be moved out of the
+//! oldest segment. Pure: no file is touched here. `room` calculates how much
+//! room there is.
 //!
-//! **Moving.** Bytes in segments that are no latest put of a live job are
-//! garbage. As long as there is too much of it, each byte of garbage that is
-//! appended earns the moving of some bytes out of the oldest segment: its live
-//! jobs are put again at the end. So disk use is bound, and nobody ever waits
-//! for more than a little moving.
+//! **Moving.** All bytes in segments are garbage, except the latest puts of
+//! live jobs. While there is too much garbage, each appended byte of garbage
+//! allows some bytes to be moved out of the oldest segment: its live jobs are
+//! put again at the end. So disk use has a bound, and each append waits only
+//! for a little moving.
 
 use super::error::Error;
 use super::frame::{HEADER_LEN, Header};
@@ -18,23 +19,23 @@ use crate::protocol::JobId;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Bytes moved for each byte of garbage.
+/// How many bytes may be moved for each byte of garbage.
 const MOVE_RATE: u64 = 4;
-/// No append moves more bytes than this, or than one record.
+/// No append moves more bytes than this and one record.
 const MOVE_BYTES: u64 = 1 << 20;
 /// No append looks at more jobs of the oldest segment than this.
 const MOVE_LOOKS: u32 = 256;
 
-/// One thing for the writer to do.
+/// One step for the writer.
 pub(super) enum Step {
-    /// Write this behind the one before.
+    /// Write this record after the previous one.
     Write(Record),
-    /// Go on in the spare, with this header.
+    /// Continue in the spare, with this header.
     Begin(Header),
 }
 
-/// A segment in which nothing lives. It may go when the binlog is synced up to
-/// `after`.
+/// A segment that no live job needs. It may be removed when the binlog is
+/// synced up to `after`.
 pub(super) struct Retired {
     number: u32,
     after: Position,
@@ -44,37 +45,40 @@ pub(super) struct Retired {
 pub(super) struct Tail {
     /// What has to be written.
     steps: Vec<Step>,
-    /// Jobs with this id or a higher one are put there for the first time, since
-    /// ids ascend.
+    /// The first puts of jobs with this id or a higher one are in `steps`,
+    /// since ids ascend.
     first_put: JobId,
-    /// What is being written, or was written last: the same, and where it ends.
+    /// For the steps that are being written, or were written last: their
+    /// `first_put`, and the position where they end.
     taken_first_put: JobId,
     taken_end: Position,
     pub end: Position,
     pub ledger: Ledger,
-    /// Where a segment ends, unless a longer record is its only one.
+    /// The length of a segment; only a segment for a single longer record is
+    /// longer.
     pub(super) segment_size: u64,
-    /// Where the next record goes in the current segment.
+    /// The offset of the next record in the current segment.
     pub(super) offset: u64,
-    /// How long the current segment's file was made.
+    /// The length that the current segment's file was prepared with.
     pub(super) len: u64,
-    /// How long the spare is, all zeros; 0 if there is none. None while a segment
-    /// is to begin in it, and the writer has not come to that yet.
+    /// The length of the spare; 0 if there is none. `None` from the moment when
+    /// a segment is to begin in it, until the writer has begun that segment.
     pub spare: Option<u64>,
-    /// How long the reserve is; 0 if there is none.
+    /// The length of the reserve; 0 if there is none.
     pub reserve: u64,
     /// Empty segments, oldest first.
     pub(super) retired: VecDeque<Retired>,
-    /// What the puts take that were let in and not appended yet.
+    /// The length of all puts that were admitted and not appended yet.
     pub(super) admitted: u64,
-    /// Bytes that may be moved; negative after moving more than that.
+    /// How many bytes may be moved. Negative after more were moved.
     credit: i64,
-    /// How long the next job to be moved is, if there was no room for it.
+    /// How much room is needed to move the next job, if there was not enough;
+    /// else 0.
     pub(super) to_move: u64,
-    /// Why the last try to make room failed, if it did.
+    /// Why the last attempt to make room failed, if it did.
     pub full: Option<Arc<Error>>,
-    /// What a new segment's header calls the oldest, while another server's
-    /// files are being taken over.
+    /// While beanstalkd's files are being taken over: the number that the
+    /// headers of new segments name as the oldest one needed.
     pub floor: Option<u32>,
     /// For `stats`.
     pub written: u64,
@@ -82,8 +86,8 @@ pub(super) struct Tail {
 }
 
 impl Tail {
-    /// The tail of a binlog that ends here in the current segment's file of this
-    /// length.
+    /// The tail of a binlog that ends at this offset in the current segment's
+    /// file, of this length.
     pub fn new(ledger: Ledger, segment_size: u64, offset: u64, len: u64) -> Tail {
         Tail {
             steps: Vec::new(),
@@ -108,10 +112,10 @@ impl Tail {
         }
     }
 
-    /// Appends what a change has made of a job, and moves others if it is time to.
+    /// Appends a record of a change, and moves jobs if it is time to.
     pub fn append(&mut self, change: Change, jobs: &dyn Jobs) {
         match change {
-            // A job that is gone by now has its deletion further on.
+            // If the job does not exist any more, its deletion follows.
             Change::Put(id) => {
                 if let Some(job) = jobs.stored(id) {
                     let record = Record::Put(job);
@@ -141,7 +145,7 @@ impl Tail {
         self.retire();
     }
 
-    /// Appends a record, and says how long it is.
+    /// Appends a record, and returns its length.
     fn record(&mut self, record: Record) -> u64 {
         let len = record.len();
         self.begin_segment_for(len);
@@ -152,22 +156,23 @@ impl Tail {
         len
     }
 
-    /// Goes on in the spare if this would be more than a segment is to hold; if
-    /// it has room there, and there is another number.
+    /// Begins a segment in the spare if a record of this length would exceed
+    /// the current one. It does not if the spare is too short for the record,
+    /// or if no number is left.
     fn begin_segment_for(&mut self, len: u64) {
-        // A record that is longer than a segment may have one to itself.
+        // A record that is longer than a segment may have a segment to itself.
         let has_place = self.rest() >= len || self.offset == HEADER_LEN && self.len >= len;
         if !has_place && self.spare_room() >= len && !self.is_last() {
             self.begin_segment();
         }
     }
 
-    /// Whether there is no number for another segment.
+    /// Whether no number is left for another segment.
     pub fn is_last(&self) -> bool {
         self.ledger.current() == u32::MAX
     }
 
-    /// Goes on in the spare, which is there.
+    /// Begins a segment in the spare, which must exist.
     pub fn begin_segment(&mut self) {
         let len = self.spare.take().expect("the spare is there");
         let number = self.ledger.current() + 1;
@@ -183,25 +188,28 @@ impl Tail {
         self.len = len;
     }
 
-    /// Takes what has to be written, and leaves `empty` to be filled; says up
-    /// to where that is. Whatever was taken before is written by then.
+    /// Takes the steps that have to be written, in exchange for the vector
+    /// `empty`, and returns up to where they reach. The steps that were taken
+    /// before must be written by now.
     pub fn take(&mut self, empty: Vec<Step>) -> (Vec<Step>, Position) {
         self.taken_first_put = std::mem::replace(&mut self.first_put, self.ledger.next_id());
         self.taken_end = self.end;
         (std::mem::replace(&mut self.steps, empty), self.end)
     }
 
-    /// What must be kept before anything may be told of a job, if the put of
-    /// that job is not known to be kept.
+    /// What must be kept before any client is told of a job; `None` if the put
+    /// of that job is known to be kept.
     pub fn kept_from(&self, id: JobId, reached: Position) -> Option<Position> {
         if id >= self.first_put {
-            // Not even taken to be written: what is appended now is kept with it.
+            // The put is still in `steps`, and is kept together with all that
+            // is appended by now.
             return Some(self.end);
         }
         (reached < self.taken_end && id >= self.taken_first_put).then_some(self.taken_end)
     }
 
-    /// Says at the end of the binlog, after a sync, that all before it was synced.
+    /// After a sync, appends a mark, whose frame says that everything before it
+    /// was synced.
     pub fn mark_end(&mut self) -> Position {
         if self.written > 0 {
             self.record(Record::Mark(self.ledger.oldest()));
@@ -211,11 +219,13 @@ impl Tail {
 
     // Moving.
 
-    /// So many bytes became garbage: as many times that may be moved.
+    /// Notes that so many bytes became garbage. Several times as many may be
+    /// moved.
     fn may_move_for(&mut self, garbage: u64) {
         let mut earned = MOVE_RATE * garbage;
         if self.is_scarce() {
-            // All that lives is moved once before half of the leeway is used up.
+            // Enough to move all that lives once before half of the leeway is
+            // used up.
             let round = garbage.saturating_mul(2 * self.ledger.live());
             earned = earned.saturating_add(round / self.leeway());
         }
@@ -224,24 +234,25 @@ impl Tail {
 
     /// Moves jobs out of the oldest segment, if there is too much garbage.
     fn compact(&mut self, jobs: &dyn Jobs) {
-        // Nothing is saved up for later: moving begins when there is too much.
+        // Nothing is saved for later: credit counts only while there is too
+        // much garbage.
         if !self.is_crowded() && !self.is_scarce() {
             self.credit = 0;
         }
         let mut bytes = 0;
         for _ in 0..MOVE_LOOKS {
-            // Credit that is left over is spent with the next append.
+            // The next append may use the credit that is left.
             if self.credit <= 0 || bytes >= MOVE_BYTES {
                 return;
             }
             let Some(id) = self.ledger.next_in_oldest() else {
-                // Much garbage at once can empty several segments.
+                // Much garbage at once can make several segments empty.
                 match self.retire() {
                     true => continue,
                     false => return,
                 }
             };
-            // None: it is deleted, or about to be.
+            // `None`: the job is deleted, or its deletion follows.
             let Some(job) = jobs.stored(id) else {
                 continue;
             };
@@ -258,28 +269,29 @@ impl Tail {
         }
     }
 
-    /// Takes the oldest segments out of use, if nothing in them lives, and says
-    /// so in the binlog; whether there were any.
+    /// Takes the oldest segments out of use, if no live job needs them, and
+    /// appends a mark that says so. Returns whether there were any.
     pub fn retire(&mut self) -> bool {
         let empty: Vec<u32> = std::iter::from_fn(|| self.ledger.retire()).collect();
         if empty.is_empty() {
             return false;
         }
         self.record(Record::Mark(self.ledger.oldest()));
-        // Their jobs were deleted, or put again, before the mark: so once that is
-        // synced, nothing of theirs is needed.
+        // Their jobs were deleted or put again before the mark. So when the
+        // mark is synced, nothing in these segments is needed.
         let after = self.end;
         let retired = empty.into_iter().map(|number| Retired { number, after });
         self.retired.extend(retired);
         true
     }
 
-    /// Up to where the binlog has to be synced before all empty segments may go.
+    /// Up to where the binlog has to be synced before all empty segments may be
+    /// removed.
     pub fn retired_after(&self) -> Option<Position> {
         self.retired.back().map(|retired| retired.after)
     }
 
-    /// The oldest empty segment, if it may go.
+    /// Takes the oldest empty segment, if it may be removed.
     pub fn take_retired(&mut self, synced_to: Position) -> Option<u32> {
         let oldest = self.retired.front()?;
         if oldest.after > synced_to {

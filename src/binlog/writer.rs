@@ -1,5 +1,5 @@
-//! The hand that writes: turns records into bytes, and goes from segment to
-//! segment. There is one, and who holds it writes.
+//! The writer: it turns records into bytes, and writes them to one segment
+//! after the other. There is one writer, and the thread that holds it writes.
 
 use super::error::{Error, is_full};
 use super::frame::{HEADER_LEN, Header, Place, segment_name};
@@ -10,9 +10,9 @@ use super::tail::Step;
 use super::{Binlog, Position, held};
 use std::sync::Arc;
 
-/// Gathered bytes are written when they are this many.
+/// Gathered bytes are written when there are this many.
 const GATHER: usize = 256 << 10;
-/// A body of this length is written from where it is.
+/// A body of this length or more is written without being copied.
 const LARGE_BODY: usize = 64 << 10;
 
 /// Holds the current segment's file and the place where the next byte goes.
@@ -21,29 +21,32 @@ pub(super) struct Writer {
     file: Arc<dyn File>,
     /// Where the next written byte goes.
     offset: u64,
-    /// Encoded, and not yet written: what belongs at `offset`.
+    /// Encoded bytes that are not written yet; they belong at `offset`.
     gathered: Vec<u8>,
     /// Up to where the segment was synced when the present batch began.
     synced: u64,
-    /// Empty, but with room: what is to be written is taken in exchange for it.
+    /// An empty vector with capacity, to be exchanged for the steps in the
+    /// tail.
     steps: Vec<Step>,
 }
 
-/// How far the current segment's file has come.
+/// How far the current segment's file is written and synced.
 #[derive(Clone)]
 pub(super) struct Progress {
     pub number: u32,
     pub file: Arc<dyn File>,
-    /// What is written: up to here in the file, up to there in the binlog.
+    /// Up to where it is written: the offset in the file, and the position in
+    /// the binlog.
     pub written: u64,
     pub written_to: Position,
-    /// What is synced.
+    /// Up to where it is synced, in the same way.
     pub synced: u64,
     pub synced_to: Position,
 }
 
 impl Writer {
-    /// A writer that goes on in a segment that is synced up to there.
+    /// A writer that continues at `offset` in a segment that is synced up to
+    /// there.
     pub fn new(number: u32, file: Arc<dyn File>, offset: u64) -> Writer {
         Writer {
             number,
@@ -60,8 +63,8 @@ impl Writer {
         self.offset
     }
 
-    /// The progress of a binlog that is synced as far as this writer has come,
-    /// which is `position`.
+    /// The progress of a binlog that is written and synced up to this writer's
+    /// offset, which is `position`.
     pub fn progress(&self, position: Position) -> Progress {
         Progress {
             number: self.number,
@@ -73,11 +76,12 @@ impl Writer {
         }
     }
 
-    /// Writes all that waits, and says up to where that was.
+    /// Writes all that was appended, and returns up to where that was.
     pub fn write(&mut self, binlog: &Binlog) -> Result<Position, Error> {
         let empty = std::mem::take(&mut self.steps);
         let (mut steps, end) = binlog.tail().take(empty);
-        // Each frame says how far the segment was synced at this moment.
+        // Each frame written now says how far the segment is synced at this
+        // moment.
         self.synced = binlog.progress().synced;
         let mut position = binlog.progress().written_to;
         for step in &steps {
@@ -129,10 +133,10 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes these bytes behind those before.
+    /// Writes these bytes after the previous ones.
     fn put(&mut self, bytes: &[u8], binlog: &Binlog) -> Result<(), Error> {
         let mut written = self.file.write_at(bytes, self.offset);
-        // The segment has outgrown its room, and the disk is full.
+        // The segment has become longer than its room, and the disk is full.
         if written.as_ref().is_err_and(is_full) && binlog.give_reserve_up() {
             written = self.file.write_at(bytes, self.offset);
         }
@@ -141,11 +145,11 @@ impl Writer {
         Ok(())
     }
 
-    /// Goes on in the next segment, in this order: all records of this one are
-    /// synced; the header is written into the spare and synced; the spare gets
-    /// the segment's name, and that is synced. Only then come records. So a
-    /// segment of that name always has its header, and what is torn is always
-    /// at the end of the newest one.
+    /// Continues in the next segment, in this order: all records of this one
+    /// are synced; the header is written into the spare and synced; the spare
+    /// gets the segment's name, and that is synced. Only then records are
+    /// written to it. So a segment of that name always has its header, and a
+    /// torn part is always at the end of the newest segment.
     fn begin_segment(
         &mut self,
         header: &Header,
@@ -154,7 +158,8 @@ impl Writer {
     ) -> Result<(), Error> {
         let old = segment_name(self.number);
         self.file.sync().map_err(Error::on("sync", &old))?;
-        // Only zeros are behind the last record: others can have their room.
+        // After the last record there are only zeros: other files can have
+        // their room.
         let cut = self.file.set_len(self.offset);
         cut.map_err(Error::on("cut", old))?;
         let upkeep = held(binlog.upkeep.lock());
