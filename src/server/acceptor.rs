@@ -45,7 +45,7 @@ pub fn run(shared: &Arc<Shared>, listeners: &[Listener], stop: BorrowedFd<'_>) {
 struct Acceptor<'a> {
     shared: &'a Arc<Shared>,
     workers: Workers,
-    /// Can be read once the server ends.
+    /// Becomes readable when the server ends.
     stop: BorrowedFd<'a>,
 }
 
@@ -62,7 +62,7 @@ impl Acceptor<'_> {
                     ),
                 ),
             },
-            // The client has gone again.
+            // The client is gone again, or the call was interrupted.
             Err(Errno::EAGAIN | Errno::ECONNABORTED | Errno::EINTR) => {}
             Err(error @ (Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM)) => {
                 let error = io::Error::from(error);
@@ -78,8 +78,8 @@ impl Acceptor<'_> {
         }
     }
 
-    /// Gives the client to a worker. If there can be none, accepting pauses until
-    /// one is to be had.
+    /// Gives the client to a worker. If no thread can be started, accepting
+    /// pauses until one can.
     fn hand_over(&self, client: Arc<Client>) {
         while let Err(error) = self.workers.hand_over(&client) {
             log::client_warning(
@@ -92,7 +92,7 @@ impl Acceptor<'_> {
         }
     }
 
-    /// Waits a little, or until the server ends; whether it does.
+    /// Waits a little, or until the server ends. Returns whether it ends.
     fn pause(&self) -> bool {
         let pause = PollTimeout::try_from(PAUSE).expect("a short time");
         poll(&mut [PollFd::new(self.stop, PollFlags::POLLIN)], pause) == Ok(1)

@@ -1,5 +1,5 @@
-//! Socket activation: sockets that systemd, or a launcher that does as it
-//! does, has bound for us. See sd_listen_fds(3).
+//! Socket activation: sockets that systemd, or another launcher that works in
+//! the same way, has bound for us. See sd_listen_fds(3).
 
 use super::Listener;
 use crate::sys;
@@ -9,12 +9,12 @@ use std::process;
 /// A socket that was handed to us, and the name that the launcher gave it.
 pub type Inherited = (Listener, String);
 
-/// Takes the sockets over that were handed to this process; none if nobody
-/// has done so. To be called once, before anything else opens a descriptor.
+/// Takes over the sockets that were handed to this process, if there are any.
+/// To be called once, before anything else opens a descriptor.
 ///
 /// # Errors
 ///
-/// A message that names what is wrong with which of them.
+/// A message that names the socket and what is wrong with it.
 pub fn inherited_sockets() -> Result<Vec<Inherited>, String> {
     let variable = |name| env::var(name).ok();
     if variable("LISTEN_PID") != Some(process::id().to_string()) {

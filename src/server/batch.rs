@@ -1,5 +1,5 @@
-//! What a client has asked for at once, and how it is executed: in portions, so
-//! that nobody waits long for the lock however much one client asks for.
+//! What a client has asked for at once. It is executed in portions, so that no
+//! other client waits long for the lock, however much this one asks for.
 
 use super::output::MUCH;
 use super::shared::{Guarded, Shared};
@@ -13,16 +13,16 @@ use std::time::Duration;
 /// How many requests are taken from the input at once.
 pub const MOST: usize = 256;
 
-/// More are much: then it goes behind those that bring fewer.
+/// More requests than this are much: then others that bring fewer go first.
 const FEW: usize = 8;
 
-/// A portion ends when it has cost so many steps: less than a millisecond.
+/// A portion ends when it has cost this many steps: less than a millisecond.
 const STEPS: usize = 2000;
 
-/// A portion looks whether others wait each time when it has done so many.
+/// A portion checks whether others wait after each group of so many requests.
 const LOOK: usize = 16;
 
-/// Requests in their order, and the replies to those that are done.
+/// Requests in their order, and the replies to those that are executed.
 #[derive(Default)]
 pub struct Batch<'a> {
     requests: VecDeque<Request>,
@@ -31,7 +31,7 @@ pub struct Batch<'a> {
     pub replies: Vec<Reply>,
     /// About how many bytes the replies have.
     size: usize,
-    /// What has to be kept before the replies are sent.
+    /// The position that must be kept before the replies are sent.
     pub must_keep: Position,
 }
 
@@ -40,7 +40,7 @@ pub struct Batch<'a> {
 pub enum Next {
     /// Another portion.
     GoOn,
-    /// All is done, or the replies are so many that they go out first.
+    /// All is done, or there are so many replies that they must be sent first.
     Send,
     /// The client waits for a job.
     Wait,
@@ -54,7 +54,7 @@ impl<'a> Batch<'a> {
         self.requests.is_empty()
     }
 
-    /// Adds a request; whether another one may come behind it.
+    /// Adds a request. Returns whether another one may be added after it.
     ///
     /// A body for which the binlog has no room is refused here, before the
     /// server's lock: making room may take a while.
@@ -67,7 +67,7 @@ impl<'a> Batch<'a> {
         }
         let may_wait = request.may_wait();
         self.requests.push_back(request);
-        // What comes behind it is looked at when it has its answer.
+        // Requests after one that may wait are parsed when it has its answer.
         !may_wait && self.requests.len() < MOST
     }
 
@@ -76,8 +76,8 @@ impl<'a> Batch<'a> {
         self.requests.len() > FEW || self.requests.front() == Some(&Request::GoOn)
     }
 
-    /// Executes requests until the replies are to be sent. With `is_much` it
-    /// goes behind those that bring less.
+    /// Executes requests until it is time to send the replies. With `is_much`,
+    /// others that bring less go first.
     pub fn execute(
         &mut self,
         shared: &Shared,
@@ -86,8 +86,8 @@ impl<'a> Batch<'a> {
         is_much: bool,
     ) -> Next {
         loop {
-            // Each round is one holding of the lock. What has turned out to be
-            // much lets others go first from then on.
+            // Each round holds the lock once. If the batch turns out to be
+            // much, it lets others go first from then on.
             let is_much = is_much || self.is_much();
             let portion = |state: &mut Guarded, now| {
                 state.engine.set_held_elsewhere(held_by_others);
@@ -125,7 +125,8 @@ impl<'a> Batch<'a> {
             let Some(request) = self.requests.pop_front() else {
                 break;
             };
-            // As if each had come alone: what is later is not at the same time.
+            // Each request counts as if it had come alone, so each gets a
+            // moment of its own.
             now = now + Duration::from_nanos(1);
             match state.execute(id, request, now) {
                 Outcome::Reply(reply) => {
@@ -133,7 +134,7 @@ impl<'a> Batch<'a> {
                     self.size += size(&reply);
                     self.replies.push(reply);
                 }
-                // The answer to a put is that to its body.
+                // A put is answered after its body.
                 Outcome::AwaitBody => {}
                 Outcome::Unfinished => {
                     // Others go first before the next piece of it.
@@ -144,12 +145,12 @@ impl<'a> Batch<'a> {
                 Outcome::Quit => return Next::Close,
             }
             if self.size >= MUCH {
-                // No more replies are made than are sent: their client may never
+                // Replies are sent before more are made: the client may never
                 // read them.
                 return Next::Send;
             }
-            // Counted in steps, not in time: reading the clock costs as much as
-            // a short command.
+            // The cost is counted in steps, not in time: reading the clock
+            // costs as much as a short command.
             let is_long = state.engine.steps() >= STEPS;
             if is_long || done % LOOK == 0 && shared.is_awaited() {
                 return Next::GoOn;
@@ -159,8 +160,8 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// About how many bytes a reply has. Lists and statistics count as if they were
-/// many: each of them ends a portion.
+/// About how many bytes a reply has. Lists and statistics count as [`MUCH`], so
+/// each of them ends a portion.
 fn size(reply: &Reply) -> usize {
     match reply {
         Reply::Tubes(_) | Reply::Jobs(_) => MUCH,

@@ -1,41 +1,42 @@
-//! A client as other threads see it: they answer its worker when it waits, and
-//! may send its replies.
+//! A client as other threads see it: they answer its worker's wait, and may
+//! send its replies.
 //!
-//! A worker that has to be woken to send a short reply costs a switch before
-//! the client hears anything and, since it finds nothing to read then, mostly
-//! another one after. So whoever has the reply sends it, if that needs no
-//! waiting.
+//! If a worker had to be woken to send a short reply, this would cost a switch
+//! of threads before the client gets it. Mostly it would cost another one after
+//! that, because the worker then finds nothing to read. So the thread that has
+//! the reply sends it, if it need not wait for that.
 
 use super::Stream;
 use crate::engine::ConnectionId;
 use crate::protocol::Reply;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
-/// From this length on, in bytes, a body is sent from where it lies, by its own
-/// worker, instead of being copied behind its line.
+/// A body of this length or more, in bytes, is sent by its own worker, directly
+/// from the job, and is not copied.
 pub const BODY_TO_REFER_TO: usize = 2048;
 
 /// A client that is connected.
 pub struct Client {
     pub stream: Stream,
-    /// What the engine calls it.
+    /// Its id in the engine.
     pub id: ConnectionId,
-    /// Guards who sends next. While it is held, nothing is sent that could have
-    /// to wait for the client.
+    /// Guards which thread sends next. While a thread holds it, it sends
+    /// nothing that could make it wait for the client.
     slot: Mutex<Slot>,
     filled: Condvar,
 }
 
-/// Where others put what a worker waits for.
+/// What a worker waits for, and other threads put here.
 #[derive(Default)]
 struct Slot {
-    /// What it waits for in a `reserve`.
+    /// The answer to its `reserve`.
     answer: Option<Answer>,
-    /// It does wait, and has sent all that comes before the answer.
+    /// It waits for the answer, and has sent all replies before it.
     awaits_answer: bool,
-    /// Somebody else has a reply to send before it sends anything.
+    /// Another thread has a reply to send; the worker must send nothing before
+    /// that.
     is_owed_reply: bool,
-    /// It sleeps until that is sent.
+    /// The worker sleeps until that reply is sent.
     awaits_owed: bool,
 }
 
@@ -47,7 +48,8 @@ pub enum Answer {
     Sent {
         /// Its first word, for the log.
         word: &'static str,
-        /// What there was no room for: that is still to be sent.
+        /// The part that did not fit into the socket: the worker has to send
+        /// it.
         rest: Vec<u8>,
     },
     /// The server is ending.
@@ -65,7 +67,8 @@ impl Client {
         }
     }
 
-    /// Blocks until the answer is there. All that comes before it must be sent.
+    /// Blocks until the answer is there. All replies before it must have been
+    /// sent.
     pub fn wait(&self) -> Answer {
         let mut slot = self.slot();
         slot.awaits_answer = true;
@@ -76,12 +79,12 @@ impl Client {
         slot.answer.take().expect("that ended the waiting")
     }
 
-    /// Ends the worker's waiting with this reply, which is sent at once if it is
-    /// short and the worker is ready for it.
+    /// Ends the worker's waiting with this reply. A short reply is sent at
+    /// once, if the worker is ready for it.
     pub fn answer(&self, reply: Reply) {
         let mut slot = self.slot();
-        // Once the server is ending, that stands: the worker gives the job of
-        // a reply that came after it back with its connection.
+        // The server is ending, and this reply comes too late. If it hands out
+        // a job, that job is ready again after the restart.
         if matches!(slot.answer, Some(Answer::Stop)) {
             return;
         }
@@ -97,32 +100,34 @@ impl Client {
         self.filled.notify_one();
     }
 
-    /// Sends a reply as far as there is room for it; the rest.
+    /// Sends as much of a reply as fits into the socket, and returns the rest.
     fn send_now(&self, reply: &Reply) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(256);
         reply.encode(&mut bytes);
         if let Some(body) = reply.body() {
             bytes.extend_from_slice(body.wire());
         }
-        // If it fails, the connection has ended, as the worker will read.
+        // If this fails, the connection has ended; the worker notices it when
+        // it reads.
         let sent = self.stream.try_write(&bytes).unwrap_or(bytes.len());
         bytes.split_off(sent)
     }
 
-    /// The server is ending: the worker waits no more, and reads the end.
+    /// For the end of the server: ends the worker's waiting, and makes it read
+    /// the end of the stream.
     pub fn stop(&self) {
         self.slot().answer.get_or_insert(Answer::Stop);
         self.filled.notify_one();
         self.stream.stop_reading();
     }
 
-    /// Somebody else is going to send the next reply, with
+    /// Notes that another thread will send the next reply, with
     /// [`send_owed`](Self::send_owed).
     pub fn owe_reply(&self) {
         self.slot().is_owed_reply = true;
     }
 
-    /// Blocks until that is done.
+    /// Blocks until that reply is sent.
     pub fn await_owed(&self) {
         let mut slot = self.slot();
         slot.awaits_owed = true;
@@ -131,9 +136,9 @@ impl Client {
         waited.expect("no thread panics").awaits_owed = false;
     }
 
-    /// Sends a short reply, without waiting. Who has left so many replies unread
-    /// that there is no room for this one is not going to read it: that
-    /// connection ends.
+    /// Sends a short reply, without waiting. If there is no room for it, the
+    /// client has left very many replies unread and will not read this one
+    /// either: its connection ends.
     pub fn send_owed(&self, reply: &Reply) {
         if !self.send_now(reply).is_empty() {
             self.stream.close();
@@ -152,7 +157,7 @@ impl Client {
     }
 }
 
-/// Whether it has no body that is worth not being copied.
+/// Whether a reply is short enough to be copied.
 pub fn is_short(reply: &Reply) -> bool {
     match reply {
         Reply::Jobs(_) => false,
@@ -174,7 +179,8 @@ mod tests {
         (Client::new(Stream(ours.into()), ConnectionId(0)), theirs)
     }
 
-    /// Leaves no room for a reply; how many bytes that took.
+    /// Fills the socket, so that there is no room for a reply. Returns how many
+    /// bytes that took.
     fn fill(client: &Client) -> usize {
         let sent = || client.stream.try_write(&[b'.'; 1000]).unwrap();
         std::iter::repeat_with(sent)

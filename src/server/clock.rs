@@ -4,8 +4,8 @@ use crate::engine::Time;
 use crate::sync::Instant;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The system's clock, read once at the start, and from then on the monotonic
-/// one. So setting the system's clock moves no deadline.
+/// The system's clock, read once at the start; from then on the monotonic
+/// clock. So no deadline moves when somebody sets the system's clock.
 #[derive(Clone, Copy)]
 pub struct Clock {
     started: Instant,

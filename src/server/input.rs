@@ -1,37 +1,38 @@
-//! Bytes that have been read from a client and not yet understood.
+//! Bytes that were read from a client and not parsed yet.
 
 use super::Stream;
 use std::io;
 
-/// The buffer's size at first, and the most that it grows to, in bytes.
+/// The size of the buffer at first, and at most, in bytes.
 const SMALL: usize = 512;
 const LARGE: usize = 64 * 1024;
 
-/// From this size on, in bytes, it is not kept by a client that is silent.
+/// A silent client does not keep a buffer of this size or more, in bytes.
 const WORTH_GIVING_BACK: usize = 4 * 1024;
 
 /// A client's input.
 #[derive(Default)]
 pub struct Input {
     buffer: Vec<u8>,
-    /// The bytes before this one have been understood.
+    /// The bytes before this index are parsed.
     start: usize,
-    /// Whether the last read has filled the buffer: then more may be waiting.
+    /// Whether the last read filled the buffer: then more bytes may be waiting.
     was_filled: bool,
 }
 
 impl Input {
-    /// What is not understood yet.
+    /// The bytes that are not parsed yet.
     pub fn unread(&self) -> &[u8] {
         &self.buffer[self.start..]
     }
 
-    /// Forgets all but the last so many bytes.
+    /// Forgets all bytes except the last `left`.
     pub fn keep(&mut self, left: usize) {
         self.start = self.buffer.len() - left;
     }
 
-    /// Reads once; how many bytes. The buffer can then hold `needed` at least.
+    /// Reads once, and returns how many bytes came. Before that, makes the
+    /// buffer large enough for `needed` bytes.
     pub fn read(&mut self, stream: &Stream, needed: usize) -> io::Result<usize> {
         self.buffer.drain(..self.start);
         self.start = 0;
@@ -47,19 +48,20 @@ impl Input {
         Ok(count)
     }
 
-    /// Something else took what has come: that says nothing about this buffer.
+    /// Notes that the last read went elsewhere, so it says nothing about this
+    /// buffer.
     pub fn note_bypass(&mut self) {
         self.was_filled = false;
     }
 
-    /// How much memory it has, in bytes, if it has grown so far that a silent
+    /// The size of the buffer, in bytes, if it has grown so far that a silent
     /// client should not keep it; else 0.
     pub fn held(&self) -> usize {
         let size = self.buffer.capacity();
         if size < WORTH_GIVING_BACK { 0 } else { size }
     }
 
-    /// Frees what nothing is in.
+    /// Frees the memory that holds no unparsed bytes.
     pub fn give_back(&mut self) {
         self.buffer.drain(..self.start);
         self.start = 0;

@@ -1,50 +1,55 @@
 //! How many connections the system lets us have. Each takes a descriptor and a
-//! thread, and a thread takes four memory mappings; where one of these runs
-//! out in the middle, somebody else's connection or the whole process may have
-//! to suffer. So the bounds are looked up at the start and kept to.
+//! thread, and a thread takes four memory mappings. If one of these runs out
+//! while the server runs, other connections or the whole process may suffer. So
+//! the server finds the limits at the start, and never exceeds them.
 
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use nix::unistd::Uid;
 use std::fs;
 use std::path::Path;
 
-/// Set aside of descriptors, beyond those that are open at the start: for the
-/// acceptor and the hang-up watcher, and for a connection that is one too many.
+/// Descriptors that are set aside, besides those that are open at the start:
+/// for the acceptor and the hang-up watcher, and for a connection that is one
+/// too many.
 const OTHER_DESCRIPTORS: u64 = 4;
 
-/// The same for the binlog: its lock, its directory, and the files that are
-/// being read, written, synced and moved.
+/// Descriptors that are set aside for the binlog: its lock, its directory, and
+/// the files that are being read, written, synced and moved.
 const BINLOG_DESCRIPTORS: u64 = 16;
 
-/// As many are open if that cannot be looked up: the standard ones, those for
-/// signals, and some sockets.
+/// How many descriptors are open at the start, if this cannot be found out: the
+/// standard ones, those for signals, and some sockets.
 const OPEN_DESCRIPTORS: u64 = 12;
 
-/// Set aside: our own few, and workers that are just becoming free.
+/// Threads that are set aside: our own few, and workers that are just becoming
+/// free.
 const OTHER_THREADS: u64 = 32;
 
-/// Of each thread: its stack and its signal stack, each with a guard page.
+/// How many mappings a thread takes: its stack and its signal stack, and a
+/// guard page for each.
 const MAPPINGS_EACH: u64 = 4;
 
-/// Set aside: for the program, its libraries, and memory for jobs.
+/// Mappings that are set aside: for the program, its libraries, and memory for
+/// jobs.
 const OTHER_MAPPINGS: u64 = 2048;
 
-/// The most connections that we can have, and what it is that sets the limit.
+/// The most connections that we can have, and which limit decides that.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Capacity {
-    /// So many at a time, at least one.
+    /// The most connections at a time; at least one.
     pub connections: usize,
-    /// For people to read.
+    /// The reason, for people to read.
     pub because: String,
 }
 
 impl Capacity {
-    /// Fewer connections than this are worth a warning, if nobody has asked for
-    /// so few.
+    /// If the system allows fewer connections than this, and the user has not
+    /// asked for so few, the log gets a warning.
     pub const FEW: usize = 100;
 
-    /// Looks up what the system allows, once the sockets to listen on are
-    /// bound. The limit on descriptors is raised as far as we may.
+    /// Finds out what the system allows. To be called when the sockets to
+    /// listen on are bound. The limit on descriptors is raised as far as we
+    /// may.
     pub fn find(has_binlog: bool) -> Capacity {
         let binlog = if has_binlog { BINLOG_DESCRIPTORS } else { 0 };
         let aside = open_descriptors() + OTHER_DESCRIPTORS + binlog;
@@ -69,7 +74,8 @@ impl Capacity {
     }
 }
 
-/// Where there is no /proc: even a box of 64 megabytes has so many threads.
+/// For systems without /proc: even a box of 64 megabytes can have so many
+/// threads.
 fn unknown() -> Capacity {
     Capacity {
         connections: 500,
@@ -77,7 +83,7 @@ fn unknown() -> Capacity {
     }
 }
 
-/// What a limit leaves for connections.
+/// How many connections a limit allows.
 fn bound(what: &str, limit: u64, each: u64, others: u64) -> Capacity {
     let connections = (limit.saturating_sub(others) / each).max(1);
     Capacity {
@@ -92,25 +98,26 @@ fn descriptors() -> Option<u64> {
     Some(wide(if raised.is_ok() { hard } else { soft }))
 }
 
-/// How many are open now; reading the list takes one more.
+/// How many descriptors are open now. (Reading the list needs one more.)
 fn open_descriptors() -> u64 {
     fs::read_dir("/proc/self/fd").map_or(OPEN_DESCRIPTORS, |list| list.count() as u64 - 1)
 }
 
-/// Threads count as processes, and root has no such limit.
+/// The user's limit of processes. Threads count as processes, and root has no
+/// such limit.
 fn processes() -> Option<u64> {
     let (soft, _) = getrlimit(Resource::RLIMIT_NPROC).ok()?;
     (!Uid::effective().is_root()).then_some(wide(soft))
 }
 
-/// Of 32 bits on some machines.
+/// The limit has 32 bits on some machines.
 #[allow(clippy::useless_conversion)]
 fn wide(limit: rlim_t) -> u64 {
     limit.into()
 }
 
-/// What the control groups allow that we are in, each of which may have a
-/// limit.
+/// The limit of tasks of our control groups: each of them may have one, and the
+/// smallest counts.
 fn tasks() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let directory = groups.lines().find_map(pids_directory)?;
@@ -121,8 +128,9 @@ fn tasks() -> Option<u64> {
         .min()
 }
 
-/// Where a line of /proc/self/cgroup says that tasks are counted, if it does:
-/// in a hierarchy of its own, or in the one for everything.
+/// The directory in which a line of /proc/self/cgroup says that tasks are
+/// counted, if it says so: in a hierarchy of its own, or in the one for
+/// everything.
 fn pids_directory(line: &str) -> Option<String> {
     let mut fields = line.splitn(3, ':').skip(1);
     let (controllers, path) = (fields.next()?, fields.next()?);
@@ -134,7 +142,7 @@ fn pids_directory(line: &str) -> Option<String> {
     Some(format!("{top}{path}"))
 }
 
-/// The number in a file; none if it says `max`.
+/// The number in a file; `None` if the file says `max`.
 fn number(path: &Path) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }

@@ -28,13 +28,13 @@ pub enum Address {
 }
 
 impl Address {
-    /// Reads `unix:PATH`, or an IP address or the name of a host, which a port
-    /// may follow after a colon; an IPv6 address then stands in brackets. `port`
-    /// is for those without one.
+    /// Reads `unix:PATH`, or an IP address or the name of a host. A colon and a
+    /// port may follow; an IPv6 address then stands in brackets. Without that,
+    /// the port is `port`.
     ///
     /// # Errors
     ///
-    /// A message, if it is none of these.
+    /// A message, if the text is none of these.
     pub fn new(text: &str, port: &str) -> Result<Address, String> {
         if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
             return Ok(Address::Unix(path.into()));
@@ -42,7 +42,7 @@ impl Address {
         let (host, rest) = match text.strip_prefix('[') {
             Some(text) => text.split_once(']').unwrap_or_default(),
             None => match text.find(':') {
-                // With more of them it is an IPv6 address.
+                // With more than one colon it is an IPv6 address.
                 Some(colon) if Some(colon) == text.rfind(':') => text.split_at(colon),
                 _ => (text, ""),
             },
@@ -72,12 +72,12 @@ impl fmt::Display for Address {
     }
 }
 
-/// Who may connect to a Unix socket: whoever may write to its file.
+/// Who may connect to a Unix socket: everybody who may write to its file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketAccess {
     /// The file's permissions.
     pub mode: u32,
-    /// The file's group; `None`: that of the user.
+    /// The file's group; `None`: the group of the user.
     pub group: Option<String>,
 }
 
@@ -87,7 +87,7 @@ pub struct Listener {
     socket: OwnedFd,
     /// The address of the socket itself.
     place: String,
-    /// The file to remove at the end, if it is ours.
+    /// The socket's file, if we have made it: it is removed at the end.
     _file: Option<SocketFile>,
 }
 
@@ -107,14 +107,15 @@ impl Drop for SocketFile {
 }
 
 impl Listener {
-    /// Binds a socket, whose file belongs to the user that the process is to
-    /// become, so that it can connect and remove it. Clients can connect to a
-    /// TCP one once it [`listen`](Self::listen)s; a Unix one listens at once,
-    /// or else another server would take its file for a stale one.
+    /// Binds a socket. A Unix socket's file belongs to the user that the
+    /// process will become, so that this user can connect to it and remove it.
+    /// Clients can connect to a TCP socket after [`listen`](Self::listen). A
+    /// Unix socket listens at once; otherwise another server would think that
+    /// its file is stale.
     ///
     /// # Errors
     ///
-    /// If the address is not to be had, or somebody listens there already.
+    /// If the address cannot be used, or another server listens there already.
     pub fn bind(
         address: &Address,
         access: &SocketAccess,
@@ -127,8 +128,8 @@ impl Listener {
                 remove_if_stale(path)?;
                 let socket = UnixListener::bind(path)?;
                 let _file = Some(SocketFile(path.clone()));
-                // Those who are not root can give nothing away, and will not
-                // become anybody else.
+                // Only root can give files away, and only root will become
+                // another user.
                 let user = user.filter(|_| Uid::effective().is_root());
                 let group = group.or(user.map(|user| user.gid.as_raw()));
                 chown(path, user.map(|user| user.uid.as_raw()), group)?;
@@ -139,17 +140,18 @@ impl Listener {
         }
     }
 
-    /// Takes over a socket that somebody has bound.
+    /// Takes over a socket that another program has bound.
     ///
     /// # Errors
     ///
-    /// If it is not a stream socket for TCP or a Unix one.
+    /// If it is neither a TCP nor a Unix stream socket.
     pub fn on(socket: OwnedFd) -> io::Result<Listener> {
         let is_stream = getsockopt(&socket, sockopt::SockType)? == SockType::Stream;
         let address = getsockname::<SockaddrStorage>(socket.as_raw_fd())?;
         let place = match address.family() {
             Some(AddressFamily::Inet | AddressFamily::Inet6) if is_stream => {
-                // Connections inherit these, which saves setting them on each.
+                // Connections inherit these options, so they need not be set on
+                // each.
                 setsockopt(&socket, sockopt::KeepAlive, &true)?;
                 setsockopt(&socket, sockopt::TcpNoDelay, &true)?;
                 address.to_string()
@@ -169,25 +171,25 @@ impl Listener {
         })
     }
 
-    /// Has clients connect from now on: with a long queue for those who do so
-    /// all at once.
+    /// From now on clients can connect. The queue is long, for many that
+    /// connect at the same moment.
     ///
     /// # Errors
     ///
-    /// If somebody has come to listen there.
+    /// If another server listens there by now.
     pub fn listen(&self) -> io::Result<()> {
         listen(self, Backlog::MAXCONN)?;
-        // Accepting must not block when who was there has gone again.
+        // Accepting must not block if the client is gone again.
         fcntl(self, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         Ok(())
     }
 
-    /// The next connection. The options of its socket are the listener's, but
-    /// for being non-blocking.
+    /// The next connection. Its socket has the listener's options, but it is
+    /// blocking.
     ///
     /// # Errors
     ///
-    /// As `accept(2)`: also if there is none now.
+    /// As for `accept(2)`; also if no connection is waiting.
     pub fn accept(&self) -> nix::Result<Stream> {
         sys::accept(self.as_fd()).map(Stream)
     }
@@ -210,17 +212,18 @@ fn bind_tcp(host: &str, port: u16) -> io::Result<OwnedFd> {
     Err(last_error)
 }
 
-/// As the standard library does it, but without listening.
+/// Binds as the standard library does, but does not listen.
 fn bind_address(address: SockaddrStorage) -> nix::Result<OwnedFd> {
     let family = address.family().expect("that of an IP address");
     let socket = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
-    // A restart need not wait until the connections of before are forgotten.
+    // With this, a restarted server can bind while the system still remembers
+    // its old connections.
     setsockopt(&socket, sockopt::ReuseAddr, &true)?;
     bind(socket.as_raw_fd(), &address)?;
     Ok(socket)
 }
 
-/// A number, or the name of a service of the system's list.
+/// Reads a port: a number, or the name of a service in the system's list.
 fn find_port(text: &str) -> io::Result<u16> {
     let list = || fs::read_to_string("/etc/services").unwrap_or_default();
     let port = text.parse().ok().or_else(|| service_port(&list(), text));
@@ -244,8 +247,8 @@ fn find_group(name: &str) -> io::Result<u32> {
     }
 }
 
-/// Removes a socket's file that no server listens on any more. What is not a
-/// socket stays, and binding will fail on it.
+/// Removes a socket's file if no server listens on it any more. A file that is
+/// no socket stays, and binding will fail.
 fn remove_if_stale(path: &Path) -> io::Result<()> {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
     if is_socket

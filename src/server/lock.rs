@@ -1,20 +1,21 @@
-//! The lock that everything goes through, and who gets it first.
+//! The one lock's mutex, and which thread gets it first.
 //!
-//! A mutex of the standard library lets a thread that runs take it again and
-//! again while others sleep on it. Then whoever brings one command would stand
-//! behind everybody who brings hundreds. So there are two ways in: who brings
-//! much sees whether anybody else waits, and lets those go first.
+//! A mutex of the standard library lets a running thread take it again and
+//! again while others sleep on it. Then a worker with one command would wait
+//! for each worker with hundreds. So there are two ways to take this lock: a
+//! thread that brings much checks whether others wait, and lets them go first.
 
 use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering, thread};
 
-/// How often who brings much makes way before it takes the lock all the same.
+/// How often a thread that brings much lets others go first, before it takes
+/// the lock anyway.
 const GIVES_WAY: usize = 64;
 
-/// A mutex for many threads that need it for moments and some that need it for
-/// long.
+/// A mutex for many threads that need it for moments, and some that need it for
+/// longer.
 pub struct FairMutex<T> {
     inner: Mutex<T>,
-    /// How many threads sleep until they get it, of those that bring little.
+    /// How many threads that bring little sleep until they get it.
     waiting: AtomicUsize,
 }
 
@@ -38,8 +39,8 @@ impl<T> FairMutex<T> {
         guard
     }
 
-    /// Locks it for longer, behind those who wait. Whoever has it should let go
-    /// when somebody [waits](Self::is_awaited).
+    /// Locks it for longer, after those that wait. Its holder should release it
+    /// when another thread [waits](Self::is_awaited).
     pub fn lock_last(&self) -> MutexGuard<'_, T> {
         for _ in 0..GIVES_WAY {
             if !self.is_awaited() {
@@ -50,7 +51,7 @@ impl<T> FairMutex<T> {
         self.inner.lock().expect("no thread panics")
     }
 
-    /// Whether somebody who brings little sleeps until it is free.
+    /// Whether a thread that brings little sleeps until the lock is free.
     pub fn is_awaited(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }

@@ -1,21 +1,22 @@
-//! How much memory clients take, and what is given back of it.
+//! How much memory clients take, and when free memory is given back.
 
 use crate::engine::Time;
 use crate::sync::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What counts against `--max-memory`: what the engine has, and what workers
+/// What counts against `--max-memory`: the engine's memory, and what workers
 /// hold: buffers, bodies that arrive, and replies that are not sent yet.
 #[derive(Default)]
 pub struct Memory {
     limit: Option<u64>,
-    /// As it was when the lock was last let go.
+    /// What the engine had when the lock was last released, in bytes.
     engine: AtomicU64,
     workers: AtomicU64,
 }
 
 impl Memory {
-    /// Nothing is taken yet of so many bytes; `None` for no limit.
+    /// A count with nothing in it yet, and this limit in bytes; `None` for no
+    /// limit.
     pub fn new(limit: Option<u64>) -> Memory {
         Memory {
             limit,
@@ -23,13 +24,13 @@ impl Memory {
         }
     }
 
-    /// Notes how many bytes the engine has; how many all together have.
+    /// Notes how many bytes the engine has. Returns how many all have together.
     pub fn note_engine(&self, bytes: u64) -> u64 {
         self.engine.store(bytes, Ordering::Relaxed);
         bytes + self.workers.load(Ordering::Relaxed)
     }
 
-    /// A worker's part of it.
+    /// The count of a new worker.
     pub fn hold(&self) -> Held<'_> {
         Held {
             memory: self,
@@ -38,24 +39,24 @@ impl Memory {
     }
 }
 
-/// What one worker holds; nothing any more once this is dropped.
+/// What one worker holds. When this is dropped, it counts no more.
 pub struct Held<'a> {
     memory: &'a Memory,
     bytes: u64,
 }
 
 impl Held<'_> {
-    /// It now holds so many bytes.
+    /// Notes that the worker now holds so many bytes.
     pub fn set(&mut self, bytes: usize) {
         let before = std::mem::replace(&mut self.bytes, bytes as u64);
         if self.bytes != before {
-            // Less is more that wraps around.
+            // If it is less now, `more` wraps around, and adding it subtracts.
             let more = self.bytes.wrapping_sub(before);
             self.memory.workers.fetch_add(more, Ordering::Relaxed);
         }
     }
 
-    /// Whether all together is within the limit.
+    /// Whether the sum is within the limit.
     pub fn fits(&self) -> bool {
         let engine = self.memory.engine.load(Ordering::Relaxed);
         let taken = engine + self.memory.workers.load(Ordering::Relaxed);
@@ -74,20 +75,22 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Memory that clients have had and no longer have: worth giving back to the
-/// system when it is much, but not in the middle of the rush that freed it:
-/// whoever allocates then waits as long as that takes.
+/// Memory that clients have had and no longer have. If it is much, it is given
+/// back to the system, but only after a while: other threads cannot allocate
+/// during that time, and the moment when it becomes free may be a busy one.
 #[derive(Default)]
 pub struct Surplus {
-    /// The most that was taken since memory was last given back, in bytes.
+    /// The most that was taken at a time since memory was last given back, in
+    /// bytes.
     peak: u64,
-    /// When to give it back.
+    /// When to give it back; `None` if there is nothing to give back.
     pub due: Option<Time>,
 }
 
 impl Surplus {
-    /// Less than this is not worth the trouble, in bytes; nor is less than a
-    /// sixteenth of what is taken, which has to be gone through.
+    /// Less than this is not worth giving back, in bytes. Less than a sixteenth
+    /// of what is taken is not worth it either, because the allocator has to go
+    /// through all of it.
     const WORTHWHILE: u64 = 1 << 20;
     const DELAY: Duration = Duration::from_secs(2);
 
@@ -100,7 +103,7 @@ impl Surplus {
         }
     }
 
-    /// Whether the time has come: it says so once.
+    /// Whether the time to give it back has come. Returns true only once.
     pub fn take_due(&mut self, now: Time) -> bool {
         self.due.take_if(|due| *due <= now).is_some()
     }

@@ -15,13 +15,13 @@
 //! | segments, with `-b` | prepares and removes the binlog's files | main, and when the binlog closes | nobody | the binlog's |
 //! | log | writes lines to standard error | main, and at the end | nobody | none |
 //!
-//! The one lock is in `shared.rs`; it comes before a client's slot, and nobody
-//! who holds a slot takes another lock. The thread that starts the [`Server`]
-//! keeps it, and stops it.
+//! The one lock is in `shared.rs`. It is taken before a client's slot, never
+//! after, and a thread that holds a slot takes no other lock. The thread that
+//! starts the [`Server`] owns it and stops it.
 //!
-//! Where a command goes: `worker` reads it, `batch` has it executed under the
-//! lock, `shared` does what follows from it for others, `output` sends the
-//! reply. With a binlog, `shared` gives it what has changed.
+//! The way of a command: `worker` reads it, `batch` executes it under the lock,
+//! `shared` does what follows from it for other clients, and `output` sends the
+//! reply. With a binlog, `shared` appends the changes to it.
 
 mod acceptor;
 pub mod activation;
@@ -62,8 +62,8 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// How long those who do not read their replies may keep the server from
-/// ending.
+/// How long clients that do not read their replies can delay the end of the
+/// server.
 const STOP_GRACE: Duration = Duration::from_millis(1200);
 
 /// Bounds that are set once, at the start.
@@ -71,10 +71,10 @@ const STOP_GRACE: Duration = Duration::from_millis(1200);
 pub struct Limits {
     /// The largest body taken, in bytes.
     pub max_job_size: u32,
-    /// The most connections at a time: further ones are closed at once.
+    /// The most connections at a time; further ones are closed at once.
     pub max_connections: usize,
     /// How long a connection that holds no job may be silent, and how long any
-    /// may leave its replies unread.
+    /// connection may leave its replies unread.
     pub idle_timeout: Option<Duration>,
     /// The size of the binlog's files that was asked for, which `stats` shows
     /// even if there is no binlog, in bytes.
@@ -127,23 +127,25 @@ impl Server {
         })
     }
 
-    /// Takes no new jobs any more: `DRAINING`.
+    /// From now on the server takes no new jobs: it answers `DRAINING`.
     pub fn drain(&self) {
         self.shared
             .with_lock(|state, _| state.engine.set_draining(true));
     }
 
-    /// Returns if the engine can be got at.
+    /// Returns after it has had the lock, which shows that no thread keeps it
+    /// for ever.
     pub fn probe(&self) {
         self.shared.with_lock(|_, _| ());
     }
 
-    /// Ends in order: accepts nobody any more, has the commands in flight
-    /// finished and answered, closes all connections, and syncs the binlog.
+    /// Stops the server in order: it accepts no more connections, finishes and
+    /// answers the commands that it has read, closes all connections, and syncs
+    /// the binlog.
     ///
     /// # Errors
     ///
-    /// If the acceptor cannot be told.
+    /// If the acceptor cannot be told to stop.
     pub fn stop(self) -> io::Result<()> {
         self.stop_accepting.write(1)?;
         self.acceptor.join().expect("no thread panics");
@@ -154,7 +156,7 @@ impl Server {
             shared.await_emptiness(STOP_GRACE / 10);
         }
         self.timer.join().expect("no thread panics");
-        // What has failed before was told of when it did.
+        // An earlier failure was reported when it happened.
         if let Some(binlog) = &shared.binlog {
             let (Ok(()) | Err(Failed)) = binlog.close();
         }
@@ -162,11 +164,11 @@ impl Server {
     }
 }
 
-/// Starts a thread of this name.
+/// Starts a thread with this name.
 ///
 /// # Errors
 ///
-/// If the system has none left.
+/// If the system has no thread left.
 pub fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     thread::Builder::new().name(name.into()).spawn(work)
 }

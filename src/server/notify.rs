@@ -1,4 +1,4 @@
-//! Tells the service manager how we are. See sd_notify(3).
+//! Tells the service manager about our state. See sd_notify(3).
 
 use crate::log;
 use std::env;
@@ -9,9 +9,9 @@ use std::process;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Tells it this, in its own words: `READY=1`, `STATUS=` and a text for people,
-/// `STOPPING=1`, `WATCHDOG=1` for being well. If no manager has started us that
-/// wants to know, nothing happens.
+/// Tells the service manager this, in the words of its protocol: `READY=1`,
+/// `STATUS=` and a text for people, `STOPPING=1`, or `WATCHDOG=1`, which means
+/// that we are well. If no service manager asked for this, nothing happens.
 pub fn tell(what: &str) {
     static MANAGER: OnceLock<Option<(UnixDatagram, SocketAddr)>> = OnceLock::new();
     let manager = MANAGER.get_or_init(|| find().map_err(|error| complain(&error)).ok()?);
@@ -22,7 +22,7 @@ pub fn tell(what: &str) {
     }
 }
 
-/// The one that has started us, if it has asked to be told.
+/// A socket, and the address of the service manager, if it asked for messages.
 fn find() -> io::Result<Option<(UnixDatagram, SocketAddr)>> {
     let name = env::var_os("NOTIFY_SOCKET").unwrap_or_default();
     let address = match name.as_encoded_bytes() {
@@ -33,14 +33,14 @@ fn find() -> io::Result<Option<(UnixDatagram, SocketAddr)>> {
     Ok(Some((UnixDatagram::unbound()?, address)))
 }
 
-/// How often it wants to hear that we are well; `None`: never.
+/// How often to tell the service manager that we are well; `None`: never.
 pub fn pulse_interval() -> Option<Duration> {
     let variable = |name| env::var(name).ok();
     if variable("WATCHDOG_PID").is_some_and(|pid| pid != process::id().to_string()) {
         return None;
     }
     let micros = variable("WATCHDOG_USEC")?.parse().ok()?;
-    // Twice as often as would do, so that once may be late.
+    // This is twice as often as needed, so that one message may be late.
     Some(Duration::from_micros(micros) / 2).filter(|interval| !interval.is_zero())
 }
 

@@ -5,11 +5,11 @@ use super::client::BODY_TO_REFER_TO;
 use crate::protocol::{Body, Reply};
 use std::io::{self, IoSlice};
 
-/// So much is gathered before it is sent, in bytes: what a client that does not
-/// read can make the server hold for it, but for one body or list.
+/// How many bytes of replies are gathered before they are sent. A client that
+/// does not read makes the server hold at most this much, and one body or list.
 pub const MUCH: usize = 64 * 1024;
 
-/// So much room is kept for the next replies, in bytes.
+/// How much memory stays allocated for the next replies, in bytes.
 const KEPT: usize = 4 * 1024;
 
 /// A client's output.
@@ -18,12 +18,12 @@ pub struct Output {
     bytes: Vec<u8>,
     /// Large bodies, each with the place in `bytes` where it belongs.
     bodies: Vec<(usize, Body)>,
-    /// What the list takes that is being sent, in bytes.
+    /// The memory of the list that is being sent, in bytes.
     pub list_bytes: usize,
 }
 
 impl Output {
-    /// Whether nothing is to be sent.
+    /// Whether there is nothing to send.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -51,7 +51,7 @@ impl Output {
         self.bytes.extend_from_slice(part);
     }
 
-    /// Sends all of it.
+    /// Sends everything.
     pub fn send(&mut self, stream: &Stream) -> io::Result<()> {
         if self.bodies.is_empty() {
             stream.write_all(&mut [IoSlice::new(&self.bytes)])?;

@@ -1,16 +1,18 @@
 //! Permits: how many workers may be busy with much at a time.
 //!
 //! A client that sends faster than it is served keeps its worker running. Fifty
-//! of those would fill the scheduler's queues, and whoever brings one command
-//! would wait there for all of them, lock or no lock. So a worker with much to
-//! do takes a permit first, and there are fewer permits than CPUs; who has none
-//! sleeps. They are handed over in the order of asking. Beside 50 clients that
-//! pipelined `put` and `reserve` on two CPUs, this took the median of somebody
-//! else's `put` from 50 ms to 0.1, and the slowest hundredth from 170 to below 10.
+//! of these would fill the scheduler's queues, and the worker of a client with
+//! one command would wait there for all of them, even with a free lock. So a
+//! worker with much to do takes a permit first, and there are fewer permits
+//! than CPUs; a worker that gets none sleeps. Permits are handed over in the
+//! order in which they were asked for. Measured beside 50 clients that
+//! pipelined `put` and `reserve` on two CPUs: the median of another client's
+//! `put` went from 50 ms to 0.1, and the slowest hundredth from 170 to below
+//! 10.
 
 use crate::sync::{Condvar, Mutex, MutexGuard, thread};
 
-/// The permits that there are.
+/// All permits.
 pub struct Permits {
     counts: Mutex<Counts>,
     handed_over: Condvar,
@@ -21,15 +23,15 @@ struct Counts {
     free: usize,
     /// Workers that sleep until they get one.
     waiting: usize,
-    /// Permits that were given to those who sleep, and not taken yet.
+    /// Permits that were handed to sleeping workers, and not taken yet.
     handed: usize,
 }
 
-/// The right to be busy; given back when it is dropped.
+/// The right to be busy. It is given back when it is dropped.
 pub struct Permit<'a>(&'a Permits);
 
 impl Permits {
-    /// One less than there are CPUs, which is left to everybody else.
+    /// One permit less than there are CPUs: one CPU is left for everybody else.
     pub fn new() -> Permits {
         let cpus = thread::available_parallelism().map_or(1, usize::from);
         Permits {
@@ -42,7 +44,7 @@ impl Permits {
         }
     }
 
-    /// A permit, when it comes.
+    /// Takes a permit; sleeps until there is one.
     pub fn take(&self) -> Permit<'_> {
         let mut counts = self.lock();
         if counts.free > 0 {

@@ -1,4 +1,4 @@
-//! Becoming another user, for good.
+//! Becoming another user, permanently.
 
 use nix::errno::Errno;
 use nix::unistd::{Uid, User, getresgid, getresuid, initgroups, setresgid, setresuid, setuid};
@@ -18,12 +18,13 @@ pub fn find_user(name: &str) -> io::Result<Option<User>> {
     }
 }
 
-/// Becomes this user, with its group and its supplementary groups, without a
-/// way back. If we are this user already, nothing changes.
+/// Becomes this user, with its group and its supplementary groups, with no way
+/// back. If we are this user already, nothing changes.
 ///
 /// # Errors
 ///
-/// If we may not become it. The process may then be half of it, and should end.
+/// If we may not become this user. The process may then have changed only some
+/// of its ids, and should end.
 pub fn become_user(user: &User) -> io::Result<()> {
     if is_only(user)? && !Uid::effective().is_root() {
         return Ok(());
@@ -32,7 +33,7 @@ pub fn become_user(user: &User) -> io::Result<()> {
     initgroups(&name, user.gid)?;
     setresgid(user.gid, user.gid, user.gid)?;
     setresuid(user.uid, user.uid, user.uid)?;
-    // A process may be started in such a way that it keeps root's rights.
+    // Some ways of starting a process let it keep root's rights.
     if !user.uid.is_root() && setuid(Uid::from_raw(0)).is_ok() {
         return Err(io::Error::other("it would be possible to go back to root"));
     }

@@ -9,17 +9,18 @@ use std::ffi::OsStr;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::OnceLock;
 
-/// The version that `stats` shows, of the form that client libraries compare
-/// to find out which commands exist.
+/// The version that `stats` shows. Client libraries compare it to find out
+/// which commands exist, so it has the form that they expect.
 pub const VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION_MAJOR"),
     ".",
     env!("CARGO_PKG_VERSION_MINOR")
 );
 
-/// Adds to the engine's part of `stats` what it cannot know. What is told of a
-/// binlog is 0 without one, but for the size of its files.
-// A frame of a kilobyte, which is not to be part of each reply's.
+/// Adds to the engine's part of `stats` what the engine cannot know. Without a
+/// binlog, the keys about it are 0, except the size of its files.
+// Not inlined: this function has a stack frame of a kilobyte, which other
+// replies do not need.
 #[inline(never)]
 pub fn complete(document: &mut Document, shared: &Shared) {
     let usage = getrusage(UsageWho::RUSAGE_SELF).ok();
@@ -52,7 +53,7 @@ pub fn complete(document: &mut Document, shared: &Shared) {
     document.add_text("platform", &name(UtsName::machine));
 }
 
-/// What tells this process from others, made of the system's random numbers.
+/// A random number that distinguishes this process from others.
 fn instance() -> &'static str {
     static INSTANCE: OnceLock<String> = OnceLock::new();
     INSTANCE.get_or_init(|| format!("{:016x}", RandomState::new().hash_one(std::process::id())))

@@ -1,5 +1,5 @@
 //! What all threads share: the state behind its lock, and what follows from a
-//! change of it.
+//! change of the state.
 
 use super::Limits;
 use super::client::Client;
@@ -20,9 +20,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// About what is freed when a worker ends, in bytes: its own things, and pieces
-/// that the C library has kept for its thread. When many have ended, that is
-/// worth giving back, too.
+/// About how much memory becomes free when a worker ends, in bytes: its own,
+/// and what the C library has kept for its thread. When many workers have
+/// ended, this is worth giving back, too.
 const WORKER: u64 = 50_000;
 
 /// What every thread of the server can get at.
@@ -31,21 +31,22 @@ pub struct Shared {
     pub limits: Limits,
     /// Where jobs are kept, if on disk.
     pub binlog: Option<Arc<Binlog>>,
-    /// Who is told of those who leave while they wait.
+    /// Notices clients that leave while their worker waits.
     pub hangups: HangupWatcher,
     pub memory: Memory,
-    /// For workers with much to do.
+    /// The permits of workers with much to do.
     pub permits: Permits,
     /// **The one lock.** It guards the engine, the order of the binlog and the
-    /// list of clients. While it is held there is no system call on a socket or
-    /// file, no line is logged, no body is copied or freed, nothing is
-    /// allocated that grows with what one client sends, and nobody is woken:
-    /// all of that happens at the end of [`unlock`](Self::unlock), when the lock
-    /// has been let go of.
+    /// list of clients. While a thread holds it, it makes no system call on a
+    /// socket or file, logs no line, copies or frees no body, allocates nothing
+    /// that grows with what one client sends, and wakes no other thread. All of
+    /// this happens at the end of [`unlock`](Self::unlock), after the lock is
+    /// released.
     state: FairMutex<Guarded>,
-    /// The timer, which is woken when something is due sooner than it thinks.
+    /// The timer thread. It is woken when something is due before the end of
+    /// its sleep.
     pub timer: OnceLock<Thread>,
-    /// Tells that nobody is connected any more.
+    /// Signals that no client is connected any more.
     emptiness: Condvar,
     /// The server is ending: no further command is read.
     stopping: AtomicBool,
@@ -54,16 +55,17 @@ pub struct Shared {
 /// What the lock guards.
 pub struct Guarded {
     pub engine: Engine,
-    /// `None` if jobs are kept in memory alone.
+    /// `None` if jobs are in memory only.
     binlog: Option<Arc<Binlog>>,
-    /// Behind the last change that was appended to it.
+    /// The position after the last change that was appended to the binlog.
     binlog_end: Position,
-    /// Whether anything was appended that it was not told to write soon.
+    /// Whether anything was appended since the binlog was last told to write
+    /// soon.
     is_unwritten: bool,
     clients: HashMap<ConnectionId, Arc<Client>>,
     /// How many workers there are, those without a client among them.
     pub workers: u64,
-    /// How long the timer sleeps, and what it gives back when it wakes.
+    /// How long the timer sleeps, and the memory that it gives back.
     pub sleep: Sleep,
     pub surplus: Surplus,
 }
@@ -73,8 +75,8 @@ impl Guarded {
     pub fn execute(&mut self, id: ConnectionId, request: Request, now: Time) -> Outcome {
         let mut outcome = self.engine.execute(id, request, now);
         self.keep_record();
-        // The engine knows no files, and once the lock is free another thread
-        // may have moved the job to a newer one.
+        // The engine knows no files. This cannot be done later: when the lock
+        // is free, another thread may move the job to a newer file.
         if let Outcome::Reply(Reply::JobStats(job)) = &mut outcome
             && let Some(binlog) = &self.binlog
         {
@@ -83,20 +85,20 @@ impl Guarded {
         outcome
     }
 
-    /// What has to be kept before this is told to anybody: a change that it
-    /// promises, or the put of the job that it tells of.
+    /// The position that must be kept before this reply is sent: that of a
+    /// change that it promises, or that of the put of the job that it tells of.
     pub fn to_be_kept_before(&self, reply: &Reply) -> Position {
         if reply.is_promise() {
-            // The change was appended just now: nothing lies behind it.
+            // The change was just appended, so it ends here.
             return self.binlog_end;
         }
         let kept_from = |id| self.binlog.as_ref()?.kept_from(id);
-        // Nothing any more, if the put is kept.
+        // The default position, if the put is kept already.
         reply.tells_of().and_then(kept_from).unwrap_or_default()
     }
 
-    /// When the timer has something to do: at once if more is due by now than
-    /// a tick has done.
+    /// When the timer has to wake: at once, if a tick has not done all that is
+    /// due.
     pub fn timer_is_wanted_at(&self, now: Time) -> Option<Time> {
         let is_awaited = self.engine.has_waiting();
         let tick_at = self.engine.wake_at();
@@ -104,7 +106,8 @@ impl Guarded {
         tick_at.into_iter().chain(self.surplus.due).min()
     }
 
-    /// Log order is state order: changes are recorded before any other is made.
+    /// The binlog has the changes in their order: each is recorded before the
+    /// next one is made.
     fn keep_record(&mut self) {
         let changes = self.engine.changes();
         if let Some(binlog) = &self.binlog
@@ -153,8 +156,9 @@ impl Shared {
         self.with(self.state.lock(), work)
     }
 
-    /// The same for what may take longer: it lets others go first, and should
-    /// come to an end when [`is_awaited`](Self::is_awaited).
+    /// Like [`with_lock`](Self::with_lock), for work that may take longer: it
+    /// lets other threads go first, and should end when the lock
+    /// [`is_awaited`](Self::is_awaited).
     pub fn with_lock_last<R>(&self, work: impl FnOnce(&mut Guarded, Time) -> R) -> R {
         self.with(self.state.lock_last(), work)
     }
@@ -171,22 +175,23 @@ impl Shared {
         result
     }
 
-    /// What follows upon all work under the lock, once for all kinds of work:
-    /// who is to be told what, and who is to be woken, is found out under it, and
-    /// done when it is free again.
+    /// What follows all work under the lock, in one place. Under the lock, this
+    /// finds out which clients get which reply, and which threads have to be
+    /// woken. It releases the lock, and then does these things.
     #[inline(never)]
     fn unlock(&self, mut state: MutexGuard<'_, Guarded>, now: Time) {
         state.keep_record();
         let effects = state.engine.take_effects();
         let find = |(id, reply)| {
-            // Whom the stop has closed is still in the engine. The job stays with
-            // it, so that nobody else is given what it may be working on.
+            // While the server stops, a connection that is closed stays in the
+            // engine, and may get a reply here. It keeps its jobs, so that no
+            // other client gets a job that this one may still be working on.
             let client = Arc::clone(state.clients.get(&id)?);
             let position = state.to_be_kept_before(&reply);
             Some((client, reply, position))
         };
         let answers: Vec<_> = effects.replies.into_iter().filter_map(find).collect();
-        // Where much has become free, the timer is to give it back.
+        // If much memory has become free, the timer will give it back.
         let taken = self.memory.note_engine(state.engine.memory()) + state.workers * WORKER;
         state.surplus.note(taken, now);
         // The timer is woken only for what comes before the end of its sleep.
@@ -195,12 +200,12 @@ impl Shared {
         let is_unwritten = std::mem::take(&mut state.is_unwritten);
         drop(state);
 
-        // Those who wait come first: all else has time.
+        // Clients that wait come first: the rest has time.
         for (client, reply, position) in answers {
             match &self.binlog {
                 Some(binlog) if position > Position::default() => {
-                    // Whoever keeps the put answers: this thread does, if nobody
-                    // else is writing.
+                    // The thread that writes the put to the binlog answers:
+                    // this one, if no other thread is writing.
                     binlog.commit_then(position, move |kept| {
                         client.answer(kept.map_or(Reply::InternalError, |()| reply));
                     });
@@ -219,7 +224,7 @@ impl Shared {
         drop(effects.garbage);
     }
 
-    /// Whether others wait for the lock.
+    /// Whether other threads wait for the lock.
     pub fn is_awaited(&self) -> bool {
         self.state.is_awaited()
     }
@@ -236,16 +241,16 @@ impl Shared {
         })
     }
 
-    /// Removes a connection; the jobs that it had are ready again. When the
-    /// server is ending they are not: another one would be given what this
-    /// client still works on. After a restart they are.
+    /// Removes a connection, and makes its jobs ready again. While the server
+    /// stops, they stay reserved: otherwise another client would be given a job
+    /// that this one may still be working on. They are ready after a restart.
     pub fn disconnect(&self, id: ConnectionId) {
         let piece = |state: &mut Guarded, now| {
             let is_over = self.is_stopping() || state.engine.disconnect(id, now);
             is_over.then(|| (state.clients.remove(&id), state.clients.is_empty()))
         };
-        // One piece does for nearly everybody. Who has held very many jobs lets
-        // others go first before each further one.
+        // One piece is enough for nearly every connection. One that has held
+        // very many jobs lets others go first before each further piece.
         let mut gone = self.with_lock(piece);
         while gone.is_none() {
             gone = self.with_lock_last(piece);
@@ -260,7 +265,8 @@ impl Shared {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    /// Blocks until nobody is connected, or for `timeout`; how many are left.
+    /// Blocks until no client is connected, or for `timeout`. Returns how many
+    /// are left.
     pub fn await_emptiness(&self, timeout: Duration) -> usize {
         let is_there = |state: &mut Guarded| !state.clients.is_empty();
         let state = self.state.lock();
@@ -268,11 +274,11 @@ impl Shared {
         waited.expect("no thread panics").0.clients.len()
     }
 
-    /// Has all workers finish what they have read and close: those who wait
-    /// for a job get none, nothing more is read from anybody.
+    /// Makes all workers finish what they have read, and close. Clients that
+    /// wait for a job get none, and nothing more is read from any client.
     pub fn stop(&self) {
-        // The flag comes first: a worker that takes a client's last words before
-        // it is told sees the flag before it reads again.
+        // The flag comes first: a worker that reads just before its client is
+        // stopped sees the flag before it reads again.
         self.stopping.store(true, Ordering::Relaxed);
         for client in self.clients() {
             client.stop();
@@ -280,7 +286,7 @@ impl Shared {
         self.wake_timer();
     }
 
-    /// Cuts off those who do not read what they were sent.
+    /// Closes the connections of clients that do not read their replies.
     pub fn abandon(&self) {
         for client in self.clients() {
             client.stream.close();

@@ -3,17 +3,17 @@
 use crate::engine::Time;
 use std::time::Duration;
 
-/// What is due so soon after something else was waits until then, so that many
-/// things in a row cost few wakings.
+/// If something is due less than this after the last event, the timer waits
+/// until this time is over. So many events in a row cost few wake-ups.
 const SLACK: Duration = Duration::from_millis(2);
 
-/// The same as long as nobody waits for a job and could tell.
+/// The same, while no client waits for a job and could notice the delay.
 const SLACK_UNSEEN: Duration = Duration::from_millis(100);
 
-/// The timer's sleep, as those know it who may have to end it.
+/// The timer's sleep, as other threads must know it to end it early.
 #[derive(Default)]
 pub struct Sleep {
-    /// Its end; `None`: until the timer is woken.
+    /// Its end; `None`: it lasts until another thread wakes the timer.
     until: Option<Time>,
     /// When something was last due.
     last: Time,
@@ -25,20 +25,20 @@ impl Sleep {
         self.last = now;
     }
 
-    /// When to wake for what is due at `due`: at once if that is past.
+    /// When to wake for an event that is due at `due`: now, if that is past.
     pub fn end_for(&self, due: Time, is_awaited: bool, now: Time) -> Time {
         let slack = if is_awaited { SLACK } else { SLACK_UNSEEN };
         let end = due.max(self.last + slack);
         if due <= now { now } else { end }
     }
 
-    /// Notes that the timer goes to sleep until then.
+    /// Notes that the timer goes to sleep until this time.
     pub fn begin(&mut self, until: Option<Time>) {
         self.until = until;
     }
 
-    /// Has it end when it is wanted, if that is earlier; whether it is, so that
-    /// the timer has to be woken.
+    /// Ends the sleep at `wanted`, if that is earlier than its end. Returns
+    /// whether it is; then the caller has to wake the timer.
     pub fn cut_short(&mut self, wanted: Option<Time>) -> bool {
         let is_later = |wanted| self.until.is_none_or(|until| wanted < until);
         let is_too_long = wanted.is_some_and(is_later);

@@ -1,5 +1,5 @@
-//! A connected socket, whether over TCP or a Unix one: blocking, but where it
-//! says otherwise.
+//! A connected socket, TCP or Unix. Its calls block, except where it is said
+//! otherwise.
 
 use crate::sys;
 use nix::sys::socket::{
@@ -16,13 +16,13 @@ use std::time::Duration;
 pub struct Stream(pub OwnedFd);
 
 impl Stream {
-    /// Reads some bytes behind those in the buffer, into room that it has:
-    /// `most` at most. 0 if the peer sends nothing more.
+    /// Reads at most `most` bytes, and appends them to the buffer, as far as
+    /// that has capacity. 0 if the peer sends nothing more.
     pub fn read(&self, buffer: &mut Vec<u8>, most: usize) -> io::Result<usize> {
         retry(|| sys::receive(self.as_fd(), buffer, most))
     }
 
-    /// Writes these pieces one after the other, with as few calls as it takes.
+    /// Writes these pieces one after the other, with as few calls as possible.
     pub fn write_all(&self, mut pieces: &mut [IoSlice<'_>]) -> io::Result<()> {
         let (socket, flags) = (self.0.as_raw_fd(), MsgFlags::MSG_NOSIGNAL);
         while !pieces.is_empty() {
@@ -36,7 +36,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Writes as much as can be written without waiting: how many bytes.
+    /// Writes as much as can be written without waiting, and returns how many
+    /// bytes that is.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
         match retry(|| Ok(send(self.0.as_raw_fd(), bytes, flags)?)) {
@@ -45,15 +46,15 @@ impl Stream {
         }
     }
 
-    /// Whether all that was written is with the peer's side: then there is room
-    /// for a short reply.
+    /// Whether the peer's side has received all that was written. Then there is
+    /// room for a short reply.
     pub fn has_sent_all(&self) -> bool {
         sys::unsent(self.as_fd()).is_ok_and(|count| count == 0)
     }
 
-    /// Sets after how long without a byte reading fails as
-    /// [`WouldBlock`](io::ErrorKind::WouldBlock); `None`, as it is at first:
-    /// never.
+    /// Sets the time after which a read without a byte fails as
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock). `None`, the initial value,
+    /// means never.
     pub fn set_read_patience(&self, patience: Option<Duration>) -> io::Result<()> {
         Ok(setsockopt(self, sockopt::ReceiveTimeout, &time(patience))?)
     }
@@ -63,28 +64,28 @@ impl Stream {
         Ok(setsockopt(self, sockopt::SendTimeout, &time(patience))?)
     }
 
-    /// Has a thread that reads from it see the end.
+    /// Makes a thread that reads from the socket see the end of the stream.
     pub fn stop_reading(&self) {
-        // It fails only where the peer has already ended the connection.
+        // This fails only if the peer has already ended the connection.
         let (Ok(()) | Err(_)) = shutdown(self.0.as_raw_fd(), Shutdown::Read);
     }
 
-    /// Ends it in both directions.
+    /// Ends the connection in both directions.
     pub fn close(&self) {
-        // As above.
+        // This fails only in the same case as above.
         let (Ok(()) | Err(_)) = shutdown(self.0.as_raw_fd(), Shutdown::Both);
     }
 }
 
-/// As the system has it: zero is no limit, and some machines count no further
-/// than this.
+/// The time in the system's form: zero means no limit, and some machines cannot
+/// count further than `longest`.
 fn time(patience: Option<Duration>) -> TimeVal {
     let longest = Duration::from_secs(1 << 30);
     let micros = patience.unwrap_or_default().min(longest).as_micros();
     TimeVal::microseconds(micros.try_into().expect("2^50 at most"))
 }
 
-/// Where the peer is, for people to read.
+/// The peer's address, for people to read.
 impl fmt::Display for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let address = getpeername::<SockaddrStorage>(self.0.as_raw_fd());

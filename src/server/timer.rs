@@ -1,14 +1,15 @@
-//! The timer: the one thread that makes things happen when nobody asks.
+//! The timer: the only thread that changes the state when no client asks.
 
 use super::shared::Shared;
 use crate::sync::thread;
 use crate::sys;
 
-/// What the thread does all its life. Ends when the server does.
+/// What the thread does all its life. It ends when the server does.
 pub fn run(shared: &Shared) {
     while !shared.is_stopping() {
         let (sleeps, has_surplus) = shared.with_lock_last(|state, now| {
-            // A piece of what is due: if there is more, it does not sleep now.
+            // One piece of what is due. If there is more, the timer does not
+            // sleep now.
             if state.engine.wake_at().is_some_and(|at| at <= now) && state.engine.tick(now) {
                 state.sleep.note_due(now);
             }
@@ -17,7 +18,7 @@ pub fn run(shared: &Shared) {
             state.sleep.begin(until);
             (until.map(|until| until.since(now)), has_surplus)
         });
-        // Whatever wakes it, it looks again what is due.
+        // Whatever wakes the timer, it checks again what is due.
         match sleeps {
             _ if has_surplus => sys::give_back_memory(),
             None => thread::park(),

@@ -1,8 +1,8 @@
 //! A worker's life with one client: read, execute, write.
 //!
-//! What has arrived together is executed together and answered with one write:
-//! a command on a quiet connection costs one read and one write, a thousand
-//! pipelined ones hardly more.
+//! Commands that have arrived together are executed together and answered with
+//! one write. So a command on a quiet connection costs one read and one write,
+//! and a thousand pipelined ones hardly more.
 
 use super::batch::{Batch, Next};
 use super::client::{Answer, Client, is_short};
@@ -20,7 +20,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// So long may a client be silent and keep the large buffer that it has filled.
+/// How long a client may be silent and keep a large buffer.
 const KEEPS_BUFFER: Duration = Duration::from_millis(100);
 
 /// Serves one client until its connection ends.
@@ -51,33 +51,35 @@ pub fn serve(shared: &Shared, client: &Arc<Client>) {
         Ok(()) => note(format_args!("closed")),
         Err(error) => note(format_args!("closed: {error}")),
     }
-    // Before the socket closes: who sees that may want to come again.
+    // This comes before the socket closes: a client that sees it closed may
+    // connect again at once, and must find its place free.
     shared.disconnect(client.id);
 }
 
 struct Worker<'a> {
     shared: &'a Shared,
     client: &'a Arc<Client>,
-    /// Who it is, if anything of it is logged.
+    /// The client's address, if its connection is logged.
     name: Option<&'a str>,
     framer: Framer,
     input: Input,
     batch: Batch<'a>,
     output: Output,
-    /// What it holds of bodies and replies, in memory.
+    /// How much memory it holds for input, bodies and replies.
     held: Held<'a>,
     /// Its permit to be busy, if it needs one, until it sends, reads or waits.
     permit: Option<Permit<'a>>,
-    /// As it is set in the socket.
+    /// The read timeout that is set in the socket.
     read_patience: Option<Duration>,
-    /// Whether the hang-up watcher knows it, from its first waiting on.
+    /// Whether the hang-up watcher knows the client: since it first waited.
     is_watched: bool,
-    /// Whether somebody else sends the last reply.
+    /// Whether another thread sends the last reply.
     is_owed_reply: bool,
 }
 
 impl Worker<'_> {
-    /// Until the end of the connection, and of what others still send there.
+    /// Serves until the end of the connection, and until other threads have
+    /// sent what they still have to send there.
     fn run(&mut self) -> io::Result<()> {
         let end = self.serve();
         self.await_owed();
@@ -92,7 +94,8 @@ impl Worker<'_> {
         loop {
             self.parse();
             if self.batch.is_empty() {
-                // Only now, so that all that came together shares one write.
+                // Only now, so that all replies to commands that came together
+                // share one write.
                 self.send()?;
                 if self.shared.is_stopping() || !self.read()? {
                     return Ok(());
@@ -103,11 +106,11 @@ impl Worker<'_> {
         }
     }
 
-    /// Takes whole requests out of the input, up to one that may have to wait:
-    /// what stands behind that is not looked at before it has its answer.
+    /// Takes complete requests out of the input, until one may have to wait.
+    /// The bytes after that one are not parsed before it has its answer.
     fn parse(&mut self) {
         if !self.batch.is_empty() {
-            // The replies to the first of them had to be sent before the others.
+            // Requests are left: the replies to the first ones had to be sent.
             return;
         }
         let binlog = self.shared.binlog.as_deref();
@@ -126,10 +129,12 @@ impl Worker<'_> {
         self.input.keep(left);
     }
 
-    /// Reads once; whether the client has sent anything. That may take for ever.
+    /// Reads once. Returns whether the client has sent anything. This may take
+    /// for ever.
     fn read(&mut self) -> io::Result<bool> {
         self.permit = None;
-        // What it needs to go on reading, it gets again, but has not to give back.
+        // After it has given its buffer back, the next read allocates a new
+        // one, which need not be given back again.
         let mut gave_back = false;
         loop {
             let gives_back = !gave_back && self.input.held() > 0;
@@ -148,7 +153,7 @@ impl Worker<'_> {
                     if gives_back {
                         gave_back = true;
                         self.give_back();
-                        // What has become free is noticed under the lock.
+                        // Each use of the lock notices what has become free.
                         self.shared.with_lock(|_, _| ());
                     } else if self.is_idle() {
                         return Err(io::Error::other("silent for too long"));
@@ -167,7 +172,7 @@ impl Worker<'_> {
         }
     }
 
-    /// A client that has filled a large buffer and is silent then gives it back.
+    /// A client that has a large buffer and is silent gives the buffer back.
     fn set_read_patience(&mut self, gives_back: bool) -> io::Result<()> {
         let patience = match gives_back {
             true => Some(KEEPS_BUFFER),
@@ -186,11 +191,12 @@ impl Worker<'_> {
         self.shared.with_lock(|state, _| state.engine.is_idle(id))
     }
 
-    /// Executes some of the requests, and sees to the replies.
+    /// Executes some of the requests, and handles their replies.
     fn execute(&mut self) -> io::Result<Next> {
         let (shared, others) = (self.shared, self.held.by_others());
-        // Before the lock, or those who wait for a permit would stand there too;
-        // and kept as long as it goes on without having to wait.
+        // The worker takes the permit before the lock, so that it does not wait
+        // for a permit while it is in the queue for the lock. It keeps the
+        // permit until it has to wait.
         if self.permit.is_none() && self.has_much() {
             self.permit = Some(shared.permits.take());
         }
@@ -198,7 +204,8 @@ impl Worker<'_> {
         let id = self.client.id;
         let next = self.batch.execute(shared, id, others, is_much);
         let (mut replies, must_keep) = self.batch.take_replies();
-        // The default position is before all others: then nothing is promised.
+        // The default position comes before all others: it means that nothing
+        // is promised.
         if let Some(binlog) = &self.shared.binlog
             && must_keep > Position::default()
         {
@@ -207,17 +214,18 @@ impl Worker<'_> {
         for reply in replies.drain(..) {
             self.add(reply)?;
         }
-        // For its allocation.
+        // The empty vector is kept for its allocation.
         self.batch.replies = replies;
         if next != Next::Wait {
             return Ok(next);
         }
         match self.wait()? {
-            // No answer: its job, if it was given one, comes back at a restart.
+            // The client gets no answer. If it was given a job, that job is
+            // ready after a restart.
             Answer::Stop => return Ok(Next::Close),
             Answer::Reply(reply) => self.add(reply)?,
             Answer::Sent { word, rest } => {
-                // Nothing can lie before it: all was sent before it waited.
+                // The output is empty: everything was sent before the wait.
                 self.log_reply(word);
                 self.output.add_part(&rest);
             }
@@ -225,16 +233,17 @@ impl Worker<'_> {
         Ok(Next::GoOn)
     }
 
-    /// Whether it has more to do than what a client sends that waits for its
-    /// replies.
+    /// Whether it has much to do: more than a client sends that waits for each
+    /// reply.
     fn has_much(&self) -> bool {
         self.batch.is_much() || self.input.unread().len() >= MAX_LINE
     }
 
-    /// Sees to it that what is promised is kept before it is promised. What
-    /// cannot be kept is not promised.
+    /// Makes sure that what the replies promise is kept before they are sent.
+    /// What cannot be kept is not promised.
     fn keep(&mut self, binlog: &Binlog, must_keep: Position, replies: &mut Vec<Reply>) {
-        // Others must come to the log meanwhile, or nobody shares its syncs.
+        // The permit goes back first: other workers must reach the binlog
+        // meanwhile, to share its syncs.
         self.permit = None;
         let kept = match binlog.commit_if_free(must_keep) {
             Some(kept) => kept,
@@ -242,16 +251,17 @@ impl Worker<'_> {
             None => binlog.commit(must_keep),
         };
         if kept == Err(Failed) {
-            // What is neither a promise nor tells of a job is true all the same.
+            // A reply that promises nothing and tells of no job is true all the
+            // same.
             let told = |reply: &&mut Reply| reply.is_promise() || reply.tells_of().is_some();
             let told = replies.iter_mut().filter(told);
             told.for_each(|reply| *reply = Reply::InternalError);
         }
     }
 
-    /// Whether these replies are one short one, with nothing before it: who
-    /// writes the binlog now need not wake this worker for that, but can as
-    /// well send it.
+    /// Whether there is one short reply, and nothing to send before it. Then
+    /// the thread that is writing the binlog can send it, and need not wake
+    /// this worker.
     fn may_be_left(&self, replies: &[Reply]) -> bool {
         let [reply] = replies else { return false };
         let is_alone = self.output.is_empty() && self.name.is_none();
@@ -259,12 +269,13 @@ impl Worker<'_> {
         is_alone && is_short(reply) && self.client.stream.has_sent_all()
     }
 
-    /// Leaves the reply to the thread that keeps what it promises, and does not
-    /// wait: with many clients, waking each of their workers for its reply is a
+    /// Leaves the reply to the thread that is writing the binlog, and does not
+    /// wait. With many clients, waking the worker of each for its reply is a
     /// third of what a durable put costs.
     fn leave(&mut self, binlog: &Binlog, must_keep: Position, replies: &mut Vec<Reply>) {
         let reply = replies.pop().expect("there is one");
-        // At most one at a time, or they could overtake each other.
+        // At most one reply is left to others at a time, or replies could
+        // overtake each other.
         self.await_owed();
         self.is_owed_reply = true;
         self.client.owe_reply();
@@ -274,7 +285,7 @@ impl Worker<'_> {
         });
     }
 
-    /// Adds a reply to what is to be sent, which it sends when that is much.
+    /// Adds a reply to the output, and sends the output if it is much.
     fn add(&mut self, mut reply: Reply) -> io::Result<()> {
         self.log_reply(reply.word());
         match &mut reply {
@@ -284,8 +295,8 @@ impl Worker<'_> {
             ),
             Reply::ServerStats(document) => process::complete(document, self.shared),
             Reply::Jobs(list) => {
-                // The engine knows no files, and a thousand jobs are too many to be
-                // looked up under its lock.
+                // The engine knows no files, and a thousand jobs are too many
+                // to look up under the lock.
                 if let Some(binlog) = &self.shared.binlog {
                     let jobs = list.jobs.iter_mut();
                     jobs.for_each(|job| job.file = binlog.segment_of(job.id));
@@ -316,7 +327,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Sends what is to be sent, behind what somebody else sends.
+    /// Sends the output, after a reply that another thread sends.
     fn send(&mut self) -> io::Result<()> {
         if self.output.is_empty() {
             return Ok(());
@@ -330,27 +341,28 @@ impl Worker<'_> {
         sent
     }
 
-    /// Notes what it holds beyond what each client costs.
+    /// Notes how much memory it holds, beyond what each client costs.
     fn count_held(&mut self) {
         self.held
             .set(self.input.held() + self.framer.held() + self.output.held());
     }
 
-    /// Waits until nobody else has anything to send here.
+    /// Waits until no other thread has anything to send to this client.
     fn await_owed(&mut self) {
         if std::mem::take(&mut self.is_owed_reply) {
             self.client.await_owed();
         }
     }
 
-    /// Waits for the answer to a `reserve`, with all that was to be said said,
-    /// and with as little memory as can be: there may be very many of these.
+    /// Sends all output, and waits for the answer to a `reserve`. Meanwhile it
+    /// holds as little memory as possible, because very many may wait.
     fn wait(&mut self) -> io::Result<Answer> {
         self.send()?;
         self.permit = None;
         self.await_owed();
         self.give_back();
-        // Only now, and once: most clients never wait.
+        // It registers only now, and only once, because most clients never
+        // wait.
         if !self.is_watched {
             self.shared.hangups.watch(self.client)?;
             self.is_watched = true;
@@ -358,7 +370,7 @@ impl Worker<'_> {
         Ok(self.client.wait())
     }
 
-    /// Keeps no buffer that nothing is in.
+    /// Frees all buffers that are empty.
     fn give_back(&mut self) {
         self.output = Output::default();
         self.batch = Batch::default();
@@ -373,7 +385,7 @@ impl Worker<'_> {
     }
 }
 
-/// A part of a long reply, which is sent as it is made.
+/// Writes a part of a long reply, which is sent as it is made.
 impl Write for Worker<'_> {
     fn write(&mut self, part: &[u8]) -> io::Result<usize> {
         self.output.add_part(part);
@@ -386,8 +398,9 @@ impl Write for Worker<'_> {
     }
 }
 
-/// Logs what is asked: a command as it came. Of bodies, which are nobody's
-/// business, the size alone; and what is no command may be part of one.
+/// Logs a request. A command is logged as it came. Of a body only the size is
+/// logged, because its contents are private. A line that is no command is not
+/// shown either, because it may be part of a body.
 fn log_request(name: &str, request: &Request, line: &[u8]) {
     let write = |text: std::fmt::Arguments<'_>| {
         log::write(Level::Commands, format_args!("{name}: {text}"));

@@ -9,24 +9,26 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The size of a worker's stack, in bytes. Only what is touched of it costs
+/// The size of a worker's stack, in bytes. Only the pages that are touched cost
 /// memory.
 const STACK: usize = 128 * 1024;
 
 /// How long a worker waits for another client before it ends.
 const LINGERS: Duration = Duration::from_secs(10);
 
-/// Those who are idle, and how to get at them. Once it is dropped, they end.
+/// Gives clients to idle workers and to new ones. When it is dropped, idle
+/// workers end.
 pub struct Workers {
     shared: Arc<Shared>,
-    /// Without room: what is sent is taken by a worker that waits for it.
+    /// A channel without buffer: sending succeeds only if an idle worker waits
+    /// for a client.
     to_idle: Sender<Arc<Client>>,
-    /// The other end, for workers.
+    /// The other end of the channel, for workers.
     clients: Receiver<Arc<Client>>,
 }
 
 impl Workers {
-    /// Nobody yet.
+    /// There are no workers yet.
     pub fn new(shared: Arc<Shared>) -> Workers {
         let (to_idle, clients) = bounded(0);
         Workers {
@@ -36,11 +38,11 @@ impl Workers {
         }
     }
 
-    /// Gives the client to an idle worker or else to a new one.
+    /// Gives the client to an idle worker, or to a new one if none is idle.
     ///
     /// # Errors
     ///
-    /// If there is neither, since the system has no thread left.
+    /// If no worker is idle, and the system has no thread left.
     pub fn hand_over(&self, client: &Arc<Client>) -> io::Result<()> {
         if self.to_idle.try_send(Arc::clone(client)).is_ok() {
             return Ok(());
@@ -56,7 +58,7 @@ impl Workers {
     }
 }
 
-/// A worker's life. Ends when there was no client for a while.
+/// A worker's life. It ends when no client has come for a while.
 fn work(shared: &Shared, first: Arc<Client>, clients: &Receiver<Arc<Client>>) {
     shared.with_lock(|state, _| state.workers += 1);
     let mut client = first;
