@@ -14,8 +14,8 @@ DESTDIR =
 
 CARGO = cargo
 INSTALL = install
-# The beanpole that writes the completions: one that runs here, if the programs
-# are built for another machine.
+# The beanpole that writes the completions. If the programs are built for
+# another machine, set it to a beanpole that runs here.
 NATIVE = $(BUILT)/beanpole
 # Further options for `make run`, for example ARGS='-V -p 11301'.
 ARGS =
@@ -31,12 +31,14 @@ STATIC =
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 BUILT = target/$(if $(STATIC),$(TARGET)/)release
 PROGRAMS = beanpoled beanpole
-# The daemon and the companion; the third package is for those who work on them.
+# The daemon and the companion. (The third package is for the developers of
+# these two.)
 PACKAGES = -p beanpole -p beanpole-companion
-# On a small box the companion had rather be small than fast.
+# On a small box it matters more that the companion is small than that it is
+# fast.
 SMALL = CARGO_PROFILE_RELEASE_OPT_LEVEL=s
 LINKER = CARGO_TARGET_$(shell echo $(TARGET) | tr a-z- A-Z_)_LINKER=rust-lld
-# As images name it.
+# The name of the architecture in images.
 ARCHITECTURE = $(patsubst x86_64,amd64,$(patsubst aarch64,arm64,$(patsubst armv7,arm,$(firstword $(subst -, ,$(TARGET))))))
 MANUALS = $(notdir $(wildcard man/*.[1-8]))
 UNITS = beanpoled.service beanpoled.socket
@@ -45,7 +47,8 @@ SOURCES = Cargo.toml Cargo.lock $(shell find src -name '*.rs' -o -name Cargo.tom
 
 all: $(BUILT)/beanpoled
 
-# Both at once; an installation as root finds them made and needs no cargo.
+# This builds both programs at once. Then an installation as root finds them
+# built, and needs no cargo.
 $(BUILT)/beanpoled: $(SOURCES)
 	$(if $(STATIC),$(LINKER)) $(CARGO) build --release --locked \
 	    $(if $(STATIC),-p beanpole,$(PACKAGES)) \
@@ -54,13 +57,13 @@ $(BUILT)/beanpoled: $(SOURCES)
 	    -p beanpole-companion --target $(TARGET))
 	@touch $(PROGRAMS:%=$(BUILT)/%)
 
-# One file each that needs no other: it runs on any Linux.
+# Each program as one file that needs no other file: it runs on any Linux.
 static:
 	@$(MAKE) STATIC=1 all
 	@ls -l $(PROGRAMS:%=target/$(TARGET)/release/%)
 	@file $(PROGRAMS:%=target/$(TARGET)/release/%) 2>/dev/null || true
 
-# The two of them as an image for containers.
+# Both programs as an image for containers.
 image: static
 	src/packaging/image target/$(TARGET)/release $(VERSION) $(ARCHITECTURE) \
 	    target/beanpole-$(VERSION)-$(ARCHITECTURE).oci.tar
@@ -72,11 +75,11 @@ run:
 check:
 	$(CARGO) test --workspace --locked
 
-# Against Debian's beanstalkd, if it is there.
+# Compares the daemon with Debian's beanstalkd, if that is installed.
 bench: all
 	$(CARGO) run --release --locked -p beanpole-laboratory --bin bench -- table $(ARGS)
 
-# What should not hurt the server; some four minutes.
+# Attacks the server in ways that should not hurt it; takes some four minutes.
 attack:
 	tests/laboratory/attack.sh
 
@@ -97,12 +100,13 @@ install: all
 	test -e $(DESTDIR)$(SYSCONFDIR)/default/beanpoled || $(INSTALL) -m 644 \
 	    src/packaging/beanpoled.default $(DESTDIR)$(SYSCONFDIR)/default/beanpoled
 
-# For scripts that start `beanstalkd`; one that is there already is not touched.
+# For scripts that start `beanstalkd`. If that file exists already, it is not
+# touched.
 install-compat: install
 	test "$$(readlink $(DESTDIR)$(BINDIR)/beanstalkd)" = beanpoled || \
 	    ln -s beanpoled $(DESTDIR)$(BINDIR)/beanstalkd
 
-# Jobs and changed configuration stay.
+# Jobs and a changed configuration are not removed.
 uninstall:
 	test "$$(readlink $(DESTDIR)$(BINDIR)/beanstalkd)" != beanpoled || \
 	    rm $(DESTDIR)$(BINDIR)/beanstalkd
@@ -116,7 +120,7 @@ uninstall:
 	! cmp -s src/packaging/beanpoled.default $(DESTDIR)$(SYSCONFDIR)/default/beanpoled || \
 	    rm $(DESTDIR)$(SYSCONFDIR)/default/beanpoled
 
-# A source archive that builds without a network.
+# A source archive that can be built without a network.
 dist:
 	@mkdir -p target
 	CARGO=$(CARGO) src/packaging/dist $(VERSION) target/beanpole-$(VERSION).tar.gz

@@ -1,8 +1,8 @@
-//! Command lines, for all programs: a table of options says what can be given.
+//! Command lines, for all programs: a table says which options exist.
 //!
-//! The arguments are walked through once, in their order; what a value means is
-//! the business of those who have the table. Bytes that are no UTF-8 pass
-//! through: bodies and paths may have them, and [`to_os`] gives them back.
+//! The arguments are read once, in their order. The owner of the table decides
+//! what a value means. Bytes that are no UTF-8 are kept, since bodies and paths
+//! may have them: [`to_os`] gives the original argument back.
 
 use getopts::{Fail, HasArg, Occur, Options, ParsingStyle};
 use std::ffi::{OsStr, OsString};
@@ -16,7 +16,7 @@ pub struct Opt {
     pub short: &'static str,
     /// A name, or nothing.
     pub long: &'static str,
-    /// What its value is called; nothing for a flag.
+    /// The name of its value in texts; nothing for a flag.
     pub value: &'static str,
     /// Whether it may be given several times.
     pub many: bool,
@@ -29,22 +29,22 @@ pub struct Opt {
 pub enum Operands {
     /// They may stand anywhere, up to `--`.
     Anywhere,
-    /// What follows the first operand is not ours to understand.
+    /// The first operand ends the options; what follows it has another reader.
     EndOptions,
 }
 
 /// A command line, taken apart.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Given {
-    /// In the order of the line: the index of the option in its table, and its
-    /// value, which is empty for a flag.
+    /// The options in the order of the line. Each is the index of the option in
+    /// its table, and its value, which is empty for a flag.
     pub options: Vec<(usize, String)>,
-    /// What is neither an option nor a value of one.
+    /// The arguments that are neither an option nor its value.
     pub operands: Vec<String>,
 }
 
 impl Given {
-    /// Takes a command line apart, without the program's name.
+    /// Takes a command line apart, given without the program's name.
     ///
     /// # Errors
     ///
@@ -83,7 +83,8 @@ impl Given {
                     .map(|(place, value)| (place, index, value)),
             );
         }
-        // Letters that share an argument share a place; one with a value ends it.
+        // Letters in one argument have the same place, and only the last of
+        // them can have a value.
         options.sort_by_key(|(place, index, _)| (*place, !table[*index].value.is_empty()));
         Ok(Given {
             options: options
@@ -96,7 +97,7 @@ impl Given {
 }
 
 impl Opt {
-    /// A name that is its alone.
+    /// A name that no other option has.
     fn name(&self) -> &'static str {
         match self.long {
             "" => self.short,
@@ -126,11 +127,11 @@ fn shown(name: &str) -> String {
     format!("{dashes}{name}")
 }
 
-/// The stand-in of byte 0; those of the others follow.
+/// The character that stands for byte 0; those for the other bytes follow.
 const FIRST_STAND_IN: u32 = 0xf700;
 
-/// The argument as text, from which [`to_bytes`] makes it again: where it is no
-/// text, a character of its own stands for each byte that is not ASCII.
+/// The argument as text, which [`to_bytes`] turns back. If the argument is no
+/// text, each byte that is not ASCII becomes a special character.
 fn to_text(argument: &OsStr) -> String {
     let is_stand_in = |character| ('\u{f700}'..='\u{f7ff}').contains(&character);
     let is_plain = |text: &&str| !text.contains(is_stand_in);

@@ -3,10 +3,11 @@
 //! Each line carries its level and, unless the system's journal adds one, the
 //! time. Nothing is logged for each request unless `-VV` asks for it.
 //!
-//! Whoever logs never waits: a thread writes the lines. If nobody reads standard
-//! error, that thread is stuck and its buffer fills; further lines are dropped,
-//! and their number is logged once there is room again. A flood of equal
-//! warnings is counted instead of repeated.
+//! A thread that logs never waits: another thread writes the lines. If nobody
+//! reads standard error, the writing thread is blocked and its buffer fills.
+//! Further lines are dropped, and when there is room again, their number is
+//! logged. If equal warnings come very often, they are counted and not
+//! repeated.
 
 mod calendar;
 mod repeats;
@@ -24,10 +25,10 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-/// As many lines may wait to be written.
+/// How many lines may wait to be written.
 const BUFFER: usize = 2000;
 
-/// How long the end waits until everything is written.
+/// How long the end of the process waits until everything is written.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// How important a line is, and to whom.
@@ -37,16 +38,16 @@ pub enum Level {
     Error,
     /// Something that its owner should know.
     Warning,
-    /// What the server does as a whole.
+    /// What happens to the server as a whole.
     Info,
-    /// Who comes and goes: with `-V`.
+    /// Clients that connect and disconnect; with `-V`.
     Connections,
-    /// What is asked and answered: with `-VV`.
+    /// Commands and replies; with `-VV`.
     Commands,
 }
 
 impl Level {
-    /// Its name, and its number in front of a line of the journal.
+    /// The level's name, and its number at the start of a line for the journal.
     fn shown(self) -> (&'static str, u8) {
         match self {
             Level::Error => ("error", 3),
@@ -59,14 +60,15 @@ impl Level {
 
 static VERBOSITY: AtomicU8 = AtomicU8::new(Level::Info as u8);
 
-/// To the thread that writes; before there is one, whoever logs does so itself.
+/// The way to the thread that writes. Before that thread runs, each thread
+/// writes its own lines.
 static EVENTS: OnceLock<Sender<Event>> = OnceLock::new();
 
-/// The lines that were dropped, as far as that was not logged yet.
+/// How many lines were dropped since this number was last logged.
 static DROPPED: AtomicUsize = AtomicUsize::new(0);
 
-/// Starts the thread that writes, from which moment on nobody waits for the
-/// log. A panic becomes a line of it. To be called once.
+/// Starts the thread that writes; from then on no thread waits for the log. A
+/// panic becomes a line of the log. To be called once.
 ///
 /// `verbosity` is how often `-V` was given.
 ///
@@ -88,12 +90,13 @@ pub fn start(verbosity: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns once everything is written that was logged before, the counts of
-/// repeated warnings too, or soon if nobody reads it. To be called at the end.
+/// Returns when everything that was logged before is written, including the
+/// counts of repeated warnings. If nobody reads the log, returns soon. To be
+/// called at the end.
 pub fn finish() {
     if let Some(events) = EVENTS.get() {
         let (done, is_done) = bounded(0);
-        // It fails where nobody reads the log: there is nobody to tell.
+        // This fails if nobody reads the log. Then there is nobody to tell.
         let (Ok(()) | Err(_)) = events.send(Event::Finish(done));
         let (Ok(()) | Err(_)) = is_done.recv_timeout(PATIENCE);
     }
@@ -114,18 +117,18 @@ pub fn error(text: Arguments<'_>) {
     write(Level::Error, text);
 }
 
-/// Logs what the owner should know, unless it was said just before.
+/// Logs what the owner should know, unless the same was logged just before.
 pub fn warning(text: Arguments<'_>) {
     write(Level::Warning, text);
 }
 
-/// The same for what a client has caused: it is named in front, and the same
-/// from another client is no news.
+/// Logs a warning that a client has caused. The line begins with the client's
+/// address. The same warning about another client is not repeated.
 pub fn client_warning(client: impl Display, text: Arguments<'_>) {
     log(Level::Warning, format!("{client}: "), text);
 }
 
-/// Logs what the server does as a whole.
+/// Logs what happens to the server as a whole.
 pub fn info(text: Arguments<'_>) {
     write(Level::Info, text);
 }
@@ -140,14 +143,15 @@ fn log(level: Level, client: String, text: Arguments<'_>) {
             DROPPED.fetch_add(1, Relaxed);
         }
         Some(events) => {
-            // The thread that takes it lives as long as the process.
+            // This cannot fail: the receiving thread lives as long as the
+            // process.
             let (Ok(()) | Err(_)) = events.send(Event::Line(line));
         }
         None => line.write(),
     }
 }
 
-/// The last words of a thread that has found the program itself to be wrong.
+/// Logs a panic: a thread has found a fault in the program.
 fn log_panic(panic: &PanicHookInfo<'_>) {
     let thread = thread::current();
     let name = thread.name().unwrap_or("unnamed");
@@ -167,7 +171,7 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
 struct Line {
     time: SystemTime,
     level: Level,
-    /// Who has caused it, and a colon; empty if no client has.
+    /// The client that has caused it, and a colon; empty if no client has.
     client: String,
     text: String,
 }
@@ -193,14 +197,14 @@ impl Line {
                 format!("{time} {level}: {client}{text}\n")
             }
         };
-        // If standard error is closed, there is nobody to be told of it.
+        // If standard error is closed, there is nobody to tell.
         let (Ok(()) | Err(_)) = io::stderr().write_all(line.as_bytes());
     }
 }
 
 enum Event {
     Line(Line),
-    /// Everything that came before is to be written; then this is dropped.
+    /// Asks to write everything that came before, and then to drop this sender.
     Finish(Sender<()>),
 }
 
@@ -230,7 +234,7 @@ fn run(events: &Receiver<Event>) {
                 format!("{dropped} lines of the log were dropped: nobody read the others")
             }));
         }
-        // Who waits for the end hears of it.
+        // `finish` waits for this.
         if let Some(Event::Finish(done)) = event {
             drop(done);
         }
@@ -242,8 +246,9 @@ fn tell(warnings: impl IntoIterator<Item = String>) {
     }
 }
 
-/// Whether standard error is the stream of the journal that systemd.exec(5)
-/// names: it may have been led elsewhere since.
+/// Whether standard error is a stream to the system's journal, see
+/// systemd.exec(5). The environment variable alone does not tell: standard
+/// error may have been redirected.
 fn is_journal() -> bool {
     static JOURNAL: OnceLock<bool> = OnceLock::new();
     *JOURNAL.get_or_init(|| {

@@ -1,7 +1,8 @@
 //! beanpoled, the daemon: a table of contents of how it starts and ends.
 //!
-//! The main thread binds, gives its privileges up, has the jobs recovered,
-//! starts the server, and from then on waits for signals.
+//! The main thread binds the sockets, gives up its privileges, waits until
+//! another thread has recovered the jobs, and starts the server. From then on
+//! it waits for signals.
 
 use beanpole::binlog::{self, Binlog};
 use beanpole::engine::{Config, Engine};
@@ -19,11 +20,12 @@ use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// Why the server ends, and what to say of it: the step that has failed and the
-/// reason.
+/// Why the server ends: the exit status, and a message with the step that
+/// failed and the reason.
 type Failure = (Exit, String);
 
-/// The jobs, and where they are kept from now on, if on disk.
+/// The recovered jobs, and the binlog that keeps them from now on, if there is
+/// one.
 type Recovered = (Engine, Option<Arc<Binlog>>);
 
 fn main() -> ExitCode {
@@ -48,8 +50,9 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The order matters: what needs privileges comes first, and they are gone
-/// before anything is read from the binlog or from a client.
+/// The order matters: the steps that need privileges come first, and the
+/// privileges are gone before anything is read from the binlog or from a
+/// client.
 fn serve(options: Options) -> Result<(), Failure> {
     beanpole::server::use_one_heap();
     log::start(options.verbosity).map_err(cannot("starting the log"))?;
@@ -59,7 +62,7 @@ fn serve(options: Options) -> Result<(), Failure> {
     umask(Mode::S_IRWXG | Mode::S_IRWXO);
     let inherited = activation::inherited_sockets();
     let inherited = inherited.map_err(|message| (Exit::CannotListen, message))?;
-    // From here on signals wait until they are heard.
+    // From here on, a signal waits until a thread reads it.
     let signals = Signals::new([SIGTERM, SIGINT, SIGUSR1, SIGHUP]);
     let mut signals = signals.map_err(cannot("trapping signals"))?;
     let user = options.user.as_deref().map(find_user).transpose()?;
@@ -79,7 +82,7 @@ fn serve(options: Options) -> Result<(), Failure> {
     let (tell, heard) = unbounded();
     let tell_signal = tell.clone();
     let hear = move || {
-        // If nobody hears them, the server is ending.
+        // If sending fails, the main thread is ending the server.
         signals
             .forever()
             .all(|signal| tell_signal.send(signal).is_ok());
@@ -88,11 +91,11 @@ fn serve(options: Options) -> Result<(), Failure> {
 
     notify::tell("STATUS=Recovering jobs");
     let clock = Clock::start();
-    // On a thread of its own: it may take long, and signals are heard meanwhile.
-    // An end then does no harm.
+    // Recovery may take long. It has its own thread, so that signals are
+    // handled meanwhile. The server may end at any moment of it without harm.
     let (done, recovered) = bounded(1);
     let recover = move || {
-        // If nobody hears it, the server is ending.
+        // If sending fails, the main thread is ending the server.
         let (Ok(()) | Err(_)) = done.send(open(&options, clock));
     };
     spawn("recovery", recover).map_err(cannot("recovering jobs"))?;
@@ -134,7 +137,7 @@ fn serve(options: Options) -> Result<(), Failure> {
     }
 }
 
-/// The sockets that the options name.
+/// Binds the sockets that the options name.
 fn bind(options: &Options, user: Option<&User>) -> Result<Vec<Listener>, Failure> {
     let bind = |address| {
         Listener::bind(address, &options.socket_access, user)
@@ -143,7 +146,8 @@ fn bind(options: &Options, user: Option<&User>) -> Result<Vec<Listener>, Failure
     options.listen.iter().map(bind).collect()
 }
 
-/// The sockets that were handed to us, instead of those.
+/// Uses the sockets that were handed to us, and not those that the options
+/// name.
 fn take_over(inherited: Vec<Inherited>, options: &Options) -> Vec<Listener> {
     let mut listeners = Vec::new();
     for (listener, name) in inherited {
@@ -169,7 +173,8 @@ fn find_user(name: &str) -> Result<User, Failure> {
     }
 }
 
-/// What is asked for, if the system allows it.
+/// How many connections to allow: as many as the options ask for, if the system
+/// can have so many.
 fn max_connections(options: &Options) -> usize {
     let Capacity {
         connections: most,
@@ -187,7 +192,7 @@ fn max_connections(options: &Options) -> usize {
     options.max_connections.unwrap_or(most).min(most)
 }
 
-/// Locks the binlog, if there is to be one, and reads the jobs that it holds.
+/// Locks the binlog, if the options ask for one, and reads the jobs in it.
 fn open(options: &Options, clock: Clock) -> Result<Recovered, Failure> {
     let config = Config {
         max_job_size: options.max_job_size,
@@ -215,7 +220,7 @@ fn open(options: &Options, clock: Clock) -> Result<Recovered, Failure> {
     }
     let mut engine = opened.jobs;
     engine.set_next_id(opened.next_id);
-    // Delays have ended meanwhile.
+    // Some delays ended while the server was down.
     while engine.wake_at().is_some_and(|at| at <= clock.now()) {
         engine.tick(clock.now());
     }
@@ -223,7 +228,8 @@ fn open(options: &Options, clock: Clock) -> Result<Recovered, Failure> {
     Ok((engine, Some(opened.binlog)))
 }
 
-/// Starts the threads that write and sync what nobody waits for, and make room.
+/// Starts the binlog's threads, which write and sync what nobody waits for, and
+/// make room.
 fn start_keeping(binlog: &Arc<Binlog>, tell: Sender<i32>) -> io::Result<()> {
     let told = move |event: binlog::Event<'_>| match event {
         binlog::Event::Full(error) => {
@@ -231,7 +237,8 @@ fn start_keeping(binlog: &Arc<Binlog>, tell: Sender<i32>) -> io::Result<()> {
         }
         binlog::Event::Room => log::info(format_args!("the binlog takes new jobs again")),
         binlog::Event::Failed(_) => {
-            // The end is to come in order. If nobody hears it, it has come.
+            // The server has to stop in order. If sending fails, it is already
+            // stopping.
             let (Ok(()) | Err(_)) = tell.send(SIGTERM);
         }
     };
@@ -239,7 +246,7 @@ fn start_keeping(binlog: &Arc<Binlog>, tell: Sender<i32>) -> io::Result<()> {
     Ok(())
 }
 
-/// Does what signals ask for until one of them asks to end.
+/// Does what signals ask for, until a signal asks to end.
 fn wait_for_the_end(heard: &Receiver<i32>, server: &Server) {
     let pulse = notify::pulse_interval().map_or_else(never, tick);
     loop {
@@ -254,7 +261,7 @@ fn wait_for_the_end(heard: &Receiver<i32>, server: &Server) {
                 Ok(_) => {}
             },
             recv(pulse) -> _ => {
-                // Only who can get at the engine is well.
+                // The server is well only if it can get at the engine.
                 server.probe();
                 notify::tell("WATCHDOG=1");
             }
@@ -262,7 +269,7 @@ fn wait_for_the_end(heard: &Receiver<i32>, server: &Server) {
     }
 }
 
-/// Names the step that the system has not let us do.
+/// Makes a failure that names the step that the system refused.
 fn cannot(step: &str) -> impl FnOnce(io::Error) -> Failure {
     move |error| (Exit::CannotStart, format!("{step}: {error}"))
 }

@@ -1,4 +1,4 @@
-//! The command line of beanpoled, which is beanstalkd's and some more.
+//! The command line of beanpoled: beanstalkd's options and some more.
 
 use crate::arguments::{Given, Operands, Opt, to_os};
 use crate::binlog::{self, SyncMode};
@@ -10,33 +10,34 @@ use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Where clients expect a server.
+/// The port at which clients expect a server.
 const DEFAULT_PORT: &str = "11300";
 
 /// The largest body that `-z` can allow, in bytes.
 const MAX_JOB_SIZE: u32 = 1 << 30;
 
-/// The smallest file and the largest file of the binlog, in bytes.
+/// The smallest and the largest size of a binlog file, in bytes.
 const SEGMENT_SIZES: RangeInclusive<u64> = 4096..=1 << 30;
 
-/// Why the process ends, other than in order; what beanstalkd has statuses for
-/// has the same ones here.
+/// Why the process ends with an error. Where beanstalkd has a status for a
+/// reason, it is the same here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
-    /// A thread or a descriptor for the server itself is not to be had.
+    /// The system has no thread or descriptor left for the server itself.
     CannotStart = 1,
-    /// The command line makes no sense.
+    /// The command line is wrong.
     Usage = 5,
-    /// The binlog's directory cannot be used, or what is in it.
+    /// The binlog's directory, or what is in it, cannot be used.
     BinlogUnusable = 10,
-    /// Writing the binlog or syncing it has failed, or another machine has it now.
+    /// Writing or syncing the binlog failed, or another machine has taken it
+    /// over.
     BinlogFailed = 11,
     /// The user to become does not exist.
     NoSuchUser = 33,
     /// The system does not let us become that user.
     CannotBecomeUser = 34,
-    /// An address to listen on cannot be had.
+    /// The system does not let us listen on an address.
     CannotListen = 111,
 }
 
@@ -46,7 +47,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// What the command line asks for.
+/// What the command line asks the program to do.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Invocation {
     /// To serve.
@@ -62,15 +63,16 @@ pub enum Invocation {
 pub struct Options {
     /// Where to listen, at least one place.
     pub listen: Vec<Address>,
-    /// Whether the command line says where, or it is only the default.
+    /// Whether the command line says where to listen. If not, it is the
+    /// default.
     pub listen_was_given: bool,
     /// Who may use the files of Unix sockets.
     pub socket_access: SocketAccess,
-    /// Who to become.
+    /// The user to become.
     pub user: Option<String>,
     /// The largest body taken, in bytes.
     pub max_job_size: u32,
-    /// The most connections at a time; `None`: what the system allows.
+    /// The most connections at a time; `None`: as many as the system allows.
     pub max_connections: Option<usize>,
     /// The most that jobs may take together, in bytes; `None`: no limit.
     pub max_memory: Option<u64>,
@@ -78,7 +80,8 @@ pub struct Options {
     pub idle_timeout: Option<Duration>,
     /// Where and how to keep jobs.
     pub binlog: Option<binlog::Options>,
-    /// The size of the binlog's files as it was given, for `stats`, in bytes.
+    /// The size of a binlog file as the user gave it, in bytes: `stats` shows
+    /// it.
     pub segment_size: u64,
     /// How often `-V` was given.
     pub verbosity: usize,
@@ -86,7 +89,7 @@ pub struct Options {
     pub warnings: Vec<String>,
 }
 
-/// An option: its short and its long name, its argument, its help.
+/// An option: its short name, its long name, its argument, its help.
 type Flag = (&'static str, &'static str, &'static str, &'static str);
 
 #[rustfmt::skip]
@@ -126,7 +129,7 @@ pub fn usage() -> String {
     text
 }
 
-/// Reads the command line, without the program's name.
+/// Reads the command line, given without the program's name.
 ///
 /// # Errors
 ///
@@ -151,7 +154,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation
         let of_flag = given.iter().filter(|(index, _)| is(*index, flag));
         of_flag.map(|(_, value)| value.clone()).collect()
     };
-    // As with beanstalkd, the last one counts where an option is repeated.
+    // As with beanstalkd, the last one counts if an option is repeated.
     let last = |flag: &str| all(flag).pop();
     let last_position = |flag: &str| given.iter().rposition(|(index, _)| is(*index, flag));
     let is_given = |flag: &str| last_position(flag).is_some();

@@ -1,7 +1,7 @@
-//! Where the server and the binlog get from what threads share and wait with:
-//! here, from the standard library and from `crossbeam-channel`.
-//! `tests/concurrency` builds the same files with others, which try each order
-//! in which threads may run, and in which time passes when they say so.
+//! The locks, channels, threads and times that the server and the binlog use:
+//! here those of the standard library and of `crossbeam-channel`.
+//! `tests/concurrency` builds the same files with others, which try every order
+//! in which threads may run, and let time pass only when the test says so.
 
 pub use crate::sys::AtomicU64;
 pub use crossbeam_channel::{Receiver, Sender, bounded};

@@ -1,8 +1,8 @@
-//! The time as a line of the log has it.
+//! The time as it stands in a line of the log.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// In UTC, to the millisecond, as RFC 3339 has it.
+/// The time in UTC, in the format of RFC 3339, with milliseconds.
 pub fn timestamp(time: SystemTime) -> String {
     let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (seconds, millis) = (since_epoch.as_secs(), since_epoch.subsec_millis());
@@ -11,8 +11,8 @@ pub fn timestamp(time: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
 }
 
-/// The date so many days after 1970-01-01: years are counted from March, so
-/// that the leap day is the last of its year.
+/// The date so many days after 1970-01-01. The calculation begins each year in
+/// March, so that the leap day is the last day of its year.
 fn date(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);

@@ -1,29 +1,29 @@
-//! Warnings that come again and again: the first is written, and after a while
-//! how many more there were.
+//! Warnings that are repeated: the first one is written, and after a while the
+//! number of the others.
 
 use std::time::{Duration, Instant};
 
-/// The warnings that were said lately, the oldest first.
+/// The warnings that were written lately, the oldest first.
 #[derive(Default)]
 pub struct Repeats(Vec<Warning>);
 
 struct Warning {
     text: String,
-    /// When it is forgotten, and the count of its repetitions told.
+    /// When it is forgotten, and the count of its repetitions is written.
     ends_at: Instant,
-    /// How often it came after it was said.
+    /// How often it was repeated since it was written.
     repeated: u64,
 }
 
 impl Repeats {
-    /// For how long a warning is not repeated.
+    /// How long a warning is not written again.
     pub const PERIOD: Duration = Duration::from_secs(10);
 
-    /// As many are remembered; beyond that all are written.
+    /// How many warnings are remembered; all others are written.
     const MOST: usize = 64;
 
-    /// Takes note of a warning; whether it was not said lately. It then counts
-    /// as said, and further ones are counted.
+    /// Notes a warning. Returns whether it has to be written: it was not
+    /// written lately.
     pub fn note(&mut self, text: &str, now: Instant) -> bool {
         if let Some(known) = self.0.iter_mut().find(|warning| warning.text == text) {
             known.repeated += 1;
@@ -39,13 +39,14 @@ impl Repeats {
         true
     }
 
-    /// When there will be a count to tell; `None` if nothing was repeated.
+    /// When the next count has to be written; `None` if nothing was repeated.
     pub fn due_at(&self) -> Option<Instant> {
         let repeated = self.0.iter().find(|warning| warning.repeated > 0);
         repeated.map(|warning| warning.ends_at)
     }
 
-    /// Forgets what was said too long ago; a line for each that was repeated.
+    /// Forgets the warnings that are old enough. Returns a line for each of
+    /// them that was repeated.
     pub fn take_due(&mut self, now: Instant) -> Vec<String> {
         let recent = self.0.partition_point(|warning| warning.ends_at <= now);
         let due = self.0.drain(..recent);
