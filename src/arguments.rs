@@ -29,7 +29,7 @@ pub struct Opt {
 pub enum Operands {
     /// They may stand anywhere, up to `--`.
     Anywhere,
-    /// The first operand ends the options; what follows it has another reader.
+    /// The first operand ends the options: all arguments after it are operands.
     EndOptions,
 }
 

@@ -72,10 +72,10 @@
 //! A worker whose client waits in `reserve` sleeps on a condition variable of
 //! its own. Three threads can end the wait: a worker whose command makes a job
 //! ready, the timer, and the watcher that notices clients that have left. That
-//! thread asks the engine which client gets which job, first come first served.
-//! It writes a short reply to that client itself, and then wakes only the
-//! client's worker; it leaves a long reply to that worker. With a binlog, the
-//! reply waits until the job's put is kept, and the thread that writes the
+//! thread asks the engine which client gets which reply, first come first
+//! served. It writes a short reply to that client itself, and then wakes only
+//! the client's worker; it leaves a long reply to that worker. With a binlog,
+//! the reply waits until the job's put is kept, and the thread that writes the
 //! binlog sends it.
 //!
 //! The clock acts only through the engine's timer wheel and one thread, which

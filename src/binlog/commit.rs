@@ -1,6 +1,6 @@
-//! Group commit: a thread that finds nobody writing writes for all that wait.
-//! Also the committer and the thread `segments`, which do in time what no other
-//! thread does.
+//! Group commit: if no other thread is writing, a thread writes for all that
+//! wait. Also the committer and the thread `segments`, which do in time what no
+//! other thread does.
 //!
 //! Why nothing simpler? With a mutex around writing and syncing, all threads
 //! that come during a sync would sync one after the other. With a condition

@@ -190,7 +190,8 @@ impl Ledger {
     /// The next job with its latest put in the oldest segment, to be moved out
     /// of it. (It may be deleted by now.) Each job is returned once.
     ///
-    /// None if all have come, and for the current segment.
+    /// `None` if all were returned, or if the oldest segment is the current
+    /// one.
     pub fn next_in_oldest(&mut self) -> Option<JobId> {
         if self.segments.len() == 1 {
             return None;

@@ -105,7 +105,7 @@ impl Found {
         }
     }
 
-    /// The last byte at or after an offset that is not zero: its offset.
+    /// The offset of the last byte that is not zero, at or after an offset.
     pub fn last_set_byte(&self, offset: u64) -> Result<Option<u64>, Error> {
         let last = last_set_byte(&*self.file, offset);
         last.map_err(Error::on("read", self.name()))
@@ -142,7 +142,7 @@ impl Found {
     }
 }
 
-/// The last byte of a file at or after an offset that is not zero: its offset.
+/// The offset of a file's last byte that is not zero, at or after an offset.
 pub(super) fn last_set_byte(file: &dyn File, offset: u64) -> io::Result<Option<u64>> {
     let (mut last, mut at) = (None, offset);
     let mut chunk = vec![0; READ];
@@ -161,7 +161,7 @@ pub(super) fn last_set_byte(file: &dyn File, offset: u64) -> io::Result<Option<u
     }
 }
 
-/// A file that is read from its start, or from an offset, to its end.
+/// Reads a file from an offset on.
 pub struct Source<'a> {
     file: &'a dyn File,
     offset: u64,

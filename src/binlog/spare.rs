@@ -28,7 +28,7 @@ impl Binlog {
                 let was_full = tail.full.take().is_some();
                 drop(tail);
                 if was_full {
-                    self.wake_for_upkeep(); // that thread reports it
+                    self.wake_for_upkeep(); // the thread `segments` reports it
                 }
                 return Ok(());
             }
@@ -97,7 +97,8 @@ impl Binlog {
         self.tail().take_retired(synced_to)
     }
 
-    /// Removes empty segments that may go. (With `upkeep` held.)
+    /// Removes the empty segments that need not wait for a sync. (With `upkeep`
+    /// held.)
     fn remove_retired(&self) -> Result<(), Error> {
         while let Some(number) = self.take_retired() {
             let name = segment_name(number);
@@ -119,7 +120,7 @@ impl Binlog {
         let is_full = full.is_some();
         let was_full = std::mem::replace(&mut self.tail().full, full).is_some();
         if is_full != was_full {
-            self.wake_for_upkeep(); // that thread reports it
+            self.wake_for_upkeep(); // the thread `segments` reports it
         }
         if is_full { Err(NoRoom) } else { Ok(()) }
     }
@@ -142,7 +143,8 @@ impl Binlog {
         self.remove_retired()?;
         let prepare_all = || {
             let wanted = self.tail().wanted(put);
-            // Where one finds no room, the other one may.
+            // Both are tried: if there is no room for one, there may be room
+            // for the other.
             let made: Vec<_> = wanted.iter().map(|wanted| self.prepare(wanted)).collect();
             made.into_iter().collect::<Result<(), Error>>()
         };

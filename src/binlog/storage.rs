@@ -105,7 +105,7 @@ impl Storage for Directory {
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
         let mut options = fs::OpenOptions::new();
-        // beanstalkd makes its files read-only, and we only write to our own.
+        // beanstalkd's files may be read-only. We do not write to them.
         let file = match options.read(true).write(true).open(self.path_of(name)) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 fs::File::open(self.path_of(name))?
@@ -178,7 +178,7 @@ impl File for fs::File {
         match fallocate(self, FallocateFlags::empty(), 0, end) {
             Ok(()) => Ok(()),
             // Not every file system or kernel can allocate, but zeros can be
-            // written on all.
+            // written everywhere.
             Err(Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EINVAL) => {
                 let from = File::len(self)?;
                 write_zeros(self, from, len)

@@ -219,8 +219,8 @@ impl Tail {
 
     // Moving.
 
-    /// Notes that so many bytes became garbage. Several times as many may be
-    /// moved.
+    /// Notes that so many bytes became garbage. [`MOVE_RATE`] times as many may
+    /// be moved.
     fn may_move_for(&mut self, garbage: u64) {
         let mut earned = MOVE_RATE * garbage;
         if self.is_scarce() {

@@ -299,7 +299,7 @@ impl Engine {
             if watched.len() == 1 {
                 return Reply::NotIgnored;
             }
-            // The last one takes its position, as in the reference server.
+            // The last tube takes its position, as in the reference server.
             let tube = watched.swap_remove(position);
             self.tubes[tube].watching -= 1;
             self.watches -= 1;

@@ -26,8 +26,8 @@ impl JobCounts {
 }
 
 /// The keys that tell how often each command was given, in the order of
-/// `stats`. `reserve-job` and `kick-job` have no key, nor have commands that
-/// are not in the protocol.
+/// `stats`. `reserve-job`, `kick-job` and `quit` have no key, nor has our own
+/// `list-jobs`.
 pub const COMMAND_KEYS: [&str; 22] = [
     "cmd-put",
     "cmd-peek",
@@ -97,7 +97,8 @@ pub struct Totals {
     pub connections: u64,
 }
 
-/// How many connections are producers, are workers and wait, now.
+/// How many connections are producers, how many are workers, and how many wait,
+/// now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionCounts {
     /// Those that have sent a `put`.

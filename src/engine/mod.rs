@@ -291,8 +291,8 @@ impl Engine {
         true
     }
 
-    /// The peer will send nothing more: from now on it does not wait. By the
-    /// protocol, a half-closed client gets `TIMED_OUT`.
+    /// Notes that the peer will send nothing more. From now on this connection
+    /// does not wait: by the protocol, a half-closed client gets `TIMED_OUT`.
     pub fn half_close(&mut self, id: ConnectionId) {
         let Some(index) = self.find(id) else { return };
         self.connections[index].half_closed = true;

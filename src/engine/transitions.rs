@@ -15,9 +15,9 @@
 //! | the time to run is over: `time_out_jobs` | | | to ready | |
 //! | the connection ends: `disconnect` | | | to ready | |
 //!
-//! Where a cell is empty, the command answers NOT_FOUND or takes another job.
-//! Only the connection that has reserved the job can `release`, `bury`, `touch`
-//! or `delete` it.
+//! Where a cell is empty, the command answers NOT_FOUND or takes another job. A
+//! reserved job can be released, buried, touched and deleted only by the
+//! connection that has reserved it.
 //!
 //! Only `leave` and `enter` move a job from one collection to another. So these
 //! two also keep the counts and timers right.
@@ -77,8 +77,8 @@ impl Engine {
         }
     }
 
-    /// Makes the jobs ready again whose time to run is over, of those that this
-    /// connection has reserved.
+    /// Makes a connection's reserved jobs ready again if their time to run is
+    /// over.
     fn time_out_jobs(&mut self, index: ConnectionIndex, now: Time, left: &mut usize) {
         while *left > 0 {
             match self.connections[index].reserved.first() {

@@ -107,8 +107,8 @@ impl Reply {
         }
     }
 
-    /// Whether the client may rely on a change that outlives the process: its
-    /// own, or, of a list of jobs, that they were put.
+    /// Whether this reply promises something that outlives the process: the
+    /// client's own change or, for a list of jobs, that these jobs were put.
     pub fn is_promise(&self) -> bool {
         matches!(
             self,

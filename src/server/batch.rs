@@ -71,7 +71,7 @@ impl<'a> Batch<'a> {
         !may_wait && self.requests.len() < MOST
     }
 
-    /// Whether it is much by itself.
+    /// Whether the batch alone is much.
     pub fn is_much(&self) -> bool {
         self.requests.len() > FEW || self.requests.front() == Some(&Request::GoOn)
     }

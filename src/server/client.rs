@@ -26,7 +26,7 @@ pub struct Client {
     filled: Condvar,
 }
 
-/// What a worker waits for, and other threads put here.
+/// What other threads put here for a worker that waits.
 #[derive(Default)]
 struct Slot {
     /// The answer to its `reserve`.

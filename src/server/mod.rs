@@ -76,8 +76,8 @@ pub struct Limits {
     /// How long a connection that holds no job may be silent, and how long any
     /// connection may leave its replies unread.
     pub idle_timeout: Option<Duration>,
-    /// The size of the binlog's files that was asked for, which `stats` shows
-    /// even if there is no binlog, in bytes.
+    /// The size of a binlog file as the user gave it, in bytes. `stats` shows
+    /// it even without a binlog.
     pub segment_size: u64,
 }
 
