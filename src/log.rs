@@ -240,6 +240,8 @@ fn run(events: &Receiver<Event>) {
         }
     }
 }
+
+/// Writes warnings about other lines of the log.
 fn tell(warnings: impl IntoIterator<Item = String>) {
     for text in warnings {
         Line::new(Level::Warning, String::new(), text).write();

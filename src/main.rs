@@ -154,9 +154,9 @@ fn take_over(inherited: Vec<Inherited>, options: &Options) -> Vec<Listener> {
         log::info(format_args!("inherited {listener} {name}"));
         listeners.push(listener);
     }
-    let have = |address: &String| listeners.iter().any(|have| have.to_string() == *address);
+    let is_inherited = |address: &String| listeners.iter().any(|one| one.to_string() == *address);
     for address in options.listen.iter().map(ToString::to_string) {
-        if options.listen_was_given && !have(&address) {
+        if options.listen_was_given && !is_inherited(&address) {
             log::warning(format_args!(
                 "not listening on {address}: with inherited sockets -l and -p have no effect"
             ));

@@ -48,7 +48,7 @@ pub(super) fn put_len(tube_len: usize, body_len: usize) -> u64 {
 pub enum Record {
     /// A job with everything. It replaces what was known of this job.
     Put(StoredJob),
-    /// The changed fields of a job.
+    /// The fields of a job after a change.
     Update(Update),
     /// The job is gone.
     Delete(JobId),

@@ -35,8 +35,8 @@ impl Binlog {
             let (is_taken, end) = (tail.spare.is_none(), tail.end);
             drop(tail);
             if is_taken {
-                // The writer has to begin the segment in it; after that there
-                // can be another spare.
+                // A segment is to begin in the spare. When the writer has begun
+                // it, there can be another spare.
                 self.commit(end).map_err(|Failed| NoRoom)?;
             } else {
                 self.settle_retired().map_err(|Failed| NoRoom)?;

@@ -257,9 +257,9 @@ impl Framer {
     }
 }
 
-/// Where the end of the line is that began before `input`; `None` if it has not
-/// come yet. The reference server does not notice a CR LF that its 224-byte
-/// buffer cuts in two, and so loses the next command; we notice it.
+/// Finds the end of a line that began before `input`; `None` if it has not come
+/// yet. The reference server does not notice a CR LF that its 224-byte buffer
+/// cuts in two, and so loses the next command; we notice it.
 fn end_of_long_line(input: &mut &[u8], after_cr: &mut bool) -> Option<usize> {
     if *after_cr && input.first() == Some(&b'\n') {
         return Some(1);
