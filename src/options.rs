@@ -74,7 +74,8 @@ pub struct Options {
     pub max_job_size: u32,
     /// The most connections at a time; `None`: as many as the system allows.
     pub max_connections: Option<usize>,
-    /// The most that jobs may take together, in bytes; `None`: no limit.
+    /// The most memory that jobs, tubes, watches and buffers may take together,
+    /// in bytes; `None`: no limit.
     pub max_memory: Option<u64>,
     /// How long a connection that holds nothing may be silent; `None`: for ever.
     pub idle_timeout: Option<Duration>,
