@@ -10,6 +10,7 @@
 
 use super::error::Error;
 use super::frame::segment_name;
+use super::room::BLOCK;
 use super::writer::Writer;
 use super::{Binlog, Event, Failed, Position, SyncMode, held};
 use crate::sync::{Instant, Mutex, MutexGuard, Ordering, thread};
@@ -219,6 +220,20 @@ impl Binlog {
             self.schedule().due = due;
             self.scheduled.notify_one();
         }
+    }
+
+    /// Whether so much waits to be written that it may soon be more than a full
+    /// disk has room for. Then it has to be written before much is appended. May
+    /// be called under the server's lock.
+    pub fn is_pressed(&self) -> bool {
+        let end = self.end.load(Ordering::Acquire);
+        let waiting = end.saturating_sub(self.reached.load(Ordering::Acquire));
+        waiting > BLOCK && self.failure.get().is_none() && self.tail().is_pressed(waiting)
+    }
+
+    /// Commits all that was appended.
+    pub fn commit_all(&self) -> Result<(), Failed> {
+        self.commit(Position(self.end.load(Ordering::Acquire)))
     }
 
     /// Whether the committer still has something to write or to sync.

@@ -184,6 +184,12 @@ impl Tail {
         self.full.is_some() || self.rest().max(self.spare_room()) < self.leeway() / 2
     }
 
+    /// Whether so much waits to be written that more might outrun the room. Once
+    /// it is written, empty segments become room again.
+    pub fn is_pressed(&self, waiting: u64) -> bool {
+        waiting > self.leeway() / 4 && self.is_urgent()
+    }
+
     /// Whether there is so much garbage that jobs have to be moved.
     pub fn is_crowded(&self) -> bool {
         let (size, live) = (self.segment_size, self.ledger.live());

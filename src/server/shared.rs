@@ -158,9 +158,19 @@ impl Shared {
 
     /// Like [`with_lock`](Self::with_lock), for work that may take longer: it
     /// lets other threads go first, and should end when the lock
-    /// [`is_awaited`](Self::is_awaited).
+    /// [`is_awaited`](Self::is_awaited). On a full disk it first waits until the
+    /// binlog has room for the changes that the work makes.
     pub fn with_lock_last<R>(&self, work: impl FnOnce(&mut Guarded, Time) -> R) -> R {
-        self.with(self.state.lock_last(), work)
+        let mut state = self.state.lock_last();
+        while let Some(binlog) = &self.binlog
+            && binlog.is_pressed()
+        {
+            drop(state);
+            // If that fails, those who wait for these changes learn it.
+            binlog.commit_all().ok();
+            state = self.state.lock_last();
+        }
+        self.with(state, work)
     }
 
     fn with<R>(
