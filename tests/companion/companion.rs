@@ -6,12 +6,15 @@
 
 mod bench;
 mod binlog;
+mod check;
 mod completion;
+mod dumping;
 mod jobs;
 mod keeping;
 mod listing;
 mod looking;
 mod manual;
+mod metrics;
 mod moving;
 mod naming;
 #[path = "../laboratory/port.rs"]

@@ -5,8 +5,15 @@ use super::story::tell;
 use super::support::{
     BEANPOLE, Directory, PATIENT, Running, Server, group_exists, scripted, servers, wait_for,
 };
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// A server that keeps its jobs, behind the directory where it does.
+fn with_binlog(program: &Path) -> (Directory, Server) {
+    let binlog = Directory::new();
+    let server = Server::start(program, &["-b", binlog.text(), "-f", "0"]);
+    (binlog, server)
+}
 
 #[test]
 fn a_job_is_touched_while_its_command_runs() {
@@ -54,8 +61,7 @@ fn a_worker_waits_for_a_server_that_is_not_there_yet() {
 #[test]
 fn a_job_outlives_the_restart_of_a_server_with_a_binlog() {
     for program in servers() {
-        let binlog = Directory::new();
-        let mut server = Server::start(&program, &["-b", binlog.text(), "-f", "0"]);
+        let (_binlog, mut server) = with_binlog(&program);
         tell(&server, "$ put -r 100 -q precious");
         let mut command = server.beanpole();
         command.args(["work", "-n", "1", "--", "sh", "-c", PATIENT]);
@@ -150,8 +156,7 @@ fn when_the_server_is_silent_the_command_ends_with_its_time_to_run() {
 #[test]
 fn every_job_is_done_whatever_ends_meanwhile() {
     for program in servers() {
-        let binlog = Directory::new();
-        let mut server = Server::start(&program, &["-b", binlog.text(), "-f", "0"]);
+        let (_binlog, mut server) = with_binlog(&program);
         let lines: String = (1..=100).map(|number| format!("{number}\n")).collect();
         let lines = server.directory.write("lines", lines.as_bytes());
         let put = server
@@ -249,8 +254,7 @@ fn a_server_that_stalled_longer_than_the_time_to_run_does_not_end_the_worker() {
 #[test]
 fn idle_slots_leave_the_jobs_of_busy_ones_alone_when_the_server_restarts() {
     for program in servers() {
-        let binlog = Directory::new();
-        let mut server = Server::start(&program, &["-b", binlog.text(), "-f", "0"]);
+        let (_binlog, mut server) = with_binlog(&program);
         tell(&server, "$ put -q -r 100 a b c d e f");
         let script = r#"touch "$0/started.$$"; until [ -e "$0/go" ]; do sleep 0.01; done"#;
         let mut command = server.beanpole();

@@ -8,6 +8,7 @@
 mod memory;
 #[path = "naive.rs"]
 mod naive;
+#[path = "world.rs"]
 mod world;
 
 use memory::{Memory, restart};

@@ -2,6 +2,16 @@
 //! to both at the same time, and each reply and each wake-up is compared, byte
 //! for byte, and the engine's invariants checked after every step.
 
+#[path = "history.rs"]
+mod history;
+#[path = "random.rs"]
+mod random;
+#[path = "speech.rs"]
+mod speech;
+
+pub use history::History;
+pub use random::Random;
+
 use crate::naive::{Client, Model, SECOND, State};
 use beanpole::engine::{
     Change, Config, ConnectionId, Engine, Outcome, StoredJob, StoredState, Time,
@@ -85,14 +95,11 @@ impl<K: Keeper> World<K> {
             model,
             keeper,
             links: BTreeMap::new(),
-            tubes: *random.choose(&[1, 2, 3, TUBES.len()]),
+            tubes: *random.choose(&[1, 2, 3, speech::TUBES.len()]),
             most_jobs: *random.choose(&[2, 5, 25]),
             knows_order: true,
             random,
-            history: History {
-                repeat,
-                lines: Vec::new(),
-            },
+            history: History::new(repeat, START),
         }
     }
 
@@ -380,132 +387,7 @@ impl<K: Keeper> World<K> {
     pub fn now(&self) -> Time {
         Time::from_nanos(self.model.now)
     }
-
-    // What clients say.
-
-    /// The line of a put and its body with the two bytes behind it.
-    fn put(&mut self) -> (String, String) {
-        let random = &mut self.random;
-        let most = self.model.max_job_size;
-        let size = match random.below(20) {
-            0 => most + 1 + random.below(50),
-            1 => random.below(most + 1).max(most.min(20)),
-            2 => 0,
-            _ => random.below(8),
-        };
-        let body: String = (0..size)
-            .map(|_| *random.choose(&['a', 'b', '\r', '\n']))
-            .collect();
-        let end = match random.one_in(15) {
-            true => *random.choose(&["\n\r", "xx", "\r\r"]),
-            false => "\r\n",
-        };
-        let delay = *random.choose(&[0, 0, 0, 0, 1, 2, 5, u32::MAX]);
-        let ttr = *random.choose(&[0, 1, 1, 2, 3, 5, 60, u32::MAX]);
-        let line = format!("put {} {delay} {ttr} {size}", random.priority());
-        (line, body + end)
-    }
-
-    /// Any other line.
-    fn line(&mut self, client: Client) -> String {
-        let id = self.some_job(client);
-        let random = &mut self.random;
-        let tube = *random.choose(&TUBES[..self.tubes]);
-        match random.below(76) {
-            0..4 => format!("use {tube}"),
-            4..9 => format!("watch {tube}"),
-            9..12 => format!("ignore {tube}"),
-            12..19 => "reserve".into(),
-            19..26 => {
-                let seconds = random.choose(&[0, 1, 2, 4, 10, i32::MAX]);
-                format!("reserve-with-timeout {seconds}")
-            }
-            26..29 => format!("reserve-job {id}"),
-            29..34 => format!("delete {id}"),
-            34..39 => {
-                let delay = *random.choose(&[0, 0, 1, 3, u32::MAX]);
-                format!("release {id} {} {delay}", random.priority())
-            }
-            39..43 => format!("bury {id} {}", random.priority()),
-            43..46 => format!("touch {id}"),
-            46..48 => format!("peek {id}"),
-            48 => "peek-ready".into(),
-            49 => "peek-delayed".into(),
-            50 => "peek-buried".into(),
-            51..54 => format!("kick {}", random.choose(&[0, 1, 2, 100])),
-            54..56 => format!("kick-job {id}"),
-            56..59 => format!("pause-tube {tube} {}", random.choose(&[0, 1, 2, 5])),
-            59..62 => format!("stats-job {id}"),
-            62..65 => format!("stats-tube {tube}"),
-            65 => "stats".into(),
-            66..68 => "list-tubes".into(),
-            68 => "list-tube-used".into(),
-            69 => "list-tubes-watched".into(),
-            70..74 => {
-                let state = *random.choose(&["ready", "delayed", "reserved", "buried"]);
-                let filter = [
-                    String::new(),
-                    format!(" {tube}"),
-                    format!(" {tube} {state}"),
-                ];
-                let count = *random.choose(&[1, 2, 1000, u64::MAX]);
-                format!("list-jobs {id} {count}{}", random.choose(&filter))
-            }
-            74 => (*random.choose(&MALFORMED)).into(),
-            _ if random.one_in(4) => "quit".into(),
-            _ => "stats".into(),
-        }
-    }
-
-    /// Mostly one that this client has, if it has any.
-    fn some_job(&mut self, client: Client) -> u64 {
-        let is_its = |state| matches!(state, State::Reserved { by, .. } if by == client);
-        let jobs = self.model.jobs.iter();
-        let its: Vec<_> = jobs.clone().filter(|job| is_its(job.state)).collect();
-        let all: Vec<_> = jobs.collect();
-        match self.random.below(10) {
-            0..7 if !its.is_empty() => self.random.choose(&its).id,
-            0..9 if !all.is_empty() => self.random.choose(&all).id,
-            _ => self.random.below(self.model.last_id as usize + 2) as u64,
-        }
-    }
 }
-
-/// The names of tubes.
-const TUBES: [&str; 8] = ["default", "a", "b", LONG_NAME, "c", "d", "e", "f"];
-
-/// 200 bytes, the longest name there is.
-const LONG_NAME: &str = "and-they-may-contain/letters;numerals.1234567890$_(and-these-signs)+\
-    and-they-may-contain/letters;numerals.1234567890$_(and-these-signs)+\
-    and-they-may-contain/letters;numerals.1234567890$_(and-these-sig";
-
-/// Lines that are no commands, by one mistake each.
-const MALFORMED: [&str; 24] = [
-    " stats",
-    "STATS",
-    "putt 0 0 1 1",
-    "put",
-    "put 0 0 1",
-    "put 0 0 1 x",
-    "put 4294967296 0 1 1",
-    "put 0 0 1 1 ",
-    "reserve 1",
-    "reserve-with-timeout x",
-    "reserve-job",
-    "delete",
-    "delete 1x",
-    "release 1 0",
-    "bury 1",
-    "use -a",
-    "watch a*",
-    "kick",
-    "kick-job x",
-    "pause-tube -a 1",
-    "peek-readyx",
-    "stats-tube ",
-    "list-jobs 1 0",
-    "list-jobs 1 1 a burried",
-];
 
 /// An engine with the model's limits and time, and with nothing in it.
 pub fn engine(model: &Model) -> Engine {
@@ -541,109 +423,4 @@ fn text(reply: &Reply) -> String {
     reply.encode(&mut bytes);
     bytes.extend(reply.body().into_iter().flat_map(|body| body.wire()));
     String::from_utf8(bytes).expect("all bodies are text")
-}
-
-/// Of longer replies the beginning is shown, in bytes.
-const LONG: usize = 100;
-
-/// What has happened so far, shown when a test fails.
-pub struct History {
-    /// The command that plays it again.
-    repeat: String,
-    pub lines: Vec<String>,
-}
-
-impl History {
-    fn note(&mut self, model: &Model, client: Client, what: &str) {
-        let time = seconds(model);
-        self.lines.push(format!("{time} {client} > {what}"));
-    }
-
-    fn hear(&mut self, client: Client, text: &str) {
-        let mut text = text.trim_end().replace("\r\n", " ").replace('\n', ", ");
-        if text.len() > LONG && !text.starts_with("OK") {
-            text.truncate(LONG);
-            text += "...";
-        }
-        self.lines.push(format!("{:19} {client} < {text}", ""));
-    }
-
-    fn tick(&mut self, model: &Model) {
-        self.lines
-            .push(format!("{} the clock ticks", seconds(model)));
-    }
-}
-
-fn seconds(model: &Model) -> String {
-    let time = model.now.saturating_sub(START);
-    format!("{:9}.{:09}", time / SECOND, time % SECOND)
-}
-
-impl Drop for History {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let (history, repeat) = (self.lines.join("\n"), &self.repeat);
-            eprintln!("The history, in seconds, up to the failure:\n{history}");
-            eprintln!("{repeat}");
-        }
-    }
-}
-
-/// What decides: numbers that are the same for the same seed (SplitMix64), or
-/// first of all what somebody says.
-pub struct Random {
-    state: u64,
-    /// Bytes, the next one last.
-    told: Vec<u8>,
-}
-
-impl Random {
-    pub fn new(seed: u64) -> Random {
-        Random {
-            state: seed,
-            told: Vec::new(),
-        }
-    }
-
-    /// These bytes decide, one a time, as long as there are any.
-    #[allow(dead_code, reason = "only fuzzing says what happens")]
-    pub fn told(bytes: &[u8]) -> Random {
-        Random {
-            state: 0,
-            told: bytes.iter().rev().copied().collect(),
-        }
-    }
-
-    /// Whether what was told is used up.
-    #[allow(dead_code, reason = "as above")]
-    pub fn is_over(&self) -> bool {
-        self.told.is_empty()
-    }
-
-    pub fn next(&mut self) -> u64 {
-        if let Some(byte) = self.told.pop() {
-            return byte.into();
-        }
-        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut bits = self.state;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        bits ^ (bits >> 31)
-    }
-
-    pub fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit as u64) as usize
-    }
-
-    pub fn one_in(&mut self, number: usize) -> bool {
-        self.below(number) == 0
-    }
-
-    pub fn choose<'a, T>(&mut self, from: &'a [T]) -> &'a T {
-        &from[self.below(from.len())]
-    }
-
-    fn priority(&mut self) -> u32 {
-        *self.choose(&[0, 1, 5, 5, 1023, 1024, u32::MAX])
-    }
 }

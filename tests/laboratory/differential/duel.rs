@@ -5,19 +5,18 @@
 //! `stats`, which a client of its own asks for. How many requests there are in
 //! the bytes sent is what our framing says: if it errs, the servers differ.
 
+use super::client::{Client, Seen, Stop, is_end};
 use super::generate::{Action, CLIENTS, Stream};
-use super::mask::masked;
+use super::telling::{difference, shown, spoken};
 use crate::bench::load::Placement;
 use crate::bench::servers::{Server, Source};
 use crate::peer::Peer;
-use beanpole::protocol::{Command, Framer, Request};
 use companion::failure::Failure;
-use companion::server::reply::Frame;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use std::fmt::Write as _;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -40,38 +39,6 @@ pub struct Verdict {
     pub transcript: String,
 }
 
-/// What one of the servers has sent to one client.
-struct Seen {
-    peer: Peer,
-    unread: Vec<u8>,
-    /// Its replies, masked; the end of the connection is one as well.
-    replies: Vec<Vec<u8>>,
-}
-
-/// A client, connected to both servers.
-struct Client {
-    framer: Framer,
-    /// What it has sent and the framing has not understood yet.
-    input: Vec<u8>,
-    /// Whether the body of a put is still to come, or a part of it.
-    is_in_body: bool,
-    due: Vec<Due>,
-    /// How many replies were compared.
-    agreed: usize,
-    seen: [Seen; 2],
-    is_ended: bool,
-}
-
-/// What is due for a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Due {
-    Reply,
-    /// A reply, now or when there is a job.
-    ReplyOrWaiting,
-    /// The end of the connection.
-    End,
-}
-
 /// Two servers and their clients.
 pub struct Duel {
     servers: [Server; 2],
@@ -87,19 +54,6 @@ pub struct Duel {
     /// How many commands were left out since their client waits.
     skipped: u32,
     transcript: String,
-}
-
-/// Why a duel ends early.
-enum Stop {
-    Differ(String),
-    /// The stream has come to one of the differences that are meant.
-    Known,
-}
-
-impl From<io::Error> for Stop {
-    fn from(error: io::Error) -> Stop {
-        Stop::Differ(error.to_string())
-    }
 }
 
 impl Duel {
@@ -244,7 +198,7 @@ impl Duel {
         };
         let bytes = std::mem::take(joined);
         if self.clients[number].is_none() {
-            self.clients[number] = Some(self.connect()?);
+            self.clients[number] = Some(Client::connect(&self.servers, self.max_job_size)?);
             self.connected += 1;
             // Others may ask how many there are.
             self.await_connections()?;
@@ -283,28 +237,6 @@ impl Duel {
             self.await_connections()?;
         }
         Ok(())
-    }
-
-    fn connect(&self) -> Result<Client, Stop> {
-        let connect = |server: &Server| {
-            let peer = Peer::connect(server.address)?;
-            peer.stream.set_nonblocking(true)?;
-            io::Result::Ok(Seen {
-                peer,
-                unread: Vec::new(),
-                replies: Vec::new(),
-            })
-        };
-        let [ours, theirs] = &self.servers;
-        Ok(Client {
-            framer: Framer::new(self.max_job_size),
-            input: Vec::new(),
-            is_in_body: false,
-            due: Vec::new(),
-            agreed: 0,
-            seen: [connect(ours)?, connect(theirs)?],
-            is_ended: false,
-        })
     }
 
     /// Waits until both servers have answered what they can, and compares.
@@ -465,64 +397,6 @@ impl Duel {
     }
 }
 
-impl Client {
-    /// Whether the first request that this server has not answered may wait.
-    fn is_waiting(&self, side: usize) -> bool {
-        self.due.get(self.seen[side].replies.len()) == Some(&Due::ReplyOrWaiting)
-    }
-
-    /// Notes what is due for these bytes; how many puts were among them. None if
-    /// the servers are meant to answer them differently.
-    fn understand(&mut self, bytes: &[u8], max_job_size: u32, segments: usize) -> Option<u64> {
-        let mut puts = 0;
-        self.input.extend_from_slice(bytes);
-        let mut unread = &self.input[..];
-        if self.due.last() == Some(&Due::End) {
-            return Some(0);
-        }
-        loop {
-            let before = unread;
-            let Some(request) = self.framer.next(&mut unread) else {
-                break;
-            };
-            let line = &before[..before.len() - unread.len()];
-            let is_put = matches!(request, Request::Command(Command::Put(_)));
-            puts += u64::from(is_put);
-            self.is_in_body = is_put;
-            match request {
-                Request::Refused(_) if loses_its_end(line, segments) => return None,
-                // What follows its numbers is no body then.
-                Request::Command(Command::Put(put)) if put.trailing && put.size <= max_job_size => {
-                    self.is_in_body = false;
-                    self.due.push(Due::Reply);
-                }
-                Request::Command(Command::Put(_)) => {}
-                Request::Command(Command::Quit) => {
-                    self.due.push(Due::End);
-                    break;
-                }
-                other if other.may_wait() => self.due.push(Due::ReplyOrWaiting),
-                _ => self.due.push(Due::Reply),
-            }
-        }
-        let left = unread.len();
-        self.input.drain(..self.input.len() - left);
-        Some(puts)
-    }
-
-    /// Takes what has come from both servers.
-    fn receive(&mut self) -> Result<(), Stop> {
-        for seen in &mut self.seen {
-            if seen.replies.len() < self.due.len() {
-                seen.receive()?;
-            }
-        }
-        let is_end = |seen: &Seen| seen.replies.last().is_some_and(|reply| reply == END);
-        self.is_ended = self.seen.iter().all(is_end);
-        Ok(())
-    }
-}
-
 /// The number of this key in the document of `stats`.
 fn number_in(document: &[u8], key: &str) -> Result<u64, Stop> {
     let text = String::from_utf8_lossy(document);
@@ -530,106 +404,4 @@ fn number_in(document: &[u8], key: &str) -> Result<u64, Stop> {
     let found = lines.find(|(name, _)| *name == key);
     let number = found.and_then(|(_, value)| value.parse().ok());
     number.ok_or_else(|| Stop::Differ(format!("no {key} in stats")))
-}
-
-/// Whether beanstalkd does not see where this line ends, which is too long: the
-/// CR LF is cut in two by its buffer or by a segment, or hidden by another CR.
-fn loses_its_end(line: &[u8], segments: usize) -> bool {
-    let Some(rest) = line.get(224..) else {
-        return false;
-    };
-    rest.len() % 224 == 1 || segments > 1 || rest.iter().filter(|&&byte| byte == b'\r').count() > 1
-}
-
-const END: &[u8] = b"(is closed)";
-
-fn is_end(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::ConnectionReset | ErrorKind::BrokenPipe
-    )
-}
-
-impl Seen {
-    fn receive(&mut self) -> Result<(), Stop> {
-        // Mostly a short reply; clearing more would take longer than reading it.
-        let mut buffer = [0; 2048];
-        let mut ended = false;
-        loop {
-            match self.peer.stream.read(&mut buffer) {
-                Ok(0) => ended = true,
-                Ok(count) => {
-                    self.unread.extend_from_slice(&buffer[..count]);
-                    if count == buffer.len() {
-                        continue;
-                    }
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                Err(error) if is_end(&error) => ended = true,
-                Err(error) => return Err(error.into()),
-            }
-            break;
-        }
-        loop {
-            match Frame::first(&self.unread) {
-                Err(error) => return Err(Stop::Differ(error)),
-                Ok(None) => break,
-                Ok(Some(frame)) => {
-                    let reply = masked(frame.line, frame.chunk);
-                    let length = frame.length;
-                    self.replies.push(reply);
-                    self.unread.drain(..length);
-                }
-            }
-        }
-        if ended && self.replies.last().is_none_or(|reply| reply != END) {
-            self.replies.push(END.to_vec());
-        }
-        Ok(())
-    }
-}
-
-/// What is different in two replies: one line of each, of long ones.
-fn difference(ours: &[u8], theirs: &[u8]) -> String {
-    let lines = |reply: &[u8]| {
-        reply
-            .split(|&byte| byte == b'\n')
-            .map(<[u8]>::to_vec)
-            .collect()
-    };
-    let (ours, theirs): (Vec<_>, Vec<_>) = (lines(ours), lines(theirs));
-    let mut pairs = ours.iter().zip(&theirs);
-    match pairs.find(|(our, their)| our != their) {
-        Some((our, their)) => format!("ours {}, theirs {}", shown(our), shown(their)),
-        None => format!("ours has {} lines, theirs {}", ours.len(), theirs.len()),
-    }
-}
-
-/// Bytes as a transcript shows them, the middle of long ones left out.
-fn shown(bytes: &[u8]) -> String {
-    match bytes.len() {
-        ..=300 => bytes.escape_ascii().to_string(),
-        all => format!("{}... ({all} bytes)", bytes[..200].escape_ascii()),
-    }
-}
-
-/// What a client says, as a transcript writes it.
-fn spoken(name: &str, bytes: &[u8]) -> String {
-    let mut text = String::new();
-    let mut rest = bytes;
-    while !rest.is_empty() {
-        let end = rest.windows(2).position(|pair| pair == b"\r\n");
-        let (line, ending) = match end {
-            Some(end) => (&rest[..end], ""),
-            None => (rest, "\\"),
-        };
-        rest = &rest[(line.len() + 2).min(rest.len())..];
-        let repeated = line.len() > 20 && line.iter().all(|byte| *byte == line[0]);
-        let line = match repeated {
-            true => format!("{{{} times {}}}", line.len(), line[..1].escape_ascii()),
-            false => line.escape_ascii().to_string(),
-        };
-        writeln!(text, "{name}: {line}{ending}").ok();
-    }
-    text
 }

@@ -11,10 +11,12 @@
 //! none or long. So are those differences that beanpoled(8) lists: two clients
 //! that wait, lines of 225 bytes, odd numbers after reserve-with-timeout.
 
+mod client;
 mod duel;
 mod generate;
 mod mask;
 mod shrink;
+mod telling;
 
 use crate::attacks::{finish, ours};
 use crate::bench::servers;

@@ -1,0 +1,211 @@
+//! All jobs of a server in a file, and back: dump and load.
+
+use super::moving::MIXED;
+use super::story::{on_each_server, tell};
+use super::support::{Server, servers};
+use std::fmt::Write;
+use std::os::unix::fs::PermissionsExt;
+
+/// What `dump` writes of [`MIXED`] and one job that is not text.
+const DUMP: &str = r#"{"beanpole-dump":1,"server":"127.0.0.1:PORT","version":"V"}
+    {"tube":"a","state":"ready","pri":5,"delay":0,"ttr":70,"id":1,"age":N,"reserves":0,"timeouts":0,"releases":0,"buries":0,"kicks":0,"body":"ready1"}
+    {"tube":"a","state":"ready","pri":5,"delay":0,"ttr":70,"id":2,"age":N,"reserves":0,"timeouts":0,"releases":0,"buries":0,"kicks":0,"body":"ready2"}
+    {"tube":"b","state":"ready","pri":1024,"delay":0,"ttr":60,"id":3,"age":N,"reserves":0,"timeouts":0,"releases":0,"buries":0,"kicks":0,"body":"other"}
+    {"tube":"a","state":"delayed","pri":6,"delay":D,"ttr":80,"id":4,"age":N,"reserves":0,"timeouts":0,"releases":0,"buries":0,"kicks":0,"body":"delayed"}
+    {"tube":"a","state":"buried","pri":7,"delay":0,"ttr":90,"id":5,"age":N,"reserves":1,"timeouts":0,"releases":0,"buries":1,"kicks":0,"body":"buried1"}
+    {"tube":"a","state":"buried","pri":7,"delay":0,"ttr":90,"id":6,"age":N,"reserves":1,"timeouts":0,"releases":0,"buries":1,"kicks":0,"body":"buried2"}
+    {"tube":"a","state":"ready","pri":5,"delay":0,"ttr":60,"id":7,"age":N,"reserves":0,"timeouts":0,"releases":0,"buries":0,"kicks":0,"body":"ready3"}
+    {"tube":"b","state":"ready","pri":1024,"delay":0,"ttr":60,"id":8,"age":N,"reserves":0,"timeouts":0,"releases":0,"buries":0,"kicks":0,"body":"another"}
+    {"tube":"b","state":"ready","pri":1024,"delay":0,"ttr":60,"id":9,"age":N,"reserves":0,"timeouts":0,"releases":0,"buries":0,"kicks":0,"body64":"/wANCsM="}
+    {"beanpole-dump-end":1,"jobs":9}"#;
+
+#[test]
+fn a_dump_has_every_job_and_loads_into_any_server() {
+    for source in servers() {
+        for target in servers() {
+            let source = Server::start(&source, &[]);
+            tell(&source, MIXED);
+            tell(&source, r"$ put -q -t b < '\xff\0\r\n\xc3'");
+            let file = source.directory.path().join("dump");
+            tell(&source, &format!("$ dump -o {}", file.display()));
+            let dumped = std::fs::read_to_string(&file).unwrap();
+            let expected: String = DUMP
+                .lines()
+                .map(|line| format!("{}\n", line.trim()))
+                .collect();
+            assert_eq!(without_circumstances(&dumped, &source), expected);
+
+            let target = Server::start(&target, &[]);
+            tell(
+                &target,
+                &format!(
+                    "$ load --dry-run {}\n9\n$ load {}\n9",
+                    file.display(),
+                    file.display()
+                ),
+            );
+            let again = target.beanpole().arg("dump").output().unwrap();
+            let again = String::from_utf8(again.stdout).unwrap();
+            // A buried job was reserved by id and buried to get there.
+            assert_eq!(without_circumstances(&again, &target), expected);
+        }
+    }
+}
+
+/// The dump without what depends on the server and on the time.
+fn without_circumstances(dump: &str, server: &Server) -> String {
+    let mut text = String::new();
+    for line in dump.lines() {
+        let mut line = line.replace(&server.port.to_string(), "PORT");
+        for (key, mask) in [
+            ("\"age\":", "N"),
+            ("\"delay\":", "D"),
+            ("\"version\":\"", "V"),
+        ] {
+            if let Some((before, after)) = line.split_once(key) {
+                let rest = after.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+                let value = &after[..after.len() - rest.len()];
+                let mask = if value == "0" && mask == "D" {
+                    "0"
+                } else {
+                    mask
+                };
+                line = format!("{before}{key}{mask}{rest}");
+            }
+        }
+        writeln!(text, "{line}").unwrap();
+    }
+    text
+}
+
+#[test]
+fn a_dump_may_be_of_some_tubes_and_of_a_server_that_drains() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        tell(&server, MIXED);
+        server.drain();
+        tell(
+            &server,
+            r#"
+            $ put x
+            ! beanpole put: body 1: the server takes no new jobs (DRAINING)
+            [4]
+            $ dump nobody
+            ! beanpole dump: there is no tube 'nobody'
+            [1]
+            "#,
+        );
+        let output = server.beanpole().args(["dump", "b"]).output().unwrap();
+        let dump = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(dump.lines().count(), 4, "{dump}");
+        assert!(
+            dump.contains("\"body\":\"other\"") && dump.contains("\"body\":\"another\""),
+            "{dump}"
+        );
+    }
+}
+
+#[test]
+fn load_says_where_it_stopped_and_goes_on_from_there() {
+    let one = r#"{"tube":"t","state":"ready","pri":1,"delay":0,"ttr":1,"body":"one"}"#;
+    let dump = format!(
+        "{{\"beanpole-dump\":1}}\n{one}\n{}\n{}\n{{\"beanpole-dump-end\":1}}\n",
+        one.replace("one", "two").replace("\"pri\":1", "\"pri\":-1"),
+        one.replace("one", "three")
+    );
+    for program in servers() {
+        let server = Server::start(&program, &["-z", "10"]);
+        let path = server.directory.write("dump", dump.as_bytes());
+        let path = path.display();
+        tell(
+            &server,
+            &format!(
+                r#"
+                $ load {path}
+                ! beanpole load: {path} line 3: 'pri' is not a number from 0 to 4294967295
+                ! 1 jobs are loaded; 'load --from 3 --skip 3' goes on without that line
+                [4]
+                $ load --from 3 --skip 3 {path}
+                1
+                $ reserve -t t --all -l --delete
+                one
+                three
+                "#
+            ),
+        );
+        let big = dump
+            .replace("\"pri\":-1", "\"pri\":1")
+            .replace("two", "much too big");
+        let path = server.directory.write("big", big.as_bytes());
+        let path = path.display();
+        tell(
+            &server,
+            &format!(
+                r#"
+                $ load {path}
+                ! beanpole load: {path} line 3: the body has 12 bytes, and the server takes 10
+                ! 1 jobs are loaded; 'load --from 3 --skip 3' goes on without that line
+                [4]
+                $ reserve -t t --all -l --delete
+                one
+                $ load < 'hello\n'
+                ! beanpole load: stdin: not a dump of beanpole
+                [4]
+                $ load < '{{"beanpole-dump":2}}\n'
+                ! beanpole load: stdin: a dump of version 2: only 1 is known
+                [4]
+                $ load < '{{"beanpole-dump":1}}\n{one}\n'
+                1
+                ! beanpole load: stdin: the end is missing: the dump was cut short
+                [1]
+                $ load --keep-going --tube new {path}
+                2
+                ! beanpole load: {path} line 3: the body has 12 bytes, and the server takes 10; left out
+                [1]
+                $ reserve -t new --all -l
+                one
+                three
+                "#
+            ),
+        );
+    }
+}
+
+#[test]
+fn nobody_else_may_read_a_dump() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        let path = server.directory.write("jobs", b"an earlier one");
+        tell(
+            &server,
+            &format!("$ put -q secret\n$ dump -o {}", path.display()),
+        );
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+}
+
+#[test]
+fn load_sees_that_lines_of_a_dump_are_missing_or_too_many() {
+    let one = r#"{"tube":"t","state":"ready","pri":1,"delay":0,"ttr":1,"body":"one"}"#;
+    let end = r#"{"beanpole-dump-end":1,"jobs":3}"#;
+    let dump = format!("{{\"beanpole-dump\":1}}\n{one}\n{one}\n{end}\n");
+    on_each_server(
+        &format!(
+            "$ load --dry-run < '{dump}'
+         2
+         ! beanpole load: stdin: 3 jobs were written, but 2 are there
+         [1]
+         $ load --from 3 < '{dump}'
+         1
+         ! beanpole load: stdin: 3 jobs were written, but 2 are there
+         [1]
+         $ load < '{}{one}\\n'
+         3
+         ! beanpole load: stdin: line 5 is the end, and what follows is not loaded
+         [1]",
+            dump.replace(end, &format!("{one}\n{end}"))
+        )
+        .replace("}\n", "}\\n"),
+    );
+}

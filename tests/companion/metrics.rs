@@ -1,0 +1,206 @@
+//! What a server has to say to Prometheus: metrics.
+
+use super::story::tell;
+use super::support::{Running, Server, servers};
+use crate::port::Port;
+use std::collections::{HashMap, HashSet};
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+
+/// The rules of the text format and of its conventions, as `promtool check
+/// metrics` knows them.
+fn check_metrics(text: &str) -> HashMap<String, String> {
+    let mut types: HashMap<&str, &str> = HashMap::new();
+    let mut helped = HashSet::new();
+    let mut current = "";
+    let mut series = HashMap::new();
+    for line in text.lines() {
+        if let Some(help) = line.strip_prefix("# HELP ") {
+            current = help.split(' ').next().unwrap();
+            assert!(helped.insert(current), "{current} has two helps");
+            assert!(help.len() > current.len() + 1, "{current} has no help");
+        } else if let Some(kind) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = kind.split_once(' ').unwrap();
+            assert_eq!(name, current, "a type follows its help");
+            assert!(types.insert(name, kind).is_none(), "{name} has two types");
+            assert_eq!(
+                name.ends_with("_total"),
+                kind == "counter",
+                "{name} is a {kind}"
+            );
+            assert!(
+                name.bytes()
+                    .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+            );
+            for unit in [
+                "_ms",
+                "_milliseconds",
+                "_minutes",
+                "_kilobytes",
+                "_count",
+                "_sum",
+                "_bucket",
+            ] {
+                assert!(!name.contains(unit), "{name}");
+            }
+        } else {
+            let (name, value) = line.rsplit_once(' ').unwrap();
+            assert!(value.parse::<f64>().is_ok(), "{line}");
+            assert_eq!(
+                name.split('{').next().unwrap(),
+                current,
+                "samples stand together"
+            );
+            assert!(types.contains_key(current));
+            assert!(
+                series.insert(name.to_owned(), value.to_owned()).is_none(),
+                "{name} twice"
+            );
+        }
+    }
+    series
+}
+
+#[test]
+fn metrics_follow_the_conventions_of_prometheus() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        tell(
+            &server,
+            "$ put -q -t mail x y\n$ put -q -t later -d 1000 z\n$ bury 1",
+        );
+        let output = server
+            .beanpole()
+            .args(["metrics", "--age"])
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let series = check_metrics(&text);
+        for (name, value) in [
+            ("beanstalk_jobs{state=\"ready\"}", "1"),
+            ("beanstalk_jobs{state=\"buried\"}", "1"),
+            ("beanstalk_jobs_created_total", "3"),
+            ("beanstalk_commands_total{command=\"put\"}", "3"),
+            ("beanstalk_draining", "0"),
+            ("beanstalk_max_job_size_bytes", "65535"),
+            ("beanstalk_tube_jobs{tube=\"later\",state=\"delayed\"}", "1"),
+            ("beanstalk_tube_jobs_created_total{tube=\"mail\"}", "2"),
+        ] {
+            assert_eq!(
+                series.get(name).map(String::as_str),
+                Some(value),
+                "{name}\n{text}"
+            );
+        }
+        assert!(
+            series.contains_key("beanstalk_tube_next_ready_age_seconds{tube=\"mail\"}"),
+            "{text}"
+        );
+        assert!(text.contains("beanstalk_info{version=\""), "{text}");
+    }
+}
+
+#[test]
+fn metrics_go_into_a_file_at_once_and_say_whether_the_server_is_up() {
+    let dead = Port::reserve(0).unwrap();
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        tell(&server, "$ put -q -t mail x\n$ put -q -t post y");
+        let file = server.directory.write("old", b"what was there before");
+        let metrics = |arguments: &[&str]| {
+            let mut command = server.beanpole();
+            let output = command.arg("metrics").args(arguments).output().unwrap();
+            (
+                output.status.code(),
+                String::from_utf8(output.stdout).unwrap(),
+            )
+        };
+        let name = file.to_str().unwrap();
+        assert_eq!(metrics(&["-o", name]), (Some(0), String::new()));
+        let series = check_metrics(&std::fs::read_to_string(&file).unwrap());
+        assert_eq!(series["beanstalk_up"], "1");
+        assert_eq!(
+            series["beanstalk_tube_jobs_created_total{tube=\"mail\"}"],
+            "1"
+        );
+        // Nothing is left beside it.
+        assert_eq!(server.directory.path().read_dir().unwrap().count(), 1);
+        let (_, text) = metrics(&["-t", "post", "-t", "nobody"]);
+        let tubes: HashSet<_> = text
+            .split("tube=\"")
+            .skip(1)
+            .map(|rest| &rest[..4])
+            .collect();
+        assert_eq!(tubes, HashSet::from(["post"]));
+        let address = dead.number.to_string();
+        let (status, _) = metrics(&["-a", &address, "-o", name]);
+        assert_eq!(status, Some(3));
+        let expected = "# HELP beanstalk_up Whether the server answers.\n\
+                        # TYPE beanstalk_up gauge\nbeanstalk_up 0\n";
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), expected);
+        assert_eq!(metrics(&["-a", &address]), (Some(3), expected.into()));
+        let nowhere = server.directory.path().join("nowhere/file");
+        assert_eq!(metrics(&["-o", nowhere.to_str().unwrap()]).0, Some(4));
+    }
+}
+
+/// What a web server says to this request, without the text of a good answer.
+fn scrape(port: u16, request: &str) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let mut answer = String::new();
+    // Who says too much may be cut off anywhere.
+    let _ = (|| {
+        stream.write_all(request.as_bytes())?;
+        stream.shutdown(Shutdown::Write)?;
+        stream.read_to_string(&mut answer)
+    })();
+    answer.split("# HELP").next().unwrap().into()
+}
+
+#[test]
+fn metrics_are_served_to_who_asks_for_them() {
+    for program in servers() {
+        let mut server = Server::start(&program, &[]);
+        let mut command = server.beanpole();
+        command.args(["metrics", "--listen", "127.0.0.1:0"]);
+        let mut served = Running::start(&mut command);
+        let line = served.wait_for_line_with("serving http://127.0.0.1:");
+        let port = line.trim_end().trim_end_matches("/metrics");
+        let port: u16 = port.rsplit(':').next().unwrap().parse().unwrap();
+        let good = scrape(port, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert!(good.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4"));
+        assert!(good.contains("\r\nConnection: close\r\n\r\n"), "{good}");
+        for (request, status) in [
+            ("GET /metrics HTTP/1.0\r\n\r\n", "200 OK"),
+            ("GET /else HTTP/1.1\r\n\r\n", "404 Not Found"),
+            ("POST /metrics HTTP/1.1\r\n\r\n", "405 Method Not Allowed"),
+            ("hello\r\n\r\n", "400 Bad Request"),
+        ] {
+            // With a body or without.
+            let body = "x".repeat(20_000);
+            assert_eq!(
+                scrape(port, &format!("{request}{body}")),
+                scrape(port, request)
+            );
+            let answer = scrape(port, request);
+            assert!(
+                answer.starts_with(&format!("HTTP/1.1 {status}\r\n")),
+                "{answer}"
+            );
+        }
+        // Nor do those harm who say nothing, too much or half of it.
+        let _silent: Vec<_> = (0..3)
+            .map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap())
+            .collect();
+        assert_eq!(scrape(port, &"x".repeat(20_000)), "");
+        assert_eq!(scrape(port, "GET /metr"), "");
+        assert_eq!(
+            scrape(port, "GET /metrics HTTP/1.1\r\n\r\n").len(),
+            good.len()
+        );
+        server.kill();
+        let down = scrape(port, "GET /metrics HTTP/1.1\r\n\r\n");
+        assert!(down.contains("\r\nContent-Length: 89\r\n"), "{down}");
+        served.wait_for_line_with("beanpole metrics: cannot connect to ");
+    }
+}
