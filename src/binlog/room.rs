@@ -187,7 +187,8 @@ impl Tail {
     /// Whether so much waits to be written that more might outrun the room. Once
     /// it is written, empty segments become room again.
     pub fn is_pressed(&self, waiting: u64) -> bool {
-        waiting > self.leeway() / 4 && self.is_urgent()
+        let is_short = self.rest().max(self.spare_room()) < self.leeway();
+        waiting > self.leeway() / 4 && (is_short || self.full.is_some())
     }
 
     /// Whether there is so much garbage that jobs have to be moved.

@@ -11,6 +11,10 @@ use crate::protocol::command::{ListJobs, Put};
 use crate::protocol::framing::NoBody;
 use crate::protocol::{Body, Command, JobId, JobList, Priority, Reply, Request, Seconds, TubeName};
 
+/// In pieces of so many jobs a kick is done: whoever keeps the changes may have
+/// little room for more of them at once.
+const KICKED_AT_ONCE: usize = 100;
+
 impl Engine {
     /// Executes a request of a connection. Before that, it ticks if something
     /// is due. The connection must exist and must not be waiting.
@@ -343,7 +347,7 @@ impl Engine {
         let kick = self.connections[by].kick.take();
         let mut kick = kick.expect("a kick is under way");
         let used = self.connections[by].used;
-        for _ in 0..AT_ONCE.min(kick.left) {
+        for _ in 0..KICKED_AT_ONCE.min(kick.left) {
             let tube = &self.tubes[used];
             let next = if kick.only_buried {
                 tube.buried.first_key_value().map(|(_, &id)| id)
