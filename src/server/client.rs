@@ -83,8 +83,8 @@ impl Client {
     /// once, if the worker is ready for it.
     pub fn answer(&self, reply: Reply) {
         let mut slot = self.slot();
-        // The server is ending, and this reply comes too late. If it hands out
-        // a job, that job is ready again after the restart.
+        // The server is ending. Nobody is given a job that could not be deleted
+        // any more: it is ready again after the restart.
         if matches!(slot.answer, Some(Answer::Stop)) {
             return;
         }

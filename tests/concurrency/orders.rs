@@ -85,6 +85,11 @@ fn main() {
         ("and a log that syncs later", 40, || {
             serving::who_waits_gets_the_job(Some(SPAN))
         }),
+        (
+            "replies come in their turn",
+            40,
+            serving::replies_come_in_their_turn,
+        ),
         ("a stop hands nothing on", 20, || {
             serving::a_stop_hands_nothing_on(None)
         }),

@@ -93,25 +93,32 @@ pub fn each_socket_gets_a_worker() {
     server.stop();
 }
 
-/// Two wait while two put; with a log nothing is told that is not kept.
+/// Two wait while one puts; with a log nothing is told to anybody that is not
+/// kept.
 pub fn who_waits_gets_the_job(sync: Option<SyncMode>) {
     let server = Running::start(sync);
     let workers = [server.connect(), server.connect()];
     let producer = server.connect();
-    let asking = workers.clone();
-    let asking = thread::spawn(move || {
-        asking.iter().for_each(|peer| peer.send("reserve\r\n"));
-    });
-    producer.send("put 0 0 1000000 5\r\nfirst\r\nput 0 0 1000000 6\r\nsecond\r\n");
-    assert_eq!(producer.receive(2), "INSERTED 1\r\nINSERTED 2\r\n");
-    let disk = &server.disk;
-    let is_kept = |body: &[u8]| match sync {
+    let disk = server.disk.clone();
+    let is_kept = move |body: &[u8]| match sync {
         None => true,
         Some(SyncMode::Always) => disk.keeps(body),
         Some(_) => disk.has(body),
     };
+    let (asking, is_kept_too) = (workers.clone(), is_kept.clone());
+    let asking = thread::spawn(move || {
+        asking.iter().for_each(|peer| peer.send("reserve\r\n"));
+        asking.map(|peer| {
+            let given = peer.receive(2);
+            let body = given.lines().last().expect("a body");
+            assert!(is_kept_too(body.as_bytes()), "{body} is given, not kept");
+            given
+        })
+    });
+    producer.send("put 0 0 1000000 5\r\nfirst\r\nput 0 0 1000000 6\r\nsecond\r\n");
+    assert_eq!(producer.receive(2), "INSERTED 1\r\nINSERTED 2\r\n");
     assert!(is_kept(b"first") && is_kept(b"second"));
-    let mut given = workers.each_ref().map(|peer| peer.receive(2));
+    let mut given = asking.join().unwrap();
     given.sort();
     assert_eq!(
         given,
@@ -119,7 +126,24 @@ pub fn who_waits_gets_the_job(sync: Option<SyncMode>) {
     );
     workers.iter().for_each(Peer::leave);
     producer.leave();
-    asking.join().unwrap();
+    server.stop();
+}
+
+/// One sends commands one after the other without waiting for replies, while
+/// another one has the log written as well: each reply comes in its turn.
+pub fn replies_come_in_their_turn() {
+    let server = Running::start(Some(SyncMode::Always));
+    let [hasty, other] = [(); 2].map(|()| server.connect());
+    other.send("put 0 0 1000000 5\r\nother\r\n");
+    hasty.send("put 0 0 1000000 5\r\nfirst\r\n");
+    hasty.send("put 0 0 1000000 6\r\nsecond\r\n");
+    hasty.send("list-tube-used\r\n");
+    let told = hasty.receive(3);
+    let may_be_told = [[1, 2], [1, 3], [2, 3]].map(|[first, second]| {
+        format!("INSERTED {first}\r\nINSERTED {second}\r\nUSING default\r\n")
+    });
+    assert!(may_be_told.contains(&told), "{told}");
+    [hasty, other].iter().for_each(Peer::leave);
     server.stop();
 }
 

@@ -6,7 +6,7 @@ use crate::server::permits::Permits;
 use crate::server::{Peer, Stream};
 use beanpole::engine::ConnectionId;
 use beanpole::protocol::Reply;
-use shuttle::sync::atomic::{AtomicUsize, Ordering};
+use shuttle::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use shuttle::thread;
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -86,24 +86,36 @@ pub fn answered(room: usize) {
     assert_eq!(worker.join().unwrap(), b"TIMED_OUT\r\n");
 }
 
-/// A worker waits while one answers and another one stops the server.
+/// A worker waits while one answers and another one stops the server: an answer
+/// that comes after the stop is not heard.
 pub fn stopped() {
     let (client, peer) = client(100);
+    let has_stopped = Arc::new(AtomicBool::new(false));
     let worker = {
         let client = client.clone();
-        thread::spawn(move || match client.wait() {
-            Answer::Stop => assert!(peer.receive(0).is_empty(), "it stops without an answer"),
-            Answer::Sent { rest, .. } => assert!(rest.is_empty()),
-            Answer::Reply(_) => assert!(peer.receive(0).is_empty()),
+        thread::spawn(move || {
+            let answer = client.wait();
+            match &answer {
+                Answer::Stop => assert!(peer.receive(0).is_empty(), "it stops without an answer"),
+                Answer::Sent { rest, .. } => assert!(rest.is_empty()),
+                Answer::Reply(_) => assert!(peer.receive(0).is_empty()),
+            }
+            matches!(answer, Answer::Stop)
         })
     };
     let answering = {
-        let client = client.clone();
-        thread::spawn(move || client.answer(Reply::TimedOut))
+        let (client, has_stopped) = (client.clone(), has_stopped.clone());
+        thread::spawn(move || {
+            let is_late = has_stopped.load(Ordering::SeqCst);
+            client.answer(Reply::TimedOut);
+            is_late
+        })
     };
     client.stop();
-    answering.join().unwrap();
-    worker.join().unwrap();
+    has_stopped.store(true, Ordering::SeqCst);
+    let is_late = answering.join().unwrap();
+    let stops = worker.join().unwrap();
+    assert!(stops || !is_late, "it hears what came after the stop");
 }
 
 /// A worker goes on when another thread has sent what that owes.

@@ -1,6 +1,7 @@
 //! A socket in memory.
 
 use crate::sync::{self, Condvar, Mutex, MutexGuard, thread};
+use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -22,8 +23,9 @@ struct Socket {
 
 #[derive(Default)]
 struct State {
-    /// What the client has sent and nobody has read.
-    asked: Vec<u8>,
+    /// What the client has sent and nobody has read, each piece as it was sent:
+    /// it is read by itself.
+    asked: VecDeque<Vec<u8>>,
     /// The client sends nothing more, or nobody wants to read it.
     is_over: bool,
     answered: Vec<u8>,
@@ -53,9 +55,15 @@ impl Stream {
         }
         let waited = self.0.changed.wait_while(state, is_silent);
         state = waited.expect("no thread panics");
+        let Some(mut piece) = state.asked.pop_front() else {
+            return Ok(0);
+        };
         let room = buffer.capacity() - buffer.len();
-        let count = state.asked.len().min(most).min(room);
-        buffer.extend(state.asked.drain(..count));
+        let count = piece.len().min(most).min(room);
+        buffer.extend(piece.drain(..count));
+        if !piece.is_empty() {
+            state.asked.push_front(piece);
+        }
         Ok(count)
     }
 
@@ -128,7 +136,7 @@ impl Peer {
         let mut state = self.0.state();
         // What comes after the server has stopped reading goes nowhere.
         if !state.is_over {
-            state.asked.extend_from_slice(bytes.as_bytes());
+            state.asked.push_back(bytes.as_bytes().to_vec());
         }
         self.0.tell(state);
     }
