@@ -11,8 +11,8 @@ use crate::protocol::command::{ListJobs, Put};
 use crate::protocol::framing::NoBody;
 use crate::protocol::{Body, Command, JobId, JobList, Priority, Reply, Request, Seconds, TubeName};
 
-/// In pieces of so many jobs a kick is done: whoever keeps the changes may have
-/// little room for more of them at once.
+/// How many jobs a piece of a long kick takes. It is few, because each of them
+/// changes, and a full disk has little room for the changes of one piece.
 const KICKED_AT_ONCE: usize = 100;
 
 impl Engine {
