@@ -1,12 +1,13 @@
-//! Plays the transcripts in `tests/transcripts/*.txt`, the stories that
-//! document the protocol, and the exchanges in the manual page of the protocol,
-//! and compares every byte.
+//! Plays the transcripts in `tests/transcripts/*.txt`, which are stories that
+//! document the protocol, and the exchanges in the manual page of the protocol.
+//! Compares every byte.
 //!
-//! Each story is played on several stages: by the engine, with a clock that is
-//! only told to go on; by our own server, over sockets; and, if the environment
-//! variable `BEANSTALKD` names its path, by the real beanstalkd, so that each
-//! story is also a proof that the two agree. `STORY=07` plays only the stories
-//! whose file name contains `07`, `STORY=protocol` those of the manual page.
+//! Each story is played on several stages. The first is the engine, with a
+//! clock that moves only when the story says so. The second is our own server,
+//! over sockets. The third is the real beanstalkd, if the environment variable
+//! `BEANSTALKD` names its path; so each story also proves that the two servers
+//! agree. `STORY=07` plays only the stories whose file name contains `07`,
+//! `STORY=protocol` those of the manual page.
 //!
 //! The first transcript explains how they are written.
 
@@ -35,16 +36,16 @@ use std::time::Duration;
 use std::{env, fs, thread};
 use story::{Action, Side, Story};
 
-/// Stories count in seconds. With a stage that is late by less than this, none
-/// goes wrong; else it may be that the machine was too slow, and it is played
-/// again, up to so many times.
+/// Stories count in seconds. A stage that is late by less than this cannot make
+/// a story fail. If a stage was later, the machine may have been too slow, so
+/// the story is played again, up to [`TRIES`] times in all.
 const TOLERABLE_LAG: Duration = Duration::from_millis(500);
 const TRIES: usize = 5;
 
 /// How many servers run at the same time; most of them wait for the clock.
 const SERVERS_AT_A_TIME: usize = 24;
 
-/// The first word of every command of the protocol.
+/// The first word of every command of the protocol, without our extensions.
 const COMMANDS: [&str; 25] = [
     "put",
     "use",
@@ -73,7 +74,7 @@ const COMMANDS: [&str; 25] = [
     "pause-tube",
 ];
 
-/// The first word of every reply, without those that no client can bring about.
+/// The first word of every reply, without [`REPLIES_IN_DISTRESS`].
 const REPLIES: [&str; 23] = [
     "INSERTED",
     "BURIED",
@@ -96,12 +97,13 @@ const REPLIES: [&str; 23] = [
     "PAUSED",
     "BAD_FORMAT",
     "UNKNOWN_COMMAND",
-    // In both of its forms: after kick with a count, after kick-job alone.
+    // KICKED has two forms: with a count after kick, and alone after kick-job.
     "KICKED 1",
     "KICKED\r\n",
 ];
 
-/// Those: only a lack of memory, or a disk that is full or broken, does.
+/// The replies of a server that has no memory left, or whose disk is full or
+/// broken. The stories and the exchanges of the manual need not have them.
 const REPLIES_IN_DISTRESS: [&str; 2] = ["OUT_OF_MEMORY", "INTERNAL_ERROR"];
 
 #[test]
@@ -172,7 +174,7 @@ fn the_manual_explains_each_key_in_the_order_in_which_it_is_sent() {
     }
 }
 
-/// The commands and replies that nobody says in these stories.
+/// The commands and replies that do not appear in these stories.
 fn unsaid(stories: &[Story]) -> Vec<&'static str> {
     let mut said = BTreeSet::new();
     for story in stories {
@@ -231,7 +233,7 @@ fn stories() -> Vec<Story> {
     texts.into_iter().map(parse).collect()
 }
 
-/// Plays a story, again if the stage was late.
+/// Plays a story. If it fails and the stage was late, plays it again.
 fn play<S: Stage>(story: &Story, side: Side, stage: impl Fn(&Story) -> S) -> Result<(), String> {
     let mut told = Ok(());
     for _ in 0..TRIES {
@@ -244,8 +246,8 @@ fn play<S: Stage>(story: &Story, side: Side, stage: impl Fn(&Story) -> S) -> Res
     told
 }
 
-/// Plays every story, also those of the manual page, each on a stage of its
-/// own, several at the same time.
+/// Plays every story and every exchange of the manual page, each on a stage of
+/// its own, several at the same time.
 fn play_all<S: Stage>(side: Side, stage: impl Fn(&Story) -> S + Sync) {
     let only = env::var("STORY").unwrap_or_default();
     let stories: Vec<_> = stories()

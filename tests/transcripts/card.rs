@@ -1,11 +1,11 @@
-//! The card, `man/card.txt`: the protocol on one screen, a row for each command.
-//! It has to be what the page and the stories say.
+//! Tests the card, `man/card.txt`: the protocol on one screen. It must agree
+//! with the manual page and with the stories.
 
 use super::{Manual, text_of};
 use crate::story::{Action, Side, Story};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The card: the whole protocol on one screen, a line for each command.
+/// The card. Each command has one row or more.
 struct Card {
     text: String,
 }
@@ -16,8 +16,8 @@ impl Card {
         Card { text }
     }
 
-    /// What it says that each command may be answered, without what any may.
-    /// The columns of a row are its command, its reply and what that asks.
+    /// The replies to each command, without those that any command may get. The
+    /// columns of a row are the command, the reply, and what to do then.
     fn replies(&self) -> BTreeMap<&str, BTreeSet<&str>> {
         let head = self.text.lines().next().expect("a head");
         let column = |title| head.find(title).expect("a column");
@@ -53,7 +53,8 @@ impl Card {
 #[test]
 fn the_card_fits_a_screen_of_80_columns() {
     let card = Card::read().text;
-    // The manual is indented, and some keep a margin on the right.
+    // The manual page indents the card, and some readers of manual pages keep a
+    // margin on the right.
     let widest = card.lines().map(str::len).max();
     assert!(widest <= Some(75), "{widest:?} columns");
     assert!(card.lines().count() <= 33, "{} lines", card.lines().count());
@@ -87,7 +88,8 @@ fn the_card_tells_what_the_stories_tell() {
     let mut seen: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for story in crate::stories().iter().chain(&Manual::read().stories()) {
         for (command, reply) in answers(story) {
-            // To any command, and to one whose client sends no more.
+            // The last two lines of the card name the replies that any command
+            // may get. A reserve whose client sends no more gets TIMED_OUT.
             let is_common = card
                 .text
                 .lines()
@@ -114,8 +116,8 @@ fn the_card_tells_what_the_stories_tell() {
     }
 }
 
-/// The commands in a story that are sent alone, and how each is answered: the
-/// first words.
+/// The commands that a story sends alone, each with its answer: the first words
+/// of both.
 fn answers(story: &Story) -> Vec<(String, String)> {
     let first_word = |bytes: &[u8]| {
         let text = String::from_utf8_lossy(bytes).into_owned();

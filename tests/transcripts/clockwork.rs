@@ -1,5 +1,5 @@
-//! The stage without sockets: the engine itself, with clients that are two
-//! buffers each, and a clock that goes when a story says so.
+//! The stage without sockets. It is the engine itself, with a clock that moves
+//! when a story says so. Each client is two buffers.
 
 use crate::player::{Received, Stage};
 use crate::story::{Side, Story};
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// When each story begins: some day in the year 2026.
 const START: Time = Time::from_nanos(1_795_000_000_000_000_000);
-/// How long each request takes.
+/// By how much each request moves the clock on.
 const MOMENT: Duration = Duration::from_millis(1);
 
 /// An engine and the clients that it knows.
@@ -27,9 +27,9 @@ pub struct Clockwork {
 struct Client {
     id: ConnectionId,
     framer: Framer,
-    /// What it has sent and the engine has not been asked for yet.
+    /// What it has sent, and the engine has not executed yet.
     input: Vec<u8>,
-    /// What it has been answered and has not received yet.
+    /// The replies to it that it has not received yet.
     output: Vec<u8>,
     state: ClientState,
     sends_no_more: bool,
@@ -43,7 +43,7 @@ enum ClientState {
 }
 
 impl Clockwork {
-    /// A new engine, with what the server's options in the story mean for it.
+    /// Makes a new engine, with the options that the story gives to the server.
     pub fn new(story: &Story) -> Clockwork {
         let options = story.server_options(Side::Beanpole).map(OsString::from);
         let Ok(Invocation::Serve(options)) = options::parse(options) else {
@@ -69,8 +69,9 @@ impl Clockwork {
             .expect("a client that is connected")
     }
 
-    /// Executes what this client has sent, as far as that goes, and then what
-    /// others had sent behind a reserve that this has answered.
+    /// Executes what this client has sent, until it has to wait. If that
+    /// answers the reserve of another client, executes what that one sent
+    /// behind it.
     fn run(&mut self, client: &str) {
         let mut names = vec![client.to_owned()];
         while let Some(name) = names.pop() {
@@ -110,7 +111,7 @@ impl Clockwork {
         }
     }
 
-    /// Hands out the answers to those who waited; says who they are.
+    /// Gives the answers to the clients that waited. Returns their names.
     fn deliver(&mut self) -> Vec<String> {
         let mut served = Vec::new();
         for (id, reply) in self.engine.take_effects().replies {
@@ -225,7 +226,7 @@ impl Stage for Clockwork {
     }
 }
 
-/// What the engine does not know, and the server adds.
+/// Adds to `stats` what the server adds, because the engine does not know it.
 fn add_process(document: &mut Document, uptime: Duration) {
     let mut process = Document::default();
     process.add("pid", 1_u32);

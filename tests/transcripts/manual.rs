@@ -1,10 +1,10 @@
-//! The manual page of the protocol, `man/beanpole-protocol.7`, as far as it
-//! can be tested: its exchanges as stories, its commands, replies and keys, and
-//! the files that it shows. `proofs` tests what proves its paragraphs, and `card`
-//! the table in it that fits a screen.
+//! Reads and tests the manual page of the protocol, `man/beanpole-protocol.7`:
+//! its exchanges, which are played as stories, its commands, replies and keys,
+//! and the files that it shows. `proofs` tests the proofs of its paragraphs,
+//! and `card` the table in it that fits on a screen.
 //!
-//! Each display of the page is an exchange, but for those below a comment that
-//! says so. The exchanges of one section make one story.
+//! Each display of the page is an exchange, unless a comment above it says that
+//! it is none. The exchanges of one section make one story.
 
 #[path = "card.rs"]
 mod card;
@@ -18,10 +18,11 @@ use std::path::Path;
 
 /// The name of the page in `man`.
 const NAME: &str = "beanpole-protocol.7";
-/// How the comment begins that stands above a display that is something else.
+/// The beginning of the comment above a display that is not an exchange.
 const NOT_AN_EXCHANGE: &str = ".\\\" Not an exchange";
-/// How it goes on if the display is a file, and what files there are to show.
+/// How that comment goes on if the display shows a file.
 const BUT: &str = ", but ";
+/// The files that the page shows.
 const FILES: [&str; 2] = ["man/card.txt", "tests/clients/thirty_lines.py"];
 
 /// The page, as the lines of its source.
@@ -45,8 +46,8 @@ impl Manual {
         Manual { text }
     }
 
-    /// The exchanges: a story for each section that has any. The numbers of
-    /// their lines are those of the page.
+    /// The exchanges: a story for each section that has any. Its line numbers
+    /// are those of the page.
     pub fn stories(&self) -> Vec<Story> {
         self.sections()
             .filter_map(|section| {
@@ -57,8 +58,8 @@ impl Manual {
             .collect()
     }
 
-    /// The commands that have their line in some section, and the exchanges
-    /// there.
+    /// The commands that a section explains, each with the exchanges of that
+    /// section.
     pub fn commands(&self) -> Vec<(&str, String)> {
         let mut commands = Vec::new();
         for section in self.sections() {
@@ -85,8 +86,9 @@ impl Manual {
             .collect()
     }
 
-    /// The keys of the document that this subsection describes, as the story
-    /// about it shows them; as it is played, these are the keys that there are.
+    /// The keys of the document that this subsection describes. They are taken
+    /// from the story about that document. The story is played, so these are
+    /// the keys that the server sends.
     pub fn keys_sent(&self, title: &str) -> Vec<String> {
         let about = match title {
             "Of the server" => "stats",
@@ -121,19 +123,19 @@ impl Manual {
 }
 
 impl<'a> Section<'a> {
-    /// The commands whose lines stand here.
+    /// The commands that this section explains.
     fn commands(&self) -> Vec<&'a str> {
         let lines = self.items(".D1 Ic ").into_iter();
         lines.filter_map(|line| line.split(' ').next()).collect()
     }
 
-    /// The replies that are explained here, without arguments.
+    /// The replies that this section explains, without arguments.
     fn replies(&self) -> Vec<&'a str> {
         let items = self.items(".It Dv ").into_iter();
         items.filter_map(|item| item.split(' ').next()).collect()
     }
 
-    /// What stands behind this mark, on the lines that begin with it.
+    /// The rest of each line that begins with this mark.
     fn items(&self, mark: &str) -> Vec<&'a str> {
         self.lines
             .iter()
@@ -141,8 +143,8 @@ impl<'a> Section<'a> {
             .collect()
     }
 
-    /// The exchanges as the text of a transcript, with empty lines for all that
-    /// stands before and between them.
+    /// The exchanges as the text of a transcript. All lines before and between
+    /// them become empty lines, so that the line numbers stay the same.
     fn exchanges(&self) -> Option<String> {
         let mut text = String::new();
         let mut before = "";
@@ -171,7 +173,7 @@ impl<'a> Section<'a> {
     }
 }
 
-/// A line of a literal display as a reader of the page sees it.
+/// A line of a literal display, as a reader of the page sees it.
 fn shown(line: &str) -> String {
     assert!(
         !line.starts_with(['.', '\'']),

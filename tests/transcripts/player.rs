@@ -12,19 +12,20 @@ pub trait Stage {
     fn connect(&mut self, client: &str) -> io::Result<()>;
     /// Sends all these bytes.
     fn send(&mut self, client: &str, bytes: &[u8]) -> io::Result<()>;
-    /// Takes what comes from the server, waiting for it if need be.
+    /// Takes what comes from the server, and waits for it if necessary.
     fn receive(&mut self, client: &str) -> io::Result<Received>;
-    /// Takes what has come once the server has dealt with all that was sent.
+    /// Waits until the server has dealt with all that was sent, and takes what
+    /// has come then.
     fn receive_at_rest(&mut self, client: &str) -> io::Result<Received>;
-    /// Waits until something has come from the server, and leaves it there.
+    /// Waits until something has come from the server, and leaves it unread.
     fn await_output(&mut self, client: &str) -> io::Result<()>;
     /// Closes the client's sending half.
     fn send_no_more(&mut self, client: &str) -> io::Result<()>;
-    /// Closes the client's connection, and lets the server notice.
+    /// Closes the client's connection, and waits until the server notices.
     fn close(&mut self, client: &str) -> io::Result<()>;
     /// Lets time pass.
     fn pass(&mut self, time: Duration) -> io::Result<()>;
-    /// By how much more than in the story time has passed on the stage.
+    /// How much more time has passed on the stage than in the story.
     fn lag(&self) -> Duration;
     /// Switches drain mode on.
     fn drain(&mut self) -> io::Result<()>;
@@ -40,8 +41,8 @@ pub enum Received {
     Nothing,
 }
 
-/// Plays the story as the server on this stage is to see it. An error names
-/// the file, the line, what should have come and what came.
+/// Plays the story, with the steps that are meant for this server. An error
+/// names the file, the line, what should have come and what came.
 pub fn play(story: &Story, side: Side, stage: &mut impl Stage) -> Result<(), String> {
     let mut player = Player {
         stage,
@@ -58,7 +59,8 @@ pub fn play(story: &Story, side: Side, stage: &mut impl Stage) -> Result<(), Str
 
 struct Player<'a, S> {
     stage: &'a mut S,
-    /// What each client that is connected has received and no step has expected yet.
+    /// What each connected client has received, without what a step has already
+    /// expected.
     unread: BTreeMap<String, Vec<u8>>,
 }
 
@@ -88,7 +90,8 @@ impl<S: Stage> Player<'_, S> {
         Ok(())
     }
 
-    /// Each client sends no more; then its end must come, and nothing before.
+    /// Each client closes its sending half. Then the end of the stream must
+    /// come to it, and nothing before.
     fn finish(&mut self) -> Result<(), Mismatch> {
         for client in self.unread.clone().keys() {
             self.stage.send_no_more(client)?;
@@ -181,7 +184,7 @@ impl<S: Stage> Player<'_, S> {
         }
     }
 
-    /// Takes in more of what the server sends; says whether more came.
+    /// Reads more of what the server sends. Returns whether more came.
     fn receive(&mut self, client: &str) -> io::Result<bool> {
         let Received::Bytes(bytes) = self.stage.receive(client)? else {
             return Ok(false);
@@ -202,7 +205,7 @@ impl<S: Stage> Player<'_, S> {
     }
 }
 
-/// Why a story is not told: what came, and what should have come.
+/// Why a story fails: what came, and what should have come.
 struct Mismatch(String);
 
 impl From<io::Error> for Mismatch {
@@ -211,16 +214,16 @@ impl From<io::Error> for Mismatch {
     }
 }
 
-/// What can be said of bytes of which more may come.
+/// How received bytes compare with a pattern, while more bytes may still come.
 enum Comparison {
-    /// The first so many are what the pattern wants.
+    /// The first bytes fit the pattern; this is their number.
     Fits(usize),
     MayFit,
     Differs,
 }
 
-/// With placeholders, a pattern is for a line, wherever that ends; without, it
-/// may be for any bytes.
+/// A pattern with placeholders stands for one line, wherever its CR LF comes. A
+/// pattern without placeholders may stand for any bytes.
 fn compare(pattern: &[u8], bytes: &[u8]) -> Comparison {
     if pattern.contains(&b'<') {
         let end = bytes.windows(2).position(|pair| pair == b"\r\n");
@@ -238,7 +241,7 @@ fn compare(pattern: &[u8], bytes: &[u8]) -> Comparison {
     }
 }
 
-/// Whether these lines are those; `...` stands for any number of lines.
+/// Whether the lines fit the patterns. `...` stands for any number of lines.
 fn lines_fit(patterns: &[&str], lines: &[&str]) -> bool {
     match (patterns, lines) {
         ([], lines) => lines.is_empty(),
@@ -252,7 +255,7 @@ fn lines_fit(patterns: &[&str], lines: &[&str]) -> bool {
     }
 }
 
-/// Whether these bytes are those, up to the placeholders of the pattern.
+/// Whether the bytes fit the pattern, which may have placeholders.
 fn fits(pattern: &[u8], bytes: &[u8]) -> bool {
     if !pattern.contains(&b'<') {
         return pattern == bytes;
@@ -271,7 +274,8 @@ fn fits(pattern: &[u8], bytes: &[u8]) -> bool {
     }
 }
 
-/// What stands for bytes that vary from run to run, and the bytes it stands for.
+/// The placeholders for bytes that vary from run to run, and which bytes each
+/// may stand for.
 const PLACEHOLDERS: [(&str, Alphabet); 3] = [
     ("<number>", |byte| byte.is_ascii_digit()),
     ("<hex>", |byte| byte.is_ascii_hexdigit()),
@@ -280,7 +284,7 @@ const PLACEHOLDERS: [(&str, Alphabet); 3] = [
 
 type Alphabet = fn(u8) -> bool;
 
-/// Bytes as a transcript writes them, cut short where they are many.
+/// Bytes as a transcript writes them. If they are many, only the first 300.
 fn show(bytes: &[u8]) -> String {
     match bytes {
         [] => "nothing".to_owned(),

@@ -1,8 +1,8 @@
-//! What proves the paragraphs of the page. Each begins with a comment, in the
-//! page's source, that names the stories, or other tests, in which its
-//! sentences are true. That they are is for people to judge; but its commands,
-//! replies, keys and numbers have to stand there, and no paragraph may be
-//! without.
+//! Tests the proofs of the manual page. Each paragraph of its source begins
+//! with a comment that names the stories, or other tests, that prove its
+//! sentences. Only people can judge whether they do. But these tests check that
+//! each paragraph has a proof, and that the commands, replies, keys and numbers
+//! of the paragraph stand in it.
 
 use super::{Manual, NAME, Section, documents, keys, stories_by_name, text_of};
 use crate::story::{Action, Side, Story};
@@ -10,25 +10,25 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Sections that only name things.
 const NAMES_ONLY: [&str; 2] = ["NAME", "SEE ALSO"];
-/// Macros that say nothing by themselves.
+/// Macros that show no text by themselves.
 const FRAMES: [&str; 6] = [".Bl ", ".El", ".Bd ", ".Ed", ".D1 ", ".Dl "];
-/// What a paragraph may be that needs no proof: words and how they are meant,
-/// or what a client had better do.
+/// The marks of paragraphs that need no proof: explanations of words, and
+/// advice for clients.
 const NO_PROOF: [&str; 2] = ["terms.", "advice."];
 
-/// A paragraph of the page: what begins with a section, with `.Pp` or with a
-/// nameless item of a list.
+/// A paragraph of the page. It begins with a section, with `.Pp`, or with an
+/// item of a list that has no name.
 struct Paragraph<'a> {
     /// The number of its first line.
     line: usize,
     says_something: bool,
-    /// What stands behind `Proof:` on its first line.
+    /// What follows `Proof:` on its first line.
     proof: Option<&'a str>,
-    /// What stands behind `No proof:` on its first line.
+    /// What follows `No proof:` on its first line.
     no_proof: Option<&'a str>,
     /// The commands, replies and keys that it names.
     words: Vec<&'a str>,
-    /// The numbers in its sentences, but for the small ones.
+    /// The numbers in its sentences that have three digits or more.
     numbers: Vec<&'a str>,
 }
 
@@ -96,7 +96,7 @@ fn large_numbers(line: &str) -> impl Iterator<Item = &str> {
     numbers.filter(|number| number.len() >= 3)
 }
 
-/// The commands, replies and keys that stand in a story.
+/// The commands, replies and keys of a story.
 fn words_said(story: &Story) -> BTreeSet<String> {
     let mut said = BTreeSet::new();
     for step in story.steps_for(Side::Beanpole) {
@@ -113,12 +113,12 @@ fn words_said(story: &Story) -> BTreeSet<String> {
     said
 }
 
-/// What proves a paragraph: stories and other tests.
+/// What a paragraph's proof names: stories and other tests.
 #[derive(Default)]
 struct Evidence {
     /// The commands, replies and keys that stand in the stories.
     said: BTreeSet<String>,
-    /// The stories as they are written.
+    /// The texts of the stories.
     stories: String,
     other_tests: String,
 }
@@ -221,7 +221,7 @@ fn the_manual_names_the_statistics_that_are_texts() {
     };
     let lines = documents.iter().flatten();
     let texts = lines.filter_map(|line| line.split_once(": "));
-    // The id of a job is a number, that of the server is not.
+    // A job's `id` is a number, the server's `id` is a text.
     let texts = texts.filter(|(_, value)| !is_number(value));
     assert_eq!(named, texts.map(|(key, _)| key).collect());
 }

@@ -1,9 +1,9 @@
-//! The stage with sockets: a server program of its own for each story, on a
-//! port of the loopback, and one TCP connection for each client.
+//! The stage with sockets. Each story has a server process of its own, on a
+//! port of the loopback, and each client has one TCP connection.
 //!
-//! It waits for events rather than durations, also where the protocol shows
-//! none: a server whose threads have woken up, and sleep again, has dealt with
-//! all that was sent.
+//! The stage waits for events, not for durations. Where the protocol shows no
+//! event, it watches the server's threads: when they have woken up and all
+//! sleep again, the server has dealt with all that was sent.
 
 use crate::player::{Received, Stage};
 use crate::port::Port;
@@ -19,14 +19,14 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// How long to wait for what must come before the story is said to fail.
+/// How long to wait for something that must come, before the story fails.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long nothing must come from a server at rest for silence to be believed.
+/// If nothing comes from a server at rest for this long, nothing will come.
 const SILENCE: Duration = Duration::from_millis(5);
-/// How long a server that has not acted is given to do so; it need not, for it
-/// may hold the client back.
+/// How long a server may take before it acts on what was sent. It need not act
+/// at all: it may have stopped reading from this client.
 const INERTIA: Duration = Duration::from_millis(100);
-/// How late a server may notice the time.
+/// How late a server may notice that a time has come.
 const LEEWAY: Duration = Duration::from_millis(50);
 
 /// A server program and the clients connected to it.
@@ -45,7 +45,7 @@ struct Client {
 }
 
 impl Sockets {
-    /// Starts the program with the options that the story wants.
+    /// Starts the program with the options of the story.
     pub fn start(program: &Path, side: Side, story: &Story) -> Sockets {
         let server = Server::start(program, story.server_options(side));
         Sockets {
@@ -114,7 +114,7 @@ impl Stage for Sockets {
 
     fn send_no_more(&mut self, client: &str) -> io::Result<()> {
         match self.clients[client].stream.shutdown(Shutdown::Write) {
-            // The server was faster, and has closed it.
+            // The server has already closed the connection.
             Err(error) if error.kind() == ErrorKind::NotConnected => Ok(()),
             result => result,
         }
@@ -149,7 +149,7 @@ impl Stage for Sockets {
     }
 }
 
-/// A server program that runs as long as this value lives.
+/// A server process that runs as long as this value lives.
 struct Server {
     child: Child,
     port: Port,
@@ -175,7 +175,7 @@ impl Server {
         }
     }
 
-    /// Connects to it, as soon as it listens.
+    /// Connects to the server, as soon as it listens.
     fn connect(&mut self) -> io::Result<TcpStream> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -216,9 +216,9 @@ impl Server {
         }
     }
 
-    /// Waits until it has done something since it last came to rest, and rests
-    /// again: then it has dealt with all that was sent since. If it has not acted
-    /// within this time, it has nothing to do.
+    /// Waits until the server has done something since it last came to rest,
+    /// and rests again. Then it has dealt with all that was sent. If it has not
+    /// acted within this time, it has nothing to do.
     fn act_and_rest(&mut self, within: Duration) -> io::Result<()> {
         let deadline = Instant::now() + within;
         let before = self.activity;
@@ -232,7 +232,8 @@ impl Server {
         self.come_to_rest()
     }
 
-    /// How often its threads have gone to sleep, if all of them do sleep.
+    /// How often the server's threads have gone to sleep in all. `None` if one
+    /// of them does not sleep now.
     fn activity_at_rest(&self) -> io::Result<Option<u64>> {
         let mut activity = 0;
         for thread in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {

@@ -1,4 +1,4 @@
-//! A transcript as data: its text, read into the steps to play.
+//! A transcript as data: its text is parsed into the steps to play.
 
 use std::time::Duration;
 
@@ -6,7 +6,8 @@ use std::time::Duration;
 pub struct Story {
     /// The name of its file.
     pub name: String,
-    /// What the header lines `server:` add to the command line, and for whom.
+    /// What the lines `server:` add to the command line, and of which server;
+    /// `None`: of both.
     server_options: Vec<(Option<Side>, String)>,
     steps: Vec<Step>,
 }
@@ -16,11 +17,11 @@ pub struct Story {
 pub struct Step {
     /// Where it stands in the file, from 1.
     pub line: usize,
-    /// Who does or sees it; empty for the steps of the world.
+    /// The client that does or sees it; empty if it is no client's step.
     pub client: String,
-    /// What it is.
+    /// What happens.
     pub action: Action,
-    /// The server that it is meant for; none if it is meant for both.
+    /// The server that it is meant for; `None`: for both.
     only: Option<Side>,
 }
 
@@ -29,9 +30,10 @@ pub struct Step {
 pub enum Action {
     /// The client sends these bytes, in one write.
     Send(Vec<u8>),
-    /// These bytes come; `<number>` and its like stand for what varies.
+    /// These bytes come. `<number>`, `<hex>` and `<text>` stand for what
+    /// varies.
     Expect(Vec<u8>),
-    /// A line comes that tells a length, then a document of that many bytes.
+    /// A line with a length comes, and then a document of that many bytes.
     ExpectDocument(Document),
     /// Nothing comes.
     Waits,
@@ -51,7 +53,7 @@ pub enum Action {
     Drain,
 }
 
-/// The reply to stats and its like.
+/// The reply to stats, to the other commands for statistics, and to lists.
 #[derive(Clone)]
 pub struct Document {
     /// The line before it, as a pattern, with CR LF.
@@ -60,7 +62,7 @@ pub struct Document {
     pub lines: Vec<(Option<Side>, String)>,
 }
 
-/// The two servers that a story is told of.
+/// The two servers with which a story is played.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// Ours.
@@ -101,8 +103,8 @@ impl Story {
         meant.map(|(_, option)| option.as_str())
     }
 
-    /// The steps as one of the servers is to see them: without those meant for
-    /// the other, and with what a client sends in a row joined to one write.
+    /// The steps for one of the servers, without those meant for the other.
+    /// Lines that a client sends one after the other are joined to one write.
     pub fn steps_for(&self, side: Side) -> Vec<Step> {
         let mut steps: Vec<Step> = Vec::new();
         for mut step in self
@@ -177,8 +179,8 @@ impl Story {
         Ok(())
     }
 
-    /// Nothing is left to chance: whoever sends says what comes back before
-    /// anybody else acts.
+    /// After a client has sent something, the story must say what comes back to
+    /// it, before anybody else acts. So nothing is left to chance.
     fn check_that_what_is_sent_is_answered(&self, side: Side) -> Result<(), String> {
         let steps = self.steps_for(side);
         for (index, step) in steps.iter().enumerate() {
@@ -196,7 +198,7 @@ impl Story {
     }
 }
 
-/// Splits off the mark of a step that is meant for one server only.
+/// Splits off the mark of a line that is meant for one server only.
 fn split_side(line: &str) -> (Option<Side>, &str) {
     for (mark, side) in [
         ("beanpole|   ", Side::Beanpole),
@@ -209,7 +211,7 @@ fn split_side(line: &str) -> (Option<Side>, &str) {
     (None, line)
 }
 
-/// Reads a line that is a step of its own: who, and what.
+/// Reads a line that is a step of its own: the client and what happens.
 fn read_step(text: &str) -> Result<(String, Action), &'static str> {
     if let Some(event) = text.strip_prefix("-- ") {
         return Ok((String::new(), read_event(event)?));
@@ -237,7 +239,7 @@ fn read_step(text: &str) -> Result<(String, Action), &'static str> {
     }
 }
 
-/// Reads what happens without a client: `1 second passes` and the signal.
+/// Reads a step that is not a client's: `1 second passes`, or the signal.
 fn read_event(event: &str) -> Result<Action, &'static str> {
     if event == "the server receives SIGUSR1" {
         return Ok(Action::Drain);
@@ -253,7 +255,8 @@ fn read_event(event: &str) -> Result<Action, &'static str> {
     ))
 }
 
-/// Reads the bytes of a line, with the CR LF that ends it unless a backslash does.
+/// Reads the bytes of a line. CR LF ends them, unless a backslash ends the
+/// line.
 fn read_line_bytes(line: &str) -> Result<Vec<u8>, &'static str> {
     let line = line.strip_prefix(' ').unwrap_or(line);
     let backslashes = line.bytes().rev().take_while(|&byte| byte == b'\\').count();
