@@ -1,9 +1,9 @@
-//! The real server with real clients: many of them, slow ones, and ones that
-//! vanish; how the server starts, and how it ends.
+//! The real server with real clients: with many of them, with slow ones, and
+//! with ones that vanish. Also how the server starts, and how it ends.
 //!
-//! What a command answers is told by the transcripts. Here it is about what
-//! threads and sockets add: that every job is delivered once, that nobody is
-//! held up by others, and that replies come in one piece.
+//! The transcripts show what each command answers. These tests are about what
+//! threads and sockets add: every job is delivered once, no client is held up
+//! by others, and each reply comes in one piece.
 
 #[path = "sockets/client.rs"]
 mod client;

@@ -1,5 +1,6 @@
-//! What one client can do to the others: no memory for what it does not send
-//! or does not read, and no job of somebody who still works on it.
+//! Bounds to what one client can take from the others. It gets no memory for
+//! bytes that it does not send or does not read. It gets no job that another
+//! client still works on.
 
 use crate::client::Client;
 use crate::server::{Folder, Server, unix, until};
@@ -15,7 +16,7 @@ fn long_name(number: usize) -> String {
     format!("{number:0>200}")
 }
 
-/// Uses so many tubes of long names, and keeps them.
+/// Watches so many tubes with long names.
 fn watch_many(client: &mut Client, count: usize) {
     let lines = (0..count).map(|number| format!("watch {}\r\n", long_name(number)));
     client.send(lines.collect::<String>());
@@ -42,7 +43,7 @@ fn lists_that_nobody_reads_take_no_memory() {
             client
         })
         .collect();
-    // All lists together would be a gigabyte.
+    // The replies to all of these commands would take a gigabyte together.
     owner.ask("list-tube-used");
     let more = server.memory().saturating_sub(before);
     assert!(more < 16 * MIB, "{more} bytes for {}", clients.len());
@@ -57,7 +58,7 @@ fn what_is_announced_and_not_sent_takes_no_room() {
     let mut client = server.connect();
     let id = client.put(vec![b'x'; 400_000]);
     client.delete(id);
-    // What has come counts.
+    // The bytes of the body that have come count.
     announcer.send(vec![b'x'; 700_000]);
     announcer.await_read();
     client.send("put 0 0 60 400000\r\n");
@@ -67,7 +68,7 @@ fn what_is_announced_and_not_sent_takes_no_room() {
     announcer.send(vec![b'x'; 900_000 - 700_003]);
     announcer.send("\r\n");
     assert!(announcer.line().starts_with("INSERTED"));
-    // What is too much is thrown away.
+    // The server drops a body for which it has no room, and goes on.
     announcer.send("put 0 0 60 100000000\r\n");
     announcer.send(vec![b'x'; 100_000_000]);
     announcer.send("\r\n");
@@ -112,7 +113,7 @@ fn a_body_for_which_the_system_has_no_memory_is_refused() {
     client.delete(id);
 }
 
-// The other C library can not be told how many mappings it may make.
+// Only glibc can be told how many mappings it may make.
 #[cfg(target_env = "gnu")]
 #[test]
 fn large_bodies_do_not_take_the_mappings_that_threads_need() {
@@ -121,7 +122,7 @@ fn large_bodies_do_not_take_the_mappings_that_threads_need() {
     let mut client = server.connect();
     let body = vec![b'x'; 140_000];
     let ids: Vec<_> = (0..BODIES).map(|_| client.put(&body)).collect();
-    // With gaps between them no two are one mapping.
+    // With gaps between them, the kernel cannot join two of their mappings.
     for id in ids.iter().step_by(2) {
         client.delete(*id);
     }
@@ -173,12 +174,14 @@ fn when_it_stops_nobody_gets_what_another_one_still_works_on() {
     let mut worker = server.connect();
     assert_eq!(worker.reserve().id, id);
     let mut late = UnixStream::connect(&path).expect("a server");
-    // So that what follows is read at once.
+    // This makes the server's buffer for this client large, so that it reads
+    // what follows at once.
     late.write_all(&b"ignore default\r\n".repeat(500)).unwrap();
     late.read_exact(&mut vec![0; b"NOT_IGNORED\r\n".len() * 500])
         .unwrap();
-    // It is kept from its last command, since it does not read more than the
-    // socket holds; and what stands behind a reserve is not begun before.
+    // This client does not read, and its replies are more than the socket
+    // holds. So the server does not come to its reserves, and no command
+    // behind a reserve begins before that one is answered.
     let reserves = "reserve-with-timeout 0\r\n".repeat(2);
     let asked = format!("peek {other}\r\n").repeat(250) + &reserves;
     late.write_all(asked.as_bytes()).unwrap();
@@ -187,7 +190,8 @@ fn when_it_stops_nobody_gets_what_another_one_still_works_on() {
     server.signal(Signal::SIGTERM);
     owner.expect_end();
     worker.expect_end();
-    // On a slow machine the server has not read all of that, and resets.
+    // On a slow machine the server has not read all of the commands. Then the
+    // connection is reset.
     let mut rest = Vec::new();
     let (Ok(_) | Err(_)) = late.read_to_end(&mut rest);
     let rest = String::from_utf8(rest).expect("text");

@@ -1,4 +1,4 @@
-//! A client of the server, and random numbers for what clients do.
+//! A client of the server, and the random numbers that choose what clients do.
 
 use crate::server::{PATIENCE, until};
 use nix::sys::socket::{setsockopt, sockopt};
@@ -9,7 +9,7 @@ pub struct Client {
     stream: BufReader<TcpStream>,
 }
 
-/// What `reserve` and `peek` answer with.
+/// A job in the answer to `reserve` or `peek`.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Job {
     pub id: u64,
@@ -39,18 +39,18 @@ impl Client {
             .expect("a server that reads");
     }
 
-    /// Sends what a server that ends may no longer read.
+    /// Sends bytes that the server may no longer read, because it ends.
     pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         self.stream.get_ref().write_all(bytes.as_ref())
     }
 
-    /// So many lines, or those that come before the end.
+    /// Reads so many lines, or fewer if the connection ends.
     pub fn lines(&mut self, count: usize) -> Vec<String> {
         let lines = (&mut self.stream).lines().take(count);
         lines.map_while(Result::ok).collect()
     }
 
-    /// A line of the server's, without its CR LF.
+    /// Reads a line, and returns it without its CR LF.
     pub fn line(&mut self) -> String {
         let mut line = String::new();
         self.stream.read_line(&mut line).expect("a line of text");
@@ -59,13 +59,13 @@ impl Client {
             .into()
     }
 
-    /// Sends a line; the line that answers it.
+    /// Sends a line, and returns the line that answers it.
     pub fn ask(&mut self, line: &str) -> String {
         self.send(format!("{line}\r\n"));
         self.line()
     }
 
-    /// Takes what the server sends, which must be this.
+    /// Reads what the server sends. It must be this text.
     pub fn expect(&mut self, text: &str) {
         let mut bytes = vec![0; text.len()];
         self.stream
@@ -74,7 +74,7 @@ impl Client {
         assert_eq!(String::from_utf8_lossy(&bytes), text);
     }
 
-    /// The server must have nothing more to say.
+    /// Reads the end of the connection. The server must send nothing before it.
     pub fn expect_end(&mut self) {
         let mut rest = Vec::new();
         match self.stream.read_to_end(&mut rest) {
@@ -85,7 +85,7 @@ impl Client {
         assert_eq!(String::from_utf8_lossy(&rest), "");
     }
 
-    /// What comes first, by a single system call.
+    /// Returns what a single system call reads.
     pub fn receive_once(&mut self) -> Vec<u8> {
         assert!(self.stream.buffer().is_empty());
         self.stream.fill_buf().expect("something");
@@ -94,7 +94,7 @@ impl Client {
         bytes
     }
 
-    /// Waits until something has come, and leaves it there.
+    /// Waits until something has come, and leaves it unread.
     pub fn await_output(&mut self) {
         let mut byte = [0];
         self.stream.get_ref().peek(&mut byte).expect("something");
@@ -106,8 +106,9 @@ impl Client {
         let port = format!(":{port:04X}");
         until(|| {
             let table = std::fs::read_to_string("/proc/net/tcp").expect("the connections");
-            // Of each end: its address, the other one's, its state, what waits
-            // to be sent and to be read.
+            // A line has the address of one end of a connection, the address
+            // of the other end, the state, and how many bytes wait to be sent
+            // and to be read.
             let mut ends = table.lines().filter(|line| {
                 let ports = line.split_whitespace().skip(1).take(2);
                 ports.into_iter().any(|address| address.ends_with(&port))
@@ -117,13 +118,13 @@ impl Client {
         });
     }
 
-    /// Puts a job with a long time to run; its id.
+    /// Puts a job with a long time to run, and returns its id.
     pub fn put(&mut self, body: impl AsRef<[u8]>) -> u64 {
         self.send(put(body.as_ref()));
         self.inserted()
     }
 
-    /// The id in the answer to a put.
+    /// Reads the answer to a put, and returns the id in it.
     pub fn inserted(&mut self) -> u64 {
         let line = self.line();
         let id = line.strip_prefix("INSERTED ").map(str::parse);
@@ -136,12 +137,12 @@ impl Client {
         self.job()
     }
 
-    /// The job in the answer to a `reserve` or a `peek`.
+    /// Reads the answer to a `reserve` or a `peek`, and returns the job in it.
     pub fn job(&mut self) -> Job {
         self.job_or_none().expect("a job")
     }
 
-    /// The same, or `NOT_FOUND`.
+    /// The same, but the answer may be `NOT_FOUND`.
     pub fn job_or_none(&mut self) -> Option<Job> {
         let line = self.line();
         let words: Vec<_> = line.split(' ').collect();
@@ -160,7 +161,7 @@ impl Client {
         assert_eq!(self.ask(&format!("delete {id}")), "DELETED");
     }
 
-    /// Sends a line; the document that answers it.
+    /// Sends a line, and returns the document that answers it.
     pub fn document(&mut self, line: &str) -> String {
         let head = self.ask(line);
         let size = head.strip_prefix("OK ").expect("a document");
@@ -183,7 +184,7 @@ impl Client {
         stream.shutdown(Shutdown::Write).expect("a connection");
     }
 
-    /// Is gone, without a word of farewell (RST).
+    /// Resets the connection (RST), instead of closing it in order.
     pub fn vanish(self) {
         let at_once = nix::libc::linger {
             l_onoff: 1,
@@ -193,7 +194,7 @@ impl Client {
     }
 }
 
-/// The bytes that put a job.
+/// The bytes of a put: the line and the body.
 pub fn put(body: &[u8]) -> Vec<u8> {
     let line = format!("put 0 0 1000 {}\r\n", body.len());
     [line.as_bytes(), body, b"\r\n"].concat()

@@ -7,7 +7,8 @@ use std::thread;
 
 const TUBES: [&str; 3] = ["a", "b", "c"];
 
-/// Bodies that tell the consumers to go home, behind all other jobs.
+/// A put whose job tells a consumer to stop. It has the lowest priority, so it
+/// comes after all other jobs.
 const END: &str = "use a\r\nput 4294967295 0 1000 3\r\nend\r\n";
 
 #[test]
@@ -42,7 +43,7 @@ fn every_job_is_delivered_exactly_once() {
     }
 }
 
-/// Puts jobs in bursts, each into some tube.
+/// Puts jobs in bursts, each job into a random tube.
 fn produce(mut client: Client, number: usize, jobs: usize) {
     let mut random = Random(number as u64);
     let mut next = 0;
@@ -60,7 +61,7 @@ fn produce(mut client: Client, number: usize, jobs: usize) {
     }
 }
 
-/// Reserves and deletes jobs of all tubes, until it is sent home.
+/// Reserves and deletes jobs of all tubes, until a job tells it to stop.
 fn consume(mut client: Client) -> Vec<Vec<u8>> {
     watch(&mut client);
     let mut bodies = Vec::new();
@@ -110,7 +111,7 @@ fn nothing_is_lost_when_clients_vanish() {
         let delivered = consumers.into_iter().map(|one| one.join().unwrap());
         delivered.collect::<Vec<_>>().concat()
     });
-    // The last to vanish may have left something behind.
+    // The last clients that have vanished may have left jobs behind.
     let mut client = server.connect();
     server.await_stat("current-connections", 2);
     assert_eq!(client.stat("current-jobs-reserved"), "0");
@@ -127,7 +128,7 @@ fn nothing_is_lost_when_clients_vanish() {
     assert_eq!(delivered, all);
 }
 
-/// Puts jobs, and now and then goes in the middle of one more.
+/// Puts jobs. Now and then its client vanishes in the middle of another put.
 fn produce_and_vanish(server: &Server, number: usize, jobs: usize) {
     let mut random = Random(number as u64);
     let mut client = server.connect();
@@ -145,8 +146,9 @@ fn produce_and_vanish(server: &Server, number: usize, jobs: usize) {
     }
 }
 
-/// Deletes some of the jobs that it reserves, and then goes: while it has one,
-/// while it waits, while it has sent more than can be dealt with.
+/// Deletes some of the jobs that it reserves. Then its client vanishes: while
+/// it holds a job, while it waits, or while commands of it are not yet
+/// executed.
 fn consume_and_vanish(server: &Server, number: usize) -> Vec<Vec<u8>> {
     let mut random = Random(1000 + number as u64);
     let mut bodies = Vec::new();

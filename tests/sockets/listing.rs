@@ -3,7 +3,7 @@
 use crate::client::Client;
 use crate::server::Server;
 
-/// The ids in one answer to `list-jobs`, and the one to go on from.
+/// The ids in one answer to `list-jobs`, and the id from which to go on.
 fn list(client: &mut Client, arguments: &str) -> (Vec<u64>, u64) {
     let text = client.document(&format!("list-jobs {arguments}"));
     let number = |text: &str| text.parse().expect("a number");
@@ -27,7 +27,7 @@ fn a_walk_shows_each_job_that_stays_exactly_once() {
         assert!(more.len() <= 400);
         seen.extend(more);
         next = then;
-        // In front of the walker and behind it, some go and some come.
+        // Before and behind the place of the walk, jobs are deleted and put.
         if let Some(third) = seen.len().checked_div(400).filter(|third| *third < 3) {
             let go = ids.iter().filter(|&id| id % 3 == 0).skip(third * 300);
             go.take(300).for_each(|&id| owner.delete(id));

@@ -1,5 +1,5 @@
-//! Bytes come and go in pieces: bodies of all sizes in segments of all sizes,
-//! and replies in one piece each.
+//! How bytes travel: bodies of all sizes come in segments of all sizes, and
+//! each reply goes out in one piece.
 
 use crate::client::{Client, Random, put};
 use crate::server::Server;
@@ -57,7 +57,7 @@ fn bodies_of_ten_megabytes_too() {
     assert!(job.body == body);
     client.send(put(&random.bytes(LIMIT + 1)));
     client.expect("JOB_TOO_BIG\r\n");
-    // Without the CR LF behind it.
+    // A body without its CR LF.
     client.send(format!("put 0 0 60 {LIMIT}\r\n"));
     client.send(random.bytes(LIMIT));
     client.send("xx");

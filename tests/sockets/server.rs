@@ -1,4 +1,4 @@
-//! The server program, ended with the value that stands for it.
+//! A process of the server for a test. It ends when its value is dropped.
 
 use crate::client::Client;
 use crate::port::Port;
@@ -13,7 +13,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// How long to wait for what must come before a test is said to fail.
+/// How long to wait for something that must come, before the test fails.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running server.
@@ -24,7 +24,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts it on a port of the loopback, with further options.
+    /// Starts the server on a port of the loopback, with these options.
     pub fn start(options: &[&str]) -> Server {
         let reserved = Port::reserve(0).expect("a free port");
         let port = reserved.number;
@@ -57,7 +57,7 @@ impl Server {
         self.connect().stat(key)
     }
 
-    /// Waits until a value of `stats` is this.
+    /// Waits until a key of `stats` has this value.
     pub fn await_stat(&self, key: &str, value: impl ToString) {
         let (mut client, value) = (self.connect(), value.to_string());
         let mut seen = String::new();
@@ -74,18 +74,18 @@ impl Server {
         kill(Pid::from_raw(id), signal).expect("a server to be told");
     }
 
-    /// For those who set its limits.
+    /// The process id, in the type that is needed to set limits.
     pub fn pid(&self) -> rustix::process::Pid {
         rustix::process::Pid::from_child(&self.child)
     }
 
-    /// A file that the system has about the process.
+    /// The text of a file in the process's directory below `/proc`.
     pub fn file(&self, name: &str) -> String {
         let path = format!("/proc/{}/{name}", self.child.id());
         fs::read_to_string(path).expect("what the system has about it")
     }
 
-    /// A size in its status, in bytes.
+    /// A size in the process's status, in bytes.
     pub fn status(&self, key: &str) -> u64 {
         let status = self.file("status");
         let value = |line: &str| {
@@ -95,12 +95,12 @@ impl Server {
         status.lines().find_map(value).expect("a size") * 1024
     }
 
-    /// The memory that it has, in bytes.
+    /// The resident memory of the process, in bytes.
     pub fn memory(&self) -> usize {
         usize::try_from(self.status("VmRSS")).expect("a size")
     }
 
-    /// Waits for its end.
+    /// Waits until the process ends.
     pub fn exit_status(&mut self) -> ExitStatus {
         exit_status(&mut self.child)
     }
@@ -113,14 +113,14 @@ impl Drop for Server {
     }
 }
 
-/// What a run of the server program that must end has left.
+/// The result of a process that has ended by itself.
 pub struct Run {
     pub status: Option<i32>,
     pub stdout: String,
     pub stderr: String,
 }
 
-/// Runs the server program with options with which it does not serve.
+/// Runs the server with options with which it ends instead of serving.
 pub fn run(options: &[&str]) -> Run {
     let mut child = spawn(options, Stdio::piped);
     let status = exit_status(&mut child).code();
@@ -146,7 +146,7 @@ fn exit_status(child: &mut Child) -> ExitStatus {
     until(|| child.try_wait().expect("a child's status"))
 }
 
-/// A directory of a test's own, removed with it.
+/// A temporary directory, which is removed when this value is dropped.
 pub struct Folder(TempDir);
 
 impl Folder {
@@ -159,12 +159,12 @@ impl Folder {
     }
 }
 
-/// As an argument of `-l`.
+/// A path as an argument of `-l`.
 pub fn unix(path: &Path) -> String {
     format!("unix:{}", path.display())
 }
 
-/// Asks until there is an answer.
+/// Calls `answer` again and again until it returns something.
 pub fn until<T>(mut answer: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -176,7 +176,7 @@ pub fn until<T>(mut answer: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Lets others work before something is looked at again.
+/// Lets other threads work, before a condition is checked again.
 fn pause() {
     let (_sender, receiver) = mpsc::channel::<()>();
     let (Ok(()) | Err(_)) = receiver.recv_timeout(Duration::from_millis(1));

@@ -67,8 +67,8 @@ fn what_the_server_has_read_is_answered_before_it_ends() {
         let (sender, started) = mpsc::channel();
         let thread = thread::spawn(move || {
             loop {
-                // Whether it is read at all is open when the server ends, but
-                // the server takes all of this with one read.
+                // When the server ends, it may not read this at all. But if it
+                // does, it reads all of it at once.
                 if client
                     .try_send("put 0 0 60 1\r\nx\r\n".repeat(BATCH))
                     .is_err()
@@ -81,7 +81,7 @@ fn what_the_server_has_read_is_answered_before_it_ends() {
                 }
                 assert_eq!(replies.len(), BATCH);
                 assert!(replies.iter().all(|reply| reply.starts_with("INSERTED ")));
-                // Nobody listens any more after the first time.
+                // After the first message, nobody receives any more.
                 let (Ok(()) | Err(_)) = sender.send(());
             }
         });
@@ -98,7 +98,7 @@ fn what_the_server_has_read_is_answered_before_it_ends() {
 
 #[test]
 fn it_ends_with_thousands_who_wait_and_some_who_do_not_read() {
-    // The other tests have files open as well.
+    // The other tests of this process have files open as well.
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, most, most).unwrap();
     let count = usize::try_from((most / 2).min(2000)).unwrap();

@@ -1,10 +1,11 @@
-//! Who waits, for whom, and who does not have to.
+//! Which clients wait and for what, and which clients need not wait.
 
 use crate::client::Client;
 use crate::server::Server;
 use std::thread;
 
-/// Has so many clients wait, one after the other.
+/// Connects so many clients that wait for a job. Each begins to wait after the
+/// one before it.
 fn waiters(server: &Server, count: usize) -> Vec<Client> {
     let wait = |already: usize| {
         let mut client = server.connect();
@@ -135,8 +136,8 @@ fn who_does_not_read_holds_up_nobody() {
         assert_eq!(client.reserve().body, b"y");
         client.delete(id);
     }
-    // What they were sent is still right. The rest of what they had asked for
-    // was left until they read, and finds the job gone.
+    // The replies that these clients were sent are still right. The server has
+    // executed the rest of their commands when they read, and the job was gone.
     for one in &mut stuck {
         let found: Vec<_> = (0..16).map(|_| one.job_or_none()).collect();
         let were_sent = found.iter().take_while(|job| job.is_some()).count();
