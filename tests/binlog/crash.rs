@@ -11,13 +11,14 @@ use std::time::Duration;
 
 const SIZE: u64 = 4096;
 
-/// What a power cut may have left is opened, and holds what was acknowledged;
-/// so it does after another power cut while it was being opened.
+/// Opens a log as a power cut may have left it, and checks that it holds what
+/// was acknowledged. Then checks the same after another power cut, which comes
+/// while the log is opened.
 fn examine(state: &State, survival: Survival, history: &History, seed: u64) {
     let random = &mut Random::new(seed);
     let disk = state.cut(survival, random);
     if state.is_limited() {
-        // And nothing more fits on it.
+        // And nothing more fits on the disk.
         disk.set_capacity(Some(disk.used()));
     }
     let again = disk.state().cut(Survival::Everything, random);
@@ -34,7 +35,7 @@ fn examine(state: &State, survival: Survival, history: &History, seed: u64) {
     );
     let after = history.explains(&opened.jobs);
     assert!(after.is_some(), "jobs lost, doubled or wrong; {}", what());
-    // The same log, and the power fails while it is read.
+    // The same log again, but now the power fails while it is opened.
     again.stop_after(random.below(disk.operations() + 1));
     drop(Binlog::open_in(
         Arc::new(again.clone()),
@@ -47,16 +48,17 @@ fn examine(state: &State, survival: Survival, history: &History, seed: u64) {
     assert_eq!(history.explains(&reopened.jobs), after, "{}", what());
 }
 
-/// When changes count as kept.
+/// When the test counts changes as kept.
 #[derive(Clone, Copy, PartialEq)]
 enum Kept {
+    /// When they are committed.
     Committed,
-    /// When the committer has had its turn.
+    /// When the log's own threads have done their work.
     Tended,
 }
 
-/// Runs traffic and examines what a power cut would leave at its operations.
-/// Returns how many states were examined.
+/// Runs traffic. At some of its operations on the disk, examines what a power
+/// cut would leave there. Returns how many states were examined.
 fn run(
     seed: u64,
     sync: SyncMode,
@@ -80,11 +82,12 @@ fn run(
     for _ in 0..3 {
         let mut server = Server::open(&disk, sync, SIZE);
         *history.lock().unwrap() = server.history.clone();
-        // With a committer that is never there, the one who writes makes room.
+        // If the log's own threads never work, the thread that writes makes
+        // room.
         let is_tended = kept == Kept::Tended || random.one_in(2);
         for _ in 0..random.below(150) {
             if is_filled && random.one_in(8) {
-                // Others fill the disk up, or make room.
+                // Other programs fill the disk, or make room on it.
                 let room = disk.used() + 4096 * random.below(3);
                 disk.set_capacity(Some(room).filter(|_| !random.one_in(4)));
             }
@@ -120,7 +123,7 @@ fn run(
             let closed = server.log.close();
             assert!(closed.is_ok() || is_filled, "{:?}", server.log.failure());
         }
-        // Or killed: what was not written is gone.
+        // Otherwise the server is killed, and what was not written is gone.
     }
     examined.load(Ordering::Relaxed)
 }

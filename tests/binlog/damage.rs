@@ -1,4 +1,5 @@
-//! Bits flipped, files cut short, missing, exchanged, or not ours.
+//! Damaged logs: with flipped bits, and with files that are cut short, missing,
+//! exchanged or foreign.
 
 use crate::disk::{Disk, Random, Survival};
 use crate::model::{History, Jobs, Server};
@@ -7,13 +8,15 @@ use beanpole::protocol::JobId;
 use std::sync::Arc;
 
 const SIZE: u64 = 4096;
-/// A log of several segments, each change synced; closed, or not.
+
+/// A log of several segments, in which each change is synced. It is closed in
+/// order, or not.
 fn log(closed: bool) -> (Disk, History, Jobs) {
     let disk = Disk::default();
     let mut server = Server::open(&disk, SyncMode::Always, SIZE);
     let random = &mut Random::new(3);
-    // Until the newest segment has a few records, so that tests are short; with
-    // so little garbage that no segment is emptied.
+    // The newest segment gets only a few records, so that the tests are short.
+    // There is so little garbage that no segment is emptied.
     let mut round = 0;
     while server.log.stats().current_index < 4 || round % 4 != 0 {
         round += 1;
@@ -46,7 +49,7 @@ fn with(disk: &Disk, name: &str, bytes: &[u8]) -> Disk {
     copy
 }
 
-/// The segments with records, and the spares behind them.
+/// The names of the segments with records, and of the files with zeros only.
 fn segments(disk: &Disk) -> (Vec<String>, Vec<String>) {
     let mut names = disk.names();
     names.sort_by_key(|name| (name.len(), name.clone()));
@@ -116,7 +119,8 @@ fn a_bit_flipped_at_every_byte_of_a_closed_log_is_noticed_or_harmless() {
             let mut flipped = bytes.clone();
             flipped[index] ^= 1 << (index % 8);
             match try_open(&with(&disk, name, &flipped)) {
-                // Behind the end, or in the mark that only says that all is well.
+                // The bit is behind the end, or in the mark that only says that
+                // all is well.
                 Ok(opened) => assert_eq!(opened.jobs, jobs, "{name}, byte {index}"),
                 Err(error) => {
                     let error = error.to_string();
@@ -161,7 +165,7 @@ fn a_missing_segment_is_named() {
                 let missing = format!("{name} is missing though jobs in it are needed");
                 assert!(error.to_string().starts_with(&missing), "{error}");
             }
-            // That there was one more than the newest, nothing tells but the spares.
+            // Without the newest segment, nothing shows that it was ever there.
             Ok(_) => assert!(index + 1 == with_records.len()),
         }
     }
@@ -193,7 +197,7 @@ fn a_segment_in_the_place_of_another_and_a_foreign_file_are_refused() {
             "{error}"
         );
     }
-    // Other names are nobody's business here.
+    // Files with other names are ignored.
     disk.put("notes", b"mine");
     disk.put("binlog.old", b"mine");
     try_open(&disk).unwrap();

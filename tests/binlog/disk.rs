@@ -1,11 +1,14 @@
-//! A disk that knows what a power cut leaves behind, and can be made to fail.
+//! A simulated disk. It knows what a power cut leaves on it, and it can be made
+//! to fail.
 //!
-//! Each file has its contents as the process sees them and as they are sure to
-//! be found after a power cut; between the two lie the changes that were not
-//! synced. A power cut lets any of those survive: a write in part, by sectors
-//! of 512 bytes, even by a piece of one, or not at all; a length without its
-//! data; a rename or removal without the ones before it. A sync that fails loses
-//! what it was to make last, though the process still sees it.
+//! Each file has two contents: those that the process sees, and those that are
+//! certain to be there after a power cut. The changes that were not synced lie
+//! between the two. After a power cut, any of them may have survived. A write
+//! may survive in part: some of its sectors of 512 bytes, or a piece of a
+//! sector. A length may survive without its data. A rename or removal may
+//! survive without the ones before it. When a sync fails, the changes that it
+//! was to make durable are lost at the next power cut, though the process still
+//! sees them.
 
 use beanpole::binlog::storage::{File, Storage};
 use std::collections::BTreeMap;
@@ -15,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 const SECTOR: usize = 512;
 const BLOCK: u64 = 4096;
 
-/// Numbers that look random and are the same each time.
+/// Numbers that look random, and are the same for the same seed.
 #[derive(Clone)]
 pub struct Random(u64);
 
@@ -31,7 +34,7 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
     }
 
-    /// Less than `end`.
+    /// A number less than `end`.
     pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
@@ -41,7 +44,7 @@ impl Random {
     }
 }
 
-/// A disk; clones are the same one.
+/// A disk. A clone is the same disk.
 #[derive(Clone, Default)]
 pub struct Disk(Arc<Mutex<State>>);
 
@@ -88,8 +91,9 @@ enum NameChange {
 #[derive(Clone, Copy, Debug)]
 pub enum Survival {
     Nothing,
-    /// As when only the process is killed.
+    /// All of them, as when only the process is killed.
     Everything,
+    /// A random part of them.
     Something,
 }
 
@@ -98,17 +102,19 @@ impl Disk {
         self.0.lock().unwrap()
     }
 
-    /// Has `watcher` look at the disk before each operation that changes it.
+    /// Sets the watcher, which sees the disk before each operation that changes
+    /// it.
     pub fn watch(&self, watcher: Watcher) {
         self.state().watcher = Some(watcher);
     }
 
-    /// The operation of this number fails; numbers as in [`operations`](Self::operations).
+    /// Makes the operation of this number fail. The first one is 1, and
+    /// [`operations`](Self::operations) is the number of the last one so far.
     pub fn fail_at(&self, operation: u64, kind: io::ErrorKind) {
         self.state().fail_at = Some((operation, kind));
     }
 
-    /// Which operation failed.
+    /// The kind of the operation that was made to fail, if it came.
     pub fn failed(&self) -> Option<&'static str> {
         self.state().failed
     }
@@ -118,12 +124,13 @@ impl Disk {
         self.state().operations
     }
 
-    /// Limits how much may be allocated.
+    /// Limits how many bytes may be allocated.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.state().capacity = bytes;
     }
 
-    /// After so many more operations every one fails and nothing changes.
+    /// Stops the disk after so many more operations: all later ones fail and
+    /// change nothing.
     pub fn stop_after(&self, operations: u64) {
         let mut state = self.state();
         state.stop_at = Some(state.operations + operations);
@@ -135,7 +142,7 @@ impl Disk {
         state.files[state.names[name]].live.clone()
     }
 
-    /// Puts a file there, as if it had always been.
+    /// Puts a file there, as if it had always been there.
     pub fn put(&self, name: &str, bytes: &[u8]) {
         let state = &mut *self.state();
         state.files.push(Contents {
@@ -159,12 +166,13 @@ impl Disk {
         self.state().names.keys().cloned().collect()
     }
 
-    /// Which file has this name; it keeps that number under each other name.
+    /// The number of the file with this name. A file that is renamed keeps its
+    /// number.
     pub fn number_of(&self, name: &str) -> Option<usize> {
         self.state().names.get(name).copied()
     }
 
-    /// How long all files are together.
+    /// How many bytes are allocated to all files together.
     pub fn used(&self) -> u64 {
         self.state().used()
     }
@@ -182,12 +190,12 @@ impl State {
             .sum()
     }
 
-    /// Whether there is a limit to what fits on it.
+    /// Whether the disk has a limit.
     pub fn is_limited(&self) -> bool {
         self.capacity.is_some()
     }
 
-    /// The disk after a power cut.
+    /// Returns the disk as it is after a power cut.
     pub fn cut(&self, survival: Survival, random: &mut Random) -> Disk {
         let mut names = self.durable_names.clone();
         for change in &self.pending_names {
@@ -208,7 +216,8 @@ impl State {
         disk
     }
 
-    /// Before each operation.
+    /// Must be called before each operation. An error means that the operation
+    /// fails.
     fn begin(&mut self, operation: &'static str) -> io::Result<()> {
         if self
             .stop_at
@@ -253,7 +262,7 @@ impl State {
 }
 
 impl NameChange {
-    /// Does it, as far as the names for it are there.
+    /// Makes the change, if the names that it needs are there.
     fn apply(&self, names: &mut BTreeMap<String, usize>) {
         match self {
             NameChange::Create(name, file) => {
@@ -314,7 +323,7 @@ fn write_some_sectors(bytes: &mut Vec<u8>, offset: usize, new: &[u8], random: &m
     while at < new.len() {
         let len = (SECTOR - (offset + at) % SECTOR).min(new.len() - at);
         if random.one_in(2) {
-            // Some disks tear in the middle of a sector, too.
+            // Some disks tear a write in the middle of a sector, too.
             let torn = random.one_in(8).then(|| random.below(len as u64) as usize);
             write(bytes, offset + at, &new[at..at + torn.unwrap_or(len)]);
         }

@@ -1,4 +1,4 @@
-//! Every operation on the disk fails once, one after the other.
+//! Errors of the disk: in each run another one of its operations fails.
 
 use crate::disk::{Disk, Random, Survival};
 use crate::model::{Jobs, Server, Traffic};
@@ -13,14 +13,14 @@ const TRAFFIC: Traffic = Traffic {
     long_one_in: 10,
 };
 
-/// Traffic until the end or the first failure, with one operation failing.
-/// Says whether there were as many operations at all.
+/// Runs traffic while one operation on the disk fails, until the end or the
+/// first failure of the log. Returns false if there were fewer operations.
 fn run(operation: u64, kind: ErrorKind) -> bool {
     let disk = Disk::default();
     disk.fail_at(operation, kind);
     let opened = Binlog::open_in(Arc::new(disk.clone()), SyncMode::Always, SIZE, Jobs::new());
     let Ok(opened) = opened else {
-        // Nothing was acknowledged, and the next try succeeds.
+        // Nothing was acknowledged yet, and the next start succeeds.
         Server::open(&disk, SyncMode::Always, SIZE);
         return true;
     };

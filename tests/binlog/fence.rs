@@ -1,5 +1,6 @@
-//! Two machines with one directory: the lock goes from one to the other at any
-//! moment, and the one that has lost it does not know.
+//! Two machines share one directory. At any moment the lock goes from one
+//! machine to the other, and the first one does not know that it has lost the
+//! lock.
 
 use crate::disk::{Disk, Random};
 use crate::model::{Jobs, Server, Traffic};
@@ -27,15 +28,17 @@ struct Shared {
     holder: Arc<AtomicU64>,
 }
 
-/// What one machine sees of it, in the worst case: it never learns that a file
-/// has changed that it has seen before.
+/// The disk as one machine sees it, in the worst case: when a file that it has
+/// seen before is changed by another machine, it never learns of the change.
 #[derive(Clone)]
 struct Machine {
     shared: Shared,
     number: u64,
-    /// Files as they were when it last saw them, by their number on the disk.
+    /// The contents of files as this machine knows them, by their number on the
+    /// disk.
     remembered: Arc<Mutex<BTreeMap<usize, Vec<u8>>>>,
-    /// After so many more operations that happens, just before the operation.
+    /// An event, and after how many more operations it happens: it comes just
+    /// before the next one.
     event: Arc<Mutex<(u64, Option<Event>)>>,
 }
 
@@ -49,7 +52,8 @@ impl Machine {
         }
     }
 
-    /// Takes the lock, removes what others have prepared, and opens the log.
+    /// Takes the lock, removes the files that other machines have prepared, and
+    /// opens the log.
     fn take_over(&self, size: u64) -> Server {
         self.shared.holder.store(self.number, Ordering::SeqCst);
         for name in self.shared.disk.names() {
@@ -68,8 +72,8 @@ impl Machine {
         }
     }
 
-    /// Before each operation that changes something, when nothing can keep it
-    /// from happening any more.
+    /// Is called just before each operation that changes something, when
+    /// nothing can prevent the operation any more.
     fn before_change(&self) {
         let mut event = self.event.lock().unwrap();
         let happens = match event.0.checked_sub(1) {
@@ -89,7 +93,7 @@ impl Machine {
         self.event.lock().unwrap().1.is_none()
     }
 
-    /// A file that was opened or made.
+    /// A file that this machine has opened or created, as it sees the file.
     fn file(&self, name: &str, file: Arc<dyn File>) -> Arc<dyn File> {
         let number = self.shared.disk.number_of(&self.own_name(name)).unwrap();
         let contents = || self.shared.disk.contents(&self.own_name(name));
@@ -118,7 +122,7 @@ impl Storage for Machine {
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         self.look()?;
-        // Whether the new name is taken, is asked before.
+        // The machine has asked before whether the new name is taken.
         let is_taken = self.shared.disk.number_of(to).is_some();
         self.before_change();
         let (from, to) = (self.own_name(from), self.own_name(to));
@@ -207,8 +211,8 @@ impl File for Seen {
     }
 }
 
-/// So many commands, each followed by its commit and by what the log's threads
-/// would do. False if one was not acknowledged.
+/// Executes so many commands. After each, commits it and does the work of the
+/// log's threads. Returns false as soon as one was not acknowledged.
 fn serve(server: &mut Server, commands: u32, random: &mut Random) -> bool {
     (0..commands).all(|_| {
         server.command(TRAFFIC, random);
@@ -216,8 +220,9 @@ fn serve(server: &mut Server, commands: u32, random: &mut Random) -> bool {
     })
 }
 
-/// The lock goes to another machine before the operation of this number, which
-/// is done nevertheless, late. Says whether there were so many.
+/// The lock goes to another machine just before the operation of this number.
+/// The first machine still does that operation, too late. Returns false if
+/// there were not so many operations.
 fn lose_the_lock_at(operation: u64) -> bool {
     let shared = Shared::default();
     let random = &mut Random::new(3);
@@ -245,7 +250,7 @@ fn lose_the_lock_at(operation: u64) -> bool {
         "operation {operation}: not all was taken over"
     );
     if served {
-        // The last operation of all was late, and nobody was told of it yet.
+        // The late operation was the last one, so no command has failed yet.
         match loser.jobs.keys().next().copied() {
             Some(id) => loser.delete(id),
             None => assert!(loser.put(1, random)),
@@ -279,7 +284,7 @@ fn nothing_is_acknowledged_between_the_loss_of_the_lock_and_the_next_look() {
     let random = &mut Random::new(1);
     let mut server = Machine::new(&shared, 1).take_over(SIZE);
     assert!(server.put(3, random) && server.commit());
-    // The sync will succeed, and the lock is somebody else's by then.
+    // The sync will succeed, but then another machine has the lock.
     shared.holder.store(2, Ordering::SeqCst);
     assert!(server.put(3, random));
     assert!(!server.commit());

@@ -1,5 +1,5 @@
-//! What a log must hold: every change in order, and how many of them were
-//! acknowledged.
+//! What a log must hold: all changes in their order, of which the first so many
+//! were acknowledged.
 
 use beanpole::binlog::Record;
 use beanpole::engine::StoredJob;
@@ -13,15 +13,16 @@ pub type Jobs = BTreeMap<JobId, StoredJob>;
 pub struct History {
     before: Jobs,
     entries: Vec<Record>,
-    /// So many of the entries were acknowledged, in whatever way matters.
+    /// So many of the entries, from the first on, must not be lost. Each test
+    /// says when an entry counts.
     pub kept: usize,
     pub next_id: u64,
-    /// What that was at first.
+    /// The next id when the log was opened.
     first_id: u64,
 }
 
 impl History {
-    /// Nothing has happened to these jobs yet.
+    /// A history in which nothing has happened to these jobs yet.
     pub fn new(before: Jobs, next_id: u64) -> History {
         History {
             before,
@@ -32,17 +33,17 @@ impl History {
         }
     }
 
-    /// Something has happened.
+    /// Adds a change.
     pub fn push(&mut self, entry: Record) {
         self.entries.push(entry);
     }
 
-    /// How much has happened.
+    /// The number of changes.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Forgets all, for traffic too long to be remembered.
+    /// Forgets all changes. For traffic that is too long to remember.
     pub fn forget(&mut self) {
         let next_id = self.next_id;
         *self = History::default();
@@ -60,13 +61,14 @@ impl History {
         puts.fold(self.first_id, u64::max)
     }
 
-    /// Whether these jobs are those after all kept entries and none, some or
-    /// all of the others, in order; if so, after how many.
+    /// Whether these jobs are those after the first `kept` entries and none,
+    /// some or all of the entries that follow, in their order. If so, returns
+    /// the number of all these entries.
     pub fn explains(&self, jobs: &Jobs) -> Option<usize> {
         self.explains_if(|state| state == jobs)
     }
 
-    /// The same, as far as `is_it` can tell.
+    /// The same, but `is_it` compares the jobs.
     pub fn explains_if(&self, is_it: impl Fn(&Jobs) -> bool) -> Option<usize> {
         let mut state = self.before.clone();
         self.entries[..self.kept]
@@ -83,7 +85,7 @@ impl History {
     }
 }
 
-/// What becomes of the jobs.
+/// Applies a change to the jobs.
 pub fn apply(jobs: &mut Jobs, entry: &Record) {
     match entry {
         Record::Put(job) => {

@@ -1,4 +1,4 @@
-//! What may be told of a job whose put is not kept yet.
+//! Clients may be told nothing of a job whose put is not kept yet.
 
 use crate::disk::{Disk, Random};
 use crate::model::{Server, open};
@@ -25,7 +25,7 @@ fn nothing_may_be_told_of_a_job_before_its_put_is_kept() {
         let second = log.kept_from(JobId(2)).expect("it is not written");
         assert!(first > Position::default() && second >= first);
         log.commit(first).unwrap();
-        // Written together, kept together.
+        // The two puts were written together, so both are kept now.
         assert_eq!(
             (log.kept_from(JobId(1)), log.kept_from(JobId(2))),
             (None, None)
@@ -41,7 +41,7 @@ fn nothing_may_be_told_of_a_job_before_its_put_is_kept() {
             2
         );
 
-        // What has happened to it since does not count.
+        // Only the put must be kept, not the later changes of the job.
         server.update(JobId(1), random);
         assert_eq!(log.kept_from(JobId(1)), None);
         assert!(server.put(10, random));

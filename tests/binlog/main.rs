@@ -1,6 +1,6 @@
-//! The binlog against power cuts, failing disks, full ones, damage, another
-//! server's files and long traffic. All of it is seeded, and nothing waits
-//! for the clock.
+//! The binlog against power cuts, disks that fail or are full, damage, another
+//! server's files and long traffic. All random numbers come from seeds, and
+//! nothing waits for the clock.
 
 mod churn;
 mod crash;

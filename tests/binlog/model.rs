@@ -1,4 +1,5 @@
-//! Drives a log with random traffic of all kinds, and knows what it must hold.
+//! Gives random traffic of all kinds to a log, and knows what the log must
+//! hold.
 
 use crate::disk::{Disk, Random};
 use crate::history::apply;
@@ -8,11 +9,11 @@ use beanpole::engine::{Change, Counters, StoredJob, StoredState, Time};
 use beanpole::protocol::{Body, JobId, Priority, Seconds, TubeName};
 use std::sync::Arc;
 
-/// A server's worth of state around a log.
+/// A log, with the state that a server has beside it.
 pub struct Server {
     pub log: Arc<Binlog>,
     pub jobs: Jobs,
-    /// What the records of the jobs take together, as long as nothing has happened to them.
+    /// How many bytes the puts of all jobs take together.
     pub live_bytes: u64,
     pub history: History,
     position: Position,
@@ -22,9 +23,9 @@ pub struct Server {
 #[derive(Clone, Copy)]
 pub struct Traffic {
     pub longest_body: u64,
-    /// Puts are refused by the traffic itself when so many jobs live.
+    /// When so many jobs live, the traffic deletes a job instead of a put.
     pub most_jobs: usize,
-    /// One body in so many is much longer; 0: none.
+    /// One body in so many is much longer. 0: none is.
     pub long_one_in: u64,
 }
 
@@ -44,7 +45,8 @@ impl Server {
         Server::new(open(disk, sync, size))
     }
 
-    /// One command: a put, an update or a deletion. False if the put was refused.
+    /// Executes one command: a put, an update or a deletion. Returns false if
+    /// the put was refused.
     pub fn command(&mut self, traffic: Traffic, random: &mut Random) -> bool {
         let which = random.below(self.jobs.len().max(1) as u64) as usize;
         let some = self.jobs.keys().nth(which).copied();
@@ -63,9 +65,10 @@ impl Server {
         true
     }
 
-    /// Puts a job, if there is room.
+    /// Puts a job, if there is room. Returns whether there was.
     pub fn put(&mut self, len: usize, random: &mut Random) -> bool {
-        // No body is zeros, which stand for what was never written.
+        // No body is all zeros, because zeros look like bytes that were never
+        // written.
         let byte = 1 + random.below(255) as u8;
         let job = StoredJob {
             id: JobId(self.history.next_id),
@@ -132,7 +135,7 @@ impl Server {
         self.position = self.log.append(&[change], &self.jobs);
     }
 
-    /// Commits everything; true if it is acknowledged.
+    /// Commits all changes. Returns whether they are acknowledged.
     pub fn commit(&mut self) -> bool {
         let committed = self.log.commit(self.position).is_ok();
         if committed {
@@ -141,13 +144,13 @@ impl Server {
         committed
     }
 
-    /// From now on nothing that was appended may be lost.
+    /// Notes that nothing that was appended so far may be lost from now on.
     pub fn keep_all(&mut self) {
         self.history.kept = self.history.len();
     }
 }
 
-/// What the put of a job takes.
+/// How many bytes the put of a job takes.
 pub fn live_len(job: &StoredJob) -> u64 {
     75 + (job.tube.as_str().len() + job.body.wire().len()) as u64
 }

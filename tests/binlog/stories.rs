@@ -1,9 +1,9 @@
 //! The binlog in stories: what is on the disk after each step.
 //!
-//! In `stories/*.txt` a line that begins with `>` does something, and lines that
-//! are indented say what is found then, after `> disk` and `> jobs`. All else is
-//! told to the reader. The disk is simulated, changes are synced when they are
-//! committed, and segments end at 4096 bytes.
+//! In `stories/*.txt` a line that begins with `>` is a step. The indented lines
+//! after it say what is found then. All other lines are for the reader. The
+//! disk is simulated, changes are synced when they are committed, and segments
+//! end at 4096 bytes.
 
 use crate::disk::{Disk, Random, Survival};
 use crate::model::Server;
@@ -58,7 +58,8 @@ impl Story {
     }
 }
 
-/// The records of a segment by their kinds, as beanpole-binlog(5) has them.
+/// The records of a segment in words. beanpole-binlog(5) has their kinds and
+/// fields.
 fn in_words(bytes: &[u8]) -> String {
     if bytes.iter().all(|byte| *byte == 0) {
         return format!("{} zeros", bytes.len());

@@ -1,4 +1,4 @@
-//! Directories of beanstalkd, taken over.
+//! Directories of beanstalkd that our server takes over.
 
 use crate::disk::{Disk, Random, State, Survival};
 use crate::model::{Jobs, Server, open};
@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 const SIZE: u64 = 4096;
 
-/// A record of theirs, field by field.
+/// A record of beanstalkd, field by field.
 #[derive(Clone)]
 struct Theirs {
-    /// Empty: a short record.
+    /// If it is empty, this is a short record.
     tube: &'static str,
     id: u64,
     priority: u32,
@@ -28,7 +28,7 @@ struct Theirs {
 }
 
 impl Theirs {
-    /// A short record has the length of a body too.
+    /// A short record has the length of a body too, but no body.
     fn body_len(&self) -> u32 {
         if self.tube.is_empty() {
             7
@@ -60,7 +60,7 @@ fn put(id: u64, body: &'static [u8]) -> Theirs {
     }
 }
 
-/// A short record: this job has come to this state.
+/// A short record: this job has changed to this state.
 fn becomes(id: u64, state: u8, counters: [u32; 5]) -> Theirs {
     Theirs {
         tube: "",
@@ -78,7 +78,7 @@ fn version_7(records: &[Theirs]) -> Vec<u8> {
     for record in records {
         file.extend((record.tube.len() as u32).to_le_bytes());
         file.extend(record.tube.as_bytes());
-        let mut job = [0xee; 80]; // what nobody sets is not always zero
+        let mut job = [0xee; 80]; // beanstalkd leaves some bytes undefined
         put_at(&mut job, 0, &record.id.to_le_bytes());
         put_at(&mut job, 8, &record.priority.to_le_bytes());
         put_at(&mut job, 16, &record.delay.to_le_bytes());
@@ -146,7 +146,7 @@ fn version_7_big_endian(records: &[Theirs]) -> Vec<u8> {
     file
 }
 
-/// Version 5, as x86-64 writes it: in microseconds.
+/// Version 5, as x86-64 writes it: with times in microseconds.
 fn version_5(records: &[Theirs]) -> Vec<u8> {
     let mut file = 5u32.to_le_bytes().to_vec();
     for record in records {
@@ -181,7 +181,7 @@ fn disk_with(files: &[(&str, Vec<u8>)]) -> Disk {
     disk
 }
 
-/// What became of the jobs in [`a_life`].
+/// The jobs that are left at the end of [`a_life`].
 fn lives() -> Jobs {
     let job = |id, body: &[u8], state, counters| StoredJob {
         id: JobId(id),
@@ -248,7 +248,7 @@ fn a_life() -> [Vec<Theirs>; 2] {
             delayed,
             put(6, b"six\r\n"),
             becomes(6, READY, [5, 4, 3, 2, 1]),
-            // Moved here when the first file was to go.
+            // beanstalkd had moved it here, to remove the first file.
             Theirs {
                 state: BURIED,
                 ..put(2, b"\r\n")
@@ -346,7 +346,8 @@ fn a_job_that_is_not_whole_is_named_and_its_file_kept() {
                 put(3, b"three\r\n"),
             ]),
         ),
-        // Whole here, before or after: then nothing is lost.
+        // Another record has the whole job, before or after this one, so
+        // nothing is lost.
         (
             "binlog.2",
             version_7(&[put(4, b"torn\0\0"), put(5, b"five\r\n")]),
@@ -373,7 +374,8 @@ fn a_job_that_is_not_whole_is_named_and_its_file_kept() {
     for gone in ["binlog.2", "binlog.3", "binlog.4"] {
         assert!(!disk.names().contains(&gone.to_owned()), "{gone}");
     }
-    // Told again until somebody has seen to it; and taken over once.
+    // The notice comes at each start, until somebody removes the file. But the
+    // jobs are taken over only once.
     let mut server = Server::new(opened);
     server.delete(JobId(1));
     server.commit();
