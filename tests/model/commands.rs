@@ -1,19 +1,19 @@
-//! What the model answers to command lines and bodies.
+//! The model's answers to command lines and bodies.
 
 use super::documents::{list, word};
 use super::{Client, Incoming, JOB_OVERHEAD, Job, Model, SECOND, State, WATCH_OVERHEAD};
 
-/// How the known commands begin: a line that does as well and cannot be read
-/// is malformed, any other is unknown.
+/// The beginnings of the known commands. If a line begins with one of them but
+/// cannot be read, it is malformed. Any other line is unknown.
 const COMMANDS: &str = "put |use |reserve|delete |release |bury |touch |watch |ignore |peek |\
     peek-ready|peek-delayed|peek-buried|kick |kick-job |pause-tube|stats|list-tube|list-jobs ";
 
-/// The longest line, with its CR LF, in bytes: the longest name leaves little
-/// room for the numbers of `list-jobs`.
+/// The longest line, with its CR LF, in bytes. A `list-jobs` with the longest
+/// name of a tube can exceed it.
 const MAX_LINE: usize = 224;
 
 impl Model {
-    /// A command line, without its CR LF.
+    /// Takes a command line, without its CR LF.
     pub fn line(&mut self, client: Client, line: &str) {
         if line.starts_with("quit") {
             self.disconnect(client);
@@ -34,7 +34,7 @@ impl Model {
         }
     }
 
-    /// The bytes that follow the line of a put: the body and two more.
+    /// Takes the bytes that follow the line of a put: the body and two more.
     pub fn body(&mut self, client: Client, bytes: &str) {
         let incoming = self.client(client).incoming.take();
         let reply = match incoming.expect("an awaited body") {
@@ -65,7 +65,8 @@ impl Model {
         self.said.push((client, reply));
     }
 
-    /// The reply; empty if there is none yet, none if the line has no meaning.
+    /// Executes a command and returns the reply. It is empty if there is none
+    /// yet. `None` if the line is not a valid command.
     fn command(&mut self, client: Client, line: &str) -> Option<String> {
         let words: Vec<&str> = line.split(' ').collect();
         let used = self.client(client).used.clone();
@@ -181,7 +182,7 @@ impl Model {
             ["pause-tube", tube, seconds] => {
                 let seconds: u32 = seconds.parse().ok()?;
                 let Some(tube) = name(tube) else {
-                    // Counted all the same.
+                    // It is counted although the name is wrong.
                     self.count("pause-tube");
                     return None;
                 };
@@ -294,7 +295,7 @@ impl Model {
         "DELETED".into()
     }
 
-    /// What a client may only do to a job that it has reserved.
+    /// Changes a job that the client has reserved.
     fn change_held(
         &mut self,
         client: Client,
@@ -330,7 +331,8 @@ impl Model {
         format!("KICKED {bound}")
     }
 
-    /// Each job that is kicked is given away before the next one is.
+    /// Kicks a job. If a client waits for it, it gets the job at once, before
+    /// the next job is kicked.
     fn kick_one(&mut self, id: u64) {
         let job = self.jobs.iter_mut().find(|job| job.id == id).unwrap();
         job.kicks += 1;

@@ -1,4 +1,4 @@
-//! The documents that the model answers with: statistics and lists.
+//! The documents in the model's answers: statistics and lists.
 
 use super::{Connection, Job, Model, SECOND, State};
 
@@ -48,7 +48,7 @@ impl Model {
         text += &format!("current-workers: {}\n", clients(|one| one.worker));
         text += &format!("current-waiting: {}\n", self.waiting.len());
         text += &format!("total-connections: {}\n", self.connected_ever);
-        // The process around it would add what it knows.
+        // A server adds here what only its process knows.
         text += &format!("draining: {}\n", self.draining);
         document(&text)
     }
@@ -83,8 +83,8 @@ impl Model {
         }
     }
 
-    /// What `list-jobs` says of the first `count` of these, with the id behind
-    /// them.
+    /// The answer of `list-jobs` for the first `count` of these jobs, with the
+    /// id from which to go on.
     pub(super) fn list_jobs<'a>(
         &'a self,
         count: usize,
@@ -104,7 +104,7 @@ impl Model {
         document(&format!("{jobs_key}\n{text}next: {next}\n"))
     }
 
-    /// What `stats-job` says of a job.
+    /// The lines of `stats-job` for a job.
     fn facts(&self, job: &Job) -> [String; 14] {
         let left = |until: u64| until.saturating_sub(self.now) / SECOND;
         let left = match job.state {

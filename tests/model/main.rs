@@ -1,8 +1,8 @@
-//! The engine against a naive model: random commands of several clients and
-//! random steps of the clock.
+//! Compares the engine with a naive model, by random commands of several
+//! clients and random steps of the clock.
 //!
-//! A failure shows the whole history and its seed; `MODEL_SEED=17` plays that
-//! one again, `MODEL_RUNS=100000` plays so many seeds.
+//! A failure shows the whole history and its seed. `MODEL_SEED=17` plays the
+//! seed 17 again, `MODEL_RUNS=100000` plays so many seeds.
 
 #[path = "memory.rs"]
 mod memory;

@@ -1,11 +1,11 @@
-//! A server without a log: what is kept is kept in memory.
+//! A server without a log, which keeps its jobs in memory.
 
 use crate::naive::Client;
 use crate::world::{self, Jobs, Keeper, World};
 use beanpole::engine::{Change, ConnectionId, Engine, Outcome, Time};
 use beanpole::protocol::{Reply, Request};
 
-/// The engine ends, and another one begins with what was kept.
+/// Ends the engine, and starts another one with the jobs that were kept.
 pub fn restart(world: &mut World<Memory>) {
     world.model.restart();
     let mut engine = world::engine(&world.model);
@@ -16,7 +16,7 @@ pub fn restart(world: &mut World<Memory>) {
     world.go_on_with(engine);
 }
 
-/// Keeps what changes in memory.
+/// The jobs that are kept.
 #[derive(Default)]
 pub struct Memory(Jobs);
 
@@ -39,7 +39,7 @@ impl Keeper for Memory {
         for change in changes {
             match *change {
                 Change::Put(id) | Change::Update(id) => {
-                    // It may have changed again since, and be gone.
+                    // The job may have been deleted since.
                     if let Some(stored) = engine.stored(id) {
                         self.0.insert(id, stored);
                     }

@@ -1,10 +1,10 @@
-//! The server as its protocol describes it, in the most naive way: lists,
-//! searched from end to end, and text in, text out.
+//! The server as its protocol describes it, in the most naive way. It takes
+//! text and returns text, and searches its lists from end to end.
 //!
-//! Written from the protocol's text and from what is known of the reference
-//! server, and not from the engine, which it is there to be compared with. It
-//! knows well-formed command lines and some ways to get them wrong; the many
-//! others are the transcripts' business.
+//! It is written from the protocol's text and from what is known of beanstalkd,
+//! and not from the engine, because it is compared with the engine. It knows
+//! valid command lines and some kinds of malformed ones. The transcripts have
+//! the many other kinds.
 
 mod commands;
 mod documents;
@@ -14,12 +14,13 @@ use std::collections::BTreeMap;
 /// A second, in the model's unit of time.
 pub const SECOND: u64 = 1_000_000_000;
 
-/// Names a client for ever: none gets the number of an earlier one.
+/// The number of a client. No client gets the number of an earlier one.
 pub type Client = usize;
 
-/// What counts against the limit of memory: for each job besides its body, for
-/// each job to which something has happened, for each watched tube beyond a
-/// connection's first, and for each tube besides its name.
+/// How many bytes count against the limit of memory: for each job besides its
+/// body; for each job that has a history of reserves, releases and the like;
+/// and for each watched tube after a connection's first, as well as for each
+/// tube besides its name.
 const JOB_OVERHEAD: usize = 120;
 const HISTORY_OVERHEAD: usize = 40;
 const WATCH_OVERHEAD: usize = 40;
@@ -33,23 +34,23 @@ pub struct Model {
     pub draining: bool,
     pub max_job_size: usize,
     pub max_memory: Option<usize>,
-    /// There is no room for the next body on the disk.
+    /// The disk has no room for the next body.
     pub disk_is_full: bool,
     pub jobs: Vec<Job>,
     pub last_id: u64,
     /// In the order of `list-tubes`.
     tubes: Vec<Tube>,
     clients: Vec<(Client, Connection)>,
-    /// Those who wait, in the order in which they came.
+    /// The clients that wait, in the order in which they began to wait.
     waiting: Vec<Client>,
     connected_ever: usize,
-    /// Clients of earlier runs: their numbers are not given again.
+    /// How many clients earlier runs had. Their numbers are not given again.
     numbers_given: usize,
     burials: u64,
     counts: BTreeMap<String, u64>,
     timeouts: u64,
     jobs_ever: u64,
-    /// What has been said to whom, until it is taken.
+    /// The replies, each with its client, until they are taken.
     pub said: Vec<(Client, String)>,
 }
 
@@ -100,7 +101,7 @@ struct Tube {
 struct Connection {
     used: String,
     watched: Vec<String>,
-    /// While it waits: until when.
+    /// While it waits: the end of its timeout.
     gives_up_at: Option<u64>,
     half_closed: bool,
     producer: bool,
@@ -108,7 +109,7 @@ struct Connection {
     incoming: Option<Incoming>,
 }
 
-/// What the next body is, and its size.
+/// What becomes of the next body, and its size.
 enum Incoming {
     Job(Job, usize),
     TooBig,
@@ -163,13 +164,13 @@ impl Model {
         }
     }
 
-    /// The server starts anew with the jobs that it had, and with no clients.
+    /// Restarts the server with the jobs that it had, and without clients.
     pub fn restart(&mut self) {
         let (jobs, last_id) = (std::mem::take(&mut self.jobs), self.last_id);
         self.restart_with(jobs, last_id);
     }
 
-    /// The server starts anew with these jobs, of which none is reserved.
+    /// Restarts the server with these jobs. None of them is reserved.
     pub fn restart_with(&mut self, jobs: Vec<Job>, last_id: u64) {
         let before = std::mem::take(self);
         *self = Model::new(before.now, before.max_job_size, before.max_memory);
@@ -187,8 +188,8 @@ impl Model {
         }
     }
 
-    /// What is due by now happens, all of it at once: jobs become ready, those
-    /// who wait are served, and only then is anybody told that there is none.
+    /// Does all that is due by now, at once: jobs become ready, the clients
+    /// that wait are served, and only then do others hear that there is no job.
     pub fn tick(&mut self) {
         let now = self.now;
         for tube in &mut self.tubes {
@@ -215,7 +216,7 @@ impl Model {
         }
     }
 
-    /// When something is due, whoever may be concerned.
+    /// The time of the next event of any tube, job or client.
     pub fn next_event(&self) -> Option<u64> {
         let pauses = self.tubes.iter().filter_map(|tube| tube.pause);
         let pauses = pauses.map(|(_, until)| until);
@@ -230,7 +231,7 @@ impl Model {
         pauses.chain(jobs).chain(waits.flatten()).min()
     }
 
-    /// Gives jobs to those who wait: first come, first served.
+    /// Gives jobs to the clients that wait, in the order in which they came.
     fn serve(&mut self) {
         for client in self.waiting.clone() {
             if let Some(id) = self.next_for(client) {
@@ -245,7 +246,7 @@ impl Model {
         self.said.push((client, reply.into()));
     }
 
-    /// The job that a reserve of this client gets now.
+    /// The job that this client gets if it reserves now.
     fn next_for(&self, client: Client) -> Option<u64> {
         let (_, connection) = self.clients.iter().find(|(one, _)| *one == client)?;
         let is_open = |name: &String| {
@@ -278,7 +279,7 @@ impl Model {
         self.jobs.iter().filter(move |job| job.tube == tube)
     }
 
-    /// One second before the first of its jobs times out.
+    /// The time one second before the first of its jobs times out.
     fn deadline_soon_at(&self, client: Client) -> Option<u64> {
         let its = self.jobs.iter().filter_map(|job| match job.state {
             State::Reserved { by, until } if by == client => Some(until - SECOND),
@@ -291,7 +292,7 @@ impl Model {
         self.waiting.contains(&client)
     }
 
-    /// What jobs, tubes other than `default`, and watching take.
+    /// How many bytes jobs, tubes other than `default`, and watches take.
     pub fn memory(&self) -> usize {
         let job = |job: &Job| {
             let events = job.reserves + job.timeouts + job.releases + job.buries + job.kicks;

@@ -1,4 +1,4 @@
-//! What clients know for certain, because they were told so.
+//! What clients know for certain, because the server has told them.
 
 use crate::history::{History, Jobs};
 use crate::world::settled;
@@ -22,17 +22,19 @@ pub enum Fact {
 pub struct Ledger {
     there: BTreeMap<JobId, Vec<u8>>,
     gone: BTreeSet<JobId>,
-    /// The jobs that were there at the last start, and the first id after them:
-    /// no other one below it may ever come back.
+    /// The jobs that were there at the last start.
     at_start: BTreeSet<JobId>,
+    /// The first id that was new at the last start. No other job with a smaller
+    /// id may ever come back.
     first_new: JobId,
-    /// Deletions that were begun: their jobs may be there or not.
+    /// The jobs whose deletion was begun. They may be there or not.
     deleting: BTreeSet<JobId>,
     last_told: JobId,
 }
 
 impl Ledger {
-    /// What was read from the disk at a start is certain from then on.
+    /// A ledger for a server that starts. The jobs that it has read from the
+    /// disk are certain from then on.
     pub fn new(jobs: &Jobs, next_id: JobId) -> Ledger {
         let there = jobs
             .values()
@@ -47,13 +49,13 @@ impl Ledger {
         }
     }
 
-    /// A client wants it deleted, and the server has begun with that.
+    /// Notes that the server has begun to delete this job for a client.
     pub fn delete(&mut self, id: JobId) {
         self.there.remove(&id);
         self.deleting.insert(id);
     }
 
-    /// A client was told so.
+    /// Notes that a client was told this fact.
     pub fn note(&mut self, fact: Fact) {
         match fact {
             Fact::There(id, body) => {
@@ -77,7 +79,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Panics if it is not; `now` is when the server ended.
+    /// Panics if it was not found. `now` is the time when the server ended.
     pub fn check(&self, jobs: &Jobs, next_id: JobId, now: Time) {
         let ledger = &self.ledger;
         assert!(next_id > ledger.last_told, "{next_id} was given before");

@@ -1,28 +1,32 @@
 //! Years of a server's life: engine and binlog on a simulated disk, with
 //! simulated clients and a simulated clock, in one thread.
 //!
-//! Each day has some busy moments and long silences. Clients come, say
-//! something and vanish; the disk fills up, fails, or loses power in the middle
-//! of whatever it does; the server is killed, ended in order and started again,
-//! and the clock is then somewhere else. All along
+//! Each day has some busy moments and long silences. Clients come, send
+//! commands and vanish. The disk fills up, fails, or loses power in the middle
+//! of an operation. The server is killed, or ends in order, and starts again,
+//! and then its clock may show any other time. All the time the test checks
+//! that
 //!
-//! - each reply is what the naive model answers: so nobody is given a job that
-//!   another one holds, jobs come by priority and then by id, and what is
-//!   counted is what is there;
+//! - each reply is what the naive model answers. So no client gets a job that
+//! another one holds, jobs come by priority and then by id, and the counts are
+//!   those of the jobs that are there;
 //! - after each start the jobs are those of some moment at or after the last
-//!   acknowledgement, none that was acknowledged is missing, none that was
+//!   acknowledgement. No job that was acknowledged is missing, none that was
 //!   deleted is back, and no id is given twice;
-//! - only what was made to fail fails, and a full disk stops puts alone;
-//! - when all is deleted, nothing is left: in memory as the clients' limit counts
-//!   it, on the heap, and on the disk.
+//! - only the operations fail that were made to fail, and a full disk stops
+//! only
+//!   puts;
+//! - when all jobs are deleted, nothing is left: neither in the memory that
+//!   `--max-memory` counts, nor on the heap, nor on the disk.
 //!
-//! The threads of the server are not here: what they do at some time or other
-//! is done between two commands, or later. `tests/concurrency` and the
-//! laboratory's soak have them.
+//! The threads of the server do not run here. Their work is done between two
+//! commands, or later. `tests/concurrency` and the laboratory's soak test the
+//! threads.
 //!
-//! All follows from a seed. A failure shows what has happened since all was
-//! deleted last, and the command that plays it again. `SIMULATION_RUNS=1000`
-//! plays so many seeds, `SIMULATION_DAYS=5000` so many days of each.
+//! Everything follows from a seed. A failure shows what has happened since all
+//! jobs were deleted last, and the command that plays it again.
+//! `SIMULATION_RUNS=1000` plays so many seeds, `SIMULATION_DAYS=5000` so many
+//! days of each.
 
 #[path = "../binlog/disk.rs"]
 #[allow(dead_code, reason = "the binlog's own tests use the rest")]
@@ -63,11 +67,11 @@ const DAYS: u64 = 10;
 const HOUR: u64 = 3600 * SECOND;
 const DAY: u64 = 24 * HOUR;
 
-/// What is left on the heap of an engine in which nothing is, in bytes: the
-/// wheel of timers, and room in tables for some tubes and connections.
+/// How many bytes an empty engine may have on the heap: for the timer wheel,
+/// and for tables with room for some tubes and connections.
 const EMPTY_ENGINE: usize = 40_000;
 
-/// The same for a log that holds no job: its buffers.
+/// The same for a log that holds no job: for its buffers.
 const EMPTY_LOG: usize = 40_000;
 
 #[test]
@@ -91,7 +95,7 @@ fn through_all_faults_what_was_acknowledged_is_kept() {
     println!("{tally:?}");
 }
 
-/// What has happened.
+/// How often each thing has happened.
 #[derive(Debug, Default)]
 struct Tally {
     moments: u64,
@@ -100,7 +104,8 @@ struct Tally {
     kills: u64,
     power_cuts: u64,
     failures: u64,
-    /// Starts that were interrupted, or that the disk has made fail.
+    /// Starts that were interrupted by a power cut, or failed because of the
+    /// disk.
     false_starts: u64,
     refused_puts: u64,
 }
@@ -118,13 +123,13 @@ impl Tally {
     }
 }
 
-/// A server's life, from start to start.
+/// The life of one server, through all its starts.
 struct Life {
     world: World<Shell>,
     disk: Disk,
     sync: SyncMode,
     segment_size: u64,
-    /// Something of the disk was made to fail since the last start.
+    /// Since the last start, the disk was made to fail, or will fail.
     is_faulty: bool,
     tally: Tally,
 }
@@ -156,7 +161,7 @@ impl Life {
         }
     }
 
-    /// Some busy moments, and silence between them.
+    /// Lets some busy moments pass, with silence between them.
     fn day(&mut self) {
         for _ in 0..8 {
             for _ in 0..self.below(25) {
@@ -179,13 +184,13 @@ impl Life {
             5..15 => self.work_once(),
             _ => self.world.step(),
         }
-        // Those who wait for the log at the same time share a write.
+        // Replies that wait for the log at the same time share a write.
         if self.one_in(2) {
             self.deliver();
         }
     }
 
-    /// Something that nobody has asked for.
+    /// Does one of the things that no client asks for.
     fn strike(&mut self) {
         match self.below(9) {
             0..3 => {
@@ -211,21 +216,21 @@ impl Life {
         }
     }
 
-    /// The threads that look after the log have their turn.
+    /// Does the work of the log's threads.
     fn work_once(&mut self) {
         if self.world.keeper.work_once().is_err() {
             self.fail();
         }
     }
 
-    /// Those who wait for the log have their replies.
+    /// Commits, and sends the replies that wait for the log.
     fn deliver(&mut self) {
         if self.world.keeper.deliver().is_err() {
             self.fail();
         }
     }
 
-    /// The log has failed: the server ends itself.
+    /// The log has failed, so the server ends itself.
     fn fail(&mut self) {
         let failure = self.world.keeper.failure();
         assert!(self.is_faulty, "{failure}");
@@ -237,7 +242,7 @@ impl Life {
         }
     }
 
-    /// The process is gone, the machine is not.
+    /// Kills the process. The machine runs on.
     fn kill(&mut self) {
         self.note("the server is killed");
         self.tally.kills += 1;
@@ -253,7 +258,7 @@ impl Life {
         self.go_on_after(survival);
     }
 
-    /// In the middle of what the disk does next.
+    /// Cuts the power in the middle of the next operations on the disk.
     fn cut_power_soon(&mut self) {
         let operations = self.below(12);
         self.note(&format!(
@@ -271,7 +276,7 @@ impl Life {
         self.cut_power();
     }
 
-    /// The server ends in order.
+    /// Ends the server in order.
     fn end(&mut self) {
         self.deliver();
         if self.world.keeper.close().is_err() {
@@ -283,7 +288,7 @@ impl Life {
         self.go_on_after(survival);
     }
 
-    /// What is on the disk is opened again, at some other time.
+    /// Opens the log again, at some other time, and checks what it holds.
     fn go_on_after(&mut self, survival: Survival) {
         let is_synced = self.sync == SyncMode::Always;
         let kept = match survival {
@@ -293,7 +298,7 @@ impl Life {
         let dice = &mut disk::Random::new(self.world.random.next());
         self.disk = cut(&self.disk, survival, dice);
         if self.one_in(4) {
-            // And the power fails while it is opened.
+            // The power fails while the log is opened.
             self.tally.false_starts += 1;
             let operations = self.below(20);
             self.disk.stop_after(operations);
@@ -304,7 +309,7 @@ impl Life {
             let operation = self.below(20);
             self.disk.fail_at(operation, ErrorKind::Other);
             drop(self.open());
-            // It was an error of this moment.
+            // The error of the disk does not come again.
             self.disk = cut(&self.disk, Survival::Everything, dice);
         }
         self.is_faulty = false;
@@ -328,19 +333,20 @@ impl Life {
         };
         self.tally.refused_puts += self.world.keeper.refused_puts;
         self.world.keeper = Shell::new(in_map, self.sync);
-        // Tubes come back in the order of the log.
+        // Tubes come back in the order of the log, which the model does not
+        // know.
         self.world.knows_order = false;
         self.world.go_on_with(opened.jobs);
     }
 
-    /// Opens what is on the disk as the daemon does.
+    /// Opens the log on the disk, as the daemon does.
     fn open(&self) -> Result<Opened<Engine>, beanpole::binlog::Error> {
         let engine = world::engine(&self.world.model);
         let storage = Arc::new(self.disk.clone());
         Binlog::open_in(storage, self.sync, self.segment_size, engine)
     }
 
-    /// While there is no server, its clock may be set to any time.
+    /// Sets the clock. While there is no server, it may be set to any time.
     fn jump(&mut self) {
         let now = self.world.model.now;
         let then = match self.below(8) {
@@ -353,12 +359,13 @@ impl Life {
         self.note("that is what the clock shows at the start");
     }
 
-    /// All clients leave, and all that is left is deleted: nothing remains.
+    /// All clients leave, and all jobs are deleted. Checks that nothing is
+    /// left.
     fn evening(&mut self) {
         self.tally.evenings += 1;
         self.deliver();
         if self.is_faulty {
-            // What was to fail has failed until then, or will not.
+            // If the disk has not failed until now, it will not fail any more.
             self.kill();
         }
         self.disk.set_capacity(None);
@@ -375,7 +382,7 @@ impl Life {
         self.world.disconnect(sweeper);
         assert_eq!(self.world.engine.job_count(), 0);
         assert_eq!(self.world.engine.memory(), 0);
-        // Of what has to be moved, a piece is moved with each change.
+        // The jobs of old segments are moved in pieces, one with each change.
         self.work_once();
         let (used, names) = (self.disk.used(), self.disk.names());
         let most = 3 * self
@@ -419,7 +426,7 @@ fn cut(disk: &Disk, survival: Survival, dice: &mut disk::Random) -> Disk {
     disk.state().cut(survival, dice)
 }
 
-/// How much is freed by this, in bytes.
+/// How many bytes of the heap this work frees.
 fn freed_by(work: impl FnOnce()) -> usize {
     let before = HEAP.stats();
     work();
@@ -432,7 +439,7 @@ fn stored(engine: &Engine) -> Jobs {
     jobs.map(|job| (job.id, job)).collect()
 }
 
-/// A job of the log, as the model has it.
+/// A job of the log, as a job of the model.
 fn in_the_model(stored: StoredJob) -> Job {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("clients send text");
     let JobId(id) = stored.id;

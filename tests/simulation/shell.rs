@@ -1,5 +1,6 @@
-//! What the server does between clients, engine and log: each change is
-//! appended before the next one is made, and nothing is told before it is kept.
+//! What the server does between clients, engine and log. It appends each change
+//! before it makes the next one, and sends no reply before the log keeps what
+//! the reply promises.
 
 use crate::history::{History, apply};
 use crate::ledger::{Fact, Kept, Ledger};
@@ -12,31 +13,31 @@ use beanpole::protocol::{Command, JobId, Reply, Request, TubeName};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The log, and what is known of it.
+/// The log, and what the test knows of it.
 pub struct Shell {
-    /// Away when the server has ended.
+    /// `None` when the server has ended.
     log: Option<Arc<Binlog>>,
     sync: SyncMode,
-    /// As the log has the jobs.
+    /// The jobs as the log has them.
     jobs: Jobs,
     history: History,
     ledger: Ledger,
-    /// What was certain when all was synced the last time.
+    /// What was certain when all changes were synced the last time.
     synced: Ledger,
     synced_changes: usize,
-    /// Behind the last change.
+    /// The position behind the last change.
     end: Position,
-    /// Replies that wait for the log, in their order.
+    /// The replies that wait for the log, in their order.
     owed: VecDeque<Owed>,
     refused: bool,
     pub refused_puts: u64,
 }
 
-/// A reply that waits until the log has come so far.
+/// A reply that waits until the log keeps all changes up to a position.
 struct Owed {
     client: Client,
     position: Position,
-    /// How many changes there were until then.
+    /// How many changes there were up to that position.
     changes: usize,
     fact: Option<Fact>,
 }
@@ -72,7 +73,7 @@ impl Shell {
         log.failure().map_or_else(String::new, ToString::to_string)
     }
 
-    /// Commits what replies wait for, and sends them.
+    /// Commits the changes that replies wait for, and sends the replies.
     pub fn deliver(&mut self) -> Result<(), Failed> {
         while let Some(owed) = self.owed.front() {
             self.log().commit(owed.position)?;
@@ -85,7 +86,7 @@ impl Shell {
         Ok(())
     }
 
-    /// What the threads of the log do.
+    /// Does the work of the log's threads.
     pub fn work_once(&mut self) -> Result<(), Failed> {
         let log = self.log();
         if let SyncMode::Every(_) = self.sync {
@@ -110,7 +111,7 @@ impl Shell {
         self.synced_changes = self.history.len();
     }
 
-    /// What may not be lost if the process ends.
+    /// What may not be lost when the process ends.
     pub fn acknowledged(&self) -> Kept {
         Kept {
             ledger: self.ledger.clone(),
@@ -118,8 +119,8 @@ impl Shell {
         }
     }
 
-    /// What may not be lost if the power fails, though not each
-    /// acknowledgement is synced.
+    /// What may not be lost when the power fails, in the modes that do not sync
+    /// before each acknowledgement.
     pub fn synced(&self) -> Kept {
         let mut history = self.history.clone();
         history.kept = self.synced_changes;
@@ -129,7 +130,7 @@ impl Shell {
         }
     }
 
-    /// A reply goes out when what it promises is kept.
+    /// Sends a reply when the log keeps what the reply promises.
     fn owe(&mut self, client: Client, reply: &Reply, fact: Option<Fact>) {
         let position = if reply.is_promise() {
             self.end
@@ -217,7 +218,8 @@ impl Keeper for Shell {
                 }
                 Change::Delete { id, .. } => Some(Record::Delete(id)),
             };
-            // It may have been deleted since, which is told after this.
+            // The job may have been deleted since. Then its deletion comes
+            // later in this list.
             let Some(record) = record else { continue };
             apply(&mut self.jobs, &record);
             self.history.push(record);
