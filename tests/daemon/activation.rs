@@ -1,4 +1,4 @@
-//! Sockets that a launcher has bound: a line of shell is launcher enough.
+//! Sockets that a launcher has bound. Here the launcher is a line of shell.
 
 use crate::program::{Client, Daemon, TempDir, run_command, shell};
 use std::net::{TcpListener, UdpSocket};
@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Command;
 
-/// Hands standard input and output over as systemd would.
+/// Hands over standard input and output as two sockets, as systemd does it.
 const TWO: &str = r#"
     LISTEN_PID=$$ LISTEN_FDS=2 LISTEN_FDNAMES=jobs:local exec "$0" "$@" 3<&0 4>&1 </dev/null >&2
 "#;
@@ -19,7 +19,7 @@ fn inherited_sockets_serve_and_the_options_that_name_others_do_not() {
     let directory = TempDir::new();
     let path = directory.path().join("socket");
     let unix = UnixListener::bind(&path).expect("a socket");
-    // Who is early is answered once the server runs.
+    // A client that connects before the server runs is answered later.
     let mut early = Client::connect(port);
     early.send("use early\r\n");
 
@@ -38,7 +38,7 @@ fn inherited_sockets_serve_and_the_options_that_name_others_do_not() {
     let unix = UnixStream::connect(&path).expect("it listens");
     Client::over(unix).ask("use local", "USING local");
     assert_eq!(daemon.stop().code(), Some(0));
-    // It belongs to whoever has made it.
+    // The daemon leaves the socket's file, because the launcher has made it.
     assert!(path.exists());
 }
 

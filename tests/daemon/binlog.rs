@@ -1,4 +1,5 @@
-//! The directory of the binlog: who may have it, and what waits for it.
+//! The directory of the binlog: which server may have it, and what waits for
+//! it.
 
 use crate::port::Port;
 use crate::program::{Client, Daemon, PROGRAM, TempDir, run};
@@ -16,7 +17,8 @@ fn text(directory: &TempDir) -> &str {
     directory.path().to_str().expect("text")
 }
 
-/// The status with which it refuses to start, and its last line.
+/// The status with which the daemon refuses to start, and the last line that it
+/// says.
 fn failure(directory: &str) -> (i32, String) {
     let (status, _, stderr) = run(["-p", "0", "-b", directory]);
     (status, stderr.lines().last().unwrap_or_default().into())
@@ -58,7 +60,8 @@ fn jobs_survive_a_restart_and_the_files_are_for_nobody_else() {
     client.ask("reserve", "RESERVED 1 3\r\njob");
 }
 
-/// Replies that wait for the disk may be sent by whoever has written last.
+/// A reply that waits for the disk may be sent by the thread that has written
+/// last, and not by the client's own worker.
 #[test]
 fn no_reply_overtakes_one_that_waits_for_the_disk() {
     let directory = TempDir::new();
@@ -77,7 +80,8 @@ fn no_reply_overtakes_one_that_waits_for_the_disk() {
         for _ in 0..100 {
             for segment in [&put[..], b"use default\r\n", put, b"reserve\r\n"] {
                 stream.write_all(segment).expect("a server");
-                // Mostly long enough for it to be read before the next one.
+                // Mostly this is long enough for the server to read the segment
+                // before the next one comes.
                 thread::sleep(Duration::from_micros(20));
             }
             let begins = [
@@ -129,7 +133,7 @@ fn a_second_server_waits_without_listening_and_takes_over() {
     let count = manager.recv(&mut status).expect("a message");
     assert_eq!(status[..count], *format!("STATUS=W{waiting}").as_bytes());
     assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
-    // A drain that is asked for meanwhile is not forgotten.
+    // The second server does not forget that it was told to drain.
     second.signal(Signal::SIGUSR1);
 
     first.signal(Signal::SIGKILL);

@@ -1,4 +1,4 @@
-//! How it ends.
+//! How the daemon ends.
 
 use crate::limits::{limit_threads, start_for_thread_limits};
 use crate::program::{Client, Daemon, as_root, eventually, shell};
@@ -52,7 +52,7 @@ fn draining_refuses_new_jobs_until_all_are_done_and_no_job_is_lost() {
 
 #[test]
 fn thousands_who_wait_and_some_who_are_stuck_do_not_hold_it_up() {
-    // The other tests have files open as well.
+    // The other tests of this process have files open as well.
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
     setrlimit(Resource::RLIMIT_NOFILE, most, most).expect("it can be raised so far");
     let count = usize::try_from((most / 2).min(2000)).expect("a number");
@@ -66,9 +66,9 @@ fn thousands_who_wait_and_some_who_are_stuck_do_not_hold_it_up() {
     for number in 0..count {
         let mut client = Client::connect(port);
         client.send(match number % 100 {
-            // Reads nothing of what it is sent.
+            // This client does not read its replies.
             0 => "peek 1\r\npeek 1\r\n",
-            // Is in the middle of something.
+            // These two are in the middle of a body and of a line.
             1 => "put 0 0 1 100\r\nhalf",
             2 => "put 0 0",
             _ => "watch a\r\nignore default\r\nreserve\r\n",
@@ -85,8 +85,8 @@ fn thousands_who_wait_and_some_who_are_stuck_do_not_hold_it_up() {
 fn commands_in_flight_are_answered_before_it_ends() {
     let mut daemon = Daemon::start([]);
     let port = daemon.port();
-    // Each of them works as fast as it can until the end, and knows of each
-    // put that was answered.
+    // Each of these clients works as fast as it can until the end. It knows
+    // which of its puts were answered.
     let workers: Vec<_> = (0..8)
         .map(|_| {
             let client = Client::connect(port).into_stream();
@@ -101,7 +101,7 @@ fn commands_in_flight_are_answered_before_it_ends() {
     }
 }
 
-/// Puts until the connection ends: after a whole reply, not in the middle.
+/// Puts jobs until the connection ends. It must end after a whole reply.
 fn work(mut stream: TcpStream) {
     let mut replies = BufReader::new(stream.try_clone().expect("a socket"));
     let mut reply = String::new();

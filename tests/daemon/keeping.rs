@@ -1,4 +1,4 @@
-//! What the binlog promises, kept by the whole server.
+//! The whole server keeps the promises of the binlog.
 
 use crate::port::Port;
 use crate::program::{Client, Daemon, PROGRAM, TempDir, as_root, eventually, run_command, shell};
@@ -19,7 +19,7 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("a name of letters")
 }
 
-/// A client that reads answers whose words it does not know before.
+/// A client that reads answers which it cannot know before.
 struct Talk(BufReader<TcpStream>);
 
 impl Talk {
@@ -28,7 +28,7 @@ impl Talk {
         Talk(BufReader::new(stream))
     }
 
-    /// The answer to a command, without CR LF; None if the server is gone.
+    /// The answer to a command, without CR LF. `None` if the server is gone.
     fn try_ask(&mut self, command: &str) -> Option<String> {
         self.0
             .get_mut()
@@ -43,7 +43,7 @@ impl Talk {
         self.try_ask(command).expect("an answer")
     }
 
-    /// The block that comes with an answer whose last word is its length.
+    /// The block that follows an answer. The answer's last word is its length.
     fn block(&mut self, answer: &str) -> String {
         let (_, len) = answer.rsplit_once(' ').expect("a length");
         let mut bytes = vec![0; len.parse::<usize>().expect("a length") + 2];
@@ -51,7 +51,7 @@ impl Talk {
         String::from_utf8(bytes).expect("text")
     }
 
-    /// A job as the server tells it, or None.
+    /// A job as the server shows it. `None` if there is no such job.
     fn job(&mut self, id: u64) -> Option<Job> {
         let answer = self.ask(&format!("stats-job {id}"));
         if answer == "NOT_FOUND" {
@@ -82,18 +82,19 @@ struct Job {
     body: String,
     state: String,
     pri: u32,
-    /// Reserves, timeouts, releases, buries, kicks.
+    /// The numbers of reserves, timeouts, releases, buries and kicks.
     counters: [u32; 5],
 }
 
-/// What a client knows of its jobs: what was acknowledged, and what may have
-/// happened besides since its last command has got no answer.
+/// What a client knows of its jobs. For each job it has the states in which the
+/// job may be: the one that was acknowledged, and others if the last command
+/// got no answer.
 #[derive(Default)]
 struct Known {
     jobs: Vec<(u64, Vec<Option<Job>>)>,
 }
 
-/// Puts jobs and does all kinds of things with them until the server is gone.
+/// Puts jobs and changes them in all ways, until the server is gone.
 fn work(mut talk: Talk, seed: usize, known: &mut Known) -> Option<()> {
     for round in seed.. {
         let body = format!("{round}-{}", "x".repeat(round * 37 % 900));
@@ -208,7 +209,7 @@ fn a_failed_write_is_not_acknowledged_and_ends_it() {
             "-b",
             text(directory.path()),
         ];
-        // Otherwise the signal about it would end it before.
+        // By default, SIGXFSZ would end the daemon before it sees the error.
         let mut command = shell("trap '' XFSZ; exec \"$0\" \"$@\"", options);
         let mut daemon = Daemon::spawn(&mut command);
         let mut client = Client::connect(daemon.port());
@@ -253,7 +254,7 @@ fn nobody_is_given_a_job_whose_put_is_not_kept() {
         };
         let pid = i32::try_from(daemon.pid()).ok().and_then(Pid::from_raw);
         prlimit(pid, Resource::Fsize, limit).expect("it still runs");
-        // Nor is it shown to anybody.
+        // The job is not shown to anybody either.
         let put_and_list = "put 0 0 1 3\r\njob\r\nlist-jobs 0 1";
         producer.ask(put_and_list, "INTERNAL_ERROR\r\nINTERNAL_ERROR");
         worker.expect("INTERNAL_ERROR\r\n");
@@ -276,7 +277,8 @@ fn a_full_disk_refuses_puts_until_there_is_room_again() {
 }
 
 fn fill_and_empty(path: &str) {
-    // Its segments do not fit, and are made smaller.
+    // Segments of the usual size do not fit on this disk, so the daemon makes
+    // smaller ones.
     let options = ["-b", path, "-f", "0"];
     let mut daemon = Daemon::start(options);
     let mut talk = Talk::connect(daemon.port());
@@ -311,7 +313,7 @@ fn fill_and_empty(path: &str) {
     assert_eq!(daemon.stop().code(), Some(0));
 }
 
-/// Debian's server, or another one, as the variable `BEANSTALKD` names it.
+/// The beanstalkd that the environment variable `BEANSTALKD` names.
 struct Beanstalkd {
     child: Child,
     port: Port,
@@ -340,12 +342,14 @@ impl Drop for Beanstalkd {
     }
 }
 
-/// Makes jobs in all states and says what is to be found afterwards.
+/// Makes jobs in all states, and returns the jobs that must be found
+/// afterwards.
 fn live(talk: &mut Talk, most: usize) -> BTreeMap<u64, Job> {
     let mut jobs = BTreeMap::new();
     for id in 1..=300 {
         let len = match id {
-            // Bodies with which beanstalkd loses the rest of the file.
+            // When beanstalkd reads bodies of these lengths, it loses the rest
+            // of the file.
             7 => 65534,
             8 => 65535,
             _ => id as usize * 13 % 700,
@@ -396,7 +400,7 @@ fn live(talk: &mut Talk, most: usize) -> BTreeMap<u64, Job> {
 fn assert_has(talk: &mut Talk, jobs: &BTreeMap<u64, Job>, buried_more: u32) {
     for id in 1..=300 {
         let mut expected = jobs.get(&id).cloned();
-        // A start of beanstalkd counts as one more burying.
+        // At its start, beanstalkd counts each buried job as buried once more.
         if let Some(job) = expected.as_mut().filter(|job| job.state == "buried") {
             job.counters[3] += buried_more;
         }
@@ -414,7 +418,7 @@ fn jobs_move_from_beanstalkd_and_back() {
     let path = text(directory.path());
     let theirs = Beanstalkd::start(&program, path, &["-s", "50000"]);
     let jobs = live(&mut Talk::connect(theirs.port.number), 65535);
-    // One has the directory, the other does not.
+    // Only one server can have the directory.
     let (status, _, told) = run_command(Command::new(PROGRAM).args(["-p", "0", "-b", path]));
     assert_eq!(status, 10);
     assert!(told.contains("is locked by another server"), "{told}");
@@ -440,7 +444,7 @@ fn jobs_move_from_beanstalkd_and_back() {
     };
     let opened = Binlog::open(&options, BTreeMap::new()).unwrap_or_else(|error| panic!("{error}"));
     let mut file = beanstalkd::FILE_START.to_vec();
-    // It would lose what comes behind the two long ones.
+    // beanstalkd would lose the jobs behind the two long ones.
     let short = opened
         .jobs
         .values()

@@ -1,5 +1,5 @@
-//! What is said and done when something runs out, and that it is over when
-//! there is enough again.
+//! What the daemon says and does when something runs out. It goes on as before
+//! when there is enough again.
 
 use crate::program::{Client, Daemon, TempDir, as_root, eventually, run_command, shell};
 use std::net::TcpStream;
@@ -54,7 +54,7 @@ fn a_burst_does_not_get_past_the_limit_and_is_a_line_or_two_in_the_log() {
         })
         .collect();
     assert_eq!(counts.iter().sum::<u32>(), 290, "{log:?}");
-    // Two lines, and two more each time that ten seconds have passed.
+    // There are two lines, and two more after each ten seconds.
     assert!(counts.len() < 20, "{log:?}");
 }
 
@@ -93,7 +93,7 @@ fn with_few_descriptors_it_warns_and_serves_as_many_as_it_says() {
         for client in &mut clients {
             client.ask("use a", "USING a");
         }
-        // With the binlog in use, and with more of them than there may be.
+        // The binlog is in use, and there are more clients than may be served.
         let body = "x".repeat(3000);
         let (first, others) = clients.split_first_mut().expect("some");
         for id in 1..20 {
@@ -134,7 +134,7 @@ fn jobs_beyond_the_memory_are_refused_and_everything_else_goes_on() {
     client.ask("use a", "USING a");
     client.ask("put 0 0 1 5\r\nsmall", "INSERTED 3");
     client.ask("delete 1", "DELETED");
-    // What was freed counts at once.
+    // The memory of the deleted job is free at once.
     client.ask(&put, "INSERTED 4");
 }
 
@@ -142,7 +142,8 @@ fn jobs_beyond_the_memory_are_refused_and_everything_else_goes_on() {
 fn silence_is_ended_unless_it_waits_or_holds_something() {
     let mut daemon = Daemon::start(["-V", "--idle-timeout", "2"]);
     let port = daemon.port();
-    // What each says, it says at once: it must not be late by that.
+    // Each client sends all that it has to say at once, so that the time
+    // between two commands is no silence.
     let mut holding = Client::connect(port);
     holding.send("put 0 0 100 3\r\njob\r\nreserve\r\n");
     holding.expect("INSERTED 1\r\nRESERVED 1 3\r\njob\r\n");
@@ -151,7 +152,7 @@ fn silence_is_ended_unless_it_waits_or_holds_something() {
     waiting.expect("WATCHING 2\r\n");
     let (mut silent, mut stalled) = (Client::connect(port), Client::connect(port));
     stalled.send("put 0 0 1 1000\r\nhalf of it");
-    // Their buffers are large ones, which they give back first.
+    // These clients have large buffers, which they first give back.
     let (mut announcing, mut halved) = (Client::connect(port), Client::connect(port));
     announcing.send("put 0 0 1 3000\r\n");
     halved.send(&format!("put 0 0 1 16000\r\n{}", "x".repeat(5000)));
@@ -161,7 +162,7 @@ fn silence_is_ended_unless_it_waits_or_holds_something() {
     halved.expect_end();
     let name = silent.into_stream().local_addr().expect("an address");
     daemon.log_line(&format!("{name}: closed: silent for too long"));
-    // Longer than that, the others are still there.
+    // After this time the other clients are still connected.
     let mut producer = Client::connect(port);
     producer.expect_end();
     let mut producer = Client::connect(port);
@@ -172,8 +173,9 @@ fn silence_is_ended_unless_it_waits_or_holds_something() {
     holding.expect_end();
 }
 
-/// A daemon whose number of threads can be limited. Root may have any number:
-/// as root it becomes somebody else. None if that cannot be.
+/// Starts a daemon whose number of threads can be limited. Root may have any
+/// number of threads, so as root the daemon becomes another user. `None` if the
+/// tests for root do not run.
 pub fn start_for_thread_limits() -> Option<Daemon> {
     match nix::unistd::geteuid().is_root() {
         true => as_root().then(|| Daemon::start(["-u", "nobody"])),
@@ -181,7 +183,7 @@ pub fn start_for_thread_limits() -> Option<Daemon> {
     }
 }
 
-/// Sets how many threads its user may have.
+/// Sets how many threads the user of the daemon may have.
 pub fn limit_threads(daemon: &Daemon, most: &str) {
     let line = match as_root() {
         true => r#"setpriv --reuid nobody --regid $(id -g nobody) --clear-groups prlimit "$@""#,
@@ -194,7 +196,7 @@ pub fn limit_threads(daemon: &Daemon, most: &str) {
 
 #[test]
 fn without_descriptors_accepting_pauses_and_nobody_feels_it() {
-    // Somebody takes descriptors from it that it has found at its start.
+    // The limit of descriptors becomes lower after the daemon has read it.
     let mut daemon = Daemon::start([]);
     let port = daemon.port();
     let pid = daemon.pid().to_string();
@@ -210,7 +212,8 @@ fn without_descriptors_accepting_pauses_and_nobody_feels_it() {
     }
     daemon.log_line("warning: accepting a connection: ");
 
-    // A second or more, of which a loop around accept would use all there is.
+    // This takes a second or more. If the acceptor called accept in a loop, it
+    // would use all of this time.
     let (start, before) = (Instant::now(), daemon.cpu_time());
     for client in &mut clients[..50] {
         client.ask("use b", "USING b");
@@ -219,7 +222,7 @@ fn without_descriptors_accepting_pauses_and_nobody_feels_it() {
     let used = daemon.cpu_time() - before;
     assert!(used <= start.elapsed() / 5, "{used:?}");
 
-    // Those who leave make room for those who wait.
+    // The clients that leave make room for those that wait.
     drop(clients);
     for client in &mut waiting {
         client.ask("use c", "USING c");
@@ -240,7 +243,7 @@ fn without_threads_accepting_pauses_and_nobody_feels_it() {
     daemon.log_line("starting a thread: Resource temporarily unavailable");
     first.ask("use c", "USING c");
 
-    // A worker that is free again takes over.
+    // A worker that is free again serves the second client.
     first.send("quit\r\n");
     second.expect("USING b\r\n");
     let mut third = Client::connect(port);

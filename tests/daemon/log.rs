@@ -1,4 +1,4 @@
-//! The log: what it says of a panic, and that nobody ever waits for it.
+//! The log: what it says of a panic, and that no client ever waits for it.
 
 use crate::program::{Client, PATIENCE, PROGRAM, TempDir, eventually};
 use beanpole::log;
@@ -39,7 +39,7 @@ impl Logging {
         Client::over(stream)
     }
 
-    /// Ends it with SIGTERM.
+    /// Ends the daemon with SIGTERM.
     fn stop(mut self) -> ExitStatus {
         let pid = i32::try_from(self.daemon.id()).expect("a number");
         kill(Pid::from_raw(pid), Signal::SIGTERM).expect("it still runs");
@@ -54,7 +54,7 @@ impl Logging {
 
 impl Drop for Logging {
     fn drop(&mut self) {
-        // It fails if it has ended.
+        // This fails if the daemon has ended already.
         let (Ok(()) | Err(_)) = self.daemon.kill();
         let (Ok(_) | Err(_)) = self.daemon.wait();
     }
@@ -93,23 +93,24 @@ fn what_nobody_has_read_in_time_is_counted() {
     let reader = thread::spawn(move || {
         let lines = BufReader::new(log).lines().map(|line| line.expect("text"));
         let lines = lines.inspect(|line| {
-            // Who has heard of one count does not mind the others.
+            // The test waits for the first count only.
             dropped(line).map(|count| to_us.send(count).ok());
         });
         lines.collect::<Vec<String>>()
     });
-    // Only then is there nothing that the end could leave unsaid.
+    // When the count has come, the reader keeps up, and no line is dropped at
+    // the end without being counted.
     counted.recv_timeout(PATIENCE).expect("a count");
     assert_eq!(daemon.stop().code(), Some(0));
     let lines = reader.join().expect("it has read");
     let counts: Vec<usize> = lines.iter().filter_map(dropped).collect();
     let lines = lines.len() - counts.len() + counts.iter().sum::<usize>();
-    // A warning, the limit, listening, connected, the commands and their replies,
-    // stopping, closed.
+    // The six other lines: a warning, the limit, listening, connected, stopping
+    // and closed.
     assert_eq!(lines, 2 * COMMANDS + 6);
 }
 
-/// What the next test has another process do.
+/// The next test runs this one in another process.
 #[test]
 #[ignore = "ends in a panic on purpose"]
 fn panic_in_a_worker() {

@@ -1,7 +1,7 @@
-//! The daemon as an administrator meets it: how it starts and ends, whom it
-//! becomes, what it says, and what it does when something runs out.
+//! The daemon as an administrator meets it: how it starts and ends, which user
+//! it becomes, what it says, and what it does when something runs out.
 //!
-//! Where root is needed, a test runs if `TEST_AS_ROOT` is in the environment.
+//! A test that needs root runs only if `TEST_AS_ROOT` is in the environment.
 
 mod activation;
 mod binlog;

@@ -1,4 +1,4 @@
-//! What the service manager hears.
+//! What the daemon tells the service manager.
 
 use crate::program::{Client, Daemon, PATIENCE, PROGRAM, TempDir};
 use nix::sys::signal::Signal;

@@ -8,13 +8,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::process::Command;
 
-/// The status with which it ends, and its last word.
+/// The status with which the daemon ends, and the last line that it says.
 fn failure<'a>(options: impl IntoIterator<Item = &'a str>) -> (i32, String) {
     let (status, _, stderr) = run(options);
     (status, last_word(&stderr))
 }
 
-/// The last line without the time in front of it.
+/// The last line, without the time at its beginning.
 fn last_word(stderr: &str) -> String {
     let line = stderr.lines().last().unwrap_or_default();
     line.split_once(' ').expect("a time").1.into()
@@ -53,7 +53,8 @@ fn a_user_that_does_not_exist_is_status_33() {
 
 #[test]
 fn a_user_that_we_may_not_become_is_status_34() {
-    // As root that takes a root without capabilities.
+    // Root may become anybody, so as root the daemon loses its capabilities
+    // first.
     let line = match as_root() {
         true => r#"exec setpriv --bounding-set=-all --inh-caps=-all -- "$0" "$@""#,
         false if nix::unistd::geteuid().is_root() => return,
@@ -100,7 +101,8 @@ fn an_address_that_is_not_to_be_had_is_status_111() {
 
 #[test]
 fn without_a_thread_to_be_had_it_is_status_1() {
-    // Root may always have more, so as root it becomes somebody else.
+    // Root may have any number of threads, so as root the daemon becomes
+    // another user.
     let user = match nix::unistd::geteuid().is_root() {
         true => &["-p", "0", "-u", "nobody"][..],
         false => &["-p", "0"],
@@ -234,7 +236,8 @@ fn the_log_names_who_has_asked_for_what_but_no_secrets() {
 
 #[test]
 fn in_the_journal_lines_have_a_priority_and_no_time() {
-    // The shell finds out which file is its standard error, as systemd tells.
+    // systemd tells which file is the standard error. Here the shell finds that
+    // out.
     let line = r#"
         JOURNAL_STREAM=$(stat -L -c %d:%i /dev/fd/2) exec "$0" "$@"
     "#;

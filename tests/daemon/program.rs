@@ -1,4 +1,4 @@
-//! The daemon's program at work for a test, and clients of it.
+//! A process of the daemon for a test, and clients of it.
 
 use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_beanpoled");
 
-/// How long to wait for what must come before the test is said to fail.
+/// How long to wait for something that must come, before the test fails.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Whether tests that need root are to run.
+/// Whether the tests that need root run.
 pub fn as_root() -> bool {
     let wanted = std::env::var_os("TEST_AS_ROOT").is_some();
     assert!(
@@ -28,14 +28,14 @@ pub fn as_root() -> bool {
     wanted
 }
 
-/// A running daemon; killed at the end of the test if it still runs.
+/// A running daemon. It is killed at the end of the test if it still runs.
 pub struct Daemon {
     child: Child,
     log: Receiver<String>,
 }
 
 impl Daemon {
-    /// Starts it with these options on a free port.
+    /// Starts the daemon with these options on a free port.
     pub fn start<'a>(options: impl IntoIterator<Item = &'a str>) -> Daemon {
         Daemon::spawn(Command::new(PROGRAM).args(["-p", "0"]).args(options))
     }
@@ -63,8 +63,8 @@ impl Daemon {
         self.child.id()
     }
 
-    /// Waits for a line in its log that contains this, and takes it and those
-    /// before it away.
+    /// Waits for a line in the log that contains this text. Takes this line and
+    /// all lines before it.
     pub fn log_line(&mut self, what: &str) -> String {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -77,7 +77,7 @@ impl Daemon {
         }
     }
 
-    /// The port that it has found, once it listens on it.
+    /// Waits until the daemon listens, and returns its port.
     pub fn port(&mut self) -> u16 {
         let line = self.log_line("listening on ");
         let (_, port) = line.rsplit_once(':').expect("an address with a port");
@@ -95,7 +95,7 @@ impl Daemon {
         self.wait().0
     }
 
-    /// Waits for the end; the status, and what was left of its log.
+    /// Waits for the end. Returns the status and the rest of the log.
     pub fn wait(mut self) -> (ExitStatus, Vec<String>) {
         let deadline = Instant::now() + PATIENCE;
         let status = loop {
@@ -108,13 +108,14 @@ impl Daemon {
         (status, self.log.iter().collect())
     }
 
-    /// A line of /proc/PID/status: what stands behind `name:`.
+    /// What follows `name:` in /proc/PID/status.
     pub fn status(&self, name: &str) -> String {
         let path = format!("/proc/{}/status", self.pid());
         field(&fs::read_to_string(path).expect("it still runs"), name)
     }
 
-    /// How often its threads have gone to sleep, if all of them do sleep.
+    /// How often the daemon's threads have gone to sleep in all. `None` if one
+    /// of them does not sleep now.
     pub fn sleeps(&self) -> Option<u64> {
         let threads = fs::read_dir(format!("/proc/{}/task", self.pid()));
         let sleeps = threads.expect("it still runs").map(|thread| {
@@ -125,7 +126,7 @@ impl Daemon {
         sleeps.sum()
     }
 
-    /// The processor time that it has used.
+    /// The processor time that the daemon has used.
     pub fn cpu_time(&self) -> Duration {
         let path = format!("/proc/{}/stat", self.pid());
         let stat = fs::read_to_string(path).expect("it still runs");
@@ -146,7 +147,7 @@ impl Drop for Daemon {
     }
 }
 
-/// A directory of its own for a test, removed at its end.
+/// A temporary directory, which is removed at the end of the test.
 pub struct TempDir(tempfile::TempDir);
 
 impl TempDir {
@@ -159,7 +160,8 @@ impl TempDir {
     }
 }
 
-/// What a command that ends by itself has said and how it ended.
+/// Runs the daemon with options with which it ends by itself. Returns its
+/// status, its standard output and its standard error.
 pub fn run<'a>(options: impl IntoIterator<Item = &'a str>) -> (i32, String, String) {
     run_command(Command::new(PROGRAM).args(options))
 }
@@ -179,7 +181,7 @@ pub fn shell<'a>(line: &str, options: impl IntoIterator<Item = &'a str>) -> Comm
     shell
 }
 
-/// A client that says and expects bytes, over any stream.
+/// A client that sends and expects bytes, over any stream.
 pub struct Client<S>(S);
 
 impl Client<TcpStream> {
@@ -211,12 +213,12 @@ impl<S: Read + Write> Client<S> {
 
     pub fn expect_end(&mut self) {
         let mut received = Vec::new();
-        // A reset is an end as well: what was sent last was not read.
+        // A reset is an end as well: the server has not read the last bytes.
         let (Ok(_) | Err(_)) = self.0.read_to_end(&mut received);
         assert_eq!(String::from_utf8_lossy(&received), "");
     }
 
-    /// Sends a line and expects what answers it.
+    /// Sends a line and expects this answer.
     pub fn ask(&mut self, line: &str, answer: &str) {
         self.send(&format!("{line}\r\n"));
         self.expect(&format!("{answer}\r\n"));
@@ -243,7 +245,7 @@ impl<S: Read + Write> Client<S> {
     }
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {

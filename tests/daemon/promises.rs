@@ -1,4 +1,5 @@
-//! The manual's list of what is promised: each test that it names is there.
+//! The manual has a list of promises, which names tests. Each of these tests
+//! must exist.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Becoming another user.
+//! How the daemon becomes another user.
 
 use crate::port::Port;
 use crate::program::{Client, Daemon, TempDir, as_root, shell};
@@ -23,7 +23,7 @@ fn root_becomes_the_user_with_all_its_groups_and_no_other() {
     if !as_root() {
         return;
     }
-    // A user and its groups that only this process sees.
+    // Only this process sees this user and its groups.
     let directory = TempDir::new();
     let (passwd, group) = (
         directory.path().join("passwd"),
@@ -41,7 +41,7 @@ fn root_becomes_the_user_with_all_its_groups_and_no_other() {
     let line = format!("exec unshare -m sh -c '{line}' \"$0\" \"$@\"");
     let socket = directory.path().join("socket");
     let place = format!("unix:{}", socket.display());
-    // Only root may bind it.
+    // Only root may bind such a port.
     let reserved = (600..1024).find_map(|number| Port::reserve(number).ok());
     let port = reserved.as_ref().expect("a port").number;
     let number = port.to_string();
@@ -58,7 +58,8 @@ fn root_becomes_the_user_with_all_its_groups_and_no_other() {
     let access = ["--socket-mode", "0660", "--socket-group", "others"];
     let options = options.into_iter().chain(access);
     let mut daemon = Daemon::spawn(&mut shell(&line, options));
-    // Bound while it could be: the port, and a file in root's directory.
+    // The daemon has bound the port and the socket in root's directory while it
+    // was root.
     assert_eq!(daemon.port(), port);
     daemon.log_line("listening on unix:");
     let file = std::fs::metadata(&socket).expect("a socket");
