@@ -1,7 +1,7 @@
-//! A directory with several files, ours or whose ever.
+//! A directory with several files, from our server or from any other program.
 //!
-//! The input has one after the other: a byte for the number in its name, two
-//! for its length, and its bytes.
+//! The input has the files one after the other. Each has a byte for the number
+//! in its name, two bytes for its length, and its contents.
 
 #![no_main]
 

@@ -1,7 +1,7 @@
-//! A directory with any bytes in its files, opened as a server opens it.
+//! Opens a directory as a server does. Its files may have any bytes.
 //!
-//! An error leaves everything as it was. What could be opened can be opened
-//! again, with the same jobs. Looking into it changes nothing.
+//! An error must leave everything as it was. A directory that could be opened
+//! can be opened again, with the same jobs. Inspecting it changes nothing.
 
 use beanpole::binlog::{Binlog, Options, SyncMode};
 use beanpole::engine::StoredJob;
@@ -15,7 +15,8 @@ use std::path::Path;
 type Jobs = BTreeMap<JobId, StoredJob>;
 
 thread_local! {
-    /// One for all runs: making it takes longer than most of them.
+    /// All runs use the same directory, because making one takes longer than
+    /// most runs.
     static DIRECTORY: RefCell<Option<tempfile::TempDir>> = const { RefCell::new(None) };
 }
 
@@ -72,7 +73,7 @@ fn recover(path: &Path) -> Result<(Jobs, JobId), String> {
     Ok((opened.jobs, opened.next_id))
 }
 
-/// All files but the lock.
+/// The contents of all files but the lock.
 fn contents(path: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(path).expect("a directory of ours");
     let files = entries.map(|entry| {

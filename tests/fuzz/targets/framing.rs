@@ -1,8 +1,8 @@
-//! The bytes of a client: however they are cut into segments, they are the same
-//! requests.
+//! The bytes of a client: they must give the same requests, however they are
+//! cut into segments.
 //!
-//! The first byte chooses the largest body, each of the next seven the length
-//! of a segment; these lengths come again and again.
+//! The first byte chooses the size of the largest body. Each of the next seven
+//! chooses the length of a segment, and these lengths are used again and again.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! A file that beanstalkd has written: a version that we know, and then the
-//! input. With its first byte it is chosen, and whether there are two files.
+//! A file of beanstalkd: a version that we know, and then the input. The first
+//! byte of the input chooses the version, and whether the rest makes two files.
 
 #![no_main]
 

@@ -1,6 +1,6 @@
 //! The bytes of a server, as the companion reads them: replies one after the
-//! other, and what stands in their documents. So does the text that it reads
-//! from files.
+//! other, with their documents. The companion also reads the whole input as the
+//! text of a file.
 
 #![no_main]
 
@@ -18,7 +18,7 @@ fuzz_target!(|data: &[u8]| {
         if let Some(document) = &reply.chunk {
             read(document);
         }
-        // Whatever comes of it, it is said.
+        // The reply may have no meaning, but this must not panic.
         let _ = reply.understand();
     }
     read(data);

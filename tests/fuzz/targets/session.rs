@@ -1,6 +1,6 @@
-//! What several clients say to the engine, and when: it answers as the naive
-//! model does, byte for byte. Each byte of the input decides one thing: who acts,
-//! what is done, to which job.
+//! The commands of several clients, and when they come. The engine must answer
+//! as the naive model does, byte for byte. Each byte of the input decides one
+//! thing: which client acts, what it does, and to which job.
 
 #![no_main]
 
