@@ -1,7 +1,7 @@
 """Works with a server as users of greenstalk do: greenstalk_test.py HOST:PORT
 
-The server is to be a fresh one that takes bodies of 1,000,000 bytes. Ends with
-status 0 if all is as greenstalk and its users expect it.
+The server must be a fresh one that takes bodies of 1,000,000 bytes. The status
+is 0 if all is as greenstalk and its users expect it.
 """
 
 import socket
@@ -121,17 +121,18 @@ def workers_that_fail():
     with client(use="failure", watch="failure") as queue:
         queue.put("x", ttr=2)
         job = queue.reserve()
-        # It waits for more while it has that, and is warned.
+        # The client waits for another job while it holds this one, and gets
+        # DEADLINE_SOON.
         refuses(greenstalk.DeadlineSoonError, queue.reserve)
-        # It does nothing about that, and loses it. beanstalkd often does not
-        # notice before this client says something.
+        # The client ignores that, and loses the job. beanstalkd often does not
+        # notice this before the client sends something.
         while queue.stats_job(job)["state"] == "reserved":
             time.sleep(0.01)
         with client(watch="failure") as other:
             job = other.reserve(timeout=0)
             assert other.stats_job(job)["timeouts"] == 1
             refuses(greenstalk.NotFoundError, queue.touch, job)
-        # The other one has gone, and the job is free again.
+        # The other client has gone, and its job is ready again.
         job = queue.reserve(timeout=DOWN)
         assert queue.stats_job(job)["reserves"] == 3
         queue.delete(job)

@@ -1,8 +1,9 @@
-"""Reads what beanpole writes for other programs: outputs_test.py HOST:PORT BEANPOLE
+"""Reads what beanpole writes for other programs: outputs_test.py HOST:PORT
+BEANPOLE
 
-JSON is read by Python's json, YAML by PyYAML, metrics by the parser of
-prometheus_client, from a file and by HTTP. Ends with status 0 if all of them
-understand the same.
+Python's json reads the JSON, PyYAML the YAML, and the parser of
+prometheus_client the metrics, from a file and by HTTP. The status is 0 if all
+of them read the same values.
 """
 
 import base64
@@ -31,7 +32,7 @@ def beanpole(*arguments, address=ADDRESS, status=0, body=b""):
 
 
 def statistics():
-    """The same values in JSON and in YAML, of the kinds that they have."""
+    """JSON and YAML have the same values, of the same types."""
     job = beanpole("put", "-t", TUBES[0], "-d", "1h", "x").strip()
     for about in [["job", job], TUBES[:1]]:
         known = json.loads(beanpole("stats", *about, "--json"))
@@ -60,7 +61,7 @@ def names_of_tubes():
 
 
 def listed_jobs():
-    """The answer to list-jobs, which beanpoled alone gives, is what ls tells."""
+    """ls shows the same as the answer to list-jobs, which only beanpoled gives."""
     host, port = ADDRESS.rsplit(":", 1)
     with socket.create_connection((host, int(port))) as server:
         server.sendall(b"list-jobs 0 1000\r\nquit\r\n")
@@ -77,7 +78,7 @@ def listed_jobs():
 
 
 def rates():
-    """Each look is a line of JSON, or a document of YAML."""
+    """Each look at the server writes a line of JSON, or a document of YAML."""
     for form, read in [("--json", json.loads), ("--yaml", yaml.safe_load)]:
         watch = subprocess.Popen(
             [BEANPOLE, "-a", ADDRESS, "stats", "--watch", "10ms", form],
@@ -93,7 +94,7 @@ def rates():
             document += line
         watch.kill()
         watch.wait()
-        # Looking counts, too.
+        # Each look sends a stats, which is counted too.
         assert seen[1]["per-second"]["cmd-stats"] > 0, seen[1]
 
 
@@ -139,7 +140,7 @@ def metrics():
             for tube in TUBES:
                 assert value(text, "beanstalk_tube_jobs", tube=tube, state="ready") == 1
                 assert value(text, "beanstalk_tube_next_ready_age_seconds", tube=tube) >= 0
-        # Of a server that is not there, only that is said.
+        # If there is no server, the metrics say only that.
         beanpole("metrics", "-o", str(file), address="127.0.0.1:1", status=3)
         text = file.read_text()
         assert value(text, "beanstalk_up") == 0

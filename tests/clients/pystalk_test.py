@@ -1,7 +1,7 @@
 """Works with a server as users of pystalk do: pystalk_test.py HOST:PORT
 
-The server is to be one without jobs that takes bodies of 1,000,000 bytes. Ends
-with status 0 if all is as pystalk and its users expect it.
+The server must have no jobs, and take bodies of 1,000,000 bytes. The status is
+0 if all is as pystalk and its users expect it.
 """
 
 import sys
@@ -57,7 +57,7 @@ def tubes_and_watch_lists():
     assert [job.job_data for job in jobs] == [b"an urgent letter", b"a letter", b"a picture"]
     for job in jobs:
         queue.delete_job(job)
-    # After a new connection it uses and watches the same tubes.
+    # After it has connected again, the client uses and watches the same tubes.
     queue.close()
     refuses("TIMED_OUT", queue.reserve_job, 0)
     queue.watchlist = ["default"]
@@ -105,7 +105,8 @@ def time_passes():
     queue.delete_job(job)
     queue.put_job(b"y", ttr=2)
     job = queue.reserve_job(0)
-    # It waits for more while it has that, and is warned.
+    # The client waits for another job while it holds this one, and gets
+    # DEADLINE_SOON.
     refuses("DEADLINE_SOON", queue.reserve_job, 10)
     queue.delete_job(job)
     queue.close()

@@ -1,6 +1,7 @@
-# Sourced by bash: `connect HOST PORT', then `ask COMMAND...', the body of a put
-# on its standard input. It leaves the words of the reply in $reply, and what
-# came behind it in the file $chunk. 1: the answer is no. 2: start again.
+# Sourced by bash: `connect HOST PORT', then `ask COMMAND...', with the body of
+# a put on standard input. It leaves the words of the reply in $reply, and the
+# bytes after it in the file $chunk. Status 1: the answer is no. Status 2: start
+# again.
 
 connect() {
     exec {queue}<>"/dev/tcp/$1/$2" && chunk=$(mktemp) && body=$(mktemp)

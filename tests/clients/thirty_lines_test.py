@@ -1,7 +1,7 @@
-"""Works with a server by the client of thirty lines: thirty_lines_test.py HOST:PORT
+"""Tests the Python client of thirty lines: thirty_lines_test.py HOST:PORT
 
-The server is to have no jobs and take bodies of 1,000,000 bytes. Ends with status
-0 if the client gets on with it.
+The server there must have no jobs, and take bodies of 1,000,000 bytes. The
+status is 0 if the client works well with it.
 """
 
 import sys

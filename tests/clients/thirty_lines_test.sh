@@ -1,12 +1,13 @@
 #!/bin/bash
-# Works with a server by the client of thirty lines: thirty_lines_test.sh HOST:PORT
+# Tests the shell's client of thirty lines: thirty_lines_test.sh HOST:PORT
 #
-# The server is to have no jobs. Ends with status 0 if the client gets on with it.
+# The server there must have no jobs. The status is 0 if the client works well
+# with it.
 set -eu
 # shellcheck source=tests/clients/thirty_lines.sh
 . "$(dirname "$0")/thirty_lines.sh"
 
-# Asks, and wants this status and this reply; <id> stands for that of the job.
+# Asks, and expects this status and this reply. <id> stands for the job's id.
 expect() {
     local status=$1 wanted=$2
     shift 2
@@ -23,7 +24,7 @@ id=
 connect "${1%:*}" "${1##*:}"
 trap 'rm -f "$chunk" "$body"' EXIT
 expect 1 TIMED_OUT reserve-with-timeout 0
-# Any bytes whatever, and as many as do not fit into one read.
+# Bodies with any bytes, and bodies that do not fit into one read.
 for size in 0 2 256 70000 900000; do
     head -c "$size" /dev/urandom >"$body.sent"
     ask put 0 0 60 <"$body.sent"
