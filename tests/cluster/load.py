@@ -1,5 +1,5 @@
-"""A load that knows what it was promised: every put and every delete that was
-acknowledged, by which server process, and when.
+"""A load that notes what it was promised: each put and each delete that was
+acknowledged, which server process has acknowledged it, and when.
 """
 
 import random
@@ -10,12 +10,12 @@ import time
 
 
 class Broken(Exception):
-    """The connection, or what came over it, was not what it should be."""
+    """The connection has failed, or something wrong has come over it."""
 
 
 class Connection:
-    """A client on a machine, of the server there. Its way to that server is never
-    cut, whatever becomes of the machine's link."""
+    """The connection of a client to the server on the same machine. It is not cut
+    when the machine's link is cut."""
 
     def __init__(self, machine, seconds=None):
         self.socket = machine.socket()
@@ -68,7 +68,7 @@ class Connection:
 
 
 class Ledger:
-    """What was promised, and what may not be found."""
+    """What was promised, and the faults that were found."""
 
     def __init__(self):
         self.lock = threading.Lock()
@@ -77,14 +77,15 @@ class Ledger:
         self.deleted = set()
         # The server processes, in the order of their first acknowledgement.
         self.servers = []
-        # When each of them acknowledged: the first and the last time.
+        # When each of them acknowledged for the first and for the last time.
         self.first = {}
         self.last = {}
         self.puts = self.deletes = 0
         self.faults = []
 
     def acknowledged(self, server, asked, answered):
-        """Notes that this server, asked then, has answered then. (Locked.)"""
+        """Notes when this server was asked, and when it has answered. The caller
+        holds the lock."""
         if server not in self.first:
             self.servers.append(server)
             self.first[server] = answered
@@ -113,7 +114,7 @@ class Ledger:
             self.deleted.add(number)
 
     def compare(self, connection):
-        """Looks for every job that was ever promised, and says how many live."""
+        """Looks for each job that was ever promised; how many were looked for."""
         numbers = sorted(number for number, body in self.bodies.items() if body is not None)
         for start in range(0, len(numbers), 100):
             some = numbers[start:start + 100]
@@ -126,7 +127,7 @@ class Ledger:
 
     def found(self, number, body):
         if body is None and number in self.asked_to_delete:
-            # It need not be looked for again; its id still belongs to nobody else.
+            # It need not be looked for again. But no other job may get its id.
             self.bodies[number] = None
         elif body is None:
             self.fault(f"job {number} is lost")
@@ -137,7 +138,7 @@ class Ledger:
 
 
 class Client(threading.Thread):
-    """Puts and deletes jobs at the server of one machine, whenever there is one."""
+    """Puts and deletes jobs at the server of one machine, while it answers."""
 
     def __init__(self, machine, ledger, number):
         super().__init__(name=f"{machine.name}.{number}", daemon=True)

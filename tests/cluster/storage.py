@@ -1,10 +1,10 @@
-"""GlusterFS as two machines would have it: three servers with a brick each, a
-volume that keeps everything three times, and two machines that mount it.
+"""GlusterFS for two machines: three servers with a brick each, a volume that keeps
+everything three times, and two machines that mount it.
 
-All of it runs on this machine, in namespaces: each server and each machine has
-a network and mounts of its own, and a link to a common bridge that can be cut.
-Whoever uses this runs in namespaces of its own already (see `run`), so that
-everything is gone with the last process.
+All of it runs on this machine, in namespaces. Each server and each machine has
+a network and mounts of its own, and a link to a common bridge, which can be
+cut. The process that uses this already runs in new namespaces (see `run`), so
+that everything is gone with the last process.
 """
 
 import ctypes
@@ -24,14 +24,14 @@ OPTIONS = {
     "client.strict-locks": "on",
     "performance.open-behind": "off",
     "performance.write-behind": "off",
-    # Nothing is answered from a client's memory.
+    # A client's memory answers nothing.
     "performance.quick-read": "off",
     "performance.io-cache": "off",
     "performance.read-ahead": "off",
     "performance.readdir-ahead": "off",
     "performance.stat-prefetch": "off",
     "performance.strict-o-direct": "on",
-    # How long who is silent keeps its locks, and holds up the others.
+    # How long a silent machine keeps its locks, and holds up the others.
     "network.ping-timeout": "10",
     "server.tcp-user-timeout": "10",
     "server.keepalive-time": "5",
@@ -41,7 +41,7 @@ OPTIONS = {
 
 
 def call(*command, **options):
-    """Runs a command; what it says is shown if it fails."""
+    """Runs a command. If it fails, the error shows what the command has said."""
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True} | options
     done = subprocess.run(command, stdin=subprocess.DEVNULL, **options)
     if done.returncode != 0:
@@ -56,7 +56,7 @@ def set_namespace(file):
 
 
 def eventually(what, condition, seconds=60):
-    """Waits until the condition holds, which is what it returns then."""
+    """Waits until the condition holds; what the condition returns then."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if found := condition():
@@ -66,7 +66,7 @@ def eventually(what, condition, seconds=60):
 
 
 class Machine:
-    """Namespaces of its own, an address, and a link that can be cut."""
+    """A machine: namespaces of its own, an address, and a link that can be cut."""
 
     def __init__(self, name, number):
         self.name = name
@@ -148,13 +148,13 @@ class Client(Machine):
 
     def mount(self):
         servers = [f"--volfile-server={server.address}" for server in self.servers]
-        # In the foreground, so that its number is known; mount -t glusterfs
-        # starts the same program with the same options.
+        # It runs in the foreground, so that its process id is known. mount -t
+        # glusterfs starts the same program with the same options.
         self.process = subprocess.Popen(
             self.inside("glusterfs", "--no-daemon", *servers, f"--volfile-id=/{VOLUME}",
                         f"--log-file={self.log}", self.mount_point),
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        # It is there when the root answers with its own number.
+        # It is mounted when the file system there is of type fuse.
         def is_mounted():
             done = subprocess.run(self.inside("stat", "-f", "-c", "%T", self.mount_point),
                                   capture_output=True, text=True)
