@@ -332,21 +332,30 @@ pub const GLOBAL: Settings<Common> = &[
     ),
 ];
 
-/// A struct `Options` with a field for each option of a command, and the
-/// settings that say which goes where.
+/// A struct `Options` with a field for each option of a command, which behind
+/// `=>` has what holds without it, and the settings that say which goes where.
 #[macro_export]
 macro_rules! options {
-    ($($field:ident: $type:ty = $option:expr,)*) => {
-        #[derive(Default)]
-        struct Options {
-            $($field: $type,)*
+    ($($field:ident: $type:ty = $option:expr $(=> $default:expr)?,)*) => {
+        pub(super) struct Options {
+            $(pub(super) $field: $type,)*
         }
 
-        const OPTIONS: $crate::command::Settings<Options> = &[$((
+        impl Default for Options {
+            fn default() -> Options {
+                Options {
+                    $($field: $crate::options!(@ $($default)?),)*
+                }
+            }
+        }
+
+        pub(super) const OPTIONS: $crate::command::Settings<Options> = &[$((
             $option,
             |options, value| $crate::values::Read::read(&mut options.$field, value),
         ),)*];
     };
+    (@) => { Default::default() };
+    (@ $default:expr) => { $default };
 }
 pub use options;
 
@@ -375,14 +384,7 @@ impl Command {
 impl Opt {
     /// An option without a value.
     pub const fn flag(short: &'static str, long: &'static str, about: &'static str) -> Opt {
-        Opt {
-            short,
-            long,
-            value: "",
-            kind: Kind::Free,
-            many: false,
-            about,
-        }
+        Opt::value(short, long, "", about)
     }
 
     /// An option with a value.

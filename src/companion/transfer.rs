@@ -17,7 +17,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 options! {
     states: Vec<FreeState> = STATE,
-    count: Option<NonZeroU64> = Opt::value("n", "count", "N", "at most so many jobs"),
+    count: NonZeroU64 =
+        Opt::value("n", "count", "N", "at most so many jobs") => NonZeroU64::MAX,
     to: Option<Server> =
         Opt::value("", "to", "ADDR", "the server of the second tube, if another"),
 }
@@ -85,11 +86,10 @@ impl Transfer {
                     return Err(Failure::Usage("both are the same tube".into()));
                 }
                 let facts = client.known_tube(tube)?;
-                let keys = states.iter().map(|state| state.count_key());
-                keys.map(|key| facts.number(key)).sum::<u64>()
+                facts.jobs_in(&states)
             }
         };
-        let left = options.count.map_or(u64::MAX, NonZeroU64::get).min(there);
+        let left = options.count.get().min(there);
         Ok(Transfer {
             client,
             from,

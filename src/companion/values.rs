@@ -90,8 +90,8 @@ impl Parse for Priority {
 
 impl Parse for JobId {
     fn parse(text: &str) -> Result<JobId, String> {
-        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        let id = text.parse().ok().filter(|_| digits);
+        // A sign, which `parse` would take, is no digit.
+        let id = text.parse().ok().filter(|_| !text.starts_with('+'));
         id.map(JobId)
             .ok_or_else(|| format!("'{text}' is not the id of a job"))
     }
@@ -132,6 +132,14 @@ pub trait Read {
     ///
     /// What it should be instead.
     fn read(&mut self, value: &str) -> Result<(), String>;
+}
+
+/// Something holds if it is not given.
+impl<T: Parse> Read for T {
+    fn read(&mut self, value: &str) -> Result<(), String> {
+        *self = T::parse(value)?;
+        Ok(())
+    }
 }
 
 /// A flag.

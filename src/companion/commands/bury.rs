@@ -1,9 +1,8 @@
 //! `bury`: jobs named by their ids are buried.
 
 use crate::command::{Command, Invocation, PRIORITY, described, options};
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
 use crate::server::by_id::on_each_reserved;
-use crate::server::reply::Reply;
 use beanpole::protocol::Priority;
 
 pub const BURY: Command = Command {
@@ -22,11 +21,8 @@ options! {
 fn bury(invocation: &Invocation) -> Outcome {
     let options = invocation.read(OPTIONS)?;
     let ids = invocation.ids()?;
-    on_each_reserved(&mut invocation.connect()?, ids, "bury", |client, job| {
-        let priority = options.priority.unwrap_or(job.priority);
-        match client.call(format_args!("bury {} {}", job.id, priority.0))? {
-            Reply::Buried(_) => Ok(()),
-            other => Err(Failure::unexpected(format_args!("bury {}", job.id), &other)),
-        }
+    on_each_reserved(&mut invocation.connect()?, ids, "bury", |job| {
+        let Priority(pri) = options.priority.unwrap_or(job.priority);
+        [format!("bury {} {pri}", job.id)]
     })
 }

@@ -2,7 +2,6 @@
 
 use crate::command::{Command, Invocation, Kind, STATE, YES, described, options, word};
 use crate::failure::{Failure, Outcome, Status};
-use crate::server::reply::Reply;
 use crate::server::stats::{Facts, FreeState, State, in_order};
 use crate::server::sweep::Sweep;
 use crate::signals::interrupts;
@@ -34,10 +33,7 @@ fn clear(invocation: &Invocation) -> Outcome {
     let states = in_order(&options.states);
     let mut client = invocation.connect()?;
     let facts = client.known_tube(&tube)?;
-    let mut left = states
-        .iter()
-        .map(|state| facts.number(state.count_key()))
-        .sum::<u64>();
+    let mut left = facts.jobs_in(&states);
     if left > 0 && !options.yes {
         let question = format!(
             "Delete {} of tube '{tube}' at {}?",
@@ -57,7 +53,7 @@ fn clear(invocation: &Invocation) -> Outcome {
     for state in states {
         let mut sweep = Sweep::new(tube.clone(), state);
         while goes_on(left) {
-            let sent = sweep.send_to_next(&mut client, left, "delete", &Reply::Deleted)?;
+            let sent = sweep.send_to_next(&mut client, left, "delete")?;
             let Some(count) = sent else { break };
             deleted += count;
             left -= count;
@@ -77,9 +73,9 @@ fn in_words(facts: &Facts, states: &[State]) -> String {
     let counted = states
         .iter()
         .rev()
-        .map(|state| (facts.number(state.count_key()), state.name()));
-    let parts: Vec<_> = counted
-        .filter(|(count, _)| *count > 0)
+        .map(|state| (facts.jobs_in(&[*state]), state.name()));
+    let some = counted.filter(|(count, _)| *count > 0);
+    let parts: Vec<_> = some
         .map(|(count, name)| format!("{count} {name}"))
         .collect();
     match parts.as_slice() {

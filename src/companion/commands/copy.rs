@@ -64,7 +64,7 @@ impl Transfer {
         for state in self.states.iter().filter(|_| self.is_limited) {
             let wanted = usize::try_from(self.left).unwrap_or(usize::MAX) - ids.len();
             if wanted > 0 {
-                let sweep = Sweep::new(tube.clone(), *state);
+                let mut sweep = Sweep::new(tube.clone(), *state);
                 let jobs = sweep.look(&mut self.client, wanted, PATIENCE)?;
                 ids.extend(jobs.iter().map(|job| job.id));
             }

@@ -2,7 +2,6 @@
 
 use crate::command::Command;
 use crate::server::by_id::on_each;
-use crate::server::reply::Reply;
 
 pub const DELETE: Command = Command {
     name: "delete",
@@ -10,7 +9,7 @@ pub const DELETE: Command = Command {
     about: "delete jobs",
     run: |invocation| {
         let ids = invocation.ids()?;
-        on_each(&mut invocation.connect()?, ids, "delete", &Reply::Deleted)
+        on_each(&mut invocation.connect()?, ids, "delete")
     },
     ..Command::BLANK
 };

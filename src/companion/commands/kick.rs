@@ -22,7 +22,7 @@ pub const KICK: Command = Command {
 };
 
 options! {
-    tube: Option<TubeName> = TUBE,
+    tube: TubeName = TUBE => TubeName::default_tube(),
     all: bool = Opt::flag("", "all", "kick all that are buried, or else all that are delayed"),
     delayed: bool = Opt::flag("", "delayed", "kick delayed jobs, whether some are buried or not"),
 }
@@ -31,8 +31,7 @@ options! {
 const KICK_AT_ONCE: u64 = 10_000;
 
 fn kick(invocation: &Invocation) -> Outcome {
-    let options = invocation.read(OPTIONS)?;
-    let all = options.all;
+    let Options { tube, all, delayed } = invocation.read(OPTIONS)?;
     let count = match invocation.operands() {
         [] => 1,
         [_] if all => return Err(Failure::Usage("give a count or --all, not both".into())),
@@ -42,22 +41,21 @@ fn kick(invocation: &Invocation) -> Outcome {
         },
         _ => return Err(Failure::Usage("kick takes one count".into())),
     };
-    let tube = options.tube.unwrap_or(TubeName::default_tube());
     let mut client = invocation.connect()?;
     let facts = client.known_tube(&tube)?;
     let mut left = match facts.number(State::Buried.count_key()) {
         _ if !all => count,
-        buried if buried > 0 && !options.delayed => buried,
+        buried if buried > 0 && !delayed => buried,
         _ => facts.number(State::Delayed.count_key()),
     };
     let mut progress = Progress::new("kicking", Some(left));
     let mut kicked = 0;
-    let mut delayed = Sweep::new(tube.clone(), State::Delayed);
+    let mut sweep = Sweep::new(tube.clone(), State::Delayed);
     client.use_tube(&tube)?;
     while left > 0 {
         let bound = left.min(KICK_AT_ONCE);
-        let sent = match options.delayed {
-            true => delayed.send_to_next(&mut client, left, "kick-job", &Reply::Kicked(None))?,
+        let sent = match delayed {
+            true => sweep.send_to_next(&mut client, left, "kick-job")?,
             false => Some(kick_some(&mut client, bound)?),
         };
         let Some(count) = sent else { break };
@@ -65,7 +63,7 @@ fn kick(invocation: &Invocation) -> Outcome {
         progress.add(count);
         left -= count;
         // The next ones would be of the other kind.
-        if !options.delayed && count < bound {
+        if !delayed && count < bound {
             break;
         }
     }

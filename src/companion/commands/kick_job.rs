@@ -2,7 +2,6 @@
 
 use crate::command::Command;
 use crate::server::by_id::on_each;
-use crate::server::reply::Reply;
 
 pub const KICK_JOB: Command = Command {
     name: "kick-job",
@@ -10,12 +9,7 @@ pub const KICK_JOB: Command = Command {
     about: "make buried or delayed jobs ready",
     run: |invocation| {
         let ids = invocation.ids()?;
-        on_each(
-            &mut invocation.connect()?,
-            ids,
-            "kick-job",
-            &Reply::Kicked(None),
-        )
+        on_each(&mut invocation.connect()?, ids, "kick-job")
     },
     ..Command::BLANK
 };

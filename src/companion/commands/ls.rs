@@ -35,7 +35,7 @@ options! {
     tries: Option<NonZeroU64> =
         Opt::value("", "tries", "N", "only jobs that were reserved at least so often"),
     part: Option<OsString> = Opt::value("", "match", "BYTES", "only jobs with this in their body"),
-    count: Option<NonZeroU64> = Opt::value("n", "count", "N", "at most so many"),
+    count: NonZeroU64 = Opt::value("n", "count", "N", "at most so many") => NonZeroU64::MAX,
     quiet: bool = Opt::flag("q", "quiet", "only the ids"),
     json: bool = JSON,
 }
@@ -44,32 +44,40 @@ fn ls(invocation: &Invocation) -> Outcome {
     let options = invocation.read(OPTIONS)?;
     at_most_one(&[("quiet", options.quiet), ("json", options.json)])?;
     let tubes = invocation.tubes()?;
-    let states = match options.states.as_slice() {
-        [] => State::ALL.into(),
-        some => some.into(),
-    };
     let mut client = invocation.connect()?;
     for tube in &tubes {
         client.known_tube(tube)?;
     }
+    let states = match options.states.as_slice() {
+        [] => State::ALL.into(),
+        some => some.into(),
+    };
     let scope = Scope { tubes, states };
-    let mut jobs = Jobs::find(&mut client, &scope)?;
     let mut table = Table::new(&scope.tubes, &options);
-    while table.left > 0 {
-        let mut some = jobs.next(&mut client, &scope)?;
-        if some.is_empty() {
-            break;
+    let status = match Walk::begin(&mut client, &scope)? {
+        Some(mut walk) => {
+            while table.left > 0 && !walk.is_over() {
+                let jobs = walk.page(&mut client, MOST)?;
+                table.show(&mut client, jobs)?;
+            }
+            Status::Done
         }
-        some.retain(|job| options.wants(job));
-        table.show(&mut client, some)?;
-    }
+        None => {
+            let census = Census::by_ids(&mut client, &scope)?;
+            let status = census.verdict();
+            for ids in census.ids.chunks(MOST) {
+                if table.left == 0 {
+                    break;
+                }
+                let mut jobs = jobs_of(&mut client, ids.iter().copied())?;
+                jobs.retain(|job| scope.has(job));
+                table.show(&mut client, jobs)?;
+            }
+            status
+        }
+    };
     table.output.sync()?;
-    match jobs {
-        Jobs::Found {
-            all: Status::No, ..
-        } => Ok(Status::No),
-        _ => Ok(Status::done_if(table.has_rows)),
-    }
+    Ok(Status::done_if(status == Status::Done && table.has_rows))
 }
 
 impl Options {
@@ -77,43 +85,6 @@ impl Options {
     fn wants(&self, job: &JobFacts) -> bool {
         self.older.is_none_or(|age| job.age >= age.as_secs())
             && self.tries.is_none_or(|tries| job.reserves >= tries.get())
-    }
-}
-
-/// The jobs of a scope, in the order of their ids.
-enum Jobs {
-    /// As the server lists them.
-    Listed(Walk),
-    /// As they were found, where it does not.
-    Found {
-        ids: std::vec::IntoIter<JobId>,
-        all: Status,
-    },
-}
-
-impl Jobs {
-    fn find(client: &mut Client, scope: &Scope) -> Outcome<Jobs> {
-        if let Some(walk) = Walk::begin(client, scope)? {
-            return Ok(Jobs::Listed(walk));
-        }
-        let census = Census::take(client, scope)?;
-        let all = census.verdict();
-        let ids = census.ids.into_iter();
-        Ok(Jobs::Found { ids, all })
-    }
-
-    /// Some of those that come next; empty at the end.
-    fn next(&mut self, client: &mut Client, scope: &Scope) -> Outcome<Vec<JobFacts>> {
-        let ids = match self {
-            Jobs::Listed(walk) => return walk.next(client, MOST),
-            Jobs::Found { ids, .. } => ids,
-        };
-        let mut jobs = Vec::new();
-        while jobs.is_empty() && ids.len() > 0 {
-            jobs = jobs_of(client, ids.by_ref().take(MOST))?;
-            jobs.retain(|job| scope.has(job));
-        }
-        Ok(jobs)
     }
 }
 
@@ -147,26 +118,26 @@ impl Table<'_> {
                 .saturating_sub(Table::FACTS),
             output: Output::new(),
             has_rows: false,
-            left: options.count.map_or(u64::MAX, NonZeroU64::get),
+            left: options.count.get(),
         }
     }
 
     /// Shows those of these jobs that are wanted.
     fn show(&mut self, client: &mut Client, mut jobs: Vec<JobFacts>) -> Outcome<()> {
+        jobs.retain(|job| self.options.wants(job));
         if self.part.is_empty() {
             jobs.truncate(usize::try_from(self.left).unwrap_or(usize::MAX));
             if self.options.quiet {
                 return jobs.iter().try_for_each(|job| self.id(job.id));
             }
         }
-        client.each(
-            jobs,
-            |job| format!("peek {}", job.id),
-            |job, reply| match client::job(format_args!("peek {}", job.id), reply)? {
+        let line = |job: &JobFacts| format!("peek {}", job.id);
+        client.each(jobs, line, |job, reply| {
+            match client::job(line(&job), reply)? {
                 Some(found) if self.left > 0 && self.has_part(&found.body) => self.row(job, &found),
                 _ => Ok(()),
-            },
-        )
+            }
+        })
     }
 
     fn has_part(&self, body: &[u8]) -> bool {

@@ -8,9 +8,10 @@
 //! nevertheless, its copy is deleted again.
 
 use crate::command::{Command, Invocation, Kind};
-use crate::failure::{Failure, Outcome, Status};
+use crate::failure::{Outcome, Status};
+use crate::server::by_id::{complain_of_missing, send_each};
 use crate::server::client;
-use crate::server::reply::{Job, Reply};
+use crate::server::reply::Job;
 use crate::server::stats::{JobFacts, State};
 use crate::server::sweep::Sweep;
 use crate::server::take::{bodies, jobs_of, reserve_now};
@@ -76,8 +77,8 @@ impl Transfer {
 
     /// Moves some jobs that nobody can reserve. Whether there were any.
     fn move_in_place(&mut self, sweep: &mut Sweep) -> Outcome<bool> {
-        let mut jobs = sweep.next(&mut self.client)?;
-        jobs.truncate(self.at_once());
+        let most = self.at_once();
+        let jobs = sweep.next(&mut self.client, most)?;
         let jobs = bodies(&mut self.client, jobs)?;
         self.room.learn(jobs.iter().map(|(_, body)| body.len()));
         self.move_these(&jobs)?;
@@ -90,34 +91,22 @@ impl Transfer {
         while !ids.is_empty() && self.goes_on()? {
             let (now, later) = ids.split_at(self.at_once().min(ids.len()));
             ids = later;
-            let mut left: HashSet<JobId> = now.iter().copied().collect();
-            let (mut ready, mut others) = (Vec::new(), Vec::new());
-            for job in jobs_of(&mut self.client, now.iter().copied())? {
-                match job.state {
-                    state if !self.states.contains(&state) => {}
-                    State::Ready => ready.push(job),
-                    _ => others.push(job),
-                }
-            }
+            let mut there = jobs_of(&mut self.client, now.iter().copied())?;
+            there.retain(|job| self.states.contains(&job.state));
+            let is_ready = |job: &JobFacts| job.state == State::Ready;
+            let (ready, others): (Vec<_>, Vec<_>) = there.into_iter().partition(is_ready);
             let mut jobs = bodies(&mut self.client, others)?;
-            self.client.each(
-                ready,
-                |job| format!("reserve-job {}", job.id),
-                |job, reply| {
-                    let reserved = client::job("reserve-job", reply)?;
-                    jobs.extend(reserved.map(|Job { body, .. }| (job, body)));
-                    Ok(())
-                },
-            )?;
+            let line = |job: &JobFacts| format!("reserve-job {}", job.id);
+            self.client.each(ready, line, |job, reply| {
+                let reserved = client::job("reserve-job", reply)?;
+                jobs.extend(reserved.map(|Job { body, .. }| (job, body)));
+                Ok(())
+            })?;
             jobs.sort_by_key(|(job, _)| job.id);
-            for (job, _) in &jobs {
-                left.remove(&job.id);
-            }
-            for id in now.iter().filter(|id| left.contains(id)) {
+            let held: HashSet<JobId> = jobs.iter().map(|(job, _)| job.id).collect();
+            for id in now.iter().filter(|id| !held.contains(id)) {
                 *all = false;
-                complain(format_args!(
-                    "beanpole move: job {id}: not found, or not in a state for this"
-                ));
+                complain_of_missing("move", *id);
             }
             self.room.learn(jobs.iter().map(|(_, body)| body.len()));
             self.move_these(&jobs)?;
@@ -128,29 +117,20 @@ impl Transfer {
     /// Puts these jobs there and deletes them here.
     fn move_these(&mut self, jobs: &[(JobFacts, Vec<u8>)]) -> Outcome<()> {
         let (copies, outcome) = self.place(jobs);
-        let pairs = jobs.iter().map(|(job, _)| job.id).zip(copies);
-        let mut taken = Vec::new();
-        let mut moved = 0;
-        self.client.each(
-            pairs,
-            |(id, _)| format!("delete {id}"),
-            |(id, copy), reply| {
-                match reply {
-                    Reply::Deleted => moved += 1,
-                    Reply::NotFound => taken.push((id, copy)),
-                    other => return Err(Failure::unexpected(format_args!("delete {id}"), &other)),
-                }
-                Ok(())
-            },
-        )?;
-        for (id, _) in &taken {
+        let copies: HashMap<_, _> = jobs.iter().map(|(job, _)| job.id).zip(copies).collect();
+        let placed = jobs
+            .iter()
+            .map(|(job, _)| job.id)
+            .filter(|id| copies.contains_key(id));
+        let taken = send_each(&mut self.client, placed, "delete")?;
+        for id in &taken {
             complain(format_args!(
                 "beanpole move: job {id} was taken by somebody else meanwhile"
             ));
         }
-        let copies: Vec<_> = taken.into_iter().map(|(_, copy)| copy).collect();
-        self.placer.take_away(&copies)?;
-        self.progressed(moved);
+        let in_vain: Vec<_> = taken.iter().map(|id| copies[id]).collect();
+        self.placer.take_away(&in_vain)?;
+        self.progressed((copies.len() - taken.len()) as u64);
         outcome
     }
 }

@@ -2,7 +2,6 @@
 
 use crate::command::{Command, Invocation, Kind, Opt, described, options, word, words};
 use crate::failure::{Failure, Outcome, Status};
-use crate::server::reply::Reply;
 use beanpole::protocol::{Seconds, TubeName};
 
 pub const PAUSE: Command = Command {
@@ -46,16 +45,11 @@ fn set_pause(invocation: &Invocation, names: &[String], Seconds(time): Seconds) 
     }
     let line = |tube: &TubeName| format!("pause-tube {tube} {time}");
     let mut missing = None;
-    client.each(tubes, line, |tube, reply| match reply {
-        Reply::Paused => Ok(()),
-        Reply::NotFound => {
-            missing = missing.take().or(Some(Failure::no_tube(&tube)));
-            Ok(())
+    client.each(tubes, line, |tube, reply| {
+        if !reply.is_done(format_args!("pause-tube {tube}"))? {
+            missing.get_or_insert(Failure::no_tube(&tube));
         }
-        other => Err(Failure::unexpected(
-            format_args!("pause-tube {tube}"),
-            &other,
-        )),
+        Ok(())
     })?;
     // Of all tubes, some may have gone since.
     missing.filter(|_| !all).map_or(Ok(Status::Done), Err)

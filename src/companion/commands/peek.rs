@@ -59,8 +59,8 @@ fn peek(invocation: &Invocation) -> Outcome {
         let mut client = invocation.connect()?;
         // Before the sweep uses it: then it exists.
         client.known_tube(&tube)?;
-        let sweep = Sweep::new(tube, state.unwrap_or(State::Ready));
-        show_next(&mut client, &sweep, count, form, &mut output)?
+        let mut sweep = Sweep::new(tube, state.unwrap_or(State::Ready));
+        show_next(&mut client, &mut sweep, count, form, &mut output)?
     } else {
         if state.is_some() || options.count.is_some() || options.tube.is_some() {
             return Err(Failure::Usage(
@@ -84,7 +84,7 @@ fn peek(invocation: &Invocation) -> Outcome {
 
 fn show_next(
     client: &mut Client,
-    sweep: &Sweep,
+    sweep: &mut Sweep,
     count: usize,
     form: Form,
     output: &mut Output,
@@ -129,10 +129,7 @@ fn show(
 
 fn write(client: &mut Client, job: &Job, form: Form, output: &mut Output) -> Outcome<()> {
     let facts = match form {
-        Form::Json => {
-            let reply = client.call(format_args!("stats-job {}", job.id))?;
-            client::facts("stats-job", reply)?
-        }
+        Form::Json => client.facts(&format!("stats-job {}", job.id))?,
         _ => None,
     };
     form.write(output, job, facts.as_ref())

@@ -18,18 +18,19 @@ pub const PING: Command = Command {
 };
 
 options! {
-    count: Option<NonZeroU64> =
-        Opt::value("n", "count", "N", "ask so often (default: until interrupted)"),
-    interval: Option<Interval> =
-        Opt::value("i", "interval", "TIME", "from one to the next (default: 1)"),
+    count: NonZeroU64 =
+        Opt::value("n", "count", "N", "ask so often (default: until interrupted)")
+        => NonZeroU64::MAX,
+    interval: Interval =
+        Opt::value("i", "interval", "TIME", "from one to the next (default: 1)")
+        => Interval(Duration::from_secs(1)),
     quiet: bool = Opt::flag("q", "quiet", "only the summary"),
 }
 
 fn ping(invocation: &Invocation) -> Outcome {
     let options = invocation.read(OPTIONS)?;
     invocation.no_operands()?;
-    let Interval(interval) = options.interval.unwrap_or(Interval(Duration::from_secs(1)));
-    let most = options.count.map_or(u64::MAX, NonZeroU64::get);
+    let most = options.count.get();
     let mut interrupted = Calls::by_signals(&[SIGINT, SIGTERM])?;
     let mut output = Output::new();
     let mut latencies = Histogram::default();
@@ -41,14 +42,14 @@ fn ping(invocation: &Invocation) -> Outcome {
         milliseconds(begun.elapsed())
     ))?;
     output.sync()?;
-    let mut lost = None;
+    let mut outcome = Ok(Status::Done);
     while latencies.count() < most {
         let asked = Instant::now();
         match client.call("list-tube-used") {
             Ok(Reply::Using(_)) => latencies.record(asked.elapsed()),
             Ok(other) => return Err(Failure::unexpected("list-tube-used", &other)),
             Err(failure) => {
-                lost = Some(failure);
+                outcome = Err(failure);
                 break;
             }
         }
@@ -58,7 +59,7 @@ fn ping(invocation: &Invocation) -> Outcome {
             output.sync()?;
         }
         if latencies.count() < most {
-            interrupted.wait(Some(asked + interval));
+            interrupted.wait(Some(asked + options.interval.0));
             if interrupted.take() {
                 break;
             }
@@ -74,7 +75,7 @@ fn ping(invocation: &Invocation) -> Outcome {
         milliseconds(latencies.longest())
     ))?;
     output.sync()?;
-    lost.map_or(Ok(Status::Done), Err)
+    outcome
 }
 
 fn milliseconds(time: Duration) -> String {

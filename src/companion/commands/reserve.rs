@@ -42,7 +42,7 @@ options! {
     bury: bool = Opt::flag("", "bury", "bury them once their bodies are written"),
     release: bool = Opt::flag("", "release", "release them at the end (the default)"),
     priority: Option<Priority> = PRIORITY,
-    delay: Option<Seconds> = DELAY,
+    delay: Seconds = DELAY => Seconds(0),
     lines: bool = BODY_LINES,
     null: bool = BODY_NULL,
     json: bool = BODY_JSON,
@@ -86,11 +86,8 @@ fn reserve(invocation: &Invocation) -> Outcome {
     let mut taker = Taker {
         settle,
         priority: options.priority,
-        delay: options.delay.unwrap_or(Seconds(0)),
         needs_facts: settle != Settle::Delete || form == Form::Json,
-        client: connect(invocation, &tubes)?,
-        held: Held::default(),
-        before: Vec::new(),
+        hands: vec![Hand::new(invocation, &tubes)?],
         seen: HashSet::new(),
     };
     let mut output = Output::new();
@@ -99,15 +96,13 @@ fn reserve(invocation: &Invocation) -> Outcome {
     let mut settled = true;
     let mut progress = Progress::beside_output("reserving");
     while taken < wanted {
-        taker.touch_held(true)?;
-        if taker.held.jobs.len() >= KEPT_BY_ONE {
-            taker.go_on_with(connect(invocation, &tubes)?);
+        taker.touch_held(0)?;
+        if taker.hands[0].jobs.len() >= KEPT_BY_ONE {
+            taker.hands.insert(0, Hand::new(invocation, &tubes)?);
         }
-        let most = usize::try_from(wanted - taken)
-            .unwrap_or(usize::MAX)
-            .min(room.jobs());
+        let left = usize::try_from(wanted - taken).unwrap_or(usize::MAX);
         let since = Instant::now();
-        let batch = taker.take(timeout, most)?;
+        let batch = taker.take(timeout, left.min(room.jobs()))?;
         if batch.is_empty() {
             break;
         }
@@ -116,8 +111,8 @@ fn reserve(invocation: &Invocation) -> Outcome {
         }
         output.sync()?;
         let ids = batch.iter().map(|(job, _)| job.id);
-        while taker.settle != Settle::Release && !output.is_read_within(SLOW)? {
-            touch(&mut taker.client, ids.clone())?;
+        while settle != Settle::Release && !output.is_read_within(SLOW)? {
+            touch(&mut taker.hands[0].client, ids.clone())?;
         }
         taken += batch.len() as u64;
         progress.add(batch.len() as u64);
@@ -125,23 +120,19 @@ fn reserve(invocation: &Invocation) -> Outcome {
         settled &= taker.settle(batch, since)?;
     }
     drop(progress);
-    settled &= taker.release_held()?;
+    while !taker.hands.is_empty() {
+        settled &= taker.hands.remove(0).release(options.delay)?;
+        taker.touch_held(0)?;
+    }
     Ok(Status::done_if(
         settled && if all { taken > 0 } else { taken == wanted },
     ))
 }
 
-/// A connection that takes jobs from these tubes.
-fn connect(invocation: &Invocation, tubes: &[TubeName]) -> Outcome<Client> {
-    let mut client = invocation.connect()?;
-    client.watch_only(tubes)?;
-    Ok(client)
-}
-
 /// Renews the time to run of these jobs; who does not hear of one that is over,
 /// hears of it when it is settled.
 fn touch(client: &mut Client, ids: impl IntoIterator<Item = JobId>) -> Outcome<()> {
-    send_each(client, ids, "touch", &Reply::Touched).map(drop)
+    send_each(client, ids, "touch").map(drop)
 }
 
 /// As many jobs are kept by one connection.
@@ -149,32 +140,54 @@ const KEPT_BY_ONE: usize = 2000;
 
 type Taken = (Job, Option<Facts>);
 
-/// What one connection keeps to release it at the end.
-#[derive(Default)]
-struct Held {
+/// A connection, and the jobs that it keeps to release them at the end.
+struct Hand {
+    client: Client,
     jobs: Vec<(JobId, Priority)>,
     /// A third of the shortest time to run.
-    pause: Option<Duration>,
+    pause: Duration,
     /// When all were touched, or the first one was taken.
-    touched: Option<Instant>,
+    touched: Instant,
 }
 
-impl Held {
-    fn add(&mut self, id: JobId, priority: Priority, ttr: Seconds, since: Instant) {
-        let pause = Duration::from_secs(ttr.0.max(1).into()) / 3;
+impl Hand {
+    /// A connection that takes jobs from these tubes.
+    fn new(invocation: &Invocation, tubes: &[TubeName]) -> Outcome<Hand> {
+        let mut client = invocation.connect()?;
+        client.watch_only(tubes)?;
+        Ok(Hand {
+            client,
+            jobs: Vec::new(),
+            pause: Duration::MAX,
+            touched: Instant::now(),
+        })
+    }
+
+    fn keep(&mut self, id: JobId, priority: Priority, ttr: Seconds, since: Instant) {
+        if self.jobs.is_empty() {
+            self.touched = since;
+        }
         self.jobs.push((id, priority));
-        self.pause = Some(self.pause.map_or(pause, |shortest| shortest.min(pause)));
-        self.touched.get_or_insert(since);
+        let pause = Duration::from_secs(ttr.0.max(1).into()) / 3;
+        self.pause = self.pause.min(pause);
     }
 
     /// When to touch them.
     fn due(&self) -> Option<Instant> {
-        Some(self.touched? + self.pause?)
+        self.touched.checked_add(self.pause)
     }
 
-    fn touch(&mut self, client: &mut Client) -> Outcome<()> {
-        self.touched = Some(Instant::now());
-        touch(client, self.jobs.iter().map(|(id, _)| *id))
+    fn touch(&mut self) -> Outcome<()> {
+        self.touched = Instant::now();
+        touch(&mut self.client, self.jobs.iter().map(|(id, _)| *id))
+    }
+
+    fn release(mut self, Seconds(delay): Seconds) -> Outcome<bool> {
+        for (id, Priority(pri)) in &self.jobs {
+            self.client
+                .queue(format_args!("release {id} {pri} {delay}"));
+        }
+        settled(&mut self.client, self.jobs.iter().map(|(id, _)| *id))
     }
 }
 
@@ -182,36 +195,21 @@ struct Taker {
     settle: Settle,
     /// The priority with which jobs are buried or released, if not their own.
     priority: Option<Priority>,
-    delay: Seconds,
     needs_facts: bool,
-    /// The connection that takes jobs, and what it keeps.
-    client: Client,
-    held: Held,
-    /// Those that took jobs before it.
-    before: Vec<(Client, Held)>,
+    /// The one that takes jobs, and behind it those that have enough.
+    hands: Vec<Hand>,
     /// All that are kept.
     seen: HashSet<JobId>,
 }
 
 impl Taker {
-    /// Takes over from the connection that has enough.
-    fn go_on_with(&mut self, client: Client) {
-        let full = std::mem::replace(&mut self.client, client);
-        self.before.push((full, std::mem::take(&mut self.held)));
-    }
-
-    /// Touches the jobs of those connections that are due; the one that takes
-    /// jobs may be waiting for one.
-    fn touch_held(&mut self, with_taker: bool) -> Outcome<()> {
+    /// Touches the jobs of those connections that are due, from this one on: the
+    /// one that takes jobs may be waiting for one.
+    fn touch_held(&mut self, from: usize) -> Outcome<()> {
         let now = Instant::now();
-        let taker = with_taker.then_some((&mut self.client, &mut self.held));
-        let before = self.before.iter_mut().map(|(client, held)| (client, held));
-        for (client, held) in before.chain(taker) {
-            if held.due().is_some_and(|due| due <= now) {
-                held.touch(client)?;
-            }
-        }
-        Ok(())
+        let is_due = |hand: &&mut Hand| hand.due().is_some_and(|due| due <= now);
+        let mut due = self.hands[from..].iter_mut().filter(is_due);
+        due.try_for_each(Hand::touch)
     }
 
     /// Reserves up to so many jobs: waits for the first as long as told, and
@@ -220,34 +218,44 @@ impl Taker {
         let Some(first) = self.wait_for_one(timeout)? else {
             return Ok(Vec::new());
         };
+        let client = &mut self.hands[0].client;
         let mut jobs = vec![first];
-        jobs.extend(reserve_now(&mut self.client, most - 1)?);
+        jobs.extend(reserve_now(client, most - 1)?);
         let again = |job: &Job| self.seen.contains(&job.id);
-        let fresh = jobs.iter().position(again).unwrap_or(jobs.len());
-        jobs.truncate(fresh);
-        self.with_facts(jobs)
+        jobs.truncate(jobs.iter().position(again).unwrap_or(jobs.len()));
+        if !self.needs_facts {
+            return Ok(jobs.into_iter().map(|job| (job, None)).collect());
+        }
+        let mut taken = Vec::new();
+        let line = |job: &Job| format!("stats-job {}", job.id);
+        client.each(jobs, line, |job, reply| {
+            let facts = client::facts(&line(&job), reply)?;
+            taken.push((job, facts));
+            Ok(())
+        })?;
+        Ok(taken)
     }
 
     fn wait_for_one(&mut self, timeout: Option<Seconds>) -> Outcome<Option<Job>> {
         let until = timeout.map(|Seconds(s)| Instant::now() + Duration::from_secs(s.into()));
         loop {
+            let client = &mut self.hands[0].client;
+            let latest = until.map(|until| until + client.patience());
             match until {
-                None => self.client.queue("reserve"),
+                None => client.queue("reserve"),
                 Some(until) => {
                     let left = until.saturating_duration_since(Instant::now());
                     let seconds = left.as_millis().div_ceil(1000);
-                    self.client
-                        .queue(format_args!("reserve-with-timeout {seconds}"));
+                    client.queue(format_args!("reserve-with-timeout {seconds}"));
                 }
             }
-            let latest = until.map(|until| until + self.client.patience());
             match self.reply_until(latest)? {
                 Reply::Reserved(job) => return Ok(Some(job)),
                 Reply::TimedOut => return Ok(None),
                 // A job that is to be released at the end needs more time, and
                 // no other is ready.
                 Reply::DeadlineSoon => {
-                    self.held.touch(&mut self.client)?;
+                    self.hands[0].touch()?;
                     if until.is_some_and(|until| until <= Instant::now()) {
                         return Ok(None);
                     }
@@ -262,94 +270,53 @@ impl Taker {
     /// of its own jobs the server says when their time comes to an end.
     fn reply_until(&mut self, latest: Option<Instant>) -> Outcome<Reply> {
         loop {
-            let due = self.before.iter().filter_map(|(_, held)| held.due());
+            let due = self.hands[1..].iter().filter_map(Hand::due);
             let until = due.chain(latest).min();
-            match self.client.wait(until, &[])? {
-                Event::Reply(reply) => return self.client.understand(reply),
+            let client = &mut self.hands[0].client;
+            match client.wait(until, &[])? {
+                Event::Reply(reply) => return client.understand(reply),
                 _ if latest.is_some_and(|latest| latest <= Instant::now()) => {
-                    return Err(self.client.silent());
+                    return Err(client.silent());
                 }
-                _ => self.touch_held(false)?,
+                _ => self.touch_held(1)?,
             }
         }
-    }
-
-    fn with_facts(&mut self, jobs: Vec<Job>) -> Outcome<Vec<Taken>> {
-        if !self.needs_facts {
-            return Ok(jobs.into_iter().map(|job| (job, None)).collect());
-        }
-        for job in &jobs {
-            self.client.queue(format_args!("stats-job {}", job.id));
-        }
-        let mut taken = Vec::new();
-        for job in jobs {
-            let asked = format!("stats-job {}", job.id);
-            let reply = self.client.reply()?;
-            taken.push((job, client::facts(&asked, reply)?));
-        }
-        Ok(taken)
     }
 
     /// Deletes or buries a batch that was taken then, or remembers it for later.
     /// Whether all were still ours.
     fn settle(&mut self, batch: Vec<Taken>, since: Instant) -> Outcome<bool> {
+        let hand = &mut self.hands[0];
         let mut ids = Vec::new();
-        for (job, facts) in batch {
+        for (Job { id, .. }, facts) in batch {
             let facts = facts.and_then(|facts| JobFacts::read(facts).ok());
             let own = facts.as_ref().map(|facts| facts.priority);
             let priority = self.priority.or(own).unwrap_or(Terms::PRIORITY);
             match self.settle {
-                Settle::Delete => self.client.queue(format_args!("delete {}", job.id)),
-                Settle::Bury => self
-                    .client
-                    .queue(format_args!("bury {} {}", job.id, priority.0)),
+                Settle::Delete => hand.client.queue(format_args!("delete {id}")),
+                Settle::Bury => hand.client.queue(format_args!("bury {id} {}", priority.0)),
                 Settle::Release => {
                     let ttr = facts.map_or(Seconds(0), |facts| facts.ttr);
-                    self.held.add(job.id, priority, ttr, since);
-                    self.seen.insert(job.id);
+                    hand.keep(id, priority, ttr, since);
+                    self.seen.insert(id);
                     continue;
                 }
             }
-            ids.push(job.id);
+            ids.push(id);
         }
-        settled(&mut self.client, ids.into_iter())
-    }
-
-    fn release_held(mut self) -> Outcome<bool> {
-        let mut all = true;
-        loop {
-            let Taker {
-                client,
-                held,
-                delay,
-                ..
-            } = &mut self;
-            for (id, Priority(pri)) in &held.jobs {
-                client.queue(format_args!("release {id} {pri} {}", delay.0));
-            }
-            all &= settled(client, held.jobs.drain(..).map(|(id, _)| id))?;
-            self.touch_held(false)?;
-            match self.before.pop() {
-                Some((client, held)) => (self.client, self.held) = (client, held),
-                None => return Ok(all),
-            }
-        }
+        settled(&mut hand.client, ids)
     }
 }
 
 /// Whether all of these were still ours when they were settled.
-fn settled(client: &mut Client, ids: impl Iterator<Item = JobId>) -> Outcome<bool> {
+fn settled(client: &mut Client, ids: impl IntoIterator<Item = JobId>) -> Outcome<bool> {
     let mut all = true;
     for id in ids {
-        match client.reply()? {
-            Reply::Deleted | Reply::Buried(_) | Reply::Released => {}
-            Reply::NotFound => {
-                all = false;
-                complain(format_args!(
-                    "beanpole reserve: job {id}: its time to run was over before it was settled"
-                ));
-            }
-            other => return Err(Failure::unexpected(format_args!("job {id}"), &other)),
+        if !client.reply()?.is_done(format_args!("job {id}"))? {
+            all = false;
+            complain(format_args!(
+                "beanpole reserve: job {id}: its time to run was over before it was settled"
+            ));
         }
     }
     Ok(all)

@@ -30,9 +30,11 @@ pub const TAIL: Command = Command {
 };
 
 options! {
-    count: Option<NonZeroU64> = Opt::value("n", "count", "N", "stop after so many jobs"),
-    interval: Option<Interval> =
-        Opt::value("i", "interval", "TIME", "look so often (default: 0.2)"),
+    count: NonZeroU64 =
+        Opt::value("n", "count", "N", "stop after so many jobs") => NonZeroU64::MAX,
+    interval: Interval =
+        Opt::value("i", "interval", "TIME", "look so often (default: 0.2)")
+        => Interval(Duration::from_millis(200)),
     json: bool = BODY_JSON,
 }
 
@@ -49,19 +51,15 @@ const GAPS: usize = 100;
 fn tail(invocation: &Invocation) -> Outcome {
     let options = invocation.read(OPTIONS)?;
     let tubes = invocation.tubes()?;
-    let Interval(interval) = options
-        .interval
-        .unwrap_or(Interval(Duration::from_millis(200)));
-    let mut left = options.count.map_or(u64::MAX, NonZeroU64::get);
+    let mut left = options.count.get();
     let mut client = invocation.connect()?;
     let mut follower = Follower::new(&mut client, tubes)?;
     let mut output = Output::new();
     loop {
         for (job, body) in follower.look(&mut client)? {
-            if options.json {
-                output.line(job_to_json(job.id, Some(&job.all), &body))?;
-            } else {
-                output.line(line(&job, &body))?;
+            match options.json {
+                true => output.line(job_to_json(job.id, Some(&job.all), &body))?,
+                false => output.line(line(&job, &body))?,
             }
             left -= 1;
             if left == 0 {
@@ -70,7 +68,7 @@ fn tail(invocation: &Invocation) -> Outcome {
             }
         }
         output.sync()?;
-        std::thread::sleep(interval);
+        std::thread::sleep(options.interval.0);
     }
 }
 

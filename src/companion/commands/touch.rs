@@ -2,13 +2,13 @@
 
 use crate::command::{Command, Invocation, Opt, described, options};
 use crate::failure::{Failure, Outcome, Status};
-use crate::server::by_id::{make_ready, reserve_by_id};
-use crate::server::client::{Client, Event};
+use crate::server::by_id::{reserve_by_id, settle, to_make_ready};
+use crate::server::client::Event;
 use crate::server::reply::Reply;
 use crate::server::stats::{JobFacts, State};
 use crate::signals::{Calls, SIGHUP, SIGINT, SIGTERM, heeded};
 use crate::text::output::{Output, complain};
-use beanpole::protocol::Seconds;
+use beanpole::protocol::{Priority, Seconds};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -79,22 +79,18 @@ fn touch(invocation: &Invocation) -> Outcome {
         held = kept;
     }
     for job in &held {
-        give_back(&mut client, job, since.elapsed())?;
+        settle(&mut client, to_give_back(job, since.elapsed()))?;
     }
     Ok(Status::done_if(all))
 }
 
-/// Puts a job that we hold back into the state it was in.
-fn give_back(client: &mut Client, job: &JobFacts, after: Duration) -> Outcome<()> {
-    let JobFacts { id, priority, .. } = job;
+/// What puts a job that we hold back into the state it was in.
+fn to_give_back(job: &JobFacts, after: Duration) -> Vec<String> {
+    let (id, Priority(pri)) = (job.id, job.priority);
     let left = u64::from(job.time_left.0).saturating_sub(after.as_secs());
-    let line = match job.state {
-        State::Buried => format!("bury {id} {}", priority.0),
-        State::Delayed => format!("release {id} {} {left}", priority.0),
-        State::Ready | State::Reserved => return make_ready(client, *id, *priority),
-    };
-    match client.call(&line)? {
-        Reply::Buried(_) | Reply::Released => Ok(()),
-        other => Err(Failure::unexpected(line, &other)),
+    match job.state {
+        State::Buried => vec![format!("bury {id} {pri}")],
+        State::Delayed => vec![format!("release {id} {pri} {left}")],
+        State::Ready | State::Reserved => to_make_ready(id, job.priority),
     }
 }

@@ -12,36 +12,30 @@ use crate::text::output::{Progress, complain};
 use beanpole::protocol::{JobId, Priority};
 
 /// Sends a command about each of these jobs, pipelined: those that were not
-/// found, or not in a state for it. All others have got the good reply.
+/// found, or not in a state for it.
 pub fn send_each(
     client: &mut Client,
     ids: impl IntoIterator<Item = JobId>,
     verb: &str,
-    good: &Reply,
 ) -> Outcome<Vec<JobId>> {
     let mut missing = Vec::new();
     let line = |id: &JobId| format!("{verb} {id}");
-    client.each(ids, line, |id, reply| match reply {
-        reply if reply == *good => Ok(()),
-        Reply::NotFound => {
-            missing.push(id);
-            Ok(())
-        }
-        other => Err(Failure::unexpected(line(&id), &other)),
+    client.each(ids, line, |id, reply| {
+        let is_done = reply.is_done(line(&id))?;
+        missing.extend((!is_done).then_some(id));
+        Ok(())
     })?;
     Ok(missing)
 }
 
 /// The same, some at a time, and says which were missing.
-pub fn on_each(client: &mut Client, ids: Vec<JobId>, verb: &'static str, good: &Reply) -> Outcome {
+pub fn on_each(client: &mut Client, ids: Vec<JobId>, verb: &'static str) -> Outcome {
     let mut progress = Progress::new(verb, None);
     let mut all = true;
     for some in ids.chunks(AT_ONCE) {
-        for id in send_each(client, some.iter().copied(), verb, good)? {
+        for id in send_each(client, some.iter().copied(), verb)? {
             all = false;
-            complain(format_args!(
-                "beanpole {verb}: job {id}: not found, or not in a state for this"
-            ));
+            complain_of_missing(verb, id);
         }
         progress.add(some.len() as u64);
     }
@@ -50,17 +44,25 @@ pub fn on_each(client: &mut Client, ids: Vec<JobId>, verb: &'static str, good: &
 
 const AT_ONCE: usize = 1000;
 
-/// Reserves each of these jobs and acts on it.
-pub fn on_each_reserved(
+/// Says that this job was not there for a command.
+pub fn complain_of_missing(verb: &str, id: JobId) {
+    complain(format_args!(
+        "beanpole {verb}: job {id}: not found, or not in a state for this"
+    ));
+}
+
+/// Reserves each of these jobs and settles it by these commands. Whether that
+/// went well with all.
+pub fn on_each_reserved<L: IntoIterator<Item = String>>(
     client: &mut Client,
     ids: Vec<JobId>,
     verb: &str,
-    mut act: impl FnMut(&mut Client, &JobFacts) -> Outcome<()>,
+    lines: impl Fn(&JobFacts) -> L,
 ) -> Outcome {
     let mut all = true;
     for id in ids {
         match reserve_by_id(client, id)? {
-            Ok(job) => act(client, &job)?,
+            Ok(job) => settle(client, lines(&job))?,
             Err(reason) => {
                 all = false;
                 complain(format_args!("beanpole {verb}: {reason}"));
@@ -70,18 +72,21 @@ pub fn on_each_reserved(
     Ok(Status::done_if(all))
 }
 
-/// Makes a job that this connection has reserved ready, by way of a burial: a
-/// release would count as a failed try with `work --tries`. Both are sent
-/// together, so that nobody who stops us leaves the job buried.
-pub fn make_ready(client: &mut Client, id: JobId, priority: Priority) -> Outcome<()> {
-    let lines = [
-        format!("bury {id} {}", priority.0),
-        format!("kick-job {id}"),
-    ];
-    client.each(lines, String::clone, |line, reply| match reply {
-        Reply::Buried(_) | Reply::Kicked(_) => Ok(()),
-        other => Err(Failure::unexpected(line, &other)),
+/// Sends these commands together, which the server has to carry out.
+pub fn settle(client: &mut Client, lines: impl IntoIterator<Item = String>) -> Outcome<()> {
+    client.each(lines, String::clone, |line, reply| {
+        match reply.is_done(&line)? {
+            true => Ok(()),
+            false => Err(Failure::unexpected(line, &reply)),
+        }
     })
+}
+
+/// What makes a job ready that this connection has reserved, by way of a burial:
+/// a release would count as a failed try with `work --tries`. Sent together, so
+/// that nobody who stops us leaves the job buried.
+pub fn to_make_ready(id: JobId, Priority(pri): Priority) -> Vec<String> {
+    vec![format!("bury {id} {pri}"), format!("kick-job {id}")]
 }
 
 /// Reserves this job and says what it was before, or why it cannot be had.
@@ -89,14 +94,12 @@ pub fn reserve_by_id(client: &mut Client, id: JobId) -> Outcome<Result<JobFacts,
     let Some(facts) = client.job(id)? else {
         return Ok(Err(format!("there is no job {id}")));
     };
-    match client.call(format_args!("reserve-job {id}"))? {
+    let line = format!("reserve-job {id}");
+    match client.call(&line)? {
         Reply::Reserved(_) => Ok(Ok(facts)),
         Reply::NotFound => Ok(Err(format!(
             "job {id} is reserved by another connection, and only that may act on it"
         ))),
-        other => Err(Failure::unexpected(
-            format_args!("reserve-job {id}"),
-            &other,
-        )),
+        other => Err(Failure::unexpected(line, &other)),
     }
 }

@@ -13,17 +13,20 @@
 //! buried and delayed jobs ready.
 
 use crate::failure::{Failure, Outcome, Status};
+use crate::server::by_id::settle;
 use crate::server::client::Client;
 use crate::server::list::{self, Scope, Walk};
 use crate::server::reply::Reply;
-use crate::server::stats::{Facts, State};
+use crate::server::stats::State;
 use crate::server::sweep::Sweep;
 use crate::server::take::jobs_of;
 use crate::text::output::{Progress, complain};
 use crate::values::Parse;
 use beanpole::protocol::JobId;
+use std::iter::chain;
 
 /// What was found.
+#[derive(Default)]
 pub struct Census {
     /// The jobs in ascending order: that in which they were put.
     pub ids: Vec<JobId>,
@@ -33,81 +36,62 @@ pub struct Census {
 }
 
 /// Ids asked for between two looks at whether all are found.
-const CHUNK: u64 = 10_000;
+const CHUNK: usize = 10_000;
 /// Ids asked for beyond what is known to exist, before giving up.
 const BEYOND: u64 = 10_000_000;
-
-/// The highest id that can exist.
-enum Highest {
-    /// No job has a higher one.
-    Proven(u64),
-    /// There may be higher ones.
-    Seen(u64),
-}
 
 impl Census {
     /// Finds the jobs in this scope that exist now.
     pub fn take(client: &mut Client, scope: &Scope) -> Outcome<Census> {
-        match Walk::begin(client, scope)? {
-            Some(walk) => Census::walk(client, walk),
-            None => Census::ask_for_all(client, scope),
-        }
-    }
-
-    fn walk(client: &mut Client, mut walk: Walk) -> Outcome<Census> {
+        let Some(mut walk) = Walk::begin(client, scope)? else {
+            return Census::by_ids(client, scope);
+        };
         let mut progress = Progress::new("finding jobs", None);
-        let mut ids = Vec::new();
-        loop {
-            let jobs = walk.next(client, list::MOST)?;
-            if jobs.is_empty() {
-                return Ok(Census { ids, missing: 0 });
-            }
+        let mut census = Census::default();
+        while !walk.is_over() {
+            let jobs = walk.page(client, list::MOST)?;
             progress.add(jobs.len() as u64);
-            ids.extend(jobs.iter().map(|job| job.id));
+            census.ids.extend(jobs.iter().map(|job| job.id));
         }
+        Ok(census)
     }
 
-    fn ask_for_all(client: &mut Client, scope: &Scope) -> Outcome<Census> {
-        let highest = highest(client, scope)?;
-        let (Highest::Proven(top) | Highest::Seen(top)) = highest;
+    /// The same on a server that lists no jobs.
+    pub fn by_ids(client: &mut Client, scope: &Scope) -> Outcome<Census> {
+        let (highest, is_proven) = highest(client, scope)?;
+        // As counted after the highest id was determined.
         let count = scope.count(client)?;
-        let mut search = Search {
-            scope,
-            count,
-            found: 0,
-            ids: Vec::new(),
-            progress: Progress::new("looking at job", Some(top)),
-        };
-        let mut above = top;
-        while above > 0 && !search.is_complete(client)? {
-            let from = above.saturating_sub(CHUNK);
-            search.look_at(client, from + 1, above)?;
-            above = from;
-        }
-        if let Highest::Seen(_) = highest {
-            let mut from = top;
-            while from < top + BEYOND && !search.is_complete(client)? {
-                search.look_at(client, from + 1, from + CHUNK)?;
-                from += CHUNK;
+        // Jobs of the tubes in any state: one may change its state meanwhile.
+        let mut found = 0;
+        let mut ids = Vec::new();
+        let mut progress = Progress::new("looking at job", Some(highest));
+        let beyond = if is_proven { 0 } else { BEYOND };
+        let downwards = (1..=highest).rev().step_by(CHUNK);
+        let downwards = downwards.map(|to| to.saturating_sub(CHUNK as u64 - 1).max(1)..=to);
+        let upwards = (highest + 1..=highest + beyond).step_by(CHUNK);
+        let upwards = upwards.map(|from| from..=from + CHUNK as u64 - 1);
+        for chunk in chain(downwards, upwards) {
+            // If jobs were put since they were counted, one of those found may
+            // have been on its way then: that proves nothing.
+            if found >= count.jobs && scope.count(client)?.created == count.created {
+                break;
+            }
+            progress.add(chunk.end() - chunk.start() + 1);
+            for job in jobs_of(client, chunk.map(JobId))? {
+                if scope.tubes.is_empty() || scope.tubes.contains(&job.tube) {
+                    found += 1;
+                    ids.extend(scope.states.contains(&job.state).then_some(job.id));
+                }
             }
         }
-        let missing = match highest {
-            Highest::Proven(_) => 0,
-            Highest::Seen(_) => search
-                .scope
-                .count(client)?
-                .jobs
-                .saturating_sub(search.found),
+        ids.sort();
+        let missing = match is_proven {
+            true => 0,
+            false => scope.count(client)?.jobs.saturating_sub(found),
         };
-        search.ids.sort();
-        Ok(Census {
-            ids: search.ids,
-            missing,
-        })
+        Ok(Census { ids, missing })
     }
-}
 
-impl Census {
     /// Whether nothing is missing; if something is, says so.
     pub fn verdict(&self) -> Status {
         if self.missing > 0 {
@@ -121,45 +105,12 @@ impl Census {
     }
 }
 
-struct Search<'a> {
-    scope: &'a Scope,
-    /// As counted after the highest id was determined.
-    count: Count,
-    /// Jobs of the tubes in any state: one may change its state meanwhile.
-    found: u64,
-    ids: Vec<JobId>,
-    progress: Progress,
-}
-
 /// What the server counts in the tubes.
-#[derive(Clone, Copy, PartialEq, Eq)]
 struct Count {
     /// Jobs that exist, in any state.
     jobs: u64,
     /// Jobs that were ever put.
     created: u64,
-}
-
-impl Search<'_> {
-    fn look_at(&mut self, client: &mut Client, from: u64, to: u64) -> Outcome<()> {
-        let mut jobs = jobs_of(client, (from..=to).map(JobId))?;
-        let tubes = &self.scope.tubes;
-        jobs.retain(|job| tubes.is_empty() || tubes.contains(&job.tube));
-        self.found += jobs.len() as u64;
-        jobs.retain(|job| self.scope.states.contains(&job.state));
-        self.ids.extend(jobs.iter().map(|job| job.id));
-        self.progress.add(to - from + 1);
-        Ok(())
-    }
-
-    /// Whether all are found. If jobs were put since they were counted, one of
-    /// those found may have been on its way then: that proves nothing.
-    fn is_complete(&self, client: &mut Client) -> Outcome<bool> {
-        Ok(
-            self.found >= self.count.jobs
-                && self.scope.count(client)?.created == self.count.created,
-        )
-    }
 }
 
 impl Scope {
@@ -171,35 +122,41 @@ impl Scope {
         for tube in &self.tubes {
             all.extend(client.tube_stats(tube)?);
         }
-        let jobs_of = |facts: &Facts| -> u64 {
-            State::ALL
-                .iter()
-                .map(|state| facts.number(state.count_key()))
-                .sum()
-        };
         Ok(Count {
-            jobs: all.iter().map(jobs_of).sum(),
+            jobs: all.iter().map(|facts| facts.jobs_in(&State::ALL)).sum(),
             created: all.iter().map(|facts| facts.number("total-jobs")).sum(),
         })
     }
 }
 
-/// The highest id that a job which exists now can have.
+/// The highest id that a job which exists now can have, and whether that is
+/// proven: if not, there may be higher ones.
 ///
 /// Without a binlog ids begin with 1 and each belongs to a `put`, so the count
 /// of those will do. With one they go on from earlier runs; then a job is put,
 /// which tells its id, and deleted. A server that drains takes no job, and we
 /// have to begin at what can be seen.
-fn highest(client: &mut Client, scope: &Scope) -> Outcome<Highest> {
+fn highest(client: &mut Client, scope: &Scope) -> Outcome<(u64, bool)> {
     let stats = client.server_stats()?;
     let puts = stats.number("cmd-put");
     if stats.get("binlog-current-index") == Some("0") {
-        return Ok(Highest::Proven(puts));
+        return Ok((puts, true));
     }
-    match probe(client)? {
-        Some(id) => Ok(Highest::Proven(id.0)),
-        None => highest_seen(client, scope, puts).map(Highest::Seen),
+    if let Some(JobId(id)) = probe(client)? {
+        return Ok((id, true));
     }
+    let tubes = match scope.tubes.as_slice() {
+        [] => client.tubes()?,
+        some => some.into(),
+    };
+    let mut highest = 0;
+    for tube in tubes {
+        for state in State::ALL {
+            let first = Sweep::new(tube.clone(), state).first(client)?;
+            highest = highest.max(first.map_or(0, |job| job.id.0));
+        }
+    }
+    Ok((highest.saturating_add(puts), false))
 }
 
 /// The id of a job that is put, into a tube of our own, and deleted at once.
@@ -214,24 +171,5 @@ pub fn probe(client: &mut Client) -> Outcome<Option<JobId>> {
         Reply::Draining => return Ok(None),
         other => return Err(Failure::unexpected("put", &other)),
     };
-    match client.call(format_args!("delete {id}"))? {
-        Reply::Deleted => Ok(Some(id)),
-        other => Err(Failure::unexpected(format_args!("delete {id}"), &other)),
-    }
-}
-
-fn highest_seen(client: &mut Client, scope: &Scope, puts: u64) -> Outcome<u64> {
-    let tubes = if scope.tubes.is_empty() {
-        client.tubes()?
-    } else {
-        scope.tubes.clone()
-    };
-    let mut highest = 0;
-    for tube in tubes {
-        for state in State::ALL {
-            let first = Sweep::new(tube.clone(), state).first(client)?;
-            highest = highest.max(first.map_or(0, |job| job.id.0));
-        }
-    }
-    Ok(highest.saturating_add(puts))
+    settle(client, [format!("delete {id}")]).map(|()| Some(id))
 }

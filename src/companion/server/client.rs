@@ -14,7 +14,7 @@ use beanpole::protocol::{JobId, Priority, Seconds, TubeName};
 use nix::poll::{PollFd, PollFlags, poll};
 use std::collections::VecDeque;
 use std::fmt;
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -69,12 +69,13 @@ impl Terms {
 impl Client {
     /// Connects, and waits for no reply longer than `patience`.
     pub fn connect(address: &Address, patience: Duration) -> Outcome<Client> {
-        let stream = address.connect(patience).map_err(|error| {
-            Failure::Unreachable(format!("cannot connect to {address}: {error}"))
-        })?;
+        let cannot = |error| format!("cannot connect to {address}: {error}");
+        let stream = address
+            .connect(patience)
+            .map_err(|error| Failure::Unreachable(cannot(error)));
         Ok(Client {
             address: address.clone(),
-            stream,
+            stream: stream?,
             input: Vec::new(),
             taken: 0,
             output: Vec::new(),
@@ -111,11 +112,7 @@ impl Client {
 
     /// Queues a `put` into the used tube.
     pub fn queue_put(&mut self, terms: Terms, body: &[u8]) {
-        let Terms {
-            priority: Priority(pri),
-            delay: Seconds(delay),
-            ttr: Seconds(ttr),
-        } = terms;
+        let (pri, delay, ttr) = (terms.priority.0, terms.delay.0, terms.ttr.0);
         self.queue(format_args!("put {pri} {delay} {ttr} {}", body.len()));
         self.queue_bytes(body);
         self.queue_bytes(b"\r\n");
@@ -184,34 +181,29 @@ impl Client {
             }
             let mut fds = vec![PollFd::new(self.stream.as_fd(), interest)];
             fds.extend(others.iter().map(|&fd| PollFd::new(fd, PollFlags::POLLIN)));
-            let timeout = timeout_until(until);
-            match poll(&mut fds, timeout) {
+            match poll(&mut fds, timeout_until(until)) {
                 Ok(0) if until.is_some_and(|until| until <= Instant::now()) => {
                     return Ok(Event::Time);
                 }
                 Ok(_) | Err(nix::Error::EINTR) => {}
                 Err(errno) => return Err(self.lost(io::Error::from(errno))),
             }
-            let ready: Vec<PollFlags> = fds
-                .iter()
-                .map(|fd| fd.revents().unwrap_or(PollFlags::empty()))
-                .collect();
-            drop(fds);
-            if ready[0].contains(PollFlags::POLLOUT) {
+            let ours = fds[0].revents().unwrap_or(PollFlags::empty());
+            let is_other = fds[1..].iter().any(|fd| fd.any() == Some(true));
+            if ours.contains(PollFlags::POLLOUT) {
                 self.send_some()?;
             }
-            if ready[0].intersects(PollFlags::POLLIN | PollFlags::POLLHUP | PollFlags::POLLERR) {
+            if ours.intersects(PollFlags::POLLIN | PollFlags::POLLHUP | PollFlags::POLLERR) {
                 self.receive_some()?;
-            } else if ready[1..].iter().any(|flags| !flags.is_empty()) {
+            } else if is_other {
                 return Ok(Event::Other);
             }
         }
     }
 
     fn take_reply(&mut self) -> Outcome<Option<RawReply>> {
-        let parsed =
-            RawReply::parse(&self.input[self.taken..]).map_err(|reason| self.lost(reason))?;
-        let Some((reply, length)) = parsed else {
+        let parsed = RawReply::parse(&self.input[self.taken..]);
+        let Some((reply, length)) = parsed.map_err(|reason| self.lost(reason))? else {
             return Ok(None);
         };
         self.taken += length;
@@ -227,9 +219,7 @@ impl Client {
             Ok(count) => self.sent += count,
             Err(error) if is_passing(&error) => {}
             // The server may have said why before it closed: read on.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-                self.sent = self.output.len()
-            }
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => self.sent = self.output.len(),
             Err(error) => return Err(self.lost(error)),
         }
         if self.sent == self.output.len() {
@@ -296,29 +286,27 @@ impl Client {
         if !tubes.contains(&default) {
             lines.push(format!("ignore {default}"));
         }
-        for line in &lines {
-            self.queue(line);
-        }
-        for line in &lines {
-            match self.reply()? {
-                Reply::Watching(_) => {}
-                other => return Err(Failure::unexpected(line, &other)),
-            }
-        }
-        Ok(())
+        self.each(lines, String::clone, |line, reply| match reply {
+            Reply::Watching(_) => Ok(()),
+            other => Err(Failure::unexpected(line, &other)),
+        })
     }
 
     /// What the server says about itself.
     pub fn server_stats(&mut self) -> Outcome<Facts> {
-        let reply = self.call("stats")?;
-        facts("stats", reply)?.ok_or_else(|| Failure::unexpected("stats", &Reply::NotFound))
+        let facts = self.facts("stats")?;
+        facts.ok_or_else(|| Failure::unexpected("stats", &Reply::NotFound))
     }
 
     /// What the server says about a tube, if it exists.
     pub fn tube_stats(&mut self, tube: &TubeName) -> Outcome<Option<Facts>> {
-        let line = format!("stats-tube {tube}");
-        let reply = self.call(&line)?;
-        facts(&line, reply)
+        self.facts(&format!("stats-tube {tube}"))
+    }
+
+    /// The dictionary that answers this, or `None` for `NOT_FOUND`.
+    pub fn facts(&mut self, line: &str) -> Outcome<Option<Facts>> {
+        let reply = self.call(line)?;
+        facts(line, reply)
     }
 
     /// What the server says about a tube that has to exist.
@@ -349,22 +337,16 @@ impl Client {
 /// The job in the reply to `stats-job`, or `None` for `NOT_FOUND`.
 pub fn job_facts(id: JobId, reply: Reply) -> Outcome<Option<JobFacts>> {
     let asked = format!("stats-job {id}");
-    let Some(facts) = facts(&asked, reply)? else {
-        return Ok(None);
-    };
-    let job = JobFacts::read(facts);
-    job.map(Some)
-        .map_err(|reason| Failure::Unreachable(format!("{asked}: {reason}")))
+    let job = facts(&asked, reply)?.map(JobFacts::read).transpose();
+    job.map_err(|reason| Failure::Unreachable(format!("{asked}: {reason}")))
 }
 
 /// The dictionary in a reply, or `None` for `NOT_FOUND`.
 pub fn facts(asked: &str, reply: Reply) -> Outcome<Option<Facts>> {
     match reply {
         Reply::Ok(document) => {
-            let facts = Facts::parse(&document);
-            facts
-                .map(Some)
-                .map_err(|reason| Failure::Unreachable(format!("{asked}: {reason}")))
+            let wrong = |reason| Failure::Unreachable(format!("{asked}: {reason}"));
+            Facts::parse(&document).map(Some).map_err(wrong)
         }
         Reply::NotFound => Ok(None),
         other => Err(Failure::unexpected(asked, &other)),
@@ -382,8 +364,5 @@ pub fn job(asked: impl fmt::Display, reply: Reply) -> Outcome<Option<Job>> {
 
 /// Whether an operation that ended so may simply be tried again.
 fn is_passing(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-    )
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }

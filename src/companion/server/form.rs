@@ -34,19 +34,14 @@ impl Form {
 
     /// Writes a job. JSON needs its facts, if they are still to be had.
     pub fn write(self, output: &mut Output, job: &Job, facts: Option<&Facts>) -> Outcome<()> {
+        if self == Form::Json {
+            return output.line(job_to_json(job.id, facts, &job.body));
+        }
+        output.bytes(&job.body)?;
         match self {
-            Form::Exact => {
-                output.bytes(&job.body)?;
-                if output::is_terminal() && !job.body.ends_with(b"\n") {
-                    output.bytes(b"\n")?;
-                }
-                Ok(())
-            }
-            Form::Ended(end) => {
-                output.bytes(&job.body)?;
-                output.bytes(&[end])
-            }
-            Form::Json => output.line(job_to_json(job.id, facts, &job.body)),
+            Form::Ended(end) => output.bytes(&[end]),
+            _ if output::is_terminal() && !job.body.ends_with(b"\n") => output.bytes(b"\n"),
+            _ => Ok(()),
         }
     }
 }

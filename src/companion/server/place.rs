@@ -57,8 +57,7 @@ impl Placer {
 
     /// Deletes jobs that were put into place in vain.
     pub fn take_away(&mut self, ids: &[JobId]) -> Outcome<()> {
-        let ids = ids.iter().copied();
-        send_each(&mut self.client, ids, "delete", &Reply::Deleted).map(drop)
+        send_each(&mut self.client, ids.iter().copied(), "delete").map(drop)
     }
 
     /// Puts a batch. Ids of what was put up to the first refusal, and that.
@@ -78,22 +77,21 @@ impl Placer {
                     *used = Some(job.tube.clone());
                     return Ok(Some(()));
                 }
-                let delay = if job.buried {
-                    Seconds(u32::MAX)
-                } else {
-                    job.terms.delay
-                };
-                client.queue_put(Terms { delay, ..job.terms }, &job.body);
+                let mut terms = job.terms;
+                if job.buried {
+                    terms.delay = Seconds(u32::MAX);
+                }
+                client.queue_put(terms, &job.body);
                 jobs.next();
                 Ok(Some(()))
             },
             |(), reply| {
                 match reply {
                     Reply::Using(_) => {}
-                    Reply::Inserted(id) | Reply::Buried(Some(id)) if refused.is_some() => {
-                        surplus.push(id)
-                    }
-                    Reply::Inserted(id) | Reply::Buried(Some(id)) => ids.push(id),
+                    Reply::Inserted(id) | Reply::Buried(Some(id)) => match refused {
+                        None => ids.push(id),
+                        Some(_) => surplus.push(id),
+                    },
                     other => refused = refused.take().or(Some(Failure::unexpected("put", &other))),
                 }
                 Ok(())
@@ -116,12 +114,11 @@ impl Placer {
         let parked = &mut self.parked;
         self.client.each(lines, String::clone, |line, reply| {
             match reply {
-                Reply::Reserved(_) | Reply::Buried(_) => {}
                 Reply::UnknownCommand => *parked += 1,
-                // To 'bury', after 'reserve-job' failed; or somebody has
-                // already found the job and done with it as he likes.
-                Reply::NotFound => {}
-                other => return Err(Failure::unexpected(line, &other)),
+                Reply::Reserved(_) => {}
+                // Not found: to 'bury', after 'reserve-job' failed; or somebody
+                // has already found the job and done with it as he likes.
+                other => drop(other.is_done(line)?),
             }
             Ok(())
         })

@@ -4,7 +4,7 @@
 //! The daemon has its own, in `protocol`, for the opposite direction: there
 //! a reply is made of what the engine knows; here it may come from any server.
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Outcome};
 use beanpole::protocol::JobId;
 use std::fmt;
 
@@ -105,12 +105,13 @@ impl Frame<'_> {
             return Err(not_understood(&bytes[..end]));
         };
         let after = end + 1;
+        let mut frame = Frame {
+            line,
+            chunk: None,
+            length: after,
+        };
         let Some(size) = chunk_size(line) else {
-            return Ok(Some(Frame {
-                line,
-                chunk: None,
-                length: after,
-            }));
+            return Ok(Some(frame));
         };
         let ends = size.and_then(|size| {
             let end = after.checked_add(usize::try_from(size).ok()?)?;
@@ -126,11 +127,9 @@ impl Frame<'_> {
                 "what follows '{line}' does not end where the line says"
             ));
         }
-        Ok(Some(Frame {
-            line,
-            chunk: Some(&bytes[after..end]),
-            length,
-        }))
+        frame.chunk = Some(&bytes[after..end]);
+        frame.length = length;
+        Ok(Some(frame))
     }
 }
 
@@ -152,16 +151,16 @@ impl RawReply {
     pub fn understand(self) -> Result<Reply, String> {
         let line = std::str::from_utf8(&self.line).map_err(|_| not_understood(&self.line))?;
         let words: Vec<&str> = line.split(' ').collect();
+        let count = words.get(1).and_then(|word| number(word.as_bytes()));
+        let id = count.map(JobId);
         let known = match (words.as_slice(), self.chunk) {
             (["OK", _], Some(chunk)) => Some(Reply::Ok(chunk)),
-            (["RESERVED", id, _], Some(body)) => job(id, body).map(Reply::Reserved),
-            (["FOUND", id, _], Some(body)) => job(id, body).map(Reply::Found),
-            (["INSERTED", id], _) => number(id.as_bytes()).map(|id| Reply::Inserted(JobId(id))),
-            (["BURIED", id], _) => number(id.as_bytes()).map(|id| Reply::Buried(Some(JobId(id)))),
-            (["KICKED", count], _) => {
-                number(count.as_bytes()).map(|count| Reply::Kicked(Some(count)))
-            }
-            (["WATCHING", count], _) => number(count.as_bytes()).map(Reply::Watching),
+            (["RESERVED", _, _], Some(body)) => id.map(|id| Reply::Reserved(Job { id, body })),
+            (["FOUND", _, _], Some(body)) => id.map(|id| Reply::Found(Job { id, body })),
+            (["INSERTED", _], _) => id.map(Reply::Inserted),
+            (["BURIED", _], _) => id.map(|id| Reply::Buried(Some(id))),
+            (["KICKED", _], _) => count.map(|count| Reply::Kicked(Some(count))),
+            (["WATCHING", _], _) => count.map(Reply::Watching),
             (["USING", tube], _) => Some(Reply::Using((*tube).into())),
             ([word], _) => {
                 let known = WORDS.iter().find(|(known, _)| known == word);
@@ -189,21 +188,23 @@ pub fn not_understood(line: &[u8]) -> String {
 
 /// The number that these digits, and nothing else, write.
 pub fn number(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() {
-        return None;
-    }
-    digits.iter().try_fold(0u64, |value, &byte| {
-        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
-        value.checked_mul(10)?.checked_add(digit)
-    })
-}
-
-fn job(id: &str, body: Vec<u8>) -> Option<Job> {
-    let id = JobId(number(id.as_bytes())?);
-    Some(Job { id, body })
+    // A sign, which `parse` would take, is no digit.
+    let digits = digits.first()?.is_ascii_digit().then_some(digits)?;
+    std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 impl Reply {
+    /// Whether what was asked of a job or a tube is done; if not, that was not
+    /// there, or not in a state for it.
+    pub fn is_done(&self, asked: impl fmt::Display) -> Outcome<bool> {
+        match self {
+            Reply::Deleted | Reply::Buried(_) | Reply::Released | Reply::Kicked(None) => Ok(true),
+            Reply::Touched | Reply::Paused => Ok(true),
+            Reply::NotFound => Ok(false),
+            other => Err(Failure::unexpected(asked, other)),
+        }
+    }
+
     /// What a refusal means, in a sentence for people.
     pub fn refusal(&self) -> Option<&'static str> {
         Some(match self {

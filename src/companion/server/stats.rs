@@ -13,10 +13,8 @@ pub struct Facts(Vec<(String, String)>);
 impl Facts {
     /// The dictionary in this document.
     pub fn parse(document: &[u8]) -> Result<Facts, String> {
-        lines(document)?
-            .map(fact)
-            .collect::<Result<_, _>>()
-            .map(Facts)
+        let facts = lines(document)?.map(fact);
+        facts.collect::<Result<_, _>>().map(Facts)
     }
 
     /// The value of this key.
@@ -33,9 +31,13 @@ impl Facts {
     /// The value of this key as a whole number, 0 if there is none: servers
     /// of different age know different keys.
     pub fn number(&self, key: &str) -> u64 {
-        self.get(key)
-            .and_then(|value| value.parse().ok())
-            .unwrap_or(0)
+        self.text(key).parse().unwrap_or(0)
+    }
+
+    /// How many jobs a server or a tube has in these states.
+    pub fn jobs_in(&self, states: &[State]) -> u64 {
+        let counts = states.iter().map(|state| self.number(state.count_key()));
+        counts.sum()
     }
 
     /// Adds a key, if it is not there.
@@ -47,9 +49,8 @@ impl Facts {
 
     /// All keys with their values.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0
-            .iter()
-            .map(|(key, value)| (key.as_str(), value.as_str()))
+        let pairs = self.0.iter();
+        pairs.map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
     /// The same as JSON, numbers as numbers and text as text.
@@ -59,10 +60,8 @@ impl Facts {
         let typed = self.0.iter().map(|(key, value)| {
             let json = match key.as_str() {
                 "draining" => Json::Bool(value == "true"),
-                "id" if is_job => Json::number_or_text(value),
-                "id" | "name" | "tube" | "version" | "hostname" | "os" | "platform" => {
-                    Json::Text(value.clone())
-                }
+                "name" | "tube" | "version" | "hostname" | "os" | "platform" => Json::text(value),
+                "id" if !is_job => Json::text(value),
                 _ => Json::number_or_text(value),
             };
             (key.clone(), json)
@@ -217,24 +216,16 @@ impl JobFacts {
     /// The job in this dictionary, if it is that of a job.
     pub fn read(facts: Facts) -> Result<JobFacts, String> {
         let wrong = |key| format!("'{}' is no {key} of a job", facts.text(key));
-        let seconds = |key| facts.text(key).parse().map(Seconds).map_err(|_| wrong(key));
+        let number = |key| facts.text(key).parse().map_err(|_| wrong(key));
         Ok(JobFacts {
-            id: facts
-                .text("id")
-                .parse()
-                .map(JobId)
-                .map_err(|_| wrong("id"))?,
+            id: JobId(facts.text("id").parse().map_err(|_| wrong("id"))?),
             tube: TubeName::parse(facts.text("tube").as_bytes()).ok_or_else(|| wrong("tube"))?,
             state: State::parse(facts.text("state")).ok_or_else(|| wrong("state"))?,
-            priority: facts
-                .text("pri")
-                .parse()
-                .map(Priority)
-                .map_err(|_| wrong("pri"))?,
+            priority: Priority(number("pri")?),
             age: facts.number("age"),
-            delay: seconds("delay")?,
-            ttr: seconds("ttr")?,
-            time_left: seconds("time-left").unwrap_or(Seconds(0)),
+            delay: Seconds(number("delay")?),
+            ttr: Seconds(number("ttr")?),
+            time_left: Seconds(number("time-left").unwrap_or(0)),
             reserves: facts.number("reserves"),
             all: facts,
         })

@@ -25,19 +25,20 @@ impl Room {
 
     /// So many jobs; one, as long as nothing is known.
     pub fn jobs(&self) -> usize {
-        self.largest
-            .map_or(1, |largest| (BYTES / largest.max(1)).clamp(1, MOST))
+        let largest = self.largest.unwrap_or(BYTES);
+        (BYTES / largest.max(1)).clamp(1, MOST)
     }
 }
 
 /// Reserves up to so many jobs of those that are ready.
 pub fn reserve_now(client: &mut Client, most: usize) -> Outcome<Vec<Job>> {
+    const LINE: &str = "reserve-with-timeout 0";
     let mut jobs = Vec::new();
     client.each(
-        std::iter::repeat_n((), most),
-        |()| "reserve-with-timeout 0".into(),
-        |(), reply| {
-            jobs.extend(client::job("reserve-with-timeout 0", reply)?);
+        std::iter::repeat_n(LINE, most),
+        |line| String::from(*line),
+        |line, reply| {
+            jobs.extend(client::job(line, reply)?);
             Ok(())
         },
     )?;
@@ -50,28 +51,22 @@ pub fn jobs_of(
     ids: impl IntoIterator<Item = JobId>,
 ) -> Outcome<Vec<JobFacts>> {
     let mut jobs = Vec::new();
-    client.each(
-        ids,
-        |id| format!("stats-job {id}"),
-        |id, reply| {
-            jobs.extend(client::job_facts(id, reply)?);
-            Ok(())
-        },
-    )?;
+    let line = |id: &JobId| format!("stats-job {id}");
+    client.each(ids, line, |id, reply| {
+        jobs.extend(client::job_facts(id, reply)?);
+        Ok(())
+    })?;
     Ok(jobs)
 }
 
 /// The bodies of those of these jobs that exist.
 pub fn bodies(client: &mut Client, jobs: Vec<JobFacts>) -> Outcome<Vec<(JobFacts, Vec<u8>)>> {
     let mut found = Vec::new();
-    client.each(
-        jobs,
-        |job| format!("peek {}", job.id),
-        |job, reply| {
-            let peeked = client::job(format_args!("peek {}", job.id), reply)?;
-            found.extend(peeked.map(|Job { body, .. }| (job, body)));
-            Ok(())
-        },
-    )?;
+    let line = |job: &JobFacts| format!("peek {}", job.id);
+    client.each(jobs, line, |job, reply| {
+        let peeked = client::job(line(&job), reply)?;
+        found.extend(peeked.map(|Job { body, .. }| (job, body)));
+        Ok(())
+    })?;
     Ok(found)
 }

@@ -10,23 +10,19 @@ use beanpole::protocol::TubeName;
 /// What the server says about those of these tubes that exist.
 pub fn stats_of(client: &mut Client, names: &[TubeName]) -> Outcome<Vec<(TubeName, Facts)>> {
     let mut all = Vec::new();
-    client.each(
-        names,
-        |name| format!("stats-tube {name}"),
-        |name, reply| {
-            let facts = facts(&format!("stats-tube {name}"), reply)?;
-            all.extend(facts.map(|facts| (name.clone(), facts)));
-            Ok(())
-        },
-    )?;
+    let line = |name: &&TubeName| format!("stats-tube {name}");
+    client.each(names, line, |name, reply| {
+        let facts = facts(&line(&name), reply)?;
+        all.extend(facts.map(|facts| (name.clone(), facts)));
+        Ok(())
+    })?;
     Ok(all)
 }
 
 /// The tubes among these that have a ready job.
 pub fn names_with_ready(tubes: &[(TubeName, Facts)]) -> Vec<TubeName> {
-    let ready = tubes
-        .iter()
-        .filter(|(_, facts)| facts.number(State::Ready.count_key()) > 0);
+    let has_ready = |facts: &Facts| facts.jobs_in(&[State::Ready]) > 0;
+    let ready = tubes.iter().filter(|(_, facts)| has_ready(facts));
     ready.map(|(name, _)| name.clone()).collect()
 }
 

@@ -129,7 +129,7 @@ impl Server {
 }
 
 impl Board {
-    pub fn new(servers: &[names::Server]) -> Board {
+    pub fn new(servers: &[names::Server], sort: Column) -> Board {
         let server = |named: &names::Server| Server {
             named: named.clone(),
             history: None,
@@ -138,7 +138,7 @@ impl Board {
         };
         Board {
             servers: servers.iter().map(server).collect(),
-            sort: Column::Tube,
+            sort,
             reversed: false,
             filter: String::new(),
             held: false,

@@ -36,23 +36,23 @@ pub const TOP: Command = Command {
 };
 
 options! {
-    interval: Option<Interval> =
-        Opt::value("i", "interval", "TIME", "look so often (default: 1)"),
-    sort: Option<Column> =
-        Opt::value("s", "sort", "COLUMN", "sort by this column, as its title says (default: tube)"),
+    interval: Interval =
+        Opt::value("i", "interval", "TIME", "look so often (default: 1)")
+        => Interval(Duration::from_secs(1)),
+    sort: Column =
+        Opt::value("s", "sort", "COLUMN", "sort by this column, as its title says (default: tube)")
+        => Column::Tube,
 }
 
 fn top(invocation: &Invocation) -> Outcome {
     let options = invocation.read(OPTIONS)?;
     invocation.no_operands()?;
-    let Interval(interval) = options.interval.unwrap_or(Interval(Duration::from_secs(1)));
-    let mut board = Board::new(&invocation.servers);
-    board.sort = options.sort.unwrap_or(board.sort);
+    let Interval(interval) = options.interval;
+    let board = Board::new(&invocation.servers, options.sort);
     let patience = invocation.patience();
-    if terminal::is_there() {
-        live(board, interval, patience)
-    } else {
-        print_once(board, interval, patience)
+    match terminal::is_there() {
+        true => live(board, interval, patience),
+        false => print_once(board, interval, patience),
     }
 }
 

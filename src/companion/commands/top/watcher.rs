@@ -136,14 +136,14 @@ fn ask(client: &mut Client, request: Request) -> Outcome<Answer> {
             }
         }
         Request::Pause(tube, Seconds(seconds)) => {
-            match client.call(format_args!("pause-tube {tube} {seconds}"))? {
-                Reply::Paused if seconds == 0 => {
-                    Ok(Answer::Done(format!("ended the pause of {tube}")))
-                }
-                Reply::Paused => Ok(Answer::Done(format!("paused {tube} for {seconds} s"))),
-                Reply::NotFound => Ok(Answer::Done(format!("there is no tube {tube} any more"))),
-                other => Err(Failure::unexpected("pause-tube", &other)),
-            }
+            let reply = client.call(format_args!("pause-tube {tube} {seconds}"))?;
+            Ok(Answer::Done(
+                match (reply.is_done("pause-tube")?, seconds) {
+                    (true, 0) => format!("ended the pause of {tube}"),
+                    (true, _) => format!("paused {tube} for {seconds} s"),
+                    (false, _) => format!("there is no tube {tube} any more"),
+                },
+            ))
         }
         Request::Clear(tube, most) => clear(client, &tube, most),
         Request::Act(action, id) => act(client, action, id),
@@ -157,7 +157,7 @@ fn clear(client: &mut Client, tube: &TubeName, most: u64) -> Outcome<Answer> {
     for state in [State::Buried, State::Delayed, State::Ready] {
         let mut sweep = Sweep::new(tube.clone(), state);
         while left > 0 {
-            match sweep.send_to_next(client, left, "delete", &Reply::Deleted)? {
+            match sweep.send_to_next(client, left, "delete")? {
                 Some(count) => left -= count,
                 None => break,
             }
@@ -176,13 +176,8 @@ fn act(client: &mut Client, action: JobAction, id: JobId) -> Outcome<Answer> {
             Err(reason) => return Ok(Answer::Done(reason)),
         },
     };
-    match client.call(&line)? {
-        Reply::Deleted | Reply::Kicked(None) | Reply::Buried(_) => {
-            Ok(Answer::Done(format!("{done} job {id}")))
-        }
-        Reply::NotFound => Ok(Answer::Done(format!(
-            "job {id} cannot be {done}: it has gone, or is not in a state for this"
-        ))),
-        other => Err(Failure::unexpected(line, &other)),
-    }
+    Ok(Answer::Done(match client.call(&line)?.is_done(line)? {
+        true => format!("{done} job {id}"),
+        false => format!("job {id} cannot be {done}: it has gone, or is not in a state for this"),
+    }))
 }
