@@ -10,9 +10,9 @@
 //! job, having restarted without a binlog, gives it to nobody: then the command
 //! may end in peace.
 
-use super::plan::{Adrift, Common, Plan};
+use super::common::{Adrift, Common};
 use crate::failure::{Failure, Outcome};
-use crate::server::client::{Client, Event};
+use crate::server::client::{self, Client, Event};
 use crate::server::reply::{Job, Reply};
 use crate::server::stats::{Facts, JobFacts, State};
 use crate::signals::{Calls, wait_for};
@@ -22,11 +22,10 @@ use std::time::{Duration, Instant};
 
 /// A job that we hold.
 pub struct Held<'a> {
-    plan: &'a Plan,
     common: &'a Common,
     link: Link<'a>,
     pub job: JobFacts,
-    body: Vec<u8>,
+    pub body: Vec<u8>,
     /// When the server may give it to somebody else.
     lease: Instant,
     /// When to touch it next.
@@ -46,28 +45,9 @@ enum Link<'a> {
     Adrift { _note: Adrift<'a> },
     /// The server has lost the job: nobody can give it to anybody.
     Forgotten,
-    /// Nothing: it is not ours.
-    Gone,
-}
-
-/// What ended a while of keeping a job.
-pub enum Kept {
-    /// Somebody calls.
-    Called,
-    /// The time is up.
-    Time,
-    /// The job is not ours any more, for this reason.
-    Lost(String),
-}
-
-/// What became of an attempt to take a job back.
-enum TakenBack {
-    Ours(Client),
-    /// It cannot be had now, but perhaps later, for this reason.
-    NotYet(String),
-    Lost(String),
-    /// The server does not know it any more.
-    Forgotten,
+    /// Nothing: it is not ours, for this reason. The connection is closed; it
+    /// may still owe a reply, which is nobody's.
+    Gone(String),
 }
 
 /// From one attempt to connect to the next.
@@ -82,7 +62,7 @@ impl<'a> Held<'a> {
     /// Takes over a job that this connection has just reserved, and asks for
     /// its facts. `None`: it is gone again.
     pub fn new(
-        (plan, common): (&'a Plan, &'a Common),
+        common: &'a Common,
         mut client: Client,
         job: Job,
     ) -> Outcome<(Option<Held<'a>>, Facts)> {
@@ -90,14 +70,11 @@ impl<'a> Held<'a> {
         let sent = Instant::now();
         client.queue(format_args!("stats-job {id}"));
         client.queue(format_args!("touch {id}"));
-        let reply = client.reply()?;
-        let facts = crate::server::client::facts("stats-job", reply)?.unwrap_or_default();
-        let touched = client.reply()?;
-        if touched != Reply::Touched {
+        let facts = client::facts("stats-job", client.reply()?)?.unwrap_or_default();
+        if client.reply()? != Reply::Touched {
             return Ok((None, facts));
         }
         let mut held = Held {
-            plan,
             common,
             link: Link::Connection(client),
             job: JobFacts::read(facts.clone()).map_err(Failure::Refused)?,
@@ -111,11 +88,6 @@ impl<'a> Held<'a> {
         Ok((Some(held), facts))
     }
 
-    /// The job's body.
-    pub fn body(&self) -> &[u8] {
-        &self.body
-    }
-
     /// The connection, if there is one that can be used for another job.
     pub fn into_client(self) -> Option<Client> {
         match self.link {
@@ -124,9 +96,16 @@ impl<'a> Held<'a> {
         }
     }
 
-    /// Leaves the job to the server: without the connection nobody holds it.
-    pub fn abandon(&mut self) {
-        self.link = Link::Gone;
+    /// Why the job is not ours any more, if so.
+    pub fn loss(&self) -> Option<&str> {
+        match &self.link {
+            Link::Gone(reason) => Some(reason),
+            _ => None,
+        }
+    }
+
+    fn lose(&mut self, reason: impl Into<String>) {
+        self.link = Link::Gone(reason.into());
     }
 
     fn renewed(&mut self, sent: Instant) {
@@ -137,34 +116,33 @@ impl<'a> Held<'a> {
     }
 
     /// Keeps the job until somebody calls, the time is up, or it is lost.
-    pub fn keep(&mut self, calls: &Calls, until: Option<Instant>) -> Kept {
+    pub fn keep(&mut self, calls: &Calls, until: Option<Instant>) {
         loop {
-            if matches!(self.link, Link::Forgotten) {
-                calls.wait(until);
-                return Kept::Called;
-            }
             let now = Instant::now();
-            if now >= self.lease {
-                return Kept::Lost(
-                    "its time to run was over before the server could be reached".into(),
-                );
-            }
-            if until.is_some_and(|until| now >= until) {
-                return Kept::Time;
-            }
             let mut wake = until.map_or(self.lease, |until| until.min(self.lease));
-            let Link::Connection(client) = &mut self.link else {
-                if now < self.retry {
-                    wait_for(&[calls.as_fd()], Some(wake.min(self.retry)));
-                    if Instant::now() < wake.min(self.retry) {
-                        return Kept::Called;
+            let client = match &mut self.link {
+                Link::Forgotten | Link::Gone(_) => return calls.wait(until),
+                _ if now >= self.lease => {
+                    return self
+                        .lose("its time to run was over before the server could be reached");
+                }
+                _ if now >= wake => return,
+                Link::Adrift { .. } if now >= self.retry => {
+                    self.take_back();
+                    if self.loss().is_some() {
+                        return;
                     }
                     continue;
                 }
-                match self.take_back() {
-                    Ok(()) => continue,
-                    Err(reason) => return Kept::Lost(reason),
+                Link::Adrift { .. } => {
+                    wake = wake.min(self.retry);
+                    wait_for(&[calls.as_fd()], Some(wake));
+                    if Instant::now() < wake {
+                        return;
+                    }
+                    continue;
                 }
+                Link::Connection(client) => client,
             };
             if self.touching.is_none() {
                 if now >= self.next_touch {
@@ -176,14 +154,12 @@ impl<'a> Held<'a> {
             }
             match client.wait(Some(wake), &[calls.as_fd()]) {
                 Ok(Event::Time) => {}
-                Ok(Event::Other) => return Kept::Called,
+                Ok(Event::Other) => return,
                 Ok(Event::Reply(reply)) => match (client.understand(reply), self.touching) {
                     (Ok(Reply::Touched), Some(sent)) => self.renewed(sent),
-                    (Ok(Reply::NotFound), _) => {
-                        return Kept::Lost("the server took it back".into());
-                    }
-                    (Ok(other), _) => return Kept::Lost(format!("the server answered {other}")),
-                    (Err(failure), _) => return Kept::Lost(failure.to_string()),
+                    (Ok(Reply::NotFound), _) => return self.lose("the server took it back"),
+                    (Ok(other), _) => return self.lose(format!("the server answered {other}")),
+                    (Err(failure), _) => return self.lose(failure.to_string()),
                 },
                 Err(failure) => self.disconnected(&failure),
             }
@@ -191,9 +167,9 @@ impl<'a> Held<'a> {
     }
 
     fn disconnected(&mut self, failure: &Failure) {
+        let id = self.job.id;
         complain(format_args!(
-            "beanpole work: job {}: {failure}; trying to keep it",
-            self.job.id
+            "beanpole work: job {id}: {failure}; trying to keep it"
         ));
         self.link = Link::Adrift {
             _note: self.common.adrift(),
@@ -203,132 +179,106 @@ impl<'a> Held<'a> {
     }
 
     /// Tells the server what becomes of the job, for as long as it takes to
-    /// reach the server or until `give_up` says so, which is told whether the
-    /// job's time to run is over. The error says why the server did not want
-    /// to hear it, and what that means.
-    pub fn settle(
-        &mut self,
-        line: &str,
-        calls: &mut Calls,
-        give_up: impl Fn(bool) -> bool,
-    ) -> Result<(), String> {
+    /// reach the server, unless we are to stop meanwhile. The error says why
+    /// the server did not want to hear it, and what that means.
+    pub fn settle(&mut self, line: &str, calls: &mut Calls) -> Result<(), String> {
         let mut asked = false;
         loop {
             if matches!(self.link, Link::Adrift { .. }) {
-                self.take_back()
-                    .map_err(|reason| format!("{reason}; it may run again"))?;
+                self.take_back();
             }
-            if matches!(self.link, Link::Forgotten) {
+            let client = match &mut self.link {
                 // If the connection broke after we had asked, we were heard.
-                return if asked {
-                    Ok(())
-                } else {
-                    Err("the server does not know it any more".into())
-                };
-            }
-            let Link::Connection(client) = &mut self.link else {
-                if give_up(Instant::now() >= self.lease) {
+                Link::Forgotten if asked => return Ok(()),
+                Link::Forgotten => return Err("the server does not know it any more".into()),
+                Link::Gone(reason) => return Err(format!("{reason}; it may run again")),
+                Link::Adrift { .. } if self.common.gives_up(Instant::now() >= self.lease) => {
                     return Err("the server cannot be reached; it may run again".into());
                 }
-                calls.wait(Some(self.retry));
-                calls.take();
-                continue;
-            };
-            // A touch may still be under way: its reply comes first.
-            let touching = self.touching.take().is_some();
-            asked = true;
-            client.queue(line);
-            let first = if touching {
-                client.reply().map(drop)
-            } else {
-                Ok(())
-            };
-            let reason = match first.and_then(|()| client.reply()) {
-                Ok(Reply::Deleted | Reply::Released | Reply::Buried(_)) => return Ok(()),
-                Ok(Reply::NotFound) => "the server took it back; it may run again".into(),
-                Ok(other) => format!("the server answered {other}; it may run again"),
-                Err(failure) => {
-                    self.disconnected(&failure);
+                Link::Adrift { .. } => {
+                    calls.wait(Some(self.retry));
+                    calls.take();
                     continue;
                 }
+                Link::Connection(client) => client,
             };
-            self.abandon();
-            return Err(reason);
+            asked = true;
+            client.queue(line);
+            // A touch may still be under way: its reply comes first.
+            let before = match self.touching.take() {
+                Some(_) => client.reply().map(drop),
+                None => Ok(()),
+            };
+            match before.and_then(|()| client.reply()) {
+                Ok(Reply::Deleted | Reply::Released | Reply::Buried(_)) => return Ok(()),
+                Ok(Reply::NotFound) => self.lose("the server took it back"),
+                Ok(other) => self.lose(format!("the server answered {other}")),
+                Err(failure) => self.disconnected(&failure),
+            }
         }
     }
 
-    /// Tries to connect and to take the job back. If that cannot be done now,
-    /// there is no connection afterwards; an error says that it is lost.
-    fn take_back(&mut self) -> Result<(), String> {
+    /// Tries to connect and to take the job back, unless it has been tried just
+    /// now. If that cannot be done, it stays adrift.
+    fn take_back(&mut self) {
         let sent = Instant::now();
         if sent < self.retry {
-            return Ok(());
+            return;
         }
+        let id = self.job.id;
         match self.try_to_take_back() {
-            Ok(TakenBack::Ours(mut client)) => {
-                client.set_patience(self.plan.patience);
-                complain(format_args!(
-                    "beanpole work: job {}: taken back",
-                    self.job.id
-                ));
+            Ok(Link::Connection(mut client)) => {
+                client.set_patience(self.common.patience);
+                complain(format_args!("beanpole work: job {id}: taken back"));
                 self.link = Link::Connection(client);
                 self.job.reserves += 1;
                 self.renewed(sent);
             }
-            Ok(TakenBack::Lost(reason)) => {
-                self.link = Link::Gone;
-                return Err(reason);
+            Ok(link) => self.link = link,
+            Err(reason) => {
+                if self.common.options.verbose {
+                    complain(format_args!("beanpole work: job {id}: {reason}"));
+                }
+                self.retry = Instant::now() + RETRY;
             }
-            Ok(TakenBack::Forgotten) => self.link = Link::Forgotten,
-            Ok(TakenBack::NotYet(reason)) => self.later(&reason),
-            Err(failure) => self.later(&failure.to_string()),
         }
-        Ok(())
     }
 
-    fn later(&mut self, reason: &str) {
-        if self.plan.verbose {
-            complain(format_args!("beanpole work: job {}: {reason}", self.job.id));
-        }
-        self.retry = Instant::now() + RETRY;
-    }
-
-    fn try_to_take_back(&self) -> Outcome<TakenBack> {
+    /// What ties the job to us then; an error: perhaps it can be had later.
+    fn try_to_take_back(&self) -> Outcome<Link<'a>> {
         let id = self.job.id;
-        let mut client = Client::connect(&self.plan.address, ATTEMPT)?;
-        client.watch_only(&self.plan.tubes)?;
+        let later = |reason: &str| Err(Failure::Refused(reason.into()));
+        let mut client = Client::connect(&self.common.address, ATTEMPT)?;
+        client.watch_only(&self.common.tubes)?;
         let Some(now) = client.job(id)? else {
-            return Ok(TakenBack::Forgotten);
+            return Ok(Link::Forgotten);
         };
         let body = match client.call(format_args!("peek {id}"))? {
             Reply::Found(job) => Some(job.body),
             _ => None,
         };
-        let same = now.tube == self.job.tube
+        let is_same = now.tube == self.job.tube
             && now.ttr == self.job.ttr
             && now.age >= self.job.age
             && body.as_ref() == Some(&self.body);
-        if !same {
+        if !is_same {
             // It has lost ours, and this is another one of the same number.
-            return Ok(TakenBack::Forgotten);
+            return Ok(Link::Forgotten);
         }
         if now.reserves > self.job.reserves {
-            return Ok(TakenBack::Lost(
-                "somebody else has had it in between".into(),
-            ));
+            return Ok(Link::Gone("somebody else has had it in between".into()));
         }
         if now.state == State::Reserved {
             // By our own connection, of whose end the server has not heard.
-            return Ok(TakenBack::NotYet(
-                "the server still waits for the lost connection".into(),
-            ));
+            return later("the server still waits for the lost connection");
         }
         match client.call(format_args!("reserve-job {id}"))? {
-            Reply::Reserved(_) => Ok(TakenBack::Ours(client)),
-            Reply::NotFound => Ok(TakenBack::NotYet("it was not to be had".into())),
-            other => Ok(TakenBack::Lost(format!(
-                "reserve-job: the server answered {other}"
-            ))),
+            Reply::Reserved(_) => Ok(Link::Connection(client)),
+            Reply::NotFound => later("it was not to be had"),
+            other => {
+                let what = format!("reserve-job: the server answered {other}");
+                Ok(Link::Gone(what))
+            }
         }
     }
 }

@@ -4,7 +4,7 @@
 //! command that reads it slowly, or not at all, keeps nobody waiting. What the
 //! command writes goes where our own output goes.
 
-use super::plan::Plan;
+use super::common::Common;
 use super::tie::{self, Guard};
 use nix::errno::Errno;
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -27,24 +27,23 @@ pub struct Process<'a> {
 impl Process<'_> {
     /// Starts the command with this body and these variables.
     pub fn start<'a>(
-        plan: &Plan,
-        guard: &'a Guard,
+        common: &'a Common,
         body: &[u8],
         variables: Vec<(String, String)>,
     ) -> io::Result<Process<'a>> {
         let mut input = File::from(memfd_create(c"job", MFdFlags::MFD_CLOEXEC)?);
         input.write_all(body)?;
         input.rewind()?;
-        let mut command = Command::new(&plan.program);
-        command.args(&plan.arguments).envs(variables);
+        let mut command = Command::new(&common.program);
+        command.args(&common.arguments).envs(variables);
         tie::to_this_thread(&mut command);
         let child = command.stdin(Stdio::from(input)).spawn()?;
         let pid = i32::try_from(child.id()).map_err(io::Error::other)?;
         let group = Pid::from_raw(pid);
-        guard.takes(group);
+        common.guard.takes(group);
         Ok(Process {
             child,
-            guard,
+            guard: &common.guard,
             group,
             reaped: false,
         })

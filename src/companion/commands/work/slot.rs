@@ -1,7 +1,7 @@
 //! One slot: reserves a job, runs the command for it, settles it, and again.
 
-use super::held::{Held, Kept, PRECEDENCE};
-use super::plan::{Common, Plan};
+use super::common::Common;
+use super::held::{Held, PRECEDENCE};
 use super::process::Process;
 use super::tries::Tries;
 use crate::failure::{Failure, Outcome};
@@ -11,17 +11,17 @@ use crate::server::reply::{Job, Reply};
 use crate::server::stats::Facts;
 use crate::signals::Calls;
 use crate::text::output::complain;
+use beanpole::protocol::Seconds;
 use nix::sys::signal::Signal;
 use std::io::{self, ErrorKind};
+use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// One slot.
 pub struct Slot<'a> {
-    plan: &'a Plan,
     common: &'a Common,
     calls: Calls,
     client: Option<Client>,
@@ -52,9 +52,8 @@ const BURY: i32 = 65;
 const AGAIN: i32 = 75;
 
 impl<'a> Slot<'a> {
-    pub fn new(plan: &'a Plan, common: &'a Common, calls: Calls) -> Slot<'a> {
+    pub fn new(common: &'a Common, calls: Calls) -> Slot<'a> {
         Slot {
-            plan,
             common,
             calls,
             client: None,
@@ -64,10 +63,9 @@ impl<'a> Slot<'a> {
 
     /// Works until it is told to stop. An error: it cannot go on.
     pub fn run(mut self) -> Outcome<()> {
-        while !self.common.stops() && self.common.take_ticket() {
-            let Some((client, job)) = self.reserve()? else {
-                break;
-            };
+        while self.common.may_begin()
+            && let Some((client, job)) = self.reserve()?
+        {
             self.work_on(client, job)?;
         }
         Ok(())
@@ -78,9 +76,11 @@ impl<'a> Slot<'a> {
         while !self.common.stops() {
             match self.try_to_reserve() {
                 Ok(Some(job)) => return Ok(self.client.take().map(|client| (client, job))),
-                Ok(None) if self.plan.until_empty => break,
+                Ok(None) if self.common.options.all => break,
                 Ok(None) => {}
-                Err(Failure::Unreachable(reason)) if !self.plan.until_empty => self.pause(&reason),
+                Err(Failure::Unreachable(reason)) if !self.common.options.all => {
+                    self.pause(&reason);
+                }
                 Err(failure) => return Err(failure),
             }
         }
@@ -89,41 +89,31 @@ impl<'a> Slot<'a> {
 
     /// Waits for a job for a while, or until somebody calls.
     fn try_to_reserve(&mut self) -> Outcome<Option<Job>> {
-        while self.common.is_any_adrift() && !self.common.stops() {
+        let Common {
+            address, patience, ..
+        } = self.common;
+        while self.common.state().adrift > 0 && !self.common.stops() {
             self.rest(LOOK);
         }
         let mut client = match self.client.take() {
             Some(client) => client,
             None => {
-                let mut client = Client::connect(&self.plan.address, self.plan.patience)?;
-                client.watch_only(&self.plan.tubes)?;
+                let mut client = Client::connect(address, *patience)?;
+                client.watch_only(&self.common.tubes)?;
                 client
             }
         };
         if self.failures > 0 {
-            complain(format_args!(
-                "beanpole work: connected to {} again",
-                self.plan.address
-            ));
+            complain(format_args!("beanpole work: connected to {address} again"));
             self.failures = 0;
             self.rest(PRECEDENCE);
         }
-        let wait = if self.plan.until_empty { 0 } else { WAIT };
+        let wait = if self.common.options.all { 0 } else { WAIT };
         client.queue(format_args!("reserve-with-timeout {wait}"));
-        let until = Instant::now() + Duration::from_secs(wait) + self.plan.patience;
+        let until = Instant::now() + Duration::from_secs(wait) + *patience;
         loop {
-            match client.wait(Some(until), &[self.calls.as_fd()])? {
-                Event::Reply(reply) => match client.understand(reply)? {
-                    Reply::Reserved(job) => {
-                        self.client = Some(client);
-                        return Ok(Some(job));
-                    }
-                    Reply::TimedOut => {
-                        self.client = Some(client);
-                        return Ok(None);
-                    }
-                    other => return Err(Failure::unexpected("reserve-with-timeout", &other)),
-                },
+            let reply = match client.wait(Some(until), &[self.calls.as_fd()])? {
+                Event::Reply(reply) => client.understand(reply)?,
                 Event::Time => return Err(client.silent()),
                 Event::Other => {
                     self.calls.take();
@@ -132,8 +122,16 @@ impl<'a> Slot<'a> {
                         // on its way to us: the server has it ready again.
                         return Ok(None);
                     }
+                    continue;
                 }
-            }
+            };
+            let job = match reply {
+                Reply::Reserved(job) => Some(job),
+                Reply::TimedOut => None,
+                other => return Err(Failure::unexpected("reserve-with-timeout", &other)),
+            };
+            self.client = Some(client);
+            return Ok(job);
         }
     }
 
@@ -159,32 +157,27 @@ impl<'a> Slot<'a> {
 
     fn work_on(&mut self, client: Client, job: Job) -> Outcome<()> {
         let id = job.id;
-        let (held, facts) = match Held::new((self.plan, self.common), client, job) {
-            Ok(held) => held,
+        let (mut held, facts) = match Held::new(self.common, client, job) {
+            Ok((Some(held), facts)) => (held, facts),
             Err(failure @ Failure::Refused(_)) => return Err(failure),
-            Err(failure) => {
-                complain(format_args!("beanpole work: job {id}: {failure}"));
-                self.common.return_ticket();
+            none => {
+                let gone = "gone before the command was started".into();
+                let reason = none.map_or_else(|failure| failure.to_string(), |_| gone);
+                complain(format_args!("beanpole work: job {id}: {reason}"));
+                self.common.return_permission();
                 return Ok(());
             }
         };
-        let Some(mut held) = held else {
-            complain(format_args!(
-                "beanpole work: job {id}: gone before the command was started"
-            ));
-            self.common.return_ticket();
-            return Ok(());
-        };
         let tries = Tries::of(&facts);
-        if let Some(count) = self.plan.tries.and_then(|limit| tries.vanished(limit)) {
+        let limit = self.common.options.tries.map(NonZeroU64::get);
+        if let Some(count) = limit.and_then(|limit| tries.vanished(limit)) {
             let what = format!("reserved {count} times to no end; buried without another try");
             let line = format!("bury {id} {}", held.job.priority.0);
             self.settle(&mut held, &line, &what, true);
             self.client = held.into_client();
             return Ok(());
         }
-        let guard = &self.common.guard;
-        let run = match Process::start(self.plan, guard, held.body(), self.variables(&facts)) {
+        let run = match Process::start(self.common, &held.body, self.variables(&facts)) {
             Ok(process) => self.supervise(process, &mut held),
             Err(error) => return self.cannot_start(held, tries, &error),
         };
@@ -196,7 +189,7 @@ impl<'a> Slot<'a> {
 
     /// What the command finds in its environment.
     fn variables(&self, facts: &Facts) -> Vec<(String, String)> {
-        let mut variables = vec![(ADDRESS_VARIABLE.into(), self.plan.address.to_string())];
+        let mut variables = vec![(ADDRESS_VARIABLE.into(), self.common.address.to_string())];
         for (key, value) in facts.iter() {
             let name = key.to_ascii_uppercase().replace('-', "_");
             variables.push((format!("BEANPOLE_JOB_{name}"), value.into()));
@@ -207,7 +200,8 @@ impl<'a> Slot<'a> {
     /// Keeps the job until the command has ended, or ends the command when the
     /// job is lost, its time is over, or we have to stop at once.
     fn supervise(&mut self, process: Process<'_>, held: &mut Held<'_>) -> io::Result<Run> {
-        let times_out = self.plan.timeout.map(|timeout| Instant::now() + timeout);
+        let timeout = self.common.options.timeout;
+        let times_out = timeout.map(|Seconds(time)| Instant::now() + seconds(time));
         // Why the command is being ended, and when to do so by force.
         let mut ending: Option<(Run, Instant)> = None;
         loop {
@@ -221,79 +215,82 @@ impl<'a> Slot<'a> {
                 return Ok(why);
             }
             let now = Instant::now();
-            match &mut ending {
-                Some((_, kill_at)) if now >= *kill_at => {
-                    process.signal(Signal::SIGKILL);
-                    *kill_at = now + Duration::from_secs(1);
+            let why = match (held.loss(), &ending) {
+                (Some(reason), None | Some((Run::Stopped | Run::TimedOut, _))) => {
+                    Some(Run::Lost(reason.into()))
                 }
-                Some(_) => {}
-                None => {
-                    let is_over = times_out.is_some_and(|at| now >= at);
-                    let why = match self.common.stops_at_once() {
-                        true => Some(Run::Stopped),
-                        false => is_over.then_some(Run::TimedOut),
-                    };
-                    ending = why.map(|why| self.end(&process, why));
-                }
+                (None, None) if self.common.stops_at_once() => Some(Run::Stopped),
+                (None, None) if times_out.is_some_and(|at| now >= at) => Some(Run::TimedOut),
+                _ => None,
+            };
+            if let Some(why) = why {
+                process.signal(Signal::SIGTERM);
+                ending = Some((why, now + seconds(self.common.options.grace.0)));
             }
-            let until = ending.as_ref().map(|(_, at)| *at).or(times_out);
-            if matches!(ending, Some((Run::Lost(_), _))) {
-                self.calls.wait(until);
-            } else if let Kept::Lost(reason) = held.keep(&self.calls, until) {
-                ending = Some(self.end(&process, Run::Lost(reason)));
+            if let Some((_, kill_at)) = &mut ending
+                && now >= *kill_at
+            {
+                process.signal(Signal::SIGKILL);
+                *kill_at = now + Duration::from_secs(1);
             }
+            held.keep(
+                &self.calls,
+                ending.as_ref().map(|(_, at)| *at).or(times_out),
+            );
             self.calls.take();
         }
-    }
-
-    /// Asks the command to end, and says when to do so by force.
-    fn end(&self, process: &Process<'_>, why: Run) -> (Run, Instant) {
-        process.signal(Signal::SIGTERM);
-        (why, Instant::now() + self.plan.grace)
     }
 
     /// Decides what becomes of the job, going by how its command ended.
     fn finish(&mut self, held: &mut Held<'_>, tries: Tries, run: Run) {
         let (id, pri) = (held.job.id, held.job.priority.0);
+        let options = &self.common.options;
         let bury = format!("bury {id} {pri}");
         let release = |delay| format!("release {id} {pri} {delay}");
-        let failure = match run {
-            Run::Lost(reason) => {
-                // The connection may still owe a reply, which is nobody's.
-                held.abandon();
+        let code = match run {
+            Run::Ended(status) => status.code(),
+            _ => None,
+        };
+        let (line, what) = match (run, code) {
+            (Run::Lost(reason), _) => {
                 return self.report(held, &format!("{reason}; the command was ended"));
             }
-            Run::Stopped => return self.settle(held, &release(0), "stopped; released", true),
-            Run::Ended(status) if status.success() => {
-                return self.settle(held, &format!("delete {id}"), "done", false);
+            (Run::Stopped, _) => (release(0), "stopped; released".into()),
+            (_, Some(0)) => (format!("delete {id}"), "done".into()),
+            (_, Some(BURY)) => (bury, "exit status 65; buried".into()),
+            (_, Some(AGAIN)) => {
+                let Seconds(again) = options.again;
+                (
+                    release(again.into()),
+                    format!("exit status 75; delayed for {again} s"),
+                )
             }
-            Run::Ended(status) if status.code() == Some(BURY) => {
-                return self.settle(held, &bury, "exit status 65; buried", true);
+            (run, _) => {
+                let number = tries.number();
+                let failure = match run {
+                    Run::Ended(status) => how_it_failed(status),
+                    _ => "it ran too long".into(),
+                };
+                let failure = format!("{failure} at try {number}");
+                match options.tries {
+                    Some(limit) if tries.is_last_of(limit.get()) => {
+                        (bury, format!("{failure}; buried"))
+                    }
+                    _ => {
+                        let delay = self.delay(number);
+                        (release(delay), format!("{failure}; delayed for {delay} s"))
+                    }
+                }
             }
-            Run::Ended(status) if status.code() == Some(AGAIN) => {
-                let again = self.plan.again;
-                let what = format!("exit status 75; delayed for {again} s");
-                return self.settle(held, &release(again), &what, true);
-            }
-            Run::Ended(status) => how_it_failed(status),
-            Run::TimedOut => "it ran too long".into(),
         };
-        let try_number = tries.number();
-        if self.plan.tries.is_some_and(|limit| tries.is_last_of(limit)) {
-            let what = format!("{failure} at try {try_number}; buried");
-            return self.settle(held, &bury, &what, true);
-        }
-        let delay = self.delay(try_number);
-        let what = format!("{failure} at try {try_number}; delayed for {delay} s");
-        self.settle(held, &release(delay), &what, true);
+        self.settle(held, &line, &what, code != Some(0));
     }
 
     /// Tells the server what becomes of the job, and people what happened.
     fn settle(&mut self, held: &mut Held<'_>, line: &str, what: &str, is_failure: bool) {
-        let common = self.common;
-        match held.settle(line, &mut self.calls, |is_over| common.gives_up(is_over)) {
+        match held.settle(line, &mut self.calls) {
             Ok(()) if is_failure => self.report(held, what),
-            Ok(()) if self.plan.verbose => say(held, what),
+            Ok(()) if self.common.options.verbose => say(held, what),
             Ok(()) => {}
             Err(reason) => self.report(held, &format!("{what}, but {reason}")),
         }
@@ -301,23 +298,23 @@ impl<'a> Slot<'a> {
 
     /// Says that something went wrong with a job.
     fn report(&self, held: &Held<'_>, what: &str) {
-        self.common.failed.store(true, Ordering::SeqCst);
+        self.common.state().failed = true;
         say(held, what);
     }
 
     /// The delay after so many tries.
     fn delay(&self, tries: u64) -> u64 {
         let doublings = u32::try_from(tries - 1).unwrap_or(u32::MAX);
-        let delay = 1u64
-            .checked_shl(doublings)
-            .and_then(|factor| self.plan.backoff.checked_mul(factor));
-        delay.unwrap_or(u64::MAX).min(self.plan.backoff_max)
+        let (Seconds(first), Seconds(most)) =
+            (self.common.options.backoff, self.common.options.backoff_max);
+        let delay = u64::from(first).saturating_mul(2u64.saturating_pow(doublings));
+        delay.min(most.into())
     }
 
     /// Gives the job back. If there is no such program the others would fare
     /// no better; if the system is short of something, later may be better.
     fn cannot_start(&mut self, mut held: Held<'_>, tries: Tries, error: &io::Error) -> Outcome<()> {
-        let program = self.plan.program.to_string_lossy();
+        let program = self.common.program.to_string_lossy();
         let what = format!("cannot start {program}: {error}");
         let (id, pri) = (held.job.id, held.job.priority.0);
         let passing = matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::OutOfMemory);
@@ -326,10 +323,8 @@ impl<'a> Slot<'a> {
         } else {
             0
         };
-        let common = self.common;
         let line = format!("release {id} {pri} {delay}");
-        if let Err(reason) = held.settle(&line, &mut self.calls, |is_over| common.gives_up(is_over))
-        {
+        if let Err(reason) = held.settle(&line, &mut self.calls) {
             complain(format_args!("beanpole work: job {id}: {reason}"));
         }
         if !passing {
@@ -339,6 +334,10 @@ impl<'a> Slot<'a> {
         self.pause(&what);
         Ok(())
     }
+}
+
+fn seconds(count: u32) -> Duration {
+    Duration::from_secs(count.into())
 }
 
 fn say(held: &Held<'_>, what: &str) {

@@ -1,0 +1,125 @@
+//! What the slots of a run have in common.
+
+use super::tie::Guard;
+use crate::command::{Number, Opt, TUBES, options};
+use crate::failure::Failure;
+use crate::server::address::Address;
+use beanpole::protocol::{Seconds, TubeName};
+use std::ffi::OsString;
+use std::num::NonZeroU64;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+options! {
+    tubes: Vec<TubeName> = TUBES,
+    jobs: Number<1, 1000> =
+        Opt::value("j", "jobs", "N", "so many at the same time (default: 1)") => Number(1),
+    tries: Option<NonZeroU64> =
+        Opt::value("", "tries", "N",
+            "bury a job when it has been tried so often (default: never)"),
+    backoff: Seconds =
+        Opt::value("", "backoff", "TIME",
+            "the delay after the first failure, then doubling (default: 1)") => Seconds(1),
+    backoff_max: Seconds =
+        Opt::value("", "backoff-max", "TIME", "the longest delay (default: 3600)")
+        => Seconds(3600),
+    grace: Seconds =
+        Opt::value("", "grace", "TIME",
+            "from SIGTERM to SIGKILL for a command (default: 10)") => Seconds(10),
+    again: Seconds =
+        Opt::value("", "again", "TIME", "the delay after exit status 75 (default: 60)")
+        => Seconds(60),
+    timeout: Option<Seconds> =
+        Opt::value("", "timeout", "TIME",
+            "end a command that runs longer; it has failed (default: never)"),
+    count: Option<NonZeroU64> = Opt::value("n", "count", "N", "stop after so many jobs"),
+    all: bool = Opt::flag("", "all", "stop when no job is ready"),
+    verbose: bool = Opt::flag("v", "verbose", "say what happens to each job"),
+}
+
+/// What all slots do, and what they and the main thread tell each other.
+pub struct Common {
+    pub options: Options,
+    pub address: Address,
+    pub tubes: Vec<TubeName>,
+    pub program: OsString,
+    pub arguments: Vec<OsString>,
+    /// How long the server may be silent.
+    pub patience: Duration,
+    pub guard: Guard,
+    /// Nobody waits for anything as long as it is locked.
+    pub state: Mutex<State>,
+}
+
+/// How the run is going.
+#[derive(Default)]
+pub struct State {
+    /// How urgently to stop: 0 not at all, 1 after the jobs under way, 2 at once.
+    pub stop: u8,
+    /// How many jobs have been begun.
+    pub begun: u64,
+    /// Whether a command has failed.
+    pub failed: bool,
+    /// Slots that have not ended.
+    pub running: usize,
+    /// Jobs that run here and that no connection holds at the moment.
+    pub adrift: usize,
+    /// Why a slot could not go on.
+    pub broken: Option<Failure>,
+}
+
+/// As long as this exists, a job is adrift.
+pub struct Adrift<'a>(&'a Common);
+
+impl Drop for Adrift<'_> {
+    fn drop(&mut self) {
+        self.0.state().adrift -= 1;
+    }
+}
+
+impl Common {
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn stops(&self) -> bool {
+        self.state().stop > 0
+    }
+
+    pub fn stops_at_once(&self) -> bool {
+        self.state().stop > 1
+    }
+
+    /// Whether to give up telling the server what became of a job, whose time
+    /// to run is over or not.
+    pub fn gives_up(&self, is_over: bool) -> bool {
+        self.stops_at_once() || self.stops() && is_over
+    }
+
+    /// Takes note that a job is adrift.
+    pub fn adrift(&self) -> Adrift<'_> {
+        self.state().adrift += 1;
+        Adrift(self)
+    }
+
+    /// A slot cannot go on: the others finish what they are at.
+    pub fn breaks(&self, failure: Failure) {
+        let mut state = self.state();
+        state.stop = state.stop.max(1);
+        state.broken.get_or_insert(failure);
+    }
+
+    /// Asks for permission to begin a job.
+    pub fn may_begin(&self) -> bool {
+        let mut state = self.state();
+        let may =
+            state.stop == 0 && (self.options.count).is_none_or(|count| state.begun < count.get());
+        state.begun += u64::from(may);
+        may
+    }
+
+    /// Gives it back: the job was none.
+    pub fn return_permission(&self) {
+        self.state().begun -= 1;
+    }
+}
