@@ -7,9 +7,9 @@ use crate::command::{Command, Invocation, Kind, Opt, described, options};
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::client::Client;
 use crate::server::names::Server;
-use crate::server::stats::{Facts, State};
+use crate::server::stats::State;
 use crate::server::tubes::{names_with_ready, next_ready, stats_of};
-use crate::text::output::Output;
+use crate::text::output::print;
 use crate::values::Parse;
 use beanpole::protocol::{Seconds, TubeName};
 use std::process::ExitCode;
@@ -21,8 +21,8 @@ pub const CHECK: Command = Command {
     many_servers: true,
     run: check,
     failure_status: Some(|failure| match failure {
-        Failure::Unreachable(_) => Level::Critical.status(),
-        _ => Level::Unknown.status(),
+        Failure::Unreachable(_) => Level::Critical.described().1,
+        _ => Level::Unknown.described().1,
     }),
     ..Command::BLANK
 };
@@ -52,28 +52,21 @@ enum Level {
 }
 
 impl Level {
-    fn name(self) -> &'static str {
-        match self {
-            Level::Ok => "OK",
-            Level::Warning => "WARNING",
-            Level::Critical => "CRITICAL",
-            Level::Unknown => "UNKNOWN",
-        }
-    }
-
-    fn status(self) -> Status {
-        Status::Own(ExitCode::from(match self {
-            Level::Ok => 0,
-            Level::Warning => 1,
-            Level::Critical => 2,
-            Level::Unknown => 3,
-        }))
+    /// Its name, and the status that plugins have for it.
+    fn described(self) -> (&'static str, Status) {
+        let (name, code) = match self {
+            Level::Ok => ("OK", 0),
+            Level::Warning => ("WARNING", 1),
+            Level::Critical => ("CRITICAL", 2),
+            Level::Unknown => ("UNKNOWN", 3),
+        };
+        (name, Status::Own(ExitCode::from(code)))
     }
 }
 
 /// Up to where it is well, and up to where it is not critical.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Limit {
+pub struct Limit {
     warning: Option<u64>,
     critical: u64,
     /// Whether less is worse, and not more.
@@ -81,24 +74,19 @@ struct Limit {
 }
 
 /// A limit of what should not be less.
-#[derive(Clone, Copy)]
-struct Least(Limit);
+pub struct Least(Limit);
 /// A limit of what should not be older, in seconds.
-#[derive(Clone, Copy)]
-struct Oldest(Limit);
+pub struct Oldest(Limit);
 
 impl Parse for Limit {
     fn parse(text: &str) -> Result<Limit, String> {
-        Limit::read(text, false, |limit| {
-            limit.parse().map_err(|_| not_numbers(text))
-        })
+        Limit::of_numbers(text, false)
     }
 }
 
 impl Parse for Least {
     fn parse(text: &str) -> Result<Least, String> {
-        let number = |limit: &str| limit.parse().map_err(|_| not_numbers(text));
-        Limit::read(text, true, number).map(Least)
+        Limit::of_numbers(text, true).map(Least)
     }
 }
 
@@ -109,11 +97,12 @@ impl Parse for Oldest {
     }
 }
 
-fn not_numbers(text: &str) -> String {
-    format!("'{text}' is not N or N,N")
-}
-
 impl Limit {
+    fn of_numbers(text: &str, is_minimum: bool) -> Result<Limit, String> {
+        let wrong = |_| format!("'{text}' is not N or N,N");
+        Limit::read(text, is_minimum, |limit| limit.parse().map_err(wrong))
+    }
+
     fn read(
         text: &str,
         is_minimum: bool,
@@ -142,10 +131,10 @@ impl Limit {
             true => value < limit,
             false => value > limit,
         };
-        match (breaks(self.critical), self.warning.is_some_and(breaks)) {
-            (true, _) => Level::Critical,
-            (false, true) => Level::Warning,
-            (false, false) => Level::Ok,
+        match self.warning {
+            _ if breaks(self.critical) => Level::Critical,
+            Some(warning) if breaks(warning) => Level::Warning,
+            _ => Level::Ok,
         }
     }
 }
@@ -160,27 +149,28 @@ struct Reading {
 
 impl Reading {
     fn level(&self) -> Level {
-        self.limit
-            .map_or(Level::Ok, |limit| limit.level(self.value))
+        let level = |limit: Limit| limit.level(self.value);
+        self.limit.map_or(Level::Ok, level)
     }
 
-    /// As plugins write figures: `'name'=value;warning;critical;minimum`.
+    /// As plugins write figures: `'name'=value;warning;critical;minimum`, with a
+    /// colon behind a limit below which it is not well.
     fn performance(&self, prefix: &str) -> String {
-        let range = |limit: Option<u64>| match (limit, self.limit) {
-            // Alert below it.
-            (
-                Some(limit),
-                Some(Limit {
-                    is_minimum: true, ..
-                }),
-            ) => format!("{limit}:"),
-            (limit, _) => limit.map_or(String::new(), |limit| limit.to_string()),
-        };
-        let warning = range(self.limit.and_then(|limit| limit.warning));
-        let critical = range(self.limit.map(|limit| limit.critical));
         let Reading {
             name, unit, value, ..
         } = self;
+        let colon = match self.limit {
+            Some(Limit {
+                is_minimum: true, ..
+            }) => ":",
+            _ => "",
+        };
+        let bounds = self
+            .limit
+            .map(|limit| [limit.warning, Some(limit.critical)]);
+        let bounds = bounds.unwrap_or_default();
+        let [warning, critical] =
+            bounds.map(|bound| bound.map_or(String::new(), |bound| format!("{bound}{colon}")));
         format!("'{prefix}{name}'={value}{unit};{warning};{critical};0")
     }
 
@@ -189,16 +179,14 @@ impl Reading {
         let Reading {
             name, unit, value, ..
         } = self;
-        let limit = match self.limit.filter(|_| with_limit) {
-            Some(Limit {
-                warning: Some(warning),
-                critical,
-                ..
-            }) => format!(" (limit {warning}, {critical})"),
-            Some(Limit { critical, .. }) => format!(" (limit {critical})"),
-            None => String::new(),
-        };
-        format!("{name} {value}{unit}{limit}")
+        let mut text = format!("{name} {value}{unit}");
+        if let Some(limit) = self.limit.filter(|_| with_limit) {
+            let warning = limit
+                .warning
+                .map_or(String::new(), |warning| format!("{warning}, "));
+            text += &format!(" (limit {warning}{})", limit.critical);
+        }
+        text
     }
 }
 
@@ -213,15 +201,13 @@ fn check(invocation: &Invocation) -> Outcome {
     let mut figures = Vec::new();
     let several = invocation.servers.len() > 1;
     for Server { address, .. } in &invocation.servers {
-        let prefix = if several {
-            format!("{address} ")
-        } else {
-            String::new()
+        let prefix = match several {
+            true => format!("{address} "),
+            false => String::new(),
         };
-        let (level, text) = match invocation
-            .connect_to(address)
-            .and_then(|mut client| readings(&mut client, &options))
-        {
+        let client = invocation.connect_to(address);
+        let found = client.and_then(|mut client| readings(&mut client, &options));
+        let (level, text) = match found {
             Ok((readings, draining)) => {
                 figures.extend(readings.iter().map(|reading| reading.performance(&prefix)));
                 verdict(&readings, draining)
@@ -233,31 +219,21 @@ fn check(invocation: &Invocation) -> Outcome {
         texts.push(format!("{prefix}{text}"));
     }
     let bar = if figures.is_empty() { "" } else { " | " };
-    let mut output = Output::new();
-    output.line(format_args!(
-        "BEANSTALK {}: {}{bar}{}",
-        worst.name(),
-        texts.join("; "),
-        figures.join(" ")
-    ))?;
-    output.sync()?;
-    Ok(worst.status())
+    let (name, status) = worst.described();
+    let (texts, figures) = (texts.join("; "), figures.join(" "));
+    print(format!("BEANSTALK {name}: {texts}{bar}{figures}\n"))?;
+    Ok(status)
 }
 
 /// The level of a server and what to say about it: what is wrong, or the
 /// figures if nothing is.
 fn verdict(readings: &[Reading], draining: bool) -> (Level, String) {
-    let worst = readings
-        .iter()
-        .map(Reading::level)
-        .max()
-        .unwrap_or(Level::Ok);
-    let said = readings
-        .iter()
-        .filter(|reading| worst == Level::Ok || reading.level() > Level::Ok);
-    let mut text: Vec<_> = said
-        .map(|reading| reading.text(worst > Level::Ok))
-        .collect();
+    let worst = readings.iter().map(Reading::level).max();
+    let worst = worst.unwrap_or(Level::Ok);
+    let is_ill = worst > Level::Ok;
+    let said = readings.iter();
+    let said = said.filter(|reading| !is_ill || reading.level() > Level::Ok);
+    let mut text: Vec<_> = said.map(|reading| reading.text(is_ill)).collect();
     if draining {
         text.push("draining".into());
     }
@@ -282,17 +258,18 @@ fn readings(client: &mut Client, options: &Options) -> Outcome<(Vec<Reading>, bo
         options.delayed_max,
         options.buried_max,
     ];
+    let reading = |name, unit, value, limit| Reading {
+        name,
+        unit,
+        value,
+        limit,
+    };
     let counts = State::ALL.into_iter().zip(limits);
     let mut readings: Vec<_> = counts
-        .map(|(state, limit)| Reading {
-            name: state.name(),
-            unit: "",
-            value: sum(state.count_key()),
-            limit,
-        })
+        .map(|(state, limit)| reading(state.name(), "", sum(state.count_key()), limit))
         .collect();
     // It costs a look at each tube: only if it matters.
-    if let Some(Oldest(limit)) = options.age_max {
+    if let Some(Oldest(limit)) = &options.age_max {
         let ready = match tubes {
             [] => {
                 let all = client.tubes()?;
@@ -301,27 +278,18 @@ fn readings(client: &mut Client, options: &Options) -> Outcome<(Vec<Reading>, bo
             _ => names_with_ready(&of_tubes),
         };
         let ages = next_ready(client, &ready)?.into_iter().map(|job| job.age);
-        readings.push(Reading {
-            name: "age",
-            unit: "s",
-            value: ages.max().unwrap_or(0),
-            limit: Some(limit),
-        });
+        readings.push(reading("age", "s", ages.max().unwrap_or(0), Some(*limit)));
     }
     // Of several tubes, the one that has the fewest.
-    let watchers = tubes.iter().map(|tube| watchers(&of_tubes, tube)).min();
-    readings.push(Reading {
-        name: "workers",
-        unit: "",
-        value: watchers.unwrap_or_else(|| server.number("current-workers")),
-        limit: options.workers_min.map(|Least(limit)| limit),
-    });
+    let watchers = |tube: &TubeName| {
+        let found = of_tubes.iter().find(|(name, _)| name == tube);
+        found.map_or(0, |(_, facts)| facts.number("current-watching"))
+    };
+    let workers = tubes.iter().map(watchers).min();
+    let workers = workers.unwrap_or_else(|| server.number("current-workers"));
+    let limit = options.workers_min.as_ref().map(|Least(limit)| *limit);
+    readings.push(reading("workers", "", workers, limit));
     Ok((readings, server.text("draining") == "true"))
-}
-
-fn watchers(tubes: &[(TubeName, Facts)], wanted: &TubeName) -> u64 {
-    let found = tubes.iter().find(|(name, _)| name == wanted);
-    found.map_or(0, |(_, facts)| facts.number("current-watching"))
 }
 
 #[cfg(test)]

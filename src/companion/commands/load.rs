@@ -17,7 +17,6 @@ use crate::text::json::{self, Json};
 use crate::text::output::{Progress, complain, print};
 use beanpole::arguments;
 use beanpole::protocol::{Priority, Seconds, TubeName};
-use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
 use std::num::NonZeroU64;
 use std::sync::atomic::Ordering;
@@ -33,7 +32,8 @@ pub const LOAD: Command = Command {
 };
 
 options! {
-    from: Option<NonZeroU64> = Opt::value("", "from", "LINE", "go on at this line of the dump"),
+    from: NonZeroU64 =
+        Opt::value("", "from", "LINE", "go on at this line of the dump") => NonZeroU64::MIN,
     skip: Vec<NonZeroU64> =
         Opt::value("", "skip", "LINE", "leave out this line; may be repeated").many(),
     keep_going: bool =
@@ -58,43 +58,39 @@ fn load(invocation: &Invocation) -> Outcome {
     };
     let mut dump = Dump::new(name, reader)?;
     let mut loader = None;
-    let mut largest = None;
+    let mut largest = u64::MAX;
     if !options.dry_run {
         let mut client = invocation.connect()?;
-        largest = Some(client.server_stats()?.number("max-job-size")).filter(|size| *size > 0);
+        let told = client.server_stats()?.number("max-job-size");
+        largest = if told > 0 { told } else { largest };
         loader = Some(Placer::new(client));
     }
-    let choice = Choice {
-        from: options.from.map_or(1, NonZeroU64::get),
-        skip: options.skip.iter().map(|line| line.get()).collect(),
-        keep_going: options.keep_going,
-        tube: options.tube,
-        largest,
-    };
     let interrupted = interrupts()?;
     let mut progress = Progress::new("loading", None);
     let mut loaded = 0u64;
     loop {
-        let batch = dump.batch(&choice)?;
+        let batch = dump.batch(&options, largest)?;
         if interrupted.load(Ordering::SeqCst) && !batch.jobs.is_empty() {
             drop(progress);
             let why = Failure::Interrupted("interrupted".into());
             return Err(dump.stopped(loaded, batch.lines[0], why));
         }
-        if let Some(placer) = &mut loader {
-            let (ids, outcome) = placer.place(&batch.jobs);
-            loaded += ids.len() as u64;
-            if let Err(failure) = outcome {
-                drop(progress);
-                // All may be there, and only not buried: then behind them.
-                let next = batch.broken.map_or(dump.line + 1, |(line, _)| line);
-                let line = batch.lines.get(ids.len()).copied().unwrap_or(next);
-                return Err(dump.stopped(loaded, line, failure));
+        let (count, outcome) = match &mut loader {
+            Some(placer) => {
+                let (ids, outcome) = placer.place(&batch.jobs);
+                (ids.len(), outcome)
             }
-        } else {
-            loaded += batch.jobs.len() as u64;
+            None => (batch.jobs.len(), Ok(())),
+        };
+        loaded += count as u64;
+        progress.add(count as u64);
+        if let Err(failure) = outcome {
+            drop(progress);
+            // All may be there, and only not buried: then behind them.
+            let next = batch.broken.map_or(dump.line + 1, |(line, _)| line);
+            let line = batch.lines.get(count).copied().unwrap_or(next);
+            return Err(dump.stopped(loaded, line, failure));
         }
-        progress.add(batch.jobs.len() as u64);
         if let Some((line, reason)) = batch.broken {
             drop(progress);
             return Err(dump.at_fault(loaded, line, &reason));
@@ -116,20 +112,6 @@ fn load(invocation: &Invocation) -> Outcome {
     Ok(Status::done_if(sound && dump.left_out == 0))
 }
 
-/// Which jobs of a dump are wanted, and how.
-struct Choice {
-    /// From this line on.
-    from: u64,
-    /// But for these lines.
-    skip: BTreeSet<u64>,
-    /// And but for those that are at fault, which are only said.
-    keep_going: bool,
-    /// In this tube, whatever theirs was.
-    tube: Option<TubeName>,
-    /// The size of the largest body that the server takes, if it is known.
-    largest: Option<u64>,
-}
-
 /// A dump that is being read.
 struct Dump {
     name: String,
@@ -143,6 +125,7 @@ struct Dump {
 }
 
 /// Jobs and the lines that they stand on.
+#[derive(Default)]
 struct Batch {
     jobs: Vec<Placement>,
     lines: Vec<u64>,
@@ -162,23 +145,13 @@ impl Dump {
             left_out: 0,
         };
         let first = dump.next_line()?.and_then(|line| json::parse(&line).ok());
-        match first
-            .as_ref()
-            .and_then(|first| first.get(START_KEY))
-            .and_then(Json::as_u64)
-        {
-            Some(VERSION) => Ok(dump),
-            Some(other) => {
-                let name = &dump.name;
-                Err(Failure::Refused(format!(
-                    "{name}: a dump of version {other}: only {VERSION} is known"
-                )))
-            }
-            None => Err(Failure::Refused(format!(
-                "{}: not a dump of beanpole",
-                dump.name
-            ))),
-        }
+        let version = first.and_then(|first| first.get(START_KEY)?.as_u64());
+        let what = match version {
+            Some(VERSION) => return Ok(dump),
+            Some(other) => format!("a dump of version {other}: only {VERSION} is known"),
+            None => "not a dump of beanpole".into(),
+        };
+        Err(Failure::Refused(format!("{}: {what}", dump.name)))
     }
 
     fn next_line(&mut self) -> Outcome<Option<Vec<u8>>> {
@@ -190,12 +163,8 @@ impl Dump {
     }
 
     /// The next jobs of those that are wanted. None: that is all.
-    fn batch(&mut self, choice: &Choice) -> Outcome<Batch> {
-        let mut batch = Batch {
-            jobs: Vec::new(),
-            lines: Vec::new(),
-            broken: None,
-        };
+    fn batch(&mut self, options: &Options, largest: u64) -> Outcome<Batch> {
+        let mut batch = Batch::default();
         let mut bytes = 0;
         while self.end.is_none() && batch.jobs.len() < BATCH && bytes < BATCH_BYTES {
             let Some(line) = self.next_line()? else { break };
@@ -206,16 +175,17 @@ impl Dump {
                 self.end = value.ok();
                 break;
             }
-            if self.line < choice.from || choice.skip.contains(&self.line) {
+            let is_line = |line: &NonZeroU64| line.get() == self.line;
+            if self.line < options.from.get() || options.skip.iter().any(is_line) {
                 continue;
             }
-            match value.and_then(|value| choice.placement(&value)) {
+            match value.and_then(|value| placement(&value, &options.tube, largest)) {
                 Ok(job) => {
                     bytes += job.body.len();
                     batch.jobs.push(job);
                     batch.lines.push(self.line);
                 }
-                Err(reason) if choice.keep_going => {
+                Err(reason) if options.keep_going => {
                     self.left_out += 1;
                     let Dump { name, line, .. } = self;
                     complain(format_args!(
@@ -234,21 +204,21 @@ impl Dump {
     /// Whether the dump is all there; if not, says so.
     fn check_end(&mut self) -> Outcome<bool> {
         let end_line = self.line;
-        let flaw = match &self.end {
+        // All lines but the first and the last are jobs.
+        let there = end_line.saturating_sub(2);
+        let written = self
+            .end
+            .as_ref()
+            .map(|end| end.get("jobs").and_then(Json::as_u64));
+        let flaw = match written {
             None => Some("the end is missing: the dump was cut short".into()),
-            Some(end) => {
-                let put = end.get("jobs").and_then(Json::as_u64);
-                // All lines but the first and the last are jobs.
-                let there = end_line.saturating_sub(2);
-                let differs = put.filter(|put| *put != there);
-                differs.map(|put| format!("{put} jobs were written, but {there} are there"))
-            }
-        };
-        let flaw = match flaw {
-            None if self.next_line()?.is_some() => Some(format!(
+            Some(Some(written)) if written != there => Some(format!(
+                "{written} jobs were written, but {there} are there"
+            )),
+            Some(_) if self.next_line()?.is_some() => Some(format!(
                 "line {end_line} is the end, and what follows is not loaded"
             )),
-            other => other,
+            Some(_) => None,
         };
         if let Some(flaw) = &flaw {
             complain(format_args!("beanpole load: {}: {flaw}", self.name));
@@ -284,44 +254,39 @@ impl Dump {
     }
 }
 
-impl Choice {
-    /// The job that this line of a dump describes.
-    fn placement(&self, value: &Json) -> Result<Placement, String> {
-        let number = |key: &str| {
-            let number = value
-                .get(key)
-                .and_then(Json::as_u64)
-                .and_then(|number| u32::try_from(number).ok());
-            number.ok_or_else(|| format!("'{key}' is not a number from 0 to {}", u32::MAX))
-        };
-        let text = |key: &str| value.get(key).and_then(Json::as_text);
-        let tube = text("tube").and_then(|name| TubeName::parse(name.as_bytes()));
-        let tube = tube.ok_or("'tube' is not the name of a tube")?;
-        let body = match (text("body"), text("body64")) {
-            (Some(text), None) => Ok(text.as_bytes().to_vec()),
-            (None, Some(text)) => base64::decode(text).ok_or("'body64' is not base64"),
-            (None, None) => Err("there is neither 'body' nor 'body64'"),
-            (Some(_), Some(_)) => Err("there is both 'body' and 'body64'"),
-        };
-        let body = body?;
-        if let Some(largest) = self.largest.filter(|largest| body.len() as u64 > *largest) {
-            let size = body.len();
-            return Err(format!(
-                "the body has {size} bytes, and the server takes {largest}"
-            ));
-        }
-        let state = text("state")
-            .and_then(State::parse)
-            .ok_or("'state' is none of a job")?;
-        Ok(Placement {
-            tube: self.tube.clone().unwrap_or(tube),
-            terms: Terms {
-                priority: Priority(number("pri")?),
-                delay: Seconds(number("delay")?),
-                ttr: Seconds(number("ttr")?),
-            },
-            buried: state == State::Buried,
-            body,
-        })
+/// The job that this line of a dump describes; in this tube, whatever its own
+/// was. The server takes no larger bodies than that.
+fn placement(value: &Json, tube: &Option<TubeName>, largest: u64) -> Result<Placement, String> {
+    let number = |key: &str| {
+        let number = value.get(key).and_then(Json::as_u64);
+        let number = number.and_then(|number| u32::try_from(number).ok());
+        number.ok_or_else(|| format!("'{key}' is not a number from 0 to {}", u32::MAX))
+    };
+    let text = |key: &str| value.get(key).and_then(Json::as_text);
+    let own = text("tube").and_then(|name| TubeName::parse(name.as_bytes()));
+    let own = own.ok_or("'tube' is not the name of a tube")?;
+    let body = match (text("body"), text("body64")) {
+        (Some(text), None) => text.as_bytes().to_vec(),
+        (None, Some(text)) => base64::decode(text).ok_or("'body64' is not base64")?,
+        (None, None) => return Err("there is neither 'body' nor 'body64'".into()),
+        (Some(_), Some(_)) => return Err("there is both 'body' and 'body64'".into()),
+    };
+    let size = body.len();
+    if size as u64 > largest {
+        return Err(format!(
+            "the body has {size} bytes, and the server takes {largest}"
+        ));
     }
+    let state = text("state").and_then(State::parse);
+    let state = state.ok_or("'state' is none of a job")?;
+    Ok(Placement {
+        tube: tube.clone().unwrap_or(own),
+        terms: Terms {
+            priority: Priority(number("pri")?),
+            delay: Seconds(number("delay")?),
+            ttr: Seconds(number("ttr")?),
+        },
+        buried: state == State::Buried,
+        body,
+    })
 }

@@ -23,11 +23,12 @@ pub const PUT: Command = Command {
 };
 
 options! {
-    tube: Option<TubeName> = TUBE,
-    priority: Option<Priority> =
-        Opt::value("p", "priority", "PRI", "the priority, smaller is sooner (default: 1024)"),
-    delay: Option<Seconds> = DELAY,
-    ttr: Option<Seconds> = Opt::value("r", "ttr", "TIME", "the time to run (default: 60)"),
+    tube: TubeName = TUBE => TubeName::default_tube(),
+    priority: Priority =
+        Opt::value("p", "priority", "PRI", "the priority, smaller is sooner (default: 1024)")
+        => Terms::PRIORITY,
+    delay: Seconds = DELAY => Seconds(0),
+    ttr: Seconds = Opt::value("r", "ttr", "TIME", "the time to run (default: 60)") => Seconds(60),
     files: Vec<OsString> =
         Opt::value("f", "file", "FILE",
             "a file's content is a body; may be repeated, - is stdin").of(Kind::File).many(),
@@ -40,9 +41,9 @@ fn put(invocation: &Invocation) -> Outcome {
     let options = invocation.read(OPTIONS)?;
     at_most_one(&[("lines", options.lines), ("null", options.null)])?;
     let terms = Terms {
-        priority: options.priority.unwrap_or(Terms::PRIORITY),
-        delay: options.delay.unwrap_or(Seconds(0)),
-        ttr: options.ttr.unwrap_or(Seconds(60)),
+        priority: options.priority,
+        delay: options.delay,
+        ttr: options.ttr,
     };
     let end = match (options.lines, options.null) {
         (true, _) => Some(b'\n'),
@@ -64,7 +65,7 @@ fn put(invocation: &Invocation) -> Outcome {
         _ => {}
     }
     let mut client = invocation.connect()?;
-    client.use_tube(&options.tube.unwrap_or(TubeName::default_tube()))?;
+    client.use_tube(&options.tube)?;
     let mut puts = Puts {
         client,
         terms,
@@ -112,50 +113,42 @@ impl Puts {
     /// Puts a batch and prints its ids, also when one of it is refused: what
     /// was sent before the refusal arrived has become jobs.
     fn put(&mut self, batch: Vec<Body>) -> Outcome<()> {
-        let Puts {
-            client,
-            terms,
-            ids,
-            quiet,
-            all,
-            sent,
-            answered,
-            progress,
-        } = self;
         let mut refused = None;
         let mut bodies = batch.into_iter();
-        let outcome = client.pipeline(
+        let outcome = self.client.pipeline(
             |client| {
-                let body = bodies.next();
-                *sent += u64::from(body.is_some());
-                Ok(body.map(|body| {
-                    client.queue_put(*terms, &body.bytes);
-                    body.origin
-                }))
+                let Some(Body { origin, bytes }) = bodies.next() else {
+                    return Ok(None);
+                };
+                self.sent += 1;
+                client.queue_put(self.terms, &bytes);
+                Ok(Some(origin))
             },
             |origin, reply| {
-                progress.add(1);
-                *answered += 1;
+                self.progress.add(1);
+                self.answered += 1;
                 match reply {
-                    Reply::Inserted(_) if *quiet => {}
-                    Reply::Inserted(id) => ids.line(id)?,
+                    Reply::Inserted(_) if self.quiet => {}
+                    Reply::Inserted(id) => self.ids.line(id)?,
                     Reply::Buried(Some(id)) => {
-                        ids.line(id)?;
+                        self.ids.line(id)?;
                         complain(format_args!("beanpole put: {origin}: the server was short of memory and buried job {id}"));
                     }
                     Reply::JobTooBig => {
-                        *all = false;
+                        self.all = false;
                         complain(format_args!("beanpole put: {}", Failure::unexpected(origin, &reply)));
                     }
-                    _ => refused = Some(refused.take().unwrap_or(Failure::unexpected(origin, &reply))),
+                    _ => {
+                        refused.get_or_insert(Failure::unexpected(origin, &reply));
+                    }
                 }
                 Ok(())
             },
         );
-        ids.sync()?;
+        self.ids.sync()?;
         outcome.map_err(|failure| match failure {
             Failure::Unreachable(reason) => {
-                let unknown = *sent - *answered;
+                let (answered, unknown) = (self.answered, self.sent - self.answered);
                 Failure::Unreachable(format!(
                     "{reason}\nthe first {answered} bodies were answered; the next {unknown} may be jobs, too"
                 ))
@@ -186,38 +179,27 @@ impl Source {
     /// The next bodies: one, and those that need no waiting for more input.
     /// Without an end byte the whole source is one body.
     fn read(&mut self, end: Option<u8>) -> Outcome<Option<Vec<Body>>> {
-        let Some(end) = end else {
-            if self.bodies > 0 {
-                return Ok(None);
-            }
-            self.bodies = 1;
-            let mut bytes = Vec::new();
-            self.reader
-                .read_to_end(&mut bytes)
-                .map_err(|error| cannot_read(&self.name, error))?;
-            return Ok(Some(vec![Body {
-                origin: self.name.clone(),
-                bytes,
-            }]));
-        };
         let mut batch = Vec::new();
-        while batch.is_empty() || self.reader.buffer().contains(&end) {
+        while batch.is_empty() || end.is_some_and(|end| self.reader.buffer().contains(&end)) {
             let mut bytes = Vec::new();
-            let count = self
-                .reader
-                .read_until(end, &mut bytes)
-                .map_err(|error| cannot_read(&self.name, error))?;
-            if count == 0 {
+            let count = match end {
+                Some(end) => self.reader.read_until(end, &mut bytes),
+                None => self.reader.read_to_end(&mut bytes),
+            };
+            let count = count.map_err(|error| cannot_read(&self.name, error))?;
+            // A whole source may be an empty body.
+            if count == 0 && (end.is_some() || self.bodies > 0) {
                 break;
             }
-            if bytes.last() == Some(&end) {
+            if bytes.last().copied() == end {
                 bytes.pop();
             }
             self.bodies += 1;
-            batch.push(Body {
-                origin: format!("{} {}", self.name, self.bodies),
-                bytes,
-            });
+            let origin = match end {
+                Some(_) => format!("{} {}", self.name, self.bodies),
+                None => self.name.clone(),
+            };
+            batch.push(Body { origin, bytes });
         }
         Ok((!batch.is_empty()).then_some(batch))
     }

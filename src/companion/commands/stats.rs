@@ -5,14 +5,14 @@ use crate::command::{
     Command, Interval, Invocation, JSON, Kind, Opt, YAML, at_most_one, described, options, word,
 };
 use crate::failure::{Failure, Outcome, Status};
-use crate::server::client::{self, Client};
+use crate::server::client::Client;
 use crate::server::names::Server;
 use crate::server::stats::Facts;
 use crate::text::json::Json;
 use crate::text::output::{complain, is_terminal, print};
 use crate::text::yaml::print_as;
 use beanpole::protocol::{JobId, TubeName};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 pub const STATS: Command = Command {
     name: "stats",
@@ -41,7 +41,6 @@ enum About {
 /// A server, and what it said the last time.
 struct Watched<'a> {
     server: &'a Server,
-    patience: Duration,
     client: Option<Client>,
     before: Option<(Instant, Facts)>,
 }
@@ -61,19 +60,13 @@ fn stats(invocation: &Invocation) -> Outcome {
         [job, id] if job == "job" => About::Job(word(id)?),
         _ => return Err(Failure::Usage("about what? nothing, TUBE or job ID".into())),
     };
-    let watched = invocation.servers.iter().map(|server| Watched {
-        server,
-        patience: invocation.patience(),
-        client: None,
-        before: None,
-    });
-    let mut watched: Vec<_> = watched.collect();
-    let several = watched.len() > 1;
+    let several = invocation.servers.len() > 1;
+    let mut watched: Vec<_> = invocation.servers.iter().map(Watched::new).collect();
     loop {
         let mut found = Vec::new();
         let mut failures = Vec::new();
         for one in &mut watched {
-            match one.look(&about) {
+            match one.look(invocation, &about) {
                 Ok(said) => found.push((one.server, said)),
                 Err(failure @ Failure::Unreachable(_)) => failures.push(failure),
                 Err(failure) if !several => return Err(failure),
@@ -101,10 +94,18 @@ fn complain_of(failure: &Failure) {
 }
 
 impl Watched<'_> {
-    fn look(&mut self, about: &About) -> Outcome<Said> {
+    fn new(server: &Server) -> Watched<'_> {
+        Watched {
+            server,
+            client: None,
+            before: None,
+        }
+    }
+
+    fn look(&mut self, invocation: &Invocation, about: &About) -> Outcome<Said> {
         let mut client = match self.client.take() {
             Some(client) => client,
-            None => Client::connect(&self.server.address, self.patience)?,
+            None => invocation.connect_to(&self.server.address)?,
         };
         let facts = ask(&mut client, about)?;
         let now = Instant::now();
@@ -123,8 +124,8 @@ fn ask(client: &mut Client, about: &About) -> Outcome<Facts> {
         About::Server => client.server_stats(),
         About::Tube(tube) => client.known_tube(tube),
         About::Job(id) => {
-            let reply = client.call(format_args!("stats-job {id}"))?;
-            client::facts("stats-job", reply)?.ok_or_else(|| Failure::no_job(*id))
+            let facts = client.facts(&format!("stats-job {id}"))?;
+            facts.ok_or_else(|| Failure::no_job(*id))
         }
     }
 }
@@ -145,20 +146,17 @@ fn growth(before: &Facts, now: &Facts, seconds: f64) -> Vec<(String, f64)> {
 /// Writes what these servers say, of several or of one that were asked.
 fn show(found: &[(&Server, Said)], several: bool, about: &About, options: &Options) -> Outcome {
     if options.json || options.yaml {
-        let each = found.iter();
+        let pair = |(server, said): &(&Server, Said)| (server.address.to_string(), said.to_json());
         let json = match found {
             [(_, said)] if !several => said.to_json(),
-            _ => Json::Object(
-                each.map(|(server, said)| (server.address.to_string(), said.to_json()))
-                    .collect(),
-            ),
+            _ => Json::Object(found.iter().map(pair).collect()),
         };
         return print_as(&json, options.yaml);
     }
-    let mut text = match options.watch {
-        Some(_) if is_terminal() => String::from("\x1b[H\x1b[J"),
-        _ => String::new(),
-    };
+    let mut text = String::new();
+    if options.watch.is_some() && is_terminal() {
+        text += "\x1b[H\x1b[J";
+    }
     for (index, (server, said)) in found.iter().enumerate() {
         if several {
             text += &format!("{}{}\n", if index > 0 { "\n" } else { "" }, server.title());
