@@ -54,19 +54,18 @@ pub enum Page {
 
 /// A question in the last line but one.
 pub struct Prompt {
-    pub purpose: Purpose,
+    pub question: String,
     pub text: String,
+    purpose: Purpose,
 }
 
 /// What the answer is for.
-#[derive(Clone, PartialEq, Eq)]
-pub enum Purpose {
+enum Purpose {
     Filter,
     Kick(usize, TubeName),
     Pause(usize, TubeName),
-    /// Of this tube, so many jobs.
-    Clear(usize, TubeName, u64),
-    Delete(usize, JobId),
+    /// This server is asked, if the answer is yes.
+    Consent(usize, Request),
 }
 
 /// What is to be done about a key.
@@ -81,50 +80,17 @@ pub enum Action {
     Suspend,
 }
 
-impl Purpose {
-    /// The question.
-    pub fn question(&self) -> String {
-        match self {
-            Purpose::Filter => "show tubes with this in their names:".into(),
-            Purpose::Kick(_, tube) => format!("kick how many jobs of {tube}?"),
-            Purpose::Pause(_, tube) => {
-                format!("pause {tube} for how long (0 ends a pause)?")
-            }
-            Purpose::Clear(_, tube, count) => {
-                format!("delete {count} jobs of {tube}, all but reserved ones? y/N")
-            }
-            Purpose::Delete(_, id) => format!("delete job {id}? y/N"),
-        }
-    }
-
-    /// What to do if the answer is yes; `None` if the answer is not yes or no.
-    fn if_yes(&self) -> Option<Action> {
-        match self {
-            Purpose::Clear(server, tube, count) => {
-                Some(Action::Ask(*server, Request::Clear(tube.clone(), *count)))
-            }
-            Purpose::Delete(server, id) => {
-                Some(Action::Ask(*server, Request::Act(JobAction::Delete, *id)))
-            }
-            _ => None,
-        }
-    }
-}
-
 impl Server {
     /// What is wrong with it, in a word and in a sentence.
     pub fn trouble(&self) -> Option<(&'static str, String)> {
-        match (&self.failure, self.silent) {
-            (Some(reason), _) => Some(("LOST", format!("{reason}; trying again"))),
-            (None, Some(time)) => {
-                let (address, seconds) = (&self.named.address, time.as_secs());
-                Some((
-                    "SILENT",
-                    format!("{address}: no answer for {seconds} seconds"),
-                ))
-            }
-            (None, None) => None,
+        if let Some(reason) = &self.failure {
+            return Some(("LOST", format!("{reason}; trying again")));
         }
+        let (address, seconds) = (&self.named.address, self.silent?.as_secs());
+        Some((
+            "SILENT",
+            format!("{address}: no answer for {seconds} seconds"),
+        ))
     }
 }
 
@@ -154,12 +120,8 @@ impl Board {
     pub fn rows(&self) -> Vec<Row> {
         let mut rows = Vec::new();
         for (index, server) in self.servers.iter().enumerate() {
-            rows.extend(
-                server
-                    .history
-                    .iter()
-                    .flat_map(|history| Row::of(index, history)),
-            );
+            let history = server.history.iter();
+            rows.extend(history.flat_map(|history| Row::of(index, history)));
         }
         rows.retain(|row| row.tube.as_str().contains(&self.filter));
         rows.sort_by(|one, other| one.compare(other, self.sort));
@@ -247,8 +209,18 @@ impl Board {
             Key::Char('?' | 'h') => self.help = true,
             Key::Char('c') => self.ask_about_clearing(),
             Key::Char(' ') => self.held = !self.held,
-            Key::Char('k') => return self.ask_about_tube(Purpose::Kick),
-            Key::Char('p') => return self.ask_about_tube(Purpose::Pause),
+            Key::Char('k') => {
+                if let Some((server, tube)) = self.selected_tube() {
+                    let question = format!("kick how many jobs of {tube}?");
+                    self.ask(question, Purpose::Kick(server, tube));
+                }
+            }
+            Key::Char('p') => {
+                if let Some((server, tube)) = self.selected_tube() {
+                    let question = format!("pause {tube} for how long (0 ends a pause)?");
+                    self.ask(question, Purpose::Pause(server, tube));
+                }
+            }
             _ => {}
         }
         match (&self.page, key) {
@@ -276,9 +248,11 @@ impl Board {
             }
             Key::Char('r') => self.reversed = !self.reversed,
             Key::Char('/') => {
-                let text = self.filter.clone();
-                let purpose = Purpose::Filter;
-                self.prompt = Some(Prompt { purpose, text });
+                self.prompt = Some(Prompt {
+                    question: "show tubes with this in their names:".into(),
+                    text: self.filter.clone(),
+                    purpose: Purpose::Filter,
+                });
             }
             Key::Escape => self.filter.clear(),
             Key::Enter | Key::Right => {
@@ -311,13 +285,13 @@ impl Board {
         match key {
             Key::Up => *job = Some(jobs[place.saturating_sub(1)]),
             Key::Down => *job = Some(*jobs.get(place + 1).unwrap_or(&selected)),
-            Key::Char('d') => self.ask(Purpose::Delete(server, selected)),
-            Key::Char('u') => {
-                return Action::Ask(server, Request::Act(JobAction::Kick, selected));
+            Key::Char('d') => {
+                let delete = Request::Act(JobAction::Delete, selected);
+                let question = format!("delete job {selected}? y/N");
+                self.ask(question, Purpose::Consent(server, delete));
             }
-            Key::Char('b') => {
-                return Action::Ask(server, Request::Act(JobAction::Bury, selected));
-            }
+            Key::Char('u') => return Action::Ask(server, Request::Act(JobAction::Kick, selected)),
+            Key::Char('b') => return Action::Ask(server, Request::Act(JobAction::Bury, selected)),
             _ => {}
         }
         Action::Nothing
@@ -329,7 +303,7 @@ impl Board {
             Page::Tube {
                 look: Some(look), ..
             } => {
-                let jobs = look.jobs.iter().flat_map(|(_, jobs)| jobs);
+                let jobs = look.iter().flat_map(|(_, jobs)| jobs);
                 jobs.map(|(job, _)| job.id).collect()
             }
             _ => Vec::new(),
@@ -353,7 +327,11 @@ impl Board {
         let row = history.and_then(|history| Row::of(server, history).find(|row| row.tube == tube));
         match row.map_or(0, |row| row.free_jobs()) {
             0 => self.message = format!("{tube} has no jobs but reserved ones"),
-            count => self.ask(Purpose::Clear(server, tube, count)),
+            count => {
+                let question = format!("delete {count} jobs of {tube}, all but reserved ones? y/N");
+                let clear = Request::Clear(tube, count);
+                self.ask(question, Purpose::Consent(server, clear));
+            }
         }
     }
 
@@ -374,23 +352,19 @@ impl Board {
         Some((row.server, row.tube.clone()))
     }
 
-    fn ask_about_tube(&mut self, purpose: fn(usize, TubeName) -> Purpose) -> Action {
-        if let Some((server, tube)) = self.selected_tube() {
-            self.ask(purpose(server, tube));
-        }
-        Action::Nothing
-    }
-
-    fn ask(&mut self, purpose: Purpose) {
-        let text = String::new();
-        self.prompt = Some(Prompt { purpose, text });
+    fn ask(&mut self, question: String, purpose: Purpose) {
+        self.prompt = Some(Prompt {
+            question,
+            text: String::new(),
+            purpose,
+        });
     }
 
     /// A key while a question is open.
     fn answer(&mut self, mut prompt: Prompt, key: Key) -> Action {
-        if let Some(action) = prompt.purpose.if_yes() {
+        if let Purpose::Consent(server, request) = prompt.purpose {
             return match key {
-                Key::Char('y' | 'Y') => action,
+                Key::Char('y' | 'Y') => Action::Ask(server, request),
                 _ => Action::Nothing,
             };
         }
@@ -427,18 +401,22 @@ impl Board {
                 return Action::Nothing;
             }
             _ if text.is_empty() => return Action::Nothing,
-            Purpose::Kick(server, tube) => u32::parse(&text)
-                .map(|bound| Action::Ask(server, Request::Kick(tube, bound.into()))),
-            Purpose::Pause(server, tube) => {
-                Seconds::parse(&text).map(|time| Action::Ask(server, Request::Pause(tube, time)))
+            Purpose::Kick(server, tube) => {
+                u32::parse(&text).map(|bound| (server, Request::Kick(tube, bound.into())))
             }
-            // These are answered by a key.
-            Purpose::Clear(..) | Purpose::Delete(..) => return Action::Nothing,
+            Purpose::Pause(server, tube) => {
+                Seconds::parse(&text).map(|time| (server, Request::Pause(tube, time)))
+            }
+            // It is given by a key.
+            Purpose::Consent(..) => return Action::Nothing,
         };
-        asked.unwrap_or_else(|reason| {
-            self.message = reason;
-            Action::Nothing
-        })
+        match asked {
+            Ok((server, request)) => Action::Ask(server, request),
+            Err(reason) => {
+                self.message = reason;
+                Action::Nothing
+            }
+        }
     }
 }
 

@@ -83,7 +83,7 @@ impl Row {
             tube: tube.clone(),
             figures: TABLE.map(|(column, .., key)| match column {
                 Column::Tube => None,
-                Column::Puts | Column::Deletes => history.tube_rate(tube, facts, key),
+                Column::Puts | Column::Deletes => history.tube_rate(tube, key),
                 Column::Age => history.latest.ages.get(tube).map(|age| *age as f64),
                 _ => Some(facts.number(key) as f64),
             }),
@@ -99,10 +99,8 @@ impl Row {
     /// How many of its jobs nobody has reserved.
     pub fn free_jobs(&self) -> u64 {
         let columns = [Column::Ready, Column::Delayed, Column::Buried];
-        columns
-            .map(|column| self.figure(column))
-            .iter()
-            .sum::<f64>() as u64
+        let counts = columns.map(|column| self.figure(column) as u64);
+        counts.iter().sum()
     }
 
     /// Which comes first by this column: of figures, the larger one.

@@ -3,7 +3,7 @@
 use crate::failure::Outcome;
 use crate::server::client::Client;
 use crate::server::stats::Facts;
-use crate::server::tubes::{next_ready, stats_of};
+use crate::server::tubes::{names_with_ready, next_ready, stats_of};
 use beanpole::protocol::TubeName;
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -49,13 +49,8 @@ impl Sample {
         let names = client.tubes()?;
         let tubes = stats_of(client, &names)?;
         // Using a tube creates it: only those that exist because of a job.
-        let with_jobs: Vec<_> = tubes
-            .iter()
-            .filter(|(name, facts)| {
-                facts.number("current-jobs-ready") > 0 && ages_of.contains(name)
-            })
-            .map(|(name, _)| name.clone())
-            .collect();
+        let mut with_jobs = names_with_ready(&tubes);
+        with_jobs.retain(|name| ages_of.contains(name));
         let next = next_ready(client, &with_jobs)?;
         let ages = next.into_iter().map(|job| (job.tube, job.age)).collect();
         Ok(Sample {
@@ -64,6 +59,12 @@ impl Sample {
             tubes,
             ages,
         })
+    }
+
+    /// What is known of this tube.
+    pub fn tube(&self, tube: &TubeName) -> Option<&Facts> {
+        let found = self.tubes.iter().find(|(name, _)| name == tube);
+        found.map(|(_, facts)| facts)
     }
 }
 
@@ -96,29 +97,22 @@ impl History {
 
     /// How much a counter of the server grows in a second.
     pub fn rate(&self, key: &str) -> Option<f64> {
-        let before = self.before.as_ref()?;
-        Some(self.per_second(self.latest.server.number(key), before.server.number(key)))
+        self.per_second(|sample| sample.server.number(key))
     }
 
     /// How much a counter of a tube grows in a second. A tube that was not
     /// there before has counted everything since.
-    pub fn tube_rate(&self, tube: &TubeName, now: &Facts, key: &str) -> Option<f64> {
-        let before = self.before.as_ref()?;
-        let found = before.tubes.iter().find(|(name, _)| name == tube);
-        Some(self.per_second(
-            now.number(key),
-            found.map_or(0, |(_, facts)| facts.number(key)),
-        ))
+    pub fn tube_rate(&self, tube: &TubeName, key: &str) -> Option<f64> {
+        self.per_second(|sample| sample.tube(tube).map_or(0, |facts| facts.number(key)))
     }
 
-    fn per_second(&self, now: u64, then: u64) -> f64 {
-        let elapsed = self
-            .before
-            .as_ref()
-            .map(|before| self.latest.at.duration_since(before.at));
+    fn per_second(&self, count: impl Fn(&Sample) -> u64) -> Option<f64> {
+        let before = self.before.as_ref()?;
+        let elapsed = self.latest.at.duration_since(before.at).as_secs_f64();
+        let (now, then) = (count(&self.latest), count(before));
         // A counter that is smaller than it was has begun anew.
         let growth = now.checked_sub(then).unwrap_or(now);
-        growth as f64 / elapsed.map_or(1.0, |elapsed| elapsed.as_secs_f64().max(0.001))
+        Some(growth as f64 / elapsed.max(0.001))
     }
 }
 

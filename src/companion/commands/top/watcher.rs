@@ -6,13 +6,13 @@ use crate::server::address::Address;
 use crate::server::by_id::reserve_by_id;
 use crate::server::client::Client;
 use crate::server::reply::Reply;
-use crate::server::stats::{JobFacts, State};
+use crate::server::stats::{JobFacts, State, in_order};
 use crate::server::sweep::Sweep;
 use crate::server::take::bodies;
 use crate::signals::Caller;
 use beanpole::protocol::{JobId, Seconds, TubeName};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What a server is asked.
 pub enum Request {
@@ -46,18 +46,19 @@ pub enum Answer {
 }
 
 /// The next jobs of a tube, with their bodies, by state.
-#[derive(Default)]
-pub struct Look {
-    pub jobs: Vec<(State, Vec<WholeJob>)>,
-}
+pub type Look = Vec<(State, Vec<WholeJob>)>;
 
 /// A job with its body.
 pub type WholeJob = (JobFacts, Vec<u8>);
 
 /// A thread that asks a server.
 pub struct Watcher {
-    pub requests: Sender<Request>,
-    pub answers: Receiver<Answer>,
+    requests: Sender<Request>,
+    answers: Receiver<Answer>,
+    /// How many answers have not come.
+    pub owed: usize,
+    /// When it was asked how the server is, if nothing has come since.
+    pub looking_since: Option<Instant>,
 }
 
 /// How long a server may be silent at most before it counts as lost.
@@ -84,12 +85,35 @@ impl Watcher {
             .name("watcher".into())
             .spawn(watch);
         thread.map_err(|error| Failure::io("cannot start a thread", error))?;
-        Ok(Watcher { requests, answers })
+        Ok(Watcher {
+            requests,
+            answers,
+            owed: 0,
+            looking_since: None,
+        })
+    }
+
+    pub fn ask(&mut self, request: Request) {
+        if matches!(request, Request::Sample(_)) {
+            self.looking_since = Some(Instant::now());
+        }
+        // Its thread ends only with the program.
+        if self.requests.send(request).is_ok() {
+            self.owed += 1;
+        }
+    }
+
+    /// The next answer that has come.
+    pub fn answer(&mut self) -> Option<Answer> {
+        let answer = self.answers.try_recv().ok()?;
+        self.owed = self.owed.saturating_sub(1);
+        self.looking_since = None;
+        Some(answer)
     }
 }
 
 /// Asks over this connection, or a new one. After a failure there is none.
-fn answer(
+pub fn answer(
     client: &mut Option<Client>,
     address: &Address,
     patience: Duration,
@@ -99,85 +123,79 @@ fn answer(
         Some(client) => Ok(client),
         None => Client::connect(address, patience),
     };
-    let mut connected = match connected {
-        Ok(connected) => connected,
-        Err(failure) => return Answer::Failed(failure.to_string()),
-    };
-    match ask(&mut connected, request) {
-        Ok(answer) => {
-            *client = Some(connected);
-            answer
-        }
-        Err(failure) => Answer::Failed(failure.to_string()),
-    }
+    let answered = connected.and_then(|mut connected| {
+        let answer = ask(&mut connected, request)?;
+        *client = Some(connected);
+        Ok(answer)
+    });
+    answered.unwrap_or_else(|failure| Answer::Failed(failure.to_string()))
 }
 
 fn ask(client: &mut Client, request: Request) -> Outcome<Answer> {
-    match request {
-        Request::Sample(ages_of) => Ok(Answer::Sample(Box::new(Sample::take(client, &ages_of)?))),
+    Ok(Answer::Done(match request {
+        Request::Sample(ages_of) => {
+            return Ok(Answer::Sample(Box::new(Sample::take(client, &ages_of)?)));
+        }
         Request::Look(tube, most) => {
-            let mut look = Look::default();
+            let mut look = Look::new();
             // 'use' would create it.
             if client.tube_stats(&tube)?.is_some() {
                 for state in [State::Ready, State::Delayed, State::Buried] {
                     let jobs = Sweep::new(tube.clone(), state).look(client, most, IDS)?;
-                    look.jobs.push((state, bodies(client, jobs)?));
+                    look.push((state, bodies(client, jobs)?));
                 }
             }
-            Ok(Answer::Look(tube, look))
+            return Ok(Answer::Look(tube, look));
         }
         Request::Kick(tube, bound) => {
             client.use_tube(&tube)?;
             match client.call(format_args!("kick {bound}"))? {
-                Reply::Kicked(Some(count)) => {
-                    Ok(Answer::Done(format!("kicked {count} jobs of {tube}")))
-                }
-                other => Err(Failure::unexpected("kick", &other)),
+                Reply::Kicked(Some(count)) => format!("kicked {count} jobs of {tube}"),
+                other => return Err(Failure::unexpected("kick", &other)),
             }
         }
         Request::Pause(tube, Seconds(seconds)) => {
             let reply = client.call(format_args!("pause-tube {tube} {seconds}"))?;
-            Ok(Answer::Done(
-                match (reply.is_done("pause-tube")?, seconds) {
-                    (true, 0) => format!("ended the pause of {tube}"),
-                    (true, _) => format!("paused {tube} for {seconds} s"),
-                    (false, _) => format!("there is no tube {tube} any more"),
-                },
-            ))
+            match (reply.is_done("pause-tube")?, seconds) {
+                (true, 0) => format!("ended the pause of {tube}"),
+                (true, _) => format!("paused {tube} for {seconds} s"),
+                (false, _) => format!("there is no tube {tube} any more"),
+            }
         }
-        Request::Clear(tube, most) => clear(client, &tube, most),
-        Request::Act(action, id) => act(client, action, id),
-    }
+        Request::Clear(tube, most) => {
+            let deleted = clear(client, &tube, most)?;
+            format!("deleted {deleted} jobs of {tube}")
+        }
+        Request::Act(action, id) => act(client, action, id)?,
+    }))
 }
 
 /// Deletes up to so many jobs of a tube; ready ones last, since meanwhile others
-/// may become ready.
-fn clear(client: &mut Client, tube: &TubeName, most: u64) -> Outcome<Answer> {
+/// may become ready. How many that were.
+fn clear(client: &mut Client, tube: &TubeName, most: u64) -> Outcome<u64> {
     let mut left = most;
-    for state in [State::Buried, State::Delayed, State::Ready] {
+    for state in in_order(&[]) {
         let mut sweep = Sweep::new(tube.clone(), state);
-        while left > 0 {
-            match sweep.send_to_next(client, left, "delete")? {
-                Some(count) => left -= count,
-                None => break,
-            }
+        while left > 0
+            && let Some(count) = sweep.send_to_next(client, left, "delete")?
+        {
+            left -= count;
         }
     }
-    let deleted = most - left;
-    Ok(Answer::Done(format!("deleted {deleted} jobs of {tube}")))
+    Ok(most - left)
 }
 
-fn act(client: &mut Client, action: JobAction, id: JobId) -> Outcome<Answer> {
+fn act(client: &mut Client, action: JobAction, id: JobId) -> Outcome<String> {
     let (line, done) = match action {
         JobAction::Delete => (format!("delete {id}"), "deleted"),
         JobAction::Kick => (format!("kick-job {id}"), "kicked"),
         JobAction::Bury => match reserve_by_id(client, id)? {
             Ok(job) => (format!("bury {id} {}", job.priority.0), "buried"),
-            Err(reason) => return Ok(Answer::Done(reason)),
+            Err(reason) => return Ok(reason),
         },
     };
-    Ok(Answer::Done(match client.call(&line)?.is_done(line)? {
+    Ok(match client.call(&line)?.is_done(line)? {
         true => format!("{done} job {id}"),
         false => format!("job {id} cannot be {done}: it has gone, or is not in a state for this"),
-    }))
+    })
 }

@@ -1,0 +1,152 @@
+//! A look into one tube, as lines: its facts, its rates and its next jobs.
+
+use super::board::{Board, Page, Server};
+use super::line::{Line, Style};
+use super::rows::{count, rate};
+use super::sample::{Minute, TUBE_RATES};
+use super::watcher::WholeJob;
+use crate::server::stats::{Facts, JobFacts, State};
+use crate::text::colour::Colour;
+use crate::text::words::{beginning, span};
+use beanpole::protocol::{JobId, TubeName};
+use std::time::Instant;
+
+/// The tube that is looked into, in so many lines.
+pub fn look_into(board: &Board, width: usize, room: usize) -> Vec<Line> {
+    let Page::Tube {
+        server, tube, look, ..
+    } = &board.page
+    else {
+        return Vec::new();
+    };
+    let mut lines = tube_lines(&board.servers[*server], tube);
+    let room = room.saturating_sub(lines.len());
+    let look = look.as_deref().unwrap_or_default();
+    lines.extend(jobs(look, board.selected_job(), width, room));
+    lines
+}
+
+/// A tube's facts.
+fn tube_lines(server: &Server, tube: &TubeName) -> Vec<Line> {
+    let mut lines = vec![Line::bold(format!("tube {tube}"))];
+    let history = server.history.as_ref();
+    let Some((history, facts)) =
+        history.and_then(|history| Some((history, history.latest.tube(tube)?)))
+    else {
+        lines.push(Line::plain("  does not exist"));
+        return lines;
+    };
+    let number = |key| facts.number(key);
+    let mut users = format!(
+        "  connections: {} using, {} watching, {} waiting; paused {} times",
+        number("current-using"),
+        number("current-watching"),
+        number("current-waiting"),
+        number("cmd-pause-tube"),
+    );
+    if number("pause-time-left") > 0 {
+        users += &format!(", now for another {} s", number("pause-time-left"));
+    }
+    let (put, deleted) = (number("total-jobs"), number("cmd-delete"));
+    lines.push(counts_of(Line::plain("  "), facts, None));
+    lines.push(Line::plain(format!(
+        "  {put} put so far, {deleted} deleted"
+    )));
+    lines.push(Line::plain(users));
+    let minutes = history.tube_minutes.get(tube).into_iter().flatten();
+    for (minute, (name, key)) in minutes.zip(TUBE_RATES) {
+        let (name, value) = (format!("  {name}"), history.tube_rate(tube, key));
+        lines.push(curve_line(&name, None, value, minute, history.latest.at));
+    }
+    lines.push(Line::default());
+    lines
+}
+
+/// How many jobs a server or a tube has, the buried ones in this colour.
+pub fn counts_of(line: Line, facts: &Facts, colour: Option<Colour>) -> Line {
+    let [ready, reserved, delayed, buried] = State::ALL.map(|state| facts.jobs_in(&[state]));
+    let urgent = facts.number("current-jobs-urgent");
+    let text =
+        format!("jobs: {ready} ready ({urgent} urgent), {reserved} reserved, {delayed} delayed, ");
+    line.add(text).add_in(colour, format!("{buried} buried"))
+}
+
+/// A rate with the curve of its last minute; its name in this colour.
+pub fn curve_line(
+    name: &str,
+    colour: Option<Colour>,
+    value: Option<f64>,
+    minute: &Minute,
+    now: Instant,
+) -> Line {
+    let growth = minute.growth(now);
+    let most = growth.iter().copied().fold(0.0, f64::max);
+    let point = |growth: &f64| match (growth / most * 7.0).round() {
+        _ if *growth <= 0.0 => ' ',
+        height => ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'][(height as usize).min(7)],
+    };
+    let curve: String = growth.iter().map(point).collect();
+    let text = format!("{:>7}/s  {curve}", rate(value, 7));
+    Line::default()
+        .add_in(colour, format!("{name:<9}"))
+        .add(text.trim_end())
+}
+
+/// The next jobs, by state, in so many lines.
+fn jobs(
+    found: &[(State, Vec<WholeJob>)],
+    selected: Option<JobId>,
+    width: usize,
+    room: usize,
+) -> Vec<Line> {
+    let mut lines = Vec::new();
+    let mut room = room;
+    let some: Vec<_> = found.iter().filter(|(_, jobs)| !jobs.is_empty()).collect();
+    for (index, (state, jobs)) in some.iter().enumerate() {
+        let share = room / (some.len() - index);
+        let shown = share.saturating_sub(2).min(jobs.len());
+        if shown == 0 {
+            break;
+        }
+        let left = if *state == State::Delayed { "LEFT" } else { "" };
+        lines.push(Line::bold(format!(
+            "next {:<8}{:>2} {:>10} {:>5} {:>5} {left:>5} {:>6}  BODY",
+            state.name(),
+            "ID",
+            "PRI",
+            "AGE",
+            "TTR",
+            "BYTES"
+        )));
+        // The page on which the selected one is.
+        let is_selected = |job: &JobFacts| Some(job.id) == selected;
+        let place = jobs.iter().position(|(job, _)| is_selected(job));
+        let page = jobs.chunks(shown).nth(place.unwrap_or(0) / shown);
+        for (job, body) in page.unwrap_or_default() {
+            let style = match is_selected(job) {
+                true => Style::Reverse,
+                false => Style::Plain,
+            };
+            lines.push(Line::plain(job_line(job, body, width)).styled(style));
+        }
+        lines.push(Line::default());
+        room = room.saturating_sub(shown + 2);
+    }
+    lines
+}
+
+fn job_line(job: &JobFacts, body: &[u8], width: usize) -> String {
+    let left = match job.state {
+        State::Delayed => span(job.time_left.0.into()),
+        _ => String::new(),
+    };
+    let facts = format!(
+        "{:>15} {:>10} {:>5} {:>5} {left:>5} {:>6}  ",
+        job.id.0,
+        job.priority.0,
+        span(job.age),
+        span(job.ttr.0.into()),
+        count(body.len() as u64, 6),
+    );
+    facts + &beginning(body, width)
+}
