@@ -55,10 +55,8 @@ pub struct At {
 /// What reading comes upon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
-    /// A record.
-    Record(At, Record),
-    /// A record of beanstalkd's.
-    Theirs(At, Record),
+    /// A record, and who wrote it.
+    Record(At, Format, Record),
     /// A record of beanstalkd's whose job is not whole.
     NotWhole(At, JobId),
     /// So many bytes cannot be read, for this reason.
@@ -82,8 +80,8 @@ impl Inspection {
     }
 
     /// The files, in order.
-    pub fn files(&self) -> Vec<File> {
-        let file = |found: &Found| File {
+    pub fn files(&self) -> impl Iterator<Item = File> {
+        self.files.iter().map(|found| File {
             number: found.number,
             len: found.len,
             format: match found.kind {
@@ -91,18 +89,15 @@ impl Inspection {
                 Kind::Beanstalkd(format) => Format::Beanstalkd(format.version),
                 Kind::Nothing => Format::Empty,
             },
-        };
-        self.files.iter().map(file).collect()
+        })
     }
 
     /// No job had this id or a higher one when the last segment was begun, as
     /// far as the headers can be read.
     pub fn next_id(&self) -> JobId {
         let headers = self.files.iter().filter_map(Found::header);
-        headers
-            .map(|header| header.next_id)
-            .max()
-            .unwrap_or(JobId(1))
+        let next = headers.map(|header| header.next_id).max();
+        next.unwrap_or(JobId(1))
     }
 
     /// Reads everything in order.
@@ -118,7 +113,7 @@ impl Inspection {
                     let next = later.first().filter(|next| next.number == file.number + 1);
                     let next = next.and_then(Found::header);
                     read_segment(file, next.as_ref(), is_newest, &mut tubes, &mut |finding| {
-                        if let Finding::Record(_, Record::Mark(needed)) = finding {
+                        if let Finding::Record(.., Record::Mark(needed)) = finding {
                             oldest = oldest.max(needed);
                         }
                         tell(finding);
@@ -130,9 +125,9 @@ impl Inspection {
                 }
                 Kind::Beanstalkd(format) => {
                     let end = import::read(file, format, &mut tubes, &mut |offset, id, record| {
-                        let at = at(file, offset);
+                        let (at, format) = (at(file, offset), Format::Beanstalkd(format.version));
                         tell(match record {
-                            Some(record) => Finding::Theirs(at, record),
+                            Some(record) => Finding::Record(at, format, record),
                             None => Finding::NotWhole(at, id),
                         });
                     })?;
@@ -149,15 +144,14 @@ impl Inspection {
                 Kind::Nothing => {}
             }
         }
-        let is_used = |file: &&Found| !matches!(file.kind, Kind::Nothing);
-        let used = self.files.iter().filter(is_used).map(|file| file.number);
         if oldest == 0 {
             return Ok(()); // none of these is ours
         }
         let mut expected = oldest;
-        for number in used.filter(|number| *number >= oldest) {
-            (expected..number).for_each(|missing| tell(Finding::Missing(missing)));
-            expected = number + 1;
+        let is_used = |file: &&Found| !matches!(file.kind, Kind::Nothing) && file.number >= oldest;
+        for file in self.files.iter().filter(is_used) {
+            (expected..file.number).for_each(|missing| tell(Finding::Missing(missing)));
+            expected = file.number + 1;
         }
         Ok(())
     }
@@ -183,7 +177,9 @@ fn read_segment(
         let mut reader = Reader::new(file, offset, next)?;
         let stopped = loop {
             match reader.next(tubes) {
-                Ok(Some((offset, record))) => tell(Finding::Record(at(file, offset), record)),
+                Ok(Some((offset, record))) => {
+                    tell(Finding::Record(at(file, offset), Format::Beanpole, record));
+                }
                 Ok(None) => break reader.torn(),
                 Err(error) => break Err(error),
             }

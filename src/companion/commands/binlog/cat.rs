@@ -1,38 +1,36 @@
 //! `binlog cat`: every record as a line of JSON.
 
-use super::findings::{in_words, is_flaw, name, read};
+use super::findings::{name, read, say};
 use crate::failure::{Outcome, Status};
 use crate::inspection::{Finding, Inspection};
 use crate::text::json::Json;
-use crate::text::output::{Output, complain};
+use crate::text::output::Output;
 use beanpole::binlog::Record;
 use beanpole::engine::{Counters, StoredJob, StoredState};
+use beanpole::protocol::{Priority, Seconds};
 
 /// Writes every record as a line of JSON.
 pub fn cat(inspection: &Inspection) -> Outcome {
     let mut output = Output::new();
-    let mut sound = true;
-    read(inspection, |finding| {
-        sound &= !is_flaw(&finding);
-        if let Some(text) = in_words(&finding) {
-            complain(format_args!("beanpole binlog: {text}"));
-        }
+    let flaws = read(inspection, |finding| {
+        say(&finding);
         match record_line(&finding) {
             Some(line) => output.line(line),
             None => Ok(()),
         }
     })?;
     output.sync()?;
-    Ok(Status::done_if(sound))
+    Ok(Status::done_if(flaws == 0))
 }
 
 fn record_line(finding: &Finding) -> Option<Json> {
     let (at, kind, fields) = match finding {
-        Finding::Record(at, record) | Finding::Theirs(at, record) => match record {
+        Finding::Record(at, _, record) => match record {
             Record::Put(job) => (at, "job", job_fields(job)),
             Record::Update(update) => {
-                let mut fields = vec![pair("id", update.id.0), pair("pri", update.priority.0)];
-                fields.push(pair("delay", update.delay.0));
+                let (id, Priority(pri), Seconds(delay)) =
+                    (update.id, update.priority, update.delay);
+                let mut fields = vec![pair("id", id.0), pair("pri", pri), pair("delay", delay)];
                 fields.extend(state_fields(update.state, &update.counters));
                 (at, "update", fields)
             }
@@ -76,19 +74,12 @@ fn state_fields(state: StoredState, counters: &Counters) -> Vec<(String, Json)> 
         StoredState::Delayed { until } => vec![text("delayed"), pair("until-ns", until.as_nanos())],
         StoredState::Buried { order } => vec![text("buried"), pair("order", order)],
     };
-    let Counters {
-        reserves,
-        timeouts,
-        releases,
-        buries,
-        kicks,
-    } = *counters;
     fields.extend([
-        pair("reserves", reserves),
-        pair("timeouts", timeouts),
-        pair("releases", releases),
-        pair("buries", buries),
-        pair("kicks", kicks),
+        pair("reserves", counters.reserves),
+        pair("timeouts", counters.timeouts),
+        pair("releases", counters.releases),
+        pair("buries", counters.buries),
+        pair("kicks", counters.kicks),
     ]);
     fields
 }

@@ -2,6 +2,7 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::inspection::{At, Finding, Inspection};
+use crate::text::output::complain;
 use beanpole::binlog::{Error, Record};
 use beanpole::engine::StoredJob;
 use beanpole::protocol::Body;
@@ -10,7 +11,7 @@ use std::path::Path;
 /// A look at the log in this directory.
 pub fn inspect(path: &Path) -> Outcome<Inspection> {
     let inspection = Inspection::of(path).map_err(refused)?;
-    if inspection.files().is_empty() {
+    if inspection.files().next().is_none() {
         let nothing = format!("there is no file of a binlog in {}", path.display());
         return Err(Failure::Missing(nothing));
     }
@@ -30,63 +31,61 @@ pub fn name(number: u32) -> String {
     format!("binlog.{number}")
 }
 
-/// Reads everything; `each` gets what is found.
-pub fn read(inspection: &Inspection, mut each: impl FnMut(Finding) -> Outcome<()>) -> Outcome<()> {
+/// Reads everything; `each` gets what is found. How many flaws there are.
+pub fn read(
+    inspection: &Inspection,
+    mut each: impl FnMut(Finding) -> Outcome<()>,
+) -> Outcome<usize> {
+    let mut flaws = 0;
     let mut outcome = Ok(());
     let reading = inspection.read(&mut |finding| {
+        let is_flaw = !matches!(finding, Finding::Record(..) | Finding::Torn(..));
+        flaws += usize::from(is_flaw);
         if outcome.is_ok() {
             outcome = each(finding);
         }
     });
     reading.map_err(refused)?;
-    outcome
+    outcome.map(|()| flaws)
 }
 
-/// Whether it says that something is wrong.
-pub fn is_flaw(finding: &Finding) -> bool {
-    match finding {
-        Finding::Record(..) | Finding::Theirs(..) | Finding::Torn(..) => false,
-        Finding::NotWhole(..) | Finding::Flaw(..) | Finding::Missing(_) => true,
+/// Says on standard error what there is to say about it.
+pub fn say(finding: &Finding) {
+    if let Some(text) = in_words(finding) {
+        complain(format_args!("beanpole binlog: {text}"));
     }
 }
 
 /// What there is to say about it, if there is.
 pub fn in_words(finding: &Finding) -> Option<String> {
+    let at = |at: &At| (name(at.number), at.offset);
     Some(match finding {
-        Finding::Flaw(At { number, offset }, bytes, flaw) => {
-            format!(
-                "{}: {bytes} bytes from offset {offset} on cannot be read: {flaw}",
-                name(*number)
-            )
+        Finding::Flaw(place, bytes, flaw) => {
+            let (file, offset) = at(place);
+            format!("{file}: {bytes} bytes from offset {offset} on cannot be read: {flaw}")
         }
-        Finding::Torn(At { number, offset }, bytes) => format!(
-            "{}: {bytes} bytes from offset {offset} on were never finished: a server drops them",
-            name(*number)
-        ),
+        Finding::Torn(place, bytes) => {
+            let (file, offset) = at(place);
+            let dropped = "were never finished: a server drops them";
+            format!("{file}: {bytes} bytes from offset {offset} on {dropped}")
+        }
         Finding::Missing(number) => format!("{}: missing, and needed", name(*number)),
-        Finding::NotWhole(at, id) => {
-            format!(
-                "{}: the body of job {id} at offset {} is not whole",
-                name(at.number),
-                at.offset
-            )
+        Finding::NotWhole(place, id) => {
+            let (file, offset) = at(place);
+            format!("{file}: the body of job {id} at offset {offset} is not whole")
         }
-        Finding::Record(..) | Finding::Theirs(..) => return None,
+        Finding::Record(..) => return None,
     })
 }
 
 /// The same without the body, for those who only count: a log may be larger
 /// than the memory.
 pub fn without_body(finding: Finding) -> Finding {
-    let without = |job| {
-        Record::Put(StoredJob {
-            body: Body::new(b""),
-            ..job
-        })
-    };
     match finding {
-        Finding::Record(at, Record::Put(job)) => Finding::Record(at, without(job)),
-        Finding::Theirs(at, Record::Put(job)) => Finding::Theirs(at, without(job)),
+        Finding::Record(at, format, Record::Put(job)) => {
+            let body = Body::new(b"");
+            Finding::Record(at, format, Record::Put(StoredJob { body, ..job }))
+        }
         other => other,
     }
 }

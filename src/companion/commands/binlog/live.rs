@@ -1,6 +1,6 @@
 //! The jobs that live by what a log says, and what is known to be lost.
 
-use crate::inspection::{At, Finding};
+use crate::inspection::{At, Finding, Format};
 use beanpole::binlog::Record;
 use beanpole::engine::{StoredJob, StoredState};
 use beanpole::protocol::JobId;
@@ -29,8 +29,10 @@ impl Live {
     /// Takes note of a finding.
     pub fn note(&mut self, finding: Finding) {
         match finding {
-            Finding::Record(at, record) => self.note_record(at, record),
-            Finding::Theirs(at, record) => self.note_theirs(at, record),
+            Finding::Record(at, Format::Beanstalkd(_), record) => {
+                self.note_record(at, true, record)
+            }
+            Finding::Record(at, _, record) => self.note_record(at, false, record),
             Finding::NotWhole(_, id) => {
                 self.highest = self.highest.max(id.0);
                 if !self.jobs.contains_key(&id) {
@@ -41,68 +43,42 @@ impl Live {
         }
     }
 
-    fn note_record(&mut self, at: At, record: Record) {
-        match record {
-            Record::Put(job) => self.lives(at, job),
-            Record::Update(update) => {
-                self.highest = self.highest.max(update.id.0);
-                match self.jobs.get_mut(&update.id) {
-                    Some(Living { job, .. }) => {
-                        job.priority = update.priority;
-                        job.delay = update.delay;
-                        job.state = update.state;
-                        job.counters = update.counters;
-                    }
-                    // It may come again, moved here from a file that is gone.
-                    None => {
-                        self.lost.insert(update.id);
-                    }
-                }
-            }
-            Record::Delete(id) => self.ends(id),
-            Record::Mark(_) => {}
-        }
-    }
-
-    fn note_theirs(&mut self, at: At, record: Record) {
+    fn note_record(&mut self, At { number: file, .. }: At, is_theirs: bool, record: Record) {
         match record {
             Record::Put(mut job) => {
-                job.state = self.place(job.id, job.state);
-                self.lives(at, job);
+                if is_theirs {
+                    job.state = self.place(job.id, job.state);
+                }
+                self.highest = self.highest.max(job.id.0);
+                self.lost.remove(&job.id);
+                self.jobs.insert(job.id, Living { job, file });
             }
-            Record::Update(fields) => {
-                let state = self.place(fields.id, fields.state);
-                // One that comes before the whole job counts for nothing.
-                if let Some(Living { job, .. }) = self.jobs.get_mut(&fields.id) {
-                    job.priority = fields.priority;
-                    job.delay = fields.delay;
-                    job.ttr = fields.ttr;
-                    job.created_at = fields.created_at;
-                    job.counters = fields.counters;
-                    job.state = state;
+            Record::Update(mut update) => {
+                if is_theirs {
+                    update.state = self.place(update.id, update.state);
+                }
+                self.highest = self.highest.max(update.id.0);
+                if let Some(Living { job, .. }) = self.jobs.get_mut(&update.id) {
+                    job.priority = update.priority;
+                    job.delay = update.delay;
+                    job.ttr = update.ttr;
+                    job.created_at = update.created_at;
+                    job.counters = update.counters;
+                    job.state = update.state;
+                } else if !is_theirs {
+                    // It may come again, moved here from a file that is gone.
+                    // One of theirs that comes before the whole job counts for
+                    // nothing.
+                    self.lost.insert(update.id);
                 }
             }
-            Record::Delete(id) => self.ends(id),
+            Record::Delete(id) => {
+                self.highest = self.highest.max(id.0);
+                self.lost.remove(&id);
+                self.jobs.remove(&id);
+            }
             Record::Mark(_) => {}
         }
-    }
-
-    fn lives(&mut self, at: At, job: StoredJob) {
-        self.highest = self.highest.max(job.id.0);
-        self.lost.remove(&job.id);
-        self.jobs.insert(
-            job.id,
-            Living {
-                job,
-                file: at.number,
-            },
-        );
-    }
-
-    fn ends(&mut self, id: JobId) {
-        self.highest = self.highest.max(id.0);
-        self.lost.remove(&id);
-        self.jobs.remove(&id);
     }
 
     /// The state with a place among the buried jobs, in the order of burial.

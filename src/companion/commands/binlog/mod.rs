@@ -14,7 +14,7 @@ use crate::inspection::{At, File, Finding, Format, Inspection};
 use crate::text::output::{Output, complain};
 use beanpole::arguments;
 use cat::cat;
-use findings::{in_words, inspect, is_flaw, name, read, without_body};
+use findings::{in_words, inspect, name, read, without_body};
 use live::Live;
 use save::{export, repair};
 use std::collections::BTreeMap;
@@ -57,15 +57,12 @@ fn binlog(invocation: &Invocation) -> Outcome {
 fn list(inspection: &Inspection) -> Outcome {
     let mut live = Live::default();
     let mut records: BTreeMap<u32, u64> = BTreeMap::new();
-    let mut flawed = false;
-    read(inspection, |finding| {
-        if let Finding::Record(At { number, .. }, _)
-        | Finding::Theirs(At { number, .. }, _)
-        | Finding::NotWhole(At { number, .. }, _) = finding
+    let flaws = read(inspection, |finding| {
+        if let Finding::Record(At { number, .. }, ..) | Finding::NotWhole(At { number, .. }, _) =
+            finding
         {
             *records.entry(number).or_default() += 1;
         }
-        flawed |= is_flaw(&finding);
         live.note(without_body(finding));
         Ok(())
     })?;
@@ -85,11 +82,8 @@ fn list(inspection: &Inspection) -> Outcome {
             Format::Beanstalkd(version) => format!("beanstalkd {version}"),
             Format::Empty => "empty".into(),
         };
-        let living = live
-            .jobs
-            .values()
-            .filter(|living| living.file == number)
-            .count();
+        let living = live.jobs.values().filter(|living| living.file == number);
+        let living = living.count();
         let records = records.get(&number).copied().unwrap_or(0);
         output.line(format_args!(
             "{:<12} {format:<12} {len:>11} {records:>9} {living:>9}",
@@ -97,10 +91,10 @@ fn list(inspection: &Inspection) -> Outcome {
         ))?;
     }
     output.sync()?;
-    if flawed {
+    if flaws > 0 {
         complain("beanpole binlog: not everything could be read: see verify");
     }
-    Ok(Status::done_if(!flawed))
+    Ok(Status::done_if(flaws == 0))
 }
 
 /// Checks every checksum.
@@ -108,13 +102,9 @@ fn verify(inspection: &Inspection) -> Outcome {
     let mut output = Output::new();
     let mut live = Live::default();
     let mut records = 0u64;
-    let mut flaws = 0u64;
-    read(inspection, |finding| {
-        records += u64::from(matches!(
-            finding,
-            Finding::Record(..) | Finding::Theirs(..) | Finding::NotWhole(..)
-        ));
-        flaws += u64::from(is_flaw(&finding));
+    let mut flaws = read(inspection, |finding| {
+        let is_record = matches!(finding, Finding::Record(..) | Finding::NotWhole(..));
+        records += u64::from(is_record);
         if let Some(text) = in_words(&finding) {
             output.line(text)?;
         }
@@ -124,8 +114,8 @@ fn verify(inspection: &Inspection) -> Outcome {
     for id in &live.lost {
         output.line(format_args!("job {id} is lost: no record says what it was"))?;
     }
-    flaws += live.lost.len() as u64;
-    let files = inspection.files().len();
+    flaws += live.lost.len();
+    let files = inspection.files().count();
     let verdict = if flaws == 0 { "sound" } else { "damaged" };
     output.line(format_args!(
         "{verdict}: {files} files, {records} records, {} jobs live",

@@ -1,7 +1,7 @@
 //! `binlog repair` and `binlog export7`: what can be read goes to a new
 //! directory, for our own server or for beanstalkd, and what cannot is said.
 
-use super::findings::{in_words, is_flaw, name, read, refused};
+use super::findings::{name, read, refused, say};
 use super::live::Live;
 use crate::failure::{Failure, Outcome, Status};
 use crate::inspection::Inspection;
@@ -25,12 +25,8 @@ const AT_ONCE: usize = 1000;
 /// is not is said.
 fn salvage(inspection: &Inspection) -> Outcome<(Live, bool)> {
     let mut live = Live::default();
-    let mut sound = true;
-    read(inspection, |finding| {
-        sound &= !is_flaw(&finding);
-        if let Some(text) = in_words(&finding) {
-            complain(format_args!("beanpole binlog: {text}"));
-        }
+    let flaws = read(inspection, |finding| {
+        say(&finding);
         live.note(finding);
         Ok(())
     })?;
@@ -39,13 +35,13 @@ fn salvage(inspection: &Inspection) -> Outcome<(Live, bool)> {
             "beanpole binlog: job {id} is lost: no record says what it was"
         ));
     }
-    if !sound {
+    if flaws > 0 {
         complain(
             "beanpole binlog: what stood there is lost: jobs put there, and what happened there to \
              others, which may come back as they were before, or though they were deleted",
         );
     }
-    Ok((live, sound))
+    Ok((live, flaws == 0))
 }
 
 /// Writes what can be read to a new directory, for our own server.
@@ -61,15 +57,12 @@ pub fn repair(inspection: &Inspection, new: &Path) -> Outcome {
     let log = Binlog::open(&options, BTreeMap::new())
         .map_err(refused)?
         .binlog;
-    let failed = || match log.failure() {
-        Some(error) => Failure::Refused(error.to_string()),
-        None => Failure::Refused(format!("there is no room in {}", new.display())),
+    let failed = || {
+        let full = || format!("there is no room in {}", new.display());
+        Failure::Refused(log.failure().map_or_else(full, |error| error.to_string()))
     };
-    let mut jobs: BTreeMap<JobId, StoredJob> = live
-        .jobs
-        .into_iter()
-        .map(|(id, living)| (id, living.job))
-        .collect();
+    let jobs = live.jobs.into_iter().map(|(id, living)| (id, living.job));
+    let mut jobs: BTreeMap<JobId, StoredJob> = jobs.collect();
     let count = jobs.len();
     let write = |jobs: &BTreeMap<_, StoredJob>, id| {
         let (tube_len, body_len) = lens(&jobs[&id]);
