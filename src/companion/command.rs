@@ -118,7 +118,7 @@ impl Invocation {
     pub fn no_operands(&self) -> Outcome<()> {
         match self.operands() {
             [] => Ok(()),
-            [first, ..] => Err(Failure::Usage(format!("it takes no operand '{first}'"))),
+            [first, ..] => Failure::usage(format!("it takes no operand '{first}'")),
         }
     }
 
@@ -126,7 +126,7 @@ impl Invocation {
     /// those on standard input.
     pub fn ids(&self) -> Outcome<Vec<JobId>> {
         match self.operands() {
-            [] => Err(Failure::Usage("which job? give its id".into())),
+            [] => Failure::usage("which job? give its id"),
             [only] if only == INPUT => ids_of_input(),
             ids => words(ids),
         }
@@ -272,9 +272,9 @@ pub fn words<T: Parse>(texts: &[String]) -> Outcome<Vec<T>> {
 pub fn at_most_one(options: &[(&str, bool)]) -> Outcome<()> {
     let mut given = options.iter().filter(|(_, given)| *given);
     match (given.next(), given.next()) {
-        (Some((one, _)), Some((other, _))) => Err(Failure::Usage(format!(
-            "--{one} and --{other} exclude each other"
-        ))),
+        (Some((one, _)), Some((other, _))) => {
+            Failure::usage(format!("--{one} and --{other} exclude each other"))
+        }
         _ => Ok(()),
     }
 }

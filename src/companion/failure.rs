@@ -56,6 +56,16 @@ impl Status {
 }
 
 impl Failure {
+    /// What a function returns if the arguments make no sense.
+    pub fn usage<T>(text: impl Into<String>) -> Outcome<T> {
+        Err(Failure::Usage(text.into()))
+    }
+
+    /// What it returns if somebody refused.
+    pub fn refused<T>(text: impl Into<String>) -> Outcome<T> {
+        Err(Failure::Refused(text.into()))
+    }
+
     /// An error of the operating system, with what was being done.
     pub fn io(action: impl fmt::Display, error: io::Error) -> Failure {
         Failure::Refused(format!("{action}: {error}"))
@@ -92,15 +102,17 @@ impl Failure {
     }
 
     /// The same, with what it is about in front.
-    pub fn about(self, what: impl fmt::Display) -> Failure {
-        match self {
-            Failure::Usage(text) => Failure::Usage(format!("{what}: {text}")),
-            Failure::Missing(text) => Failure::Missing(format!("{what}: {text}")),
-            Failure::Unreachable(text) => Failure::Unreachable(format!("{what}: {text}")),
-            Failure::Refused(text) => Failure::Refused(format!("{what}: {text}")),
-            Failure::Interrupted(text) => Failure::Interrupted(format!("{what}: {text}")),
-            Failure::OutputClosed => Failure::OutputClosed,
+    pub fn about(mut self, what: impl fmt::Display) -> Failure {
+        let about = format!("{what}: {self}");
+        match &mut self {
+            Failure::Usage(text)
+            | Failure::Missing(text)
+            | Failure::Unreachable(text)
+            | Failure::Refused(text)
+            | Failure::Interrupted(text) => *text = about,
+            Failure::OutputClosed => {}
         }
+        self
     }
 
     /// The status that the shell sees.

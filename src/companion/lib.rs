@@ -78,7 +78,7 @@ fn run_named(arguments: &[OsString], named: &mut Option<&'static Command>) -> Ou
         return print(format!("beanpole {}\n", env!("CARGO_PKG_VERSION")));
     }
     let Some((name, rest)) = global.operands.split_first() else {
-        return Err(Failure::Usage("which command?".into()));
+        return Failure::usage("which command?");
     };
     let (group, command) = find(GROUPS, name)?;
     *named = Some(command);
@@ -102,9 +102,7 @@ fn run_named(arguments: &[OsString], named: &mut Option<&'static Command>) -> Ou
         common.servers.push(usual_server()?);
     }
     if common.servers.len() > 1 && !command.many_servers {
-        return Err(Failure::Usage(
-            "it asks one server: give one address".into(),
-        ));
+        return Failure::usage("it asks one server: give one address");
     }
     if group.changes {
         common.servers.iter().for_each(warn_of);

@@ -60,7 +60,7 @@ impl Transfer {
     pub fn new(invocation: &Invocation, doing: &'static str) -> Outcome<Transfer> {
         let options = invocation.read(OPTIONS)?;
         let [from, to] = invocation.operands() else {
-            return Err(Failure::Usage("from which tube to which? give two".into()));
+            return Failure::usage("from which tube to which? give two");
         };
         let to = word(to)?;
         let from = match from.as_str() {
@@ -83,7 +83,7 @@ impl Transfer {
             From::Tube(tube) => {
                 let id_of = |end: &mut Client| Ok(end.server_stats()?.text("id").to_owned());
                 if *tube == to && id_of(&mut client)? == id_of(&mut target)? {
-                    return Err(Failure::Usage("both are the same tube".into()));
+                    return Failure::usage("both are the same tube");
                 }
                 let facts = client.known_tube(tube)?;
                 facts.jobs_in(&states)

@@ -14,6 +14,7 @@ use crate::load::jobs::{STAMP, Shape};
 use crate::load::wire::Wire;
 use crate::load::work::{CYCLE, PUT, Work};
 use crate::load::{clean_up, enter};
+use crate::server::address::Address;
 use crate::text::json::Json;
 use crate::text::output::print;
 use std::time::{Duration, Instant};
@@ -29,23 +30,22 @@ pub const BENCH: Command = Command {
 };
 
 options! {
-    connections: Option<Number<1, 10_000>> =
-        Opt::value("c", "connections", "N", "so many at the same time (default: 1)"),
+    connections: Number<1, 10_000> =
+        Opt::value("c", "connections", "N", "so many at the same time (default: 1)") => Number(1),
     consumers: Option<Number<1, 10_000>> =
         Opt::value("w", "consumers", "N", "handoff: so many that wait for jobs (default: 2)"),
     // More could fill the sockets' buffers in both directions.
     depth: Option<Number<1, 4096>> =
         Opt::value("d", "depth", "N", "requests sent together on each (default: 1)"),
-    body: Option<Size<{ STAMP as u64 }, { 1 << 30 }>> =
-        Opt::value("b", "body", "BYTES", "the size of a body (default: 100)"),
+    body: Size<{ STAMP as u64 }, { 1 << 30 }> =
+        Opt::value("b", "body", "BYTES", "the size of a body (default: 100)") => Size(100),
     count: Option<Number<1, 100_000_000>> =
         Opt::value("n", "count", "N", "so many jobs (default: 100000)"),
     seconds: Option<Interval> =
         Opt::value("s", "seconds", "TIME", "as many jobs as go into this time"),
     rate: Option<Number<1, 10_000_000>> =
         Opt::value("r", "rate", "N", "so many jobs a second, not as many as it answers"),
-    seed: Option<u32> =
-        Opt::value("", "seed", "N", "for the random gaps of --rate (default: 1)"),
+    seed: u32 = Opt::value("", "seed", "N", "for the random gaps of --rate (default: 1)") => 1,
     json: bool = Opt::flag("j", "json", "write JSON"),
 }
 
@@ -53,12 +53,15 @@ options! {
 const WARM_UP: usize = 100;
 
 /// What is asked of the server.
-struct Load {
-    scenario: String,
+struct Load<'a> {
+    address: &'a Address,
+    patience: Duration,
+    scenario: &'a str,
     connections: usize,
-    consumers: usize,
     depth: usize,
-    body: usize,
+    consumers: usize,
+    shape: Shape,
+    /// How many jobs, if that is known.
     count: Option<usize>,
     time: Duration,
     rate: Option<Rate>,
@@ -82,49 +85,50 @@ fn bench(invocation: &Invocation) -> Outcome {
         [scenario] if ["put", "cycle", "handoff"].contains(&scenario.as_str()) => scenario,
         [other] => {
             let what = format!("'{other}' is not put, cycle or handoff");
-            return Err(Failure::Usage(what));
+            return Failure::usage(what);
         }
-        _ => return Err(Failure::Usage("what? put, cycle or handoff".into())),
+        _ => return Failure::usage("what? put, cycle or handoff"),
     };
     let handoff = scenario == "handoff";
     if handoff && options.depth.is_some() || !handoff && options.consumers.is_some() {
         let what = "--consumers goes with handoff, --depth with the others";
-        return Err(Failure::Usage(what.into()));
+        return Failure::usage(what);
     }
     let load = Load {
-        scenario: scenario.clone(),
-        connections: options.connections.map_or(1, |Number(count)| count),
-        consumers: options.consumers.map_or(2, |Number(count)| count),
+        address: invocation.address(),
+        patience: invocation.patience(),
+        scenario,
+        connections: options.connections.0,
         depth: options.depth.map_or(1, |Number(depth)| depth),
-        body: options.body.map_or(100, |Size(body)| body),
-        count: match (options.seconds, options.count) {
-            (None, given) => Some(given.map_or(100_000, |Number(count)| count)),
-            _ => None,
+        consumers: options.consumers.map_or(2, |Number(count)| count),
+        shape: Shape::plain(options.body.0),
+        count: match (&options.seconds, options.count) {
+            (None, None) => Some(100_000),
+            (_, given) => given.map(|Number(count)| count),
         },
         time: options
             .seconds
             .map_or(Duration::ZERO, |Interval(time)| time),
         rate: options.rate.map(|Number(rate)| Rate {
             jobs_per_second: rate as f64,
-            seed: options.seed.unwrap_or(1).into(),
+            seed: options.seed.into(),
         }),
     };
     let told = if handoff {
-        load.hand_over(invocation)?
+        load.hand_over()?
     } else {
-        load.work(invocation)?
+        load.work()?
     };
-    print(if options.json {
-        format!("{}\n", load.json(&told))
-    } else {
-        load.text(&told)
+    print(match options.json {
+        true => format!("{}\n", load.json(&told)),
+        false => load.text(&told),
     })
 }
 
-impl Load {
+impl Load<'_> {
     fn left(&self) -> Left {
-        self.count
-            .map_or_else(|| Left::Until(Instant::now() + self.time), Left::Jobs)
+        let until = || Left::Until(Instant::now() + self.time);
+        self.count.map_or_else(until, Left::Jobs)
     }
 
     /// Room for the jobs, as far as it can be known. Untouched pages of it cost
@@ -134,15 +138,13 @@ impl Load {
     }
 
     /// `put` and `cycle`: every connection busy, nobody waits for another.
-    fn work(&self, invocation: &Invocation) -> Outcome<Told> {
-        let (address, patience) = (invocation.address(), invocation.patience());
-        let wire = match self.rate {
-            Some(_) => Wire::paced(address, self.connections, patience),
-            None => Wire::connect(address, self.connections, patience),
+    fn work(&self) -> Outcome<Told> {
+        let connect = match self.rate {
+            Some(_) => Wire::paced,
+            None => Wire::connect,
         };
-        let mut wire = enter(wire?)?;
-        let shape = Shape::plain(self.body);
-        let mut work = Work::new(&shape, self.connections, self.depth, self.room());
+        let mut wire = enter(connect(self.address, self.connections, self.patience)?)?;
+        let mut work = Work::new(&self.shape, self.connections, self.depth, self.room());
         let steps = if self.scenario == "put" { PUT } else { CYCLE };
         let begun = |work: &mut Work, wire: &mut Wire| {
             let warm_up = Left::Jobs(self.connections * self.depth.max(WARM_UP));
@@ -156,7 +158,7 @@ impl Load {
         let run = begun(&mut work, &mut wire);
         // What was put goes, also where something went wrong.
         drop(wire);
-        let cleaned = clean_up(address, patience, &work.ledger);
+        let cleaned = clean_up(self.address, self.patience, &work.ledger);
         let (commands, took) = run?;
         cleaned?;
         Ok(Told {
@@ -167,12 +169,11 @@ impl Load {
         })
     }
 
-    fn hand_over(&self, invocation: &Invocation) -> Outcome<Told> {
-        let (address, patience) = (invocation.address(), invocation.patience());
+    fn hand_over(&self) -> Outcome<Told> {
         let parties = [self.connections, self.consumers];
-        let shape = Shape::plain(self.body);
+        let (address, patience) = (self.address, self.patience);
         let (mut handoff, mut wire) =
-            Handoff::new(address, patience, &shape, parties, self.room())?;
+            Handoff::new(address, patience, &self.shape, parties, self.room())?;
         handoff.run(&mut wire, Left::Jobs(self.connections * WARM_UP), None)?;
         let begun = Instant::now();
         handoff.run(&mut wire, self.left(), self.rate)?;
@@ -194,35 +195,31 @@ impl Load {
             "{}, {} jobs of {} bytes in {seconds:.2} s: {:.0} jobs/s, {:.0} commands/s\n",
             self.described(),
             told.jobs,
-            self.body,
+            self.shape.body,
             told.jobs as f64 / seconds,
             told.commands as f64 / seconds
         );
         let latency = &told.latency;
-        let micros_of = told
-            .micros_of()
-            .map(|(name, micros)| format!("{name} {micros:.1}"));
-        text += &format!("latency in microseconds: {}\n", micros_of.join(", "));
+        let shares = told.micros_of();
+        let shares = shares.map(|(name, micros)| format!("{name} {micros:.1}"));
+        text += &format!("latency in microseconds: {}\n", shares.join(", "));
         for (below, count) in latency.octaves() {
             let share = count as f64 / latency.count() as f64;
             let bar = "#".repeat((share * 50.0).ceil() as usize);
-            let below = micros(below);
-            text += &format!(
-                "  below {below:>10.1} {count:>10} {:>6.2} % {bar}\n",
-                share * 100.0
-            );
+            let (below, percent) = (micros(below), share * 100.0);
+            text += &format!("  below {below:>10.1} {count:>10} {percent:>6.2} % {bar}\n");
         }
         text
     }
 
     fn described(&self) -> String {
-        let mut text = format!("{}: ", self.scenario);
-        text += &match self.scenario.as_str() {
+        let (connections, depth) = (self.connections, self.depth);
+        let mut text = match self.scenario {
             "handoff" => format!(
-                "{} producers, {} consumers",
-                self.connections, self.consumers
+                "handoff: {connections} producers, {} consumers",
+                self.consumers
             ),
-            _ => format!("{} connections, depth {}", self.connections, self.depth),
+            other => format!("{other}: {connections} connections, depth {depth}"),
         };
         if let Some(rate) = self.rate {
             text += &format!(", {} jobs/s wanted", rate.jobs_per_second);
@@ -234,27 +231,23 @@ impl Load {
         let seconds = told.took.as_secs_f64();
         let micros_of = told.micros_of();
         let micros_of = micros_of.map(|(name, micros)| (name.into(), Json::float(micros)));
-        let octave = |(below, count): (Duration, u64)| {
-            Json::object([
-                ("below", Json::float(micros(below))),
-                ("count", Json::number(count)),
-            ])
+        let octave = |(below, count)| {
+            let below = Json::float(micros(below));
+            Json::object([("below", below), ("count", Json::number(count))])
         };
         let octaves = told.latency.octaves().into_iter().map(octave);
+        let per_second = |count| Json::float(count as f64 / seconds);
         let rate = self.rate.map(|rate| Json::float(rate.jobs_per_second));
         Json::object([
-            ("scenario", Json::text(&self.scenario)),
+            ("scenario", Json::text(self.scenario)),
             ("connections", Json::number(self.connections as u64)),
             ("depth", Json::number(self.depth as u64)),
-            ("body", Json::number(self.body as u64)),
+            ("body", Json::number(self.shape.body as u64)),
             ("rate", rate.unwrap_or(Json::Null)),
             ("jobs", Json::number(told.jobs)),
             ("seconds", Json::float(seconds)),
-            ("jobs_per_second", Json::float(told.jobs as f64 / seconds)),
-            (
-                "commands_per_second",
-                Json::float(told.commands as f64 / seconds),
-            ),
+            ("jobs_per_second", per_second(told.jobs)),
+            ("commands_per_second", per_second(told.commands)),
             ("latency_us", Json::Object(micros_of.into())),
             ("histogram_us", Json::Array(octaves.collect())),
         ])

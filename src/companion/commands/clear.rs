@@ -27,7 +27,7 @@ options! {
 fn clear(invocation: &Invocation) -> Outcome {
     let options = invocation.read(OPTIONS)?;
     let [name] = invocation.operands() else {
-        return Err(Failure::Usage("which tube? give one".into()));
+        return Failure::usage("which tube? give one");
     };
     let tube: TubeName = word(name)?;
     let states = in_order(&options.states);

@@ -11,7 +11,7 @@ use crate::text::file::WholeFile;
 use crate::text::json::Json;
 use crate::text::output::{Output, Progress};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::Path;
 
 pub const DUMP: Command = Command {
     name: "dump",
@@ -42,8 +42,15 @@ fn dump(invocation: &Invocation) -> Outcome {
         states: State::ALL.into(),
     };
     let census = Census::take(&mut client, &scope)?;
-    let mut lines = Lines::open(options.output.map(PathBuf::from))?;
-    lines.write(&Json::object([
+    // Nobody else may read the bodies.
+    let create = |path| WholeFile::create(Path::new(path), 0o600);
+    let mut file = options.output.as_ref().map(create).transpose()?;
+    let mut output = Output::new();
+    let mut write = |line: Json| match &mut file {
+        Some(file) => file.bytes(format!("{line}\n").as_bytes()),
+        None => output.line(line),
+    };
+    write(Json::object([
         (START_KEY, Json::number(VERSION)),
         ("server", Json::text(client.address())),
         ("version", Json::text(version)),
@@ -59,17 +66,20 @@ fn dump(invocation: &Invocation) -> Outcome {
         let batch = bodies(&mut client, there)?;
         room.learn(batch.iter().map(|(_, body)| body.len()));
         for (job, body) in &batch {
-            lines.write(&job_line(job, body))?;
+            write(job_line(job, body))?;
         }
         jobs += batch.len() as u64;
         progress.add(now.len() as u64);
     }
-    lines.write(&Json::object([
+    write(Json::object([
         (END_KEY, Json::number(1u32)),
         ("jobs", Json::number(jobs)),
     ]))?;
     drop(progress);
-    lines.finish()?;
+    match file {
+        Some(file) => file.finish()?,
+        None => output.sync()?,
+    }
     Ok(census.verdict())
 }
 
@@ -87,36 +97,4 @@ fn job_line(job: &JobFacts, body: &[u8]) -> Json {
     }
     pairs.push(Json::body(body));
     Json::Object(pairs)
-}
-
-/// Where the lines go: standard output, or a file that gets its name when it
-/// is complete and on disk, so that an earlier one is not lost to half a new
-/// one.
-enum Lines {
-    Output(Output),
-    File(WholeFile),
-}
-
-impl Lines {
-    fn open(path: Option<PathBuf>) -> Outcome<Lines> {
-        Ok(match path {
-            None => Lines::Output(Output::new()),
-            // Nobody else may read the bodies.
-            Some(path) => Lines::File(WholeFile::create(&path, 0o600)?),
-        })
-    }
-
-    fn write(&mut self, line: &Json) -> Outcome<()> {
-        match self {
-            Lines::Output(output) => output.line(line),
-            Lines::File(file) => file.bytes(format!("{line}\n").as_bytes()),
-        }
-    }
-
-    fn finish(self) -> Outcome<()> {
-        match self {
-            Lines::Output(mut output) => output.sync(),
-            Lines::File(file) => file.finish(),
-        }
-    }
 }

@@ -17,7 +17,7 @@ pub const HELP: Command = Command {
         [] => print(overview(invocation.groups)),
         [name] if name == "protocol" => print(CARD.into()),
         [name] => find(invocation.groups, name).and_then(|(_, command)| print(usage(command))),
-        _ => Err(Failure::Usage("help with one command at a time".into())),
+        _ => Failure::usage("help with one command at a time"),
     },
     ..Command::BLANK
 };

@@ -34,12 +34,12 @@ fn kick(invocation: &Invocation) -> Outcome {
     let Options { tube, all, delayed } = invocation.read(OPTIONS)?;
     let count = match invocation.operands() {
         [] => 1,
-        [_] if all => return Err(Failure::Usage("give a count or --all, not both".into())),
+        [_] if all => return Failure::usage("give a count or --all, not both"),
         [count] => match count.parse() {
             Ok(count) if count > 0 => count,
-            _ => return Err(Failure::Usage(format!("'{count}' is not a number of jobs"))),
+            _ => return Failure::usage(format!("'{count}' is not a number of jobs")),
         },
-        _ => return Err(Failure::Usage("kick takes one count".into())),
+        _ => return Failure::usage("kick takes one count"),
     };
     let mut client = invocation.connect()?;
     let facts = client.known_tube(&tube)?;

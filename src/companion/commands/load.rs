@@ -54,7 +54,7 @@ fn load(invocation: &Invocation) -> Outcome {
     let (name, reader) = match invocation.operands() {
         [] => open(INPUT.as_ref())?,
         [path] => open(&arguments::to_os(path))?,
-        _ => return Err(Failure::Usage("which dump? give one file".into())),
+        _ => return Failure::usage("which dump? give one file"),
     };
     let mut dump = Dump::new(name, reader)?;
     let mut loader = None;
@@ -151,7 +151,7 @@ impl Dump {
             Some(other) => format!("a dump of version {other}: only {VERSION} is known"),
             None => "not a dump of beanpole".into(),
         };
-        Err(Failure::Refused(format!("{}: {what}", dump.name)))
+        Failure::refused(format!("{}: {what}", dump.name))
     }
 
     fn next_line(&mut self) -> Outcome<Option<Vec<u8>>> {

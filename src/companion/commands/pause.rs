@@ -12,7 +12,7 @@ pub const PAUSE: Command = Command {
     options: || described(OPTIONS),
     run: |invocation| match invocation.operands().split_last() {
         Some((time, tubes)) => set_pause(invocation, tubes, word(time)?),
-        None => Err(Failure::Usage("which tube, and for how long?".into())),
+        None => Failure::usage("which tube, and for how long?"),
     },
     ..Command::BLANK
 };
@@ -34,9 +34,7 @@ options! {
 fn set_pause(invocation: &Invocation, names: &[String], Seconds(time): Seconds) -> Outcome {
     let all = invocation.read(OPTIONS)?.all;
     if all != names.is_empty() {
-        return Err(Failure::Usage(
-            "which tubes? name them, or give --all".into(),
-        ));
+        return Failure::usage("which tubes? name them, or give --all");
     }
     let mut tubes = words(names)?;
     let mut client = invocation.connect()?;

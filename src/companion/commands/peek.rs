@@ -45,12 +45,12 @@ fn peek(invocation: &Invocation) -> Outcome {
         ("buried", options.buried),
     ])?;
     let form = Form::of(options.lines, options.null, options.json)?;
-    let state = match (options.ready, options.delayed, options.buried) {
-        (true, ..) => Some(State::Ready),
-        (_, true, _) => Some(State::Delayed),
-        (.., true) => Some(State::Buried),
-        _ => None,
-    };
+    let states = [
+        (options.ready, State::Ready),
+        (options.delayed, State::Delayed),
+        (options.buried, State::Buried),
+    ];
+    let state = states.into_iter().find(|(given, _)| *given);
     let mut output = Output::new();
     let status = if invocation.operands().is_empty() {
         let count = options.count.map_or(1, NonZeroU64::get);
@@ -59,13 +59,11 @@ fn peek(invocation: &Invocation) -> Outcome {
         let mut client = invocation.connect()?;
         // Before the sweep uses it: then it exists.
         client.known_tube(&tube)?;
-        let mut sweep = Sweep::new(tube, state.unwrap_or(State::Ready));
+        let mut sweep = Sweep::new(tube, state.map_or(State::Ready, |(_, state)| state));
         show_next(&mut client, &mut sweep, count, form, &mut output)?
     } else {
         if state.is_some() || options.count.is_some() || options.tube.is_some() {
-            return Err(Failure::Usage(
-                "give ids, or say which jobs of a tube, not both".into(),
-            ));
+            return Failure::usage("give ids, or say which jobs of a tube, not both");
         }
         let ids = invocation.ids()?;
         let mut client = invocation.connect()?;

@@ -55,12 +55,10 @@ fn put(invocation: &Invocation) -> Outcome {
     match (bodies.is_empty(), files.is_empty(), end) {
         (true, true, _) => files.push("-".into()),
         (false, false, _) => {
-            return Err(Failure::Usage("give bodies or --file, not both".into()));
+            return Failure::usage("give bodies or --file, not both");
         }
         (false, _, Some(_)) => {
-            return Err(Failure::Usage(
-                "bodies given as operands are not split".into(),
-            ));
+            return Failure::usage("bodies given as operands are not split");
         }
         _ => {}
     }

@@ -58,7 +58,7 @@ fn stats(invocation: &Invocation) -> Outcome {
         [] => About::Server,
         [tube] => About::Tube(word(tube)?),
         [job, id] if job == "job" => About::Job(word(id)?),
-        _ => return Err(Failure::Usage("about what? nothing, TUBE or job ID".into())),
+        _ => return Failure::usage("about what? nothing, TUBE or job ID"),
     };
     let several = invocation.servers.len() > 1;
     let mut watched: Vec<_> = invocation.servers.iter().map(Watched::new).collect();

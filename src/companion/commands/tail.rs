@@ -106,9 +106,7 @@ struct Follower {
 impl Follower {
     fn new(client: &mut Client, tubes: Vec<TubeName>) -> Outcome<Follower> {
         let Some(JobId(id)) = probe(client)? else {
-            return Err(Failure::Refused(
-                "the server is draining: no jobs will come".into(),
-            ));
+            return Failure::refused("the server is draining: no jobs will come");
         };
         let base = (id + 1, count(client)?);
         Ok(Follower {

@@ -174,10 +174,10 @@ impl Ledger {
     pub fn insert(&mut self, number: u64, id: u64) -> Outcome<()> {
         let job = &mut self.jobs[number as usize];
         if id == 0 || (job.id != 0 && job.id != id) || job.inserted {
-            return Err(Failure::Refused(format!(
+            return Failure::refused(format!(
                 "INSERTED {id} for job number {number}, known with id {}",
                 job.id
-            )));
+            ));
         }
         job.id = id;
         job.inserted = true;
@@ -219,10 +219,10 @@ impl Ledger {
     pub fn in_order(&mut self, number: u64) -> Outcome<()> {
         let this = (self.shape.priority(number), self.id(number));
         if let Some(last) = self.last.filter(|&last| last > this) {
-            return Err(Failure::Refused(format!(
+            return Failure::refused(format!(
                 "job {} of priority {} came after job {} of priority {}",
                 this.1, this.0, last.1, last.0
-            )));
+            ));
         }
         self.last = Some(this);
         Ok(())
@@ -237,10 +237,7 @@ impl Ledger {
     pub fn delete(&mut self, number: u64) -> Outcome<()> {
         let job = &mut self.jobs[number as usize];
         if std::mem::replace(&mut job.deleted, true) {
-            return Err(Failure::Refused(format!(
-                "job {} was deleted twice",
-                job.id
-            )));
+            return Failure::refused(format!("job {} was deleted twice", job.id));
         }
         self.deleted += 1;
         Ok(())
@@ -266,10 +263,7 @@ impl Ledger {
             .collect();
         ids.sort_unstable();
         match ids.windows(2).find(|pair| pair[0] == pair[1]) {
-            Some(pair) => Err(Failure::Refused(format!(
-                "two jobs were given the id {}",
-                pair[0]
-            ))),
+            Some(pair) => Failure::refused(format!("two jobs were given the id {}", pair[0])),
             None => Ok(()),
         }
     }

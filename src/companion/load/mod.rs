@@ -52,7 +52,7 @@ pub fn wait_for_waiters(control: &mut Wire, waiters: usize) -> Outcome<()> {
         }
         if Instant::now() > give_up {
             let what = format!("{waiting} of {waiters} connections wait in reserve after 60 s");
-            return Err(Failure::Refused(what));
+            return Failure::refused(what);
         }
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -262,9 +262,7 @@ impl Wire {
             let room = buffer.len() - kept;
             let read = match conn.stream.read(&mut buffer[kept..]) {
                 Ok(0) => {
-                    return Err(Failure::Refused(format!(
-                        "the server closed connection {index}"
-                    )));
+                    return Failure::refused(format!("the server closed connection {index}"));
                 }
                 Ok(read) => read,
                 Err(err) if err.kind() == ErrorKind::Interrupted => continue,

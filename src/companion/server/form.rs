@@ -26,9 +26,7 @@ impl Form {
             (true, false, false) => Ok(Form::Ended(b'\n')),
             (false, true, false) => Ok(Form::Ended(b'\0')),
             (false, false, true) => Ok(Form::Json),
-            _ => Err(Failure::Usage(
-                "--lines, --null and --json exclude each other".into(),
-            )),
+            _ => Failure::usage("--lines, --null and --json exclude each other"),
         }
     }
 

@@ -80,9 +80,7 @@ impl Walk {
         };
         let line = self.line(from, most);
         let Reply::Ok(document) = client.call(&line)? else {
-            return Err(Failure::Refused(format!(
-                "{line}: the server lists no jobs"
-            )));
+            return Failure::refused(format!("{line}: the server lists no jobs"));
         };
         let wrong = |reason| Failure::Unreachable(format!("{line}: {reason}"));
         let (jobs, next) = stats::jobs(&document).map_err(wrong)?;

@@ -95,10 +95,9 @@ pub fn parse(bytes: &[u8]) -> Result<Json, String> {
     let mut reader = Reader { bytes, at: 0 };
     let value = reader.value(DEEPEST).and_then(|value| {
         reader.skip_space();
-        if reader.at == bytes.len() {
-            Ok(value)
-        } else {
-            Err("something follows the value")
+        match reader.peek() {
+            None => Ok(value),
+            Some(_) => Err("something follows the value"),
         }
     });
     value.map_err(|what| format!("{what} at byte {}", reader.at + 1))
@@ -116,10 +115,20 @@ impl Reader<'_> {
         self.bytes.get(self.at).copied()
     }
 
+    /// Goes behind the bytes that are such. How many those are.
+    fn skip(&mut self, is_such: impl Fn(&u8) -> bool) -> usize {
+        let rest = &self.bytes[self.at..];
+        let count = rest.iter().take_while(|byte| is_such(byte)).count();
+        self.at += count;
+        count
+    }
+
     fn skip_space(&mut self) {
-        while let Some(b' ' | b'\t' | b'\r' | b'\n') = self.peek() {
-            self.at += 1;
-        }
+        self.skip(|byte| b" \t\r\n".contains(byte));
+    }
+
+    fn digits(&mut self) -> usize {
+        self.skip(u8::is_ascii_digit)
     }
 
     fn take(&mut self, text: &str) -> bool {
@@ -148,7 +157,7 @@ impl Reader<'_> {
 
     fn object(&mut self, depth: usize) -> Read<Json> {
         let mut pairs = Vec::new();
-        self.items('}', |reader| {
+        self.items("}", |reader| {
             if reader.peek() != Some(b'"') {
                 return Err("no key in double quotes");
             }
@@ -165,7 +174,7 @@ impl Reader<'_> {
 
     fn array(&mut self, depth: usize) -> Read<Json> {
         let mut values = Vec::new();
-        self.items(']', |reader| {
+        self.items("]", |reader| {
             values.push(reader.value(depth)?);
             Ok(())
         })?;
@@ -173,22 +182,20 @@ impl Reader<'_> {
     }
 
     /// What stands between the bracket here and its counterpart.
-    fn items(&mut self, close: char, mut item: impl FnMut(&mut Self) -> Read<()>) -> Read<()> {
-        let close = close.encode_utf8(&mut [0; 4]).to_owned();
+    fn items(&mut self, close: &str, mut item: impl FnMut(&mut Self) -> Read<()>) -> Read<()> {
         self.at += 1;
         self.skip_space();
-        if self.take(&close) {
+        if self.take(close) {
             return Ok(());
         }
         loop {
             self.skip_space();
             item(self)?;
             self.skip_space();
-            if self.take(&close) {
-                return Ok(());
-            }
-            if !self.take(",") {
-                return Err("no ',' between two values");
+            match self.take(",") {
+                true => {}
+                false if self.take(close) => return Ok(()),
+                false => return Err("no ',' between two values"),
             }
         }
     }
@@ -209,17 +216,8 @@ impl Reader<'_> {
             }
         }
         // Only ASCII was accepted.
-        Ok(Json::Number(
-            String::from_utf8_lossy(&self.bytes[start..self.at]).into_owned(),
-        ))
-    }
-
-    fn digits(&mut self) -> usize {
-        let start = self.at;
-        while let Some(b'0'..=b'9') = self.peek() {
-            self.at += 1;
-        }
-        self.at - start
+        let number = String::from_utf8_lossy(&self.bytes[start..self.at]);
+        Ok(Json::Number(number.into_owned()))
     }
 
     fn text(&mut self) -> Read<String> {
@@ -246,42 +244,37 @@ impl Reader<'_> {
     }
 
     fn escape(&mut self) -> Read<char> {
-        self.at += 2;
-        Ok(match self.bytes.get(self.at - 1) {
-            Some(b'"') => '"',
-            Some(b'\\') => '\\',
-            Some(b'/') => '/',
-            Some(b'b') => '\x08',
-            Some(b'f') => '\x0c',
-            Some(b'n') => '\n',
-            Some(b'r') => '\r',
-            Some(b't') => '\t',
-            Some(b'u') => {
-                let mut units = vec![self.unit()?];
-                if (0xd800..0xdc00).contains(&units[0]) && self.take("\\u") {
-                    units.push(self.unit()?);
-                }
-                let decoded = String::from_utf16(&units).map_err(|_| "half a character")?;
-                decoded.chars().next().ok_or("half a character")?
+        self.at += 1;
+        if self.take("u") {
+            let mut units = vec![self.unit()?];
+            if (0xd800..0xdc00).contains(&units[0]) && self.take("\\u") {
+                units.push(self.unit()?);
             }
-            _ => {
-                self.at = self.at.min(self.bytes.len());
-                return Err("an unknown escape");
-            }
-        })
+            let decoded = String::from_utf16(&units).map_err(|_| "half a character")?;
+            return decoded.chars().next().ok_or("half a character");
+        }
+        let letter = self.peek();
+        self.at += usize::from(letter.is_some());
+        let known = LETTERS.bytes().position(|known| Some(known) == letter);
+        let meant = known.and_then(|place| MEANT.chars().nth(place));
+        meant.ok_or("an unknown escape")
     }
 
     fn unit(&mut self) -> Read<u16> {
-        let digits = self
-            .bytes
-            .get(self.at..self.at + 4)
-            .and_then(|hex| std::str::from_utf8(hex).ok());
-        let digits = digits.filter(|hex| hex.bytes().all(|byte| byte.is_ascii_hexdigit()));
-        let unit = digits.and_then(|hex| u16::from_str_radix(hex, 16).ok());
-        self.at += if unit.is_some() { 4 } else { 0 };
-        unit.ok_or("no four hexadecimal digits after \\u")
+        let digits = self.bytes.get(self.at..self.at + 4);
+        let digits = digits.filter(|digits| digits.iter().all(u8::is_ascii_hexdigit));
+        let digits = digits.ok_or("no four hexadecimal digits after \\u")?;
+        self.at += 4;
+        let value = |digit: &u8| char::from(*digit).to_digit(16).unwrap_or(0) as u16;
+        Ok(digits
+            .iter()
+            .fold(0, |unit, digit| unit * 16 + value(digit)))
     }
 }
+
+/// What stands behind a backslash, and the characters that are meant.
+const LETTERS: &str = "\"\\/bfnrt";
+const MEANT: &str = "\"\\/\x08\x0c\n\r\t";
 
 /// The value on one line.
 impl fmt::Display for Json {
@@ -292,21 +285,18 @@ impl fmt::Display for Json {
             Json::Number(text) => f.write_str(text),
             Json::Text(text) => write_text(f, text),
             Json::Array(values) => {
-                f.write_str("[")?;
                 for (index, value) in values.iter().enumerate() {
-                    f.write_str(if index > 0 { "," } else { "" })?;
-                    value.fmt(f)?;
+                    write!(f, "{}{value}", if index > 0 { ',' } else { '[' })?;
                 }
-                f.write_str("]")
+                f.write_str(if values.is_empty() { "[]" } else { "]" })
             }
             Json::Object(pairs) => {
-                f.write_str("{")?;
                 for (index, (key, value)) in pairs.iter().enumerate() {
-                    f.write_str(if index > 0 { "," } else { "" })?;
+                    f.write_char(if index > 0 { ',' } else { '{' })?;
                     write_text(f, key)?;
                     write!(f, ":{value}")?;
                 }
-                f.write_str("}")
+                f.write_str(if pairs.is_empty() { "{}" } else { "}" })
             }
         }
     }

@@ -88,7 +88,7 @@ pub fn is_terminal() -> bool {
 pub fn confirm(question: impl fmt::Display) -> Outcome<bool> {
     if !io::stdin().is_terminal() {
         let advice = "no terminal to ask at: give --yes if you mean it";
-        return Err(Failure::Usage(format!("{question} {advice}")));
+        return Failure::usage(format!("{question} {advice}"));
     }
     let mut terminal = io::stderr();
     let mut answer = String::new();

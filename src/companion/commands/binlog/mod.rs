@@ -38,18 +38,16 @@ fn binlog(invocation: &Invocation) -> Outcome {
         ["cat", dir] => cat(&inspect(&path(dir))?),
         ["repair", dir, new] => repair(&inspect(&path(dir))?, &path(new)),
         ["export7", dir, new] => export(&inspect(&path(dir))?, &path(new)),
-        [] => Err(Failure::Usage(
-            "what? ls, verify, cat, repair or export7".into(),
-        )),
+        [] => Failure::usage("what? ls, verify, cat, repair or export7"),
         [what @ ("ls" | "verify" | "cat"), ..] => {
-            Err(Failure::Usage(format!("{what} takes one directory")))
+            Failure::usage(format!("{what} takes one directory"))
         }
-        [what @ ("repair" | "export7"), ..] => Err(Failure::Usage(format!(
+        [what @ ("repair" | "export7"), ..] => Failure::usage(format!(
             "{what} takes a directory, and a new one to write to"
-        ))),
-        [what, ..] => Err(Failure::Usage(format!(
+        )),
+        [what, ..] => Failure::usage(format!(
             "'{what}' is not ls, verify, cat, repair or export7"
-        ))),
+        )),
     }
 }
 

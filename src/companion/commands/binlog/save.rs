@@ -166,7 +166,7 @@ fn make_empty(path: &Path) -> Outcome<()> {
             let mut entries = std::fs::read_dir(path).map_err(fail)?;
             match entries.next() {
                 None => Ok(()),
-                Some(_) => Err(Failure::Refused(format!("{} is not empty", path.display()))),
+                Some(_) => Failure::refused(format!("{} is not empty", path.display())),
             }
         }
         other => other.map_err(fail),

@@ -28,10 +28,8 @@ fn completion(invocation: &Invocation) -> Outcome {
         ["zsh"] => print(include_str!("beanpole.zsh").into()),
         ["fish"] => print(include_str!("beanpole.fish").into()),
         ["words", words @ ..] => print(complete(invocation, &joined(words))),
-        [other] => Err(Failure::Usage(format!(
-            "'{other}' is not bash, zsh or fish"
-        ))),
-        _ => Err(Failure::Usage("for which shell? bash, zsh or fish".into())),
+        [other] => Failure::usage(format!("'{other}' is not bash, zsh or fish")),
+        _ => Failure::usage("for which shell? bash, zsh or fish"),
     }
 }
 
@@ -100,7 +98,7 @@ impl Line {
         let address = match &named {
             None => Ok(invocation.address()),
             Some(Ok(server)) => Ok(&server.address),
-            Some(Err(reason)) => Err(Failure::Usage(reason.clone())),
+            Some(Err(reason)) => Failure::usage(reason.clone()),
         };
         let mut client = address.and_then(|address| invocation.connect_to(address));
         let tubes = client.as_mut().map(|client| client.tubes());

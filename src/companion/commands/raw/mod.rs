@@ -39,7 +39,7 @@ fn raw(invocation: &Invocation) -> Outcome {
     let mut session = Session {
         client: invocation.connect()?,
         output: Output::new(),
-        worst: Worst::Good,
+        worst: Ok(Status::Done),
     };
     let given = invocation.operands();
     if !given.is_empty() {
@@ -56,48 +56,15 @@ fn raw(invocation: &Invocation) -> Outcome {
             }
         }
     }
-    session.worst.outcome()
-}
-
-/// The worst answer so far.
-enum Worst {
-    Good,
-    /// The answer was no.
-    No,
-    /// The server refused.
-    Refused(String),
-}
-
-impl Worst {
-    fn outcome(self) -> Outcome {
-        match self {
-            Worst::Good => Ok(Status::Done),
-            Worst::No => Ok(Status::No),
-            Worst::Refused(line) => Err(Failure::Refused(line)),
-        }
-    }
-
-    fn note(&mut self, reply: &RawReply) {
-        let line = String::from_utf8_lossy(&reply.line).into_owned();
-        match (line.as_str(), &self) {
-            ("NOT_FOUND" | "TIMED_OUT" | "DEADLINE_SOON" | "NOT_IGNORED", Worst::Good) => {
-                *self = Worst::No
-            }
-            (
-                "BAD_FORMAT" | "UNKNOWN_COMMAND" | "EXPECTED_CRLF" | "JOB_TOO_BIG" | "DRAINING"
-                | "OUT_OF_MEMORY" | "INTERNAL_ERROR",
-                Worst::Good | Worst::No,
-            ) => *self = Worst::Refused(format!("the server answered {line}")),
-            _ => {}
-        }
-    }
+    session.worst
 }
 
 /// Commands that go one after the other, without a person.
 struct Session {
     client: Client,
     output: Output,
-    worst: Worst,
+    /// What the worst answer so far comes to.
+    worst: Outcome,
 }
 
 impl Session {
@@ -118,7 +85,7 @@ impl Session {
             read.map_err(|error| Failure::io("cannot read the body", error))?;
             if body.len() < bytes {
                 let what = format!("'{text}' announces {bytes} bytes, but {} came", body.len());
-                return Err(Failure::Refused(what));
+                return Failure::refused(what);
             }
             self.client.queue_bytes(&body);
             self.client.queue_bytes(b"\r\n");
@@ -130,9 +97,25 @@ impl Session {
             Ok(_) => return Err(self.client.silent()),
             Err(failure) => return Err(failure),
         };
-        self.worst.note(&reply);
+        self.note(&reply);
         write(&mut self.output, &reply)?;
         Ok(true)
+    }
+
+    fn note(&mut self, reply: &RawReply) {
+        let line = String::from_utf8_lossy(&reply.line);
+        match (line.as_ref(), &self.worst) {
+            (_, Err(_)) => {}
+            ("NOT_FOUND" | "TIMED_OUT" | "DEADLINE_SOON" | "NOT_IGNORED", _) => {
+                self.worst = Ok(Status::No);
+            }
+            (
+                "BAD_FORMAT" | "UNKNOWN_COMMAND" | "EXPECTED_CRLF" | "JOB_TOO_BIG" | "DRAINING"
+                | "OUT_OF_MEMORY" | "INTERNAL_ERROR",
+                _,
+            ) => self.worst = Failure::refused(format!("the server answered {line}")),
+            _ => {}
+        }
     }
 }
 
@@ -218,19 +201,15 @@ fn prompt(invocation: &Invocation, client: Client) -> Outcome {
             help(beginning)?;
             continue;
         }
-        let request = match with_body(&text)? {
-            Some(request) => request,
-            None => continue,
+        let Some(request) = with_body(&text)? else {
+            continue;
         };
-        let mut connected = match client.take() {
-            Some(connected) => connected,
-            None => match invocation.connect() {
-                Ok(connected) => connected,
-                Err(failure) => {
-                    say(&failure.to_string())?;
-                    continue;
-                }
-            },
+        let mut connected = match client.take().map_or_else(|| invocation.connect(), Ok) {
+            Ok(connected) => connected,
+            Err(failure) => {
+                say(&failure.to_string())?;
+                continue;
+            }
         };
         connected.queue_bytes(&request);
         interrupts.take();
@@ -322,10 +301,8 @@ fn edit(prompt: &str, line: &mut Line, client: &mut Option<Client>) -> Outcome<O
 fn complete(terminal: &Terminal, line: &mut Line, client: &mut Option<Client>) -> Outcome<()> {
     let before = line.before_cursor();
     let tubes = || {
-        let tubes = client
-            .as_mut()
-            .and_then(|client| client.tubes().ok())
-            .unwrap_or_default();
+        let tubes = client.as_mut().and_then(|client| client.tubes().ok());
+        let tubes = tubes.unwrap_or_default();
         tubes.iter().map(ToString::to_string).collect()
     };
     let candidates = words::candidates(&before, tubes);
@@ -334,10 +311,8 @@ fn complete(terminal: &Terminal, line: &mut Line, client: &mut Option<Client>) -
         return Ok(());
     };
     let common = candidates.iter().fold(first.as_str(), |common, other| {
-        let same = common
-            .bytes()
-            .zip(other.bytes())
-            .take_while(|(one, two)| one == two);
+        let pairs = common.bytes().zip(other.bytes());
+        let same = pairs.take_while(|(one, two)| one == two);
         &common[..same.count()]
     });
     line.insert(&common[word.len()..]);
@@ -355,12 +330,9 @@ fn draw(terminal: &Terminal, prompt: &str, line: &Line) -> Outcome<()> {
     let (columns, _) = terminal.size();
     let room = columns.saturating_sub(prompt.chars().count() + 1);
     let (seen, cursor) = line.window(room);
-    let hint = words::hint(&line.text());
-    let hint = if seen.chars().count() + hint.len() <= room {
-        hint
-    } else {
-        ""
-    };
+    let fits = |hint: &&str| seen.chars().count() + hint.len() <= room;
+    let hint = Some(words::hint(&line.text())).filter(fits);
+    let hint = hint.unwrap_or_default();
     let column = prompt.chars().count() + cursor;
     terminal.write(&format!(
         "\r\x1b[K{prompt}{seen}\x1b[2m{hint}\x1b[0m\r\x1b[{column}C"

@@ -42,6 +42,12 @@ pub const NAMES: [&str; COMMANDS.len()] = {
     names
 };
 
+/// The arguments of this command.
+fn arguments(command: &str) -> &'static str {
+    let known = COMMANDS.iter().find(|(name, _)| *name == command);
+    known.map_or("", |(_, arguments)| arguments)
+}
+
 /// If this line asks for help: how the commands begin that it asks about.
 pub fn help_wanted(line: &str) -> Option<&str> {
     let mut words = line.split_whitespace();
@@ -52,51 +58,36 @@ pub fn help_wanted(line: &str) -> Option<&str> {
 /// The arguments of the command that this line is the beginning of, if none
 /// has been typed yet.
 pub fn hint(line: &str) -> &'static str {
-    let known = COMMANDS
-        .iter()
-        .find(|(name, _)| line.strip_suffix(' ') == Some(name));
-    known.map_or("", |(_, arguments)| arguments)
+    line.strip_suffix(' ').map_or("", arguments)
 }
 
 /// What the last word of this line can become, with the tubes that `tubes`
 /// names if the word is one.
 pub fn candidates(line: &str, tubes: impl FnOnce() -> Vec<String>) -> Vec<String> {
-    let begins = |name: &str, word: &str| name.starts_with(word);
-    match line.split_once(' ') {
-        None => {
-            let names = COMMANDS.iter().filter(|(name, _)| begins(name, line));
-            names.map(|(name, _)| (*name).to_owned()).collect()
+    let (mut candidates, word) = match line.split_once(' ') {
+        None => (NAMES.map(String::from).to_vec(), line),
+        Some((command, word))
+            if !word.contains(' ') && arguments(command).starts_with("<tube>") =>
+        {
+            (tubes(), word)
         }
-        Some((command, word)) if !word.contains(' ') => {
-            let takes_tube = COMMANDS
-                .iter()
-                .any(|(name, arguments)| *name == command && arguments.starts_with("<tube>"));
-            let tubes = if takes_tube { tubes() } else { Vec::new() };
-            tubes
-                .into_iter()
-                .filter(|tube| begins(tube, word))
-                .collect()
-        }
-        Some(_) => Vec::new(),
-    }
+        Some(_) => return Vec::new(),
+    };
+    candidates.retain(|candidate| candidate.starts_with(word));
+    candidates
 }
 
 /// Whether the command of this line takes another word behind those it has.
 pub fn more_follow(line: &str) -> bool {
     let mut given = line.split(' ');
-    let command = given.next();
-    let known = COMMANDS.iter().find(|(name, _)| command == Some(name));
-    known.is_some_and(|(_, arguments)| arguments.split_whitespace().count() > given.count())
+    let arguments = arguments(given.next().unwrap_or_default());
+    arguments.split_whitespace().count() > given.count()
 }
 
 /// The number of bytes that this line of `put` announces.
 pub fn announced(line: &str) -> Option<usize> {
-    match line
-        .split(' ')
-        .filter(|word| !word.is_empty())
-        .collect::<Vec<_>>()
-        .as_slice()
-    {
+    let words = line.split(' ').filter(|word| !word.is_empty());
+    match words.collect::<Vec<_>>().as_slice() {
         ["put", _, _, _, bytes] => bytes.parse().ok(),
         _ => None,
     }

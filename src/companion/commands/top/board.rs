@@ -21,7 +21,8 @@ pub struct Board {
     pub held: bool,
     /// A tube of a server.
     pub selected: Option<(usize, TubeName)>,
-    pub page: Page,
+    /// What fills the screen, if not the table of all tubes.
+    pub page: Option<Page>,
     /// Whether the keys are shown instead.
     pub help: bool,
     pub prompt: Option<Prompt>,
@@ -39,17 +40,14 @@ pub struct Server {
     pub silent: Option<Duration>,
 }
 
-/// What fills the screen.
-pub enum Page {
-    Tubes,
-    /// One tube of a server and its next jobs, once they are known.
-    Tube {
-        server: usize,
-        tube: TubeName,
-        look: Option<Look>,
-        /// The job that was selected.
-        job: Option<JobId>,
-    },
+/// One tube of a server, which is looked into.
+pub struct Page {
+    pub server: usize,
+    pub tube: TubeName,
+    /// Its next jobs, once they are known.
+    pub look: Option<Look>,
+    /// The job that was selected.
+    job: Option<JobId>,
 }
 
 /// A question in the last line but one.
@@ -109,7 +107,7 @@ impl Board {
             filter: String::new(),
             held: false,
             selected: None,
-            page: Page::Tubes,
+            page: None,
             help: false,
             prompt: None,
             message: String::new(),
@@ -146,14 +144,8 @@ impl Board {
         };
         let mine = seen.iter().filter(|row| row.server == server);
         let mut requests = vec![Request::Sample(mine.map(|row| row.tube.clone()).collect())];
-        if let Page::Tube {
-            server: shown,
-            tube,
-            ..
-        } = &self.page
-            && *shown == server
-        {
-            requests.push(Request::Look(tube.clone(), visible));
+        if let Some(page) = self.page.as_ref().filter(|page| page.server == server) {
+            requests.push(Request::Look(page.tube.clone(), visible));
         }
         requests
     }
@@ -172,16 +164,9 @@ impl Board {
                 heard.history = Some(History::after(heard.history.take(), *sample));
             }
             Answer::Look(of, found) => {
-                if let Page::Tube {
-                    server: shown,
-                    tube,
-                    look,
-                    ..
-                } = &mut self.page
-                    && *shown == server
-                    && *tube == of
-                {
-                    *look = Some(found);
+                let is_meant = |page: &&mut Page| page.server == server && page.tube == of;
+                if let Some(page) = self.page.as_mut().filter(is_meant) {
+                    page.look = Some(found);
                 }
             }
             Answer::Done(what) => self.message = what,
@@ -224,12 +209,12 @@ impl Board {
             _ => {}
         }
         match (&self.page, key) {
-            (Page::Tube { .. }, Key::Escape | Key::Enter | Key::Left) => {
-                self.page = Page::Tubes;
+            (Some(_), Key::Escape | Key::Enter | Key::Left) => {
+                self.page = None;
                 Action::Nothing
             }
-            (Page::Tube { .. }, key) => self.press_in_tube(key),
-            (Page::Tubes, key) => self.press_in_list(key, visible),
+            (Some(_), key) => self.press_in_tube(key),
+            (None, key) => self.press_in_list(key, visible),
         }
     }
 
@@ -258,12 +243,12 @@ impl Board {
             Key::Enter | Key::Right => {
                 if let Some((server, tube)) = self.selected_tube() {
                     self.selected = Some((server, tube.clone()));
-                    self.page = Page::Tube {
+                    self.page = Some(Page {
                         server,
                         tube,
                         look: None,
                         job: None,
-                    };
+                    });
                     return Action::Refresh;
                 }
             }
@@ -274,17 +259,14 @@ impl Board {
 
     fn press_in_tube(&mut self, key: Key) -> Action {
         let jobs = self.jobs();
-        let Page::Tube { server, job, .. } = &mut self.page else {
+        let (Some(selected), Some(page)) = (self.selected_job(), &mut self.page) else {
             return Action::Nothing;
         };
-        let place = jobs.iter().position(|id| Some(*id) == *job).unwrap_or(0);
-        let Some(&selected) = jobs.get(place) else {
-            return Action::Nothing;
-        };
-        let server = *server;
+        let server = page.server;
+        let place = jobs.iter().position(|id| *id == selected).unwrap_or(0);
         match key {
-            Key::Up => *job = Some(jobs[place.saturating_sub(1)]),
-            Key::Down => *job = Some(*jobs.get(place + 1).unwrap_or(&selected)),
+            Key::Up => page.job = Some(jobs[place.saturating_sub(1)]),
+            Key::Down => page.job = Some(*jobs.get(place + 1).unwrap_or(&selected)),
             Key::Char('d') => {
                 let delete = Request::Act(JobAction::Delete, selected);
                 let question = format!("delete job {selected}? y/N");
@@ -299,24 +281,18 @@ impl Board {
 
     /// The ids of the jobs in the look into a tube, in its order.
     fn jobs(&self) -> Vec<JobId> {
-        match &self.page {
-            Page::Tube {
-                look: Some(look), ..
-            } => {
-                let jobs = look.iter().flat_map(|(_, jobs)| jobs);
-                jobs.map(|(job, _)| job.id).collect()
-            }
-            _ => Vec::new(),
-        }
+        let look = self.page.iter().filter_map(|page| page.look.as_ref());
+        let jobs = look.flatten().flat_map(|(_, jobs)| jobs);
+        jobs.map(|(job, _)| job.id).collect()
     }
 
     /// The job that an action is about: the selected one, or else the first.
     pub fn selected_job(&self) -> Option<JobId> {
         let jobs = self.jobs();
-        match &self.page {
-            Page::Tube { job: Some(job), .. } if jobs.contains(job) => Some(*job),
-            _ => jobs.first().copied(),
-        }
+        let selected = self.page.as_ref()?.job;
+        selected
+            .filter(|job| jobs.contains(job))
+            .or(jobs.first().copied())
     }
 
     fn ask_about_clearing(&mut self) {
@@ -344,8 +320,8 @@ impl Board {
 
     /// The tube that an action is about.
     fn selected_tube(&self) -> Option<(usize, TubeName)> {
-        if let Page::Tube { server, tube, .. } = &self.page {
-            return Some((*server, tube.clone()));
+        if let Some(page) = &self.page {
+            return Some((page.server, page.tube.clone()));
         }
         let rows = self.rows();
         let row = rows.get(self.selection(&rows))?;

@@ -12,16 +12,10 @@ use beanpole::protocol::{JobId, TubeName};
 use std::time::Instant;
 
 /// The tube that is looked into, in so many lines.
-pub fn look_into(board: &Board, width: usize, room: usize) -> Vec<Line> {
-    let Page::Tube {
-        server, tube, look, ..
-    } = &board.page
-    else {
-        return Vec::new();
-    };
-    let mut lines = tube_lines(&board.servers[*server], tube);
+pub fn look_into(board: &Board, page: &Page, width: usize, room: usize) -> Vec<Line> {
+    let mut lines = tube_lines(&board.servers[page.server], &page.tube);
     let room = room.saturating_sub(lines.len());
-    let look = look.as_deref().unwrap_or_default();
+    let look = page.look.as_deref().unwrap_or_default();
     lines.extend(jobs(look, board.selected_job(), width, room));
     lines
 }

@@ -1,6 +1,6 @@
 //! The board as lines of text. Nothing here knows a terminal.
 
-use super::board::{Board, Page, Server, page_of};
+use super::board::{Board, Server, page_of};
 use super::line::{Line, Style, clip};
 use super::look::{counts_of, curve_line, look_into};
 use super::rows::{Column, Row, count, rate};
@@ -42,13 +42,13 @@ pub fn screen(board: &Board, width: usize, height: usize) -> Vec<Line> {
     };
     let room = height.saturating_sub(lines.len() + 2);
     let keys = match board.page {
-        Page::Tubes => KEYS_OF_LIST,
-        Page::Tube { .. } => KEYS_OF_TUBE,
+        None => KEYS_OF_LIST,
+        Some(_) => KEYS_OF_TUBE,
     };
     match &board.page {
         _ if board.help => {}
-        Page::Tubes => lines.extend(table(board, width, room)),
-        Page::Tube { .. } => lines.extend(look_into(board, width, room)),
+        None => lines.extend(table(board, width, room)),
+        Some(page) => lines.extend(look_into(board, page, width, room)),
     }
     lines.resize(height.saturating_sub(2), Line::default());
     lines.push(status(board));
@@ -74,7 +74,7 @@ const ROOM_FOR_CURVES: usize = 20;
 
 /// Something about each server: much of one, a line of each of several.
 fn head(board: &Board, height: usize) -> Vec<Line> {
-    let curves = height >= ROOM_FOR_CURVES && matches!(board.page, Page::Tubes);
+    let curves = height >= ROOM_FOR_CURVES && board.page.is_none();
     let mut lines = match board.servers.as_slice() {
         [only] => server_lines(only, curves),
         several => servers_table(several),

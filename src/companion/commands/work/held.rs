@@ -14,7 +14,7 @@ use super::common::{Adrift, Common};
 use crate::failure::{Failure, Outcome};
 use crate::server::client::{self, Client, Event};
 use crate::server::reply::{Job, Reply};
-use crate::server::stats::{Facts, JobFacts, State};
+use crate::server::stats::{JobFacts, State};
 use crate::signals::{Calls, wait_for};
 use crate::text::output::complain;
 use std::os::fd::AsFd;
@@ -61,23 +61,19 @@ const ATTEMPT: Duration = Duration::from_secs(2);
 impl<'a> Held<'a> {
     /// Takes over a job that this connection has just reserved, and asks for
     /// its facts. `None`: it is gone again.
-    pub fn new(
-        common: &'a Common,
-        mut client: Client,
-        job: Job,
-    ) -> Outcome<(Option<Held<'a>>, Facts)> {
+    pub fn new(common: &'a Common, mut client: Client, job: Job) -> Outcome<Option<Held<'a>>> {
         let id = job.id;
         let sent = Instant::now();
         client.queue(format_args!("stats-job {id}"));
         client.queue(format_args!("touch {id}"));
         let facts = client::facts("stats-job", client.reply()?)?.unwrap_or_default();
         if client.reply()? != Reply::Touched {
-            return Ok((None, facts));
+            return Ok(None);
         }
         let mut held = Held {
             common,
             link: Link::Connection(client),
-            job: JobFacts::read(facts.clone()).map_err(Failure::Refused)?,
+            job: JobFacts::read(facts).map_err(Failure::Refused)?,
             body: job.body,
             lease: sent,
             next_touch: sent,
@@ -85,7 +81,7 @@ impl<'a> Held<'a> {
             retry: sent,
         };
         held.renewed(sent);
-        Ok((Some(held), facts))
+        Ok(Some(held))
     }
 
     /// The connection, if there is one that can be used for another job.
@@ -247,7 +243,7 @@ impl<'a> Held<'a> {
     /// What ties the job to us then; an error: perhaps it can be had later.
     fn try_to_take_back(&self) -> Outcome<Link<'a>> {
         let id = self.job.id;
-        let later = |reason: &str| Err(Failure::Refused(reason.into()));
+        let later = |reason: &str| Failure::refused(reason);
         let mut client = Client::connect(&self.common.address, ATTEMPT)?;
         client.watch_only(&self.common.tubes)?;
         let Some(now) = client.job(id)? else {

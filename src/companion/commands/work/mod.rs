@@ -45,7 +45,7 @@ pub const WORK: Command = Command {
 fn work(invocation: &Invocation) -> Outcome {
     let options = invocation.read(OPTIONS)?;
     let Some((program, arguments)) = invocation.operands().split_first() else {
-        return Err(Failure::Usage("which command?".into()));
+        return Failure::usage("which command?");
     };
     let common = Common {
         address: invocation.address().clone(),

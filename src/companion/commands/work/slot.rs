@@ -157,8 +157,8 @@ impl<'a> Slot<'a> {
 
     fn work_on(&mut self, client: Client, job: Job) -> Outcome<()> {
         let id = job.id;
-        let (mut held, facts) = match Held::new(self.common, client, job) {
-            Ok((Some(held), facts)) => (held, facts),
+        let mut held = match Held::new(self.common, client, job) {
+            Ok(Some(held)) => held,
             Err(failure @ Failure::Refused(_)) => return Err(failure),
             none => {
                 let gone = "gone before the command was started".into();
@@ -168,7 +168,7 @@ impl<'a> Slot<'a> {
                 return Ok(());
             }
         };
-        let tries = Tries::of(&facts);
+        let tries = Tries::of(&held.job.all);
         let limit = self.common.options.tries.map(NonZeroU64::get);
         if let Some(count) = limit.and_then(|limit| tries.vanished(limit)) {
             let what = format!("reserved {count} times to no end; buried without another try");
@@ -177,7 +177,7 @@ impl<'a> Slot<'a> {
             self.client = held.into_client();
             return Ok(());
         }
-        let run = match Process::start(self.common, &held.body, self.variables(&facts)) {
+        let run = match Process::start(self.common, &held.body, self.variables(&held.job.all)) {
             Ok(process) => self.supervise(process, &mut held),
             Err(error) => return self.cannot_start(held, tries, &error),
         };
@@ -328,7 +328,7 @@ impl<'a> Slot<'a> {
             complain(format_args!("beanpole work: job {id}: {reason}"));
         }
         if !passing {
-            return Err(Failure::Refused(what));
+            return Failure::refused(what);
         }
         self.client = held.into_client();
         self.pause(&what);
