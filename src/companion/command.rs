@@ -6,9 +6,9 @@
 
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::address::Address;
-use crate::server::client::{Client, PATIENCE};
+use crate::server::client::Client;
 use crate::server::names::Server;
-use crate::values::{self, Parse, Read};
+use crate::values::{self, Parse};
 use beanpole::arguments::{self, Given};
 use beanpole::protocol::{JobId, TubeName};
 use std::time::Duration;
@@ -78,25 +78,16 @@ pub type Settings<O> = &'static [(Opt, fn(&mut O, &str) -> Result<(), String>)];
 
 /// One run of a command: what was given on the command line.
 pub struct Invocation {
-    given: Given,
+    pub given: Given,
     /// The servers that were named, at least one.
     pub servers: Vec<Server>,
-    patience: Duration,
+    /// How long a server may be silent.
+    pub patience: Duration,
     /// All commands, for those that tell of them.
     pub groups: &'static [Group],
 }
 
 impl Invocation {
-    /// A run with these options and operands, on these servers, at least one.
-    pub fn new(given: Given, common: Common, groups: &'static [Group]) -> Invocation {
-        Invocation {
-            given,
-            servers: common.servers,
-            patience: common.timeout.map_or(PATIENCE, |Interval(time)| time),
-            groups,
-        }
-    }
-
     /// The command's own options, read into their struct.
     pub fn read<O: Default>(&self, settings: Settings<O>) -> Outcome<O> {
         let mut options = O::default();
@@ -150,11 +141,6 @@ impl Invocation {
     /// A connection to this server.
     pub fn connect_to(&self, address: &Address) -> Outcome<Client> {
         Client::connect(address, self.patience)
-    }
-
-    /// How long a server may be silent.
-    pub fn patience(&self) -> Duration {
-        self.patience
     }
 }
 
@@ -292,53 +278,13 @@ pub fn described<O>(settings: Settings<O>) -> Vec<Opt> {
     settings.iter().map(|(option, _)| *option).collect()
 }
 
-/// The options that every command takes, before its name or after it.
-#[derive(Default)]
-pub struct Common {
-    pub servers: Vec<Server>,
-    pub help: bool,
-    /// How long a server may be silent.
-    pub timeout: Option<Interval>,
-    pub version: bool,
-}
-
-/// What may stand before a command; the last one, only there.
-pub const GLOBAL: Settings<Common> = &[
-    (
-        Opt::value(
-            "a",
-            "addr",
-            "ADDR",
-            "the server: HOST:PORT, PORT, unix:PATH or a name (default: 11300)",
-        )
-        .many(),
-        |common, value| common.servers.read(value),
-    ),
-    (Opt::flag("h", "help", "show the usage"), |common, value| {
-        common.help.read(value)
-    }),
-    (
-        Opt::value(
-            "",
-            "timeout",
-            "TIME",
-            "wait so long for a reply (default: 10)",
-        ),
-        |common, value| common.timeout.read(value),
-    ),
-    (
-        Opt::flag("V", "version", "show the version"),
-        |common, value| common.version.read(value),
-    ),
-];
-
 /// A struct `Options` with a field for each option of a command, which behind
 /// `=>` has what holds without it, and the settings that say which goes where.
 #[macro_export]
 macro_rules! options {
     ($($field:ident: $type:ty = $option:expr $(=> $default:expr)?,)*) => {
-        pub(super) struct Options {
-            $(pub(super) $field: $type,)*
+        pub(crate) struct Options {
+            $(pub(crate) $field: $type,)*
         }
 
         impl Default for Options {
@@ -349,7 +295,7 @@ macro_rules! options {
             }
         }
 
-        pub(super) const OPTIONS: $crate::command::Settings<Options> = &[$((
+        pub(crate) const OPTIONS: $crate::command::Settings<Options> = &[$((
             $option,
             |options, value| $crate::values::Read::read(&mut options.$field, value),
         ),)*];
@@ -359,10 +305,29 @@ macro_rules! options {
 }
 pub use options;
 
+/// The options that every command takes, before its name or after it.
+mod common {
+    use super::{Interval, Opt};
+    use crate::server::client::PATIENCE;
+    use crate::server::names::Server;
+
+    options! {
+        servers: Vec<Server> =
+            Opt::value("a", "addr", "ADDR",
+                "the server: HOST:PORT, PORT, unix:PATH or a name (default: 11300)").many(),
+        help: bool = Opt::flag("h", "help", "show the usage"),
+        timeout: Interval =
+            Opt::value("", "timeout", "TIME", "wait so long for a reply (default: 10)")
+            => Interval(PATIENCE),
+        version: bool = Opt::flag("V", "version", "show the version"),
+    }
+}
+pub(crate) use common::{OPTIONS as GLOBAL, Options as Common};
+
 impl Command {
     /// What may stand after it besides its own options: a `--timeout` only if
     /// it has none that means something else.
-    pub fn common_settings(&self) -> Settings<Common> {
+    pub(crate) fn common_settings(&self) -> Settings<Common> {
         let has_own = (self.options)().iter().any(|own| own.long == "timeout");
         &GLOBAL[..if has_own { 2 } else { 3 }]
     }

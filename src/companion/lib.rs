@@ -107,7 +107,12 @@ fn run_named(arguments: &[OsString], named: &mut Option<&'static Command>) -> Ou
     if group.changes {
         common.servers.iter().for_each(warn_of);
     }
-    (command.run)(&Invocation::new(given, common, GROUPS))
+    (command.run)(&Invocation {
+        given,
+        servers: common.servers,
+        patience: common.timeout.0,
+        groups: GROUPS,
+    })
 }
 
 /// Takes a command line apart. Of an option that does not exist, the error says

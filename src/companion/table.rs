@@ -2,9 +2,8 @@
 
 use crate::command::Group;
 use crate::commands::{
-    bench, binlog, bury, check, clear, completion, copy, delete, dump, help, kick, kick_job, load,
-    ls, metrics, move_jobs, pause, peek, ping, put, raw, release, reserve, stats, tail, top, touch,
-    tubes, work,
+    bench, binlog, by_id, check, clear, completion, copy, dump, help, kick, load, ls, metrics,
+    move_jobs, pause, peek, ping, put, raw, reserve, stats, tail, top, touch, tubes, work,
 };
 
 /// All commands, in the order of the help.
@@ -30,11 +29,11 @@ pub const GROUPS: &[Group] = &[
         commands: &[
             &put::PUT,
             &reserve::RESERVE,
-            &delete::DELETE,
-            &bury::BURY,
-            &release::RELEASE,
+            &by_id::DELETE,
+            &by_id::BURY,
+            &by_id::RELEASE,
             &touch::TOUCH,
-            &kick_job::KICK_JOB,
+            &by_id::KICK_JOB,
             &kick::KICK,
             &pause::PAUSE,
             &pause::RESUME,

@@ -50,7 +50,7 @@ pub struct Transfer {
     pub left: u64,
     progress: Progress,
     done: u64,
-    pub room: Room,
+    room: Room,
     /// Whether somebody told us to stop; `None` before the first batch.
     interrupted: Option<Arc<AtomicBool>>,
 }
@@ -74,10 +74,9 @@ impl Transfer {
         };
         let states = in_order(&options.states);
         options.to.iter().for_each(warn_of);
-        let address = options.to.as_ref().map(|server| &server.address);
-        let address = address.unwrap_or(invocation.address());
+        let target = options.to.as_ref().unwrap_or(&invocation.servers[0]);
         let mut client = invocation.connect()?;
-        let mut target = invocation.connect_to(address)?;
+        let mut target = invocation.connect_to(&target.address)?;
         let there = match &from {
             From::Ids(ids) => ids.len() as u64,
             From::Tube(tube) => {
@@ -108,6 +107,7 @@ impl Transfer {
     /// Puts these jobs into the other tube: the ids they have there. Why there
     /// are fewer comes with them.
     pub fn place(&mut self, jobs: &[(JobFacts, Vec<u8>)]) -> (Vec<JobId>, Outcome<()>) {
+        self.room.learn(jobs.iter().map(|(_, body)| body.len()));
         let placements: Vec<_> = jobs
             .iter()
             .map(|(job, body)| Placement {
@@ -138,6 +138,15 @@ impl Transfer {
         Ok(self.left > 0 && !self.is_interrupted())
     }
 
+    /// As many of these ids as to take in hand together, if another batch may
+    /// begin; the others are left.
+    pub fn next_of<'a>(&mut self, ids: &mut &'a [JobId]) -> Outcome<Option<&'a [JobId]>> {
+        if ids.is_empty() || !self.goes_on()? {
+            return Ok(None);
+        }
+        Ok(ids.split_off(..self.at_once().min(ids.len())))
+    }
+
     fn is_interrupted(&self) -> bool {
         let interrupted = self.interrupted.as_ref();
         interrupted.is_some_and(|interrupted| interrupted.load(Ordering::SeqCst))
@@ -145,9 +154,8 @@ impl Transfer {
 
     /// How many jobs to take in hand together.
     pub fn at_once(&self) -> usize {
-        usize::try_from(self.left)
-            .unwrap_or(usize::MAX)
-            .min(self.room.jobs())
+        let left = usize::try_from(self.left).unwrap_or(usize::MAX);
+        left.min(self.room.jobs())
     }
 
     /// So many more are done.

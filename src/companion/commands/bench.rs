@@ -96,7 +96,7 @@ fn bench(invocation: &Invocation) -> Outcome {
     }
     let load = Load {
         address: invocation.address(),
-        patience: invocation.patience(),
+        patience: invocation.patience,
         scenario,
         connections: options.connections.0,
         depth: options.depth.map_or(1, |Number(depth)| depth),

@@ -72,15 +72,11 @@ impl Transfer {
         Ok(ids)
     }
 
-    fn copy_these(&mut self, ids: &[JobId]) -> Outcome<()> {
-        let mut ids = ids;
-        while !ids.is_empty() && self.goes_on()? {
-            let (now, later) = ids.split_at(self.at_once().min(ids.len()));
-            ids = later;
+    fn copy_these(&mut self, mut ids: &[JobId]) -> Outcome<()> {
+        while let Some(now) = self.next_of(&mut ids)? {
             let mut jobs = jobs_of(&mut self.client, now.iter().copied())?;
             jobs.retain(|job| self.states.contains(&job.state));
             let jobs = bodies(&mut self.client, jobs)?;
-            self.room.learn(jobs.iter().map(|(_, body)| body.len()));
             let (copies, outcome) = self.place(&jobs);
             self.progressed(copies.len() as u64);
             outcome?;

@@ -43,10 +43,10 @@ fn kick(invocation: &Invocation) -> Outcome {
     };
     let mut client = invocation.connect()?;
     let facts = client.known_tube(&tube)?;
-    let mut left = match facts.number(State::Buried.count_key()) {
+    let mut left = match facts.jobs_in(&[State::Buried]) {
         _ if !all => count,
         buried if buried > 0 && !delayed => buried,
-        _ => facts.number(State::Delayed.count_key()),
+        _ => facts.jobs_in(&[State::Delayed]),
     };
     let mut progress = Progress::new("kicking", Some(left));
     let mut kicked = 0;

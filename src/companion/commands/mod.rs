@@ -3,16 +3,14 @@
 
 pub mod bench;
 pub mod binlog;
-pub mod bury;
+pub mod by_id;
 pub mod check;
 pub mod clear;
 pub mod completion;
 pub mod copy;
-pub mod delete;
 pub mod dump;
 pub mod help;
 pub mod kick;
-pub mod kick_job;
 pub mod load;
 pub mod ls;
 pub mod metrics;
@@ -22,7 +20,6 @@ pub mod peek;
 pub mod ping;
 pub mod put;
 pub mod raw;
-pub mod release;
 pub mod reserve;
 pub mod stats;
 pub mod tail;

@@ -64,13 +64,13 @@ impl Transfer {
     fn move_reserved(&mut self) -> Outcome<bool> {
         let most = self.at_once();
         let jobs = reserve_now(&mut self.client, most)?;
-        self.room.learn(jobs.iter().map(|job| job.body.len()));
-        let ids: Vec<_> = jobs.iter().map(|job| job.id).collect();
-        let mut bodies: HashMap<_, _> = jobs.into_iter().map(|job| (job.id, job.body)).collect();
         let mut held = Vec::new();
-        for job in jobs_of(&mut self.client, ids)? {
-            held.extend(bodies.remove(&job.id).map(|body| (job, body)));
-        }
+        let line = |job: &Job| format!("stats-job {}", job.id);
+        self.client.each(jobs, line, |job, reply| {
+            let facts = client::job_facts(job.id, reply)?;
+            held.extend(facts.map(|facts| (facts, job.body)));
+            Ok(())
+        })?;
         self.move_these(&held)?;
         Ok(!held.is_empty())
     }
@@ -80,17 +80,13 @@ impl Transfer {
         let most = self.at_once();
         let jobs = sweep.next(&mut self.client, most)?;
         let jobs = bodies(&mut self.client, jobs)?;
-        self.room.learn(jobs.iter().map(|(_, body)| body.len()));
         self.move_these(&jobs)?;
         Ok(!jobs.is_empty())
     }
 
     /// Moves these jobs, each from the tube it is in. Says which it cannot move.
-    fn move_by_id(&mut self, ids: &[JobId], all: &mut bool) -> Outcome<()> {
-        let mut ids = ids;
-        while !ids.is_empty() && self.goes_on()? {
-            let (now, later) = ids.split_at(self.at_once().min(ids.len()));
-            ids = later;
+    fn move_by_id(&mut self, mut ids: &[JobId], all: &mut bool) -> Outcome<()> {
+        while let Some(now) = self.next_of(&mut ids)? {
             let mut there = jobs_of(&mut self.client, now.iter().copied())?;
             there.retain(|job| self.states.contains(&job.state));
             let is_ready = |job: &JobFacts| job.state == State::Ready;
@@ -108,7 +104,6 @@ impl Transfer {
                 *all = false;
                 complain_of_missing("move", *id);
             }
-            self.room.learn(jobs.iter().map(|(_, body)| body.len()));
             self.move_these(&jobs)?;
         }
         Ok(())
@@ -117,11 +112,9 @@ impl Transfer {
     /// Puts these jobs there and deletes them here.
     fn move_these(&mut self, jobs: &[(JobFacts, Vec<u8>)]) -> Outcome<()> {
         let (copies, outcome) = self.place(jobs);
-        let copies: HashMap<_, _> = jobs.iter().map(|(job, _)| job.id).zip(copies).collect();
-        let placed = jobs
-            .iter()
-            .map(|(job, _)| job.id)
-            .filter(|id| copies.contains_key(id));
+        let ids = jobs.iter().map(|(job, _)| job.id);
+        let copies: HashMap<_, _> = ids.clone().zip(copies).collect();
+        let placed = ids.take(copies.len());
         let taken = send_each(&mut self.client, placed, "delete")?;
         for id in &taken {
             complain(format_args!(

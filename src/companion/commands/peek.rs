@@ -51,84 +51,83 @@ fn peek(invocation: &Invocation) -> Outcome {
         (options.buried, State::Buried),
     ];
     let state = states.into_iter().find(|(given, _)| *given);
-    let mut output = Output::new();
-    let status = if invocation.operands().is_empty() {
-        let count = options.count.map_or(1, NonZeroU64::get);
-        let count = usize::try_from(count).unwrap_or(usize::MAX);
+    let by_id = !invocation.operands().is_empty();
+    if by_id && (state.is_some() || options.count.is_some() || options.tube.is_some()) {
+        return Failure::usage("give ids, or say which jobs of a tube, not both");
+    }
+    let ids = if by_id { invocation.ids()? } else { Vec::new() };
+    let mut show = Show {
+        client: invocation.connect()?,
+        form,
+        has_titles: false,
+        output: Output::new(),
+    };
+    let mut all = true;
+    for id in ids {
+        if !show.by_id(id)? {
+            all = false;
+            complain(format_args!("beanpole peek: {}", Failure::no_job(id)));
+        }
+    }
+    if !by_id {
         let tube = options.tube.unwrap_or(TubeName::default_tube());
-        let mut client = invocation.connect()?;
         // Before the sweep uses it: then it exists.
-        client.known_tube(&tube)?;
-        let mut sweep = Sweep::new(tube, state.map_or(State::Ready, |(_, state)| state));
-        show_next(&mut client, &mut sweep, count, form, &mut output)?
-    } else {
-        if state.is_some() || options.count.is_some() || options.tube.is_some() {
-            return Failure::usage("give ids, or say which jobs of a tube, not both");
-        }
-        let ids = invocation.ids()?;
-        let mut client = invocation.connect()?;
-        let mut all = true;
-        for id in ids {
-            if !show(&mut client, id, form, false, &mut output)? {
-                all = false;
-                complain(format_args!("beanpole peek: {}", Failure::no_job(id)));
-            }
-        }
-        Status::done_if(all)
-    };
-    output.sync()?;
-    Ok(status)
+        show.client.known_tube(&tube)?;
+        let state = state.map_or(State::Ready, |(_, state)| state);
+        let count = options.count.map_or(1, NonZeroU64::get);
+        all = show.next(Sweep::new(tube, state), count)?;
+    }
+    show.output.sync()?;
+    Ok(Status::done_if(all))
 }
 
-fn show_next(
-    client: &mut Client,
-    sweep: &mut Sweep,
-    count: usize,
+/// How jobs are shown.
+struct Show {
+    client: Client,
     form: Form,
-    output: &mut Output,
-) -> Outcome {
-    if count == 1 {
-        let Some(job) = sweep.first(client)? else {
-            return Ok(Status::No);
+    has_titles: bool,
+    output: Output,
+}
+
+impl Show {
+    /// Shows so many jobs of a sweep. Whether there was any.
+    fn next(&mut self, mut sweep: Sweep, count: u64) -> Outcome<bool> {
+        if count == 1 {
+            let first = sweep.first(&mut self.client)?;
+            first.iter().try_for_each(|job| self.job(job))?;
+            return Ok(first.is_some());
+        }
+        // Bodies alone would not say where one ends, and whose it is.
+        if self.form == Form::Exact {
+            (self.form, self.has_titles) = (Form::Ended(b'\n'), true);
+        }
+        let mut any = false;
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        for job in sweep.look(&mut self.client, count, PATIENCE)? {
+            any |= self.by_id(job.id)?;
+        }
+        Ok(any)
+    }
+
+    /// Shows this job. Whether it exists.
+    fn by_id(&mut self, id: JobId) -> Outcome<bool> {
+        let line = format!("peek {id}");
+        let reply = self.client.call(&line)?;
+        let Some(job) = client::job(line, reply)? else {
+            return Ok(false);
         };
-        write(client, &job, form, output)?;
-        return Ok(Status::Done);
+        if self.has_titles {
+            let size = job.body.len();
+            self.output.line(format_args!("job {id}, {size} bytes:"))?;
+        }
+        self.job(&job).map(|()| true)
     }
-    // Bodies alone would not say where one ends, and whose it is.
-    let (form, has_titles) = match form {
-        Form::Exact => (Form::Ended(b'\n'), true),
-        form => (form, false),
-    };
-    let mut shown = 0;
-    for job in sweep.look(client, count, PATIENCE)? {
-        shown += u64::from(show(client, job.id, form, has_titles, output)?);
-    }
-    Ok(Status::done_if(shown > 0))
-}
 
-/// Shows this job. Whether it exists.
-fn show(
-    client: &mut Client,
-    id: JobId,
-    form: Form,
-    has_title: bool,
-    output: &mut Output,
-) -> Outcome<bool> {
-    let line = format!("peek {id}");
-    let reply = client.call(&line)?;
-    let Some(job) = client::job(line, reply)? else {
-        return Ok(false);
-    };
-    if has_title {
-        output.line(format_args!("job {id}, {} bytes:", job.body.len()))?;
+    fn job(&mut self, job: &Job) -> Outcome<()> {
+        let facts = match self.form {
+            Form::Json => self.client.facts(&format!("stats-job {}", job.id))?,
+            _ => None,
+        };
+        self.form.write(&mut self.output, job, facts.as_ref())
     }
-    write(client, &job, form, output).map(|()| true)
-}
-
-fn write(client: &mut Client, job: &Job, form: Form, output: &mut Output) -> Outcome<()> {
-    let facts = match form {
-        Form::Json => client.facts(&format!("stats-job {}", job.id))?,
-        _ => None,
-    };
-    form.write(output, job, facts.as_ref())
 }

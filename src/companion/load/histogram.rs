@@ -61,17 +61,14 @@ impl Histogram {
         }
         Duration::ZERO
     }
-}
 
-impl Histogram {
     /// How many latencies there are in each power of two, from the first to the
     /// last that has any: the bound that they are below, and their number.
     pub fn octaves(&self) -> Vec<(Duration, u64)> {
         let mut octaves = vec![0; 65];
         for (bucket, count) in self.counts.iter().enumerate() {
-            octaves[last_in(bucket)
-                .checked_ilog2()
-                .map_or(0, |log| log as usize + 1)] += count;
+            let log = last_in(bucket).checked_ilog2();
+            octaves[log.map_or(0, |log| log as usize + 1)] += count;
         }
         let octaves = octaves.into_iter().enumerate();
         let bounded = octaves.map(|(log, count)| {

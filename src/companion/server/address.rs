@@ -45,18 +45,17 @@ impl Address {
         if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
             return Ok(Address::local(parse_port(text)?));
         }
-        let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-            Some((host, "")) => (host, DEFAULT_PORT),
-            Some((host, port)) => (
-                host,
-                parse_port(port.strip_prefix(':').ok_or_else(|| malformed(text))?)?,
-            ),
-            None => match text.split_once(':') {
-                // More than one colon: an IPv6 address by itself.
-                Some((_, rest)) if rest.contains(':') => (text, DEFAULT_PORT),
-                Some((host, port)) => (host, parse_port(port)?),
-                None => (text, DEFAULT_PORT),
-            },
+        let in_brackets = text.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+        let (host, port) = match (in_brackets, text.split_once(':')) {
+            (Some((host, "")), _) => (host, DEFAULT_PORT),
+            (Some((host, port)), _) => {
+                let port = port.strip_prefix(':').ok_or_else(|| malformed(text))?;
+                (host, parse_port(port)?)
+            }
+            // More than one colon: an IPv6 address by itself.
+            (None, Some((_, rest))) if rest.contains(':') => (text, DEFAULT_PORT),
+            (None, Some((host, port))) => (host, parse_port(port)?),
+            (None, None) => (text, DEFAULT_PORT),
         };
         if host.is_empty() || host.contains([' ', '[', ']']) {
             return Err(malformed(text));
@@ -75,19 +74,15 @@ impl Address {
         let stream = match self {
             Address::Unix(path) => TcpStream::from(OwnedFd::from(UnixStream::connect(path)?)),
             Address::Tcp { host, port } => {
-                let mut tried = Err(io::Error::new(
-                    ErrorKind::NotFound,
-                    "the name has no address",
-                ));
+                let none = "the name has no address";
+                let mut tried = Err(io::Error::new(ErrorKind::NotFound, none));
                 for socket in (host.as_str(), *port).to_socket_addrs()? {
                     tried = TcpStream::connect_timeout(&socket, patience);
                     if tried.is_ok() {
                         break;
                     }
                 }
-                let stream = tried?;
-                stream.set_nodelay(true)?;
-                stream
+                tried.and_then(|stream| stream.set_nodelay(true).map(|()| stream))?
             }
         };
         stream.set_nonblocking(true)?;

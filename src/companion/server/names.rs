@@ -34,14 +34,12 @@ pub struct Server {
 /// A name in the file, or an address.
 impl Parse for Server {
     fn parse(text: &str) -> Result<Server, String> {
-        let named = match file() {
-            Some((path, contents)) => named(text, &path, &contents?)?,
-            None => None,
-        };
-        match named {
-            Some(server) => Ok(server),
-            None => Address::parse(text).map(Server::from),
+        if let Some((path, contents)) = file()
+            && let Some(server) = named(text, &path, &contents?)?
+        {
+            return Ok(server);
         }
+        Address::parse(text).map(Server::from)
     }
 }
 
@@ -99,11 +97,11 @@ fn file() -> Option<(PathBuf, Result<String, String>)> {
 /// The server of this name in this file, if it is there.
 fn named(name: &str, file: &Path, text: &str) -> Result<Option<Server>, String> {
     let shown = file.display();
-    for (index, line) in text.lines().enumerate() {
+    for (number, line) in (1..).zip(text.lines()) {
         let line = line.split('#').next().unwrap_or_default();
         let mut words = line.split_whitespace();
         if words.next() == Some(name) {
-            let wrong = |reason| format!("{shown} line {}: {reason}", index + 1);
+            let wrong = |reason| format!("{shown} line {number}: {reason}");
             return read(name, words).map(Some).map_err(wrong);
         }
     }

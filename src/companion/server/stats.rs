@@ -142,12 +142,7 @@ impl State {
 
     /// Its name in the protocol.
     pub fn name(self) -> &'static str {
-        match self {
-            State::Ready => "ready",
-            State::Reserved => "reserved",
-            State::Delayed => "delayed",
-            State::Buried => "buried",
-        }
+        self.count_key().trim_start_matches("current-jobs-")
     }
 
     /// The key that counts jobs in this state.

@@ -1,33 +1,20 @@
 //! Colours of a terminal, for what needs a person.
 
-/// A colour that every terminal has.
+/// A colour that every terminal has, by its place among them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Colour {
-    Red,
-    Green,
-    Yellow,
-    Blue,
-    Magenta,
-    Cyan,
-}
+pub struct Colour(u8);
+
+const NAMES: [&str; 6] = ["red", "green", "yellow", "blue", "magenta", "cyan"];
 
 impl Colour {
-    const ALL: [(Colour, &str); 6] = [
-        (Colour::Red, "red"),
-        (Colour::Green, "green"),
-        (Colour::Yellow, "yellow"),
-        (Colour::Blue, "blue"),
-        (Colour::Magenta, "magenta"),
-        (Colour::Cyan, "cyan"),
-    ];
+    pub const RED: Colour = Colour(0);
+    pub const YELLOW: Colour = Colour(2);
 
     /// The colour of this name.
     pub fn parse(name: &str) -> Result<Colour, String> {
-        let found = Colour::ALL.iter().find(|(_, known)| *known == name);
-        found.map(|(colour, _)| *colour).ok_or_else(|| {
-            let names = Colour::ALL.map(|(_, name)| name).join(", ");
-            format!("'{name}' is none of the colours {names}")
-        })
+        let known = (0..).zip(NAMES).find(|(_, known)| *known == name);
+        let wrong = || format!("'{name}' is none of the colours {}", NAMES.join(", "));
+        known.map(|(place, _)| Colour(place)).ok_or_else(wrong)
     }
 
     /// A text in this colour, if colours are wanted.
@@ -40,7 +27,7 @@ impl Colour {
 
     /// What a terminal knows it by, if colours are wanted.
     pub fn code(self) -> Option<u8> {
-        are_wanted().then_some(31 + self as u8)
+        are_wanted().then_some(31 + self.0)
     }
 }
 

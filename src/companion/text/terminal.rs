@@ -62,10 +62,9 @@ pub fn size() -> Option<(usize, usize)> {
 impl Terminal {
     /// Raw mode: each key by itself, none echoed, none a signal.
     pub fn raw() -> Outcome<Terminal> {
-        let before = termios::tcgetattr(io::stdin()).map_err(no_terminal)?;
         let terminal = Terminal {
             input: io::stdin(),
-            before,
+            before: termios::tcgetattr(io::stdin()).map_err(no_terminal)?,
             keys: VecDeque::new(),
             partial: Vec::new(),
             is_full_screen: false,
@@ -179,15 +178,14 @@ fn decode(bytes: &[u8], keys: &mut VecDeque<Key>) -> usize {
             [b'\r' | b'\n', ..] => (Some(Key::Enter), 1),
             [b'\t', ..] => (Some(Key::Tab), 1),
             [0x7f | 0x08, ..] => (Some(Key::Backspace), 1),
-            [control @ 0..=0x1a, ..] => {
-                let letter = if *control == 0 {
-                    ' '
-                } else {
-                    char::from(control + b'a' - 1)
+            [control @ ..=0x1f, ..] => {
+                let letter = match control {
+                    0 => b' ',
+                    1..=0x1a => control + b'a' - 1,
+                    _ => control + b'@',
                 };
-                (Some(Key::Ctrl(letter)), 1)
+                (Some(Key::Ctrl(char::from(letter))), 1)
             }
-            [control @ ..=0x1f, ..] => (Some(Key::Ctrl(char::from(control + 0x40))), 1),
             _ => match character(rest) {
                 Some((character, length)) => (character.map(Key::Char), length),
                 None => return at,
@@ -205,25 +203,21 @@ fn character(bytes: &[u8]) -> Option<(Option<char>, usize)> {
     let chunk = bytes.utf8_chunks().next()?;
     match chunk.valid().chars().next() {
         Some(character) => Some((Some(character), character.len_utf8())),
-        None if chunk.invalid().len() == bytes.len() && bytes.len() < 4 => {
-            let cut_off =
-                std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none());
-            (!cut_off).then_some((None, bytes.len()))
+        None => {
+            let error = std::str::from_utf8(bytes).err()?;
+            error.error_len().map(|length| (None, length))
         }
-        None => Some((None, chunk.invalid().len())),
     }
 }
 
 /// A sequence that begins with an escape and a bracket, or `O`. One that is
 /// not known is no key.
 fn sequence(bytes: &[u8]) -> (Option<Key>, usize) {
-    let ends = bytes[2..]
-        .iter()
-        .position(|byte| (0x40..0x7f).contains(byte));
-    let Some(end) = ends.map(|end| end + 2) else {
+    let mut rest = bytes[2..].iter();
+    let Some(end) = rest.position(|byte| (0x40..0x7f).contains(byte)) else {
         return (Some(Key::Escape), bytes.len());
     };
-    let key = match &bytes[2..=end] {
+    let key = match &bytes[2..end + 3] {
         b"A" => Some(Key::Up),
         b"B" => Some(Key::Down),
         b"C" => Some(Key::Right),
@@ -235,7 +229,7 @@ fn sequence(bytes: &[u8]) -> (Option<Key>, usize) {
         b"6~" => Some(Key::PageDown),
         _ => None,
     };
-    (key, end + 1)
+    (key, end + 3)
 }
 
 #[cfg(test)]

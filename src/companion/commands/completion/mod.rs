@@ -95,14 +95,13 @@ impl Line {
     /// The tubes of the server that is meant; none if it does not answer.
     fn tubes(&self, invocation: &Invocation) -> Vec<String> {
         let named = self.address.as_ref().map(|text| Server::parse(text));
-        let address = match &named {
-            None => Ok(invocation.address()),
-            Some(Ok(server)) => Ok(&server.address),
-            Some(Err(reason)) => Failure::usage(reason.clone()),
+        let address = match named.transpose() {
+            Ok(named) => named.map_or(invocation.address().clone(), |server| server.address),
+            Err(_) => return Vec::new(),
         };
-        let mut client = address.and_then(|address| invocation.connect_to(address));
-        let tubes = client.as_mut().map(|client| client.tubes());
-        let tubes = tubes.ok().and_then(Outcome::ok).unwrap_or_default();
+        let client = invocation.connect_to(&address);
+        let tubes = client.and_then(|mut client| client.tubes());
+        let tubes = tubes.unwrap_or_default();
         tubes.iter().map(ToString::to_string).collect()
     }
 }

@@ -88,7 +88,7 @@ fn metrics(invocation: &Invocation) -> Outcome {
         ("listen", options.listen.is_some()),
     ])?;
     let address = invocation.address();
-    let patience = invocation.patience();
+    let patience = invocation.patience;
     if let Some(listen) = &options.listen {
         let text = || {
             let (text, failure) = scrape(address, patience.min(SCRAPE_PATIENCE), &options);
@@ -100,13 +100,12 @@ fn metrics(invocation: &Invocation) -> Outcome {
         match http::serve(listen, text)? {}
     }
     let (text, failure) = scrape(address, patience, &options);
-    match &options.output {
-        Some(file) => {
-            let mut file = WholeFile::create(Path::new(file), 0o644)?;
-            file.bytes(text.as_bytes())?;
-            file.finish()?;
-        }
-        None => drop(print(text)?),
+    if let Some(file) = &options.output {
+        let mut file = WholeFile::create(Path::new(file), 0o644)?;
+        file.bytes(text.as_bytes())?;
+        file.finish()?;
+    } else {
+        print(text)?;
     }
     failure.map_or(Ok(Status::Done), Err)
 }
@@ -154,18 +153,13 @@ struct Text(String);
 impl Text {
     fn server(&mut self, facts: &Facts) {
         self.begin("info", "The server, as a metric that is always 1.");
-        let labels =
-            ["version", "id", "hostname", "os", "platform"].map(|key| (key, facts.text(key)));
-        self.sample("info", &labels, 1);
+        let labels = ["version", "id", "hostname", "os", "platform"];
+        self.sample("info", &labels.map(|key| (key, facts.text(key))), 1);
         self.begin("draining", "Whether the server takes no new jobs.");
         self.sample("draining", &[], u8::from(facts.text("draining") == "true"));
         self.begin("jobs", "Jobs by state.");
         for state in State::ALL {
-            self.sample(
-                "jobs",
-                &[("state", state.name())],
-                facts.number(state.count_key()),
-            );
+            self.sample("jobs", &[("state", state.name())], facts.jobs_in(&[state]));
         }
         self.begin("commands_total", "Commands received.");
         for (key, value) in facts.iter() {
@@ -188,7 +182,7 @@ impl Text {
         for (name, facts) in tubes {
             for state in State::ALL {
                 let labels = [("tube", name.as_str()), ("state", state.name())];
-                self.sample("tube_jobs", &labels, facts.number(state.count_key()));
+                self.sample("tube_jobs", &labels, facts.jobs_in(&[state]));
             }
         }
         for (metric, key, help) in TUBE {
@@ -208,10 +202,8 @@ impl Text {
     }
 
     fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
-        let labels: Vec<_> = labels
-            .iter()
-            .map(|(key, value)| format!("{key}=\"{}\"", escaped(value)))
-            .collect();
+        let label = |(key, value): &(&str, &str)| format!("{key}=\"{}\"", escaped(value));
+        let labels: Vec<_> = labels.iter().map(label).collect();
         let labels = match labels.as_slice() {
             [] => String::new(),
             some => format!("{{{}}}", some.join(",")),
@@ -222,8 +214,6 @@ impl Text {
 
 /// As the text format wants the values of labels.
 fn escaped(value: &str) -> String {
-    value
-        .replace('\\', "\\\\")
-        .replace('"', "\\\"")
-        .replace('\n', "\\n")
+    let value = value.replace('\\', "\\\\").replace('"', "\\\"");
+    value.replace('\n', "\\n")
 }

@@ -27,17 +27,11 @@ impl History {
 
     /// The latest lines, the last one last.
     pub fn lines(&self) -> Vec<String> {
-        let Some(path) = &self.0 else {
-            return Vec::new();
-        };
-        match std::fs::read(path) {
-            Ok(bytes) => {
-                let text = String::from_utf8_lossy(&bytes);
-                let lines: Vec<_> = text.lines().map(String::from).collect();
-                lines[lines.len().saturating_sub(LINES)..].to_vec()
-            }
-            Err(_) => Vec::new(),
-        }
+        let bytes = self.0.as_ref().and_then(|path| std::fs::read(path).ok());
+        let bytes = bytes.unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes);
+        let lines: Vec<_> = text.lines().map(String::from).collect();
+        lines[lines.len().saturating_sub(LINES)..].to_vec()
     }
 
     /// Remembers a line. If that fails, nothing is remembered from now on.

@@ -48,7 +48,7 @@ fn top(invocation: &Invocation) -> Outcome {
     invocation.no_operands()?;
     let Interval(interval) = options.interval;
     let board = Board::new(&invocation.servers, options.sort);
-    let patience = invocation.patience();
+    let patience = invocation.patience;
     match terminal::is_there() {
         true => live(board, interval, patience),
         false => print_once(board, interval, patience),

@@ -124,9 +124,9 @@ impl Row {
     pub fn colour(&self, column: Column) -> Option<Colour> {
         let has = |column| self.figure(column) > 0.0;
         match column {
-            Column::Buried if has(column) => Some(Colour::Red),
-            Column::Ready if has(column) && !has(Column::Watching) => Some(Colour::Yellow),
-            Column::Tube if self.pause_left > 0 => Some(Colour::Yellow),
+            Column::Buried if has(column) => Some(Colour::RED),
+            Column::Ready if has(column) && !has(Column::Watching) => Some(Colour::YELLOW),
+            Column::Tube if self.pause_left > 0 => Some(Colour::YELLOW),
             _ => None,
         }
     }

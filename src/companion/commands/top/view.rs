@@ -92,9 +92,9 @@ fn server_lines(server: &Server, curves: bool) -> Vec<Line> {
     let facts = &history.latest.server;
     let number = |key| facts.number(key);
     let (state, colour) = match trouble {
-        Some((word, _)) => (format!("  {word}"), Colour::Red),
-        None if facts.text("draining") == "true" => ("  DRAINING".into(), Colour::Yellow),
-        None => (String::new(), Colour::Yellow),
+        Some((word, _)) => (format!("  {word}"), Colour::RED),
+        None if facts.text("draining") == "true" => ("  DRAINING".into(), Colour::YELLOW),
+        None => (String::new(), Colour::YELLOW),
     };
     let first = title
         .add(format!(
@@ -110,7 +110,7 @@ fn server_lines(server: &Server, curves: bool) -> Vec<Line> {
             number("current-workers"),
             number("current-waiting"),
         ));
-    let buried = (number("current-jobs-buried") > 0).then_some(Colour::Red);
+    let buried = (number("current-jobs-buried") > 0).then_some(Colour::RED);
     let jobs = counts_of(Line::default(), facts, buried);
     let jobs = jobs.add(format!("; {} put so far", number("total-jobs")));
     let mut lines = vec![first, jobs];
@@ -118,7 +118,7 @@ fn server_lines(server: &Server, curves: bool) -> Vec<Line> {
     for ((name, keys), minute) in RATES.into_iter().zip(&history.minutes) {
         let value: Option<f64> = keys.iter().map(|key| history.rate(key)).sum();
         let is_bad = name == "timeouts" && value.is_some_and(|value| value > 0.0);
-        let colour = is_bad.then_some(Colour::Yellow);
+        let colour = is_bad.then_some(Colour::YELLOW);
         if curves {
             lines.push(curve_line(name, colour, value, minute, history.latest.at));
         } else {
@@ -147,7 +147,7 @@ fn server_lines(server: &Server, curves: bool) -> Vec<Line> {
 /// The line of a server that has not said anything yet.
 fn unheard_of(server: &Server, title: Line) -> Line {
     match server.trouble() {
-        Some((_, reason)) => title.add("  ").add_in(Some(Colour::Red), reason),
+        Some((_, reason)) => title.add("  ").add_in(Some(Colour::RED), reason),
         None => title.add("  connecting"),
     }
 }
@@ -178,7 +178,7 @@ fn servers_table(servers: &[Server]) -> Vec<Line> {
         let line = line.add_in(server.named.colour, title).add(cells(&counts));
         lines.push(match server.trouble() {
             // Rates of long ago are no rates.
-            Some((word, _)) => line.add_in(Some(Colour::Red), cells(&[word.into()])),
+            Some((word, _)) => line.add_in(Some(Colour::RED), cells(&[word.into()])),
             None => {
                 let rates = ["total-jobs", "cmd-delete", "job-timeouts"];
                 line.add(cells(&rates.map(|key| rate(history.rate(key), 6))))
@@ -264,7 +264,7 @@ fn status(board: &Board) -> Line {
         .iter()
         .filter(|server| server.history.is_some());
     let lost = known.filter_map(Server::trouble);
-    parts.extend(lost.map(|(_, reason)| (Some(Colour::Red), reason)));
+    parts.extend(lost.map(|(_, reason)| (Some(Colour::RED), reason)));
     let mut line = Line::bold("");
     for (index, (colour, text)) in parts.into_iter().enumerate() {
         let space = if index > 0 { "  " } else { "" };

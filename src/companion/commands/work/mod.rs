@@ -52,7 +52,7 @@ fn work(invocation: &Invocation) -> Outcome {
         tubes: tubes_or_default(options.tubes.clone()),
         program: to_os(program),
         arguments: arguments.iter().map(|argument| to_os(argument)).collect(),
-        patience: invocation.patience(),
+        patience: invocation.patience,
         guard: Guard::start()?,
         state: Mutex::default(),
         options,
