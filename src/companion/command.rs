@@ -146,15 +146,12 @@ impl Invocation {
 
 /// The group and the command of this name.
 pub fn find(groups: &'static [Group], name: &str) -> Outcome<(&'static Group, &'static Command)> {
-    let commands = || {
-        let of = |group: &'static Group| group.commands.iter().map(move |one| (group, *one));
-        groups.iter().flat_map(of)
-    };
-    let found = commands().find(|(_, command)| command.name == name);
-    found.ok_or_else(|| {
-        let hint = did_you_mean(name, commands().map(|(_, command)| command.name));
-        Failure::Usage(format!("there is no command '{name}'{hint}"))
-    })
+    let pairs = |group: &'static Group| group.commands.iter().map(move |one| (group, *one));
+    let mut commands = groups.iter().flat_map(pairs);
+    let known = commands.clone().map(|(_, command)| command.name);
+    let hint = || did_you_mean(name, known);
+    let found = commands.find(|(_, command)| command.name == name);
+    found.ok_or_else(|| Failure::Usage(format!("there is no command '{name}'{}", hint())))
 }
 
 /// A question to follow an unknown word, if one of these is much like it.
@@ -221,11 +218,10 @@ impl<const LEAST: u64, const MOST: u64> Parse for Size<LEAST, MOST> {
         let (number, shift) = with_unit.next().unwrap_or((text, 0));
         let bytes = number.parse::<u64>().ok();
         let bytes = bytes.and_then(|number| number.checked_mul(1 << shift));
-        bytes
-            .filter(|bytes| (LEAST..=MOST).contains(bytes))
-            .and_then(|bytes| usize::try_from(bytes).ok())
-            .map(Size)
-            .ok_or_else(|| format!("'{text}' is not a size from {LEAST} to {MOST} bytes"))
+        let bytes = bytes.filter(|bytes| (LEAST..=MOST).contains(bytes));
+        let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());
+        let wrong = || format!("'{text}' is not a size from {LEAST} to {MOST} bytes");
+        bytes.map(Size).ok_or_else(wrong)
     }
 }
 

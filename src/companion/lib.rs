@@ -120,10 +120,8 @@ fn run_named(arguments: &[OsString], named: &mut Option<&'static Command>) -> Ou
 fn split(table: &[Opt], operands: Operands, arguments: &[OsString]) -> Outcome<Given> {
     let syntax: Vec<_> = table.iter().map(Opt::syntax).collect();
     Given::split(&syntax, operands, arguments).map_err(|reason| {
-        let names: Vec<_> = table
-            .iter()
-            .map(|option| format!("--{}", option.long))
-            .collect();
+        let names = table.iter().map(|option| format!("--{}", option.long));
+        let names: Vec<_> = names.collect();
         let unknown = reason.strip_prefix("unknown flag: ");
         let hint = unknown.map(|name| did_you_mean(name, names.iter().map(String::as_str)));
         Failure::Usage(reason.clone() + &hint.unwrap_or_default())

@@ -83,14 +83,10 @@ impl Caller {
 pub fn heeded(signals: &[i32]) -> Vec<i32> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = ignored
-        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .unwrap_or(0);
-    signals
-        .iter()
-        .copied()
-        .filter(|signal| mask >> (signal - 1) & 1 == 0)
-        .collect()
+    let mask = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    let mask = mask.unwrap_or(0);
+    let is_heeded = |signal: &i32| mask >> (signal - 1) & 1 == 0;
+    signals.iter().copied().filter(is_heeded).collect()
 }
 
 /// Becomes true with the first signal to stop; the second one ends the program.
@@ -107,10 +103,10 @@ pub fn interrupts() -> Outcome<Arc<AtomicBool>> {
 /// Waits until one of these can be read or the time has come, and says which
 /// can. It may come back earlier: the caller looks what has happened.
 pub fn wait_for(readable: &[BorrowedFd<'_>], until: Option<Instant>) -> Vec<bool> {
-    let mut fds: Vec<_> = readable
+    let fds = readable
         .iter()
-        .map(|&fd| PollFd::new(fd, PollFlags::POLLIN))
-        .collect();
+        .map(|&fd| PollFd::new(fd, PollFlags::POLLIN));
+    let mut fds: Vec<_> = fds.collect();
     // An error is a reason to look, too; it does not last.
     let _ = poll(&mut fds, timeout_until(until));
     fds.iter().map(|fd| fd.any() == Some(true)).collect()

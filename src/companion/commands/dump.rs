@@ -52,7 +52,7 @@ fn dump(invocation: &Invocation) -> Outcome {
     };
     write(Json::object([
         (START_KEY, Json::number(VERSION)),
-        ("server", Json::text(client.address())),
+        ("server", Json::text(&client.address)),
         ("version", Json::text(version)),
     ]))?;
     let mut progress = Progress::new("dumping", Some(census.ids.len() as u64));
@@ -60,8 +60,8 @@ fn dump(invocation: &Invocation) -> Outcome {
     let mut left = census.ids.as_slice();
     let mut jobs = 0u64;
     while !left.is_empty() {
-        let (now, later) = left.split_at(room.jobs().min(left.len()));
-        left = later;
+        let now = left.split_off(..room.jobs().min(left.len()));
+        let now = now.unwrap_or_default();
         let there = jobs_of(&mut client, now.iter().copied())?;
         let batch = bodies(&mut client, there)?;
         room.learn(batch.iter().map(|(_, body)| body.len()));

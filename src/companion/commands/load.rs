@@ -243,11 +243,9 @@ impl Dump {
             self.name
         );
         match failure {
-            Failure::Unreachable(_) => {
-                let doubled =
-                    format!("some of the {BATCH} after it may be there already and come twice");
-                Failure::Unreachable(format!("{text};\n{doubled}"))
-            }
+            Failure::Unreachable(_) => Failure::Unreachable(format!(
+                "{text};\nsome of the {BATCH} after it may be there already and come twice"
+            )),
             Failure::Interrupted(_) => Failure::Interrupted(text),
             _ => Failure::Refused(text),
         }

@@ -240,7 +240,7 @@ impl Taker {
         let until = timeout.map(|Seconds(s)| Instant::now() + Duration::from_secs(s.into()));
         loop {
             let client = &mut self.hands[0].client;
-            let latest = until.map(|until| until + client.patience());
+            let latest = until.map(|until| until + client.patience);
             match until {
                 None => client.queue("reserve"),
                 Some(until) => {

@@ -173,11 +173,10 @@ impl Ledger {
     /// `INSERTED <id>` came for this job.
     pub fn insert(&mut self, number: u64, id: u64) -> Outcome<()> {
         let job = &mut self.jobs[number as usize];
-        if id == 0 || (job.id != 0 && job.id != id) || job.inserted {
-            return Failure::refused(format!(
-                "INSERTED {id} for job number {number}, known with id {}",
-                job.id
-            ));
+        let known = job.id;
+        if id == 0 || (known != 0 && known != id) || job.inserted {
+            let what = format!("INSERTED {id} for job number {number}, known with id {known}");
+            return Failure::refused(what);
         }
         job.id = id;
         job.inserted = true;
@@ -217,11 +216,11 @@ impl Ledger {
     /// Checks that this job may follow the one before it: jobs that are all
     /// ready come in the order of priority, and of id among equals.
     pub fn in_order(&mut self, number: u64) -> Outcome<()> {
-        let this = (self.shape.priority(number), self.id(number));
-        if let Some(last) = self.last.filter(|&last| last > this) {
+        let (priority, id) = (self.shape.priority(number), self.id(number));
+        let this = (priority, id);
+        if let Some((before, last)) = self.last.filter(|&last| last > this) {
             return Failure::refused(format!(
-                "job {} of priority {} came after job {} of priority {}",
-                this.1, this.0, last.1, last.0
+                "job {id} of priority {priority} came after job {last} of priority {before}"
             ));
         }
         self.last = Some(this);
@@ -245,22 +244,15 @@ impl Ledger {
 
     /// The numbers of the jobs that were put and not deleted.
     pub fn left(&self) -> impl Iterator<Item = u64> {
-        let left = self
-            .jobs
-            .iter()
-            .zip(0..)
-            .filter(|(job, _)| job.inserted && !job.deleted);
-        left.map(|(_, number)| number)
+        let left = |job: &Job| job.inserted && !job.deleted;
+        let numbered = (0..).zip(&self.jobs);
+        numbered.filter_map(move |(number, job)| left(job).then_some(number))
     }
 
     /// Checks what can only be seen at the end: no two jobs share an id.
     pub fn close(&self) -> Outcome<()> {
-        let mut ids: Vec<u64> = self
-            .jobs
-            .iter()
-            .map(|job| job.id)
-            .filter(|&id| id != 0)
-            .collect();
+        let ids = self.jobs.iter().map(|job| job.id);
+        let mut ids: Vec<u64> = ids.filter(|&id| id != 0).collect();
         ids.sort_unstable();
         match ids.windows(2).find(|pair| pair[0] == pair[1]) {
             Some(pair) => Failure::refused(format!("two jobs were given the id {}", pair[0])),

@@ -30,7 +30,9 @@ const WINDOW_BYTES: usize = 1 << 18;
 
 /// An open connection.
 pub struct Client {
-    address: Address,
+    pub address: Address,
+    /// How long it waits for a reply.
+    pub patience: Duration,
     stream: TcpStream,
     /// Bytes received; those before `taken` belong to earlier replies.
     input: Vec<u8>,
@@ -38,7 +40,6 @@ pub struct Client {
     /// Bytes to be sent; those before `sent` have been.
     output: Vec<u8>,
     sent: usize,
-    patience: Duration,
 }
 
 /// What [`Client::wait`] came back with.
@@ -82,21 +83,6 @@ impl Client {
             sent: 0,
             patience,
         })
-    }
-
-    /// The server's address.
-    pub fn address(&self) -> &Address {
-        &self.address
-    }
-
-    /// How long it waits for a reply.
-    pub fn patience(&self) -> Duration {
-        self.patience
-    }
-
-    /// From now on, waits for no reply longer than this.
-    pub fn set_patience(&mut self, patience: Duration) {
-        self.patience = patience;
     }
 
     /// Queues a request of one line; CR LF is added.
@@ -250,9 +236,7 @@ impl Client {
     fn lost(&self, reason: impl fmt::Display) -> Failure {
         Failure::Unreachable(format!("{}: {reason}", self.address))
     }
-}
 
-impl Client {
     /// A request of one line about each of these, pipelined, each with its reply.
     pub fn each<T>(
         &mut self,

@@ -95,12 +95,10 @@ impl Walk {
     /// a line has room for them. What it gets is looked through in any case.
     fn line(&self, from: JobId, most: usize) -> String {
         let all = format!("list-jobs {from} {most}");
-        let [tube] = self.scope.tubes.as_slice() else {
-            return all;
-        };
-        let narrow = match self.scope.states.as_slice() {
-            [state] => format!("{all} {tube} {}", state.name()),
-            _ => format!("{all} {tube}"),
+        let narrow = match (self.scope.tubes.as_slice(), self.scope.states.as_slice()) {
+            ([tube], [state]) => format!("{all} {tube} {}", state.name()),
+            ([tube], _) => format!("{all} {tube}"),
+            _ => return all,
         };
         match narrow.len() + 2 <= MAX_LINE {
             true => narrow,

@@ -19,18 +19,18 @@ pub fn write(value: &Json) -> String {
     let mut text = String::from("---\n");
     match value {
         Json::Array(items) if items.is_empty() => text += "[]\n",
-        Json::Array(items) => items.iter().for_each(|item| write_item(&mut text, item)),
+        Json::Array(items) => {
+            for item in items {
+                match item {
+                    Json::Object(pairs) => write_pairs(&mut text, pairs, "- ", "  "),
+                    scalar => text += &format!("- {scalar}\n"),
+                }
+            }
+        }
         Json::Object(pairs) => write_pairs(&mut text, pairs, "", ""),
         scalar => text += &format!("{scalar}\n"),
     }
     text
-}
-
-fn write_item(text: &mut String, item: &Json) {
-    match item {
-        Json::Object(pairs) => write_pairs(text, pairs, "- ", "  "),
-        scalar => *text += &format!("- {scalar}\n"),
-    }
 }
 
 /// One pair a line. A dictionary within a dictionary is indented.
@@ -51,14 +51,10 @@ fn write_pairs(text: &mut String, pairs: &[(String, Json)], first: &str, others:
 }
 
 fn plain_or_quoted(key: &str) -> String {
-    let plain = key.starts_with(|c: char| c.is_ascii_alphabetic())
-        && key
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-    if plain {
-        key.into()
-    } else {
-        Json::text(key).to_string()
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    match key.starts_with(|c: char| c.is_ascii_alphabetic()) && key.bytes().all(is_plain) {
+        true => key.into(),
+        false => Json::text(key).to_string(),
     }
 }
 

@@ -121,7 +121,7 @@ impl Session {
 
 /// When the reply to this line must have come, if it must.
 fn latest(client: &Client, line: &str) -> Option<Instant> {
-    (!words::may_wait(line)).then(|| Instant::now() + client.patience())
+    (!words::may_wait(line)).then(|| Instant::now() + client.patience)
 }
 
 /// A line without its end, or the end.

@@ -224,7 +224,7 @@ impl<'a> Held<'a> {
         let id = self.job.id;
         match self.try_to_take_back() {
             Ok(Link::Connection(mut client)) => {
-                client.set_patience(self.common.patience);
+                client.patience = self.common.patience;
                 complain(format_args!("beanpole work: job {id}: taken back"));
                 self.link = Link::Connection(client);
                 self.job.reserves += 1;
