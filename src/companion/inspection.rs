@@ -200,10 +200,10 @@ fn read_segment(
                 };
                 let to = found.unwrap_or(end.min(file.len));
                 tell(unreadable(file, from, to - from, flaw));
-                match found {
-                    Some(found) => offset = found,
-                    None => return Ok(()),
-                }
+                let Some(found) = found else {
+                    return Ok(());
+                };
+                offset = found;
             }
         }
     }

@@ -115,12 +115,10 @@ impl Puts {
         let mut bodies = batch.into_iter();
         let outcome = self.client.pipeline(
             |client| {
-                let Some(Body { origin, bytes }) = bodies.next() else {
-                    return Ok(None);
-                };
+                let Body { origin, bytes } = bodies.next()?;
                 self.sent += 1;
                 client.queue_put(self.terms, &bytes);
-                Ok(Some(origin))
+                Some(origin)
             },
             |origin, reply| {
                 self.progress.add(1);

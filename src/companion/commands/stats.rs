@@ -77,20 +77,18 @@ fn stats(invocation: &Invocation) -> Outcome {
         if !found.is_empty() {
             show(&found, several, &about, &options)?;
         }
-        let Some(Interval(time)) = options.watch else {
-            let Some(last) = failures.pop() else {
-                return Ok(Status::Done);
-            };
-            failures.iter().for_each(complain_of);
-            return Err(last);
+        let last = match options.watch {
+            None => failures.pop(),
+            Some(_) => None,
         };
-        failures.iter().for_each(complain_of);
-        std::thread::sleep(time);
+        for failure in &failures {
+            complain(format_args!("beanpole stats: {failure}"));
+        }
+        match options.watch {
+            Some(Interval(time)) => std::thread::sleep(time),
+            None => return last.map_or(Ok(Status::Done), Err),
+        }
     }
-}
-
-fn complain_of(failure: &Failure) {
-    complain(format_args!("beanpole stats: {failure}"));
 }
 
 impl Watched<'_> {

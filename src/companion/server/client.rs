@@ -34,12 +34,10 @@ pub struct Client {
     /// How long it waits for a reply.
     pub patience: Duration,
     stream: TcpStream,
-    /// Bytes received; those before `taken` belong to earlier replies.
-    input: Vec<u8>,
-    taken: usize,
-    /// Bytes to be sent; those before `sent` have been.
-    output: Vec<u8>,
-    sent: usize,
+    /// Bytes received.
+    input: VecDeque<u8>,
+    /// Bytes to be sent.
+    output: VecDeque<u8>,
 }
 
 /// What [`Client::wait`] came back with.
@@ -77,10 +75,8 @@ impl Client {
         Ok(Client {
             address: address.clone(),
             stream: stream?,
-            input: Vec::new(),
-            taken: 0,
-            output: Vec::new(),
-            sent: 0,
+            input: VecDeque::new(),
+            output: VecDeque::new(),
             patience,
         })
     }
@@ -93,7 +89,7 @@ impl Client {
 
     /// Queues these bytes as they are.
     pub fn queue_bytes(&mut self, bytes: &[u8]) {
-        self.output.extend_from_slice(bytes);
+        self.output.extend(bytes);
     }
 
     /// Queues a `put` into the used tube.
@@ -135,17 +131,16 @@ impl Client {
     /// when there are no more. `answer` gets that and the reply, in order.
     pub fn pipeline<T>(
         &mut self,
-        mut ask: impl FnMut(&mut Client) -> Outcome<Option<T>>,
+        mut ask: impl FnMut(&mut Client) -> Option<T>,
         mut answer: impl FnMut(T, Reply) -> Outcome<()>,
     ) -> Outcome<()> {
         let mut asked = VecDeque::new();
         let mut more = true;
         loop {
-            while more && asked.len() < WINDOW && self.output.len() - self.sent < WINDOW_BYTES {
-                match ask(self)? {
-                    Some(tag) => asked.push_back(tag),
-                    None => more = false,
-                }
+            while more && asked.len() < WINDOW && self.output.len() < WINDOW_BYTES {
+                let tag = ask(self);
+                more = tag.is_some();
+                asked.extend(tag);
             }
             let Some(tag) = asked.pop_front() else {
                 return Ok(());
@@ -162,7 +157,7 @@ impl Client {
                 return Ok(Event::Reply(reply));
             }
             let mut interest = PollFlags::POLLIN;
-            if self.sent < self.output.len() {
+            if !self.output.is_empty() {
                 interest |= PollFlags::POLLOUT;
             }
             let mut fds = vec![PollFd::new(self.stream.as_fd(), interest)];
@@ -188,44 +183,31 @@ impl Client {
     }
 
     fn take_reply(&mut self) -> Outcome<Option<RawReply>> {
-        let parsed = RawReply::parse(&self.input[self.taken..]);
+        let parsed = RawReply::parse(self.input.make_contiguous());
         let Some((reply, length)) = parsed.map_err(|reason| self.lost(reason))? else {
             return Ok(None);
         };
-        self.taken += length;
-        if self.taken == self.input.len() {
-            self.input.clear();
-            self.taken = 0;
-        }
+        self.input.drain(..length);
         Ok(Some(reply))
     }
 
     fn send_some(&mut self) -> Outcome<()> {
-        match self.stream.write(&self.output[self.sent..]) {
-            Ok(count) => self.sent += count,
+        match self.stream.write(self.output.as_slices().0) {
+            Ok(count) => drop(self.output.drain(..count)),
             Err(error) if is_passing(&error) => {}
             // The server may have said why before it closed: read on.
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => self.sent = self.output.len(),
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => self.output.clear(),
             Err(error) => return Err(self.lost(error)),
-        }
-        if self.sent == self.output.len() {
-            self.output.clear();
-            self.sent = 0;
-        } else if self.sent >= WINDOW_BYTES {
-            self.output.drain(..self.sent);
-            self.sent = 0;
         }
         Ok(())
     }
 
     fn receive_some(&mut self) -> Outcome<()> {
         let mut buffer = [0; 1 << 16];
-        self.input.drain(..self.taken);
-        self.taken = 0;
         match self.stream.read(&mut buffer) {
             Ok(0) => Err(self.lost("the server closed the connection")),
             Ok(count) => {
-                self.input.extend_from_slice(&buffer[..count]);
+                self.input.extend(&buffer[..count]);
                 Ok(())
             }
             Err(error) if is_passing(&error) => Ok(()),
@@ -245,10 +227,8 @@ impl Client {
         answer: impl FnMut(T, Reply) -> Outcome<()>,
     ) -> Outcome<()> {
         let mut about = about.into_iter();
-        self.pipeline(
-            |client| Ok(about.next().inspect(|one| client.queue(line(one)))),
-            answer,
-        )
+        let ask = |client: &mut Client| about.next().inspect(|one| client.queue(line(one)));
+        self.pipeline(ask, answer)
     }
 }
 

@@ -43,13 +43,6 @@ impl Parse for Server {
     }
 }
 
-/// The address of a server that may be named so.
-impl Parse for Address {
-    fn parse(text: &str) -> Result<Address, String> {
-        Server::parse(text).map(|server| server.address)
-    }
-}
-
 impl From<Address> for Server {
     fn from(address: Address) -> Server {
         Server {

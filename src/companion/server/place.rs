@@ -69,21 +69,18 @@ impl Placer {
         let mut refused = None;
         let outcome = client.pipeline(
             |client| {
-                let Some(job) = jobs.peek() else {
-                    return Ok(None);
-                };
+                let job = jobs.peek()?;
                 if used.as_ref() != Some(&job.tube) {
                     client.queue(format_args!("use {}", job.tube));
                     *used = Some(job.tube.clone());
-                    return Ok(Some(()));
+                    return Some(());
                 }
                 let mut terms = job.terms;
                 if job.buried {
                     terms.delay = Seconds(u32::MAX);
                 }
                 client.queue_put(terms, &job.body);
-                jobs.next();
-                Ok(Some(()))
+                jobs.next().map(drop)
             },
             |(), reply| {
                 match reply {

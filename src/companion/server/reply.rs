@@ -137,14 +137,10 @@ impl RawReply {
     /// The reply at the start of these bytes and how many of them it takes,
     /// or `None` if it is not all there yet.
     pub fn parse(bytes: &[u8]) -> Result<Option<(RawReply, usize)>, String> {
-        let owned = |frame: Frame<'_>| {
-            let raw = RawReply {
-                line: frame.line.to_vec(),
-                chunk: frame.chunk.map(<[u8]>::to_vec),
-            };
-            (raw, frame.length)
-        };
-        Ok(Frame::first(bytes)?.map(owned))
+        Ok(Frame::first(bytes)?.map(|frame| {
+            let (line, chunk) = (frame.line.to_vec(), frame.chunk.map(<[u8]>::to_vec));
+            (RawReply { line, chunk }, frame.length)
+        }))
     }
 
     /// What the reply says, if it is one of the protocol's.

@@ -93,16 +93,18 @@ impl Line {
     }
 
     /// The tubes of the server that is meant; none if it does not answer.
-    fn tubes(&self, invocation: &Invocation) -> Vec<String> {
+    fn tubes(&self, invocation: &Invocation) -> impl Iterator<Item = String> {
         let named = self.address.as_ref().map(|text| Server::parse(text));
-        let address = match named.transpose() {
-            Ok(named) => named.map_or(invocation.address().clone(), |server| server.address),
-            Err(_) => return Vec::new(),
-        };
-        let client = invocation.connect_to(&address);
+        let named = named.transpose().map_err(Failure::Usage);
+        let client = named.and_then(|named| {
+            let server = named.as_ref().unwrap_or(&invocation.servers[0]);
+            invocation.connect_to(&server.address)
+        });
         let tubes = client.and_then(|mut client| client.tubes());
-        let tubes = tubes.unwrap_or_default();
-        tubes.iter().map(ToString::to_string).collect()
+        tubes
+            .unwrap_or_default()
+            .into_iter()
+            .map(|tube| tube.to_string())
     }
 }
 
@@ -139,10 +141,7 @@ fn complete(invocation: &Invocation, words: &[String]) -> String {
         Kind::Words(words) | Kind::WordThenDirectories(words) => plain(words),
         Kind::CommandOr("") => commands.collect(),
         Kind::CommandOr(word) => commands.chain([(word.into(), "")]).collect(),
-        Kind::Tube => {
-            let tubes = line.tubes(invocation).into_iter();
-            tubes.map(|tube| (tube, "")).collect()
-        }
+        Kind::Tube => line.tubes(invocation).map(|tube| (tube, "")).collect(),
     };
     let mut text = String::from("words\n");
     for (word, about) in candidates.iter().filter(|(word, _)| word.starts_with(last)) {

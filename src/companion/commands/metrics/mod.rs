@@ -112,17 +112,13 @@ fn metrics(invocation: &Invocation) -> Outcome {
 
 /// The metrics, and why there is but one, if so.
 fn scrape(address: &Address, patience: Duration, options: &Options) -> (String, Option<Failure>) {
+    let rest = ask(address, patience, options);
     let mut text = Text::default();
     text.begin("up", "Whether the server answers.");
-    match ask(address, patience, options) {
-        Ok(rest) => {
-            text.sample("up", &[], 1);
-            (text.0 + &rest.0, None)
-        }
-        Err(failure) => {
-            text.sample("up", &[], 0);
-            (text.0, Some(failure))
-        }
+    text.sample("up", &[], u8::from(rest.is_ok()));
+    match rest {
+        Ok(rest) => (text.0 + &rest.0, None),
+        Err(failure) => (text.0, Some(failure)),
     }
 }
 

@@ -11,6 +11,7 @@ use beanpole::protocol::{JobId, Seconds, TubeName};
 use std::time::Duration;
 
 /// Everything that the screen shows.
+#[derive(Default)]
 pub struct Board {
     pub servers: Vec<Server>,
     pub sort: Column,
@@ -85,10 +86,8 @@ impl Server {
             return Some(("LOST", format!("{reason}; trying again")));
         }
         let (address, seconds) = (&self.named.address, self.silent?.as_secs());
-        Some((
-            "SILENT",
-            format!("{address}: no answer for {seconds} seconds"),
-        ))
+        let reason = format!("{address}: no answer for {seconds} seconds");
+        Some(("SILENT", reason))
     }
 }
 
@@ -103,14 +102,7 @@ impl Board {
         Board {
             servers: servers.iter().map(server).collect(),
             sort,
-            reversed: false,
-            filter: String::new(),
-            held: false,
-            selected: None,
-            page: None,
-            help: false,
-            prompt: None,
-            message: String::new(),
+            ..Board::default()
         }
     }
 

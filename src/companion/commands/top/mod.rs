@@ -39,8 +39,7 @@ options! {
         Opt::value("i", "interval", "TIME", "look so often (default: 1)")
         => Interval(Duration::from_secs(1)),
     sort: Column =
-        Opt::value("s", "sort", "COLUMN", "sort by this column, as its title says (default: tube)")
-        => Column::Tube,
+        Opt::value("s", "sort", "COLUMN", "sort by this column, as its title says (default: tube)"),
 }
 
 fn top(invocation: &Invocation) -> Outcome {

@@ -8,8 +8,9 @@ use beanpole::protocol::TubeName;
 use std::cmp::Ordering;
 
 /// A column of the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Column {
+    #[default]
     Tube,
     Ready,
     Reserved,
