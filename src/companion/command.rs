@@ -286,7 +286,7 @@ macro_rules! options {
         impl Default for Options {
             fn default() -> Options {
                 Options {
-                    $($field: $crate::options!(@ $($default)?),)*
+                    $($field: $crate::command::options!(@ $($default)?),)*
                 }
             }
         }
@@ -303,7 +303,7 @@ pub use options;
 
 /// The options that every command takes, before its name or after it.
 mod common {
-    use super::{Interval, Opt};
+    use crate::command::{Interval, Opt};
     use crate::server::client::PATIENCE;
     use crate::server::names::Server;
 

@@ -202,12 +202,14 @@ mod tests {
 
     #[test]
     fn an_option_is_given_once_or_often_as_its_field_says() {
-        let (mut once, mut often, mut flag) = (None, Vec::new(), false);
+        let (mut once, mut often, mut flag, mut usual) = (None, Vec::new(), false, 7_u32);
         for text in ["1", "2"] {
             once.read(text).unwrap();
             often.read(text).unwrap();
             flag.read("").unwrap();
+            usual.read(text).unwrap();
         }
         assert_eq!((once, often, flag), (Some(2_u32), vec![1_u32, 2], true));
+        assert_eq!(usual, 2);
     }
 }

@@ -1,5 +1,5 @@
-//! The commands, a module each; none knows another. It opens with its entry in
-//! the list of commands and the options that it reads.
+//! The commands, a module each or for some that are alike; none knows another. It
+//! opens with its entry in the list of commands and the options that it reads.
 
 pub mod bench;
 pub mod binlog;

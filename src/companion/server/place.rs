@@ -62,17 +62,16 @@ impl Placer {
 
     /// Puts a batch. Ids of what was put up to the first refusal, and that.
     fn put(&mut self, batch: &[Placement]) -> (Vec<JobId>, Outcome<Option<Failure>>) {
-        let Placer { client, used, .. } = self;
         let mut jobs = batch.iter().peekable();
         let mut ids = Vec::new();
         let mut surplus = Vec::new();
         let mut refused = None;
-        let outcome = client.pipeline(
+        let outcome = self.client.pipeline(
             |client| {
                 let job = jobs.peek()?;
-                if used.as_ref() != Some(&job.tube) {
+                if self.used.as_ref() != Some(&job.tube) {
                     client.queue(format_args!("use {}", job.tube));
-                    *used = Some(job.tube.clone());
+                    self.used = Some(job.tube.clone());
                     return Some(());
                 }
                 let mut terms = job.terms;

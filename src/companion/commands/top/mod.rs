@@ -1,6 +1,6 @@
 //! `top`: a live screen of servers and their tubes.
 //!
-//! [`board`] holds what is shown and what keys do, [`view`] makes [lines](line)
+//! [`board`] holds what is shown and what keys do, [`view`] makes [lines](mod@line)
 //! of it, [`rows`] the table, [`look`] what is seen of one tube, and a
 //! [`watcher`] for each server asks. This file waits: for keys, answers, the next
 //! second, a new size. Into a pipe it prints once.
