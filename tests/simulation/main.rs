@@ -8,14 +8,13 @@
 //! that
 //!
 //! - each reply is what the naive model answers. So no client gets a job that
-//! another one holds, jobs come by priority and then by id, and the counts are
+//!   another one holds, jobs come by priority and then by id, and the counts are
 //!   those of the jobs that are there;
 //! - after each start the jobs are those of some moment at or after the last
 //!   acknowledgement. No job that was acknowledged is missing, none that was
 //!   deleted is back, and no id is given twice;
 //! - only the operations fail that were made to fail, and a full disk stops
-//! only
-//!   puts;
+//!   only puts;
 //! - when all jobs are deleted, nothing is left: neither in the memory that
 //!   `--max-memory` counts, nor on the heap, nor on the disk.
 //!
