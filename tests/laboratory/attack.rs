@@ -1,4 +1,5 @@
-//! The attacking program: its first argument says how, the others go there.
+//! The attacking program. Its first argument names the kind of attack, and that
+//! kind gets the other arguments.
 
 use std::process::ExitCode;
 

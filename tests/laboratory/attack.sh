@@ -1,9 +1,10 @@
 #!/bin/bash
-# All attacks, small: some four minutes. tests/laboratory/attack.sh
+# Runs all attacks, the small forms, in some four minutes:
+# tests/laboratory/attack.sh
 #
-# They fail if the server grows, loses a job, answers other than beanstalkd, or
-# is gone, and never because something takes long. `attack --help` tells how to
-# run them large.
+# An attack fails if the server grows, loses a job, answers otherwise than
+# beanstalkd, or is gone. It never fails because something takes long.
+# `attack --help` tells how to run the large forms.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 trap 'echo "FAILED: $step" >&2' ERR
@@ -22,7 +23,8 @@ attack=target/debug/attack
 server="'$PWD/target/debug/beanpoled' -l 127.0.0.1 -p {port}"
 
 step bad clients
-# What is promised of memory is so without debugging: that takes more of a stack.
+# The promises about memory hold for a build without debugging. With debugging,
+# each thread needs more of its stack.
 $attack clients --small --ours "'$PWD/target/release/beanpoled' -l 127.0.0.1 -p {port}"
 
 step the same commands to beanstalkd

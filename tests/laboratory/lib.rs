@@ -1,14 +1,15 @@
-//! The laboratory: instruments of those who make the servers, which no user
-//! needs and nothing installs.
+//! The laboratory: instruments for the people who make the server. No user
+//! needs them, and nothing installs them.
 //!
-//! `bench` measures our server and beanstalkd with the same load, in turns,
-//! and holds the figures against goals; `make bench` runs it.
+//! `bench` measures our server and beanstalkd with the same load, in turns, and
+//! compares the figures with goals. `make bench` runs it.
 //!
-//! `attack` does to a server what clients should not: [`attacks`] has clients
-//! that misbehave, and tells what a well-behaved one feels meanwhile;
-//! [`differential`] looks for commands that our server and beanstalkd answer
-//! differently; [`soak`] has many clients do everything at once, and keeps
-//! account of each job. `tests/laboratory/attack.sh` runs them small.
+//! `attack` does to a server what clients should not do. [`attacks`] has
+//! clients that misbehave, and tells what a well-behaved client feels
+//! meanwhile. [`differential`] looks for commands that our server and
+//! beanstalkd answer differently. [`soak`] lets many clients do everything at
+//! once, and keeps account of each job. `tests/laboratory/attack.sh` runs their
+//! small forms.
 
 pub mod attacks;
 pub mod bench;

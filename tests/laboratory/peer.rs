@@ -1,6 +1,6 @@
-//! A client made by hand: it sends what it is told, also half a command, and
-//! reads replies only if it is told to. The attacks, the differential test and
-//! the soak speak through it.
+//! A client that does only what it is told: it also sends half a command, and
+//! reads replies only when it is told to. The attacks, the differential test
+//! and the soak use it.
 
 use companion::server::reply::Frame;
 use nix::sys::socket::{setsockopt, sockopt};
@@ -14,14 +14,14 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// One connection.
 #[derive(Debug)]
 pub struct Peer {
-    /// The socket, for those who want to do to it what no client should.
+    /// The socket, for attacks that do to it what no client should do.
     pub stream: TcpStream,
-    /// What has come and was not taken yet.
+    /// The bytes that have come and were not taken yet.
     unread: Vec<u8>,
 }
 
 impl Peer {
-    /// Connects; replies are waited for up to [`PATIENCE`].
+    /// Connects. The peer waits for each reply for up to [`PATIENCE`].
     pub fn connect(address: SocketAddr) -> io::Result<Peer> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
@@ -58,8 +58,8 @@ impl Peer {
         Ok(self.reply()?.0)
     }
 
-    /// Sends commands and takes so many replies, which all must begin so. For
-    /// as many commands as the buffers of both sides hold.
+    /// Sends commands and takes so many replies, which all must begin so. The
+    /// buffers of both sides must be able to hold all of them.
     pub fn ask_all(&mut self, commands: &[u8], replies: usize, word: &str) -> io::Result<()> {
         self.ask_each(commands, replies, |line| {
             if line.starts_with(word.as_bytes()) {
@@ -98,7 +98,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Reads what is there into the unread bytes; the end is an error.
+    /// Reads what is there into the unread bytes. The end is an error.
     fn receive(&mut self) -> io::Result<()> {
         let mut buffer = [0; 64 * 1024];
         match self.stream.read(&mut buffer)? {
@@ -110,8 +110,8 @@ impl Peer {
         }
     }
 
-    /// Sends until this moment, or until so many bytes are sent, as much as
-    /// the server takes; how many bytes that was. Reads nothing.
+    /// Sends as much of these bytes as the server takes until this moment, and
+    /// reads nothing. Returns how many bytes that was.
     pub fn press(&mut self, bytes: &[u8], until: Instant) -> io::Result<usize> {
         self.stream.set_nonblocking(true)?;
         let mut sent = 0;
@@ -128,12 +128,13 @@ impl Peer {
         Ok(sent)
     }
 
-    /// Whether the server closes the connection before this moment, with
-    /// nothing read until then.
+    /// Whether the server closes the connection before this moment. Reads
+    /// nothing until then.
     pub fn is_closed_before(&mut self, until: Instant) -> io::Result<bool> {
         self.stream.set_nonblocking(true)?;
         while Instant::now() < until {
-            // Only a write tells while there are unread bytes.
+            // While there are unread bytes, only a write shows whether the
+            // connection is closed.
             match self.stream.write(b"\r\n") {
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
@@ -178,7 +179,7 @@ impl Random {
         ((self.next() >> 32) as usize * bound) >> 32
     }
 
-    /// Whether it is one of so many.
+    /// True once in so many times, at random.
     pub fn one_in(&mut self, bound: usize) -> bool {
         self.below(bound) == 0
     }

@@ -1,11 +1,11 @@
-//! A port of the loopback for a server that is yet to be started.
+//! A port of the loopback for a server that will be started later.
 //!
-//! Whoever asks the system for a free port and lets go of it again may find
-//! that somebody else has been given it meanwhile. So the port stays bound to
-//! a socket of ours that does not listen: the system gives it to nobody, a
-//! client that connects is refused, and the server that is told its number can
-//! listen there, as often as it is started. For that it has to set
-//! `SO_REUSEADDR`, which servers do so that they can be restarted.
+//! If a test asks the system for a free port and lets go of it, another process
+//! may get the same port. So the port stays bound to a socket of ours that does
+//! not listen. The system then gives the port to nobody else, and a client that
+//! connects is refused. A server that is told the number can listen there, as
+//! often as it is started, if it sets `SO_REUSEADDR`. Servers do that so that
+//! they can be restarted.
 
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrIn, bind, getsockname, setsockopt, socket, sockopt,
@@ -16,17 +16,18 @@ use std::os::fd::{AsRawFd, OwnedFd};
 /// A TCP port of 127.0.0.1, kept as long as this value lives.
 #[derive(Debug)]
 pub struct Port {
-    /// For the server that is to listen there.
+    /// The number, for the server that will listen there.
     pub number: u16,
     _bound: OwnedFd,
 }
 
 impl Port {
-    /// Reserves the port of this number; of 0, one that nobody has.
+    /// Reserves the port of this number, or with 0 any port that is free.
     ///
     /// # Errors
     ///
-    /// If somebody listens there, or we may not, or no descriptor is left.
+    /// If another process listens there, or this process may not bind the port,
+    /// or no descriptor is left.
     pub fn reserve(number: u16) -> io::Result<Port> {
         let (family, flags) = (AddressFamily::Inet, SockFlag::SOCK_CLOEXEC);
         let bound = socket(family, SockType::Stream, flags, None)?;

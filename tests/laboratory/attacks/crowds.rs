@@ -8,7 +8,7 @@ use std::net::Shutdown;
 use std::thread;
 use std::time::Instant;
 
-/// Does this on so many threads; the sum of what they return.
+/// Does this on so many threads. Returns the sum of what they return.
 fn all_at_once(
     clients: usize,
     doing: impl Fn(usize) -> io::Result<usize> + Sync,
@@ -30,8 +30,8 @@ pub fn garbage(target: &Target) -> io::Result<String> {
     let bytes = all_at_once(target.size(4, 8), |number| {
         let peer = Peer::connect(target.address)?;
         let mut random = Random::new(number as u64);
-        // A body that is announced by chance would only be waited for: lines of
-        // garbage, some without an end.
+        // The garbage is cut into lines, some of them without an end. Otherwise
+        // it could announce a body by chance, and the server would wait for it.
         let mut bytes: Vec<u8> = (0..64 * 1024).map(|_| random.next() as u8).collect();
         for at in (0..bytes.len() - 1).step_by(60) {
             bytes[at..at + 2].copy_from_slice(b"\r\n");
@@ -73,14 +73,14 @@ pub fn descriptors(target: &Target) -> io::Result<String> {
     let mut peers = connect(target, 100)?;
     let mut served = 0;
     for peer in &mut peers {
-        // Those that are not accepted would be waited for.
+        // A connection that is not accepted gets no answer.
         let patience = std::time::Duration::from_millis(50);
         peer.stream.set_read_timeout(Some(patience))?;
         served += usize::from(peer.ask("list-tube-used\r\n").is_ok());
     }
     thread::sleep(target.duration());
     match served {
-        // Enough for a small box; beanstalkd has 59.
+        // 32 are enough for a small box. beanstalkd serves 59.
         32.. => Ok(format!("{served} of 100 served")),
         _ => Err(io::Error::other(format!("only {served} of 100 are served"))),
     }
@@ -154,7 +154,7 @@ pub fn pipelined_cycles(target: &Target) -> io::Result<String> {
     Ok(format!("{jobs} jobs"))
 }
 
-/// The neighbour alone makes lines enough; this one makes more of them.
+/// The neighbour alone makes enough lines in the log. This client makes more.
 pub fn unread_log(target: &Target) -> io::Result<String> {
     let mut peer = Peer::connect(target.address)?;
     let batch = b"list-tube-used\r\n".repeat(100);
@@ -169,7 +169,7 @@ pub fn unread_log(target: &Target) -> io::Result<String> {
         }
         replies += 100;
     }
-    // Nothing is left to be read when the connection is closed.
+    // All replies are read before the connection is closed.
     peer.stream.shutdown(Shutdown::Write)?;
     peer.stream.read_to_end(&mut Vec::new())?;
     Ok(format!("{replies} replies"))

@@ -1,5 +1,5 @@
-//! What a process holds of the machine: memory, threads, descriptors; now and
-//! at the worst moment. Read from `/proc`, while the attack goes on.
+//! What a process holds of the machine: memory, threads and descriptors, now
+//! and at the worst moment. It is read from `/proc` while the attack goes on.
 
 use nix::unistd::Pid;
 use std::fs;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What it holds.
+/// What a process holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     /// Resident memory, in bytes.
@@ -26,7 +26,8 @@ impl Held {
             let line = status.lines().find_map(|line| line.strip_prefix(name))?;
             line.split_whitespace().next()?.parse::<u64>().ok()
         };
-        // A process that has ended and was not waited for has no memory.
+        // A process that has ended and that nobody has waited for has no
+        // memory.
         Some(Held {
             memory: field("VmRSS:")? * 1024,
             threads: field("Threads:")?,
@@ -42,7 +43,8 @@ impl Held {
         }
     }
 
-    /// What it holds when it holds no more than `calm`, or else at this moment.
+    /// Waits until the process holds no more than `calm`, or until this moment.
+    /// Returns what it holds then.
     pub fn once_calm(pid: Pid, calm: Held, until: Instant) -> Option<Held> {
         loop {
             let held = Held::by(pid)?;
@@ -54,14 +56,14 @@ impl Held {
     }
 }
 
-/// Does this, and tells the most that the process held meanwhile.
+/// Does this, and also returns the most that the process held meanwhile.
 pub fn peak_while<T>(pid: Pid, doing: impl FnOnce() -> T) -> (T, Held) {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let watcher = scope.spawn(|| {
             let mut peak = Held::by(pid).unwrap_or_default();
             while !done.load(Ordering::Relaxed) {
-                // Counting descriptors takes long where there are many.
+                // Counting the descriptors takes long if there are many.
                 let began = Instant::now();
                 peak = peak.at_most(Held::by(pid).unwrap_or_default());
                 thread::sleep(began.elapsed().max(Duration::from_millis(5)));
@@ -71,7 +73,7 @@ pub fn peak_while<T>(pid: Pid, doing: impl FnOnce() -> T) -> (T, Held) {
         let result = doing();
         done.store(true, Ordering::Relaxed);
         let mut peak = watcher.join().expect("the watcher does not panic");
-        // What was between two looks, the kernel has noted.
+        // The kernel has noted the peak of memory, even between two looks.
         peak.memory = peak.memory.max(peak_memory(pid).unwrap_or(0));
         (result, peak)
     })

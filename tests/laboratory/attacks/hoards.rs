@@ -1,4 +1,4 @@
-//! Clients that make the server hold much: tubes, jobs, replies that nobody
+//! Clients that make the server hold much: tubes, jobs, or replies that nobody
 //! reads.
 
 use super::rude::connect;
@@ -8,10 +8,10 @@ use std::io;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How many commands travel together where all are answered.
+/// How many commands are sent together, if all of them are answered.
 const BATCH: usize = 500;
 
-/// Sends the commands of these numbers, in batches; all replies begin so.
+/// Sends the commands of these numbers, in batches. All replies must begin so.
 fn each(
     peer: &mut Peer,
     numbers: std::ops::Range<usize>,
@@ -26,7 +26,7 @@ fn each(
     Ok(())
 }
 
-/// Reserves and deletes until nothing is left; how many that were.
+/// Reserves and deletes jobs until none is left. Returns how many there were.
 fn drain(peer: &mut Peer) -> io::Result<usize> {
     for count in 0.. {
         let reply = peer.ask("reserve-with-timeout 0\r\n")?;
@@ -47,7 +47,8 @@ fn long_name(number: usize) -> String {
     format!("{number:0200}")
 }
 
-/// Presses these bytes as hard as they are taken, then keeps silent a while.
+/// Sends these bytes as fast as the server takes them, and reads no replies.
+/// Then keeps silent for a while.
 fn press_unread(target: &Target, peers: &mut [Peer], bytes: &[u8]) -> io::Result<String> {
     let until = Instant::now() + target.duration();
     let mut sent = 0;
@@ -68,7 +69,8 @@ pub fn unread_list_tubes(target: &Target) -> io::Result<String> {
         format!("watch {}\r\n", long_name(number))
     })?;
     let mut peers = connect(target, 1)?;
-    // A server that reads more from whom sends much gets all of it at once.
+    // If the server reads more from a client that sends much, it now reads all
+    // of the commands at once.
     peers[0].ask_all(&b"list-tube-used\r\n".repeat(4000), 4000, "USING")?;
     press_unread(target, &mut peers, &b"list-tubes\r\n".repeat(256))
 }
@@ -100,7 +102,7 @@ pub fn unread_jobs(target: &Target) -> io::Result<String> {
             let reply = producer.ask(format!("put 0 0 60 60000\r\n{body}\r\n"))?;
             match reply.strip_prefix("INSERTED ") {
                 Some(id) => ids.push(id.to_string()),
-                // The limit works.
+                // The limit of memory works.
                 None if reply == "OUT_OF_MEMORY" => break,
                 None => return Err(io::Error::other(format!("`{reply}` to a put"))),
             }
@@ -108,7 +110,7 @@ pub fn unread_jobs(target: &Target) -> io::Result<String> {
         let peeks: String = ids.iter().map(|id| format!("peek {id}\r\n")).collect();
         peer.press(peeks.as_bytes(), Instant::now() + Duration::from_secs(1))?;
         held += ids.len();
-        // Once the first has come, all of them are under way.
+        // When the first reply has come, all of them are on their way.
         if !ids.is_empty() {
             peer.stream.peek(&mut [0; 1])?;
         }
@@ -126,7 +128,7 @@ pub fn idle_timeout(target: &Target) -> io::Result<String> {
     for peer in &mut peers {
         peer.press(&commands, Instant::now() + Duration::from_millis(200))?;
     }
-    // It may have much to do before it finds that nobody reads.
+    // The server may have much to do before it notices that nobody reads.
     let until = Instant::now() + Duration::from_secs(60);
     for peer in &mut peers {
         if !peer.is_closed_before(until)? {
@@ -136,12 +138,12 @@ pub fn idle_timeout(target: &Target) -> io::Result<String> {
     Ok("closed".into())
 }
 
-/// What a silent connection may take of memory, in bytes, as the manual says, and
-/// a part of what lies between the pieces that others have.
+/// How much memory a silent connection may take, in bytes: the manual's figure,
+/// and a share of the gaps between the pieces of memory that others use.
 const SILENT: u64 = 12_000 + 4_000;
 
-/// Has each of many clients do something, and then nothing: whatever it was,
-/// a silent one takes no more than the manual says.
+/// Lets each of many clients do something, and then nothing. Whatever it did, a
+/// silent client may take no more memory than the manual says.
 fn silent_after(
     target: &Target,
     clients: usize,
@@ -152,7 +154,8 @@ fn silent_after(
     for peer in &mut peers {
         doing(peer)?;
     }
-    // The last ones have to be silent as well, and memory is given back late.
+    // The last clients must be silent for a while as well, and the server gives
+    // memory back late.
     let most = clients as u64 * SILENT;
     let calm = super::gauge::Held {
         memory: before.memory + most,
@@ -186,7 +189,7 @@ pub fn silent_after_all_sizes(target: &Target) -> io::Result<String> {
     })
 }
 
-/// Puts so many jobs of this size at once, and deletes them at once.
+/// Puts so many jobs of this size together, and then deletes them together.
 fn put_and_delete(peer: &mut Peer, size: usize, count: usize) -> io::Result<()> {
     let body = "x".repeat(size);
     let puts = format!("put 0 0 60 {size}\r\n{body}\r\n").repeat(count);
@@ -194,8 +197,9 @@ fn put_and_delete(peer: &mut Peer, size: usize, count: usize) -> io::Result<()> 
     delete_all(peer, count)
 }
 
-/// Watches so many tubes, or as many as the server makes in a minute: where
-/// each one takes longer than the one before, all of them would take hours.
+/// Watches so many tubes, or as many as the server makes in a minute. On a
+/// server that needs more time for each further tube, all of them would take
+/// hours.
 fn watch_tubes(peer: &mut Peer, tubes: usize) -> io::Result<usize> {
     let until = Instant::now() + Duration::from_secs(60);
     let mut made = 0;
@@ -217,7 +221,7 @@ pub fn tubes(target: &Target) -> io::Result<String> {
         reader.ask("list-tubes\r\n")?;
         reader.ask("stats\r\n")?;
     }
-    // Some of them one by one, the others when the connection closes.
+    // Some of the tubes go one by one, the others when the connection closes.
     each(&mut peer, 0..tubes / 20, "WATCHING", |number| {
         format!("ignore tube-{number}\r\n")
     })?;
@@ -234,7 +238,8 @@ pub fn watched(target: &Target) -> io::Result<String> {
     Ok(format!("{tubes} tubes"))
 }
 
-/// Puts so many jobs into a tube of this connection's own; their ids.
+/// Puts so many jobs into a tube that only this connection uses. Returns their
+/// ids.
 fn put(peer: &mut Peer, jobs: usize, delay: u32, ttr: u32) -> io::Result<Vec<String>> {
     peer.ask_all(b"use crowd\r\nwatch crowd\r\nignore default\r\n", 3, "")?;
     let mut ids = Vec::with_capacity(jobs);
@@ -269,7 +274,7 @@ pub fn list_jobs(target: &Target) -> io::Result<String> {
     let until = Instant::now() + target.duration();
     let (mut from, mut lists) = (String::from("0"), 0);
     while Instant::now() < until {
-        // All of them, then those of a state in which there are none.
+        // Lists all jobs, and then those of a state in which there are none.
         let filter = ["", " crowd buried"][lists % 2];
         peer.send(format!("list-jobs {from} 1000{filter}\r\n"))?;
         let (_, Some(document)) = peer.reply()? else {
@@ -307,7 +312,7 @@ pub fn time_outs(target: &Target) -> io::Result<String> {
     each(&mut holder, 0..jobs, "RESERVED", |_| "reserve\r\n".into())?;
     let took = began.elapsed();
     sleep(Duration::from_secs(ttr.into()) + Duration::from_millis(500));
-    // A server that has forgotten one gives it when its holder goes.
+    // If the server has forgotten a job, it becomes ready when its holder goes.
     drop(holder);
     let mut peer = Peer::connect(target.address)?;
     peer.ask_all(b"watch crowd\r\nignore default\r\n", 2, "")?;
@@ -315,7 +320,7 @@ pub fn time_outs(target: &Target) -> io::Result<String> {
     Ok(format!("reserved in {} ms", took.as_millis()))
 }
 
-/// Reserves and deletes so many jobs, many at a time.
+/// Reserves and deletes so many jobs, many of them together.
 fn delete_all(peer: &mut Peer, jobs: usize) -> io::Result<()> {
     let mut left = jobs;
     while left > 0 {

@@ -1,10 +1,10 @@
-//! The attacks, each a function that does to a server what no client should,
-//! and the table of them.
+//! The table of the attacks. Each is a function that does to a server what no
+//! client should do.
 //!
 //! An attack leaves nothing behind: its connections are closed when it returns,
-//! and its jobs and tubes are gone. So whatever the server still holds then,
-//! it holds for nothing. It returns a few words on what came of it; an error
-//! means that the server did what it must not do.
+//! and its jobs and tubes are gone. So the server has no reason to hold
+//! anything of it any longer. An attack returns a few words on what came of it.
+//! An error means that the server did what it must not do.
 
 use super::target::Target;
 use super::{crowds, hoards, rude};
@@ -12,19 +12,19 @@ use std::io;
 
 /// One way of being a bad client.
 pub struct Attack {
-    /// What `--only` and the table call it.
+    /// Its name in the table, and for `--only`.
     pub name: &'static str,
-    /// What is done.
+    /// What the attack does, in words.
     pub about: &'static str,
-    /// Options that the server gets for it.
+    /// Options that the server gets for this attack.
     pub options: &'static str,
-    /// Options that only our server has; the attack is about them.
+    /// Options that only our server has, and that this attack is about.
     pub our_options: &'static str,
-    /// A command to run the server under, for what limits it.
+    /// A command under which the server runs, to limit it.
     pub under: &'static str,
     /// By how many MB the server may grow at the most during the small attack.
     pub growth: u64,
-    /// Does it.
+    /// Attacks.
     pub run: fn(&Target) -> io::Result<String>,
 }
 
@@ -38,10 +38,11 @@ const PLAIN: Attack = Attack {
     run: |_| Ok(String::new()),
 };
 
-/// As the systemd unit starts it: the C library keeps no freed pieces for threads.
+/// The systemd unit starts the server in the same way: the C library then keeps
+/// no freed pieces of memory for each thread.
 const NO_PIECES: &str = "env GLIBC_TUNABLES=glibc.malloc.tcache_count=0";
 
-/// All of them.
+/// All attacks.
 pub const ATTACKS: &[Attack] = &[
     Attack {
         name: "slow-lines",
@@ -88,7 +89,7 @@ pub const ATTACKS: &[Attack] = &[
         about: "the same, where the system does not give the server 1 GiB",
         options: "-z 1073741824",
         under: "prlimit --as=1000000000",
-        // What has arrived is held until there is no room for more.
+        // The server holds what has come, until there is no room for more.
         growth: 1000,
         run: rude::refused_allocation,
         ..PLAIN

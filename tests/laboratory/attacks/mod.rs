@@ -1,16 +1,21 @@
-//! `attack clients`: bad clients, and what a well-behaved one feels meanwhile.
+//! `attack clients`: bad clients, and what a well-behaved client feels
+//! meanwhile.
 //!
 //! Each attack gets a fresh server. A well-behaved client (`neighbour`) puts,
-//! reserves and deletes at a steady pace: before the attack, during it, until
-//! the server holds no more than before it, and then for a while longer. The
-//! table tells how long its cycles took in each of these phases, and what the
-//! server held of the machine (`gauge`) before, at the worst, and afterwards.
+//! reserves and deletes jobs at a steady pace: before the attack, during it,
+//! then until the server holds no more than before it, and then for a while
+//! longer. The table tells how long its cycles took before, during and after
+//! the attack. It also tells what the server held of the machine (`gauge`)
+//! before, at the worst moment, and afterwards.
 //!
-//! With `--small` each attack is as large as it takes to notice that a server
-//! grows, several run at the same time, and times are told but not judged.
-//! An attack fails if the server is gone, refuses or cuts off the well-behaved
-//! client, grows beyond what the attack may cost, keeps descriptors, threads or
-//! memory, does what the attack itself forbids, or does not end when asked to.
+//! With `--small` each attack is just large enough to notice that a server
+//! grows. Several attacks run at the same time, and times are told but not
+//! judged.
+//!
+//! An attack fails if the server is gone, if it refuses or cuts off the
+//! well-behaved client, if it grows more than the attack may cost, if it keeps
+//! descriptors, threads or memory, if it does what the attack itself forbids,
+//! or if it does not end when asked to.
 //!
 //! In reading order: `list` (the attacks), `rude`, `hoards` and `crowds` (what
 //! they do), `neighbour`, `gauge`, `report`.
@@ -59,11 +64,12 @@ Status 1 if a server of ours failed an attack.
   -h, --help         this text
 ";
 
-/// Memory that a server may still hold when an attack is over, beyond what it
-/// held before: allocators keep some.
+/// How much more memory a server may hold after an attack than before it, in
+/// bytes: allocators keep some.
 const LEFT_OVER: u64 = 16 << 20;
 
-/// Workers without a client linger for ten seconds; many take a while to end.
+/// How long a server may take to become calm. Workers without a client wait ten
+/// seconds before they end, and if there are many, ending takes a while.
 const SETTLES: Duration = Duration::from_secs(30);
 
 #[derive(Default)]
@@ -75,13 +81,15 @@ struct Options {
     json: Option<PathBuf>,
 }
 
-/// Runs `attack clients` with these arguments: status 0; 1 if a server of ours
-/// failed an attack, 2 if the arguments cannot be understood, 4 if a run failed.
+/// Runs `attack clients` with these arguments. The status is 0; 1 if a server
+/// of ours failed an attack, 2 if the arguments cannot be understood, 4 if a
+/// run failed.
 pub fn run(arguments: &[String]) -> ExitCode {
     crate::attacks::finish(carry_out(arguments), "clients")
 }
 
-/// The status of a program of the laboratory, and on standard error why.
+/// The status of a program of the laboratory. Prints the reason of a failure to
+/// standard error.
 pub(crate) fn finish(outcome: std::result::Result<bool, Failure>, name: &str) -> ExitCode {
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
@@ -93,8 +101,7 @@ pub(crate) fn finish(outcome: std::result::Result<bool, Failure>, name: &str) ->
     }
 }
 
-/// Our server, which is beside this program, as it is started if nothing else
-/// is asked for.
+/// The default command that starts our server, which lies beside this program.
 pub(crate) fn ours() -> std::result::Result<String, Failure> {
     let program = std::env::current_exe().map_err(Failure::of("finding this program"))?;
     let server = program.with_file_name("beanpoled");
@@ -138,7 +145,7 @@ fn carry_out(arguments: &[String]) -> std::result::Result<bool, Failure> {
     attack_all(&options)
 }
 
-/// All that are asked for, at the same time if they are small.
+/// Runs all attacks that are asked for. Small ones run at the same time.
 fn attack_all(options: &Options) -> std::result::Result<bool, Failure> {
     let wanted = |attack: &&Attack| {
         options.only.is_empty() || options.only.iter().any(|name| name == attack.name)
@@ -218,7 +225,7 @@ fn attack_one(
     if result.held[2].is_some() {
         let asked = Instant::now();
         server.stop()?;
-        // The laboratory kills a server after this time.
+        // If a server takes longer, the laboratory kills it.
         if asked.elapsed() > Duration::from_secs(20) {
             result.faults.push("SIGTERM does not end it".into());
         }
@@ -231,7 +238,7 @@ fn attack_one(
     Ok(result)
 }
 
-/// The attack itself, on a server that was just started, with a neighbour.
+/// Runs one attack on a server that was just started, with a neighbour.
 fn besiege(attack: &'static Attack, target: &Target) -> Result {
     let pid = target.pid;
     let quiet = Duration::from_millis(target.size(200, 1000));
@@ -243,7 +250,7 @@ fn besiege(attack: &'static Attack, target: &Target) -> Result {
         phase.store(1, Ordering::Relaxed);
         let began = Instant::now();
         let (outcome, peak) = gauge::peak_while(pid, || (attack.run)(target));
-        // One worker more may stand by; a descriptor is one all the same.
+        // One more worker may stand by, but each descriptor must be closed.
         let calm = before.map(|held| Held {
             memory: held.memory + LEFT_OVER,
             threads: held.threads + 2,
@@ -276,7 +283,7 @@ fn besiege(attack: &'static Attack, target: &Target) -> Result {
 }
 
 impl Result {
-    /// Notes what the server must not have done.
+    /// Notes what the server has done and must not do.
     fn judge(&mut self, attack: &Attack, target: &Target, calm: Held) {
         for (phase, felt) in neighbour::PHASES.iter().zip(&self.felt) {
             if let Some(refusal) = &felt.refusal {
@@ -306,8 +313,8 @@ impl Result {
     }
 }
 
-/// A pipe with a name, for the log of a server: it is open for reading, and
-/// nobody reads.
+/// A named pipe for the log of a server. It is open for reading, but nobody
+/// reads.
 struct Log {
     path: PathBuf,
     reader: Option<File>,

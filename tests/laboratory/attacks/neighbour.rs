@@ -1,8 +1,9 @@
-//! The well-behaved client: it puts a job, reserves it and deletes it, some 200
-//! times a second, in a tube of its own, and notes how long that took.
+//! The well-behaved client. Some 200 times a second it puts a job, reserves it
+//! and deletes it, in a tube of its own, and notes how long such a cycle took.
 //!
-//! A cycle that could not begin when it was due counts from when it was due:
-//! who waits three seconds for one reply has also made the 600 behind it wait.
+//! A cycle that could not begin when it was due counts from the time when it
+//! was due: if one reply takes three seconds, the 600 cycles behind it wait as
+//! well.
 
 use crate::peer::Peer;
 use std::io;
@@ -10,7 +11,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// From one cycle to the next.
+/// The time from one cycle to the next.
 const PACE: Duration = Duration::from_millis(5);
 
 /// The phases of a run, in order.
@@ -20,9 +21,9 @@ pub const PHASES: [&str; 3] = ["before", "during", "after"];
 #[derive(Clone, Debug, Default)]
 pub struct Felt {
     cycles: Vec<Duration>,
-    /// How many cycles the server did not do as it should, with the last answer.
+    /// How many cycles the server did not do as it should.
     pub refused: usize,
-    /// What it answered instead, or why the connection was lost.
+    /// What it answered instead the last time, or why the connection was lost.
     pub refusal: Option<String>,
 }
 
@@ -42,7 +43,7 @@ impl Felt {
     }
 }
 
-/// Goes on until it is told that the last phase is over.
+/// Runs cycles until it is told that the last phase is over.
 pub fn live(address: SocketAddr, phase: &AtomicUsize, over: &AtomicBool) -> [Felt; 3] {
     let mut felt: [Felt; 3] = Default::default();
     let mut peer = None;

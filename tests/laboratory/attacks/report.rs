@@ -1,5 +1,5 @@
-//! What is told of an attack: a line of a table with its faults below it, and
-//! the same as JSON.
+//! The report on an attack: a line of a table with the faults below it, and the
+//! same as JSON.
 
 use super::gauge::Held;
 use super::neighbour::{Felt, PHASES};
@@ -12,17 +12,18 @@ pub struct Result {
     pub about: &'static str,
     pub server: &'static str,
     pub felt: [Felt; 3],
-    /// Before, at the worst, afterwards; the last is missing if it is gone.
+    /// What the server held before, at the worst moment, and afterwards. The
+    /// last is missing if the server is gone.
     pub held: [Option<Held>; 3],
-    /// How long the attack took, and the server until it was calm again.
+    /// How long it took until the attack was over and the server calm again.
     pub took: Duration,
     /// What came of it.
     pub note: String,
-    /// What the server must not do, and did.
+    /// What the server did and must not do.
     pub faults: Vec<String>,
 }
 
-/// What stands above the lines.
+/// Prints the head of the table.
 pub fn head() {
     println!(
         "What a well-behaved client felt, p50/p99/longest of put, reserve and delete in ms, \
@@ -34,7 +35,7 @@ pub fn head() {
     );
 }
 
-/// One attack on one server.
+/// Prints the line for one attack on one server.
 pub fn line(result: &Result) {
     let [before, during, after] = result.felt.each_ref().map(felt);
     let held = |of: fn(&Held) -> u64| {
@@ -57,7 +58,7 @@ pub fn line(result: &Result) {
     for fault in &result.faults {
         text += &format!("{:26} {:6} FAULT: {fault}\n", result.attack, result.server);
     }
-    // In one piece: others may tell of theirs at the same time.
+    // It is printed at once, because other threads may print at the same time.
     print!("{text}");
 }
 

@@ -1,4 +1,5 @@
-//! Clients that begin and do not finish: slow, silent in the middle, reset.
+//! Clients that begin something and do not finish it: they are slow, fall
+//! silent in the middle, or reset the connection.
 
 use super::target::Target;
 use crate::peer::Peer;
@@ -6,7 +7,7 @@ use std::io::{self, Read};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// So many connections.
+/// Makes so many connections.
 pub fn connect(target: &Target, count: usize) -> io::Result<Vec<Peer>> {
     (0..count).map(|_| Peer::connect(target.address)).collect()
 }
@@ -32,8 +33,9 @@ pub fn slow_lines(target: &Target) -> io::Result<String> {
     Ok(format!("{replies} replies to each"))
 }
 
-/// With `--idle-timeout 1`: who sends a byte now and then is not silent, however
-/// long a line takes; who stops in the middle of one is.
+/// For `--idle-timeout 1`. A client that sends a byte now and then is not
+/// silent, however long a line takes. A client that stops in the middle of a
+/// line is.
 pub fn trickled_lines(target: &Target) -> io::Result<String> {
     let mut peers = connect(target, target.size(50, 300))?;
     let line = b"list-tube-used\r\n";
@@ -47,7 +49,8 @@ pub fn trickled_lines(target: &Target) -> io::Result<String> {
         peer.ask_all(b"list-tu", 1, "USING default")?;
     }
     for peer in &mut peers {
-        // After the usual patience an error: one that has stopped is not closed.
+        // If the server does not close a client that has stopped, this read
+        // fails after the usual patience.
         if peer.stream.read(&mut [0])? > 0 {
             return Err(io::Error::other("a reply to half of a line"));
         }
@@ -72,7 +75,7 @@ pub fn slow_bodies(target: &Target) -> io::Result<String> {
     Ok(format!("{sent} bytes of each"))
 }
 
-/// Announces bodies of 62 kB, and sends so much of each.
+/// Announces bodies of 62 kB, and sends so many bytes of each.
 fn announce(target: &Target, clients: usize, sent: usize) -> io::Result<String> {
     let mut peers = connect(target, clients)?;
     for peer in &mut peers {
@@ -102,7 +105,7 @@ pub fn announced_gigabyte(target: &Target) -> io::Result<String> {
 pub fn refused_allocation(target: &Target) -> io::Result<String> {
     let mut peer = Peer::connect(target.address)?;
     peer.send("put 0 0 60 1073741824\r\n")?;
-    // As long as bytes of it are taken, it has not been refused and swallowed.
+    // While the server takes bytes of the body, it has not refused it yet.
     let piece = vec![b'x'; 1 << 20];
     for _ in 0..1 << 10 {
         peer.send(&piece)?;
@@ -140,7 +143,7 @@ pub fn resets(target: &Target) -> io::Result<String> {
             count += 1;
         }
     }
-    // Whole puts were understood, or not, when the reset came.
+    // When the reset came, the server had executed some of the puts, or none.
     let mut peer = Peer::connect(target.address)?;
     peer.ask("watch reset\r\n")?;
     let mut jobs = 0;

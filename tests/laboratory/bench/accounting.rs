@@ -1,17 +1,17 @@
 //! What a process has cost so far, as the kernel counts it.
 //!
-//! CPU time is the process's own CPU clock: user and system time of all its
-//! threads, those that have ended included, in nanoseconds. (`/proc/PID/stat`
-//! has the same in ticks of 10 ms, split by sampling; `task/*/schedstat`
-//! forgets threads that have ended.) The split into user and system is taken
-//! from the ticks, as a share. Context switches exist per thread only, so
-//! those of threads that ended in between are missing. Resident memory is
-//! summed over the page tables (`smaps_rollup`), because the counters behind
-//! `VmRSS` lag behind by some pages for each CPU.
+//! CPU time is that of the process's own CPU clock: user and system time of all
+//! its threads, in nanoseconds. Threads that have ended are included.
+//! (`/proc/PID/stat` has the same in ticks of 10 ms, split by sampling.
+//! `task/*/schedstat` forgets threads that have ended.) The shares of user and
+//! system time are taken from the ticks. The kernel counts context switches per
+//! thread only, so those of threads that ended during the measurement are
+//! missing. Resident memory is summed over the page tables (`smaps_rollup`),
+//! because the counters behind `VmRSS` are late by some pages for each CPU.
 //!
-//! Over loopback the kernel delivers a packet in the sender's time: what a reply
-//! costs until the generator is woken is charged to the server, what a request
-//! costs until the server is woken to the generator.
+//! Over loopback the kernel delivers a packet in the sender's time. So the
+//! server pays for a reply until the generator is woken, and the generator pays
+//! for a request until the server is woken.
 
 use companion::failure::Failure;
 use nix::time::ClockId;
@@ -32,7 +32,8 @@ pub struct Usage {
 pub struct Spent {
     /// CPU time, user and system.
     pub cpu: Duration,
-    /// The system's share of it, 0 to 1 (from ticks: coarse).
+    /// The system's share of the CPU time, 0 to 1. It is coarse, because it is
+    /// taken from the ticks.
     pub system_share: f64,
     /// Context switches because a thread had to wait.
     pub voluntary: u64,
@@ -41,11 +42,11 @@ pub struct Spent {
 }
 
 impl Usage {
-    /// The state now, at the beginning of what is measured.
+    /// Reads the state now, at the beginning of a measurement.
     pub fn before(pid: Pid) -> Result<Usage, Failure> {
         let switches = switches(pid)?;
         let (user_ticks, system_ticks) = ticks(pid)?;
-        // Last, so that reading the rest is not charged to the server.
+        // The clock is read last, so that reading the rest is not counted.
         let cpu = cpu_time(pid)?;
         Ok(Usage {
             cpu,
@@ -57,7 +58,7 @@ impl Usage {
 
     /// What was spent from then until now.
     pub fn spent(&self, pid: Pid) -> Result<Spent, Failure> {
-        // First, for the same reason.
+        // The clock is read first, for the same reason.
         let cpu = cpu_time(pid)?;
         let (user_ticks, system_ticks) = ticks(pid)?;
         let user = user_ticks.saturating_sub(self.user_ticks);
@@ -77,7 +78,8 @@ impl Usage {
     }
 }
 
-/// CPU time of a process: user and system, all threads, also ended ones.
+/// CPU time of a process: user and system time of all threads, those that have
+/// ended included.
 pub fn cpu_time(pid: Pid) -> Result<Duration, Failure> {
     let now = ClockId::pid_cpu_clock_id(pid).and_then(ClockId::now);
     Ok(now
@@ -121,8 +123,8 @@ fn ticks(pid: Pid) -> Result<(u64, u64), Failure> {
     ticks_in(&read(&path)?).ok_or_else(|| unreadable(&path))
 }
 
-/// From the text of `/proc/PID/stat`: fields 14 and 15, counted from behind
-/// the name, which may hold anything.
+/// Takes fields 14 and 15 from the text of `/proc/PID/stat`. It counts from
+/// behind the name, because the name may have any bytes.
 fn ticks_in(stat: &str) -> Option<(u64, u64)> {
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
     Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))

@@ -18,7 +18,7 @@ pub struct Counter {
 
 impl Counter {
     /// Begins to count the calls of a process that this one has started. A
-    /// thread does it, until that process ends.
+    /// thread counts until that process ends.
     pub fn attach(pid: Pid) -> Result<Counter, Failure> {
         let count = Arc::new(AtomicU64::new(0));
         let (say, attached) = mpsc::channel();
@@ -43,8 +43,8 @@ impl Counter {
         Ok(Counter { count })
     }
 
-    /// How many calls were begun, once no more are for a moment: a server may
-    /// answer first and go back to waiting then.
+    /// Waits until no call was begun for a moment, and returns how many there
+    /// were. A server may answer first, and begin to wait only then.
     pub fn settled(&self) -> u64 {
         let mut seen = self.count.load(Ordering::Relaxed);
         for _ in 0..50 {
@@ -58,7 +58,7 @@ impl Counter {
     }
 }
 
-/// Attaches to all threads of a process, and lets them run on to a call.
+/// Attaches to all threads of a process, and lets each run to its next call.
 fn seize(pid: Pid) -> Result<(), std::io::Error> {
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {
         let name = task?.file_name();
@@ -75,7 +75,8 @@ fn seize(pid: Pid) -> Result<(), std::io::Error> {
 
 /// Counts until there is nothing left to trace.
 fn follow(count: &AtomicU64) {
-    // Only what this thread traces, but of that every thread.
+    // These flags wait for all threads that this thread traces, and for nothing
+    // else.
     let flags = WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD;
     loop {
         let (thread, signal) = match waitpid(None, Some(flags)) {
@@ -92,7 +93,7 @@ fn follow(count: &AtomicU64) {
             Err(_) => return,
         };
         match ptrace::syscall(thread, signal) {
-            // It was killed while it was stopped.
+            // ESRCH: the thread was killed while it was stopped.
             Ok(()) | Err(Errno::ESRCH) => {}
             Err(err) => eprintln!("bench: tracing thread {thread}: {err}"),
         }

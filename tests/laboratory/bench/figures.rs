@@ -1,4 +1,4 @@
-//! What a run tells: named figures with their units.
+//! The results of a run: named figures with their units.
 
 use super::accounting::{self, Usage};
 use super::servers::Server;
@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 /// One figure of one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// What it is, the same in all runs of a scenario.
+    /// Its name, the same in all runs of a scenario.
     pub name: String,
     /// Its unit, as it is printed.
     pub unit: &'static str,
-    /// How much.
+    /// Its value.
     pub value: f64,
 }
 
-/// A figure.
+/// Makes a figure.
 pub fn figure(name: impl Into<String>, unit: &'static str, value: f64) -> Figure {
     Figure {
         name: name.into(),
@@ -43,25 +43,25 @@ pub fn micros(duration: Duration) -> f64 {
     duration.as_nanos() as f64 / 1000.0
 }
 
-/// A piece of a run while it is measured.
+/// Measures a part of a run.
 pub struct Meter {
     begun: Instant,
     own_cpu: Duration,
     server: Option<(Pid, Usage)>,
 }
 
-/// How much was done in it.
+/// How much was done in the part that was measured.
 pub struct Done {
     /// Commands sent to the server.
     pub commands: u64,
-    /// What throughput counts, and how many of it.
+    /// What throughput counts.
     pub unit: &'static str,
-    /// How many of that.
+    /// How many of these there were.
     pub count: u64,
 }
 
 impl Done {
-    /// Where throughput counts commands.
+    /// For a run whose throughput counts commands.
     pub fn commands(commands: u64) -> Done {
         Done {
             commands,
@@ -86,7 +86,7 @@ impl Meter {
         })
     }
 
-    /// What was measured.
+    /// Ends the measurement, and returns its figures.
     pub fn stop(self, done: &Done) -> Result<Vec<Figure>, Failure> {
         let wall = self.begun.elapsed();
         let spent = self

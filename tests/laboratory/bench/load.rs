@@ -1,9 +1,9 @@
-//! A load: what is asked of a server, how often, and from which CPU.
+//! A load: what the server is asked for, how often, and from which CPU.
 
 use companion::failure::Failure;
 use companion::load::arrivals::Rate;
 
-/// Where the generator and the servers it starts may run.
+/// On which CPUs the generator and the servers that it starts may run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Placement {
     /// Both on the first CPU.
@@ -33,7 +33,7 @@ impl Placement {
         }
     }
 
-    /// Which of the allowed CPUs each gets.
+    /// Divides the allowed CPUs between the generator and the server.
     pub fn cpus(self, allowed: &[usize]) -> Cpus {
         let (first, others) = allowed.split_at(allowed.len().min(1));
         let (generator, server) = match self {
@@ -68,7 +68,7 @@ pub enum Syncing {
 }
 
 impl Syncing {
-    /// The options of the server for this, the same for all of its kind.
+    /// The server's options for this. They are the same for beanstalkd.
     pub fn options(self) -> String {
         match self {
             Syncing::WithinMs(ms) => format!("-b {{dir}} -f {ms}"),
@@ -77,7 +77,7 @@ impl Syncing {
     }
 }
 
-/// What tubes are kept alive by.
+/// What keeps the tubes alive.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Held {
     /// A connection that watches them.
@@ -86,7 +86,7 @@ pub enum Held {
     Job,
 }
 
-/// One load, complete: what a scenario needs to know.
+/// A complete load: all that a scenario needs to know.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)] // each is an option, and described in the usage
 pub struct Load {
@@ -113,7 +113,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// A scenario with the values it has when no option is given.
+    /// A scenario with the values that it has without options.
     pub fn new(scenario: &str) -> Load {
         let (count, connections, depth) = match scenario {
             "put" => (100_000, 1, 1),
@@ -150,7 +150,7 @@ impl Load {
         }
     }
 
-    /// The number of jobs, for scenarios that need it beforehand.
+    /// The number of jobs, for scenarios that must know it before they begin.
     pub fn count(&self) -> Result<usize, Failure> {
         match self.length {
             Length::Count(count) => Ok(count),

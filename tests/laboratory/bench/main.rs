@@ -1,4 +1,4 @@
-//! The measuring program: its arguments go to [`laboratory::bench`].
+//! The measuring program. Its arguments go to [`laboratory::bench`].
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -1,22 +1,23 @@
 //! `bench`: a load generator whose figures a sceptic can accept.
 //!
-//! It compares two servers in one go, on fresh processes, in turns (A B B A …),
-//! with the same load and the same pinning, and tells medians, their ratio and
-//! its spread. Every reply is checked; a wrong one ends the run. What counts
-//! first is the CPU time that the kernel charges to the server for a command;
-//! throughput and latency depend on where the kernel puts threads.
+//! It compares two servers in one run, with the same load and the same pinning,
+//! in turns (A B B A …), each time with a fresh process. It tells medians,
+//! their ratio, and the spread of the ratio. It checks every reply, and a wrong
+//! one ends the run. The most important figure is the CPU time that the kernel
+//! charges to the server for a command, because throughput and latency depend
+//! on where the kernel puts threads.
 //!
 //! Most loads are closed loops: each connection sends its next request (or
 //! batch) when the last one was answered, as clients of such a server do. A
-//! latency is what such a client waits, from just before its write to just after
-//! the read that held its reply. With a rate, work arrives whatever the server
-//! does, and latencies count from its arrival. `README.md` says how to read what
-//! is told.
+//! latency is the time that such a client waits, from just before its write to
+//! just after the read that held its reply. With a rate, work arrives whether
+//! or not the server keeps up, and a latency counts from the arrival.
+//! `README.md` says how to read the figures.
 //!
-//! The load itself comes from the companion: `companion::load`. In reading order
-//! here: `load` and `options` (what can be asked), `scenarios`, `servers` and
-//! `accounting` (what is measured), `calls` (system calls), `figures`, `rounds`
-//! and `report` (what is told), `table`.
+//! The load itself comes from the companion: `companion::load`. In reading
+//! order here: `load` and `options` (what one can ask for), `scenarios`,
+//! `servers` and `accounting` (what is measured), `calls` (system calls),
+//! `figures`, `rounds` and `report` (what is told), `table`.
 
 mod accounting;
 mod calls;
@@ -35,9 +36,9 @@ use options::{Request, Setup};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// Runs `bench` with these arguments: status 0; 1 if the quick table missed a
-/// goal, 2 if the arguments cannot be understood, 4 if a run failed, by a wrong
-/// reply or otherwise.
+/// Runs `bench` with these arguments. The status is 0; 1 if the quick table
+/// missed a goal, 2 if the arguments cannot be understood, 4 if a run failed,
+/// by a wrong reply or otherwise.
 pub fn run(arguments: &[OsString]) -> ExitCode {
     match options::parse(arguments).and_then(carry_out) {
         Ok(status) => status,
@@ -77,7 +78,7 @@ fn prepare() -> Outcome<()> {
     servers::end_children_on_signals()
 }
 
-/// Writes a result to where it is wanted.
+/// Writes a result to the file that was asked for.
 fn keep(result: &Json, setup: &Setup) -> Outcome<()> {
     let Some(path) = &setup.json else {
         return Ok(());

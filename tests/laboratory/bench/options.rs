@@ -1,4 +1,4 @@
-//! What `bench` can be asked for, and the usage that tells it.
+//! The arguments of `bench`, and the usage that describes them.
 
 use super::load::{Held, Length, Load, Placement, Syncing};
 use super::servers::Source;
@@ -12,7 +12,7 @@ use companion::values::Parse;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// What the first argument may be.
+/// The words that the first argument may be.
 const SCENARIOS: &[(&str, &str)] = &[
     ("put", "put jobs"),
     ("cycle", "put, reserve and delete jobs"),
@@ -55,10 +55,10 @@ pub enum Request {
     Table(Setup, bool),
 }
 
-/// On which servers, how often, and where the result goes.
+/// On which servers a load runs, how often, and where the result goes.
 #[derive(Debug, PartialEq)]
 pub struct Setup {
-    /// One or two servers; ratios are the first by the second.
+    /// One or two servers. A ratio is that of the first to the second.
     pub servers: Vec<Source>,
     /// How many runs on each.
     pub rounds: usize,
@@ -66,7 +66,7 @@ pub struct Setup {
     pub json: Option<PathBuf>,
 }
 
-/// Most numbers: what is larger would be a mistake.
+/// The type of most numbers. A larger number would be a mistake.
 type Many = Number<1, 100_000_000>;
 
 options! {
@@ -86,7 +86,7 @@ options! {
         Opt::value("", "busy", "N", "programs that compute beside it on all CPUs (0)"),
     connections: Option<Number<1, 1_000_000>> =
         Opt::value("c", "connections", "N", "connections that work at the same time"),
-    // More could fill the sockets' buffers in both directions.
+    // A larger number could fill the sockets' buffers in both directions.
     depth: Option<Number<1, 4096>> =
         Opt::value("d", "depth", "N", "requests sent together on a connection"),
     body: Option<Number<{ STAMP as u64 }, { 1 << 30 }>> =
@@ -191,7 +191,7 @@ Scenarios:\n"
     brief
 }
 
-/// What these arguments ask for.
+/// Reads what these arguments ask for.
 pub fn parse(arguments: &[OsString]) -> Outcome<Request> {
     let table: Vec<_> = described(OPTIONS).iter().map(Opt::syntax).collect();
     let given = Given::split(&table, Operands::Anywhere, arguments).map_err(Failure::Usage)?;
@@ -238,7 +238,7 @@ pub fn parse(arguments: &[OsString]) -> Outcome<Request> {
 }
 
 impl Options {
-    /// The load of a scenario, with what was asked for instead of the usual.
+    /// The load of a scenario. Options replace its usual values.
     fn load(self, scenario: &str) -> Load {
         let usual = Load::new(scenario);
         let length = match (self.seconds, self.count) {
@@ -246,7 +246,7 @@ impl Options {
             (None, Some(Number(count))) => Length::Count(count),
             (None, None) => usual.length,
         };
-        // Each of them fits: its bounds say so.
+        // Each of these numbers fits, because its option has bounds.
         let narrow = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         Load {
             scenario: usual.scenario,

@@ -1,4 +1,5 @@
-//! A comparison as text and as JSON, with the facts that make it mean something.
+//! A comparison as text and as JSON, with the facts that one needs to
+//! understand it.
 
 use super::figures::Figure;
 use super::load::{Length, Load, Syncing};
@@ -34,7 +35,7 @@ pub fn text(result: &Comparison) -> String {
     text
 }
 
-/// The machine and the servers, one a line.
+/// The machine and the servers, each on a line.
 pub fn facts(servers: &[Facts]) -> String {
     let mut text = format!("machine: {}\n", machine());
     for (server, which) in servers.iter().zip(["ours", "theirs"]) {
@@ -83,7 +84,7 @@ pub fn spread(spread: &Spread) -> String {
     )
 }
 
-/// A number with about four digits that count.
+/// A number with about four significant digits.
 pub fn short(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_string(),
@@ -95,13 +96,13 @@ pub fn short(value: f64) -> String {
     }
 }
 
-/// What a load is, in words.
+/// A load in words.
 pub fn described(load: &Load) -> String {
     let scenario = load.scenario.as_str();
     let length = match load.length {
         Length::Count(count) if scenario == "connect" => counted(count, "visit"),
         Length::Count(count) if scenario == "timers" => counted(count, "time"),
-        // A job for each connection.
+        // `idle` has one job for each connection.
         Length::Count(_) if scenario == "idle" => counted(load.connections, "job"),
         Length::Count(count) => counted(count, "job"),
         Length::Seconds(seconds) => format!("{seconds} s"),
@@ -151,7 +152,8 @@ fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// The machine in a few words: CPUs, memory, kernel, and what binlogs are on.
+/// The machine in a few words: CPUs, memory, kernel, and the file system of the
+/// binlogs.
 pub fn machine() -> String {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let field = |text: &str, key: &str| {
@@ -170,7 +172,7 @@ pub fn machine() -> String {
     )
 }
 
-/// The kind of file system that a path is on, by the list of all mounts.
+/// The type of the file system of a path. `mounts` is the list of all mounts.
 fn file_system<'a>(mounts: &'a str, path: &Path) -> &'a str {
     let mount = |line: &'a str| {
         let mut words = line.split(' ').skip(1);
@@ -180,7 +182,7 @@ fn file_system<'a>(mounts: &'a str, path: &Path) -> &'a str {
         .lines()
         .filter_map(mount)
         .filter(|(point, _)| path.starts_with(point));
-    // The later one covers the earlier.
+    // Of two mounts at the same place, the later one covers the earlier one.
     let nearest = around.max_by_key(|(point, _)| point.len());
     nearest.map_or("an unknown file system", |(_, kind)| kind)
 }

@@ -1,9 +1,10 @@
 //! Runs a load several times on each server, in turns.
 //!
 //! The order is A B B A A B B A …, so that neither a trend of the machine nor
-//! what a run leaves behind favours one. A server that is started is started
-//! anew for each run. Figures are told as medians; what they differ by is the
-//! ratio of medians, with the lowest and highest ratio within a round.
+//! the traces of an earlier run favour one server. A server that is started
+//! here is started again for each run. Figures are told as medians. Two servers
+//! are compared by the ratio of their medians, with the lowest and the highest
+//! ratio within a round.
 
 use super::figures::Figure;
 use super::load::Load;
@@ -20,7 +21,7 @@ pub struct Comparison {
     pub load: Load,
     /// The servers: ours, and theirs if there is one.
     pub servers: Vec<Facts>,
-    /// What each round told of each server.
+    /// The figures of each round, for each server.
     pub rounds: Vec<Vec<Vec<Figure>>>,
 }
 
@@ -36,7 +37,7 @@ pub struct Facts {
 /// Values of several runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
-    /// The one in the middle, or the mean of the two there.
+    /// The value in the middle, or the mean of the two values there.
     pub median: f64,
     /// The smallest.
     pub lowest: f64,
@@ -50,9 +51,10 @@ pub struct Row {
     pub name: String,
     /// Its unit.
     pub unit: &'static str,
-    /// Of each server.
+    /// The values of each server.
     pub of: Vec<Spread>,
-    /// Ours by theirs; its median is the ratio of the medians.
+    /// Our values divided by theirs. The median here is the ratio of the
+    /// medians.
     pub ratio: Option<Spread>,
 }
 
@@ -105,7 +107,7 @@ pub fn compare(load: &Load, setup: &Setup) -> Result<Comparison, Failure> {
     })
 }
 
-/// A line that the next one overwrites, for someone who watches.
+/// Shows a line that the next one overwrites, for a person who watches.
 fn progress(what: std::fmt::Arguments<'_>) {
     if std::io::stderr().is_terminal() {
         eprint!("\r\x1b[K{what}");
@@ -181,7 +183,7 @@ fn spread(values: &[f64]) -> Option<Spread> {
     })
 }
 
-/// None where it would be a division by zero.
+/// The ratio; `None` if it would be a division by zero.
 fn ratio(ours: &[f64], theirs: &[f64]) -> Option<Spread> {
     let by_round: Vec<f64> = ours
         .iter()

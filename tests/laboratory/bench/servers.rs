@@ -1,11 +1,12 @@
-//! The servers under test: started for one run and ended after it, or found
-//! running.
+//! The servers under test. A server is started for one run and ended after it,
+//! or it runs already.
 //!
-//! A command line is run by `sh` with `exec` before it, so quoting works as in
-//! a shell and the process that is measured is the server itself. `{port}` in
-//! it stands for a port kept for it, `{dir}` for a new, empty directory that is
-//! removed afterwards. Servers are pinned by pinning this thread while it
-//! starts them: a child inherits that, and so does every thread it makes.
+//! `sh` runs a command line with `exec` before it. So quoting works as in a
+//! shell, and the process that is measured is the server itself. In a command
+//! line, `{port}` stands for a port that is reserved for the server, and
+//! `{dir}` for a new, empty directory that is removed afterwards. To pin a
+//! server, this thread pins itself while it starts the server: a child inherits
+//! the CPUs, and so does every thread that it makes.
 
 use super::load::{Cpus, Placement, Syncing};
 use crate::port::Port;
@@ -26,7 +27,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a server may take until it accepts connections, or has ended.
+/// How long a server may take to accept connections, or to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Where a server comes from.
@@ -44,7 +45,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// The same, with a binlog if the load wants one.
+    /// The same server, with a binlog if the load wants one.
     pub fn keeping(&self, sync: Option<Syncing>) -> Result<Source, Failure> {
         match (self, sync) {
             (_, None) => Ok(self.clone()),
@@ -67,22 +68,24 @@ pub struct Server {
     started: Option<Started>,
 }
 
-/// A process, its files and its port; ended and removed when dropped.
+/// A process, its files and its port. When this value is dropped, the process
+/// is ended and the files are removed.
 struct Started {
     command: String,
     port: Port,
     cpus: Cpus,
     directory: PathBuf,
-    /// None while it is stopped.
+    /// `None` while the server is stopped.
     child: Option<(Child, Pid)>,
 }
 
-/// The directories of servers and their processes, which a signal must not
-/// leave behind.
+/// The directories of the servers, with their processes. When a signal ends
+/// this program, it must not leave them behind.
 static CHILDREN: Mutex<BTreeMap<PathBuf, Option<Pid>>> = Mutex::new(BTreeMap::new());
 
 impl Server {
-    /// Starts the server, or looks up where it runs; pins it and this thread.
+    /// Starts the server, or looks up where it runs. Pins the server and this
+    /// thread.
     pub fn open(source: &Source, placement: Placement) -> Result<Server, Failure> {
         let cpus = placement.cpus(&allowed_cpus()?);
         match source {
@@ -103,7 +106,7 @@ impl Server {
         }
     }
 
-    /// Where it listens, as the load generator wants to know it.
+    /// Where the server listens, in the load generator's type.
     pub fn at(&self) -> Address {
         Address::Tcp {
             host: self.address.ip().to_string(),
@@ -111,29 +114,29 @@ impl Server {
         }
     }
 
-    /// What it has written to its standard error.
+    /// What the server has written to its standard error.
     pub fn said(&self) -> String {
         self.started.as_ref().map(Started::said).unwrap_or_default()
     }
 
-    /// Whether it was started for this run alone.
+    /// Whether the server was started for this run alone.
     pub fn is_ours(&self) -> bool {
         self.started.is_some()
     }
 
-    /// Ends it as its users would, and keeps its files.
+    /// Ends the server as its users do, and keeps its files.
     pub fn stop(&mut self) -> Result<(), Failure> {
         let stopped = self.started()?.stop();
         stopped.map_err(Failure::of("ending the server"))
     }
 
-    /// Starts it again, with the files that it left.
+    /// Starts the server again, with the files that it has left.
     pub fn start_again(&mut self) -> Result<(), Failure> {
         self.pid = Some(self.started()?.begin()?);
         Ok(())
     }
 
-    /// The directory that `{dir}` in its command line stands for.
+    /// The directory for which `{dir}` stands in the server's command line.
     pub fn data(&mut self) -> Result<PathBuf, Failure> {
         Ok(data_in(&self.started()?.directory))
     }
@@ -170,8 +173,8 @@ impl Server {
     }
 }
 
-/// Where servers keep their files. Not `/tmp`, which may be memory: to sync
-/// would cost nothing there.
+/// Where servers keep their files. It is not `/tmp`, because that may be
+/// memory, where a sync costs nothing.
 pub fn place() -> PathBuf {
     std::env::var_os("TMPDIR").map_or("/var/tmp".into(), PathBuf::from)
 }
@@ -231,7 +234,7 @@ impl Started {
         String::from_utf8_lossy(&said).trim_end().to_string()
     }
 
-    /// Asks the process to end, and makes it.
+    /// Asks the process to end. If it does not, kills it.
     fn stop(&mut self) -> std::io::Result<()> {
         let Some((mut child, pid)) = self.child.take() else {
             return Ok(());
@@ -258,14 +261,15 @@ impl Started {
     }
 }
 
-/// Whether it has, and if so waits for it. Only looks before: if a thread of ours
-/// traces it, waiting would take a stop that this thread is to see.
+/// Whether the process has ended. If so, waits for it. First it only looks: if
+/// a thread of ours traces the process, waiting would take a stop away from
+/// that thread.
 fn has_ended(child: &mut Child, pid: Pid) -> std::io::Result<bool> {
     let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     match waitid(Id::Pid(pid), flags) {
         Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..)) => {}
         Ok(_) => return Ok(false),
-        // Whoever traced it was told of its end before.
+        // The thread that traced it has already been told of its end.
         Err(Errno::ECHILD) => return Ok(true),
         Err(err) => return Err(err.into()),
     }
@@ -302,7 +306,7 @@ pub fn end_children_on_signals() -> Result<(), Failure> {
     let ending = move || {
         if let Some(signal) = signals.forever().next() {
             for (directory, child) in children().iter() {
-                // It may have ended just now; then there is nothing to do.
+                // If the server has ended just now, there is nothing to do.
                 let killed = child.map_or(Ok(()), |child| kill(child, Signal::SIGKILL));
                 if let Err(err) = killed.or_else(gone) {
                     eprintln!("bench: ending a server: {err}");
@@ -328,7 +332,7 @@ fn gone(err: Errno) -> Result<(), Errno> {
     }
 }
 
-/// Lets this process and its children open as many files as they may.
+/// Lets this process and its children open as many files as the system allows.
 pub fn raise_descriptor_limit() -> Result<u64, Failure> {
     let doing = || "raising the limit of open files";
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(Failure::of(doing()))?;
@@ -336,7 +340,7 @@ pub fn raise_descriptor_limit() -> Result<u64, Failure> {
     Ok(hard)
 }
 
-/// The CPUs that this process may use, as it was started.
+/// The CPUs that this process could use when it was started.
 pub fn allowed_cpus() -> Result<Vec<usize>, Failure> {
     static ALLOWED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
     let mut allowed = ALLOWED
@@ -362,12 +366,12 @@ fn pin(cpus: &[usize]) -> Result<(), Failure> {
     sched_setaffinity(Pid::from_raw(0), &set).map_err(Failure::of(doing()))
 }
 
-/// Programs that compute and nothing else, on all CPUs that we may use. They
-/// end with this process, however that ends.
+/// Programs that only compute, on all CPUs that we may use. They end with this
+/// process, however it ends.
 pub struct Busy(Vec<Child>);
 
 impl Busy {
-    /// Starts so many.
+    /// Starts so many of these programs.
     pub fn start(count: usize) -> Result<Busy, Failure> {
         pin(&allowed_cpus()?)?;
         let spin = format!(

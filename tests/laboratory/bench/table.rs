@@ -1,8 +1,9 @@
-//! `table`: the loads that matter, ours against theirs, each with its goals.
+//! `table`: the loads that matter, each with its goals. It compares our server
+//! with beanstalkd.
 //!
-//! The full table takes the better part of an hour, most of it for the rows
-//! with a million jobs. The quick one runs ours alone and looks only at what
-//! noise cannot change: counts, memory, and how costs grow within one process.
+//! The full table takes most of an hour, mainly for the rows with a million
+//! jobs. The quick one runs our server alone. It checks only what noise cannot
+//! change: counts, memory, and how costs grow within one process.
 
 use super::load::{Length, Load, Placement, Syncing};
 use super::options::Setup;
@@ -13,13 +14,13 @@ use companion::load::arrivals::Rate;
 use companion::text::json::Json;
 use std::fmt;
 
-/// One load and what it should reach.
+/// One load and its goals.
 struct Entry {
     load: Load,
     goals: Vec<Goal>,
 }
 
-/// What a figure should be.
+/// A bound that a figure should keep.
 struct Goal {
     figure: &'static str,
     of: Of,
@@ -28,7 +29,7 @@ struct Goal {
 
 #[derive(Clone, Copy, PartialEq)]
 enum Of {
-    /// Our median by theirs.
+    /// Our median divided by theirs.
     Ratio,
     /// Our median.
     Ours,
@@ -62,8 +63,8 @@ impl fmt::Display for Bound {
     }
 }
 
-/// Runs the table and prints it line by line: the result, and whether all goals
-/// were met.
+/// Runs the table and prints it line by line. Returns the result, and whether
+/// all goals were met.
 pub fn run(setup: &Setup, quick: bool) -> Result<(Json, bool), Failure> {
     let entries = if quick { quick_table() } else { full_table() };
     let count = if quick { 1 } else { setup.servers.len() };
@@ -109,7 +110,7 @@ pub fn run(setup: &Setup, quick: bool) -> Result<(Json, bool), Failure> {
 const HEAD: &str = "load and figure";
 
 impl Goal {
-    /// None if there is nothing to compare with.
+    /// Whether the goal is met. `None` if there is nothing to compare with.
     fn met_by(&self, row: &Row) -> Option<bool> {
         let value = match self.of {
             Ratio => row.ratio?.median,
@@ -168,7 +169,7 @@ fn entry_json(result: &Comparison, goals: Vec<Json>) -> Json {
     ])
 }
 
-/// What a figure should be.
+/// The parts of a goal.
 type Wanted = (&'static str, Of, Bound);
 
 fn entry(load: Load, goals: impl IntoIterator<Item = Wanted>) -> Entry {
@@ -195,7 +196,8 @@ fn grows_little(figure: &'static str) -> Wanted {
 
 const MEMORY: Wanted = ("memory per job beyond its body", Ours, AtMost(120.0));
 
-/// A load for so many connections at so many requests together.
+/// A load for so many connections, each of which sends so many requests
+/// together.
 fn at(scenario: &str, connections: usize, depth: usize, placement: Placement) -> Load {
     Load {
         connections,
@@ -210,7 +212,7 @@ fn on_one(scenario: &str) -> Load {
     at(scenario, 1, 1, One)
 }
 
-/// Puts of so many connections with a binlog.
+/// Puts on so many connections, with a binlog.
 fn durable(connections: usize, depth: usize, sync: Syncing) -> Load {
     Load {
         length: Length::Seconds(2.0),
@@ -219,13 +221,14 @@ fn durable(connections: usize, depth: usize, sync: Syncing) -> Load {
     }
 }
 
-/// Durable at once: who shares a sync?
+/// Each put is durable before its reply. How many connections share a sync?
 fn at_once(connections: usize, depth: usize, times: f64) -> Entry {
     let load = durable(connections, depth, Syncing::WithinMs(0));
     entry(load, [throughput(times)])
 }
 
-/// Durable later. A single connection has nobody to share a write with.
+/// Each put becomes durable later. A single connection shares its writes with
+/// no other.
 fn later(connections: usize, sync: Syncing) -> Entry {
     let goals = match connections {
         1 => [cpu(1.0), throughput(1.0)],
@@ -234,7 +237,7 @@ fn later(connections: usize, sync: Syncing) -> Entry {
     entry(durable(connections, 1, sync), goals)
 }
 
-/// Puts at a rate, with so many programs beside that take all they can get.
+/// Puts at a rate, while so many other programs take all the CPU that they get.
 fn paced(connections: usize, jobs_per_second: f64, busy: usize) -> Entry {
     let load = Load {
         length: Length::Seconds(5.0),
@@ -251,14 +254,14 @@ fn paced(connections: usize, jobs_per_second: f64, busy: usize) -> Entry {
     )
 }
 
-/// Two system calls for each batch, whatever its size, and none when idle.
+/// Two system calls for each batch, whatever its size, and none while idle.
 fn calls(depth: usize) -> Entry {
     let load = Load {
         length: Length::Count(200 * depth),
         depth,
         ..Load::new("calls")
     };
-    // Now and then one more for memory.
+    // Now and then the server makes one more call, for memory.
     let two = |figure: &'static str| (figure, Ours, AtMost(2.05));
     let goals = [
         two("put: system calls per batch"),

@@ -1,12 +1,13 @@
-//! The bench, each scenario in its shortest form, on the daemon: it
-//! finds every reply right and tells its figures.
+//! Runs each scenario of the bench in its shortest form, on the daemon. The
+//! bench must find every reply right, and tell its figures.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 const BENCH: &str = env!("CARGO_BIN_EXE_bench");
 
-/// Our server, beside the program; the tests of all packages together build it.
+/// Our server, which lies beside the bench. The tests of all packages together
+/// build it.
 fn beanpoled() -> String {
     let program = Path::new(BENCH).with_file_name("beanpoled");
     assert!(program.exists(), "build {} first", program.display());
@@ -21,7 +22,7 @@ fn bench(arguments: &str) -> Output {
         .unwrap()
 }
 
-/// The names of the figures that a scenario tells, as they are printed.
+/// Runs the bench. Returns the names of the figures that it prints.
 fn figures(arguments: &str) -> Vec<String> {
     let output = bench(arguments);
     let said = String::from_utf8_lossy(&output.stderr);
@@ -31,7 +32,7 @@ fn figures(arguments: &str) -> Vec<String> {
         .lines()
         .skip_while(|line| !line.starts_with("median"))
         .skip(1);
-    // Two spaces at least are between a name and its value.
+    // Between a name and its value there are at least two spaces.
     rows.filter_map(|row| Some(row.split_once("  ")?.0.to_string()))
         .collect()
 }
@@ -73,7 +74,7 @@ fn a_binlog_may_be_synced_at_once_or_later_or_never() {
     assert_eq!(syncs, may_trace(), "{told:?}");
 }
 
-/// Whether `strace` is there and a process may be traced here.
+/// Whether `strace` is there and may trace a process.
 fn may_trace() -> bool {
     Command::new("strace")
         .args(["-f", "--seccomp-bpf", "-o", "/dev/null", "true"])
@@ -81,7 +82,7 @@ fn may_trace() -> bool {
         .is_ok_and(|output| output.status.success())
 }
 
-/// While it is traced, its end is easily overlooked.
+/// While a server is traced, the bench could easily miss its end.
 #[test]
 fn a_server_whose_calls_were_counted_is_gone_afterwards() {
     if !may_trace() {

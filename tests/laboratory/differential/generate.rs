@@ -1,6 +1,6 @@
-//! Streams of commands, made from a seed: valid ones mostly, so that there are
-//! jobs to talk about; nearly valid ones, which differ in a byte or a number;
-//! and garbage.
+//! Streams of commands, made from a seed. Most commands are valid, so that
+//! there are jobs. Some are nearly valid: they differ in a byte or a number.
+//! The others are garbage.
 
 use crate::peer::Random;
 
@@ -14,14 +14,14 @@ pub enum Action {
     Send {
         client: usize,
         bytes: Vec<u8>,
-        /// Into how many segments they are cut.
+        /// The number of segments into which the bytes are cut.
         segments: usize,
-        /// They travel with what this client sends next.
+        /// Whether they are sent together with what this client sends next.
         joined: bool,
     },
     /// A client closes its connection.
     Close(usize),
-    /// Both servers are told to take no more jobs.
+    /// Both servers switch to drain mode.
     Drain,
 }
 
@@ -64,7 +64,7 @@ const NUMBERS: &[&str] = &[
     "x",
 ];
 
-/// The stream of this seed.
+/// Makes the stream of this seed.
 pub fn stream(seed: u64, commands: usize) -> Stream {
     let mut random = Random::new(seed);
     let max_job_size = *random.choose(&[10, 100, 65535]);
@@ -115,17 +115,17 @@ fn tube(random: &mut Random) -> String {
     }
 }
 
-/// The id of a job that there may be.
+/// The id of a job that may exist.
 fn id(random: &mut Random, puts: usize) -> String {
     match random.below(50) {
         0 => random.choose(NUMBERS).to_string(),
-        // Most talk about recent jobs.
+        // Most commands name a recent job.
         1..40 => (puts + 2).saturating_sub(random.below(8)).to_string(),
         _ => (1 + random.below(puts + 2)).to_string(),
     }
 }
 
-/// One command with its CR LF, and its body if it has one.
+/// Makes one command with its CR LF, and its body if it has one.
 fn command(random: &mut Random, puts: &mut usize, max_job_size: u32) -> Vec<u8> {
     let pri = *random.choose(PRIORITIES);
     let delay = *random.choose(DELAYS);
@@ -219,7 +219,7 @@ fn garbage(random: &mut Random) -> Vec<u8> {
     line
 }
 
-/// Changes a command a little, not its last CR LF.
+/// Changes a command a little, but not its last CR LF.
 fn spoil(random: &mut Random, bytes: &mut Vec<u8>) {
     let end = bytes.windows(2).position(|pair| pair == b"\r\n");
     let line = end.unwrap_or(bytes.len());
@@ -250,9 +250,9 @@ fn spoil(random: &mut Random, bytes: &mut Vec<u8>) {
     }
 }
 
-/// Of lines that are too long, only those that beanstalkd can see the end of:
-/// without a CR inside, and not of a length that cuts its CR LF in two. Whether
-/// it is one.
+/// Changes a line that is too long, so that beanstalkd can see its end: it gets
+/// no CR inside, and no length with which beanstalkd cuts its CR LF in two.
+/// Returns whether the line is too long.
 fn tame_long_line(bytes: &mut Vec<u8>) -> bool {
     let end = bytes.windows(2).position(|pair| pair == b"\r\n");
     let line = end.unwrap_or(bytes.len());
@@ -268,8 +268,8 @@ fn tame_long_line(bytes: &mut Vec<u8>) -> bool {
     true
 }
 
-/// Whether what it asks for happens at once or later than the stream takes, and
-/// whether both servers are meant to understand its timeout.
+/// Whether the effects of a command come at once, or only after the end of the
+/// stream, and whether both servers are meant to understand its timeout.
 fn is_timely(bytes: &[u8]) -> bool {
     let end = bytes.windows(2).position(|pair| pair == b"\r\n");
     let line = String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]).into_owned();
@@ -292,7 +292,7 @@ fn is_timely(bytes: &[u8]) -> bool {
             && !is_soon(&digits.as_str());
     }
     if line.starts_with("put ") {
-        // Its time to run is one second if it is none.
+        // A time to run of 0 means one second.
         let ttr = word(3);
         let is_none = ttr.trim_start_matches('0').is_empty();
         return !is_soon(&word(2)) && !is_soon(&ttr) && !is_none;

@@ -1,5 +1,5 @@
-//! What two servers may answer differently: times, processes, machines, and
-//! the quotes around texts.
+//! Masks what two servers may answer differently: times, facts about the
+//! process and the machine, and the quotes around texts.
 
 /// Keys whose values are not compared.
 const OWN: &[&str] = &[
@@ -18,7 +18,7 @@ const OWN: &[&str] = &[
     "version",
 ];
 
-/// A reply in a form that is the same for both servers if they agree.
+/// The reply in a form that is the same for both servers if they agree.
 pub fn masked(line: &[u8], chunk: Option<&[u8]>) -> Vec<u8> {
     let Some(chunk) = chunk else {
         return line.to_vec();
@@ -26,7 +26,7 @@ pub fn masked(line: &[u8], chunk: Option<&[u8]>) -> Vec<u8> {
     if !line.starts_with(b"OK ") {
         return [line, b"\r\n", chunk].concat();
     }
-    // Its length depends on what is masked.
+    // The length of the document depends on what is masked, so it is left out.
     let mut text = b"OK".to_vec();
     let is_job = chunk.starts_with(b"---\nid: ");
     for line in chunk.split(|&byte| byte == b'\n') {

@@ -1,15 +1,17 @@
 //! `attack differential`: commands that our server and beanstalkd answer
 //! differently.
 //!
-//! A seed makes a stream of commands, valid, nearly valid and garbage, on up to
-//! four connections and in segments of any size (`generate`). Both servers get
-//! it (`duel`), step by step, and all replies are compared, but for what must
-//! differ (`mask`). A difference is told with its seed, and made as small as it
-//! gets (`shrink`); it is printed in the notation of the transcripts.
+//! A seed makes a stream of commands (`generate`). They are valid, nearly valid
+//! or garbage, and come on up to four connections, in segments of any size.
+//! Both servers get the stream step by step (`duel`). All replies are compared,
+//! except what must differ (`mask`). If there is a difference, the test tells
+//! the seed, makes the stream as small as it can (`shrink`), and prints it in
+//! the notation of the transcripts.
 //!
-//! What takes time is left out: delays, times to run, pauses and timeouts are
-//! none or long. So are those differences that beanpoled(8) lists: two clients
-//! that wait, lines of 225 bytes, odd numbers after reserve-with-timeout.
+//! Nothing in a stream takes time: delays, times to run, pauses and timeouts
+//! are zero or long. The differences that beanpoled(8) lists are also left out:
+//! two clients that wait, lines of 225 bytes, odd numbers after
+//! reserve-with-timeout.
 
 mod client;
 mod duel;
@@ -39,11 +41,11 @@ Status 1 if they differ.
   -h, --help         this text
 ";
 
-/// How long one server may take for what the other one has done.
+/// How long one server may take to send what the other one has sent.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Runs `attack differential` with these arguments: status 0; 1 if there is a
-/// difference, 2 if the arguments cannot be understood, 4 if a run failed.
+/// Runs `attack differential` with these arguments. The status is 0; 1 if there
+/// is a difference, 2 if the arguments cannot be understood, 4 if a run failed.
 pub fn run(arguments: &[String]) -> ExitCode {
     finish(carry_out(arguments), "differential")
 }
@@ -108,7 +110,7 @@ fn compare(
                 differing += 1;
                 println!("{}\n{}", summary(&verdict), verdict.transcript);
             }
-            // A machine that is too slow lets time pass after all.
+            // On a machine that is too slow, time does pass.
             None => println!("it did not come again"),
         }
         if differing >= 10 {

@@ -1,19 +1,19 @@
-//! A stream for which the servers differ, made as small as it gets: parts of it
-//! are left out as long as they still differ, in whatever way.
+//! Makes a stream for which the servers differ as small as it can. It leaves
+//! out parts as long as the servers still differ, in whatever way.
 
 use super::duel::{Duel, Verdict};
 use super::generate::{Action, Stream};
 use companion::failure::Failure;
 use std::time::Duration;
 
-/// How long one server may take for what the other one has done, while many
+/// How long one server may take to send what the other one has sent, while many
 /// streams are tried.
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// How often it is tried.
+/// How many smaller streams are tried.
 const TRIES: usize = 400;
 
-/// What comes of the smallest stream that was found; `None` if the servers do
+/// The verdict on the smallest stream that was found. `None` if the servers do
 /// not differ when they get the whole stream again.
 pub fn smallest(servers: &[String; 2], mut stream: Stream) -> Result<Option<Verdict>, Failure> {
     let mut best = Duel::fight(servers, &stream, PATIENCE)?;
@@ -23,7 +23,8 @@ pub fn smallest(servers: &[String; 2], mut stream: Stream) -> Result<Option<Verd
     let mut tries = 0;
     let mut part = stream.actions.len().div_ceil(2);
     while part > 0 && tries < TRIES {
-        // From the end: what comes after the difference goes first.
+        // It begins at the end, so that the actions after the difference go
+        // first.
         let mut end = stream.actions.len();
         let mut shorter = false;
         while end > 0 && tries < TRIES {
@@ -44,7 +45,7 @@ pub fn smallest(servers: &[String; 2], mut stream: Stream) -> Result<Option<Verd
     simplify(servers, stream, best).map(Some)
 }
 
-/// Each action in its plainest form that still differs.
+/// Gives each action its plainest form with which the servers still differ.
 fn simplify(
     servers: &[String; 2],
     mut stream: Stream,

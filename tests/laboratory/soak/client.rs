@@ -7,20 +7,20 @@ use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// The tubes in which all is done.
+/// The tubes in which all clients work.
 pub const TUBES: [&str; 5] = ["default", "mail", "images", "a", "b"];
 
-/// Half of the jobs may be worked on for so long, in seconds, the others for a
-/// second only.
+/// The time to run of half of the jobs, in seconds. The others have one second.
 const LONG: u64 = 120;
 
-/// How much of its time to run a reservation is surely there, when its reply
-/// has come: a machine may be slow, so none of a second.
+/// How much of its time to run a job surely has left when the reply to the
+/// reserve has come. A machine may be slow, so it is nothing if the time to run
+/// is one second.
 fn sure(ttr: u64) -> Duration {
     Duration::from_secs(ttr / 2)
 }
 
-/// A client: what it has in hand, and what it does next.
+/// A client, with the jobs that it holds.
 pub struct Worker<'a> {
     address: SocketAddr,
     number: u64,
@@ -43,7 +43,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Does something, again and again.
+    /// Does one thing after another, at random, until this moment.
     pub fn work(mut self, until: Instant) {
         while Instant::now() < until {
             if let Err(error) = self.one_connection(until) {
@@ -54,7 +54,8 @@ impl Worker<'_> {
         }
     }
 
-    /// What it holds becomes ready when its connection ends: it is noted first.
+    /// Notes that the client holds nothing any more. Must be called before its
+    /// connection ends, because then its jobs become ready.
     fn let_go(&mut self) {
         for id in std::mem::take(&mut self.held) {
             self.enter(|ledger, _| ledger.releasing(id));
@@ -66,7 +67,7 @@ impl Worker<'_> {
         entry(&mut ledger, self.number);
     }
 
-    /// Until it ends, is dropped or closed.
+    /// Works on one connection, until it ends or the client drops it.
     fn one_connection(&mut self, until: Instant) -> io::Result<()> {
         let mut peer = Peer::connect(self.address)?;
         self.last_id = 0;
@@ -82,9 +83,11 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// In some rude way; what it asks for may happen or not.
+    /// Drops the connection in some rude way. The server may do what the client
+    /// last asked for, or not.
     fn leave(&mut self, mut peer: Peer) -> io::Result<()> {
-        // Nobody may take what it reserves here for lost: it is entered nowhere.
+        // A job that it reserves here is not entered in the ledger, because
+        // nobody knows whether it got the job.
         match self.random.below(6) {
             0 => peer.send("reserve\r\n")?,
             1 => peer.send("put 0 0 60 100\r\nhalf of a body")?,
@@ -128,8 +131,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Whether there are as many jobs as there are to be, so that what the server
-    /// holds does not grow with the time that this goes on.
+    /// Whether there are enough jobs. More than that are not put, so that the
+    /// server does not hold more and more while this goes on.
     fn is_enough(&self) -> bool {
         let ledger = self.ledger.lock().expect("no client panics");
         ledger.alive() >= 5000
@@ -180,7 +183,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Does something with a job that it holds.
+    /// Finishes its work on one of the jobs that it holds.
     fn finish(&mut self, peer: &mut Peer) -> io::Result<()> {
         if self.held.is_empty() {
             return Ok(());
@@ -197,7 +200,7 @@ impl Worker<'_> {
             let reply = peer.ask(format!("delete {id}\r\n"))?;
             match reply.as_str() {
                 "DELETED" => self.enter(|ledger, _| ledger.deleted(id)),
-                // Its time had run out.
+                // The job's time to run was over.
                 "NOT_FOUND" => self.enter(|ledger, client| ledger.not_deleted(id, client)),
                 _ => return Err(io::Error::other(format!("`{reply}` to a delete"))),
             }
@@ -217,8 +220,9 @@ impl Worker<'_> {
         }
     }
 
-    /// Asks for the time to run as well, to know how long the job is surely its
-    /// own: whoever else gets it before then breaks a promise.
+    /// Touches a job. Asks for its time to run as well, to know how long the
+    /// job surely stays with this client: if another client gets it before
+    /// that, the server has broken a promise.
     fn touch(&mut self, peer: &mut Peer, id: u64) -> io::Result<()> {
         peer.send(format!("stats-job {id}\r\n"))?;
         let (_, text) = peer.reply()?;

@@ -1,8 +1,8 @@
 //! What the clients know about the jobs, and what the server must not do.
 //!
-//! What a client is about to do is entered before it sends it, what was
-//! answered after it has come. So an entry never claims more than is certain:
-//! a command whose reply was lost may have been done or not.
+//! A client enters what it is about to do before it sends the command, and the
+//! answer after it has come. So an entry never claims more than is certain: if
+//! a reply was lost, the command may have been executed or not.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -20,18 +20,19 @@ pub struct Ledger {
 
 #[derive(Debug, Default)]
 struct Job {
-    /// Whether its put was answered: then it must come out again.
+    /// Whether its put was answered. Then the job must come out again.
     is_promised: bool,
-    /// Whether somebody has said that it be deleted, and whether that was
-    /// answered.
+    /// Whether a client has sent a delete for it.
     is_deleting: bool,
+    /// When that delete was answered.
     deleted_at: Option<Instant>,
-    /// Who has it, and from when until when surely nobody else.
+    /// The client that has it, and the time in which surely no other client may
+    /// have it.
     holder: Option<(u64, Instant, Instant)>,
 }
 
 impl Ledger {
-    /// The put of this id was answered.
+    /// Notes that the put of this job was answered.
     pub fn inserted(&mut self, id: u64) {
         self.puts += 1;
         let job = self.jobs.entry(id).or_default();
@@ -40,10 +41,10 @@ impl Ledger {
         }
     }
 
-    /// A client has got this job, for which it asked at that moment.
+    /// Notes that a client has got this job. It asked for it at that moment.
     pub fn reserved(&mut self, id: u64, body: &[u8], client: u64, asked: Instant) {
         self.reserves += 1;
-        // Its put may not have been answered yet, or never be.
+        // Its put may be answered later, or never.
         let job = self.jobs.entry(id).or_default();
         if job.deleted_at.is_some_and(|deleted| deleted < asked) {
             self.faults
@@ -63,23 +64,25 @@ impl Ledger {
         }
     }
 
-    /// A client is about to give this job away, or to vanish with it.
+    /// Notes that a client is about to give this job away, or to vanish with
+    /// it.
     pub fn releasing(&mut self, id: u64) {
         self.jobs.entry(id).or_default().holder = None;
     }
 
-    /// It was touched: it stays its holder's for so long from now on.
+    /// Notes that a job was touched: it surely stays with its holder for so
+    /// long from now on.
     pub fn touched(&mut self, id: u64, client: u64, sure: Duration) {
         self.jobs.entry(id).or_default().holder =
             Some((client, Instant::now(), Instant::now() + sure));
     }
 
-    /// A client is about to delete this job.
+    /// Notes that a client is about to delete this job.
     pub fn deleting(&mut self, id: u64) {
         self.jobs.entry(id).or_default().is_deleting = true;
     }
 
-    /// That was answered.
+    /// Notes that the delete was answered.
     pub fn deleted(&mut self, id: u64) {
         self.deletes += 1;
         let job = self.jobs.entry(id).or_default();
@@ -89,13 +92,14 @@ impl Ledger {
         }
     }
 
-    /// That was refused: it is somebody else's, or was deleted by him.
+    /// Notes that the delete was refused: another client has the job, or has
+    /// deleted it.
     pub fn not_deleted(&mut self, id: u64, client: u64) {
         self.not_found(id, client, "delete");
         self.jobs.entry(id).or_default().is_deleting = false;
     }
 
-    /// The server answered that there is no such job of this client.
+    /// Notes that the server answered NOT_FOUND to this client.
     pub fn not_found(&mut self, id: u64, client: u64, command: &str) {
         let job = self.jobs.entry(id).or_default();
         if let Some((holder, _, until)) = job.holder
@@ -107,17 +111,18 @@ impl Ledger {
         }
     }
 
-    /// A client got something that it must not get.
+    /// Notes that a client got something that it must not get.
     pub fn fault(&mut self, fault: String) {
         self.faults.push(fault);
     }
 
-    /// A client has dropped its connection on purpose.
+    /// Notes that a client has dropped its connection on purpose.
     pub fn cut_off(&mut self) {
         self.cut_off += 1;
     }
 
-    /// All that is there was taken out: what is missing was lost.
+    /// Checks the ledger at the end, when all jobs were taken out: a job that
+    /// is still missing was lost.
     pub fn close(&mut self) {
         let is_lost = |job: &Job| job.is_promised && !job.is_deleting && job.deleted_at.is_none();
         let lost = self.jobs.iter().filter(|(_, job)| is_lost(job));
@@ -125,7 +130,7 @@ impl Ledger {
         self.faults.extend(lost);
     }
 
-    /// How many jobs were put and not deleted.
+    /// How many more puts than deletes were answered.
     pub fn alive(&self) -> u64 {
         self.puts.saturating_sub(self.deletes)
     }
@@ -139,8 +144,8 @@ impl Ledger {
     }
 }
 
-/// A body of this length that tells whether it is whole: each of its bytes
-/// follows from its length and place.
+/// A body of this length. Each of its bytes follows from its place and the
+/// length, so it shows whether it is whole.
 pub fn body(length: usize) -> Vec<u8> {
     (0..length).map(|at| byte(length, at)).collect()
 }
@@ -164,7 +169,7 @@ mod tests {
     #[test]
     fn a_job_that_goes_its_way_is_no_fault() {
         let mut ledger = Ledger::default();
-        // The one who reserves may be faster than the one who put.
+        // The reply to the reserve may come before the reply to the put.
         ledger.reserved(1, &body(300), 7, Instant::now());
         ledger.inserted(1);
         ledger.touched(1, 7, LONG);

@@ -1,18 +1,18 @@
 //! `attack soak`: many clients do everything at once, for as long as one likes.
 //!
-//! Each client is a thread that puts, reserves, releases, buries, kicks,
-//! touches, deletes, looks and waits at random in a few tubes, and now and then
-//! drops its connection in the middle of all that. The `ledger` holds what each
-//! of them knows about each job, and notes when the server breaks a promise: a
-//! job lost, held by two, come back after its deletion, changed on its way, or
-//! an id that does not ascend.
+//! Each client is a thread. In a few tubes it puts, reserves, releases, buries,
+//! kicks, touches, deletes, looks and waits at random. Now and then it drops
+//! its connection in the middle of that. The `ledger` holds what each client
+//! knows about each job. It notes when the server breaks a promise: when a job
+//! is lost, is held by two clients, comes back after its deletion or has
+//! changed, or when an id is not greater than the one before.
 //!
-//! They do so in rounds. After each of them everything is taken out again; then
-//! the server has to hold no more than in the beginning: jobs, connections, tubes,
-//! memory, threads, descriptors, and files if it has a binlog. While clients are
-//! there its memory grows for minutes, since the C library keeps what a thread
-//! has freed for that thread, seven pieces of each size; so memory is compared
-//! between the ends of rounds, where a true leak adds up.
+//! The clients work in rounds. After each round all jobs are taken out. Then
+//! the server must hold no more than in the beginning: no more jobs,
+//! connections, tubes, memory, threads and descriptors, nor files if it has a
+//! binlog. While clients are there, its memory grows for minutes, because the C
+//! library keeps seven freed pieces of each size for each thread. So memory is
+//! compared between the ends of rounds, where a true leak adds up.
 
 mod client;
 mod ledger;
@@ -44,21 +44,21 @@ if the server broke a promise, or holds more at the end than in the beginning.
   -h, --help         this text
 ";
 
-/// After so many rounds memory is looked at.
+/// How many rounds there are.
 const ROUNDS: u32 = 4;
 
-/// What may be held after a round beyond what was held in the beginning: pages
-/// stay that have something in them somewhere.
+/// How many more bytes a server may hold after a round than in the beginning:
+/// pages stay that still have something in them.
 const LEFT_OVER: u64 = 8 << 20;
 const LEFT_OVER_ON_DISK: u64 = 48 << 20;
 
-/// By how much the last round may leave more memory than the first one.
+/// How many more bytes of memory the last round may leave than the first one.
 const GROWTH: u64 = 2 << 20;
 
-/// So many jobs are taken out at once in the end.
+/// How many jobs are taken out together at the end.
 const AT_ONCE: usize = 100;
 
-/// Runs `attack soak` with these arguments: status 0; 1 if a promise was
+/// Runs `attack soak` with these arguments. The status is 0; 1 if a promise was
 /// broken, 2 if the arguments cannot be understood, 4 if the run failed.
 pub fn run(arguments: &[String]) -> ExitCode {
     finish(carry_out(arguments), "soak")
@@ -98,7 +98,7 @@ fn carry_out(arguments: &[String]) -> Result<bool, Failure> {
     Ok(faults.is_empty())
 }
 
-/// The faults that were found.
+/// Runs all rounds, and returns the faults that were found.
 fn soak(
     server: &mut Server,
     clients: u64,
@@ -107,7 +107,8 @@ fn soak(
 ) -> io::Result<Vec<String>> {
     let pid = server.pid.expect("it was started here");
     let address = server.address;
-    // Once each kind of thread has come and each buffer been made.
+    // The server is measured when each kind of thread runs and each buffer is
+    // made.
     Peer::connect(address)?.ask("stats\r\n")?;
     let before = Held::by(pid).ok_or_else(|| io::Error::other("it is gone"))?;
     let mut ledger = Mutex::new(Ledger::default());
@@ -182,21 +183,25 @@ fn soak(
     Ok(faults)
 }
 
-/// Reserves and deletes all that is left, as a last client; how many jobs that is.
+/// Reserves and deletes all jobs that are left, as a last client. Returns how
+/// many that were.
 fn take_all_out(ledger: &mut Ledger, address: std::net::SocketAddr) -> io::Result<u64> {
     let mut peer = Peer::connect(address)?;
     for tube in client::TUBES {
-        // What its last client did is done once it is gone.
+        // It watches each tube to reserve from it, and uses it to kick its
+        // jobs.
         for command in ["watch", "use"] {
             peer.ask(format!("{command} {tube}\r\n"))?;
         }
         peer.ask(format!("pause-tube {tube} 0\r\n"))?;
-        // Buried ones first, then those that are delayed.
+        // The first kick takes the buried jobs, the second one the delayed
+        // jobs.
         for _ in 0..2 {
             peer.ask("kick 1000000000\r\n")?;
         }
     }
-    // Reservations of short jobs may have to expire, but none is held.
+    // A job with a short time to run may still have to time out, but no client
+    // holds a job any more.
     let (mut count, mut is_last) = (0, false);
     loop {
         let asked = Instant::now();
@@ -232,7 +237,8 @@ fn take_all_out(ledger: &mut Ledger, address: std::net::SocketAddr) -> io::Resul
     }
 }
 
-/// What `stats` must show when everything is gone.
+/// Checks what `stats` shows when all clients and jobs are gone. Returns the
+/// faults.
 fn counters(address: std::net::SocketAddr) -> io::Result<Vec<String>> {
     let mut peer = Peer::connect(address)?;
     peer.send("stats\r\n")?;

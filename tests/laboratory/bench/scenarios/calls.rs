@@ -1,7 +1,7 @@
 //! `calls`: how many system calls the server makes for each batch of commands,
-//! and how many when nobody asks for anything.
+//! and how many while no client asks for anything.
 //!
-//! Each call stops the server while it is counted, so nothing else is measured.
+//! Counting stops the server at each call, so nothing else is measured.
 
 use super::setting::connect;
 use crate::bench::calls::Counter;
@@ -15,7 +15,7 @@ use companion::load::work::{DRAIN, PUT, Step, Work};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// So long after a rush a server has given back what that took of memory.
+/// After this time a server has given back the memory of a rush.
 const GIVES_BACK: Duration = Duration::from_secs(3);
 
 /// Runs the scenario once.
@@ -26,7 +26,7 @@ pub fn run(load: &Load, server: &Server) -> Result<Vec<Figure>, Failure> {
     let mut wire = connect(server, load.connections)?;
     let shape = Shape::plain(load.body);
     let mut work = Work::new(&shape, load.connections, load.depth, 2 * count);
-    // One that waits, since that is where a server might look around regularly.
+    // One client waits, because a server might then check something regularly.
     let mut waiter = connect(server, 1)?;
     waiter.ask(
         0..1,

@@ -1,8 +1,8 @@
-//! `connect`: connect, put one job, close; what PHP does all day.
+//! `connect`: connect, put one job, close, as PHP programs do all day.
 //!
-//! The generator closes first, as such clients do, so the connections that
-//! wait out their last packets (TIME_WAIT) are on its side. A latency begins
-//! before the connecting and ends with INSERTED.
+//! The generator closes first, as such clients do. So the connections that wait
+//! for late packets (TIME_WAIT) are on its side. A latency begins before the
+//! connecting and ends with INSERTED.
 
 use super::setting::{left, room, tidy};
 use crate::bench::figures::{Done, Figure, Meter, latencies, size};

@@ -1,4 +1,4 @@
-//! `put` and `cycle`: every connection busy, nobody waits for another.
+//! `put` and `cycle`: every connection is busy, and none waits for another.
 
 use super::setting::{connect, left, room, tidy};
 use crate::bench::figures::{Done, Figure, Meter, latencies, size};
@@ -13,10 +13,10 @@ use companion::load::{TUBE, enter, stat};
 
 /// Jobs that are put before measuring begins, on each connection.
 const WARM_UP: usize = 200;
-/// How many jobs are looked at afterwards.
+/// How many jobs are checked afterwards.
 pub const LOOKED_AT: usize = 1000;
 
-/// Puts jobs; then looks whether they are there.
+/// Puts jobs, and then checks that they are there.
 pub fn put(load: &Load, server: &Server) -> Result<Vec<Figure>, Failure> {
     let mut wire = connect_for(load, server)?;
     let (work, figures) = busy(load, server, &mut wire, PUT)?;
@@ -42,7 +42,7 @@ pub fn cycle(load: &Load, server: &Server) -> Result<Vec<Figure>, Failure> {
     cycle_on(load, server, &mut wire)
 }
 
-/// The same on connections that may watch more than the one tube.
+/// The same on connections that may watch more than one tube.
 pub fn cycle_on(load: &Load, server: &Server, wire: &mut Wire) -> Result<Vec<Figure>, Failure> {
     let (work, figures) = busy(load, server, wire, CYCLE)?;
     let (put, deleted) = (work.ledger.issued(), work.ledger.deleted);

@@ -1,8 +1,8 @@
 //! `idle`: many connections wait in `reserve`; then there is a job for each.
 //!
-//! Told are: how long it took until all were connected and answered, what each
-//! costs in memory while it waits, what the server does meanwhile (nothing, one
-//! hopes), and how long it takes until each has got its job.
+//! It tells how long it took until all were connected and answered, how much
+//! memory each takes while it waits, what the server does meanwhile (it should
+//! do nothing), and how long it takes until each has got its job.
 
 use super::setting::{connect, tidy};
 use crate::bench::accounting::{self, Usage};
@@ -44,7 +44,7 @@ pub fn run(load: &Load, server: &Server) -> Result<Vec<Figure>, Failure> {
             grown / 1000.0 / (waiters + 1) as f64,
         ));
         figures.push(figure("threads", "", accounting::threads(pid)? as f64));
-        // What follows the last request may take a moment.
+        // The server may still work for a moment after the last request.
         sleep(Duration::from_millis(500));
         let usage = Usage::before(pid)?;
         let watched = Duration::from_secs_f64(load.idle_seconds.max(0.1));
@@ -97,14 +97,14 @@ pub fn run(load: &Load, server: &Server) -> Result<Vec<Figure>, Failure> {
     Ok(figures)
 }
 
-/// One connection puts as many jobs as others wait for.
+/// One connection puts a job for each connection that waits.
 struct Feeding {
     batch: PutBatch,
     depth: usize,
     ledger: Ledger,
     /// When the put of each job was written.
     sent: Vec<Instant>,
-    /// What each waiter got.
+    /// The job that each waiting connection got.
     given: Vec<Option<u64>>,
     latency: Histogram,
 }

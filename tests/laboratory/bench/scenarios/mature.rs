@@ -1,18 +1,20 @@
 //! `mature`: many delayed jobs become ready in one second. How late is each?
 //!
-//! Delays are whole seconds from the moment of the put, so a job that is put
-//! one second later gets one second less: all are due within one second. They
-//! are put at a pace that spreads them evenly over it, whatever the server could
-//! do: one that takes its jobs faster would have them due faster, too. Only with
-//! `--together` they are put as fast as can be, and all due at once.
+//! Delays are whole seconds from the moment of the put. A job that is put one
+//! second later gets a delay that is one second shorter, so all jobs are due
+//! within one second. They are put at a pace that spreads them evenly over that
+//! second, even if the server could take them faster: otherwise they would be
+//! due faster on such a server, too. Only with `--together` they are put as
+//! fast as possible, and are all due at once.
 //!
-//! When exactly a job is due only the server knows: at the earliest `delay`
-//! after its put was written, at the latest `delay` after its INSERTED was read.
-//! Lateness is told against the first, so never too small. A job that comes
-//! earlier than that is wrong.
+//! Only the server knows when exactly a job is due: at the earliest `delay`
+//! after its put was written, and at the latest `delay` after its INSERTED was
+//! read. Lateness counts from the earliest time, so it is never told too small.
+//! A job that comes before that time is wrong.
 //!
-//! With consumers, who all wait in `reserve` before, lateness ends with RESERVED.
-//! Without, it ends with the first answer that shows no delayed job.
+//! With consumers, all of them wait in `reserve` before, and lateness ends with
+//! RESERVED. Without consumers, it ends with the first answer that shows no
+//! delayed job.
 
 use super::setting::{connect, tidy};
 use crate::bench::figures::{Done, Figure, Meter, figure, latencies, micros};
@@ -27,8 +29,8 @@ use companion::load::{TUBE, stat, wait_for_waiters};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How long putting should take, if the delay leaves so much time: long enough
-/// for a slow server.
+/// How long the puts should take, if the delay leaves so much time. It is long
+/// enough for a slow server.
 const PUTTING: Duration = Duration::from_secs(2);
 
 /// Runs the scenario once.
@@ -75,7 +77,8 @@ pub fn run(load: &Load, server: &Server) -> Result<Vec<Figure>, Failure> {
         unit: "jobs/s",
         count: count as u64,
     })?;
-    // It says nothing: the time until the jobs are due is part of it.
+    // Throughput means nothing here, because it includes the time until the
+    // jobs are due.
     figures.retain(|figure| figure.name != "throughput");
     figures.extend(latencies("late: ", &draining.late));
     figures.push(drained_after(draining.last, last_due));
@@ -84,7 +87,7 @@ pub fn run(load: &Load, server: &Server) -> Result<Vec<Figure>, Failure> {
     Ok(figures)
 }
 
-/// When the last job came, after the last was due at the latest.
+/// How much later than the latest time at which it was due the last job came.
 fn drained_after(last: Instant, [_, due]: [Instant; 2]) -> Figure {
     figure(
         "last late, at least",
@@ -93,7 +96,7 @@ fn drained_after(last: Instant, [_, due]: [Instant; 2]) -> Figure {
     )
 }
 
-/// Waits until all should be ready, and asks until they are.
+/// Waits until all jobs should be ready, and then asks until they are.
 fn look(load: &Load, server: &Server, wire: &mut Wire, puts: Puts) -> Result<Vec<Figure>, Failure> {
     let meter = Meter::start(server)?;
     let [earliest, latest] = puts.last_due;
@@ -204,7 +207,7 @@ impl Script for Puts {
     }
 }
 
-/// Consumers that reserve and delete all there is.
+/// Consumers that reserve and delete all jobs.
 struct Draining {
     puts: Puts,
     left: usize,

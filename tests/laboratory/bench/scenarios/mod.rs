@@ -1,4 +1,4 @@
-//! The scenarios: each runs once on one server and tells its figures.
+//! The scenarios. Each runs once on one server and returns its figures.
 
 mod calls;
 mod connect;

@@ -1,8 +1,8 @@
-//! `recovery`: how soon a server answers again that has jobs in its binlog,
-//! and what that takes.
+//! `recovery`: how soon a server with jobs in its binlog answers again after a
+//! start, and how much memory and disk that takes.
 //!
-//! The server is filled, ended in order and started again at once, so its
-//! files are still in the kernel's cache: what counts is the server's own work.
+//! The server is filled, ended in order and started again at once. So its files
+//! are still in the kernel's cache, and only the server's own work is measured.
 
 use super::cycle::LOOKED_AT;
 use super::setting::connect;
@@ -33,7 +33,7 @@ pub fn run(load: &Load, server: &mut Server) -> Result<Vec<Figure>, Failure> {
     let log = bytes_in(&server.data()?)?;
     let begun = Instant::now();
     server.start_again()?;
-    // It may accept connections long before it answers.
+    // The server may accept connections long before it answers.
     let stats =
         Wire::connect(&server.at(), 1, PATIENCE)?.ask_data(&format!("stats-tube {TUBE}"))?;
     let took = begun.elapsed();
@@ -58,7 +58,7 @@ pub fn run(load: &Load, server: &mut Server) -> Result<Vec<Figure>, Failure> {
     Ok(figures)
 }
 
-/// The sizes of the files in a directory.
+/// The sum of the sizes of the files in a directory.
 fn bytes_in(directory: &Path) -> Result<u64, Failure> {
     let doing = || format!("listing {}", directory.display());
     let entries = fs::read_dir(directory).map_err(Failure::of(doing()))?;

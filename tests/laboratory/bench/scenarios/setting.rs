@@ -9,12 +9,12 @@ use companion::load::wire::{PATIENCE, Wire};
 use companion::load::{clean_up, enter};
 use std::time::{Duration, Instant};
 
-/// Connections that use the scenarios' tube and watch nothing else.
+/// Makes connections that use the scenarios' tube and watch no other one.
 pub fn connect(server: &Server, connections: usize) -> Outcome<Wire> {
     enter(Wire::connect(&server.at(), connections, PATIENCE)?)
 }
 
-/// Deletes what a run left behind on a server that lives on.
+/// On a server that was not started here, deletes what a run has left behind.
 pub fn tidy(server: &Server, ledger: &Ledger) -> Outcome<()> {
     match server.is_ours() {
         true => Ok(()),
@@ -22,7 +22,7 @@ pub fn tidy(server: &Server, ledger: &Ledger) -> Outcome<()> {
     }
 }
 
-/// What is left of a run as it begins.
+/// What is left of a run at its beginning.
 pub fn left(length: Length) -> Left {
     match length {
         Length::Count(count) => Left::Jobs(count),
@@ -30,8 +30,8 @@ pub fn left(length: Length) -> Left {
     }
 }
 
-/// Room for the jobs of a run, as far as it can be known. Untouched pages of
-/// it cost nothing.
+/// For how many jobs of a run to make room, as far as that can be known. Pages
+/// of it that are not touched cost nothing.
 pub fn room(length: Length) -> usize {
     match length {
         Length::Count(count) => count + 10_000,

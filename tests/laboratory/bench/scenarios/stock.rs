@@ -1,8 +1,9 @@
 //! `ready` and `delayed`: what a large stock of jobs costs.
 //!
-//! CPU time for a command is told for each power of ten that the stock grows
-//! through (and shrinks through), memory for each job beyond its body, from the
-//! growth of resident memory between an empty server and a full one.
+//! It tells the CPU time of a command for each power of ten through which the
+//! stock grows and shrinks. It also tells how much memory a job takes besides
+//! its body: that is how much more resident memory a full server has than an
+//! empty one.
 
 use super::setting::{connect, tidy};
 use crate::bench::accounting::{self, Usage};
@@ -19,7 +20,7 @@ use std::ops::Range;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Costs are not told for a smaller stock: there would be too few commands.
+/// Costs are not told for a smaller stock, because there are too few commands.
 const SMALLEST: usize = 1000;
 
 /// Fills the server with ready jobs, then drains it.
@@ -48,8 +49,8 @@ pub fn ready(load: &Load, server: &Server) -> Result<Vec<Figure>, Failure> {
     Ok(figures)
 }
 
-/// Fills the server with delayed jobs, some of them due each second; then
-/// looks what it does when nobody asks for anything.
+/// Fills the server with delayed jobs, some of which become due in each second.
+/// Then measures what it does while no client asks for anything.
 pub fn delayed(load: &Load, server: &Server) -> Result<Vec<Figure>, Failure> {
     let seconds = load.count()?.div_ceil(load.due_per_second as usize);
     let delays = u32::try_from(seconds).unwrap_or(u32::MAX);
@@ -126,8 +127,8 @@ impl Stock<'_> {
         self.by_decade("drain", DRAIN, decades)
     }
 
-    /// Does these steps with as many jobs as lie in each decade of the stock,
-    /// and tells figures of all together and the CPU time of each.
+    /// Does these steps for the jobs of each decade of the stock. Returns
+    /// figures of all decades together, and the CPU time of each.
     fn by_decade(
         &mut self,
         what: &str,
@@ -173,7 +174,7 @@ impl Stock<'_> {
         Ok(figures)
     }
 
-    /// By how much resident memory exceeds that of the empty server.
+    /// How much more resident memory the server has than when it was empty.
     fn grown(&self) -> Result<Option<f64>, Failure> {
         let (Some(pid), Some(empty)) = (self.server.pid, self.empty) else {
             return Ok(None);
@@ -185,8 +186,9 @@ impl Stock<'_> {
         stat(&self.wire.ask_data(&format!("stats-tube {TUBE}"))?, key)
     }
 
-    /// Checks that those jobs are ready whose delay is over, and no others.
-    /// All were put between two moments; a second on either side is left open.
+    /// Checks that the jobs whose delay is over are ready, and no others. All
+    /// jobs were put between two moments, so the check allows a second more on
+    /// either side.
     fn check_due(&mut self, shape: &Shape, begun: Instant, ended: Instant) -> Result<(), Failure> {
         let asked = Instant::now();
         let ready = self.stat("current-jobs-ready")?;
@@ -205,7 +207,7 @@ impl Stock<'_> {
     }
 }
 
-/// 0 to 1000, to 10,000 and so on, as far as `count`.
+/// The ranges from 0 to 1000, to 10,000 and so on, up to `count`.
 fn decades(count: usize) -> Vec<Range<usize>> {
     let first = Range {
         start: 0,

@@ -1,9 +1,9 @@
-//! How often a server syncs for each command: the same load once more, on a
-//! server that `strace` looks at.
+//! How often a server syncs for each command: the same load runs once more, on
+//! a server that `strace` traces.
 //!
-//! A filter in the kernel lets all other system calls pass at full speed, so
-//! connections meet at a sync as they do when nobody looks; only the sync
-//! itself takes some microseconds longer.
+//! A filter in the kernel lets all other system calls pass at full speed. So
+//! connections share a sync as often as without tracing. Only the sync itself
+//! takes some microseconds longer.
 
 use super::setting::{connect, left, room};
 use crate::bench::figures::{Figure, figure};
@@ -17,8 +17,8 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What to begin the server's command line with. `-D` leaves the server a
-/// child of ours. A line is written for each call, at once.
+/// The beginning of the server's command line. With `-D` the server stays a
+/// child of this process. `strace` writes a line for each call, at once.
 const TRACED: &str = "strace -D -f -qq --seccomp-bpf -e signal=none \
     -e trace=fsync,fdatasync,sync_file_range,msync,syncfs,sync -o '{dir}.syncs'";
 
@@ -54,7 +54,7 @@ pub fn syncs(load: &Load, source: &Source) -> Result<Option<Figure>, Failure> {
     Ok(Some(figure("syncs per command", "", each)))
 }
 
-/// It may be missing, or forbidden.
+/// Whether `strace` can be used: it may be missing or forbidden.
 fn can_trace() -> bool {
     let tried = Command::new("strace")
         .args(["-f", "--seccomp-bpf", "-o", "/dev/null", "true"])
@@ -65,7 +65,8 @@ fn can_trace() -> bool {
     tried.is_ok_and(|status| status.success())
 }
 
-/// A call that others come between has a second line when it is resumed.
+/// Counts the calls. If others come between, a call has a second line when it
+/// is resumed, which does not count.
 fn calls_in(log: &Path) -> Result<usize, Failure> {
     let doing = || format!("reading {}", log.display());
     let text = fs::read_to_string(log).map_err(Failure::of(doing()))?;

@@ -1,8 +1,9 @@
 //! `timers`: single timers on a server that does nothing else. How late is each?
 //!
-//! Lateness counts from just before the request that starts the timer to just
-//! after the read of the reply that ends it, less the second in between; so it
-//! is never told too small, and an early one is seen and ends the run.
+//! Lateness is the time from just before the request that starts the timer to
+//! just after the read of the reply that ends it, minus the timer's one second.
+//! So it is never told too small. A timer that is early is noticed, and ends
+//! the run.
 
 use super::setting::connect;
 use crate::bench::figures::{Figure, figure, micros};
@@ -17,7 +18,7 @@ use std::time::{Duration, Instant};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The timer that comes last: a server may fail to answer it.
+/// The timer that comes last, because a server may fail to answer it.
 const TIME_TO_RUN: &str = "time to run";
 
 /// Runs the scenario once.
@@ -39,7 +40,8 @@ pub fn run(load: &Load, server: &Server) -> Outcome<Vec<Figure>> {
         for _ in 0..load.count()? {
             let due = match wait(&mut clients) {
                 Ok(begun) => begun + SECOND,
-                // beanstalkd often forgets it until the holder sends something.
+                // beanstalkd often forgets the job until its holder sends
+                // something.
                 Err(_) if name == TIME_TO_RUN => return Ok(figures),
                 Err(error) => return Err(error),
             };
@@ -71,7 +73,7 @@ struct Clients {
 }
 
 impl Clients {
-    /// A request and its reply; when it was sent.
+    /// Sends a request and checks its reply. Returns when it was sent.
     fn ask(
         &mut self,
         conn: usize,
@@ -129,7 +131,7 @@ impl Clients {
         })
     }
 
-    /// Deletes what the second connection holds, if it holds something.
+    /// Deletes the job that the second connection holds, if it holds one.
     fn delete_held(&mut self) -> Outcome<()> {
         if let Some(id) = self.held.take() {
             self.ask(1, &format!("delete {id}"), |reply| reply == Reply::Deleted)?;

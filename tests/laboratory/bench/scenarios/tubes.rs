@@ -1,7 +1,7 @@
 //! `tubes`: put, reserve and delete while many tubes exist, and many are watched.
 //!
-//! The same load runs first with no other tube, on the same server process, so
-//! that what tubes cost can be told as growth within one run.
+//! The same load first runs without other tubes, on the same server process. So
+//! the cost of tubes can be told as growth within one run.
 
 use super::cycle;
 use super::setting::connect;
@@ -34,7 +34,7 @@ pub fn run(load: &Load, server: &Server) -> Result<Vec<Figure>, Failure> {
         &mut wire,
     )?;
     let mut holder = Wire::connect(&server.at(), 1, PATIENCE)?;
-    // The tube that the jobs go through is one of them.
+    // The tube through which the jobs go is one of the tubes.
     let names: Vec<String> = (1..load.tubes)
         .map(|number| format!("{TUBE}-{number}"))
         .collect();
@@ -67,7 +67,7 @@ pub fn run(load: &Load, server: &Server) -> Result<Vec<Figure>, Failure> {
     Ok(figures)
 }
 
-/// Watches these tubes too on each connection, which watches so many already.
+/// Lets each connection watch these tubes too. It watches so many already.
 fn watch(wire: &mut Wire, names: &[String], already: usize) -> Result<(), Failure> {
     for names in names.chunks(TOGETHER) {
         let requests: String = names
