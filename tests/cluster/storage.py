@@ -18,7 +18,8 @@ VOLUME = "jobs"
 LIBC = ctypes.CDLL(None, use_errno=True)
 CLONE_NEWNET = 0x40000000
 
-# What the manual recommends, in the section TWO MACHINES of beanpoled(8).
+# What the manual recommends, in the section TWO MACHINES of
+# beanpole-machines(7).
 OPTIONS = {
     # A descriptor that has lost its lock is not opened again behind our back.
     "client.strict-locks": "on",

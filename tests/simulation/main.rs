@@ -13,8 +13,8 @@
 //! - after each start the jobs are those of some moment at or after the last
 //!   acknowledgement. No job that was acknowledged is missing, none that was
 //!   deleted is back, and no id is given twice;
-//! - only the operations fail that were made to fail, and a full disk stops
-//!   only puts;
+//! - only the operations fail that were made to fail, and a full disk stops only
+//!   puts;
 //! - when all jobs are deleted, nothing is left: neither in the memory that
 //!   `--max-memory` counts, nor on the heap, nor on the disk.
 //!
