@@ -1,10 +1,9 @@
 //! Command lines, for all programs: a table says which options exist.
 //!
-//! The arguments are read once, in their order. The owner of the table decides
-//! what a value means. Bytes that are no UTF-8 are kept, since bodies and paths
+//! The owner of the table decides what a value means. Bytes that are no UTF-8 are kept, since bodies and paths
 //! may have them: [`to_os`] gives the original argument back.
 
-use getopts::{Fail, HasArg, Occur, Options, ParsingStyle};
+use getopts::{Fail, HasArg, Matches, Occur, Options, ParsingStyle};
 use std::ffi::{OsStr, OsString};
 use std::iter;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -20,8 +19,6 @@ pub struct Opt {
     pub value: &'static str,
     /// Whether it may be given several times.
     pub many: bool,
-    /// A line of help.
-    pub about: &'static str,
 }
 
 /// Whether options may follow an operand.
@@ -70,8 +67,7 @@ impl Given {
             };
             parser.opt(option.short, option.long, "", "", has_value, occur);
         }
-        let texts = arguments.into_iter().map(|text| to_text(text.as_ref()));
-        let matches = parser.parse(texts).map_err(in_words)?;
+        let matches = parse(&parser, arguments)?;
         let mut options = Vec::new();
         for (index, option) in table.iter().enumerate() {
             let places = matches.opt_positions(option.name()).into_iter();
@@ -111,15 +107,28 @@ impl Opt {
     }
 }
 
-fn in_words(fail: Fail) -> String {
-    match fail {
-        Fail::UnrecognizedOption(name) => format!("unknown flag: {}", shown(&name)),
-        Fail::ArgumentMissing(name) => format!("flag requires an argument: {}", shown(&name)),
-        Fail::UnexpectedArgument(name) => format!("flag takes no argument: {}", shown(&name)),
-        Fail::OptionMissing(name) | Fail::OptionDuplicated(name) => {
-            format!("flag given more than once: {}", shown(&name))
-        }
-    }
+/// Has a parser read a command line, given without the program's name. Values
+/// and operands become texts that [`to_os`] turns back.
+///
+/// # Errors
+///
+/// A message that names the option.
+pub fn parse(
+    parser: &Options,
+    arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
+) -> Result<Matches, String> {
+    let texts = arguments.into_iter().map(|text| to_text(text.as_ref()));
+    parser.parse(texts).map_err(|fail| {
+        let (what, name) = match fail {
+            Fail::UnrecognizedOption(name) => ("unknown flag", name),
+            Fail::ArgumentMissing(name) => ("flag requires an argument", name),
+            Fail::UnexpectedArgument(name) => ("flag takes no argument", name),
+            Fail::OptionMissing(name) | Fail::OptionDuplicated(name) => {
+                ("flag given more than once", name)
+            }
+        };
+        format!("{what}: {}", shown(&name))
+    })
 }
 
 fn shown(name: &str) -> String {
@@ -171,7 +180,6 @@ mod tests {
         long: "",
         value: "",
         many: false,
-        about: "",
     };
 
     const TABLE: [Opt; 3] = [

@@ -1,6 +1,6 @@
 //! The command line of beanpoled: beanstalkd's options and some more.
 
-use crate::arguments::{Given, Operands, Opt, to_os};
+use crate::arguments::{self, to_os};
 use crate::binlog::{self, SyncMode};
 use crate::server::{Address, SocketAccess};
 use std::ffi::OsString;
@@ -136,43 +136,31 @@ pub fn usage() -> String {
 ///
 /// A message that names the option and the value.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation, String> {
-    let table: Vec<Opt> = FLAGS
-        .iter()
-        .map(|&(short, long, value, about)| Opt {
-            short,
-            long,
-            value,
-            many: true,
-            about,
-        })
-        .collect();
-    let Given {
-        options: given,
-        operands,
-    } = Given::split(&table, Operands::Anywhere, arguments)?;
-    let is = |index: usize, flag: &str| [table[index].short, table[index].long].contains(&flag);
-    let all = |flag: &str| -> Vec<String> {
-        let of_flag = given.iter().filter(|(index, _)| is(*index, flag));
-        of_flag.map(|(_, value)| value.clone()).collect()
-    };
+    let mut parser = getopts::Options::new();
+    for (short, long, value, _) in FLAGS {
+        match *value {
+            "" => parser.optflagmulti(short, long, ""),
+            value => parser.optmulti(short, long, "", value),
+        };
+    }
+    let given = arguments::parse(&parser, arguments)?;
     // As with beanstalkd, the last one counts if an option is repeated.
-    let last = |flag: &str| all(flag).pop();
-    let last_position = |flag: &str| given.iter().rposition(|(index, _)| is(*index, flag));
-    let is_given = |flag: &str| last_position(flag).is_some();
+    let last = |flag: &str| given.opt_strs(flag).pop();
+    let last_position = |flag: &str| given.opt_positions(flag).pop();
 
-    if let Some(argument) = operands.first() {
+    if let Some(argument) = given.free.first() {
         return Err(format!("unknown argument: {argument}"));
     }
-    if is_given("h") {
+    if given.opt_present("h") {
         return Ok(Invocation::Help);
     }
-    if is_given("v") {
+    if given.opt_present("v") {
         return Ok(Invocation::Version);
     }
     let mut warnings = Vec::new();
     let port = last("p").unwrap_or_else(|| DEFAULT_PORT.into());
     let mut listen = Vec::new();
-    for text in all("l") {
+    for text in given.opt_strs("l") {
         listen.push(Address::new(&text, &port)?);
     }
     if listen.is_empty() {
@@ -198,13 +186,15 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation
         dir: to_os(&dir).into(),
         sync,
         segment_size: segment_size.clamp(*SEGMENT_SIZES.start(), *SEGMENT_SIZES.end()),
-        wait: is_given("wait"),
+        wait: given.opt_present("wait"),
     });
     match &binlog {
         None => {
-            let flags = [("f", "-f"), ("F", "-F"), ("s", "-s"), ("wait", "--wait")];
-            let given = flags.iter().filter(|(name, _)| is_given(name));
-            warnings.extend(given.map(|(_, flag)| format!("{flag} has no effect without -b")));
+            let flags = ["-f", "-F", "-s", "--wait"];
+            let in_vain = flags
+                .iter()
+                .filter(|flag| given.opt_present(flag.trim_matches('-')));
+            warnings.extend(in_vain.map(|flag| format!("{flag} has no effect without -b")));
         }
         Some(binlog) if !SEGMENT_SIZES.contains(&segment_size) => {
             let taken = binlog.segment_size;
@@ -214,7 +204,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation
     }
     Ok(Invocation::Serve(Box::new(Options {
         listen,
-        listen_was_given: is_given("l") || is_given("p"),
+        listen_was_given: given.opts_present(&["l".into(), "p".into()]),
         socket_access: SocketAccess {
             mode: last("socket-mode").map_or(Ok(0o600), |text| mode(&text))?,
             group: last("socket-group"),
@@ -226,7 +216,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation
         idle_timeout: idle_timeout.map(|seconds| Duration::from_secs(seconds.into())),
         binlog,
         segment_size,
-        verbosity: all("V").len(),
+        verbosity: given.opt_count("V"),
         warnings,
     })))
 }

@@ -372,7 +372,6 @@ impl Opt {
             long: self.long,
             value: self.value,
             many: self.many,
-            about: self.about,
         }
     }
 
