@@ -68,9 +68,7 @@ pub struct Framer {
 enum Expecting {
     Line,
     /// The rest of a line that is too long.
-    EndOfLine {
-        after_cr: bool,
-    },
+    EndOfLine,
     /// The body of a put whose line has been handed out.
     Body(GrowingBody),
     /// Bytes to throw away, then this request.
@@ -124,9 +122,12 @@ impl Framer {
     pub fn next(&mut self, input: &mut &[u8]) -> Option<Request> {
         match &mut self.expecting {
             Expecting::Line => self.line(input),
-            Expecting::EndOfLine { after_cr } => {
-                let end = end_of_long_line(input, after_cr)?;
-                *input = &input[end..];
+            Expecting::EndOfLine => {
+                let Some(end) = input.windows(2).position(|pair| pair == b"\r\n") else {
+                    skip_but_last_cr(input, input.len());
+                    return None;
+                };
+                *input = &input[end + 2..];
                 self.expecting = Expecting::Line;
                 Some(Request::Refused(Reply::BadFormat))
             }
@@ -223,9 +224,8 @@ impl Framer {
         let cr = window.iter().position(|&byte| byte == b'\r');
         let Some(end) = cr.filter(|&cr| window.get(cr + 1) == Some(&b'\n')) else {
             if window.len() == MAX_LINE {
-                let after_cr = window.ends_with(b"\r");
-                *input = &input[MAX_LINE..];
-                self.expecting = Expecting::EndOfLine { after_cr };
+                skip_but_last_cr(input, MAX_LINE);
+                self.expecting = Expecting::EndOfLine;
                 return self.next(input);
             }
             return None;
@@ -257,19 +257,13 @@ impl Framer {
     }
 }
 
-/// Finds the end of a line that began before `input`; `None` if it has not come
-/// yet. The reference server does not notice a CR LF that its 224-byte buffer
-/// cuts in two, and so loses the next command; we notice it.
-fn end_of_long_line(input: &mut &[u8], after_cr: &mut bool) -> Option<usize> {
-    if *after_cr && input.first() == Some(&b'\n') {
-        return Some(1);
-    }
-    let end = input.windows(2).position(|pair| pair == b"\r\n");
-    if end.is_none() && !input.is_empty() {
-        *after_cr = input.ends_with(b"\r");
-        *input = &[];
-    }
-    end.map(|at| at + 2)
+/// Throws away the first `length` bytes of a long line. If the last of them is a
+/// CR, it stays, since an LF may follow it. The reference server does not notice
+/// a CR LF that its 224-byte buffer cuts in two, and so loses the next command;
+/// we notice it.
+fn skip_but_last_cr(input: &mut &[u8], length: usize) {
+    let stays = usize::from(input[..length].ends_with(b"\r"));
+    *input = &input[length - stays..];
 }
 
 #[cfg(test)]
