@@ -15,16 +15,14 @@ use crate::sync::{Condvar, Mutex, MutexGuard, thread};
 /// All permits.
 pub struct Permits {
     counts: Mutex<Counts>,
-    handed_over: Condvar,
+    given_back: Condvar,
 }
 
 struct Counts {
     /// Permits that nobody has.
     free: usize,
-    /// Workers that sleep until they get one.
+    /// Workers that sleep until there is one.
     waiting: usize,
-    /// Permits that were handed to sleeping workers, and not taken yet.
-    handed: usize,
 }
 
 /// The right to be busy. It is given back when it is dropped.
@@ -38,23 +36,20 @@ impl Permits {
             counts: Mutex::new(Counts {
                 free: (cpus - 1).max(1),
                 waiting: 0,
-                handed: 0,
             }),
-            handed_over: Condvar::new(),
+            given_back: Condvar::new(),
         }
     }
 
     /// Takes a permit; sleeps until there is one.
     pub fn take(&self) -> Permit<'_> {
         let mut counts = self.lock();
-        if counts.free > 0 {
-            counts.free -= 1;
-        } else {
-            counts.waiting += 1;
-            let none = |counts: &mut Counts| counts.handed == 0;
-            let waited = self.handed_over.wait_while(counts, none);
-            waited.expect("no thread panics").handed -= 1;
-        }
+        counts.waiting += 1;
+        let none = |counts: &mut Counts| counts.free == 0;
+        let waited = self.given_back.wait_while(counts, none);
+        let mut counts = waited.expect("no thread panics");
+        counts.waiting -= 1;
+        counts.free -= 1;
         Permit(self)
     }
 
@@ -66,13 +61,11 @@ impl Permits {
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
         let mut counts = self.0.lock();
-        if counts.waiting == 0 {
-            counts.free += 1;
-            return;
-        }
-        counts.waiting -= 1;
-        counts.handed += 1;
+        counts.free += 1;
+        let is_wanted = counts.waiting > 0;
         drop(counts);
-        self.0.handed_over.notify_one();
+        if is_wanted {
+            self.0.given_back.notify_one();
+        }
     }
 }
