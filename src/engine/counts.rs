@@ -1,27 +1,29 @@
 //! What the engine counts. The numbers are changed where the counted things
 //! happen, not here.
 
-use crate::protocol::Command;
+use crate::protocol::{Command, JobState, Priority};
 
 /// How many jobs are in which state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JobCounts {
-    /// Ready jobs with a priority below 1024.
+    /// The jobs in each state, in the order of [`JobState`].
+    pub by_state: [usize; 4],
+    /// Ready jobs with a priority below 1024. They count as ready, too.
     pub urgent: usize,
-    /// Ready jobs, the urgent ones included.
-    pub ready: usize,
-    /// Jobs reserved by clients.
-    pub reserved: usize,
-    /// Jobs whose delay is not over.
-    pub delayed: usize,
-    /// Buried jobs.
-    pub buried: usize,
 }
 
 impl JobCounts {
+    /// Changes the counts that a job in this state appears in.
+    pub fn count(&mut self, state: JobState, priority: Priority, change: fn(&mut usize)) {
+        change(&mut self.by_state[state as usize]);
+        if state == JobState::Ready && priority.is_urgent() {
+            change(&mut self.urgent);
+        }
+    }
+
     /// The number of all jobs.
     pub fn sum(&self) -> usize {
-        self.ready + self.reserved + self.delayed + self.buried
+        self.by_state.iter().sum()
     }
 }
 

@@ -439,20 +439,19 @@ impl Engine {
         assert!(self.unserved.is_empty());
         let mut jobs_now = JobCounts::default();
         for tube in self.tubes.iter() {
-            let counted = [tube.ready.len(), tube.delayed.len(), tube.buried.len()];
             assert_eq!(self.tubes.names().get(tube.position), Some(&tube.name));
-            let jobs = &tube.jobs;
-            assert_eq!(counted, [jobs.ready, jobs.delayed, jobs.buried]);
+            let [ready, delayed, _, buried] = tube.jobs.by_state;
+            let counted = [tube.ready.len(), tube.delayed.len(), tube.buried.len()];
+            assert_eq!(counted, [ready, delayed, buried]);
             assert!(
-                tube.pause.is_some() || tube.waiting.is_empty() || jobs.ready == 0,
+                tube.pause.is_some() || tube.waiting.is_empty() || ready == 0,
                 "{} has waiting connections and ready jobs",
                 tube.name
             );
-            jobs_now.urgent += jobs.urgent;
-            jobs_now.ready += jobs.ready;
-            jobs_now.reserved += jobs.reserved;
-            jobs_now.delayed += jobs.delayed;
-            jobs_now.buried += jobs.buried;
+            jobs_now.urgent += tube.jobs.urgent;
+            for (sum, count) in jobs_now.by_state.iter_mut().zip(tube.jobs.by_state) {
+                *sum += count;
+            }
             assert!(self.wake_at() <= tube.next_event() || tube.next_event().is_none());
         }
         assert_eq!(self.tubes.names().len(), self.tubes.len());
@@ -468,8 +467,9 @@ impl Engine {
             watches += connection.watched.len() as u64 - 1;
         }
         assert_eq!(connections_now, self.connections_now);
-        assert_eq!((held, watches), (jobs_now.reserved, self.watches));
-        let memory = self.jobs.ids().map(|id| self.jobs[id].memory());
+        let [_, _, reserved, _] = jobs_now.by_state;
+        assert_eq!((held, watches), (reserved, self.watches));
+        let memory = self.jobs.from(JobId(0)).map(|(_, job)| job.memory());
         assert_eq!(memory.sum::<u64>(), self.jobs.memory());
     }
 }

@@ -82,9 +82,10 @@ impl Job {
 }
 
 fn add_jobs(document: &mut Document, jobs: &JobCounts) {
+    let [ready, delayed, reserved, buried] = jobs.by_state;
     document.add("current-jobs-urgent", jobs.urgent);
-    document.add("current-jobs-ready", jobs.ready);
-    document.add("current-jobs-reserved", jobs.reserved);
-    document.add("current-jobs-delayed", jobs.delayed);
-    document.add("current-jobs-buried", jobs.buried);
+    document.add("current-jobs-ready", ready);
+    document.add("current-jobs-reserved", reserved);
+    document.add("current-jobs-delayed", delayed);
+    document.add("current-jobs-buried", buried);
 }

@@ -23,7 +23,6 @@
 //! two also keep the counts and timers right.
 
 use super::connection::Wait;
-use super::counts::JobCounts;
 use super::job::State;
 use super::slab::{ConnectionIndex, TubeIndex};
 use super::{AT_ONCE, Change, Engine, Owner};
@@ -224,9 +223,7 @@ impl Engine {
                 self.connections[by].reserved.remove(&(until, id));
             }
         }
-        count(&mut self.tubes[tube].jobs, state, priority, |n| *n -= 1);
-        count(&mut self.jobs_now, state, priority, |n| *n -= 1);
-        self.set_timer_after(tube, state);
+        self.count(tube, state, priority, |n| *n -= 1);
     }
 
     /// Puts a job into the collection that its state names.
@@ -250,9 +247,7 @@ impl Engine {
                 self.connections[by].reserved.insert((until, id));
             }
         }
-        count(&mut self.tubes[tube].jobs, state, priority, |n| *n += 1);
-        count(&mut self.jobs_now, state, priority, |n| *n += 1);
-        self.set_timer_after(tube, state);
+        self.count(tube, state, priority, |n| *n += 1);
     }
 
     pub(super) fn record(&mut self, change: Change) {
@@ -261,8 +256,12 @@ impl Engine {
         }
     }
 
-    /// Sets the timer that depends on the jobs in this state.
-    fn set_timer_after(&mut self, tube: TubeIndex, state: State) {
+    /// Changes the counts that a job in this state appears in, and sets the
+    /// timer that depends on the jobs in this state.
+    fn count(&mut self, tube: TubeIndex, state: State, priority: Priority, change: fn(&mut usize)) {
+        for counts in [&mut self.tubes[tube].jobs, &mut self.jobs_now] {
+            counts.count(state.name(), priority, change);
+        }
         match state {
             State::Delayed { .. } => self.set_tube_timer(tube),
             State::Reserved { by, .. } => self.set_connection_timer(by),
@@ -278,20 +277,5 @@ impl Engine {
     pub(super) fn set_connection_timer(&mut self, index: ConnectionIndex) {
         let due = self.connections[index].next_event();
         self.wheel.set(Owner::Connection(index).timer(), due);
-    }
-}
-
-/// Changes the counts that a job in this state appears in.
-fn count(counts: &mut JobCounts, state: State, priority: Priority, change: fn(&mut usize)) {
-    match state {
-        State::Ready => {
-            change(&mut counts.ready);
-            if priority.is_urgent() {
-                change(&mut counts.urgent);
-            }
-        }
-        State::Delayed { .. } => change(&mut counts.delayed),
-        State::Reserved { .. } => change(&mut counts.reserved),
-        State::Buried { .. } => change(&mut counts.buried),
     }
 }
