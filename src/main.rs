@@ -110,7 +110,7 @@ fn serve(options: Options) -> Result<(), Failure> {
             },
         }
     };
-    engine.set_draining(is_draining);
+    engine.draining = is_draining;
     if let Some(binlog) = &binlog {
         start_keeping(binlog, tell).map_err(cannot("keeping jobs"))?;
     }

@@ -98,7 +98,7 @@ pub enum Outcome {
     Quit,
 }
 
-/// What the caller has to do after a call. It grows until it is taken.
+/// What the caller has to do after a call. It grows until it is cleared.
 #[derive(Debug, Default)]
 pub struct Effects {
     /// Answers to connections that have waited, in the order in which they were
@@ -160,7 +160,8 @@ impl Owner {
 
 /// All jobs, tubes and connections.
 pub struct Engine {
-    config: Config,
+    /// As it was made.
+    pub config: Config,
     jobs: JobTable,
     tubes: Tubes,
     connections: Slab<OfConnections, Connection>,
@@ -175,11 +176,14 @@ pub struct Engine {
     jobs_now: JobCounts,
     connections_now: ConnectionCounts,
     watches: u64,
-    /// Bytes that the caller holds for clients outside the engine.
-    held_elsewhere: u64,
-    draining: bool,
     totals: Totals,
-    effects: Effects,
+    /// How many bytes the caller holds for clients outside the engine. They
+    /// count against the limit as well.
+    pub held_elsewhere: u64,
+    /// While this is set, the engine refuses new jobs.
+    pub draining: bool,
+    /// What the caller has to do, and then to clear.
+    pub effects: Effects,
     /// Tubes that may have a ready job for a waiting connection; empty between
     /// calls.
     unserved: Vec<TubeIndex>,
@@ -201,35 +205,15 @@ impl Engine {
             jobs_now: JobCounts::default(),
             connections_now: ConnectionCounts::default(),
             watches: 0,
+            totals: Totals::default(),
             held_elsewhere: 0,
             draining: false,
-            totals: Totals::default(),
             effects: Effects::default(),
             unserved: Vec::new(),
         };
         let default = engine.tubes.find_or_make(&TubeName::default_tube());
         assert_eq!(default, Tubes::DEFAULT);
         engine
-    }
-
-    /// Takes the effects of all calls since it was last called.
-    pub fn take_effects(&mut self) -> Effects {
-        std::mem::take(&mut self.effects)
-    }
-
-    /// The changes since they were last taken or forgotten.
-    pub fn changes(&self) -> &[Change] {
-        &self.effects.changes
-    }
-
-    /// Forgets the changes. To be called when a record of them is kept.
-    pub fn forget_changes(&mut self) {
-        self.effects.changes.clear();
-    }
-
-    /// What the calls have cost since their effects were last taken.
-    pub fn steps(&self) -> usize {
-        self.effects.steps
     }
 
     /// A new connection: it uses `default` and watches it.
@@ -314,28 +298,12 @@ impl Engine {
         self.connections_now.waiting > 0
     }
 
-    /// With `true`, the engine refuses new jobs from now on; with `false` it
-    /// takes them again.
-    pub fn set_draining(&mut self, draining: bool) {
-        self.draining = draining;
-    }
-
-    /// Whether new jobs are refused.
-    pub fn is_draining(&self) -> bool {
-        self.draining
-    }
-
     /// Whether this connection holds no job and waits for none.
     pub fn is_idle(&self, id: ConnectionId) -> bool {
         self.find(id).is_some_and(|index| {
             let connection = &self.connections[index];
             connection.reserved.is_empty() && connection.wait.is_none()
         })
-    }
-
-    /// The ids of all jobs, in ascending order.
-    pub fn ids(&self) -> impl Iterator<Item = JobId> {
-        self.jobs.ids()
     }
 
     /// How many jobs there are.
@@ -400,17 +368,6 @@ impl Engine {
     /// What jobs, tubes and watches take, as [`Config::max_memory`] counts it.
     pub fn memory(&self) -> u64 {
         self.jobs.memory() + self.tubes.memory() + self.watches * WATCH_OVERHEAD
-    }
-
-    /// The most that all memory together may take; `None` for no limit.
-    pub fn max_memory(&self) -> Option<u64> {
-        self.config.max_memory
-    }
-
-    /// Notes how many bytes the caller holds for clients outside the engine.
-    /// They count against the limit as well.
-    pub fn set_held_elsewhere(&mut self, bytes: u64) {
-        self.held_elsewhere = bytes;
     }
 
     /// Whether so many more bytes are within the limit.

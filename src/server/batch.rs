@@ -90,7 +90,7 @@ impl<'a> Batch<'a> {
             // much, it lets others go first from then on.
             let is_much = is_much || self.is_much();
             let portion = |state: &mut Guarded, now| {
-                state.engine.set_held_elsewhere(held_by_others);
+                state.engine.held_elsewhere = held_by_others;
                 self.execute_portion(shared, state, id, now)
             };
             let next = match is_much {
@@ -151,7 +151,7 @@ impl<'a> Batch<'a> {
             }
             // The cost is counted in steps, not in time: reading the clock
             // costs as much as a short command.
-            let is_long = state.engine.steps() >= STEPS;
+            let is_long = state.engine.effects.steps >= STEPS;
             if is_long || done % LOOK == 0 && shared.is_awaited() {
                 return Next::GoOn;
             }

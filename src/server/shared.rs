@@ -109,13 +109,13 @@ impl Guarded {
     /// The binlog has the changes in their order: each is recorded before the
     /// next one is made.
     fn keep_record(&mut self) {
-        let changes = self.engine.changes();
+        let changes = &self.engine.effects.changes;
         if let Some(binlog) = &self.binlog
             && !changes.is_empty()
         {
             self.binlog_end = binlog.append(changes, &self.engine);
             self.is_unwritten = true;
-            self.engine.forget_changes();
+            self.engine.effects.changes.clear();
         }
     }
 }
@@ -132,7 +132,7 @@ impl Shared {
             clock,
             limits,
             hangups: HangupWatcher::new()?,
-            memory: Memory::new(engine.max_memory()),
+            memory: Memory::new(engine.config.max_memory),
             permits: Permits::new(),
             state: FairMutex::new(Guarded {
                 engine,
@@ -191,7 +191,7 @@ impl Shared {
     #[inline(never)]
     fn unlock(&self, mut state: MutexGuard<'_, Guarded>, now: Time) {
         state.keep_record();
-        let effects = state.engine.take_effects();
+        let effects = std::mem::take(&mut state.engine.effects);
         let find = |(id, reply)| {
             // While the server stops, a connection that is closed stays in the
             // engine, and may get a reply here. It keeps its jobs, so that no

@@ -156,8 +156,8 @@ impl<K: Keeper> World<K> {
 
     pub fn drain(&mut self) {
         self.model.draining = !self.model.draining;
-        self.engine.set_draining(self.model.draining);
-        let text = format!("draining: {}", self.engine.is_draining());
+        self.engine.draining = self.model.draining;
+        let text = format!("draining: {}", self.engine.draining);
         self.history.lines.push(text);
         self.compare(Vec::new());
     }
@@ -331,7 +331,7 @@ impl<K: Keeper> World<K> {
     /// their states from outside. In which order clients are told things at
     /// the same time cannot be seen.
     fn compare(&mut self, mut said: Vec<(Client, String)>) {
-        let effects = self.engine.take_effects();
+        let effects = std::mem::take(&mut self.engine.effects);
         self.keeper.keep(&effects.changes, &self.engine);
         for (id, reply) in effects.replies {
             let mut links = self.links.iter();

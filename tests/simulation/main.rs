@@ -434,7 +434,8 @@ fn freed_by(work: impl FnOnce()) -> usize {
 }
 
 fn stored(engine: &Engine) -> Jobs {
-    let jobs = engine.ids().filter_map(|id| engine.stored(id));
+    let ids = (1..engine.next_id().0).map(JobId);
+    let jobs = ids.filter_map(|id| engine.stored(id));
     jobs.map(|job| (job.id, job)).collect()
 }
 

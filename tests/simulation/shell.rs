@@ -182,8 +182,8 @@ impl Keeper for Shell {
             _ => None,
         };
         let outcome = engine.execute(id, request, now);
-        self.keep(engine.changes(), engine);
-        engine.forget_changes();
+        self.keep(&engine.effects.changes, engine);
+        engine.effects.changes.clear();
         drop(room);
         if let Outcome::Reply(reply) = &outcome {
             let fact = match (reply, deleted) {

@@ -114,7 +114,7 @@ impl Clockwork {
     /// Gives the answers to the clients that waited. Returns their names.
     fn deliver(&mut self) -> Vec<String> {
         let mut served = Vec::new();
-        for (id, reply) in self.engine.take_effects().replies {
+        for (id, reply) in std::mem::take(&mut self.engine.effects.replies) {
             let waiting = self.clients.iter_mut().find(|(_, client)| client.id == id);
             let (name, client) = waiting.expect("only who is there is answered");
             assert!(
@@ -221,7 +221,7 @@ impl Stage for Clockwork {
     }
 
     fn drain(&mut self) -> io::Result<()> {
-        self.engine.set_draining(true);
+        self.engine.draining = true;
         Ok(())
     }
 }
