@@ -88,19 +88,16 @@ pub struct Listener {
     /// The address of the socket itself.
     place: String,
     /// The socket's file, if we have made it: it is removed at the end.
-    _file: Option<SocketFile>,
+    file: Option<PathBuf>,
 }
 
-/// The file of a Unix socket, removed when it is dropped.
-#[derive(Debug)]
-struct SocketFile(PathBuf);
-
-impl Drop for SocketFile {
+impl Drop for Listener {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_file(&self.0)
+        if let Some(path) = &self.file
+            && let Err(error) = fs::remove_file(path)
             && error.kind() != io::ErrorKind::NotFound
         {
-            let path = self.0.display();
+            let path = path.display();
             log::warning(format_args!("removing the socket {path}: {error}"));
         }
     }
@@ -126,16 +123,15 @@ impl Listener {
             Address::Unix(path) => {
                 let group = access.group.as_deref().map(find_group).transpose()?;
                 remove_if_stale(path)?;
-                let socket = UnixListener::bind(path)?;
-                let _file = Some(SocketFile(path.clone()));
+                let mut listener = Listener::on(UnixListener::bind(path)?.into())?;
+                listener.file = Some(path.clone());
                 // Only root can give files away, and only root will become
                 // another user.
                 let user = user.filter(|_| Uid::effective().is_root());
                 let group = group.or(user.map(|user| user.gid.as_raw()));
                 chown(path, user.map(|user| user.uid.as_raw()), group)?;
                 fs::set_permissions(path, Permissions::from_mode(access.mode))?;
-                let listener = Listener::on(socket.into())?;
-                Ok(Listener { _file, ..listener })
+                Ok(listener)
             }
         }
     }
@@ -163,11 +159,11 @@ impl Listener {
             }
             _ => return Err(io::Error::other("neither a TCP nor a Unix stream socket")),
         };
-        let _file = None;
+        let file = None;
         Ok(Listener {
             socket,
             place,
-            _file,
+            file,
         })
     }
 
