@@ -13,12 +13,10 @@ mod calendar;
 mod repeats;
 
 use crossbeam_channel::{Receiver, Sender, at, bounded, never, select, unbounded};
+use nix::sys::stat::fstat;
 use repeats::Repeats;
 use std::fmt::{Arguments, Display};
-use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
 use std::panic::{self, PanicHookInfo};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
@@ -257,9 +255,7 @@ fn is_journal() -> bool {
         let Ok(named) = std::env::var("JOURNAL_STREAM") else {
             return false;
         };
-        let stream = io::stderr().as_fd().try_clone_to_owned();
-        stream
-            .and_then(|stream| File::from(stream).metadata())
-            .is_ok_and(|stream| format!("{}:{}", stream.dev(), stream.ino()) == named)
+        fstat(io::stderr())
+            .is_ok_and(|stream| format!("{}:{}", stream.st_dev, stream.st_ino) == named)
     })
 }
