@@ -39,12 +39,12 @@ fn main() -> ExitCode {
             }
             log::finish();
             if let Err((exit, _)) = end {
-                return exit.into();
+                return ExitCode::from(exit as u8);
             }
         }
         Err(message) => {
             eprint!("beanpoled: {message}\n{}", options::usage());
-            return Exit::Usage.into();
+            return ExitCode::from(Exit::Usage as u8);
         }
     }
     ExitCode::SUCCESS

@@ -6,7 +6,6 @@ use crate::server::{Address, SocketAccess};
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
-use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -39,12 +38,6 @@ pub enum Exit {
     CannotBecomeUser = 34,
     /// The system does not let us listen on an address.
     CannotListen = 111,
-}
-
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> ExitCode {
-        ExitCode::from(exit as u8)
-    }
 }
 
 /// What the command line asks the program to do.
