@@ -67,8 +67,12 @@ pub fn write_in_place(file: BorrowedFd<'_>) {
 /// # Errors
 ///
 /// If the threads cannot have these mappings.
-#[cfg(not(target_env = "gnu"))]
 pub fn find_room_for_threads() -> io::Result<()> {
+    // With the C library of GNU, bodies are no mappings of their own, and the
+    // highest possible number of connections leaves enough mappings free.
+    if cfg!(target_env = "gnu") {
+        return Ok(());
+    }
     // Several threads may be starting, and bodies may arrive meanwhile.
     const MAPPINGS: usize = 64;
     const PAGE: usize = 64 << 10; // no system has larger pages
@@ -92,13 +96,6 @@ pub fn find_room_for_threads() -> io::Result<()> {
     // SAFETY: this is the mapping from above, and nothing refers to it.
     unsafe { libc::munmap(start, len) };
     found
-}
-
-/// With the C library of GNU, bodies are no mappings of their own, and the
-/// highest possible number of connections leaves enough mappings free.
-#[cfg(target_env = "gnu")]
-pub fn find_room_for_threads() -> io::Result<()> {
-    Ok(())
 }
 
 /// Receives at most `most` bytes, and appends them to the buffer, as far as
