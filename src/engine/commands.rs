@@ -401,8 +401,8 @@ impl Engine {
     }
 
     fn list_tubes(&mut self) -> Reply {
-        self.effects.steps += self.tubes.len() / 16;
-        Reply::Tubes(self.tubes.names().clone())
+        self.effects.steps += self.tubes.names.len() / 16;
+        Reply::Tubes(self.tubes.names.clone())
     }
 
     fn list_tubes_watched(&mut self, by: ConnectionIndex) -> Reply {

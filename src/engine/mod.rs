@@ -395,8 +395,8 @@ impl Engine {
     pub fn check(&self) {
         assert!(self.unserved.is_empty());
         let mut jobs_now = JobCounts::default();
-        for tube in self.tubes.iter() {
-            assert_eq!(self.tubes.names().get(tube.position), Some(&tube.name));
+        for tube in self.tubes.members.iter() {
+            assert_eq!(self.tubes.names.get(tube.position), Some(&tube.name));
             let [ready, delayed, _, buried] = tube.jobs.by_state;
             let counted = [tube.ready.len(), tube.delayed.len(), tube.buried.len()];
             assert_eq!(counted, [ready, delayed, buried]);
@@ -411,7 +411,7 @@ impl Engine {
             }
             assert!(self.wake_at() <= tube.next_event() || tube.next_event().is_none());
         }
-        assert_eq!(self.tubes.names().len(), self.tubes.len());
+        assert_eq!(self.tubes.names.len(), self.tubes.members.len());
         assert_eq!(jobs_now, self.jobs_now);
         assert_eq!(jobs_now.sum(), self.jobs.len());
         let mut connections_now = ConnectionCounts::default();

@@ -25,7 +25,7 @@ impl Engine {
         document.add("job-timeouts", self.totals.timeouts);
         document.add("total-jobs", self.totals.jobs);
         document.add("max-job-size", self.config.max_job_size);
-        document.add("current-tubes", self.tubes.len());
+        document.add("current-tubes", self.tubes.names.len());
         document.add("current-connections", self.connections.len());
         document.add("current-producers", self.connections_now.producers);
         document.add("current-workers", self.connections_now.workers);

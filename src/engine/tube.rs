@@ -60,11 +60,11 @@ impl Tube {
 
 /// The tubes that exist, by index and by name.
 pub struct Tubes {
-    members: Slab<OfTubes, Tube>,
+    pub members: Slab<OfTubes, Tube>,
     by_name: HashMap<TubeName, TubeIndex>,
     /// In the order of `list-tubes`: when a tube is removed, the last one takes
     /// its position, as in the reference server.
-    names: TubeNames,
+    pub names: TubeNames,
     /// The lengths of all names, in bytes.
     name_bytes: u64,
 }
@@ -137,24 +137,10 @@ impl Tubes {
         true
     }
 
-    pub fn len(&self) -> usize {
-        self.members.len()
-    }
-
     /// What the tubes other than `default` take, in bytes.
     pub fn memory(&self) -> u64 {
         let names = self.name_bytes - self[Self::DEFAULT].name.as_str().len() as u64;
-        names + (self.len() as u64 - 1) * Self::OVERHEAD
-    }
-
-    /// All tubes, in no order.
-    pub fn iter(&self) -> impl Iterator<Item = &Tube> {
-        self.members.iter()
-    }
-
-    /// All names, in the order of `list-tubes`.
-    pub fn names(&self) -> &TubeNames {
-        &self.names
+        names + (self.members.len() as u64 - 1) * Self::OVERHEAD
     }
 }
 

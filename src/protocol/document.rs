@@ -71,15 +71,10 @@ const GROUP: usize = 64;
 
 impl TubeNames {
     /// How many names there are.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0
             .last()
             .map_or(0, |last| (self.0.len() - 1) * GROUP + last.len())
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 
     /// The name at this position, if there is one.

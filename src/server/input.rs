@@ -17,7 +17,8 @@ pub struct Input {
     /// The bytes before this index are parsed.
     start: usize,
     /// Whether the last read filled the buffer: then more bytes may be waiting.
-    was_filled: bool,
+    /// A read that went elsewhere says nothing about this buffer.
+    pub was_filled: bool,
 }
 
 impl Input {
@@ -46,12 +47,6 @@ impl Input {
         let count = stream.read(&mut self.buffer, usize::MAX)?;
         self.was_filled = self.buffer.len() == self.buffer.capacity();
         Ok(count)
-    }
-
-    /// Notes that the last read went elsewhere, so it says nothing about this
-    /// buffer.
-    pub fn note_bypass(&mut self) {
-        self.was_filled = false;
     }
 
     /// The size of the buffer, in bytes, if it has grown so far that a silent

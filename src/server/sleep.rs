@@ -14,27 +14,17 @@ const SLACK_UNSEEN: Duration = Duration::from_millis(100);
 #[derive(Default)]
 pub struct Sleep {
     /// Its end; `None`: it lasts until another thread wakes the timer.
-    until: Option<Time>,
+    pub until: Option<Time>,
     /// When something was last due.
-    last: Time,
+    pub last_due: Time,
 }
 
 impl Sleep {
-    /// Notes that something was due.
-    pub fn note_due(&mut self, now: Time) {
-        self.last = now;
-    }
-
     /// When to wake for an event that is due at `due`: now, if that is past.
     pub fn end_for(&self, due: Time, is_awaited: bool, now: Time) -> Time {
         let slack = if is_awaited { SLACK } else { SLACK_UNSEEN };
-        let end = due.max(self.last + slack);
+        let end = due.max(self.last_due + slack);
         if due <= now { now } else { end }
-    }
-
-    /// Notes that the timer goes to sleep until this time.
-    pub fn begin(&mut self, until: Option<Time>) {
-        self.until = until;
     }
 
     /// Ends the sleep at `wanted`, if that is earlier than its end. Returns
@@ -61,7 +51,7 @@ mod tests {
     fn the_first_of_many_is_in_time_and_the_next_wait_a_little() {
         let mut sleep = Sleep::default();
         assert_eq!(sleep.end_for(at(1000), true, at(500)), at(1000));
-        sleep.note_due(at(1000));
+        sleep.last_due = at(1000);
         assert_eq!(sleep.end_for(at(1001), true, at(1000)), at(1002));
         assert_eq!(sleep.end_for(at(1001), false, at(1000)), at(1100));
         assert_eq!(sleep.end_for(at(1200), false, at(1000)), at(1200));
@@ -73,7 +63,7 @@ mod tests {
         let mut sleep = Sleep::default();
         assert!(sleep.cut_short(Some(at(1000))));
         assert!(!sleep.cut_short(Some(at(1000))));
-        sleep.begin(Some(at(500)));
+        sleep.until = Some(at(500));
         assert!(!sleep.cut_short(Some(at(700))));
         assert!(sleep.cut_short(Some(at(400))));
         assert!(!sleep.cut_short(None));

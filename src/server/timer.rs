@@ -11,11 +11,11 @@ pub fn run(shared: &Shared) {
             // One piece of what is due. If there is more, the timer does not
             // sleep now.
             if state.engine.wake_at().is_some_and(|at| at <= now) && state.engine.tick(now) {
-                state.sleep.note_due(now);
+                state.sleep.last_due = now;
             }
             let has_surplus = state.surplus.take_due(now);
             let until = state.timer_is_wanted_at(now);
-            state.sleep.begin(until);
+            state.sleep.until = until;
             (until.map(|until| until.since(now)), has_surplus)
         });
         // Whatever wakes the timer, it checks again what is due.

@@ -143,7 +143,7 @@ impl Worker<'_> {
             let read = match self.framer.growing_body() {
                 Some(body) => {
                     let missing = body.missing();
-                    self.input.note_bypass();
+                    self.input.was_filled = false;
                     stream.read(&mut body.bytes, missing)
                 }
                 None => self.input.read(stream, self.framer.needed()),
