@@ -3,7 +3,8 @@
 //! The owner of the table decides what a value means. Bytes that are no UTF-8 are kept, since bodies and paths
 //! may have them: [`to_os`] gives the original argument back.
 
-use getopts::{Fail, HasArg, Matches, Occur, Options, ParsingStyle};
+pub use getopts::ParsingStyle;
+use getopts::{Fail, HasArg, Matches, Occur, Options};
 use std::ffi::{OsStr, OsString};
 use std::iter;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -21,15 +22,6 @@ pub struct Opt {
     pub many: bool,
 }
 
-/// Whether options may follow an operand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operands {
-    /// They may stand anywhere, up to `--`.
-    Anywhere,
-    /// The first operand ends the options: all arguments after it are operands.
-    EndOptions,
-}
-
 /// A command line, taken apart.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Given {
@@ -41,21 +33,19 @@ pub struct Given {
 }
 
 impl Given {
-    /// Takes a command line apart, given without the program's name.
+    /// Takes a command line apart, given without the program's name. The style
+    /// says whether options may follow an operand.
     ///
     /// # Errors
     ///
     /// A message that names the option.
     pub fn split(
         table: &[Opt],
-        operands: Operands,
+        style: ParsingStyle,
         arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
     ) -> Result<Given, String> {
         let mut parser = Options::new();
-        parser.parsing_style(match operands {
-            Operands::Anywhere => ParsingStyle::FloatingFrees,
-            Operands::EndOptions => ParsingStyle::StopAtFirstFree,
-        });
+        parser.parsing_style(style);
         for option in table {
             let has_value = match option.value {
                 "" => HasArg::No,
@@ -203,8 +193,8 @@ mod tests {
     ];
 
     /// The indices of the options, each with its value, and the operands.
-    fn split(line: &str, operands: Operands) -> Result<(String, Vec<String>), String> {
-        let given = Given::split(&TABLE, operands, line.split(' '))?;
+    fn split(line: &str, style: ParsingStyle) -> Result<(String, Vec<String>), String> {
+        let given = Given::split(&TABLE, style, line.split(' '))?;
         let options = given.options.iter();
         let options: Vec<_> = options.map(|(at, value)| format!("{at}{value}")).collect();
         Ok((options.join(" "), given.operands))
@@ -213,16 +203,19 @@ mod tests {
     #[test]
     fn options_come_in_the_order_of_the_line() {
         let operands = ["one", "two", "-t"].map(String::from).to_vec();
-        let given = split("-ta one --tube=b -qd5 two -- -t", Operands::Anywhere);
+        let given = split(
+            "-ta one --tube=b -qd5 two -- -t",
+            ParsingStyle::FloatingFrees,
+        );
         assert_eq!(given, Ok(("0a 0b 2 15".into(), operands)));
-        let given = split("-q -d1 -tx", Operands::Anywhere);
+        let given = split("-q -d1 -tx", ParsingStyle::FloatingFrees);
         assert_eq!(given, Ok(("2 11 0x".into(), Vec::new())));
     }
 
     #[test]
     fn the_first_operand_can_end_the_options() {
         let operands = ["one", "-q"].map(String::from).to_vec();
-        let given = split("one -q", Operands::EndOptions);
+        let given = split("one -q", ParsingStyle::StopAtFirstFree);
         assert_eq!(given, Ok((String::new(), operands)));
     }
 
@@ -234,7 +227,7 @@ mod tests {
             ("-d", "flag requires an argument: -d"),
             ("-d1 -d2", "flag given more than once: --delay"),
         ] {
-            assert_eq!(split(line, Operands::Anywhere), Err(said.into()));
+            assert_eq!(split(line, ParsingStyle::FloatingFrees), Err(said.into()));
         }
     }
 

@@ -28,7 +28,7 @@ pub mod text;
 mod transfer;
 pub mod values;
 
-use beanpole::arguments::{Given, Operands, to_os};
+use beanpole::arguments::{Given, ParsingStyle, to_os};
 use command::{Command, Common, GLOBAL, Invocation, Opt, described, did_you_mean, find, read};
 use commands::help;
 use failure::{Failure, Outcome};
@@ -68,7 +68,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
 /// Runs what these arguments ask for, and tells which command they name.
 fn run_named(arguments: &[OsString], named: &mut Option<&'static Command>) -> Outcome {
     let table = described(GLOBAL);
-    let global = split(&table, Operands::EndOptions, arguments)?;
+    let global = split(&table, ParsingStyle::StopAtFirstFree, arguments)?;
     let mut common = Common::default();
     read(&global, 0, GLOBAL, &mut common)?;
     if common.help {
@@ -85,12 +85,12 @@ fn run_named(arguments: &[OsString], named: &mut Option<&'static Command>) -> Ou
     let mut table = (command.options)();
     let own = table.len();
     table.extend(described(command.common_settings()));
-    let operands = match command.options_first {
-        true => Operands::EndOptions,
-        false => Operands::Anywhere,
+    let style = match command.options_first {
+        true => ParsingStyle::StopAtFirstFree,
+        false => ParsingStyle::FloatingFrees,
     };
     let rest: Vec<_> = rest.iter().map(|text| to_os(text)).collect();
-    let given = split(&table, operands, &rest)?;
+    let given = split(&table, style, &rest)?;
     // An address after the command counts more than one before it.
     let before = std::mem::take(&mut common.servers);
     read(&given, own, command.common_settings(), &mut common)?;
@@ -117,9 +117,9 @@ fn run_named(arguments: &[OsString], named: &mut Option<&'static Command>) -> Ou
 
 /// Takes a command line apart. Of an option that does not exist, the error says
 /// which one may be meant.
-fn split(table: &[Opt], operands: Operands, arguments: &[OsString]) -> Outcome<Given> {
+fn split(table: &[Opt], style: ParsingStyle, arguments: &[OsString]) -> Outcome<Given> {
     let syntax: Vec<_> = table.iter().map(Opt::syntax).collect();
-    Given::split(&syntax, operands, arguments).map_err(|reason| {
+    Given::split(&syntax, style, arguments).map_err(|reason| {
         let names = table.iter().map(|option| format!("--{}", option.long));
         let names: Vec<_> = names.collect();
         let unknown = reason.strip_prefix("unknown flag: ");

@@ -2,7 +2,7 @@
 
 use super::load::{Held, Length, Load, Placement, Syncing};
 use super::servers::Source;
-use beanpole::arguments::{Given, Operands};
+use beanpole::arguments::{Given, ParsingStyle};
 use companion::command::{Number, Opt, described, options, read};
 use companion::failure::{Failure, Outcome};
 use companion::load::arrivals::Rate;
@@ -194,7 +194,8 @@ Scenarios:\n"
 /// Reads what these arguments ask for.
 pub fn parse(arguments: &[OsString]) -> Outcome<Request> {
     let table: Vec<_> = described(OPTIONS).iter().map(Opt::syntax).collect();
-    let given = Given::split(&table, Operands::Anywhere, arguments).map_err(Failure::Usage)?;
+    let given =
+        Given::split(&table, ParsingStyle::FloatingFrees, arguments).map_err(Failure::Usage)?;
     let mut options = Options::default();
     read(&given, 0, OPTIONS, &mut options)?;
     if options.help {
