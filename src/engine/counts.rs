@@ -27,63 +27,52 @@ impl JobCounts {
     }
 }
 
-/// The keys that tell how often each command was given, in the order of
-/// `stats`. `reserve-job`, `kick-job` and `quit` have no key, nor has our own
-/// `list-jobs`.
-pub const COMMAND_KEYS: [&str; 22] = [
-    "cmd-put",
-    "cmd-peek",
-    "cmd-peek-ready",
-    "cmd-peek-delayed",
-    "cmd-peek-buried",
-    "cmd-reserve",
-    "cmd-reserve-with-timeout",
-    "cmd-delete",
-    "cmd-release",
-    "cmd-use",
-    "cmd-watch",
-    "cmd-ignore",
-    "cmd-bury",
-    "cmd-kick",
-    "cmd-touch",
-    "cmd-stats",
-    "cmd-stats-job",
-    "cmd-stats-tube",
-    "cmd-list-tubes",
-    "cmd-list-tube-used",
-    "cmd-list-tubes-watched",
-    "cmd-pause-tube",
-];
+/// Makes a list of keys, and finds the key that counts a command.
+macro_rules! counted_commands {
+    ($($command:ident: $key:literal,)*) => {
+        /// The keys that tell how often each command was given, in the order of
+        /// `stats`.
+        pub const COMMAND_KEYS: &[&str] = &[$($key),*];
 
-/// The position of the key that counts a command.
-pub fn command_key(command: &Command) -> Option<usize> {
-    Some(match command {
-        Command::Put(_) => 0,
-        Command::Peek(_) => 1,
-        Command::PeekReady => 2,
-        Command::PeekDelayed => 3,
-        Command::PeekBuried => 4,
-        Command::Reserve => 5,
-        Command::ReserveWithTimeout(_) => 6,
-        Command::Delete(_) => 7,
-        Command::Release(..) => 8,
-        Command::Use(_) => 9,
-        Command::Watch(_) => 10,
-        Command::Ignore(_) => 11,
-        Command::Bury(..) => 12,
-        Command::Kick(_) => 13,
-        Command::Touch(_) => 14,
-        Command::Stats => 15,
-        Command::StatsJob(_) => 16,
-        Command::StatsTube(_) => 17,
-        Command::ListTubes => 18,
-        Command::ListTubeUsed => 19,
-        Command::ListTubesWatched => 20,
-        Command::PauseTube(..) | Command::PauseNoTube => 21,
-        Command::ReserveJob(_) | Command::KickJob(_) | Command::ListJobs(_) | Command::Quit => {
-            return None;
+        /// The positions of these keys.
+        enum Key { $($command),* }
+
+        /// The position of the key that counts a command. `reserve-job`,
+        /// `kick-job` and `quit` have no key, nor has our own `list-jobs`.
+        pub fn command_key(command: &Command) -> Option<usize> {
+            use Command::{KickJob, ListJobs, PauseNoTube, Quit, ReserveJob};
+            match command {
+                $(Command::$command { .. } => Some(Key::$command as usize),)*
+                PauseNoTube => Some(Key::PauseTube as usize),
+                ReserveJob(_) | KickJob(_) | ListJobs(_) | Quit => None,
+            }
         }
-    })
+    };
+}
+
+counted_commands! {
+    Put: "cmd-put",
+    Peek: "cmd-peek",
+    PeekReady: "cmd-peek-ready",
+    PeekDelayed: "cmd-peek-delayed",
+    PeekBuried: "cmd-peek-buried",
+    Reserve: "cmd-reserve",
+    ReserveWithTimeout: "cmd-reserve-with-timeout",
+    Delete: "cmd-delete",
+    Release: "cmd-release",
+    Use: "cmd-use",
+    Watch: "cmd-watch",
+    Ignore: "cmd-ignore",
+    Bury: "cmd-bury",
+    Kick: "cmd-kick",
+    Touch: "cmd-touch",
+    Stats: "cmd-stats",
+    StatsJob: "cmd-stats-job",
+    StatsTube: "cmd-stats-tube",
+    ListTubes: "cmd-list-tubes",
+    ListTubeUsed: "cmd-list-tube-used",
+    ListTubesWatched: "cmd-list-tubes-watched",
+    PauseTube: "cmd-pause-tube",
 }
 
 /// What has happened since the server started.
@@ -118,7 +107,7 @@ mod tests {
 
     #[test]
     fn each_command_is_counted_under_its_own_name() {
-        for key in COMMAND_KEYS {
+        for &key in COMMAND_KEYS {
             let name = key.strip_prefix("cmd-").expect("a command's key");
             let with = |rest: &str| command::parse(format!("{name}{rest}").as_bytes()).ok();
             let examples = ["", " 1", " 1 0", " 1 0 0", " 1 0 0 0"].map(with);

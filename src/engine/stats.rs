@@ -19,7 +19,7 @@ impl Engine {
     pub(super) fn server_document(&self) -> Document {
         let mut document = Document::default();
         add_jobs(&mut document, &self.jobs_now);
-        for (key, count) in COMMAND_KEYS.into_iter().zip(self.totals.commands) {
+        for (key, count) in COMMAND_KEYS.iter().zip(self.totals.commands) {
             document.add(key, count);
         }
         document.add("job-timeouts", self.totals.timeouts);
