@@ -176,10 +176,8 @@ fn find_user(name: &str) -> Result<User, Failure> {
 /// How many connections to allow: as many as the options ask for, if the system
 /// can have so many.
 fn max_connections(options: &Options) -> usize {
-    let Capacity {
-        connections: most,
-        because,
-    } = Capacity::find(options.binlog.is_some());
+    let capacity = Capacity::find(options.binlog.is_some());
+    let (most, because) = (capacity.connections, capacity.because);
     let usual = format!("at most {most} connections, because {because}");
     match options.max_connections {
         Some(asked) if asked <= most => log::info(format_args!("at most {asked} connections")),
