@@ -20,7 +20,10 @@ pub fn inherited_sockets() -> Result<Vec<Inherited>, String> {
     if variable("LISTEN_PID") != Some(process::id().to_string()) {
         return Ok(Vec::new());
     }
-    let count = count(&variable("LISTEN_FDS").unwrap_or_default())?;
+    let count = variable("LISTEN_FDS").unwrap_or_default();
+    let count: u16 = count
+        .parse()
+        .map_err(|_| format!("invalid number of inherited sockets in LISTEN_FDS: {count}"))?;
     let names = variable("LISTEN_FDNAMES").unwrap_or_default();
     let names = names.split(':').chain(std::iter::repeat(""));
     let mut sockets = Vec::new();
@@ -33,9 +36,4 @@ pub fn inherited_sockets() -> Result<Vec<Inherited>, String> {
         sockets.push((socket, name.into()));
     }
     Ok(sockets)
-}
-
-fn count(text: &str) -> Result<u16, String> {
-    text.parse()
-        .map_err(|_| format!("invalid number of inherited sockets in LISTEN_FDS: {text}"))
 }
