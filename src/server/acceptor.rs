@@ -24,7 +24,8 @@ pub fn run(shared: &Arc<Shared>, listeners: &[Listener], stop: BorrowedFd<'_>) {
         stop,
     };
     loop {
-        let fds = listeners.iter().map(Listener::as_fd).chain([stop]);
+        let sockets = listeners.iter().map(|listener| listener.socket.as_fd());
+        let fds = sockets.chain([stop]);
         let mut fds: Vec<_> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         match poll(&mut fds, PollTimeout::NONE) {
             Ok(_) | Err(Errno::EINTR) => {}

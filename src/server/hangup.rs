@@ -24,7 +24,7 @@ impl HangupWatcher {
     pub fn watch(&self, client: &Client) -> io::Result<()> {
         let flags = EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLET;
         let event = EpollEvent::new(flags, client.id.0);
-        Ok(self.0.add(&client.stream, event)?)
+        Ok(self.0.add(&client.stream.0, event)?)
     }
 
     /// What the thread does all its life: tells `gone` which peers are gone.

@@ -12,7 +12,7 @@ use std::fmt;
 use std::fs::{self, Permissions};
 use std::io;
 use std::net::{IpAddr, ToSocketAddrs};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt, chown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -84,7 +84,8 @@ pub struct SocketAccess {
 /// A socket to listen on.
 #[derive(Debug)]
 pub struct Listener {
-    socket: OwnedFd,
+    /// Readable when a client has connected.
+    pub socket: OwnedFd,
     /// The address of the socket itself.
     place: String,
     /// The socket's file, if we have made it: it is removed at the end.
@@ -174,9 +175,9 @@ impl Listener {
     ///
     /// If another server listens there by now.
     pub fn listen(&self) -> io::Result<()> {
-        listen(self, Backlog::MAXCONN)?;
+        listen(&self.socket, Backlog::MAXCONN)?;
         // Accepting must not block if the client is gone again.
-        fcntl(self, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        fcntl(&self.socket, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         Ok(())
     }
 
@@ -187,7 +188,7 @@ impl Listener {
     ///
     /// As for `accept(2)`; also if no connection is waiting.
     pub fn accept(&self) -> nix::Result<Stream> {
-        sys::accept(self.as_fd()).map(Stream)
+        sys::accept(self.socket.as_fd()).map(Stream)
     }
 }
 
@@ -254,12 +255,6 @@ fn remove_if_stale(path: &Path) -> io::Result<()> {
         fs::remove_file(path)?;
     }
     Ok(())
-}
-
-impl AsFd for Listener {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use nix::sys::socket::{
 use nix::sys::time::{TimeVal, TimeValLike};
 use std::fmt;
 use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
 /// A connected socket.
@@ -19,7 +19,7 @@ impl Stream {
     /// Reads at most `most` bytes, and appends them to the buffer, as far as
     /// that has capacity. 0 if the peer sends nothing more.
     pub fn read(&self, buffer: &mut Vec<u8>, most: usize) -> io::Result<usize> {
-        retry(|| sys::receive(self.as_fd(), buffer, most))
+        retry(|| sys::receive(self.0.as_fd(), buffer, most))
     }
 
     /// Writes these pieces one after the other, with as few calls as possible.
@@ -49,19 +49,23 @@ impl Stream {
     /// Whether the peer's side has received all that was written. Then there is
     /// room for a short reply.
     pub fn has_sent_all(&self) -> bool {
-        sys::unsent(self.as_fd()).is_ok_and(|count| count == 0)
+        sys::unsent(self.0.as_fd()).is_ok_and(|count| count == 0)
     }
 
     /// Sets the time after which a read without a byte fails as
     /// [`WouldBlock`](io::ErrorKind::WouldBlock). `None`, the initial value,
     /// means never.
     pub fn set_read_patience(&self, patience: Option<Duration>) -> io::Result<()> {
-        Ok(setsockopt(self, sockopt::ReceiveTimeout, &time(patience))?)
+        Ok(setsockopt(
+            &self.0,
+            sockopt::ReceiveTimeout,
+            &time(patience),
+        )?)
     }
 
     /// The same for writing.
     pub fn set_write_patience(&self, patience: Option<Duration>) -> io::Result<()> {
-        Ok(setsockopt(self, sockopt::SendTimeout, &time(patience))?)
+        Ok(setsockopt(&self.0, sockopt::SendTimeout, &time(patience))?)
     }
 
     /// Makes a thread that reads from the socket see the end of the stream.
@@ -89,7 +93,7 @@ fn time(patience: Option<Duration>) -> TimeVal {
 impl fmt::Display for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let address = getpeername::<SockaddrStorage>(self.0.as_raw_fd());
-        let credentials = getsockopt(self, sockopt::PeerCredentials);
+        let credentials = getsockopt(&self.0, sockopt::PeerCredentials);
         match (address, credentials) {
             (Ok(address), Ok(peer)) if address.family() == Some(AddressFamily::Unix) => {
                 write!(f, "unix:pid={},uid={}", peer.pid(), peer.uid())
@@ -97,12 +101,6 @@ impl fmt::Display for Stream {
             (Ok(address), _) => address.fmt(f),
             (Err(_), _) => f.write_str("a client that is gone"),
         }
-    }
-}
-
-impl AsFd for Stream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
     }
 }
 
