@@ -178,7 +178,6 @@ mod tests {
             long: "tube",
             value: "TUBE",
             many: true,
-            ..BLANK
         },
         Opt {
             short: "d",
