@@ -102,11 +102,6 @@ impl Surplus {
             self.due = Some(now + Self::DELAY);
         }
     }
-
-    /// Whether the time to give it back has come. Returns true only once.
-    pub fn take_due(&mut self, now: Time) -> bool {
-        self.due.take_if(|due| *due <= now).is_some()
-    }
 }
 
 #[cfg(test)]

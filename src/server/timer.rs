@@ -13,7 +13,7 @@ pub fn run(shared: &Shared) {
             if state.engine.wake_at().is_some_and(|at| at <= now) && state.engine.tick(now) {
                 state.sleep.last_due = now;
             }
-            let has_surplus = state.surplus.take_due(now);
+            let has_surplus = state.surplus.due.take_if(|due| *due <= now).is_some();
             let until = state.timer_is_wanted_at(now);
             state.sleep.until = until;
             (until.map(|until| until.since(now)), has_surplus)
