@@ -3,12 +3,15 @@
 
 use crate::protocol::{Command, JobState, Priority};
 
+/// Ready jobs with a smaller priority count as urgent.
+const NOT_URGENT: Priority = Priority(1024);
+
 /// How many jobs are in which state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JobCounts {
     /// The jobs in each state, in the order of [`JobState`].
     pub by_state: [usize; 4],
-    /// Ready jobs with a priority below 1024. They count as ready, too.
+    /// The urgent ones among the ready jobs.
     pub urgent: usize,
 }
 
@@ -16,7 +19,7 @@ impl JobCounts {
     /// Changes the counts that a job in this state appears in.
     pub fn count(&mut self, state: JobState, priority: Priority, change: fn(&mut usize)) {
         change(&mut self.by_state[state as usize]);
-        if state == JobState::Ready && priority.is_urgent() {
+        if state == JobState::Ready && priority < NOT_URGENT {
             change(&mut self.urgent);
         }
     }

@@ -39,13 +39,6 @@ impl fmt::Display for JobId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Priority(pub u32);
 
-impl Priority {
-    /// Whether `current-jobs-urgent` counts a ready job of this priority.
-    pub fn is_urgent(self) -> bool {
-        self.0 < 1024
-    }
-}
-
 /// Whole seconds, the protocol's only unit of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Seconds(pub u32);
