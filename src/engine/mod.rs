@@ -288,7 +288,7 @@ impl Engine {
     /// When to call [`tick`](Self::tick): at or before the next due time.
     /// `None` if the clock alone will change nothing.
     pub fn wake_at(&self) -> Option<Time> {
-        self.wheel.wake_at()
+        self.wheel.wake_at
     }
 
     /// Whether any connection waits for a job. If none does, no client can see

@@ -35,9 +35,10 @@ pub struct Wheel {
     tick: u64,
     /// For each level, which of its slots have timers: bit n for slot n.
     occupied: [u64; LEVELS],
-    /// Never later than the first due time. It may be earlier if the first
-    /// timer was cleared, or if timers have to move down a level.
-    wake_at: Option<Time>,
+    /// When to call [`advance`](Self::advance); `None` if no timer is set. Never
+    /// later than the first due time. It may be earlier if the first timer was
+    /// cleared, or if timers have to move down a level.
+    pub wake_at: Option<Time>,
     /// First the heads of all slots' lists, level by level; then the timers, up
     /// to the highest number that was ever set.
     nodes: Vec<Node>,
@@ -86,12 +87,6 @@ impl Wheel {
             self.link(at);
             self.wake_at = Some(self.wake_at.map_or(due, |earlier| earlier.min(due)));
         }
-    }
-
-    /// When to call [`advance`](Self::advance): never later than the first
-    /// timer is due, `None` if none is set.
-    pub fn wake_at(&self) -> Option<Time> {
-        self.wake_at
     }
 
     /// Clears timers that are due by now, at most `most`, and appends their
@@ -230,9 +225,9 @@ mod tests {
             let at = NOW + (1 << bit);
             wheel.set(7, Some(Time::from_nanos(at)));
             assert_eq!(due(&mut wheel, at - 1), [], "2^{bit} ns");
-            assert!(wheel.wake_at() <= Some(Time::from_nanos(at)));
+            assert!(wheel.wake_at <= Some(Time::from_nanos(at)));
             assert_eq!(due(&mut wheel, at), [7], "2^{bit} ns");
-            assert_eq!(wheel.wake_at(), None);
+            assert_eq!(wheel.wake_at, None);
         }
     }
 
@@ -243,7 +238,7 @@ mod tests {
         wheel.set(1, Some(Time::from_nanos(at)));
         let mut wakes = 0;
         loop {
-            let wake = wheel.wake_at().unwrap();
+            let wake = wheel.wake_at.unwrap();
             wakes += 1;
             if due(&mut wheel, wake.as_nanos()) == [1] {
                 assert_eq!(wake.as_nanos(), at);
@@ -292,8 +287,8 @@ mod tests {
                 assert_eq!(due(&mut wheel, now), expected);
             }
             let first = model.iter().flatten().min().copied();
-            assert!(wheel.wake_at() <= first.map(Time::from_nanos) || first.is_none());
-            assert!(first.is_none() || wheel.wake_at().is_some());
+            assert!(wheel.wake_at <= first.map(Time::from_nanos) || first.is_none());
+            assert!(first.is_none() || wheel.wake_at.is_some());
         }
     }
 }
