@@ -23,9 +23,11 @@
 //! have room in one file, one after the other, so nobody has to calculate how
 //! they divide among files. When the disk is full, puts are refused, the
 //! reserve becomes the spare, and everything else continues: the oldest segment
-//! can be emptied, and its file becomes the next reserve. A single append may
-//! need more than all this. Then a segment grows beyond its room; if the disk
-//! is full, the reserve is given up, and the segment grows into its room.
+//! can be emptied, and its file becomes the next reserve. Long work, such as a
+//! kick of very many jobs, is done in pieces: while room is short, each piece
+//! waits until the one before is written. A single piece may still need more
+//! than all this. Then a segment grows beyond its room; if the disk is full, the
+//! reserve is given up, and the segment grows into its room.
 
 use super::frame::HEADER_LEN;
 use super::tail::Tail;
