@@ -1,8 +1,9 @@
-//! What a command of the program is: its description, and a run of it.
+//! The description of a command, and one run of it.
 //!
 //! Everything that has to agree about a command comes from its [`Command`]: the
 //! parser of options, the usage texts, the completions of the shells and the
-//! test of the manual page. Each file of `commands` opens with its own.
+//! test of the manual page. Each file of `commands` opens with its own
+//! `Command`.
 
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::address::Address;
@@ -16,7 +17,7 @@ use std::time::Duration;
 /// One command of the program.
 pub struct Command {
     pub name: &'static str,
-    /// What follows the options, as the usage shows it.
+    /// The operands, as the usage shows them after the options.
     pub operands: &'static str,
     /// What an operand is.
     pub operand_kind: Kind,
@@ -24,12 +25,13 @@ pub struct Command {
     pub about: &'static str,
     /// Its own options.
     pub options: fn() -> Vec<Opt>,
-    /// The first operand ends the options: what follows is somebody else's.
+    /// Whether the first operand ends the options: all arguments after it
+    /// belong to another program.
     pub options_first: bool,
     /// Whether it asks several servers at once.
     pub many_servers: bool,
     pub run: fn(&Invocation) -> Outcome,
-    /// What a failure means to whoever calls it, if not what it means to all.
+    /// The status of a failure, if this command has statuses of its own.
     pub failure_status: Option<fn(&Failure) -> Status>,
 }
 
@@ -39,7 +41,7 @@ pub struct Opt {
     /// One letter, or nothing.
     pub short: &'static str,
     pub long: &'static str,
-    /// What its value is called; nothing for a flag.
+    /// The name of its value in the usage; empty for a flag.
     pub value: &'static str,
     pub kind: Kind,
     /// Whether it may be given several times.
@@ -50,40 +52,40 @@ pub struct Opt {
 /// What an operand or a value is, for completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Nothing that a shell could complete.
+    /// A shell cannot complete it.
     Free,
     Tube,
     File,
-    /// One of these first, then directories.
+    /// First one of these words, then directories.
     WordThenDirectories(&'static [&'static str]),
     /// The name of a program.
     Program,
-    /// One of these.
+    /// One of these words.
     Words(&'static [&'static str]),
-    /// What `help` tells of: the commands, and this.
+    /// The name of a command, or this word.
     CommandOr(&'static str),
 }
 
 /// Commands that belong together.
 pub struct Group {
     pub title: &'static str,
-    /// Whether they change what is in a server.
+    /// Whether they change the content of a server.
     pub changes: bool,
     pub commands: &'static [&'static Command],
 }
 
-/// The options of a command, each with what reads a value into its field: so no
-/// option is looked up by its name.
+/// The options of a command. Each comes with the function that reads a value
+/// into its field, so no option is looked up by its name.
 pub type Settings<O> = &'static [(Opt, fn(&mut O, &str) -> Result<(), String>)];
 
-/// One run of a command: what was given on the command line.
+/// One run of a command: what the command line says.
 pub struct Invocation {
     pub given: Given,
     /// The servers that were named, at least one.
     pub servers: Vec<Server>,
-    /// How long a server may be silent.
+    /// How long a server may be silent before we give up.
     pub patience: Duration,
-    /// All commands, for those that tell of them.
+    /// All commands, for commands that describe them.
     pub groups: &'static [Group],
 }
 
@@ -113,8 +115,8 @@ impl Invocation {
         }
     }
 
-    /// The operands, each the id of a job, at least one; `-` alone stands for
-    /// those on standard input.
+    /// The operands, each the id of a job; there must be one at least. A single
+    /// `-` stands for the ids on standard input.
     pub fn ids(&self) -> Outcome<Vec<JobId>> {
         match self.operands() {
             [] => Failure::usage("which job? give its id"),
@@ -128,7 +130,7 @@ impl Invocation {
         words(self.operands())
     }
 
-    /// Where the server is.
+    /// The address of the server; the first one, if there are several.
     pub fn address(&self) -> &Address {
         &self.servers[0].address
     }
@@ -154,7 +156,8 @@ pub fn find(groups: &'static [Group], name: &str) -> Outcome<(&'static Group, &'
     found.ok_or_else(|| Failure::Usage(format!("there is no command '{name}'{}", hint())))
 }
 
-/// A question to follow an unknown word, if one of these is much like it.
+/// A question to put after an unknown word, if one of the known words is
+/// similar.
 pub fn did_you_mean<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> String {
     let distances = known.map(|name| match word.len() > 2 && name.starts_with(word) {
         true => (0, name),
@@ -171,8 +174,8 @@ pub fn did_you_mean<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Str
 /// The operand that stands for standard input.
 pub const INPUT: &str = "-";
 
-/// The ids on standard input, with any space between them: all are read before
-/// anything is done, so that one that is none does no harm.
+/// The ids on standard input, separated by any white space. All are read before
+/// the command begins, so that a word that is no id does no harm.
 pub fn ids_of_input() -> Outcome<Vec<JobId>> {
     let text = std::io::read_to_string(std::io::stdin());
     let text = text.map_err(|error| Failure::io("cannot read standard input", error))?;
@@ -180,7 +183,8 @@ pub fn ids_of_input() -> Outcome<Vec<JobId>> {
     ids.map_err(|failure| failure.about("standard input"))
 }
 
-/// Reads the options of these settings, which begin at this index of the table.
+/// Reads the options of these settings; their table begins at the index
+/// `first`.
 pub fn read<O>(given: &Given, first: usize, settings: Settings<O>, into: &mut O) -> Outcome<()> {
     for (index, value) in &given.options {
         let own = index.checked_sub(first);
@@ -225,7 +229,8 @@ impl<const LEAST: u64, const MOST: u64> Parse for Size<LEAST, MOST> {
     }
 }
 
-/// A time from a hundredth of a second to a day, for what is done here.
+/// A time between a hundredth of a second and a day, for things that this
+/// program does itself.
 #[derive(Clone, Copy)]
 pub struct Interval(pub Duration);
 
@@ -240,12 +245,12 @@ impl Parse for Interval {
     }
 }
 
-/// What an operand says.
+/// Reads an operand as a value of the type `T`.
 pub fn word<T: Parse>(text: &str) -> Outcome<T> {
     T::parse(text).map_err(Failure::Usage)
 }
 
-/// What each of these operands says.
+/// Reads each of these operands as a value of the type `T`.
 pub fn words<T: Parse>(texts: &[String]) -> Outcome<Vec<T>> {
     texts.iter().map(|text| word(text)).collect()
 }
@@ -261,7 +266,7 @@ pub fn at_most_one(options: &[(&str, bool)]) -> Outcome<()> {
     }
 }
 
-/// These tubes, or the one that is meant if none is named.
+/// These tubes, or the tube `default` if there are none.
 pub fn tubes_or_default(tubes: Vec<TubeName>) -> Vec<TubeName> {
     match tubes.is_empty() {
         true => vec![TubeName::default_tube()],
@@ -269,13 +274,14 @@ pub fn tubes_or_default(tubes: Vec<TubeName>) -> Vec<TubeName> {
     }
 }
 
-/// The options of these settings, for those who describe them.
+/// The options of these settings, without the functions that read them.
 pub fn described<O>(settings: Settings<O>) -> Vec<Opt> {
     settings.iter().map(|(option, _)| *option).collect()
 }
 
-/// A struct `Options` with a field for each option of a command, which behind
-/// `=>` has what holds without it, and the settings that say which goes where.
+/// Makes a struct `Options` with a field for each option of a command, and the
+/// settings that say which option goes into which field. A default value may
+/// follow `=>`.
 #[macro_export]
 macro_rules! options {
     ($($field:ident: $type:ty = $option:expr $(=> $default:expr)?,)*) => {
@@ -321,14 +327,15 @@ mod common {
 pub(crate) use common::{OPTIONS as GLOBAL, Options as Common};
 
 impl Command {
-    /// What may stand after it besides its own options: a `--timeout` only if
-    /// it has none that means something else.
+    /// The common options that may stand after the command. `--timeout` is not
+    /// among them if the command has an option of this name with another
+    /// meaning.
     pub(crate) fn common_settings(&self) -> Settings<Common> {
         let has_own = (self.options)().iter().any(|own| own.long == "timeout");
         &GLOBAL[..if has_own { 2 } else { 3 }]
     }
 
-    /// What a new entry starts from.
+    /// The fields that most commands share.
     pub const BLANK: Command = Command {
         name: "",
         operands: "",
@@ -365,7 +372,7 @@ impl Opt {
         }
     }
 
-    /// What the parser has to know of it.
+    /// What the parser needs to know about it.
     pub fn syntax(&self) -> arguments::Opt {
         arguments::Opt {
             short: self.short,
@@ -380,13 +387,13 @@ impl Opt {
         Opt { kind, ..self }
     }
 
-    /// The same, that may be given several times.
+    /// The same option, but it may be given several times.
     pub const fn many(self) -> Opt {
         Opt { many: true, ..self }
     }
 }
 
-/// Options of several commands.
+/// Options that several commands share.
 pub const TUBE: Opt = Opt::value("t", "tube", "TUBE", "the tube (default: default)").of(Kind::Tube);
 pub const TUBES: Opt = Opt::value(
     "t",

@@ -1,4 +1,4 @@
-//! Why a command of the companion ends, and the exit status that says so.
+//! Why a command of the companion ends, and its exit status.
 //!
 //! `check` has statuses of its own, those of monitoring plugins.
 
@@ -7,14 +7,14 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
-/// How a command that was carried out ended.
+/// How a command ended that could be carried out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Status {
-    /// Everything asked for was done.
+    /// All that was asked for is done.
     Done,
-    /// The answer is no: nothing there, or not all of it.
+    /// The answer is no: there was nothing, or not all could be done.
     No,
-    /// A status with a meaning of the command's own.
+    /// A status that only this command gives a meaning.
     Own(ExitCode),
 }
 
@@ -23,24 +23,23 @@ pub enum Status {
 pub enum Failure {
     /// The arguments make no sense.
     Usage(String),
-    /// What the command is about does not exist, or not as it should.
+    /// The thing that was asked for does not exist, or is not as it should be.
     Missing(String),
-    /// The server cannot be reached, or is there no more.
+    /// The server cannot be reached, or the connection to it has ended.
     Unreachable(String),
-    /// The server refused, or a file or a process did.
+    /// The server, a file or a process refused.
     Refused(String),
-    /// Somebody told us to stop, and what was under way is finished.
+    /// A signal told us to stop, and the work that was under way is finished.
     Interrupted(String),
-    /// Whoever read the output has gone: nothing left to say, and nobody to
-    /// say it to.
+    /// The reader of the output is gone, so there is nobody to tell anything.
     OutputClosed,
 }
 
-/// What a command comes to.
+/// The result of a command, or of a part of it.
 pub type Outcome<T = Status> = Result<T, Failure>;
 
 impl Status {
-    /// `Done` if this holds, else `No`.
+    /// `Done` if `all` is true, else `No`.
     pub fn done_if(all: bool) -> Status {
         if all { Status::Done } else { Status::No }
     }
@@ -56,27 +55,27 @@ impl Status {
 }
 
 impl Failure {
-    /// What a function returns if the arguments make no sense.
+    /// An error: the arguments make no sense.
     pub fn usage<T>(text: impl Into<String>) -> Outcome<T> {
         Err(Failure::Usage(text.into()))
     }
 
-    /// What it returns if somebody refused.
+    /// An error: the server, a file or a process refused.
     pub fn refused<T>(text: impl Into<String>) -> Outcome<T> {
         Err(Failure::Refused(text.into()))
     }
 
-    /// An error of the operating system, with what was being done.
+    /// An error of the operating system, and what was being done.
     pub fn io(action: impl fmt::Display, error: io::Error) -> Failure {
         Failure::Refused(format!("{action}: {error}"))
     }
 
-    /// For `map_err`: this was being done when the error came.
+    /// For `map_err`: `doing` says what was being done when the error came.
     pub fn of<E: fmt::Display>(doing: impl fmt::Display) -> impl FnOnce(E) -> Failure {
         move |error| Failure::Refused(format!("{doing}: {error}"))
     }
 
-    /// It was stopped behind so many jobs, of so many.
+    /// A signal stopped the command after `done` of `total` jobs.
     pub fn interrupted(done: u64, total: u64) -> Failure {
         Failure::Interrupted(format!(
             "interrupted: {done} of {total} jobs are done, the others are as they were"
@@ -101,7 +100,7 @@ impl Failure {
         }
     }
 
-    /// The same, with what it is about in front.
+    /// The same failure, with what it is about in front of its text.
     pub fn about(mut self, what: impl fmt::Display) -> Failure {
         let about = format!("{what}: {self}");
         match &mut self {

@@ -1,9 +1,9 @@
-//! Reading a log without a server and without changing it, also one that is
-//! damaged: every record with its place, and every stretch that cannot be read.
+//! Reads a log without a server and without changing it, even if it is damaged:
+//! every record with its place, and every stretch that cannot be read.
 //!
-//! Opening a log for a server ends at the first flaw. Here reading goes on
-//! behind it: the checksum of a frame depends on its place, so the next frame
-//! that is right is one that was written there.
+//! A server that opens a log stops at the first flaw. Here reading goes on
+//! after it: the checksum of a frame depends on its place, so a frame whose
+//! checksum is right was written at that very place.
 
 use beanpole::binlog::Error;
 use beanpole::binlog::beanstalkd;
@@ -15,7 +15,8 @@ use beanpole::binlog::storage::Directory;
 use beanpole::protocol::JobId;
 use std::path::Path;
 
-/// A directory with a log, locked against servers as long as this is there.
+/// A directory with a log. It is locked against servers as long as this value
+/// lives.
 pub struct Inspection {
     files: Vec<Found>,
     _directory: Directory,
@@ -26,45 +27,45 @@ pub struct Inspection {
 pub struct File {
     /// Its number.
     pub number: u32,
-    /// How long it is.
+    /// Its length in bytes.
     pub len: u64,
-    /// Who wrote it.
+    /// Which program wrote it.
     pub format: Format,
 }
 
-/// Who wrote a file.
+/// Which program wrote a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Ours.
     Beanpole,
     /// beanstalkd, in this version of its format.
     Beanstalkd(u32),
-    /// Nobody has written to it yet.
+    /// It is empty: no program has written to it yet.
     Empty,
 }
 
 /// A place in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct At {
-    /// The file's number.
+    /// The number of the file.
     pub number: u32,
-    /// The offset in it.
+    /// The offset in the file, in bytes.
     pub offset: u64,
 }
 
-/// What reading comes upon.
+/// What is found while reading.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
-    /// A record, and who wrote it.
+    /// A record, and which program wrote it.
     Record(At, Format, Record),
-    /// A record of beanstalkd's whose job is not whole.
+    /// A record of beanstalkd, whose job is not complete.
     NotWhole(At, JobId),
-    /// So many bytes cannot be read, for this reason.
+    /// This many bytes cannot be read, for this reason.
     Flaw(At, u64, String),
-    /// So many bytes at the end of all were never finished and never synced: a
-    /// server drops them when it starts.
+    /// This many bytes at the end of the log were never finished and never
+    /// synced: a server drops them when it starts.
     Torn(At, u64),
-    /// This file is needed, and missing.
+    /// The file of this number is needed, but missing.
     Missing(u32),
 }
 
@@ -92,8 +93,8 @@ impl Inspection {
         })
     }
 
-    /// No job had this id or a higher one when the last segment was begun, as
-    /// far as the headers can be read.
+    /// When the last segment was begun, no job had this id or a higher one.
+    /// Headers that cannot be read do not count.
     pub fn next_id(&self) -> JobId {
         let headers = self.files.iter().filter_map(Found::header);
         let next = headers.map(|header| header.next_id).max();
@@ -157,7 +158,8 @@ impl Inspection {
     }
 }
 
-/// Reads a segment to its end, behind each flaw anew.
+/// Reads a segment to its end. After each flaw, reading starts again at the
+/// next whole frame.
 fn read_segment(
     file: &Found,
     next: Option<&Header>,
@@ -165,7 +167,7 @@ fn read_segment(
     tubes: &mut Tubes,
     tell: &mut dyn FnMut(Finding),
 ) -> Result<(), Error> {
-    // Where its file was cut, its records end.
+    // The header of the next segment says where the records of this one end.
     let end = next.map_or(file.len, |next| next.previous_end);
     if end > file.len {
         let flaw = format!("the file ends where its records go on to {end}");

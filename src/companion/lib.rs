@@ -1,20 +1,21 @@
 //! The companion program, `beanpole`: looks into a server and works with it.
 //!
-//! It speaks the protocol as any client does, so it serves beanstalkd as well
-//! as beanpoled, and shares nothing with the daemon but the words of the
+//! It speaks the protocol as any client does, so it works with beanstalkd as
+//! well as with beanpoled. It shares with the daemon only the words of the
 //! protocol, the reading of command lines, and the reading side of the binlog.
 //!
 //! ```text
 //!  table ──> commands ──> command ──> server ──> text ──> failure
-//!  (list)    (one each)   (what one   (what      (what
-//!                          is)         speaks     writes)
-//!                                      to one)
+//!  (list)    (one file    (type of    (speaks    (writes  (errors and
+//!             each)        a command)  to it)     output)  statuses)
 //! ```
 //!
-//! An arrow may skip floors, but none goes up, and no command knows another.
-//! `inspection` reads a binlog without a server. `load` stands beside `server`:
-//! connections by the hundred, for `bench` and for those who measure servers.
-//! `signals` is below both, and `values`, what a text of the command line says.
+//! Modules on the left use those on the right, which need not be neighbours;
+//! none uses one on its left, and no command uses another. `inspection` reads a
+//! binlog without a server. `load` stands beside `server`: it opens hundreds of
+//! connections, for `bench` and for programs that measure servers. All modules
+//! may use `signals` and `values`; `values` reads the values of the command
+//! line.
 
 pub mod command;
 mod commands;
@@ -40,11 +41,11 @@ use table::GROUPS;
 use text::output::{complain, print};
 use values::Parse;
 
-/// Runs the program with these arguments, its own name not among them.
+/// Runs the program with these arguments, without its own name.
 ///
 /// Exit statuses: 0 done, 1 the answer is no, 2 usage, 3 no server, 4 the
 /// server or the system refused, 130 interrupted, 141 the output was closed.
-/// Commands say in the manual where they differ.
+/// The manual tells which commands differ.
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
     let mut command = None;
     let failure = match run_named(&arguments, &mut command) {
@@ -65,7 +66,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// Runs what these arguments ask for, and tells which command they name.
+/// Runs the command that the arguments name, and stores it in `named`.
 fn run_named(arguments: &[OsString], named: &mut Option<&'static Command>) -> Outcome {
     let table = described(GLOBAL);
     let global = split(&table, ParsingStyle::StopAtFirstFree, arguments)?;
@@ -91,7 +92,7 @@ fn run_named(arguments: &[OsString], named: &mut Option<&'static Command>) -> Ou
     };
     let rest: Vec<_> = rest.iter().map(|text| to_os(text)).collect();
     let given = split(&table, style, &rest)?;
-    // An address after the command counts more than one before it.
+    // An address after the command takes precedence over one before it.
     let before = std::mem::take(&mut common.servers);
     read(&given, own, command.common_settings(), &mut common)?;
     if common.help {
@@ -115,8 +116,8 @@ fn run_named(arguments: &[OsString], named: &mut Option<&'static Command>) -> Ou
     })
 }
 
-/// Takes a command line apart. Of an option that does not exist, the error says
-/// which one may be meant.
+/// Splits a command line into options and operands. For an unknown option, the
+/// error suggests a similar one.
 fn split(table: &[Opt], style: ParsingStyle, arguments: &[OsString]) -> Outcome<Given> {
     let syntax: Vec<_> = table.iter().map(Opt::syntax).collect();
     Given::split(&syntax, style, arguments).map_err(|reason| {

@@ -1,5 +1,5 @@
-//! Signals and other wake-up calls as something that can be waited for: a
-//! socket that becomes readable when one has come.
+//! Lets a thread wait for signals and calls of other threads: a socket becomes
+//! readable when one has come.
 
 use crate::failure::{Failure, Outcome};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -13,17 +13,17 @@ use std::time::Instant;
 
 pub use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGWINCH};
 
-/// Wake-up calls for one waiting thread.
+/// Signals and calls that wake one waiting thread.
 pub struct Calls {
     arrivals: UnixStream,
     sender: UnixStream,
 }
 
-/// The means to wake that thread.
+/// Wakes that thread.
 pub struct Caller(UnixStream);
 
 impl Calls {
-    /// Wakes up for these signals, which no longer do what they did before.
+    /// Wakes the thread at these signals; their usual effect is switched off.
     pub fn by_signals(signals: &[i32]) -> Outcome<Calls> {
         let create = || {
             let (arrivals, sender) = UnixStream::pair()?;
@@ -37,7 +37,7 @@ impl Calls {
         create().map_err(|error| Failure::io("cannot wait for signals", error))
     }
 
-    /// A way to wake up this thread from another one.
+    /// Lets another thread wake this one.
     pub fn caller(&self) -> Outcome<Caller> {
         let sender = self.sender.try_clone();
         sender
@@ -45,7 +45,7 @@ impl Calls {
             .map_err(|error| Failure::io("cannot wait for threads", error))
     }
 
-    /// Whether there was a call since the last time this was asked.
+    /// Whether a signal or a call has come since the last time this was asked.
     pub fn take(&mut self) -> bool {
         let mut taken = false;
         loop {
@@ -58,7 +58,7 @@ impl Calls {
         }
     }
 
-    /// Waits for a call or this time.
+    /// Waits for a signal or a call, at most until this time.
     pub fn wait(&self, until: Option<Instant>) {
         wait_for(&[self.as_fd()], until);
     }
@@ -73,13 +73,14 @@ impl AsFd for Calls {
 impl Caller {
     /// Wakes the thread up.
     pub fn call(&self) {
-        // If so many calls wait that there is no room, one more changes nothing.
+        // If there is no room, many calls wait already: one more changes
+        // nothing.
         let _ = (&self.0).write(&[1]);
     }
 }
 
-/// Those of these signals that whoever started us did not tell us to ignore,
-/// as `nohup` does.
+/// Those of these signals that are not ignored. A program that starts us may
+/// ignore some for us, as `nohup` does.
 pub fn heeded(signals: &[i32]) -> Vec<i32> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -89,7 +90,7 @@ pub fn heeded(signals: &[i32]) -> Vec<i32> {
     signals.iter().copied().filter(is_heeded).collect()
 }
 
-/// Becomes true with the first signal to stop; the second one ends the program.
+/// A flag that the first signal to stop sets. The second one ends the program.
 pub fn interrupts() -> Outcome<Arc<AtomicBool>> {
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in heeded(&[SIGINT, SIGTERM, SIGHUP]) {
@@ -100,19 +101,21 @@ pub fn interrupts() -> Outcome<Arc<AtomicBool>> {
     Ok(interrupted)
 }
 
-/// Waits until one of these can be read or the time has come, and says which
-/// can. It may come back earlier: the caller looks what has happened.
+/// Waits until one of these can be read or the time has come. Returns for each
+/// whether it can be read. It may return earlier, so the caller has to check
+/// what has happened.
 pub fn wait_for(readable: &[BorrowedFd<'_>], until: Option<Instant>) -> Vec<bool> {
     let fds = readable
         .iter()
         .map(|&fd| PollFd::new(fd, PollFlags::POLLIN));
     let mut fds: Vec<_> = fds.collect();
-    // An error is a reason to look, too; it does not last.
+    // After an error the caller checks as well; an error does not last.
     let _ = poll(&mut fds, timeout_until(until));
     fds.iter().map(|fd| fd.any() == Some(true)).collect()
 }
 
-/// The time until then for `poll`, rounded up so as not to wake too early.
+/// The time until then, for `poll`. It is rounded up, so that `poll` does not
+/// return too early.
 pub fn timeout_until(until: Option<Instant>) -> PollTimeout {
     let Some(until) = until else {
         return PollTimeout::NONE;

@@ -1,5 +1,5 @@
-//! Jobs on their way from one tube to another, here or on another server: what
-//! `move` and `copy` share.
+//! Transfer of jobs from one tube to another, on the same server or on another
+//! one: the part that `move` and `copy` share.
 
 use crate::command::{INPUT, Invocation, Opt, STATE, described, ids_of_input, options, word};
 use crate::failure::{Failure, Outcome, Status};
@@ -23,7 +23,7 @@ options! {
         Opt::value("", "to", "ADDR", "the server of the second tube, if another"),
 }
 
-/// The options of both.
+/// The options that `move` and `copy` share.
 pub fn transfer_options() -> Vec<Opt> {
     described(OPTIONS)
 }
@@ -31,9 +31,9 @@ pub fn transfer_options() -> Vec<Opt> {
 /// Which jobs are transferred.
 #[derive(Clone)]
 pub enum From {
-    /// Those of this tube.
+    /// The jobs of this tube.
     Tube(TubeName),
-    /// These.
+    /// The jobs with these ids.
     Ids(Vec<JobId>),
 }
 
@@ -44,19 +44,19 @@ pub struct Transfer {
     to: TubeName,
     pub placer: Placer,
     pub states: Vec<State>,
-    /// Whether not all jobs are wanted.
+    /// Whether fewer jobs are wanted than there are.
     pub is_limited: bool,
-    /// Jobs that may still be transferred.
+    /// How many jobs may still be transferred.
     pub left: u64,
     progress: Progress,
     done: u64,
     room: Room,
-    /// Whether somebody told us to stop; `None` before the first batch.
+    /// Whether a signal told us to stop; `None` before the first batch.
     interrupted: Option<Arc<AtomicBool>>,
 }
 
 impl Transfer {
-    /// Between the tubes that are named.
+    /// A transfer between the tubes that the operands name.
     pub fn new(invocation: &Invocation, doing: &'static str) -> Outcome<Transfer> {
         let options = invocation.read(OPTIONS)?;
         let [from, to] = invocation.operands() else {
@@ -104,8 +104,8 @@ impl Transfer {
         })
     }
 
-    /// Puts these jobs into the other tube: the ids they have there. Why there
-    /// are fewer comes with them.
+    /// Puts these jobs into the other tube, and returns the ids that they have
+    /// there. If not all could be put, the failure says why.
     pub fn place(&mut self, jobs: &[(JobFacts, Vec<u8>)]) -> (Vec<JobId>, Outcome<()>) {
         self.room.learn(jobs.iter().map(|(_, body)| body.len()));
         let placements: Vec<_> = jobs
@@ -129,8 +129,9 @@ impl Transfer {
         (ids, outcome)
     }
 
-    /// Whether another batch may begin: a signal to stop counts behind each.
-    /// Before the first one it ends the program, as nothing is under way.
+    /// Whether another batch may begin. After the first call, a signal to stop
+    /// takes effect when the batch is done. Before that it ends the program at
+    /// once, because nothing is under way.
     pub fn goes_on(&mut self) -> Outcome<bool> {
         if self.interrupted.is_none() {
             self.interrupted = Some(interrupts()?);
@@ -138,8 +139,8 @@ impl Transfer {
         Ok(self.left > 0 && !self.is_interrupted())
     }
 
-    /// As many of these ids as to take in hand together, if another batch may
-    /// begin; the others are left.
+    /// Takes as many of these ids as belong into one batch, if another batch
+    /// may begin. The others stay in `ids`.
     pub fn next_of<'a>(&mut self, ids: &mut &'a [JobId]) -> Outcome<Option<&'a [JobId]>> {
         if ids.is_empty() || !self.goes_on()? {
             return Ok(None);
@@ -152,20 +153,20 @@ impl Transfer {
         interrupted.is_some_and(|interrupted| interrupted.load(Ordering::SeqCst))
     }
 
-    /// How many jobs to take in hand together.
+    /// How many jobs belong into the next batch.
     pub fn at_once(&self) -> usize {
         let left = usize::try_from(self.left).unwrap_or(usize::MAX);
         left.min(self.room.jobs())
     }
 
-    /// So many more are done.
+    /// Counts this many more jobs as done.
     pub fn progressed(&mut self, count: u64) {
         self.left = self.left.saturating_sub(count);
         self.done += count;
         self.progress.add(count);
     }
 
-    /// Tells how many it were, however it went.
+    /// Prints how many jobs were transferred, even after a failure.
     pub fn finish(self, outcome: Outcome<()>) -> Outcome {
         let interrupted = self.left > 0 && self.is_interrupted();
         drop(self.progress);

@@ -1,4 +1,4 @@
-//! What a text of the command line says, by the type that it is to become.
+//! Reads texts of the command line as values. The type says how.
 
 use beanpole::arguments::to_os;
 use beanpole::protocol::{JobId, Priority, Seconds, TubeName};
@@ -6,13 +6,13 @@ use std::ffi::OsString;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-/// What one text says.
+/// A value that can be read from a text.
 pub trait Parse: Sized {
-    /// Reads it.
+    /// Reads the value.
     ///
     /// # Errors
     ///
-    /// What it should be instead.
+    /// A message that says what the text should be instead.
     fn parse(text: &str) -> Result<Self, String>;
 }
 
@@ -41,7 +41,8 @@ impl Parse for NonZeroU64 {
 }
 
 /// A span of time: a number of seconds, or numbers with units, as in `90`,
-/// `500ms`, `1.5h` and `1h30m`. One that is too long becomes the longest.
+/// `500ms`, `1.5h` and `1h30m`. A span that is too long for the type becomes
+/// the longest one.
 impl Parse for Duration {
     fn parse(text: &str) -> Result<Duration, String> {
         let wrong = || format!("'{text}' is no time: give seconds, or 500ms, 30s, 5m, 2h, 1d, 1w");
@@ -90,7 +91,7 @@ impl Parse for Priority {
 
 impl Parse for JobId {
     fn parse(text: &str) -> Result<JobId, String> {
-        // A sign, which `parse` would take, is no digit.
+        // `parse` would accept a sign, but an id has none.
         let id = text.parse().ok().filter(|_| !text.starts_with('+'));
         id.map(JobId)
             .ok_or_else(|| format!("'{text}' is not the id of a job"))
@@ -113,7 +114,7 @@ impl Parse for TubeName {
 ///
 /// # Errors
 ///
-/// What it should be instead.
+/// A message that says what the text should be instead.
 pub fn number<T>(text: &str, least: T, most: T) -> Result<T, String>
 where
     T: std::str::FromStr + PartialOrd + std::fmt::Display,
@@ -124,17 +125,17 @@ where
     }
 }
 
-/// What can be the value of an option: the type says how often it may be given.
+/// The field of an option. Its type says how often the option may be given.
 pub trait Read {
-    /// Takes over this value; of a flag it is empty.
+    /// Takes over this value, which is empty for a flag.
     ///
     /// # Errors
     ///
-    /// What it should be instead.
+    /// A message that says what the value should be instead.
     fn read(&mut self, value: &str) -> Result<(), String>;
 }
 
-/// Something holds if it is not given.
+/// An option with a default value; the last value given counts.
 impl<T: Parse> Read for T {
     fn read(&mut self, value: &str) -> Result<(), String> {
         *self = T::parse(value)?;
@@ -150,7 +151,7 @@ impl Read for bool {
     }
 }
 
-/// Given once, or not.
+/// An option that may be missing; the last value given counts.
 impl<T: Parse> Read for Option<T> {
     fn read(&mut self, value: &str) -> Result<(), String> {
         *self = Some(T::parse(value)?);
@@ -158,7 +159,7 @@ impl<T: Parse> Read for Option<T> {
     }
 }
 
-/// Given any number of times.
+/// An option that may be given several times.
 impl<T: Parse> Read for Vec<T> {
     fn read(&mut self, value: &str) -> Result<(), String> {
         self.push(T::parse(value)?);

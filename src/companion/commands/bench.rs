@@ -1,7 +1,7 @@
-//! `bench`: load on the server that is named, and what it answers how fast.
+//! `bench`: puts load on a server, and tells how fast it answers.
 //!
-//! It measures from outside, so it works on any server; it says nothing of what
-//! the server itself spends.
+//! It measures from outside, so it works with any server, but it cannot tell
+//! what the server itself spends.
 
 use crate::command::{
     Command, Interval, Invocation, Kind, Number, Opt, Size, at_most_one, described, options,
@@ -34,7 +34,7 @@ options! {
         Opt::value("c", "connections", "N", "so many at the same time (default: 1)") => Number(1),
     consumers: Option<Number<1, 10_000>> =
         Opt::value("w", "consumers", "N", "handoff: so many that wait for jobs (default: 2)"),
-    // More could fill the sockets' buffers in both directions.
+    // A greater depth could fill the sockets' buffers in both directions.
     depth: Option<Number<1, 4096>> =
         Opt::value("d", "depth", "N", "requests sent together on each (default: 1)"),
     body: Size<{ STAMP as u64 }, { 1 << 30 }> =
@@ -49,10 +49,10 @@ options! {
     json: bool = Opt::flag("j", "json", "write JSON"),
 }
 
-/// Jobs put before measuring begins, on each connection.
+/// How many jobs each connection puts before the measurement begins.
 const WARM_UP: usize = 100;
 
-/// What is asked of the server.
+/// The load that is put on the server.
 struct Load<'a> {
     address: &'a Address,
     patience: Duration,
@@ -61,13 +61,13 @@ struct Load<'a> {
     depth: usize,
     consumers: usize,
     shape: Shape,
-    /// How many jobs, if that is known.
+    /// How many jobs, if that is given.
     count: Option<usize>,
     time: Duration,
     rate: Option<Rate>,
 }
 
-/// What came of it.
+/// The result of a measurement.
 struct Told {
     jobs: u64,
     commands: u64,
@@ -131,13 +131,13 @@ impl Load<'_> {
         self.count.map_or_else(until, Left::Jobs)
     }
 
-    /// Room for the jobs, as far as it can be known. Untouched pages of it cost
-    /// nothing.
+    /// For how many jobs to reserve memory. If their number is not known, this
+    /// is generous: pages that are never touched cost nothing.
     fn room(&self) -> usize {
         self.count.unwrap_or(10_000_000)
     }
 
-    /// `put` and `cycle`: every connection busy, nobody waits for another.
+    /// `put` and `cycle`: no connection waits for another.
     fn work(&self) -> Outcome<Told> {
         let connect = match self.rate {
             Some(_) => Wire::paced,
@@ -156,7 +156,7 @@ impl Load<'_> {
             Ok((commands, begun.elapsed()))
         };
         let run = begun(&mut work, &mut wire);
-        // What was put goes, also where something went wrong.
+        // The jobs that were put are deleted, even if something went wrong.
         drop(wire);
         let cleaned = clean_up(self.address, self.patience, &work.ledger);
         let (commands, took) = run?;
@@ -188,7 +188,7 @@ impl Load<'_> {
         })
     }
 
-    /// The figures for people, and the latencies by powers of two.
+    /// The figures as text, and the latencies by powers of two.
     fn text(&self, told: &Told) -> String {
         let seconds = told.took.as_secs_f64();
         let mut text = format!(
@@ -255,7 +255,7 @@ impl Load<'_> {
 }
 
 impl Told {
-    /// The latencies that so large a share of all did not exceed, and the
+    /// The latencies that this share of all jobs did not exceed, and the
     /// longest.
     fn micros_of(&self) -> [(&'static str, f64); 5] {
         let shares = [

@@ -1,4 +1,4 @@
-//! `delete`, `kick-job`, `bury` and `release`: what is done to jobs that are named
+//! `delete`, `kick-job`, `bury` and `release`: each acts on jobs that are named
 //! by their ids.
 
 use crate::command::{Command, DELAY, PRIORITY, described, options};
@@ -69,5 +69,5 @@ options! {
     delay: Seconds = DELAY => Seconds(0),
 }
 
-/// Those of `bury`.
+/// The options of `bury`.
 const ONLY_PRIORITY: crate::command::Settings<Options> = OPTIONS.split_at(1).0;

@@ -1,7 +1,8 @@
-//! `check`: whether a server is well, for monitoring in the manner of Nagios.
+//! `check`: tells whether a server is well, for monitoring in the manner of
+//! Nagios.
 //!
-//! One line, with the figures after a bar; statuses 0 OK, 1 WARNING, 2
-//! CRITICAL, 3 UNKNOWN. A limit is `CRITICAL` or `WARNING,CRITICAL`.
+//! It prints one line, with the figures after a bar. The statuses are 0 OK, 1
+//! WARNING, 2 CRITICAL, 3 UNKNOWN. A limit is `CRITICAL` or `WARNING,CRITICAL`.
 
 use crate::command::{Command, Invocation, Kind, Opt, described, options};
 use crate::failure::{Failure, Outcome, Status};
@@ -42,7 +43,7 @@ options! {
             "of workers; with --tube, of those who watch it"),
 }
 
-/// How bad it is.
+/// How bad the state of a server is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Level {
     Ok,
@@ -52,7 +53,7 @@ enum Level {
 }
 
 impl Level {
-    /// Its name, and the status that plugins have for it.
+    /// Its name, and the exit status that monitoring plugins use for it.
     fn described(self) -> (&'static str, Status) {
         let (name, code) = match self {
             Level::Ok => ("OK", 0),
@@ -64,18 +65,19 @@ impl Level {
     }
 }
 
-/// Up to where it is well, and up to where it is not critical.
+/// The limits of a figure. A figure that just reaches a limit is still within
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     warning: Option<u64>,
     critical: u64,
-    /// Whether less is worse, and not more.
+    /// Whether a figure below the limit is bad, and not one above it.
     is_minimum: bool,
 }
 
-/// A limit of what should not be less.
+/// The limits of a figure that must not be lower.
 pub struct Least(Limit);
-/// A limit of what should not be older, in seconds.
+/// The limits of an age in seconds that must not be higher.
 pub struct Oldest(Limit);
 
 impl Parse for Limit {
@@ -139,7 +141,7 @@ impl Limit {
     }
 }
 
-/// A figure of a server with its limit.
+/// A figure of a server, with its limits.
 struct Reading {
     name: &'static str,
     unit: &'static str,
@@ -153,8 +155,9 @@ impl Reading {
         self.limit.map_or(Level::Ok, level)
     }
 
-    /// As plugins write figures: `'name'=value;warning;critical;minimum`, with a
-    /// colon behind a limit below which it is not well.
+    /// The form in which plugins write figures:
+    /// `'name'=value;warning;critical;minimum`. A colon follows a limit that is
+    /// a minimum.
     fn performance(&self, prefix: &str) -> String {
         let Reading {
             name, unit, value, ..
@@ -174,7 +177,7 @@ impl Reading {
         format!("'{prefix}{name}'={value}{unit};{warning};{critical};0")
     }
 
-    /// For people, with its limit if that is of interest.
+    /// The figure for people; its limits are added if they matter.
     fn text(&self, with_limit: bool) -> String {
         let Reading {
             name, unit, value, ..
@@ -193,7 +196,7 @@ impl Reading {
 fn check(invocation: &Invocation) -> Outcome {
     let mut options = invocation.read(OPTIONS)?;
     invocation.no_operands()?;
-    // A tube that is named twice counts once.
+    // A tube that is given twice counts once.
     options.tubes.sort();
     options.tubes.dedup();
     let mut worst = Level::Ok;
@@ -225,8 +228,8 @@ fn check(invocation: &Invocation) -> Outcome {
     Ok(status)
 }
 
-/// The level of a server and what to say about it: what is wrong, or the
-/// figures if nothing is.
+/// The level of a server, and the text about it: the figures that are wrong, or
+/// all figures if none is.
 fn verdict(readings: &[Reading], draining: bool) -> (Level, String) {
     let worst = readings.iter().map(Reading::level).max();
     let worst = worst.unwrap_or(Level::Ok);
@@ -237,13 +240,13 @@ fn verdict(readings: &[Reading], draining: bool) -> (Level, String) {
     if draining {
         text.push("draining".into());
     }
-    // Producers are refused.
+    // A server in drain mode refuses the jobs of producers.
     let least = if draining { Level::Warning } else { Level::Ok };
     (worst.max(least), text.join(", "))
 }
 
-/// The figures of a server, or of these tubes of it, and whether it drains. A
-/// tube that does not exist is empty and watched by nobody.
+/// The figures of a server, or of these tubes of it, and whether it is in drain
+/// mode. A tube that does not exist counts as empty, without watchers.
 fn readings(client: &mut Client, options: &Options) -> Outcome<(Vec<Reading>, bool)> {
     let server = client.server_stats()?;
     let tubes = options.tubes.as_slice();
@@ -268,7 +271,8 @@ fn readings(client: &mut Client, options: &Options) -> Outcome<(Vec<Reading>, bo
     let mut readings: Vec<_> = counts
         .map(|(state, limit)| reading(state.name(), "", sum(state.count_key()), limit))
         .collect();
-    // It costs a look at each tube: only if it matters.
+    // This costs a request for each tube, so it is done only if it is asked
+    // for.
     if let Some(Oldest(limit)) = &options.age_max {
         let ready = match tubes {
             [] => {
@@ -280,7 +284,7 @@ fn readings(client: &mut Client, options: &Options) -> Outcome<(Vec<Reading>, bo
         let ages = next_ready(client, &ready)?.into_iter().map(|job| job.age);
         readings.push(reading("age", "s", ages.max().unwrap_or(0), Some(*limit)));
     }
-    // Of several tubes, the one that has the fewest.
+    // With several tubes, the one with the fewest watchers counts.
     let watchers = |tube: &TubeName| {
         let found = of_tubes.iter().find(|(name, _)| name == tube);
         found.map_or(0, |(_, facts)| facts.number("current-watching"))

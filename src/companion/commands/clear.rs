@@ -48,8 +48,8 @@ fn clear(invocation: &Invocation) -> Outcome {
     let goes_on = |left| left > 0 && !interrupted.load(Ordering::SeqCst);
     let mut progress = Progress::new("deleting", Some(left));
     let mut deleted = 0;
-    // Ready jobs last: meanwhile others may become ready. Whatever producers
-    // add, no more are deleted than the question was about.
+    // Ready jobs come last, because others may become ready meanwhile. No more
+    // jobs are deleted than the question named, whatever producers add.
     for state in states {
         let mut sweep = Sweep::new(tube.clone(), state);
         while goes_on(left) {
@@ -68,7 +68,7 @@ fn clear(invocation: &Invocation) -> Outcome {
     }
 }
 
-/// So many jobs in these states: '3 ready and 1 buried jobs'.
+/// The jobs in these states in words, as in '3 ready and 1 buried jobs'.
 fn in_words(facts: &Facts, states: &[State]) -> String {
     let counted = states
         .iter()

@@ -1,4 +1,5 @@
-//! `copy`: jobs of a tube are put into another too, here or on another server.
+//! `copy`: puts copies of the jobs of a tube into another tube, on the same
+//! server or on another one.
 
 use crate::command::{Command, Invocation, Kind};
 use crate::failure::{Outcome, Status};
@@ -41,11 +42,13 @@ fn copy(invocation: &Invocation) -> Outcome {
     Ok(census.verdict())
 }
 
-/// Ids without a job of ours in a row before asking for all.
+/// After this many ids in a row without a job of the tube, the search for some
+/// jobs ends, and the search for all begins.
 const PATIENCE: u64 = 10_000;
 
 impl Transfer {
-    /// A few jobs are soon found; what finds each one may ask for every id.
+    /// The jobs of the tube. A few are found quickly; to find all may mean to
+    /// ask for every id.
     fn jobs_of(&mut self, tube: TubeName) -> Outcome<Census> {
         let ids = self.some_jobs(&tube)?;
         if ids.len() as u64 >= self.left {
@@ -58,7 +61,8 @@ impl Transfer {
         Census::take(&mut self.client, &scope)
     }
 
-    /// The first jobs and their neighbours, if not all are wanted.
+    /// If not all jobs are wanted: the first ones of each state, with the jobs
+    /// whose ids are near. Otherwise none.
     fn some_jobs(&mut self, tube: &TubeName) -> Outcome<Vec<JobId>> {
         let mut ids = Vec::new();
         for state in self.states.iter().filter(|_| self.is_limited) {

@@ -1,4 +1,5 @@
-//! `dump`: the jobs of a server, or of some tubes, as a file that `load` reads.
+//! `dump`: writes the jobs of a server, or of some tubes, as a file that `load`
+//! reads.
 
 use crate::command::{Command, Invocation, Kind, Opt, described, options};
 use crate::failure::Outcome;
@@ -42,7 +43,7 @@ fn dump(invocation: &Invocation) -> Outcome {
         states: State::ALL.into(),
     };
     let census = Census::take(&mut client, &scope)?;
-    // Nobody else may read the bodies.
+    // No other user may read the bodies.
     let create = |path| WholeFile::create(Path::new(path), 0o600);
     let mut file = options.output.as_ref().map(create).transpose()?;
     let mut output = Output::new();

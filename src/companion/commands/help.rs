@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::server::address::ADDRESS_VARIABLE;
 use crate::text::output::print;
 
-/// The protocol on one screen, which its manual page shows too.
+/// The protocol on one screen; its manual page shows the same text.
 const CARD: &str = include_str!("../../../man/card.txt");
 
 pub const HELP: Command = Command {

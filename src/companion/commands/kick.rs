@@ -1,7 +1,7 @@
-//! `kick`: buried jobs of a tube become ready, or delayed ones.
+//! `kick`: makes buried jobs of a tube ready, or delayed ones.
 //!
-//! The protocol kicks delayed jobs only where none is buried. Asked for delayed
-//! ones, this kicks them one by one, by their ids.
+//! The `kick` of the protocol reaches delayed jobs only if no job is buried.
+//! With `--delayed`, this command kicks delayed jobs one by one, by their ids.
 
 use crate::command::{Command, Invocation, Opt, TUBE, described, options};
 use crate::failure::{Failure, Outcome, Status};
@@ -27,7 +27,8 @@ options! {
     delayed: bool = Opt::flag("", "delayed", "kick delayed jobs, whether some are buried or not"),
 }
 
-/// Jobs kicked with one command: many at once would keep everybody waiting.
+/// How many jobs one request kicks at most: with many, every client would have
+/// to wait.
 const KICK_AT_ONCE: u64 = 10_000;
 
 fn kick(invocation: &Invocation) -> Outcome {
@@ -62,7 +63,7 @@ fn kick(invocation: &Invocation) -> Outcome {
         kicked += count;
         progress.add(count);
         left -= count;
-        // The next ones would be of the other kind.
+        // The next jobs would be of the other kind.
         if !delayed && count < bound {
             break;
         }
@@ -72,7 +73,7 @@ fn kick(invocation: &Invocation) -> Outcome {
     Ok(Status::done_if(kicked > 0))
 }
 
-/// Kicks up to so many jobs, as the server chooses them: how many that were.
+/// Kicks up to `bound` jobs, which the server chooses. Returns how many.
 fn kick_some(client: &mut Client, bound: u64) -> Outcome<u64> {
     match client.call(format_args!("kick {bound}"))? {
         Reply::Kicked(Some(count)) if count <= bound => Ok(count),

@@ -1,8 +1,8 @@
 //! `load`: puts the jobs of a dump into a server.
 //!
-//! Jobs are put in the order of the dump, so if it stops, everything up to
-//! some line is there; it says which, and `--from` goes on after it. Jobs of
-//! which the server's answer was lost are then put again.
+//! Jobs are put in the order of the dump. If `load` stops, all jobs up to some
+//! line are in the server. It says which line that is, and `--from` continues
+//! there. Jobs whose answer was lost are then put again.
 
 use crate::command::{Command, INPUT, Invocation, Kind, Opt, described, options};
 use crate::failure::{Failure, Outcome, Status};
@@ -44,9 +44,9 @@ options! {
         Opt::flag("", "dry-run", "only read the dump, and say how many would be loaded"),
 }
 
-/// Jobs put into place at one go.
+/// How many jobs are put together.
 const BATCH: usize = 500;
-/// Bytes of bodies at one go.
+/// How many bytes of bodies are put together; the last body may exceed this.
 const BATCH_BYTES: usize = 1 << 22;
 
 fn load(invocation: &Invocation) -> Outcome {
@@ -86,7 +86,8 @@ fn load(invocation: &Invocation) -> Outcome {
         progress.add(count as u64);
         if let Err(failure) = outcome {
             drop(progress);
-            // All may be there, and only not buried: then behind them.
+            // All jobs may be there while a burial failed: then the rest begins
+            // after them.
             let next = batch.broken.map_or(dump.line + 1, |(line, _)| line);
             let line = batch.lines.get(count).copied().unwrap_or(next);
             return Err(dump.stopped(loaded, line, failure));
@@ -116,25 +117,25 @@ fn load(invocation: &Invocation) -> Outcome {
 struct Dump {
     name: String,
     reader: BufReader<Box<dyn Read>>,
-    /// The number of the line that was read last.
+    /// The number of the line that was read last, from 1 on.
     line: u64,
-    /// The last line, when it has been read.
+    /// The last line of the dump, once it has been read.
     end: Option<Json>,
-    /// Lines at fault that were left out.
+    /// How many faulty lines were left out.
     left_out: u64,
 }
 
-/// Jobs and the lines that they stand on.
+/// Jobs, and the lines that they stand on.
 #[derive(Default)]
 struct Batch {
     jobs: Vec<Placement>,
     lines: Vec<u64>,
-    /// The line after them that is no job, and why.
+    /// The line after them, if it is not a job, and the reason.
     broken: Option<(u64, String)>,
 }
 
 impl Dump {
-    /// Reads the first line.
+    /// Opens a dump, and reads its first line.
     fn new(name: String, reader: Box<dyn Read>) -> Outcome<Dump> {
         let reader = BufReader::with_capacity(1 << 16, reader);
         let mut dump = Dump {
@@ -162,7 +163,8 @@ impl Dump {
         Ok((count > 0).then_some(line))
     }
 
-    /// The next jobs of those that are wanted. None: that is all.
+    /// The next of the jobs that are wanted. An empty batch means that there
+    /// are no more.
     fn batch(&mut self, options: &Options, largest: u64) -> Outcome<Batch> {
         let mut batch = Batch::default();
         let mut bytes = 0;
@@ -201,10 +203,10 @@ impl Dump {
         Ok(batch)
     }
 
-    /// Whether the dump is all there; if not, says so.
+    /// Whether the dump is complete; if not, this prints a message.
     fn check_end(&mut self) -> Outcome<bool> {
         let end_line = self.line;
-        // All lines but the first and the last are jobs.
+        // All lines except the first and the last are jobs.
         let there = end_line.saturating_sub(2);
         let written = self
             .end
@@ -226,7 +228,7 @@ impl Dump {
         Ok(flaw.is_none())
     }
 
-    /// The failure that says how to go on without a line that is at fault.
+    /// The failure that says how to go on without a faulty line.
     fn at_fault(&self, loaded: u64, line: u64, reason: &str) -> Failure {
         Failure::Refused(format!(
             "{} line {line}: {reason}\n{loaded} jobs are loaded; 'load --from {line} --skip {line}' goes on \
@@ -235,7 +237,7 @@ impl Dump {
         ))
     }
 
-    /// The failure that says how to go on.
+    /// The failure that says at which line to go on.
     fn stopped(&self, loaded: u64, line: u64, failure: Failure) -> Failure {
         let text = format!(
             "{} line {line}: {failure}\n{loaded} jobs are loaded; 'load --from {line}' goes on with the \
@@ -252,8 +254,9 @@ impl Dump {
     }
 }
 
-/// The job that this line of a dump describes; in this tube, whatever its own
-/// was. The server takes no larger bodies than that.
+/// The job that this line of a dump describes. If `tube` is given, it replaces
+/// the job's own tube. A body larger than `largest`, the limit of the server,
+/// is an error.
 fn placement(value: &Json, tube: &Option<TubeName>, largest: u64) -> Result<Placement, String> {
     let number = |key: &str| {
         let number = value.get(key).and_then(Json::as_u64);

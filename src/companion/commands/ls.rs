@@ -1,4 +1,4 @@
-//! `ls`: the jobs of a server or of some tubes, without touching any.
+//! `ls`: lists the jobs of a server or of some tubes, without touching any.
 
 use crate::command::{Command, Invocation, JSON, Kind, Opt, at_most_one, described, options};
 use crate::failure::{Outcome, Status};
@@ -81,19 +81,20 @@ fn ls(invocation: &Invocation) -> Outcome {
 }
 
 impl Options {
-    /// Whether this job is wanted, by all but its body.
+    /// Whether this job meets all conditions except the one on its body.
     fn wants(&self, job: &JobFacts) -> bool {
         self.older.is_none_or(|age| job.age >= age.as_secs())
             && self.tries.is_none_or(|tries| job.reserves >= tries.get())
     }
 }
 
-/// The rows, in one of three forms.
+/// The rows, in one of three forms: a table, ids, or JSON.
 struct Table<'a> {
     options: &'a Options,
-    /// What a body must have in it.
+    /// The bytes that a body must contain.
     part: &'a [u8],
-    /// Whether it has a column for the tube: not if there is only one.
+    /// Whether there is a column for the tube: not if exactly one tube is
+    /// named.
     has_tubes: bool,
     /// How many characters of each body are shown.
     width: usize,
@@ -104,7 +105,7 @@ struct Table<'a> {
 }
 
 impl Table<'_> {
-    /// The columns in front of the tube and the body take so many characters.
+    /// How many characters the columns before the tube and the body take.
     const FACTS: usize = 50;
 
     fn new<'a>(tubes: &[TubeName], options: &'a Options) -> Table<'a> {
@@ -122,7 +123,7 @@ impl Table<'_> {
         }
     }
 
-    /// Shows those of these jobs that are wanted.
+    /// Shows the jobs among these that are wanted.
     fn show(&mut self, client: &mut Client, mut jobs: Vec<JobFacts>) -> Outcome<()> {
         jobs.retain(|job| self.options.wants(job));
         if self.part.is_empty() {

@@ -1,5 +1,6 @@
-//! The commands, a module each or for some that are alike; none knows another. It
-//! opens with its entry in the list of commands and the options that it reads.
+//! The commands: a module for each one, or for a few that are alike. No command
+//! uses another. A module opens with its entry in the list of commands and the
+//! options that it reads.
 
 pub mod bench;
 pub mod binlog;

@@ -1,11 +1,12 @@
-//! `move`: jobs from one tube to another, here or on another server.
+//! `move`: moves jobs from one tube to another, on the same server or on
+//! another one.
 //!
-//! A moved job is put there before it is deleted here, so none is lost, and
-//! one that is under way when everything stops is there twice; a signal to stop
-//! counts only behind a batch. A ready job is reserved meanwhile, as a worker
-//! would, so that none gets it; delayed and buried ones, and those of a paused
-//! tube, nobody gets anyway. If a job was taken from under our hands
-//! nevertheless, its copy is deleted again.
+//! A job is put there before it is deleted here, so none is lost. If everything
+//! stops in between, the job is in both tubes; a signal to stop takes effect
+//! only after a batch. Before that, a ready job is reserved, as a worker would
+//! do, so that no worker gets it. No worker can get delayed and buried jobs and
+//! those of a paused tube, so they stay where they are. If a job is taken from
+//! us nevertheless, its copy is deleted again.
 
 use crate::command::{Command, Invocation, Kind};
 use crate::failure::{Outcome, Status};
@@ -60,7 +61,7 @@ impl Transfer {
         Ok(facts.is_some_and(|facts| facts.number("pause-time-left") > 0))
     }
 
-    /// Moves some jobs that can be reserved. Whether there were any.
+    /// Moves some jobs that can be reserved. Returns whether there were any.
     fn move_reserved(&mut self) -> Outcome<bool> {
         let most = self.at_once();
         let jobs = reserve_now(&mut self.client, most)?;
@@ -75,7 +76,7 @@ impl Transfer {
         Ok(!held.is_empty())
     }
 
-    /// Moves some jobs that nobody can reserve. Whether there were any.
+    /// Moves some jobs that nobody can reserve. Returns whether there were any.
     fn move_in_place(&mut self, sweep: &mut Sweep) -> Outcome<bool> {
         let most = self.at_once();
         let jobs = sweep.next(&mut self.client, most)?;
@@ -84,7 +85,8 @@ impl Transfer {
         Ok(!jobs.is_empty())
     }
 
-    /// Moves these jobs, each from the tube it is in. Says which it cannot move.
+    /// Moves these jobs, each from its own tube, and reports those that cannot
+    /// be moved.
     fn move_by_id(&mut self, mut ids: &[JobId], all: &mut bool) -> Outcome<()> {
         while let Some(now) = self.next_of(&mut ids)? {
             let mut there = jobs_of(&mut self.client, now.iter().copied())?;
@@ -109,7 +111,7 @@ impl Transfer {
         Ok(())
     }
 
-    /// Puts these jobs there and deletes them here.
+    /// Puts these jobs into the other tube and deletes them here.
     fn move_these(&mut self, jobs: &[(JobFacts, Vec<u8>)]) -> Outcome<()> {
         let (copies, outcome) = self.place(jobs);
         let ids = jobs.iter().map(|(job, _)| job.id);

@@ -1,4 +1,4 @@
-//! `pause` and `resume`: nothing is reserved from a tube for a while.
+//! `pause` and `resume`: keep tubes from giving out jobs for a while.
 
 use crate::command::{Command, Invocation, Kind, Opt, described, options, word, words};
 use crate::failure::{Failure, Outcome, Status};
@@ -49,6 +49,7 @@ fn set_pause(invocation: &Invocation, names: &[String], Seconds(time): Seconds) 
         }
         Ok(())
     })?;
-    // Of all tubes, some may have gone since.
+    // With --all, a tube may be gone since the list was made: that is no
+    // failure.
     missing.filter(|_| !all).map_or(Ok(Status::Done), Err)
 }

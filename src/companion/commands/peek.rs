@@ -34,7 +34,7 @@ options! {
     json: bool = BODY_JSON,
 }
 
-/// Ids looked at in vain before the search for more jobs ends.
+/// The search for more jobs ends after this many ids in a row without one.
 const PATIENCE: u64 = 100_000;
 
 fn peek(invocation: &Invocation) -> Outcome {
@@ -71,7 +71,7 @@ fn peek(invocation: &Invocation) -> Outcome {
     }
     if !by_id {
         let tube = options.tube.unwrap_or(TubeName::default_tube());
-        // Before the sweep uses it: then it exists.
+        // The sweep would create the tube by using it, so this must come first.
         show.client.known_tube(&tube)?;
         let state = state.map_or(State::Ready, |(_, state)| state);
         let count = options.count.map_or(1, NonZeroU64::get);
@@ -81,7 +81,7 @@ fn peek(invocation: &Invocation) -> Outcome {
     Ok(Status::done_if(all))
 }
 
-/// How jobs are shown.
+/// A connection, and the form in which jobs are shown.
 struct Show {
     client: Client,
     form: Form,
@@ -90,14 +90,15 @@ struct Show {
 }
 
 impl Show {
-    /// Shows so many jobs of a sweep. Whether there was any.
+    /// Shows up to `count` jobs of a sweep. Returns whether there was any.
     fn next(&mut self, mut sweep: Sweep, count: u64) -> Outcome<bool> {
         if count == 1 {
             let first = sweep.first(&mut self.client)?;
             first.iter().try_for_each(|job| self.job(job))?;
             return Ok(first.is_some());
         }
-        // Bodies alone would not say where one ends, and whose it is.
+        // Bodies alone would not show where each ends and to which job it
+        // belongs.
         if self.form == Form::Exact {
             (self.form, self.has_titles) = (Form::Ended(b'\n'), true);
         }
@@ -109,7 +110,7 @@ impl Show {
         Ok(any)
     }
 
-    /// Shows this job. Whether it exists.
+    /// Shows the job with this id. Returns whether it exists.
     fn by_id(&mut self, id: JobId) -> Outcome<bool> {
         let line = format!("peek {id}");
         let reply = self.client.call(&line)?;

@@ -1,4 +1,4 @@
-//! `ping`: how fast a server answers the smallest of its commands.
+//! `ping`: measures how fast a server answers one of its smallest commands.
 
 use crate::command::{Command, Interval, Invocation, Opt, described, options};
 use crate::failure::{Failure, Outcome, Status};

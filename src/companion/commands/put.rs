@@ -1,4 +1,4 @@
-//! `put`: jobs from arguments, files or standard input.
+//! `put`: puts jobs from arguments, files or standard input.
 
 use crate::command::{
     Command, DELAY, Invocation, Kind, Opt, TUBE, at_most_one, described, options,
@@ -89,7 +89,7 @@ fn put(invocation: &Invocation) -> Outcome {
 }
 
 struct Body {
-    /// Where it came from, for messages.
+    /// Where the body came from, for messages.
     origin: String,
     bytes: Vec<u8>,
 }
@@ -99,17 +99,17 @@ struct Puts {
     terms: Terms,
     ids: Output,
     quiet: bool,
-    /// Whether every body has become a job so far.
+    /// Whether every body has become a job up to now.
     all: bool,
-    /// Bodies that were sent, and of those the answered ones.
+    /// How many bodies were sent, and how many of these were answered.
     sent: u64,
     answered: u64,
     progress: Progress,
 }
 
 impl Puts {
-    /// Puts a batch and prints its ids, also when one of it is refused: what
-    /// was sent before the refusal arrived has become jobs.
+    /// Puts a batch and prints the ids, even if a body of it is refused: the
+    /// bodies that were sent before the refusal arrived have become jobs.
     fn put(&mut self, batch: Vec<Body>) -> Outcome<()> {
         let mut refused = None;
         let mut bodies = batch.into_iter();
@@ -172,8 +172,8 @@ impl Source {
         })
     }
 
-    /// The next bodies: one, and those that need no waiting for more input.
-    /// Without an end byte the whole source is one body.
+    /// The next bodies: at least one, and all others that are in the buffer
+    /// already. Without an end byte the whole source is one body.
     fn read(&mut self, end: Option<u8>) -> Outcome<Option<Vec<Body>>> {
         let mut batch = Vec::new();
         while batch.is_empty() || end.is_some_and(|end| self.reader.buffer().contains(&end)) {
@@ -183,7 +183,7 @@ impl Source {
                 None => self.reader.read_to_end(&mut bytes),
             };
             let count = count.map_err(|error| cannot_read(&self.name, error))?;
-            // A whole source may be an empty body.
+            // Without an end byte, an empty source is one empty body.
             if count == 0 && (end.is_some() || self.bodies > 0) {
                 break;
             }

@@ -1,10 +1,11 @@
-//! `reserve`: takes jobs, writes their bodies, and settles them.
+//! `reserve`: takes jobs, writes their bodies, and then deletes, buries or
+//! releases them.
 //!
-//! A job is deleted or buried only after its body has been handed to the
-//! system and, if the output is a pipe, has been read from it. What is to be
-//! released is kept until the end, or the same job would come again at once;
-//! until then it is touched. Many jobs are kept by several connections: what
-//! beanstalkd does for one of them takes the longer, the more jobs that has.
+//! A job is deleted or buried only after its body has been given to the system
+//! and, if the output is a pipe, has been read from the pipe. Jobs that are to
+//! be released are kept and touched until the end; otherwise the same job would
+//! come again at once. Many jobs are kept by several connections: the more jobs
+//! a connection has, the longer beanstalkd takes for each of them.
 
 use crate::command::{
     BODY_JSON, BODY_LINES, BODY_NULL, Command, DELAY, Invocation, Opt, PRIORITY, TUBES,
@@ -48,7 +49,7 @@ options! {
     json: bool = BODY_JSON,
 }
 
-/// What is done with a job when its body has been written.
+/// What is done with a job after its body has been written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Settle {
     Delete,
@@ -56,8 +57,8 @@ enum Settle {
     Release,
 }
 
-/// Who takes so long to read a body has its job touched: no time to run is
-/// less than a second.
+/// If the reader of the output needs longer than this, the jobs are touched: a
+/// time to run is one second at least.
 const SLOW: Duration = Duration::from_millis(300);
 
 fn reserve(invocation: &Invocation) -> Outcome {
@@ -129,24 +130,24 @@ fn reserve(invocation: &Invocation) -> Outcome {
     ))
 }
 
-/// Renews the time to run of these jobs; who does not hear of one that is over,
-/// hears of it when it is settled.
+/// Renews the time to run of these jobs. If the time of a job is over, this is
+/// reported when the job is settled.
 fn touch(client: &mut Client, ids: impl IntoIterator<Item = JobId>) -> Outcome<()> {
     send_each(client, ids, "touch").map(drop)
 }
 
-/// As many jobs are kept by one connection.
+/// A connection that keeps this many jobs takes no more.
 const KEPT_BY_ONE: usize = 2000;
 
 type Taken = (Job, Option<Facts>);
 
-/// A connection, and the jobs that it keeps to release them at the end.
+/// A connection, and the jobs that it keeps until they are released at the end.
 struct Hand {
     client: Client,
     jobs: Vec<(JobId, Priority)>,
-    /// A third of the shortest time to run.
+    /// A third of the shortest time to run of these jobs.
     pause: Duration,
-    /// When all were touched, or the first one was taken.
+    /// When the jobs were last touched, or else when the first one was taken.
     touched: Instant,
 }
 
@@ -172,7 +173,7 @@ impl Hand {
         self.pause = self.pause.min(pause);
     }
 
-    /// When to touch them.
+    /// When the jobs have to be touched next.
     fn due(&self) -> Option<Instant> {
         self.touched.checked_add(self.pause)
     }
@@ -193,18 +194,20 @@ impl Hand {
 
 struct Taker {
     settle: Settle,
-    /// The priority with which jobs are buried or released, if not their own.
+    /// The priority for jobs that are buried or released; if `None`, each keeps
+    /// its own.
     priority: Option<Priority>,
     needs_facts: bool,
-    /// The one that takes jobs, and behind it those that have enough.
+    /// The first connection takes jobs; the others have enough and keep theirs.
     hands: Vec<Hand>,
-    /// All that are kept.
+    /// The ids of all jobs that are kept.
     seen: HashSet<JobId>,
 }
 
 impl Taker {
-    /// Touches the jobs of those connections that are due, from this one on: the
-    /// one that takes jobs may be waiting for one.
+    /// Touches the jobs of each connection for which it is time, beginning with
+    /// the index `from`. It is 1 while the taking connection, the first one,
+    /// waits for a reply.
     fn touch_held(&mut self, from: usize) -> Outcome<()> {
         let now = Instant::now();
         let is_due = |hand: &&mut Hand| hand.due().is_some_and(|due| due <= now);
@@ -212,8 +215,10 @@ impl Taker {
         due.try_for_each(Hand::touch)
     }
 
-    /// Reserves up to so many jobs: waits for the first as long as told, and
-    /// takes what else is there. None: there was no job, or they begin again.
+    /// Reserves up to `most` jobs: waits for the first one up to the timeout,
+    /// then takes others that are ready. Returns none if no job came, or if the
+    /// first one is kept already: then its time to run was over, and the jobs
+    /// begin again.
     fn take(&mut self, timeout: Option<Seconds>, most: usize) -> Outcome<Vec<Taken>> {
         let Some(first) = self.wait_for_one(timeout)? else {
             return Ok(Vec::new());
@@ -252,8 +257,7 @@ impl Taker {
             match self.reply_until(latest)? {
                 Reply::Reserved(job) => return Ok(Some(job)),
                 Reply::TimedOut => return Ok(None),
-                // A job that is to be released at the end needs more time, and
-                // no other is ready.
+                // A job that is kept needs more time, and no other is ready.
                 Reply::DeadlineSoon => {
                     self.hands[0].touch()?;
                     if until.is_some_and(|until| until <= Instant::now()) {
@@ -266,8 +270,9 @@ impl Taker {
         }
     }
 
-    /// The reply to the taking connection. Meanwhile the others are touched;
-    /// of its own jobs the server says when their time comes to an end.
+    /// The reply to the connection that takes jobs. Meanwhile the jobs of the
+    /// other connections are touched. For the jobs of this one the server
+    /// answers DEADLINE_SOON when their time comes to an end.
     fn reply_until(&mut self, latest: Option<Instant>) -> Outcome<Reply> {
         loop {
             let due = self.hands[1..].iter().filter_map(Hand::due);
@@ -283,8 +288,8 @@ impl Taker {
         }
     }
 
-    /// Deletes or buries a batch that was taken then, or remembers it for later.
-    /// Whether all were still ours.
+    /// Deletes or buries a batch that was taken at `since`, or keeps it for
+    /// release. Returns whether all jobs were still ours.
     fn settle(&mut self, batch: Vec<Taken>, since: Instant) -> Outcome<bool> {
         let hand = &mut self.hands[0];
         let mut ids = Vec::new();
@@ -308,7 +313,8 @@ impl Taker {
     }
 }
 
-/// Whether all of these were still ours when they were settled.
+/// Reads the replies for these jobs. Returns whether all were still ours when
+/// they were settled.
 fn settled(client: &mut Client, ids: impl IntoIterator<Item = JobId>) -> Outcome<bool> {
     let mut all = true;
     for id in ids {

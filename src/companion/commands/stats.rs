@@ -1,5 +1,5 @@
-//! `stats`: what the server says about itself, a tube or a job; again and
-//! again, with what has changed meanwhile, if somebody watches.
+//! `stats`: shows the statistics of a server, a tube or a job. With `--watch`
+//! it shows them again and again, with the changes.
 
 use crate::command::{
     Command, Interval, Invocation, JSON, Kind, Opt, YAML, at_most_one, described, options, word,
@@ -38,14 +38,14 @@ enum About {
     Job(JobId),
 }
 
-/// A server, and what it said the last time.
+/// A server, and its answer to the last request.
 struct Watched<'a> {
     server: &'a Server,
     client: Option<Client>,
     before: Option<(Instant, Facts)>,
 }
 
-/// What a server says, and how fast its numbers grow, in a second.
+/// The statistics of a server, and how fast its numbers grow, per second.
 struct Said {
     facts: Facts,
     rates: Vec<(String, f64)>,
@@ -73,7 +73,7 @@ fn stats(invocation: &Invocation) -> Outcome {
                 Err(failure) => failures.push(failure.about(one.server.title())),
             }
         }
-        // A server that is lost does not hide what the others say.
+        // A server that is lost does not hide the answers of the others.
         if !found.is_empty() {
             show(&found, several, &about, &options)?;
         }
@@ -128,8 +128,8 @@ fn ask(client: &mut Client, about: &About) -> Outcome<Facts> {
     }
 }
 
-/// How fast those numbers have grown that have changed, but for times: they
-/// change by themselves.
+/// How fast the numbers that have changed grow. Times are left out, because
+/// they change by themselves.
 fn growth(before: &Facts, now: &Facts, seconds: f64) -> Vec<(String, f64)> {
     const TIMES: [&str; 4] = ["uptime", "age", "time-left", "pause-time-left"];
     let number = |facts: &Facts, key| facts.text(key).parse::<f64>().ok();
@@ -141,7 +141,8 @@ fn growth(before: &Facts, now: &Facts, seconds: f64) -> Vec<(String, f64)> {
     rates.collect()
 }
 
-/// Writes what these servers say, of several or of one that were asked.
+/// Writes the statistics of these servers. `several` tells whether several were
+/// asked, even if only one has answered.
 fn show(found: &[(&Server, Said)], several: bool, about: &About, options: &Options) -> Outcome {
     if options.json || options.yaml {
         let pair = |(server, said): &(&Server, Said)| (server.address.to_string(), said.to_json());
@@ -181,7 +182,7 @@ impl Said {
         json
     }
 
-    /// A line for a key: its value, and how fast that grows.
+    /// A line for a key: its value, and how fast the value grows.
     fn line(&self, key: &str, value: &str, width: usize) -> String {
         match self.rates.iter().find(|(known, _)| known == key) {
             Some((_, rate)) => format!("{key:<width$}{value:<14}{rate:+.1}/s\n"),
@@ -189,7 +190,7 @@ impl Said {
         }
     }
 
-    /// A pair a line.
+    /// One line for each key.
     fn plain(&self) -> String {
         let widths = self.facts.iter().map(|(key, _)| key.len());
         let width = widths.max().unwrap_or(0) + 2;
@@ -199,8 +200,8 @@ impl Said {
             .collect()
     }
 
-    /// The server's statistics by what they are about. A key that none of the
-    /// headings knows comes at the end, so that nothing is left out.
+    /// The server's statistics under headings. A key that no heading knows
+    /// comes at the end, so nothing is left out.
     fn by_headings(&self) -> String {
         #[rustfmt::skip]
         const HEADINGS: &[(&str, &[&str])] = &[

@@ -1,10 +1,10 @@
-//! `tail`: jobs as they go by, without touching them.
+//! `tail`: shows jobs as they are put, without touching them.
 //!
-//! Ids are given in ascending order, so new jobs are found by asking for the
-//! ids after the last one known; how many to ask for, the server's count of
-//! jobs says. The first id is learned by putting a job into a tube of our own,
-//! delayed so that nobody gets it, and deleting it. A job that was put and
-//! deleted between two looks is not seen.
+//! Ids are given in ascending order. So new jobs are found by asking for the
+//! ids after the last known one; the server's count of jobs says how many. To
+//! learn the first id, a job is put into a tube of our own and deleted again;
+//! it is delayed, so that nobody gets it. A job that is put and deleted between
+//! two looks is not seen.
 
 use crate::command::{BODY_JSON, Command, Interval, Invocation, Kind, Opt, described, options};
 use crate::failure::{Failure, Outcome, Status};
@@ -38,13 +38,14 @@ options! {
     json: bool = BODY_JSON,
 }
 
-/// Ids beyond the expected ones that are asked for, since a refused `put` may
-/// use one up.
+/// How many ids beyond the expected ones are asked for, because a refused `put`
+/// may use up an id.
 const SLACK: u64 = 32;
-/// Ids in a row at one go.
+/// How many ids are asked for together.
 const CHUNK: u64 = 5000;
-/// How many looks an id gets whose job may still be on its way, and how many
-/// such ids are remembered.
+/// An id may have no job yet because the body is still on its way. `LOOKS` is
+/// how many times such an id is looked at, and `GAPS` how many of them are
+/// remembered.
 const LOOKS: u32 = 10;
 const GAPS: usize = 100;
 
@@ -72,7 +73,7 @@ fn tail(invocation: &Invocation) -> Outcome {
     }
 }
 
-/// A job in one line, whatever is in it.
+/// A job in one line, whatever bytes its body has.
 fn line(job: &JobFacts, body: &[u8]) -> String {
     let text = match std::str::from_utf8(body) {
         Ok(text) => text.escape_debug().to_string(),
@@ -91,15 +92,17 @@ fn line(job: &JobFacts, body: &[u8]) -> String {
 }
 
 struct Follower {
-    /// None: all.
+    /// The tubes whose jobs are shown; all tubes if this is empty.
     tubes: Vec<TubeName>,
     /// The first id that has not been asked for.
     next: u64,
-    /// An id that the next job could not have been below when the server had
-    /// counted so many jobs. Each job since has used one up, at least.
+    /// An id and a count of jobs: when the server had counted so many jobs, the
+    /// next job could not have a lower id. Each job since then has used up at
+    /// least one id.
     base: (u64, u64),
-    /// Ids below `next` whose jobs may still come, their bodies being on the
-    /// way when a later job was complete; and the looks that they have left.
+    /// Ids below `next` whose jobs may still come, and how many looks each has
+    /// left. The body of such a job was on its way when a later job was
+    /// complete.
     gaps: BTreeMap<u64, u32>,
 }
 
@@ -117,14 +120,15 @@ impl Follower {
         })
     }
 
-    /// The least id that the next job can have when so many were counted.
+    /// The lowest id that the next job can have when the server has counted
+    /// this many jobs.
     fn least_next(&self, created: u64) -> u64 {
         self.base
             .0
             .saturating_add(created.saturating_sub(self.base.1))
     }
 
-    /// Jobs that are new since the last look.
+    /// The jobs that are new since the last look.
     fn look(&mut self, client: &mut Client) -> Outcome<Vec<(JobFacts, Vec<u8>)>> {
         let least = self.least_next(count(client)?);
         let mut ids: Vec<u64> = self.gaps.keys().copied().collect();
@@ -148,14 +152,15 @@ impl Follower {
         let behind_last = seen.last().map_or(0, |last| last + 1);
         self.advance(least.max(behind_last), &seen);
         if behind_last > least {
-            // Were those put after the count, or were ids used up by no job?
+            // These jobs may have been put after the count, or ids may have
+            // been used up without a job. A new count tells.
             let surely = self.least_next(count(client)?);
             self.base.0 += behind_last.saturating_sub(surely);
         }
         Ok(found)
     }
 
-    /// Moves on to this id, and remembers which before it had no job.
+    /// Moves on to this id, and remembers the ids before it that had no job.
     fn advance(&mut self, next: u64, seen: &BTreeSet<u64>) {
         self.gaps.retain(|id, looks| {
             *looks -= 1;
@@ -174,7 +179,7 @@ impl Follower {
     }
 }
 
-/// How many jobs the server has counted.
+/// How many jobs the server has counted since it started.
 fn count(client: &mut Client) -> Outcome<u64> {
     Ok(client.server_stats()?.number("total-jobs"))
 }

@@ -1,4 +1,4 @@
-//! `touch`: jobs named by their ids are held until interrupted.
+//! `touch`: holds jobs that are named by their ids, until it is interrupted.
 
 use crate::command::{Command, Invocation, Opt, described, options};
 use crate::failure::{Failure, Outcome, Status};
@@ -25,8 +25,8 @@ options! {
     hold: Option<Seconds> = Opt::value("", "for", "TIME", "only for so long (default: until interrupted)"),
 }
 
-/// Holds jobs: the only thing that a program of its own connection can touch
-/// is what it has reserved itself.
+/// Reserves jobs and touches them: a connection can touch only a job that it
+/// has reserved itself.
 fn touch(invocation: &Invocation) -> Outcome {
     let options = invocation.read(OPTIONS)?;
     let until = options
@@ -84,7 +84,7 @@ fn touch(invocation: &Invocation) -> Outcome {
     Ok(Status::done_if(all))
 }
 
-/// What puts a job that we hold back into the state it was in.
+/// The commands that put a job that we hold back into its former state.
 fn to_give_back(job: &JobFacts, after: Duration) -> Vec<String> {
     let (id, Priority(pri)) = (job.id, job.priority);
     let left = u64::from(job.time_left.0).saturating_sub(after.as_secs());

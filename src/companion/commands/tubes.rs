@@ -23,7 +23,7 @@ options! {
     yaml: bool = YAML,
 }
 
-/// The columns of the table: a title and the key of `stats-tube`.
+/// The columns of the table: each has a title and a key of `stats-tube`.
 const COLUMNS: &[(&str, &str)] = &[
     ("READY", "current-jobs-ready"),
     ("RESERVED", "current-jobs-reserved"),
@@ -57,8 +57,8 @@ fn tubes(invocation: &Invocation) -> Outcome {
     print(table(&facts))
 }
 
-/// The column of names has room for names up to this length; a longer one
-/// moves its own figures to the right, and nobody else's.
+/// The column of names has room for names up to this length. A longer name
+/// moves only the figures of its own row to the right.
 const LONGEST: usize = 40;
 
 fn table(facts: &[(TubeName, Facts)]) -> String {

@@ -1,4 +1,4 @@
-//! `binlog cat`: every record as a line of JSON.
+//! `binlog cat`: writes every record as a line of JSON.
 
 use super::findings::{name, read, say};
 use crate::failure::{Outcome, Status};

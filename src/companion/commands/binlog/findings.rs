@@ -1,4 +1,4 @@
-//! What is found in a log, one thing after the other, and what to say of it.
+//! Reads the findings of a log one after the other, and describes them.
 
 use crate::failure::{Failure, Outcome};
 use crate::inspection::{At, Finding, Inspection};
@@ -8,7 +8,7 @@ use beanpole::engine::StoredJob;
 use beanpole::protocol::Body;
 use std::path::Path;
 
-/// A look at the log in this directory.
+/// Opens the log in this directory.
 pub fn inspect(path: &Path) -> Outcome<Inspection> {
     let inspection = Inspection::of(path).map_err(refused)?;
     if inspection.files().next().is_none() {
@@ -18,7 +18,7 @@ pub fn inspect(path: &Path) -> Outcome<Inspection> {
     Ok(inspection)
 }
 
-/// Why a log cannot be read.
+/// The failure for a log that cannot be read.
 pub fn refused(error: Error) -> Failure {
     Failure::Refused(match error {
         Error::Locked(path) => format!("a server uses {}: stop it first", path.display()),
@@ -26,12 +26,13 @@ pub fn refused(error: Error) -> Failure {
     })
 }
 
-/// What a file of this number is called.
+/// The name of the file with this number.
 pub fn name(number: u32) -> String {
     format!("binlog.{number}")
 }
 
-/// Reads everything; `each` gets what is found. How many flaws there are.
+/// Reads the whole log, and gives each finding to `each`. Returns the number of
+/// flaws.
 pub fn read(
     inspection: &Inspection,
     mut each: impl FnMut(Finding) -> Outcome<()>,
@@ -49,14 +50,14 @@ pub fn read(
     outcome.map(|()| flaws)
 }
 
-/// Says on standard error what there is to say about it.
+/// Describes a finding on standard error, if it is worth a message.
 pub fn say(finding: &Finding) {
     if let Some(text) = in_words(finding) {
         complain(format_args!("beanpole binlog: {text}"));
     }
 }
 
-/// What there is to say about it, if there is.
+/// The description of a finding. A record needs none.
 pub fn in_words(finding: &Finding) -> Option<String> {
     let at = |at: &At| (name(at.number), at.offset);
     Some(match finding {
@@ -78,8 +79,8 @@ pub fn in_words(finding: &Finding) -> Option<String> {
     })
 }
 
-/// The same without the body, for those who only count: a log may be larger
-/// than the memory.
+/// The finding without the body of its job, for callers that only count: a log
+/// may be larger than the memory.
 pub fn without_body(finding: Finding) -> Finding {
     match finding {
         Finding::Record(at, format, Record::Put(job)) => {

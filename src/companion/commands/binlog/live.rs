@@ -1,4 +1,5 @@
-//! The jobs that live by what a log says, and what is known to be lost.
+//! The jobs that are alive according to a log, and those that are known to be
+//! lost.
 
 use crate::inspection::{At, Finding, Format};
 use beanpole::binlog::Record;
@@ -6,27 +7,27 @@ use beanpole::engine::{StoredJob, StoredState};
 use beanpole::protocol::JobId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A job and the file that its latest whole record stands in.
+/// A job, and the file with its latest complete record.
 pub struct Living {
     pub job: StoredJob,
     pub file: u32,
 }
 
-/// What a log comes to.
+/// The result of reading a log.
 #[derive(Default)]
 pub struct Live {
     pub jobs: BTreeMap<JobId, Living>,
-    /// Jobs of which a record says that they lived, but of which none says what
-    /// they were.
+    /// Jobs that live according to a record, but no record has their content.
     pub lost: BTreeSet<JobId>,
-    /// The highest id that a record is about.
+    /// The highest id in a record.
     pub highest: u64,
-    /// Jobs of beanstalkd's that were buried so far: it logs no order.
+    /// How many times a job of beanstalkd was buried up to now. Its log has no
+    /// order of burial, so this number serves as one.
     buried: u64,
 }
 
 impl Live {
-    /// Takes note of a finding.
+    /// Adds a finding.
     pub fn note(&mut self, finding: Finding) {
         match finding {
             Finding::Record(at, Format::Beanstalkd(_), record) => {
@@ -66,9 +67,9 @@ impl Live {
                     job.counters = update.counters;
                     job.state = update.state;
                 } else if !is_theirs {
-                    // It may come again, moved here from a file that is gone.
-                    // One of theirs that comes before the whole job counts for
-                    // nothing.
+                    // The job may still come: compaction may have moved it here
+                    // from a file that is gone. In a log of beanstalkd, an
+                    // update before the complete job has no effect.
                     self.lost.insert(update.id);
                 }
             }
@@ -81,7 +82,8 @@ impl Live {
         }
     }
 
-    /// The state with a place among the buried jobs, in the order of burial.
+    /// This state, for a job of beanstalkd. If it is buried, it gets a place in
+    /// the order of burial, and keeps it as long as it stays buried.
     fn place(&mut self, id: JobId, state: StoredState) -> StoredState {
         let before = self.jobs.get(&id).map(|living| living.job.state);
         match (state, before) {
@@ -94,8 +96,9 @@ impl Live {
         }
     }
 
-    /// The jobs in the order in which they have to be put to come out as they
-    /// are: by id, the buried ones behind all others as they were buried.
+    /// The jobs in the order in which they have to be written, so that a server
+    /// has them as they are here: by id, and after these the buried jobs in the
+    /// order of burial.
     pub fn in_order(&self) -> Vec<&StoredJob> {
         let mut jobs: Vec<_> = self.jobs.values().map(|living| &living.job).collect();
         jobs.sort_by_key(|job| match job.state {

@@ -1,7 +1,7 @@
-//! `binlog`: what lies in a server's log, looked at while no server runs.
+//! `binlog`: shows the content of a server's log while no server runs.
 //!
-//! Nothing in the directory is changed; what is saved goes to another one. As
-//! long as a server has the directory locked, nothing is read.
+//! Nothing in the directory is changed; what is saved goes to another
+//! directory. While a server has the directory locked, nothing is read.
 
 mod cat;
 mod findings;
@@ -51,7 +51,7 @@ fn binlog(invocation: &Invocation) -> Outcome {
     }
 }
 
-/// What each file is, and what lives in it.
+/// Lists the files, with the format of each and how many live jobs it holds.
 fn list(inspection: &Inspection) -> Outcome {
     let mut live = Live::default();
     let mut records: BTreeMap<u32, u64> = BTreeMap::new();
@@ -95,7 +95,7 @@ fn list(inspection: &Inspection) -> Outcome {
     Ok(Status::done_if(flaws == 0))
 }
 
-/// Checks every checksum.
+/// Reads the whole log, so that every checksum is checked.
 fn verify(inspection: &Inspection) -> Outcome {
     let mut output = Output::new();
     let mut live = Live::default();

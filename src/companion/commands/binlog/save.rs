@@ -1,5 +1,6 @@
-//! `binlog repair` and `binlog export7`: what can be read goes to a new
-//! directory, for our own server or for beanstalkd, and what cannot is said.
+//! `binlog repair` and `binlog export7`: write all that can be read to a new
+//! directory, for our own server or for beanstalkd, and report what cannot be
+//! read.
 
 use super::findings::{name, read, refused, say};
 use super::live::Live;
@@ -16,13 +17,13 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// beanstalkd reads no larger body, CR LF included, unless told to.
+/// The longest body that beanstalkd reads by default, in bytes, with CR LF.
 const ITS_LIMIT: usize = 65_535;
-/// Jobs written at one go.
+/// How many jobs are written together.
 const AT_ONCE: usize = 1000;
 
-/// Everything that can be read, and whether that is everything there was; what
-/// is not is said.
+/// All jobs that can be read, and whether the log has no flaw. Flaws and lost
+/// jobs are reported.
 fn salvage(inspection: &Inspection) -> Outcome<(Live, bool)> {
     let mut live = Live::default();
     let flaws = read(inspection, |finding| {
@@ -78,7 +79,7 @@ pub fn repair(inspection: &Inspection, new: &Path) -> Outcome {
             log.commit(end).map_err(|_| failed())?;
         }
     }
-    // No id is given twice, even if its job is gone.
+    // A server must not give an id twice, even if its job is gone.
     let next = inspection.next_id().0.max(live.highest.saturating_add(1));
     let id = JobId(next - 1);
     if id.0 > 0 && !jobs.contains_key(&id) {
@@ -97,12 +98,12 @@ pub fn repair(inspection: &Inspection, new: &Path) -> Outcome {
     told(count, sound)
 }
 
-/// How long the name of a job's tube is, and its body with CR LF.
+/// The lengths of the name of a job's tube, and of its body with CR LF.
 fn lens(job: &StoredJob) -> (usize, usize) {
     (job.tube.as_str().len(), job.body.wire().len())
 }
 
-/// A job that only uses up an id.
+/// A job whose only purpose is to use up an id.
 fn ghost(id: JobId) -> StoredJob {
     StoredJob {
         id,
@@ -124,8 +125,9 @@ pub fn export(inspection: &Inspection, new: &Path) -> Outcome {
     let path = new.join(name(1));
     let cannot_write = |error| Failure::io(format_args!("cannot write {}", path.display()), error);
     let mut jobs = live.in_order();
-    // At the first job that is too large for it beanstalkd drops the rest of
-    // the file: behind that one there are only larger ones.
+    // At the first job that is too large for it, beanstalkd drops the rest of
+    // the file. So these jobs come last, ordered by size: all after such a job
+    // are as large at least.
     let too_large = |job: &&StoredJob| Some(job.body.wire().len()).filter(|len| *len > ITS_LIMIT);
     jobs.sort_by_key(too_large);
     let mut options = OpenOptions::new();
@@ -158,7 +160,7 @@ fn told(jobs: usize, sound: bool) -> Outcome {
     Ok(Status::done_if(sound))
 }
 
-/// Makes a directory, or takes one with nothing in it.
+/// Makes a directory, or accepts one that is empty.
 fn make_empty(path: &Path) -> Outcome<()> {
     let fail = |error| Failure::io(format_args!("cannot use {}", path.display()), error);
     match std::fs::create_dir(path) {

@@ -1,9 +1,9 @@
 //! Completions for bash, zsh and fish.
 //!
-//! What a word can become is found here, from the table of commands; the scripts
-//! of the shells know none of these and ask for it with each line. The names of
-//! tubes come from the server that the line names so far; a server that does not
-//! answer completes nothing.
+//! The candidates for a word are found here, from the table of commands. The
+//! scripts of the shells know no candidates: they ask this program each time.
+//! The names of tubes come from the server that the line has named up to now.
+//! If that server does not answer, there are no candidates.
 
 use crate::command::{Command, GLOBAL, Invocation, Kind, Opt, described};
 use crate::failure::{Failure, Outcome};
@@ -33,7 +33,7 @@ fn completion(invocation: &Invocation) -> Outcome {
     }
 }
 
-/// The words as they were typed: bash splits them at their colons.
+/// The words as they were typed: bash has split them at their colons.
 fn joined(words: &[&str]) -> Vec<String> {
     let mut joined: Vec<String> = Vec::new();
     for word in words {
@@ -45,7 +45,7 @@ fn joined(words: &[&str]) -> Vec<String> {
     joined
 }
 
-/// A line without its last word.
+/// A command line up to its last word, which is not included.
 #[derive(Default)]
 struct Line {
     command: Option<&'static Command>,
@@ -53,7 +53,7 @@ struct Line {
     operands: usize,
     /// The option whose value comes next.
     option: Option<Opt>,
-    /// The server that is named.
+    /// The address of the server, if the line names one.
     address: Option<String>,
 }
 
@@ -78,7 +78,7 @@ impl Line {
         line
     }
 
-    /// Whether an option that follows is ours.
+    /// Whether an option that follows belongs to this program.
     fn takes_options(&self) -> bool {
         let is_foreign = |command: &Command| command.options_first && self.operands > 0;
         !self.command.is_some_and(is_foreign)
@@ -92,7 +92,7 @@ impl Line {
         }
     }
 
-    /// The tubes of the server that is meant; none if it does not answer.
+    /// The tubes of the server that the line means; none if it does not answer.
     fn tubes(&self, invocation: &Invocation) -> impl Iterator<Item = String> {
         let named = self.address.as_ref().map(|text| Server::parse(text));
         let named = named.transpose().map_err(Failure::Usage);
@@ -114,8 +114,9 @@ fn names(option: Opt) -> impl Iterator<Item = String> {
     short.into_iter().chain([format!("--{}", option.long)])
 }
 
-/// What the last of these words can become: in the first line, of what kind it
-/// is, and if those are words of ours, each in a line with what it means.
+/// The candidates for the last of these words. The first line of the result
+/// tells their kind. If the kind is `words`, each candidate follows in a line
+/// of its own, with its meaning.
 fn complete(invocation: &Invocation, words: &[String]) -> String {
     let Some((last, before)) = words.split_last() else {
         return String::new();

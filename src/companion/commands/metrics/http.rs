@@ -1,7 +1,9 @@
-//! As much of HTTP as a scrape takes: `GET /metrics`, one request a connection.
+//! The part of HTTP that a scrape needs: `GET /metrics`, with one request for
+//! each connection.
 //!
-//! A few threads take connections, one at a time each; so nobody makes this
-//! program grow, and who says nothing keeps one of them for some seconds only.
+//! A few threads take connections, and each serves one at a time. So no client
+//! can make this program grow, and a silent client occupies a thread only for
+//! some seconds.
 
 use crate::failure::{Failure, Outcome};
 use crate::text::output::complain;
@@ -12,12 +14,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const THREADS: usize = 8;
-/// How long a connection may take to say what it wants, and to take the answer.
+/// How long a connection may take to send its request, and how long to take the
+/// answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The longest request, in bytes.
 const LONGEST: usize = 8192;
 
-/// Hands out this text, made anew for each request, until the program ends.
+/// Serves this text, which is made anew for each request, until the program
+/// ends.
 pub fn serve(address: &str, text: impl Fn() -> String + Sync) -> Outcome<Infallible> {
     let fail = |error| Failure::io(format_args!("cannot listen on {address}"), error);
     let listener = match address.parse() {
@@ -30,7 +34,7 @@ pub fn serve(address: &str, text: impl Fn() -> String + Sync) -> Outcome<Infalli
     let serve = || -> Outcome<Infallible> {
         loop {
             match listener.accept() {
-                // Who goes away before the answer is not missed.
+                // An error concerns only this client, which gets no answer.
                 Ok((stream, _)) => drop(answer(stream, &text)),
                 Err(error) => {
                     complain(format_args!(
@@ -66,14 +70,15 @@ fn answer(mut stream: TcpStream, text: &impl Fn() -> String) -> io::Result<()> {
         body.len()
     );
     write_all(&mut stream, (head + &body).as_bytes())?;
-    // To close while something unread lies here would take the answer back.
+    // If the socket were closed with unread bytes in it, the system would reset
+    // the connection, and the client would lose the answer.
     stream.shutdown(Shutdown::Write)?;
     let until = Instant::now() + PATIENCE;
     while read(&mut stream, until, &mut [0; 1024])? > 0 {}
     Ok(())
 }
 
-/// Writes all of this in the time that a connection has for it.
+/// Writes all of this, within the time that a connection has for it.
 fn write_all(stream: &mut TcpStream, mut bytes: &[u8]) -> io::Result<()> {
     let until = Instant::now() + PATIENCE;
     while !bytes.is_empty() {
@@ -86,13 +91,13 @@ fn write_all(stream: &mut TcpStream, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads what is there until then; 0 is the end of the stream.
+/// Reads what comes before this time; 0 is the end of the stream.
 fn read(stream: &mut TcpStream, until: Instant, bytes: &mut [u8]) -> io::Result<usize> {
     stream.set_read_timeout(Some(left_until(until)?))?;
     stream.read(bytes)
 }
 
-/// The time until then; none is an error.
+/// The time left until then. If none is left, this is an error.
 fn left_until(until: Instant) -> io::Result<Duration> {
     let left = until.saturating_duration_since(Instant::now());
     match left.is_zero() {
@@ -101,11 +106,11 @@ fn left_until(until: Instant) -> io::Result<Duration> {
     }
 }
 
-/// The first line of a request, once all of its head has come.
+/// The first line of a request, after its whole head has come.
 fn request(stream: &mut TcpStream) -> io::Result<String> {
     let until = Instant::now() + PATIENCE;
     let mut head = Vec::new();
-    // What comes behind the head, a body, is of no interest.
+    // A body after the head is of no interest.
     while !head.windows(4).any(|bytes| bytes == b"\r\n\r\n") {
         if head.len() > LONGEST {
             return Err(ErrorKind::InvalidInput.into());

@@ -1,8 +1,9 @@
-//! `metrics`: the statistics as text for Prometheus: printed, put into a file for
-//! a textfile collector, or handed out to whoever asks by HTTP.
+//! `metrics`: the statistics as text for Prometheus. The text is printed, put
+//! into a file for a textfile collector, or served by HTTP.
 //!
-//! Counters end in `_total`, units are seconds and bytes. `beanstalk_up` says
-//! whether the server answers; if it does not, nothing else is there.
+//! The names of counters end in `_total`; units are seconds and bytes.
+//! `beanstalk_up` says whether the server answers; if it does not, this is the
+//! only metric.
 
 mod http;
 
@@ -38,7 +39,7 @@ options! {
         Opt::value("", "listen", "ADDR", "serve them by HTTP at this HOST:PORT or PORT"),
 }
 
-/// A metric that is one key: its name, the key, its help.
+/// A metric with the value of one key: its name, the key, its help.
 type Plain = (&'static str, &'static str, &'static str);
 
 #[rustfmt::skip]
@@ -73,14 +74,14 @@ const TUBE: &[Plain] = &[
     ("tube_pause_left_seconds", "pause-time-left", "Time until the tube's pause ends."),
 ];
 
-/// How long a server that is asked for a scrape may take: who scrapes gives up
-/// after 10 seconds, as a rule.
+/// How long a server may take to answer for a scrape: as a rule, a scraper
+/// gives up after 10 seconds.
 const SCRAPE_PATIENCE: Duration = Duration::from_secs(5);
 
 fn metrics(invocation: &Invocation) -> Outcome {
     let mut options = invocation.read(OPTIONS)?;
     invocation.no_operands()?;
-    // No series may be there twice.
+    // No series may occur twice.
     options.tubes.sort();
     options.tubes.dedup();
     at_most_one(&[

@@ -1,6 +1,6 @@
 //! The words of the protocol, for completion and for help at the prompt.
 
-/// The commands with their arguments.
+/// The commands, with their arguments.
 pub const COMMANDS: &[(&str, &str)] = &[
     ("put", "<pri> <delay> <ttr> [<bytes>]"),
     ("use", "<tube>"),
@@ -22,7 +22,7 @@ pub const COMMANDS: &[(&str, &str)] = &[
     ("stats", ""),
     ("stats-job", "<id>"),
     ("stats-tube", "<tube>"),
-    // beanpoled alone.
+    // Only beanpoled has this command.
     ("list-jobs", "<from> <count> [<tube> [<state>]]"),
     ("list-tubes", ""),
     ("list-tube-used", ""),
@@ -31,7 +31,7 @@ pub const COMMANDS: &[(&str, &str)] = &[
     ("quit", ""),
 ];
 
-/// Their names.
+/// The names of the commands.
 pub const NAMES: [&str; COMMANDS.len()] = {
     let mut names = [""; COMMANDS.len()];
     let mut index = 0;
@@ -48,21 +48,22 @@ fn arguments(command: &str) -> &'static str {
     known.map_or("", |(_, arguments)| arguments)
 }
 
-/// If this line asks for help: how the commands begin that it asks about.
+/// If this line asks for help: the beginning of the commands that it asks
+/// about.
 pub fn help_wanted(line: &str) -> Option<&str> {
     let mut words = line.split_whitespace();
     let asked = matches!(words.next(), Some("help" | "?"));
     asked.then(|| words.next().unwrap_or(""))
 }
 
-/// The arguments of the command that this line is the beginning of, if none
-/// has been typed yet.
+/// The arguments of the command in this line, if none of them has been typed
+/// yet.
 pub fn hint(line: &str) -> &'static str {
     line.strip_suffix(' ').map_or("", arguments)
 }
 
-/// What the last word of this line can become, with the tubes that `tubes`
-/// names if the word is one.
+/// What the last word of this line can become. If the word is a tube, `tubes`
+/// gives the names.
 pub fn candidates(line: &str, tubes: impl FnOnce() -> Vec<String>) -> Vec<String> {
     let (mut candidates, word) = match line.split_once(' ') {
         None => (NAMES.map(String::from).to_vec(), line),
@@ -77,7 +78,7 @@ pub fn candidates(line: &str, tubes: impl FnOnce() -> Vec<String>) -> Vec<String
     candidates
 }
 
-/// Whether the command of this line takes another word behind those it has.
+/// Whether the command of this line takes another word after those that it has.
 pub fn more_follow(line: &str) -> bool {
     let mut given = line.split(' ');
     let arguments = arguments(given.next().unwrap_or_default());
@@ -93,13 +94,13 @@ pub fn announced(line: &str) -> Option<usize> {
     }
 }
 
-/// Whether the reply to this line may take as long as it likes.
+/// Whether the reply to this line may take any time.
 pub fn may_wait(line: &str) -> bool {
     let command = line.split(' ').next();
     matches!(command, Some("reserve" | "reserve-with-timeout"))
 }
 
-/// Whether this line is a `put` whose bytes nobody has counted yet.
+/// Whether this line is a `put` without the number of bytes.
 pub fn is_put_without_size(line: &str) -> bool {
     let words: Vec<_> = line.split_whitespace().collect();
     matches!(words.as_slice(), ["put", pri, delay, ttr]

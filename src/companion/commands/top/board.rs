@@ -1,5 +1,5 @@
-//! What the screen is about: the servers as last heard of, what is selected,
-//! and what a key does. Nothing here draws or asks.
+//! What the screen shows: the latest answers of the servers, and what is
+//! selected. Also what a key does. Nothing here draws or asks a server.
 
 use super::rows::{Column, Row};
 use super::sample::History;
@@ -16,42 +16,42 @@ pub struct Board {
     pub servers: Vec<Server>,
     pub sort: Column,
     pub reversed: bool,
-    /// Only tubes with this in their names.
+    /// Only tubes with this text in their names are shown.
     pub filter: String,
-    /// Whether the screen stands still.
+    /// Whether the screen stands still: new answers are not shown.
     pub held: bool,
-    /// A tube of a server.
+    /// The selected tube, and the index of its server.
     pub selected: Option<(usize, TubeName)>,
-    /// What fills the screen, if not the table of all tubes.
+    /// The tube that fills the screen; `None` if the table of all tubes does.
     pub page: Option<Page>,
-    /// Whether the keys are shown instead.
+    /// Whether the help text is shown instead.
     pub help: bool,
     pub prompt: Option<Prompt>,
-    /// What came of the last action.
+    /// The result of the last action.
     pub message: String,
 }
 
-/// A server as last heard of.
+/// A server, and its latest answers.
 pub struct Server {
     pub named: names::Server,
     pub history: Option<History>,
-    /// Why nothing has been heard since.
+    /// Why the last request had no answer.
     pub failure: Option<String>,
-    /// For how long it has owed an answer, if that is long.
+    /// For how long an answer has been missing, if that is long.
     pub silent: Option<Duration>,
 }
 
-/// One tube of a server, which is looked into.
+/// The page of one tube of a server.
 pub struct Page {
     pub server: usize,
     pub tube: TubeName,
-    /// Its next jobs, once they are known.
+    /// The next jobs of the tube, once they are known.
     pub look: Option<Look>,
-    /// The job that was selected.
+    /// The job that was selected; it may be gone.
     job: Option<JobId>,
 }
 
-/// A question in the last line but one.
+/// A question in the last line but one of the screen.
 pub struct Prompt {
     pub question: String,
     pub text: String,
@@ -63,24 +63,24 @@ enum Purpose {
     Filter,
     Kick(usize, TubeName),
     Pause(usize, TubeName),
-    /// This server is asked, if the answer is yes.
+    /// If the answer is yes, this server gets this request.
     Consent(usize, Request),
 }
 
-/// What is to be done about a key.
+/// What the caller has to do after a key.
 pub enum Action {
     Nothing,
     Quit,
-    /// Ask this server, and look again soon.
+    /// Send this request to this server, and take a new sample soon.
     Ask(usize, Request),
-    /// Look again soon.
+    /// Take a new sample soon.
     Refresh,
     /// Leave the terminal to the shell for a while.
     Suspend,
 }
 
 impl Server {
-    /// What is wrong with it, in a word and in a sentence.
+    /// What is wrong with the server, in a word and in a sentence.
     pub fn trouble(&self) -> Option<(&'static str, String)> {
         if let Some(reason) = &self.failure {
             return Some(("LOST", format!("{reason}; trying again")));
@@ -121,13 +121,13 @@ impl Board {
         rows
     }
 
-    /// The place of the selected row among these; the first if it has gone.
+    /// The index of the selected row among these; 0 if it is gone.
     pub fn selection(&self, rows: &[Row]) -> usize {
         let selected = |row: &Row| self.selected == Some((row.server, row.tube.clone()));
         rows.iter().position(selected).unwrap_or(0)
     }
 
-    /// What to ask this server for next, if so many rows can be seen.
+    /// The requests to send to this server next, if `visible` rows can be seen.
     pub fn requests(&self, server: usize, visible: usize) -> Vec<Request> {
         let rows = self.rows();
         let seen = match self.sort {
@@ -142,7 +142,7 @@ impl Board {
         requests
     }
 
-    /// Takes note of an answer.
+    /// Takes in the answer of a server.
     pub fn hear(&mut self, server: usize, answer: Answer) {
         let heard = &mut self.servers[server];
         match answer {
@@ -150,7 +150,7 @@ impl Board {
                 heard.failure = Some(reason);
                 return;
             }
-            // Not while the screen stands still.
+            // The screen stands still, so this is not shown.
             Answer::Sample(_) | Answer::Look(..) if self.held => {}
             Answer::Sample(sample) => {
                 heard.history = Some(History::after(heard.history.take(), *sample));
@@ -166,7 +166,7 @@ impl Board {
         heard.failure = None;
     }
 
-    /// What a key does, if so many rows can be seen.
+    /// Does what a key means, if `visible` rows can be seen.
     pub fn press(&mut self, key: Key, visible: usize) -> Action {
         if matches!(key, Key::Ctrl('c') | Key::Closed) {
             return Action::Quit;
@@ -271,14 +271,14 @@ impl Board {
         Action::Nothing
     }
 
-    /// The ids of the jobs in the look into a tube, in its order.
+    /// The ids of the jobs on the page, in the order of the page.
     fn jobs(&self) -> Vec<JobId> {
         let look = self.page.iter().filter_map(|page| page.look.as_ref());
         let jobs = look.flatten().flat_map(|(_, jobs)| jobs);
         jobs.map(|(job, _)| job.id).collect()
     }
 
-    /// The job that an action is about: the selected one, or else the first.
+    /// The job for the next action: the selected one, or else the first one.
     pub fn selected_job(&self) -> Option<JobId> {
         let jobs = self.jobs();
         let selected = self.page.as_ref()?.job;
@@ -310,7 +310,7 @@ impl Board {
         self.selected = row.map(|row| (row.server, row.tube.clone()));
     }
 
-    /// The tube that an action is about.
+    /// The tube for the next action.
     fn selected_tube(&self) -> Option<(usize, TubeName)> {
         if let Some(page) = &self.page {
             return Some((page.server, page.tube.clone()));
@@ -328,7 +328,7 @@ impl Board {
         });
     }
 
-    /// A key while a question is open.
+    /// Handles a key while a question is open.
     fn answer(&mut self, mut prompt: Prompt, key: Key) -> Action {
         if let Purpose::Consent(server, request) = prompt.purpose {
             return match key {
@@ -347,7 +347,7 @@ impl Board {
                 let fits = prompt.text.len() < TubeName::MAX_LEN;
                 let may_stand = match prompt.purpose {
                     Purpose::Filter => true,
-                    // A time has a unit behind it, perhaps.
+                    // A time may end with a unit.
                     Purpose::Pause(..) => character.is_ascii_alphanumeric() || character == '.',
                     _ => character.is_ascii_digit(),
                 };
@@ -375,7 +375,7 @@ impl Board {
             Purpose::Pause(server, tube) => {
                 Seconds::parse(&text).map(|time| (server, Request::Pause(tube, time)))
             }
-            // It is given by a key.
+            // This purpose is served in `answer`, by a single key.
             Purpose::Consent(..) => return Action::Nothing,
         };
         match asked {
@@ -388,8 +388,8 @@ impl Board {
     }
 }
 
-/// The page of so many rows on which the selected one is: how many rows come
-/// before it, and its rows.
+/// The page of `visible` rows that contains the selected one: how many rows
+/// come before the page, and its rows.
 pub fn page_of(rows: &[Row], selected: usize, visible: usize) -> (usize, &[Row]) {
     let visible = visible.max(1);
     let start = (selected / visible * visible).min(rows.len());

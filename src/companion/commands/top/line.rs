@@ -1,4 +1,4 @@
-//! A line of the screen, and how it gets there: with plain ANSI sequences, and
+//! A line of the screen, and how it is drawn: with plain ANSI sequences, and
 //! only if it has changed.
 
 use crate::failure::Outcome;
@@ -13,7 +13,7 @@ pub struct Line {
     pieces: Vec<(String, Option<Colour>)>,
 }
 
-/// How a line stands out, by the number that terminals have for it.
+/// How a line stands out, as the number of the ANSI sequence.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub enum Style {
     #[default]
@@ -36,24 +36,24 @@ impl Line {
         Line { style, ..self }
     }
 
-    /// The same with this behind it.
+    /// The same line with this text at its end.
     pub fn add(self, text: impl Into<String>) -> Line {
         self.add_in(None, text)
     }
 
-    /// The same with this behind it, perhaps in a colour.
+    /// The same line with this text at its end, in a colour if one is given.
     pub fn add_in(mut self, colour: Option<Colour>, text: impl Into<String>) -> Line {
         self.pieces.push((text.into(), colour));
         self
     }
 
-    /// Its text, as far as it fits.
+    /// Its text, cut to this width.
     pub fn text(&self, width: usize) -> String {
         let texts = self.pieces.iter().map(|(text, _)| text.as_str());
         clip(&texts.collect::<String>(), width)
     }
 
-    /// The same for a terminal.
+    /// Its text, cut to this width, with the sequences for a terminal.
     fn painted(&self, width: usize) -> String {
         let base = format!("0;{}", self.style as u8);
         let mut painted = format!("\x1b[{base}m");
@@ -73,12 +73,12 @@ impl Line {
     }
 }
 
-/// The beginning of a text, so many characters.
+/// The first `width` characters of a text.
 pub fn clip(text: &str, width: usize) -> String {
     text.chars().take(width).collect()
 }
 
-/// What stands on the terminal.
+/// The lines that the terminal shows.
 #[derive(Default)]
 pub struct Drawn {
     lines: Vec<String>,
@@ -86,8 +86,8 @@ pub struct Drawn {
 }
 
 impl Drawn {
-    /// Draws the lines that have changed; all of them in a terminal of another
-    /// size.
+    /// Draws the lines that have changed. If the size of the terminal has
+    /// changed, it draws all lines.
     pub fn draw(
         &mut self,
         terminal: &Terminal,

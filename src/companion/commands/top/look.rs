@@ -1,4 +1,4 @@
-//! A look into one tube, as lines: its facts, its rates and its next jobs.
+//! The page of one tube as lines: its facts, its rates and its next jobs.
 
 use super::board::{Board, Page, Server};
 use super::line::{Line, Style};
@@ -11,7 +11,7 @@ use crate::text::words::{beginning, span};
 use beanpole::protocol::{JobId, TubeName};
 use std::time::Instant;
 
-/// The tube that is looked into, in so many lines.
+/// The page of a tube, in up to `room` lines.
 pub fn look_into(board: &Board, page: &Page, width: usize, room: usize) -> Vec<Line> {
     let mut lines = tube_lines(&board.servers[page.server], &page.tube);
     let room = room.saturating_sub(lines.len());
@@ -20,7 +20,7 @@ pub fn look_into(board: &Board, page: &Page, width: usize, room: usize) -> Vec<L
     lines
 }
 
-/// A tube's facts.
+/// The facts and the rates of a tube.
 fn tube_lines(server: &Server, tube: &TubeName) -> Vec<Line> {
     let mut lines = vec![Line::bold(format!("tube {tube}"))];
     let history = server.history.as_ref();
@@ -56,7 +56,8 @@ fn tube_lines(server: &Server, tube: &TubeName) -> Vec<Line> {
     lines
 }
 
-/// How many jobs a server or a tube has, the buried ones in this colour.
+/// Adds to a line how many jobs a server or a tube has; the buried ones are in
+/// this colour.
 pub fn counts_of(line: Line, facts: &Facts, colour: Option<Colour>) -> Line {
     let [ready, reserved, delayed, buried] = State::ALL.map(|state| facts.jobs_in(&[state]));
     let urgent = facts.number("current-jobs-urgent");
@@ -65,7 +66,7 @@ pub fn counts_of(line: Line, facts: &Facts, colour: Option<Colour>) -> Line {
     line.add(text).add_in(colour, format!("{buried} buried"))
 }
 
-/// A rate with the curve of its last minute; its name in this colour.
+/// A rate, and the curve of its last minute. The name is in this colour.
 pub fn curve_line(
     name: &str,
     colour: Option<Colour>,
@@ -86,7 +87,7 @@ pub fn curve_line(
         .add(text.trim_end())
 }
 
-/// The next jobs, by state, in so many lines.
+/// The next jobs of each state, in up to `room` lines.
 fn jobs(
     found: &[(State, Vec<WholeJob>)],
     selected: Option<JobId>,
@@ -112,7 +113,7 @@ fn jobs(
             "TTR",
             "BYTES"
         )));
-        // The page on which the selected one is.
+        // The page that contains the selected job.
         let is_selected = |job: &JobFacts| Some(job.id) == selected;
         let place = jobs.iter().position(|(job, _)| is_selected(job));
         let page = jobs.chunks(shown).nth(place.unwrap_or(0) / shown);

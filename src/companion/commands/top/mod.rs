@@ -1,9 +1,10 @@
 //! `top`: a live screen of servers and their tubes.
 //!
-//! [`board`] holds what is shown and what keys do, [`view`] makes [lines](mod@line)
-//! of it, [`rows`] the table, [`look`] what is seen of one tube, and a
-//! [`watcher`] for each server asks. This file waits: for keys, answers, the next
-//! second, a new size. Into a pipe it prints once.
+//! [`board`] holds what is shown, and knows what keys do. [`view`] makes
+//! [lines](mod@line) of it, with [`rows`] for the table and [`look`] for the
+//! page of one tube. A [`watcher`] for each server asks it. This file waits for
+//! keys, answers, the next second, and a new size of the terminal. If the
+//! output is not a terminal, it prints once.
 
 mod board;
 mod line;
@@ -54,7 +55,7 @@ fn top(invocation: &Invocation) -> Outcome {
     }
 }
 
-/// Two samples, for the rates, and all that is known then.
+/// Takes two samples, because rates need two, and prints what is known then.
 fn print_once(mut board: Board, interval: Duration, patience: Duration) -> Outcome {
     let mut clients: Vec<_> = board.servers.iter().map(|_| None).collect();
     for round in 0..2 {
@@ -79,7 +80,8 @@ fn print_once(mut board: Board, interval: Duration, patience: Duration) -> Outco
     lost.map_or(Ok(Status::Done), |reason| Err(Failure::Unreachable(reason)))
 }
 
-/// A server that takes longer to say how it is needs a person.
+/// A server that needs longer to answer is shown as silent: a person should
+/// look at it.
 const SLOW: Duration = Duration::from_secs(1);
 
 fn live(mut board: Board, interval: Duration, patience: Duration) -> Outcome {

@@ -1,4 +1,4 @@
-//! The tubes as rows of a table: filtered, sorted, and as text.
+//! The tubes as rows of a table: their figures, their order and their text.
 
 use super::sample::History;
 use crate::text::colour::Colour;
@@ -23,8 +23,8 @@ pub enum Column {
     Age,
 }
 
-/// Each column with its title, its width and the key of `stats-tube` that it is
-/// taken from. The name takes what is left.
+/// Each column with its title, its width and the key of `stats-tube` with its
+/// figure. The name of the tube takes the rest of the width.
 const TABLE: [(Column, &str, usize, &str); 10] = [
     (Column::Tube, "TUBE", 0, ""),
     (Column::Ready, "READY", 7, "current-jobs-ready"),
@@ -46,12 +46,13 @@ impl Parse for Column {
 }
 
 impl Column {
-    /// All of them, from left to right.
+    /// All columns, from left to right.
     pub fn all() -> impl Iterator<Item = Column> {
         TABLE.into_iter().map(|(column, ..)| column)
     }
 
-    /// The next one, and behind the last the first; or the one before.
+    /// The next column, or the previous one. The first one follows the last
+    /// one.
     pub fn beside(self, forward: bool) -> Column {
         let steps = if forward { 1 } else { TABLE.len() - 1 };
         TABLE[(self as usize + steps) % TABLE.len()].0
@@ -67,10 +68,10 @@ impl Column {
 /// A tube of a server.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// Which server, counted from 0.
+    /// The index of its server.
     pub server: usize,
     pub tube: TubeName,
-    /// What is known for each column.
+    /// The figure of each column, if it is known.
     figures: [Option<f64>; TABLE.len()],
     pause_left: u64,
 }
@@ -92,19 +93,20 @@ impl Row {
         })
     }
 
-    /// The figure of this column, or 0.
+    /// The figure of this column, or 0 if it is not known.
     fn figure(&self, column: Column) -> f64 {
         self.figures[column as usize].unwrap_or(0.0)
     }
 
-    /// How many of its jobs nobody has reserved.
+    /// How many of its jobs are not reserved.
     pub fn free_jobs(&self) -> u64 {
         let columns = [Column::Ready, Column::Delayed, Column::Buried];
         let counts = columns.map(|column| self.figure(column) as u64);
         counts.iter().sum()
     }
 
-    /// Which comes first by this column: of figures, the larger one.
+    /// Which row comes first by this column: the one with the larger figure, or
+    /// else the one whose name comes first.
     pub fn compare(&self, other: &Row, column: Column) -> Ordering {
         let of = |row: &Row| row.figures[column as usize].unwrap_or(-1.0);
         of(other)
@@ -113,7 +115,7 @@ impl Row {
             .then(self.server.cmp(&other.server))
     }
 
-    /// What stands after the name: that the tube is paused, and for how long.
+    /// The text after the name: whether the tube is paused, and for how long.
     pub fn mark(&self) -> String {
         match self.pause_left {
             0 => String::new(),
@@ -121,7 +123,7 @@ impl Row {
         }
     }
 
-    /// The colour of what needs a person in this column.
+    /// The colour of this column, if its content needs a person.
     pub fn colour(&self, column: Column) -> Option<Colour> {
         let has = |column| self.figure(column) > 0.0;
         match column {
@@ -132,7 +134,8 @@ impl Row {
         }
     }
 
-    /// What stands in this column, at most as wide as it is; the name is whole.
+    /// The text of this column. It is not wider than the column, except for the
+    /// name, which is complete.
     pub fn cell(&self, column: Column) -> String {
         let (_, width) = column.head();
         match (column, self.figures[column as usize]) {
@@ -145,7 +148,7 @@ impl Row {
     }
 }
 
-/// A number in at most so many columns, at the price of digits.
+/// A number in at most `width` characters; a large one loses digits.
 pub fn count(number: u64, width: usize) -> String {
     let mut text = number.to_string();
     let mut left = number;
@@ -159,7 +162,7 @@ pub fn count(number: u64, width: usize) -> String {
     text
 }
 
-/// A rate: with a decimal if it is small.
+/// A rate; a small one has a decimal.
 pub fn rate(rate: Option<f64>, width: usize) -> String {
     match rate {
         None => "-".into(),

@@ -1,4 +1,4 @@
-//! What is known of a server at one time, and what changed since another.
+//! The state of a server at one time, and the changes between two times.
 
 use crate::failure::Outcome;
 use crate::server::client::Client;
@@ -8,47 +8,51 @@ use beanpole::protocol::TubeName;
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// The rates of a server: what each is called, and the counters that it is of.
+/// The rates of a server: the name of each, and the counters that it is the sum
+/// of.
 pub const RATES: [(&str, &[&str]); 4] = [
     ("put", &["total-jobs"]),
     ("reserve", &["cmd-reserve", "cmd-reserve-with-timeout"]),
     ("delete", &["cmd-delete"]),
     ("timeouts", &["job-timeouts"]),
 ];
-/// Those of a tube.
+/// The rates of a tube.
 pub const TUBE_RATES: [(&str, &str); 2] = [("put", "total-jobs"), ("delete", "cmd-delete")];
 
-/// A server at one time.
+/// The state of a server at one time.
 pub struct Sample {
     pub at: Instant,
     pub server: Facts,
     pub tubes: Vec<(TubeName, Facts)>,
-    /// The age in seconds of the next ready job, of those tubes for which it
-    /// was asked.
+    /// The age in seconds of the next ready job, for the tubes for which it was
+    /// asked.
     pub ages: HashMap<TubeName, u64>,
 }
 
-/// Two samples of the same server, from which rates are taken.
+/// Two samples of the same server, to compute rates, and the curves of the last
+/// minute.
 pub struct History {
     pub latest: Sample,
     before: Option<Sample>,
-    /// The last minute of each of [`RATES`].
+    /// The last minute for each of [`RATES`].
     pub minutes: [Minute; RATES.len()],
-    /// And of [`TUBE_RATES`], of each tube.
+    /// The last minute for each of [`TUBE_RATES`], by tube.
     pub tube_minutes: HashMap<TubeName, [Minute; TUBE_RATES.len()]>,
 }
 
-/// A counter as it was in the last minute.
+/// The values of a counter in the last minute.
 #[derive(Default)]
 pub struct Minute(VecDeque<(Instant, u64)>);
 
 impl Sample {
-    /// Asks a server. The ages of these tubes are asked for too.
+    /// Asks a server for a sample, with the ages of the next jobs of these
+    /// tubes.
     pub fn take(client: &mut Client, ages_of: &[TubeName]) -> Outcome<Sample> {
         let server = client.server_stats()?;
         let names = client.tubes()?;
         let tubes = stats_of(client, &names)?;
-        // Using a tube creates it: only those that exist because of a job.
+        // To use a tube creates it. So only tubes with a ready job are used:
+        // they exist.
         let mut with_jobs = names_with_ready(&tubes);
         with_jobs.retain(|name| ages_of.contains(name));
         let next = next_ready(client, &with_jobs)?;
@@ -61,7 +65,7 @@ impl Sample {
         })
     }
 
-    /// What is known of this tube.
+    /// The statistics of this tube, if it exists.
     pub fn tube(&self, tube: &TubeName) -> Option<&Facts> {
         let found = self.tubes.iter().find(|(name, _)| name == tube);
         found.map(|(_, facts)| facts)
@@ -69,7 +73,8 @@ impl Sample {
 }
 
 impl History {
-    /// A history with one more sample. After a restart it begins anew.
+    /// A history with one more sample. If the server was restarted, the history
+    /// begins again.
     pub fn after(before: Option<History>, latest: Sample) -> History {
         let same = |history: &History| history.latest.server.get("id") == latest.server.get("id");
         let (before, mut minutes, mut of_tubes) = match before.filter(same) {
@@ -95,13 +100,13 @@ impl History {
         }
     }
 
-    /// How much a counter of the server grows in a second.
+    /// How much a counter of the server grows, per second.
     pub fn rate(&self, key: &str) -> Option<f64> {
         self.per_second(|sample| sample.server.number(key))
     }
 
-    /// How much a counter of a tube grows in a second. A tube that was not
-    /// there before has counted everything since.
+    /// How much a counter of a tube grows, per second. If the tube did not
+    /// exist at the sample before, its counter began at 0.
     pub fn tube_rate(&self, tube: &TubeName, key: &str) -> Option<f64> {
         self.per_second(|sample| sample.tube(tube).map_or(0, |facts| facts.number(key)))
     }
@@ -110,14 +115,15 @@ impl History {
         let before = self.before.as_ref()?;
         let elapsed = self.latest.at.duration_since(before.at).as_secs_f64();
         let (now, then) = (count(&self.latest), count(before));
-        // A counter that is smaller than it was has begun anew.
+        // A counter that is smaller than before began again at 0.
         let growth = now.checked_sub(then).unwrap_or(now);
         Some(growth as f64 / elapsed.max(0.001))
     }
 }
 
 impl Minute {
-    /// So far the counter has come. More often than twice a second is not noted.
+    /// Notes the value of the counter at this time. Values less than half a
+    /// second after the last one are dropped.
     fn add(&mut self, at: Instant, count: u64) {
         const APART: Duration = Duration::from_millis(500);
         let last = self.0.back();
@@ -130,7 +136,7 @@ impl Minute {
         }
     }
 
-    /// By how much it grew in each second of the minute before that time.
+    /// How much the counter grew in each second of the minute before this time.
     pub fn growth(&self, now: Instant) -> Vec<f64> {
         let ago = |seconds| {
             let then = now.checked_sub(Duration::from_secs(seconds));
@@ -142,7 +148,8 @@ impl Minute {
             .collect()
     }
 
-    /// Between two times at which it is known, it grew evenly.
+    /// The value of the counter at this time. Between two known values it is
+    /// assumed to grow evenly.
     fn count_at(&self, time: Instant) -> f64 {
         let after = self.0.partition_point(|(at, _)| *at <= time);
         match (self.0.get(after.wrapping_sub(1)), self.0.get(after)) {
@@ -173,7 +180,7 @@ mod tests {
         assert_eq!(growth.len(), 60);
         assert_eq!(growth[55..], [0.0, 10.0, 5.0, 5.0, 0.0]);
         assert_eq!(growth[..55].iter().sum::<f64>(), 0.0);
-        // What is older than a minute is forgotten.
+        // Values that are older than a minute are forgotten.
         minute.add(at(70_000), 30);
         minute.add(at(131_000), 31);
         assert_eq!(minute.0.len(), 2);

@@ -1,4 +1,4 @@
-//! The board as lines of text. Nothing here knows a terminal.
+//! The board as lines of text. This file knows nothing of terminals.
 
 use super::board::{Board, Server, page_of};
 use super::line::{Line, Style, clip};
@@ -34,7 +34,7 @@ Red is what is lost, buried or not to be changed lightly. Yellow are jobs that
 nobody watches, timeouts, pauses, and a server that takes no new jobs.
 A small curve is the last minute; its highest point is the most in a second.";
 
-/// The whole screen: as many lines as there are rows.
+/// The whole screen, as `height` lines.
 pub fn screen(board: &Board, width: usize, height: usize) -> Vec<Line> {
     let mut lines = match board.help {
         true => HELP.lines().map(Line::plain).collect(),
@@ -57,22 +57,23 @@ pub fn screen(board: &Board, width: usize, height: usize) -> Vec<Line> {
     lines
 }
 
-/// Everything at once, for those who read no screen.
+/// Everything at once, for an output that is not a terminal.
 pub fn printout(board: &Board, width: usize) -> Vec<String> {
     let lines = [head(board, 0), table(board, width, usize::MAX)].concat();
     let texts = lines.iter().map(|line| line.text(width));
     texts.map(|text| text.trim_end().into()).collect()
 }
 
-/// How many rows of the table fit.
+/// How many rows of the table can be seen.
 pub fn visible_rows(board: &Board, height: usize) -> usize {
     height.saturating_sub(head(board, height).len() + 3).max(1)
 }
 
-/// As many rows leave room for a curve of each rate above the table.
+/// From this height on, there is a curve of each rate above the table.
 const ROOM_FOR_CURVES: usize = 20;
 
-/// Something about each server: much of one, a line of each of several.
+/// The state of the servers: several lines for a single one, otherwise a line
+/// for each.
 fn head(board: &Board, height: usize) -> Vec<Line> {
     let curves = height >= ROOM_FOR_CURVES && board.page.is_none();
     let mut lines = match board.servers.as_slice() {
@@ -144,7 +145,7 @@ fn server_lines(server: &Server, curves: bool) -> Vec<Line> {
     lines
 }
 
-/// The line of a server that has not said anything yet.
+/// The line of a server that has not answered yet.
 fn unheard_of(server: &Server, title: Line) -> Line {
     match server.trouble() {
         Some((_, reason)) => title.add("  ").add_in(Some(Colour::RED), reason),
@@ -177,7 +178,7 @@ fn servers_table(servers: &[Server]) -> Vec<Line> {
         let counts = State::ALL.map(|state| count(facts.jobs_in(&[state]), 6));
         let line = line.add_in(server.named.colour, title).add(cells(&counts));
         lines.push(match server.trouble() {
-            // Rates of long ago are no rates.
+            // The rates are old, so they are left out.
             Some((word, _)) => line.add_in(Some(Colour::RED), cells(&[word.into()])),
             None => {
                 let rates = ["total-jobs", "cmd-delete", "job-timeouts"];
@@ -188,7 +189,7 @@ fn servers_table(servers: &[Server]) -> Vec<Line> {
     lines
 }
 
-/// The title and so many rows less one.
+/// The title and the rows, in up to `room` lines together.
 fn table(board: &Board, width: usize, room: usize) -> Vec<Line> {
     let figures: usize = Column::all().map(|column| column.head().1 + 1).sum();
     let name_width = width.saturating_sub(figures - 1).max(8);
@@ -244,7 +245,7 @@ fn cell(content: &str, column: Column, name_width: usize) -> String {
     }
 }
 
-/// The question that is open, or what happened last.
+/// The open question, or else the state of the screen and the latest message.
 fn status(board: &Board) -> Line {
     if let Some(prompt) = &board.prompt {
         return Line::bold(format!("{} {}_", prompt.question, prompt.text));

@@ -1,4 +1,5 @@
-//! One thread per server: it asks, so that the screen never waits.
+//! One thread for each server: it asks the server, so that the screen never
+//! waits.
 
 use super::sample::Sample;
 use crate::failure::{Failure, Outcome};
@@ -14,15 +15,15 @@ use beanpole::protocol::{JobId, Seconds, TubeName};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// What a server is asked.
+/// A request to a server.
 pub enum Request {
-    /// How it is, with the ages of the next jobs of these tubes.
+    /// A sample, with the ages of the next jobs of these tubes.
     Sample(Vec<TubeName>),
-    /// The next jobs of a tube, so many in each state.
+    /// The next jobs of a tube, up to so many in each state.
     Look(TubeName, usize),
     Kick(TubeName, u64),
     Pause(TubeName, Seconds),
-    /// Delete so many jobs of this tube, but none that is reserved.
+    /// Deletes up to this many jobs of this tube, but none that is reserved.
     Clear(TubeName, u64),
     Act(JobAction, JobId),
 }
@@ -35,13 +36,13 @@ pub enum JobAction {
     Bury,
 }
 
-/// What came of it.
+/// The answer to a request.
 pub enum Answer {
     Sample(Box<Sample>),
     Look(TubeName, Look),
-    /// An action is done: what to say about it.
+    /// An action is done; this is the message about it.
     Done(String),
-    /// The server cannot be reached, or refused.
+    /// The server cannot be reached, or it has refused.
     Failed(String),
 }
 
@@ -51,23 +52,24 @@ pub type Look = Vec<(State, Vec<WholeJob>)>;
 /// A job with its body.
 pub type WholeJob = (JobFacts, Vec<u8>);
 
-/// A thread that asks a server.
+/// A thread that asks a server, as the screen sees it.
 pub struct Watcher {
     requests: Sender<Request>,
     answers: Receiver<Answer>,
-    /// How many answers have not come.
+    /// How many answers are still missing.
     pub owed: usize,
-    /// When it was asked how the server is, if nothing has come since.
+    /// When a sample was asked for, if no answer has come since.
     pub looking_since: Option<Instant>,
 }
 
-/// How long a server may be silent at most before it counts as lost.
+/// The longest time that a server may be silent before it counts as lost.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Ids looked at in vain for more jobs of a tube: it is done every second.
+/// The search for more jobs of a tube ends after this many ids in a row without
+/// one. It is short, because it is done every second.
 const IDS: u64 = 1000;
 
 impl Watcher {
-    /// Starts the thread. It ends when nobody can ask any more.
+    /// Starts the thread. It ends when this value is dropped.
     pub fn start(address: Address, patience: Duration, caller: Caller) -> Outcome<Watcher> {
         let (requests, incoming) = channel();
         let (outgoing, answers) = channel();
@@ -97,13 +99,13 @@ impl Watcher {
         if matches!(request, Request::Sample(_)) {
             self.looking_since = Some(Instant::now());
         }
-        // Its thread ends only with the program.
+        // The thread runs as long as this value exists.
         if self.requests.send(request).is_ok() {
             self.owed += 1;
         }
     }
 
-    /// The next answer that has come.
+    /// The next answer, if one has come.
     pub fn answer(&mut self) -> Option<Answer> {
         let answer = self.answers.try_recv().ok()?;
         self.owed = self.owed.saturating_sub(1);
@@ -112,7 +114,8 @@ impl Watcher {
     }
 }
 
-/// Asks over this connection, or a new one. After a failure there is none.
+/// Asks over this connection, or over a new one. After a failure there is no
+/// connection.
 pub fn answer(
     client: &mut Option<Client>,
     address: &Address,
@@ -138,7 +141,7 @@ fn ask(client: &mut Client, request: Request) -> Outcome<Answer> {
         }
         Request::Look(tube, most) => {
             let mut look = Look::new();
-            // 'use' would create it.
+            // `use` would create the tube.
             if client.tube_stats(&tube)?.is_some() {
                 for state in [State::Ready, State::Delayed, State::Buried] {
                     let jobs = Sweep::new(tube.clone(), state).look(client, most, IDS)?;
@@ -170,8 +173,8 @@ fn ask(client: &mut Client, request: Request) -> Outcome<Answer> {
     }))
 }
 
-/// Deletes up to so many jobs of a tube; ready ones last, since meanwhile others
-/// may become ready. How many that were.
+/// Deletes up to `most` jobs of a tube, and returns how many it has deleted.
+/// Ready jobs come last, because others may become ready meanwhile.
 fn clear(client: &mut Client, tube: &TubeName, most: u64) -> Outcome<u64> {
     let mut left = most;
     for state in in_order(&[]) {
