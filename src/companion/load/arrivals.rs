@@ -1,26 +1,26 @@
-//! When work begins: as soon as a connection is free, or at a rate.
+//! When work begins: as soon as a connection is free, or at a given rate.
 //!
-//! Clients that send their next request when the last one was answered hide a
-//! slow server: it is asked less. At a rate, work arrives whatever the server
-//! does, at gaps that are random and exponential, as those of many independent
-//! clients are. Each arrival is for one connection, any of them alike; it waits
-//! there until the one before it is done, and its latency counts from when it
-//! arrived.
+//! If clients send the next request only after the last reply, they hide a slow
+//! server, because it gets fewer requests. At a rate, work arrives
+//! independently of the server. The gaps are random and exponential, as with
+//! many independent clients. Each arrival is for one connection, chosen at
+//! random. It waits there until the work before it is done, and its latency
+//! counts from its arrival.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// How much is left to be begun.
+/// How much work is still to be begun.
 #[derive(Clone, Copy, Debug)]
 pub enum Left {
-    /// So many jobs.
+    /// This many jobs.
     Jobs(usize),
-    /// What can be begun before this moment.
+    /// All work that can be begun before this moment.
     Until(Instant),
 }
 
 impl Left {
-    /// Takes so many jobs to be begun now: how many of them are left.
+    /// Takes up to `wanted` jobs to begin them now, and returns how many.
     fn take(&mut self, wanted: usize, now: Instant) -> usize {
         match self {
             Left::Jobs(left) => {
@@ -39,11 +39,11 @@ impl Left {
 pub struct Rate {
     /// Jobs a second, on all connections together.
     pub jobs_per_second: f64,
-    /// The same seed gives the same gaps.
+    /// The seed of the gaps: the same seed gives the same gaps.
     pub seed: u64,
 }
 
-/// The work of some connections as it arrives.
+/// The work of some connections, in the order in which it arrives.
 pub struct Arrivals {
     left: Left,
     /// How many jobs arrive together.
@@ -53,16 +53,17 @@ pub struct Arrivals {
 
 struct Pace {
     mean: Duration,
-    /// When the next ones arrive; `None`: all have.
+    /// When the next work arrives; `None` if all has arrived.
     next: Option<Instant>,
     random: u64,
-    /// What has arrived for each connection and waits: how much, and since when.
+    /// For each connection, the work that has arrived and waits: how many jobs,
+    /// and since when.
     waiting: Vec<VecDeque<(usize, Instant)>>,
 }
 
 impl Arrivals {
-    /// For so many connections, so many jobs together; without a rate whenever
-    /// a connection is free.
+    /// Work for this many connections, with `together` jobs in each arrival.
+    /// Without a rate, work arrives whenever a connection is free.
     pub fn new(left: Left, connections: usize, together: usize, rate: Option<Rate>) -> Arrivals {
         let pace = rate.map(|rate| {
             let mut pace = Pace {
@@ -81,8 +82,8 @@ impl Arrivals {
         }
     }
 
-    /// What a free connection begins now: how many jobs, and since when they
-    /// are due.
+    /// The work that a free connection begins now: how many jobs, and since
+    /// when they are due.
     pub fn take(&mut self, connection: usize, now: Instant) -> Option<(usize, Instant)> {
         match &mut self.pace {
             Some(pace) => pace.waiting[connection].pop_front(),
@@ -93,12 +94,12 @@ impl Arrivals {
         }
     }
 
-    /// When the next work arrives.
+    /// When the next work arrives; `None` if there is no rate, or no more work.
     pub fn next(&self) -> Option<Instant> {
         self.pace.as_ref()?.next
     }
 
-    /// The connections for which work has arrived until now.
+    /// The connections for which work has arrived up to now.
     pub fn arrived(&mut self, now: Instant) -> Vec<usize> {
         let mut connections = Vec::new();
         let Some(pace) = &mut self.pace else {
@@ -116,7 +117,7 @@ impl Arrivals {
         connections
     }
 
-    /// Whether all that arrives at a rate has arrived and been begun.
+    /// Whether all work that arrives at a rate has been begun.
     pub fn are_over(&self) -> bool {
         let over = |pace: &Pace| pace.next.is_none() && pace.waiting.iter().all(VecDeque::is_empty);
         self.pace.as_ref().is_none_or(over)
@@ -126,17 +127,18 @@ impl Arrivals {
 impl Pace {
     /// The time between two arrivals.
     fn gap(&mut self) -> Duration {
-        // 53 bits, as many as fit; above 0, so that the logarithm is finite.
+        // A share of 53 bits is as exact as the type allows. It is above 0, so
+        // that the logarithm is finite.
         let share = ((self.random() >> 11) + 1) as f64 / (1u64 << 53) as f64;
         self.mean.mul_f64(-share.ln())
     }
 
     fn random_below(&mut self, bound: usize) -> usize {
-        // Below `bound`, so it fits.
+        // The value is below `bound`, so it fits.
         (self.random() % bound as u64) as usize
     }
 
-    /// SplitMix64.
+    /// The next random number, by SplitMix64.
     fn random(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.random;

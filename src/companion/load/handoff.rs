@@ -1,10 +1,11 @@
 //! `handoff`: producers put jobs for consumers that wait in `reserve`.
 //!
-//! A producer puts its next job when the last one was acknowledged, handed to
-//! a consumer, deleted by it, and that consumer has asked for the next. So
-//! each producer has one job in flight, and with more consumers than producers
-//! there is always one that has been waiting for a while. A latency is the time
-//! from just before the put was written to just after RESERVED was read.
+//! A producer puts its next job only when four things have happened to the last
+//! one: the server has acknowledged it, a consumer has got it and has deleted
+//! it, and this consumer has asked for the next job. So each producer has one
+//! job in flight. If there are more consumers than producers, some consumer has
+//! always been waiting for a while. A latency is the time from just before the
+//! put was written to just after RESERVED was read.
 
 use super::arrivals::{Arrivals, Left, Rate};
 use super::histogram::Histogram;
@@ -20,30 +21,32 @@ use std::time::{Duration, Instant};
 pub struct Handoff {
     arrivals: Arrivals,
     batch: PutBatch,
-    /// All the jobs.
+    /// The record of all jobs.
     pub ledger: Ledger,
     producer_of: Vec<usize>,
-    /// The first connections.
+    /// The producers have the first connections.
     producers: Vec<Producer>,
-    /// The other connections: the job that each is deleting.
+    /// The consumers have the other connections. This is the job that each is
+    /// deleting.
     in_hand: Vec<Option<u64>>,
     /// How many jobs are in flight.
     busy: usize,
-    /// From put to RESERVED.
+    /// The times from put to RESERVED.
     pub latency: Histogram,
 }
 
 #[derive(Clone, Default)]
 struct Producer {
     job: u64,
-    /// How much is still to happen to it: INSERTED, and that its consumer has
-    /// deleted it and waits again.
+    /// How many events of the job are still missing. There are two: INSERTED
+    /// comes, and the consumer has deleted the job and waits again.
     left: usize,
 }
 
 impl Handoff {
-    /// So many producers and consumers on connections of their own; those of
-    /// the producers come first. Every consumer waits.
+    /// Makes this many producers and consumers, each on a connection of its
+    /// own; those of the producers come first. When this returns, every
+    /// consumer waits.
     pub fn new(
         address: &Address,
         patience: Duration,
@@ -69,8 +72,8 @@ impl Handoff {
         Ok((handoff, wire))
     }
 
-    /// Hands over jobs until nothing is left, at a rate if one is given, and
-    /// counts latencies from here on.
+    /// Hands over jobs until nothing is left, at a rate if one is given.
+    /// Latencies are counted from here on.
     pub fn run(&mut self, wire: &mut Wire, left: Left, rate: Option<Rate>) -> Outcome<()> {
         self.latency = Histogram::default();
         self.arrivals = Arrivals::new(left, self.producers.len(), 1, rate);
@@ -80,7 +83,8 @@ impl Handoff {
         wire.drive(self)
     }
 
-    /// One of the two has happened; after both comes the next job.
+    /// One of the two events of a job has happened. After both, its producer
+    /// begins the next job.
     fn went_on(&mut self, wire: &mut Wire, producer: usize, now: Instant) -> Outcome<()> {
         self.producers[producer].left -= 1;
         if self.producers[producer].left == 0 {
@@ -107,7 +111,7 @@ impl Script for Handoff {
             }
             (Some(consumer), Reply::Reserved(id, body)) if self.in_hand[consumer].is_none() => {
                 let job = self.ledger.reserve(id, body)?;
-                // A job's number was an index when it was issued.
+                // The number of a job was an index when it was issued.
                 self.latency
                     .record(at - wire.sent_at(self.producer_of[job as usize]));
                 self.in_hand[consumer] = Some(job);

@@ -1,23 +1,24 @@
-//! A histogram of latencies: log-linear, so that its error is relative.
+//! A histogram of latencies. It is log-linear, so that its error is relative.
 //!
-//! A value of v nanoseconds is counted in a bucket no wider than v/64, from
-//! 1 ns up to 2^64 ns, in 30 kB that never grow. Recording is an index and an
-//! addition. There is no sampling: every value counts.
+//! A value of v nanoseconds is counted in a bucket that is not wider than v/64.
+//! The values go from 1 ns to 2^64 ns, in 30 kB that never grow. To record a
+//! value takes an index and an addition. There is no sampling: every value
+//! counts.
 
 use std::time::Duration;
 
-/// Each power of two is cut into this many buckets, as a power of two itself.
+/// Each power of two is cut into 2^FINENESS buckets.
 const FINENESS: u32 = 6;
 const BUCKETS: usize = (65 - FINENESS as usize) << FINENESS;
 
-/// How often each latency was seen.
+/// How many times each latency was seen.
 pub struct Histogram {
     counts: Vec<u64>,
     total: u64,
     longest: u64,
 }
 
-/// A histogram that has seen nothing.
+/// An empty histogram.
 impl Default for Histogram {
     fn default() -> Histogram {
         Histogram {
@@ -42,14 +43,14 @@ impl Histogram {
         self.total
     }
 
-    /// The longest of all, exactly.
+    /// The longest of all latencies, exactly.
     pub fn longest(&self) -> Duration {
         Duration::from_nanos(self.longest)
     }
 
-    /// The latency that this share of all (0 to 1) did not exceed: the upper
-    /// end of its bucket, so that it is never told too small. Zero if nothing
-    /// was counted.
+    /// The latency that this share of all (0 to 1) did not exceed. This is the
+    /// upper end of its bucket, so it is never too small. Zero if nothing was
+    /// counted.
     pub fn quantile(&self, share: f64) -> Duration {
         let rank = ((share * self.total as f64).ceil() as u64).clamp(1, self.total.max(1));
         let mut seen = 0;
@@ -62,8 +63,9 @@ impl Histogram {
         Duration::ZERO
     }
 
-    /// How many latencies there are in each power of two, from the first to the
-    /// last that has any: the bound that they are below, and their number.
+    /// How many latencies there are in each power of two: the bound that they
+    /// are below, and their number. The list goes from the first to the last
+    /// power of two that has any.
     pub fn octaves(&self) -> Vec<(Duration, u64)> {
         let mut octaves = vec![0; 65];
         for (bucket, count) in self.counts.iter().enumerate() {
@@ -81,8 +83,8 @@ impl Histogram {
     }
 }
 
-/// Values below 2^FINENESS have a bucket each; above, the leading 1 and the
-/// FINENESS bits after it choose the bucket.
+/// The bucket of a value. Each value below 2^FINENESS has a bucket of its own;
+/// above, the leading 1 and the FINENESS bits after it choose the bucket.
 fn bucket_of(nanos: u64) -> usize {
     let exponent = nanos.checked_ilog2().unwrap_or(0);
     let shift = exponent.saturating_sub(FINENESS);

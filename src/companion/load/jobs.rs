@@ -1,19 +1,21 @@
-//! The jobs of a run: what is put, and whether the same comes back.
+//! The jobs of a run: what is put, and the check that the same comes back.
 //!
-//! Each job has a number, from 0 in the order of putting. Its body begins with
-//! that number in 16 hexadecimal digits; the rest is the same for all. So a
-//! batch of put requests is built once, and only digits change from then on;
-//! and a job that is reserved can be checked byte by byte, whoever gets it.
+//! Each job has a number, counted from 0 in the order of putting. Its body
+//! begins with that number in 16 hexadecimal digits; the rest is the same for
+//! all jobs. So a batch of put requests is built once, and after that only
+//! digits change. A reserved job can be checked byte by byte, on any
+//! connection.
 
 use super::reply::shown;
 use crate::failure::{Failure, Outcome};
 
-/// The digits of a number in a body: the smallest body.
+/// How many bytes the number takes in a body. No body is smaller.
 pub const STAMP: usize = 16;
-/// Enough for every 32-bit number. Servers take leading zeros.
+/// How many digits a field has: enough for every 32-bit number. Servers accept
+/// leading zeros.
 const FIELD: usize = 10;
 
-/// What the jobs of a run look like.
+/// The form of the jobs of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shape {
     /// The size of each body, in bytes; at least [`STAMP`].
@@ -37,12 +39,12 @@ impl Shape {
         }
     }
 
-    /// The priority of a job: the numbers are scattered over all of them.
+    /// The priority of a job. The jobs are scattered over all priorities.
     pub fn priority(&self, number: u64) -> u32 {
         1024 + scattered(number, self.priorities)
     }
 
-    /// The delay of a job in seconds, scattered likewise.
+    /// The delay of a job in seconds. The jobs are scattered over all delays.
     pub fn delay(&self, number: u64) -> u32 {
         self.delay + scattered(number, self.delays)
     }
@@ -50,7 +52,7 @@ impl Shape {
 
 fn scattered(number: u64, over: u32) -> u32 {
     let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    // Below `over`, so it fits.
+    // The value is below `over`, so it fits.
     (mixed % u64::from(over.max(1))) as u32
 }
 
@@ -82,7 +84,7 @@ impl PutBatch {
         }
     }
 
-    /// The first `count` requests, for the jobs from this number on.
+    /// The first `count` requests, for the jobs from number `first` on.
     pub fn numbered(&mut self, first: u64, count: usize) -> &[u8] {
         let varied = self.shape.priorities > 1 || self.shape.delays > 1;
         let used = &mut self.bytes[..count * self.stride];
@@ -112,27 +114,27 @@ fn body(size: usize, number: u64) -> Vec<u8> {
     body
 }
 
-/// What is known of each job, and the check of all that is said about it.
+/// What is known about each job, and the check of every reply about it.
 ///
-/// Replies on different connections may be read in another order than they
-/// were sent, so a job may be seen reserved before its INSERTED is read.
+/// Replies on different connections may be read in another order than they were
+/// sent. So a job may be seen as reserved before its INSERTED is read.
 pub struct Ledger {
     shape: Shape,
-    /// The body that number 0 would have.
+    /// The body of job number 0.
     model: Vec<u8>,
     jobs: Vec<Job>,
-    /// How many INSERTED, RESERVED and DELETED came.
+    /// How many INSERTED, RESERVED and DELETED have come.
     pub inserted: usize,
     pub reserved: usize,
     pub deleted: usize,
-    /// Set if jobs come back in the order of priority and id: what the last
-    /// one was.
+    /// The priority and the id of the last job, if jobs have to come back in
+    /// this order.
     last: Option<(u32, u64)>,
 }
 
 #[derive(Clone, Copy, Default)]
 struct Job {
-    /// Zero until a reply told it.
+    /// Zero until a reply has told it.
     id: u64,
     inserted: bool,
     reserved: bool,
@@ -140,7 +142,7 @@ struct Job {
 }
 
 impl Ledger {
-    /// A ledger without jobs, with room for so many.
+    /// An empty ledger, with memory for `room` jobs.
     pub fn new(shape: &Shape, room: usize) -> Ledger {
         Ledger {
             shape: shape.clone(),
@@ -153,14 +155,14 @@ impl Ledger {
         }
     }
 
-    /// Numbers for `count` more jobs; the first of them.
+    /// Issues numbers for `count` more jobs, and returns the first of them.
     pub fn issue(&mut self, count: usize) -> u64 {
         let first = self.jobs.len();
         self.jobs.resize(first + count, Job::default());
         first as u64
     }
 
-    /// How many jobs were issued.
+    /// How many numbers were issued.
     pub fn issued(&self) -> usize {
         self.jobs.len()
     }
@@ -170,7 +172,7 @@ impl Ledger {
         self.jobs[number as usize].id
     }
 
-    /// `INSERTED <id>` came for this job.
+    /// Notes that `INSERTED <id>` came for this job.
     pub fn insert(&mut self, number: u64, id: u64) -> Outcome<()> {
         let job = &mut self.jobs[number as usize];
         let known = job.id;
@@ -184,7 +186,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// `RESERVED <id>` came with this body: the number of its job.
+    /// Notes that `RESERVED <id>` came with this body, and returns the job's
+    /// number.
     pub fn reserve(&mut self, id: u64, body: &[u8]) -> Outcome<u64> {
         let wrong =
             |what: &str| Failure::Refused(format!("RESERVED {id} with {}: {what}", shown(body)));
@@ -213,8 +216,8 @@ impl Ledger {
         Ok(number)
     }
 
-    /// Checks that this job may follow the one before it: jobs that are all
-    /// ready come in the order of priority, and of id among equals.
+    /// Checks that this job may follow the last one: if all jobs are ready,
+    /// they come in the order of priority, and of id among equals.
     pub fn in_order(&mut self, number: u64) -> Outcome<()> {
         let (priority, id) = (self.shape.priority(number), self.id(number));
         let this = (priority, id);
@@ -227,12 +230,12 @@ impl Ledger {
         Ok(())
     }
 
-    /// Forgets the last one: what follows may be smaller.
+    /// Forgets the last job: the next one may be smaller.
     pub fn new_order(&mut self) {
         self.last = None;
     }
 
-    /// `DELETED` came for this job.
+    /// Notes that `DELETED` came for this job.
     pub fn delete(&mut self, number: u64) -> Outcome<()> {
         let job = &mut self.jobs[number as usize];
         if std::mem::replace(&mut job.deleted, true) {
@@ -249,7 +252,7 @@ impl Ledger {
         numbered.filter_map(move |(number, job)| left(job).then_some(number))
     }
 
-    /// Checks what can only be seen at the end: no two jobs share an id.
+    /// Checks at the end that no two jobs have the same id.
     pub fn close(&self) -> Outcome<()> {
         let ids = self.jobs.iter().map(|job| job.id);
         let mut ids: Vec<u64> = ids.filter(|&id| id != 0).collect();
@@ -306,7 +309,7 @@ mod tests {
         let mut ledger = ledger_of(2);
         ledger.insert(0, 41).unwrap();
         assert_eq!(ledger.reserve(41, &body(20, 0)).unwrap(), 0);
-        // Its INSERTED is on another connection, and read later.
+        // Its INSERTED came on another connection, and is read later.
         assert_eq!(ledger.reserve(42, &body(20, 1)).unwrap(), 1);
         ledger.insert(1, 42).unwrap();
         ledger.delete(0).unwrap();

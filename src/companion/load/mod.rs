@@ -1,9 +1,10 @@
-//! A load generator: many connections that one thread drives, each reply
-//! checked, each latency counted.
+//! A load generator: one thread drives many connections, checks each reply and
+//! counts each latency.
 //!
-//! In reading order: [`wire`] and [`reply`] (the connections), [`jobs`] (bodies,
-//! and the check of what comes back), [`arrivals`] (when work begins), [`work`]
-//! (put, reserve and delete as steps), [`handoff`], and [`histogram`].
+//! In reading order: [`wire`] and [`reply`] (the connections), [`jobs`]
+//! (bodies, and their check when they come back), [`arrivals`] (when work
+//! begins), [`work`] (put, reserve and delete as steps), [`handoff`], and
+//! [`histogram`].
 
 pub mod arrivals;
 pub mod handoff;
@@ -23,7 +24,7 @@ use wire::Wire;
 /// The tube that the jobs go through.
 pub const TUBE: &str = "beanpole-bench";
 
-/// Has these connections use that tube and watch nothing else.
+/// Makes these connections use that tube and watch no other.
 pub fn enter(mut wire: Wire) -> Outcome<Wire> {
     let requests = format!("use {TUBE}\r\nwatch {TUBE}\r\nignore default\r\n");
     wire.ask(0..wire.connections(), requests.as_bytes(), 3, |reply| {
@@ -32,7 +33,7 @@ pub fn enter(mut wire: Wire) -> Outcome<Wire> {
     Ok(wire)
 }
 
-/// A number out of the data of `stats` or one of its kind.
+/// The number of this key in the data of `stats`, `stats-job` or `stats-tube`.
 pub fn stat(stats: &str, key: &str) -> Outcome<u64> {
     let value = stats
         .lines()
@@ -41,7 +42,7 @@ pub fn stat(stats: &str, key: &str) -> Outcome<u64> {
     value.ok_or_else(|| Failure::Refused(format!("no number for {key} in the server's stats")))
 }
 
-/// Waits until so many connections wait in `reserve`.
+/// Waits until this many connections wait in `reserve`.
 pub fn wait_for_waiters(control: &mut Wire, waiters: usize) -> Outcome<()> {
     let give_up = Instant::now() + Duration::from_secs(60);
     loop {
@@ -58,7 +59,7 @@ pub fn wait_for_waiters(control: &mut Wire, waiters: usize) -> Outcome<()> {
     }
 }
 
-/// Deletes what a run has left on a server.
+/// Deletes the jobs that a run has left on a server.
 pub fn clean_up(address: &Address, patience: Duration, ledger: &Ledger) -> Outcome<()> {
     let mut wire = Wire::connect(address, 1, patience)?;
     let left: Vec<u64> = ledger.left().collect();

@@ -1,9 +1,9 @@
-//! The replies that a load generator meets, as they lie in what was received:
-//! nothing is copied.
+//! The replies that a load generator meets. They refer to the bytes that were
+//! received: nothing is copied.
 //!
-//! Only the shapes are checked here; whether a reply is the one that was due
-//! is the business of those who asked. Replies that no scenario hopes for
-//! (OUT_OF_MEMORY, NOT_FOUND, …) are `Other`, and end a run.
+//! Only the form of a reply is checked here; the caller checks whether it is
+//! the expected one. Replies that no scenario expects (OUT_OF_MEMORY,
+//! NOT_FOUND, …) are `Other`, and end a run.
 
 use crate::server::reply::{Frame, not_understood, number};
 use std::fmt;
@@ -27,7 +27,7 @@ pub enum Reply<'a> {
     Other(&'a [u8]),
 }
 
-/// The first reply in `input` and how many bytes it takes; `None` while it is
+/// The first reply in `input`, and how many bytes it takes. `None` if it is
 /// incomplete. The error says what is wrong with its form.
 pub fn first_reply(input: &[u8]) -> Result<Option<(Reply<'_>, usize)>, String> {
     let Some(frame) = Frame::first(input)? else {
@@ -37,7 +37,7 @@ pub fn first_reply(input: &[u8]) -> Result<Option<(Reply<'_>, usize)>, String> {
     Ok(Some((reply, frame.length)))
 }
 
-/// `None` if what should be a number is none.
+/// The meaning of a reply; `None` if it has no number where one must be.
 fn understood<'a>(line: &'a [u8], chunk: Option<&'a [u8]>) -> Option<Reply<'a>> {
     let mut parts = line.splitn(2, |&byte| byte == b' ');
     let word = parts.next()?;
@@ -48,7 +48,8 @@ fn understood<'a>(line: &'a [u8], chunk: Option<&'a [u8]>) -> Option<Reply<'a>> 
         (b"USING", None) => Reply::Using(rest),
         (b"WATCHING", None) => Reply::Watching(number(rest)?),
         (b"RESERVED", Some(body)) => {
-            // Where the body ends was read from what follows the id.
+            // The length after the id has been used already, to find the end of
+            // the body.
             let id = rest.split(|&byte| byte == b' ').next()?;
             Reply::Reserved(number(id)?, body)
         }
@@ -57,7 +58,7 @@ fn understood<'a>(line: &'a [u8], chunk: Option<&'a [u8]>) -> Option<Reply<'a>> 
     })
 }
 
-/// As it came, cut where it is long.
+/// The reply as it came, with long data cut.
 impl fmt::Display for Reply<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -72,7 +73,7 @@ impl fmt::Display for Reply<'_> {
     }
 }
 
-/// Bytes from a peer, fit for a message: escaped, and cut where they are long.
+/// Bytes of a peer for a message: they are escaped, and cut if they are long.
 pub fn shown(bytes: &[u8]) -> String {
     match bytes.len() {
         0..=80 => format!("\"{}\"", bytes.escape_ascii()),

@@ -1,14 +1,15 @@
-//! The generator's connections, all driven by the thread that calls.
+//! The generator's connections; the calling thread drives them all.
 //!
-//! A load generator shares the machine with what it measures, so it has to
-//! cost little: a request (or a whole pipelined batch) leaves in one write
-//! from where it lies, replies are read many at once into one buffer, and the
-//! clock is read once before a write and once after a read. A single
-//! connection blocks in `read`, as a plain client does; several are watched
-//! through one edge-triggered epoll set, entered once, so that a round trip
+//! A load generator shares the machine with the server that it measures, so it
+//! has to cost little. A request, or a whole pipelined batch, leaves in one
+//! write and is not copied. Many replies are read at once into one buffer. The
+//! clock is read once before a write and once after a read. A single connection
+//! blocks in `read`, as a plain client does. Several connections, or those of a
+//! script that sends at moments of its own, are watched through an
+//! edge-triggered epoll set, and are registered there once. So a round trip
 //! costs the generator a read, a write and a share of an `epoll_wait`.
 //!
-//! What is asked and what must be answered is a [`Script`]'s business.
+//! A [`Script`] decides what is asked and checks what is answered.
 
 use super::arrivals::Arrivals;
 use super::reply::{Reply, first_reply};
@@ -25,26 +26,27 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// A server that says nothing for so long is taken for stuck, unless somebody
-/// says otherwise.
+/// How long a server may be silent before it is taken for stuck, if the caller
+/// gives no other time.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 const BUFFER: usize = 256 * 1024;
 
-/// What a scenario does with replies: check each, and send what follows it.
+/// What a scenario does with replies: it checks each and sends what follows.
 pub trait Script {
-    /// A reply came on a connection; its read ended at `at`.
+    /// A reply has come on a connection; its read ended at `at`.
     fn reply(&mut self, wire: &mut Wire, conn: usize, reply: Reply<'_>, at: Instant)
     -> Outcome<()>;
 
-    /// Whether all has been sent and answered.
+    /// Whether all requests have been sent and answered.
     fn finished(&self) -> bool;
 
-    /// What is to be sent without waiting for a reply, if anything is.
+    /// The work that is sent without waiting for a reply, if the script has
+    /// any.
     fn arrivals(&mut self) -> Option<&mut Arrivals> {
         None
     }
 
-    /// Sends what has arrived for a connection, unless that is busy.
+    /// Sends the work that has arrived for a connection, unless this is busy.
     fn begin(&mut self, _: &mut Wire, _: usize, _: Instant) -> Outcome<()> {
         Ok(())
     }
@@ -54,19 +56,20 @@ pub trait Script {
 pub struct Wire {
     address: Address,
     conns: Vec<Conn>,
-    /// Set while there are several connections, which are then non-blocking.
+    /// The set that watches the connections, which are then non-blocking;
+    /// `None` if a single one blocks.
     epoll: Option<Epoll>,
     events: Vec<EpollEvent>,
-    /// How long a server may be silent.
+    /// How long the server may be silent.
     patience: Duration,
-    /// So much longer while several connections wait.
+    /// How much longer the server may be silent if the connections are watched.
     longer: Duration,
     buffer: Vec<u8>,
 }
 
 struct Conn {
     stream: TcpStream,
-    /// What the socket did not take yet.
+    /// The bytes that the socket has not taken yet.
     unsent: Vec<u8>,
     /// The beginning of a reply that is not complete yet.
     partial: Vec<u8>,
@@ -74,15 +77,15 @@ struct Conn {
 }
 
 impl Wire {
-    /// Connects so many times, one after the other; a server that is silent for
-    /// longer than `patience` is taken for stuck.
+    /// Makes this many connections, one after the other. If the server is
+    /// silent for longer than `patience`, it is taken for stuck.
     pub fn connect(address: &Address, connections: usize, patience: Duration) -> Outcome<Wire> {
         Wire::open_all(address, connections, connections > 1, patience)
     }
 
-    /// The same, for scripts that send at moments of their own.
+    /// Does the same, for scripts that send at moments of their own.
     pub fn paced(address: &Address, connections: usize, patience: Duration) -> Outcome<Wire> {
-        // Without it the system adds 50 microseconds to each wait.
+        // Without this, the system adds 50 microseconds to each wait.
         set_timerslack(1).map_err(Failure::of("asking for exact timers"))?;
         Wire::open_all(address, connections, true, patience)
     }
@@ -113,13 +116,14 @@ impl Wire {
         Ok(wire)
     }
 
-    /// Lets several connections wait for so much longer until one hears something.
+    /// Lets the server be silent for this much longer, if the connections are
+    /// watched.
     pub fn be_patient(&mut self, longer: Duration) {
         self.longer = longer;
     }
 
-    /// Closes a connection, whose replies must all have been read, and puts a
-    /// new one in its place.
+    /// Closes a connection and puts a new one in its place. All its replies
+    /// must have been read.
     pub fn reconnect(&mut self, index: usize) -> Outcome<()> {
         let closing = self.conns[index].stream.shutdown(Shutdown::Both);
         closing.map_err(Failure::of(format!("closing connection {index}")))?;
@@ -161,12 +165,14 @@ impl Wire {
         self.conns.len()
     }
 
-    /// Sends requests on a connection, in one write if the socket takes them.
+    /// Sends requests on a connection, in one write if the socket takes them
+    /// all.
     pub fn send(&mut self, index: usize, requests: &[u8]) -> Outcome<()> {
         self.send_since(index, requests, Instant::now())
     }
 
-    /// The same, timed from an earlier moment: when they were due.
+    /// Does the same, but counts the time from an earlier moment, when the
+    /// requests were due.
     pub fn send_since(&mut self, index: usize, requests: &[u8], since: Instant) -> Outcome<()> {
         let conn = &mut self.conns[index];
         conn.sent_at = since;
@@ -183,7 +189,7 @@ impl Wire {
         self.conns[index].sent_at
     }
 
-    /// Reads replies and hands them to the script until it is finished.
+    /// Reads replies and gives them to the script until it is finished.
     pub fn drive(&mut self, script: &mut impl Script) -> Outcome<()> {
         while !script.finished() {
             let now = Instant::now();
@@ -191,7 +197,8 @@ impl Wire {
             for conn in arrivals.map_or_else(Vec::new, |arrivals| arrivals.arrived(now)) {
                 script.begin(self, conn, now)?;
             }
-            // It may have been only to say that nothing more is due.
+            // The arrivals may have done no more than find that no work is
+            // left.
             if !script.finished() {
                 self.step(script)?;
             }
@@ -199,7 +206,8 @@ impl Wire {
         Ok(())
     }
 
-    /// Waits once, at most until something is due, and handles all that came.
+    /// Waits once, at most until work is due, and handles all replies that
+    /// came.
     fn step(&mut self, script: &mut impl Script) -> Outcome<()> {
         let Some(epoll) = &self.epoll else {
             return self.receive(0, script, false);
@@ -208,7 +216,7 @@ impl Wire {
         let mut timeout = EpollTimeout::try_from(patience).unwrap_or(EpollTimeout::MAX);
         let due = script.arrivals().and_then(|arrivals| arrivals.next());
         if let Some(due) = due {
-            // An epoll set counts milliseconds, `ppoll` nanoseconds.
+            // An epoll set counts in milliseconds, `ppoll` in nanoseconds.
             let left = TimeSpec::from_duration(due.saturating_duration_since(Instant::now()));
             let mut set = [PollFd::new(epoll.0.as_fd(), PollFlags::POLLIN)];
             match ppoll(&mut set, Some(left), None) {
@@ -223,7 +231,7 @@ impl Wire {
             other => other.map_err(Failure::of("waiting for replies"))?,
         };
         for event in &events[..count] {
-            // The index was a usize when it was entered.
+            // The index was a usize when the connection was registered.
             let index = event.data() as usize;
             if !self.conns[index].unsent.is_empty() {
                 self.flush(index)?;
@@ -248,8 +256,8 @@ impl Wire {
         Ok(())
     }
 
-    /// Reads what there is on a connection and hands over the complete replies.
-    /// If it is known to have ended, its end is read too.
+    /// Reads what a connection has, and gives the complete replies to the
+    /// script. If the connection is known to have ended, its end is read, too.
     fn receive(&mut self, index: usize, script: &mut impl Script, ended: bool) -> Outcome<()> {
         let mut buffer = std::mem::take(&mut self.buffer);
         loop {
@@ -284,8 +292,8 @@ impl Wire {
                 rest = &rest[length..];
             }
             self.conns[index].partial.extend_from_slice(rest);
-            // A read that did not fill the buffer took all there was: what
-            // comes later is a new event.
+            // A read that did not fill the buffer has taken all bytes; later
+            // bytes make a new event.
             if read < room && !ended {
                 break;
             }
@@ -294,8 +302,9 @@ impl Wire {
         Ok(())
     }
 
-    /// Sends the same requests on these connections and waits until each has
-    /// got so many replies of the wanted kind. For setting up, not for measuring.
+    /// Sends the same requests on these connections, and waits until each has
+    /// got this many replies of the wanted kind. It is for setting up, not for
+    /// measuring.
     pub fn ask(
         &mut self,
         conns: Range<usize>,
@@ -349,12 +358,13 @@ fn sending(index: usize) -> String {
     format!("sending on connection {index}")
 }
 
-/// What to say of a reply that was not due.
+/// The failure for a reply that was not due.
 pub fn unexpected(conn: usize, reply: Reply<'_>) -> Failure {
     Failure::Refused(format!("connection {conn}: unexpected reply {reply}"))
 }
 
-/// Writes once; how much was taken, which may be nothing if it would block.
+/// Writes as much as the socket takes, and returns how many bytes that was: 0
+/// if it would block.
 fn write_some(stream: &mut TcpStream, bytes: &[u8]) -> std::io::Result<usize> {
     let mut taken = 0;
     while taken < bytes.len() {
@@ -374,8 +384,9 @@ pub mod tests {
     use std::net::TcpListener;
     use std::sync::mpsc::{Receiver, channel};
 
-    /// A server of one thread that sends each of its connections these bytes,
-    /// a few at a time, and closes all of them when `end` is dropped.
+    /// A server of one thread. It sends these bytes on each of its connections,
+    /// a few at a time, and closes all of them when the other end of `end` is
+    /// dropped.
     pub fn server(
         connections: usize,
         answer: &'static [u8],

@@ -1,8 +1,8 @@
 //! Put, reserve and delete as steps that each connection repeats.
 //!
-//! A connection sends a batch for its step, checks the replies, and goes on to
-//! the next step with the jobs it has in hand. One list of steps makes `put`,
-//! another `cycle`, a third drains a queue.
+//! A connection sends the batch of its step, checks the replies, and goes on to
+//! the next step with the jobs of its batch. One list of steps makes `put`,
+//! another one `cycle`, and a third one drains a queue.
 
 use super::arrivals::{Arrivals, Left, Rate};
 use super::histogram::Histogram;
@@ -18,20 +18,21 @@ use std::time::Instant;
 pub enum Step {
     /// Puts new jobs.
     Put,
-    /// Reserves as many jobs as are in hand, or a new batch if it comes first.
+    /// Reserves as many jobs as the batch has, or a new batch if this is the
+    /// first step.
     Reserve,
-    /// Deletes the jobs in hand.
+    /// Deletes the jobs of the batch.
     Delete,
 }
 
-/// Put and leave.
+/// Puts jobs and leaves them.
 pub const PUT: &[Step] = &[Step::Put];
-/// Put, reserve, delete.
+/// Puts, reserves and deletes jobs.
 pub const CYCLE: &[Step] = &[Step::Put, Step::Reserve, Step::Delete];
-/// Reserve and delete.
+/// Reserves and deletes jobs.
 pub const DRAIN: &[Step] = &[Step::Reserve, Step::Delete];
 
-/// The work of a set of connections, and what is known of their jobs.
+/// The work of some connections, and what is known about their jobs.
 pub struct Work {
     steps: &'static [Step],
     depth: usize,
@@ -41,29 +42,29 @@ pub struct Work {
     /// How many connections wait for a reply.
     busy: usize,
     requests: Vec<u8>,
-    /// All the jobs of these connections.
+    /// The record of all jobs of these connections.
     pub ledger: Ledger,
     /// How long each reply took.
     pub latency: Histogram,
-    /// At a rate, how long after it had arrived each batch was sent.
+    /// How long after its arrival each batch was sent. This matters at a rate.
     pub delay: Histogram,
 }
 
-/// What a connection is about.
+/// The batch of a connection.
 #[derive(Default)]
 struct Hand {
-    /// Whether it waits for replies.
+    /// Whether the connection waits for replies.
     busy: bool,
     step: usize,
-    /// The jobs of the batch; while reserving, those that came so far.
+    /// The jobs of the batch; while reserving, those that have come up to now.
     jobs: Vec<u64>,
-    /// How many replies are due to this batch, and how many came.
+    /// How many replies to this batch are expected, and how many have come.
     due: usize,
     came: usize,
 }
 
 impl Work {
-    /// Work for so many connections, with room for so many jobs.
+    /// Work for this many connections, with memory for `room` jobs.
     pub fn new(shape: &Shape, connections: usize, depth: usize, room: usize) -> Work {
         Work {
             steps: PUT,
@@ -80,7 +81,7 @@ impl Work {
     }
 
     /// Does these steps on all connections until nothing is left, at a rate if
-    /// one is given; how many commands that took.
+    /// one is given. Returns how many commands that took.
     pub fn run(
         &mut self,
         wire: &mut Wire,
@@ -100,13 +101,13 @@ impl Work {
         Ok(self.latency.count() - before)
     }
 
-    /// Counts latencies from here on.
+    /// Forgets the latencies: they are counted from here on.
     pub fn forget_latencies(&mut self) {
         self.latency = Histogram::default();
         self.delay = Histogram::default();
     }
 
-    /// The same jobs, to be gone on with on a single connection.
+    /// The same jobs, but a single connection goes on with them.
     pub fn by_one_connection(mut self) -> Work {
         self.hands.truncate(1);
         self
@@ -161,8 +162,8 @@ impl Script for Work {
         Some(&mut self.arrivals)
     }
 
-    /// Sends the batch of a connection's step, unless it is the first step and
-    /// nothing is left.
+    /// Sends the batch of a connection's step. In the first step it sends
+    /// nothing if no work is left.
     fn begin(&mut self, wire: &mut Wire, conn: usize, now: Instant) -> Outcome<()> {
         let hand = &mut self.hands[conn];
         if hand.busy {
@@ -209,8 +210,8 @@ mod tests {
     use crate::load::wire::{PATIENCE, tests::server};
     use std::sync::mpsc::channel;
 
-    /// Two jobs put, reserved and deleted, both at a time, by one connection to
-    /// a server that answers this whatever it is asked.
+    /// One connection puts, reserves and deletes two jobs, both at a time. The
+    /// server sends this answer, whatever it is asked.
     fn cycle(answer: &'static str) -> Result<Work, String> {
         let (_open, end) = channel();
         let address = server(1, answer.as_bytes(), answer.len(), end);

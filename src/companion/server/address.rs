@@ -1,4 +1,4 @@
-//! Where a server is: a host and port, a port, or the path of a socket.
+//! The address of a server: a host and port, a port, or the path of a socket.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -25,13 +25,13 @@ pub enum Address {
 /// The environment variable that holds the address of the server.
 pub const ADDRESS_VARIABLE: &str = "BEANPOLE_ADDR";
 
-/// The port that beanstalkd listens on unless told otherwise.
+/// The port that beanstalkd listens on by default.
 pub const DEFAULT_PORT: u16 = 11300;
 
 impl Address {
-    /// The address in `HOST:PORT`, `HOST`, `PORT` or `unix:PATH`.
+    /// Reads `HOST:PORT`, `HOST`, `PORT` or `unix:PATH`.
     ///
-    /// An IPv6 address stands in brackets if a port follows it.
+    /// An IPv6 address needs brackets if a port follows it.
     pub fn parse(text: &str) -> Result<Address, String> {
         if let Some(path) = text.strip_prefix("unix:") {
             return match path {
@@ -52,7 +52,7 @@ impl Address {
                 let port = port.strip_prefix(':').ok_or_else(|| malformed(text))?;
                 (host, parse_port(port)?)
             }
-            // More than one colon: an IPv6 address by itself.
+            // Several colons: this is an IPv6 address without a port.
             (None, Some((_, rest))) if rest.contains(':') => (text, DEFAULT_PORT),
             (None, Some((host, port))) => (host, parse_port(port)?),
             (None, None) => (text, DEFAULT_PORT),
@@ -66,10 +66,11 @@ impl Address {
         })
     }
 
-    /// A connection that does not block; each try to make it may take so long.
+    /// Makes a connection that does not block. Each attempt may take as long as
+    /// `patience`.
     ///
-    /// Reading, writing and closing are the same system calls for a socket of
-    /// either kind, so what std has for TCP serves both.
+    /// Reading, writing and closing are the same system calls for both kinds of
+    /// socket, so a `TcpStream` serves for both.
     pub fn connect(&self, patience: Duration) -> io::Result<TcpStream> {
         let stream = match self {
             Address::Unix(path) => TcpStream::from(OwnedFd::from(UnixStream::connect(path)?)),
@@ -89,7 +90,7 @@ impl Address {
         Ok(stream)
     }
 
-    /// A port of this machine.
+    /// A port on this machine.
     pub fn local(port: u16) -> Address {
         Address::Tcp {
             host: "127.0.0.1".into(),

@@ -1,8 +1,9 @@
-//! Jobs that are named by their ids, acted on one by one.
+//! Acts one by one on jobs that are named by their ids.
 //!
-//! The protocol lets only the connection that has reserved a job bury, release
-//! or touch it. One run of this program is one connection; so it reserves the
-//! job by its id first, which every state allows but 'reserved'.
+//! In the protocol, only the connection that has reserved a job may bury,
+//! release or touch it. One run of this program is one connection, so it first
+//! reserves the job by its id. This is possible in every state except
+//! 'reserved'.
 
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::client::Client;
@@ -11,8 +12,8 @@ use crate::server::stats::JobFacts;
 use crate::text::output::{Progress, complain};
 use beanpole::protocol::{JobId, Priority};
 
-/// Sends a command about each of these jobs, pipelined: those that were not
-/// found, or not in a state for it.
+/// Sends a command about each of these jobs, pipelined. Returns the jobs that
+/// were not found, or not in a state for the command.
 pub fn send_each(
     client: &mut Client,
     ids: impl IntoIterator<Item = JobId>,
@@ -28,7 +29,7 @@ pub fn send_each(
     Ok(missing)
 }
 
-/// The same, some at a time, and says which were missing.
+/// Does the same, some jobs at a time, and reports those that were missing.
 pub fn on_each(client: &mut Client, ids: Vec<JobId>, verb: &'static str) -> Outcome {
     let mut progress = Progress::new(verb, None);
     let mut all = true;
@@ -44,15 +45,15 @@ pub fn on_each(client: &mut Client, ids: Vec<JobId>, verb: &'static str) -> Outc
 
 const AT_ONCE: usize = 1000;
 
-/// Says that this job was not there for a command.
+/// Reports that a command did not find this job.
 pub fn complain_of_missing(verb: &str, id: JobId) {
     complain(format_args!(
         "beanpole {verb}: job {id}: not found, or not in a state for this"
     ));
 }
 
-/// Reserves each of these jobs and settles it by these commands. Whether that
-/// went well with all.
+/// Reserves each of these jobs and settles it with these commands. The status
+/// tells whether all could be reserved.
 pub fn on_each_reserved<L: IntoIterator<Item = String>>(
     client: &mut Client,
     ids: Vec<JobId>,
@@ -72,7 +73,8 @@ pub fn on_each_reserved<L: IntoIterator<Item = String>>(
     Ok(Status::done_if(all))
 }
 
-/// Sends these commands together, which the server has to carry out.
+/// Sends these commands together. It is a failure if the server does not carry
+/// out one of them.
 pub fn settle(client: &mut Client, lines: impl IntoIterator<Item = String>) -> Outcome<()> {
     client.each(lines, String::clone, |line, reply| {
         match reply.is_done(&line)? {
@@ -82,14 +84,16 @@ pub fn settle(client: &mut Client, lines: impl IntoIterator<Item = String>) -> O
     })
 }
 
-/// What makes a job ready that this connection has reserved, by way of a burial:
-/// a release would count as a failed try with `work --tries`. Sent together, so
-/// that nobody who stops us leaves the job buried.
+/// The commands that make a job ready which this connection has reserved. They
+/// bury it first, because a release would count as a failed try for `work
+/// --tries`. They are sent together, so that an interruption cannot leave the
+/// job buried.
 pub fn to_make_ready(id: JobId, Priority(pri): Priority) -> Vec<String> {
     vec![format!("bury {id} {pri}"), format!("kick-job {id}")]
 }
 
-/// Reserves this job and says what it was before, or why it cannot be had.
+/// Reserves this job. Returns its facts from before, or why it cannot be
+/// reserved.
 pub fn reserve_by_id(client: &mut Client, id: JobId) -> Outcome<Result<JobFacts, String>> {
     let Some(facts) = client.job(id)? else {
         return Ok(Err(format!("there is no job {id}")));

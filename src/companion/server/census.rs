@@ -1,16 +1,16 @@
-//! All jobs of some tubes, found without touching one.
+//! Finds all jobs of some tubes without touching any.
 //!
-//! beanpoled lists its jobs. The protocol does not, but it answers for any id,
-//! and ids are given in ascending order. So, with other servers, a census asks
-//! for every id that can exist, newest first, and stops early when it has found
-//! as many jobs as the server says there are and none has been put meanwhile.
-//! It costs one `stats-job` for each id that was ever given, at worst; it
-//! changes nothing, and a job that exists from beginning to end cannot escape
-//! it.
+//! beanpoled lists its jobs. The protocol has no such list, but it answers for
+//! any id, and ids are given in ascending order. So, with other servers, a
+//! census asks for every id that can exist, newest first. It stops early when
+//! it has found as many jobs as the server counts and none has been put
+//! meanwhile. At worst it costs one `stats-job` for each id that was ever
+//! given. It changes nothing, and it finds every job that exists from beginning
+//! to end.
 //!
-//! Reserving all jobs and releasing them would be cheaper, but it would keep
-//! them from their workers, change their counters, and, if interrupted, leave
-//! buried and delayed jobs ready.
+//! To reserve all jobs and release them would be cheaper. But this would keep
+//! them from their workers and change their counters. If it were interrupted,
+//! buried and delayed jobs would stay ready.
 
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::by_id::settle;
@@ -25,19 +25,20 @@ use crate::values::Parse;
 use beanpole::protocol::JobId;
 use std::iter::chain;
 
-/// What was found.
+/// The result of a census.
 #[derive(Default)]
 pub struct Census {
-    /// The jobs in ascending order: that in which they were put.
+    /// The jobs in ascending order of their ids, which is the order in which
+    /// they were put.
     pub ids: Vec<JobId>,
-    /// Jobs that the server counts and that could not be found. This happens
-    /// only with a server that drains and has a binlog.
+    /// How many jobs the server counts that could not be found. This happens
+    /// only if the server is draining and has a binlog.
     pub missing: u64,
 }
 
-/// Ids asked for between two looks at whether all are found.
+/// How many ids are asked for before the next check whether all jobs are found.
 const CHUNK: usize = 10_000;
-/// Ids asked for beyond what is known to exist, before giving up.
+/// How many ids beyond the known ones are asked for before the census gives up.
 const BEYOND: u64 = 10_000_000;
 
 impl Census {
@@ -56,12 +57,14 @@ impl Census {
         Ok(census)
     }
 
-    /// The same on a server that lists no jobs.
+    /// Does the same on a server that lists no jobs.
     pub fn by_ids(client: &mut Client, scope: &Scope) -> Outcome<Census> {
         let (highest, is_proven) = highest(client, scope)?;
-        // As counted after the highest id was determined.
+        // This comes after the highest id, so that all jobs counted here have
+        // such an id.
         let count = scope.count(client)?;
-        // Jobs of the tubes in any state: one may change its state meanwhile.
+        // Jobs of the tubes in any state are counted, because a job may change
+        // its state meanwhile.
         let mut found = 0;
         let mut ids = Vec::new();
         let mut progress = Progress::new("looking at job", Some(highest));
@@ -71,8 +74,8 @@ impl Census {
         let upwards = (highest + 1..=highest + beyond).step_by(CHUNK);
         let upwards = upwards.map(|from| from..=from + CHUNK as u64 - 1);
         for chunk in chain(downwards, upwards) {
-            // If jobs were put since they were counted, one of those found may
-            // have been on its way then: that proves nothing.
+            // If jobs have been put since the count, one of the found jobs may
+            // be newer than the count. Then the number proves nothing.
             if found >= count.jobs && scope.count(client)?.created == count.created {
                 break;
             }
@@ -92,7 +95,7 @@ impl Census {
         Ok(Census { ids, missing })
     }
 
-    /// Whether nothing is missing; if something is, says so.
+    /// Whether nothing is missing; if something is, this prints a message.
     pub fn verdict(&self) -> Status {
         if self.missing > 0 {
             complain(format_args!(
@@ -105,7 +108,7 @@ impl Census {
     }
 }
 
-/// What the server counts in the tubes.
+/// The server's counts for the tubes.
 struct Count {
     /// Jobs that exist, in any state.
     jobs: u64,
@@ -129,13 +132,13 @@ impl Scope {
     }
 }
 
-/// The highest id that a job which exists now can have, and whether that is
-/// proven: if not, there may be higher ones.
+/// The highest id that a job can have which exists now, and whether that is
+/// proven. If it is not, there may be higher ids.
 ///
-/// Without a binlog ids begin with 1 and each belongs to a `put`, so the count
-/// of those will do. With one they go on from earlier runs; then a job is put,
-/// which tells its id, and deleted. A server that drains takes no job, and we
-/// have to begin at what can be seen.
+/// Without a binlog, ids begin at 1 and each belongs to a `put`, so the number
+/// of puts is enough. With a binlog, ids go on from earlier runs. Then a job is
+/// put, which tells its id, and is deleted again. A draining server accepts no
+/// job, so the census begins at the jobs that can be seen.
 fn highest(client: &mut Client, scope: &Scope) -> Outcome<(u64, bool)> {
     let stats = client.server_stats()?;
     let puts = stats.number("cmd-put");
@@ -159,12 +162,12 @@ fn highest(client: &mut Client, scope: &Scope) -> Outcome<(u64, bool)> {
     Ok((highest.saturating_add(puts), false))
 }
 
-/// The id of a job that is put, into a tube of our own, and deleted at once.
+/// Puts a job into a tube of our own, deletes it at once, and returns its id.
 /// `None`: the server is draining.
 pub fn probe(client: &mut Client) -> Outcome<Option<JobId>> {
     let tube = format!("beanpole-probe-{}", std::process::id());
     client.use_tube(&Parse::parse(&tube).map_err(Failure::Usage)?)?;
-    // Delayed as long as can be, so that nobody reserves it.
+    // The delay is the longest one, so that nobody reserves the job.
     client.queue(format_args!("put {0} {0} 1 0\r\n", u32::MAX));
     let id = match client.reply()? {
         Reply::Inserted(id) | Reply::Buried(Some(id)) => id,

@@ -1,9 +1,10 @@
 //! A connection to a server, as a client uses it.
 //!
-//! Requests are written in the protocol's own words and may be queued ahead
-//! of their replies. Whoever waits for a reply also goes on sending what is
-//! queued, so no number of requests under way makes the two sides wait for
-//! each other. Nothing here reconnects: whoever can, knows what was lost.
+//! Requests are written in the protocol's own words. They may be queued before
+//! the earlier ones have their replies. While the client waits for a reply, it
+//! also sends what is queued. So no number of requests makes the two sides wait
+//! for each other. Nothing here connects again: only the caller knows what was
+//! lost.
 
 use crate::failure::{Failure, Outcome};
 use crate::server::address::Address;
@@ -19,31 +20,31 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-/// How long connecting may take, and any reply that the server owes at once,
-/// unless somebody says otherwise.
+/// How long connecting may take, and each reply that the server owes at once,
+/// if the caller gives no other time.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
-/// As many requests are under way at most when they are many.
+/// How many requests may be under way at most.
 const WINDOW: usize = 1000;
-/// As many bytes of them wait to be sent at most.
+/// No more requests are queued while this many bytes wait to be sent.
 const WINDOW_BYTES: usize = 1 << 18;
 
 /// An open connection.
 pub struct Client {
     pub address: Address,
-    /// How long it waits for a reply.
+    /// How long the client waits for a reply.
     pub patience: Duration,
     stream: TcpStream,
-    /// Bytes received.
+    /// Bytes that were received and not parsed yet.
     input: VecDeque<u8>,
-    /// Bytes to be sent.
+    /// Bytes that have to be sent.
     output: VecDeque<u8>,
 }
 
-/// What [`Client::wait`] came back with.
+/// What ended [`Client::wait`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The reply to the earliest request that had none.
+    /// The reply to the oldest request that had none.
     Reply(RawReply),
     /// The time is up.
     Time,
@@ -51,7 +52,7 @@ pub enum Event {
     Other,
 }
 
-/// What goes with a new job.
+/// The numbers that a new job is put with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
     pub priority: Priority,
@@ -60,13 +61,12 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// The priority of jobs for which none is given: the first that is not
-    /// urgent.
+    /// The default priority of a job: the first one that is not urgent.
     pub const PRIORITY: Priority = Priority(1024);
 }
 
 impl Client {
-    /// Connects, and waits for no reply longer than `patience`.
+    /// Connects. No reply may take longer than `patience`.
     pub fn connect(address: &Address, patience: Duration) -> Outcome<Client> {
         let cannot = |error| format!("cannot connect to {address}: {error}");
         let stream = address
@@ -106,7 +106,7 @@ impl Client {
         self.reply()
     }
 
-    /// The next reply.
+    /// Waits for the next reply.
     pub fn reply(&mut self) -> Outcome<Reply> {
         let until = Instant::now() + self.patience;
         match self.wait(Some(until), &[])? {
@@ -115,20 +115,20 @@ impl Client {
         }
     }
 
-    /// The failure that no reply has come in time.
+    /// The failure that says that no reply came in time.
     pub fn silent(&self) -> Failure {
         self.lost(format_args!("no reply within {:?}", self.patience))
     }
 
-    /// What this reply says.
+    /// The meaning of this reply.
     pub fn understand(&self, reply: RawReply) -> Outcome<Reply> {
         reply.understand().map_err(|reason| self.lost(reason))
     }
 
-    /// Many requests, pipelined, each with its reply.
+    /// Sends many requests, pipelined, and handles the reply to each.
     ///
-    /// `ask` queues one request and returns what to remember it by, or `None`
-    /// when there are no more. `answer` gets that and the reply, in order.
+    /// `ask` queues one request and returns a tag for it, or `None` if there
+    /// are no more. `answer` gets the tag and the reply, in order.
     pub fn pipeline<T>(
         &mut self,
         mut ask: impl FnMut(&mut Client) -> Option<T>,
@@ -149,8 +149,9 @@ impl Client {
         }
     }
 
-    /// Sends what is queued and waits for a reply, until `until` comes or one
-    /// of `others` can be read. What is queued may not all be sent then.
+    /// Sends the queued bytes and waits for a reply, until `until` comes or one
+    /// of `others` can be read. If it stops waiting, some bytes may still be
+    /// queued.
     pub fn wait(&mut self, until: Option<Instant>, others: &[BorrowedFd<'_>]) -> Outcome<Event> {
         loop {
             if let Some(reply) = self.take_reply()? {
@@ -195,7 +196,8 @@ impl Client {
         match self.stream.write(self.output.as_slices().0) {
             Ok(count) => drop(self.output.drain(..count)),
             Err(error) if is_passing(&error) => {}
-            // The server may have said why before it closed: read on.
+            // The server may have said why before it closed the connection, so
+            // we still read.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => self.output.clear(),
             Err(error) => return Err(self.lost(error)),
         }
@@ -219,7 +221,8 @@ impl Client {
         Failure::Unreachable(format!("{}: {reason}", self.address))
     }
 
-    /// A request of one line about each of these, pipelined, each with its reply.
+    /// Sends a request of one line about each of these, pipelined, and handles
+    /// the replies.
     pub fn each<T>(
         &mut self,
         about: impl IntoIterator<Item = T>,
@@ -234,7 +237,7 @@ impl Client {
 
 /// Requests that the companion makes in many places.
 impl Client {
-    /// Makes this the tube that `put`, `peek-ready` and `kick` are about.
+    /// Makes this the tube of `put`, `peek-ready` and `kick`.
     pub fn use_tube(&mut self, tube: &TubeName) -> Outcome<()> {
         match self.call(format_args!("use {tube}"))? {
             Reply::Using(_) => Ok(()),
@@ -242,7 +245,7 @@ impl Client {
         }
     }
 
-    /// Makes these, and no others, the tubes that `reserve` takes jobs from.
+    /// Makes `reserve` take jobs from these tubes and no others.
     pub fn watch_only(&mut self, tubes: &[TubeName]) -> Outcome<()> {
         let default = TubeName::default_tube();
         let others = tubes.iter().filter(|tube| **tube != default);
@@ -256,36 +259,36 @@ impl Client {
         })
     }
 
-    /// What the server says about itself.
+    /// The statistics of the server.
     pub fn server_stats(&mut self) -> Outcome<Facts> {
         let facts = self.facts("stats")?;
         facts.ok_or_else(|| Failure::unexpected("stats", &Reply::NotFound))
     }
 
-    /// What the server says about a tube, if it exists.
+    /// The statistics of a tube, if it exists.
     pub fn tube_stats(&mut self, tube: &TubeName) -> Outcome<Option<Facts>> {
         self.facts(&format!("stats-tube {tube}"))
     }
 
-    /// The dictionary that answers this, or `None` for `NOT_FOUND`.
+    /// The dictionary in the reply to this request; `None` for `NOT_FOUND`.
     pub fn facts(&mut self, line: &str) -> Outcome<Option<Facts>> {
         let reply = self.call(line)?;
         facts(line, reply)
     }
 
-    /// What the server says about a tube that has to exist.
+    /// The statistics of a tube; it is a failure if the tube does not exist.
     pub fn known_tube(&mut self, tube: &TubeName) -> Outcome<Facts> {
         let facts = self.tube_stats(tube)?;
         facts.ok_or_else(|| Failure::no_tube(tube))
     }
 
-    /// What the server says about a job, if it exists.
+    /// The facts of a job, if it exists.
     pub fn job(&mut self, id: JobId) -> Outcome<Option<JobFacts>> {
         let reply = self.call(format_args!("stats-job {id}"))?;
         job_facts(id, reply)
     }
 
-    /// All tubes, by name.
+    /// All tubes, sorted by name.
     pub fn tubes(&mut self) -> Outcome<Vec<TubeName>> {
         match self.call("list-tubes")? {
             Reply::Ok(document) => {
@@ -298,14 +301,14 @@ impl Client {
     }
 }
 
-/// The job in the reply to `stats-job`, or `None` for `NOT_FOUND`.
+/// The facts of the job in the reply to `stats-job`; `None` for `NOT_FOUND`.
 pub fn job_facts(id: JobId, reply: Reply) -> Outcome<Option<JobFacts>> {
     let asked = format!("stats-job {id}");
     let job = facts(&asked, reply)?.map(JobFacts::read).transpose();
     job.map_err(|reason| Failure::Unreachable(format!("{asked}: {reason}")))
 }
 
-/// The dictionary in a reply, or `None` for `NOT_FOUND`.
+/// The dictionary in a reply; `None` for `NOT_FOUND`.
 pub fn facts(asked: &str, reply: Reply) -> Outcome<Option<Facts>> {
     match reply {
         Reply::Ok(document) => {
@@ -317,7 +320,7 @@ pub fn facts(asked: &str, reply: Reply) -> Outcome<Option<Facts>> {
     }
 }
 
-/// The job in a reply, or `None` if there is none.
+/// The job in a reply; `None` if there is none.
 pub fn job(asked: impl fmt::Display, reply: Reply) -> Outcome<Option<Job>> {
     match reply {
         Reply::Found(job) | Reply::Reserved(job) => Ok(Some(job)),
@@ -326,7 +329,7 @@ pub fn job(asked: impl fmt::Display, reply: Reply) -> Outcome<Option<Job>> {
     }
 }
 
-/// Whether an operation that ended so may simply be tried again.
+/// Whether an operation that ended with this error may simply be tried again.
 fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }

@@ -1,4 +1,4 @@
-//! Jobs as they are written: their bodies, or lines of JSON.
+//! How jobs are written: as their bodies, or as lines of JSON.
 
 use crate::failure::{Failure, Outcome};
 use crate::server::reply::Job;
@@ -7,19 +7,19 @@ use crate::text::json::Json;
 use crate::text::output::{self, Output};
 use beanpole::protocol::JobId;
 
-/// How jobs are written.
+/// The form in which jobs are written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// The bodies and nothing else. On a terminal each ends its line.
+    /// Only the bodies. On a terminal each ends its line.
     Exact,
-    /// Each body, and this byte.
+    /// Each body, with this byte after it.
     Ended(u8),
-    /// A line of JSON: the facts and the body.
+    /// A line of JSON with the facts and the body.
     Json,
 }
 
 impl Form {
-    /// The form that these flags ask for, of which one may be given.
+    /// The form for these flags, of which at most one may be given.
     pub fn of(lines: bool, null: bool, json: bool) -> Outcome<Form> {
         match (lines, null, json) {
             (false, false, false) => Ok(Form::Exact),
@@ -30,7 +30,7 @@ impl Form {
         }
     }
 
-    /// Writes a job. JSON needs its facts, if they are still to be had.
+    /// Writes a job. JSON contains its facts, if they are known.
     pub fn write(self, output: &mut Output, job: &Job, facts: Option<&Facts>) -> Outcome<()> {
         if self == Form::Json {
             return output.line(job_to_json(job.id, facts, &job.body));

@@ -1,6 +1,6 @@
-//! Jobs in the order of their ids, as `list-jobs` shows them: a command that
-//! beanpoled has and the protocol has not. Whoever walks here needs another way
-//! for other servers: a [sweep](crate::server::sweep), or a
+//! Jobs in the order of their ids, as `list-jobs` shows them. beanpoled has
+//! this command; the protocol does not. With other servers, a caller needs
+//! another way: a [sweep](crate::server::sweep) or a
 //! [census](crate::server::census).
 
 use crate::failure::{Failure, Outcome};
@@ -10,35 +10,36 @@ use crate::server::stats::{self, JobFacts, State};
 use beanpole::protocol::framing::MAX_LINE;
 use beanpole::protocol::{JobId, TubeName};
 
-/// Which jobs are meant.
+/// The jobs that a caller is interested in.
 #[derive(Clone)]
 pub struct Scope {
-    /// Those in these tubes; none: in all.
+    /// Jobs in these tubes; in all tubes if this is empty.
     pub tubes: Vec<TubeName>,
-    /// Those in one of these states.
+    /// Jobs in one of these states.
     pub states: Vec<State>,
 }
 
 impl Scope {
-    /// Whether this job is meant.
+    /// Whether this job belongs to the scope.
     pub fn has(&self, job: &JobFacts) -> bool {
         (self.tubes.is_empty() || self.tubes.contains(&job.tube))
             && self.states.contains(&job.state)
     }
 }
 
-/// As many jobs are shown at once at most.
+/// The highest number of jobs that one request asks for.
 pub const MOST: usize = 1000;
 
-/// A walk through the jobs of a scope. A job that stays is met exactly once.
+/// A walk through the jobs of a scope. It meets a job that stays exactly once.
 pub struct Walk {
     scope: Scope,
-    /// Where to go on; `None` at the end.
+    /// The id from which the walk goes on; `None` at the end.
     next: Option<JobId>,
 }
 
 impl Walk {
-    /// A walk from the first job on; `None` if this server lists no jobs.
+    /// A walk that begins at the first job; `None` if this server does not list
+    /// its jobs.
     pub fn begin(client: &mut Client, scope: &Scope) -> Outcome<Option<Walk>> {
         let line = format!("list-jobs {} 1", u64::MAX);
         match client.call(&line)? {
@@ -51,12 +52,12 @@ impl Walk {
         }
     }
 
-    /// Goes on with the job of this id, or the one behind it.
+    /// Goes on with the job of this id, or with the next one after it.
     pub fn go_to(&mut self, id: JobId) {
         self.next = Some(id);
     }
 
-    /// The next jobs, at least one and at most so many; empty at the end.
+    /// The next jobs: at least one, and at most `most`. Empty at the end.
     pub fn next(&mut self, client: &mut Client, most: usize) -> Outcome<Vec<JobFacts>> {
         while !self.is_over() {
             let jobs = self.page(client, most)?;
@@ -67,13 +68,14 @@ impl Walk {
         Ok(Vec::new())
     }
 
-    /// Whether it has come to the end.
+    /// Whether the walk has come to its end.
     pub fn is_over(&self) -> bool {
         self.next.is_none()
     }
 
-    /// The jobs that one request shows, at most so many. None of those that it
-    /// went by may be meant: that need not be the end.
+    /// The jobs of the scope among those that one request shows, at most
+    /// `most`. An empty page need not be the end: the request may have shown
+    /// other jobs.
     pub fn page(&mut self, client: &mut Client, most: usize) -> Outcome<Vec<JobFacts>> {
         let Some(from) = self.next else {
             return Ok(Vec::new());
@@ -91,8 +93,9 @@ impl Walk {
         Ok(jobs)
     }
 
-    /// The request: with the tube and the state, if there is one of each and
-    /// a line has room for them. What it gets is looked through in any case.
+    /// The request. If there is exactly one tube, it names the tube, and the
+    /// state if there is exactly one, provided that a line has room for them.
+    /// The jobs in the reply are checked in any case.
     fn line(&self, from: JobId, most: usize) -> String {
         let all = format!("list-jobs {from} {most}");
         let narrow = match (self.scope.tubes.as_slice(), self.scope.states.as_slice()) {

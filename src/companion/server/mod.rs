@@ -1,8 +1,9 @@
-//! What speaks to a server, and what several commands want to know of one.
+//! Connections to a server, and what several commands do with one.
 //!
-//! [`client`] is a connection, [`reply`] and [`stats`] are what comes back.
-//! Above them: [`list`], [`sweep`] and [`census`] find jobs without taking them,
-//! [`take`] and [`place`] take jobs out and put them in, many at a time.
+//! [`client`] is a connection; [`reply`] and [`stats`] are the answers. On
+//! these are built [`list`], [`sweep`] and [`census`], which find jobs without
+//! taking them, and [`take`] and [`place`], which take many jobs out or put
+//! them in.
 
 pub mod address;
 pub mod by_id;

@@ -1,8 +1,8 @@
 //! Names for servers, from a file of the user: `-a prod` instead of a host and
 //! a port.
 //!
-//! Each line is a name, an address and, for a server with which people should
-//! take care, a colour. What stands behind a `#` is for people.
+//! Each line is a name, an address and, for a server that needs care, a colour.
+//! The text after a `#` is a comment.
 //!
 //! ```text
 //! prod  10.1.2.3:11300  red
@@ -16,22 +16,23 @@ use crate::values::Parse;
 use std::io::{self, ErrorKind, IsTerminal};
 use std::path::{Path, PathBuf};
 
-/// The environment variable with the path of that file; none if it is empty.
+/// The environment variable with the path of that file. If it is empty, there
+/// is no file.
 const FILE_VARIABLE: &str = "BEANPOLE_SERVERS";
-/// Its name in the home directory, if that variable is not set.
+/// The name of the file in the home directory, if the variable is not set.
 const FILE: &str = ".beanpole_servers";
 
-/// A server as somebody has named it.
+/// A server as the user has named it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     pub address: Address,
-    /// Its name, if it was called by one.
+    /// Its name, if the user called it by one.
     pub name: Option<String>,
     /// Its warning colour, if it has one.
     pub colour: Option<Colour>,
 }
 
-/// A name in the file, or an address.
+/// Reads a name in the file, or an address.
 impl Parse for Server {
     fn parse(text: &str) -> Result<Server, String> {
         if let Some((path, contents)) = file()
@@ -54,7 +55,7 @@ impl From<Address> for Server {
 }
 
 impl Server {
-    /// What people call it, and where it is.
+    /// Its name, if it has one, and its address.
     pub fn title(&self) -> String {
         match &self.name {
             Some(name) => format!("{name} {}", self.address),
@@ -63,16 +64,18 @@ impl Server {
     }
 }
 
-/// Tells a person which server is about to change, if that has a warning colour.
+/// Tells a person which server is about to be changed, if it has a warning
+/// colour.
 pub fn warn_of(server: &Server) {
     if let Some(colour) = server.colour.filter(|_| io::stderr().is_terminal()) {
         complain(colour.paint(&server.title()));
     }
 }
 
-/// The file of the user and what it says, if there is one. A file that the
-/// variable names and that cannot be read is an error; the usual one is then
-/// taken for none: a home may be closed to us.
+/// The file of the user and its content, if there is one. A file that the
+/// variable names may be missing, but if it cannot be read otherwise, this is
+/// an error. If the usual file cannot be read, it counts as missing: the home
+/// directory may be closed to us.
 fn file() -> Option<(PathBuf, Result<String, String>)> {
     let named = std::env::var_os(FILE_VARIABLE).map(PathBuf::from);
     let is_named = named.is_some();
@@ -87,7 +90,7 @@ fn file() -> Option<(PathBuf, Result<String, String>)> {
     }
 }
 
-/// The server of this name in this file, if it is there.
+/// The server of this name in this file, if there is one.
 fn named(name: &str, file: &Path, text: &str) -> Result<Option<Server>, String> {
     let shown = file.display();
     for (number, line) in (1..).zip(text.lines()) {

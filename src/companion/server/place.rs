@@ -1,9 +1,9 @@
-//! Jobs put into place: with their priority, delay, time to run and state.
+//! Puts jobs into place: with their priority, delay, time to run and state.
 //!
-//! A buried job is put with the longest delay, so that nobody gets it, then
-//! reserved by its id and buried. Servers before 1.12 cannot reserve by id;
-//! there it stays delayed for 136 years, which `kick` ends as it would have
-//! ended its burial.
+//! A buried job is put with the longest delay, so that nobody gets it. Then it
+//! is reserved by its id and buried. Servers before 1.12 cannot reserve by id.
+//! There the job stays delayed for 136 years; `kick` ends this delay as it
+//! would have ended the burial.
 
 use crate::failure::{Failure, Outcome};
 use crate::server::by_id::send_each;
@@ -14,7 +14,7 @@ use beanpole::protocol::{JobId, Priority, Seconds, TubeName};
 /// A job to be put into place.
 pub struct Placement {
     pub tube: TubeName,
-    /// Priority, delay that is left, time to run.
+    /// The priority, the delay that is left, and the time to run.
     pub terms: Terms,
     pub buried: bool,
     pub body: Vec<u8>,
@@ -24,16 +24,16 @@ pub struct Placement {
 pub struct Placer {
     client: Client,
     used: Option<TubeName>,
-    /// Jobs that ought to be buried and had to be delayed.
+    /// How many jobs should be buried, but had to be delayed.
     pub parked: u64,
 }
 
-/// What a batch came to: the ids of the jobs in place, the first ones of the
-/// batch; and why there are no more.
+/// The result for a batch: the ids of the jobs in place, which are the first
+/// ones of the batch, and why there are no more.
 pub type Placed = (Vec<JobId>, Outcome<()>);
 
 impl Placer {
-    /// On the server at the other end.
+    /// Puts jobs into place over this connection.
     pub fn new(client: Client) -> Placer {
         Placer {
             client,
@@ -44,8 +44,9 @@ impl Placer {
 
     /// Puts a batch of jobs into place, in order.
     ///
-    /// If one is refused, those after it are taken away again. If the
-    /// connection is lost, nobody knows which of those without an id exist.
+    /// If a job is refused, the jobs after it are deleted again. If the
+    /// connection is lost, it is not known which of the jobs without an id
+    /// exist.
     pub fn place(&mut self, batch: &[Placement]) -> Placed {
         let (ids, outcome) = self.put(batch);
         let outcome = outcome.and_then(|refused| {
@@ -55,12 +56,13 @@ impl Placer {
         (ids, outcome)
     }
 
-    /// Deletes jobs that were put into place in vain.
+    /// Deletes jobs that should not have been put.
     pub fn take_away(&mut self, ids: &[JobId]) -> Outcome<()> {
         send_each(&mut self.client, ids.iter().copied(), "delete").map(drop)
     }
 
-    /// Puts a batch. Ids of what was put up to the first refusal, and that.
+    /// Puts a batch. Returns the ids of the jobs before the first refusal, and
+    /// the refusal.
     fn put(&mut self, batch: &[Placement]) -> (Vec<JobId>, Outcome<Option<Failure>>) {
         let mut jobs = batch.iter().peekable();
         let mut ids = Vec::new();
@@ -100,7 +102,7 @@ impl Placer {
         (ids, outcome)
     }
 
-    /// Buries those of these jobs that are to be buried.
+    /// Buries the jobs among these that have to be buried.
     fn bury(&mut self, batch: &[Placement], ids: &[JobId]) -> Outcome<()> {
         let buried = batch.iter().zip(ids).filter(|(job, _)| job.buried);
         let lines = buried.flat_map(|(job, id)| {
@@ -112,8 +114,9 @@ impl Placer {
             match reply {
                 Reply::UnknownCommand => *parked += 1,
                 Reply::Reserved(_) => {}
-                // Not found: to 'bury', after 'reserve-job' failed; or somebody
-                // has already found the job and done with it as he likes.
+                // NOT_FOUND answers `bury` if `reserve-job` has failed. Or
+                // another client has already found the job, and has decided
+                // about it.
                 other => drop(other.is_done(line)?),
             }
             Ok(())

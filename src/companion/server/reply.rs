@@ -1,19 +1,19 @@
-//! Replies as a client reads them: bytes of a stream to a [`RawReply`], and
-//! that to a [`Reply`].
+//! Replies as a client reads them: the bytes of a stream become a [`RawReply`],
+//! and this becomes a [`Reply`].
 //!
-//! The daemon has its own, in `protocol`, for the opposite direction: there
-//! a reply is made of what the engine knows; here it may come from any server.
+//! The daemon has another type, in `protocol`, for the opposite direction.
+//! There the engine makes a reply; here it may come from any server.
 
 use crate::failure::{Failure, Outcome};
 use beanpole::protocol::JobId;
 use std::fmt;
 
-/// A reply as it came: its line and, if its first word announces one, a chunk.
+/// A reply as it came: its line and, if the first word announces one, a chunk.
 #[derive(Debug, PartialEq, Eq)]
 pub struct RawReply {
     /// The line, without CR LF.
     pub line: Vec<u8>,
-    /// The chunk that followed, without CR LF.
+    /// The chunk after the line, without CR LF.
     pub chunk: Option<Vec<u8>>,
 }
 
@@ -21,8 +21,8 @@ pub struct RawReply {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     Inserted(JobId),
-    /// To `put`, with the id: there is the job, but buried. To `bury` and
-    /// `release`, without.
+    /// With an id, it answers `put`: the job exists, but is buried. Without an
+    /// id, it answers `bury` or `release`.
     Buried(Option<JobId>),
     Using(String),
     Watching(u64),
@@ -30,7 +30,7 @@ pub enum Reply {
     Found(Job),
     /// A YAML document.
     Ok(Vec<u8>),
-    /// To `kick`, with a count. To `kick-job`, without.
+    /// With a count, it answers `kick`; without, `kick-job`.
     Kicked(Option<u64>),
     Deleted,
     Released,
@@ -49,7 +49,7 @@ pub enum Reply {
     UnknownCommand,
 }
 
-/// A job's id and body.
+/// The id and the body of a job.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Job {
     pub id: JobId,
@@ -77,23 +77,22 @@ const WORDS: &[(&str, Reply)] = &[
     ("UNKNOWN_COMMAND", Reply::UnknownCommand),
 ];
 
-/// A reply line longer than this comes from something else than a queue: the
-/// longest known is `USING` and a name of 200 bytes.
+/// A longer line does not come from a queue: the longest known reply is `USING`
+/// with a name of 200 bytes.
 const LONGEST_LINE: usize = 1024;
 
-/// A reply as it lies in the bytes received.
+/// A reply within the bytes that were received.
 pub struct Frame<'a> {
     /// The line, without CR LF.
     pub line: &'a [u8],
-    /// The chunk that follows, without CR LF.
+    /// The chunk after the line, without CR LF.
     pub chunk: Option<&'a [u8]>,
-    /// How many bytes all of it takes.
+    /// The length of the whole reply, in bytes.
     pub length: usize,
 }
 
 impl Frame<'_> {
-    /// The reply at the start of these bytes, or `None` if it is not all there
-    /// yet.
+    /// The reply at the start of these bytes; `None` if it is not complete yet.
     pub fn first(bytes: &[u8]) -> Result<Option<Frame<'_>>, String> {
         let Some(end) = bytes.iter().position(|&byte| byte == b'\n') else {
             return match bytes.len() {
@@ -134,8 +133,8 @@ impl Frame<'_> {
 }
 
 impl RawReply {
-    /// The reply at the start of these bytes and how many of them it takes,
-    /// or `None` if it is not all there yet.
+    /// The reply at the start of these bytes, and its length; `None` if it is
+    /// not complete yet.
     pub fn parse(bytes: &[u8]) -> Result<Option<(RawReply, usize)>, String> {
         Ok(Frame::first(bytes)?.map(|frame| {
             let (line, chunk) = (frame.line.to_vec(), frame.chunk.map(<[u8]>::to_vec));
@@ -143,7 +142,7 @@ impl RawReply {
         }))
     }
 
-    /// What the reply says, if it is one of the protocol's.
+    /// The meaning of the reply, if it belongs to the protocol.
     pub fn understand(self) -> Result<Reply, String> {
         let line = std::str::from_utf8(&self.line).map_err(|_| not_understood(&self.line))?;
         let words: Vec<&str> = line.split(' ').collect();
@@ -168,30 +167,30 @@ impl RawReply {
     }
 }
 
-/// The size of the chunk after a line: `None` if there is none, `Some(None)`
-/// if the line announces one but not how large it is.
+/// The size of the chunk after a line. `None`: there is no chunk. `Some(None)`:
+/// the line announces a chunk, but not its size.
 fn chunk_size(line: &[u8]) -> Option<Option<u64>> {
     let mut words = line.split(|&byte| byte == b' ');
     let has_chunk = matches!(words.next(), Some(b"OK" | b"RESERVED" | b"FOUND"));
     has_chunk.then(|| number(words.next_back()?))
 }
 
-/// What to say of such a line.
+/// The message about such a line.
 pub fn not_understood(line: &[u8]) -> String {
     let line = line[..line.len().min(LONGEST_LINE)].escape_ascii();
     format!("the server answered '{line}', which is not of the beanstalk protocol")
 }
 
-/// The number that these digits, and nothing else, write.
+/// The number that these bytes write, if they are digits and nothing else.
 pub fn number(digits: &[u8]) -> Option<u64> {
-    // A sign, which `parse` would take, is no digit.
+    // `parse` would accept a sign, but a sign is no digit.
     let digits = digits.first()?.is_ascii_digit().then_some(digits)?;
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 impl Reply {
-    /// Whether what was asked of a job or a tube is done; if not, that was not
-    /// there, or not in a state for it.
+    /// Whether the request about a job or a tube is done. If not, this did not
+    /// exist, or was not in a state for the request.
     pub fn is_done(&self, asked: impl fmt::Display) -> Outcome<bool> {
         match self {
             Reply::Deleted | Reply::Buried(_) | Reply::Released | Reply::Kicked(None) => Ok(true),
@@ -201,7 +200,7 @@ impl Reply {
         }
     }
 
-    /// What a refusal means, in a sentence for people.
+    /// The meaning of a refusal, in words for people.
     pub fn refusal(&self) -> Option<&'static str> {
         Some(match self {
             Reply::NotFound => "no such job or tube, or not in a state for this",
@@ -217,7 +216,7 @@ impl Reply {
 }
 
 impl Failure {
-    /// A reply that the command cannot go on with.
+    /// The failure for a reply with which the command cannot go on.
     pub fn unexpected(asked: impl fmt::Display, reply: &Reply) -> Failure {
         Failure::Refused(match reply.refusal() {
             Some(meaning) => format!("{asked}: {meaning} ({reply})"),
@@ -226,7 +225,7 @@ impl Failure {
     }
 }
 
-/// The line of the reply, without CR LF and what follows.
+/// The line of the reply, without CR LF and without the data.
 impl fmt::Display for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,17 +1,18 @@
 //! The YAML documents of `stats`, `stats-tube`, `stats-job` and the lists of
-//! tubes and jobs, as far as servers use YAML: one `key: value` or `- item` a
-//! line, values with or without double quotes.
+//! tubes and jobs. Only the part of YAML is read that servers use: one `key:
+//! value` or `- item` in a line, with or without double quotes around the
+//! value.
 
 use crate::text::json::Json;
 use crate::values::Parse;
 use beanpole::protocol::{JobId, Priority, Seconds, TubeName};
 
-/// A dictionary, in the server's order.
+/// A dictionary, in the order of the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts(Vec<(String, String)>);
 
 impl Facts {
-    /// The dictionary in this document.
+    /// Reads the dictionary in this document.
     pub fn parse(document: &[u8]) -> Result<Facts, String> {
         let facts = lines(document)?.map(fact);
         facts.collect::<Result<_, _>>().map(Facts)
@@ -23,13 +24,13 @@ impl Facts {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// The value of this key as text, empty if there is none.
+    /// The value of this key as text; empty if there is none.
     pub fn text(&self, key: &str) -> &str {
         self.get(key).unwrap_or("")
     }
 
-    /// The value of this key as a whole number, 0 if there is none: servers
-    /// of different age know different keys.
+    /// The value of this key as a whole number; 0 if there is none, because
+    /// servers of different age know different keys.
     pub fn number(&self, key: &str) -> u64 {
         self.text(key).parse().unwrap_or(0)
     }
@@ -40,7 +41,7 @@ impl Facts {
         counts.sum()
     }
 
-    /// Adds a key, if it is not there.
+    /// Adds a key, if it is missing.
     pub fn add_missing(&mut self, key: &str, value: impl ToString) {
         if self.get(key).is_none() {
             self.0.push((key.into(), value.to_string()));
@@ -53,9 +54,9 @@ impl Facts {
         pairs.map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// The same as JSON, numbers as numbers and text as text.
+    /// The dictionary as JSON, with numbers as numbers and text as text.
     pub fn to_json(&self) -> Json {
-        // Only a job's `id` is a number, and only a job has a state.
+        // The `id` is a number only for a job, and only a job has a state.
         let is_job = self.get("state").is_some();
         let typed = self.0.iter().map(|(key, value)| {
             let json = match key.as_str() {
@@ -77,7 +78,7 @@ fn fact(text: &str) -> Result<(String, String), String> {
     Ok((key.into(), unquoted(value)))
 }
 
-/// The jobs in a list, and the id to go on from if there are more.
+/// The jobs in a list, and the id from which to go on if there are more.
 pub fn jobs(document: &[u8]) -> Result<(Vec<Facts>, Option<JobId>), String> {
     let mut jobs = Vec::new();
     for line in lines(document)? {
@@ -122,7 +123,7 @@ fn unquoted(value: &str) -> String {
     }
 }
 
-/// Where in its life a job is.
+/// The state of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     Ready,
@@ -132,10 +133,10 @@ pub enum State {
 }
 
 impl State {
-    /// All of them, in the order in which people are told about them.
+    /// All states, in the order in which they are shown to people.
     pub const ALL: [State; 4] = [State::Ready, State::Reserved, State::Delayed, State::Buried];
 
-    /// The state of this name.
+    /// The state with this name.
     pub fn parse(name: &str) -> Option<State> {
         State::ALL.into_iter().find(|state| state.name() == name)
     }
@@ -163,7 +164,7 @@ impl Parse for State {
     }
 }
 
-/// A state in which nobody holds a job.
+/// A state in which no connection holds the job.
 #[derive(PartialEq, Eq)]
 pub struct FreeState(pub State);
 
@@ -175,8 +176,9 @@ impl Parse for FreeState {
     }
 }
 
-/// These states, or all such; in the order in which to go through them: ready
-/// jobs come last, since meanwhile others may become ready.
+/// These states, or all free ones if none is given, in the order in which to go
+/// through them. Ready jobs come last, because others may become ready
+/// meanwhile.
 pub fn in_order(given: &[FreeState]) -> Vec<State> {
     let wanted = |state: &State| given.is_empty() || given.contains(&FreeState(*state));
     let mut states = vec![State::Buried, State::Delayed, State::Ready];
@@ -184,7 +186,8 @@ pub fn in_order(given: &[FreeState]) -> Vec<State> {
     states
 }
 
-/// What `stats-job` says of a job: what commands act on, and all of it.
+/// The answer of `stats-job` about a job: the values that commands use, and
+/// `all` of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobFacts {
     pub id: JobId,
@@ -200,7 +203,7 @@ pub struct JobFacts {
 }
 
 impl JobFacts {
-    /// The delay that is left of a delayed job.
+    /// The rest of the delay, if the job is delayed.
     pub fn delay_left(&self) -> Seconds {
         match self.state {
             State::Delayed => self.time_left,
@@ -208,7 +211,7 @@ impl JobFacts {
         }
     }
 
-    /// The job in this dictionary, if it is that of a job.
+    /// The job in this dictionary; an error if it describes no job.
     pub fn read(facts: Facts) -> Result<JobFacts, String> {
         let wrong = |key| format!("'{}' is no {key} of a job", facts.text(key));
         let number = |key| facts.text(key).parse().map_err(|_| wrong(key));

@@ -1,13 +1,13 @@
-//! Jobs of a tube in one state, found without taking them.
+//! Finds jobs of a tube in one state without taking them.
 //!
-//! beanpoled [lists](crate::server::list) its jobs. The protocol does not; it
-//! shows the first ready, delayed or buried job of a tube, and any job whose id
-//! is known. Jobs that were put together have neighbouring ids, so the first
-//! one leads to others: a sweep asks for the jobs with the ids around it, many
-//! at once, and keeps those in the same tube and state. It is exact about what
-//! it finds, but with mixed priorities the order is that of the ids, not the
-//! queue's. What finds every job, at a price, is a
-//! [census](crate::server::census).
+//! beanpoled [lists](crate::server::list) its jobs. The protocol has no list:
+//! it shows the first ready, delayed or buried job of a tube, and any job whose
+//! id is known. Jobs that were put together have neighbouring ids, so the first
+//! job leads to others. A sweep asks for the jobs with the ids around it, many
+//! at once, and keeps those in the same tube and state. All jobs that it finds
+//! are right, but with mixed priorities they come in the order of their ids,
+//! not in that of the queue. Only a [census](crate::server::census) finds every
+//! job, at a price.
 
 use crate::failure::Outcome;
 use crate::server::by_id::send_each;
@@ -23,16 +23,18 @@ use std::ops::Range;
 pub struct Sweep {
     tube: TubeName,
     state: State,
-    /// Where the server lists its jobs; not known before the first question.
+    /// The walk through the server's list of jobs. `None` before the first
+    /// question; `Some(None)` if the server has no list.
     walk: Option<Option<Walk>>,
 }
 
-/// So many ids are asked for at once, at least and at most.
+/// How many ids are asked for at once, at least and at most.
 const NARROWEST: u64 = 16;
 const WIDEST: u64 = 1024;
 
 impl Sweep {
-    /// A sweep. No command shows jobs in the state 'reserved': it finds none.
+    /// A sweep. It finds nothing in the state 'reserved', because no command
+    /// shows such jobs.
     pub fn new(tube: TubeName, state: State) -> Sweep {
         Sweep {
             tube,
@@ -52,22 +54,24 @@ impl Sweep {
         Ok(self.walk.as_mut().and_then(Option::as_mut))
     }
 
-    /// The first job and its neighbours, at most so many, for those who take
-    /// them away: asking again gives others then. Empty: there are no more.
+    /// The first job and its neighbours, at most `most`. It is for callers that
+    /// take these jobs away: then the next call gives others. Empty if there
+    /// are no more.
     pub fn next(&mut self, client: &mut Client, most: usize) -> Outcome<Vec<JobFacts>> {
-        // A list may be long; this is a short question.
+        // To ask for the first job is short, while a list may be long.
         while let Some(first) = self.first(client)? {
             let found = match self.walk(client)? {
                 None => self.around(client, first.id, most.min(list::MOST), NARROWEST)?,
                 Some(walk) => {
                     let found = walk.next(client, most.min(list::MOST))?;
-                    // There it goes on: not all need have been taken. Behind
-                    // the last one it begins anew.
+                    // The walk goes on from here, because not all of these may
+                    // be taken. After the last job it begins again.
                     walk.go_to(found.first().map_or(JobId(0), |job| job.id));
                     found
                 }
             };
-            // None: the first one has changed its state since. Look again.
+            // If none is found, the first job has changed its state meanwhile.
+            // So look again.
             if !found.is_empty() {
                 return Ok(found);
             }
@@ -75,8 +79,8 @@ impl Sweep {
         Ok(Vec::new())
     }
 
-    /// Sends a command about each of up to so many of the jobs that come next: how
-    /// many were there for it. `None`: there are no more.
+    /// Sends a command about each of the next jobs, at most `most`. Returns how
+    /// many of them were there for it. `None`: there are no more jobs.
     pub fn send_to_next(
         &mut self,
         client: &mut Client,
@@ -85,14 +89,15 @@ impl Sweep {
     ) -> Outcome<Option<u64>> {
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         let jobs = self.next(client, most)?;
-        // Where one is missing, a worker was faster, or its delay was over.
+        // If a job is missing, a worker was faster, or the job's delay was
+        // over.
         let missing = send_each(client, jobs.iter().map(|job| job.id), verb)?.len();
         Ok((!jobs.is_empty()).then_some((jobs.len() - missing) as u64))
     }
 
-    /// Up to so many jobs: the first one, and those with the ids behind it and
-    /// before it. A direction is given up when so many ids in a row were not
-    /// among them; a list, when it has shown so many jobs.
+    /// Up to `most` jobs: the first one, and those with ids after it and before
+    /// it. A direction is given up after `patience` ids in a row without such a
+    /// job; a list, after it has shown `patience` jobs.
     pub fn look(
         &mut self,
         client: &mut Client,
@@ -124,7 +129,7 @@ impl Sweep {
         Ok(found)
     }
 
-    /// The same by asking for the ids around this one.
+    /// Does the same without a list: it asks for the ids around `first`.
     fn around(
         &self,
         client: &mut Client,
@@ -158,7 +163,7 @@ impl Sweep {
         Ok(found)
     }
 
-    /// The job that the server calls the first in this state.
+    /// The first job in this state, according to the server.
     pub fn first(&self, client: &mut Client) -> Outcome<Option<Job>> {
         if self.state == State::Reserved {
             return Ok(None);
@@ -169,7 +174,7 @@ impl Sweep {
         job(line, reply)
     }
 
-    /// Those that belong to the sweep, among the jobs with these ids.
+    /// The jobs with these ids that belong to the sweep.
     fn among(&self, client: &mut Client, ids: Range<u64>) -> Outcome<Vec<JobFacts>> {
         let mut found = jobs_of(client, ids.map(JobId))?;
         found.retain(|job| job.state == self.state && job.tube == self.tube);

@@ -1,4 +1,4 @@
-//! Jobs in batches: reserved without waiting, or peeked at.
+//! Takes jobs in batches: reserves them without waiting, or peeks at them.
 
 use crate::failure::Outcome;
 use crate::server::client::{self, Client};
@@ -6,15 +6,16 @@ use crate::server::reply::Job;
 use crate::server::stats::JobFacts;
 use beanpole::protocol::JobId;
 
-/// How many jobs may be in memory at once, going by the bodies seen so far.
+/// Decides how many jobs may be in memory at once, by the bodies seen up to
+/// now.
 #[derive(Default)]
 pub struct Room {
     largest: Option<usize>,
 }
 
-/// Jobs at once, if their bodies are small.
+/// The number of jobs at once if their bodies are small.
 const MOST: usize = 500;
-/// Bytes of bodies at once.
+/// The number of bytes of bodies at once.
 const BYTES: usize = 1 << 24;
 
 impl Room {
@@ -23,14 +24,14 @@ impl Room {
         self.largest = self.largest.max(sizes.max());
     }
 
-    /// So many jobs; one, as long as nothing is known.
+    /// How many jobs may be in memory at once: one, until a body has been seen.
     pub fn jobs(&self) -> usize {
         let largest = self.largest.unwrap_or(BYTES);
         (BYTES / largest.max(1)).clamp(1, MOST)
     }
 }
 
-/// Reserves up to so many jobs of those that are ready.
+/// Reserves up to `most` of the jobs that are ready.
 pub fn reserve_now(client: &mut Client, most: usize) -> Outcome<Vec<Job>> {
     const LINE: &str = "reserve-with-timeout 0";
     let mut jobs = Vec::new();
@@ -45,7 +46,7 @@ pub fn reserve_now(client: &mut Client, most: usize) -> Outcome<Vec<Job>> {
     Ok(jobs)
 }
 
-/// Those of these jobs that exist, in their order.
+/// The facts of the jobs among these that exist, in the given order.
 pub fn jobs_of(
     client: &mut Client,
     ids: impl IntoIterator<Item = JobId>,
@@ -59,7 +60,7 @@ pub fn jobs_of(
     Ok(jobs)
 }
 
-/// The bodies of those of these jobs that exist.
+/// The jobs among these that still exist, with their bodies.
 pub fn bodies(client: &mut Client, jobs: Vec<JobFacts>) -> Outcome<Vec<(JobFacts, Vec<u8>)>> {
     let mut found = Vec::new();
     let line = |job: &JobFacts| format!("peek {}", job.id);

@@ -1,4 +1,5 @@
-//! All tubes, or some: what the server says of them, and their next jobs.
+//! What several commands ask about all tubes or some: their statistics and
+//! their next jobs.
 
 use crate::failure::Outcome;
 use crate::server::client::{Client, facts, job};
@@ -7,7 +8,7 @@ use crate::server::stats::{Facts, JobFacts, State};
 use crate::server::take::jobs_of;
 use beanpole::protocol::TubeName;
 
-/// What the server says about those of these tubes that exist.
+/// The statistics of the tubes among these that exist.
 pub fn stats_of(client: &mut Client, names: &[TubeName]) -> Outcome<Vec<(TubeName, Facts)>> {
     let mut all = Vec::new();
     let line = |name: &&TubeName| format!("stats-tube {name}");
@@ -26,10 +27,11 @@ pub fn names_with_ready(tubes: &[(TubeName, Facts)]) -> Vec<TubeName> {
     ready.map(|(name, _)| name.clone()).collect()
 }
 
-/// The next ready job of each of these tubes that has one, in their order.
+/// The next ready job of each of these tubes that has one, in the order of the
+/// tubes.
 ///
-/// With equal priorities it is the oldest one; the protocol tells no other age.
-/// It takes looking at the job, body and all.
+/// With equal priorities this is the oldest job; the protocol tells no other
+/// age. To find it, the whole job is read, with its body.
 pub fn next_ready(client: &mut Client, tubes: &[TubeName]) -> Outcome<Vec<JobFacts>> {
     let lines = tubes
         .iter()

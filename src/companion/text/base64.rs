@@ -8,8 +8,9 @@ pub fn encode(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
-/// The bytes that this base64 stands for, or `None` if it is none: padding
-/// must be there and its unused bits zero, so that each value has one text.
+/// The bytes that this base64 stands for; `None` if it is not valid. Padding
+/// must be there and its unused bits must be zero, so that each value has one
+/// text.
 pub fn decode(text: &str) -> Option<Vec<u8>> {
     STANDARD.decode(text).ok()
 }

@@ -1,6 +1,6 @@
-//! Colours of a terminal, for what needs a person.
+//! Colours of a terminal, for things that need a person.
 
-/// A colour that every terminal has, by its place among them.
+/// A colour that every terminal has, by its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Colour(u8);
 
@@ -25,13 +25,14 @@ impl Colour {
         }
     }
 
-    /// What a terminal knows it by, if colours are wanted.
+    /// The number of the colour in an ANSI sequence, if colours are wanted.
     pub fn code(self) -> Option<u8> {
         are_wanted().then_some(31 + self.0)
     }
 }
 
-/// Whether the user has not said otherwise, as <https://no-color.org> has it.
+/// Whether colours are wanted: the user can refuse them with `NO_COLOR`, as
+/// <https://no-color.org> describes.
 fn are_wanted() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }

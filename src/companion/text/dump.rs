@@ -1,6 +1,6 @@
-//! A dump, as `dump` writes it and `load` reads it.
+//! The format of a dump, as `dump` writes it and `load` reads it.
 //!
-//! The file has one JSON object a line:
+//! Each line of the file is one JSON object:
 //!
 //! ```text
 //! {"beanpole-dump":1,"server":"127.0.0.1:11300","version":"1.12"}
@@ -9,13 +9,13 @@
 //! {"beanpole-dump-end":1,"jobs":2}
 //! ```
 //!
-//! `delay` is what is left of it. A body that is not UTF-8 is in base64. What
-//! else is known of a job follows `ttr`, for people; `load` does not need it.
-//! Jobs come in the order in which they were put.
+//! `delay` is the delay that is left. A body that is not UTF-8 is in base64.
+//! Other facts about a job follow `ttr`; they are for people, and `load` does
+//! not need them. Jobs come in the order in which they were put.
 
-/// In the first line of a dump, with the version of its format.
+/// The key in the first line of a dump; its value is the version of the format.
 pub const START_KEY: &str = "beanpole-dump";
-/// In its last line.
+/// The key in the last line.
 pub const END_KEY: &str = "beanpole-dump-end";
-/// The only version.
+/// The only version of the format.
 pub const VERSION: u64 = 1;

@@ -1,5 +1,5 @@
-//! Files that are read, and those that are written whole: whoever reads it finds the old text or the
-//! new one, also if the writing ends half-way.
+//! Files to be read, and files that are written as a whole: a reader finds the
+//! old text or the new one, even if the writing ends half-way.
 
 use crate::failure::{Failure, Outcome};
 use std::ffi::{OsStr, OsString};
@@ -8,18 +8,19 @@ use std::io::{self, BufWriter, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Such a file while it is being written.
+/// A file that is written as a whole, before it is complete.
 pub struct WholeFile {
     stream: BufWriter<File>,
     path: PathBuf,
-    /// Where the text stands until it is complete; `None` if it goes directly
-    /// to its place, or is there.
+    /// Where the text is until it is complete. `None` if it goes directly to
+    /// its place, or is there already.
     beside: Option<PathBuf>,
 }
 
 impl WholeFile {
-    /// A file with this path; a new one gets these permissions. What is there
-    /// and is no regular file, such as a device, is written directly and stays.
+    /// Begins a file for this path, with these permissions. If the path is
+    /// something other than a regular file, such as a device, it is written
+    /// directly and stays.
     pub fn create(path: &Path, mode: u32) -> Outcome<WholeFile> {
         let create = || {
             let mut options = OpenOptions::new();
@@ -27,13 +28,14 @@ impl WholeFile {
             if metadata(path).is_ok_and(|there| !there.is_file()) {
                 return Ok((options.open(path)?, path.into(), None));
             }
-            // A link stays, too.
+            // A symbolic link stays, too: the file that it points to is
+            // replaced.
             let path = canonicalize(path).unwrap_or(path.into());
             let mut name = OsString::from(".");
             name.push(path.file_name().unwrap_or_default());
             name.push(format!(".{}", std::process::id()));
             let beside = path.with_file_name(name);
-            // Left by an earlier process of this number.
+            // An earlier process with the same number may have left a file.
             let _ = remove_file(&beside);
             let file = options.create_new(true).open(&beside)?;
             Ok((file, path, Some(beside)))
@@ -52,7 +54,7 @@ impl WholeFile {
         written.map_err(|error| cannot_write(&self.path, error))
     }
 
-    /// Puts it into its place, complete and on disk.
+    /// Puts the file into its place, complete and on disk.
     pub fn finish(mut self) -> Outcome<()> {
         let finished = self.stream.flush().and_then(|()| match &self.beside {
             Some(beside) => {
@@ -67,7 +69,8 @@ impl WholeFile {
     }
 }
 
-/// A file to be read, or standard input for `-`, and what to call it.
+/// Opens a file to be read, or standard input for `-`. Returns its name for
+/// messages as well.
 pub fn open(path: &OsStr) -> Outcome<(String, Box<dyn Read>)> {
     if path == "-" {
         return Ok(("stdin".into(), Box::new(io::stdin())));
@@ -79,16 +82,17 @@ pub fn open(path: &OsStr) -> Outcome<(String, Box<dyn Read>)> {
     }
 }
 
-/// The failure to read something of this name.
+/// The failure to read the input of this name.
 pub fn cannot_read(name: &str, error: io::Error) -> Failure {
     Failure::io(format_args!("cannot read {name}"), error)
 }
 
-/// What is not complete goes.
+/// Removes a file that was not completed.
 impl Drop for WholeFile {
     fn drop(&mut self) {
         if let Some(beside) = &self.beside {
-            // If it cannot be removed, the failure has said where to look.
+            // If this fails, the path in the earlier message tells where to
+            // look.
             let _ = remove_file(beside);
         }
     }

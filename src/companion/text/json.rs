@@ -1,8 +1,9 @@
-//! JSON, written and read: what `--json`, `dump`, `load` and `bench` need of it.
+//! JSON, written and read, as far as `--json`, `dump`, `load` and `bench` need
+//! it.
 //!
-//! Numbers keep the text that they were written with, since ids do not fit a
-//! floating-point number; objects keep their order. Bodies that are not text
-//! travel in base64, under a key of their own.
+//! Numbers keep the text that they were written with, because ids do not fit
+//! into a floating-point number. Objects keep their order. Bodies that are not
+//! text are written in base64, under a key of their own.
 
 use crate::text::base64;
 use std::fmt::{self, Write};
@@ -19,7 +20,7 @@ pub enum Json {
     Object(Vec<(String, Json)>),
 }
 
-/// Values within values, at most: nothing we read needs more than three.
+/// How deep values may be nested: nothing that we read needs more than three.
 const DEEPEST: usize = 32;
 
 impl Json {
@@ -28,8 +29,8 @@ impl Json {
         Json::Number(value.into().to_string())
     }
 
-    /// A number with all the digits that tell it from its neighbours; `null` if
-    /// it is not finite.
+    /// A number with all digits that distinguish it from its neighbours; `null`
+    /// if it is not finite.
     pub fn float(value: f64) -> Json {
         match value.is_finite() {
             true => Json::Number(value.to_string()),
@@ -47,7 +48,7 @@ impl Json {
         Json::Object(pairs.map(|(key, value)| (key.into(), value)).into())
     }
 
-    /// A number if JSON would take it for one, else a text.
+    /// A number if this is one in JSON, else a text.
     pub fn number_or_text(value: &str) -> Json {
         match parse(value.as_bytes()) {
             Ok(number @ Json::Number(_)) => number,
@@ -63,7 +64,7 @@ impl Json {
         }
     }
 
-    /// The value of this key, if this is an object that has it.
+    /// The value of this key, if this is an object and has the key.
     pub fn get(&self, key: &str) -> Option<&Json> {
         match self {
             Json::Object(pairs) => pairs.iter().find(|(known, _)| known == key).map(|(_, v)| v),
@@ -71,7 +72,7 @@ impl Json {
         }
     }
 
-    /// The text, if it is one.
+    /// The text, if this is one.
     pub fn as_text(&self) -> Option<&str> {
         match self {
             Json::Text(text) => Some(text),
@@ -79,7 +80,7 @@ impl Json {
         }
     }
 
-    /// The whole number, if it is one.
+    /// The whole number, if this is one.
     pub fn as_u64(&self) -> Option<u64> {
         match self {
             Json::Number(text) => text.parse().ok(),
@@ -88,9 +89,9 @@ impl Json {
     }
 }
 
-/// The value that these bytes are, with nothing after it but white space.
+/// The value in these bytes. Only white space may follow it.
 ///
-/// The error says what is wrong and at which byte.
+/// The error says what is wrong, and at which byte.
 pub fn parse(bytes: &[u8]) -> Result<Json, String> {
     let mut reader = Reader { bytes, at: 0 };
     let value = reader.value(DEEPEST).and_then(|value| {
@@ -115,7 +116,7 @@ impl Reader<'_> {
         self.bytes.get(self.at).copied()
     }
 
-    /// Goes behind the bytes that are such. How many those are.
+    /// Skips the next bytes that are such, and returns how many.
     fn skip(&mut self, is_such: impl Fn(&u8) -> bool) -> usize {
         let rest = &self.bytes[self.at..];
         let count = rest.iter().take_while(|byte| is_such(byte)).count();
@@ -181,7 +182,7 @@ impl Reader<'_> {
         Ok(Json::Array(values))
     }
 
-    /// What stands between the bracket here and its counterpart.
+    /// Reads the items between the bracket here and its counterpart.
     fn items(&mut self, close: &str, mut item: impl FnMut(&mut Self) -> Read<()>) -> Read<()> {
         self.at += 1;
         self.skip_space();
@@ -215,7 +216,7 @@ impl Reader<'_> {
                 return Err("a number without digits in its exponent");
             }
         }
-        // Only ASCII was accepted.
+        // The bytes are ASCII: nothing else was accepted.
         let number = String::from_utf8_lossy(&self.bytes[start..self.at]);
         Ok(Json::Number(number.into_owned()))
     }
@@ -272,11 +273,11 @@ impl Reader<'_> {
     }
 }
 
-/// What stands behind a backslash, and the characters that are meant.
+/// The letters after a backslash, and the characters that they mean.
 const LETTERS: &str = "\"\\/bfnrt";
 const MEANT: &str = "\"\\/\x08\x0c\n\r\t";
 
-/// The value on one line.
+/// Writes the value on one line.
 impl fmt::Display for Json {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,5 +1,5 @@
-//! What writes text, and reads it: standard output and the terminal, files,
-//! words, JSON, YAML, base64.
+//! Writes text and reads it: standard output and the terminal, files, words,
+//! JSON, YAML, base64.
 
 pub mod base64;
 pub mod colour;

@@ -1,4 +1,4 @@
-//! Where the companion writes: standard output, and on a terminal a progress
+//! The output of the companion: standard output, and on a terminal a progress
 //! bar and a question.
 
 use crate::failure::{Failure, Outcome, Status};
@@ -16,7 +16,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// Standard output; nobody else may hold it.
+    /// Locks standard output; no other part of the program may hold it.
     pub fn new() -> Output {
         Output {
             stream: BufWriter::with_capacity(1 << 16, io::stdout().lock()),
@@ -33,14 +33,14 @@ impl Output {
         self.stream.write_all(bytes).map_err(Failure::output)
     }
 
-    /// Hands everything over to the system.
+    /// Gives everything to the system.
     pub fn sync(&mut self) -> Outcome<()> {
         self.stream.flush().map_err(Failure::output)
     }
 
-    /// Whether all that was handed over has been read, as far as that can be
-    /// known: of a pipe. Waits so long for it. If nobody is there to read it
-    /// any more, that is a failure.
+    /// Whether all that was given to the system has been read. This can be
+    /// known only of a pipe; otherwise the answer is yes. Waits up to `time`
+    /// for it. If the reader is gone, this is a failure.
     pub fn is_read_within(&self, time: Duration) -> Outcome<bool> {
         let stdout = io::stdout();
         let stat = fstat(&stdout).map_err(|errno| Failure::output(errno.into()))?;
@@ -53,7 +53,8 @@ impl Output {
             if Instant::now() >= until {
                 return Ok(false);
             }
-            // No event says that it is empty; that the reader has gone is one.
+            // There is no event for an empty pipe, but there is one for a
+            // reader that is gone.
             let mut pipe = [PollFd::new(stdout.as_fd(), PollFlags::empty())];
             if poll(&mut pipe, LOOK).is_ok_and(|count| count > 0) && unread()? > 0 {
                 return Err(Failure::OutputClosed);
@@ -63,12 +64,12 @@ impl Output {
     }
 }
 
-/// Writes a line to standard error. If nobody reads that, nobody is missing it.
+/// Writes a line to standard error. If this fails, nobody reads it.
 pub fn complain(line: impl std::fmt::Display) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// Writes a text that is the whole answer.
+/// Prints a text that is the whole output.
 pub fn print(text: String) -> Outcome {
     let mut output = Output::new();
     output.bytes(text.as_bytes())?;
@@ -81,10 +82,10 @@ pub fn is_terminal() -> bool {
     io::stdout().is_terminal()
 }
 
-/// Asks a question that only `y` or `yes` answers with yes.
+/// Asks a question. Only `y` or `yes` means yes.
 ///
-/// Without a terminal to ask at, that is a failure which names the option
-/// that answers in advance.
+/// Without a terminal to ask at, this is a failure, and its text names the
+/// option that answers in advance.
 pub fn confirm(question: impl fmt::Display) -> Outcome<bool> {
     if !io::stdin().is_terminal() {
         let advice = "no terminal to ask at: give --yes if you mean it";
@@ -105,17 +106,18 @@ pub struct Progress {
     total: Option<u64>,
     done: u64,
     started: Instant,
-    /// `None` if there is nothing to draw on.
+    /// When the bar was last drawn; `None` if there is no terminal to draw it
+    /// on.
     drawn: Option<Instant>,
 }
 
-/// From one look into a pipe to the next, in milliseconds.
+/// The time between two looks into a pipe, in milliseconds.
 const LOOK: u8 = 1;
 const REDRAW: Duration = Duration::from_millis(100);
 const BAR: usize = 30;
 
 impl Progress {
-    /// A bar for so many jobs, or for who knows how many.
+    /// A bar for `total` jobs; `None` if their number is not known.
     pub fn new(what: &'static str, total: Option<u64>) -> Progress {
         let now = Instant::now();
         let drawn = io::stderr().is_terminal().then_some(now);
@@ -128,15 +130,15 @@ impl Progress {
         }
     }
 
-    /// The same, for those who write to standard output meanwhile: no bar if
-    /// that is a terminal, too.
+    /// Does the same for a command that writes to standard output meanwhile:
+    /// there is no bar if that is a terminal, too.
     pub fn beside_output(what: &'static str) -> Progress {
         let mut progress = Progress::new(what, None);
         progress.drawn = progress.drawn.filter(|_| !is_terminal());
         progress
     }
 
-    /// So many more are done.
+    /// Counts this many more jobs as done.
     pub fn add(&mut self, count: u64) {
         self.done += count;
         if self.drawn.is_some_and(|drawn| drawn.elapsed() >= REDRAW) {
@@ -147,12 +149,12 @@ impl Progress {
 
     fn draw(&self) {
         let line = progress_line(self.what, self.done, self.total, self.started.elapsed());
-        // A bar that cannot be drawn is not missed.
+        // Nobody misses a bar that cannot be drawn.
         let _ = write!(io::stderr(), "\r{line}\x1b[K");
     }
 }
 
-/// The bar goes when the work is over: what comes next has the line.
+/// Removes the bar when the work is over, so that the next output has the line.
 impl Drop for Progress {
     fn drop(&mut self) {
         if self.drawn.is_some_and(|drawn| drawn != self.started) {

@@ -1,4 +1,5 @@
-//! A terminal in raw mode: its size, its keys, and its old mode back at the end.
+//! A terminal in raw mode: its size and its keys. At the end it gets its old
+//! mode back.
 
 use crate::failure::{Failure, Outcome};
 use nix::sys::signal::{Signal, raise};
@@ -7,19 +8,19 @@ use std::collections::VecDeque;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// Standard input and output as a terminal in raw mode. When this goes, the
-/// terminal is as it was.
+/// Standard input and output as a terminal in raw mode. When this is dropped,
+/// the terminal gets its old mode back.
 pub struct Terminal {
     input: io::Stdin,
     before: Termios,
     /// Keys that were read together with earlier ones.
     keys: VecDeque<Key>,
-    /// The beginning of a character whose rest has not come.
+    /// The beginning of a character whose rest has not come yet.
     partial: Vec<u8>,
     is_full_screen: bool,
 }
 
-/// A screen of its own, without a cursor; and the end of that.
+/// These begin and end the use of a separate screen without a cursor.
 const FULL_SCREEN: &str = "\x1b[?1049h\x1b[?25l\x1b[2J";
 const GOODBYE: &str = "\x1b[?25h\x1b[?1049l";
 
@@ -46,13 +47,13 @@ pub enum Key {
     Closed,
 }
 
-/// Whether there is a terminal to talk to a person at.
+/// Whether there is a terminal on which the program can talk to a person.
 pub fn is_there() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
-/// How many columns and rows the terminal has that standard output goes to, if
-/// any.
+/// How many columns and rows the terminal of standard output has, if there is
+/// one.
 pub fn size() -> Option<(usize, usize)> {
     let size = termios::tcgetwinsize(io::stdout()).ok()?;
     Some((size.ws_col.into(), size.ws_row.into()))
@@ -60,7 +61,8 @@ pub fn size() -> Option<(usize, usize)> {
 }
 
 impl Terminal {
-    /// Raw mode: each key by itself, none echoed, none a signal.
+    /// Switches to raw mode: each key comes by itself, none is echoed, and none
+    /// sends a signal.
     pub fn raw() -> Outcome<Terminal> {
         let terminal = Terminal {
             input: io::stdin(),
@@ -73,7 +75,7 @@ impl Terminal {
         Ok(terminal)
     }
 
-    /// Raw mode and a screen of its own, without a cursor.
+    /// Switches to raw mode and to a separate screen without a cursor.
     pub fn full_screen() -> Outcome<Terminal> {
         let mut terminal = Terminal::raw()?;
         terminal.is_full_screen = true;
@@ -81,7 +83,8 @@ impl Terminal {
         Ok(terminal)
     }
 
-    /// Leaves the terminal to the shell, until that lets the program go on.
+    /// Leaves the terminal to the shell, until the shell lets the program go
+    /// on.
     pub fn suspend(&self) -> Outcome<()> {
         self.end();
         raise(Signal::SIGTSTP).map_err(|errno| Failure::io("cannot stop", errno.into()))?;
@@ -99,19 +102,19 @@ impl Terminal {
     }
 
     fn end(&self) {
-        // Nothing can be done about a terminal that has gone.
+        // If the terminal is gone, nothing can be done about it.
         if self.is_full_screen {
             let _ = self.write(GOODBYE);
         }
         let _ = termios::tcsetattr(&self.input, OptionalActions::Drain, &self.before);
     }
 
-    /// Columns and rows.
+    /// How many columns and rows there are.
     pub fn size(&self) -> (usize, usize) {
         size().unwrap_or((80, 24))
     }
 
-    /// Writes this at once.
+    /// Writes this text at once.
     pub fn write(&self, text: &str) -> Outcome<()> {
         let mut output = io::stdout().lock();
         output
@@ -120,8 +123,8 @@ impl Terminal {
             .map_err(Failure::output)
     }
 
-    /// The next key. Waits until something is typed; what is no key we know is
-    /// `None`.
+    /// Waits until something is typed, and returns the next key. `None` if it
+    /// is not a known key.
     pub fn key(&mut self) -> Outcome<Option<Key>> {
         if self.keys.is_empty() {
             let mut bytes = [0; 1024];
@@ -142,13 +145,13 @@ impl Terminal {
         Ok(self.keys.pop_front())
     }
 
-    /// Whether keys have been read that nobody has asked for yet.
+    /// Whether there are keys that were read but not returned yet.
     pub fn has_keys(&self) -> bool {
         !self.keys.is_empty()
     }
 }
 
-/// What becomes readable when a key is pressed.
+/// The descriptor that becomes readable when a key is pressed.
 impl AsFd for Terminal {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.input.as_fd()
@@ -165,9 +168,9 @@ fn no_terminal(errno: rustix::io::Errno) -> Failure {
     Failure::io("cannot set up the terminal", errno.into())
 }
 
-/// The keys that these bytes are, and how many bytes those take: all but the
-/// beginning of a character. Sequences arrive in one piece, so an escape at
-/// the end is the key of that name.
+/// Adds the keys in these bytes to `keys`, and returns how many bytes they
+/// take: all except a character that is not complete. Sequences arrive in one
+/// piece, so an escape at the end is the key Escape.
 fn decode(bytes: &[u8], keys: &mut VecDeque<Key>) -> usize {
     let mut at = 0;
     while at < bytes.len() {
@@ -197,8 +200,8 @@ fn decode(bytes: &[u8], keys: &mut VecDeque<Key>) -> usize {
     at
 }
 
-/// The first character: `None` if it is cut off, `Some((None, 1))` if these
-/// bytes are none.
+/// The first character, and its length. `None` if it is cut off; `Some((None,
+/// length))` if these bytes are not a character.
 fn character(bytes: &[u8]) -> Option<(Option<char>, usize)> {
     let chunk = bytes.utf8_chunks().next()?;
     match chunk.valid().chars().next() {
@@ -210,8 +213,8 @@ fn character(bytes: &[u8]) -> Option<(Option<char>, usize)> {
     }
 }
 
-/// A sequence that begins with an escape and a bracket, or `O`. One that is
-/// not known is no key.
+/// The key of a sequence, which begins with an escape and a bracket or `O`, and
+/// the length of the sequence. An unknown sequence is no key.
 fn sequence(bytes: &[u8]) -> (Option<Key>, usize) {
     let mut rest = bytes[2..].iter();
     let Some(end) = rest.position(|byte| (0x40..0x7f).contains(byte)) else {

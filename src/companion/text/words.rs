@@ -1,4 +1,4 @@
-//! Times and bodies, as a line of a table has room for them.
+//! Times and bodies, shortened to fit into a line of a table.
 
 /// A span of time in its largest unit.
 pub fn span(seconds: u64) -> String {
@@ -10,13 +10,13 @@ pub fn span(seconds: u64) -> String {
     }
 }
 
-/// The beginning of a body, on one line of so many characters, and harmless to
-/// a terminal.
+/// The beginning of a body in one line of up to `width` characters, which
+/// cannot disturb a terminal.
 pub fn beginning(body: &[u8], width: usize) -> String {
     let shown = &body[..body.len().min(4 * width)];
     let text = match std::str::from_utf8(shown) {
         Ok(text) => text.escape_debug().to_string(),
-        // A character is cut in two, or it is no text at all.
+        // Either the cut has divided a character, or the body is not text.
         Err(error) => match (error.error_len(), error.valid_up_to()) {
             (None, valid) if shown.len() < body.len() => beginning(&shown[..valid], width),
             _ => shown.escape_ascii().to_string(),

@@ -1,12 +1,12 @@
-//! YAML as `--yaml` writes it: the same values as `--json`, in lists and
-//! dictionaries of one level, text in double quotes where YAML could take it
-//! for something else.
+//! YAML as `--yaml` writes it. It has the same values as `--json`, in lists and
+//! dictionaries. A text has double quotes if YAML could take it for something
+//! else.
 
 use crate::failure::Outcome;
 use crate::text::json::Json;
 use crate::text::output::print;
 
-/// Prints a value that is the whole answer, as YAML or as JSON.
+/// Prints a value that is the whole output, as YAML or as JSON.
 pub fn print_as(value: &Json, yaml: bool) -> Outcome {
     print(match yaml {
         true => write(value),
@@ -14,7 +14,7 @@ pub fn print_as(value: &Json, yaml: bool) -> Outcome {
     })
 }
 
-/// The document.
+/// The YAML document of a value.
 pub fn write(value: &Json) -> String {
     let mut text = String::from("---\n");
     match value {
@@ -33,7 +33,7 @@ pub fn write(value: &Json) -> String {
     text
 }
 
-/// One pair a line. A dictionary within a dictionary is indented.
+/// Writes one pair in a line. A dictionary within a dictionary is indented.
 fn write_pairs(text: &mut String, pairs: &[(String, Json)], first: &str, others: &str) {
     for (index, (key, value)) in pairs.iter().enumerate() {
         let indent = if index == 0 { first } else { others };
@@ -44,7 +44,7 @@ fn write_pairs(text: &mut String, pairs: &[(String, Json)], first: &str, others:
                 let deeper = format!("{others}  ");
                 write_pairs(text, inner, &deeper, &deeper);
             }
-            // Texts and numbers of JSON are those of YAML.
+            // Texts and numbers of JSON are valid in YAML, too.
             scalar => *text += &format!("{indent}{key}: {scalar}\n"),
         }
     }

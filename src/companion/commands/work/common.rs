@@ -1,4 +1,4 @@
-//! What the slots of a run have in common.
+//! What the slots of a run share.
 
 use super::tie::Guard;
 use crate::command::{Number, Opt, TUBES, options};
@@ -37,38 +37,40 @@ options! {
     verbose: bool = Opt::flag("v", "verbose", "say what happens to each job"),
 }
 
-/// What all slots do, and what they and the main thread tell each other.
+/// The settings of all slots, and the state that they and the main thread
+/// share.
 pub struct Common {
     pub options: Options,
     pub address: Address,
     pub tubes: Vec<TubeName>,
     pub program: OsString,
     pub arguments: Vec<OsString>,
-    /// How long the server may be silent.
+    /// How long the server may be silent before we give up.
     pub patience: Duration,
     pub guard: Guard,
-    /// Nobody waits for anything as long as it is locked.
+    /// A thread that has locked this waits for nothing else.
     pub state: Mutex<State>,
 }
 
-/// How the run is going.
+/// The state of the run.
 #[derive(Default)]
 pub struct State {
-    /// How urgently to stop: 0 not at all, 1 after the jobs under way, 2 at once.
+    /// How urgently to stop: 0 not at all, 1 after the jobs under way, 2 at
+    /// once.
     pub stop: u8,
     /// How many jobs have been begun.
     pub begun: u64,
     /// Whether a command has failed.
     pub failed: bool,
-    /// Slots that have not ended.
+    /// How many slots have not ended.
     pub running: usize,
-    /// Jobs that run here and that no connection holds at the moment.
+    /// How many jobs run here while no connection holds them.
     pub adrift: usize,
-    /// Why a slot could not go on.
+    /// Why the first slot that failed could not go on.
     pub broken: Option<Failure>,
 }
 
-/// As long as this exists, a job is adrift.
+/// While this value exists, a job is adrift.
 pub struct Adrift<'a>(&'a Common);
 
 impl Drop for Adrift<'_> {
@@ -90,26 +92,26 @@ impl Common {
         self.state().stop > 1
     }
 
-    /// Whether to give up telling the server what became of a job, whose time
-    /// to run is over or not.
+    /// Whether to stop trying to settle a job with the server. `is_over` tells
+    /// whether the job's time to run is over.
     pub fn gives_up(&self, is_over: bool) -> bool {
         self.stops_at_once() || self.stops() && is_over
     }
 
-    /// Takes note that a job is adrift.
+    /// Notes that a job is adrift.
     pub fn adrift(&self) -> Adrift<'_> {
         self.state().adrift += 1;
         Adrift(self)
     }
 
-    /// A slot cannot go on: the others finish what they are at.
+    /// Notes that a slot cannot go on. The others finish their present jobs.
     pub fn breaks(&self, failure: Failure) {
         let mut state = self.state();
         state.stop = state.stop.max(1);
         state.broken.get_or_insert(failure);
     }
 
-    /// Asks for permission to begin a job.
+    /// Asks for permission to begin a job, and counts it as begun.
     pub fn may_begin(&self) -> bool {
         let mut state = self.state();
         let may =
@@ -118,7 +120,8 @@ impl Common {
         may
     }
 
-    /// Gives it back: the job was none.
+    /// Gives the permission back, because the job was lost before its command
+    /// began.
     pub fn return_permission(&self) {
         self.state().begun -= 1;
     }

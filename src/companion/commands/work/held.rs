@@ -1,14 +1,16 @@
 //! A job that we hold, and how we keep it.
 //!
-//! The server gives a job for its time to run; each touch begins that anew.
-//! We touch three times as often as needed, and count the time from when a
-//! touch was sent, so our end of the lease is never later than the server's.
-//! While the lease lasts, a lost connection is not a lost job: the server may
-//! be restarting, and whoever has not been asked cannot have given the job
-//! away. We connect again and take the job back by its id, if it is the same
-//! job and nobody else has had it in between. A server that has forgotten the
-//! job, having restarted without a binlog, gives it to nobody: then the command
-//! may end in peace.
+//! The server gives a job for its time to run, and each touch begins that time
+//! again. We touch three times as often as needed. We count the time from the
+//! moment when a touch was sent, so our lease never ends later than the
+//! server's.
+//!
+//! While the lease lasts, a lost connection does not mean that the job is lost.
+//! The server may be restarting, and until it answers again it cannot have
+//! given the job away. We connect again and take the job back by its id, if it
+//! is the same job and no other worker has had it in between. A server that was
+//! restarted without a binlog has forgotten the job, and gives it to nobody:
+//! then the command may run to its end.
 
 use super::common::{Adrift, Common};
 use crate::failure::{Failure, Outcome};
@@ -26,11 +28,11 @@ pub struct Held<'a> {
     link: Link<'a>,
     pub job: JobFacts,
     pub body: Vec<u8>,
-    /// When the server may give it to somebody else.
+    /// When the server may give the job to another worker.
     lease: Instant,
-    /// When to touch it next.
+    /// When the job has to be touched next.
     next_touch: Instant,
-    /// When the touch was sent whose reply has not come.
+    /// When the touch was sent that has no reply yet.
     touching: Option<Instant>,
     /// When to connect again, if the connection is lost.
     retry: Instant,
@@ -40,27 +42,28 @@ pub struct Held<'a> {
 enum Link<'a> {
     /// The connection that has reserved it.
     Connection(Client),
-    /// None, and it is to be taken back; meanwhile no other slot takes a job,
-    /// which might be this one.
+    /// There is no connection, and the job is to be taken back. Meanwhile no
+    /// other slot takes a job, because it could be this one.
     Adrift { _note: Adrift<'a> },
-    /// The server has lost the job: nobody can give it to anybody.
+    /// The server has lost the job, so it can give it to nobody.
     Forgotten,
-    /// Nothing: it is not ours, for this reason. The connection is closed; it
-    /// may still owe a reply, which is nobody's.
+    /// Nothing: the job is not ours any more, for this reason. The connection
+    /// is closed, because it may still owe a reply that belongs to no other
+    /// job.
     Gone(String),
 }
 
-/// From one attempt to connect to the next.
+/// The time between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(200);
-/// Who has no job waits so long when a server is back: by then those who have
-/// one have taken it back.
+/// When a server is back, a slot without a job waits so long before it takes
+/// one. By then the slots with a job have taken it back.
 pub const PRECEDENCE: Duration = Duration::from_millis(500);
-/// How long an attempt may take: meanwhile nobody looks at the command.
+/// How long an attempt may take; during it, nothing watches the command.
 const ATTEMPT: Duration = Duration::from_secs(2);
 
 impl<'a> Held<'a> {
     /// Takes over a job that this connection has just reserved, and asks for
-    /// its facts. `None`: it is gone again.
+    /// its facts. `None`: the job is lost again.
     pub fn new(common: &'a Common, mut client: Client, job: Job) -> Outcome<Option<Held<'a>>> {
         let id = job.id;
         let sent = Instant::now();
@@ -84,7 +87,7 @@ impl<'a> Held<'a> {
         Ok(Some(held))
     }
 
-    /// The connection, if there is one that can be used for another job.
+    /// The connection, if it can be used for another job.
     pub fn into_client(self) -> Option<Client> {
         match self.link {
             Link::Connection(client) => Some(client),
@@ -92,7 +95,7 @@ impl<'a> Held<'a> {
         }
     }
 
-    /// Why the job is not ours any more, if so.
+    /// Why the job is not ours any more; `None` if it still is.
     pub fn loss(&self) -> Option<&str> {
         match &self.link {
             Link::Gone(reason) => Some(reason),
@@ -111,7 +114,7 @@ impl<'a> Held<'a> {
         self.touching = None;
     }
 
-    /// Keeps the job until somebody calls, the time is up, or it is lost.
+    /// Keeps the job until a call comes, the time is up, or the job is lost.
     pub fn keep(&mut self, calls: &Calls, until: Option<Instant>) {
         loop {
             let now = Instant::now();
@@ -174,9 +177,9 @@ impl<'a> Held<'a> {
         self.retry = Instant::now();
     }
 
-    /// Tells the server what becomes of the job, for as long as it takes to
-    /// reach the server, unless we are to stop meanwhile. The error says why
-    /// the server did not want to hear it, and what that means.
+    /// Tells the server with this line what to do with the job. If the server
+    /// cannot be reached, this tries again until the run gives up. The error
+    /// says why the job was not settled, and what may happen to it.
     pub fn settle(&mut self, line: &str, calls: &mut Calls) -> Result<(), String> {
         let mut asked = false;
         loop {
@@ -184,7 +187,8 @@ impl<'a> Held<'a> {
                 self.take_back();
             }
             let client = match &mut self.link {
-                // If the connection broke after we had asked, we were heard.
+                // The connection broke after we had asked, so the server has
+                // heard us.
                 Link::Forgotten if asked => return Ok(()),
                 Link::Forgotten => return Err("the server does not know it any more".into()),
                 Link::Gone(reason) => return Err(format!("{reason}; it may run again")),
@@ -200,7 +204,7 @@ impl<'a> Held<'a> {
             };
             asked = true;
             client.queue(line);
-            // A touch may still be under way: its reply comes first.
+            // A touch may still be under way; its reply comes first.
             let before = match self.touching.take() {
                 Some(_) => client.reply().map(drop),
                 None => Ok(()),
@@ -214,8 +218,8 @@ impl<'a> Held<'a> {
         }
     }
 
-    /// Tries to connect and to take the job back, unless it has been tried just
-    /// now. If that cannot be done, it stays adrift.
+    /// Tries to connect and to take the job back, unless the last attempt was
+    /// just now. If the attempt fails, the job stays adrift.
     fn take_back(&mut self) {
         let sent = Instant::now();
         if sent < self.retry {
@@ -240,7 +244,8 @@ impl<'a> Held<'a> {
         }
     }
 
-    /// What ties the job to us then; an error: perhaps it can be had later.
+    /// Connects and takes the job back. Returns the new tie; after an error, a
+    /// later attempt may succeed.
     fn try_to_take_back(&self) -> Outcome<Link<'a>> {
         let id = self.job.id;
         let later = |reason: &str| Failure::refused(reason);
@@ -258,14 +263,16 @@ impl<'a> Held<'a> {
             && now.age >= self.job.age
             && body.as_ref() == Some(&self.body);
         if !is_same {
-            // It has lost ours, and this is another one of the same number.
+            // The server has lost our job, and this is another one with the
+            // same id.
             return Ok(Link::Forgotten);
         }
         if now.reserves > self.job.reserves {
             return Ok(Link::Gone("somebody else has had it in between".into()));
         }
         if now.state == State::Reserved {
-            // By our own connection, of whose end the server has not heard.
+            // Our old connection holds it: the server has not noticed its end
+            // yet.
             return later("the server still waits for the lost connection");
         }
         match client.call(format_args!("reserve-job {id}"))? {

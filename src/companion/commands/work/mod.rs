@@ -1,17 +1,17 @@
-//! `work`: a command becomes a worker.
+//! `work`: makes a worker of a command.
 //!
-//! Each of `-j` slots is a thread with a connection of its own: it reserves a
-//! job, runs the command with the job's body as its standard input, keeps the
-//! job by touching it, and deletes, releases or buries it in the end. The main
+//! Each of the `-j` slots is a thread with its own connection. It reserves a
+//! job, runs the command with the job's body as standard input, and touches the
+//! job meanwhile. At the end it deletes, releases or buries the job. The main
 //! thread waits for signals and for the slots.
 //!
-//! What makes it dependable is in two places: [`held`] knows when a job is
-//! ours, and [`process`] ends a command with everything that it started;
-//! if we are killed, [`tie`] has seen to it.
+//! Two modules make this dependable: [`held`] knows when a job is ours, and
+//! [`process`] ends a command with everything that it started. If we are killed
+//! ourselves, [`tie`] ends the commands.
 //!
-//! What it leaves out: no job is done exactly once. A command that has done
-//! its work may be cut off before the server hears of it, and the job is run
-//! again; that is in the nature of the protocol.
+//! What it leaves out: no job is certain to run exactly once. If we are cut off
+//! after a command has done its work, the server does not hear of it, and the
+//! job runs again. This is in the nature of the protocol.
 
 mod common;
 mod held;
@@ -59,7 +59,8 @@ fn work(invocation: &Invocation) -> Outcome {
     };
     run_slots(&common)?;
     let mut state = common.state();
-    // Who stops it by a signal asks how it went; others ask what failed.
+    // A run with --all or --count ends by itself, and its status tells whether
+    // a command has failed. Another run ends well when a signal stops it.
     let is_asked = common.options.all || common.options.count.is_some();
     match state.broken.take() {
         Some(failure) => Err(failure),

@@ -1,8 +1,8 @@
 //! One run of the command: a process in a session of its own.
 //!
-//! The body is handed over as a file in memory that nobody else sees, so a
-//! command that reads it slowly, or not at all, keeps nobody waiting. What the
-//! command writes goes where our own output goes.
+//! The body is passed as a file in memory that no other process sees. So
+//! nothing has to wait for a command that reads it slowly or not at all. The
+//! output of the command goes where our own output goes.
 
 use super::common::Common;
 use super::tie::{self, Guard};
@@ -15,11 +15,12 @@ use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-/// A running command. When this goes, so does everything it started.
+/// A running command. If it is dropped before it has ended, everything in its
+/// group is killed.
 pub struct Process<'a> {
     child: Child,
     guard: &'a Guard,
-    /// The group, named by its first process.
+    /// The group of processes; its number is that of the first process.
     group: Pid,
     reaped: bool,
 }
@@ -49,8 +50,8 @@ impl Process<'_> {
         })
     }
 
-    /// Whether the command has ended. It is not reaped yet, so that nobody
-    /// else gets its number.
+    /// Whether the command has ended. It is not reaped here, so that no other
+    /// process can get its number.
     pub fn has_ended(&self) -> io::Result<bool> {
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
         match waitid(Id::Pid(self.group), flags) {
@@ -60,13 +61,13 @@ impl Process<'_> {
         }
     }
 
-    /// Sends this signal to the command and all that it started.
+    /// Sends this signal to the command and to everything that it started.
     pub fn signal(&self, signal: Signal) {
         // The group may have ended by itself.
         let _ = killpg(self.group, signal);
     }
 
-    /// How the command ended; waits for that if need be.
+    /// Waits until the command has ended, and tells how.
     pub fn status(mut self) -> io::Result<ExitStatus> {
         self.reaped = true;
         self.guard.leaves(self.group);

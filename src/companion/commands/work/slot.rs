@@ -1,4 +1,5 @@
-//! One slot: reserves a job, runs the command for it, settles it, and again.
+//! One slot: again and again it reserves a job, runs the command for it, and
+//! settles it.
 
 use super::common::Common;
 use super::held::{Held, PRECEDENCE};
@@ -25,29 +26,30 @@ pub struct Slot<'a> {
     common: &'a Common,
     calls: Calls,
     client: Option<Client>,
-    /// How often connecting has failed in a row.
+    /// How many attempts to connect have failed in a row.
     failures: u32,
 }
 
-/// How a command's run came to its end.
+/// How a run of the command ended.
 enum Run {
     Ended(ExitStatus),
-    /// The job was lost meanwhile, for this reason; the command is dead.
+    /// The job was lost meanwhile, for this reason; the command has been ended.
     Lost(String),
-    /// We were told to stop at once; the command is dead.
+    /// We were told to stop at once; the command has been ended.
     Stopped,
-    /// It ran longer than it may; it is dead.
+    /// The command ran longer than it may, and has been ended.
     TimedOut,
 }
 
-/// Waiting for a job is begun anew so often, to notice a dead connection.
+/// The wait for a job begins again after so many seconds, so that a dead
+/// connection is noticed.
 const WAIT: u64 = 60;
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// How often to look whether a job of another slot is still adrift.
+/// How often to check whether a job of another slot is still adrift.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Exit statuses of a command that say what becomes of its job, as sysexits.h
-/// has them: EX_DATAERR, and EX_TEMPFAIL.
+/// Exit statuses by which a command decides about its job. sysexits.h calls
+/// them EX_DATAERR and EX_TEMPFAIL.
 const BURY: i32 = 65;
 const AGAIN: i32 = 75;
 
@@ -61,7 +63,7 @@ impl<'a> Slot<'a> {
         }
     }
 
-    /// Works until it is told to stop. An error: it cannot go on.
+    /// Works until the run ends. An error means that the slot cannot go on.
     pub fn run(mut self) -> Outcome<()> {
         while self.common.may_begin()
             && let Some((client, job)) = self.reserve()?
@@ -71,7 +73,7 @@ impl<'a> Slot<'a> {
         Ok(())
     }
 
-    /// The next job, with the connection that holds it. `None`: stop.
+    /// The next job, with the connection that holds it. `None` ends the slot.
     fn reserve(&mut self) -> Outcome<Option<(Client, Job)>> {
         while !self.common.stops() {
             match self.try_to_reserve() {
@@ -87,7 +89,7 @@ impl<'a> Slot<'a> {
         Ok(None)
     }
 
-    /// Waits for a job for a while, or until somebody calls.
+    /// Waits for a job for a while, or until the run is to stop.
     fn try_to_reserve(&mut self) -> Outcome<Option<Job>> {
         let Common {
             address, patience, ..
@@ -118,8 +120,8 @@ impl<'a> Slot<'a> {
                 Event::Other => {
                     self.calls.take();
                     if self.common.stops() {
-                        // The connection goes, and with it a job that may be
-                        // on its way to us: the server has it ready again.
+                        // The connection is closed. If a job is on its way to
+                        // us, the server makes it ready again.
                         return Ok(None);
                     }
                     continue;
@@ -135,7 +137,7 @@ impl<'a> Slot<'a> {
         }
     }
 
-    /// Waits longer after each failure to reach the server.
+    /// Waits before the next attempt; each failure makes the wait longer.
     fn pause(&mut self, reason: &str) {
         if self.failures == 0 {
             complain(format_args!("beanpole work: {reason}; trying again"));
@@ -145,11 +147,11 @@ impl<'a> Slot<'a> {
         self.rest(pause.min(LONGEST_PAUSE));
     }
 
-    /// Waits so long, or until it is to stop.
+    /// Waits for this time, or until the run is to stop.
     fn rest(&mut self, time: Duration) {
         let until = Instant::now() + time;
         while Instant::now() < until && !self.common.stops() {
-            // The end of any slot's command is a call.
+            // The end of any slot's command wakes every slot.
             self.calls.wait(Some(until));
             self.calls.take();
         }
@@ -187,7 +189,7 @@ impl<'a> Slot<'a> {
         Ok(())
     }
 
-    /// What the command finds in its environment.
+    /// The variables that the command gets in its environment.
     fn variables(&self, facts: &Facts) -> Vec<(String, String)> {
         let mut variables = vec![(ADDRESS_VARIABLE.into(), self.common.address.to_string())];
         for (key, value) in facts.iter() {
@@ -197,19 +199,19 @@ impl<'a> Slot<'a> {
         variables
     }
 
-    /// Keeps the job until the command has ended, or ends the command when the
-    /// job is lost, its time is over, or we have to stop at once.
+    /// Keeps the job until the command has ended. Ends the command if the job
+    /// is lost, the command's time is over, or we have to stop at once.
     fn supervise(&mut self, process: Process<'_>, held: &mut Held<'_>) -> io::Result<Run> {
         let timeout = self.common.options.timeout;
         let times_out = timeout.map(|Seconds(time)| Instant::now() + seconds(time));
-        // Why the command is being ended, and when to do so by force.
+        // Why the command is being ended, and when SIGKILL follows.
         let mut ending: Option<(Run, Instant)> = None;
         loop {
             if process.has_ended()? {
                 let Some((why, _)) = ending else {
                     return process.status().map(Run::Ended);
                 };
-                // What it left behind ends with it.
+                // The processes that the command left behind end now.
                 process.signal(Signal::SIGKILL);
                 process.status()?;
                 return Ok(why);
@@ -241,7 +243,7 @@ impl<'a> Slot<'a> {
         }
     }
 
-    /// Decides what becomes of the job, going by how its command ended.
+    /// Decides what to do with the job, according to the end of its command.
     fn finish(&mut self, held: &mut Held<'_>, tries: Tries, run: Run) {
         let (id, pri) = (held.job.id, held.job.priority.0);
         let options = &self.common.options;
@@ -286,7 +288,7 @@ impl<'a> Slot<'a> {
         self.settle(held, &line, &what, code != Some(0));
     }
 
-    /// Tells the server what becomes of the job, and people what happened.
+    /// Settles the job with the server, and reports what happened.
     fn settle(&mut self, held: &mut Held<'_>, line: &str, what: &str, is_failure: bool) {
         match held.settle(line, &mut self.calls) {
             Ok(()) if is_failure => self.report(held, what),
@@ -296,13 +298,13 @@ impl<'a> Slot<'a> {
         }
     }
 
-    /// Says that something went wrong with a job.
+    /// Reports that something went wrong with a job.
     fn report(&self, held: &Held<'_>, what: &str) {
         self.common.state().failed = true;
         say(held, what);
     }
 
-    /// The delay after so many tries.
+    /// The delay after this many tries, in seconds.
     fn delay(&self, tries: u64) -> u64 {
         let doublings = u32::try_from(tries - 1).unwrap_or(u32::MAX);
         let (Seconds(first), Seconds(most)) =
@@ -311,8 +313,9 @@ impl<'a> Slot<'a> {
         delay.min(most.into())
     }
 
-    /// Gives the job back. If there is no such program the others would fare
-    /// no better; if the system is short of something, later may be better.
+    /// Gives the job back. If the system is short of something, the slot tries
+    /// again later. After any other error, such as a missing program, the other
+    /// jobs would fare no better, so the run ends.
     fn cannot_start(&mut self, mut held: Held<'_>, tries: Tries, error: &io::Error) -> Outcome<()> {
         let program = self.common.program.to_string_lossy();
         let what = format!("cannot start {program}: {error}");

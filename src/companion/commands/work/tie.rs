@@ -1,10 +1,10 @@
-//! Commands that do not outlive their worker, and stay away from its terminal:
-//! the only `unsafe` of this program.
+//! Makes sure that commands do not outlive their worker, and keeps them away
+//! from its terminal. This is the only `unsafe` of this program.
 //!
-//! Who is killed by SIGKILL can end nobody any more. The kernel then kills the
-//! commands, but not what those have started in turn. So a second process of
-//! ours, which has nothing but a socket, waits for our end and kills the groups
-//! that run then.
+//! If a worker is killed by SIGKILL, it cannot end its commands. The kernel
+//! then kills the commands, but not the processes that they have started. So a
+//! second process of ours, which has nothing but a socket, waits for our end.
+//! It then kills the groups that still run.
 
 use crate::failure::{Failure, Outcome};
 use nix::sys::prctl::set_pdeathsig;
@@ -18,16 +18,16 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, exit};
 
-/// Gives the command a session of its own, which is also a group of its own,
-/// and has the kernel kill it when the thread that starts it ends, however
-/// that comes about.
+/// Gives the command a session of its own, which is also a group of its own.
+/// The kernel kills the command when the thread that starts it ends for any
+/// reason.
 #[allow(unsafe_code)]
 pub fn to_this_thread(command: &mut Command) {
     let worker = getpid();
     let tie = move || {
         setsid()?;
         set_pdeathsig(Signal::SIGKILL)?;
-        // The worker may have ended before the kernel knew.
+        // The worker may have ended before the kernel knew of the tie.
         match getppid() == worker {
             true => Ok(()),
             false => Err(io::ErrorKind::Interrupted.into()),
@@ -42,7 +42,7 @@ pub fn to_this_thread(command: &mut Command) {
 pub struct Guard(UnixStream);
 
 impl Guard {
-    /// Starts it, as long as no thread has been started.
+    /// Starts the process. No other thread may have been started before.
     #[allow(unsafe_code)]
     pub fn start() -> Outcome<Guard> {
         let start = || {
@@ -61,19 +61,19 @@ impl Guard {
         start().map_err(|error: io::Error| Failure::io("cannot start a process", error))
     }
 
-    /// From now on this group is to end with us.
+    /// From now on this group is killed when we end.
     pub fn takes(&self, group: Pid) {
         self.say(group.as_raw());
     }
 
-    /// No more. This comes before its first process is reaped: as long as that
-    /// is there, no other group gets the number.
+    /// This group is not killed any more. This has to come before its first
+    /// process is reaped: until then no other group can get the number.
     pub fn leaves(&self, group: Pid) {
         self.say(-group.as_raw());
     }
 
     fn say(&self, number: i32) {
-        // If somebody has killed it, the kernel still kills the commands.
+        // If the guard has been killed, the kernel still kills the commands.
         let _ = send(
             self.0.as_raw_fd(),
             &number.to_ne_bytes(),
@@ -82,9 +82,10 @@ impl Guard {
     }
 }
 
-/// Remembers the groups that run, and kills them when nobody speaks any more.
+/// Remembers the groups that run, and kills them when the other end of the
+/// socket is closed.
 fn watch(mut socket: UnixStream) {
-    // Out of reach of the terminal; and nobody has to end it.
+    // Neither the terminal nor a signal is to end it: it ends by itself.
     let _ = setsid();
     let _ = SigSet::all().thread_block();
     let mut groups = BTreeSet::new();

@@ -1,11 +1,12 @@
-//! How often a job has been tried, as far as its server has counted it.
+//! How often a job has been tried, according to the counters of its server.
 //!
-//! Workers come and go, so the count is the server's. It does not tell who
-//! reserved a job and why; but how that ended, it tells. A failure here is a
-//! release or, if the command was too slow, a timeout. A reservation that ended
-//! without a word may have been a command that killed its worker, or a server
-//! that was restarted: such count by themselves. A burial ends a round: who
-//! makes the job ready again wants it to be tried as often as before.
+//! Workers come and go, so only the server can count. Its counters do not tell
+//! which worker reserved a job and why, but they tell how a reservation ended.
+//! A release counts as a failure. A timeout does as well: the command was too
+//! slow. A reservation that ended without a trace may come from a command that
+//! killed its worker, or from a restart of the server; these are counted
+//! separately. A burial ends a round: if somebody makes the job ready again, it
+//! may be tried as often as before.
 
 use crate::server::stats::Facts;
 
@@ -14,14 +15,14 @@ use crate::server::stats::Facts;
 pub struct Tries {
     /// Reservations that ended in a failure.
     failed: u64,
-    /// Reservations of whose end nothing is known.
+    /// Reservations that ended without a trace.
     vanished: u64,
-    /// Burials, and one.
+    /// The number of burials, plus one.
     rounds: u64,
 }
 
 impl Tries {
-    /// By what the server says of a job that has just been reserved.
+    /// Reads the counters of a job that has just been reserved.
     pub fn of(facts: &Facts) -> Tries {
         let failed = facts.number("releases") + facts.number("timeouts");
         let buries = facts.number("buries");
@@ -38,12 +39,14 @@ impl Tries {
         self.failed.saturating_add(1)
     }
 
-    /// Whether the present try is the last one of this many.
+    /// Whether the present try is the last one, if `limit` tries are allowed in
+    /// a round.
     pub fn is_last_of(self, limit: u64) -> bool {
         self.failed >= (limit - 1).saturating_mul(self.rounds)
     }
 
-    /// So many tries came to no end, if those are all that there may be.
+    /// How many reservations ended without a trace, if that is as many as may
+    /// be.
     pub fn vanished(self, limit: u64) -> Option<u64> {
         (self.vanished >= limit.saturating_mul(self.rounds)).then_some(self.vanished)
     }
@@ -68,7 +71,7 @@ mod tests {
             (tries(3, 1, 1, 0), 3, true),
             (tries(4, 1, 1, 1), 3, false),
             (tries(6, 3, 1, 1), 5, true),
-            // What ended without a word counts by itself.
+            // Reservations that ended without a trace are no tries.
             (tries(9, 1, 0, 0), 2, false),
         ] {
             assert_eq!((tries.number(), tries.is_last_of(3)), (number, is_last));
