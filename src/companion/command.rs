@@ -335,7 +335,7 @@ impl Command {
         &GLOBAL[..if has_own { 2 } else { 3 }]
     }
 
-    /// The fields that most commands share.
+    /// The defaults for a new entry.
     pub const BLANK: Command = Command {
         name: "",
         operands: "",

@@ -14,7 +14,7 @@ pub enum Status {
     Done,
     /// The answer is no: there was nothing, or not all could be done.
     No,
-    /// A status that only this command gives a meaning.
+    /// A status whose meaning the command itself defines.
     Own(ExitCode),
 }
 

@@ -36,7 +36,7 @@ pub struct File {
 /// Which program wrote a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Ours.
+    /// beanpoled.
     Beanpole,
     /// beanstalkd, in this version of its format.
     Beanstalkd(u32),

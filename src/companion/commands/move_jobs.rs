@@ -3,9 +3,9 @@
 //!
 //! A job is put there before it is deleted here, so none is lost. If everything
 //! stops in between, the job is in both tubes; a signal to stop takes effect
-//! only after a batch. Before that, a ready job is reserved, as a worker would
-//! do, so that no worker gets it. No worker can get delayed and buried jobs and
-//! those of a paused tube, so they stay where they are. If a job is taken from
+//! only after a batch. Until then, a ready job is reserved, as a worker would
+//! do, so that no worker gets it. No worker can get a delayed or buried job or
+//! one of a paused tube, so these need no reservation. If a job is taken from
 //! us nevertheless, its copy is deleted again.
 
 use crate::command::{Command, Invocation, Kind};

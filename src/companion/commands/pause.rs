@@ -1,4 +1,5 @@
-//! `pause` and `resume`: keep tubes from giving out jobs for a while.
+//! `pause` keeps tubes from giving out jobs for a while, and `resume` ends
+//! that.
 
 use crate::command::{Command, Invocation, Kind, Opt, described, options, word, words};
 use crate::failure::{Failure, Outcome, Status};

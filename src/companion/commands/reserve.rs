@@ -206,8 +206,8 @@ struct Taker {
 
 impl Taker {
     /// Touches the jobs of each connection for which it is time, beginning with
-    /// the index `from`. It is 1 while the taking connection, the first one,
-    /// waits for a reply.
+    /// the index `from`. While the first one, which takes jobs, waits for a
+    /// reply, that is 1.
     fn touch_held(&mut self, from: usize) -> Outcome<()> {
         let now = Instant::now();
         let is_due = |hand: &&mut Hand| hand.due().is_some_and(|due| due <= now);

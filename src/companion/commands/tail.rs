@@ -153,7 +153,7 @@ impl Follower {
         self.advance(least.max(behind_last), &seen);
         if behind_last > least {
             // These jobs may have been put after the count, or ids may have
-            // been used up without a job. A new count tells.
+            // been used up without a job. A new count tells which.
             let surely = self.least_next(count(client)?);
             self.base.0 += behind_last.saturating_sub(surely);
         }

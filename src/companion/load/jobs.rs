@@ -15,7 +15,7 @@ pub const STAMP: usize = 16;
 /// leading zeros.
 const FIELD: usize = 10;
 
-/// The form of the jobs of a run.
+/// What the jobs of a run are like.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shape {
     /// The size of each body, in bytes; at least [`STAMP`].

@@ -84,7 +84,7 @@ pub fn settle(client: &mut Client, lines: impl IntoIterator<Item = String>) -> O
     })
 }
 
-/// The commands that make a job ready which this connection has reserved. They
+/// The commands that make ready a job that this connection has reserved. They
 /// bury it first, because a release would count as a failed try for `work
 /// --tries`. They are sent together, so that an interruption cannot leave the
 /// job buried.

@@ -60,8 +60,7 @@ impl Census {
     /// Does the same on a server that lists no jobs.
     pub fn by_ids(client: &mut Client, scope: &Scope) -> Outcome<Census> {
         let (highest, is_proven) = highest(client, scope)?;
-        // This comes after the highest id, so that all jobs counted here have
-        // such an id.
+        // The jobs are counted after the highest id was determined.
         let count = scope.count(client)?;
         // Jobs of the tubes in any state are counted, because a job may change
         // its state meanwhile.
@@ -132,8 +131,8 @@ impl Scope {
     }
 }
 
-/// The highest id that a job can have which exists now, and whether that is
-/// proven. If it is not, there may be higher ids.
+/// The highest id that an existing job can have, and whether that is proven. If
+/// it is not, there may be higher ids.
 ///
 /// Without a binlog, ids begin at 1 and each belongs to a `put`, so the number
 /// of puts is enough. With a binlog, ids go on from earlier runs. Then a job is

@@ -116,7 +116,7 @@ impl Reader<'_> {
         self.bytes.get(self.at).copied()
     }
 
-    /// Skips the next bytes that are such, and returns how many.
+    /// Skips the next bytes for which `is_such` holds, and returns how many.
     fn skip(&mut self, is_such: impl Fn(&u8) -> bool) -> usize {
         let rest = &self.bytes[self.at..];
         let count = rest.iter().take_while(|byte| is_such(byte)).count();

@@ -124,7 +124,7 @@ impl Terminal {
     }
 
     /// Waits until something is typed, and returns the next key. `None` if it
-    /// is not a known key.
+    /// is not a known key, or not complete yet.
     pub fn key(&mut self) -> Outcome<Option<Key>> {
         if self.keys.is_empty() {
             let mut bytes = [0; 1024];

@@ -1,6 +1,6 @@
 //! YAML as `--yaml` writes it. It has the same values as `--json`, in lists and
-//! dictionaries. A text has double quotes if YAML could take it for something
-//! else.
+//! dictionaries. A text is in double quotes; a key only if YAML could take it
+//! for something else.
 
 use crate::failure::Outcome;
 use crate::text::json::Json;

@@ -111,7 +111,8 @@ fn metrics(invocation: &Invocation) -> Outcome {
     failure.map_or(Ok(Status::Done), Err)
 }
 
-/// The metrics, and why there is but one, if so.
+/// The metrics. If the server does not answer, there is only one, and the
+/// failure.
 fn scrape(address: &Address, patience: Duration, options: &Options) -> (String, Option<Failure>) {
     let rest = ask(address, patience, options);
     let mut text = Text::default();
@@ -209,7 +210,7 @@ impl Text {
     }
 }
 
-/// As the text format wants the values of labels.
+/// The value of a label, as the text format requires it.
 fn escaped(value: &str) -> String {
     let value = value.replace('\\', "\\\\").replace('"', "\\\"");
     value.replace('\n', "\\n")

@@ -1,4 +1,4 @@
-//! The lines typed at earlier prompts, in a file of the user's.
+//! The lines that were typed at earlier prompts, in a file of the user.
 
 use crate::text::output::complain;
 use std::fs::OpenOptions;
@@ -6,13 +6,13 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
-/// The variable that names the file; empty: no file.
+/// The variable that names the file. If it is empty, there is no file.
 pub const VARIABLE: &str = "BEANPOLE_HISTORY";
 const NAME: &str = ".beanpole_history";
-/// As many lines are remembered.
+/// How many lines are used.
 const LINES: usize = 1000;
 
-/// Where lines are remembered, if anywhere.
+/// The file with the earlier lines, if there is one.
 pub struct History(Option<PathBuf>);
 
 impl History {
@@ -25,7 +25,7 @@ impl History {
         History(path.filter(|path| !path.as_os_str().is_empty()))
     }
 
-    /// The latest lines, the last one last.
+    /// The latest lines, in the order in which they were typed.
     pub fn lines(&self) -> Vec<String> {
         let bytes = self.0.as_ref().and_then(|path| std::fs::read(path).ok());
         let bytes = bytes.unwrap_or_default();
@@ -34,7 +34,7 @@ impl History {
         lines[lines.len().saturating_sub(LINES)..].to_vec()
     }
 
-    /// Remembers a line. If that fails, nothing is remembered from now on.
+    /// Adds a line to the file. If that fails, no more lines are added.
     pub fn add(&mut self, line: &str) {
         let Some(path) = &self.0 else { return };
         let add = || -> io::Result<()> {

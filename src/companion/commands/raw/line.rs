@@ -1,5 +1,5 @@
-//! A line that is being typed, and the lines typed before: what keys do to
-//! them. Nothing here draws.
+//! A line that is being typed, and the lines that were typed before: how keys
+//! change them. Nothing here draws.
 
 use crate::text::terminal::Key;
 
@@ -7,35 +7,36 @@ use crate::text::terminal::Key;
 #[derive(Default)]
 pub struct Line {
     characters: Vec<char>,
-    /// Before this character; behind the last one if there is none.
+    /// The index of the character after the cursor; at the end of the line, its
+    /// length.
     cursor: usize,
-    /// Lines typed before, the latest last.
+    /// The lines that were typed before, the latest last.
     history: Vec<String>,
-    /// Which of them is shown; their number if none is.
+    /// The index of the earlier line that is shown; their number if none is.
     at: usize,
-    /// What had been typed before an earlier line was shown.
+    /// The text that had been typed before an earlier line was shown.
     unfinished: String,
 }
 
-/// What a key comes to.
+/// What the caller has to do after a key.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Typed {
-    /// The line is different, or not.
+    /// Nothing; the line may have changed.
     Go,
     /// The line is complete.
     Done,
-    /// The line is given up.
+    /// The line is to be dropped.
     Abandoned,
     /// There will be no more lines.
     End,
-    /// What can stand at the cursor is wanted.
+    /// The word at the cursor is to be completed.
     Complete,
     /// The screen is to be cleared.
     Clear,
 }
 
 impl Line {
-    /// An empty line, with these lines before it.
+    /// An empty line, with these lines typed before it.
     pub fn new(history: Vec<String>) -> Line {
         let at = history.len();
         Line {
@@ -55,8 +56,8 @@ impl Line {
         self.characters[..self.cursor].iter().collect()
     }
 
-    /// What of the line is seen in so many columns, and the column of the
-    /// cursor in that.
+    /// The part of the line that can be seen in this many columns, and the
+    /// column of the cursor in it.
     pub fn window(&self, width: usize) -> (String, usize) {
         let width = width.max(2);
         let start = (self.cursor + 1).saturating_sub(width);
@@ -64,7 +65,7 @@ impl Line {
         (seen.collect(), self.cursor - start)
     }
 
-    /// Takes the line away and remembers it.
+    /// Empties the line, remembers its text and returns it.
     pub fn take(&mut self) -> String {
         let text = self.text();
         if !text.trim().is_empty() && self.history.last() != Some(&text) {
@@ -74,13 +75,13 @@ impl Line {
         text
     }
 
-    /// Takes the line away for good.
+    /// Empties the line and forgets its text.
     pub fn clear(&mut self) {
         self.set("");
         self.at = self.history.len();
     }
 
-    /// Writes this at the cursor.
+    /// Inserts this text at the cursor.
     pub fn insert(&mut self, text: &str) {
         let characters: Vec<char> = text.chars().collect();
         let count = characters.len();
@@ -88,7 +89,7 @@ impl Line {
         self.cursor += count;
     }
 
-    /// Does what a key says.
+    /// Does what a key means.
     pub fn press(&mut self, key: Key) -> Typed {
         match key {
             Key::Char(character) => self.insert(character.encode_utf8(&mut [0; 4])),
@@ -132,7 +133,8 @@ impl Line {
             .map_or(0, |space| space + 1)
     }
 
-    /// The latest line, before the one shown, with what had been typed in it.
+    /// The index of the latest line before the shown one that contains the
+    /// typed text.
     fn sought(&self) -> Option<usize> {
         let typed = match self.at == self.history.len() {
             true => self.text(),
@@ -142,7 +144,7 @@ impl Line {
         before.iter().rposition(|line| line.contains(&typed))
     }
 
-    /// Shows an earlier line, or the unfinished one behind them all.
+    /// Shows an earlier line, or the unfinished one after all of them.
     fn recall(&mut self, at: Option<usize>) {
         let Some(at) = at.filter(|at| *at <= self.history.len()) else {
             return;

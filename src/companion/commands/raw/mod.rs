@@ -1,12 +1,11 @@
-//! `raw`: the protocol itself, typed by a person or by a script.
+//! `raw`: speaks the protocol itself, as a person or a script types it.
 //!
-//! With operands it sends that one command. From a pipe it reads commands, a
-//! line each, and after a `put` the body that its line announces. At a terminal
-//! it has a prompt with history and completion. Into a pipe or a file the
-//! replies go exactly as they came; on a terminal they are made readable.
+//! With operands it sends that one command. From a pipe it reads commands, one
+//! in each line, and after a `put` the body that its line announces. At a
+//! terminal it has a prompt with history and completion. Into a pipe or a file
+//! the replies go exactly as they came; on a terminal they are made readable.
 //!
-//! What it leaves out: it checks nothing. Whatever is no command, the server
-//! is to say.
+//! It leaves all checks of commands to the server.
 
 mod history;
 mod line;
@@ -59,17 +58,17 @@ fn raw(invocation: &Invocation) -> Outcome {
     session.worst
 }
 
-/// Commands that go one after the other, without a person.
+/// Sends commands one after the other, without a person.
 struct Session {
     client: Client,
     output: Output,
-    /// What the worst answer so far comes to.
+    /// The outcome of the worst reply up to now.
     worst: Outcome,
 }
 
 impl Session {
-    /// Sends a line, with the body that it announces from this input, and
-    /// writes the reply. Whether there can be another one.
+    /// Sends a line, and the body that it announces from this input; then
+    /// writes the reply. Returns whether another line may follow.
     fn send(&mut self, line: &[u8], input: &mut impl BufRead) -> Outcome<bool> {
         self.client.queue_bytes(line);
         self.client.queue_bytes(b"\r\n");
@@ -92,7 +91,7 @@ impl Session {
         }
         let reply = match self.client.wait(latest(&self.client, &text), &[]) {
             Ok(Event::Reply(reply)) => reply,
-            // It was told to.
+            // The server was told to close the connection.
             Err(_) if line.starts_with(b"quit") => return Ok(false),
             Ok(_) => return Err(self.client.silent()),
             Err(failure) => return Err(failure),
@@ -119,12 +118,12 @@ impl Session {
     }
 }
 
-/// When the reply to this line must have come, if it must.
+/// When the reply to this line must have come; `None` if it may take any time.
 fn latest(client: &Client, line: &str) -> Option<Instant> {
     (!words::may_wait(line)).then(|| Instant::now() + client.patience)
 }
 
-/// A line without its end, or the end.
+/// The next line without its line end; `None` at the end of the input.
 fn read_line(input: &mut impl BufRead) -> Outcome<Option<Vec<u8>>> {
     let mut line = Vec::new();
     let count = input.read_until(b'\n', &mut line);
@@ -138,7 +137,7 @@ fn read_line(input: &mut impl BufRead) -> Outcome<Option<Vec<u8>>> {
     Ok((count > 0).then_some(line))
 }
 
-/// Takes a line end from the input, if there is one.
+/// Takes a line end from the input, if one comes next.
 fn skip_line_end(input: &mut impl BufRead) -> io::Result<()> {
     for expected in [b'\r', b'\n'] {
         if input.fill_buf()?.first() == Some(&expected) {
@@ -148,7 +147,7 @@ fn skip_line_end(input: &mut impl BufRead) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a reply: to a terminal so that it can be read, else as it came.
+/// Writes a reply: readable on a terminal, otherwise exactly as it came.
 fn write(output: &mut Output, reply: &RawReply) -> Outcome<()> {
     let RawReply { line, chunk } = reply;
     if output::is_terminal() {
@@ -169,7 +168,8 @@ fn write(output: &mut Output, reply: &RawReply) -> Outcome<()> {
     output.sync()
 }
 
-/// The text of these bytes, with escapes for what would disturb a terminal.
+/// The text of these bytes, with escapes for bytes that would disturb a
+/// terminal.
 fn readable(bytes: &[u8]) -> String {
     let mut text = String::new();
     for chunk in bytes.utf8_chunks() {
@@ -185,7 +185,7 @@ fn readable(bytes: &[u8]) -> String {
     text
 }
 
-/// A prompt, until its end is typed.
+/// Runs a prompt until the user ends it.
 fn prompt(invocation: &Invocation, client: Client) -> Outcome {
     let mut client = Some(client);
     let mut history = History::find();
@@ -245,8 +245,8 @@ fn help(beginning: &str) -> Outcome<()> {
     output.sync()
 }
 
-/// What to send for this line: with the body that it announces, for which
-/// somebody is asked. `None`: nothing.
+/// The bytes to send for this line. If the line needs a body, the user is asked
+/// for it. `None`: there is nothing to send.
 fn with_body(text: &str) -> Outcome<Option<Vec<u8>>> {
     let counted = words::is_put_without_size(text);
     let announced = words::announced(text);
@@ -270,8 +270,8 @@ fn with_body(text: &str) -> Outcome<Option<Vec<u8>>> {
     Ok(Some(format!("{line}\r\n{body}\r\n").into_bytes()))
 }
 
-/// A line that is typed at a prompt, or `None` for the end. Over this
-/// connection tubes are asked for, to complete their names.
+/// A line that the user types at a prompt; `None` at the end. This connection
+/// is asked for tubes, to complete their names.
 fn edit(prompt: &str, line: &mut Line, client: &mut Option<Client>) -> Outcome<Option<String>> {
     let mut terminal = Terminal::raw()?;
     loop {
@@ -297,7 +297,7 @@ fn edit(prompt: &str, line: &mut Line, client: &mut Option<Client>) -> Outcome<O
     }
 }
 
-/// Completes the last word as far as it is certain, or shows what it can be.
+/// Completes the last word as far as it is certain, or shows the candidates.
 fn complete(terminal: &Terminal, line: &mut Line, client: &mut Option<Client>) -> Outcome<()> {
     let before = line.before_cursor();
     let tubes = || {

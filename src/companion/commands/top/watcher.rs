@@ -65,11 +65,11 @@ pub struct Watcher {
 /// The longest time that a server may be silent before it counts as lost.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The search for more jobs of a tube ends after this many ids in a row without
-/// one. It is short, because it is done every second.
+/// one. They are few, because the search is done every second.
 const IDS: u64 = 1000;
 
 impl Watcher {
-    /// Starts the thread. It ends when this value is dropped.
+    /// Starts the thread. It ends when the watcher is dropped.
     pub fn start(address: Address, patience: Duration, caller: Caller) -> Outcome<Watcher> {
         let (requests, incoming) = channel();
         let (outgoing, answers) = channel();
@@ -99,7 +99,7 @@ impl Watcher {
         if matches!(request, Request::Sample(_)) {
             self.looking_since = Some(Instant::now());
         }
-        // The thread runs as long as this value exists.
+        // The thread runs as long as the watcher exists.
         if self.requests.send(request).is_ok() {
             self.owed += 1;
         }

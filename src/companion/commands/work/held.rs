@@ -187,8 +187,8 @@ impl<'a> Held<'a> {
                 self.take_back();
             }
             let client = match &mut self.link {
-                // The connection broke after we had asked, so the server has
-                // heard us.
+                // We had asked before the connection broke, and the job is
+                // gone: so the server has heard us.
                 Link::Forgotten if asked => return Ok(()),
                 Link::Forgotten => return Err("the server does not know it any more".into()),
                 Link::Gone(reason) => return Err(format!("{reason}; it may run again")),

@@ -19,8 +19,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, exit};
 
 /// Gives the command a session of its own, which is also a group of its own.
-/// The kernel kills the command when the thread that starts it ends for any
-/// reason.
+/// The kernel kills the command when the thread that starts it ends, whatever
+/// the reason.
 #[allow(unsafe_code)]
 pub fn to_this_thread(command: &mut Command) {
     let worker = getpid();

@@ -45,8 +45,7 @@ impl Tries {
         self.failed >= (limit - 1).saturating_mul(self.rounds)
     }
 
-    /// How many reservations ended without a trace, if that is as many as may
-    /// be.
+    /// How many reservations ended without a trace, if `limit` allows no more.
     pub fn vanished(self, limit: u64) -> Option<u64> {
         (self.vanished >= limit.saturating_mul(self.rounds)).then_some(self.vanished)
     }
