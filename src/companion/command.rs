@@ -382,7 +382,7 @@ impl Opt {
         }
     }
 
-    /// The same, with a value of this kind.
+    /// The same option, with a value of this kind.
     pub const fn of(self, kind: Kind) -> Opt {
         Opt { kind, ..self }
     }

@@ -79,7 +79,7 @@ impl Caller {
     }
 }
 
-/// Those of these signals that are not ignored. A program that starts us may
+/// The signals among these that are not ignored. A program that starts us may
 /// ignore some for us, as `nohup` does.
 pub fn heeded(signals: &[i32]) -> Vec<i32> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -20,8 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The longest request, in bytes.
 const LONGEST: usize = 8192;
 
-/// Serves this text, which is made anew for each request, until the program
-/// ends.
+/// Serves this text until the program ends; it is made again for each request.
 pub fn serve(address: &str, text: impl Fn() -> String + Sync) -> Outcome<Infallible> {
     let fail = |error| Failure::io(format_args!("cannot listen on {address}"), error);
     let listener = match address.parse() {

@@ -41,7 +41,7 @@ enum Run {
     TimedOut,
 }
 
-/// The wait for a job begins again after so many seconds, so that a dead
+/// The wait for a job begins again after this many seconds, so that a dead
 /// connection is noticed.
 const WAIT: u64 = 60;
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
