@@ -22,8 +22,8 @@ const ITS_LIMIT: usize = 65_535;
 /// How many jobs are written together.
 const AT_ONCE: usize = 1000;
 
-/// All jobs that can be read, and whether the log has no flaw. Flaws and lost
-/// jobs are reported.
+/// All jobs that can be read, and whether that is everything there was. Flaws
+/// and lost jobs are reported.
 fn salvage(inspection: &Inspection) -> Outcome<(Live, bool)> {
     let mut live = Live::default();
     let flaws = read(inspection, |finding| {
@@ -42,7 +42,8 @@ fn salvage(inspection: &Inspection) -> Outcome<(Live, bool)> {
              others, which may come back as they were before, or though they were deleted",
         );
     }
-    Ok((live, flaws == 0))
+    let sound = flaws == 0 && live.lost.is_empty();
+    Ok((live, sound))
 }
 
 /// Writes what can be read to a new directory, for our own server.
