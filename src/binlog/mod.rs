@@ -86,8 +86,9 @@
 //!
 //! # Who holds what, in which order
 //!
-//! 1. The server's lock, if it is held at all. Under it, only `append` and what
-//!    `stats`, `stats-job` and a reservation ask for are allowed.
+//! 1. The server's lock, if it is held at all. Under it, only `append`,
+//!    `is_pressed` and what `stats`, `stats-job` and a reservation ask for are
+//!    allowed.
 //! 2. `upkeep`. A thread holds it for as long as it works on the spare, the
 //!    reserve and empty segments.
 //! 3. `tail`, for moments.
