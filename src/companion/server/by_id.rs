@@ -22,7 +22,7 @@ pub fn send_each(
     let mut missing = Vec::new();
     let line = |id: &JobId| format!("{verb} {id}");
     client.each(ids, line, |id, reply| {
-        let is_done = reply.is_done(line(&id))?;
+        let is_done = reply.is_done(format_args!("{verb} {id}"))?;
         missing.extend((!is_done).then_some(id));
         Ok(())
     })?;
