@@ -49,7 +49,8 @@
 //! (Only the texts of `stats` and `stats-tube` are made under it.) Commands
 //! that arrived together are executed together and answered with one write. So
 //! a command on a quiet connection costs two system calls, and a thousand
-//! pipelined commands hardly more.
+//! pipelined commands hardly more. A third call saves work when the server is
+//! so busy that no worker need sleep (`server/rush.rs`).
 //!
 //! No thread holds the lock for long. Work on very many jobs is done in pieces,
 //! a batch of commands is interrupted when it has cost much, and a worker with

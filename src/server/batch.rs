@@ -33,6 +33,8 @@ pub struct Batch<'a> {
     size: usize,
     /// The position that must be kept before the replies are sent.
     pub must_keep: Position,
+    /// When a portion was last executed; `None` if the worker has waited since.
+    pub executed_at: Option<Time>,
 }
 
 /// What comes after a portion.
@@ -90,6 +92,7 @@ impl<'a> Batch<'a> {
             // much, it lets others go first from then on.
             let is_much = is_much || self.is_much();
             let portion = |state: &mut Guarded, now| {
+                self.executed_at = Some(now);
                 state.engine.held_elsewhere = held_by_others;
                 self.execute_portion(shared, state, id, now)
             };

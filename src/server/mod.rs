@@ -39,6 +39,7 @@ mod output;
 mod permits;
 pub mod privileges;
 mod process;
+mod rush;
 mod shared;
 mod sleep;
 mod stream;

@@ -1,4 +1,4 @@
-//! What `stats` tells of the process and the machine.
+//! The process and the machine: what `stats` tells of them, and CPU time.
 
 use super::shared::Shared;
 use crate::protocol::Document;
@@ -8,6 +8,7 @@ use nix::sys::utsname::UtsName;
 use std::ffi::OsStr;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 /// The version that `stats` shows. Client libraries compare it to find out
 /// which commands exist, so it has the form that they expect.
@@ -51,6 +52,13 @@ pub fn complete(document: &mut Document, shared: &Shared) {
     document.add_text("hostname", &name(UtsName::nodename));
     document.add_text("os", &name(UtsName::version));
     document.add_text("platform", &name(UtsName::machine));
+}
+
+/// The CPU time that the server has used.
+pub fn cpu_time() -> Duration {
+    let used = |usage: Usage| usage.user_time() + usage.system_time();
+    let used = getrusage(UsageWho::RUSAGE_SELF).map_or(TimeVal::zero(), used);
+    Duration::from_micros(used.num_microseconds().unsigned_abs())
 }
 
 /// A random number that distinguishes this process from others.

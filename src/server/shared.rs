@@ -8,6 +8,7 @@ use super::hangup::HangupWatcher;
 use super::lock::FairMutex;
 use super::memory::{Memory, Surplus};
 use super::permits::Permits;
+use super::rush::Rush;
 use super::sleep::Sleep;
 use super::stream::Stream;
 use crate::binlog::{Binlog, Position};
@@ -36,6 +37,8 @@ pub struct Shared {
     pub memory: Memory,
     /// The permits of workers with much to do.
     pub permits: Permits,
+    /// Whether workers let others go first before they read.
+    pub rush: Rush,
     /// **The one lock.** It guards the engine, the order of the binlog and the
     /// list of clients. While a thread holds it, it makes no system call on a
     /// socket or file, logs no line, copies or frees no body, allocates nothing
@@ -134,6 +137,7 @@ impl Shared {
             hangups: HangupWatcher::new()?,
             memory: Memory::new(engine.config.max_memory),
             permits: Permits::new(),
+            rush: Rush::new(),
             state: FairMutex::new(Guarded {
                 engine,
                 binlog: binlog.clone(),

@@ -16,6 +16,7 @@ use crate::binlog::{Binlog, Failed, Position};
 use crate::log::{self, Level};
 use crate::protocol::framing::MAX_LINE;
 use crate::protocol::{Framer, Reply, Request};
+use crate::sync::thread;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
@@ -133,6 +134,12 @@ impl Worker<'_> {
     /// for ever.
     fn read(&mut self) -> io::Result<bool> {
         self.permit = None;
+        // After a wait the others have had their turns.
+        if let Some(now) = self.batch.executed_at
+            && self.shared.rush.is_on(now, process::cpu_time)
+        {
+            thread::yield_now();
+        }
         // After it has given its buffer back, the next read allocates a new
         // one, which need not be given back again.
         let mut gave_back = false;
