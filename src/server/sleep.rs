@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// If something is due less than this after the last event, the timer waits
 /// until this time is over. So many events in a row cost few wake-ups.
-const SLACK: Duration = Duration::from_millis(2);
+const SLACK: Duration = Duration::from_micros(200);
 
 /// The same, while no client waits for a job and could notice the delay.
 const SLACK_UNSEEN: Duration = Duration::from_millis(100);
@@ -52,7 +52,10 @@ mod tests {
         let mut sleep = Sleep::default();
         assert_eq!(sleep.end_for(at(1000), true, at(500)), at(1000));
         sleep.last_due = at(1000);
-        assert_eq!(sleep.end_for(at(1001), true, at(1000)), at(1002));
+        let micros = Duration::from_micros;
+        let soon = at(1000) + micros(100);
+        assert_eq!(sleep.end_for(soon, true, at(1000)), at(1000) + micros(200));
+        assert_eq!(sleep.end_for(at(1001), true, at(1000)), at(1001));
         assert_eq!(sleep.end_for(at(1001), false, at(1000)), at(1100));
         assert_eq!(sleep.end_for(at(1200), false, at(1000)), at(1200));
         assert_eq!(sleep.end_for(at(999), false, at(1000)), at(1000));
