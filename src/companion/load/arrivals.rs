@@ -21,7 +21,7 @@ pub enum Left {
 
 impl Left {
     /// Takes up to `wanted` jobs to begin them now, and returns how many.
-    fn take(&mut self, wanted: usize, now: Instant) -> usize {
+    pub fn take(&mut self, wanted: usize, now: Instant) -> usize {
         match self {
             Left::Jobs(left) => {
                 let taken = wanted.min(*left);

@@ -38,6 +38,15 @@ impl Histogram {
         self.longest = self.longest.max(nanos);
     }
 
+    /// Counts all latencies that the other one has counted.
+    pub fn add(&mut self, other: &Histogram) {
+        for (count, more) in self.counts.iter_mut().zip(&other.counts) {
+            *count += more;
+        }
+        self.total += other.total;
+        self.longest = self.longest.max(other.longest);
+    }
+
     /// How many latencies were counted.
     pub fn count(&self) -> u64 {
         self.total

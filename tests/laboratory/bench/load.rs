@@ -117,7 +117,7 @@ impl Load {
     pub fn new(scenario: &str) -> Load {
         let (count, connections, depth) = match scenario {
             "put" => (100_000, 1, 1),
-            "handoff" | "cycle" | "tubes" => (20_000, 1, 1),
+            "handoff" | "cycle" | "crowd" | "tubes" => (20_000, 1, 1),
             "connect" => (10_000, 8, 1),
             "ready" | "delayed" => (1_000_000, 1, 1),
             "mature" => (100_000, 1, 64),

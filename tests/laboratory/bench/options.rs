@@ -16,6 +16,7 @@ use std::path::PathBuf;
 const SCENARIOS: &[(&str, &str)] = &[
     ("put", "put jobs"),
     ("cycle", "put, reserve and delete jobs"),
+    ("crowd", "cycle, with a thread for each connection"),
     (
         "handoff",
         "put jobs while consumers wait: from put to RESERVED",

@@ -2,6 +2,7 @@
 
 mod calls;
 mod connect;
+mod crowd;
 mod cycle;
 mod handoff;
 mod idle;
@@ -25,6 +26,7 @@ pub fn run(load: &Load, server: &mut Server) -> Outcome<Vec<Figure>> {
     match load.scenario.as_str() {
         "put" => cycle::put(load, server),
         "cycle" => cycle::cycle(load, server),
+        "crowd" => crowd::run(load, server),
         "handoff" => handoff::run(load, server),
         "connect" => connect::run(load, server),
         "tubes" => tubes::run(load, server),
