@@ -261,7 +261,8 @@ fn calls(depth: usize) -> Entry {
         depth,
         ..Load::new("calls")
     };
-    // Now and then the server makes one more call, for memory.
+    // Now and then the server makes one more call, for memory or to see how much
+    // CPU time it has used.
     let two = |figure: &'static str| (figure, Ours, AtMost(2.05));
     let goals = [
         two("put: system calls per batch"),
