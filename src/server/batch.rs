@@ -33,7 +33,8 @@ pub struct Batch<'a> {
     size: usize,
     /// The position that must be kept before the replies are sent.
     pub must_keep: Position,
-    /// When a portion was last executed; `None` if the worker has waited since.
+    /// When a portion was last executed; `None` if the worker has waited or read
+    /// since.
     pub executed_at: Option<Time>,
 }
 

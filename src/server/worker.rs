@@ -134,9 +134,10 @@ impl Worker<'_> {
     /// for ever.
     fn read(&mut self) -> io::Result<bool> {
         self.permit = None;
-        // After a wait the others have had their turns.
-        if let Some(now) = self.batch.executed_at
-            && self.shared.rush.is_on(now, process::cpu_time)
+        // In a rush, others go first. After a wait they have had their turns.
+        let clocks = || (self.shared.clock.now(), process::cpu_time());
+        if let Some(executed_at) = self.batch.executed_at.take()
+            && self.shared.rush.is_on(executed_at, clocks)
         {
             thread::yield_now();
         }

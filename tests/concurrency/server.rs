@@ -50,7 +50,11 @@ pub struct Limits {
 mod process {
     pub fn complete(_: &mut crate::protocol::Document, _: &super::shared::Shared) {}
 
+    /// More each time than any CPU has: there is always a rush.
     pub fn cpu_time() -> std::time::Duration {
-        std::time::Duration::ZERO
+        use std::sync::atomic::{AtomicU32, Ordering};
+        static USED: AtomicU32 = AtomicU32::new(0);
+        let centuries = std::time::Duration::from_secs(1 << 33);
+        centuries * USED.fetch_add(1, Ordering::Relaxed)
     }
 }
