@@ -113,7 +113,7 @@ options! {
         Opt::value("", "due", "N", "delayed: jobs that become due each second (300)"),
     delay: Option<Number<1, { u32::MAX as u64 }>> =
         Opt::value("", "delay", "SECONDS", "mature: seconds from put to due, at least (3)"),
-    together: bool = Opt::flag("", "together", "mature: all are due at once"),
+    together: bool = Opt::flag("", "together", "mature, crowd: all jobs are due at once"),
     idle: Option<Span> =
         Opt::value("", "idle", "SECONDS", "delayed, idle, calls: how long to look on idly (5)"),
     settle: Option<Span> =

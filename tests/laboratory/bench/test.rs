@@ -236,6 +236,7 @@ fn what_is_due_together_is_told_like_the_rest_that_matures() {
         "mature --together -n 50 --delay 2 --consumers 8 -r 1",
         &["late: p50, us"],
     );
+    assert_tells("crowd --together -n 20 -c 3 -r 1", &["late: longest, us"]);
 }
 
 #[test]
