@@ -36,8 +36,8 @@ const MOST_SPANS: u32 = 16;
 /// Whether there is a rush.
 pub struct Rush {
     is_on: AtomicBool,
-    /// When to look again, in nanoseconds as a [`Time`] counts them.
-    look_at: AtomicU64,
+    /// When it was last looked, in nanoseconds as a [`Time`] counts them.
+    looked_at: AtomicU64,
     seen: Mutex<Seen>,
     /// The CPUs that the server might use when it was started.
     cpus: u128,
@@ -45,7 +45,6 @@ pub struct Rush {
 
 /// What was seen at the last look.
 struct Seen {
-    at: Time,
     /// The CPU time that the server had used until then.
     used: Duration,
     /// In how many spans until then, without a gap, it had used up the CPUs.
@@ -59,9 +58,8 @@ impl Rush {
     pub fn new() -> Rush {
         Rush {
             is_on: AtomicBool::new(false),
-            look_at: AtomicU64::new(0),
+            looked_at: AtomicU64::new(0),
             seen: Mutex::new(Seen {
-                at: Time::default(),
                 used: Duration::ZERO,
                 spans: 0,
                 enough: 1,
@@ -74,20 +72,20 @@ impl Rush {
     /// executed at this time. `clocks` tells the time and the CPU time that the
     /// server has used.
     pub fn is_on(&self, executed_at: Time, clocks: impl FnOnce() -> (Time, Duration)) -> bool {
+        let looked_at = || Time::from_nanos(self.looked_at.load(Ordering::Relaxed));
         // If another worker is looking, its answer will do.
-        if executed_at.as_nanos() >= self.look_at.load(Ordering::Relaxed)
+        if executed_at.since(looked_at()) >= SPAN
             && let Ok(mut seen) = self.seen.try_lock()
             && let (now, used) = clocks()
-            && let span = now.since(seen.at)
+            && let span = now.since(looked_at())
             && span >= SPAN
         {
             let busy = 100 * used.saturating_sub(seen.used).as_nanos();
             seen.count(busy >= (100 * self.cpus - SPARE) * span.as_nanos());
-            (seen.at, seen.used) = (now, used);
+            seen.used = used;
             let is_on = seen.spans >= seen.enough;
             self.is_on.store(is_on, Ordering::Relaxed);
-            let next = (now + SPAN).as_nanos();
-            self.look_at.store(next, Ordering::Relaxed);
+            self.looked_at.store(now.as_nanos(), Ordering::Relaxed);
         }
         self.is_on.load(Ordering::Relaxed)
     }

@@ -158,6 +158,21 @@ mod tests {
     }
 
     #[test]
+    fn what_two_have_counted_is_added() {
+        let counted = |micros| {
+            let mut histogram = Histogram::default();
+            histogram.record(Duration::from_micros(micros));
+            histogram
+        };
+        let mut sum = counted(1);
+        sum.add(&counted(3));
+        sum.add(&counted(2));
+        assert_eq!((sum.count(), sum.longest()), (3, Duration::from_micros(3)));
+        let median = sum.quantile(0.5);
+        assert!(median >= Duration::from_micros(2) && median < Duration::from_micros(3));
+    }
+
+    #[test]
     fn nothing_counted_is_zero() {
         assert_eq!(Histogram::default().quantile(0.99), Duration::ZERO);
     }
