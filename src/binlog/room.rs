@@ -171,12 +171,18 @@ impl Tail {
         is_longer && spare.max(self.rest()) < soon
     }
 
+    /// Whether there will soon be no room, because there is no reserve either.
+    /// What has been given back to the disk may be free only now.
+    fn needs_any(&self) -> bool {
+        self.spare == Some(0) && self.rest() < self.leeway()
+    }
+
     /// Whether the thread `segments` has something to do.
     pub fn needs_upkeep(&self) -> bool {
         !self.retired.is_empty()
             || match self.full {
                 None => !self.wanted(None).is_empty(),
-                Some(_) => self.needs_reserve(),
+                Some(_) => self.needs_reserve() || self.needs_any(),
             }
     }
 

@@ -116,9 +116,10 @@ impl Binlog {
         if is_idle && self.remove_retired().is_ok() {
             return Ok(());
         }
-        let full = self.make_room(put).err().map(Arc::new);
+        let was_full = self.tail().full.is_some();
+        let full = self.make_room(put).err();
         let is_full = full.is_some();
-        let was_full = std::mem::replace(&mut self.tail().full, full).is_some();
+        self.tail().full = full;
         if is_full != was_full {
             self.wake_for_upkeep(); // the thread `segments` reports it
         }
@@ -126,7 +127,7 @@ impl Binlog {
     }
 
     /// Does the work of [`provide`](Self::provide). (With `upkeep` held.)
-    fn make_room(&self, put: Option<u64>) -> Result<(), Error> {
+    fn make_room(&self, put: Option<u64>) -> Result<(), Arc<Error>> {
         let wanted = self.tail().wanted(put);
         // The room of empty segments is ours already, so no other program can
         // take it.
@@ -148,8 +149,14 @@ impl Binlog {
             let made: Vec<_> = wanted.iter().map(|wanted| self.prepare(wanted)).collect();
             made.into_iter().collect::<Result<(), Error>>()
         };
-        let made = prepare_all();
-        if made.as_ref().is_err_and(Error::is_full) && self.tail().needs_reserve() {
+        let made = prepare_all().map_err(Arc::new);
+        if let Err(error) = &made
+            && error.is_full()
+            && self.tail().needs_reserve()
+        {
+            // Others append meanwhile. From now on they move jobs as fast as on
+            // a full disk, and wait for each other's writes.
+            self.tail().full = Some(error.clone());
             self.use_reserve()?;
             // Makes another reserve; a short one, if there is only room for
             // that.

@@ -62,6 +62,11 @@ pub struct State {
     failed: Option<&'static str>,
     stop_at: Option<u64>,
     capacity: Option<u64>,
+    /// What was freed: until which operation it cannot be used, and how many
+    /// bytes that are.
+    freed: Vec<(u64, u64)>,
+    frees_after: u64,
+    used_before: u64,
     watcher: Option<Watcher>,
 }
 
@@ -127,6 +132,11 @@ impl Disk {
     /// Limits how many bytes may be allocated.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.state().capacity = bytes;
+    }
+
+    /// What becomes free can be used only so many operations later, as on btrfs.
+    pub fn free_late(&self, operations: u64) {
+        self.state().frees_after = operations;
     }
 
     /// Stops the disk after so many more operations: all later ones fail and
@@ -231,6 +241,13 @@ impl State {
             self.watcher = Some(watcher);
         }
         self.operations += 1;
+        let (now, used) = (self.operations, self.used());
+        self.freed.retain(|(until, _)| *until > now);
+        if used < self.used_before {
+            let freed = self.used_before - used;
+            self.freed.push((now + self.frees_after, freed));
+        }
+        self.used_before = used;
         match self.fail_at {
             Some((number, kind)) if number == self.operations => {
                 self.failed = Some(operation);
@@ -245,9 +262,9 @@ impl State {
             .next_multiple_of(BLOCK)
             .saturating_sub(self.files[file].allocated);
         if more > 0
-            && self
-                .capacity
-                .is_some_and(|capacity| self.used() + more > capacity)
+            && let Some(capacity) = self.capacity
+            && let freed = self.freed.iter().map(|(_, bytes)| bytes).sum::<u64>()
+            && self.used() + freed + more > capacity
         {
             return Err(io::ErrorKind::StorageFull.into());
         }
