@@ -3,6 +3,8 @@
 
 use super::Time;
 use super::slab::{ConnectionIndex, TubeIndex};
+use super::tube::Order;
+use super::watch::Watched;
 use crate::protocol::command::Put;
 use crate::protocol::{JobId, Seconds};
 use std::collections::BTreeSet;
@@ -29,32 +31,42 @@ pub struct Connection {
     pub serial: u32,
     /// The tube that its puts go to.
     pub used: TubeIndex,
-    /// The tubes that its reserves take from; at least one.
-    pub watched: Vec<TubeIndex>,
+    /// The tubes that its reserves take from.
+    pub watched: Watched,
     /// The jobs that it has reserved, by the end of their time to run.
     pub reserved: BTreeSet<(Time, JobId)>,
     /// `Some` while it waits for a job. Then it is in the queues of all watched
-    /// tubes.
+    /// tubes, or listens to all of them.
     pub wait: Option<Wait>,
     /// `Some` between the line of a put and the end of its body: the id that
     /// the job gets, and the numbers of the line.
     pub incoming: Option<(JobId, Put)>,
-    /// `Some` while a `kick` of very many jobs is under way.
-    pub kick: Option<Kick>,
+    /// `Some` while a request that is done in pieces is under way.
+    pub unfinished: Option<Unfinished>,
     /// The peer will send nothing more, so the connection must not wait.
     pub half_closed: bool,
-    /// It has sent a put.
+    /// It has sent a well-formed put within the size limit.
     pub is_producer: bool,
-    /// It has sent a reserve.
+    /// It has sent a reserve, or got a job by `reserve-job`.
     pub is_worker: bool,
 }
 
 #[derive(Clone, Copy)]
 pub struct Wait {
-    /// Its place in the queues: smaller came earlier.
-    pub order: u64,
+    /// Its place in the queues.
+    pub order: Order,
     /// When its wait ends without a job.
     pub until: Option<Time>,
+}
+
+/// A request that is done in pieces.
+#[derive(Clone, Copy)]
+pub enum Unfinished {
+    /// A `kick` of very many jobs.
+    Kick(Kick),
+    /// A reserve with this timeout, by a connection that has very many tubes to
+    /// look at.
+    Reserve(Option<Seconds>),
 }
 
 /// What a `kick` has done, and what is left to do.

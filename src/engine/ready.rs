@@ -26,7 +26,13 @@ type Group = [u32; 2];
 impl ReadyQueue {
     pub fn insert(&mut self, priority: Priority, id: JobId) {
         let (group, bit) = group_and_bit(id);
-        *self.groups.entry((priority, group)).or_default() |= bit;
+        let key = (priority, group);
+        // Mostly it is the last job. The last entry is found without comparing
+        // anything on the way.
+        match self.groups.last_entry() {
+            Some(mut last) if *last.key() == key => *last.get_mut() |= bit,
+            _ => *self.groups.entry(key).or_default() |= bit,
+        }
         self.len += 1;
     }
 
@@ -47,6 +53,12 @@ impl ReadyQueue {
         let group = u64::from(high) << 32 | u64::from(low);
         let id = group * 32 + u64::from(bits.trailing_zeros());
         Some((priority, JobId(id)))
+    }
+
+    pub fn has(&self, priority: Priority, id: JobId) -> bool {
+        let (group, bit) = group_and_bit(id);
+        let bits = self.groups.get(&(priority, group));
+        bits.is_some_and(|bits| bits & bit != 0)
     }
 
     pub fn len(&self) -> usize {
