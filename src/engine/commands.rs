@@ -1,19 +1,19 @@
 //! The commands: one match, with a line or a method for each. [`Command`]
 //! documents what each command means, and its replies.
 
-use super::connection::Kick;
+use super::connection::{Kick, Unfinished};
 use super::counts::command_key;
-use super::job::{JOB_OVERHEAD, Job, State};
-use super::slab::ConnectionIndex;
+use super::job::{JOB_OVERHEAD, Job, State, StoredWords};
+use super::slab::{ConnectionIndex, TubeIndex};
 use super::tube::{Pause, Tube};
 use super::{AT_ONCE, Change, ConnectionId, Engine, Outcome, Time, WATCH_OVERHEAD};
-use crate::protocol::command::{ListJobs, Put};
+use crate::protocol::command::{AfterPut, ListJobs, Put};
 use crate::protocol::framing::NoBody;
 use crate::protocol::{Body, Command, JobId, JobList, Priority, Reply, Request, Seconds, TubeName};
 
 /// How many jobs a piece of a long kick takes. It is few, because each of them
 /// changes, and a full disk has little room for the changes of one piece.
-const KICKED_AT_ONCE: usize = 100;
+const KICKED_AT_ONCE: usize = 20;
 
 impl Engine {
     /// Executes a request of a connection. Before that, it ticks if something
@@ -32,7 +32,11 @@ impl Engine {
             }
             Request::Body(body) => Outcome::Reply(self.body(by, body, now)),
             Request::Refused(reply) => Outcome::Reply(reply),
-            Request::GoOn => self.kick_some(by, now),
+            Request::GoOn => match self.connections[by].unfinished.take() {
+                Some(Unfinished::Kick(kick)) => self.kick_some(by, kick, now),
+                Some(Unfinished::Reserve(timeout)) => self.reserve_or_wait(by, timeout, now),
+                None => unreachable!("a request is under way"),
+            },
         }
     }
 
@@ -53,14 +57,14 @@ impl Engine {
             Command::Quit => return Some(Outcome::Quit),
             Command::Use(tube) => self.use_tube(by, tube),
             Command::ReserveJob(id) => self.reserve_job(by, id, now)?,
-            Command::Delete(id) => self.delete(by, id)?,
+            Command::Delete(id) => self.delete(by, id, now)?,
             Command::Release(id, priority, delay) => self.release(by, id, priority, delay, now)?,
-            Command::Bury(id, priority) => self.bury(by, id, priority)?,
+            Command::Bury(id, priority) => self.bury(by, id, priority, now)?,
             Command::Touch(id) => self.touch(by, id, now)?,
             Command::Watch(tube) => self.watch(by, tube),
             Command::Ignore(tube) => self.ignore(by, tube),
             Command::Peek(id) => self.peek(id)?,
-            Command::PeekReady => self.peek(self.used_tube(by).ready.first()?.1)?,
+            Command::PeekReady => self.peek(self.next_ready(self.connections[by].used)?)?,
             Command::PeekDelayed => self.peek(self.used_tube(by).delayed.first()?.1)?,
             Command::PeekBuried => self.peek(*self.used_tube(by).buried.first_key_value()?.1)?,
             Command::KickJob(id) => self.kick_job(id, now)?,
@@ -68,9 +72,7 @@ impl Engine {
             Command::PauseNoTube => Reply::BadFormat,
             Command::Stats => Reply::ServerStats(self.server_document()),
             Command::StatsJob(id) => self.stats_job(id, now)?,
-            Command::StatsTube(tube) => {
-                Reply::Stats(self.tubes[self.tubes.find(&tube)?].document(now))
-            }
+            Command::StatsTube(tube) => self.stats_tube(&tube, now)?,
             Command::ListTubes => self.list_tubes(),
             Command::ListTubeUsed => Reply::Using(self.used_tube(by).name.clone()),
             Command::ListTubesWatched => self.list_tubes_watched(by),
@@ -83,11 +85,10 @@ impl Engine {
     /// The id is given now, before the body has come: a put that fails later
     /// has used it up.
     fn put(&mut self, by: ConnectionIndex, put: Put) -> Outcome {
-        if put.size > self.config.max_job_size {
-            return Outcome::AwaitBody;
-        }
-        if put.trailing {
-            return Outcome::Reply(Reply::BadFormat);
+        match put.followed_by(self.config.max_job_size) {
+            AfterPut::TooBig => return Outcome::AwaitBody,
+            AfterPut::NoBody => return Outcome::Reply(Reply::BadFormat),
+            AfterPut::Body => {}
         }
         let id = JobId(self.next_id);
         self.next_id += 1;
@@ -99,14 +100,18 @@ impl Engine {
         Outcome::AwaitBody
     }
 
-    /// If there are several reasons to refuse the body, the first one here is
-    /// the reply.
+    /// What becomes of a put. [`Put::followed_by`] has decided what its bytes
+    /// are. If there are several reasons to refuse it, the first one here is the
+    /// reply. A body for which the disk has no room comes here as
+    /// [`NoBody::NoRoom`].
     fn body(&mut self, by: ConnectionIndex, body: Result<Body, NoBody>, now: Time) -> Reply {
         let Some((id, put)) = self.connections[by].incoming.take() else {
             // The line named a size above the limit, so it got no id.
             return Reply::JobTooBig;
         };
-        let needed = u64::from(put.size) + 2 + JOB_OVERHEAD;
+        let words = put.words.as_deref();
+        let words = words.map_or(0, |words| self.words.needed(words));
+        let needed = u64::from(put.size) + 2 + JOB_OVERHEAD + words;
         let refusal = match &body {
             Err(NoBody::TooBig) => Some(Reply::JobTooBig),
             _ if !self.has_room(needed) => Some(Reply::OutOfMemory),
@@ -126,6 +131,10 @@ impl Engine {
 
     fn insert(&mut self, by: ConnectionIndex, id: JobId, put: Put, body: Body, now: Time) -> Reply {
         let tube = self.connections[by].used;
+        if let Some(reply) = self.inserted_before(&put, tube, now) {
+            self.effects.garbage.push(body);
+            return reply;
+        }
         let state = match put.delay {
             Seconds(0) => State::Ready,
             delay => State::delayed(now + delay),
@@ -143,6 +152,9 @@ impl Engine {
                 history: None,
             },
         );
+        if let Some(words) = put.words {
+            self.attach(id, tube, StoredWords::new(*words));
+        }
         self.enter(id, tube, put.priority, state);
         self.record(Change::Put(id));
         self.tubes[tube].total_jobs += 1;
@@ -175,11 +187,15 @@ impl Engine {
         now: Time,
     ) -> Outcome {
         self.count_as_worker(by);
+        if !self.look(by) {
+            self.connections[by].unfinished = Some(Unfinished::Reserve(timeout));
+            return Outcome::Unfinished;
+        }
+        let best = self.best_watched(by);
         let connection = &self.connections[by];
         let deadline_soon = connection.deadline_soon_at().is_some_and(|at| at <= now);
         let may_wait = timeout != Some(Seconds(0)) && !connection.half_closed;
-        self.effects.steps += connection.watched.len();
-        Outcome::Reply(if let Some(id) = self.first_ready(by) {
+        Outcome::Reply(if let Some(id) = best {
             self.reserve(id, by, now)
         } else if deadline_soon {
             Reply::DeadlineSoon
@@ -197,24 +213,43 @@ impl Engine {
         }
     }
 
-    /// The next ready job of all tubes that a connection watches.
-    pub(super) fn first_ready(&self, by: ConnectionIndex) -> Option<JobId> {
-        let watched = self.connections[by].watched.iter();
-        let tubes = watched.map(|&tube| &self.tubes[tube]);
-        let open = tubes.filter(|tube| tube.pause.is_none());
-        let (_, id) = open.filter_map(|tube| tube.ready.first()).min()?;
-        Some(id)
+    /// Has a connection that watches many tubes look at those that it must look
+    /// at. Returns whether it has looked at all of them.
+    fn look(&mut self, by: ConnectionIndex) -> bool {
+        let order = self.take_order();
+        let Some(many) = &mut self.connections[by].watched.listening else {
+            return true;
+        };
+        self.effects.steps += many.look(by, order, &mut self.tubes);
+        many.has_looked()
+    }
+
+    /// The best ready job of all tubes that a connection watches.
+    fn best_watched(&mut self, by: ConnectionIndex) -> Option<JobId> {
+        let watched = &mut self.connections[by].watched;
+        if let Some(many) = &mut watched.listening {
+            return many.first(&self.tubes, &mut self.effects.steps);
+        }
+        self.effects.steps += watched.tubes().len();
+        self.best_of(self.connections[by].watched.tubes().iter())
+    }
+
+    /// The best ready job of these tubes.
+    pub(super) fn best_of<'a>(&self, tubes: impl Iterator<Item = &'a TubeIndex>) -> Option<JobId> {
+        let offers = tubes.filter_map(|&tube| self.tubes[tube].offer());
+        offers.min().map(|(_, id)| id)
     }
 
     fn reserve_job(&mut self, by: ConnectionIndex, id: JobId, now: Time) -> Option<Reply> {
-        if matches!(self.jobs.get(id)?.state, State::Reserved { .. }) {
+        let is_reserved = matches!(self.jobs.get(id)?.state, State::Reserved { .. });
+        if is_reserved || self.words.is_full_for(id) {
             return None;
         }
         self.count_as_worker(by);
         Some(self.reserve(id, by, now))
     }
 
-    fn delete(&mut self, by: ConnectionIndex, id: JobId) -> Option<Reply> {
+    fn delete(&mut self, by: ConnectionIndex, id: JobId, now: Time) -> Option<Reply> {
         let job = self.jobs.get(id)?;
         if matches!(job.state, State::Reserved { by: holder, .. } if holder != by) {
             return None;
@@ -225,14 +260,17 @@ impl Engine {
             self.tubes[job.tube].name.as_str().len(),
             job.body.wire().len(),
         );
+        let keys_len = self.end_words(id, &job, now);
         self.record(Change::Delete {
             id,
             tube_len,
             body_len,
+            keys_len,
         });
         self.effects.garbage.push(job.body);
         self.tubes[job.tube].deletes += 1;
         self.remove_tube_if_unused(job.tube);
+        self.serve(now);
         Some(Reply::Deleted)
     }
 
@@ -250,20 +288,27 @@ impl Engine {
         self.jobs.history_mut(id).releases += 1;
         self.record(Change::Update(id));
         match delay {
-            Seconds(0) => self.make_ready(id, now),
+            Seconds(0) => self.change_state(id, State::Ready),
             delay => self.change_state(id, State::delayed(now + delay)),
         }
+        self.serve(now);
         Some(Reply::Released)
     }
 
-    fn bury(&mut self, by: ConnectionIndex, id: JobId, priority: Priority) -> Option<Reply> {
+    fn bury(
+        &mut self,
+        by: ConnectionIndex,
+        id: JobId,
+        priority: Priority,
+        now: Time,
+    ) -> Option<Reply> {
         let job = self.held_job(by, id)?;
         job.priority = priority;
         self.jobs.history_mut(id).buries += 1;
         self.record(Change::Update(id));
-        let order = self.next_burial;
-        self.next_burial += 1;
-        self.change_state(id, State::Buried { order });
+        let state = self.buried_last();
+        self.change_state(id, state);
+        self.serve(now);
         Some(Reply::Buried)
     }
 
@@ -280,36 +325,31 @@ impl Engine {
     }
 
     fn watch(&mut self, by: ConnectionIndex, name: TubeName) -> Reply {
-        self.effects.steps += self.connections[by].watched.len();
         let tube = self.tubes.find(&name);
         let watched = &self.connections[by].watched;
-        if tube.is_none_or(|tube| !watched.contains(&tube)) {
+        if tube.is_none_or(|tube| !watched.contains(tube)) {
             if !self.has_room(WATCH_OVERHEAD) {
                 return Reply::OutOfMemory;
             }
             let tube = self.tubes.find_or_make(&name);
-            self.connections[by].watched.push(tube);
+            self.connections[by].watched.add(tube);
             self.tubes[tube].watching += 1;
             self.watches += 1;
+            self.look(by);
         }
-        Reply::Watching(self.connections[by].watched.len())
+        Reply::Watching(self.connections[by].watched.tubes().len())
     }
 
     fn ignore(&mut self, by: ConnectionIndex, name: TubeName) -> Reply {
+        let watched = &self.connections[by].watched;
         let tube = self.tubes.find(&name);
-        let watched = &mut self.connections[by].watched;
-        self.effects.steps += watched.len();
-        if let Some(position) = watched.iter().position(|&one| Some(one) == tube) {
-            if watched.len() == 1 {
+        if let Some(tube) = tube.filter(|&tube| watched.contains(tube)) {
+            if watched.tubes().len() == 1 {
                 return Reply::NotIgnored;
             }
-            // The last tube takes its position, as in the reference server.
-            let tube = watched.swap_remove(position);
-            self.tubes[tube].watching -= 1;
-            self.watches -= 1;
-            self.remove_tube_if_unused(tube);
+            self.unwatch(by, tube);
         }
-        Reply::Watching(self.connections[by].watched.len())
+        Reply::Watching(self.connections[by].watched.tubes().len())
     }
 
     // Others.
@@ -326,26 +366,24 @@ impl Engine {
     fn kick(&mut self, by: ConnectionIndex, bound: u32, now: Time) -> Outcome {
         let tube = self.used_tube(by);
         let only_buried = !tube.buried.is_empty();
-        // A job that is buried or delayed while this kick is under way is not
-        // kicked.
+        // It kicks as many jobs as there are now, at most. One that is buried or
+        // delayed while this kick is under way may be among them.
         let there = if only_buried {
             tube.buried.len()
         } else {
             tube.delayed.len()
         };
-        self.connections[by].kick = Some(Kick {
+        let kick = Kick {
             only_buried,
             left: there.min(bound as usize),
             kicked: 0,
-        });
-        self.kick_some(by, now)
+        };
+        self.kick_some(by, kick, now)
     }
 
     /// Does a piece of a kick. Each job is offered to the waiting connections
     /// before the next one is kicked.
-    fn kick_some(&mut self, by: ConnectionIndex, now: Time) -> Outcome {
-        let kick = self.connections[by].kick.take();
-        let mut kick = kick.expect("a kick is under way");
+    fn kick_some(&mut self, by: ConnectionIndex, mut kick: Kick, now: Time) -> Outcome {
         let used = self.connections[by].used;
         for _ in 0..KICKED_AT_ONCE.min(kick.left) {
             let tube = &self.tubes[used];
@@ -365,7 +403,7 @@ impl Engine {
         if kick.left == 0 {
             return Outcome::Reply(Reply::KickedCount(kick.kicked));
         }
-        self.connections[by].kick = Some(kick);
+        self.connections[by].unfinished = Some(Unfinished::Kick(kick));
         Outcome::Unfinished
     }
 
@@ -379,6 +417,7 @@ impl Engine {
 
     fn kick_one(&mut self, id: JobId, now: Time) {
         self.jobs.history_mut(id).kicks += 1;
+        self.reset_tries(id);
         self.record(Change::Update(id));
         self.make_ready(id, now);
     }
@@ -396,8 +435,15 @@ impl Engine {
 
     fn stats_job(&self, id: JobId, now: Time) -> Option<Reply> {
         let job = self.jobs.get(id)?;
-        let stats = job.stats(id, &self.tubes[job.tube], now);
+        let words = self.words.stats(id);
+        let stats = job.stats(id, &self.tubes[job.tube], words, now);
         Some(Reply::JobStats(Box::new(stats)))
+    }
+
+    fn stats_tube(&mut self, name: &TubeName, now: Time) -> Option<Reply> {
+        let tube = &self.tubes[self.tubes.find(name)?];
+        self.effects.steps += tube.listeners.len();
+        Some(Reply::Stats(tube.document(self.waiting_at(tube), now)))
     }
 
     fn list_tubes(&mut self) -> Reply {
@@ -406,7 +452,7 @@ impl Engine {
     }
 
     fn list_tubes_watched(&mut self, by: ConnectionIndex) -> Reply {
-        let watched = &self.connections[by].watched;
+        let watched = self.connections[by].watched.tubes();
         self.effects.steps += watched.len();
         let names = watched.iter().map(|&tube| self.tubes[tube].name.clone());
         Reply::Tubes(names.collect())
@@ -431,7 +477,8 @@ impl Engine {
         for (id, job) in others.by_ref().take(AT_ONCE) {
             self.effects.steps += 1;
             if is_wanted(job) {
-                jobs.push(job.stats(id, &self.tubes[job.tube], now));
+                let words = self.words.stats(id);
+                jobs.push(job.stats(id, &self.tubes[job.tube], words, now));
                 if jobs.len() == most {
                     break;
                 }

@@ -1,8 +1,8 @@
 //! A job in memory, the table of all jobs, and a job as the binlog stores it.
 
-use super::Time;
 use super::slab::{ConnectionIndex, TubeIndex};
-use crate::protocol::{Body, Counters, JobId, JobState, Priority, Seconds, TubeName};
+use super::{Shift, Time};
+use crate::protocol::{Body, Counters, JobId, JobState, Priority, Seconds, TubeName, Words};
 use std::collections::BTreeMap;
 
 /// What a job takes in the table and in a queue, without its body, in bytes, as
@@ -261,6 +261,72 @@ pub struct StoredJob {
     pub state: StoredState,
     /// What has happened to it.
     pub counters: Counters,
+    /// The words of its put, if it has any.
+    pub words: Option<Box<StoredWords>>,
+}
+
+/// The words of a job, and what has become of its tries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredWords {
+    /// The words of its put.
+    pub words: Words,
+    /// How many tries nobody has ended since it was put or kicked; 0 if it has
+    /// no word `try`.
+    pub failed: u32,
+}
+
+impl StoredWords {
+    /// The words of a new job.
+    pub fn new(words: Words) -> StoredWords {
+        StoredWords { words, failed: 0 }
+    }
+}
+
+impl StoredJob {
+    /// Whether only its key is left of it.
+    pub fn is_deleted(&self) -> bool {
+        matches!(self.state, StoredState::Deleted { .. })
+    }
+
+    /// The job with all times moved.
+    pub fn moved_by(mut self, shift: Shift) -> StoredJob {
+        self.created_at = self.created_at + shift;
+        if let StoredState::Delayed { until } | StoredState::Deleted { until } = &mut self.state {
+            *until = *until + shift;
+        }
+        self
+    }
+
+    /// The latest moment at which something is known to have happened to it.
+    pub fn changed_at(&self) -> Time {
+        let waits_from = match self.state {
+            StoredState::Delayed { until } => until - self.delay,
+            StoredState::Deleted { until } => until - self.key_kept(),
+            StoredState::Ready | StoredState::Buried { .. } => Time::default(),
+        };
+        self.created_at.max(waits_from)
+    }
+
+    /// The job as it is restored at this time. The system's clock may have been
+    /// set back since. Then the job was not put in the future, and nothing lasts
+    /// longer than was asked for.
+    pub fn restored_at(mut self, now: Time) -> StoredJob {
+        let (delay, kept) = (self.delay, self.key_kept());
+        self.created_at = self.created_at.min(now);
+        match &mut self.state {
+            StoredState::Delayed { until } => *until = (*until).min(now + delay),
+            StoredState::Deleted { until } => *until = (*until).min(now + kept),
+            StoredState::Ready | StoredState::Buried { .. } => {}
+        }
+        self
+    }
+
+    /// How long its key stays taken after it is deleted.
+    fn key_kept(&self) -> Seconds {
+        let words = self.words.as_ref().map(|stored| &stored.words);
+        let unique = words.and_then(|words| words.unique.as_ref());
+        unique.map_or(Seconds(0), |unique| unique.kept)
+    }
 }
 
 /// The states that outlive the process: a reserved job comes back as ready.
@@ -277,6 +343,11 @@ pub enum StoredState {
     Buried {
         /// Its place among the buried jobs of its tube: smaller was buried earlier.
         order: u64,
+    },
+    /// Deleted, but its key is still taken. It has no body any more.
+    Deleted {
+        /// When the key is free.
+        until: Time,
     },
 }
 
@@ -295,6 +366,7 @@ mod tests {
             created_at: Time::default(),
             state: StoredState::Ready,
             counters: Counters::default(),
+            words: None,
         };
         Job::new(stored, TubeIndex::new(0), State::Ready)
     }

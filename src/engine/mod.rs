@@ -24,13 +24,16 @@
 //! `commands.rs` has the commands, a line or a method for each.
 //! `transitions.rs` has the ways of a job from state to state, and what the
 //! clock does. `counts.rs` has the counts, and `stats.rs` the answers to
-//! `stats` and its like.
+//! `stats` and its like. `words` has what the three words after a put do, and
+//! what is known of jobs that have such words.
 //!
 //! # Invariants
 //!
-//! - A job is in exactly one collection, the one that its state names.
-//! - A tube that is not paused never has both a ready job and a waiting
-//!   connection.
+//! - A job is in exactly one collection, the one that its state names. (A ready
+//!   job with a limit is in the line of its key, and may be in the ready queue
+//!   as well.)
+//! - A tube that is not paused never has both a job in its ready queue and a
+//!   waiting connection.
 //! - Each tube's and each connection's timer is set to its next event.
 
 mod commands;
@@ -44,20 +47,24 @@ mod stats;
 mod time;
 mod transitions;
 mod tube;
+mod watch;
 mod wheel;
+mod words;
 
 pub use crate::protocol::Counters;
 pub use connection::ConnectionId;
-pub use job::{StoredJob, StoredState};
-pub use time::Time;
+pub use job::{StoredJob, StoredState, StoredWords};
+pub use time::{Shift, Time};
 
 use crate::protocol::{Body, JobId, Reply, TubeName};
 use connection::Connection;
 use counts::{ConnectionCounts, JobCounts, Totals};
 use job::{Job, JobTable, State};
 use slab::{ConnectionIndex, OfConnections, Slab, TubeIndex};
-use tube::Tubes;
+use tube::{Order, Tubes};
+use watch::Watched;
 use wheel::Wheel;
+use words::SideTables;
 
 /// What each tube that a connection watches beside its first one takes, in
 /// bytes, as `max_memory` counts it. A connection that waits stands in the
@@ -115,16 +122,19 @@ pub struct Effects {
 }
 
 /// A change that a log must hold to bring the jobs back. A touch is no change,
-/// nor is the end of a delay, since the log knows when the delay ends. A
-/// reservation promises nothing either, but it is recorded because it counts in
-/// the job's counters.
+/// nor is the end of a delay, since the log knows when the delay ends. Nor is it
+/// a change that a ready job is reserved: after a restart the job is ready
+/// again. The end of the reservation is a change, and counts it. So after a
+/// restart `reserves` may lack the reservation that the end of the server cut
+/// short, and no other one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// A new job.
     Put(JobId),
     /// Its state, priority, delay or counters are different now.
     Update(JobId),
-    /// It is gone.
+    /// It is gone. If its key is still taken, [`Engine::stored`] has what is
+    /// left of it; when the key is free, there is another `Delete`.
     Delete {
         /// The job.
         id: JobId,
@@ -132,27 +142,35 @@ pub enum Change {
         tube_len: usize,
         /// The length of its body with CR LF, in bytes.
         body_len: usize,
+        /// The lengths of its keys together, in bytes; `None` if it has no
+        /// words.
+        keys_len: Option<usize>,
     },
 }
 
-/// The tube or connection that a timer belongs to.
+/// What a timer belongs to.
 enum Owner {
+    /// The keys of deleted jobs, all together.
+    Keys,
     Tube(TubeIndex),
     Connection(ConnectionIndex),
 }
 
 impl Owner {
-    /// The number of its timer: even for a tube, odd for a connection.
+    /// The number of its timer: even for a tube, odd for a connection, and 0
+    /// for the keys.
     fn timer(self) -> u32 {
         match self {
-            Owner::Tube(index) => index.0 * 2,
+            Owner::Keys => 0,
+            Owner::Tube(index) => index.0 * 2 + 2,
             Owner::Connection(index) => index.0 * 2 + 1,
         }
     }
 
     fn of(timer: u32) -> Owner {
         match timer % 2 {
-            0 => Owner::Tube(TubeIndex::new(timer / 2)),
+            0 if timer == 0 => Owner::Keys,
+            0 => Owner::Tube(TubeIndex::new(timer / 2 - 1)),
             _ => Owner::Connection(ConnectionIndex::new(timer / 2)),
         }
     }
@@ -160,17 +178,18 @@ impl Owner {
 
 /// All jobs, tubes and connections.
 pub struct Engine {
-    /// As it was made.
+    /// The settings; they never change.
     pub config: Config,
     jobs: JobTable,
     tubes: Tubes,
     connections: Slab<OfConnections, Connection>,
+    words: SideTables,
     wheel: Wheel,
-    /// Four numbers to be given next: the id of a job, the order of a burial,
-    /// the order of a wait, and the serial of a connection.
+    /// Four numbers to be given next: to a job, to a burial, to a connection that
+    /// looks or waits, and to a connection.
     next_id: u64,
     next_burial: u64,
-    next_wait: u64,
+    next_order: Order,
     next_serial: u32,
     /// The sums over all tubes and connections.
     jobs_now: JobCounts,
@@ -180,6 +199,12 @@ pub struct Engine {
     /// How many bytes the caller holds for clients outside the engine. They
     /// count against the limit as well.
     pub held_elsewhere: u64,
+    /// How far the system's clock is ahead, for what is stored.
+    pub shift: Shift,
+    /// When the engine was made.
+    made_at: Time,
+    /// The latest moment that restored jobs tell of.
+    pub latest_restored: Time,
     /// While this is set, the engine refuses new jobs.
     pub draining: bool,
     /// What the caller has to do, and then to clear.
@@ -197,16 +222,20 @@ impl Engine {
             jobs: JobTable::default(),
             tubes: Tubes::new(),
             connections: Slab::new(),
+            words: SideTables::default(),
             wheel: Wheel::new(now),
             next_id: 1,
             next_burial: 0,
-            next_wait: 0,
+            next_order: Order::MIN,
             next_serial: 0,
             jobs_now: JobCounts::default(),
             connections_now: ConnectionCounts::default(),
             watches: 0,
             totals: Totals::default(),
             held_elsewhere: 0,
+            shift: Shift::default(),
+            made_at: now,
+            latest_restored: Time::default(),
             draining: false,
             effects: Effects::default(),
             unserved: Vec::new(),
@@ -223,7 +252,7 @@ impl Engine {
         let index = self.connections.insert(Connection {
             serial,
             used: Tubes::DEFAULT,
-            watched: vec![Tubes::DEFAULT],
+            watched: Watched::only(Tubes::DEFAULT),
             ..Connection::default()
         });
         let default = &mut self.tubes[Tubes::DEFAULT];
@@ -233,7 +262,8 @@ impl Engine {
         self.connections[index].id(index)
     }
 
-    /// The connection is gone: its jobs become ready again. Returns whether all
+    /// The connection is gone: its jobs become ready again, or are buried if
+    /// that was the last of the tries that they have. Returns whether all
     /// is done. If not, there is more to do, and the caller has to call again.
     pub fn disconnect(&mut self, id: ConnectionId, now: Time) -> bool {
         let Some(index) = self.find(id) else {
@@ -244,35 +274,45 @@ impl Engine {
         // connection that has waited longest gets the best of these jobs.
         for _ in 0..AT_ONCE {
             match self.connections[index].reserved.first() {
-                Some(&(_, job)) => self.change_state(job, State::Ready),
+                Some(&(_, job)) => {
+                    let state = self.state_after_silence(job);
+                    self.record(Change::Update(job));
+                    self.change_state(job, state);
+                }
                 None => break,
             }
         }
         self.serve(now);
         // This is the order of the reference server, and `list-tubes` shows it.
         for _ in 0..AT_ONCE {
-            let watched = &mut self.connections[index].watched;
-            if watched.len() == 1 {
-                break;
+            match *self.connections[index].watched.tubes() {
+                [first, _, ..] => self.unwatch(index, first),
+                _ => break,
             }
-            let tube = watched.swap_remove(0);
-            self.tubes[tube].watching -= 1;
-            self.watches -= 1;
-            self.remove_tube_if_unused(tube);
         }
         let connection = &self.connections[index];
-        if !connection.reserved.is_empty() || connection.watched.len() > 1 {
+        if !connection.reserved.is_empty() || connection.watched.tubes().len() > 1 {
             return false;
         }
+        // The first watched tube of a connection is not counted.
+        self.watches += 1;
+        self.unwatch(index, connection.watched.tubes()[0]);
         let connection = self.connections.remove(index).expect("it was there");
         self.connections_now.producers -= usize::from(connection.is_producer);
         self.connections_now.workers -= usize::from(connection.is_worker);
-        let last = connection.watched[0];
-        self.tubes[last].watching -= 1;
-        self.remove_tube_if_unused(last);
         self.tubes[connection.used].using -= 1;
         self.remove_tube_if_unused(connection.used);
         true
+    }
+
+    /// The connection, which does not wait, watches this tube no more.
+    fn unwatch(&mut self, index: ConnectionIndex, tube: TubeIndex) {
+        if let Some(key) = self.connections[index].watched.remove(tube) {
+            self.tubes[tube].listeners.remove(&key);
+        }
+        self.tubes[tube].watching -= 1;
+        self.watches -= 1;
+        self.remove_tube_if_unused(tube);
     }
 
     /// Notes that the peer will send nothing more. From now on this connection
@@ -314,27 +354,38 @@ impl Engine {
     /// Brings back a job of an earlier run, before anybody is connected. Its id
     /// must not be in use.
     pub fn restore(&mut self, stored: StoredJob) {
+        self.latest_restored = self.latest_restored.max(stored.changed_at());
+        let mut stored = stored.restored_at(self.made_at);
         let (id, priority) = (stored.id, stored.priority);
-        let tube = self.tubes.find_or_make(&stored.tube);
+        self.next_id = self.next_id.max(id.0 + 1);
         let state = match stored.state {
             StoredState::Ready => State::Ready,
             StoredState::Delayed { until } => State::delayed(until),
             StoredState::Buried { order } => State::Buried { order },
+            StoredState::Deleted { until } => return self.restore_key(stored, until),
         };
         if let State::Buried { order } = state {
             self.next_burial = self.next_burial.max(order + 1);
         }
-        self.next_id = self.next_id.max(id.0 + 1);
+        let tube = self.tubes.find_or_make(&stored.tube);
+        let words = stored.words.take();
         self.jobs.insert(id, Job::new(stored, tube, state));
+        if let Some(words) = words {
+            self.attach(id, tube, *words);
+        }
         self.enter(id, tube, priority, state);
     }
 
     /// Undoes [`restore`](Self::restore).
     pub fn forget(&mut self, id: JobId) -> Option<StoredJob> {
+        if self.jobs.get(id).is_none() {
+            return self.forget_key(id);
+        }
         let stored = self.stored(id)?;
         let tube = self.jobs[id].tube;
         self.leave(id, tube, stored.priority);
-        self.jobs.remove(id);
+        let job = self.jobs.remove(id).expect("it was found");
+        self.detach(id, &job);
         self.remove_tube_if_unused(tube);
         Some(stored)
     }
@@ -349,9 +400,12 @@ impl Engine {
         JobId(self.next_id)
     }
 
-    /// A job as a log must hold it; `None` if it is gone.
+    /// A job as a log must hold it, or what is left of a deleted job whose key
+    /// is still taken; `None` if it is gone.
     pub fn stored(&self, id: JobId) -> Option<StoredJob> {
-        let job = self.jobs.get(id)?;
+        let Some(job) = self.jobs.get(id) else {
+            return self.stored_key(id);
+        };
         Some(StoredJob {
             id,
             tube: self.tubes[job.tube].name.clone(),
@@ -362,16 +416,19 @@ impl Engine {
             created_at: job.created_at,
             state: job.stored_state(),
             counters: job.counters(),
+            words: self.words.of(id).cloned().map(Box::new),
         })
     }
 
-    /// What jobs, tubes and watches take, as [`Config::max_memory`] counts it.
+    /// What jobs, tubes, watches and keys take, as [`Config::max_memory`] counts it.
     pub fn memory(&self) -> u64 {
-        self.jobs.memory() + self.tubes.memory() + self.watches * WATCH_OVERHEAD
+        let watches = self.watches * WATCH_OVERHEAD;
+        self.jobs.memory() + self.tubes.memory() + watches + self.words.memory()
     }
 
-    /// Whether so many more bytes are within the limit.
-    fn has_room(&self, bytes: u64) -> bool {
+    /// Whether this many more bytes are within the limit, together with what the
+    /// caller holds.
+    pub fn has_room(&self, bytes: u64) -> bool {
         let limit = self.config.max_memory.unwrap_or(u64::MAX);
         self.memory() + self.held_elsewhere + bytes <= limit
     }
@@ -394,14 +451,18 @@ impl Engine {
     /// the engine.
     pub fn check(&self) {
         assert!(self.unserved.is_empty());
+        let hidden = self.check_words();
         let mut jobs_now = JobCounts::default();
         for tube in self.tubes.members.iter() {
             assert_eq!(self.tubes.names.get(tube.position), Some(&tube.name));
+            let index = self.tubes.find(&tube.name).expect("it has its name");
+            let hidden = hidden.get(&index).copied().unwrap_or(0);
             let [ready, delayed, _, buried] = tube.jobs.by_state;
+            let ready = ready - hidden;
             let counted = [tube.ready.len(), tube.delayed.len(), tube.buried.len()];
             assert_eq!(counted, [ready, delayed, buried]);
             assert!(
-                tube.pause.is_some() || tube.waiting.is_empty() || ready == 0,
+                tube.offer().is_none() || self.waiting_at(tube) == 0,
                 "{} has waiting connections and ready jobs",
                 tube.name
             );
@@ -421,7 +482,12 @@ impl Engine {
             connections_now.workers += usize::from(connection.is_worker);
             connections_now.waiting += usize::from(connection.wait.is_some());
             held += connection.reserved.len();
-            watches += connection.watched.len() as u64 - 1;
+            let watched = &connection.watched;
+            let waits = connection.wait.is_some();
+            watches += watched.tubes().len() as u64 - 1;
+            if let Some(many) = &watched.listening {
+                many.check(watched.tubes(), &self.tubes, waits);
+            }
         }
         assert_eq!(connections_now, self.connections_now);
         let [_, _, reserved, _] = jobs_now.by_state;

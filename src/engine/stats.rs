@@ -8,7 +8,7 @@ use super::counts::{COMMAND_KEYS, JobCounts};
 use super::job::Job;
 use super::tube::{Pause, Tube};
 use super::{Engine, Time};
-use crate::protocol::{Document, JobId, JobStats};
+use crate::protocol::{Document, JobId, JobStats, WordStats};
 
 impl Engine {
     /// The answer to `stats`, without what only the process knows. The server
@@ -37,17 +37,17 @@ impl Engine {
 }
 
 impl Tube {
-    /// The answer to `stats-tube`.
+    /// The answer to `stats-tube`. So many connections wait at this tube.
     // Not inlined, for the same reason as above.
     #[inline(never)]
-    pub fn document(&self, now: Time) -> Document {
+    pub fn document(&self, waiting: usize, now: Time) -> Document {
         let mut document = Document::default();
         document.add_text("name", self.name.as_str());
         add_jobs(&mut document, &self.jobs);
         document.add("total-jobs", self.total_jobs);
         document.add("current-using", self.using);
         document.add("current-watching", self.watching);
-        document.add("current-waiting", self.waiting.len());
+        document.add("current-waiting", waiting);
         document.add("cmd-delete", self.deletes);
         document.add("cmd-pause-tube", self.pauses);
         let pause = |pause: Pause| (pause.length.0, pause.until.since(now).as_secs());
@@ -61,7 +61,13 @@ impl Tube {
 impl Job {
     /// What `stats-job` and `list-jobs` tell. The engine does not know in which
     /// file the job is; the server fills in `file`.
-    pub fn stats(&self, id: JobId, tube: &Tube, now: Time) -> JobStats {
+    pub fn stats(
+        &self,
+        id: JobId,
+        tube: &Tube,
+        words: Option<Box<WordStats>>,
+        now: Time,
+    ) -> JobStats {
         JobStats {
             id,
             tube: tube.name.clone(),
@@ -77,6 +83,7 @@ impl Job {
             file: 0,
             counters: self.counters(),
             size: u32::try_from(self.body.content().len()).unwrap_or(u32::MAX),
+            words,
         }
     }
 }

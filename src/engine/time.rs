@@ -7,9 +7,10 @@ use std::time::Duration;
 /// A point in time: nanoseconds since the Unix epoch.
 ///
 /// The server reads the system's clock once, at the start. After that it adds
-/// what the monotonic clock has advanced. So a time on disk still has a meaning
-/// after a restart, and no deadline moves when somebody sets the system's
-/// clock. Arithmetic saturates: the latest time is in the year 2554.
+/// what the monotonic clock has advanced. So no deadline moves when somebody
+/// sets the system's clock. What is stored on disk tells the time by the
+/// system's clock of that moment (see [`Shift`]), so it still has a meaning
+/// after a restart. Arithmetic saturates: the latest time is in the year 2554.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(u64);
 
@@ -27,6 +28,19 @@ impl Time {
     /// The time from `earlier` to this one; zero if `earlier` is later.
     pub fn since(self, earlier: Time) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// How far the system's clock is ahead of the engine's time, in nanoseconds. It
+/// is not zero if the clock was set since the start, or if the machine slept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Shift(pub i64);
+
+impl Add<Shift> for Time {
+    type Output = Time;
+
+    fn add(self, Shift(nanos): Shift) -> Time {
+        Time(self.0.saturating_add_signed(nanos))
     }
 }
 
@@ -64,5 +78,7 @@ mod tests {
         assert_eq!(first.since(last), Duration::ZERO);
         assert_eq!(first - Seconds(1), Time::from_nanos(0));
         assert_eq!(last + Seconds(1), last);
+        assert_eq!(first + Shift(-6), Time::default());
+        assert_eq!(last + Shift(1), last);
     }
 }

@@ -12,8 +12,8 @@
 //! | `kick`, `kick-job`: `kick_one` | | to ready | | to ready |
 //! | `delete`: `delete` | ends | ends | ends | ends |
 //! | the delay is over: `end_delays` | | to ready | | |
-//! | the time to run is over: `time_out_jobs` | | | to ready | |
-//! | the connection ends: `disconnect` | | | to ready | |
+//! | the time to run is over: `time_out_jobs` | | | to ready, or buried | |
+//! | the connection ends: `disconnect` | | | to ready, or buried | |
 //!
 //! Where a cell is empty, the command answers NOT_FOUND or takes another job. A
 //! reserved job can be released, buried, touched and deleted only by the
@@ -25,6 +25,7 @@
 use super::connection::Wait;
 use super::job::State;
 use super::slab::{ConnectionIndex, TubeIndex};
+use super::tube::{Order, Tube};
 use super::{AT_ONCE, Change, Engine, Owner};
 use super::{JobId, Reply, Time};
 use crate::protocol::Priority;
@@ -32,9 +33,11 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 impl Engine {
-    /// Does what is due by now, and says whether anything was due. Some
-    /// thousand jobs change in one call. If more are due,
-    /// [`wake_at`](Self::wake_at) is still in the past.
+    /// Does what is due by now, and says whether anything was due. At most a
+    /// thousand jobs change in one call, and those of a thousand tubes and
+    /// connections. If more are due, [`wake_at`](Self::wake_at) is still in the
+    /// past. So a reserve that comes then gets the best of the jobs that are
+    /// ready, and a better one may be due and not ready yet.
     pub fn tick(&mut self, now: Time) -> bool {
         let mut due = Vec::new();
         self.wheel.advance(now, AT_ONCE, &mut due);
@@ -43,6 +46,7 @@ impl Engine {
         let mut left = AT_ONCE;
         for &timer in &due {
             match Owner::of(timer) {
+                Owner::Keys => self.end_keys(now, &mut left),
                 Owner::Tube(tube) => self.end_delays(tube, now, &mut left),
                 Owner::Connection(connection) => self.time_out_jobs(connection, now, &mut left),
             }
@@ -52,6 +56,7 @@ impl Engine {
         // served.
         for &timer in &due {
             match Owner::of(timer) {
+                Owner::Keys => self.set_keys_timer(),
                 Owner::Tube(tube) => self.set_tube_timer(tube),
                 Owner::Connection(connection) => self.end_wait(connection, now),
             }
@@ -77,7 +82,7 @@ impl Engine {
     }
 
     /// Makes a connection's reserved jobs ready again if their time to run is
-    /// over.
+    /// over, or buries them if that was the last of the tries that they have.
     fn time_out_jobs(&mut self, index: ConnectionIndex, now: Time, left: &mut usize) {
         while *left > 0 {
             match self.connections[index].reserved.first() {
@@ -85,7 +90,8 @@ impl Engine {
                     self.jobs.history_mut(id).timeouts += 1;
                     self.totals.timeouts += 1;
                     self.record(Change::Update(id));
-                    self.change_state(id, State::Ready);
+                    let state = self.state_after_silence(id);
+                    self.change_state(id, state);
                 }
                 _ => break,
             }
@@ -115,10 +121,13 @@ impl Engine {
         self.serve(now);
     }
 
-    /// Moves a job from its state to this one.
+    /// Moves a job from its state to this one. If a place of its key may become
+    /// free by that, the caller serves.
     pub(super) fn change_state(&mut self, id: JobId, state: State) {
-        let (tube, priority) = (self.jobs[id].tube, self.jobs[id].priority);
+        let job = &self.jobs[id];
+        let (tube, priority, before) = (job.tube, job.priority, job.state);
         self.leave(id, tube, priority);
+        self.move_place(id, before, state);
         self.jobs[id].state = state;
         self.enter(id, tube, priority, state);
     }
@@ -128,7 +137,10 @@ impl Engine {
         self.jobs.history_mut(id).reserves += 1;
         let job = &self.jobs[id];
         let (until, body) = (now + job.ttr, job.body.clone());
-        self.record(Change::Update(id));
+        // A log has a reserved job as ready: one that was ready is there already.
+        if job.state != State::Ready {
+            self.record(Change::Update(id));
+        }
         self.change_state(id, State::Reserved { by, until });
         Reply::Reserved(id, body)
     }
@@ -145,18 +157,16 @@ impl Engine {
         // A tube is listed once for each of its jobs that became ready.
         tubes.sort_unstable();
         tubes.dedup();
-        let first = tubes.drain(..).filter_map(|tube| self.first_to_serve(tube));
+        let first = tubes.iter().filter_map(|&tube| self.first_to_serve(tube));
         // The connection that came first is served first, whichever tube has
         // its job.
         let mut next: BinaryHeap<_> = first.collect();
-        self.unserved = tubes;
         while let Some(Reverse((order, tube))) = next.pop() {
             // Since this entry was made, the connection may have been served
             // from another tube, or the job may have been given away.
-            let first = self.tubes[tube].waiting.get(&order).copied();
-            let served = first.and_then(|first| Some((first, self.first_ready(first)?)));
-            if let Some((first, id)) = served {
-                self.effects.steps += self.connections[first].watched.len();
+            if let Some(first) = self.waiter(tube, order)
+                && let Some(id) = self.best_for_waiter(first, &tubes)
+            {
                 self.stop_waiting(first);
                 let reply = self.reserve(id, first, now);
                 let first = self.connections[first].id(first);
@@ -164,28 +174,96 @@ impl Engine {
             }
             next.extend(self.first_to_serve(tube));
         }
+        // The empty vector is kept for its allocation.
+        tubes.clear();
+        self.unserved = tubes;
+    }
+
+    /// The best job for a connection that waits, when jobs became ready in these
+    /// tubes. There was none for it in any other tube.
+    fn best_for_waiter(&mut self, index: ConnectionIndex, unserved: &[TubeIndex]) -> Option<JobId> {
+        let watched = &self.connections[index].watched;
+        if watched.listening.is_none() {
+            self.effects.steps += watched.tubes().len();
+            return self.best_of(watched.tubes().iter());
+        }
+        self.effects.steps += unserved.len();
+        self.best_of(unserved.iter().filter(|&&tube| watched.contains(tube)))
     }
 
     /// The first connection that this tube has a job for: its order among all
-    /// that wait, and the tube.
-    fn first_to_serve(&self, index: TubeIndex) -> Option<Reverse<(u64, TubeIndex)>> {
-        let tube = &self.tubes[index];
-        tube.ready.first().filter(|_| tube.pause.is_none())?;
-        let (&order, _) = tube.waiting.first_key_value()?;
-        Some(Reverse((order, index)))
+    /// that wait, and the tube. If there is none, the tube has told all of its
+    /// listeners.
+    fn first_to_serve(&mut self, index: TubeIndex) -> Option<Reverse<(Order, TubeIndex)>> {
+        self.tubes[index].offer()?;
+        let listener = self.first_waiting_listener(index);
+        let waiting = self.tubes[index].waiting.keys().next().copied();
+        let first = waiting.into_iter().chain(listener).min()?;
+        Some(Reverse((first, index)))
     }
 
-    /// Puts a connection last in the queues of all tubes that it watches.
+    /// The order of the first listener of a tube that waits. Those before it
+    /// that do not wait are told that they must look at the tube.
+    fn first_waiting_listener(&mut self, index: TubeIndex) -> Option<Order> {
+        let listeners = &mut self.tubes[index].listeners;
+        while let Some((&key, &first)) = listeners.first_key_value() {
+            let connection = &mut self.connections[first];
+            let order = connection.wait.map(|wait| wait.order);
+            if order == Some(key) {
+                return order;
+            }
+            self.effects.steps += 1;
+            listeners.remove(&key);
+            let many = connection.watched.listening.as_mut();
+            let many = many.expect("only who watches many tubes listens");
+            match order {
+                None => many.tell(index),
+                // It waits, but began later than it looked at this tube.
+                Some(order) => {
+                    listeners.insert(order, first);
+                    many.set_key(index, Some(order));
+                }
+            }
+        }
+        None
+    }
+
+    /// The connection that waits at this tube since this order.
+    fn waiter(&self, tube: TubeIndex, order: Order) -> Option<ConnectionIndex> {
+        let tube = &self.tubes[tube];
+        let is_waiting = |&&one: &&ConnectionIndex| {
+            let wait = self.connections[one].wait;
+            wait.is_some_and(|wait| wait.order == order)
+        };
+        let listener = tube.listeners.get(&order).filter(is_waiting);
+        tube.waiting.get(&order).or(listener).copied()
+    }
+
+    /// How many connections wait at a tube.
+    pub(super) fn waiting_at(&self, tube: &Tube) -> usize {
+        let is_waiting = |one: &&ConnectionIndex| self.connections[**one].wait.is_some();
+        tube.waiting.len() + tube.listeners.values().filter(is_waiting).count()
+    }
+
+    /// Puts a connection last in the queues of all tubes that it watches. One
+    /// that listens to them needs no queue: its reserve has just looked at them.
     pub(super) fn start_waiting(&mut self, index: ConnectionIndex, until: Option<Time>) {
-        let order = self.next_wait;
-        self.next_wait += 1;
+        let order = self.take_order();
         let connection = &mut self.connections[index];
         connection.wait = Some(Wait { order, until });
-        for &tube in &connection.watched {
-            self.tubes[tube].waiting.insert(order, index);
+        if connection.watched.listening.is_none() {
+            for &tube in connection.watched.tubes() {
+                self.tubes[tube].waiting.insert(order, index);
+            }
         }
         self.connections_now.waiting += 1;
         self.set_connection_timer(index);
+    }
+
+    pub(super) fn take_order(&mut self) -> Order {
+        let order = self.next_order;
+        self.next_order = order.checked_add(1).expect("fewer than 2^64 of them");
+        order
     }
 
     pub(super) fn stop_waiting(&mut self, index: ConnectionIndex) {
@@ -193,8 +271,10 @@ impl Engine {
         let Some(wait) = connection.wait.take() else {
             return;
         };
-        for &tube in &connection.watched {
-            self.tubes[tube].waiting.remove(&wait.order);
+        if connection.watched.listening.is_none() {
+            for &tube in connection.watched.tubes() {
+                self.tubes[tube].waiting.remove(&wait.order);
+            }
         }
         self.connections_now.waiting -= 1;
         self.set_connection_timer(index);
@@ -212,7 +292,7 @@ impl Engine {
         let state = self.jobs[id].state;
         let from = &mut self.tubes[tube];
         match state {
-            State::Ready => from.ready.remove(priority, id),
+            State::Ready => self.words.remove_ready((tube, from), priority, id),
             State::Delayed { position, .. } => from.delayed.remove(position, |id, position| {
                 self.jobs.set_position(id, position)
             }),
@@ -231,9 +311,9 @@ impl Engine {
         let into = &mut self.tubes[tube];
         match state {
             State::Ready => {
-                into.ready.insert(priority, id);
+                self.words.add_ready((tube, into), priority, id);
                 // The caller serves them when everything is in place.
-                if !into.waiting.is_empty() {
+                if self.tubes[tube].is_awaited_for(priority, id) {
                     self.unserved.push(tube);
                 }
             }
@@ -248,6 +328,13 @@ impl Engine {
             }
         }
         self.count(tube, state, priority, |n| *n += 1);
+    }
+
+    /// The state of the next job that is buried.
+    pub(super) fn buried_last(&mut self) -> State {
+        let order = self.next_burial;
+        self.next_burial += 1;
+        State::Buried { order }
     }
 
     pub(super) fn record(&mut self, change: Change) {

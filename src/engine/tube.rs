@@ -7,9 +7,14 @@ use super::delayed::DelayQueue;
 use super::ready::ReadyQueue;
 use super::slab::{ConnectionIndex, OfTubes, Slab, TubeIndex};
 use crate::protocol::document::TubeNames;
-use crate::protocol::{JobId, Seconds, TubeName};
+use crate::protocol::{JobId, Priority, Seconds, TubeName};
 use std::collections::{BTreeMap, HashMap};
+use std::num::NonZeroU64;
 use std::ops::{Index, IndexMut};
+
+/// The order in which connections look at tubes and begin to wait: who waits
+/// with a smaller one came earlier.
+pub type Order = NonZeroU64;
 
 /// A tube. It exists while it holds a job in any state, or while a connection
 /// uses or watches it. `default` always exists.
@@ -22,9 +27,14 @@ pub struct Tube {
     /// How many jobs it has, by state: those in the collections above, and the
     /// reserved ones, which are in collections of the connections.
     pub jobs: JobCounts,
-    /// The connections that wait here, by the order in which they began to
-    /// wait.
-    pub waiting: BTreeMap<u64, ConnectionIndex>,
+    /// The connections that wait here and watch few tubes, by the order in
+    /// which they began to wait.
+    pub waiting: BTreeMap<Order, ConnectionIndex>,
+    /// Connections that watch many tubes and have looked here: the tube tells
+    /// them when it has a better job to offer. The key of one that waits is the
+    /// order in which it began, or that of an earlier reserve. Others may have
+    /// stopped waiting, or have never waited.
+    pub listeners: BTreeMap<Order, ConnectionIndex>,
     /// While this is `Some`, `reserve` takes no job from this tube.
     /// (`reserve-job` does.)
     pub pause: Option<Pause>,
@@ -46,6 +56,18 @@ pub struct Pause {
 }
 
 impl Tube {
+    /// Whether connections may have to be told of this job, which has just
+    /// become ready: it is better than all that were ready here before.
+    pub fn is_awaited_for(&self, priority: Priority, id: JobId) -> bool {
+        let is_awaited = !self.waiting.is_empty() || !self.listeners.is_empty();
+        is_awaited && self.ready.first() == Some((priority, id))
+    }
+
+    /// The job that a reserve gets from this tube.
+    pub fn offer(&self) -> Option<(Priority, JobId)> {
+        self.ready.first().filter(|_| self.pause.is_none())
+    }
+
     /// When the clock alone next changes something here.
     pub fn next_event(&self) -> Option<Time> {
         let matures = self.delayed.first().map(|(until, _)| until);
@@ -102,6 +124,7 @@ impl Tubes {
             buried: BTreeMap::new(),
             jobs: JobCounts::default(),
             waiting: BTreeMap::new(),
+            listeners: BTreeMap::new(),
             pause: None,
             using: 0,
             watching: 0,

@@ -20,18 +20,21 @@
 //!   (`put`, `use`, `watch`). Then nothing has changed, except that a put has
 //!   used up its id.
 
-use super::{JobId, JobState, Priority, Reply, Seconds, TubeName, name};
+use super::{JobId, JobState, Priority, Reply, Seconds, TubeName, Words, name};
 
 /// What a line asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// `put <pri> <delay> <ttr> <bytes>`, then that many bytes and CR LF:
-    /// creates a job in the used tube. Replies: `INSERTED <id>` or the first of
+    /// `put <pri> <delay> <ttr> <bytes> [<words>]`, then that many bytes and CR
+    /// LF: creates a job in the used tube. Replies: `INSERTED <id>` or the first of
     /// these that applies: `JOB_TOO_BIG`, `OUT_OF_MEMORY`, `EXPECTED_CRLF`,
     /// `DRAINING`. With each of these replies the bytes of the body have been
     /// read. The id is given when the line has come, so every reply except
     /// `JOB_TOO_BIG` uses up an id. The job exists only after its body has
     /// come.
+    ///
+    /// The three [words](Words) are ours. With `idp`, a put that is not refused
+    /// may find that its job is there already: `INSERTED <id> <state> [<pri>]`.
     Put(Put),
     /// `use <tube>`: later puts go there. Reply: `USING <tube>`.
     Use(TubeName),
@@ -132,8 +135,8 @@ pub enum Command {
     Quit,
 }
 
-/// The numbers of a `put` line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The numbers of a `put` line, and its words.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Put {
     /// Smaller is sooner.
     pub priority: Priority,
@@ -143,9 +146,35 @@ pub struct Put {
     pub ttr: Seconds,
     /// The length of the body, without its CR LF.
     pub size: u32,
-    /// Whether anything follows the size. Then the line is malformed. But if
-    /// the size is above the limit, the client gets that error.
+    /// The words that follow the size, if there are any.
+    pub words: Option<Box<Words>>,
+    /// Whether anything else follows the size. Then the line is malformed. But
+    /// if the size is above the limit, the client gets that error.
     pub trailing: bool,
+}
+
+/// What follows the line of a put: this decides what the bytes after it are, and
+/// the first of the refusals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterPut {
+    /// Bytes that are thrown away: the body would be larger than the server
+    /// takes. The put gets no id, and is answered `JOB_TOO_BIG` after them.
+    TooBig,
+    /// The next command: the line is malformed, and is answered `BAD_FORMAT`.
+    NoBody,
+    /// The body. The put has its id, and is answered after the body.
+    Body,
+}
+
+impl Put {
+    /// What follows this line, at a server that takes bodies of this size.
+    pub fn followed_by(&self, max_job_size: u32) -> AfterPut {
+        match self {
+            _ if self.size > max_job_size => AfterPut::TooBig,
+            _ if self.trailing => AfterPut::NoBody,
+            _ => AfterPut::Body,
+        }
+    }
 }
 
 /// Which jobs a `list-jobs` asks for.
@@ -222,13 +251,19 @@ fn id(mut rest: &[u8]) -> Option<JobId> {
 }
 
 fn put(mut rest: &[u8]) -> Option<Command> {
-    Some(Command::Put(Put {
+    let mut put = Put {
         priority: Priority(number_u32(&mut rest)?),
         delay: Seconds(number_u32(&mut rest)?),
         ttr: Seconds(number_u32(&mut rest)?.max(1)),
         size: number_u32(&mut rest)?,
-        trailing: !rest.is_empty(),
-    }))
+        words: None,
+        trailing: false,
+    };
+    if !rest.is_empty() {
+        put.words = Words::parse(rest).map(Box::new);
+        put.trailing = put.words.is_none();
+    }
+    Some(Command::Put(put))
 }
 
 fn reserve_with_timeout(mut rest: &[u8]) -> Option<Command> {
@@ -346,9 +381,17 @@ mod tests {
             delay: Seconds(0),
             ttr: Seconds(1),
             size: 5,
+            words: None,
             trailing: false,
         };
-        assert_eq!(parse(b"put 4294967295  00 0 5"), Ok(Command::Put(expected)));
+        let numbers = parse(b"put 4294967295  00 0 5");
+        assert_eq!(numbers, Ok(Command::Put(expected.clone())));
+        let with_words = Put {
+            words: Words::parse(b" try:3").map(Box::new),
+            ..expected.clone()
+        };
+        let words = parse(b"put 4294967295 0 0 5 try:3");
+        assert_eq!(words, Ok(Command::Put(with_words)));
         let trailing = Put {
             trailing: true,
             ..expected

@@ -6,7 +6,7 @@
 //! it arrives, so that the caller can read the rest of it directly into this
 //! memory.
 
-use super::command::{self, Command, Put};
+use super::command::{self, AfterPut, Command, Put};
 use super::{Body, Reply};
 
 /// The longest line, with its CR LF, in bytes.
@@ -44,7 +44,8 @@ pub enum NoBody {
     TooBig,
     /// The bytes do not end in CR LF: `EXPECTED_CRLF`.
     NoCrlf,
-    /// There was no memory for the body: `OUT_OF_MEMORY`.
+    /// There was no room for the body, in memory or on the disk:
+    /// `OUT_OF_MEMORY`.
     NoRoom,
 }
 
@@ -198,6 +199,11 @@ impl Framer {
         }
     }
 
+    /// Whether the next bytes belong to the body of a put.
+    pub fn awaits_body(&self) -> bool {
+        matches!(self.expecting, Expecting::Body(_))
+    }
+
     /// How many bytes are held here.
     pub fn held(&self) -> usize {
         match &self.expecting {
@@ -240,18 +246,16 @@ impl Framer {
     }
 
     fn put(&mut self, put: Put) -> Request {
-        self.expecting = if put.size > self.max_job_size {
-            Expecting::Nothing {
+        self.expecting = match put.followed_by(self.max_job_size) {
+            AfterPut::TooBig => Expecting::Nothing {
                 left: u64::from(put.size) + 2,
                 then: NoBody::TooBig,
-            }
-        } else if put.trailing {
-            Expecting::Line
-        } else {
-            Expecting::Body(GrowingBody {
+            },
+            AfterPut::NoBody => Expecting::Line,
+            AfterPut::Body => Expecting::Body(GrowingBody {
                 bytes: Vec::new(),
                 length: put.size as usize + 2,
-            })
+            }),
         };
         Request::Command(Command::Put(put))
     }
@@ -306,6 +310,7 @@ mod tests {
                 delay: crate::protocol::Seconds(0),
                 ttr: crate::protocol::Seconds(1),
                 size,
+                words: None,
                 trailing: false,
             }))
         };
@@ -345,6 +350,18 @@ mod tests {
         let whole = framer.next(&mut input);
         assert_eq!(whole, Some(Request::Body(Ok(Body::new(&content)))));
         assert!(framer.growing_body().is_none());
+    }
+
+    #[test]
+    fn bytes_of_a_body_are_no_further_commands() {
+        let mut framer = Framer::new(65535);
+        let mut input: &[u8] = b"put 0 0 1 8000\r\nxxx";
+        framer.next(&mut input);
+        assert_eq!(framer.next(&mut input), None);
+        assert!(framer.awaits_body());
+        let mut input = &[&[b'x'; 8000][..], b"\r\nstats\r\n"].concat()[..];
+        framer.next(&mut input);
+        assert!(!framer.awaits_body());
     }
 
     #[test]

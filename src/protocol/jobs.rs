@@ -2,6 +2,7 @@
 //! `stats-job` has a line for each fact, `list-jobs` a line for each job.
 
 use super::document::push_number;
+use super::words::{Fact, WordStats};
 use super::{JobId, Priority, Seconds, TubeName};
 use std::io::{self, Write};
 
@@ -80,6 +81,8 @@ pub struct JobStats {
     pub counters: Counters,
     /// The length of its body, in bytes. `stats-job` does not tell it.
     pub size: u32,
+    /// Its words, if it has any.
+    pub words: Option<Box<WordStats>>,
 }
 
 impl JobStats {
@@ -111,10 +114,24 @@ impl JobStats {
         }
     }
 
+    /// Appends the keys and values for the job's words, with `between` before
+    /// each of them.
+    fn write_words(&self, out: &mut Vec<u8>, between: &str) {
+        for (key, fact) in self.words.iter().flat_map(|words| words.facts()) {
+            out.extend_from_slice(between.as_bytes());
+            out.extend_from_slice(key.as_bytes());
+            match fact {
+                Fact::Key(key) => write!(out, "\"{key}\"").expect("a Vec takes all bytes"),
+                Fact::Number(number) => push_number(out, number),
+            }
+        }
+    }
+
     /// The bytes of the whole reply to `stats-job`.
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         let mut yaml = b"---\n".to_vec();
         self.write(&mut yaml, "\n");
+        self.write_words(&mut yaml, "\n");
         write!(out, "OK {}\r\n", yaml.len() + 1).expect("a Vec takes all bytes");
         out.extend_from_slice(&yaml);
         out.extend_from_slice(b"\n\r\n");
@@ -126,6 +143,7 @@ impl JobStats {
         self.write(out, ", ");
         out.extend_from_slice(b", size: ");
         push_number(out, self.size.into());
+        self.write_words(out, ", ");
         out.extend_from_slice(b"}\n");
     }
 }
@@ -143,7 +161,8 @@ pub struct JobList {
 impl JobList {
     /// The memory that it takes, in bytes, without the names of the tubes.
     pub fn memory(&self) -> usize {
-        self.jobs.len() * size_of::<JobStats>()
+        let words = self.jobs.iter().filter(|job| job.words.is_some());
+        self.jobs.len() * size_of::<JobStats>() + words.count() * size_of::<WordStats>()
     }
 
     /// Writes the whole reply, job by job.
@@ -197,6 +216,7 @@ mod tests {
                 kicks: 9,
             },
             size: 10,
+            words: None,
         }
     }
 

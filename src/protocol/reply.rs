@@ -2,13 +2,23 @@
 
 use super::document::{TubeNames, push_number};
 use super::jobs::{JobList, JobStats};
-use super::{Body, Document, JobId, TubeName};
+use super::{Body, Document, JobId, JobState, Priority, TubeName};
 
 /// What the server answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// `INSERTED <id>`: the job exists.
     Inserted(JobId),
+    /// `INSERTED <id> <state> [<pri>]`: the job existed already, or its key is
+    /// still taken by it.
+    InsertedBefore {
+        /// The job that has the key.
+        id: JobId,
+        /// The state of that job; `None` if it is deleted: `DELETED`.
+        state: Option<JobState>,
+        /// Its priority, if this put has made it smaller.
+        priority: Option<Priority>,
+    },
     /// `EXPECTED_CRLF`: the body was not followed by CR LF.
     ExpectedCrlf,
     /// `JOB_TOO_BIG`: the body is larger than the server takes.
@@ -67,6 +77,18 @@ pub enum Reply {
     UnknownCommand,
 }
 
+/// What a reply rests on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RestsOn {
+    /// The reply stays true whatever is lost.
+    Nothing,
+    /// It shows this job. If the put were lost, another job could get the same
+    /// id.
+    PutOf(JobId),
+    /// It rests on every change that was made so far.
+    AllSoFar,
+}
+
 impl Reply {
     /// Appends the bytes on the wire. Only those of [`body`](Self::body) are
     /// missing; they follow.
@@ -84,6 +106,20 @@ impl Reply {
         };
         match self {
             Reply::Inserted(id) => number(id.0),
+            Reply::InsertedBefore {
+                id,
+                state,
+                priority,
+            } => {
+                number(id.0);
+                out.push(b' ');
+                let state = state.map_or("deleted", JobState::word);
+                out.extend_from_slice(state.to_ascii_uppercase().as_bytes());
+                if let Some(priority) = priority {
+                    out.push(b' ');
+                    push_number(out, priority.0.into());
+                }
+            }
             Reply::Reserved(id, body) | Reply::Found(id, body) => {
                 number(id.0);
                 number(body.content().len() as u64);
@@ -107,34 +143,30 @@ impl Reply {
         }
     }
 
-    /// Whether this reply promises something that outlives the process: the
-    /// client's own change or, for a list of jobs, that these jobs were put.
-    pub fn is_promise(&self) -> bool {
-        matches!(
-            self,
-            Reply::Jobs(_)
-                | Reply::Inserted(_)
-                | Reply::Deleted
-                | Reply::Released
-                | Reply::Buried
-                | Reply::KickedCount(_)
-                | Reply::Kicked
-        )
-    }
-
-    /// The job whose existence this shows, if it shows one.
-    pub fn tells_of(&self) -> Option<JobId> {
+    /// What a log must hold before this reply is sent, because the reply would
+    /// be false if that were lost.
+    pub fn rests_on(&self) -> RestsOn {
         match self {
-            Reply::Reserved(id, _) | Reply::Found(id, _) => Some(*id),
-            Reply::JobStats(job) => Some(job.id),
-            _ => None,
+            // The client's own change, which was made just now; or the puts of
+            // many jobs.
+            Reply::Inserted(_)
+            | Reply::InsertedBefore { .. }
+            | Reply::Deleted
+            | Reply::Released
+            | Reply::Buried
+            | Reply::KickedCount(_)
+            | Reply::Kicked
+            | Reply::Jobs(_) => RestsOn::AllSoFar,
+            Reply::Reserved(id, _) | Reply::Found(id, _) => RestsOn::PutOf(*id),
+            Reply::JobStats(job) => RestsOn::PutOf(job.id),
+            _ => RestsOn::Nothing,
         }
     }
 
     /// The word that the reply begins with; clients tell replies apart by it.
     pub fn word(&self) -> &'static str {
         match self {
-            Reply::Inserted(_) => "INSERTED",
+            Reply::Inserted(_) | Reply::InsertedBefore { .. } => "INSERTED",
             Reply::ExpectedCrlf => "EXPECTED_CRLF",
             Reply::JobTooBig => "JOB_TOO_BIG",
             Reply::Draining => "DRAINING",

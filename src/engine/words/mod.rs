@@ -1,0 +1,177 @@
+//! What the three words after a put do: `idp`, `con` and `try`.
+//!
+//! All that is known of them stands in side tables, by the ids of the jobs. A
+//! job without words is in none of them, and takes no memory here. The rest of
+//! the engine asks the tables in few places:
+//!
+//! | When | What is asked or told |
+//! |---|---|
+//! | a body has come | is its job there already? `unique` |
+//! | a job becomes ready, or leaves that state | to which queue does it belong? `limits` |
+//! | a job becomes reserved, or leaves that state | is its key full now, or free again? `limits` |
+//! | a reservation ends without a word | is this job to be buried? `tries` |
+//! | a job is deleted | for how long is its key still taken? `unique` |
+
+mod limits;
+mod tries;
+mod unique;
+
+use super::job::{Job, State, StoredWords};
+use super::slab::TubeIndex;
+use super::{Engine, StoredJob, Time};
+use crate::protocol::{JobId, Priority, WordStats, Words};
+use limits::Limits;
+use std::collections::HashMap;
+use unique::UniqueKeys;
+
+/// What the words of a job take without the text of its keys, in bytes, as
+/// `max_memory` counts it. A key that is taken after the delete of its job takes
+/// as much.
+const WORDS_OVERHEAD: u64 = 400;
+
+/// What a key with a limit takes besides, in bytes, however many jobs have it.
+const LIMIT_OVERHEAD: u64 = 1000;
+
+/// Below this capacity a map keeps its memory.
+const SMALL: usize = 64;
+
+/// What is known of jobs with words.
+#[derive(Default)]
+pub struct SideTables {
+    jobs: HashMap<JobId, Box<StoredWords>>,
+    unique: UniqueKeys,
+    limits: Limits,
+    /// The lengths of the keys of all jobs, in bytes.
+    keys_len: u64,
+}
+
+impl SideTables {
+    /// What the tables take, in bytes, as `max_memory` counts it.
+    pub fn memory(&self) -> u64 {
+        let entries = self.jobs.len() as u64 * WORDS_OVERHEAD;
+        let limits = self.limits.len() as u64 * LIMIT_OVERHEAD;
+        entries + limits + self.keys_len + self.unique.memory()
+    }
+
+    /// What a job with these words takes in addition to its other memory.
+    pub fn needed(&self, words: &Words) -> u64 {
+        let limit = words.limit.as_ref();
+        let is_new = limit.is_some_and(|limit| !self.limits.has(&limit.key));
+        WORDS_OVERHEAD + words.keys_len() as u64 + u64::from(is_new) * LIMIT_OVERHEAD
+    }
+
+    pub fn of(&self, id: JobId) -> Option<&StoredWords> {
+        // If no job has words, this is one comparison.
+        self.jobs.get(&id).map(|words| &**words)
+    }
+
+    /// What `stats-job` tells of the words of a job.
+    pub fn stats(&self, id: JobId) -> Option<Box<WordStats>> {
+        let StoredWords { words, failed } = self.of(id)?;
+        let limit = words.limit.as_ref();
+        Some(Box::new(WordStats {
+            words: words.clone(),
+            free: limit.map_or(0, |limit| self.limits.free(&limit.key)),
+            tries_left: words.tries.map_or(0, |tries| tries.saturating_sub(*failed)),
+        }))
+    }
+}
+
+impl Engine {
+    /// Notes the words of a job that is in no collection yet.
+    pub(super) fn attach(&mut self, id: JobId, tube: TubeIndex, mut stored: StoredWords) {
+        self.words.keys_len += stored.words.keys_len() as u64;
+        if let Some(unique) = &stored.words.unique {
+            let tube = self.tubes[tube].name.clone();
+            self.words.unique.take(tube, unique.key.clone(), id);
+        }
+        let limit = stored.words.limit.as_mut().map(|limit| {
+            self.words.limits.share(&mut limit.key);
+            limit.clone()
+        });
+        self.words.jobs.insert(id, Box::new(stored));
+        if let Some(limit) = limit {
+            self.change_places(&limit.key, |places| places.add(limit.most));
+        }
+    }
+
+    /// Takes the words of a job that has left its collection. Its key is free.
+    pub(super) fn detach(&mut self, id: JobId, job: &Job) -> Option<StoredWords> {
+        // `remove` hashes the id even if the map is empty.
+        if self.words.jobs.is_empty() {
+            return None;
+        }
+        let stored = *self.words.jobs.remove(&id)?;
+        if self.words.jobs.capacity() > SMALL.max(self.words.jobs.len() * 4) {
+            let room = self.words.jobs.len() * 2;
+            self.words.jobs.shrink_to(room);
+        }
+        self.words.keys_len -= stored.words.keys_len() as u64;
+        if let Some(unique) = &stored.words.unique {
+            let tube = self.tubes[job.tube].name.clone();
+            self.words.unique.free(tube, unique.key.clone(), id);
+        }
+        if let Some(limit) = &stored.words.limit {
+            let was_reserved = matches!(job.state, State::Reserved { .. });
+            self.change_places(&limit.key, |places| {
+                places.reserved -= usize::from(was_reserved);
+                places.remove(limit.most);
+            });
+        }
+        Some(stored)
+    }
+
+    /// Takes the words of a job that is deleted, and keeps its key taken for as
+    /// long as they say. Returns the lengths of its keys, if it has words.
+    pub(super) fn end_words(&mut self, id: JobId, job: &Job, now: Time) -> Option<usize> {
+        let words = self.detach(id, job)?.words;
+        let keys_len = words.keys_len();
+        if let Some(unique) = words.unique.filter(|unique| unique.kept.0 > 0) {
+            let until = now + unique.kept;
+            let tube = self.tubes[job.tube].name.clone();
+            self.words.unique.keep(id, tube, unique, until);
+            self.set_keys_timer();
+        }
+        Some(keys_len)
+    }
+
+    /// What is left of a deleted job whose key is still taken.
+    pub(super) fn stored_key(&self, id: JobId) -> Option<StoredJob> {
+        self.words.unique.stored(id)
+    }
+
+    /// How many keys of deleted jobs are still taken.
+    pub fn keys_kept(&self) -> usize {
+        self.words.unique.kept()
+    }
+
+    /// The next ready job of a tube, whether or not its key is full.
+    pub(super) fn next_ready(&self, tube: TubeIndex) -> Option<JobId> {
+        let first: Option<(Priority, JobId)> = self.tubes[tube].ready.first();
+        let full = self.words.limits.first_passed_over(tube);
+        first.into_iter().chain(full).min().map(|(_, id)| id)
+    }
+
+    /// For tests: panics if the tables contradict the jobs. Returns how many
+    /// ready jobs of each tube are not in its queue.
+    pub(super) fn check_words(&self) -> HashMap<TubeIndex, usize> {
+        let keys_len = self.words.jobs.values();
+        let keys_len = keys_len.map(|stored| stored.words.keys_len() as u64);
+        assert_eq!(keys_len.sum::<u64>(), self.words.keys_len);
+        let mut limits = HashMap::new();
+        for (&id, stored) in &self.words.jobs {
+            let job = &self.jobs[id];
+            if let Some(unique) = &stored.words.unique {
+                let tube = self.tubes[job.tube].name.clone();
+                let holder = self.words.unique.holder(tube, unique.key.clone());
+                assert_eq!(holder, Some(id));
+            }
+            if let Some(limit) = &stored.words.limit {
+                let entry: &mut Vec<_> = limits.entry(limit.key.clone()).or_default();
+                entry.push((id, job, limit.most));
+            }
+        }
+        self.words.unique.check(self.words.jobs.iter());
+        self.words.limits.check(&self.tubes, limits)
+    }
+}

@@ -1,0 +1,199 @@
+//! `idp`: which keys are taken, by jobs that are there and by jobs that were
+//! deleted a while ago.
+//!
+//! What is left of a deleted job has the job's id until its key is free, also
+//! in the binlog, where it takes the place of the job.
+
+use super::WORDS_OVERHEAD;
+use crate::engine::job::StoredWords;
+use crate::engine::slab::TubeIndex;
+use crate::engine::{Change, Engine, Owner, StoredJob, StoredState, Time};
+use crate::protocol::command::Put;
+use crate::protocol::{Body, Counters, JobId, Key, Priority, Reply};
+use crate::protocol::{Seconds, TubeName, Unique, Words};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The keys that are taken.
+#[derive(Default)]
+pub struct UniqueKeys {
+    /// The job that has the key of a tube. The tube is here by its name, since
+    /// the key may be taken for longer than the tube exists.
+    holders: BTreeMap<(TubeName, Key), JobId>,
+    /// The keys of deleted jobs.
+    kept: BTreeMap<JobId, Kept>,
+    /// When these are free again.
+    ends: BTreeSet<(Time, JobId)>,
+    /// The lengths of these, in bytes.
+    keys_len: u64,
+}
+
+/// The key of a deleted job.
+struct Kept {
+    tube: TubeName,
+    unique: Unique,
+    until: Time,
+}
+
+impl UniqueKeys {
+    pub fn memory(&self) -> u64 {
+        self.kept.len() as u64 * WORDS_OVERHEAD + self.keys_len
+    }
+
+    pub fn kept(&self) -> usize {
+        self.kept.len()
+    }
+
+    pub fn holder(&self, tube: TubeName, key: Key) -> Option<JobId> {
+        self.holders.get(&(tube, key)).copied()
+    }
+
+    /// From now on a job has this key.
+    pub fn take(&mut self, tube: TubeName, key: Key, id: JobId) {
+        self.holders.insert((tube, key), id);
+    }
+
+    /// The job no longer has this key.
+    pub fn free(&mut self, tube: TubeName, key: Key, id: JobId) {
+        let place = (tube, key);
+        if self.holders.get(&place) == Some(&id) {
+            self.holders.remove(&place);
+        }
+    }
+
+    /// The job is deleted, and its key stays taken.
+    pub fn keep(&mut self, id: JobId, tube: TubeName, unique: Unique, until: Time) {
+        self.take(tube.clone(), unique.key.clone(), id);
+        self.keys_len += unique.key.as_str().len() as u64;
+        self.ends.insert((until, id));
+        let kept = Kept {
+            tube,
+            unique,
+            until,
+        };
+        self.kept.insert(id, kept);
+    }
+
+    /// The key of a deleted job is free.
+    fn forget(&mut self, id: JobId) -> Option<Kept> {
+        let kept = self.kept.remove(&id)?;
+        self.keys_len -= kept.unique.key.as_str().len() as u64;
+        self.ends.remove(&(kept.until, id));
+        self.free(kept.tube.clone(), kept.unique.key.clone(), id);
+        Some(kept)
+    }
+
+    /// What is left of a deleted job, as a log must hold it.
+    pub fn stored(&self, id: JobId) -> Option<StoredJob> {
+        let kept = self.kept.get(&id)?;
+        Some(StoredJob {
+            id,
+            tube: kept.tube.clone(),
+            body: Body::new(b""),
+            priority: Priority(0),
+            delay: Seconds(0),
+            ttr: Seconds(1),
+            created_at: Time::default(),
+            state: StoredState::Deleted { until: kept.until },
+            counters: Counters::default(),
+            words: Some(Box::new(StoredWords::new(Words {
+                unique: Some(kept.unique.clone()),
+                ..Words::NONE
+            }))),
+        })
+    }
+
+    /// Panics if the keys contradict each other, or the jobs that are there.
+    pub fn check<'a>(&self, jobs: impl Iterator<Item = (&'a JobId, &'a Box<StoredWords>)>) {
+        let of_jobs = jobs.filter(|(_, stored)| stored.words.unique.is_some());
+        assert_eq!(self.holders.len(), of_jobs.count() + self.kept.len());
+        assert_eq!(self.ends.len(), self.kept.len());
+        let len = |kept: &Kept| kept.unique.key.as_str().len() as u64;
+        assert_eq!(self.kept.values().map(len).sum::<u64>(), self.keys_len);
+        for (&id, kept) in &self.kept {
+            assert!(self.ends.contains(&(kept.until, id)));
+            let holder = self.holder(kept.tube.clone(), kept.unique.key.clone());
+            assert_eq!(holder, Some(id));
+        }
+    }
+}
+
+impl Engine {
+    /// The reply to a put whose key is taken. If the put is more urgent than
+    /// the job that has the key, that job becomes as urgent.
+    pub(in crate::engine) fn inserted_before(
+        &mut self,
+        put: &Put,
+        tube: TubeIndex,
+        now: Time,
+    ) -> Option<Reply> {
+        let unique = put.words.as_ref()?.unique.as_ref()?;
+        let tube = self.tubes[tube].name.clone();
+        let id = self.words.unique.holder(tube, unique.key.clone())?;
+        let Some(job) = self.jobs.get(id) else {
+            return Some(Reply::InsertedBefore {
+                id,
+                state: None,
+                priority: None,
+            });
+        };
+        let (state, is_sooner) = (job.state, put.priority < job.priority);
+        if is_sooner {
+            let (tube, before) = (job.tube, job.priority);
+            self.leave(id, tube, before);
+            self.jobs[id].priority = put.priority;
+            self.enter(id, tube, put.priority, state);
+            self.record(Change::Update(id));
+            self.serve(now);
+        }
+        Some(Reply::InsertedBefore {
+            id,
+            state: Some(state.name()),
+            priority: is_sooner.then_some(put.priority),
+        })
+    }
+
+    /// Frees the keys whose time is over.
+    pub(in crate::engine) fn end_keys(&mut self, now: Time, left: &mut usize) {
+        while *left > 0 {
+            match self.words.unique.ends.first() {
+                Some(&(until, id)) if until <= now => {
+                    let kept = self.words.unique.forget(id);
+                    let kept = kept.expect("what ends is kept");
+                    self.record(Change::Delete {
+                        id,
+                        tube_len: kept.tube.as_str().len(),
+                        body_len: 2,
+                        keys_len: Some(kept.unique.key.as_str().len()),
+                    });
+                }
+                _ => break,
+            }
+            *left -= 1;
+        }
+    }
+
+    pub(in crate::engine) fn set_keys_timer(&mut self) {
+        let first = self.words.unique.ends.first();
+        let due = first.map(|&(until, _)| until);
+        self.wheel.set(Owner::Keys.timer(), due);
+    }
+
+    /// Brings back the key of a deleted job.
+    pub(in crate::engine) fn restore_key(&mut self, stored: StoredJob, until: Time) {
+        let unique = stored.words.and_then(|stored| stored.words.unique);
+        if let Some(unique) = unique {
+            self.words
+                .unique
+                .keep(stored.id, stored.tube, unique, until);
+            self.set_keys_timer();
+        }
+    }
+
+    /// Undoes [`restore_key`](Self::restore_key).
+    pub(in crate::engine) fn forget_key(&mut self, id: JobId) -> Option<StoredJob> {
+        let stored = self.words.unique.stored(id)?;
+        self.words.unique.forget(id);
+        self.set_keys_timer();
+        Some(stored)
+    }
+}

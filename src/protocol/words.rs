@@ -1,0 +1,257 @@
+//! The words that may follow the numbers of a `put`. They are ours: beanstalkd
+//! answers `BAD_FORMAT`.
+//!
+//! ```text
+//! idp:<key>[:<seconds>]   one job with this key at a time in its tube
+//! con:<key>[:<n>]         at most n jobs with this key reserved at a time
+//! try:<n>                 after n tries that nobody ended, the job is buried
+//! ```
+//!
+//! Their order is free, each may stand once, and one space stands before each.
+//! What they do is in `engine/words`.
+
+use super::Seconds;
+use super::name::TubeName;
+use std::fmt;
+
+/// The name of what is unique or limited. It has the characters and lengths of
+/// the name of a tube. A clone shares the text.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key(TubeName);
+
+impl Key {
+    /// The key in these bytes, if they are one.
+    pub fn parse(bytes: &[u8]) -> Option<Key> {
+        TubeName::parse(bytes).map(Key)
+    }
+
+    /// The key as text.
+    pub fn as_str(&self) -> &str {
+        self.0.as_str()
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// `idp`: as long as a job with this key is in the tube, no other is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unique {
+    /// What is unique in the tube.
+    pub key: Key,
+    /// How long the key stays taken after the job is deleted.
+    pub kept: Seconds,
+}
+
+/// `con`: a limit of the jobs with this key that are reserved at a time, in all
+/// tubes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// What is limited.
+    pub key: Key,
+    /// How many jobs may be reserved at a time; at least 1. If jobs of a key
+    /// name different limits, the largest counts.
+    pub most: u32,
+}
+
+/// The words of a put; a job has at least one, or no words at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Words {
+    /// The word `idp`.
+    pub unique: Option<Unique>,
+    /// The word `con`.
+    pub limit: Option<Limit>,
+    /// The word `try`: after so many tries, at least 1, the job is buried.
+    pub tries: Option<u32>,
+}
+
+impl Words {
+    /// No words.
+    pub const NONE: Words = Words {
+        unique: None,
+        limit: None,
+        tries: None,
+    };
+
+    /// The words in what follows the last number of a put. `None` if anything
+    /// else stands there.
+    pub fn parse(rest: &[u8]) -> Option<Words> {
+        let mut words = Words::NONE;
+        for word in rest.strip_prefix(b" ")?.split(|&byte| byte == b' ') {
+            let mut parts = word.split(|&byte| byte == b':');
+            let (name, first, second) = (parts.next()?, parts.next()?, parts.next());
+            let had_it = match name {
+                b"idp" => {
+                    let unique = Unique {
+                        key: Key::parse(first)?,
+                        kept: Seconds(second.map_or(Some(0), number)?),
+                    };
+                    words.unique.replace(unique).is_some()
+                }
+                b"con" => {
+                    let limit = Limit {
+                        key: Key::parse(first)?,
+                        most: second.map_or(Some(1), at_least_1)?,
+                    };
+                    words.limit.replace(limit).is_some()
+                }
+                b"try" if second.is_none() => words.tries.replace(at_least_1(first)?).is_some(),
+                _ => return None,
+            };
+            if had_it || parts.next().is_some() {
+                return None;
+            }
+        }
+        Some(words)
+    }
+
+    /// The lengths of the keys together, in bytes.
+    pub fn keys_len(&self) -> usize {
+        let unique = self.unique.as_ref().map(|unique| &unique.key);
+        let limit = self.limit.as_ref().map(|limit| &limit.key);
+        let keys = unique.into_iter().chain(limit);
+        keys.map(|key| key.as_str().len()).sum()
+    }
+}
+
+/// As after the numbers of a put, without the space before the first word.
+impl fmt::Display for Words {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unique = self
+            .unique
+            .as_ref()
+            .map(|Unique { key, kept }| match kept.0 {
+                0 => format!("idp:{key}"),
+                seconds => format!("idp:{key}:{seconds}"),
+            });
+        let limit = self.limit.as_ref();
+        let limit = limit.map(|Limit { key, most }| format!("con:{key}:{most}"));
+        let tries = self.tries.map(|tries| format!("try:{tries}"));
+        let words: Vec<String> = [unique, limit, tries].into_iter().flatten().collect();
+        f.write_str(&words.join(" "))
+    }
+}
+
+fn number(digits: &[u8]) -> Option<u32> {
+    let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+    let text = is_number.then(|| std::str::from_utf8(digits).ok())??;
+    text.parse().ok()
+}
+
+fn at_least_1(digits: &[u8]) -> Option<u32> {
+    number(digits).filter(|&number| number >= 1)
+}
+
+/// What `stats-job` and `list-jobs` tell of the words of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WordStats {
+    /// The words of its put.
+    pub words: Words,
+    /// How many more jobs with its key may be reserved now.
+    pub free: u64,
+    /// How many tries are left before the job is buried.
+    pub tries_left: u32,
+}
+
+impl WordStats {
+    /// The keys and values for the words that the job has.
+    pub(super) fn facts(&self) -> Vec<(&'static str, Fact<'_>)> {
+        let mut facts = Vec::with_capacity(7);
+        if let Some(unique) = &self.words.unique {
+            facts.push(("idempotency-key: ", Fact::Key(&unique.key)));
+            facts.push(("idempotency-ttl: ", Fact::Number(unique.kept.0.into())));
+        }
+        if let Some(limit) = &self.words.limit {
+            facts.push(("concurrency-key: ", Fact::Key(&limit.key)));
+            facts.push(("concurrency-limit: ", Fact::Number(limit.most.into())));
+            facts.push(("concurrency-free: ", Fact::Number(self.free)));
+        }
+        if let Some(tries) = self.words.tries {
+            facts.push(("tries: ", Fact::Number(tries.into())));
+            facts.push(("tries-left: ", Fact::Number(self.tries_left.into())));
+        }
+        facts
+    }
+}
+
+/// A value in the statistics of a job.
+pub(super) enum Fact<'a> {
+    Key(&'a Key),
+    Number(u64),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(text: &str) -> Key {
+        Key::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn three_words_in_any_order() {
+        let expected = Words {
+            unique: Some(Unique {
+                key: key("nightly"),
+                kept: Seconds(3600),
+            }),
+            limit: Some(Limit {
+                key: key("deploy"),
+                most: 2,
+            }),
+            tries: Some(3),
+        };
+        for text in [
+            " idp:nightly:3600 con:deploy:2 try:3",
+            " try:3 con:deploy:2 idp:nightly:3600",
+            " con:deploy:002 try:03 idp:nightly:03600",
+        ] {
+            assert_eq!(Words::parse(text.as_bytes()).as_ref(), Some(&expected));
+        }
+        let line = "idp:nightly:3600 con:deploy:2 try:3";
+        assert_eq!(expected.to_string(), line);
+        let short = Words::parse(b" con:a idp:a").unwrap();
+        assert_eq!(short.unique.map(|unique| unique.kept), Some(Seconds(0)));
+        assert_eq!(short.limit.map(|limit| limit.most), Some(1));
+    }
+
+    #[test]
+    fn anything_else_is_no_word() {
+        for text in [
+            "",
+            " ",
+            "  idp:a",
+            " idp:a ",
+            " idp:a  try:1",
+            "idp:a",
+            " idp",
+            " idp:",
+            " idp::1",
+            " idp:a:",
+            " idp:a:x",
+            " idp:a:-1",
+            " idp:a:+1",
+            " idp:a:4294967296",
+            " idp:a:1:1",
+            " idp:-a",
+            " idp:a*",
+            " idp:a idp:b",
+            " con:a:0",
+            " con:",
+            " con:a con:a",
+            " try:0",
+            " try:",
+            " try:1:1",
+            " try:x",
+            " try:1 try:1",
+            " grp:a",
+            " IDP:a",
+            " con:a\t",
+        ] {
+            assert_eq!(Words::parse(text.as_bytes()), None, "{text:?}");
+        }
+    }
+}
