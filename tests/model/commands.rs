@@ -1,7 +1,7 @@
 //! The model's answers to command lines and bodies.
 
 use super::documents::{list, word};
-use super::{Client, Incoming, JOB_OVERHEAD, Job, Model, SECOND, State, WATCH_OVERHEAD};
+use super::{Client, Incoming, JOB_OVERHEAD, Job, Model, SECOND, State, WATCH_OVERHEAD, Words};
 
 /// The beginnings of the known commands. If a line begins with one of them but
 /// cannot be read, it is malformed. Any other line is unknown.
@@ -37,32 +37,40 @@ impl Model {
     /// Takes the bytes that follow the line of a put: the body and two more.
     pub fn body(&mut self, client: Client, bytes: &str) {
         let incoming = self.client(client).incoming.take();
+        let used = self.client(client).used.clone();
         let reply = match incoming.expect("an awaited body") {
             Incoming::TooBig => "JOB_TOO_BIG".into(),
-            Incoming::Job(_, size) if !self.has_room(size + 2 + JOB_OVERHEAD) => {
+            Incoming::Job(job, size)
+                if !self.has_room(size + 2 + JOB_OVERHEAD + self.needed_for(&job.words)) =>
+            {
                 "OUT_OF_MEMORY".into()
             }
             Incoming::Job(..) if self.disk_is_full => "OUT_OF_MEMORY".into(),
             Incoming::Job(..) if !bytes.ends_with("\r\n") => "EXPECTED_CRLF".into(),
             Incoming::Job(..) if self.draining => "DRAINING".into(),
-            Incoming::Job(mut job, size) => {
-                job.created = self.now;
-                if job.delay > 0 {
-                    let until = self.now + job.delay * SECOND;
-                    job.state = State::Delayed { until };
-                }
-                job.tube = self.client(client).used.clone();
-                job.body = bytes[..size].into();
-                let id = job.id;
-                self.tube(&job.tube).unwrap().jobs_ever += 1;
-                self.jobs_ever += 1;
-                self.jobs.push(job);
-                self.jobs.sort_by_key(|job| job.id);
-                self.serve();
-                format!("INSERTED {id}")
-            }
+            Incoming::Job(job, size) => match self.inserted_before(&job, &used) {
+                Some(reply) => reply,
+                None => self.insert(*job, size, &used, bytes),
+            },
         };
         self.said.push((client, reply));
+    }
+
+    fn insert(&mut self, mut job: Job, size: usize, tube: &str, bytes: &str) -> String {
+        job.created = self.now;
+        if job.delay > 0 {
+            let until = self.now + job.delay * SECOND;
+            job.state = State::Delayed { until };
+        }
+        job.tube = tube.into();
+        job.body = bytes[..size].into();
+        let id = job.id;
+        self.tube(tube).unwrap().jobs_ever += 1;
+        self.jobs_ever += 1;
+        self.jobs.push(job);
+        self.jobs.sort_by_key(|job| job.id);
+        self.serve();
+        format!("INSERTED {id}")
     }
 
     /// Executes a command and returns the reply. It is empty if there is none
@@ -71,15 +79,18 @@ impl Model {
         let words: Vec<&str> = line.split(' ').collect();
         let used = self.client(client).used.clone();
         let reply = match words[..] {
-            ["put", priority, delay, ttr, size, ..] => {
+            ["put", priority, delay, ttr, size, ref rest @ ..] => {
+                let words = Words::read(rest);
+                let is_malformed = words.is_none();
                 let job = Job {
                     priority: priority.parse().ok()?,
                     delay: delay.parse::<u32>().ok()?.into(),
                     ttr: ttr.parse::<u32>().ok()?.max(1).into(),
+                    words: words.unwrap_or_default(),
                     ..Job::default()
                 };
                 let size = size.parse::<u32>().ok()? as usize;
-                self.put(client, job, size, words.len() > 5)
+                self.put(client, job, size, is_malformed)
             }
             ["use", tube] => {
                 let tube = name(tube)?;
@@ -238,7 +249,7 @@ impl Model {
             self.last_id += 1;
             job.id = self.last_id;
             self.client(client).producer = true;
-            Incoming::Job(job, size)
+            Incoming::Job(Box::new(job), size)
         });
         String::new()
     }
@@ -265,6 +276,7 @@ impl Model {
         match self.jobs.iter().find(|job| job.id == id) {
             None => "NOT_FOUND".into(),
             Some(job) if matches!(job.state, State::Reserved { .. }) => "NOT_FOUND".into(),
+            Some(job) if self.places_free(job) == 0 => "NOT_FOUND".into(),
             Some(_) => {
                 self.client(client).worker = true;
                 self.reserve_now(client, id)
@@ -290,8 +302,10 @@ impl Model {
             return "NOT_FOUND".into();
         };
         let job = self.jobs.remove(position);
+        self.keep_key(&job);
         self.tube(&job.tube).unwrap().deletes += 1;
         self.forget_tube_if_unused(&job.tube);
+        self.serve();
         "DELETED".into()
     }
 
@@ -336,6 +350,7 @@ impl Model {
     fn kick_one(&mut self, id: u64) {
         let job = self.jobs.iter_mut().find(|job| job.id == id).unwrap();
         job.kicks += 1;
+        job.words.failed = 0;
         job.state = State::Ready;
         self.serve();
     }
@@ -359,7 +374,7 @@ fn found(job: Option<&Job>) -> String {
     }
 }
 
-fn name(text: &str) -> Option<&str> {
+pub(super) fn name(text: &str) -> Option<&str> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-+/;.$_()".contains(c);
     let good = (1..=200).contains(&text.len()) && !text.starts_with('-');
     (good && text.chars().all(allowed)).then_some(text)

@@ -78,7 +78,10 @@ impl Model {
 
     pub(super) fn stats_job(&self, id: u64) -> String {
         match self.jobs.iter().find(|job| job.id == id) {
-            Some(job) => document(&format!("{}\n", self.facts(job).join("\n"))),
+            Some(job) => {
+                let facts = [self.facts(job).to_vec(), self.facts_of_words(job)];
+                document(&format!("{}\n", facts.concat().join("\n")))
+            }
             None => "NOT_FOUND".into(),
         }
     }
@@ -93,8 +96,9 @@ impl Model {
         let mut text = String::new();
         let wanted = jobs.by_ref().filter(|(_, is_wanted)| *is_wanted);
         for (job, _) in wanted.take(count) {
-            let facts = self.facts(job).join(", ");
-            text += &format!("- {{{facts}, size: {}}}\n", job.body.len());
+            let size = vec![format!("size: {}", job.body.len())];
+            let facts = [self.facts(job).to_vec(), size, self.facts_of_words(job)];
+            text += &format!("- {{{}}}\n", facts.concat().join(", "));
         }
         let jobs_key = match text.is_empty() {
             true => "jobs: []",

@@ -3,11 +3,15 @@
 use crate::naive::Client;
 use crate::world::{self, Jobs, Keeper, World};
 use beanpole::engine::{Change, ConnectionId, Engine, Outcome, Time};
-use beanpole::protocol::{Reply, Request};
+use beanpole::protocol::{JobId, Reply, Request};
 
 /// Ends the engine, and starts another one with the jobs that were kept.
 pub fn restart(world: &mut World<Memory>) {
     world.model.restart();
+    // A reservation that has not ended may not have been kept.
+    for job in &mut world.model.jobs {
+        job.reserves = world.keeper.0[&JobId(job.id)].counters.reserves;
+    }
     let mut engine = world::engine(&world.model);
     for stored in world.keeper.jobs().values() {
         engine.restore(stored.clone());
@@ -44,7 +48,11 @@ impl Keeper for Memory {
                         self.0.insert(id, stored);
                     }
                 }
-                Change::Delete { id, .. } => drop(self.0.remove(&id).expect("a job in the log")),
+                Change::Delete { id, .. } => {
+                    self.0.remove(&id).expect("a job in the log");
+                    // If its key is still taken, something is left of it.
+                    self.0.extend(engine.stored(id).map(|rest| (id, rest)));
+                }
             }
         }
     }

@@ -8,6 +8,7 @@
 
 mod commands;
 mod documents;
+mod words;
 
 use std::collections::BTreeMap;
 
@@ -26,6 +27,11 @@ const HISTORY_OVERHEAD: usize = 40;
 const WATCH_OVERHEAD: usize = 40;
 const TUBE_OVERHEAD: usize = 500;
 
+/// The same for the words of a job, and for a key that stays taken, besides the
+/// keys' text; and for a key with a limit.
+const WORDS_OVERHEAD: usize = 400;
+const LIMIT_OVERHEAD: usize = 1000;
+
 /// The whole server.
 #[derive(Default)]
 pub struct Model {
@@ -34,6 +40,8 @@ pub struct Model {
     pub draining: bool,
     pub max_job_size: usize,
     pub max_memory: Option<usize>,
+    /// How much of it the buffers of clients take.
+    pub held: usize,
     /// The disk has no room for the next body.
     pub disk_is_full: bool,
     pub jobs: Vec<Job>,
@@ -47,6 +55,8 @@ pub struct Model {
     /// How many clients earlier runs had. Their numbers are not given again.
     numbers_given: usize,
     burials: u64,
+    /// The keys of deleted jobs that are still taken.
+    pub kept: Vec<Kept>,
     counts: BTreeMap<String, u64>,
     timeouts: u64,
     jobs_ever: u64,
@@ -69,6 +79,27 @@ pub struct Job {
     pub releases: u32,
     pub buries: u32,
     pub kicks: u32,
+    pub words: Words,
+}
+
+/// What follows the numbers of a put.
+#[derive(Clone, Default)]
+pub struct Words {
+    /// A key that is unique in the tube, and for how many seconds it stays taken.
+    pub unique: Option<(String, u64)>,
+    /// A key of which so many jobs may be reserved.
+    pub limit: Option<(String, usize)>,
+    pub tries: Option<u32>,
+    /// How many tries nobody has ended since the last kick.
+    pub failed: u32,
+}
+
+/// The key of a deleted job.
+pub struct Kept {
+    pub id: u64,
+    pub tube: String,
+    pub key: String,
+    pub until: u64,
 }
 
 #[derive(Clone, Copy, Default, PartialEq)]
@@ -111,7 +142,7 @@ struct Connection {
 
 /// What becomes of the next body, and its size.
 enum Incoming {
-    Job(Job, usize),
+    Job(Box<Job>, usize),
     TooBig,
 }
 
@@ -142,11 +173,7 @@ impl Model {
 
     pub fn disconnect(&mut self, client: Client) {
         self.waiting.retain(|&one| one != client);
-        for job in &mut self.jobs {
-            if matches!(job.state, State::Reserved { by, .. } if by == client) {
-                job.state = State::Ready;
-            }
-        }
+        self.end_silently(|by, _| by == client);
         self.serve();
         while !self.client(client).watched.is_empty() {
             let tube = self.client(client).watched.swap_remove(0);
@@ -166,16 +193,21 @@ impl Model {
 
     /// Restarts the server with the jobs that it had, and without clients.
     pub fn restart(&mut self) {
-        let (jobs, last_id) = (std::mem::take(&mut self.jobs), self.last_id);
-        self.restart_with(jobs, last_id);
+        let (jobs, kept) = (
+            std::mem::take(&mut self.jobs),
+            std::mem::take(&mut self.kept),
+        );
+        self.restart_with(jobs, kept, self.last_id);
     }
 
-    /// Restarts the server with these jobs. None of them is reserved.
-    pub fn restart_with(&mut self, jobs: Vec<Job>, last_id: u64) {
+    /// Restarts the server with these jobs and keys. None of the jobs is
+    /// reserved.
+    pub fn restart_with(&mut self, jobs: Vec<Job>, kept: Vec<Kept>, last_id: u64) {
         let before = std::mem::take(self);
         *self = Model::new(before.now, before.max_job_size, before.max_memory);
         self.numbers_given = before.numbers_given;
         self.last_id = last_id;
+        self.kept = kept;
         for mut job in jobs {
             if let State::Reserved { .. } = job.state {
                 job.state = State::Ready;
@@ -199,13 +231,14 @@ impl Model {
             match job.state {
                 State::Delayed { until } if until <= now => job.state = State::Ready,
                 State::Reserved { until, .. } if until <= now => {
-                    job.state = State::Ready;
                     job.timeouts += 1;
                     self.timeouts += 1;
                 }
                 _ => {}
             }
         }
+        self.kept.retain(|kept| kept.until > now);
+        self.end_silently(|_, until| until <= now);
         self.serve();
         for client in self.waiting.clone() {
             if self.deadline_soon_at(client).is_some_and(|at| at <= now) {
@@ -228,7 +261,8 @@ impl Model {
             let (_, connection) = self.clients.iter().find(|(one, _)| *one == client).unwrap();
             [connection.gives_up_at, self.deadline_soon_at(client)]
         });
-        pauses.chain(jobs).chain(waits.flatten()).min()
+        let keys = self.kept.iter().map(|kept| kept.until);
+        pauses.chain(jobs).chain(waits.flatten()).chain(keys).min()
     }
 
     /// Gives jobs to the clients that wait, in the order in which they came.
@@ -254,7 +288,7 @@ impl Model {
             connection.watched.contains(name) && !self.tubes.iter().any(paused)
         };
         let jobs = self.jobs.iter().filter(|job| job.state == State::Ready);
-        let job = jobs.filter(|job| is_open(&job.tube));
+        let job = jobs.filter(|job| is_open(&job.tube) && self.places_free(job) > 0);
         Some(job.min_by_key(|job| (job.priority, job.id))?.id)
     }
 
@@ -305,12 +339,13 @@ impl Model {
         };
         let watches = |(_, one): &(Client, Connection)| (one.watched.len() - 1) * WATCH_OVERHEAD;
         self.jobs.iter().map(job).sum::<usize>()
+            + self.memory_of_words()
             + self.tubes.iter().map(tube).sum::<usize>()
             + self.clients.iter().map(watches).sum::<usize>()
     }
 
     pub fn has_room(&self, bytes: usize) -> bool {
-        self.memory() + bytes <= self.max_memory.unwrap_or(usize::MAX)
+        self.memory() + self.held + bytes <= self.max_memory.unwrap_or(usize::MAX)
     }
 
     fn client(&mut self, client: Client) -> &mut Connection {

@@ -13,7 +13,7 @@ const LONG_NAME: &str = "and-they-may-contain/letters;numerals.1234567890$_(and-
     and-they-may-contain/letters;numerals.1234567890$_(and-these-sig";
 
 /// Lines that are no commands, by one mistake each.
-const MALFORMED: [&str; 24] = [
+const MALFORMED: [&str; 30] = [
     " stats",
     "STATS",
     "putt 0 0 1 1",
@@ -22,6 +22,12 @@ const MALFORMED: [&str; 24] = [
     "put 0 0 1 x",
     "put 4294967296 0 1 1",
     "put 0 0 1 1 ",
+    "put 0 0 1 1 idp:",
+    "put 0 0 1 1 idp:a idp:b",
+    "put 0 0 1 1  idp:a",
+    "put 0 0 1 1 con:a:0",
+    "put 0 0 1 1 try:1 ",
+    "put 0 0 1 1 grp:a",
     "reserve 1",
     "reserve-with-timeout x",
     "reserve-job",
@@ -60,7 +66,8 @@ impl<K: Keeper> World<K> {
         };
         let delay = *random.choose(&[0, 0, 0, 0, 1, 2, 5, u32::MAX]);
         let ttr = *random.choose(&[0, 1, 1, 2, 3, 5, 60, u32::MAX]);
-        let line = format!("put {} {delay} {ttr} {size}", priority(random));
+        let words = words(random);
+        let line = format!("put {} {delay} {ttr} {size}{words}", priority(random));
         (line, body + end)
     }
 
@@ -127,6 +134,31 @@ impl<K: Keeper> World<K> {
             _ => self.random.below(self.model.last_id as usize + 2) as u64,
         }
     }
+}
+
+/// The words after a put, each with a space before it.
+fn words(random: &mut Random) -> String {
+    let mut words = Vec::new();
+    if random.one_in(2) {
+        let key = random.choose(&["a", "b"]);
+        words.push(match random.choose(&[0, 0, 1, 2, 60]) {
+            0 => format!(" idp:{key}"),
+            seconds => format!(" idp:{key}:{seconds}"),
+        });
+    }
+    if random.one_in(2) {
+        let key = random.choose(&["a", "c"]);
+        words.push(match random.choose(&[1, 1, 2, 3]) {
+            1 => format!(" con:{key}"),
+            most => format!(" con:{key}:{most}"),
+        });
+    }
+    if random.one_in(2) {
+        words.push(format!(" try:{}", random.choose(&[1, 2, 3])));
+    }
+    let first = random.below(words.len().max(1));
+    words.rotate_left(first);
+    words.concat()
 }
 
 fn priority(random: &mut Random) -> u32 {

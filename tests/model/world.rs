@@ -27,6 +27,9 @@ const END: u64 = 10_000_000_000 * SECOND;
 
 const MOST_CLIENTS: usize = 6;
 
+/// A client that watches so many tubes listens to them.
+const MANY: usize = 20;
+
 /// The jobs as a log holds them that is told of every change.
 pub type Jobs = BTreeMap<JobId, StoredJob>;
 
@@ -69,6 +72,9 @@ pub struct World<K> {
     /// they get into each other's way more often.
     tubes: usize,
     most_jobs: usize,
+    /// Whether some clients watch so many tubes that the engine does not look
+    /// at all of them.
+    are_many_watched: bool,
     /// Whether the model knows in which order the tubes are listed.
     pub knows_order: bool,
     pub random: Random,
@@ -97,6 +103,7 @@ impl<K: Keeper> World<K> {
             links: BTreeMap::new(),
             tubes: *random.choose(&[1, 2, 3, speech::TUBES.len()]),
             most_jobs: *random.choose(&[2, 5, 25]),
+            are_many_watched: random.one_in(3),
             knows_order: true,
             random,
             history: History::new(repeat, START),
@@ -136,6 +143,11 @@ impl<K: Keeper> World<K> {
         };
         self.links.insert(client, link);
         self.compare(Vec::new());
+        if self.are_many_watched && !self.random.one_in(3) {
+            for number in 0..MANY {
+                self.send(client, &format!("watch one-of-many-{number}"), None);
+            }
+        }
         client
     }
 
@@ -217,6 +229,7 @@ impl<K: Keeper> World<K> {
         let now = self.now();
         self.tick_model();
         self.engine.tick(now);
+        self.order_burials();
         self.compare(Vec::new());
         // It may wake once more for what has just happened, but not for ever.
         self.engine.tick(now);
@@ -274,6 +287,7 @@ impl<K: Keeper> World<K> {
             let segment: Vec<u8> = bytes.drain(..count).collect();
             said.extend(self.receive(client, &segment));
         }
+        self.order_burials();
         if !line.is_empty() {
             self.model.line(client, line);
         }
@@ -282,6 +296,17 @@ impl<K: Keeper> World<K> {
             self.model.body(client, &body);
         }
         self.compare(said);
+    }
+
+    fn order_burials(&mut self) {
+        let engine = &self.engine;
+        self.model.order_burials(|id| {
+            let stored = engine.stored(JobId(id))?;
+            match stored.state {
+                StoredState::Buried { order } => Some(order),
+                _ => None,
+            }
+        });
     }
 
     /// What the server does with a segment, and what it answers at once: it
@@ -376,11 +401,18 @@ impl<K: Keeper> World<K> {
     /// What is kept is what there is.
     fn check_kept(&self) {
         let kept = self.keeper.jobs();
-        assert_eq!(kept.len(), self.engine.job_count());
+        let keys = self.engine.keys_kept();
+        assert_eq!(kept.len(), self.engine.job_count() + keys);
         for (&id, stored) in kept {
             let now = self.now();
-            let held = self.engine.stored(id).map(|job| settled(job, now));
-            assert_eq!(held, Some(settled(stored.clone(), now)));
+            let held = self.engine.stored(id).expect("what is kept is there");
+            let (held, stored) = (settled(held, now), settled(stored.clone(), now));
+            let job = self.model.jobs.iter().find(|job| job.id == id.0);
+            let is_reserved = job.is_some_and(|job| matches!(job.state, State::Reserved { .. }));
+            match is_reserved {
+                true => assert!(is_same(&held, &stored), "{held:?} is not {stored:?}"),
+                false => assert_eq!(held, stored),
+            }
         }
     }
 
@@ -406,6 +438,16 @@ pub fn settled(mut job: StoredJob, now: Time) -> StoredJob {
         job.state = StoredState::Ready;
     }
     job
+}
+
+/// Whether a job is the one that a log has. A log is not told that a ready job
+/// is reserved. So the job may have been reserved once more than the log says.
+pub fn is_same(job: &StoredJob, logged: &StoredJob) -> bool {
+    let mut logged = logged.clone();
+    if job.counters.reserves == logged.counters.reserves + 1 {
+        logged.counters.reserves += 1;
+    }
+    *job == logged
 }
 
 /// Sorts a list of tubes.

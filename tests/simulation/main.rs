@@ -36,17 +36,19 @@ mod history;
 #[path = "../model/naive.rs"]
 #[allow(dead_code, reason = "the model's own tests use the rest")]
 mod naive;
+#[path = "../laboratory/search.rs"]
+mod search;
 #[path = "../model/world.rs"]
 mod world;
 
 mod ledger;
 mod shell;
 
-use beanpole::binlog::{Binlog, Opened, SyncMode};
-use beanpole::engine::{Engine, StoredJob, StoredState, Time};
+use beanpole::binlog::{self, Binlog, Opened, SyncMode};
+use beanpole::engine::{Engine, StoredJob, StoredState, StoredWords, Time};
 use beanpole::protocol::JobId;
 use disk::{Disk, Survival};
-use naive::{Job, SECOND, State};
+use naive::{Job, Kept, SECOND, State};
 use shell::Shell;
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use std::alloc::System;
@@ -81,7 +83,7 @@ fn through_all_faults_what_was_acknowledged_is_kept() {
     };
     let seeds = match number("SIMULATION_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("SIMULATION_RUNS").unwrap_or(RUNS),
+        None => 0..number("SIMULATION_RUNS").unwrap_or_else(|| search::tries(RUNS)),
     };
     let days = number("SIMULATION_DAYS").unwrap_or(DAYS);
     let mut tally = Tally::default();
@@ -130,6 +132,8 @@ struct Life {
     segment_size: u64,
     /// Since the last start, the disk was made to fail, or will fail.
     is_faulty: bool,
+    /// Whether the clock was never set back since all jobs were deleted last.
+    knows_times: bool,
     tally: Tally,
 }
 
@@ -156,6 +160,7 @@ impl Life {
             sync,
             segment_size,
             is_faulty: false,
+            knows_times: true,
             tally: Tally::default(),
         }
     }
@@ -289,14 +294,18 @@ impl Life {
 
     /// Opens the log again, at some other time, and checks what it holds.
     fn go_on_after(&mut self, survival: Survival) {
-        let is_synced = self.sync == SyncMode::Always;
-        let kept = match survival {
-            Survival::Nothing | Survival::Something if !is_synced => self.world.keeper.synced(),
-            _ => self.world.keeper.acknowledged(),
+        let is_false_start = self.one_in(4);
+        let is_power_cut = is_false_start || !matches!(survival, Survival::Everything);
+        let kept = match is_power_cut && self.sync != SyncMode::Always {
+            true => self.world.keeper.synced(),
+            false => self.world.keeper.acknowledged(),
         };
         let dice = &mut disk::Random::new(self.world.random.next());
-        self.disk = cut(&self.disk, survival, dice);
-        if self.one_in(4) {
+        self.disk = match survival {
+            Survival::Everything => kill(&self.disk),
+            _ => cut(&self.disk, survival, dice),
+        };
+        if is_false_start {
             // The power fails while the log is opened.
             self.tally.false_starts += 1;
             let operations = self.below(20);
@@ -309,7 +318,7 @@ impl Life {
             self.disk.fail_at(operation, ErrorKind::Other);
             drop(self.open());
             // The error of the disk does not come again.
-            self.disk = cut(&self.disk, Survival::Everything, dice);
+            self.disk = kill(&self.disk);
         }
         self.is_faulty = false;
         let ended_at = self.world.now();
@@ -319,11 +328,14 @@ impl Life {
         opened.jobs.set_next_id(opened.next_id);
         opened.jobs.check();
         let jobs: Jobs = stored(&opened.jobs);
-        kept.check(&jobs, opened.next_id, ended_at);
+        kept.check(&jobs, opened.next_id, ended_at, self.knows_times);
 
         let model = &mut self.world.model;
-        let restored = jobs.values().cloned().map(in_the_model).collect();
-        model.restart_with(restored, opened.next_id.0 - 1);
+        let (kept, there): (Vec<_>, Vec<_>) =
+            jobs.values().cloned().partition(StoredJob::is_deleted);
+        let restored = there.into_iter().map(in_the_model).collect();
+        let kept = kept.into_iter().map(key_in_the_model).collect();
+        model.restart_with(restored, kept, opened.next_id.0 - 1);
         let in_map = Opened {
             binlog: opened.binlog,
             jobs,
@@ -354,6 +366,7 @@ impl Life {
             2 => now + self.below(30 * DAY),
             _ => now + self.below(HOUR),
         };
+        self.knows_times &= then >= now;
         self.world.model.now = then;
         self.note("that is what the clock shows at the start");
     }
@@ -377,6 +390,10 @@ impl Life {
             self.world.send(sweeper, &format!("delete {id}"), None);
         }
         self.world.send(sweeper, "stats", None);
+        let keys = self.world.model.kept.iter().map(|kept| kept.until);
+        if let Some(until) = keys.max() {
+            self.world.pass_time_until(until);
+        }
         self.deliver();
         self.world.disconnect(sweeper);
         assert_eq!(self.world.engine.job_count(), 0);
@@ -399,6 +416,7 @@ impl Life {
         let bytes = freed_by(|| drop(log));
         assert!(bytes <= EMPTY_LOG, "an empty log keeps {bytes} bytes");
         self.world.history.lines.clear();
+        self.knows_times = true;
         self.go_on_after(Survival::Nothing);
     }
 
@@ -419,6 +437,10 @@ impl Life {
     fn choose<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         self.world.random.choose(from)
     }
+}
+
+fn kill(disk: &Disk) -> Disk {
+    disk.state().kill()
 }
 
 fn cut(disk: &Disk, survival: Survival, dice: &mut disk::Random) -> Disk {
@@ -451,6 +473,7 @@ fn in_the_model(stored: StoredJob) -> Job {
                 until: until.as_nanos(),
             },
             StoredState::Buried { order } => State::Buried { number: order },
+            StoredState::Deleted { .. } => unreachable!("it is a key"),
         },
         tube: stored.tube.as_str().into(),
         priority: stored.priority.0,
@@ -463,5 +486,30 @@ fn in_the_model(stored: StoredJob) -> Job {
         releases: stored.counters.releases,
         buries: stored.counters.buries,
         kicks: stored.counters.kicks,
+        words: stored.words.map_or_else(naive::Words::default, |stored| {
+            let StoredWords { words, failed } = *stored;
+            let unique = words.unique;
+            let limit = words.limit;
+            naive::Words {
+                unique: unique.map(|one| (one.key.to_string(), one.kept.0.into())),
+                limit: limit.map(|one| (one.key.to_string(), one.most as usize)),
+                tries: words.tries,
+                failed,
+            }
+        }),
+    }
+}
+
+/// What is left of a deleted job, as the model has it.
+fn key_in_the_model(stored: StoredJob) -> Kept {
+    let words = stored.words.expect("it has a key").words;
+    let StoredState::Deleted { until } = stored.state else {
+        unreachable!("it is deleted");
+    };
+    Kept {
+        id: stored.id.0,
+        tube: stored.tube.to_string(),
+        key: words.unique.expect("it has a key").key.to_string(),
+        until: until.as_nanos(),
     }
 }

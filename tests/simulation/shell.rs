@@ -6,10 +6,11 @@ use crate::history::{History, apply};
 use crate::ledger::{Fact, Kept, Ledger};
 use crate::naive::Client;
 use crate::world::{Jobs, Keeper};
+use beanpole::binlog::longest_put;
 use beanpole::binlog::{Binlog, Failed, NoRoom, Opened, Position, Record, SyncMode, Update};
 use beanpole::engine::{Change, ConnectionId, Engine, Outcome, Time};
 use beanpole::protocol::framing::NoBody;
-use beanpole::protocol::{Command, JobId, Reply, Request, TubeName};
+use beanpole::protocol::{Command, JobId, Reply, Request, RestsOn};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -25,8 +26,6 @@ pub struct Shell {
     /// What was certain when all changes were synced the last time.
     synced: Ledger,
     synced_changes: usize,
-    /// The position behind the last change.
-    end: Position,
     /// The replies that wait for the log, in their order.
     owed: VecDeque<Owed>,
     refused: bool,
@@ -53,7 +52,6 @@ impl Shell {
             synced: ledger.clone(),
             ledger,
             synced_changes: 0,
-            end: Position::default(),
             owed: VecDeque::new(),
             refused: false,
             refused_puts: 0,
@@ -132,22 +130,16 @@ impl Shell {
 
     /// Sends a reply when the log keeps what the reply promises.
     fn owe(&mut self, client: Client, reply: &Reply, fact: Option<Fact>) {
-        let position = if reply.is_promise() {
-            self.end
-        } else {
-            let told_of = reply.tells_of().and_then(|id| self.log().kept_from(id));
-            told_of.unwrap_or_default()
+        let (fact, changes) = match reply.rests_on() {
+            RestsOn::Nothing => (fact, 0),
+            RestsOn::PutOf(id) => (fact.or(Some(Fact::Seen(id))), 0),
+            RestsOn::AllSoFar => (fact, self.history.len()),
         };
-        let fact = fact.or(reply.tells_of().map(Fact::Seen));
-        if position > Position::default() {
+        if let Some(position) = self.log().needed_for(reply.rests_on()) {
             self.owed.push_back(Owed {
                 client,
                 position,
-                changes: if reply.is_promise() {
-                    self.history.len()
-                } else {
-                    0
-                },
+                changes,
                 fact,
             });
         } else if let Some(fact) = fact {
@@ -165,17 +157,13 @@ impl Keeper for Shell {
         now: Time,
     ) -> Outcome {
         let log = self.log();
-        let mut room = None;
         self.refused = false;
-        if let Request::Body(Ok(body)) = &request {
-            match log.reserve_put(TubeName::MAX_LEN, body.wire().len()) {
-                Ok(reserved) => room = Some(reserved),
-                Err(NoRoom) => {
-                    request = Request::Body(Err(NoBody::NoRoom));
-                    self.refused = true;
-                    self.refused_puts += 1;
-                }
-            }
+        if let Request::Body(Ok(body)) = &request
+            && log.make_room(longest_put(body.wire().len())) == Err(NoRoom)
+        {
+            request = Request::Body(Err(NoBody::NoRoom));
+            self.refused = true;
+            self.refused_puts += 1;
         }
         let deleted = match request {
             Request::Command(Command::Delete(id)) => Some(id),
@@ -184,10 +172,10 @@ impl Keeper for Shell {
         let outcome = engine.execute(id, request, now);
         self.keep(&engine.effects.changes, engine);
         engine.effects.changes.clear();
-        drop(room);
         if let Outcome::Reply(reply) = &outcome {
             let fact = match (reply, deleted) {
                 (Reply::Inserted(id), _) => Some(there(*id, engine)),
+                (Reply::InsertedBefore { id, state, .. }, _) => state.map(|_| there(*id, engine)),
                 (Reply::Deleted, Some(id)) => {
                     self.ledger.delete(id);
                     self.synced.delete(id);
@@ -208,7 +196,7 @@ impl Keeper for Shell {
         if changes.is_empty() {
             return;
         }
-        self.end = self.log().append(changes, engine);
+        self.log().append(changes, engine);
         for change in changes {
             let record = match *change {
                 Change::Put(id) => engine.stored(id).map(Record::Put),
@@ -216,7 +204,11 @@ impl Keeper for Shell {
                     let stored = engine.stored(id);
                     stored.map(|job| Record::Update(Update::of(&job)))
                 }
-                Change::Delete { id, .. } => Some(Record::Delete(id)),
+                // If its key is still taken, something is left of it.
+                Change::Delete { id, .. } => {
+                    let rest = engine.stored(id);
+                    Some(rest.map_or(Record::Delete(id), Record::Put))
+                }
             };
             // The job may have been deleted since. Then its deletion comes
             // later in this list.

@@ -82,7 +82,8 @@ pub fn stream(seed: u64, commands: usize) -> Stream {
             continue;
         }
         let mut bytes = command(&mut random, &mut puts, max_job_size);
-        if random.one_in(8) {
+        // A wrong word could become a right one.
+        if random.one_in(8) && !has_wrong_words(&bytes) {
             spoil(&mut random, &mut bytes);
         }
         let is_long = tame_long_line(&mut bytes);
@@ -169,6 +170,36 @@ fn command(random: &mut Random, puts: &mut usize, max_job_size: u32) -> Vec<u8> 
     format!("{line}\r\n").into_bytes()
 }
 
+/// What may not follow the numbers of a put, although words that look like these
+/// may. (Those that may follow on our server may not on theirs, so they are not
+/// sent.)
+const WRONG_WORDS: &[&str] = &[
+    " idp",
+    " idp:",
+    " idp:a:",
+    " idp:a:-1",
+    " idp:a:4294967296",
+    " idp:-a",
+    " idp:a idp:b",
+    "  idp:a",
+    " idp:a ",
+    " IDP:a",
+    " con:a:0",
+    " con:a:b",
+    " con:a:1:2",
+    " try:0",
+    " try:",
+    " try:1 try:2",
+    " try:a",
+    " con:a try:1 x:y",
+];
+
+fn has_wrong_words(bytes: &[u8]) -> bool {
+    let line = bytes.split(|&byte| byte == b'\r').next();
+    let ends_in = |word: &&str| line.is_some_and(|line| line.ends_with(word.as_bytes()));
+    WRONG_WORDS.iter().any(ends_in)
+}
+
 fn put(random: &mut Random, puts: &mut usize, max_job_size: u32) -> Vec<u8> {
     let size = match random.below(20) {
         0 => max_job_size as usize + random.below(4),
@@ -197,7 +228,11 @@ fn put(random: &mut Random, puts: &mut usize, max_job_size: u32) -> Vec<u8> {
     };
     let (delay, ttr) = (random.choose(DELAYS), random.choose(TTRS));
     *puts += 1;
-    let line = format!("put {pri} {delay} {ttr} {told}\r\n");
+    let word = match random.below(40) {
+        0 => random.choose(WRONG_WORDS),
+        _ => "",
+    };
+    let line = format!("put {pri} {delay} {ttr} {told}{word}\r\n");
     [line.as_bytes(), &body, b"\r\n"].concat()
 }
 

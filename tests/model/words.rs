@@ -1,0 +1,183 @@
+//! The three words after a put.
+
+use super::{Client, Job, Kept, LIMIT_OVERHEAD, Model, SECOND, State, WORDS_OVERHEAD, Words};
+use super::{commands::name, documents::word};
+use std::collections::BTreeSet;
+
+impl Words {
+    /// `None` if one of these is no word.
+    pub(super) fn read(words: &[&str]) -> Option<Words> {
+        let mut read = Words::default();
+        for word in words {
+            let parts: Vec<&str> = word.split(':').collect();
+            let number = |text: &str| {
+                let is_number = text.chars().all(|c| c.is_ascii_digit());
+                is_number.then(|| text.parse::<u32>().ok())?
+            };
+            let had_it = match parts[..] {
+                ["idp", key] => read.unique.replace((name(key)?.into(), 0)).is_some(),
+                ["idp", key, seconds] => {
+                    let unique = (name(key)?.into(), number(seconds)?.into());
+                    read.unique.replace(unique).is_some()
+                }
+                ["con", key] => read.limit.replace((name(key)?.into(), 1)).is_some(),
+                ["con", key, most] => {
+                    let most = number(most).filter(|&most| most > 0)? as usize;
+                    read.limit.replace((name(key)?.into(), most)).is_some()
+                }
+                ["try", tries] => {
+                    let tries = number(tries).filter(|&tries| tries > 0)?;
+                    read.tries.replace(tries).is_some()
+                }
+                _ => return None,
+            };
+            if had_it {
+                return None;
+            }
+        }
+        Some(read)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.unique.is_none() && self.limit.is_none() && self.tries.is_none()
+    }
+
+    fn memory(&self) -> usize {
+        let keys = self.unique.iter().map(|(key, _)| key.len());
+        let keys = keys.chain(self.limit.iter().map(|(key, _)| key.len()));
+        match self.is_empty() {
+            true => 0,
+            false => WORDS_OVERHEAD + keys.sum::<usize>(),
+        }
+    }
+}
+
+impl Model {
+    /// The answer to a put whose key is taken.
+    pub(super) fn inserted_before(&mut self, put: &Job, tube: &str) -> Option<String> {
+        let (key, _) = put.words.unique.as_ref()?;
+        let has_key = |job: &&mut Job| {
+            let unique = job.words.unique.as_ref();
+            job.tube == tube && unique.is_some_and(|(one, _)| one == key)
+        };
+        if let Some(job) = self.jobs.iter_mut().find(has_key) {
+            let (id, state) = (job.id, word(job.state).to_uppercase());
+            if put.priority >= job.priority {
+                return Some(format!("INSERTED {id} {state}"));
+            }
+            job.priority = put.priority;
+            return Some(format!("INSERTED {id} {state} {}", put.priority));
+        }
+        let is_kept = |kept: &&Kept| kept.tube == tube && kept.key == *key;
+        let kept = self.kept.iter().find(is_kept)?;
+        Some(format!("INSERTED {} DELETED", kept.id))
+    }
+
+    /// Keeps the key of a job that is deleted.
+    pub(super) fn keep_key(&mut self, job: &Job) {
+        if let Some((key, seconds @ 1..)) = &job.words.unique {
+            self.kept.push(Kept {
+                id: job.id,
+                tube: job.tube.clone(),
+                key: key.clone(),
+                until: self.now + seconds * SECOND,
+            });
+        }
+    }
+
+    /// How many more jobs with the limit of this one may be reserved.
+    pub(super) fn places_free(&self, job: &Job) -> usize {
+        let Some((key, _)) = &job.words.limit else {
+            return usize::MAX;
+        };
+        let others = self.jobs.iter().filter_map(|other| {
+            let (its, most) = other.words.limit.as_ref()?;
+            (its == key).then_some((other.state, *most))
+        });
+        let reserved = |&(state, _): &(State, usize)| matches!(state, State::Reserved { .. });
+        let taken = others.clone().filter(reserved).count();
+        let most = others.map(|(_, most)| most).max();
+        most.expect("this one at least").saturating_sub(taken)
+    }
+
+    /// Ends the reservations for which `ends` says so, by the client and the
+    /// time: nobody has said a word about these jobs.
+    pub(super) fn end_silently(&mut self, ends: impl Fn(Client, u64) -> bool) {
+        let mut ended = Vec::new();
+        for job in &mut self.jobs {
+            match job.state {
+                State::Reserved { by, until } if ends(by, until) => ended.push((until, job)),
+                _ => {}
+            }
+        }
+        ended.sort_by_key(|(until, job)| (*until, job.id));
+        for (_, job) in ended {
+            job.state = State::Ready;
+            if let Some(tries) = job.words.tries {
+                job.words.failed += 1;
+                if job.words.failed >= tries {
+                    job.buries += 1;
+                    job.state = State::Buried {
+                        number: self.burials,
+                    };
+                    self.burials += 1;
+                }
+            }
+        }
+    }
+
+    /// In which order jobs are buried whose times to run end at the same moment
+    /// is left open. So the model takes the order from the other side.
+    pub fn order_burials(&mut self, order: impl Fn(u64) -> Option<u64>) {
+        let mut buried: Vec<(u64, &mut u64)> = Vec::new();
+        for job in &mut self.jobs {
+            if let State::Buried { number } = &mut job.state
+                && let Some(order) = order(job.id)
+            {
+                buried.push((order, number));
+            }
+        }
+        let mut numbers: Vec<u64> = buried.iter().map(|(_, number)| **number).collect();
+        numbers.sort_unstable();
+        buried.sort_by_key(|(order, _)| *order);
+        for ((_, place), number) in buried.into_iter().zip(numbers) {
+            *place = number;
+        }
+    }
+
+    pub(super) fn memory_of_words(&self) -> usize {
+        let jobs = self.jobs.iter().map(|job| job.words.memory());
+        let kept = self.kept.iter().map(|kept| WORDS_OVERHEAD + kept.key.len());
+        let limits = self.jobs.iter().filter_map(|job| job.words.limit.as_ref());
+        let limits: BTreeSet<_> = limits.map(|(key, _)| key).collect();
+        jobs.sum::<usize>() + kept.sum::<usize>() + limits.len() * LIMIT_OVERHEAD
+    }
+
+    /// What the words of a job that is to be put need.
+    pub(super) fn needed_for(&self, words: &Words) -> usize {
+        let limit = words.limit.as_ref().map(|(key, _)| key);
+        let mut limits = self.jobs.iter().filter_map(|job| job.words.limit.as_ref());
+        let is_new = limit.is_some_and(|key| !limits.any(|(one, _)| one == key));
+        words.memory() + if is_new { LIMIT_OVERHEAD } else { 0 }
+    }
+
+    /// What stats-job tells of the words.
+    pub(super) fn facts_of_words(&self, job: &Job) -> Vec<String> {
+        let mut facts = Vec::new();
+        if let Some((key, seconds)) = &job.words.unique {
+            facts.push(format!("idempotency-key: \"{key}\""));
+            facts.push(format!("idempotency-ttl: {seconds}"));
+        }
+        if let Some((key, most)) = &job.words.limit {
+            facts.push(format!("concurrency-key: \"{key}\""));
+            facts.push(format!("concurrency-limit: {most}"));
+            facts.push(format!("concurrency-free: {}", self.places_free(job)));
+        }
+        if let Some(tries) = job.words.tries {
+            let left = tries.saturating_sub(job.words.failed);
+            facts.push(format!("tries: {tries}"));
+            facts.push(format!("tries-left: {left}"));
+        }
+        facts
+    }
+}
