@@ -7,25 +7,25 @@
 //! It then kills the groups that still run.
 
 use crate::failure::{Failure, Outcome};
+#[cfg(target_os = "linux")]
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{SigSet, Signal, killpg};
-use nix::sys::socket::{MsgFlags, send};
 use nix::unistd::{ForkResult, Pid, fork, getpid, getppid, setsid};
 use std::collections::BTreeSet;
-use std::io::{self, Read};
-use std::os::fd::AsRawFd;
+use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, exit};
 
 /// Gives the command a session of its own, which is also a group of its own.
-/// The kernel kills the command when the thread that starts it ends, whatever
-/// the reason.
+/// Linux kills the command when the thread that starts it ends, whatever the
+/// reason. On other systems only the [`Guard`] does so.
 #[allow(unsafe_code)]
 pub fn to_this_thread(command: &mut Command) {
     let worker = getpid();
     let tie = move || {
         setsid()?;
+        #[cfg(target_os = "linux")]
         set_pdeathsig(Signal::SIGKILL)?;
         // The worker may have ended before the kernel knew of the tie.
         match getppid() == worker {
@@ -74,11 +74,7 @@ impl Guard {
 
     fn say(&self, number: i32) {
         // If the guard has been killed, the kernel still kills the commands.
-        let _ = send(
-            self.0.as_raw_fd(),
-            &number.to_ne_bytes(),
-            MsgFlags::MSG_NOSIGNAL,
-        );
+        let _ = (&self.0).write_all(&number.to_ne_bytes());
     }
 }
 

@@ -1,0 +1,181 @@
+//! macOS and FreeBSD, as far as they are not as Linux: the same names as in
+//! `linux.rs`. This is built, and not run by our tests.
+//!
+//! Left out is what they do not have: sockets without a file, room that is
+//! measured in mappings, and file systems that must be told to write in place.
+//! What the standard library does already is not here either: on macOS it
+//! syncs a file with `F_FULLFSYNC`, which makes the disk write its own cache
+//! too.
+
+use nix::libc;
+use nix::sys::event::{EvFlags, EventFilter, FilterFlag, KEvent, Kqueue};
+use nix::sys::resource::Resource;
+use nix::sys::statfs::fstatfs;
+use nix::time::{ClockId, clock_gettime};
+use nix::unistd::getpeereid;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::net::SocketAddr;
+use std::time::Duration;
+
+#[cfg(not(target_vendor = "apple"))]
+pub use nix::unistd::initgroups as become_member;
+
+/// Threads count against no limit of the user.
+pub const THREADS: Option<Resource> = None;
+
+pub const ADDRESS_SPACE: Option<Resource> = None;
+
+pub struct HangupList(Kqueue);
+
+impl HangupList {
+    pub const AT_ONCE: usize = 64;
+
+    pub fn new() -> nix::Result<HangupList> {
+        Kqueue::new().map(HangupList)
+    }
+
+    pub fn add(&self, socket: &OwnedFd, number: u64) -> nix::Result<()> {
+        // The end is told of always, but bytes only if more are there than a
+        // socket can hold.
+        let (flags, lowest) = (EvFlags::EV_ADD | EvFlags::EV_CLEAR, i32::MAX as isize);
+        let (socket, fflags) = (socket.as_raw_fd() as usize, FilterFlag::NOTE_LOWAT);
+        let event = EventFilter::EVFILT_READ;
+        let event = KEvent::new(socket, event, flags, fflags, lowest, number as isize);
+        self.0.kevent(&[event], &mut [], None).map(drop)
+    }
+
+    pub fn take(&self) -> nix::Result<impl Iterator<Item = u64>> {
+        let none = KEvent::new(
+            0,
+            EventFilter::EVFILT_READ,
+            EvFlags::empty(),
+            FilterFlag::empty(),
+            0,
+            0,
+        );
+        let mut events = [none; Self::AT_ONCE];
+        let at_once = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let count = self.0.kevent(&[], &mut events, Some(at_once))?;
+        let gone = events.into_iter().take(count);
+        let gone = gone.filter(|event| event.flags().contains(EvFlags::EV_EOF));
+        Ok(gone.map(|event| event.udata() as u64))
+    }
+}
+
+impl AsFd for HangupList {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// As on Linux. But here, a connection does not block if its listener does not,
+/// and macOS sets no flag while it accepts. (We start no programs, so no other
+/// thread can come between.)
+pub fn accept(listener: BorrowedFd<'_>) -> nix::Result<OwnedFd> {
+    use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
+    let fd = nix::sys::socket::accept(listener.as_raw_fd())?;
+    // SAFETY: the kernel has just opened it, so nobody else owns it.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    fcntl(&socket, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
+    fcntl(&socket, FcntlArg::F_SETFL(OFlag::empty()))?;
+    Ok(socket)
+}
+
+/// There is one call for both systems, and it does not tell the process.
+pub fn peer(socket: &OwnedFd) -> nix::Result<String> {
+    getpeereid(socket).map(|(user, _)| format!("uid={user}"))
+}
+
+pub fn unsent(socket: BorrowedFd<'_>) -> io::Result<usize> {
+    let (fd, mut count): (_, libc::c_int) = (socket.as_raw_fd(), 0);
+    // SAFETY: the kernel writes an int there, and nothing else.
+    #[cfg(not(target_vendor = "apple"))]
+    let done = unsafe { libc::ioctl(fd, libc::FIONWRITE, &raw mut count) };
+    // SAFETY: the kernel writes an int there, and nothing else; the length says
+    // that there is room for one.
+    #[cfg(target_vendor = "apple")]
+    let done = unsafe {
+        let (mut len, place) = (size_of_val(&count) as libc::socklen_t, &raw mut count);
+        libc::getsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_NWRITE,
+            place.cast(),
+            &raw mut len,
+        )
+    };
+    match usize::try_from(count) {
+        Ok(count) if done == 0 => Ok(count),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+pub fn abstract_address(_: &[u8]) -> io::Result<SocketAddr> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+pub fn write_in_place(_: BorrowedFd<'_>) {}
+
+/// FreeBSD has the call of POSIX, which ZFS refuses.
+#[cfg(not(target_vendor = "apple"))]
+pub fn allocate(file: &File, from: libc::off_t, to: libc::off_t) -> nix::Result<()> {
+    nix::fcntl::posix_fallocate(file, from, to - from)
+}
+
+/// macOS allocates behind the end of a file, and leaves its length as it is.
+#[cfg(target_vendor = "apple")]
+pub fn allocate(file: &File, from: libc::off_t, to: libc::off_t) -> nix::Result<()> {
+    let mut room = libc::fstore_t {
+        fst_flags: libc::F_ALLOCATEALL,
+        fst_posmode: libc::F_PEOFPOSMODE,
+        fst_offset: 0,
+        fst_length: to - from,
+        fst_bytesalloc: 0,
+    };
+    nix::fcntl::fcntl(file, nix::fcntl::FcntlArg::F_PREALLOCATE(&mut room))?;
+    let len = nix::sys::stat::fstat(file)?.st_size;
+    nix::unistd::ftruncate(file, len.max(to))
+}
+
+/// What is not known to be a local file system counts as shared.
+pub fn is_shared(file: &File) -> io::Result<bool> {
+    let local = [
+        "apfs", "hfs", "ufs", "zfs", "tmpfs", "msdos", "msdosfs", "exfat",
+    ];
+    let system = fstatfs(file)?;
+    Ok(!local.contains(&system.filesystem_type_name()))
+}
+
+pub fn time_since_boot() -> Duration {
+    let time = clock_gettime(ClockId::CLOCK_MONOTONIC);
+    time.expect("every system has this clock").into()
+}
+
+#[cfg(not(target_vendor = "apple"))]
+pub fn forget_pages(file: &File) -> io::Result<()> {
+    use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
+    posix_fadvise(file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED).map_err(io::Error::from)
+}
+
+/// macOS cannot be told that, so it keeps no jobs on storage that is shared.
+#[cfg(target_vendor = "apple")]
+pub fn forget_pages(_: &File) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+pub fn find_room_for_threads() -> io::Result<()> {
+    Ok(())
+}
+
+/// On macOS this call has another type for groups, and `nix` leaves it out.
+#[cfg(target_vendor = "apple")]
+pub fn become_member(user: &std::ffi::CStr, group: nix::unistd::Gid) -> nix::Result<()> {
+    // SAFETY: the name ends with a zero byte and is only read.
+    let done = unsafe { libc::initgroups(user.as_ptr(), group.as_raw() as libc::c_int) };
+    nix::errno::Errno::result(done).map(drop)
+}

@@ -1,0 +1,207 @@
+//! What only Linux can do, or does in its own way. For macOS and FreeBSD,
+//! `bsd.rs` has the same names.
+
+use nix::errno::Errno;
+use nix::fcntl::{FallocateFlags, PosixFadviseAdvice, fallocate, posix_fadvise};
+use nix::libc;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::resource::Resource;
+use nix::sys::socket::{SockFlag, accept4, getsockopt, sockopt};
+use nix::sys::statfs::fstatfs;
+use nix::time::{ClockId, clock_gettime};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::SocketAddr;
+use std::time::Duration;
+
+pub use nix::unistd::initgroups as become_member;
+
+/// The limit that threads count against. On other systems they count against
+/// none.
+pub const THREADS: Option<Resource> = Some(Resource::RLIMIT_NPROC);
+
+/// The limit of the address space, where nix has a name for it.
+pub const ADDRESS_SPACE: Option<Resource> = Some(Resource::RLIMIT_AS);
+
+/// The sockets whose peers may end their stream, each with a number. A socket
+/// leaves the list when it is closed.
+pub struct HangupList(Epoll);
+
+impl HangupList {
+    /// How many numbers [`take`](Self::take) returns at most. If it returns
+    /// fewer, there are no more.
+    pub const AT_ONCE: usize = 64;
+
+    /// An empty list.
+    pub fn new() -> nix::Result<HangupList> {
+        Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map(HangupList)
+    }
+
+    /// Adds a socket. It is told once (edge-triggered) that its peer has gone,
+    /// also if it has gone already.
+    pub fn add(&self, socket: &OwnedFd, number: u64) -> nix::Result<()> {
+        let flags = EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLET;
+        self.0.add(socket, EpollEvent::new(flags, number))
+    }
+
+    /// The numbers of some sockets whose peers have gone.
+    pub fn take(&self) -> nix::Result<impl Iterator<Item = u64>> {
+        let mut events = [EpollEvent::empty(); Self::AT_ONCE];
+        let count = self.0.wait(&mut events, EpollTimeout::ZERO)?;
+        Ok(events.into_iter().take(count).map(|event| event.data()))
+    }
+}
+
+/// Readable when peers have gone.
+impl AsFd for HangupList {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.0.as_fd()
+    }
+}
+
+/// Accepts a connection, which is blocking.
+pub fn accept(listener: BorrowedFd<'_>) -> nix::Result<OwnedFd> {
+    let fd = accept4(listener.as_raw_fd(), SockFlag::SOCK_CLOEXEC)?;
+    // SAFETY: the kernel has just opened it, so nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Who is at the other end of a Unix socket, for people to read.
+pub fn peer(socket: &OwnedFd) -> nix::Result<String> {
+    let peer = getsockopt(socket, sockopt::PeerCredentials)?;
+    Ok(format!("pid={},uid={}", peer.pid(), peer.uid()))
+}
+
+/// How many written bytes of a socket the peer's side has not received yet.
+pub fn unsent(socket: BorrowedFd<'_>) -> io::Result<usize> {
+    let mut count: libc::c_int = 0;
+    // SAFETY: the kernel writes an int there, and nothing else.
+    let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut count) };
+    match usize::try_from(count) {
+        Ok(count) if done == 0 => Ok(count),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// The address of a socket that has no file.
+pub fn abstract_address(name: &[u8]) -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(name)
+}
+
+/// Makes a file system write an empty file in place. Some file systems (btrfs)
+/// write new contents of a file to new blocks, so that the room that is
+/// allocated to the file would not be room for them. On all other file systems,
+/// nothing happens.
+pub fn write_in_place(file: BorrowedFd<'_>) {
+    // FS_NOCOW_FL of linux/fs.h.
+    const NOCOW: libc::c_int = 0x0080_0000;
+    let (fd, mut flags) = (file.as_raw_fd(), 0);
+    // SAFETY: the kernel writes an int there, and nothing else.
+    if unsafe { libc::ioctl(fd, libc::FS_IOC_GETFLAGS, &raw mut flags) } == 0 {
+        let flags: libc::c_int = flags | NOCOW;
+        // SAFETY: the kernel reads this int.
+        unsafe { libc::ioctl(fd, libc::FS_IOC_SETFLAGS, &raw const flags) };
+    }
+}
+
+/// Allocates the blocks of a file between two offsets, and lengthens it if it
+/// ends before the second one.
+pub fn allocate(file: &File, from: libc::off_t, to: libc::off_t) -> nix::Result<()> {
+    fallocate(file, FallocateFlags::empty(), from, to - from)
+}
+
+/// The file systems that two machines can use at the same time, by their type
+/// in `statfs`. All others are on one machine's disk.
+const SHARED: [u32; 23] = [
+    0x6573_5546, // FUSE, and so GlusterFS; virtiofs too
+    0x0000_6969, // NFS
+    0x00c3_6400, // CephFS
+    0xff53_4d42, // CIFS
+    0xfe53_4d42, // SMB 2
+    0x0116_1970, // GFS2
+    0x7461_636f, // OCFS2
+    0x0bd0_0bd0, // Lustre
+    0x4750_4653, // GPFS
+    0x1983_0326, // BeeGFS
+    0x2003_0528, // OrangeFS
+    0x0102_1997, // 9P
+    0x5346_414f, // AFS
+    0x6b41_4653, // the kernel's own AFS
+    0x786f_4256, // VirtualBox's shared folders
+    0xbacb_acbc, // VMware's shared folders
+    0x7c7c_6673, // Parallels' shared folders
+    0x0000_517b, // SMB 1
+    0x7375_7245, // Coda
+    0xaad7_aaea, // PanFS
+    0xbeef_dead, // StorNext
+    0x6163_6673, // ACFS
+    0xa501_fcf5, // VxFS
+];
+
+/// Whether a file is on a file system that other machines can use.
+pub fn is_shared(file: &File) -> io::Result<bool> {
+    match fstatfs(file) {
+        // The C library's type of this number differs from machine to machine.
+        Ok(system) => Ok(SHARED.contains(&(system.filesystem_type().0 as u32))),
+        // With 32 bits, it cannot tell of very large file systems. Such a small
+        // machine is more likely to reach one by the network than to hold it.
+        Err(Errno::EOVERFLOW) => Ok(true),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// The time since the start of the machine, also while it was suspended.
+pub fn time_since_boot() -> Duration {
+    let time = clock_gettime(ClockId::CLOCK_BOOTTIME);
+    time.expect("every system has this clock").into()
+}
+
+/// Makes the next read of a file go to the storage.
+pub fn forget_pages(file: &File) -> io::Result<()> {
+    let advice = PosixFadviseAdvice::POSIX_FADV_DONTNEED;
+    posix_fadvise(file, 0, 0, advice).map_err(io::Error::from)
+}
+
+/// Finds out whether some more threads can have the mappings that they need. If
+/// a thread cannot be started, we get an error. But if it has its stack and
+/// there is no room for the stack of its signal handlers, the process ends.
+///
+/// This is only needed where bodies are mappings. With musl, those of 128 KiB
+/// and more are, so clients can bring the process as near to the kernel's limit
+/// as they like.
+///
+/// # Errors
+///
+/// If the threads cannot have these mappings.
+pub fn find_room_for_threads() -> io::Result<()> {
+    // With the C library of GNU, bodies are no mappings of their own, and the
+    // highest possible number of connections leaves enough mappings free.
+    if cfg!(target_env = "gnu") {
+        return Ok(());
+    }
+    // Several threads may be starting, and bodies may arrive meanwhile.
+    const MAPPINGS: usize = 64;
+    const PAGE: usize = 64 << 10; // no system has larger pages
+    let len = MAPPINGS * PAGE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: this is a new mapping. The kernel chooses its place, and nobody
+    // uses it.
+    let start = unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_NONE, flags, -1, 0) };
+    if start == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // Every second page becomes a mapping of its own.
+    let mut pages = (0..MAPPINGS).step_by(2);
+    let found = pages.try_for_each(|page| {
+        // SAFETY: this is a page within the mapping, and nothing is in it.
+        match unsafe { libc::mprotect(start.byte_add(page * PAGE), PAGE, libc::PROT_READ) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    });
+    // SAFETY: this is the mapping from above, and nothing refers to it.
+    unsafe { libc::munmap(start, len) };
+    found
+}

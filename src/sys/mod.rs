@@ -1,0 +1,103 @@
+//! The few system calls that no package wraps safely, and those that differ from
+//! system to system: `linux` and `bsd` have the same names for these. All
+//! `unsafe` code of the daemon is in this directory.
+
+#[cfg(not(target_os = "linux"))]
+mod bsd;
+#[cfg(target_os = "linux")]
+mod linux;
+
+#[cfg(not(target_os = "linux"))]
+pub use bsd::*;
+#[cfg(target_os = "linux")]
+pub use linux::*;
+
+use nix::libc;
+#[cfg(not(target_has_atomic = "64"))]
+pub use portable_atomic::AtomicU64;
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Mutex;
+#[cfg(target_has_atomic = "64")]
+pub use std::sync::atomic::AtomicU64;
+
+/// Gives freed memory back to the system. Otherwise the allocator keeps it for
+/// ever: the C library returns only what lies at the very end of its heaps.
+pub fn give_back_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: malloc_trim takes a number and has no conditions; it may be
+    // called at any time from any thread.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+/// Makes all threads allocate from one heap, large pieces too. By default the C
+/// library has several heaps for each CPU. All but the first grow by one page
+/// and one system call at a time, which makes bodies of some kilobytes slower.
+/// It also makes a mapping of its own for each body of 128 KiB or more. But the
+/// kernel allows a process 65,530 mappings, and each thread needs four of them.
+///
+/// To be called before other threads are started.
+pub fn use_one_heap() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: mallopt takes two numbers. If it does not know an option or
+    // rejects a value, it changes nothing.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1);
+        libc::mallopt(libc::M_MMAP_MAX, 256);
+    }
+}
+
+/// A write lock on all of a file.
+pub fn whole_file() -> libc::flock {
+    // SAFETY: it has only numbers, and all of them may be zero. (Systems have
+    // different ones beside those that are set here.)
+    let mut region: libc::flock = unsafe { std::mem::zeroed() };
+    region.l_type = libc::F_WRLCK as libc::c_short;
+    region.l_whence = libc::SEEK_SET as libc::c_short;
+    region
+}
+
+/// Receives at most `most` bytes, and appends them to the buffer, as far as
+/// that has capacity. That capacity is not filled with zeros first, so memory
+/// that no byte was received into is not touched. 0 if the peer sends nothing
+/// more.
+pub fn receive(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>, most: usize) -> io::Result<usize> {
+    let room = buffer.spare_capacity_mut();
+    let most = room.len().min(most);
+    // SAFETY: the kernel writes at most so many bytes, into memory that is
+    // ours.
+    let count = unsafe { libc::recv(socket.as_raw_fd(), room.as_mut_ptr().cast(), most, 0) };
+    let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
+    // SAFETY: the kernel has just written so many bytes after the previous
+    // ones, within the capacity.
+    unsafe { buffer.set_len(buffer.len() + count) };
+    Ok(count)
+}
+
+/// Takes over a descriptor that this process was started with, counted from 0
+/// after the three standard ones. Each can be taken once.
+///
+/// # Errors
+///
+/// If the descriptor is not open.
+///
+/// # Panics
+///
+/// If the descriptor was taken before.
+pub fn inherited_descriptor(index: u16) -> io::Result<OwnedFd> {
+    static TAKEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    let is_first_time = TAKEN.lock().expect("no thread panics").insert(index);
+    assert!(is_first_time, "descriptor {index} was taken before");
+    let fd = 3 + RawFd::from(index);
+    // SAFETY: setting a flag of a descriptor, open or not, touches no memory.
+    if unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it is open. The program that started this process says that it is
+    // meant for us. Nobody else here owns it, since it is taken once: this was
+    // asserted.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
