@@ -16,8 +16,9 @@
 //!   written. (A look before the write would say nothing: the lock may be lost
 //!   between the two.)
 //! - *No server writes where another one may write.* A server begins a segment
-//!   of its own, in a file that it has made itself, and never writes after the
-//!   records of another server. Suppose the other server writes late. Then its
+//!   of its own, in a file that it has made itself, and never appends to the
+//!   records of another server. (Recovery writes these once more as it has read
+//!   them, and zeros after them.) Suppose the other server writes late. Then its
 //!   bytes lie after the end that the header of our segment tells, or in a file
 //!   that has no name any more. Also, each server has its own names for the
 //!   files that it prepares ahead, and removes those of others before it reads
@@ -32,38 +33,24 @@
 //! learn what becomes of these changes. They were not acknowledged, and are
 //! kept or not.
 
+use super::anchor::{Anchor, again};
 use super::error::Error;
-use super::frame::segment_number;
-use super::room::{RESERVE, SPARE};
+use super::frame::{RESERVE, SPARE, segment_number, shows_segment};
+use crate::sys::{forget_pages, is_shared, whole_file};
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, PosixFadviseAdvice, fcntl, posix_fadvise};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::libc;
-use nix::sys::statfs::fstatfs;
 use nix::sys::utsname::uname;
+use std::collections::BTreeMap;
 use std::fs;
-use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::io::{self, BufReader, Read};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The file systems that two machines can use at the same time, by their type
-/// in `statfs`. All others are on one machine's disk. There a lock cannot be
-/// lost, and a look would be a needless system call with each sync.
-const SHARED: [u32; 13] = [
-    0x6573_5546, // FUSE, and so GlusterFS; virtiofs too
-    0x0000_6969, // NFS
-    0x00c3_6400, // CephFS
-    0xff53_4d42, // CIFS
-    0xfe53_4d42, // SMB 2
-    0x0116_1970, // GFS2
-    0x7461_636f, // OCFS2
-    0x0bd0_0bd0, // Lustre
-    0x4750_4653, // GPFS
-    0x1983_0326, // BeeGFS
-    0x2003_0528, // OrangeFS
-    0x0102_1997, // 9P
-    0x5346_414f, // AFS
-];
+/// The name of the lock's file.
+const LOCK: &str = "lock";
 
 /// The length of the line in the lock's file.
 const LINE: usize = 256;
@@ -79,6 +66,9 @@ pub(super) struct Fence {
     /// What is appended to the names that are this server's own; empty on a
     /// local file system.
     suffix: String,
+    /// On a shared file system: how many files this server has made under each
+    /// of these names.
+    made: Mutex<BTreeMap<String, u64>>,
 }
 
 impl Fence {
@@ -87,55 +77,54 @@ impl Fence {
     /// The lock is the one that beanstalkd takes (a write lock by `fcntl` on
     /// the file `lock`). So its servers and ours exclude each other, and also
     /// servers on several machines, if the file system passes such locks on.
-    pub fn lock(path: &Path, wait: bool) -> Result<Fence, Error> {
+    pub fn lock(anchor: &Anchor, path: &Path, wait: bool) -> Result<Fence, Error> {
         let refused = |source| Error::Directory {
             path: path.to_owned(),
             source,
         };
-        if !fs::metadata(path).map_err(refused)?.is_dir() {
-            return Err(refused(io::ErrorKind::NotADirectory.into()));
-        }
-        let lock_path = path.join("lock");
-        let file = fs::OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&lock_path)
-            .map_err(|source| Error::Directory {
-                path: lock_path,
-                source,
-            })?;
+        let opened = anchor.file(LOCK, OFlag::O_RDWR | OFlag::O_CREAT);
+        let file = opened.map_err(|source| Error::Directory {
+            path: path.join(LOCK),
+            source,
+        })?;
         match lock_whole(&file, wait) {
             Ok(()) => {}
             Err(Errno::EAGAIN | Errno::EACCES) => return Err(Error::Locked(path.to_owned())),
             Err(errno) => return Err(refused(errno.into())),
         }
-        match is_shared(&file).map_err(refused)? {
-            true => Fence::raise(file, path).map_err(refused),
-            false => {
-                remove_prepared(path, false).map_err(refused)?;
-                Ok(Fence {
-                    file,
-                    line: None,
-                    suffix: String::new(),
-                })
-            }
+        if is_shared(&file).map_err(refused)? {
+            return Fence::raise(file, anchor).map_err(refused);
         }
+        // Who removes the file `lock` admits no second server by that.
+        if !anchor.lock(wait) {
+            return Err(Error::Locked(path.to_owned()));
+        }
+        remove_prepared(anchor, false).map_err(refused)?;
+        Ok(Fence {
+            file,
+            line: None,
+            suffix: String::new(),
+            made: Mutex::default(),
+        })
     }
 
     /// Puts a fence around a shared directory.
-    fn raise(file: fs::File, path: &Path) -> io::Result<Fence> {
+    fn raise(file: fs::File, anchor: &Anchor) -> io::Result<Fence> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.map_err(io::Error::other)?.as_nanos();
         let line = write_line(&file, now)?;
-        remove_prepared(path, true)?;
+        remove_prepared(anchor, true)?;
         Ok(Fence {
             file,
             line: Some(line),
             suffix: format!(".{now}"),
+            made: Mutex::default(),
         })
+    }
+
+    /// An error if the directory or the lock is not where others look for it.
+    pub fn must_be_in_place(&self, anchor: &Anchor) -> io::Result<()> {
+        anchor.must_be_in_place(LOCK, &self.file)
     }
 
     /// Whether other machines can use the directory.
@@ -173,18 +162,33 @@ impl Fence {
     /// The name on disk of the file that the binlog calls `name`: segments keep
     /// their name, all other files are this server's own.
     pub fn own_name(&self, name: &str) -> String {
-        match segment_number(name) {
-            Some(_) => name.to_owned(),
-            None => format!("{name}{}", self.suffix),
+        let made = self.made.lock().expect("no thread panics");
+        self.name_on_disk(name, made.get(name).copied())
+    }
+
+    /// The name on disk of a file that is made now, or gets this name now. No
+    /// name is used twice, but for those of segments, whose numbers grow.
+    ///
+    /// A copy of the storage that was away for a moment may still have an older
+    /// file of a name that was used before. If the name is then changed on all
+    /// copies, that copy changes it for the older file. From then on nobody can
+    /// open the file, because the copies differ.
+    pub fn new_name(&self, name: &str) -> String {
+        if self.line.is_none() || segment_number(name).is_some() {
+            return name.to_owned();
+        }
+        let mut made = self.made.lock().expect("no thread panics");
+        let count = made.entry(name.to_owned()).or_default();
+        *count += 1;
+        self.name_on_disk(name, Some(*count))
+    }
+
+    fn name_on_disk(&self, name: &str, count: Option<u64>) -> String {
+        match count {
+            Some(count) => format!("{name}{}.{count}", self.suffix),
+            None => name.to_owned(),
         }
     }
-}
-
-/// Whether a file is on a file system that other machines can use.
-fn is_shared(file: &fs::File) -> io::Result<bool> {
-    // The C library's type of this number differs from machine to machine.
-    let kind = fstatfs(file)?.filesystem_type().0 as u32;
-    Ok(SHARED.contains(&kind))
 }
 
 /// Writes a line that no other server writes.
@@ -201,63 +205,59 @@ fn write_line(file: &fs::File, now: u128) -> io::Result<[u8; LINE]> {
     Ok(line)
 }
 
-/// A write lock on all of a file.
-fn whole() -> libc::flock {
-    libc::flock {
-        l_type: libc::F_WRLCK as libc::c_short,
-        l_whence: libc::SEEK_SET as libc::c_short,
-        l_start: 0,
-        l_len: 0,
-        l_pid: 0,
-    }
-}
-
+/// Takes the lock of all of a file.
 fn lock_whole(file: &fs::File, wait: bool) -> nix::Result<()> {
-    let region = whole();
-    loop {
-        let how = match wait {
-            true => FcntlArg::F_SETLKW(&region),
-            false => FcntlArg::F_SETLK(&region),
-        };
-        match fcntl(file, how) {
-            Err(Errno::EINTR) => {}
-            locked => return locked.map(drop),
-        }
-    }
+    let region = whole_file();
+    let how = || match wait {
+        true => FcntlArg::F_SETLKW(&region),
+        false => FcntlArg::F_SETLK(&region),
+    };
+    again(|| fcntl(file, how())).map(drop)
 }
 
 fn is_locked_by_other(file: &fs::File) -> nix::Result<bool> {
-    let mut region = whole();
+    let mut region = whole_file();
     let asked = fcntl(file, FcntlArg::F_GETLK(&mut region));
     asked.map(|_| region.l_type != libc::F_UNLCK as libc::c_short)
 }
 
-/// Makes the next read of a file go to the storage.
-pub(super) fn forget_pages(file: &fs::File) -> io::Result<()> {
-    let advice = PosixFadviseAdvice::POSIX_FADV_DONTNEED;
-    posix_fadvise(file, 0, 0, advice).map_err(io::Error::from)
+/// Whether one of these files cannot be read, or has a byte that is not zero.
+fn has_something<'a>(anchor: &Anchor, mut names: impl Iterator<Item = &'a String>) -> bool {
+    names.any(|name| {
+        let file = anchor.file(name, OFlag::O_RDONLY).map(BufReader::new);
+        file.map_or(true, |file| {
+            let mut bytes = file.bytes();
+            bytes.any(|byte| byte.map_or(true, |byte| byte != 0))
+        })
+    })
 }
 
 /// Removes files that other servers have prepared for themselves, on this
 /// storage or before the directory was copied here. They were never part of the
-/// binlog.
-fn remove_prepared(path: &Path, is_shared: bool) -> io::Result<()> {
-    let is_prepared = |name: &str| {
-        let name = name.strip_prefix(SPARE).or(name.strip_prefix(RESERVE));
-        match name.map(|rest| rest.strip_prefix('.').unwrap_or(rest)) {
-            Some("") => is_shared,
-            Some(suffix) => suffix.bytes().all(|byte| byte.is_ascii_digit()),
-            None => false,
+/// binlog. But where no segment holds anything, they may show that there was
+/// one: then they stay, and the start is refused.
+fn remove_prepared(anchor: &Anchor, is_shared: bool) -> io::Result<()> {
+    let names = anchor.list()?;
+    let segments = names.iter().filter(|name| segment_number(name).is_some());
+    if names.iter().any(|name| shows_segment(name)) && !has_something(anchor, segments) {
+        return Ok(());
+    }
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_prepared = |name: &String| {
+        let rest = name.strip_prefix(SPARE).or(name.strip_prefix(RESERVE));
+        match rest.map(|rest| rest.split_once('.').unwrap_or((rest, ""))) {
+            Some((number, suffix)) if is_number(number) => match suffix {
+                "" => is_shared,
+                suffix => suffix.split('.').all(is_number),
+            },
+            _ => false,
         }
     };
-    for entry in fs::read_dir(path)? {
-        let name = entry?.file_name();
-        if name.to_str().is_some_and(is_prepared) {
-            match fs::remove_file(path.join(name)) {
-                // The server that prepared it has just made a segment of it.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                removed => removed?,
-            }
+    for name in names.into_iter().filter(is_prepared) {
+        match anchor.remove(&name) {
+            // The server that prepared it has just made a segment of it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            removed => removed?,
         }
     }
     Ok(())
@@ -269,9 +269,9 @@ mod tests {
 
     /// A fence around a directory, whatever its file system.
     fn raise(path: &Path) -> Fence {
-        let mut options = fs::OpenOptions::new();
-        let file = options.read(true).write(true).create(true).truncate(false);
-        Fence::raise(file.open(path.join("lock")).unwrap(), path).unwrap()
+        let anchor = Anchor::open(path).unwrap();
+        let file = anchor.file(LOCK, OFlag::O_RDWR | OFlag::O_CREAT);
+        Fence::raise(file.unwrap(), &anchor).unwrap()
     }
 
     #[test]
@@ -295,13 +295,14 @@ mod tests {
         let names = [
             "binlog.1",
             "binlog.1.bak",
+            "binlog.reserve.0.7",
             "binlog.reserve.7",
             "binlog.spare",
             "binlog.spare-notes",
             "notes",
         ];
         for name in names {
-            fs::write(directory.path().join(name), "").unwrap();
+            fs::write(directory.path().join(name), "x").unwrap();
         }
         let fence = raise(directory.path());
         let left = fs::read_dir(directory.path()).unwrap();
@@ -318,16 +319,53 @@ mod tests {
             ]
         );
         assert_eq!(fence.own_name("binlog.2"), "binlog.2");
-        assert_eq!(
-            fence.own_name("binlog.spare"),
-            format!("binlog.spare{}", fence.suffix)
-        );
+    }
+
+    /// A file server that was away for a moment may still have an older file.
+    #[test]
+    fn on_a_shared_disk_no_name_is_used_twice() {
+        let directory = tempfile::tempdir().unwrap();
+        let fence = raise(directory.path());
+        for count in 1..3 {
+            let name = format!("binlog.spare{}.{count}", fence.suffix);
+            assert_eq!(fence.new_name("binlog.spare"), name);
+            assert_eq!(fence.own_name("binlog.spare"), name);
+            fs::write(directory.path().join(name), "").unwrap();
+        }
+        assert_eq!(fence.new_name("binlog.2"), "binlog.2");
+        // The next server finds them.
+        raise(directory.path());
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_shows_that_there_were_segments_stays_where_none_holds_anything() {
+        for (is_shared, left_over) in [(true, "binlog.spare2"), (false, "binlog.spare2.17")] {
+            let directory = tempfile::tempdir().unwrap();
+            let path = |name| directory.path().join(name);
+            fs::write(path(left_over), "").unwrap();
+            let anchor = Anchor::open(directory.path()).unwrap();
+            for segment in [None, Some(""), Some("\0\0")] {
+                if let Some(text) = segment {
+                    fs::write(path("binlog.1"), text).unwrap();
+                }
+                remove_prepared(&anchor, is_shared).unwrap();
+                assert!(path(left_over).exists());
+            }
+            fs::write(path("binlog.1"), "\0x").unwrap();
+            remove_prepared(&anchor, is_shared).unwrap();
+            assert!(!path(left_over).exists());
+        }
     }
 
     #[test]
     fn on_a_local_disk_there_is_no_fence() {
         let directory = tempfile::tempdir().unwrap();
-        let fence = Fence::lock(directory.path(), false).unwrap();
+        let lock = || {
+            let anchor = Anchor::open(directory.path()).unwrap();
+            Fence::lock(&anchor, directory.path(), false).unwrap()
+        };
+        let fence = lock();
         assert!(!fence.is_shared());
         assert_eq!(fs::read(directory.path().join("lock")).unwrap(), b"");
         // Files that were copied here from a shared directory belong to no
@@ -336,7 +374,7 @@ mod tests {
         for name in ["binlog.spare", "binlog.spare.17"] {
             fs::write(directory.path().join(name), "").unwrap();
         }
-        Fence::lock(directory.path(), false).unwrap();
+        lock();
         assert!(directory.path().join("binlog.spare").exists());
         assert!(!directory.path().join("binlog.spare.17").exists());
     }

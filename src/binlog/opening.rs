@@ -2,13 +2,13 @@
 //! is done to its files before it is used.
 
 use super::error::Error;
-use super::frame::{HEADER_LEN, Header};
+use super::frame::{HEADER_LEN, Header, RESERVE, SPARE, spare_slot};
 use super::ledger::Ledger;
-use super::room::{BLOCK, RESERVE, SPARE};
+use super::room::BLOCK;
 use super::segment::Found;
-use super::spare::{lengthen, name_spare};
+use super::spare::{cut, lengthen, name_spare, rename};
 use super::storage::Storage;
-use super::tail::Tail;
+use super::tail::{Spare, Tail};
 use super::writer::Writer;
 use super::{Binlog, Opened, SyncMode};
 use crate::protocol::JobId;
@@ -16,6 +16,14 @@ use std::sync::Arc;
 
 /// A larger `-s` makes no longer files than this.
 const LONGEST_SEGMENT: u64 = 1 << 30;
+
+/// The names of the second and the third spare until there is a segment, and
+/// after that. So one of them with its right name shows that there was a segment.
+/// If a start is interrupted, the next one removes these files (see `fence`).
+const FIRST_SPARES: [(&str, &str); 2] = [
+    ("binlog.spare2.0", "binlog.spare2"),
+    ("binlog.spare3.0", "binlog.spare3"),
+];
 
 /// A binlog that is about to be opened.
 pub(super) struct Opening {
@@ -36,38 +44,63 @@ impl Opening {
     ) -> Result<Binlog, Error> {
         let asked = self.soft_len().next_multiple_of(BLOCK);
         let mut len = asked;
-        // A reserve has at least this length; with more jobs it will be longer.
-        let reserve_for = |len: u64| (len / 2).next_multiple_of(BLOCK);
         let storage = &*self.storage;
-        while let Err(error) = lengthen(storage, SPARE, 0, len)
-            .and_then(|()| lengthen(storage, RESERVE, 0, reserve_for(len)))
-        {
+        self.remove_spares()?;
+        // The first one is twice as long for a moment: so there is room for all
+        // spares beside the segment that begins in it.
+        let make_all = |len: u64| {
+            lengthen(storage, SPARE, 0, 2 * len)?;
+            let mut others = FIRST_SPARES.iter();
+            others.try_for_each(|(name, _)| lengthen(storage, name, 0, len))
+        };
+        while let Err(error) = make_all(len) {
+            // It may not have come to all of them.
             storage.remove(SPARE).ok();
+            for (name, _) in FIRST_SPARES {
+                storage.remove(name).ok();
+            }
             if !error.is_full() || len == BLOCK {
                 return Err(error);
             }
             len = (len / 2).next_multiple_of(BLOCK);
         }
+        cut(storage, SPARE, len)?;
         let header = Header {
             number,
             oldest: floor.unwrap_or(number),
             previous_end: 0,
             next_id,
+            salt: None, // the spare gets one
         };
-        let file = name_spare(storage, &header)?;
+        let (file, salt) = name_spare(storage, 0, &header, || false)?;
+        for (first_name, name) in FIRST_SPARES {
+            rename(storage, first_name, name, || false)?;
+        }
         let mut ledger = Ledger::new(next_id);
         ledger.begin(number, 0);
-        let writer = Writer::new(number, file, HEADER_LEN);
+        let writer = Writer::new(number, salt, file, HEADER_LEN);
         if len < asked {
-            let told = format!("no room for segments of {asked} bytes; the first has {len}");
+            let told = format!("no room for segments of {asked} bytes; they have {len}");
             self.notices.push(told);
         }
-        let binlog = self.binlog(ledger, writer, len);
-        let mut tail = binlog.tail();
-        tail.floor = floor;
-        tail.reserve = reserve_for(len);
-        drop(tail);
+        let spares = vec![Spare::Missing, Spare::Ready(len), Spare::Ready(len)];
+        let binlog = self.binlog(ledger, writer, len, spares);
+        binlog.tail().floor = floor;
         Ok(binlog)
+    }
+
+    /// Removes spares that a failed attempt has left.
+    fn remove_spares(&self) -> Result<(), Error> {
+        let names = self.storage.list();
+        let names = names.map_err(Error::on("list", "the files"))?;
+        let spares = names
+            .into_iter()
+            .filter(|name| name == RESERVE || spare_slot(name).is_some());
+        for name in spares {
+            let removed = self.storage.remove(&name);
+            removed.map_err(Error::on("remove", name))?;
+        }
+        Ok(())
     }
 
     /// The length of a segment, by `-s`.
@@ -77,15 +110,55 @@ impl Opening {
 
     /// The binlog that continues where this writer stands, in a file of this
     /// length.
-    pub(super) fn binlog(&self, ledger: Ledger, writer: Writer, len: u64) -> Binlog {
-        let tail = Tail::new(ledger, self.soft_len(), writer.offset(), len);
+    ///
+    /// If there was no room for segments as long as the options ask for, they
+    /// stay as short as they were, unless there is room now for spares that are
+    /// longer. Otherwise the room that was enough for short spares would not be
+    /// enough for longer ones, and puts would be refused.
+    pub(super) fn binlog(
+        &self,
+        ledger: Ledger,
+        writer: Writer,
+        len: u64,
+        spares: Vec<Spare>,
+    ) -> Binlog {
+        let lens = spares.iter().map(|spare| match *spare {
+            Spare::Ready(len) => len,
+            Spare::Missing | Spare::Taken => 0,
+        });
+        let longest = lens.fold(len.max(BLOCK), u64::max);
+        let size = self.soft_len().min(longest);
+        let mut tail = Tail::new(ledger, size, writer.offset(), len);
+        tail.spares = spares;
         let storage = self.storage.clone();
         Binlog::new(storage, self.sync, self.segment_size, tail, writer)
+    }
+
+    /// Lets segments be as long as the options ask for, if there is room for
+    /// spares of that length.
+    pub(super) fn lengthen_segments(&self, binlog: &Binlog) {
+        let (was, asked) = (binlog.tail().segment_size, self.soft_len());
+        if was < asked {
+            binlog.tail().segment_size = asked;
+            if binlog.make_spares(0).is_err() {
+                binlog.tail().segment_size = was;
+                // If this fails as well, puts are refused, and try it again.
+                binlog.make_spares(0).ok();
+            }
+        }
     }
 
     pub(super) fn remove(&self, file: &Found) -> Result<(), Error> {
         let removed = self.storage.remove(&file.name());
         removed.map_err(Error::on("remove", file.name()))
+    }
+
+    /// Removes a file that is not needed. If that fails, it is only told.
+    pub(super) fn clear_away(&mut self, file: &Found) {
+        if let Err(error) = self.remove(file) {
+            self.notices
+                .push(format!("{error}; the file is not needed"));
+        }
     }
 
     pub(super) fn sync_names(&self) -> Result<(), Error> {

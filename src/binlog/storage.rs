@@ -3,20 +3,27 @@
 //! It has two implementations: [`Directory`], the real one, and the simulator
 //! of the crash tests, which knows what a power cut leaves behind and can make
 //! any operation fail. So each operation says here what must be synced to make
-//! it durable, and the real implementation adds no logic of its own.
+//! it durable. Of its own, the real implementation has only the lock of the
+//! directory, with the `anchor` and the `fence`.
 
+use super::anchor::{Anchor, again};
 use super::error::Error;
-use super::fence::{Fence, forget_pages};
+use super::fence::Fence;
+use super::frame::segment_number;
+use crate::sys::{allocate, forget_pages, time_since_boot, write_in_place};
 use nix::errno::Errno;
-use nix::fcntl::{FallocateFlags, fallocate};
+use nix::fcntl::OFlag;
 use nix::libc;
 use nix::unistd::{Whence, lseek};
+use std::collections::hash_map::RandomState;
 use std::fs;
+use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A flat directory of files.
 ///
@@ -27,6 +34,10 @@ pub trait Storage: Send + Sync {
     fn list(&self) -> io::Result<Vec<String>>;
     /// Opens an existing file, to read and write.
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>>;
+    /// Opens an existing file, to read it. Others may own it.
+    fn open_to_read(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        self.open(name)
+    }
     /// Creates an empty file. It will be written in place: blocks allocated to
     /// it are the blocks that it will use. An error if the name is taken.
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>>;
@@ -34,10 +45,17 @@ pub trait Storage: Send + Sync {
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, name: &str) -> io::Result<()>;
-    /// Makes the names durable.
+    /// Makes the names durable. After an error, a later success means that they
+    /// are: a file system writes what it notes of names itself, and either tries
+    /// again or is broken for good.
     fn sync(&self) -> io::Result<()>;
+    /// A number that nobody can guess.
+    fn random(&self) -> u32 {
+        // The standard library seeds this from the system's random source.
+        RandomState::new().build_hasher().finish() as u32
+    }
     /// Whether another machine could take the directory over while we use it.
-    /// Then we write nothing where another server has written, see `fence`.
+    /// Then we append nothing to another server's segment, see `fence`.
     fn is_shared(&self) -> bool {
         false
     }
@@ -45,6 +63,11 @@ pub trait Storage: Send + Sync {
     /// before, synced or not, may not be acknowledged.
     fn look(&self) -> io::Result<()> {
         Ok(())
+    }
+    /// The time since some moment in the past. Unlike other clocks, this one
+    /// does not stand still while the machine is suspended.
+    fn now(&self) -> Duration {
+        time_since_boot()
     }
 }
 
@@ -70,82 +93,84 @@ pub trait File: Send + Sync {
     /// far as the file system can promise that. New bytes are zero.
     fn allocate(&self, len: u64) -> io::Result<()>;
     /// Makes contents and length durable.
+    ///
+    /// After an error, what was to become durable may still be read, but no
+    /// later sync makes it durable: the system reports an error once, and takes
+    /// the changes for written.
     fn sync(&self) -> io::Result<()>;
+    /// Makes the next read come from the disk, not from what the system
+    /// remembers, as far as it can. Only for what is synced.
+    fn forget(&self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// A directory of the operating system, locked for this process.
 pub struct Directory {
-    path: PathBuf,
+    anchor: Anchor,
     fence: Fence,
 }
 
 impl Directory {
     /// Locks a directory. With `wait`, waits until no other server has it.
     pub fn lock(path: &Path, wait: bool) -> Result<Directory, Error> {
-        Ok(Directory {
+        let anchor = Anchor::open(path).map_err(|source| Error::Directory {
             path: path.to_owned(),
-            fence: Fence::lock(path, wait)?,
-        })
+            source,
+        })?;
+        let fence = Fence::lock(&anchor, path, wait)?;
+        let tried = anchor.must_take_files();
+        tried.map_err(Error::on("make or remove", "files"))?;
+        Ok(Directory { anchor, fence })
     }
 
-    fn path_of(&self, name: &str) -> PathBuf {
-        self.path.join(self.fence.own_name(name))
-    }
-}
-
-impl Storage for Directory {
-    fn list(&self) -> io::Result<Vec<String>> {
-        let names = fs::read_dir(&self.path)?.map(|entry| Ok(entry?.file_name()));
-        let names = names.collect::<io::Result<Vec<_>>>()?;
-        // A name that is no text is not ours.
-        Ok(names
-            .into_iter()
-            .flat_map(|name| name.into_string())
-            .collect())
-    }
-
-    fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        let mut options = fs::OpenOptions::new();
-        // beanstalkd's files may be read-only. We do not write to them.
-        let file = match options.read(true).write(true).open(self.path_of(name)) {
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                fs::File::open(self.path_of(name))?
-            }
-            other => other?,
-        };
+    fn opened(&self, flags: OFlag, name: &str) -> io::Result<Arc<dyn File>> {
+        let file = self.anchor.file(&self.fence.own_name(name), flags)?;
         if self.is_shared() {
             forget_pages(&file)?;
         }
         Ok(Arc::new(file))
     }
+}
+
+impl Storage for Directory {
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.anchor.list()
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        self.opened(OFlag::O_RDWR, name)
+    }
+
+    fn open_to_read(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        self.opened(OFlag::O_RDONLY, name)
+    }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
         self.look()?;
-        let mut options = fs::OpenOptions::new();
-        options.read(true).write(true).create_new(true).mode(0o600);
-        let file = options.open(self.path_of(name))?;
-        crate::sys::write_in_place(file.as_fd());
+        let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL;
+        let file = self.anchor.file(&self.fence.new_name(name), flags)?;
+        write_in_place(file.as_fd());
         Ok(Arc::new(file))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         self.look()?;
-        let to = self.path_of(to);
-        // This check is enough: the directory is locked, so no other server
-        // writes here.
-        if fs::symlink_metadata(&to).is_ok() {
-            return Err(io::ErrorKind::AlreadyExists.into());
+        // A segment begins. Who looks for the jobs later must find it.
+        if segment_number(to).is_some() {
+            self.fence.must_be_in_place(&self.anchor)?;
         }
-        fs::rename(self.path_of(from), to)
+        let (from, to) = (self.fence.own_name(from), self.fence.new_name(to));
+        self.anchor.rename(&from, &to)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
         self.look()?;
-        fs::remove_file(self.path_of(name))
+        self.anchor.remove(&self.fence.own_name(name))
     }
 
     fn sync(&self) -> io::Result<()> {
-        fs::File::open(&self.path)?.sync_all()
+        self.anchor.sync()
     }
 
     fn is_shared(&self) -> bool {
@@ -182,7 +207,7 @@ impl File for fs::File {
         if hole >= end {
             return Ok(());
         }
-        match fallocate(self, FallocateFlags::empty(), hole, end - hole) {
+        match again(|| allocate(self, hole, end)) {
             Ok(()) => Ok(()),
             // Not every file system or kernel can allocate, but zeros can be
             // written everywhere.
@@ -196,6 +221,10 @@ impl File for fs::File {
 
     fn sync(&self) -> io::Result<()> {
         self.sync_data()
+    }
+
+    fn forget(&self) -> io::Result<()> {
+        forget_pages(self)
     }
 }
 
