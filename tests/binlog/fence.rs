@@ -1,15 +1,18 @@
 //! Two machines share one directory. At any moment the lock goes from one
 //! machine to the other, and the first one does not know that it has lost the
-//! lock.
+//! lock. It may also stand still for a while, and then go on.
 
 use crate::disk::{Disk, Random};
 use crate::model::{Jobs, Server, Traffic};
+use crate::search;
 use beanpole::binlog::storage::{File, Storage};
-use beanpole::binlog::{Binlog, SyncMode};
+use beanpole::binlog::{Binlog, Failed, LEASE, RECENT, SyncMode};
+use beanpole::protocol::RestsOn;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 const SIZE: u64 = 4096;
 const TRAFFIC: Traffic = Traffic {
@@ -26,6 +29,14 @@ struct Shared {
     disk: Disk,
     /// Which machine has the lock.
     holder: Arc<AtomicU64>,
+    /// The time, in nanoseconds.
+    now: Arc<AtomicU64>,
+}
+
+impl Shared {
+    fn pass(&self, time: Duration) {
+        self.now.fetch_add(time.as_nanos() as u64, Ordering::SeqCst);
+    }
 }
 
 /// The disk as one machine sees it, in the worst case: when a file that it has
@@ -40,6 +51,9 @@ struct Machine {
     /// An event, and after how many more operations it happens: it comes just
     /// before the next one.
     event: Arc<Mutex<(u64, Option<Event>)>>,
+    /// What happens when the storage has answered the next look, and this
+    /// machine has not yet got the answer.
+    answered: Arc<Mutex<Option<Event>>>,
 }
 
 impl Machine {
@@ -49,6 +63,7 @@ impl Machine {
             number,
             remembered: Arc::default(),
             event: Arc::default(),
+            answered: Arc::default(),
         }
     }
 
@@ -57,7 +72,7 @@ impl Machine {
     fn take_over(&self, size: u64) -> Server {
         self.shared.holder.store(self.number, Ordering::SeqCst);
         for name in self.shared.disk.names() {
-            if name.starts_with("binlog.spare") || name.starts_with("binlog.reserve") {
+            if name.starts_with("binlog.spare") {
                 self.shared.disk.remove(&name).unwrap();
             }
         }
@@ -67,7 +82,7 @@ impl Machine {
 
     fn own_name(&self, name: &str) -> String {
         match name {
-            "binlog.spare" | "binlog.reserve" => format!("{name}.{}", self.number),
+            _ if name.starts_with("binlog.spare") => format!("{name}.{}", self.number),
             _ => name.to_owned(),
         }
     }
@@ -87,6 +102,17 @@ impl Machine {
         if let Some(happens) = happens {
             happens();
         }
+    }
+
+    /// This machine stands still for as long as another one needs to get the
+    /// lock, right after its next look was answered.
+    fn stand_still_at_the_next_look(&self) {
+        let shared = self.shared.clone();
+        let stand_still = move || {
+            shared.pass(LEASE);
+            shared.holder.store(2, Ordering::SeqCst);
+        };
+        *self.answered.lock().unwrap() = Some(Box::new(stand_still));
     }
 
     fn is_over(&self) -> bool {
@@ -148,10 +174,18 @@ impl Storage for Machine {
     }
 
     fn look(&self) -> io::Result<()> {
-        match self.shared.holder.load(Ordering::SeqCst) == self.number {
+        let is_ours = self.shared.holder.load(Ordering::SeqCst) == self.number;
+        if let Some(event) = self.answered.lock().unwrap().take() {
+            event();
+        }
+        match is_ours {
             true => Ok(()),
             false => Err(io::Error::other("another machine has it")),
         }
+    }
+
+    fn now(&self) -> Duration {
+        Duration::from_nanos(self.shared.now.load(Ordering::SeqCst))
     }
 }
 
@@ -239,7 +273,7 @@ fn lose_the_lock_at(operation: u64) -> bool {
         }
     };
     *first.event.lock().unwrap() = (operation, Some(Box::new(takes_over)));
-    let served = serve(&mut loser, 60, random);
+    let served = serve(&mut loser, 80, random);
     if !first.is_over() {
         return false;
     }
@@ -299,11 +333,83 @@ fn nothing_is_acknowledged_between_the_loss_of_the_lock_and_the_next_look() {
     );
 }
 
+/// Nothing was changed, so there is nothing to sync.
+#[test]
+fn who_has_lost_the_lock_tells_nothing_of_jobs_soon_after_its_last_look() {
+    let shared = Shared::default();
+    shared.pass(LEASE);
+    let log = Machine::new(&shared, 1).take_over(SIZE).log;
+    let made = log.moment();
+    assert!(!log.may_tell(made), "it has not looked yet");
+    assert_eq!(log.confirm(made), Ok(()));
+    shared.holder.store(2, Ordering::SeqCst);
+    // What the last look says holds for a moment. The storage takes longer to
+    // give the lock of a silent machine away.
+    shared.pass(RECENT);
+    assert_eq!(log.confirm(log.moment()), Ok(()));
+    shared.pass(Duration::from_nanos(1));
+    let made = log.moment();
+    assert!(!log.may_tell(made));
+    assert_eq!(log.confirm(made), Err(Failed));
+    assert!(log.failure().is_some());
+}
+
+#[test]
+fn who_stands_still_before_it_sends_looks_again() {
+    let shared = Shared::default();
+    shared.pass(LEASE);
+    let log = Machine::new(&shared, 1).take_over(SIZE).log;
+    let made = log.moment();
+    assert_eq!(log.confirm(made), Ok(()));
+    shared.pass(LEASE - Duration::from_nanos(1));
+    assert!(log.may_tell(made), "the look may take long");
+    shared.pass(Duration::from_nanos(1));
+    shared.holder.store(2, Ordering::SeqCst);
+    assert!(!log.may_tell(made));
+    assert_eq!(log.confirm(made), Err(Failed));
+}
+
+#[test]
+fn who_stands_still_while_it_looks_looks_again() {
+    let shared = Shared::default();
+    shared.pass(LEASE);
+    let machine = Machine::new(&shared, 1);
+    let log = machine.take_over(SIZE).log;
+    machine.stand_still_at_the_next_look();
+    assert_eq!(log.confirm(log.moment()), Err(Failed));
+}
+
+#[test]
+fn who_stands_still_after_a_sync_does_not_acknowledge_it() {
+    let shared = Shared::default();
+    shared.pass(LEASE);
+    let machine = Machine::new(&shared, 1);
+    let mut server = machine.take_over(SIZE);
+    assert!(server.put(3, &mut Random::new(1)));
+    let told = Arc::new(Mutex::new(None));
+    let tell = told.clone();
+    machine.stand_still_at_the_next_look();
+    let needed = server.log.needed_for(RestsOn::AllSoFar).unwrap();
+    let then = move |kept| *tell.lock().unwrap() = Some(kept);
+    server.log.commit_then(needed, then);
+    assert_eq!(*told.lock().unwrap(), Some(Err(Failed)));
+}
+
+#[test]
+fn on_a_disk_of_its_own_a_server_need_not_look() {
+    let disk = Disk::default();
+    let opened = Binlog::open_in(Arc::new(disk), SyncMode::Always, SIZE, Jobs::new());
+    let log = opened.unwrap().binlog;
+    assert_eq!(log.moment(), None);
+    assert!(log.may_tell(None));
+    assert_eq!(log.confirm(None), Ok(()));
+}
+
 #[test]
 fn what_a_machine_remembers_of_files_does_not_mislead_it_at_a_take_over() {
     let shared = Shared::default();
     let machines = [Machine::new(&shared, 1), Machine::new(&shared, 2)];
-    for seed in 0..20 {
+    for seed in search::seeds(0..20) {
         let random = &mut Random::new(seed);
         let mut before: Option<Server> = None;
         for machine in machines.iter().cycle().take(10) {
