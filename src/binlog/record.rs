@@ -9,38 +9,87 @@
 //! | 2 | update | the job's fields |
 //! | 3 | delete | id u64 |
 //! | 4 | mark | the oldest segment needed from here on u32 |
+//! | 5 | put with words | like a put, with the job's words before the body |
+//! | 6 | update with tries | the job's fields, tries that nobody ended u32 |
+//! | 7 | short delete | id |
+//! | from 128 on | short | what 1, 2, 5 and 6 say, with short fields |
 //!
 //! **The job's fields**, 57 bytes: id u64, priority u32, delay u32, TTR u32,
 //! time of the put u64, state u8 (1 ready, 3 buried, 4 delayed), a number u64
 //! (the end of the delay, or the place among the buried jobs, else 0), and five
 //! counters of u32 each: reserves, timeouts, releases, buries, kicks. Delay and
-//! TTR are in seconds, times in nanoseconds since the Unix epoch. Each record
-//! has all fields, so a job that is put again takes the same room whatever has
-//! happened to it. A record is still shorter than beanstalkd's.
+//! TTR are in seconds, times in nanoseconds since the Unix epoch. A record has
+//! all fields.
+//!
+//! **The short fields** are the same in the same order. Most numbers of most
+//! jobs are small, so they are written with 7 bits in a byte, the lowest first,
+//! and the highest bit of a byte says that there is another one. But the time
+//! of the put and the number are u64. The state stands in the kind. The number
+//! is left out if the job is ready, and the counters if all are 0. The kind is
+//! the sum of 128, the state (0 ready, 1 buried, 2 delayed, 3 deleted), 4 if
+//! the counters follow, 8 if this is an update, and 16 if a put has words or an
+//! update tries. A job of 57 bytes or more in short fields is written with the
+//! long ones. So no put is longer than one of kind 1 or 5, whatever has
+//! happened to the job: [`put_len`].
+//!
+//! **The words**, 18 bytes and the keys: `idp`: length of the key u8, key,
+//! seconds u32; `con`: length of the key u8, key, limit u32; `try`: tries u32;
+//! tries that nobody ended u32. All is 0 for a word that the job does not have.
+//! When such a job is deleted and its key stays taken, it is put again in the
+//! state deleted (5 in the long fields), with the word `idp` alone and an empty
+//! body; the number is the end of that time. When the time is over, this is
+//! deleted in turn.
+//!
+//! An update without tries says that no try has ended without a word.
 
-use super::frame::{FRAME_LEN, Fields, Frame, Place};
-use crate::engine::{Counters, StoredJob, StoredState, Time};
-use crate::protocol::{Body, JobId, Priority, Seconds, TubeName};
+use super::frame::{FRAME_LEN, Fields, Frame, Place, to_id};
+use crate::engine::{Counters, StoredJob, StoredState, StoredWords, Time};
+use crate::protocol::framing::MAX_LINE;
+use crate::protocol::{Body, JobId, Key, Limit, Priority, Seconds, TubeName, Unique, Words};
 use crc32fast::Hasher;
 use std::collections::HashSet;
-use std::io::{self, Read};
+use std::io::{self, BufRead};
 
 const PUT: u8 = 1;
 const UPDATE: u8 = 2;
 const DELETE: u8 = 3;
 const MARK: u8 = 4;
+const PUT_WITH_WORDS: u8 = 5;
+const UPDATE_WITH_TRIES: u8 = 6;
 const READY: u8 = 1;
 const BURIED: u8 = 3;
 const DELAYED: u8 = 4;
+const DELETED: u8 = 5;
+
+const SHORT_DELETE: u8 = 7;
+/// The kinds from this one on have short fields. The other numbers are added to
+/// it; the lowest two bits are the state.
+const SHORT: u8 = 128;
+const STATE: u8 = 3;
+const HAS_COUNTERS: u8 = 4;
+const IS_UPDATE: u8 = 8;
+const HAS_MORE: u8 = 16;
+const MOST_SHORT: u8 = SHORT | STATE | HAS_COUNTERS | IS_UPDATE | HAS_MORE;
 
 /// Length of the job's fields.
 const FIELDS_LEN: usize = 57;
 
-/// The length of a put with its frame, from the lengths of the tube's name and
-/// of the body with CR LF, in bytes. (No put is near 4 GiB: the server accepts
-/// no body above 1 GiB.)
-pub(super) fn put_len(tube_len: usize, body_len: usize) -> u64 {
-    FRAME_LEN + (1 + FIELDS_LEN + 1 + tube_len + body_len) as u64
+/// Length of the job's words without the keys.
+const WORDS_LEN: usize = 18;
+
+/// The length that a put with its frame has at most, whatever happens to the
+/// job, from the lengths of the tube's name, of the keys (`None` if the job has
+/// no words) and of the body with CR LF, in bytes. (No put is near 4 GiB: the
+/// server accepts no body above 1 GiB.)
+pub fn put_len(tube_len: usize, keys_len: Option<usize>, body_len: usize) -> u64 {
+    let words_len = keys_len.map_or(0, |keys_len| WORDS_LEN + keys_len);
+    FRAME_LEN + (1 + FIELDS_LEN + 1 + tube_len + words_len + body_len) as u64
+}
+
+/// The length of the longest put with a body of this length, in bytes with CR
+/// LF, whatever its tube and words are.
+pub fn longest_put(body_len: usize) -> u64 {
+    put_len(TubeName::MAX_LEN, Some(MAX_LINE), body_len)
 }
 
 /// A change of a job, or a mark of the binlog itself.
@@ -56,7 +105,8 @@ pub enum Record {
     Mark(u32),
 }
 
-/// Everything about a job except its tube and its body, which never change.
+/// Everything about a job except its tube, its words and its body, which never
+/// change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the fields are those of a stored job
 pub struct Update {
@@ -67,10 +117,12 @@ pub struct Update {
     pub created_at: Time,
     pub state: StoredState,
     pub counters: Counters,
+    /// How many tries nobody has ended.
+    pub failed: u32,
 }
 
 impl Update {
-    /// The fields of a job, without its tube and body.
+    /// The fields of a job, without its tube, words and body.
     pub fn of(job: &StoredJob) -> Update {
         Update {
             id: job.id,
@@ -80,10 +132,23 @@ impl Update {
             created_at: job.created_at,
             state: job.state,
             counters: job.counters,
+            failed: job.words.as_ref().map_or(0, |words| words.failed),
         }
     }
 
-    /// The whole job.
+    /// Changes the fields of a job to these.
+    pub fn apply(self, job: &mut StoredJob) {
+        let words = job.words.take().map(|mut words| {
+            words.failed = self.failed;
+            words
+        });
+        *job = StoredJob {
+            words,
+            ..self.with(job.tube.clone(), job.body.clone())
+        };
+    }
+
+    /// The whole job, if it has no words.
     pub fn with(self, tube: TubeName, body: Body) -> StoredJob {
         StoredJob {
             id: self.id,
@@ -95,14 +160,27 @@ impl Update {
             created_at: self.created_at,
             state: self.state,
             counters: self.counters,
+            words: None,
         }
     }
 
-    fn encode(&self, out: &mut Vec<u8>) {
+    /// Appends the kind of a put or an update, and the fields. `has_more` says
+    /// whether words or tries follow.
+    fn encode(&self, is_update: bool, has_more: bool, out: &mut Vec<u8>) {
+        if self.short_len() < FIELDS_LEN {
+            return self.encode_short(is_update, has_more, out);
+        }
+        out.push(match (is_update, has_more) {
+            (false, false) => PUT,
+            (false, true) => PUT_WITH_WORDS,
+            (true, false) => UPDATE,
+            (true, true) => UPDATE_WITH_TRIES,
+        });
         let (state, moment) = match self.state {
             StoredState::Ready => (READY, 0),
             StoredState::Buried { order } => (BURIED, order),
             StoredState::Delayed { until } => (DELAYED, until.as_nanos()),
+            StoredState::Deleted { until } => (DELETED, until.as_nanos()),
         };
         out.extend_from_slice(&self.id.0.to_le_bytes());
         for field in [self.priority.0, self.delay.0, self.ttr.0] {
@@ -116,26 +194,112 @@ impl Update {
         }
     }
 
-    fn decode(fields: &mut Fields) -> Option<Update> {
+    fn encode_short(&self, is_update: bool, has_more: bool, out: &mut Vec<u8>) {
+        let (state, moment) = match self.state {
+            StoredState::Ready => (0, None),
+            StoredState::Buried { order } => (1, Some(order)),
+            StoredState::Delayed { until } => (2, Some(until.as_nanos())),
+            StoredState::Deleted { until } => (3, Some(until.as_nanos())),
+        };
+        let has_counters = self.counters != Counters::default();
+        let flags = [
+            (has_counters, HAS_COUNTERS),
+            (is_update, IS_UPDATE),
+            (has_more, HAS_MORE),
+        ];
+        let flags = flags.iter().filter(|(is_set, _)| *is_set);
+        out.push(flags.fold(SHORT | state, |kind, (_, flag)| kind | flag));
+        encode_number(self.id.0, out);
+        for field in [self.priority.0, self.delay.0, self.ttr.0] {
+            encode_number(field.into(), out);
+        }
+        let moments = [Some(self.created_at.as_nanos()), moment];
+        out.extend(moments.into_iter().flatten().flat_map(u64::to_le_bytes));
+        if has_counters {
+            for counter in counters(&self.counters) {
+                encode_number(counter.into(), out);
+            }
+        }
+    }
+
+    /// The length of the fields if they are short.
+    fn short_len(&self) -> usize {
+        let Update {
+            id,
+            priority,
+            delay,
+            ttr,
+            ..
+        } = *self;
+        let numbers = [priority.0, delay.0, ttr.0].map(|field| number_len(field.into()));
+        let moment = match self.state {
+            StoredState::Ready => 0,
+            _ => 8,
+        };
+        let counters: usize = match self.counters == Counters::default() {
+            true => 0,
+            false => counters(&self.counters)
+                .map(|counter| number_len(counter.into()))
+                .iter()
+                .sum(),
+        };
+        number_len(id.0) + numbers.iter().sum::<usize>() + 8 + moment + counters
+    }
+
+    /// The length of the fields as they are written.
+    fn fields_len(&self) -> usize {
+        self.short_len().min(FIELDS_LEN)
+    }
+
+    /// The fields of a record of this kind.
+    fn decode(kind: u8, fields: &mut Fields) -> Option<Update> {
+        if kind >= SHORT {
+            return Update::decode_short(kind, fields);
+        }
         let id = fields.id()?;
         let (priority, delay, ttr) = (fields.u32()?, fields.u32()?, fields.u32()?);
         let created_at = Time::from_nanos(fields.u64()?);
         let state = match (fields.u8()?, fields.u64()?) {
             (READY, 0) => StoredState::Ready,
-            // The next buried job gets the next number, so the highest number
-            // is never used.
-            (BURIED, order) if order < u64::MAX => StoredState::Buried { order },
+            (BURIED, order) => buried(order)?,
             (DELAYED, until) => StoredState::Delayed {
+                until: Time::from_nanos(until),
+            },
+            (DELETED, until) => StoredState::Deleted {
                 until: Time::from_nanos(until),
             },
             _ => return None,
         };
-        let counters = Counters {
-            reserves: fields.u32()?,
-            timeouts: fields.u32()?,
-            releases: fields.u32()?,
-            buries: fields.u32()?,
-            kicks: fields.u32()?,
+        Some(Update {
+            id,
+            priority: Priority(priority),
+            delay: Seconds(delay),
+            ttr: Seconds(ttr),
+            created_at,
+            state,
+            counters: read_counters(|| fields.u32())?,
+            failed: 0,
+        })
+    }
+
+    fn decode_short(kind: u8, fields: &mut Fields) -> Option<Update> {
+        let id = fields.number().and_then(to_id)?;
+        let mut number = || u32::try_from(fields.number()?).ok();
+        let (priority, delay, ttr) = (number()?, number()?, number()?);
+        let created_at = Time::from_nanos(fields.u64()?);
+        let state = match kind & STATE {
+            0 => StoredState::Ready,
+            1 => buried(fields.u64()?)?,
+            2 => StoredState::Delayed {
+                until: Time::from_nanos(fields.u64()?),
+            },
+            _ => StoredState::Deleted {
+                until: Time::from_nanos(fields.u64()?),
+            },
+        };
+        let counters = match kind & HAS_COUNTERS {
+            0 => Counters::default(),
+            _ => read_counters(|| u32::try_from(fields.number()?).ok())?,
         };
         Some(Update {
             id,
@@ -145,8 +309,25 @@ impl Update {
             created_at,
             state,
             counters,
+            failed: 0,
         })
     }
+}
+
+/// The next buried job gets the next number, so the highest number is never
+/// used.
+fn buried(order: u64) -> Option<StoredState> {
+    (order < u64::MAX).then_some(StoredState::Buried { order })
+}
+
+fn read_counters(mut next: impl FnMut() -> Option<u32>) -> Option<Counters> {
+    Some(Counters {
+        reserves: next()?,
+        timeouts: next()?,
+        releases: next()?,
+        buries: next()?,
+        kicks: next()?,
+    })
 }
 
 /// The counters in the order in which they are written.
@@ -165,12 +346,31 @@ impl Record {
     /// How many bytes it takes, with its frame.
     pub(super) fn len(&self) -> u64 {
         let len = match self {
-            Record::Put(job) => return put_len(job.tube.as_str().len(), job.body.wire().len()),
-            Record::Update(_) => 1 + FIELDS_LEN,
-            Record::Delete(_) => 1 + 8,
+            Record::Put(job) => {
+                let (tube_len, keys_len, body_len) = lens(job);
+                let saved = FIELDS_LEN - Update::of(job).fields_len();
+                return put_len(tube_len, keys_len, body_len) - saved as u64;
+            }
+            Record::Update(update) => {
+                let tries_len = if update.failed > 0 { 4 } else { 0 };
+                1 + update.fields_len() + tries_len
+            }
+            Record::Delete(id) => 1 + number_len(id.0).min(8),
             Record::Mark(_) => 1 + 4,
         };
         FRAME_LEN + len as u64
+    }
+
+    /// How many bytes it may come to take: a job that is put again may have
+    /// more to tell.
+    pub(super) fn grown_len(&self) -> u64 {
+        match self {
+            Record::Put(job) => {
+                let (tube_len, keys_len, body_len) = lens(job);
+                put_len(tube_len, keys_len, body_len)
+            }
+            Record::Update(_) | Record::Delete(_) | Record::Mark(_) => self.len(),
+        }
     }
 
     /// Appends frame and record to `out`, except the body, which is returned:
@@ -184,16 +384,24 @@ impl Record {
         let mut body: &[u8] = &[];
         match self {
             Record::Put(job) => {
-                out.push(PUT);
-                Update::of(job).encode(out);
+                Update::of(job).encode(false, job.words.is_some(), out);
                 let tube = job.tube.as_str().as_bytes();
                 out.push(u8::try_from(tube.len()).expect("a tube's name has at most 200 bytes"));
                 out.extend_from_slice(tube);
+                if let Some(words) = &job.words {
+                    encode_words(words, out);
+                }
                 body = job.body.wire();
             }
             Record::Update(update) => {
-                out.push(UPDATE);
-                update.encode(out);
+                update.encode(true, update.failed > 0, out);
+                if update.failed > 0 {
+                    out.extend_from_slice(&update.failed.to_le_bytes());
+                }
+            }
+            Record::Delete(id) if number_len(id.0) <= 8 => {
+                out.push(SHORT_DELETE);
+                encode_number(id.0, out);
             }
             Record::Delete(id) => {
                 out.push(DELETE);
@@ -221,18 +429,54 @@ impl Record {
     /// is right and the record makes no sense.
     pub(super) fn read(
         frame: &Frame,
-        source: &mut impl Read,
+        source: &mut impl BufRead,
         tubes: &mut Tubes,
     ) -> io::Result<Option<Record>> {
+        let decode = |bytes: &[u8], tubes: &mut Tubes| Record::decode(&mut Fields(bytes), tubes);
+        Record::read_with(frame, source, tubes, decode)
+    }
+
+    /// The same, but only a mark is decoded: the segment that it names.
+    pub(super) fn read_mark(
+        frame: &Frame,
+        source: &mut impl BufRead,
+        tubes: &mut Tubes,
+    ) -> io::Result<Option<Option<u32>>> {
+        let decode = |bytes: &[u8], tubes: &mut Tubes| match bytes[0] {
+            MARK => match Record::decode(&mut Fields(bytes), tubes)? {
+                Record::Mark(oldest) => Some(Some(oldest)),
+                _ => None,
+            },
+            _ => Some(None),
+        };
+        Record::read_with(frame, source, tubes, decode)
+    }
+
+    fn read_with<T>(
+        frame: &Frame,
+        source: &mut impl BufRead,
+        tubes: &mut Tubes,
+        decode: impl Fn(&[u8], &mut Tubes) -> Option<T>,
+    ) -> io::Result<Option<T>> {
         let len = usize::try_from(frame.len).map_err(io::Error::other)?;
-        let mut bytes = std::mem::take(&mut tubes.bytes);
-        bytes.resize(len, 0);
-        source.read_exact(&mut bytes)?;
-        let mut crc = Hasher::new_with_initial(frame.seed);
-        crc.update(&bytes);
-        let is_right = crc.finalize() == frame.crc;
-        let record = is_right.then(|| Record::decode(&mut Fields(&bytes), tubes));
-        tubes.bytes = bytes;
+        let is_right = |bytes: &[u8]| {
+            let mut crc = Hasher::new_with_initial(frame.seed);
+            crc.update(bytes);
+            crc.finalize() == frame.crc
+        };
+        let record = if let Some(bytes) = source.fill_buf()?.get(..len) {
+            // Most records need not be copied.
+            let record = is_right(bytes).then(|| decode(bytes, tubes));
+            source.consume(len);
+            record
+        } else {
+            let mut bytes = std::mem::take(&mut tubes.bytes);
+            bytes.resize(len, 0);
+            source.read_exact(&mut bytes)?;
+            let record = is_right(&bytes).then(|| decode(&bytes, tubes));
+            tubes.bytes = bytes;
+            record
+        };
         match record {
             Some(None) => Err(io::ErrorKind::InvalidData.into()),
             record => Ok(record.flatten()),
@@ -240,18 +484,129 @@ impl Record {
     }
 
     fn decode(fields: &mut Fields, tubes: &mut Tubes) -> Option<Record> {
-        let record = match fields.u8()? {
-            PUT => {
-                let (update, tube) = (Update::decode(fields)?, tubes.read(fields)?);
-                let body = fields.take(fields.0.len())?;
-                Record::Put(update.with(tube, Body::from_wire(body)?))
+        let kind = fields.u8()?;
+        let (is_update, has_more) = match kind {
+            PUT => (false, false),
+            PUT_WITH_WORDS => (false, true),
+            UPDATE => (true, false),
+            UPDATE_WITH_TRIES => (true, true),
+            SHORT..=MOST_SHORT => (kind & IS_UPDATE != 0, kind & HAS_MORE != 0),
+            _ => {
+                let record = match kind {
+                    DELETE => Record::Delete(fields.id()?),
+                    SHORT_DELETE => Record::Delete(fields.number().and_then(to_id)?),
+                    MARK => Record::Mark(fields.u32()?),
+                    _ => return None,
+                };
+                return fields.0.is_empty().then_some(record);
             }
-            UPDATE => Record::Update(Update::decode(fields)?),
-            DELETE => Record::Delete(fields.id()?),
-            MARK => Record::Mark(fields.u32()?),
-            _ => return None,
         };
-        fields.0.is_empty().then_some(record)
+        let update = Update::decode(kind, fields)?;
+        let record = if is_update {
+            let failed = match has_more {
+                true => fields.u32().filter(|&failed| failed > 0)?,
+                false => 0,
+            };
+            Record::Update(Update { failed, ..update })
+        } else {
+            let tube = tubes.read(fields)?;
+            let words = match has_more {
+                true => Some(Box::new(decode_words(fields)?)),
+                false => None,
+            };
+            let body = Body::from_wire(fields.take(fields.0.len())?)?;
+            let job = update.with(tube, body);
+            Record::Put(StoredJob { words, ..job })
+        };
+        (fields.0.is_empty() && record.makes_sense()).then_some(record)
+    }
+}
+
+impl Record {
+    /// Whether something is left of each job that is deleted, and nothing but
+    /// its key.
+    fn makes_sense(&self) -> bool {
+        match self {
+            Record::Put(job) if job.is_deleted() => {
+                let words = job.words.as_ref().map(|stored| &stored.words);
+                let is_key = |words: &Words| {
+                    words.unique.is_some() && words.limit.is_none() && words.tries.is_none()
+                };
+                words.is_some_and(is_key) && job.body.content().is_empty()
+            }
+            Record::Update(update) => !matches!(update.state, StoredState::Deleted { .. }),
+            _ => true,
+        }
+    }
+}
+
+/// The lengths that the length of a job's put depends on: of the name of its
+/// tube, of its keys, and of its body with CR LF.
+pub fn lens(job: &StoredJob) -> (usize, Option<usize>, usize) {
+    let keys_len = job.words.as_ref().map(|stored| stored.words.keys_len());
+    (job.tube.as_str().len(), keys_len, job.body.wire().len())
+}
+
+/// How many bytes [`encode_number`] appends.
+fn number_len(number: u64) -> usize {
+    let bits = (u64::BITS - number.leading_zeros()).max(1);
+    bits.div_ceil(7) as usize
+}
+
+/// Appends a number with 7 bits in a byte, the lowest first. The highest bit of
+/// a byte says that another one follows.
+fn encode_number(mut number: u64, out: &mut Vec<u8>) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+fn encode_words(stored: &StoredWords, out: &mut Vec<u8>) {
+    let Words {
+        unique,
+        limit,
+        tries,
+    } = &stored.words;
+    let unique = unique.as_ref().map(|unique| (&unique.key, unique.kept.0));
+    let limit = limit.as_ref().map(|limit| (&limit.key, limit.most));
+    for word in [unique, limit] {
+        let (key, number) = word.map_or(("", 0), |(key, number)| (key.as_str(), number));
+        out.push(u8::try_from(key.len()).expect("a key has at most 200 bytes"));
+        out.extend_from_slice(key.as_bytes());
+        out.extend_from_slice(&number.to_le_bytes());
+    }
+    for number in [tries.unwrap_or(0), stored.failed] {
+        out.extend_from_slice(&number.to_le_bytes());
+    }
+}
+
+fn decode_words(fields: &mut Fields) -> Option<StoredWords> {
+    let unique = decode_word(fields)?.map(|(key, kept)| Unique {
+        key,
+        kept: Seconds(kept),
+    });
+    let limit = decode_word(fields)?.map(|(key, most)| Limit { key, most });
+    let (tries, failed) = (fields.u32()?, fields.u32()?);
+    let words = Words {
+        unique,
+        limit,
+        tries: (tries > 0).then_some(tries),
+    };
+    let has_limit = words.limit.as_ref().is_none_or(|limit| limit.most > 0);
+    let has_words = words.unique.is_some() || words.limit.is_some() || tries > 0;
+    let is_right = has_limit && has_words && (tries > 0 || failed == 0);
+    is_right.then_some(StoredWords { words, failed })
+}
+
+/// A key and its number; `Some(None)` if the job has no such word.
+fn decode_word(fields: &mut Fields) -> Option<Option<(Key, u32)>> {
+    let len = fields.u8()?;
+    let (key, number) = (fields.take(len.into())?, fields.u32()?);
+    match len {
+        0 => (number == 0).then_some(None),
+        _ => Some(Some((Key::parse(key)?, number))),
     }
 }
 
@@ -260,6 +615,8 @@ impl Record {
 #[derive(Default)]
 pub struct Tubes {
     names: HashSet<TubeName>,
+    /// The last one that was read: the next job is mostly in the same tube.
+    last: Option<TubeName>,
     bytes: Vec<u8>,
 }
 
@@ -271,14 +628,17 @@ impl Tubes {
 
     /// The name in these bytes, if they are one.
     pub fn name(&mut self, bytes: &[u8]) -> Option<TubeName> {
-        let known = std::str::from_utf8(bytes)
-            .ok()
-            .and_then(|text| self.names.get(text));
-        if let Some(name) = known {
+        let last = self.last.as_ref();
+        if let Some(name) = last.filter(|name| name.as_str().as_bytes() == bytes) {
             return Some(name.clone());
         }
-        let name = TubeName::parse(bytes)?;
+        let text = std::str::from_utf8(bytes).ok()?;
+        let name = match self.names.get(text) {
+            Some(name) => name.clone(),
+            None => TubeName::parse(bytes)?,
+        };
         self.names.insert(name.clone());
+        self.last = Some(name.clone());
         Some(name)
     }
 }
@@ -289,6 +649,7 @@ mod tests {
 
     const PLACE: Place = Place {
         number: 3,
+        salt: 0,
         offset: 40,
     };
 
@@ -303,6 +664,15 @@ mod tests {
             created_at: Time::from_nanos(9),
             state,
             counters,
+            words: None,
+        }
+    }
+
+    fn with_words(words: &str, failed: u32, job: StoredJob) -> StoredJob {
+        let words = Words::parse(format!(" {words}").as_bytes()).unwrap();
+        StoredJob {
+            words: Some(Box::new(StoredWords { words, failed })),
+            ..job
         }
     }
 
@@ -345,6 +715,9 @@ mod tests {
             until: Time::from_nanos(u64::MAX),
         };
         let buried = StoredState::Buried { order: 5 };
+        let deleted = StoredState::Deleted {
+            until: Time::from_nanos(9),
+        };
         let update = |state, counters| Update {
             id: JobId(u64::MAX - 2),
             ..Update::of(&job(state, counters, b""))
@@ -358,6 +731,25 @@ mod tests {
             Record::Update(update(buried, counters)),
             Record::Delete(JobId(1)),
             Record::Mark(2),
+            Record::Put(with_words(
+                "idp:a:60 con:bc:2 try:3",
+                2,
+                job(buried, counters, b"hello"),
+            )),
+            Record::Put(with_words(
+                "try:1",
+                0,
+                job(StoredState::Ready, Counters::default(), b""),
+            )),
+            Record::Put(with_words(
+                "idp:a:60",
+                0,
+                job(deleted, Counters::default(), b""),
+            )),
+            Record::Update(Update {
+                failed: 7,
+                ..update(StoredState::Ready, counters)
+            }),
         ]
     }
 
@@ -372,37 +764,139 @@ mod tests {
         let mut bytes = Vec::new();
         let place = Place {
             number: 3,
+            salt: 0,
             offset: 100,
         };
         let body = put.encode(place, 40, &mut bytes).to_vec();
         bytes.extend(body);
-        assert_eq!(bytes[..8], [67, 0, 0, 0, 60, 0, 0, 0]); // length, not synced
+        assert_eq!(bytes[..8], [36, 0, 0, 0, 60, 0, 0, 0]); // length, not synced
         // Any program that has CRC-32 can calculate this.
         assert_eq!(
             bytes[8..16],
-            [0x50, 0x95, 0xe3, 0x50, 0x92, 0x74, 0x94, 0x8a]
+            [0xf2, 0x3c, 0xcd, 0x8a, 0xff, 0x20, 0x48, 0x81]
         );
         assert_eq!(
             bytes[16..],
             [
-                &[1][..],                  // put
-                &[7, 0, 0, 0, 0, 0, 0, 0], // id
-                &[1, 0, 0, 0],             // priority
-                &[2, 0, 0, 0],             // delay
-                &[60, 0, 0, 0],            // TTR
+                &[128 + 1 + 4][..],        // buried, with counters
+                &[7],                      // id
+                &[1],                      // priority
+                &[2],                      // delay
+                &[60],                     // TTR
                 &[9, 0, 0, 0, 0, 0, 0, 0], // put at
-                &[3],                      // buried
                 &[5, 0, 0, 0, 0, 0, 0, 0], // as the fifth
-                &[2, 1, 0, 0],             // reserves
-                &[0; 16],                  // the other counters
+                &[0x82, 2],                // reserves
+                &[0; 4],                   // the other counters
                 b"\x04mail",
                 b"hi\r\n",
             ]
             .concat()
         );
+        let words = with_words("idp:key:60 con:ab:2 try:3", 1, job(buried, counters, b"hi"));
+        let with_words = bytes_of(&Record::Put(words));
+        assert_eq!(with_words[16], 128 + 1 + 4 + 16);
+        assert_eq!(with_words[17..48], bytes[17..48]); // up to the name of the tube
+        assert_eq!(
+            with_words[48..],
+            [
+                &b"\x03key"[..],
+                &[60, 0, 0, 0], // for so many seconds
+                b"\x02ab",
+                &[2, 0, 0, 0], // so many at a time
+                &[3, 0, 0, 0], // tries
+                &[1, 0, 0, 0], // of which nobody has ended so many
+                b"hi\r\n",
+            ]
+            .concat()
+        );
+        let new = bytes_of(&Record::Put(job(
+            StoredState::Ready,
+            Counters::default(),
+            b"hi",
+        )));
+        let fields = [128, 7, 1, 2, 60, 9, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(new[16..], [&fields[..], b"\x04mailhi\r\n"].concat());
+        let ready = job(StoredState::Ready, Counters::default(), b"");
+        let update = bytes_of(&Record::Update(Update::of(&ready)));
+        let fields = [128 + 8, 7, 1, 2, 60, 9, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(update[16..], fields);
         let delete = bytes_of(&Record::Delete(JobId(258)));
-        assert_eq!(delete[..8], [9, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(delete[16..], [3, 2, 1, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(delete[..8], [3, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(delete[16..], [7, 0x82, 2]);
+    }
+
+    /// Where the long fields are the shorter ones, they are written. Servers
+    /// before this one have written no others.
+    #[test]
+    fn a_long_record_is_these_bytes() {
+        let long = StoredJob {
+            id: JobId(u64::MAX - 2),
+            priority: Priority(u32::MAX),
+            ..job(StoredState::Buried { order: 5 }, many(), b"hi")
+        };
+        let bytes = bytes_of(&Record::Put(long));
+        assert_eq!(bytes[..4], [67, 0, 0, 0]);
+        assert_eq!(
+            bytes[16..],
+            [
+                &[1][..],                                  // put
+                &[253, 255, 255, 255, 255, 255, 255, 255], // id
+                &[255; 4],                                 // priority
+                &[2, 0, 0, 0],                             // delay
+                &[60, 0, 0, 0],                            // TTR
+                &[9, 0, 0, 0, 0, 0, 0, 0],                 // put at
+                &[3],                                      // buried
+                &[5, 0, 0, 0, 0, 0, 0, 0],                 // as the fifth
+                &[255; 20],                                // the counters
+                b"\x04mail",
+                b"hi\r\n",
+            ]
+            .concat()
+        );
+        let delete = bytes_of(&Record::Delete(JobId(u64::MAX - 2)));
+        let id = [253, 255, 255, 255, 255, 255, 255, 255];
+        assert_eq!(delete[16..], [&[3], &id[..]].concat());
+    }
+
+    fn many() -> Counters {
+        Counters {
+            reserves: u32::MAX,
+            timeouts: u32::MAX,
+            releases: u32::MAX,
+            buries: u32::MAX,
+            kicks: u32::MAX,
+        }
+    }
+
+    /// So what is put again has room where what was put before had room.
+    #[test]
+    fn no_put_is_longer_than_it_may_grow_to() {
+        for record in one_of_each() {
+            assert!(record.len() <= record.grown_len(), "{record:?}");
+        }
+        let longest = StoredJob {
+            id: JobId(u64::MAX - 2),
+            priority: Priority(u32::MAX),
+            delay: Seconds(u32::MAX),
+            ttr: Seconds(u32::MAX),
+            ..job(StoredState::Buried { order: 5 }, many(), b"hi")
+        };
+        let longest = Record::Put(longest);
+        assert_eq!(longest.len(), longest.grown_len());
+    }
+
+    #[test]
+    fn a_number_has_no_byte_too_many() {
+        for number in [0, 1, 127, 128, 16383, 16384, u64::MAX / 2, u64::MAX] {
+            let mut bytes = Vec::new();
+            encode_number(number, &mut bytes);
+            assert_eq!(bytes.len(), number_len(number));
+            assert_eq!(Fields(&bytes).number(), Some(number));
+        }
+        let beyond = [&[0xff; 9][..], &[2]].concat();
+        for wrong in [&[0x80, 0][..], &[0x80], &beyond, &[0xff; 11]] {
+            assert_eq!(Fields(wrong).number(), None, "{wrong:?}");
+        }
     }
 
     #[test]
@@ -424,6 +918,22 @@ mod tests {
             for len in 0..bytes.len() {
                 assert_eq!(record_in(&bytes[..len], PLACE), None, "{record:?}, {len}");
             }
+        }
+    }
+
+    #[test]
+    fn of_a_deleted_job_only_its_key_may_be_left() {
+        let until = Time::from_nanos(9);
+        let deleted = |body| job(StoredState::Deleted { until }, Counters::default(), body);
+        for record in [
+            Record::Put(deleted(b"")),
+            Record::Put(with_words("idp:a:60", 0, deleted(b"hello"))),
+            Record::Put(with_words("idp:a:60 con:b", 0, deleted(b""))),
+            Record::Put(with_words("try:3", 0, deleted(b""))),
+            Record::Update(Update::of(&deleted(b""))),
+        ] {
+            let error = read(&bytes_of(&record), PLACE).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData);
         }
     }
 

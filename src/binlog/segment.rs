@@ -3,28 +3,34 @@
 
 use super::beanstalkd;
 use super::error::Error;
-use super::frame::{FRAME_LEN, Frame, Header, Place, segment_name, segment_number};
+use super::frame::{
+    CONTINUED, FRAME_LEN, Frame, HEADER_LEN, Header, OLD_HEADER_LEN, Place, segment_name,
+    segment_number,
+};
 use super::record::{Record, Tubes};
 use super::storage::{File, Storage};
 use std::io::{self, BufReader, Read};
 use std::sync::Arc;
 
 /// How many bytes are read at once.
-const READ: usize = 256 << 10;
+pub(super) const READ: usize = 256 << 10;
 /// How many bytes of a file's start are read to find out which program wrote
 /// it.
 const START: u64 = 1024;
 
-/// A file with the name of a segment.
+/// A file with the name of a segment. It is opened only while it is read: there
+/// may be more of these files than a process can have open.
 pub struct Found {
     /// Its number.
     pub number: u32,
-    /// Its contents.
-    pub file: Arc<dyn File>,
+    storage: Arc<dyn Storage>,
     /// How long it is, in bytes.
     pub len: u64,
     /// Which program wrote it.
     pub kind: Kind,
+    /// Where its records begin, and the salt of their frames.
+    pub start: u64,
+    salt: u32,
 }
 
 /// Which program wrote a file.
@@ -41,30 +47,34 @@ pub enum Kind {
     Damaged(&'static str),
 }
 
+/// The number of a file, and what it is, or why that cannot be told.
+pub type Looked = (u32, Result<Found, Error>);
+
 /// All files with the name of a segment, in order.
-pub fn look(storage: &dyn Storage) -> Result<Vec<Found>, Error> {
+pub fn look(storage: &Arc<dyn Storage>) -> Result<Vec<Looked>, Error> {
     let names = storage.list().map_err(Error::on("list", "the files"))?;
     let numbers = names.iter().filter_map(|name| segment_number(name));
     let mut numbers: Vec<u32> = numbers.collect();
     numbers.sort_unstable();
-    let found = |number| Found::open(storage, number);
-    numbers.into_iter().map(found).collect()
+    let found = |number| (number, Found::look(storage.clone(), number));
+    Ok(numbers.into_iter().map(found).collect())
 }
 
 impl Found {
-    fn open(storage: &dyn Storage, number: u32) -> Result<Found, Error> {
-        let name = segment_name(number);
-        let file = storage.open(&name).map_err(Error::on("open", &name))?;
-        let len = file.len().map_err(Error::on("read", &name))?;
+    fn look(storage: Arc<dyn Storage>, number: u32) -> Result<Found, Error> {
         let mut found = Found {
             number,
-            file,
-            len,
+            storage,
+            len: 0,
             kind: Kind::Nothing,
+            start: HEADER_LEN,
+            salt: 0,
         };
+        let file = found.open()?;
+        found.len = file.len().map_err(Error::on("read", found.name()))?;
         let mut start = Vec::new();
-        let read = found.read_from(0).take(START).read_to_end(&mut start);
-        read.map_err(Error::on("read", name))?;
+        let read = found.read_from(0)?.take(START).read_to_end(&mut start);
+        read.map_err(Error::on("read", found.name()))?;
         found.kind = match (
             beanstalkd::Format::of(&start),
             Header::decode(&start, number),
@@ -74,7 +84,34 @@ impl Found {
             (None, Err(_)) if found.last_set_byte(0)?.is_none() => Kind::Nothing,
             (None, Err(flaw)) => Kind::Damaged(flaw),
         };
+        found.find_salt(&start);
         Ok(found)
+    }
+
+    /// Finds out where the records begin, and with which salt. If the header is
+    /// lost, the first frame tells.
+    fn find_salt(&mut self, start: &[u8]) {
+        let header = self.header();
+        let frame_at = |offset: u64| start.get(offset as usize..)?.first_chunk();
+        (self.start, self.salt) = match (header, frame_at(OLD_HEADER_LEN), frame_at(HEADER_LEN)) {
+            (Some(header), ..) => (header.len(), header.salt.unwrap_or(0)),
+            (None, Some(frame), _)
+                if Frame::decode(frame, self.place(OLD_HEADER_LEN)).is_some() =>
+            {
+                (OLD_HEADER_LEN, 0)
+            }
+            (None, _, Some(frame)) => (HEADER_LEN, Frame::salt(frame, self.number, HEADER_LEN)),
+            _ => (HEADER_LEN, 0),
+        };
+    }
+
+    /// A place in it.
+    pub(super) fn place(&self, offset: u64) -> Place {
+        Place {
+            number: self.number,
+            salt: self.salt,
+            offset,
+        }
     }
 
     /// The header, if it is a segment of our own.
@@ -90,10 +127,15 @@ impl Found {
         segment_name(self.number)
     }
 
+    fn open(&self) -> Result<Arc<dyn File>, Error> {
+        let opened = self.storage.open_to_read(&self.name());
+        opened.map_err(Error::on("open", self.name()))
+    }
+
     /// The file from an offset on.
-    pub fn read_from(&self, offset: u64) -> BufReader<Source<'_>> {
-        let file = &*self.file;
-        BufReader::with_capacity(READ, Source { file, offset })
+    pub fn read_from(&self, offset: u64) -> Result<BufReader<Source>, Error> {
+        let file = self.open()?;
+        Ok(BufReader::with_capacity(READ, Source { file, offset }))
     }
 
     /// The error that says what is wrong with it, and where.
@@ -107,7 +149,7 @@ impl Found {
 
     /// The offset of the last byte that is not zero, at or after an offset.
     pub fn last_set_byte(&self, offset: u64) -> Result<Option<u64>, Error> {
-        let last = last_set_byte(&*self.file, offset);
+        let last = last_set_byte(&*self.open()?, offset);
         last.map_err(Error::on("read", self.name()))
     }
 
@@ -121,16 +163,13 @@ impl Found {
         // No frame begins in the zeros at the end, and there may be many of
         // them.
         let end = self.last_set_byte(from)?.map_or(from, |last| last + 1);
-        let bytes = self.read_from(from).bytes().zip(from + 1..=end);
+        let bytes = self.read_from(from)?.bytes().zip(from + 1..=end);
         let mut window = [0; FRAME_LEN as usize];
         for (byte, end) in bytes {
             window.rotate_left(1);
             window[window.len() - 1] = byte.map_err(Error::on("read", self.name()))?;
             let offset = end.saturating_sub(FRAME_LEN);
-            let place = Place {
-                number: self.number,
-                offset,
-            };
+            let place = self.place(offset);
             if offset >= from
                 && let Some(frame) = Frame::decode(&window, place)
                 && is_looked_for(&frame, offset)
@@ -162,12 +201,12 @@ pub(super) fn last_set_byte(file: &dyn File, offset: u64) -> io::Result<Option<u
 }
 
 /// Reads a file from an offset on.
-pub struct Source<'a> {
-    file: &'a dyn File,
+pub struct Source {
+    file: Arc<dyn File>,
     offset: u64,
 }
 
-impl Read for Source<'_> {
+impl Read for Source {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.file.read_at(buffer, self.offset)?;
         self.offset += read as u64;
@@ -178,9 +217,15 @@ impl Read for Source<'_> {
 /// Reads the records of a segment.
 pub struct Reader<'a> {
     found: &'a Found,
-    source: BufReader<Source<'a>>,
+    source: BufReader<Source>,
     /// Where the next record begins.
     pub offset: u64,
+    /// How far the segment was synced, by what the records so far say.
+    pub synced: u64,
+    /// If no record begins at `offset`: where later frames may stand. If there
+    /// is a frame, this is behind the record that it announces: that may be a
+    /// body, whose bytes look like whatever a client likes.
+    pub later: u64,
     end: u64,
     has_next: bool,
 }
@@ -196,8 +241,10 @@ impl<'a> Reader<'a> {
         }
         Ok(Reader {
             found,
-            source: found.read_from(offset),
+            source: found.read_from(offset)?,
             offset,
+            synced: 0,
+            later: offset + 1,
             end,
             has_next: next.is_some(),
         })
@@ -206,6 +253,29 @@ impl<'a> Reader<'a> {
     /// The next record and its offset; `None` if no record begins at `offset`.
     pub fn next(&mut self, tubes: &mut Tubes) -> Result<Option<(u64, Record)>, Error> {
         let offset = self.offset;
+        let record = self.next_with(|frame, source| Record::read(frame, source, tubes))?;
+        Ok(record.map(|record| (offset, record)))
+    }
+
+    /// The segment that the next mark names. The records before it are checked
+    /// and not decoded.
+    pub(super) fn next_mark(&mut self, tubes: &mut Tubes) -> Result<Option<u32>, Error> {
+        let read =
+            |frame: &Frame, source: &mut _, tubes: &mut _| Record::read_mark(frame, source, tubes);
+        while let Some(mark) = self.next_with(|frame, source| read(frame, source, tubes))? {
+            if mark.is_some() {
+                return Ok(mark);
+            }
+        }
+        Ok(None)
+    }
+
+    fn next_with<T>(
+        &mut self,
+        read_record: impl FnOnce(&Frame, &mut BufReader<Source>) -> io::Result<Option<T>>,
+    ) -> Result<Option<T>, Error> {
+        let offset = self.offset;
+        self.later = offset + 1;
         let left = self.end.saturating_sub(offset);
         if left < FRAME_LEN {
             return Ok(None);
@@ -213,19 +283,20 @@ impl<'a> Reader<'a> {
         let read = |error| Error::on("read", self.found.name())(error);
         let mut bytes = [0; FRAME_LEN as usize];
         self.source.read_exact(&mut bytes).map_err(read)?;
-        let place = Place {
-            number: self.found.number,
-            offset,
-        };
+        let place = self.found.place(offset);
         let frame = Frame::decode(&bytes, place);
+        if let Some(frame) = &frame {
+            self.later = offset + FRAME_LEN + u64::from(frame.len);
+        }
         let Some(frame) = frame.filter(|frame| u64::from(frame.len) <= left - FRAME_LEN) else {
             return Ok(None);
         };
-        match Record::read(&frame, &mut self.source, tubes) {
+        match read_record(&frame, &mut self.source) {
             Ok(None) => Ok(None),
             Ok(Some(record)) => {
-                self.offset += record.len();
-                Ok(Some((offset, record)))
+                self.offset = self.later;
+                self.synced = self.synced.max(frame.synced(offset));
+                Ok(Some(record))
             }
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                 let flaw = "this record is whole, and makes no sense";
@@ -233,6 +304,19 @@ impl<'a> Reader<'a> {
             }
             Err(error) => Err(read(error)),
         }
+    }
+
+    /// Whether the next segment has begun after these records. (There may have
+    /// been no room to say so.) What says so is the last that was written here.
+    /// On flash, a torn end may begin with the same bytes.
+    pub fn is_continued(&self) -> Result<bool, Error> {
+        let mut bytes = CONTINUED.map(|_| 0);
+        match self.found.read_from(self.offset)?.read_exact(&mut bytes) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
+            read => read.map_err(Error::on("read", self.found.name()))?,
+        }
+        let after = self.offset + CONTINUED.len() as u64;
+        Ok(bytes == CONTINUED && self.found.last_set_byte(after)?.is_none())
     }
 
     /// Checks the end of the records, and returns how many bytes of something
@@ -248,11 +332,14 @@ impl<'a> Reader<'a> {
                 false => Err(found.damaged(offset, flaw)),
             };
         }
+        if self.is_continued()? {
+            return Ok(0);
+        }
         let Some(last) = found.last_set_byte(offset)? else {
             return Ok(0);
         };
         let is_behind_sync = |frame: &Frame, at| frame.synced(at) > offset;
-        match found.find_frame(offset + 1, is_behind_sync)? {
+        match found.find_frame(self.later, is_behind_sync)? {
             Some(_) => Err(found.damaged(offset, format!("{flaw}, and it had been synced"))),
             None => Ok(last + 1 - offset),
         }

@@ -1,11 +1,13 @@
 //! Damaged logs: with flipped bits, and with files that are cut short, missing,
 //! exchanged or foreign.
 
-use crate::disk::{Disk, Random, Survival};
+use crate::disk::{Disk, Forbidden, Random, Survival};
 use crate::model::{History, Jobs, Server};
-use beanpole::binlog::{Binlog, Error, Opened, SyncMode};
-use beanpole::protocol::JobId;
-use std::sync::Arc;
+use beanpole::binlog::{Binlog, Error, Event, Opened, SyncMode};
+use beanpole::engine::{Change, StoredJob, StoredState};
+use beanpole::protocol::{Body, JobId, Priority, Seconds};
+use std::ops::Range;
+use std::sync::{Arc, mpsc};
 
 const SIZE: u64 = 4096;
 
@@ -16,9 +18,10 @@ fn log(closed: bool) -> (Disk, History, Jobs) {
     let mut server = Server::open(&disk, SyncMode::Always, SIZE);
     let random = &mut Random::new(3);
     // The newest segment gets only a few records, so that the tests are short.
-    // There is so little garbage that no segment is emptied.
+    // There is so little garbage that no segment is emptied. The last sync has
+    // only one change.
     let mut round = 0;
-    while server.log.stats().current_index < 4 || round % 4 != 0 {
+    while server.log.stats().current_index < 4 || round % 8 != 4 {
         round += 1;
         assert!(server.put(90, random));
         let newest = *server.jobs.keys().next_back().unwrap();
@@ -67,7 +70,7 @@ fn the_newest_segment_cut_at_every_byte_gives_what_came_before() {
     let mut so_far = 0;
     for len in 0..=end + 1 {
         let opened = try_open(&with(&disk, &newest, &bytes[..len]));
-        if len < 40 {
+        if len < 44 {
             let error = opened.err().unwrap().to_string();
             let flaw = match len {
                 0 => "there is nothing in it, though there was",
@@ -99,7 +102,8 @@ fn an_older_segment_cut_at_every_byte_is_damage() {
     let (disk, _, jobs) = log(true);
     for name in segments(&disk).0.iter().rev().skip(1) {
         let bytes = disk.contents(name);
-        let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+        // The last bytes only say that another segment has begun.
+        let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1 - 4;
         for len in (0..bytes.len()).filter(|len| *len < end || len % 100 == 0) {
             match try_open(&with(&disk, name, &bytes[..len])) {
                 Ok(opened) => assert!(len >= end && opened.jobs == jobs, "{name}, {len} bytes"),
@@ -157,23 +161,36 @@ fn a_bit_flipped_at_every_byte_of_a_log_not_closed_costs_one_change_at_most() {
 fn a_missing_segment_is_named() {
     let (disk, _, jobs) = log(true);
     let (with_records, spares) = segments(&disk);
-    for (index, name) in with_records.iter().enumerate() {
+    for name in &with_records {
         let less = with(&disk, name, &[]);
         less.remove_file(name);
-        match try_open(&less) {
-            Err(error) => {
-                let missing = format!("{name} is missing though jobs in it are needed");
-                assert!(error.to_string().starts_with(&missing), "{error}");
-            }
-            // Without the newest segment, nothing shows that it was ever there.
-            Ok(_) => assert!(index + 1 == with_records.len()),
-        }
+        let error = try_open(&less).err().unwrap().to_string();
+        let missing = format!("{name} is missing though jobs in it are needed");
+        assert!(error.starts_with(&missing), "{error}");
     }
     for name in &spares {
         let less = with(&disk, name, &[]);
         less.remove_file(name);
         assert_eq!(try_open(&less).unwrap().jobs, jobs);
     }
+}
+
+/// Flash may show what was not written as bytes FF, as many as there were. Four
+/// of them say that the next segment has begun.
+#[test]
+fn a_torn_end_of_ones_does_not_ask_for_another_segment() {
+    let (disk, ..) = log(true);
+    let mut names = segments(&disk).0;
+    disk.remove_file(&names.pop().unwrap());
+    let newest = names.pop().unwrap();
+    let error = try_open(&disk).err().unwrap().to_string();
+    assert!(error.contains(" is missing"), "{error}");
+    let mut bytes = disk.contents(&newest);
+    let end = 1 + bytes.iter().rposition(|byte| *byte != 0).unwrap();
+    assert_eq!(bytes[end - 4..end], [0xff; 4]);
+    bytes[end..end + 4].fill(0xff);
+    let opened = try_open(&with(&disk, &newest, &bytes)).unwrap();
+    assert_eq!(opened.notices.len(), 1);
 }
 
 #[test]
@@ -220,4 +237,249 @@ fn an_error_changes_nothing() {
     let before = files(&damaged);
     assert!(try_open(&damaged).is_err());
     assert!(files(&damaged) == before);
+}
+
+/// Without segments but with spares, or with nothing in the only segment, it
+/// is not taken for a new log.
+#[test]
+fn a_log_whose_segments_are_all_gone_is_not_taken_for_a_new_one() {
+    let (disk, _, jobs) = log(true);
+    for name in segments(&disk).0.iter().rev() {
+        if name != "binlog.1" {
+            disk.remove_file(name);
+        }
+    }
+    let first = disk.contents("binlog.1");
+    for nothing in [vec![], vec![0; first.len()]] {
+        let error = try_open(&with(&disk, "binlog.1", &nothing)).err().unwrap();
+        let told = "binlog.1 is damaged at offset 0: there is nothing in it, though there was";
+        assert!(error.to_string().starts_with(told), "{error}");
+    }
+    disk.remove_file("binlog.1");
+    let error = try_open(&disk).err().unwrap().to_string();
+    let told = "the segments are missing, though the spares show that there were some";
+    assert!(error.starts_with(told), "{error}");
+    for name in segments(&disk).1 {
+        disk.remove_file(&name);
+    }
+    assert!(!jobs.is_empty() && try_open(&disk).unwrap().jobs.is_empty());
+}
+
+#[test]
+fn a_log_has_more_segments_than_a_process_can_have_files_open() {
+    let (disk, _, jobs) = log(false);
+    disk.set_descriptors(3);
+    assert!(segments(&disk).0.len() > 3);
+    let opened = try_open(&disk).unwrap();
+    assert_eq!(opened.jobs, jobs);
+}
+
+#[test]
+fn a_segment_that_cannot_be_written_stops_the_start() {
+    let (disk, ..) = log(true);
+    for name in segments(&disk).0 {
+        let copy = disk.state().kill();
+        copy.forbid(&name, Forbidden::Writing);
+        let error = try_open(&copy).err().unwrap().to_string();
+        let told = format!("cannot write to {name} in the binlog directory: ");
+        assert!(error.starts_with(&told), "{error}");
+    }
+}
+
+/// As when the file system has lost the contents of a file that was about to be
+/// removed.
+#[test]
+fn a_segment_that_is_not_needed_keeps_nobody_from_starting() {
+    let (disk, ..) = log(true);
+    let mut server = Server::new(try_open(&disk).unwrap());
+    let random = &mut Random::new(4);
+    let oldest = segments(&disk).0[0].clone();
+    // The log removes its oldest segment, and a power cut undoes that.
+    while server.log.stats().oldest_index < 2 {
+        let id = *server.jobs.keys().next().unwrap();
+        server.delete(id);
+        assert!(server.commit());
+    }
+    let jobs = server.jobs.clone();
+    assert!(disk.names().contains(&oldest));
+    let spoilt = disk.contents(&oldest)[..50].to_vec();
+    for flaw in [Some(Forbidden::Everything), None] {
+        let copy = disk.state().cut(Survival::Everything, random);
+        match flaw {
+            Some(flaw) => copy.forbid(&oldest, flaw),
+            None => copy.put(&oldest, &spoilt),
+        }
+        let opened = try_open(&copy).unwrap();
+        assert_eq!(opened.jobs, jobs);
+        let told: &[&str] = match flaw {
+            Some(_) => &[
+                "left alone, since it is not needed: cannot open binlog.1 in the binlog directory: split brain",
+            ],
+            None => &[],
+        };
+        assert_eq!(opened.notices, told);
+        assert_eq!(copy.names().contains(&oldest), flaw.is_some());
+    }
+}
+
+/// As when it belongs to somebody else, or its copies on several disks differ.
+#[test]
+fn a_segment_that_cannot_be_removed_is_told_of_and_stops_no_put() {
+    for is_scarce in [false, true] {
+        let (disk, ..) = log(true);
+        let mut server = Server::new(try_open(&disk).unwrap());
+        let (told, events) = mpsc::channel();
+        let tell = move |event: Event<'_>| told.send(format!("{event:?}")).unwrap();
+        server.log.spawn_threads(tell).unwrap();
+        disk.forbid("binlog.1", Forbidden::Everything);
+        let random = &mut Random::new(5);
+        while server.log.stats().current_index < 12 {
+            let id = *server.jobs.keys().next().unwrap();
+            server.delete(id);
+            assert!(server.put(90, random) && server.commit());
+            if is_scarce {
+                disk.set_capacity(Some(disk.used() + SIZE));
+            }
+        }
+        let event = events.recv().unwrap();
+        let told = [
+            "Left(File { action: \"re",
+            "name: \"binlog.1\"",
+            "split brain",
+        ];
+        assert!(told.iter().all(|text| event.contains(text)), "{event}");
+        server.log.close().unwrap();
+        assert_eq!(events.recv().ok(), None, "and that is all");
+        let copy = disk.state().kill();
+        copy.forbid("binlog.1", Forbidden::Everything);
+        let opened = try_open(&copy).unwrap();
+        assert_eq!(opened.jobs, server.jobs);
+        assert!(opened.notices[0].contains("split brain"));
+    }
+}
+
+#[test]
+fn a_header_that_does_not_need_its_own_segment_is_damage() {
+    let disk = Disk::default();
+    drop(Server::open(&disk, SyncMode::Always, SIZE));
+    let mut bytes = disk.contents("binlog.1");
+    bytes[16] = 2;
+    let crc = crc32fast::hash(&bytes[..40]);
+    bytes[40..44].copy_from_slice(&crc.to_le_bytes());
+    let error = try_open(&with(&disk, "binlog.1", &bytes)).err().unwrap();
+    let told = "binlog.1 is damaged at offset 0: by its header, the segment itself is not needed";
+    assert!(error.to_string().starts_with(told), "{error}");
+}
+
+/// Whoever supplies a body may know where it will stand, and put a frame there.
+/// It is right in its place only for those who know the segment's salt. And even
+/// then it does not count, as long as the frame of the body's record is there.
+#[test]
+fn a_frame_in_a_body_makes_no_damage_of_a_torn_end() {
+    for (knows_salt, spoilt) in [(true, 675..1187), (false, 0..512)] {
+        forge(knows_salt, spoilt);
+    }
+}
+
+/// `spoilt` is the part of the record that a power cut makes zeros.
+fn forge(knows_salt: bool, spoilt: Range<usize>) {
+    let disk = Disk::default();
+    let mut server = Server::open(&disk, SyncMode::Never, 8192);
+    assert!(server.put(10, &mut Random::new(1)) && server.commit());
+    let first = server.jobs[&JobId(1)].clone();
+    let written = disk.contents("binlog.1");
+    let last = written.iter().rposition(|byte| *byte != 0).unwrap();
+    let put_at = last as u64 + 1;
+    // What comes before the body is as long as that of the first job.
+    let body_at = put_at + (put_at - 44 - first.body.wire().len() as u64);
+    let mut body = vec![b'x'; 3000];
+    let forged_at = body_at + 2000;
+    let mut frame = [1u32.to_le_bytes().as_slice(), &forged_at.to_le_bytes()].concat();
+    frame.extend([9u32, 0].map(u32::to_le_bytes).as_flattened());
+    let salt = disk.contents("binlog.1")[36..40].try_into().unwrap();
+    let salt = if knows_salt {
+        u32::from_le_bytes(salt)
+    } else {
+        0
+    };
+    let mut seed = crc32fast::Hasher::new_with_initial(salt);
+    seed.update(&frame);
+    let seed = seed.finalize();
+    let delete = [&[3][..], &1u64.to_le_bytes()].concat();
+    let mut crc = crc32fast::Hasher::new_with_initial(seed);
+    crc.update(&delete);
+    let forged = [9, 0, seed, crc.finalize()].map(u32::to_le_bytes);
+    body[2000..2016].copy_from_slice(forged.as_flattened());
+    body[2016..2025].copy_from_slice(&delete);
+
+    let second = StoredJob {
+        id: JobId(2),
+        body: Body::new(&body),
+        ..first.clone()
+    };
+    let jobs = Jobs::from([(first.id, first), (second.id, second)]);
+    let end = server.log.append(&[Change::Put(JobId(2))], &jobs);
+    server.log.commit(end).unwrap();
+    let mut bytes = disk.contents("binlog.1");
+    assert_eq!(&bytes[forged_at as usize..][16..25], delete);
+    bytes[put_at as usize..][spoilt].fill(0);
+    let opened = try_open(&with(&disk, "binlog.1", &bytes)).unwrap();
+    assert_eq!(opened.jobs.into_keys().collect::<Vec<_>>(), [JobId(1)]);
+    assert!(opened.notices[0].contains("dropped a torn tail"));
+}
+
+/// Segments of the versions before, as beanpoled 1.13 wrote them at first: the
+/// older one has no salt, and neither has short records. The server goes on in
+/// them.
+#[test]
+fn a_segment_of_a_version_before_is_read_and_continued() {
+    let bodies = |jobs: &Jobs| {
+        let bodies = jobs.values().map(|job| job.body.content().to_vec());
+        bodies.collect::<Vec<_>>()
+    };
+    for (version, segment, told) in [
+        (
+            2,
+            &include_bytes!("version-2")[..],
+            &[&b"hello"[..], b"kept"][..],
+        ),
+        (
+            3,
+            include_bytes!("version-3"),
+            &[b"hello", b"bye", b"kept", b""],
+        ),
+    ] {
+        let disk = Disk::default();
+        disk.put("binlog.1", segment);
+        let mut server = Server::new(try_open(&disk).unwrap());
+        assert_eq!(bodies(&server.jobs), told);
+        while server.log.stats().current_index < 3 {
+            assert!(server.put(500, &mut Random::new(1)) && server.commit());
+            server.log.work_once().unwrap();
+        }
+        assert_eq!(disk.contents("binlog.1")[8], version);
+        assert_eq!(disk.contents("binlog.2")[8], 4);
+        let again = try_open(&disk).unwrap();
+        assert_eq!(again.jobs, server.jobs);
+    }
+}
+
+/// Of the jobs in the segment of version 3, everything is told as it was.
+#[test]
+fn jobs_of_a_version_before_have_their_words_and_times() {
+    let disk = Disk::default();
+    disk.put("binlog.1", include_bytes!("version-3"));
+    let jobs = try_open(&disk).unwrap().jobs;
+    let job = |id| &jobs[&JobId(id)];
+    let counters = job(1).counters;
+    assert_eq!((counters.reserves, counters.releases), (1, 1));
+    assert_eq!(job(1).priority, Priority(7));
+    assert!(matches!(job(3).state, StoredState::Delayed { .. }));
+    let words = &job(2).words.as_ref().unwrap().words;
+    assert_eq!(words.unique.as_ref().unwrap().key.as_str(), "key");
+    assert_eq!(words.limit.as_ref().unwrap().most, 2);
+    assert_eq!(words.tries, Some(3));
+    assert_eq!(job(3).priority, Priority(4_000_000_000));
+    assert_eq!(job(3).delay, Seconds(3_000_000));
+    assert!(job(4).is_deleted());
 }
