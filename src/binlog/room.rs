@@ -1,235 +1,187 @@
 //! How much room there is, and what follows from that. Pure: `spare` makes the
 //! files that this module decides about.
 //!
-//! Two files are prepared ahead. The next segment begins in the *spare*. The
-//! *reserve* is not touched while the disk has room. One inequality decides
-//! whether a put is admitted. Let, in bytes,
+//! **The rule.** *A put is admitted only if two spares of full length are left
+//! after it, and one more for each sixteen segments. Everything else may use
+//! them, and moving gives them back.*
 //!
-//! - *p* be the length of all puts that were admitted and not appended yet,
-//!   including this one;
-//! - *m* what is left in the current segment, or the length of the spare,
-//!   whichever is more; *e* the length of the reserve;
-//! - *u* room for updates and deletions, a quarter of a segment;
-//! - *k* the room that is needed to empty any one segment: the most that can
-//!   live in it, a sixteenth of all that lives (for the unused ends of files),
-//!   and *u*.
+//! A *spare* is a file of zeros in which a segment can begin without asking the
+//! disk for anything. Its *full length* is that of a segment; while there is a
+//! longer segment, or a job is put that would make one, it is as long as that.
+//! So what lives in any one segment fits into one spare. That must be so
+//! although a job that is put again may have more to tell, up to its longest put
+//! ([`put_len`](super::put_len)). So the live puts in a segment, each at its
+//! longest, are never longer than its file. A segment with nothing but puts of
+//! small jobs ends before its file is full. One more spare is made than the rule
+//! asks for: then no put waits while the next spare is made after a segment has
+//! begun.
 //!
-//! Then the put is admitted if
+//! Why two? When the disk is full and puts are refused, everything else must get
+//! along with two spares. To empty the oldest segment takes at most one of them.
+//! Meanwhile jobs are moved so fast that all of the binlog has been gone through
+//! before updates and deletions have taken an eighth of a segment
+//! ([`may_move_for`](Tail::may_move_for)). So the oldest segment is empty before
+//! the room is used up, and its file becomes the next spare. It is not given to
+//! the disk in between, where another program could take it; for the same reason
+//! no file is cut at its last record. Why one more for each sixteen? A segment
+//! ends before a record that does not fit, and when jobs are moved, these unused
+//! ends may add up to more than before.
 //!
-//! > *m* ≥ *p* + *u*, and max(*n* − *p*, *e*) ≥ *k*,
+//! Work on very many jobs, such as a long kick, is done in pieces. While less
+//! than two full lengths are left, each piece waits until what was appended
+//! before it is written and the emptied segments are spares again
+//! ([`is_pressed`](Tail::is_pressed)). A single piece may still need more than
+//! all this, if segments are very short. Then a segment grows beyond its file. If
+//! the disk is full, a spare that has become ready meanwhile is given up for
+//! that.
 //!
-//! where *n* is *m*. (While there is only one segment, *n* is the length of the
-//! spare, because a segment cannot be emptied into itself.) All admitted puts
-//! have room in one file, one after the other, so nobody has to calculate how
-//! they divide among files. When the disk is full, puts are refused, the
-//! reserve becomes the spare, and everything else continues: the oldest segment
-//! can be emptied, and its file becomes the next reserve. Long work, such as a
-//! kick of very many jobs, is done in pieces: while room is short, each piece
-//! waits until the one before is written. A single piece may still need more
-//! than all this. Then a segment grows beyond its room; if the disk is full, the
-//! reserve is given up, and the segment grows into its room.
+//! **Who asks what.** `no_room` holds why the last attempt to make room has
+//! failed; it is empty again after one that has not.
+//!
+//! | question | who asks, and when | if so |
+//! |---|---|---|
+//! | [`admits`](Tail::admits) | a worker, under the server's lock, before each put | the put is executed; else the worker makes room first, or refuses it |
+//! | [`is_pressed`](Tail::is_pressed) | a worker or the timer, before each piece of its work | it writes and makes spares before that piece |
+//! | [`is_short`](Tail::is_short), or a full disk | the thread that has just written | it makes spares itself, if they are needed |
+//! | [`needs_upkeep`](Tail::needs_upkeep) | the same thread | it wakes the thread `segments` |
+//! | [`is_crowded`](Tail::is_crowded), [`is_scarce`](Tail::is_scarce) | each append | it moves jobs, in a scarcity faster |
+//! | [`may_move`](Tail::may_move) | each append, before it moves a job | the job is moved, else it stays until there is room |
 
-use super::frame::HEADER_LEN;
-use super::tail::Tail;
+use super::frame::{HEADER_LEN, MOST_SPARES};
+use super::tail::{Spare, Tail};
 
-/// A new file's length is a multiple of this.
+/// A file's length is a multiple of this.
 pub(super) const BLOCK: u64 = 4096;
 
-/// The names of the two files. Their contents are not part of the binlog.
-pub(super) const SPARE: &str = "binlog.spare";
-pub(super) const RESERVE: &str = "binlog.reserve";
-
-/// A prepared file that is too short, or much too long.
-pub(super) struct Wanted {
-    pub name: &'static str,
-    /// The length that it must have.
-    pub least: u64,
-    /// The length that it should have.
-    pub good: u64,
-}
+/// How many spares of full length are left after a put at least, and for how
+/// many segments it is one more.
+const LEFT_BY_PUTS: usize = 2;
+const SEGMENTS_PER_SPARE: usize = 16;
 
 impl Tail {
-    /// Admits a put of this length, if there is room for it.
-    pub fn admit(&mut self, len: u64) -> bool {
-        let is_in = self.has_room(len);
-        if is_in {
-            self.admitted += len;
-        }
-        is_in
+    /// Whether a put of this length is admitted: see the rule.
+    pub fn admits(&self, put: u64) -> bool {
+        let full = self.full_len(put);
+        let ready = self.spares.iter().filter(|spare| spare.has(full));
+        // If the put does not fit into the current segment, it begins another
+        // one.
+        let used = usize::from(self.rest_for_puts() < put);
+        ready.count() >= self.left_by_puts(0) + used
     }
 
-    /// Ends the admission of a put: it was appended, or will not be.
-    pub fn release(&mut self, len: u64) {
-        self.admitted -= len;
+    /// How many spares a put has to leave when there are this many more
+    /// segments.
+    fn left_by_puts(&self, more_segments: usize) -> usize {
+        let more = (self.ledger.segments() + more_segments) / SEGMENTS_PER_SPARE;
+        LEFT_BY_PUTS + more.min(MOST_SPARES / 2)
     }
 
-    /// Whether the inequality holds.
-    fn has_room(&self, put: u64) -> bool {
-        let has = |name| self.prepared(name).unwrap_or(0) >= self.least(name, put);
-        has(SPARE) && has(RESERVE)
+    /// How many spares there should be at least: one more than puts must leave,
+    /// also after the next segments.
+    pub fn least_spares(&self) -> usize {
+        self.left_by_puts(2) + 1
     }
 
-    /// The length that a prepared file must have for the inequality to hold: 0
-    /// if the inequality holds without that file.
-    fn least(&self, name: &str, put: u64) -> u64 {
-        let puts = self.admitted + put;
-        if name == RESERVE {
-            let keep = self.keep(put);
-            // While there is only one segment, it cannot be emptied into
-            // itself.
-            let is_only = self.ledger.oldest() == self.ledger.current();
-            let here = if is_only { 0 } else { self.rest() };
-            let is_ahead = here.max(self.spare_room()) >= puts + keep;
-            return if is_ahead { 0 } else { HEADER_LEN + keep };
-        }
-        // A record that is to be moved needs room like a put.
-        let ahead = (puts + self.leeway()).max(self.to_move);
-        let is_here = self.rest() >= ahead;
-        if is_here { 0 } else { HEADER_LEN + ahead }
+    /// How many spares there should be at most. It is not the same number:
+    /// otherwise a spare would be made and removed again and again while the
+    /// number of segments goes up and down.
+    pub fn most_spares(&self) -> usize {
+        self.left_by_puts(6) + 1
     }
 
-    /// *k*, with a put of this length.
-    fn keep(&self, put: u64) -> u64 {
-        let puts = self.admitted + put;
-        let live = self.ledger.live() + puts;
-        let longest = self.ledger.longest().max(self.size()).max(puts);
-        live.min(longest) + live / 16 + self.leeway()
+    /// The length that a spare must have, while a put of this length (0: none)
+    /// is to be admitted.
+    pub fn full_len(&self, put: u64) -> u64 {
+        let current = self.offset.max(HEADER_LEN + self.ledger.live_in_current());
+        let longest = self.ledger.longest().max(current);
+        let of_any = longest.min(HEADER_LEN + self.ledger.live());
+        let len = self.segment_size.max(of_any).max(HEADER_LEN + put);
+        len.next_multiple_of(BLOCK)
     }
 
-    /// Which of spare and reserve need another length for a put of this length
-    /// to be admitted, in this order. Without a put: for later puts, since
-    /// files are prepared ahead of them.
-    pub fn wanted(&self, put: Option<u64>) -> Vec<Wanted> {
-        let mut names = [SPARE, RESERVE];
-        if self.full.is_some() && self.reserve == 0 {
-            // The reserve was used, so the first free room becomes the next
-            // reserve.
-            names.reverse();
-        }
-        let wanted = names.into_iter().map(|name| self.wanted_of(name, put));
-        wanted.flatten().collect()
+    /// How many more bytes the current segment's file can hold.
+    pub fn rest(&self) -> u64 {
+        self.len.saturating_sub(self.offset)
     }
 
-    fn wanted_of(&self, name: &'static str, put: Option<u64>) -> Option<Wanted> {
-        self.spare?; // if it is in use, there will soon be more room
-        let have = self.prepared(name)?;
-        let (ahead, good) = match name {
-            RESERVE => {
-                let keep = HEADER_LEN + self.keep(put.unwrap_or(0));
-                (self.size() / 16, keep + self.leeway() / 2)
-            }
-            _ => (self.size() / 4, self.segment_size),
+    /// How many more bytes of puts, at their longest, the current segment may
+    /// have: see the rule.
+    pub fn rest_for_puts(&self) -> u64 {
+        let taken = HEADER_LEN + self.ledger.live_in_current();
+        self.rest().min(self.len.saturating_sub(taken))
+    }
+
+    /// The shortest spare in which a segment with a record of this length can
+    /// begin.
+    pub fn spare_for(&self, record: u64) -> Option<(usize, u64)> {
+        let ready = |(slot, spare): (usize, &Spare)| match *spare {
+            Spare::Ready(len) if len >= HEADER_LEN + record => Some((slot, len)),
+            Spare::Ready(_) | Spare::Missing | Spare::Taken => None,
         };
-        let least = self.least(name, put.unwrap_or(ahead));
-        let good = good.max(least);
-        let most = (good + self.leeway() / 2).next_multiple_of(BLOCK);
-        // On a full disk, a long spare was the reserve before, and there is no
-        // other room.
-        let is_surplus = have > most && self.full.is_none();
-        (have < least || is_surplus).then_some(Wanted { name, least, good })
+        let fit = self.spares.iter().enumerate().filter_map(ready);
+        fit.min_by_key(|(_, len)| *len)
     }
 
-    /// The length of a spare that can hold all admitted puts, and a record that
-    /// is to be moved.
-    pub fn wanted_spare(&self) -> u64 {
-        let ahead = (self.admitted + self.leeway()).max(self.to_move);
-        self.segment_size.max(HEADER_LEN + ahead)
+    /// How many bytes of records can be appended without asking the disk.
+    fn room(&self) -> u64 {
+        let in_spare = |spare: &Spare| match *spare {
+            Spare::Ready(len) => len.saturating_sub(HEADER_LEN),
+            Spare::Missing | Spare::Taken => 0,
+        };
+        self.rest() + self.spares.iter().map(in_spare).sum::<u64>()
     }
 
-    /// The length of the spare or the reserve; 0 if there is none, `None` if it
-    /// is in use.
-    pub fn prepared(&self, name: &str) -> Option<u64> {
-        match name {
-            RESERVE => Some(self.reserve),
-            _ => self.spare,
-        }
+    /// Whether a put of this length, at its longest, may be moved now. A moved
+    /// record must not take the last room: the mark that makes the oldest
+    /// segment removable must fit as well, and so must all that is appended
+    /// until that segment has become a spare.
+    pub fn may_move(&self, len: u64) -> bool {
+        let lost = match self.rest_for_puts() >= len {
+            true => 0,
+            false if self.spare_for(len).is_some() => self.rest(),
+            false => return false,
+        };
+        self.room() >= lost + len + self.full_len(0) / 2
     }
 
-    /// Whether there is room to move a record of this length. If not, this is
-    /// noted, so that room is made. A moved record must not take the last room:
-    /// the mark that makes the oldest segment removable must fit as well, and
-    /// so must all that is appended until that segment has become room again.
-    pub fn finds_room_to_move(&mut self, len: u64) -> bool {
-        let needed = self.admitted + len + self.leeway() / 2;
-        let here = self.len.saturating_sub(self.offset);
-        let has_room = needed <= here.max(self.spare_room());
-        self.to_move = if has_room { 0 } else { needed };
-        has_room
-    }
-
-    /// Whether puts are refused, or soon will be, because the disk is full.
+    /// Whether puts are refused because the disk is full.
     pub fn is_scarce(&self) -> bool {
-        self.full.is_some() && !self.has_room(self.size() / 4)
+        self.no_room.is_some() && !self.admits(0)
     }
 
-    /// Whether the reserve has to become the spare, because there will soon be
-    /// no other room.
-    pub fn needs_reserve(&self) -> bool {
-        let soon = (self.size() / 4).max(self.to_move);
-        let spare = self.spare_room();
-        let is_longer = self.reserve > spare + HEADER_LEN && self.spare.is_some();
-        is_longer && spare.max(self.rest()) < soon
+    /// Whether less room is left than the two spares that puts leave.
+    pub fn is_short(&self) -> bool {
+        self.room() < LEFT_BY_PUTS as u64 * self.full_len(0)
     }
 
-    /// Whether there will soon be no room, because there is no reserve either.
-    /// What has been given back to the disk may be free only now.
-    fn needs_any(&self) -> bool {
-        self.spare == Some(0) && self.rest() < self.leeway()
-    }
-
-    /// Whether the thread `segments` has something to do.
-    pub fn needs_upkeep(&self) -> bool {
-        !self.retired.is_empty()
-            || match self.full {
-                None => !self.wanted(None).is_empty(),
-                Some(_) => self.needs_reserve() || self.needs_any(),
-            }
-    }
-
-    /// Whether the thread that writes has to do it itself, at once: the disk is
-    /// full, or little room is left for what is appended next.
-    pub fn is_urgent(&self) -> bool {
-        self.full.is_some() || self.rest().max(self.spare_room()) < self.leeway() / 2
-    }
-
-    /// Whether so much waits to be written that more might outrun the room. Once
-    /// it is written, empty segments become room again.
+    /// Whether room is short, and so many bytes wait to be written that they
+    /// should be written before more is appended.
     pub fn is_pressed(&self, waiting: u64) -> bool {
-        let is_short = self.rest().max(self.spare_room()) < self.leeway();
-        waiting > self.leeway() / 4 && (is_short || self.full.is_some())
+        waiting > self.full_len(0) / 16 && self.is_short()
+    }
+
+    /// Whether the thread `segments` has something to do. On a full disk, it has
+    /// when there are segments to make spares of, and when there is hardly any
+    /// room: what has been given back to the disk may be free only now.
+    pub fn needs_upkeep(&self) -> bool {
+        let full = self.full_len(0);
+        let is_missing = |spare: &Spare| *spare != Spare::Taken && !spare.has(full);
+        !self.retired.is_empty()
+            || match self.no_room {
+                Some(_) => self.room() < full / 4,
+                None => {
+                    let right = self.least_spares()..=self.most_spares();
+                    !right.contains(&self.spares.len()) || self.spares.iter().any(is_missing)
+                }
+            }
     }
 
     /// Whether there is so much garbage that jobs have to be moved.
     pub fn is_crowded(&self) -> bool {
-        let (size, live) = (self.segment_size, self.ledger.live());
-        let garbage = (self.ledger.closed() + self.offset).saturating_sub(live);
-        let spare = self.spare.filter(|len| *len > 0).unwrap_or(size);
-        let reserve = self.reserve.max(self.keep(0));
-        let disk = self.ledger.closed() + self.len + spare + reserve;
+        let (size, live) = (self.full_len(0), self.ledger.live());
+        let used = self.ledger.closed() + self.offset;
+        let garbage = used.saturating_sub(live);
         garbage > size / 4 + live / 4 + live.saturating_sub(4 * size) / 4
-            || disk + size / 2 > 2 * live + 3 * size
-    }
-
-    /// *u*: the room that is left for updates and deletions on a full disk,
-    /// until an emptied segment has become room. There is as much beside the
-    /// puts, and as much in the reserve.
-    pub fn leeway(&self) -> u64 {
-        self.size() / 4
-    }
-
-    /// The length of a segment on this disk: `-s`, or less if the file is
-    /// shorter.
-    pub fn size(&self) -> u64 {
-        self.segment_size.min(self.len)
-    }
-
-    /// How many more bytes the current segment should hold.
-    pub fn rest(&self) -> u64 {
-        self.size().saturating_sub(self.offset)
-    }
-
-    /// How many bytes of records the next segment can hold.
-    pub fn spare_room(&self) -> u64 {
-        self.spare.unwrap_or(0).saturating_sub(HEADER_LEN)
+            || used + used / 16 > 2 * live + size
     }
 }

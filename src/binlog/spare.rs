@@ -1,59 +1,63 @@
-//! The files that are prepared ahead, and the removal of empty segments.
+//! The spares, and what becomes of empty segments.
 //!
-//! The spare and the reserve are known by their names. They are filled with
-//! zeros that are really written. So their room is allocated, and a later write
-//! to these blocks need not change the file system's metadata, which would be
-//! synced as well. To write a block and sync it costs the disk 2 writes and 1
-//! flush if the block has zeros. If it is only allocated, this costs 3 and 2 on
-//! ext4, 2 and 2 on XFS (`tests/binlog/zeros`). If one of the two files is
-//! missing, it is made from the file of an empty segment: on a full disk,
-//! another program could take the room of a file as soon as that is removed.
+//! The spares are known by their names. They are filled with zeros that are
+//! really written. So their room is allocated, and a later write to these blocks
+//! need not change the file system's metadata, which would be synced as well. To
+//! write a block and sync it costs the disk 2 writes and 1 flush if the block
+//! has zeros. If it is only allocated, this costs 3 and 2 on ext4, 2 and 2 on
+//! XFS (`tests/binlog/zeros`). A spare that is missing is made from the file of
+//! an empty segment: on a full disk, another program could take the room of a
+//! file as soon as that is removed.
 
 use super::error::{Error, is_full};
-use super::frame::{Header, segment_name};
-use super::room::{BLOCK, RESERVE, SPARE, Wanted};
+use super::frame::{Header, segment_name, spare_name};
+use super::room::BLOCK;
 use super::segment::last_set_byte;
 use super::storage::{File, Storage, write_zeros};
+use super::tail::Spare;
 use super::{Binlog, Failed, NoRoom, held};
+use std::cmp::Ordering;
 use std::io;
 use std::sync::Arc;
 
 impl Binlog {
-    /// Admits a put of this length. If there is no room for it, makes room
-    /// first.
-    pub(super) fn let_in(&self, len: u64) -> Result<(), NoRoom> {
+    /// Waits until there is room for a put of this length (see
+    /// [`longest_put`](super::longest_put)). Not to be called under the server's
+    /// lock: this may take as long as writing a segment. Other threads may use
+    /// that room before this one does.
+    ///
+    /// # Errors
+    ///
+    /// If the disk is full, or the binlog has failed.
+    pub fn make_room(&self, len: u64) -> Result<(), NoRoom> {
         loop {
-            let mut tail = self.tail();
-            if tail.admit(len) {
-                let was_full = tail.full.take().is_some();
-                drop(tail);
-                if was_full {
-                    self.wake_for_upkeep(); // the thread `segments` reports it
-                }
+            let tail = self.tail();
+            if tail.admits(len) {
                 return Ok(());
             }
-            let (is_taken, end) = (tail.spare.is_none(), tail.end);
+            let end = tail.end;
             drop(tail);
-            if is_taken {
-                // A segment is to begin in the spare. When the writer has begun
-                // it, there can be another spare.
-                self.commit(end).map_err(|Failed| NoRoom)?;
-            } else {
-                self.settle_retired().map_err(|Failed| NoRoom)?;
-                self.provide(Some(len))?;
+            // Spares that are taken can be made again when the writer has begun
+            // its segments in them.
+            self.commit(end).map_err(|Failed| NoRoom)?;
+            let made = self.make_spares(len);
+            if made.is_err() && !self.tail().admits(len) {
+                return made;
             }
         }
     }
 
-    /// Removes empty segments, and makes spare and reserve before they are
-    /// needed. This may take as long as writing a segment.
+    /// Removes empty segments, and makes spares before they are needed. This may
+    /// take as long as writing a segment.
     pub(super) fn keep_files(&self) -> Result<(), Failed> {
         if self.tail().needs_upkeep() {
-            self.settle_retired()?;
             // If this fails, puts are refused; each of them tries again.
-            self.provide(None).ok();
+            self.make_spares(0).ok();
         }
-        Ok(())
+        match self.failure() {
+            Some(_) => Err(Failed),
+            None => Ok(()),
+        }
     }
 
     /// Begins another segment now, and syncs all that was appended.
@@ -62,210 +66,222 @@ impl Binlog {
             let mut tail = self.tail();
             if tail.is_last() {
                 let why = io::Error::other("there is no number left for it");
-                tail.full = Some(Arc::new(Error::on("begin", "another segment")(why)));
+                tail.no_room = Some(Arc::new(Error::on("begin", "another segment")(why)));
                 return Err(NoRoom);
             }
             tail.end
         };
         self.settle(before).map_err(|Failed| NoRoom)?;
-        if self.tail().spare == Some(0) {
-            let _upkeep = held(self.upkeep.lock());
-            let any = Wanted {
-                name: SPARE,
-                least: BLOCK,
-                good: BLOCK,
-            };
-            let made = self.prepare(&any).map_err(Arc::new);
-            self.tail().full = made.as_ref().err().cloned();
-            made.map_err(|_| NoRoom)?;
-        }
+        let ready = self.tail().spare_for(0);
+        let (slot, len) = match ready {
+            Some(ready) => ready,
+            None => self.make_any_spare()?,
+        };
         let mut tail = self.tail();
-        tail.begin_segment();
+        tail.begin_segment(slot, len);
         let end = tail.end;
         drop(tail);
         self.settle(end).map_err(|Failed| NoRoom)
     }
 
-    /// Syncs the marks after which the empty segments may be removed.
-    fn settle_retired(&self) -> Result<(), Failed> {
-        let after = self.tail().retired_after();
-        after.map_or(Ok(()), |after| self.settle(after))
-    }
-
-    fn take_retired(&self) -> Option<u32> {
-        let synced_to = self.progress().synced_to;
-        self.tail().take_retired(synced_to)
-    }
-
-    /// Removes the empty segments that need not wait for a sync. (With `upkeep`
-    /// held.)
-    fn remove_retired(&self) -> Result<(), Error> {
-        while let Some(number) = self.take_retired() {
-            let name = segment_name(number);
-            let removed = self.storage.remove(&name);
-            removed.map_err(Error::on("remove", name))?;
-        }
-        Ok(())
-    }
-
-    /// Gives spare and reserve the lengths that this put needs (without one:
-    /// that later puts will need), and removes empty segments.
-    fn provide(&self, put: Option<u64>) -> Result<(), NoRoom> {
+    /// Makes one spare, a short one if the disk is full, and returns its length.
+    fn make_any_spare(&self) -> Result<(usize, u64), NoRoom> {
         let _upkeep = held(self.upkeep.lock());
-        let is_idle = self.tail().wanted(put).is_empty();
-        if is_idle && self.remove_retired().is_ok() {
-            return Ok(());
+        let mut tail = self.tail();
+        let (slot, full) = (tail.spares.len(), tail.full_len(0));
+        tail.spares.push(Spare::Missing);
+        drop(tail);
+        let make = |len| lengthen(&*self.storage, &spare_name(slot), 0, len).map(|()| len);
+        match make(full).or_else(|_| make(BLOCK)) {
+            Ok(len) => Ok((slot, len)),
+            Err(error) => {
+                self.tail().no_room = Some(Arc::new(error));
+                Err(NoRoom)
+            }
         }
-        let was_full = self.tail().full.is_some();
-        let full = self.make_room(put).err();
+    }
+
+    /// Makes the spares, each as long as a put of this length needs them (0: no
+    /// put waits), and removes the empty segments that are not needed for that.
+    pub(super) fn make_spares(&self, put: u64) -> Result<(), NoRoom> {
+        // Before an empty segment may go, the mark that says so must be synced.
+        let after = self.tail().retired_after();
+        let settled = after.map_or(Ok(()), |after| self.settle(after));
+        settled.map_err(|Failed| NoRoom)?;
+        let _upkeep = held(self.upkeep.lock());
+        if self.failure().is_some() {
+            return Err(NoRoom); // and no file is removed any more
+        }
+        // All are tried: if there is no room for one, there may be an empty
+        // segment for another one.
+        let count = self.count_spares();
+        let made: Vec<_> = (0..count).map(|slot| self.make_spare(slot, put)).collect();
+        let made = made.into_iter().collect::<Result<(), Error>>();
+        let full = made.and(self.remove_surplus()).err();
         let is_full = full.is_some();
-        self.tail().full = full;
-        if is_full != was_full {
+        let before = std::mem::replace(&mut self.tail().no_room, full.map(Arc::new));
+        if is_full != before.is_some() {
             self.wake_for_upkeep(); // the thread `segments` reports it
         }
         if is_full { Err(NoRoom) } else { Ok(()) }
     }
 
-    /// Does the work of [`provide`](Self::provide). (With `upkeep` held.)
-    fn make_room(&self, put: Option<u64>) -> Result<(), Arc<Error>> {
-        let wanted = self.tail().wanted(put);
-        // The room of empty segments is ours already, so no other program can
-        // take it.
-        for Wanted { name, .. } in wanted {
-            let is_missing = self.tail().prepared(name) == Some(0);
-            // Another machine may have old pages of that file in its cache, and
-            // would not read the new contents.
-            let may_recycle = is_missing && !self.storage.is_shared();
-            if may_recycle && let Some(number) = self.take_retired() {
-                let len = recycle(&*self.storage, number, name)?;
-                self.set_prepared(name, len);
-            }
+    /// Makes places for all spares that should be there, and returns their
+    /// number.
+    fn count_spares(&self) -> usize {
+        let mut tail = self.tail();
+        let count = tail.least_spares().max(tail.spares.len());
+        tail.spares.resize(count, Spare::Missing);
+        count.min(tail.most_spares())
+    }
+
+    /// Makes one of the spares, or gives it its full length. (With `upkeep`
+    /// held.)
+    fn make_spare(&self, slot: usize, put: u64) -> Result<(), Error> {
+        let mut tail = self.tail();
+        let (spare, full) = (tail.spares[slot], tail.full_len(put));
+        if spare == Spare::Taken || spare == Spare::Ready(full) {
+            return Ok(());
         }
-        self.remove_retired()?;
-        let prepare_all = || {
-            let wanted = self.tail().wanted(put);
-            // Both are tried: if there is no room for one, there may be room
-            // for the other.
-            let made: Vec<_> = wanted.iter().map(|wanted| self.prepare(wanted)).collect();
-            made.into_iter().collect::<Result<(), Error>>()
+        // No segment begins in it while this thread works on it.
+        tail.spares[slot] = Spare::Missing;
+        drop(tail);
+        let (storage, name) = (&*self.storage, spare_name(slot));
+        let mut len = match spare {
+            Spare::Ready(len) => len,
+            Spare::Missing | Spare::Taken => self.recycle(&name)?,
         };
-        let made = prepare_all().map_err(Arc::new);
-        if let Err(error) = &made
-            && error.is_full()
-            && self.tail().needs_reserve()
-        {
-            // Others append meanwhile. From now on they move jobs as fast as on
-            // a full disk, and wait for each other's writes.
-            self.tail().full = Some(error.clone());
-            self.use_reserve()?;
-            // Makes another reserve; a short one, if there is only room for
-            // that.
-            prepare_all().ok();
+        let made = match len.cmp(&full) {
+            Ordering::Less => lengthen(storage, &name, len, full),
+            Ordering::Equal => Ok(()),
+            Ordering::Greater => cut(storage, &name, full),
+        };
+        if made.is_ok() {
+            len = full;
         }
+        self.tail().spares[slot] = match len {
+            0 => Spare::Missing,
+            len => Spare::Ready(len),
+        };
         made
     }
 
-    /// Gives a prepared file the length `good`; on a full disk, as much as
-    /// there is room for. An error if it gets less than `least`. (With `upkeep`
-    /// held.)
-    fn prepare(&self, wanted: &Wanted) -> Result<(), Error> {
-        let Wanted { name, least, good } = *wanted;
+    /// Makes a spare from the file of an empty segment, and returns its length;
+    /// 0 if there is none. First the old name goes, then the contents: so a file
+    /// with a segment's name is never filled with zeros.
+    fn recycle(&self, name: &str) -> Result<u64, Error> {
         let storage = &*self.storage;
-        let good = good.next_multiple_of(BLOCK);
-        let Some(have) = self.tail().prepared(name) else {
-            return Ok(());
+        // A failed attempt may have left one.
+        remove_if_there(storage, name).map_err(Error::on("remove", name))?;
+        // Another machine may have old pages of that file in its cache, and
+        // would not read the new contents.
+        let retired = match storage.is_shared() {
+            true => None,
+            false => self.take_retired(),
         };
-        if have > good {
-            return self.cut(name, good);
+        let Some(number) = retired else {
+            return Ok(0);
+        };
+        let old_name = segment_name(number);
+        if let Err(error) = storage.rename(&old_name, name) {
+            return self.leave(number, "rename", old_name, error).map(|()| 0);
         }
-        let made = lengthen(storage, name, have, good);
-        match &made {
-            Ok(()) => {
-                self.set_prepared(name, good);
-                return made;
-            }
-            Err(error) if !error.is_full() => return made,
-            Err(_) => {}
-        }
-        let (mut len, mut more) = (have, good - have);
-        while more > BLOCK {
-            more = (more / 2).next_multiple_of(BLOCK);
-            // A reserve that is too short is better than none; a spare that is
-            // too short is not.
-            let is_of_use = name == RESERVE || len + more >= least;
-            if is_of_use && lengthen(storage, name, len, len + more).is_ok() {
-                len += more;
-            }
-        }
-        if len > have {
-            self.set_prepared(name, len);
-        }
-        if len >= least { Ok(()) } else { made }
+        let synced = storage.sync();
+        synced.map_err(Error::on("sync the name of", name))?;
+        let file = storage.open(name).map_err(Error::on("open", name))?;
+        zeroed(&*file).map_err(Error::on("prepare", name))
     }
 
-    /// Shortens a prepared file. (With `upkeep` held.)
-    fn cut(&self, name: &str, len: u64) -> Result<(), Error> {
-        // From now on, a writer that takes the spare waits for `upkeep` before
-        // it writes there.
-        if self.set_prepared(name, len) {
-            let file = self.storage.open(name).map_err(Error::on("open", name))?;
-            file.set_len(len).map_err(Error::on("cut", name))?;
+    /// Removes spares that are not wanted any more, and the empty segments. (With
+    /// `upkeep` held.)
+    fn remove_surplus(&self) -> Result<(), Error> {
+        while let Some(slot) = self.take_surplus() {
+            let name = spare_name(slot);
+            if let Err(error) = self.storage.remove(&name) {
+                self.tell_of(Error::on("remove", name)(error));
+            }
+        }
+        while let Some(number) = self.take_retired() {
+            let name = segment_name(number);
+            if let Err(error) = self.storage.remove(&name) {
+                self.leave(number, "remove", name, error)?;
+            }
         }
         Ok(())
     }
 
-    /// Notes the length of the spare or the reserve. Returns false if a segment
-    /// is to begin in the spare.
-    fn set_prepared(&self, name: &str, len: u64) -> bool {
-        let mut tail = self.tail();
-        match name {
-            RESERVE => tail.reserve = len,
-            _ if tail.spare.is_none() => return false,
-            _ => tail.spare = Some(len),
+    /// An empty segment cannot be made a spare, or removed. If only room is
+    /// missing for that, it will be tried again. Otherwise the next start tries
+    /// to remove it; nothing needs it until then.
+    fn leave(
+        &self,
+        number: u32,
+        action: &'static str,
+        name: String,
+        error: io::Error,
+    ) -> Result<(), Error> {
+        let is_full = is_full(&error);
+        let error = Error::on(action, name)(error);
+        if is_full {
+            self.tail().take_back_retired(number);
+            return Err(error);
         }
-        true
+        self.tell_of(error);
+        Ok(())
+    }
+
+    /// The thread `segments` tells of a file that stays though nothing needs it.
+    fn tell_of(&self, error: Error) {
+        self.tail().left.push(error);
+        self.wake_for_upkeep();
+    }
+
+    /// The last spare, if there are too many.
+    fn take_surplus(&self) -> Option<usize> {
+        let mut tail = self.tail();
+        while tail.spares.len() > tail.most_spares() {
+            match tail.spares.pop_if(|last| *last != Spare::Taken)? {
+                Spare::Ready(_) => return Some(tail.spares.len()),
+                Spare::Missing | Spare::Taken => {}
+            }
+        }
+        None
+    }
+
+    /// An empty segment that need not wait for a sync.
+    fn take_retired(&self) -> Option<u32> {
+        let synced_to = self.progress().synced_to;
+        self.tail().take_retired(synced_to)
     }
 
     /// For a full disk, when the current segment has become longer than its
-    /// room: gives the room of the reserve back to the disk. Returns whether
-    /// there was a reserve.
-    pub(super) fn give_reserve_up(&self) -> bool {
-        let _upkeep = held(self.upkeep.lock());
-        let was_there = std::mem::take(&mut self.tail().reserve) > 0;
-        was_there && self.storage.remove(RESERVE).is_ok() && self.storage.sync().is_ok()
-    }
-
-    /// For a full disk: makes the reserve the spare, in the place of one that
-    /// is too short. (With `upkeep` held.)
-    fn use_reserve(&self) -> Result<(), Error> {
-        let storage = &*self.storage;
-        // If a segment is to begin in the spare, the spare must not be
-        // replaced.
-        if !self.set_prepared(SPARE, 0) {
-            return Ok(());
-        }
-        storage.remove(SPARE).ok(); // there may be none
-        rename(storage, RESERVE, SPARE)?;
+    /// file: gives the room of a spare back to the disk. Returns whether there
+    /// was one.
+    pub(super) fn give_spare_up(&self) -> bool {
         let mut tail = self.tail();
-        let len = std::mem::take(&mut tail.reserve);
-        tail.spare = Some(len);
-        // Only as much of it as a segment needs: the rest is room for the next
-        // reserve.
-        let wanted = tail.wanted_spare().min(len);
+        let Some((slot, _)) = tail.spare_for(0) else {
+            return false;
+        };
+        // Until its file is gone, no other thread may make a new one there.
+        tail.spares[slot] = Spare::Taken;
         drop(tail);
-        self.cut(SPARE, wanted.next_multiple_of(BLOCK))
+        let removed = self.storage.remove(&spare_name(slot));
+        self.tail().spares[slot] = Spare::Missing;
+        removed.is_ok() && self.storage.sync().is_ok()
     }
 }
 
-/// Makes the spare or the reserve from the file of an empty segment, and
-/// returns its length. First the old name goes, then the contents: so a file
-/// with a segment's name is never filled with zeros.
-fn recycle(storage: &dyn Storage, number: u32, name: &str) -> Result<u64, Error> {
-    let old = segment_name(number);
-    storage.remove(name).ok(); // a failed attempt may have left one
-    rename(storage, &old, name)?;
+fn remove_if_there(storage: &dyn Storage, name: &str) -> io::Result<()> {
+    match storage.remove(name) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+/// Shortens a spare.
+pub(super) fn cut(storage: &dyn Storage, name: &str, len: u64) -> Result<(), Error> {
     let file = storage.open(name).map_err(Error::on("open", name))?;
-    zeroed(&*file).map_err(Error::on("prepare", name))
+    file.set_len(len).map_err(Error::on("cut", name))
 }
 
 /// Fills a file whose contents are not needed with zeros, rounds it to whole
@@ -294,7 +310,8 @@ pub(super) fn zeroed(file: &dyn File) -> io::Result<u64> {
 pub(super) fn lengthen(storage: &dyn Storage, name: &str, from: u64, to: u64) -> Result<(), Error> {
     let file = match from {
         0 => {
-            storage.remove(name).ok(); // a failed attempt may have left one
+            // A failed attempt may have left one.
+            remove_if_there(storage, name).map_err(Error::on("remove", name))?;
             storage.create(name).map_err(Error::on("create", name))?
         }
         _ => storage.open(name).map_err(Error::on("open", name))?,
@@ -318,19 +335,41 @@ pub(super) fn lengthen(storage: &dyn Storage, name: &str, from: u64, to: u64) ->
     })
 }
 
-/// Makes the spare a segment with this header.
-pub(super) fn name_spare(storage: &dyn Storage, header: &Header) -> Result<Arc<dyn File>, Error> {
-    let spare = storage.open(SPARE).map_err(Error::on("open", SPARE))?;
+/// Makes a spare a segment with this header, to which it gives a salt. Returns
+/// the file and the salt. A longer directory may need a block, so on a full disk
+/// this asks `make_room` once whether it can give some room back.
+pub(super) fn name_spare(
+    storage: &dyn Storage,
+    slot: usize,
+    header: &Header,
+    make_room: impl FnOnce() -> bool,
+) -> Result<(Arc<dyn File>, u32), Error> {
+    let name = spare_name(slot);
+    let salt = storage.random();
+    let header = Header {
+        salt: Some(salt),
+        ..*header
+    };
+    let spare = storage.open(&name).map_err(Error::on("open", &name))?;
     let written = spare.write_at(&header.encode(), 0);
-    written.map_err(Error::on("write", SPARE))?;
-    spare.sync().map_err(Error::on("sync", SPARE))?;
-    rename(storage, SPARE, &segment_name(header.number))?;
-    Ok(spare)
+    written.map_err(Error::on("write", &name))?;
+    spare.sync().map_err(Error::on("sync", &name))?;
+    let renamed = rename(storage, &name, &segment_name(header.number), make_room);
+    renamed.map(|()| (spare, salt))
 }
 
-/// Renames a file, durably.
-fn rename(storage: &dyn Storage, from: &str, to: &str) -> Result<(), Error> {
-    let renamed = storage.rename(from, to);
+/// Renames a file, durably. If the disk has no room for the name, and `make_room`
+/// makes some, tries once more.
+pub(super) fn rename(
+    storage: &dyn Storage,
+    from: &str,
+    to: &str,
+    make_room: impl FnOnce() -> bool,
+) -> Result<(), Error> {
+    let mut renamed = storage.rename(from, to);
+    if renamed.as_ref().is_err_and(is_full) && make_room() {
+        renamed = storage.rename(from, to);
+    }
     renamed.map_err(Error::on("rename", from))?;
     storage.sync().map_err(Error::on("sync the name of", to))
 }

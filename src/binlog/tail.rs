@@ -1,7 +1,7 @@
 //! The growing end of the binlog, in memory: what was appended and not yet
 //! written, in which segment it will be, and what has to be moved out of the
-//! oldest segment. Pure: no file is touched here. `room` calculates how much
-//! room there is.
+//! oldest segment. Pure: no file is touched here. `room` says how much room
+//! there is.
 //!
 //! **Moving.** All bytes in segments are garbage, except the latest puts of
 //! live jobs. While there is too much garbage, each appended byte of garbage
@@ -14,7 +14,7 @@ use super::frame::{HEADER_LEN, Header};
 use super::ledger::Ledger;
 use super::record::{Record, Update, put_len};
 use super::{Jobs, Position};
-use crate::engine::Change;
+use crate::engine::{Change, StoredJob};
 use crate::protocol::JobId;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,8 +30,8 @@ const MOVE_LOOKS: u32 = 256;
 pub(super) enum Step {
     /// Write this record after the previous one.
     Write(Record),
-    /// Continue in the spare, with this header.
-    Begin(Header),
+    /// Continue in this one of the spares, with this header.
+    Begin(Header, usize),
 }
 
 /// A segment that no live job needs. It may be removed when the binlog is
@@ -41,12 +41,33 @@ pub(super) struct Retired {
     after: Position,
 }
 
+/// A place for a spare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spare {
+    /// There is no file, or a thread works on it.
+    Missing,
+    /// A segment may begin in this file, which has this length.
+    Ready(u64),
+    /// A segment was appended that begins in this file. The writer will give the
+    /// file its name.
+    Taken,
+}
+
+impl Spare {
+    /// Whether a segment of this length could begin in it.
+    pub fn has(self, len: u64) -> bool {
+        matches!(self, Spare::Ready(ready) if ready >= len)
+    }
+}
+
 /// The end of the binlog.
 pub(super) struct Tail {
     /// What has to be written.
     steps: Vec<Step>,
-    /// The first puts of jobs with this id or a higher one are in `steps`,
-    /// since ids ascend.
+    /// The lowest id of the jobs whose first put is in `steps`, or
+    /// [`NO_PUT`](Self::NO_PUT). Mostly these are the newest jobs; but a
+    /// producer that sends the body long after the line of its put brings an
+    /// older id.
     first_put: JobId,
     /// For the steps that are being written, or were written last: their
     /// `first_put`, and the position where they end.
@@ -54,29 +75,23 @@ pub(super) struct Tail {
     taken_end: Position,
     pub end: Position,
     pub ledger: Ledger,
-    /// The length of a segment; only a segment for a single longer record is
+    /// The length of a segment. While there are longer jobs, segments are
     /// longer.
     pub(super) segment_size: u64,
     /// The offset of the next record in the current segment.
     pub(super) offset: u64,
     /// The length that the current segment's file was prepared with.
     pub(super) len: u64,
-    /// The length of the spare; 0 if there is none. `None` from the moment when
-    /// a segment is to begin in it, until the writer has begun that segment.
-    pub spare: Option<u64>,
-    /// The length of the reserve; 0 if there is none.
-    pub reserve: u64,
+    /// The files in which the next segments can begin.
+    pub(super) spares: Vec<Spare>,
     /// Empty segments, oldest first.
     pub(super) retired: VecDeque<Retired>,
-    /// The length of all puts that were admitted and not appended yet.
-    pub(super) admitted: u64,
     /// How many bytes may be moved. Negative after more were moved.
     credit: i64,
-    /// How much room is needed to move the next job, if there was not enough;
-    /// else 0.
-    pub(super) to_move: u64,
     /// Why the last attempt to make room failed, if it did.
-    pub full: Option<Arc<Error>>,
+    pub no_room: Option<Arc<Error>>,
+    /// Why files that are not needed could not be removed, to be told.
+    pub left: Vec<Error>,
     /// While beanstalkd's files are being taken over: the number that the
     /// headers of new segments name as the oldest one needed.
     pub floor: Option<u32>,
@@ -86,46 +101,50 @@ pub(super) struct Tail {
 }
 
 impl Tail {
+    /// Higher than the id of any job.
+    const NO_PUT: JobId = JobId(u64::MAX);
+
     /// The tail of a binlog that ends at this offset in the current segment's
     /// file, of this length.
     pub fn new(ledger: Ledger, segment_size: u64, offset: u64, len: u64) -> Tail {
         Tail {
             steps: Vec::new(),
-            first_put: ledger.next_id(),
-            taken_first_put: ledger.next_id(),
+            first_put: Self::NO_PUT,
+            taken_first_put: Self::NO_PUT,
             taken_end: Position::default(),
             end: Position::default(),
             ledger,
             segment_size,
             offset,
             len,
-            spare: Some(0),
-            reserve: 0,
+            spares: Vec::new(),
             retired: VecDeque::new(),
-            admitted: 0,
             credit: 0,
-            to_move: 0,
-            full: None,
+            no_room: None,
+            left: Vec::new(),
             floor: None,
             written: 0,
             migrated: 0,
         }
     }
 
-    /// Appends a record of a change, and moves jobs if it is time to.
-    pub fn append(&mut self, change: Change, jobs: &dyn Jobs) {
+    /// Appends a record of a change, and moves jobs if it is time to. The
+    /// changes `next` have been made as well, and are appended after this one.
+    pub fn append(&mut self, change: Change, next: &[Change], jobs: &dyn Jobs) {
         match change {
-            // If the job does not exist any more, its deletion follows.
             Change::Put(id) => {
-                if let Some(job) = jobs.stored(id) {
-                    let record = Record::Put(job);
-                    let len = record.len();
-                    self.record(record);
-                    self.ledger.put(id, len);
-                }
+                let job = jobs.stored(id);
+                let job = job.expect("a put is appended before its job can be deleted");
+                let record = Record::Put(job);
+                let len = record.grown_len();
+                self.record(record);
+                self.first_put = self.first_put.min(id);
+                self.ledger.put(id, len);
             }
+            // Without a job there is nothing to say: the same command has
+            // deleted the job, and its deletion is the next change.
             Change::Update(id) => {
-                if let Some(job) = jobs.stored(id) {
+                if let Some(job) = jobs.stored(id).filter(|job| !job.is_deleted()) {
                     let garbage = self.record(Record::Update(Update::of(&job)));
                     self.may_move_for(garbage);
                 }
@@ -134,21 +153,30 @@ impl Tail {
                 id,
                 tube_len,
                 body_len,
+                keys_len,
             } => {
-                let len = put_len(tube_len, body_len);
-                let garbage = self.record(Record::Delete(id));
+                let len = put_len(tube_len, keys_len, body_len);
+                // While its key is taken, what is left of it is live.
+                let rest = jobs.stored(id).filter(StoredJob::is_deleted);
+                let record = rest.map_or(Record::Delete(id), Record::Put);
+                let is_rest = matches!(record, Record::Put(_));
+                let rest_len = record.grown_len();
+                let record_len = self.record(record);
                 self.ledger.delete(id, len);
-                self.may_move_for(garbage + len);
+                if is_rest {
+                    self.ledger.put(id, rest_len);
+                }
+                self.may_move_for(len + if is_rest { 0 } else { record_len });
             }
         }
-        self.compact(jobs);
+        self.compact(next, jobs);
         self.retire();
     }
 
     /// Appends a record, and returns its length.
     fn record(&mut self, record: Record) -> u64 {
         let len = record.len();
-        self.begin_segment_for(len);
+        self.begin_segment_for(&record);
         self.offset += len;
         self.end.0 += len;
         self.written += 1;
@@ -156,14 +184,20 @@ impl Tail {
         len
     }
 
-    /// Begins a segment in the spare if a record of this length would exceed
-    /// the current one. It does not if the spare is too short for the record,
-    /// or if no number is left.
-    fn begin_segment_for(&mut self, len: u64) {
-        // A record that is longer than a segment may have a segment to itself.
-        let has_place = self.rest() >= len || self.offset == HEADER_LEN && self.len >= len;
-        if !has_place && self.spare_room() >= len && !self.is_last() {
-            self.begin_segment();
+    /// Begins a segment in a spare if a record does not fit into the current
+    /// one. If there is no spare for it, or no number, the current segment
+    /// grows.
+    fn begin_segment_for(&mut self, record: &Record) {
+        let len = record.grown_len();
+        let rest = match record {
+            Record::Put(_) => self.rest_for_puts(),
+            Record::Update(_) | Record::Delete(_) | Record::Mark(_) => self.rest(),
+        };
+        if rest < len
+            && !self.is_last()
+            && let Some((slot, spare_len)) = self.spare_for(len)
+        {
+            self.begin_segment(slot, spare_len);
         }
     }
 
@@ -172,17 +206,19 @@ impl Tail {
         self.ledger.current() == u32::MAX
     }
 
-    /// Begins a segment in the spare, which must exist.
-    pub fn begin_segment(&mut self) {
-        let len = self.spare.take().expect("the spare is there");
+    /// Begins a segment in a spare, which is ready and has this length.
+    pub fn begin_segment(&mut self, slot: usize, len: u64) {
+        self.spares[slot] = Spare::Taken;
         let number = self.ledger.current() + 1;
         self.ledger.begin(number, self.offset);
-        self.steps.push(Step::Begin(Header {
+        let header = Header {
             number,
             oldest: self.floor.unwrap_or(self.ledger.oldest()),
             previous_end: self.offset,
             next_id: self.ledger.next_id(),
-        }));
+            salt: None, // the writer gives it one
+        };
+        self.steps.push(Step::Begin(header, slot));
         self.end.0 += HEADER_LEN;
         self.offset = HEADER_LEN;
         self.len = len;
@@ -192,14 +228,14 @@ impl Tail {
     /// `empty`, and returns up to where they reach. The steps that were taken
     /// before must be written by now.
     pub fn take(&mut self, empty: Vec<Step>) -> (Vec<Step>, Position) {
-        self.taken_first_put = std::mem::replace(&mut self.first_put, self.ledger.next_id());
+        self.taken_first_put = std::mem::replace(&mut self.first_put, Self::NO_PUT);
         self.taken_end = self.end;
         (std::mem::replace(&mut self.steps, empty), self.end)
     }
 
-    /// What must be kept before any client is told of a job; `None` if the put
-    /// of that job is known to be kept.
-    pub fn kept_from(&self, id: JobId, reached: Position) -> Option<Position> {
+    /// Where the put of a job is kept; `None` if it is known to be kept. A job that is older than a put in the
+    /// same batch may have to wait for that batch without need.
+    pub fn put_kept_at(&self, id: JobId, reached: Position) -> Option<Position> {
         if id >= self.first_put {
             // The put is still in `steps`, and is kept together with all that
             // is appended by now.
@@ -224,16 +260,16 @@ impl Tail {
     fn may_move_for(&mut self, garbage: u64) {
         let mut earned = MOVE_RATE * garbage;
         if self.is_scarce() {
-            // Enough to move all that lives once before half of the leeway is
-            // used up.
-            let round = garbage.saturating_mul(2 * self.ledger.live());
-            earned = earned.saturating_add(round / self.leeway());
+            // Enough to move all that lives once before an eighth of a segment
+            // is used up.
+            let round = garbage.saturating_mul(8 * self.ledger.live());
+            earned = earned.saturating_add(round / self.full_len(0));
         }
         self.credit = self.credit.saturating_add_unsigned(earned);
     }
 
     /// Moves jobs out of the oldest segment, if there is too much garbage.
-    fn compact(&mut self, jobs: &dyn Jobs) {
+    fn compact(&mut self, next: &[Change], jobs: &dyn Jobs) {
         // Nothing is saved for later: credit counts only while there is too
         // much garbage.
         if !self.is_crowded() && !self.is_scarce() {
@@ -256,9 +292,15 @@ impl Tail {
             let Some(job) = jobs.stored(id) else {
                 continue;
             };
+            let goes =
+                |change: &Change| matches!(*change, Change::Delete { id: one, .. } if one == id);
+            if job.is_deleted() && next.iter().any(goes) {
+                // What is left of it is put by that change.
+                continue;
+            }
             let record = Record::Put(job);
-            let len = record.len();
-            if !self.finds_room_to_move(len) {
+            let len = record.grown_len();
+            if !self.may_move(len) {
                 return self.ledger.take_back(id);
             }
             self.record(record);
@@ -298,5 +340,11 @@ impl Tail {
             return None;
         }
         self.retired.pop_front().map(|retired| retired.number)
+    }
+
+    /// This empty segment, which was taken, will be taken once more.
+    pub fn take_back_retired(&mut self, number: u32) {
+        let after = Position::default();
+        self.retired.push_front(Retired { number, after });
     }
 }

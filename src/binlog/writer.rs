@@ -2,12 +2,12 @@
 //! after the other. There is one writer, and the thread that holds it writes.
 
 use super::error::{Error, is_full};
-use super::frame::{HEADER_LEN, Header, Place, segment_name};
+use super::frame::{CONTINUED, HEADER_LEN, Header, Place, segment_name};
 use super::record::Record;
 use super::spare::name_spare;
 use super::storage::File;
-use super::tail::Step;
-use super::{Binlog, Position, held};
+use super::tail::{Spare, Step};
+use super::{Binlog, Failed, Position};
 use std::sync::Arc;
 
 /// Gathered bytes are written when there are this many.
@@ -18,6 +18,7 @@ const LARGE_BODY: usize = 64 << 10;
 /// Holds the current segment's file and the place where the next byte goes.
 pub(super) struct Writer {
     number: u32,
+    salt: u32,
     file: Arc<dyn File>,
     /// Where the next written byte goes.
     offset: u64,
@@ -29,6 +30,9 @@ pub(super) struct Writer {
     /// tail.
     steps: Vec<Step>,
 }
+
+/// The capacity that stays when a batch was larger.
+const MOST_STEPS_KEPT: usize = 4096;
 
 /// How far the current segment's file is written and synced.
 #[derive(Clone)]
@@ -47,9 +51,10 @@ pub(super) struct Progress {
 impl Writer {
     /// A writer that continues at `offset` in a segment that is synced up to
     /// there.
-    pub fn new(number: u32, file: Arc<dyn File>, offset: u64) -> Writer {
+    pub fn new(number: u32, salt: u32, file: Arc<dyn File>, offset: u64) -> Writer {
         Writer {
             number,
+            salt,
             file,
             offset,
             gathered: Vec::new(),
@@ -77,7 +82,8 @@ impl Writer {
     }
 
     /// Writes all that was appended, and returns up to where that was.
-    pub fn write(&mut self, binlog: &Binlog) -> Result<Position, Error> {
+    pub fn write(&mut self, binlog: &Binlog) -> Result<Position, Failed> {
+        let fail = |error| binlog.fail(error);
         let empty = std::mem::take(&mut self.steps);
         let (mut steps, end) = binlog.tail().take(empty);
         // Each frame written now says how far the segment is synced at this
@@ -87,19 +93,22 @@ impl Writer {
         for step in &steps {
             match step {
                 Step::Write(record) => {
-                    self.write_record(record, binlog)?;
+                    self.write_record(record, binlog).map_err(fail)?;
                     position.0 += record.len();
                 }
-                Step::Begin(header) => {
-                    self.flush(binlog)?;
-                    self.begin_segment(header, position, binlog)?;
+                Step::Begin(header, slot) => {
+                    self.flush(binlog).map_err(fail)?;
+                    binlog.sync_segment(&*self.file, self.number)?;
+                    let begun = self.begin_segment(header, *slot, position, binlog);
+                    begun.map_err(fail)?;
                     position.0 += HEADER_LEN;
                 }
             }
         }
-        self.flush(binlog)?;
+        self.flush(binlog).map_err(fail)?;
         debug_assert_eq!(position, end);
         steps.clear();
+        steps.shrink_to(MOST_STEPS_KEPT);
         self.steps = steps;
         let mut progress = binlog.progress();
         progress.written = self.offset;
@@ -110,6 +119,7 @@ impl Writer {
     fn write_record(&mut self, record: &Record, binlog: &Binlog) -> Result<(), Error> {
         let place = Place {
             number: self.number,
+            salt: self.salt,
             offset: self.offset + self.gathered.len() as u64,
         };
         let body = record.encode(place, self.synced, &mut self.gathered);
@@ -136,8 +146,8 @@ impl Writer {
     /// Writes these bytes after the previous ones.
     fn put(&mut self, bytes: &[u8], binlog: &Binlog) -> Result<(), Error> {
         let mut written = self.file.write_at(bytes, self.offset);
-        // The segment has become longer than its room, and the disk is full.
-        if written.as_ref().is_err_and(is_full) && binlog.give_reserve_up() {
+        // The segment has become longer than its file, and the disk is full.
+        if written.as_ref().is_err_and(is_full) && binlog.give_spare_up() {
             written = self.file.write_at(bytes, self.offset);
         }
         written.map_err(Error::on("write", segment_name(self.number)))?;
@@ -145,28 +155,29 @@ impl Writer {
         Ok(())
     }
 
-    /// Continues in the next segment, in this order: all records of this one
-    /// are synced; the header is written into the spare and synced; the spare
+    /// Continues in the next segment, after all records of this one are synced,
+    /// in this order: the header is written into the spare and synced; the spare
     /// gets the segment's name, and that is synced. Only then records are
     /// written to it. So a segment of that name always has its header, and a
-    /// torn part is always at the end of the newest segment.
+    /// torn part is always at the end of the newest segment. The segment before
+    /// is told last that another one has begun, so that is never said too early.
     fn begin_segment(
         &mut self,
         header: &Header,
+        slot: usize,
         position: Position,
         binlog: &Binlog,
     ) -> Result<(), Error> {
-        let old = segment_name(self.number);
-        self.file.sync().map_err(Error::on("sync", &old))?;
-        // After the last record there are only zeros: other files can have
-        // their room.
-        let cut = self.file.set_len(self.offset);
-        cut.map_err(Error::on("cut", old))?;
-        let upkeep = held(binlog.upkeep.lock());
-        let file = name_spare(&*binlog.storage, header)?;
-        binlog.tail().spare = Some(0);
-        drop(upkeep);
+        let give_up = || binlog.give_spare_up();
+        let (file, salt) = name_spare(&*binlog.storage, slot, header, give_up)?;
+        // Nothing relies on this, so it may fail. On shared storage this file may
+        // be another server's.
+        if !binlog.storage.is_shared() {
+            self.file.write_at(&CONTINUED, self.offset).ok();
+        }
+        binlog.tail().spares[slot] = Spare::Missing;
         self.number = header.number;
+        self.salt = salt;
         self.file = file;
         self.offset = HEADER_LEN;
         self.synced = HEADER_LEN;
