@@ -10,9 +10,9 @@
 
 use super::error::Error;
 use super::frame::segment_name;
-use super::room::BLOCK;
+use super::storage::File;
 use super::writer::Writer;
-use super::{Binlog, Event, Failed, Position, SyncMode, held};
+use super::{Binlog, Event, Failed, Moment, Position, SyncMode, held};
 use crate::sync::{Instant, Mutex, MutexGuard, Ordering, thread};
 use std::io;
 use std::sync::Arc;
@@ -20,22 +20,25 @@ use std::time::Duration;
 
 /// Changes that nobody waits for are written after this time, if no sync is due
 /// before.
-const SOON: Duration = Duration::from_millis(50);
+const WRITTEN_WITHIN: Duration = Duration::from_millis(50);
 
 /// If another thread is writing when a sync is due, the committer tries again
 /// after this time.
-const AGAIN: Duration = Duration::from_millis(1);
+const RETRY_AFTER: Duration = Duration::from_millis(1);
 
 /// How often a server that has nothing to write checks that the directory is
 /// still its own, if another machine could take it over. Without this check,
 /// clients could wait in `reserve` for ever, at a server that gets no jobs any
 /// more.
-const LOOK: Duration = Duration::from_secs(2);
+const CHECK_LOCK_AFTER: Duration = Duration::from_secs(2);
+
+/// Fewer bytes than this press nobody, however short a segment is.
+const MAY_WAIT: u64 = 256;
 
 /// How many rounds a thread writes at most, for others that come meanwhile.
 /// More than one round only without syncs, since then a round takes little
 /// time.
-const ROUNDS: u32 = 16;
+const MOST_ROUNDS: u32 = 16;
 
 /// The writer, and those who wait until what they appended is kept.
 pub(super) struct Turn {
@@ -67,9 +70,12 @@ pub(super) struct Schedule {
     due: Option<Instant>,
     /// Somebody waits, and perhaps no thread is writing for them.
     waiting: bool,
-    /// There are segments to make or to remove.
+    /// There are spares to make, or empty segments to remove.
     upkeep: bool,
     closing: bool,
+    /// The committer has to be woken. While it is awake, it looks here by itself
+    /// before it sleeps.
+    committer_sleeps: bool,
 }
 
 impl Binlog {
@@ -98,22 +104,24 @@ impl Binlog {
     /// Like [`commit`](Self::commit), unless another thread is writing: then it
     /// returns `None` at once.
     pub fn commit_if_free(&self, position: Position) -> Option<Result<(), Failed>> {
+        // After a failure nothing is acknowledged any more, not even what was
+        // written before it: a failed sync may have lost it.
+        if self.failure.get().is_some() {
+            return Some(Err(Failed));
+        }
         if self.reached.load(Ordering::Acquire) >= position.0 {
             return Some(Ok(()));
         }
         let mut turn = self.turn();
-        if self.failure.get().is_some() {
-            return Some(Err(Failed));
-        }
         let writer = turn.writer.take()?;
         drop(turn);
-        Some(self.write(writer))
+        Some(self.write_and_make_room(writer))
     }
 
     /// Like [`commit`](Self::commit), without waiting for another thread's
     /// write. `then` is called when the result is known, by this thread or by
     /// the thread that writes. It must not block, because others wait for that
-    /// thread.
+    /// thread. It sends its reply at once: this has been [confirmed](Self::confirm).
     pub fn commit_then(
         &self,
         position: Position,
@@ -126,7 +134,7 @@ impl Binlog {
         }
         if self.reached.load(Ordering::Acquire) >= position.0 {
             drop(turn);
-            return then(Ok(()));
+            return then(self.confirm(self.moment()));
         }
         let then = Box::new(then);
         turn.waiting.push(Waiter { position, then });
@@ -135,7 +143,26 @@ impl Binlog {
         if let Some(writer) = writer {
             // Those who wait get the result through `then`, this caller
             // included.
-            let (Ok(()) | Err(Failed)) = self.write(writer);
+            let (Ok(()) | Err(Failed)) = self.write_and_make_room(writer);
+        }
+    }
+
+    /// Writes as [`write`](Self::write) does. On a full disk, and with little
+    /// room left, the same thread makes room at once.
+    fn write_and_make_room(&self, writer: Box<Writer>) -> Result<(), Failed> {
+        let kept = self.write(writer);
+        let tail = self.tail();
+        if !tail.needs_upkeep() {
+            return kept;
+        }
+        let is_urgent = tail.no_room.is_some() || tail.is_short();
+        drop(tail);
+        match is_urgent {
+            true => kept.and(self.keep_files()),
+            false => {
+                self.wake_for_upkeep();
+                kept
+            }
         }
     }
 
@@ -148,17 +175,38 @@ impl Binlog {
             let Some(mut writer) = next.take() else {
                 break;
             };
-            let kept_to = self.keep(&mut writer);
-            let end = kept_to.map_err(|error| self.fail(error))?;
+            let begun = self.moment();
+            let end = self.write_and_sync(&mut writer)?;
             let mut turn = self.turn();
             self.reached.store(end.0, Ordering::Release);
-            // Those who came meanwhile need another round.
             let done = turn.waiting.extract_if(.., |waiter| waiter.position <= end);
             let done: Vec<Waiter> = done.collect();
+            let mut tell = |done: Vec<Waiter>| {
+                // A sync that failed in another thread may have lost what was
+                // written here.
+                if self.failure.get().is_some() {
+                    kept = Err(Failed);
+                }
+                // A thread that stood still since its look has to look again.
+                let confirmed = |()| self.confirm(begun);
+                done.into_iter()
+                    .for_each(|waiter| (waiter.then)(kept.and_then(confirmed)));
+            };
+            // A client that is told sends its next command at once. If the first
+            // of these could take the writer, it would have a sync for itself,
+            // and all others the next one. So with `Always`, the writer is free
+            // when all are told.
+            let mut untold = Some(done);
+            if self.sync == SyncMode::Always {
+                drop(turn);
+                untold.take().into_iter().for_each(&mut tell);
+                turn = self.turn();
+            }
+            // Those who came meanwhile need another round.
             let are_left = !turn.waiting.is_empty();
             // With `Always`, another round would need another sync, and this
             // thread's own reply would wait for it.
-            if are_left && self.sync != SyncMode::Always && round < ROUNDS {
+            if are_left && self.sync != SyncMode::Always && round < MOST_ROUNDS {
                 next = Some(writer);
             } else {
                 turn.writer = Some(writer);
@@ -167,42 +215,33 @@ impl Binlog {
             if are_left && next.is_none() {
                 // The committer does the next round, unless another thread
                 // takes the writer first.
-                self.schedule().waiting = true;
-                self.scheduled.notify_one();
+                let mut schedule = self.schedule();
+                schedule.waiting = true;
+                if schedule.committer_sleeps {
+                    self.scheduled.notify_one();
+                }
             }
-            // A sync that failed in another thread may have lost what was
-            // written here.
-            if self.failure.get().is_some() {
-                kept = Err(Failed);
-            }
-            done.into_iter().for_each(|waiter| (waiter.then)(kept));
+            untold.into_iter().for_each(&mut tell);
         }
+        // While somebody else has it pending, the committer asks this itself.
         if let SyncMode::Every(_) = self.sync
+            && !self.pending.load(Ordering::Acquire)
             && self.is_behind()
         {
             self.write_soon();
         }
-        let (needs_upkeep, is_urgent) = {
-            let tail = self.tail();
-            (tail.needs_upkeep(), tail.is_urgent())
-        };
-        if needs_upkeep && is_urgent {
-            kept = kept.and(self.keep_files());
-        } else if needs_upkeep {
-            self.wake_for_upkeep();
-        }
         kept
     }
 
-    /// Writes, syncs, and returns up to where. Each reply waits for this. The
-    /// look at the directory's lock comes between the sync and the replies, so
-    /// it is here, too.
-    fn keep(&self, writer: &mut Writer) -> Result<Position, Error> {
+    /// Writes, syncs, and returns up to where. Each reply waits for this.
+    /// Ownership of the directory must be checked after the sync and before any
+    /// reply.
+    fn write_and_sync(&self, writer: &mut Writer) -> Result<Position, Failed> {
         let end = writer.write(self)?;
         if self.sync == SyncMode::Always {
             self.sync_written()?;
         }
-        self.look()?;
+        self.look().map_err(|error| self.fail(error))?;
         Ok(end)
     }
 
@@ -211,29 +250,35 @@ impl Binlog {
     /// server's lock.
     pub fn write_soon(&self) {
         if !self.pending.swap(true, Ordering::AcqRel) {
-            let delay = match self.sync {
-                // The sync must have ended when `span` is over.
-                SyncMode::Every(span) => span * 3 / 4,
-                SyncMode::Always | SyncMode::Never => SOON,
-            };
-            let due = Instant::now().checked_add(delay);
-            self.schedule().due = due;
-            self.scheduled.notify_one();
+            self.write_soon_after(Instant::now());
         }
     }
 
-    /// Whether so much waits to be written that it may soon be more than a full
-    /// disk has room for. Then it has to be written before much is appended. May
-    /// be called under the server's lock.
+    /// Has the committer write, and sync, what came after this time.
+    fn write_soon_after(&self, time: Instant) {
+        let delay = match self.sync {
+            // The sync must have ended when `span` is over.
+            SyncMode::Every(span) => span * 3 / 4,
+            SyncMode::Always | SyncMode::Never => WRITTEN_WITHIN,
+        };
+        self.schedule().due = time.checked_add(delay);
+        self.scheduled.notify_one();
+    }
+
+    /// Whether more might soon be appended than there is room for on a full disk.
+    /// Then call [`relieve`](Self::relieve) before that. May be called under the
+    /// server's lock.
     pub fn is_pressed(&self) -> bool {
         let end = self.end.load(Ordering::Acquire);
         let waiting = end.saturating_sub(self.reached.load(Ordering::Acquire));
-        waiting > BLOCK && self.failure.get().is_none() && self.tail().is_pressed(waiting)
+        waiting > MAY_WAIT && self.failure.get().is_none() && self.tail().is_pressed(waiting)
     }
 
-    /// Commits all that was appended.
-    pub fn commit_all(&self) -> Result<(), Failed> {
-        self.commit(Position(self.end.load(Ordering::Acquire)))
+    /// Writes all that was appended, and makes spares of the segments that this
+    /// has emptied. Not to be called under the server's lock.
+    pub fn relieve(&self) -> Result<(), Failed> {
+        self.commit(Position(self.end.load(Ordering::Acquire)))?;
+        self.keep_files()
     }
 
     /// Whether the committer still has something to write or to sync.
@@ -266,17 +311,16 @@ impl Binlog {
         if self.progress().synced_to >= position {
             return Ok(());
         }
-        self.sync_written().map_err(|error| self.fail(error))
+        self.sync_written()
     }
 
     /// Syncs what is written. Other threads may write meanwhile.
-    fn sync_written(&self) -> Result<(), Error> {
+    fn sync_written(&self) -> Result<(), Failed> {
         let progress = self.progress().clone();
         if progress.synced_to >= progress.written_to {
             return Ok(());
         }
-        let synced = progress.file.sync();
-        synced.map_err(Error::on("sync", segment_name(progress.number)))?;
+        self.sync_segment(&*progress.file, progress.number)?;
         let mut now = self.progress();
         now.synced_to = now.synced_to.max(progress.written_to);
         if now.number == progress.number {
@@ -285,11 +329,36 @@ impl Binlog {
         Ok(())
     }
 
+    /// Syncs the file of a segment, once no other thread does.
+    ///
+    /// The system tells of a failed sync once, to one thread. The pages that it
+    /// could not write count as clean from then on, so the next sync succeeds
+    /// and says nothing about them. Therefore no thread syncs beside another,
+    /// and after a failure no thread syncs at all.
+    pub(super) fn sync_segment(&self, file: &dyn File, number: u32) -> Result<(), Failed> {
+        let syncing = held(self.syncing.lock());
+        if self.failure.get().is_some() {
+            return Err(Failed);
+        }
+        let Err(error) = file.sync() else {
+            return Ok(());
+        };
+        let error = Error::on("sync", segment_name(number))(error);
+        self.failure.get_or_init(|| error);
+        drop(syncing);
+        Err(self.tell_failure())
+    }
+
     /// Notes a failure: from now on nothing is acknowledged.
     pub(super) fn fail(&self, error: Error) -> Failed {
         // Only the first failure is kept: later ones follow from it and would
         // mislead.
         self.failure.get_or_init(|| error);
+        self.tell_failure()
+    }
+
+    /// Tells those who wait, and the binlog's threads, that the binlog failed.
+    fn tell_failure(&self) -> Failed {
         let waiting = std::mem::take(&mut self.turn().waiting);
         let tell = |waiter: Waiter| (waiter.then)(Err(Failed));
         waiting.into_iter().for_each(tell);
@@ -304,7 +373,50 @@ impl Binlog {
 
     /// Whether the directory is still ours.
     pub(super) fn look(&self) -> Result<(), Error> {
-        self.storage.look().map_err(Error::Lost)
+        let Some(lease) = &self.lease else {
+            return Ok(());
+        };
+        let began = Moment(self.storage.now());
+        self.storage.look().map_err(Error::Lost)?;
+        lease.renew(began);
+        Ok(())
+    }
+
+    /// This moment, for [`confirm`](Self::confirm) and
+    /// [`may_tell`](Self::may_tell); `None` where no other machine can take the
+    /// directory over.
+    pub fn moment(&self) -> Option<Moment> {
+        self.lease.as_ref().map(|_| Moment(self.storage.now()))
+    }
+
+    /// Whether replies that were made at this moment may be sent now, without a
+    /// look. Call it right before they are sent.
+    pub fn may_tell(&self, made: Option<Moment>) -> bool {
+        let (Some(lease), Some(made)) = (&self.lease, made) else {
+            return true;
+        };
+        self.failure.get().is_none() && lease.covers(made, Moment(self.storage.now()))
+    }
+
+    /// Makes sure that replies that were made at this moment may be sent now:
+    /// looks whether the directory is still ours, if the last look is too long
+    /// ago. Nothing may be told of jobs after an error. Call it right before they
+    /// are sent, and not under the server's lock.
+    pub fn confirm(&self, made: Option<Moment>) -> Result<(), Failed> {
+        while !self.may_tell(made) {
+            let lease = self.lease.as_ref().expect("without it all may be told");
+            let looking = held(lease.looking.lock());
+            if self.failure.get().is_some() {
+                return Err(Failed);
+            }
+            if self.may_tell(made) {
+                break;
+            }
+            let looked = self.look();
+            drop(looking);
+            looked.map_err(|error| self.fail(error))?;
+        }
+        Ok(())
     }
 
     fn turn(&self) -> MutexGuard<'_, Turn> {
@@ -323,8 +435,8 @@ impl Binlog {
         }
     }
 
-    /// Starts the binlog's threads. The committer's work never takes long; that
-    /// of `segments` may. They end after [`close`](Self::close), or after a
+    /// Starts the binlog's threads. The committer writes and syncs.
+    /// `segments` makes and removes files, which takes longer. They end after [`close`](Self::close), or after a
     /// failure.
     ///
     /// `tell` is called on these threads.
@@ -361,7 +473,9 @@ impl Binlog {
             if self.keep_files().is_err() {
                 break;
             }
-            let full = self.tail().full.clone();
+            let left = std::mem::take(&mut self.tail().left);
+            left.iter().for_each(|error| tell(Event::Left(error)));
+            let full = self.tail().no_room.clone();
             match &full {
                 Some(error) if !was_full => tell(Event::Full(error)),
                 None if was_full => tell(Event::Room),
@@ -376,7 +490,7 @@ impl Binlog {
     /// end.
     fn wait_for_commits(&self) -> bool {
         let longest = match self.storage.is_shared() {
-            true => LOOK,
+            true => CHECK_LOCK_AFTER,
             false => Duration::MAX,
         };
         let mut schedule = self.schedule();
@@ -390,11 +504,13 @@ impl Binlog {
             }
             let until_due = schedule.due.map_or(Duration::MAX, |due| due - now);
             let span = until_due.min(longest);
+            schedule.committer_sleeps = true;
             let (woken, waited) = held(self.scheduled.wait_timeout(schedule, span));
+            schedule = woken;
+            schedule.committer_sleeps = false;
             if waited.timed_out() {
                 return true;
             }
-            schedule = woken;
         }
     }
 
@@ -419,9 +535,9 @@ impl Binlog {
         self.keep_files()
     }
 
-    /// Writes for those who wait, and writes and syncs what is due. It does not
-    /// wait for another thread's write, because others may wait for the
-    /// committer.
+    /// Writes for those who wait, and writes and syncs what is due. If another
+    /// thread has the writer, this does not wait for it: that thread writes for
+    /// those who wait, and what is due is tried again.
     fn commit_for_others(&self) -> Result<(), Failed> {
         let mut schedule = self.schedule();
         let now = Instant::now();
@@ -435,21 +551,28 @@ impl Binlog {
         match writer {
             Some(writer) => {
                 self.write(writer)?;
+                if self.tail().needs_upkeep() {
+                    self.wake_for_upkeep();
+                }
                 if is_due {
                     if let SyncMode::Every(_) = self.sync {
-                        self.sync_written().map_err(|error| self.fail(error))?;
+                        self.sync_written()?;
                     }
-                    self.pending.store(false, Ordering::Release);
                     // Changes that came during this round found `pending` set,
-                    // and relied on it.
+                    // and relied on it. Their time began with the round.
                     if self.is_behind() {
-                        self.write_soon();
+                        self.write_soon_after(now);
+                    } else {
+                        self.pending.store(false, Ordering::Release);
+                        if self.is_behind() {
+                            self.write_soon();
+                        }
                     }
                 }
                 Ok(())
             }
             None if is_due && self.failure.get().is_none() => {
-                self.schedule().due = now.checked_add(AGAIN);
+                self.schedule().due = now.checked_add(RETRY_AFTER);
                 Ok(())
             }
             None => Ok(()),

@@ -43,6 +43,13 @@ pub enum Error {
         /// The segment.
         number: u32,
     },
+    /// beanstalkd was started on the directory, and wrote this file.
+    Foreign {
+        /// The number of the file.
+        number: u32,
+    },
+    /// No segment is there, though something shows that there were some.
+    Gone,
     /// Another server has taken over the directory.
     Lost(io::Error),
 }
@@ -112,6 +119,17 @@ impl fmt::Display for Error {
                 "{} is missing though jobs in it are needed; nothing was changed; put it back, or move all binlog files away to start without their jobs",
                 segment_name(*number)
             ),
+            Error::Foreign { number } => {
+                let name = segment_name(*number);
+                write!(
+                    f,
+                    "{name} was written by beanstalkd, after the segments of beanpoled; nothing was changed; move {name} to another directory to start with the jobs of beanpoled (its own jobs are taken over by a start with -b on that directory)",
+                )
+            }
+            Error::Gone => write!(
+                f,
+                "the segments are missing, though the spares show that there were some; nothing was changed; put them back, or move the spares away too to start without their jobs"
+            ),
             Error::Lost(source) => write!(
                 f,
                 "the lock on the binlog directory is lost: {source}; nothing is acknowledged or changed there any more"
@@ -126,7 +144,11 @@ impl std::error::Error for Error {
             Error::Directory { source, .. } | Error::File { source, .. } | Error::Lost(source) => {
                 Some(source)
             }
-            Error::Locked(_) | Error::Damaged { .. } | Error::Missing { .. } => None,
+            Error::Locked(_)
+            | Error::Damaged { .. }
+            | Error::Missing { .. }
+            | Error::Foreign { .. }
+            | Error::Gone => None,
         }
     }
 }

@@ -1,12 +1,13 @@
 //! Which segment holds which live jobs: for each segment, the live jobs whose
-//! latest put is there, and how many bytes these puts take. Pure, and small:
-//! jobs that were put one after the other and never moved need no entry of
-//! their own.
+//! latest put is there, and how many bytes these puts take at their longest.
+//! Pure, and small: jobs that were put one after the other and never moved need
+//! no entry of their own.
 //!
 //! A segment is needed as long as a live job's latest put is in it. Segments
 //! are removed in the order of their numbers, so later records about a job
 //! (updates, its deletion) outlive its put and need no accounting.
 
+use super::frame::HEADER_LEN;
 use crate::protocol::JobId;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -15,17 +16,20 @@ use std::ops::Range;
 pub(super) struct Ledger {
     segments: VecDeque<Segment>,
     /// The jobs that were put again, and into which segment. Any other job is
-    /// where it was put first. Since ids are given in ascending order, the
-    /// `first` of the segments tell where that was.
+    /// where it was put first, and the `first` of the segments tell where that
+    /// was. (A job is counted as put again if a higher id was put before it.)
     moved: BTreeMap<JobId, u32>,
     /// One more than the highest id seen.
     next_id: JobId,
-    /// What the latest puts of live jobs take together, in bytes.
+    /// What the latest puts of live jobs take together at their longest, in
+    /// bytes.
     live: u64,
-    /// The length of all segments but the current one together, and the length
-    /// of the longest of these.
+    /// The length of all segments but the current one together.
     closed: u64,
-    longest: u64,
+    /// The number and length of the longest of these, then of the longest of
+    /// those after it, and so on. If what lives in a segment may grow beyond
+    /// its length, that counts.
+    longest: VecDeque<(u32, u64)>,
 }
 
 /// A segment in use.
@@ -35,7 +39,8 @@ struct Segment {
     first: JobId,
     /// Its length; not known yet for the current segment.
     len: u64,
-    /// What the latest puts of live jobs in this segment take, in bytes.
+    /// What the latest puts of live jobs in this segment take at their longest,
+    /// in bytes.
     live: u64,
     /// The jobs that were put here, in that order, without those that
     /// [`next_in_oldest`](Ledger::next_in_oldest) has returned. Jobs that were
@@ -53,7 +58,7 @@ impl Ledger {
             next_id,
             live: 0,
             closed: 0,
-            longest: 0,
+            longest: VecDeque::new(),
         }
     }
 
@@ -63,7 +68,12 @@ impl Ledger {
         if let Some(previous) = self.segments.back_mut() {
             previous.len = previous_len;
             self.closed += previous_len;
-            self.longest = self.longest.max(previous_len);
+            let grown_len = previous_len.max(HEADER_LEN + previous.live);
+            let longest = &mut self.longest;
+            while longest.back().is_some_and(|(_, len)| *len <= grown_len) {
+                longest.pop_back();
+            }
+            longest.push_back((previous.number, grown_len));
         }
         self.segments.push_back(Segment {
             number,
@@ -90,6 +100,11 @@ impl Ledger {
             .number
     }
 
+    /// How many segments there are.
+    pub fn segments(&self) -> usize {
+        self.segments.len()
+    }
+
     /// One more than the highest id seen.
     pub fn next_id(&self) -> JobId {
         self.next_id
@@ -100,9 +115,16 @@ impl Ledger {
         self.next_id = self.next_id.max(next_id);
     }
 
-    /// What the latest puts of live jobs take together, in bytes.
+    /// What the latest puts of live jobs take together at their longest, in
+    /// bytes.
     pub fn live(&self) -> u64 {
         self.live
+    }
+
+    /// The same in the current segment.
+    pub fn live_in_current(&self) -> u64 {
+        let current = self.segments.back();
+        current.expect("there is always a segment").live
     }
 
     /// The length of all segments but the current one together.
@@ -110,12 +132,14 @@ impl Ledger {
         self.closed
     }
 
-    /// The length of the longest segment, not counting the current one.
+    /// The length of the longest segment, or what lives in one if that may grow
+    /// to be longer, not counting the current one.
     pub fn longest(&self) -> u64 {
-        self.longest
+        self.longest.front().map_or(0, |(_, len)| *len)
     }
 
-    /// A job is put into the current segment for the first time.
+    /// A job is put into the current segment for the first time, or what is left
+    /// of it after its deletion.
     pub fn put(&mut self, id: JobId, len: u64) {
         if id >= self.next_id {
             self.next_id = JobId(id.0 + 1);
@@ -153,7 +177,9 @@ impl Ledger {
 
     fn leave(&mut self, id: JobId, len: u64) {
         let index = self.index_of(id).expect("a live job is in a segment");
-        self.segments[index].live -= len;
+        let live = &mut self.segments[index].live;
+        let left = live.checked_sub(len);
+        *live = left.expect("a job that leaves was counted in its segment");
         self.live -= len;
     }
 
@@ -182,8 +208,13 @@ impl Ledger {
         }
         let retired = self.segments.pop_front()?;
         self.closed -= retired.len;
-        let lens = self.segments.iter().map(|segment| segment.len);
-        self.longest = lens.max().unwrap_or(0);
+        if self
+            .longest
+            .front()
+            .is_some_and(|(number, _)| *number == retired.number)
+        {
+            self.longest.pop_front();
+        }
         Some(retired.number)
     }
 
@@ -239,8 +270,8 @@ mod tests {
         ledger.begin(1, 0);
         (1..=3).for_each(|id| ledger.put(JobId(id), 10));
         assert_eq!(ledger.next_in_oldest(), None); // the oldest is the current one
-        ledger.begin(2, 30);
-        assert_eq!(ledger.longest(), 30);
+        ledger.begin(2, 80);
+        assert_eq!(ledger.longest(), 80);
         assert_eq!(ledger.retire(), None);
         ledger.delete(JobId(2), 10);
         let first = ledger.next_in_oldest().unwrap();
@@ -255,6 +286,35 @@ mod tests {
         assert_eq!(ledger.retire(), None);
         assert_eq!((ledger.live(), ledger.closed()), (20, 0));
         assert_eq!(ledger.longest(), 0);
+    }
+
+    #[test]
+    fn a_segment_counts_with_what_its_jobs_may_grow_to() {
+        let mut ledger = Ledger::new(JobId(1));
+        ledger.begin(1, 0);
+        ledger.put(JobId(1), 100);
+        assert_eq!(ledger.live_in_current(), 100);
+        ledger.begin(2, HEADER_LEN + 60);
+        assert_eq!(
+            (ledger.closed(), ledger.longest()),
+            (HEADER_LEN + 60, HEADER_LEN + 100)
+        );
+        assert_eq!(ledger.live_in_current(), 0);
+    }
+
+    /// If each looked at all others, this would take minutes.
+    #[test]
+    fn very_many_segments_retire_at_once() {
+        const MANY: u32 = 300_000;
+        let mut ledger = Ledger::new(JobId(1));
+        ledger.begin(1, 0);
+        for number in 2..=MANY {
+            ledger.begin(number, u64::from(number % 1000));
+        }
+        assert_eq!(ledger.longest(), 999);
+        let retired = std::iter::from_fn(|| ledger.retire()).count();
+        assert_eq!(retired, MANY as usize - 1);
+        assert_eq!((ledger.closed(), ledger.longest()), (0, 0));
     }
 
     #[test]

@@ -15,9 +15,8 @@
 //!
 //! The binlog is cut into *segments*, the files `binlog.1`, `binlog.2` and so
 //! on. Each has a header, then records, then zeros. Records are written to the
-//! newest segment. There may be two more files, full of zeros. The next segment
-//! will begin in the *spare*, `binlog.spare`. The *reserve*, `binlog.reserve`,
-//! keeps room for that segment in case the disk is full. `frame` and `record`
+//! newest segment. The next segments will begin in the *spares*, `binlog.spare`,
+//! `binlog.spare2` and so on, which are files full of zeros. `frame` and `record`
 //! describe the bytes, beanpole-binlog(5) lists all states in which the
 //! directory may be found, and five stories in `tests/binlog/stories` show it
 //! at work.
@@ -27,20 +26,22 @@
 //! the job's state is a shorter record with its fields; *a delete* is a record
 //! with its id. A record lies in one segment, whatever its length.
 //!
-//! *A new segment* begins when a record would exceed `-s`, in this order:
+//! *A new segment* begins when a record does not fit into the file of the newest
+//! one, in this order:
 //!
-//! 1. The newest segment is synced, and cut at the end of its last record.
-//! 2. The header of the next segment is written into the spare, and synced. It
+//! 1. The newest segment is synced.
+//! 2. The header of the next segment is written into a spare, and synced. It
 //!    says where the records of the previous segment end.
 //! 3. The spare is renamed to the name of that segment, and the directory is
 //!    synced.
-//! 4. Only then records are written to it. Soon there is another spare.
+//! 4. Only then records are written to it, and the previous segment says that it
+//!    is continued. Soon there is another spare.
 //!
 //! *A segment is removed* when no live job has its latest put in it. Segments
 //! are removed in the order of their numbers, so all later records about a job
 //! outlive its put. After the records that deleted the jobs or put them again,
 //! a *mark* names the oldest segment that is still needed. When the mark is
-//! synced, the file is removed, or becomes the spare or the reserve.
+//! synced, the file becomes a spare, or is removed.
 //!
 //! Recovery relies on two facts that follow from this. *Only the end can be
 //! torn:* what is missing after a power cut comes after the last sync, in the
@@ -55,7 +56,8 @@
 //! # How a change gets there
 //!
 //! ```text
-//!  worker, before the server's lock    reserve_put   room for a put, or OUT_OF_MEMORY
+//!  worker, under the server's lock     admits        whether there is room for a put
+//!  worker, without it                  make_room     waits for room, or OUT_OF_MEMORY
 //!  worker, timer, under that lock      append        into memory, in the order of changes
 //!  worker, after it, before replies    commit        written and synced, by one for all
 //! ```
@@ -72,46 +74,55 @@
 //! committer, a thread that writes for those who wait, and that writes and
 //! syncs in time what nobody waits for.
 //!
-//! A job may be reserved before its own put is kept. But no client may be told
-//! of the job before [`kept_from`](Binlog::kept_from) is committed. Otherwise,
-//! after a power cut, a client could hold a job that was never kept, while a
-//! new job has the same id.
+//! What a reply needs is one question: [`needed_for`](Binlog::needed_for). A job
+//! may be reserved before its own put is kept, but no client may be told of it.
+//! Otherwise, after a power cut, a client could hold a job that was never kept,
+//! while a new job has the same id.
 //!
 //! # How space comes back
 //!
 //! If there is too much garbage, each append also puts a few live jobs of the
 //! oldest segment again at the end. So there is no pause, and the disk holds at
-//! most twice what lives and three times the larger of `-s` and the largest
-//! body. A full disk stops puts, and nothing else. `room` has the calculation.
+//! most twice what lives, each put at its longest, five times the larger of `-s`
+//! and the largest job that has lived since the newest segment but one began (the
+//! files that were prepared for that job stay so long), and what is left empty at
+//! the ends of segments. A full disk stops puts, and nothing else. `room` has the
+//! one rule for that.
 //!
 //! # Who holds what, in which order
 //!
-//! 1. The server's lock, if it is held at all. Under it, only `append`,
-//!    `is_pressed` and what `stats`, `stats-job` and a reservation ask for are
-//!    allowed.
-//! 2. `upkeep`. A thread holds it for as long as it works on the spare, the
-//!    reserve and empty segments.
+//! 1. The server's lock, if it is held at all. Under it, only `admits`,
+//!    `append`, `needed_for`, `is_pressed`, `moment` and what `stats` and `stats-job` ask
+//!    for are allowed.
+//! 2. `upkeep`. A thread holds it for as long as it makes spares, or removes
+//!    spares and empty segments. The writer needs it neither to begin a segment
+//!    in a spare nor to give one up.
 //! 3. `tail`, for moments.
 //!
+//! `syncing` is held while a segment is synced, and `looking` while a thread
+//! looks for the lock of a shared directory; no other lock is taken then.
 //! The other locks (`turn`, `progress`, `schedule`) are held for moments, and
 //! their holder takes no other lock. The writer is no lock: threads hand it to
-//! each other. Its holder may wait for `upkeep`, so a thread that holds
-//! `upkeep` never waits for the writer.
+//! each other. A thread that holds `upkeep` never waits for the writer, and the
+//! writer never waits for `upkeep`: a spare that is being made is no spare yet.
 //!
 //! # In which order to read
 //!
 //! `frame` and `record`, `tail` with `ledger`, `writer`, `commit`, `room`,
 //! `spare`; then `segment`, `opening` and `recovery`; then `beanstalkd` and
-//! `import`. Below all of them is `storage`, with the `fence` around a
-//! directory that two machines can use. There the tests put in a disk of their
-//! own, which loses and breaks whatever a real one might.
+//! `import`. Below all of them is `storage`, with the `anchor` that holds the
+//! directory, and the `fence` and the `lease` for one that two machines can use.
+//! There the tests put in a disk of their own, which loses and breaks whatever a
+//! real one might.
 
+mod anchor;
 pub mod beanstalkd;
 mod commit;
 mod error;
 mod fence;
 pub mod frame;
 pub mod import;
+mod lease;
 mod ledger;
 mod opening;
 pub mod record;
@@ -124,13 +135,14 @@ mod tail;
 mod writer;
 
 pub use error::Error;
-pub use record::{Record, Update};
+pub use lease::{LEASE, Moment, RECENT};
+pub use record::{Record, Update, lens, longest_put, put_len};
 
 use crate::engine::{Change, Engine, StoredJob};
-use crate::protocol::JobId;
+use crate::protocol::{JobId, RestsOn};
 use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, OnceLock, Ordering};
 use commit::{Schedule, Turn};
-use record::put_len;
+use lease::Lease;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -158,8 +170,8 @@ pub struct Options {
     pub dir: PathBuf,
     /// When to sync.
     pub sync: SyncMode,
-    /// The length of a segment, in bytes. Only a segment with a longer record
-    /// is longer.
+    /// The length of a segment, in bytes. Segments are longer while there are
+    /// jobs that are longer.
     pub segment_size: u64,
     /// Whether to wait while another server has the directory.
     pub wait: bool,
@@ -185,13 +197,14 @@ pub struct Opened<J = BTreeMap<JobId, StoredJob>> {
 /// The jobs whose changes are logged. While a binlog is read, its jobs are
 /// created here one by one, so no second collection of all jobs is needed.
 pub trait Jobs {
-    /// The job with this id as it is now, if it exists. The binlog asks for it
-    /// when the job has changed, and when it is put again.
+    /// The job with this id as it is now, if it exists, or what is left of it
+    /// because its key is still taken. The binlog asks for it when the job has
+    /// changed, and when it is put again. Times are by the system's clock as it
+    /// is now.
     fn stored(&self, id: JobId) -> Option<StoredJob>;
 
-    /// Adds a job, or replaces the one with the same id. Returns whether there
-    /// was one.
-    fn restore(&mut self, job: StoredJob) -> bool;
+    /// Adds a job, or replaces the one with the same id, and returns that one.
+    fn restore(&mut self, job: StoredJob) -> Option<StoredJob>;
 
     /// Removes a job.
     fn forget(&mut self, id: JobId) -> Option<StoredJob>;
@@ -199,13 +212,15 @@ pub trait Jobs {
 
 impl Jobs for Engine {
     fn stored(&self, id: JobId) -> Option<StoredJob> {
-        Engine::stored(self, id)
+        let job = Engine::stored(self, id);
+        job.map(|job| job.moved_by(self.shift))
     }
 
-    fn restore(&mut self, job: StoredJob) -> bool {
-        let before = Engine::forget(self, job.id);
+    fn restore(&mut self, job: StoredJob) -> Option<StoredJob> {
+        let is_known = job.id < self.next_id();
+        let before = is_known.then(|| Engine::forget(self, job.id)).flatten();
         Engine::restore(self, job);
-        before.is_some()
+        before
     }
 
     fn forget(&mut self, id: JobId) -> Option<StoredJob> {
@@ -218,8 +233,8 @@ impl Jobs for BTreeMap<JobId, StoredJob> {
         self.get(&id).cloned()
     }
 
-    fn restore(&mut self, job: StoredJob) -> bool {
-        self.insert(job.id, job).is_some()
+    fn restore(&mut self, job: StoredJob) -> Option<StoredJob> {
+        self.insert(job.id, job)
     }
 
     fn forget(&mut self, id: JobId) -> Option<StoredJob> {
@@ -257,10 +272,13 @@ pub struct Stats {
 /// What the binlog's threads report while it is in use.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// There is no room for another segment: puts will be refused.
+    /// There is no room for another spare: puts will be refused.
     Full(&'a Error),
     /// There is room again.
     Room,
+    /// A file that is not needed any more could not be removed. It stays until
+    /// the next start.
+    Left(&'a Error),
     /// A write or a sync failed. From now on nothing is acknowledged or kept:
     /// the server has to end.
     Failed(&'a Error),
@@ -286,8 +304,10 @@ pub struct Binlog {
     /// be read without a lock.
     reached: AtomicU64,
     end: AtomicU64,
-    /// Held by a thread for as long as it works on the spare, the reserve and
-    /// empty segments.
+    /// Held by a thread while it syncs a segment: one at a time.
+    syncing: Mutex<()>,
+    /// Held by a thread for as long as it makes spares, or removes spares and
+    /// empty segments: one at a time.
     upkeep: Mutex<()>,
     /// What the binlog's threads have to do.
     schedule: Mutex<Schedule>,
@@ -298,6 +318,8 @@ pub struct Binlog {
     /// Whether the committer already knows that there is something to write.
     pending: AtomicBool,
     failure: OnceLock<Error>,
+    /// `None` where no other machine can take the directory over.
+    lease: Option<Lease>,
 }
 
 impl Binlog {
@@ -322,15 +344,12 @@ impl Binlog {
         recovery::recover(storage, sync, segment_size, jobs)
     }
 
-    /// Reserves room for a put, before the state is locked. It may wait until a
-    /// file is made.
-    ///
-    /// `tube_len` may be longer than the tube's name will be; `body_len`
-    /// includes CR LF.
-    pub fn reserve_put(&self, tube_len: usize, body_len: usize) -> Result<Room<'_>, NoRoom> {
-        let len = put_len(tube_len, body_len);
-        self.let_in(len)?;
-        Ok(Room { binlog: self, len })
+    /// Whether there is room for a put of this length (see [`longest_put`]). If
+    /// so, the put may be executed and appended under the same hold of the
+    /// server's lock. If not, call [`make_room`](Self::make_room) without that
+    /// lock, and then ask again.
+    pub fn admits(&self, len: u64) -> bool {
+        self.tail().admits(len)
     }
 
     /// Appends changes, in memory. Call it under the lock under which they were
@@ -339,22 +358,27 @@ impl Binlog {
     /// Pass the position to [`commit`](Self::commit).
     pub fn append(&self, changes: &[Change], jobs: &dyn Jobs) -> Position {
         let mut tail = self.tail();
-        for change in changes {
-            tail.append(*change, jobs);
+        for (index, change) in changes.iter().enumerate() {
+            tail.append(*change, &changes[index + 1..], jobs);
         }
         self.end.store(tail.end.0, Ordering::Release);
         tail.end
     }
 
-    /// The position that must be committed before any client is told of a job;
-    /// `None` if its put is kept, which is the usual case. May be called under
-    /// the server's lock.
-    pub fn kept_from(&self, id: JobId) -> Option<Position> {
-        let reached = self.reached.load(Ordering::Acquire);
-        if reached >= self.end.load(Ordering::Acquire) {
-            return None;
+    /// The position that must be committed before a reply is sent that rests on
+    /// this; `None` if there is nothing to wait for, which is the usual case for
+    /// the put of a job. Call it under the server's lock.
+    pub fn needed_for(&self, rests_on: RestsOn) -> Option<Position> {
+        let end = self.end.load(Ordering::Acquire);
+        match rests_on {
+            RestsOn::Nothing => None,
+            RestsOn::AllSoFar => Some(Position(end)),
+            RestsOn::PutOf(id) => {
+                let reached = self.reached.load(Ordering::Acquire);
+                let is_behind = reached < end;
+                is_behind.then(|| self.tail().put_kept_at(id, Position(reached)))?
+            }
         }
-        self.tail().kept_from(id, Position(reached))
     }
 
     /// What `stats` tells of the binlog.
@@ -389,6 +413,7 @@ impl Binlog {
         writer: Writer,
     ) -> Binlog {
         Binlog {
+            lease: storage.is_shared().then(Lease::default),
             storage,
             sync,
             segment_size,
@@ -397,6 +422,7 @@ impl Binlog {
             turn: Mutex::new(Turn::new(writer)),
             reached: AtomicU64::new(0),
             end: AtomicU64::new(0),
+            syncing: Mutex::new(()),
             upkeep: Mutex::new(()),
             schedule: Mutex::default(),
             scheduled: Condvar::new(),
@@ -408,7 +434,9 @@ impl Binlog {
 
     /// Why it cannot continue.
     fn into_error(self) -> Error {
-        let full = held(self.tail.into_inner()).full.and_then(Arc::into_inner);
+        let full = held(self.tail.into_inner())
+            .no_room
+            .and_then(Arc::into_inner);
         let error = self.failure.into_inner().or(full);
         error.expect("it is asked for after an error")
     }
@@ -426,17 +454,4 @@ impl Binlog {
 /// consistent.
 fn held<T>(locked: std::sync::LockResult<T>) -> T {
     locked.expect("no thread panics while it holds a lock of the binlog")
-}
-
-/// Room that is reserved for a put. Hold it until the put is appended, or will
-/// not be; then drop it.
-pub struct Room<'a> {
-    binlog: &'a Binlog,
-    len: u64,
-}
-
-impl Drop for Room<'_> {
-    fn drop(&mut self) {
-        self.binlog.tail().release(self.len);
-    }
 }

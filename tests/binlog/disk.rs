@@ -1,16 +1,25 @@
-//! A simulated disk. It knows what a power cut leaves on it, and it can be made
-//! to fail.
+//! A simulated disk. It knows what a power cut leaves on it and what the end of
+//! a process leaves, and it can be made to fail.
 //!
-//! Each file has two contents: those that the process sees, and those that are
-//! certain to be there after a power cut. The changes that were not synced lie
-//! between the two. After a power cut, any of them may have survived. A write
-//! may survive in part: some of its sectors of 512 bytes, or a piece of a
-//! sector. A length may survive without its data. A rename or removal may
-//! survive without the ones before it. When a sync fails, the changes that it
-//! was to make durable are lost at the next power cut, though the process still
-//! sees them.
+//! Each file has two contents: those that the process sees, which are in the
+//! kernel's cache, and those that are certain to be there after a power cut.
+//! The changes that were not synced lie between the two.
+//!
+//! *A power cut.* Any of these changes may have survived. A write may survive in
+//! part: some of its sectors of 512 bytes, or a piece of a sector. A length may
+//! survive without its data. A rename or removal may survive without the ones
+//! before it. Names are synced apart from contents.
+//!
+//! *The end of a process.* The kernel lives on. The next process sees all that
+//! the one before has written, and nothing became durable by that.
+//!
+//! *A sync of a file that fails* is reported once. After it the kernel takes the
+//! changes for written, so no later sync makes them durable. Processes see them
+//! in the cache until the power is cut, or until the kernel forgets them. Names
+//! are different: they belong to the file system, which tries again at the next
+//! sync, or is broken for good.
 
-use beanpole::binlog::storage::{File, Storage};
+use crate::binlog::storage::{File, Storage};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -62,6 +71,11 @@ pub struct State {
     failed: Option<&'static str>,
     stop_at: Option<u64>,
     capacity: Option<u64>,
+    /// How many files may be open at the same time, and how many are.
+    descriptors: Option<usize>,
+    open: usize,
+    /// The files that cannot be opened to write, or to read.
+    forbidden: BTreeMap<String, Forbidden>,
     /// What was freed: until which operation it cannot be used, and how many
     /// bytes that are.
     freed: Vec<(u64, u64)>,
@@ -92,11 +106,20 @@ enum NameChange {
     Remove(String),
 }
 
+/// What cannot be done with a file.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Forbidden {
+    /// It belongs to somebody else, who lets us read it.
+    Writing,
+    /// Its copies on several disks differ: nothing can be done with it.
+    Everything,
+}
+
 /// What survives of the changes that were not synced.
 #[derive(Clone, Copy, Debug)]
 pub enum Survival {
     Nothing,
-    /// All of them, as when only the process is killed.
+    /// All of them, as when the system had the time to write them.
     Everything,
     /// A random part of them.
     Something,
@@ -124,6 +147,14 @@ impl Disk {
         self.state().failed
     }
 
+    /// Whether the disk has stopped.
+    pub fn is_stopped(&self) -> bool {
+        let state = self.state();
+        state
+            .stop_at
+            .is_some_and(|stop_at| state.operations >= stop_at)
+    }
+
     /// How many operations there were.
     pub fn operations(&self) -> u64 {
         self.state().operations
@@ -132,6 +163,16 @@ impl Disk {
     /// Limits how many bytes may be allocated.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.state().capacity = bytes;
+    }
+
+    /// Limits how many files may be open at the same time.
+    pub fn set_descriptors(&self, files: usize) {
+        self.state().descriptors = Some(files);
+    }
+
+    /// From now on this cannot be done with the file of this name.
+    pub fn forbid(&self, name: &str, what: Forbidden) {
+        self.state().forbidden.insert(name.to_owned(), what);
     }
 
     /// What becomes free can be used only so many operations later, as on btrfs.
@@ -182,6 +223,11 @@ impl Disk {
         self.state().names.get(name).copied()
     }
 
+    fn handle(&self, state: &mut State, file: usize) -> Arc<dyn File> {
+        state.open += 1;
+        Arc::new(Handle(self.clone(), file))
+    }
+
     /// How many bytes are allocated to all files together.
     pub fn used(&self) -> u64 {
         self.state().used()
@@ -226,6 +272,21 @@ impl State {
         disk
     }
 
+    /// Returns the disk as the next process finds it if this one is killed. The
+    /// old process has its own copy, so nothing that it still does counts.
+    pub fn kill(&self) -> Disk {
+        Disk(Arc::new(Mutex::new(State {
+            files: self.files.clone(),
+            names: self.names.clone(),
+            durable_names: self.durable_names.clone(),
+            pending_names: self.pending_names.clone(),
+            capacity: self.capacity,
+            frees_after: self.frees_after,
+            used_before: self.used(),
+            ..State::default()
+        })))
+    }
+
     /// Must be called before each operation. An error means that the operation
     /// fails.
     fn begin(&mut self, operation: &'static str) -> io::Result<()> {
@@ -235,7 +296,7 @@ impl State {
         {
             return Err(io::Error::other("the world has stopped"));
         }
-        let reads = ["list", "open", "read"].contains(&operation);
+        let reads = ["list", "open", "read", "forget"].contains(&operation);
         if !reads && let Some(mut watcher) = self.watcher.take() {
             watcher(self);
             self.watcher = Some(watcher);
@@ -253,6 +314,14 @@ impl State {
                 self.failed = Some(operation);
                 Err(kind.into())
             }
+            _ => Ok(()),
+        }
+    }
+
+    /// An error if not even reading is possible.
+    fn must_be_whole(&self, name: &str) -> io::Result<()> {
+        match self.forbidden.get(name) {
+            Some(Forbidden::Everything) => Err(io::Error::other("split brain")),
             _ => Ok(()),
         }
     }
@@ -355,10 +424,22 @@ impl Storage for Disk {
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        let forbidden = self.state().forbidden.get(name).copied();
+        match forbidden {
+            Some(Forbidden::Writing) => Err(io::ErrorKind::PermissionDenied.into()),
+            _ => self.open_to_read(name),
+        }
+    }
+
+    fn open_to_read(&self, name: &str) -> io::Result<Arc<dyn File>> {
         let mut state = self.state();
         state.begin("open")?;
+        state.must_be_whole(name)?;
         let file = *state.names.get(name).ok_or(io::ErrorKind::NotFound)?;
-        Ok(Arc::new(Handle(self.clone(), file)))
+        if state.descriptors.is_some_and(|most| state.open >= most) {
+            return Err(io::Error::other("too many open files"));
+        }
+        Ok(self.handle(&mut state, file))
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
@@ -370,12 +451,13 @@ impl Storage for Disk {
         state.files.push(Contents::default());
         let file = state.files.len() - 1;
         state.change_name(NameChange::Create(name.to_owned(), file));
-        Ok(Arc::new(Handle(self.clone(), file)))
+        Ok(self.handle(&mut state, file))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let mut state = self.state();
         state.begin("rename")?;
+        state.must_be_whole(from)?;
         if state.names.contains_key(to) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
@@ -389,6 +471,7 @@ impl Storage for Disk {
     fn remove(&self, name: &str) -> io::Result<()> {
         let mut state = self.state();
         state.begin("remove")?;
+        state.must_be_whole(name)?;
         if !state.names.contains_key(name) {
             return Err(io::ErrorKind::NotFound.into());
         }
@@ -398,18 +481,21 @@ impl Storage for Disk {
 
     fn sync(&self) -> io::Result<()> {
         let mut state = self.state();
-        let done = state.begin("sync names");
-        let pending = std::mem::take(&mut state.pending_names);
-        if done.is_ok() {
-            for change in pending {
-                change.apply(&mut state.durable_names);
-            }
+        state.begin("sync names")?;
+        for change in std::mem::take(&mut state.pending_names) {
+            change.apply(&mut state.durable_names);
         }
-        done
+        Ok(())
     }
 }
 
 struct Handle(Disk, usize);
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.0.state().open -= 1;
+    }
+}
 
 impl Handle {
     fn change(&self, operation: &'static str, len: u64, change: Change) -> io::Result<()> {
@@ -472,5 +558,16 @@ impl File for Handle {
             }
         }
         done
+    }
+
+    fn forget(&self) -> io::Result<()> {
+        let mut state = self.0.state();
+        state.begin("forget")?;
+        let file = &mut state.files[self.1];
+        file.live.clone_from(&file.durable);
+        for change in &file.pending {
+            change.apply(&mut file.live);
+        }
+        Ok(())
     }
 }

@@ -5,6 +5,7 @@ use crate::model::{Jobs, Server, Traffic};
 use beanpole::binlog::{Binlog, SyncMode};
 use std::io::ErrorKind;
 use std::sync::Arc;
+use std::time::Duration;
 
 const SIZE: u64 = 4096;
 const TRAFFIC: Traffic = Traffic {
@@ -69,4 +70,99 @@ fn whatever_fails_nothing_is_acknowledged_that_is_not_kept() {
         println!("{tried} operations failed, {kind:?}");
         assert!(tried > 200);
     }
+}
+
+/// Runs traffic on a disk of which one operation fails, and goes on after it as
+/// the server's other threads would: the system tells of a failed sync once, and
+/// the next sync of the same file succeeds. Returns false if there were fewer
+/// operations.
+fn run_on_after_failure(operation: u64, kind: ErrorKind, sync: SyncMode) -> bool {
+    let disk = Disk::default();
+    let mut server = Server::open(&disk, sync, SIZE);
+    disk.fail_at(disk.operations() + operation, kind);
+    let random = &mut Random::new(operation);
+    let mut left_after_failure = 25;
+    for _ in 0..150 {
+        server.command(TRAFFIC, random);
+        let kept = server.history.kept;
+        let is_committed = server.commit();
+        if sync != SyncMode::Always {
+            server.history.kept = kept; // it is written, and perhaps not synced
+        }
+        server.log.write_soon();
+        let is_synced = server.log.work_once().is_ok() && sync == SyncMode::Every(Duration::ZERO);
+        if server.log.failure().is_some() {
+            assert!(
+                !server.commit(),
+                "operation {operation}: kept after a failure"
+            );
+            server.history.kept = kept;
+            left_after_failure -= 1;
+            if left_after_failure == 0 {
+                break;
+            }
+        } else if is_committed && is_synced {
+            server.keep_all();
+        }
+    }
+    let what = || {
+        format!(
+            "operation {operation}, {kind}, {sync:?}: {:?}",
+            disk.failed()
+        )
+    };
+    for survival in [Survival::Nothing, Survival::Something] {
+        let left = disk.state().cut(survival, random);
+        let opened = Binlog::open_in(Arc::new(left), sync, SIZE, Jobs::new());
+        let opened = opened.unwrap_or_else(|error| panic!("{error}; {}", what()));
+        let explained = server.history.explains(&opened.jobs);
+        assert!(explained.is_some(), "{survival:?}; {}", what());
+    }
+    disk.failed().is_some()
+}
+
+#[test]
+fn after_a_failed_sync_nothing_counts_as_synced_and_nothing_is_removed() {
+    for sync in [
+        SyncMode::Always,
+        SyncMode::Every(Duration::ZERO),
+        SyncMode::Never,
+    ] {
+        for kind in [ErrorKind::StorageFull, ErrorKind::Other] {
+            let is_run = |operation: &u64| run_on_after_failure(*operation, kind, sync);
+            let tried = (1..).take_while(is_run).count();
+            println!("{tried} operations failed, {kind}, {sync:?}");
+            assert!(tried > 200);
+        }
+    }
+}
+
+/// A directory that gets another name may need another block.
+#[test]
+fn a_rename_that_finds_no_room_gets_that_of_a_spare() {
+    let mut renames = 0;
+    for operation in 1.. {
+        let disk = Disk::default();
+        let mut server = Server::open(&disk, SyncMode::Always, SIZE);
+        disk.fail_at(disk.operations() + operation, ErrorKind::StorageFull);
+        let random = &mut Random::new(operation);
+        for _ in 0..300 {
+            server.put(100, random);
+            if !server.commit() {
+                break;
+            }
+            server.log.work_once().ok();
+        }
+        match disk.failed() {
+            Some("rename") => {
+                renames += 1;
+                let failure = server.log.failure();
+                assert!(failure.is_none(), "operation {operation}: {failure:?}");
+            }
+            Some(_) => {}
+            None => break,
+        }
+    }
+    println!("{renames} renames");
+    assert!(renames > 5);
 }

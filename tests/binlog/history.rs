@@ -1,7 +1,7 @@
 //! What a log must hold: all changes in their order, of which the first so many
 //! were acknowledged.
 
-use beanpole::binlog::Record;
+use crate::binlog::Record;
 use beanpole::engine::StoredJob;
 use beanpole::protocol::JobId;
 use std::collections::BTreeMap;
@@ -36,6 +36,11 @@ impl History {
     /// Adds a change.
     pub fn push(&mut self, entry: Record) {
         self.entries.push(entry);
+    }
+
+    /// The next id when the log was opened.
+    pub fn first_id(&self) -> u64 {
+        self.first_id
     }
 
     /// The number of changes.
@@ -92,8 +97,7 @@ pub fn apply(jobs: &mut Jobs, entry: &Record) {
             jobs.insert(job.id, job.clone());
         }
         Record::Update(update) => {
-            let job = jobs.remove(&update.id).unwrap();
-            jobs.insert(job.id, update.with(job.tube, job.body));
+            update.apply(jobs.get_mut(&update.id).unwrap());
         }
         Record::Delete(id) => {
             jobs.remove(id).unwrap();

@@ -3,7 +3,7 @@
 use crate::disk::{Disk, Random};
 use crate::model::{Server, open};
 use beanpole::binlog::{Position, SyncMode};
-use beanpole::protocol::JobId;
+use beanpole::protocol::{JobId, RestsOn};
 use std::time::Duration;
 
 #[test]
@@ -17,17 +17,24 @@ fn nothing_may_be_told_of_a_job_before_its_put_is_kept() {
         let mut server = Server::open(&disk, sync, 1 << 16);
         let random = &mut Random::new(1);
         let log = server.log.clone();
-        assert_eq!(log.kept_from(JobId(1)), None);
+        assert_eq!(log.needed_for(RestsOn::PutOf(JobId(1))), None);
 
         assert!(server.put(10, random));
-        let first = log.kept_from(JobId(1)).expect("it is not written");
+        let first = log
+            .needed_for(RestsOn::PutOf(JobId(1)))
+            .expect("it is not written");
         assert!(server.put(10, random));
-        let second = log.kept_from(JobId(2)).expect("it is not written");
+        let second = log
+            .needed_for(RestsOn::PutOf(JobId(2)))
+            .expect("it is not written");
         assert!(first > Position::default() && second >= first);
         log.commit(first).unwrap();
         // The two puts were written together, so both are kept now.
         assert_eq!(
-            (log.kept_from(JobId(1)), log.kept_from(JobId(2))),
+            (
+                log.needed_for(RestsOn::PutOf(JobId(1))),
+                log.needed_for(RestsOn::PutOf(JobId(2)))
+            ),
             (None, None)
         );
         assert_eq!(
@@ -43,11 +50,26 @@ fn nothing_may_be_told_of_a_job_before_its_put_is_kept() {
 
         // Only the put must be kept, not the later changes of the job.
         server.update(JobId(1), random);
-        assert_eq!(log.kept_from(JobId(1)), None);
+        assert_eq!(log.needed_for(RestsOn::PutOf(JobId(1))), None);
         assert!(server.put(10, random));
-        assert_eq!(log.kept_from(JobId(2)), None);
-        assert!(log.kept_from(JobId(3)).is_some());
+        assert_eq!(log.needed_for(RestsOn::PutOf(JobId(2))), None);
+        assert!(log.needed_for(RestsOn::PutOf(JobId(3))).is_some());
         assert!(server.commit());
-        assert_eq!(log.kept_from(JobId(3)), None);
+        assert_eq!(log.needed_for(RestsOn::PutOf(JobId(3))), None);
+    }
+}
+
+/// The line of job 1 came first, and its body after job 2 was kept.
+#[test]
+fn a_job_whose_body_came_late_is_told_of_when_its_put_is_kept() {
+    for sync in [SyncMode::Always, SyncMode::Never] {
+        let mut server = Server::open(&Disk::default(), sync, 1 << 16);
+        let random = &mut Random::new(1);
+        let log = server.log.clone();
+        assert!(server.put_as(JobId(2), 10, random) && server.commit());
+        assert!(server.put_as(JobId(1), 10, random));
+        assert!(log.needed_for(RestsOn::PutOf(JobId(1))).is_some());
+        assert!(server.commit());
+        assert_eq!(log.needed_for(RestsOn::PutOf(JobId(1))), None);
     }
 }

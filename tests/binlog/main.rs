@@ -2,7 +2,10 @@
 //! server's files and long traffic. All random numbers come from seeds, and
 //! nothing waits for the clock.
 
+use beanpole::binlog;
+
 mod churn;
+mod clocks;
 mod crash;
 mod damage;
 mod disk;
@@ -11,5 +14,8 @@ mod fence;
 mod history;
 mod keeping;
 mod model;
+#[path = "../laboratory/search.rs"]
+mod search;
+mod steps;
 mod stories;
 mod takeover;

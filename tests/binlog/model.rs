@@ -4,9 +4,9 @@
 use crate::disk::{Disk, Random};
 use crate::history::apply;
 pub use crate::history::{History, Jobs};
-use beanpole::binlog::{Binlog, Opened, Position, Record, SyncMode, Update};
-use beanpole::engine::{Change, Counters, StoredJob, StoredState, Time};
-use beanpole::protocol::{Body, JobId, Priority, Seconds, TubeName};
+use beanpole::binlog::{Binlog, Opened, Position, Record, SyncMode, Update, lens, put_len};
+use beanpole::engine::{Change, Counters, StoredJob, StoredState, StoredWords, Time};
+use beanpole::protocol::{Body, JobId, Priority, Seconds, TubeName, Words};
 use std::sync::Arc;
 
 /// A log, with the state that a server has beside it.
@@ -51,7 +51,9 @@ impl Server {
         let which = random.below(self.jobs.len().max(1) as u64) as usize;
         let some = self.jobs.keys().nth(which).copied();
         match (some, random.below(10)) {
+            (Some(id), 0..=2) if self.has_key(id) => self.delete_but_for_its_key(id),
             (Some(id), 0..=2) => self.delete(id),
+            (Some(id), 3..=5) if self.jobs[&id].is_deleted() => self.delete(id),
             (Some(id), 3..=5) => self.update(id, random),
             (Some(id), _) if self.jobs.len() >= traffic.most_jobs => self.delete(id),
             _ => {
@@ -59,7 +61,8 @@ impl Server {
                 if traffic.long_one_in > 0 && random.one_in(traffic.long_one_in) {
                     len += 5000 + random.below(10_000);
                 }
-                return self.put(len as usize, random);
+                let id = JobId(self.history.next_id);
+                return self.put_with(id, len as usize, words_of(id), random);
             }
         }
         true
@@ -67,11 +70,28 @@ impl Server {
 
     /// Puts a job, if there is room. Returns whether there was.
     pub fn put(&mut self, len: usize, random: &mut Random) -> bool {
+        self.put_as(JobId(self.history.next_id), len, random)
+    }
+
+    /// The same with this id. A producer that sends the line of a put and then
+    /// takes its time for the body has a lower one than jobs that were put
+    /// meanwhile.
+    pub fn put_as(&mut self, id: JobId, len: usize, random: &mut Random) -> bool {
+        self.put_with(id, len, None, random)
+    }
+
+    fn put_with(
+        &mut self,
+        id: JobId,
+        len: usize,
+        words: Option<Box<StoredWords>>,
+        random: &mut Random,
+    ) -> bool {
         // No body is all zeros, because zeros look like bytes that were never
         // written.
         let byte = 1 + random.below(255) as u8;
         let job = StoredJob {
-            id: JobId(self.history.next_id),
+            id,
             tube: TubeName::parse(&b"abcdefgh"[..1 + random.below(8) as usize]).unwrap(),
             body: Body::new(&vec![byte; len]),
             priority: Priority(random.next() as u32),
@@ -80,15 +100,16 @@ impl Server {
             created_at: Time::from_nanos(random.next()),
             state: StoredState::Ready,
             counters: Counters::default(),
+            words,
         };
-        let log = self.log.clone();
-        let Ok(room) = log.reserve_put(job.tube.as_str().len(), job.body.wire().len()) else {
+        let (tube_len, keys_len, body_len) = lens(&job);
+        let room = self.log.make_room(put_len(tube_len, keys_len, body_len));
+        if room.is_err() {
             return false;
-        };
-        self.history.next_id += 1;
+        }
+        self.history.next_id = self.history.next_id.max(id.0 + 1);
         self.live_bytes += live_len(&job);
         self.append(Change::Put(job.id), Record::Put(job));
-        drop(room);
         true
     }
 
@@ -112,21 +133,77 @@ impl Server {
                 buries: counters.buries + random.below(2) as u32,
                 ..counters
             },
+            failed: match &job.words {
+                Some(stored) if stored.words.tries.is_some() => random.below(3) as u32,
+                _ => 0,
+            },
             ..Update::of(job)
         };
         self.append(Change::Update(id), Record::Update(update));
     }
 
+    /// Does to a job what makes its put as long as it can be.
+    pub fn grow(&mut self, id: JobId, random: &mut Random) {
+        let longest = u32::MAX;
+        let update = Update {
+            priority: Priority(longest),
+            delay: Seconds(longest),
+            state: StoredState::Buried {
+                order: random.next(),
+            },
+            counters: Counters {
+                reserves: longest,
+                timeouts: longest,
+                releases: longest,
+                buries: longest,
+                kicks: longest,
+            },
+            ..Update::of(&self.jobs[&id])
+        };
+        self.append(Change::Update(id), Record::Update(update));
+    }
+
     pub fn delete(&mut self, id: JobId) {
+        self.delete_with(id, Record::Delete(id));
+    }
+
+    fn has_key(&self, id: JobId) -> bool {
+        let job = &self.jobs[&id];
+        let words = job.words.as_ref().filter(|_| !job.is_deleted());
+        words.is_some_and(|stored| stored.words.unique.is_some())
+    }
+
+    /// Deletes a job whose key is still taken.
+    fn delete_but_for_its_key(&mut self, id: JobId) {
+        let job = self.jobs[&id].clone();
+        let words = job.words.expect("it has a key").words;
+        let rest = StoredJob {
+            body: Body::new(b""),
+            state: StoredState::Deleted {
+                until: Time::from_nanos(id.0),
+            },
+            words: Some(Box::new(StoredWords::new(Words {
+                limit: None,
+                tries: None,
+                ..words
+            }))),
+            ..job
+        };
+        self.live_bytes += live_len(&rest);
+        self.delete_with(id, Record::Put(rest));
+    }
+
+    fn delete_with(&mut self, id: JobId, entry: Record) {
         let job = &self.jobs[&id];
         self.live_bytes -= live_len(job);
-        let (tube_len, body_len) = (job.tube.as_str().len(), job.body.wire().len());
+        let (tube_len, keys_len, body_len) = lens(job);
         let delete = Change::Delete {
             id,
             tube_len,
             body_len,
+            keys_len,
         };
-        self.append(delete, Record::Delete(id));
+        self.append(delete, entry);
     }
 
     fn append(&mut self, change: Change, entry: Record) {
@@ -152,7 +229,17 @@ impl Server {
 
 /// How many bytes the put of a job takes.
 pub fn live_len(job: &StoredJob) -> u64 {
-    75 + (job.tube.as_str().len() + job.body.wire().len()) as u64
+    let (tube_len, keys_len, body_len) = lens(job);
+    let words_len = keys_len.map_or(0, |keys_len| 18 + keys_len);
+    75 + (tube_len + words_len + body_len) as u64
+}
+
+/// The words of the job with this id, mostly none.
+fn words_of(JobId(id): JobId) -> Option<Box<StoredWords>> {
+    let lines = [" idp:a:9", " con:limit:2", " try:3", " try:1 con:b idp:key"];
+    let which = (id * 7 % 16) as usize;
+    let words = Words::parse(lines.get(which)?.as_bytes()).expect("these are words");
+    Some(Box::new(StoredWords::new(words)))
 }
 
 pub fn open(disk: &Disk, sync: SyncMode, size: u64) -> Opened {

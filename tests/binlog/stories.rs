@@ -65,17 +65,23 @@ fn in_words(bytes: &[u8]) -> String {
         return format!("{} zeros", bytes.len());
     }
     let mut words = vec!["header".to_owned()];
-    let mut offset = 40;
-    while let Some(frame) = bytes.get(offset..offset + 25) {
+    let mut offset = 44;
+    while let Some(frame) = bytes.get(offset..offset + 18) {
         let len = u32::from_le_bytes(frame[..4].try_into().unwrap()) as usize;
-        let id = u64::from_le_bytes(frame[17..25].try_into().unwrap());
-        match frame[16] {
-            1 => words.push(format!("put {id}")),
-            2 => words.push(format!("update {id}")),
-            3 => words.push(format!("delete {id}")),
-            4 => words.push(format!("mark {}", id as u32)),
-            _ => break,
+        if len == u32::MAX as usize {
+            words.push("continued".into());
+            break;
         }
+        // The ids and numbers of segments in the stories fit into one byte.
+        let id = frame[17];
+        words.push(match frame[16] {
+            _ if len == 0 => break,
+            4 => format!("mark {id}"),
+            7 => format!("delete {id}"),
+            kind @ 128.. if kind & 8 == 0 => format!("put {id}"),
+            128.. => format!("update {id}"),
+            kind => panic!("a record of kind {kind}"),
+        });
         offset += 16 + len;
     }
     words.join(", ")
