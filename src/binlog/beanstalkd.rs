@@ -286,6 +286,7 @@ impl Job {
                     buries: counter(3)?,
                     kicks: counter(4)?,
                 },
+                failed: 0,
             },
             body_len,
             is_deleted: state == 0,
@@ -296,7 +297,8 @@ impl Job {
 }
 
 /// Appends the full version-7 record of a job to `out`, as a 64-bit
-/// little-endian machine writes it.
+/// little-endian machine writes it. It has no place for the words of a job, nor
+/// for what is left of a deleted one.
 pub fn encode(job: &StoredJob, out: &mut Vec<u8>) {
     let tube = job.tube.as_str().as_bytes();
     let body = job.body.wire();
@@ -304,6 +306,7 @@ pub fn encode(job: &StoredJob, out: &mut Vec<u8>) {
     out.extend_from_slice(&len(tube.len()).to_le_bytes());
     out.extend_from_slice(tube);
     let (state, deadline) = match job.state {
+        StoredState::Deleted { .. } => (0, 0),
         StoredState::Ready => (1, 0),
         StoredState::Buried { .. } => (3, 0),
         StoredState::Delayed { until } => (4, until.as_nanos()),

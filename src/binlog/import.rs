@@ -15,7 +15,7 @@ use super::record::{Record, Tubes};
 use super::room::BLOCK;
 use super::segment::{Found, Kind};
 use super::{Binlog, Jobs, NoRoom, Opened};
-use crate::engine::{Change, StoredJob, StoredState};
+use crate::engine::{Change, StoredState};
 use crate::protocol::JobId;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -76,8 +76,9 @@ impl<'a, J: Jobs> Theirs<'a, J> {
             }
             Some(Record::Update(mut update)) if lives => {
                 self.take_place(&mut update.state, id);
-                if let Some(StoredJob { tube, body, .. }) = self.jobs.forget(id) {
-                    self.jobs.restore(update.with(tube, body));
+                if let Some(mut job) = self.jobs.forget(id) {
+                    update.apply(&mut job);
+                    self.jobs.restore(job);
                 }
             }
             Some(Record::Delete(_)) => {
@@ -128,7 +129,7 @@ impl<'a, J: Jobs> Theirs<'a, J> {
                     file.len
                 ));
             }
-            opening.remove(file)?;
+            opening.clear_away(file);
         }
         opening.sync_names()
     }
@@ -144,7 +145,7 @@ pub fn read(
     each: &mut dyn FnMut(u64, JobId, Option<Record>),
 ) -> Result<Option<(u64, End)>, Error> {
     let read = |source| Error::on("read", file.name())(source);
-    let records = Records::new(format, file.read_from(0), file.len);
+    let records = Records::new(format, file.read_from(0)?, file.len);
     let mut records = records.map_err(read)?;
     loop {
         let offset = file.len - records.left();
@@ -183,6 +184,12 @@ pub(super) fn take_over<J: Jobs>(
         return Err(last.damaged(0, "no file can come behind one of this number"));
     };
     let theirs = Theirs::of(&files, &mut jobs)?;
+    if first.is_none() {
+        // Beside spares of ours, these files would look like lost segments.
+        theirs.remove(&mut opening, &files)?;
+        let binlog = opening.begin(JobId(1), number, None)?;
+        return Ok(opening.opened(binlog, jobs));
+    }
     for file in ours {
         opening.remove(file)?;
     }
@@ -208,9 +215,8 @@ pub(super) fn take_over<J: Jobs>(
 fn copy<J: Jobs>(binlog: &Binlog, theirs: &Theirs<J>) -> Result<(), NoRoom> {
     for (index, id) in theirs.ids.iter().enumerate() {
         let job = theirs.jobs.stored(*id).expect("it is there");
-        let room = binlog.reserve_put(job.tube.as_str().len(), job.body.wire().len())?;
+        binlog.make_room(Record::Put(job).grown_len())?;
         let end = binlog.append(&[Change::Put(*id)], &*theirs.jobs);
-        drop(room);
         if index % AT_ONCE == 0 {
             binlog.commit(end).map_err(|_| NoRoom)?;
         }
@@ -227,5 +233,12 @@ pub(super) fn remove_left_over(opening: &mut Opening, theirs: &[Found]) -> Resul
         return Ok(());
     }
     let mut nowhere = BTreeMap::new();
-    Theirs::of(theirs, &mut nowhere)?.remove(opening, theirs)
+    match Theirs::of(theirs, &mut nowhere) {
+        Ok(read) => read.remove(opening, theirs),
+        Err(error) => {
+            let told = format!("left alone, since it is not needed: {error}");
+            opening.notices.push(told);
+            Ok(())
+        }
+    }
 }

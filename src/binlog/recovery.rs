@@ -1,24 +1,25 @@
 //! Opening a binlog, or beginning one: its records, in order, say which jobs
 //! live.
 //!
-//! Everything is read and checked first; an error found there leaves the
-//! directory as it was. The changes after that may be interrupted anywhere, and
+//! First the names are synced. Then everything is read and checked; an error
+//! found there leaves the directory as it was. The changes after that may be interrupted anywhere, and
 //! are repeated at the next start. They need no more room: the binlog continues
-//! in its newest segment, after the last record, and keeps its spare.
+//! in its newest segment, after the last record, and keeps its spares.
 
 use super::error::{Error, is_full};
-use super::frame::HEADER_LEN;
+use super::frame::{Header, RESERVE, shows_segment, spare_name, spare_slot};
 use super::import;
 use super::ledger::Ledger;
 use super::opening::Opening;
 use super::record::{Record, Tubes};
-use super::room::{RESERVE, SPARE};
-use super::segment::{Found, Kind, Reader, look};
-use super::spare::zeroed;
-use super::storage::{Storage, write_zeros};
+use super::segment::{Found, Kind, Looked, READ, Reader, last_set_byte, look};
+use super::spare::{rename, zeroed};
+use super::storage::{File, Storage, write_zeros};
+use super::tail::Spare;
 use super::writer::Writer;
 use super::{Jobs, Opened, SyncMode};
 use crate::protocol::JobId;
+use crc32fast::Hasher;
 use std::io;
 use std::sync::Arc;
 
@@ -35,74 +36,154 @@ pub(super) fn recover<J: Jobs>(
         segment_size,
         notices: Vec::new(),
     };
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    for found in look(&*opening.storage)? {
-        match found.kind {
-            Kind::Segment(_) => ours.push(found),
-            Kind::Nothing if found.len > 0 && opening.storage.is_shared() => {
-                let flaw = "there are only zeros in it, which may be what a cache has of it";
-                return Err(found.damaged(0, flaw));
-            }
-            Kind::Beanstalkd(_) | Kind::Nothing => theirs.push(found),
-            Kind::Damaged(flaw) => return Err(found.damaged(0, flaw)),
+    // A server may have been killed between a rename and its sync. We rely on
+    // the names from here on, so a power cut may not undo them any more.
+    opening.sync_names()?;
+    let files = look(&opening.storage)?;
+    let headers = files.iter().rev().flat_map(|(_, found)| found.as_ref());
+    let newest = headers
+        .filter_map(|found| Some((found, found.header()?)))
+        .next();
+    let needed = match newest {
+        Some((found, header)) => oldest_needed(found, &header)?,
+        None => 0,
+    };
+    let mut files = Files::sort(files, needed, opening.storage.is_shared())?;
+    files.must_hold_jobs(&*opening.storage)?;
+    if files.ours.is_empty() || files.are_copies() {
+        return import::take_over(opening, files.theirs, &files.ours, jobs);
+    }
+    let foreign = files.theirs.iter().filter(|file| file.number >= needed);
+    if let Some(file) = foreign.min_by_key(|file| matches!(file.kind, Kind::Nothing)) {
+        let number = file.number;
+        return Err(match file.kind {
+            Kind::Nothing => file.damaged(0, "there is nothing in it, though there was"),
+            _ => Error::Foreign { number },
+        });
+    }
+    let old = files.ours.iter().filter(|found| found.number < needed);
+    let run = files.ours.split_off(old.count());
+    opening.go_on(&run, files, needed, jobs)
+}
+
+/// The oldest segment that is needed, as the newest one says in its header or
+/// in a later mark. So the newest one is read twice: its marks say where to
+/// begin. The first time nothing of it is kept.
+fn oldest_needed(newest: &Found, header: &Header) -> Result<u32, Error> {
+    let mut oldest = header.oldest;
+    if oldest < header.number {
+        let (mut reader, mut tubes) = (Reader::new(newest, newest.start, None)?, Tubes::default());
+        while let Some(mark) = reader.next_mark(&mut tubes)? {
+            oldest = oldest.max(mark);
         }
     }
-    let oldest = ours.last().and_then(Found::header);
-    let oldest = oldest.map_or(0, |newest| newest.oldest);
-    let needed = |file: &&Found| file.number >= oldest;
-    let is_theirs = |file: &Found| matches!(file.kind, Kind::Beanstalkd(_));
-    if !ours.is_empty() && !theirs.iter().filter(needed).any(is_theirs) {
-        return match theirs.iter().find(needed) {
-            Some(empty) => Err(empty.damaged(0, "there is nothing in it, though there was")),
-            None => opening.go_on(&ours, &theirs, jobs),
+    Ok(oldest)
+}
+
+/// The files with the name of a segment, by what they are, each kind in order.
+struct Files {
+    ours: Vec<Found>,
+    /// Files of beanstalkd, and files with nothing in them.
+    theirs: Vec<Found>,
+    /// Why others cannot be read. They are not needed.
+    useless: Vec<Error>,
+}
+
+impl Files {
+    /// An error if a file that may be needed cannot be read, or is no segment.
+    fn sort(files: Vec<Looked>, needed: u32, is_shared: bool) -> Result<Files, Error> {
+        let mut sorted = Files {
+            ours: Vec::new(),
+            theirs: Vec::new(),
+            useless: Vec::new(),
         };
+        for (number, found) in files {
+            let found = found.and_then(|found| match found.kind {
+                Kind::Nothing if found.len > 0 && is_shared => {
+                    let flaw = "there are only zeros in it, which may be what a cache has of it";
+                    Err(found.damaged(0, flaw))
+                }
+                Kind::Damaged(flaw) => Err(found.damaged(0, flaw)),
+                _ => Ok(found),
+            });
+            match found {
+                Ok(found) if found.header().is_some() => sorted.ours.push(found),
+                Ok(found) => sorted.theirs.push(found),
+                Err(error) if number < needed => sorted.useless.push(error),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(sorted)
     }
-    if let Some(first) = ours.first()
-        && let Some(behind) = theirs.iter().find(|file| file.number > first.number)
-    {
-        let flaw = "beanstalkd wrote it, behind segments of beanpole";
-        return Err(behind.damaged(0, flaw));
+
+    /// An error if no file can hold a job, though there was a segment of ours:
+    /// its second spare is there, or a later one.
+    fn must_hold_jobs(&self, storage: &dyn Storage) -> Result<(), Error> {
+        let is_nothing = |file: &Found| matches!(file.kind, Kind::Nothing);
+        if self.ours.is_empty() && self.theirs.iter().all(is_nothing) {
+            let names = storage.list().map_err(Error::on("list", "the files"))?;
+            if names.iter().any(|name| shows_segment(name)) {
+                return Err(match self.theirs.last() {
+                    Some(file) => file.damaged(0, "there is nothing in it, though there was"),
+                    None => Error::Gone,
+                });
+            }
+        }
+        Ok(())
     }
-    import::take_over(opening, theirs, &ours, jobs)
+
+    /// Whether our segments are only copies of jobs in beanstalkd's files,
+    /// because the takeover was not finished. Until it is, the newest header
+    /// says that a file of beanstalkd is needed. beanstalkd may have been
+    /// started again since. Then it may have removed that file.
+    fn are_copies(&self) -> bool {
+        let is_theirs = |file: &&Found| matches!(file.kind, Kind::Beanstalkd(_));
+        let mut theirs = self.theirs.iter().filter(is_theirs);
+        let (first, last) = (self.ours.first(), self.ours.last());
+        match (first.and_then(Found::header), last.and_then(Found::header)) {
+            (Some(first), Some(last)) if last.oldest < first.number => {
+                let begins = first.previous_end == 0;
+                theirs.any(|file| begins || file.number == last.oldest)
+            }
+            _ => false,
+        }
+    }
 }
 
 impl Opening {
-    /// Continues a binlog of our own; the files `theirs` are left over and not
-    /// needed.
+    /// Continues a binlog of our own: the segments in `run`, from the oldest
+    /// that is needed. The other files are not needed.
     fn go_on<J: Jobs>(
         mut self,
-        ours: &[Found],
-        theirs: &[Found],
+        run: &[Found],
+        others: Files,
+        needed: u32,
         mut jobs: J,
     ) -> Result<Opened<J>, Error> {
-        let newest = ours.last().and_then(Found::header);
-        let newest = newest.expect("there are segments");
-        let oldest = newest.oldest;
-        // A power cut may have undone the removal of segments. They lie before
-        // the oldest needed segment or before a gap, and are not read.
-        let run = ours.iter().rev().zip((oldest..=newest.number).rev());
-        let run = run.take_while(|(found, number)| found.number == *number);
-        let (old, run) = ours.split_at(ours.len() - run.count());
-        let Replayed {
-            ledger,
-            oldest: mark,
-            end,
-            torn,
-        } = replay(run, &mut jobs)?;
-        let first = run[0].number;
-        if first > oldest.max(mark) {
-            return Err(Error::Missing { number: first - 1 });
+        let newest = run.last().expect("there is a segment");
+        let expected = (needed..=newest.number).rev();
+        let missing = expected.zip(run.iter().rev().map(Some).chain([None]));
+        let is_there = |(number, found): (u32, Option<&Found>)| {
+            (found.map(|found| found.number) != Some(number)).then_some(number)
+        };
+        if let Some(number) = missing.filter_map(is_there).next() {
+            return Err(Error::Missing { number });
         }
-        let newest = &run[run.len() - 1];
-        self.mend(newest, end, torn)?;
-        import::remove_left_over(&mut self, theirs)?;
-        old.iter().try_for_each(|found| self.remove(found))?;
-        let len = self.take_room(newest, end)?;
-        let writer = Writer::new(newest.number, newest.file.clone(), end);
-        let binlog = self.binlog(ledger, writer, len);
-        let (spare, reserve) = (self.adopt(SPARE)?, self.adopt(RESERVE)?);
-        binlog.tail().spare = Some(spare);
-        binlog.tail().reserve = reserve;
+        let file = self.writable(run)?;
+        let replayed = replay(run, &mut jobs)?;
+        let end = replayed.end;
+        self.mend(newest, &*file, &replayed)?;
+        import::remove_left_over(&mut self, &others.theirs)?;
+        for error in &others.useless {
+            self.notices
+                .push(format!("left alone, since it is not needed: {error}"));
+        }
+        others.ours.iter().for_each(|found| self.clear_away(found));
+        let len = self.take_room(newest, &*file, end)?;
+        let writer = Writer::new(newest.number, newest.place(end).salt, file, end);
+        let spares = self.adopt_spares()?;
+        let binlog = self.binlog(replayed.ledger, writer, len, spares);
+        self.lengthen_segments(&binlog);
         // On shared storage we write no record after those of another server:
         // it may still write there.
         if self.storage.is_shared() && binlog.begin_segment().is_err() {
@@ -112,28 +193,64 @@ impl Opening {
         Ok(self.opened(binlog, jobs))
     }
 
-    /// Writes zeros over what was not finished, and syncs all that was read,
-    /// before anything relies on it.
-    fn mend(&mut self, newest: &Found, end: u64, torn: u64) -> Result<(), Error> {
-        let (name, file) = (newest.name(), &*newest.file);
-        if torn > 0 {
+    /// Opens all segments to write, one after the other, and returns the newest
+    /// one. A server that could only read them would end at the first change.
+    fn writable(&self, run: &[Found]) -> Result<Arc<dyn File>, Error> {
+        let open = |found: &Found| {
+            let opened = self.storage.open(&found.name());
+            opened.map_err(Error::on("write to", found.name()))
+        };
+        let mut files = run.iter().map(open);
+        let first = files.next().expect("there is a segment");
+        files.fold(first, |before, file| before.and(file))
+    }
+
+    /// Makes durable all that was read, and writes zeros over what was not
+    /// finished, before anything relies on it.
+    ///
+    /// A sync that failed may have left changes in the cache that are not on
+    /// the disk, and no later sync would write them. So everything after the
+    /// last sync that is known to have succeeded is written again. In the same
+    /// way the cache may have zeros where the disk has not. So what follows
+    /// the records is read from the disk.
+    fn mend(&mut self, newest: &Found, file: &dyn File, replayed: &Replayed) -> Result<(), Error> {
+        let name = newest.name();
+        let on = |action| Error::on(action, name.clone());
+        let Replayed { synced, end, .. } = *replayed;
+        let in_cache = checksum(file, synced, end).map_err(on("read"))?;
+        // Some file systems write nothing in place, and may have no room. Then
+        // what is on the disk must be the same.
+        let full = match write_again(file, synced, end) {
+            Err(error) if is_full(&error) => Some(error),
+            written => written.map(|()| None).map_err(on("mend"))?,
+        };
+        file.sync().map_err(on("sync"))?;
+        file.forget().map_err(on("read"))?;
+        if let Some(error) = full
+            && checksum(file, synced, end).map_err(on("read"))? != in_cache
+        {
+            return Err(on("mend")(error));
+        }
+        let last = last_set_byte(file, end).map_err(on("read"))?;
+        if let Some(last) = last {
+            let torn = last + 1 - end;
             let told = "dropped a torn tail of changes that were never synced";
             self.notices
                 .push(format!("{name}: {told}: {torn} bytes from offset {end} on"));
-            let zeroed = write_zeros(file, end, end + torn);
-            zeroed.map_err(Error::on("mend", &name))?;
+            write_zeros(file, end, end + torn).map_err(on("mend"))?;
+            file.sync().map_err(on("sync"))?;
         }
-        file.sync().map_err(Error::on("sync", name))
+        Ok(())
     }
 
     /// Allocates the newest segment's file, and returns its length. Without
     /// room for that, the file ends with its records. (A copy of a file may
     /// have holes.)
-    fn take_room(&self, newest: &Found, end: u64) -> Result<u64, Error> {
+    fn take_room(&self, newest: &Found, file: &dyn File, end: u64) -> Result<u64, Error> {
         let name = newest.name();
-        match newest.file.allocate(newest.len) {
+        match file.allocate(newest.len) {
             Err(error) if is_full(&error) => {
-                let cut = newest.file.set_len(end);
+                let cut = file.set_len(end);
                 cut.map_err(Error::on("cut", name))?;
                 Ok(end)
             }
@@ -143,41 +260,95 @@ impl Opening {
         }
     }
 
-    /// Takes over a file that was prepared ahead, and returns its length; 0 if
-    /// there is none. It may have been prepared only in part.
-    fn adopt(&self, name: &str) -> Result<u64, Error> {
+    /// Takes over all spares.
+    fn adopt_spares(&self) -> Result<Vec<Spare>, Error> {
+        let names = self.storage.list();
+        let names = names.map_err(Error::on("list", "the files"))?;
+        let slots = names.iter().filter_map(|name| spare_slot(name));
+        let count = slots.max().map_or(0, |slot| slot + 1);
+        let mut spares = Vec::new();
+        for slot in 0..count {
+            spares.push(self.adopt(&spare_name(slot))?);
+        }
+        // Earlier servers had another file of this kind.
+        if names.iter().any(|name| name == RESERVE) {
+            let slot = spares.iter().position(|spare| *spare == Spare::Missing);
+            let slot = slot.unwrap_or(spares.len());
+            rename(&*self.storage, RESERVE, &spare_name(slot), || false)?;
+            spares.resize(spares.len().max(slot + 1), Spare::Missing);
+            spares[slot] = self.adopt(&spare_name(slot))?;
+        }
+        Ok(spares)
+    }
+
+    /// Takes over a spare. It may have been made only in part.
+    fn adopt(&self, name: &str) -> Result<Spare, Error> {
         let file = match self.storage.open(name) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Spare::Missing),
             opened => opened.map_err(Error::on("open", name))?,
         };
         match zeroed(&*file) {
-            Ok(len) if len > 0 => return Ok(len),
+            Ok(len) if len > 0 => return Ok(Spare::Ready(len)),
             Err(error) if !is_full(&error) => return Err(Error::on("prepare", name)(error)),
             Ok(_) | Err(_) => {}
         }
         let removed = self.storage.remove(name);
-        removed.map(|()| 0).map_err(Error::on("remove", name))
+        removed
+            .map(|()| Spare::Missing)
+            .map_err(Error::on("remove", name))
     }
+}
+
+/// Reads a part of a file, piece by piece.
+fn read_part(
+    file: &dyn File,
+    mut from: u64,
+    to: u64,
+    mut each: impl FnMut(&[u8], u64) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut piece = vec![0; READ];
+    while from < to {
+        let most = piece.len().min(usize::try_from(to - from).unwrap_or(READ));
+        match file.read_at(&mut piece[..most], from)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            read => {
+                each(&piece[..read], from)?;
+                from += read as u64;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Writes a part of a file once more, as it is read.
+fn write_again(file: &dyn File, from: u64, to: u64) -> io::Result<()> {
+    read_part(file, from, to, |piece, at| file.write_at(piece, at))
+}
+
+fn checksum(file: &dyn File, from: u64, to: u64) -> io::Result<u32> {
+    let mut crc = Hasher::new();
+    read_part(file, from, to, |piece, _| {
+        crc.update(piece);
+        Ok(())
+    })?;
+    Ok(crc.finalize())
 }
 
 /// What a run of consecutive segments says.
 struct Replayed {
     ledger: Ledger,
-    /// The oldest segment that is needed, by their marks.
-    oldest: u32,
-    /// Where the records of the newest segment end, and how many bytes of
-    /// something unfinished follow.
+    /// How far the newest segment is known to be synced, and where its records
+    /// end.
+    synced: u64,
     end: u64,
-    torn: u64,
 }
 
 /// Reads segments, and brings the jobs in them back.
 fn replay(segments: &[Found], jobs: &mut impl Jobs) -> Result<Replayed, Error> {
     let mut replayed = Replayed {
         ledger: Ledger::new(JobId(1)),
-        oldest: 0,
+        synced: 0,
         end: 0,
-        torn: 0,
     };
     let ledger = &mut replayed.ledger;
     let mut tubes = Tubes::default();
@@ -186,40 +357,44 @@ fn replay(segments: &[Found], jobs: &mut impl Jobs) -> Result<Replayed, Error> {
         let next = segments.get(index + 1).and_then(Found::header);
         ledger.raise_next_id(header.next_id);
         ledger.begin(found.number, replayed.end);
-        let mut reader = Reader::new(found, HEADER_LEN, next.as_ref())?;
+        let mut reader = Reader::new(found, found.start, next.as_ref())?;
         while let Some((_, record)) = reader.next(&mut tubes)? {
-            match record {
-                Record::Mark(oldest) => replayed.oldest = oldest.max(replayed.oldest),
-                record => replay_record(record, ledger, jobs),
-            }
+            replay_record(record, ledger, jobs);
         }
-        replayed.torn = reader.torn()?;
+        reader.torn()?;
+        if next.is_none() && reader.is_continued()? {
+            let number = found.number.saturating_add(1);
+            return Err(Error::Missing { number });
+        }
+        replayed.synced = reader.synced.max(found.start);
         replayed.end = reader.offset;
     }
     Ok(replayed)
 }
 
 fn replay_record(record: Record, ledger: &mut Ledger, jobs: &mut impl Jobs) {
-    let len = record.len();
+    let len = record.grown_len();
     match record {
         Record::Put(job) => {
             let id = job.id;
-            match jobs.restore(job) {
-                true => ledger.moved(id, len),
-                false => ledger.put(id, len),
+            // What is put again may be shorter: it may be only a key by now.
+            if let Some(before) = jobs.restore(job) {
+                ledger.delete(id, Record::Put(before).grown_len());
             }
+            ledger.put(id, len);
         }
         // An update of an unknown job. Either the job is deleted, or it was
         // moved out of a segment that is removed, and a later put will bring it
         // back.
         Record::Update(update) => {
-            if let Some(job) = jobs.forget(update.id) {
-                jobs.restore(update.with(job.tube, job.body));
+            if let Some(mut job) = jobs.forget(update.id) {
+                update.apply(&mut job);
+                jobs.restore(job);
             }
         }
         Record::Delete(id) => {
             if let Some(job) = jobs.forget(id) {
-                ledger.delete(id, Record::Put(job).len());
+                ledger.delete(id, Record::Put(job).grown_len());
             }
         }
         Record::Mark(_) => {}

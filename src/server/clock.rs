@@ -1,25 +1,35 @@
-//! The one place where the time is read.
+//! The time of the engine, and where it is read.
 
-use crate::engine::Time;
-use crate::sync::Instant;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use crate::engine::{Shift, Time};
+use crate::sync::{Instant, SystemTime};
+use std::time::{Duration, UNIX_EPOCH};
 
 /// The system's clock, read once at the start; from then on the monotonic
-/// clock. So no deadline moves when somebody sets the system's clock.
+/// clock. So no deadline moves when somebody sets the system's clock, and time
+/// stands still while the machine sleeps.
 #[derive(Clone, Copy)]
 pub struct Clock {
     started: Instant,
     started_at: Time,
 }
 
+/// The system's clock may differ so much from ours before what is stored tells
+/// the times by it. (A clock that is steered differs by less.)
+const TOLERANCE: Duration = Duration::from_secs(1);
+
 impl Clock {
     /// Starts now.
     pub fn start() -> Clock {
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
         Clock {
             started: Instant::now(),
-            started_at: Time::default() + since_epoch.unwrap_or_default(),
+            started_at: wall_clock(),
         }
+    }
+
+    /// Reads the system's clock again. Not to be called when deadlines exist.
+    pub fn set(&mut self) {
+        let uptime = i64::try_from(self.uptime().as_nanos()).unwrap_or(i64::MAX);
+        self.started_at = wall_clock() + Shift(-uptime);
     }
 
     /// The time.
@@ -30,5 +40,43 @@ impl Clock {
     /// Time since the start.
     pub fn uptime(&self) -> Duration {
         self.started.elapsed()
+    }
+}
+
+/// How far the system's clock is ahead of the time. A difference that is about
+/// the same as before counts as the same.
+pub fn shift(now: Time, before: Shift) -> Shift {
+    let (wall, expected) = (wall_clock(), now + before);
+    match wall.since(expected).max(expected.since(wall)) > TOLERANCE {
+        true => Shift(wall.as_nanos().wrapping_sub(now.as_nanos()) as i64),
+        false => before,
+    }
+}
+
+fn wall_clock() -> Time {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
+    Time::default() + since_epoch.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shift_is_noticed_if_it_is_large() {
+        let day = 86_400_000_000_000;
+        let slow = wall_clock() + Shift(-day);
+        let Shift(ahead) = shift(slow, Shift::default());
+        assert!(ahead >= day && ahead < day + 60_000_000_000, "{ahead}");
+        assert_eq!(shift(slow, Shift(ahead)), Shift(ahead));
+        assert_eq!(shift(wall_clock(), Shift::default()), Shift::default());
+    }
+
+    #[test]
+    fn a_clock_that_is_read_again_goes_on_from_there() {
+        let mut clock = Clock::start();
+        clock.started_at = Time::default();
+        clock.set();
+        assert_eq!(shift(clock.now(), Shift::default()), Shift::default());
     }
 }
