@@ -1,9 +1,10 @@
-//! The acceptor: takes connections and hands each to a worker.
+//! The acceptor: takes connections and hands each to a worker, and notices
+//! clients that hang up.
 
-use super::Listener;
 use super::client::Client;
 use super::shared::Shared;
 use super::workers::Workers;
+use super::{Listener, Stream};
 use crate::log;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -16,53 +17,63 @@ use std::time::Duration;
 /// for us.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Accepts connections until `stop` can be read.
+/// Accepts connections until the other end of the pipe `stop` is closed.
 pub fn run(shared: &Arc<Shared>, listeners: &[Listener], stop: BorrowedFd<'_>) {
+    let mut open: Vec<_> = listeners.iter().collect();
     let acceptor = Acceptor {
         shared,
         workers: Workers::new(Arc::clone(shared)),
         stop,
     };
     loop {
-        let sockets = listeners.iter().map(|listener| listener.socket.as_fd());
-        let fds = sockets.chain([stop]);
-        let mut fds: Vec<_> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
-        match poll(&mut fds, PollTimeout::NONE) {
-            Ok(_) | Err(Errno::EINTR) => {}
-            Err(error) => panic!("waiting for connections: {error}"),
-        }
-        let is_ready = |fd: &PollFd| fd.any() == Some(true);
-        if fds.last().is_some_and(is_ready) {
+        let sockets = open.iter().map(|listener| listener.socket.as_fd());
+        let Some(ready) = acceptor.wait(sockets, PollTimeout::NONE) else {
             return;
-        }
-        for (listener, fd) in listeners.iter().zip(&fds) {
-            if is_ready(fd) {
-                acceptor.accept(listener);
-            }
-        }
+        };
+        let mut ready = ready.into_iter();
+        open.retain(|listener| {
+            let is_ready = ready.next().expect("one for each");
+            !is_ready || acceptor.accept(listener)
+        });
     }
 }
 
 struct Acceptor<'a> {
     shared: &'a Arc<Shared>,
     workers: Workers,
-    /// Becomes readable when the server ends.
+    /// The pipe whose other end is closed when the server ends.
     stop: BorrowedFd<'a>,
 }
 
 impl Acceptor<'_> {
-    fn accept(&self, listener: &Listener) {
+    /// Waits until clients connect to one of these sockets, or until the time
+    /// is over. Returns for each socket whether it is ready; `None` if the
+    /// server ends. Meanwhile clients that wait for jobs may have hung up: that
+    /// is noted.
+    fn wait<'fd>(
+        &'fd self,
+        sockets: impl Iterator<Item = BorrowedFd<'fd>>,
+        timeout: PollTimeout,
+    ) -> Option<Vec<bool>> {
+        let fds = [self.stop, self.shared.hangups.as_fd()].into_iter();
+        let fds = fds.chain(sockets);
+        let mut fds: Vec<_> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+        match poll(&mut fds, timeout) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => panic!("waiting for connections: {error}"),
+        }
+        let mut ready = fds.iter().map(|fd| fd.any() == Some(true));
+        let (ends, have_left) = (ready.next()?, ready.next()?);
+        if have_left {
+            self.shared.end_waits_of_the_gone();
+        }
+        (!ends).then(|| ready.collect())
+    }
+
+    /// Takes a connection. Returns whether more can come from this listener.
+    fn accept(&self, listener: &Listener) -> bool {
         match listener.accept() {
-            Ok(stream) => match self.shared.connect(stream) {
-                Ok(client) => self.hand_over(client),
-                Err(stream) => log::client_warning(
-                    stream,
-                    format_args!(
-                        "closed at once: there are {} connections already",
-                        self.shared.limits.max_connections
-                    ),
-                ),
-            },
+            Ok(stream) => self.admit(stream),
             // The client is gone again, or the call was interrupted.
             Err(Errno::EAGAIN | Errno::ECONNABORTED | Errno::EINTR) => {}
             Err(error @ (Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM)) => {
@@ -72,9 +83,31 @@ impl Acceptor<'_> {
                 ));
                 self.pause();
             }
+            // Another program has shut the socket down.
+            Err(error @ (Errno::EINVAL | Errno::EBADF | Errno::ENOTSOCK | Errno::EOPNOTSUPP)) => {
+                let error = io::Error::from(error);
+                log::error(format_args!(
+                    "listening on {listener} ends: accepting a connection: {error}"
+                ));
+                return false;
+            }
             Err(error) => {
                 let error = io::Error::from(error);
                 log::warning(format_args!("accepting a connection: {error}"));
+                self.pause();
+            }
+        }
+        true
+    }
+
+    /// Hands the connection to a worker, unless there are too many already.
+    fn admit(&self, stream: Stream) {
+        let counts = self.shared.limits.max_connections_per_address;
+        let address = counts.and_then(|_| stream.peer_ip());
+        match self.shared.connect(stream, address) {
+            Ok(client) => self.hand_over(client),
+            Err((stream, full)) => {
+                log::client_warning(stream, format_args!("closed at once: {full}"));
             }
         }
     }
@@ -82,6 +115,13 @@ impl Acceptor<'_> {
     /// Gives the client to a worker. If no thread can be started, accepting
     /// pauses until one can.
     fn hand_over(&self, client: Arc<Client>) {
+        if let Err(error) = self.shared.hangups.watch(&client) {
+            log::client_warning(
+                &client.stream,
+                format_args!("closed at once: watching it: {error}"),
+            );
+            return self.shared.disconnect(client.id);
+        }
         while let Err(error) = self.workers.hand_over(&client) {
             log::client_warning(
                 &client.stream,
@@ -96,6 +136,6 @@ impl Acceptor<'_> {
     /// Waits a little, or until the server ends. Returns whether it ends.
     fn pause(&self) -> bool {
         let pause = PollTimeout::try_from(PAUSE).expect("a short time");
-        poll(&mut [PollFd::new(self.stop, PollFlags::POLLIN)], pause) == Ok(1)
+        self.wait(std::iter::empty(), pause).is_none()
     }
 }

@@ -1,43 +1,86 @@
-//! The hang-up watcher: notices peers that go away while their worker waits
-//! in a `reserve` and cannot read.
+//! The hang-up lists: they tell which peers send nothing more.
 //!
-//! A connection is registered when it waits for the first time. The watcher
-//! hears only of the end of the peer's stream, and once (edge-triggered). So a
-//! request costs nothing here, and the thread sleeps until somebody leaves.
+//! Each connection is in the first list from the start. Nobody sleeps for it:
+//! the acceptor asks it before each connection that it takes. A connection that
+//! has waited in a reserve is in the second list as well: its worker cannot
+//! read, so the acceptor waits for this list and for connections at the same
+//! time. So a request costs nothing here, and an ordinary end wakes nobody but
+//! the worker.
 
 use super::client::Client;
 use crate::engine::ConnectionId;
-use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use crate::sys::HangupList;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
-/// The list of the connections that are watched.
-pub struct HangupWatcher(Epoll);
+/// Both lists. A connection stays in them until its socket is closed.
+pub struct Hangups {
+    all: HangupList,
+    waiting: HangupList,
+}
 
-impl HangupWatcher {
-    /// An empty list.
-    pub fn new() -> nix::Result<HangupWatcher> {
-        Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map(HangupWatcher)
+impl Hangups {
+    /// Empty lists.
+    pub fn new() -> nix::Result<Hangups> {
+        Ok(Hangups {
+            all: HangupList::new()?,
+            waiting: HangupList::new()?,
+        })
     }
 
-    /// Adds a connection. It stays in the list until its socket is closed. If
-    /// the peer is gone already, this is noticed as well.
+    /// Adds a connection. If the peer is gone already, this is noticed as well.
     pub fn watch(&self, client: &Client) -> io::Result<()> {
-        let flags = EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLET;
-        let event = EpollEvent::new(flags, client.id.0);
-        Ok(self.0.add(&client.stream.0, event)?)
+        Ok(self.all.add(&client.stream.0, client.id.0)?)
     }
 
-    /// What the thread does all its life: tells `gone` which peers are gone.
-    pub fn run(&self, mut gone: impl FnMut(&mut dyn Iterator<Item = ConnectionId>)) {
-        let mut events = [EpollEvent::empty(); 64];
-        loop {
-            let count = match self.0.wait(&mut events, EpollTimeout::NONE) {
-                Ok(count) => count,
-                Err(nix::errno::Errno::EINTR) => continue,
-                Err(error) => panic!("waiting for clients that leave: {error}"),
-            };
-            let ids = events[..count].iter().map(EpollEvent::data);
-            gone(&mut ids.map(ConnectionId));
+    /// Adds a connection that waits for the first time.
+    pub fn watch_waiting(&self, client: &Client) -> io::Result<()> {
+        Ok(self.waiting.add(&client.stream.0, client.id.0)?)
+    }
+
+    /// Which peers have hung up since this was last asked. One that has closed
+    /// its sending half first, and the rest later, may be told of twice.
+    pub fn take(&self) -> Vec<ConnectionId> {
+        take(&self.all)
+    }
+
+    /// Blocks until a peer has hung up, or until the time is over. Returns
+    /// whether one has.
+    pub fn await_one(&self, most: Duration) -> bool {
+        let most = PollTimeout::try_from(most).expect("a short time");
+        let mut list = [PollFd::new(self.all.as_fd(), PollFlags::POLLIN)];
+        poll(&mut list, most).is_ok_and(|count| count > 0)
+    }
+
+    /// The same of those that have waited.
+    pub fn take_waiting(&self) -> Vec<ConnectionId> {
+        take(&self.waiting)
+    }
+}
+
+fn take(list: &HangupList) -> Vec<ConnectionId> {
+    let mut gone = Vec::new();
+    loop {
+        match list.take() {
+            Ok(numbers) => {
+                let before = gone.len();
+                gone.extend(numbers.map(ConnectionId));
+                if gone.len() < before + HangupList::AT_ONCE {
+                    return gone;
+                }
+            }
+            Err(Errno::EINTR) => {}
+            Err(error) => panic!("asking for clients that have left: {error}"),
         }
+    }
+}
+
+/// Readable when peers that have waited have hung up.
+impl AsFd for Hangups {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.waiting.as_fd()
     }
 }

@@ -1,16 +1,24 @@
 //! A connected socket, TCP or Unix. Its calls block, except where it is said
-//! otherwise.
+//! otherwise. (Who writes to a peer that is gone gets an error and no signal:
+//! Rust's programs ignore SIGPIPE from their start.)
 
 use crate::sys;
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, Shutdown, SockaddrLike, SockaddrStorage, getpeername, getsockopt,
-    send, sendmsg, setsockopt, shutdown, sockopt,
+    AddressFamily, MsgFlags, Shutdown, SockaddrLike, SockaddrStorage, getpeername, send, sendmsg,
+    setsockopt, shutdown, sockopt,
 };
 use nix::sys::time::{TimeVal, TimeValLike};
 use std::fmt;
 use std::io::{self, IoSlice};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
+
+/// The patience of a write is split into so many waits. After a wait in which
+/// something was taken, the system does not say how long ago that was; and while
+/// its buffers grow, it takes something though the peer does not read. With four
+/// waits, a peer that did not read had 3.1 s instead of 2, now it has 2.4.
+const WRITE_WAITS: u32 = 16;
 
 /// A connected socket.
 pub struct Stream(pub OwnedFd);
@@ -24,14 +32,25 @@ impl Stream {
 
     /// Writes these pieces one after the other, with as few calls as possible.
     pub fn write_all(&self, mut pieces: &mut [IoSlice<'_>]) -> io::Result<()> {
-        let (socket, flags) = (self.0.as_raw_fd(), MsgFlags::MSG_NOSIGNAL);
+        let (socket, flags) = (self.0.as_raw_fd(), MsgFlags::empty());
+        let mut waits = 0;
         while !pieces.is_empty() {
             // One piece, the usual case, is cheaper to send as such.
             let written = retry(|| match &*pieces {
                 [piece] => Ok(send(socket, piece, flags)?),
                 pieces => Ok(sendmsg::<()>(socket, pieces, &[], flags, None)?),
-            })?;
-            IoSlice::advance_slices(&mut pieces, written);
+            });
+            match written {
+                Err(error)
+                    if error.kind() == io::ErrorKind::WouldBlock && waits + 1 < WRITE_WAITS =>
+                {
+                    waits += 1;
+                }
+                written => {
+                    waits = 0;
+                    IoSlice::advance_slices(&mut pieces, written?);
+                }
+            }
         }
         Ok(())
     }
@@ -39,11 +58,17 @@ impl Stream {
     /// Writes as much as can be written without waiting, and returns how many
     /// bytes that is.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-        match retry(|| Ok(send(self.0.as_raw_fd(), bytes, flags)?)) {
+        match retry(|| Ok(send(self.0.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT)?)) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
             sent => sent,
         }
+    }
+
+    /// The address of the peer; `None` on a Unix socket, or if the peer has gone.
+    pub fn peer_ip(&self) -> Option<IpAddr> {
+        let address = getpeername::<SockaddrStorage>(self.0.as_raw_fd()).ok()?;
+        let v4 = address.as_sockaddr_in().map(|address| address.ip().into());
+        v4.or_else(|| Some(address.as_sockaddr_in6()?.ip().into()))
     }
 
     /// Whether the peer's side has received all that was written. Then there is
@@ -63,9 +88,11 @@ impl Stream {
         )?)
     }
 
-    /// The same for writing.
+    /// Sets the time after which [`write_all`](Self::write_all) fails in the
+    /// same way if the peer has taken nothing.
     pub fn set_write_patience(&self, patience: Option<Duration>) -> io::Result<()> {
-        Ok(setsockopt(&self.0, sockopt::SendTimeout, &time(patience))?)
+        let each = patience.map(|patience| patience / WRITE_WAITS);
+        Ok(setsockopt(&self.0, sockopt::SendTimeout, &time(each))?)
     }
 
     /// Makes a thread that reads from the socket see the end of the stream.
@@ -93,10 +120,9 @@ fn time(patience: Option<Duration>) -> TimeVal {
 impl fmt::Display for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let address = getpeername::<SockaddrStorage>(self.0.as_raw_fd());
-        let credentials = getsockopt(&self.0, sockopt::PeerCredentials);
-        match (address, credentials) {
+        match (address, sys::peer(&self.0)) {
             (Ok(address), Ok(peer)) if address.family() == Some(AddressFamily::Unix) => {
-                write!(f, "unix:pid={},uid={}", peer.pid(), peer.uid())
+                write!(f, "unix:{peer}")
             }
             (Ok(address), _) => address.fmt(f),
             (Err(_), _) => f.write_str("a client that is gone"),

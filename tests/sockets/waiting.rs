@@ -1,7 +1,9 @@
 //! Which clients wait and for what, and which clients need not wait.
 
 use crate::client::Client;
-use crate::server::Server;
+use crate::server::{Folder, Server, unix};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::thread;
 
 /// Connects so many clients that wait for a job. Each begins to wait after the
@@ -58,6 +60,63 @@ fn a_half_closed_client_gets_the_job_that_is_there() {
     client.send_no_more();
     client.expect(&format!("RESERVED {id} 1\r\nx\r\nTIMED_OUT\r\n"));
     client.expect_end();
+}
+
+#[test]
+fn what_a_client_held_is_free_when_the_next_one_looks() {
+    let server = Server::start(&[]);
+    for _ in 0..500 {
+        let mut first = server.connect();
+        let id = first.put("x");
+        first.reserve();
+        drop(first);
+        let mut next = server.connect();
+        next.send("peek-ready\r\n");
+        next.expect(&format!("FOUND {id} 1\r\nx\r\n"));
+        next.delete(id);
+    }
+}
+
+#[test]
+fn and_on_a_unix_socket_as_well() {
+    let folder = Folder::new();
+    let path = folder.path("socket");
+    let _server = Server::start(&["-l", &unix(&path)]);
+    let ask = |text: &str, reply: String| {
+        let mut stream = UnixStream::connect(&path).expect("a server");
+        stream.write_all(text.as_bytes()).expect("it reads");
+        let mut bytes = vec![0; reply.len()];
+        stream.read_exact(&mut bytes).expect("a reply");
+        assert_eq!(String::from_utf8_lossy(&bytes), reply);
+    };
+    for id in 1..500 {
+        ask(
+            "put 0 0 60 1\r\nx\r\nreserve\r\n",
+            format!("INSERTED {id}\r\nRESERVED {id} 1\r\nx\r\n"),
+        );
+        ask(
+            &format!("peek-ready\r\ndelete {id}\r\n"),
+            format!("FOUND {id} 1\r\nx\r\nDELETED\r\n"),
+        );
+    }
+}
+
+#[test]
+fn a_client_that_goes_on_reading_after_it_sent_all_holds_up_nobody_for_long() {
+    let server = Server::start(&["-z", "1048576"]);
+    let mut client = server.connect();
+    let id = client.put(vec![b'x'; 1 << 20]);
+    let mut stuck = server.connect();
+    stuck.send(format!("peek {id}\r\n").repeat(16));
+    stuck.send_no_more();
+    stuck.await_output();
+    for _ in 0..20 {
+        assert_eq!(server.connect().ask("list-tube-used"), "USING default");
+    }
+    for _ in 0..16 {
+        assert_eq!(stuck.job_or_none().map(|job| job.id), Some(id));
+    }
+    stuck.expect_end();
 }
 
 #[test]

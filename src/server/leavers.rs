@@ -1,0 +1,154 @@
+//! Clients that have hung up, and that their workers still serve.
+//!
+//! When a client closes its connection, its worker learns it when the worker
+//! gets to run. The worker of a client that connects after that may run before.
+//! It would find jobs still reserved that nobody holds any more: scripts that
+//! come one after the other would see that often. So the worker of a new client
+//! waits for those that had hung up before.
+//!
+//! A client that has closed only its sending half looks like one that is gone,
+//! and may stay for long. So nobody waits long, and where somebody stays, the
+//! next ones wait for a moment only.
+
+use crate::engine::{ConnectionId, Time};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// How long others wait for a client that has hung up, at most. Only if the CPUs
+/// are very busy does a worker need so long to notice it. (The end of the server
+/// waits for the acceptor, which may be waiting here.)
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// The same after a client has stayed, and for how long after that.
+const LESS_PATIENCE: Duration = Duration::from_millis(100);
+const REMEMBERED: Duration = Duration::from_secs(60);
+
+/// How long the acceptor waits for the news that a client has hung up, before it
+/// refuses one that is too many.
+const NEWS_WITHIN: Duration = Duration::from_millis(5);
+
+/// How long it does not wait for such news after there was none. Otherwise a
+/// client that connects again and again, and is refused, would hold up those
+/// for whom there is a place.
+const NO_NEWS: Duration = Duration::from_millis(100);
+
+/// The clients that have hung up, in the order in which it was noticed.
+#[derive(Default)]
+pub struct Leavers {
+    noticed: VecDeque<(Time, ConnectionId)>,
+    /// How many threads wait for one of them to be gone: workers, and the
+    /// acceptor.
+    pub awaited_by: usize,
+    /// Until then a client that has stayed is remembered.
+    has_stayed_until: Time,
+    /// Until then no news is awaited.
+    no_news_until: Time,
+}
+
+impl Leavers {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.noticed.is_empty()
+    }
+
+    /// Adds a client that has hung up.
+    pub fn add(&mut self, id: ConnectionId, now: Time) {
+        self.noticed.push_back((now, id));
+    }
+
+    /// How long a client that connected at this time waits until the next one is
+    /// gone; `None` if all that hung up before are gone or have stayed too long.
+    pub fn wait_of(
+        &mut self,
+        connected_at: Time,
+        now: Time,
+        is_there: impl Fn(ConnectionId) -> bool,
+    ) -> Option<Duration> {
+        self.drop_gone(now, is_there);
+        let &(noticed_at, _) = self.noticed.front()?;
+        let until = noticed_at + self.patience(now);
+        (noticed_at <= connected_at).then(|| until.since(now))
+    }
+
+    /// Forgets the first ones, as long as they are gone or have stayed too long.
+    pub fn drop_gone(&mut self, now: Time, is_there: impl Fn(ConnectionId) -> bool) {
+        while let Some(&(noticed_at, id)) = self.noticed.front() {
+            if is_there(id) {
+                if noticed_at + self.patience(now) > now {
+                    return;
+                }
+                self.has_stayed_until = now + REMEMBERED;
+            }
+            self.noticed.pop_front();
+        }
+    }
+
+    fn patience(&self, now: Time) -> Duration {
+        match now < self.has_stayed_until {
+            true => LESS_PATIENCE,
+            false => PATIENCE,
+        }
+    }
+
+    /// Until when the acceptor waits for the news that a client has hung up.
+    pub fn news_end(&self, now: Time) -> Time {
+        match now < self.no_news_until {
+            true => now,
+            false => now + NEWS_WITHIN,
+        }
+    }
+
+    /// There was no such news, or none that helped.
+    pub fn note_no_news(&mut self, now: Time) {
+        self.no_news_until = now + NO_NEWS;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Time {
+        Time::default() + Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn a_client_waits_for_those_that_hung_up_before_it_came_and_not_for_long() {
+        let [early, late] = [1, 2].map(ConnectionId);
+        let mut leavers = Leavers::default();
+        leavers.add(early, at(10));
+        leavers.add(late, at(50));
+        let all = |_| true;
+        let left = Duration::from_millis(490);
+        assert_eq!(leavers.wait_of(at(30), at(20), all), Some(left));
+        assert_eq!(leavers.wait_of(at(30), at(20), |id| id != early), None);
+        assert_eq!(leavers.wait_of(at(60), at(60), all), Some(left));
+        assert_eq!(leavers.wait_of(at(60), at(550), all), None);
+        assert!(leavers.is_empty());
+    }
+
+    #[test]
+    fn after_one_has_stayed_nobody_waits_long_for_a_while() {
+        let mut leavers = Leavers::default();
+        let wait = |leavers: &mut Leavers, now| {
+            leavers.add(ConnectionId(now), at(now));
+            leavers.wait_of(at(now), at(now), |_| true)
+        };
+        assert_eq!(wait(&mut leavers, 0), Some(PATIENCE));
+        assert_eq!(wait(&mut leavers, 500), Some(LESS_PATIENCE));
+        assert_eq!(wait(&mut leavers, 60_000), Some(LESS_PATIENCE));
+        // Nobody has stayed since.
+        let all_leave = leavers.wait_of(at(60_010), at(60_010), |_| false);
+        assert_eq!(all_leave, None);
+        assert_eq!(wait(&mut leavers, 121_000), Some(PATIENCE));
+    }
+
+    #[test]
+    fn news_that_did_not_come_is_not_awaited_again_at_once() {
+        let mut leavers = Leavers::default();
+        assert_eq!(leavers.news_end(at(10)), at(15));
+        leavers.note_no_news(at(15));
+        assert_eq!(leavers.news_end(at(20)), at(20));
+        assert_eq!(leavers.news_end(at(115)), at(120));
+    }
+}
