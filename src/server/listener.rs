@@ -1,21 +1,22 @@
 //! Where to listen: addresses, and the sockets bound to them.
 
 use super::Stream;
+use super::socket_file::{SocketAccess, SocketFile, new_socket};
 use crate::{log, sys};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockType, SockaddrLike, SockaddrStorage, UnixAddr, bind,
-    getsockname, getsockopt, listen, setsockopt, socket, sockopt,
+    AddressFamily, Backlog, SockType, SockaddrLike, SockaddrStorage, UnixAddr, bind, getsockname,
+    getsockopt, listen, setsockopt, sockopt,
 };
-use nix::unistd::{Group, Uid, User};
+use nix::unistd::User;
+use std::ffi::OsStr;
 use std::fmt;
-use std::fs::{self, Permissions};
+use std::fs;
 use std::io;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt, chown};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 /// A place to listen at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,10 +36,13 @@ impl Address {
     /// # Errors
     ///
     /// A message, if the text is none of these.
-    pub fn new(text: &str, port: &str) -> Result<Address, String> {
-        if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
-            return Ok(Address::Unix(path.into()));
+    pub fn new(text: &OsStr, port: &str) -> Result<Address, String> {
+        let path = text.as_bytes().strip_prefix(b"unix:");
+        if let Some(path) = path.filter(|path| !path.is_empty()) {
+            return Ok(Address::Unix(OsStr::from_bytes(path).into()));
         }
+        let invalid = || format!("invalid address: {}", text.display());
+        let text = text.to_str().ok_or_else(invalid)?;
         let (host, rest) = match text.strip_prefix('[') {
             Some(text) => text.split_once(']').unwrap_or_default(),
             None => match text.find(':') {
@@ -55,7 +59,18 @@ impl Address {
             Some(port) if !host.is_empty() && host != "unix" => {
                 Ok(Address::Tcp(host.into(), port.into()))
             }
-            _ => Err(format!("invalid address: {text}")),
+            _ => Err(invalid()),
+        }
+    }
+}
+
+impl Address {
+    /// Whether its port, if it has one, is a number or the name of a service in
+    /// the system's list. If not, the error is the port as it was given.
+    pub fn check_port(&self) -> Result<(), &str> {
+        match self {
+            Address::Tcp(_, port) if find_port(port).is_none() => Err(port),
+            _ => Ok(()),
         }
     }
 }
@@ -72,15 +87,6 @@ impl fmt::Display for Address {
     }
 }
 
-/// Who may connect to a Unix socket: everybody who may write to its file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SocketAccess {
-    /// The file's permissions.
-    pub mode: u32,
-    /// The file's group; `None`: the group of the user.
-    pub group: Option<String>,
-}
-
 /// A socket to listen on.
 #[derive(Debug)]
 pub struct Listener {
@@ -88,18 +94,18 @@ pub struct Listener {
     pub socket: OwnedFd,
     /// The address of the socket itself.
     place: String,
-    /// The socket's file, if we have made it: it is removed at the end.
-    file: Option<PathBuf>,
+    /// The socket's file, if we have made it. It is removed at the end, if it
+    /// is still there: another server may have put its own file in its place.
+    file: Option<SocketFile>,
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Some(path) = &self.file
-            && let Err(error) = fs::remove_file(path)
-            && error.kind() != io::ErrorKind::NotFound
+        if let Some(file) = &self.file
+            && let Err(error) = file.remove()
         {
-            let path = path.display();
-            log::warning(format_args!("removing the socket {path}: {error}"));
+            let place = &self.place;
+            log::warning(format_args!("removing the socket {place}: {error}"));
         }
     }
 }
@@ -120,18 +126,14 @@ impl Listener {
         user: Option<&User>,
     ) -> io::Result<Listener> {
         match address {
-            Address::Tcp(host, port) => Listener::on(bind_tcp(host, find_port(port)?)?),
+            Address::Tcp(host, port) => {
+                let unknown = || io::Error::other(format!("neither a port nor a service: {port}"));
+                Listener::on(bind_tcp(host, find_port(port).ok_or_else(unknown)?)?)
+            }
             Address::Unix(path) => {
-                let group = access.group.as_deref().map(find_group).transpose()?;
-                remove_if_stale(path)?;
-                let mut listener = Listener::on(UnixListener::bind(path)?.into())?;
-                listener.file = Some(path.clone());
-                // Only root can give files away, and only root will become
-                // another user.
-                let user = user.filter(|_| Uid::effective().is_root());
-                let group = group.or(user.map(|user| user.gid.as_raw()));
-                chown(path, user.map(|user| user.uid.as_raw()), group)?;
-                fs::set_permissions(path, Permissions::from_mode(access.mode))?;
+                let (socket, file) = SocketFile::bind(path, access, user)?;
+                let mut listener = Listener::on(socket)?;
+                listener.file = Some(file);
                 Ok(listener)
             }
         }
@@ -141,10 +143,16 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// If it is neither a TCP nor a Unix stream socket.
+    /// If it is neither a TCP nor a Unix stream socket, or has no address. (The
+    /// kernel would choose a port for it, on all of the machine's addresses.)
     pub fn on(socket: OwnedFd) -> io::Result<Listener> {
         let is_stream = getsockopt(&socket, sockopt::SockType)? == SockType::Stream;
         let address = getsockname::<SockaddrStorage>(socket.as_raw_fd())?;
+        let ip_port = (address.as_sockaddr_in().map(|ip| ip.port()))
+            .or_else(|| address.as_sockaddr_in6().map(|ip| ip.port()));
+        if ip_port == Some(0) {
+            return Err(io::Error::other("it is not bound to an address"));
+        }
         let place = match address.family() {
             Some(AddressFamily::Inet | AddressFamily::Inet6) if is_stream => {
                 // Connections inherit these options, so they need not be set on
@@ -212,7 +220,7 @@ fn bind_tcp(host: &str, port: u16) -> io::Result<OwnedFd> {
 /// Binds as the standard library does, but does not listen.
 fn bind_address(address: SockaddrStorage) -> nix::Result<OwnedFd> {
     let family = address.family().expect("that of an IP address");
-    let socket = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    let socket = new_socket(family)?;
     // With this, a restarted server can bind while the system still remembers
     // its old connections.
     setsockopt(&socket, sockopt::ReuseAddr, &true)?;
@@ -221,10 +229,9 @@ fn bind_address(address: SockaddrStorage) -> nix::Result<OwnedFd> {
 }
 
 /// Reads a port: a number, or the name of a service in the system's list.
-fn find_port(text: &str) -> io::Result<u16> {
+fn find_port(text: &str) -> Option<u16> {
     let list = || fs::read_to_string("/etc/services").unwrap_or_default();
-    let port = text.parse().ok().or_else(|| service_port(&list(), text));
-    port.ok_or_else(|| io::Error::other(format!("neither a port nor a service: {text}")))
+    text.parse().ok().or_else(|| service_port(&list(), text))
 }
 
 /// The TCP port of a service, in the lines of `services(5)`.
@@ -235,26 +242,6 @@ fn service_port(list: &str, service: &str) -> Option<u16> {
         let is_meant = name == service || words.any(|alias| alias == service);
         is_meant.then(|| port.parse().ok()).flatten()
     })
-}
-
-fn find_group(name: &str) -> io::Result<u32> {
-    match Group::from_name(name)? {
-        Some(group) => Ok(group.gid.as_raw()),
-        None => Err(io::Error::other(format!("no such group: {name}"))),
-    }
-}
-
-/// Removes a socket's file if no server listens on it any more. A file that is
-/// no socket stays, and binding will fail.
-fn remove_if_stale(path: &Path) -> io::Result<()> {
-    let is_socket = fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
-    if is_socket
-        && let Err(error) = UnixStream::connect(path)
-        && error.kind() == io::ErrorKind::ConnectionRefused
-    {
-        fs::remove_file(path)?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -272,12 +259,15 @@ mod tests {
             ("[::1]:2", "[::1]:2"),
             ("unix:/run/a:b", "unix:/run/a:b"),
         ] {
-            let address = Address::new(text, "1").expect(text);
+            let address = Address::new(OsStr::new(text), "1").expect(text);
             assert_eq!(address.to_string(), place);
         }
+        let odd = Address::new(OsStr::from_bytes(b"unix:/run/\xff"), "1");
+        let path = OsStr::from_bytes(b"/run/\xff");
+        assert_eq!(odd, Ok(Address::Unix(path.into())));
         for text in ["", ":2", "host:", "[::1", "[::1]2", "[]", "unix:", "[::1]:"] {
             let message = format!("invalid address: {text}");
-            assert_eq!(Address::new(text, "1"), Err(message));
+            assert_eq!(Address::new(OsStr::new(text), "1"), Err(message));
         }
     }
 

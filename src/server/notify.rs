@@ -1,9 +1,8 @@
 //! Tells the service manager about our state. See sd_notify(3).
 
-use crate::log;
+use crate::{log, sys};
 use std::env;
 use std::io;
-use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process;
 use std::sync::OnceLock;
@@ -27,7 +26,7 @@ fn find() -> io::Result<Option<(UnixDatagram, SocketAddr)>> {
     let name = env::var_os("NOTIFY_SOCKET").unwrap_or_default();
     let address = match name.as_encoded_bytes() {
         [] => return Ok(None),
-        [b'@', abstract_name @ ..] => SocketAddr::from_abstract_name(abstract_name)?,
+        [b'@', abstract_name @ ..] => sys::abstract_address(abstract_name)?,
         _ => SocketAddr::from_pathname(&name)?,
     };
     Ok(Some((UnixDatagram::unbound()?, address)))

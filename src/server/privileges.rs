@@ -1,7 +1,8 @@
-//! Becoming another user, permanently.
+//! Becoming another user: permanently, or to do one thing as that user.
 
+use crate::sys::become_member;
 use nix::errno::Errno;
-use nix::unistd::{Uid, User, getresgid, getresuid, initgroups, setresgid, setresuid, setuid};
+use nix::unistd::{Gid, Uid, User, setegid, seteuid, setgid, setuid};
 use std::ffi::CString;
 use std::io;
 
@@ -26,13 +27,13 @@ pub fn find_user(name: &str) -> io::Result<Option<User>> {
 /// If we may not become this user. The process may then have changed only some
 /// of its ids, and should end.
 pub fn become_user(user: &User) -> io::Result<()> {
-    if is_only(user)? && !Uid::effective().is_root() {
-        return Ok(());
+    if !is_already(user) || Uid::effective().is_root() {
+        // Only those who have root's rights get past the first call. For them,
+        // the other two change all of their ids: real, effective and saved.
+        take_groups(user)?;
+        setgid(user.gid)?;
+        setuid(user.uid)?;
     }
-    let name = CString::new(user.name.as_str()).expect("the system's names have no NUL");
-    initgroups(&name, user.gid)?;
-    setresgid(user.gid, user.gid, user.gid)?;
-    setresuid(user.uid, user.uid, user.uid)?;
     // Some ways of starting a process let it keep root's rights.
     if !user.uid.is_root() && setuid(Uid::from_raw(0)).is_ok() {
         return Err(io::Error::other("it would be possible to go back to root"));
@@ -40,9 +41,36 @@ pub fn become_user(user: &User) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether all of our ids are this user's: real, effective and saved.
-fn is_only(user: &User) -> nix::Result<bool> {
-    let (uids, gids) = (getresuid()?, getresgid()?);
-    Ok([uids.real, uids.effective, uids.saved] == [user.uid; 3]
-        && [gids.real, gids.effective, gids.saved] == [user.gid; 3])
+/// Does one thing as root with no rights but those of this user. What it makes
+/// belongs to the user and to this group. The groups of the user stay, until
+/// [`become_user`] sets them once more.
+///
+/// # Errors
+///
+/// As for the thing itself; also if we may not act as this user. Then the
+/// process should end.
+pub fn acting_as<T>(
+    user: &User,
+    group: Gid,
+    thing: impl FnOnce() -> io::Result<T>,
+) -> io::Result<T> {
+    let (root, own_group) = (Uid::effective(), Gid::effective());
+    take_groups(user)?;
+    setegid(group)?;
+    seteuid(user.uid)?;
+    let done = thing();
+    seteuid(root)?;
+    setegid(own_group)?;
+    done
+}
+
+fn take_groups(user: &User) -> nix::Result<()> {
+    let name = CString::new(user.name.as_str()).expect("the system's names have no NUL");
+    become_member(&name, user.gid)
+}
+
+/// Whether our ids are this user's.
+fn is_already(user: &User) -> bool {
+    [Uid::current(), Uid::effective()] == [user.uid; 2]
+        && [Gid::current(), Gid::effective()] == [user.gid; 2]
 }

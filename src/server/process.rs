@@ -1,4 +1,4 @@
-//! The process and the machine: what `stats` tells of them, and CPU time.
+//! The process and the machine: what `stats` tells of them.
 
 use super::shared::Shared;
 use crate::protocol::Document;
@@ -8,7 +8,6 @@ use nix::sys::utsname::UtsName;
 use std::ffi::OsStr;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::OnceLock;
-use std::time::Duration;
 
 /// The version that `stats` shows. Client libraries compare it to find out
 /// which commands exist, so it has the form that they expect.
@@ -52,13 +51,6 @@ pub fn complete(document: &mut Document, shared: &Shared) {
     document.add_text("hostname", &name(UtsName::nodename));
     document.add_text("os", &name(UtsName::version));
     document.add_text("platform", &name(UtsName::machine));
-}
-
-/// The CPU time that the server has used.
-pub fn cpu_time() -> Duration {
-    let used = |usage: Usage| usage.user_time() + usage.system_time();
-    let used = getrusage(UsageWho::RUSAGE_SELF).map_or(TimeVal::zero(), used);
-    Duration::from_micros(used.num_microseconds().unsigned_abs())
 }
 
 /// A random number that distinguishes this process from others.

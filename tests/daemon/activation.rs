@@ -1,8 +1,9 @@
 //! Sockets that a launcher has bound. Here the launcher is a line of shell.
 
 use crate::program::{Client, Daemon, TempDir, run_command, shell};
+use nix::sys::socket::{AddressFamily, Shutdown, SockFlag, SockType, shutdown, socket};
 use std::net::{TcpListener, UdpSocket};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Command;
 
@@ -43,6 +44,29 @@ fn inherited_sockets_serve_and_the_options_that_name_others_do_not() {
 }
 
 #[test]
+fn a_socket_that_is_shut_down_is_listened_on_no_more_and_the_others_are() {
+    let tcp = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = tcp.local_addr().expect("a port").port();
+    let directory = TempDir::new();
+    let path = directory.path().join("socket");
+    let unix = UnixListener::bind(&path).expect("a socket");
+    let ours = tcp.try_clone().expect("a descriptor");
+    let mut command = shell(TWO, []);
+    command
+        .stdin(OwnedFd::from(tcp))
+        .stdout(OwnedFd::from(unix));
+    let mut daemon = Daemon::spawn(&mut command);
+    daemon.log_line("listening on unix:");
+    shutdown(ours.as_raw_fd(), Shutdown::Both).expect("a listener");
+    daemon.log_line(&format!(
+        "error: listening on 127.0.0.1:{port} ends: accepting a connection: Invalid argument"
+    ));
+    let unix = UnixStream::connect(&path).expect("it listens");
+    Client::over(unix).ask("use local", "USING local");
+    assert_eq!(daemon.stop().code(), Some(0));
+}
+
+#[test]
 fn an_inherited_socket_is_not_passed_on_when_it_is_not_meant_for_us() {
     let tcp = TcpListener::bind("127.0.0.1:0").expect("a port");
     let line = r#"LISTEN_PID=1 LISTEN_FDS=1 exec "$0" "$@" 3<&0 </dev/null"#;
@@ -60,6 +84,19 @@ fn what_cannot_be_listened_on_is_refused_with_its_number() {
     let (status, _, stderr) = run_command(command.stdin(OwnedFd::from(udp)));
     assert_eq!(status, 111);
     let message = "error: taking over inherited socket 0: neither a TCP nor a Unix stream socket\n";
+    assert!(stderr.ends_with(message), "{stderr}");
+
+    // The kernel would listen at any port of all addresses.
+    let unbound = socket(
+        AddressFamily::Inet,
+        SockType::Stream,
+        SockFlag::empty(),
+        None,
+    );
+    let mut command = shell(ONE, []);
+    let (status, _, stderr) = run_command(command.stdin(unbound.expect("a socket")));
+    assert_eq!(status, 111);
+    let message = "error: taking over inherited socket 0: it is not bound to an address\n";
     assert!(stderr.ends_with(message), "{stderr}");
 
     let line = r#"LISTEN_PID=$$ LISTEN_FDS=2 exec "$0" "$@" 3<&0 4<&- </dev/null"#;

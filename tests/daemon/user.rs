@@ -1,10 +1,12 @@
 //! How the daemon becomes another user.
 
 use crate::port::Port;
-use crate::program::{Client, Daemon, TempDir, as_root, shell};
+use crate::program::{Client, Daemon, TempDir, as_root, run_command, shell};
 use nix::unistd::{User, geteuid};
+use std::collections::BTreeSet;
+use std::fs::Permissions;
 use std::io::Write;
-use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::process::Stdio;
 
 #[test]
@@ -106,4 +108,50 @@ fn the_file_of_a_socket_belongs_to_the_user_who_can_use_and_remove_it() {
     assert_eq!(status.code(), Some(0));
     assert!(!log.iter().any(|line| line.contains("warning")), "{log:?}");
     assert!(!socket.exists());
+}
+
+/// The user of `-u` may change the directory in which root binds the socket:
+/// here it replaces the socket's file with a link as fast as it can.
+#[test]
+fn root_does_nothing_to_a_file_that_the_user_puts_in_the_place_of_the_socket() {
+    if !as_root() {
+        return;
+    }
+    let nobody = User::from_name("nobody").expect("readable");
+    let nobody = nobody.expect("a user").uid.as_raw();
+    let directory = TempDir::new();
+    let theirs = directory.path().join("theirs");
+    let secret = directory.path().join("secret");
+    std::fs::create_dir(&theirs).expect("a directory");
+    std::fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).expect("root may");
+    chown(&theirs, Some(nobody), None).expect("root may");
+    std::fs::write(&secret, "root's").expect("a file");
+    std::fs::set_permissions(&secret, Permissions::from_mode(0o600)).expect("root may");
+    let socket = theirs.join("socket");
+    let line = r#"exec setpriv --reuid nobody --clear-groups perl -e '
+        my ($secret, $socket) = @ARGV;
+        while (1) {
+            symlink $secret, "$socket~";
+            rename "$socket~", $socket;
+            unlink $socket;
+        }
+    ' "$@""#;
+    let files = [&secret, &socket].map(|file| file.to_str().expect("text"));
+    let mut swapping = shell(line, files).spawn().expect("it runs");
+    let place = format!("unix:{}", socket.display());
+    let starts = (0..20).map(|_| {
+        // It may start or not.
+        let mut command = shell(
+            r#"exec timeout 0.2 "$0" "$@""#,
+            ["-l", &place, "-u", "nobody"],
+        );
+        run_command(&mut command);
+        let file = std::fs::metadata(&secret).expect("a file");
+        (file.uid(), file.gid(), file.mode() & 0o7777)
+    });
+    let found: BTreeSet<_> = starts.collect();
+    assert_eq!(swapping.try_wait().expect("our child"), None);
+    swapping.kill().expect("it runs");
+    swapping.wait().expect("it ends");
+    assert_eq!(found, BTreeSet::from([(0, 0, 0o600)]));
 }

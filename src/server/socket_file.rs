@@ -1,0 +1,273 @@
+//! The file of a Unix socket, which is a name in a directory that may belong to
+//! somebody else.
+//!
+//! Root binds the sockets before it becomes the user of `-u`, and the directory
+//! often belongs to that user, who may put links and other files into it while
+//! the server starts. So root does nothing there with its own rights: it acts as
+//! that user, who can then harm nobody else. Root's own rights are used only
+//! where nobody but root can change the directory.
+
+use super::privileges::acting_as;
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket,
+};
+use nix::sys::stat::{Mode, umask};
+use nix::unistd::{Gid, Group, Uid, User};
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, lchown};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+/// Who may connect to a Unix socket: everybody who may write to its file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SocketAccess {
+    /// The file's permissions.
+    pub mode: Mode,
+    /// The file's group; `None`: the group of the user.
+    pub group: Option<String>,
+}
+
+/// The file that was made for a socket.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    /// The device and the number of the file. No other file has them while the
+    /// socket is open.
+    identity: (u64, u64),
+}
+
+impl SocketFile {
+    /// Binds a socket and makes it listen. A file that was left there by a
+    /// server that is gone is replaced.
+    ///
+    /// The file belongs to `user`, if this process is about to become that
+    /// user, who can then connect to it and remove it.
+    ///
+    /// # Errors
+    ///
+    /// If the path cannot be used, or another server listens there.
+    pub fn bind(
+        path: &Path,
+        access: &SocketAccess,
+        user: Option<&User>,
+    ) -> io::Result<(OwnedFd, SocketFile)> {
+        let group = access.group.as_deref().map(find_group).transpose()?;
+        let bind = |path: &Path| bind_file(path, access.mode, group);
+        // Only root can become another user.
+        let Some(user) = user.filter(|_| Uid::effective().is_root()) else {
+            return bind(path);
+        };
+        let group = group.unwrap_or(user.gid);
+        match acting_as(user, group, || bind(path)) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let path = path_of_root(path)?.ok_or(error)?;
+                let bound = bind(&path)?;
+                lchown(&path, Some(user.uid.as_raw()), Some(group.as_raw()))?;
+                Ok(bound)
+            }
+            bound => bound,
+        }
+    }
+
+    /// Removes the file, unless it is gone, or has made way for that of another
+    /// server.
+    ///
+    /// # Errors
+    ///
+    /// If the system does not let us remove it.
+    pub fn remove(&self) -> io::Result<()> {
+        match fs::symlink_metadata(&self.path) {
+            Ok(file) if identity(&file) == self.identity => fs::remove_file(&self.path),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Binds a socket, with this mode and group of its file from the first moment
+/// at which clients can connect.
+fn bind_file(path: &Path, mode: Mode, group: Option<Gid>) -> io::Result<(OwnedFd, SocketFile)> {
+    // Two servers must not both find the same stale file: the slower one would
+    // remove the file of the faster one.
+    let _others_wait = lock_names(path);
+    if is_stale(path)? {
+        fs::remove_file(path)?;
+    }
+    let socket = new_socket(AddressFamily::Unix)?;
+    let before = umask(!mode);
+    let bound = bind(socket.as_raw_fd(), &UnixAddr::new(path)?);
+    umask(before);
+    bound?;
+    if let Some(group) = group {
+        lchown(path, None, Some(group.as_raw()))?;
+    }
+    listen(&socket, Backlog::MAXCONN)?;
+    let file = SocketFile {
+        path: path.into(),
+        identity: identity(&fs::symlink_metadata(path)?),
+    };
+    Ok((socket, file))
+}
+
+/// Keeps other servers from binding in the same directory until this is
+/// dropped. Each holds it for a moment only. Anybody who may read the directory
+/// could hold it for ever, so after a second the server starts without it.
+fn lock_names(path: &Path) -> Option<File> {
+    let directory = path.parent().filter(|parent| *parent != Path::new(""));
+    let directory = File::open(directory.unwrap_or(Path::new("."))).ok()?;
+    for _ in 0..100 {
+        if directory.try_lock().is_ok() {
+            return Some(directory);
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    None
+}
+
+/// Whether there is a socket's file, and no server listens on it any more. One
+/// that is too busy to accept does listen.
+fn is_stale(path: &Path) -> io::Result<bool> {
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
+    if !is_socket {
+        return Ok(false);
+    }
+    let socket = new_socket(AddressFamily::Unix)?;
+    fcntl(&socket, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+    let connected = connect(socket.as_raw_fd(), &UnixAddr::new(path)?);
+    Ok(connected == Err(Errno::ECONNREFUSED))
+}
+
+/// A stream socket. Programs that this process might start do not inherit it.
+pub fn new_socket(family: AddressFamily) -> nix::Result<OwnedFd> {
+    let socket = socket(family, SockType::Stream, SockFlag::empty(), None)?;
+    fcntl(&socket, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
+    Ok(socket)
+}
+
+fn identity(file: &fs::Metadata) -> (u64, u64) {
+    (file.dev(), file.ino())
+}
+
+/// The same path without links, if nobody but root can change any directory on
+/// it. (In a directory with the sticky bit, such as /tmp, others cannot touch
+/// what is root's.)
+fn path_of_root(path: &Path) -> io::Result<Option<PathBuf>> {
+    const STICKY: u32 = 0o1000;
+    const OTHERS_WRITE: u32 = 0o022;
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+        return Ok(None);
+    };
+    let directory = Path::new(".").join(directory).canonicalize()?;
+    for above in directory.ancestors() {
+        let found = fs::symlink_metadata(above)?;
+        let is_safe = found.mode() & OTHERS_WRITE == 0 || found.mode() & STICKY != 0;
+        if found.uid() != 0 || !is_safe {
+            return Ok(None);
+        }
+    }
+    Ok(Some(directory.join(name)))
+}
+
+fn find_group(name: &str) -> io::Result<Gid> {
+    match Group::from_name(name)? {
+        Some(group) => Ok(group.gid),
+        None => Err(io::Error::other(format!("no such group: {name}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::{UnixListener, UnixStream};
+    use tempfile::TempDir;
+
+    fn access() -> SocketAccess {
+        SocketAccess {
+            mode: Mode::from_bits_truncate(0o640),
+            group: None,
+        }
+    }
+
+    fn directory() -> (TempDir, PathBuf) {
+        let directory = TempDir::new().expect("a directory");
+        let path = directory.path().join("socket");
+        (directory, path)
+    }
+
+    #[test]
+    fn the_file_has_its_mode_from_the_start_and_is_removed() {
+        let (_directory, path) = directory();
+        let (_socket, file) = SocketFile::bind(&path, &access(), None).expect("bound");
+        let mode = fs::symlink_metadata(&path).expect("a file").mode();
+        assert_eq!(mode & 0o7777, 0o640);
+        file.remove().expect("removed");
+        file.remove().expect("gone already");
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn the_file_of_another_server_is_not_removed() {
+        let (_directory, path) = directory();
+        let (_first, first) = SocketFile::bind(&path, &access(), None).expect("bound");
+        fs::remove_file(&path).expect("removed by hand");
+        let (_second, _) = SocketFile::bind(&path, &access(), None).expect("bound again");
+        first.remove().expect("left alone");
+        UnixStream::connect(&path).expect("the second server can be reached");
+    }
+
+    #[test]
+    fn of_many_servers_that_find_a_stale_file_one_listens_there() {
+        for _ in 0..20 {
+            let (_directory, path) = directory();
+            drop(UnixListener::bind(&path).expect("a file that will be stale"));
+            let bound: Vec<_> = thread::scope(|scope| {
+                let start = |_| scope.spawn(|| SocketFile::bind(&path, &access(), None));
+                let starting: Vec<_> = (0..8).map(start).collect();
+                let started = starting
+                    .into_iter()
+                    .map(|one| one.join().expect("no panic"));
+                started.filter_map(Result::ok).collect()
+            });
+            assert_eq!(bound.len(), 1);
+            UnixStream::connect(&path).expect("it can be reached");
+        }
+    }
+
+    /// Its queue is full and it does not accept: connecting to it would wait
+    /// for ever.
+    #[test]
+    fn a_server_that_hangs_is_not_taken_for_gone() {
+        let (_directory, path) = directory();
+        let hung = new_socket(AddressFamily::Unix).expect("a socket");
+        let address = UnixAddr::new(&path).expect("an address");
+        bind(hung.as_raw_fd(), &address).expect("bound");
+        listen(&hung, Backlog::new(0).expect("a number")).expect("listening");
+        let mut queue = Vec::new();
+        loop {
+            let client = new_socket(AddressFamily::Unix).expect("a socket");
+            fcntl(&client, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).expect("not blocking");
+            if connect(client.as_raw_fd(), &address).is_err() {
+                break;
+            }
+            queue.push(client);
+        }
+        let error = SocketFile::bind(&path, &access(), None).expect_err("it is in use");
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+    }
+
+    #[test]
+    fn root_trusts_no_directory_that_another_can_change() {
+        let (directory, _) = directory();
+        let theirs = directory.path().join("theirs");
+        fs::create_dir(&theirs).expect("a directory");
+        fs::set_permissions(&theirs, std::os::unix::fs::PermissionsExt::from_mode(0o777))
+            .expect("open to all");
+        let path = path_of_root(&theirs.join("socket")).expect("looked at");
+        assert_eq!(path, None);
+    }
+}
