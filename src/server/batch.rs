@@ -1,41 +1,37 @@
 //! What a client has asked for at once. It is executed in portions, so that no
 //! other client waits long for the lock, however much this one asks for.
 
-use super::output::MUCH;
+use super::output::SEND_BYTES;
 use super::shared::{Guarded, Shared};
-use crate::binlog::{Binlog, NoRoom, Position, Room};
+use crate::binlog::{NoRoom, Position, longest_put};
 use crate::engine::{ConnectionId, Outcome, Time};
 use crate::protocol::framing::NoBody;
-use crate::protocol::{Reply, Request, TubeName};
+use crate::protocol::{Reply, Request};
 use std::collections::VecDeque;
 use std::time::Duration;
 
 /// How many requests are taken from the input at once.
-pub const MOST: usize = 256;
+pub const REQUESTS_AT_ONCE: usize = 256;
 
 /// More requests than this are much: then others that bring fewer go first.
-const FEW: usize = 8;
+const MODEST: usize = 8;
 
 /// A portion ends when it has cost this many steps: less than a millisecond.
-const STEPS: usize = 2000;
+const PORTION_STEPS: usize = 2000;
 
-/// A portion checks whether others wait after each group of so many requests.
-const LOOK: usize = 16;
+/// A portion checks whether others wait, and whether the disk is short of room,
+/// after each group of this many requests.
+const CHECK_EVERY: usize = 16;
 
 /// Requests in their order, and the replies to those that are executed.
 #[derive(Default)]
-pub struct Batch<'a> {
+pub struct Batch {
     requests: VecDeque<Request>,
-    /// Room in the binlog for the bodies among them, until they are in it.
-    rooms: Vec<Room<'a>>,
     pub replies: Vec<Reply>,
     /// About how many bytes the replies have.
     size: usize,
-    /// The position that must be kept before the replies are sent.
-    pub must_keep: Position,
-    /// When a portion was last executed; `None` if the worker has waited or read
-    /// since.
-    pub executed_at: Option<Time>,
+    /// What must be committed before the replies are sent.
+    needed: Option<Position>,
 }
 
 /// What comes after a portion.
@@ -43,6 +39,9 @@ pub struct Batch<'a> {
 pub enum Next {
     /// Another portion.
     GoOn,
+    /// The binlog has no room for the next portion:
+    /// [`await_room`](Batch::await_room) comes first.
+    AwaitRoom,
     /// All is done, or there are so many replies that they must be sent first.
     Send,
     /// The client waits for a job.
@@ -51,36 +50,27 @@ pub enum Next {
     Close,
 }
 
-impl<'a> Batch<'a> {
+impl Batch {
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }
 
     /// Adds a request. Returns whether another one may be added after it.
-    ///
-    /// A body for which the binlog has no room is refused here, before the
-    /// server's lock: making room may take a while.
-    pub fn push(&mut self, mut request: Request, binlog: Option<&'a Binlog>) -> bool {
-        if let (Some(binlog), Request::Body(Ok(body))) = (binlog, &request) {
-            match binlog.reserve_put(TubeName::MAX_LEN, body.wire().len()) {
-                Ok(room) => self.rooms.push(room),
-                Err(NoRoom) => request = Request::Body(Err(NoBody::NoRoom)),
-            }
-        }
+    pub fn push(&mut self, request: Request) -> bool {
         let may_wait = request.may_wait();
         self.requests.push_back(request);
         // Requests after one that may wait are parsed when it has its answer.
-        !may_wait && self.requests.len() < MOST
+        !may_wait && self.requests.len() < REQUESTS_AT_ONCE
     }
 
     /// Whether the batch alone is much.
     pub fn is_much(&self) -> bool {
-        self.requests.len() > FEW || self.requests.front() == Some(&Request::GoOn)
+        self.requests.len() > MODEST || self.requests.front() == Some(&Request::GoOn)
     }
 
-    /// Executes requests until it is time to send the replies. With `is_much`,
-    /// others that bring less go first.
+    /// Executes requests until it is time to send the replies, or to wait for the
+    /// disk. With `is_much`, others that bring less go first.
     pub fn execute(
         &mut self,
         shared: &Shared,
@@ -93,9 +83,13 @@ impl<'a> Batch<'a> {
             // much, it lets others go first from then on.
             let is_much = is_much || self.is_much();
             let portion = |state: &mut Guarded, now| {
-                self.executed_at = Some(now);
                 state.engine.held_elsewhere = held_by_others;
-                self.execute_portion(shared, state, id, now)
+                // With nothing left to execute, the replies must not wait: nobody
+                // would come back for them.
+                match shared.is_pressed() && !self.requests.is_empty() {
+                    true => Next::AwaitRoom,
+                    false => self.execute_portion(shared, state, id, now),
+                }
             };
             let next = match is_much {
                 true => shared.with_lock_last(portion),
@@ -107,15 +101,23 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// The replies, and what has to be kept before they are sent.
-    pub fn take_replies(&mut self) -> (Vec<Reply>, Position) {
-        self.size = 0;
-        // A body that is still to be put keeps the room that was set aside.
-        if self.requests.is_empty() {
-            self.rooms.clear();
+    /// Waits until the binlog has room for the next portion. If the disk is
+    /// full, the put that comes next is refused. Not to be called under the
+    /// lock: this waits for the disk.
+    pub fn await_room(&mut self, shared: &Shared) {
+        shared.await_relief();
+        if let Some(binlog) = &shared.binlog
+            && let Some(Request::Body(Ok(body))) = self.requests.front()
+            && binlog.make_room(longest_put(body.wire().len())) == Err(NoRoom)
+        {
+            self.requests[0] = Request::Body(Err(NoBody::NoRoom));
         }
-        let must_keep = std::mem::take(&mut self.must_keep);
-        (std::mem::take(&mut self.replies), must_keep)
+    }
+
+    /// The replies, and what must be committed before they are sent.
+    pub fn take_replies(&mut self) -> (Vec<Reply>, Option<Position>) {
+        self.size = 0;
+        (std::mem::take(&mut self.replies), self.needed.take())
     }
 
     fn execute_portion(
@@ -129,12 +131,16 @@ impl<'a> Batch<'a> {
             let Some(request) = self.requests.pop_front() else {
                 break;
             };
+            if shared.has_no_room_for(&request) {
+                self.requests.push_front(request);
+                return Next::AwaitRoom;
+            }
             // Each request counts as if it had come alone, so each gets a
             // moment of its own.
             now = now + Duration::from_nanos(1);
-            match state.execute(id, request, now) {
+            match shared.execute(state, id, request, now) {
                 Outcome::Reply(reply) => {
-                    self.must_keep = self.must_keep.max(state.to_be_kept_before(&reply));
+                    self.needed = self.needed.max(shared.needed_for(&reply));
                     self.size += size(&reply);
                     self.replies.push(reply);
                 }
@@ -148,15 +154,16 @@ impl<'a> Batch<'a> {
                 Outcome::Waiting => return Next::Wait,
                 Outcome::Quit => return Next::Close,
             }
-            if self.size >= MUCH {
+            if self.size >= SEND_BYTES {
                 // Replies are sent before more are made: the client may never
                 // read them.
                 return Next::Send;
             }
             // The cost is counted in steps, not in time: reading the clock
             // costs as much as a short command.
-            let is_long = state.engine.effects.steps >= STEPS;
-            if is_long || done % LOOK == 0 && shared.is_awaited() {
+            let is_long = state.engine.effects.steps >= PORTION_STEPS;
+            let is_wanted = || shared.is_awaited() || shared.is_pressed();
+            if is_long || done % CHECK_EVERY == 0 && is_wanted() {
                 return Next::GoOn;
             }
         }
@@ -164,12 +171,76 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// About how many bytes a reply has. Lists and statistics count as [`MUCH`], so
+/// About how many bytes a reply has. Lists and statistics count as [`SEND_BYTES`], so
 /// each of them ends a portion.
-fn size(reply: &Reply) -> usize {
+pub fn size(reply: &Reply) -> usize {
     match reply {
-        Reply::Tubes(_) | Reply::Jobs(_) => MUCH,
-        Reply::Stats(_) | Reply::JobStats(_) | Reply::ServerStats(_) => MUCH,
+        Reply::Tubes(_) | Reply::Jobs(_) => SEND_BYTES,
+        Reply::Stats(_) | Reply::JobStats(_) | Reply::ServerStats(_) => SEND_BYTES,
         _ => 32 + reply.body().map_or(0, |body| body.wire().len()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::binlog::{Binlog, Options, SyncMode};
+    use crate::engine::{Config, Engine};
+    use crate::protocol::Framer;
+    use crate::server::{Clock, Limits};
+
+    /// A server with a log of short segments, in which nobody makes room.
+    fn shared(directory: &tempfile::TempDir) -> Shared {
+        let config = Config {
+            max_job_size: 100,
+            max_memory: None,
+            keeps_changes: true,
+        };
+        let clock = Clock::start();
+        let options = Options {
+            dir: directory.path().into(),
+            sync: SyncMode::Never,
+            segment_size: 4096,
+            wait: false,
+        };
+        let opened = Binlog::open(&options, Engine::new(config, clock.now())).unwrap();
+        let limits = Limits {
+            max_job_size: 100,
+            max_connections: 1,
+            max_connections_per_address: None,
+            idle_timeout: None,
+            segment_size: 4096,
+        };
+        Shared::new(opened.jobs, Some(opened.binlog), clock, limits).unwrap()
+    }
+
+    fn push(batch: &mut Batch, text: &str) {
+        let (mut framer, mut input) = (Framer::new(100), text.as_bytes());
+        while let Some(request) = framer.next(&mut input) {
+            batch.push(request);
+        }
+    }
+
+    #[test]
+    fn replies_wait_for_room_only_while_there_is_something_left_to_execute() {
+        let directory = tempfile::tempdir().unwrap();
+        let shared = shared(&directory);
+        let id = shared.with_lock(|state, _| state.engine.connect());
+        let mut batch = Batch::default();
+        push(&mut batch, "put 0 0 60 1\r\nx\r\n");
+        assert!(batch.execute(&shared, id, 0, false) == Next::Send);
+        batch.take_replies();
+        // After so many requests, a portion looks whether room is short.
+        let changes = "reserve-job 1\r\nrelease 1 0 0\r\n".repeat(CHECK_EVERY / 2);
+        while !shared.is_pressed() {
+            push(&mut batch, &changes);
+            assert!(batch.execute(&shared, id, 0, false) == Next::Send);
+            assert_eq!(batch.take_replies().0.len(), CHECK_EVERY);
+        }
+        push(&mut batch, &changes);
+        assert!(batch.execute(&shared, id, 0, false) == Next::AwaitRoom);
+        batch.await_room(&shared);
+        assert!(batch.execute(&shared, id, 0, false) == Next::Send);
+        assert_eq!(batch.take_replies().0.len(), CHECK_EVERY);
     }
 }

@@ -7,9 +7,10 @@
 //! the reply sends it, if it need not wait for that.
 
 use super::Stream;
-use crate::engine::ConnectionId;
+use crate::engine::{ConnectionId, Time};
 use crate::protocol::Reply;
 use crate::sync::{Condvar, Mutex, MutexGuard};
+use std::net::IpAddr;
 
 /// A body of this length or more, in bytes, is sent by its own worker, directly
 /// from the job, and is not copied.
@@ -20,6 +21,11 @@ pub struct Client {
     pub stream: Stream,
     /// Its id in the engine.
     pub id: ConnectionId,
+    /// The address for which it counts, if connections are counted.
+    pub address: Option<IpAddr>,
+    /// `Some` if others had hung up when this client connected, at this time.
+    /// Its first command waits until they are gone.
+    pub comes_after_leavers: Option<Time>,
     /// Guards which thread sends next. While a thread holds it, it sends
     /// nothing that could make it wait for the client.
     slot: Mutex<Slot>,
@@ -29,15 +35,27 @@ pub struct Client {
 /// What other threads put here for a worker that waits.
 #[derive(Default)]
 struct Slot {
-    /// The answer to its `reserve`.
+    /// The answer to its `reserve`. It may come before the worker waits for it.
     answer: Option<Answer>,
-    /// It waits for the answer, and has sent all replies before it.
-    awaits_answer: bool,
-    /// Another thread has a reply to send; the worker must send nothing before
+    sends_next: Sender,
+    /// The server is ending: no wait gets an answer any more.
+    is_stopped: bool,
+}
+
+/// Who sends the next reply to a client.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Sender {
+    /// The worker, and nobody else.
+    #[default]
+    Worker,
+    /// The thread that has the answer: the worker waits for it, and has sent all
+    /// replies before it.
+    Answering,
+    /// Another thread has a reply to send. The worker must send nothing before
     /// that.
-    is_owed_reply: bool,
-    /// The worker sleeps until that reply is sent.
-    awaits_owed: bool,
+    Owing,
+    /// The same, and the worker sleeps until that reply is sent.
+    OwingToSleeper,
 }
 
 /// What ends a worker's waiting.
@@ -62,6 +80,8 @@ impl Client {
         Client {
             stream,
             id,
+            address: None,
+            comes_after_leavers: None,
             slot: Mutex::default(),
             filled: Condvar::new(),
         }
@@ -71,24 +91,26 @@ impl Client {
     /// sent.
     pub fn wait(&self) -> Answer {
         let mut slot = self.slot();
-        slot.awaits_answer = true;
-        let is_empty = |slot: &mut Slot| slot.answer.is_none();
+        slot.sends_next = Sender::Answering;
+        let is_empty = |slot: &mut Slot| slot.answer.is_none() && !slot.is_stopped;
         let waited = self.filled.wait_while(slot, is_empty);
         let mut slot = waited.expect("no thread panics");
-        slot.awaits_answer = false;
-        slot.answer.take().expect("that ended the waiting")
+        slot.sends_next = Sender::Worker;
+        // What was answered before the end is heard; the next wait has none.
+        slot.answer.take().unwrap_or(Answer::Stop)
     }
 
     /// Ends the worker's waiting with this reply. A short reply is sent at
-    /// once, if the worker is ready for it.
-    pub fn answer(&self, reply: Reply) {
+    /// once, if it may be and the worker is ready for it.
+    pub fn answer(&self, reply: Reply, may_be_sent: bool) {
         let mut slot = self.slot();
-        // The server is ending. Nobody is given a job that could not be deleted
-        // any more: it is ready again after the restart.
-        if matches!(slot.answer, Some(Answer::Stop)) {
+        // The server is ending. Hand out no job now: the client could no longer
+        // delete it, and it is ready again after the restart.
+        if slot.is_stopped {
             return;
         }
-        slot.answer = Some(if slot.awaits_answer && is_short(&reply) {
+        let is_ready = slot.sends_next == Sender::Answering;
+        slot.answer = Some(if may_be_sent && is_ready && is_short(&reply) {
             Answer::Sent {
                 word: reply.word(),
                 rest: self.send_now(&reply),
@@ -116,7 +138,7 @@ impl Client {
     /// For the end of the server: ends the worker's waiting, and makes it read
     /// the end of the stream.
     pub fn stop(&self) {
-        self.slot().answer.get_or_insert(Answer::Stop);
+        self.slot().is_stopped = true;
         self.filled.notify_one();
         self.stream.stop_reading();
     }
@@ -124,16 +146,18 @@ impl Client {
     /// Notes that another thread will send the next reply, with
     /// [`send_owed`](Self::send_owed).
     pub fn owe_reply(&self) {
-        self.slot().is_owed_reply = true;
+        self.slot().sends_next = Sender::Owing;
     }
 
     /// Blocks until that reply is sent.
     pub fn await_owed(&self) {
         let mut slot = self.slot();
-        slot.awaits_owed = true;
-        let is_owed = |slot: &mut Slot| slot.is_owed_reply;
-        let waited = self.filled.wait_while(slot, is_owed);
-        waited.expect("no thread panics").awaits_owed = false;
+        if slot.sends_next == Sender::Owing {
+            slot.sends_next = Sender::OwingToSleeper;
+            let is_owed = |slot: &mut Slot| slot.sends_next == Sender::OwingToSleeper;
+            let waited = self.filled.wait_while(slot, is_owed);
+            drop(waited.expect("no thread panics"));
+        }
     }
 
     /// Sends a short reply, without waiting. If there is no room for it, the
@@ -144,10 +168,9 @@ impl Client {
             self.stream.close();
         }
         let mut slot = self.slot();
-        slot.is_owed_reply = false;
-        let is_awaited = slot.awaits_owed;
+        let before = std::mem::replace(&mut slot.sends_next, Sender::Worker);
         drop(slot);
-        if is_awaited {
+        if before == Sender::OwingToSleeper {
             self.filled.notify_one();
         }
     }
@@ -207,8 +230,8 @@ mod tests {
     #[test]
     fn who_has_the_answer_sends_it_for_a_worker_that_waits() {
         let (client, mut theirs) = client();
-        client.slot().awaits_answer = true;
-        client.answer(Reply::TimedOut);
+        client.slot().sends_next = Sender::Answering;
+        client.answer(Reply::TimedOut, true);
         assert_eq!(receive(&mut theirs, 11), b"TIMED_OUT\r\n");
         let Answer::Sent { word, rest } = client.wait() else {
             panic!("it is sent");
@@ -220,8 +243,8 @@ mod tests {
     fn of_an_answer_that_finds_no_room_the_rest_is_left_to_the_worker() {
         let (client, _theirs) = client();
         fill(&client);
-        client.slot().awaits_answer = true;
-        client.answer(Reply::TimedOut);
+        client.slot().sends_next = Sender::Answering;
+        client.answer(Reply::TimedOut, true);
         let Answer::Sent { rest, .. } = client.wait() else {
             panic!("it may be sent");
         };
@@ -231,7 +254,7 @@ mod tests {
     #[test]
     fn a_worker_that_has_something_else_to_say_before_sends_the_answer_itself() {
         let (client, mut theirs) = client();
-        client.answer(Reply::TimedOut);
+        client.answer(Reply::TimedOut, true);
         client
             .stream
             .write_all(&mut [IoSlice::new(b"INSERTED 1\r\n")])
@@ -246,12 +269,21 @@ mod tests {
     #[test]
     fn once_the_server_is_ending_nobody_who_waits_is_answered() {
         let (client, mut theirs) = client();
-        client.slot().awaits_answer = true;
+        client.slot().sends_next = Sender::Answering;
         client.stop();
-        client.answer(Reply::TimedOut);
+        client.answer(Reply::TimedOut, true);
         assert!(matches!(client.wait(), Answer::Stop));
         client.stream.close();
         assert_eq!(theirs.read(&mut [0]).unwrap(), 0);
+    }
+
+    #[test]
+    fn what_was_answered_before_the_end_is_heard_and_no_wait_after_it_lasts() {
+        let (client, _theirs) = client();
+        client.answer(Reply::TimedOut, true);
+        client.stop();
+        assert!(matches!(client.wait(), Answer::Reply(Reply::TimedOut)));
+        assert!(matches!(client.wait(), Answer::Stop));
     }
 
     #[test]

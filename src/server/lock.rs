@@ -4,6 +4,11 @@
 //! again while others sleep on it. Then a worker with one command would wait
 //! for each worker with hundreds. So there are two ways to take this lock: a
 //! thread that brings much checks whether others wait, and lets them go first.
+//! Measured on two busy CPUs, beside 50 clients that pipelined `put` and
+//! `reserve`: of another client's cycles of put, reserve and delete, the slowest
+//! hundredth took 20 ms, and 63 ms without this (medians of ten and of three
+//! runs). While a million jobs were kicked, reserved and given back, the longest
+//! took 13 ms, and 126.
 
 use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering, thread};
 

@@ -4,19 +4,21 @@
 //!
 //! | Thread | Job | Started by, and ends | Writes to | Locks |
 //! |---|---|---|---|---|
-//! | main | starts and stops the others, waits for signals | the system, and with the process | nobody | the one lock, for a check of health |
+//! | main | starts the others, waits for signals, drains and stops the server | the system, and with the process | nobody; at the end it closes connections | the one lock, to drain and to check health; at the end a client's slot and the binlog's |
 //! | signals | turns signals into events for main | main, and with the process | nobody | none |
-//! | recovery | reads the binlog | main, and when the jobs are there | nobody | none |
-//! | acceptor | accepts and hands each socket to an idle worker, or starts one | main, and when the server stops | nobody | the one lock |
+//! | recovery | reads the binlog, mends its end and makes its files ready | main, and when the jobs are there | nobody | the binlog's |
+//! | acceptor | accepts and hands each socket to an idle worker, or starts one; notices clients that hang up | main, and when the server stops | clients that wait and hang up | the one lock, a client's slot, the binlog's |
 //! | worker, one for each open connection | reads, executes under the lock, writes | the acceptor, and when idle for a while | its client, and clients that wait for what it has done | the one lock, a client's slot, the binlog's |
 //! | timer | has the engine tick when something is due | main, and when the server stops | clients that wait | the one lock, a client's slot, the binlog's |
-//! | hang-up watcher | notices peers that leave while their worker waits | main, and with the process | clients that wait | the one lock, a client's slot, the binlog's |
 //! | committer, with `-b` | writes and syncs the binlog for those who wait | main, and when the binlog closes | clients whose replies were left to it | the binlog's, a client's slot |
-//! | segments, with `-b` | prepares and removes the binlog's files | main, and when the binlog closes | nobody | the binlog's |
+//! | segments, with `-b` | prepares and removes the binlog's files | main, and when the binlog closes | clients whose replies were left to it | the binlog's, a client's slot |
 //! | log | writes lines to standard error | main, and at the end | nobody | none |
 //!
-//! The one lock is in `shared.rs`. It is taken before a client's slot, never
-//! after, and a thread that holds a slot takes no other lock. The thread that
+//! Whichever thread writes the binlog also sends the replies that were left to
+//! it. This may be any thread that takes the binlog's locks.
+//!
+//! The one lock is in `shared.rs`. No thread holds it and a client's slot at the
+//! same time, and a thread that holds a slot takes no other lock. The thread that
 //! starts the [`Server`] owns it and stops it.
 //!
 //! The way of a command: `worker` reads it, `batch` executes it under the lock,
@@ -25,23 +27,24 @@
 
 mod acceptor;
 pub mod activation;
+mod addresses;
 mod batch;
 mod client;
 mod clock;
 mod hangup;
 mod input;
+mod leavers;
 pub mod limits;
 mod listener;
 mod lock;
 mod memory;
 pub mod notify;
 mod output;
-mod permits;
 pub mod privileges;
 mod process;
-mod rush;
 mod shared;
 mod sleep;
+mod socket_file;
 mod stream;
 mod timer;
 mod worker;
@@ -49,15 +52,16 @@ mod workers;
 
 pub use crate::sys::use_one_heap;
 pub use clock::Clock;
-pub use listener::{Address, Listener, SocketAccess};
+pub use listener::{Address, Listener};
 pub use process::VERSION;
+pub use socket_file::SocketAccess;
 pub use stream::Stream;
 
 use crate::binlog::{Binlog, Failed};
 use crate::engine::Engine;
-use nix::sys::eventfd::{EfdFlags, EventFd};
 use shared::Shared;
-use std::io;
+use std::io::{self, PipeWriter};
+use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -74,6 +78,9 @@ pub struct Limits {
     pub max_job_size: u32,
     /// The most connections at a time; further ones are closed at once.
     pub max_connections: usize,
+    /// The most connections of one address; `None`: as many as there may be in
+    /// all.
+    pub max_connections_per_address: Option<NonZeroUsize>,
     /// How long a connection that holds no job may be silent, and how long any
     /// connection may leave its replies unread.
     pub idle_timeout: Option<Duration>,
@@ -87,7 +94,8 @@ pub struct Server {
     shared: Arc<Shared>,
     acceptor: JoinHandle<()>,
     timer: JoinHandle<()>,
-    stop_accepting: Arc<EventFd>,
+    /// While this is open, connections are accepted.
+    accepting: PipeWriter,
 }
 
 impl Server {
@@ -104,27 +112,21 @@ impl Server {
         limits: Limits,
     ) -> io::Result<Server> {
         let shared = Arc::new(Shared::new(engine, binlog, clock, limits)?);
-        let stop_accepting = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC)?);
+        let (stop, accepting) = io::pipe()?;
 
-        let watching = Arc::clone(&shared);
-        spawn("hang-ups", move || {
-            watching.hangups.run(|gone| {
-                watching.with_lock(|state, _| gone.for_each(|id| state.engine.half_close(id)));
-            });
-        })?;
         let timing = Arc::clone(&shared);
         let timer = spawn("timer", move || timer::run(&timing))?;
         let known = shared.timer.set(timer.thread().clone());
         known.expect("there is one timer");
-        let (accepting, stop) = (Arc::clone(&shared), Arc::clone(&stop_accepting));
+        let served = Arc::clone(&shared);
         let acceptor = spawn("acceptor", move || {
-            acceptor::run(&accepting, &listeners, stop.as_fd());
+            acceptor::run(&served, &listeners, stop.as_fd());
         })?;
         Ok(Server {
             shared,
             acceptor,
             timer,
-            stop_accepting,
+            accepting,
         })
     }
 
@@ -148,7 +150,7 @@ impl Server {
     ///
     /// If the acceptor cannot be told to stop.
     pub fn stop(self) -> io::Result<()> {
-        self.stop_accepting.write(1)?;
+        drop(self.accepting);
         self.acceptor.join().expect("no thread panics");
         let shared = &self.shared;
         shared.stop();

@@ -7,7 +7,7 @@ use std::io::{self, IoSlice};
 
 /// How many bytes of replies are gathered before they are sent. A client that
 /// does not read makes the server hold at most this much, and one body or list.
-pub const MUCH: usize = 64 * 1024;
+pub const SEND_BYTES: usize = 64 * 1024;
 
 /// How much memory stays allocated for the next replies, in bytes.
 const KEPT: usize = 4 * 1024;

@@ -2,22 +2,24 @@
 //! change of the state.
 
 use super::Limits;
+use super::addresses::Addresses;
 use super::client::Client;
-use super::clock::Clock;
-use super::hangup::HangupWatcher;
+use super::clock::{self, Clock};
+use super::hangup::Hangups;
+use super::leavers::Leavers;
 use super::lock::FairMutex;
 use super::memory::{Memory, Surplus};
-use super::permits::Permits;
-use super::rush::Rush;
 use super::sleep::Sleep;
 use super::stream::Stream;
-use crate::binlog::{Binlog, Position};
+use crate::binlog::{Binlog, Moment, Position, longest_put};
 use crate::engine::{ConnectionId, Engine, Outcome, Time};
 use crate::protocol::{Reply, Request};
 use crate::sync::thread::Thread;
 use crate::sync::{AtomicBool, Condvar, MutexGuard, OnceLock, Ordering};
 use std::collections::HashMap;
+use std::fmt;
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,25 +34,22 @@ pub struct Shared {
     pub limits: Limits,
     /// Where jobs are kept, if on disk.
     pub binlog: Option<Arc<Binlog>>,
-    /// Notices clients that leave while their worker waits.
-    pub hangups: HangupWatcher,
+    /// Knows which clients have hung up.
+    pub hangups: Hangups,
     pub memory: Memory,
-    /// The permits of workers with much to do.
-    pub permits: Permits,
-    /// Whether workers let others go first before they read.
-    pub rush: Rush,
     /// **The one lock.** It guards the engine, the order of the binlog and the
     /// list of clients. While a thread holds it, it makes no system call on a
     /// socket or file, logs no line, copies or frees no body, allocates nothing
-    /// that grows with what one client sends, and wakes no other thread. All of
+    /// that grows with a client's bodies, and wakes no other thread. All of
     /// this happens at the end of [`unlock`](Self::unlock), after the lock is
     /// released.
     state: FairMutex<Guarded>,
     /// The timer thread. It is woken when something is due before the end of
     /// its sleep.
     pub timer: OnceLock<Thread>,
-    /// Signals that no client is connected any more.
-    emptiness: Condvar,
+    /// Signals that a client is gone, to those who wait until one has left, or
+    /// at the end until all have.
+    departure: Condvar,
     /// The server is ending: no further command is read.
     stopping: AtomicBool,
 }
@@ -58,14 +57,12 @@ pub struct Shared {
 /// What the lock guards.
 pub struct Guarded {
     pub engine: Engine,
-    /// `None` if jobs are in memory only.
-    binlog: Option<Arc<Binlog>>,
-    /// The position after the last change that was appended to the binlog.
-    binlog_end: Position,
-    /// Whether anything was appended since the binlog was last told to write
-    /// soon.
+    /// Whether anything was appended to the binlog since the lock was taken.
     is_unwritten: bool,
     clients: HashMap<ConnectionId, Arc<Client>>,
+    /// How many clients each address has.
+    addresses: Addresses,
+    leavers: Leavers,
     /// How many workers there are, those without a client among them.
     pub workers: u64,
     /// How long the timer sleeps, and the memory that it gives back.
@@ -74,32 +71,6 @@ pub struct Guarded {
 }
 
 impl Guarded {
-    /// Does what a connection asks for, and records what has changed.
-    pub fn execute(&mut self, id: ConnectionId, request: Request, now: Time) -> Outcome {
-        let mut outcome = self.engine.execute(id, request, now);
-        self.keep_record();
-        // The engine knows no files. This cannot be done later: when the lock
-        // is free, another thread may move the job to a newer file.
-        if let Outcome::Reply(Reply::JobStats(job)) = &mut outcome
-            && let Some(binlog) = &self.binlog
-        {
-            job.file = binlog.segment_of(job.id);
-        }
-        outcome
-    }
-
-    /// The position that must be kept before this reply is sent: that of a
-    /// change that it promises, or that of the put of the job that it tells of.
-    pub fn to_be_kept_before(&self, reply: &Reply) -> Position {
-        if reply.is_promise() {
-            // The change was just appended, so it ends here.
-            return self.binlog_end;
-        }
-        let kept_from = |id| self.binlog.as_ref()?.kept_from(id);
-        // The default position, if the put is kept already.
-        reply.tells_of().and_then(kept_from).unwrap_or_default()
-    }
-
     /// When the timer has to wake: at once, if a tick has not done all that is
     /// due.
     pub fn timer_is_wanted_at(&self, now: Time) -> Option<Time> {
@@ -109,16 +80,28 @@ impl Guarded {
         tick_at.into_iter().chain(self.surplus.due).min()
     }
 
-    /// The binlog has the changes in their order: each is recorded before the
-    /// next one is made.
-    fn keep_record(&mut self) {
-        let changes = &self.engine.effects.changes;
-        if let Some(binlog) = &self.binlog
-            && !changes.is_empty()
-        {
-            self.binlog_end = binlog.append(changes, &self.engine);
-            self.is_unwritten = true;
-            self.engine.effects.changes.clear();
+    /// How long a client that connected at this time waits for those that had
+    /// hung up before.
+    fn wait_for_leavers(&mut self, connected_at: Time, now: Time) -> Option<Duration> {
+        let clients = &self.clients;
+        let is_there = |id| clients.contains_key(&id);
+        self.leavers.wait_of(connected_at, now, is_there)
+    }
+}
+
+/// Why there is no place for a connection.
+pub enum Full {
+    /// There are so many already.
+    All(usize),
+    /// Its address has so many already.
+    Address(usize),
+}
+
+impl fmt::Display for Full {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Full::All(count) => write!(f, "there are {count} connections already"),
+            Full::Address(count) => write!(f, "its address has {count} connections already"),
         }
     }
 }
@@ -134,23 +117,21 @@ impl Shared {
         Ok(Shared {
             clock,
             limits,
-            hangups: HangupWatcher::new()?,
-            memory: Memory::new(engine.config.max_memory),
-            permits: Permits::new(),
-            rush: Rush::new(),
+            hangups: Hangups::new()?,
+            memory: Memory::default(),
             state: FairMutex::new(Guarded {
                 engine,
-                binlog: binlog.clone(),
-                binlog_end: Position::default(),
                 is_unwritten: false,
                 clients: HashMap::new(),
+                addresses: Addresses::new(limits.max_connections_per_address),
+                leavers: Leavers::default(),
                 workers: 0,
                 sleep: Sleep::default(),
                 surplus: Surplus::default(),
             }),
             binlog,
             timer: OnceLock::new(),
-            emptiness: Condvar::new(),
+            departure: Condvar::new(),
             stopping: AtomicBool::new(false),
         })
     }
@@ -162,19 +143,102 @@ impl Shared {
 
     /// Like [`with_lock`](Self::with_lock), for work that may take longer: it
     /// lets other threads go first, and should end when the lock
-    /// [`is_awaited`](Self::is_awaited). On a full disk it first waits until the
-    /// binlog has room for the changes that the work makes.
+    /// [`is_awaited`](Self::is_awaited).
     pub fn with_lock_last<R>(&self, work: impl FnOnce(&mut Guarded, Time) -> R) -> R {
-        let mut state = self.state.lock_last();
+        self.with(self.state.lock_last(), work)
+    }
+
+    /// On a full disk, waits until the binlog has room for the changes that
+    /// longer work makes. Not to be called under the lock.
+    pub fn await_relief(&self) {
         while let Some(binlog) = &self.binlog
             && binlog.is_pressed()
         {
-            drop(state);
             // If that fails, those who wait for these changes learn it.
-            binlog.commit_all().ok();
-            state = self.state.lock_last();
+            binlog.relieve().ok();
         }
-        self.with(state, work)
+    }
+
+    /// Whether the binlog must make room before a portion of longer work.
+    pub fn is_pressed(&self) -> bool {
+        self.binlog
+            .as_ref()
+            .is_some_and(|binlog| binlog.is_pressed())
+    }
+
+    /// Whether this is a body for which the binlog has no room yet. If it has
+    /// room, nobody else can use it before the body is put under the same hold
+    /// of the lock.
+    pub fn has_no_room_for(&self, request: &Request) -> bool {
+        match (&self.binlog, request) {
+            (Some(binlog), Request::Body(Ok(body))) => {
+                !binlog.admits(longest_put(body.wire().len()))
+            }
+            _ => false,
+        }
+    }
+
+    /// Does what a connection asks for, and records what has changed.
+    pub fn execute(
+        &self,
+        state: &mut Guarded,
+        id: ConnectionId,
+        request: Request,
+        now: Time,
+    ) -> Outcome {
+        let mut outcome = state.engine.execute(id, request, now);
+        self.record(state, now);
+        // The engine knows no files. This cannot be done later: when the lock
+        // is free, another thread may move the job to a newer file.
+        if let Outcome::Reply(Reply::JobStats(job)) = &mut outcome
+            && let Some(binlog) = &self.binlog
+        {
+            job.file = binlog.segment_of(job.id);
+        }
+        outcome
+    }
+
+    /// Whether the engine and the workers have no more memory than they may
+    /// have.
+    pub fn has_memory(&self) -> bool {
+        self.with_lock(|state, _| {
+            state.engine.held_elsewhere = self.memory.held();
+            state.engine.has_room(0)
+        })
+    }
+
+    /// What must be committed before this reply is sent. Asked under the lock
+    /// under which the reply was made.
+    pub fn needed_for(&self, reply: &Reply) -> Option<Position> {
+        self.binlog.as_ref()?.needed_for(reply.rests_on())
+    }
+
+    /// This moment, if what is made now needs a look at shared storage before it
+    /// is sent.
+    pub fn moment(&self) -> Option<Moment> {
+        self.binlog.as_ref()?.moment()
+    }
+
+    /// Whether replies that were made then may be sent now, without a look at
+    /// the storage.
+    fn may_tell(&self, made: Option<Moment>) -> bool {
+        let binlog = self.binlog.as_ref();
+        binlog.is_none_or(|binlog| binlog.may_tell(made))
+    }
+
+    /// The binlog has the changes in their order: each is recorded before the
+    /// next one is made.
+    fn record(&self, state: &mut Guarded, now: Time) {
+        if let Some(binlog) = &self.binlog
+            && !state.engine.effects.changes.is_empty()
+        {
+            // The system's clock is read once while the lock is held.
+            if !std::mem::replace(&mut state.is_unwritten, true) {
+                state.engine.shift = clock::shift(now, state.engine.shift);
+            }
+            binlog.append(&state.engine.effects.changes, &state.engine);
+            state.engine.effects.changes.clear();
+        }
     }
 
     fn with<R>(
@@ -194,37 +258,46 @@ impl Shared {
     /// woken. It releases the lock, and then does these things.
     #[inline(never)]
     fn unlock(&self, mut state: MutexGuard<'_, Guarded>, now: Time) {
-        state.keep_record();
-        let effects = std::mem::take(&mut state.engine.effects);
+        self.record(&mut state, now);
+        let effects = &mut state.engine.effects;
+        effects.steps = 0;
+        let replies = std::mem::take(&mut effects.replies);
+        let garbage = std::mem::take(&mut effects.garbage);
         let find = |(id, reply)| {
             // While the server stops, a connection that is closed stays in the
             // engine, and may get a reply here. It keeps its jobs, so that no
             // other client gets a job that this one may still be working on.
             let client = Arc::clone(state.clients.get(&id)?);
-            let position = state.to_be_kept_before(&reply);
-            Some((client, reply, position))
+            let needed = self.needed_for(&reply);
+            Some((client, reply, needed))
         };
-        let answers: Vec<_> = effects.replies.into_iter().filter_map(find).collect();
+        let answers: Vec<_> = replies.into_iter().filter_map(find).collect();
         // If much memory has become free, the timer will give it back.
-        let taken = self.memory.note_engine(state.engine.memory()) + state.workers * WORKER;
+        let taken = state.engine.memory() + self.memory.held() + state.workers * WORKER;
         state.surplus.note(taken, now);
         // The timer is woken only for what comes before the end of its sleep.
         let wanted = state.timer_is_wanted_at(now);
         let timer_oversleeps = state.sleep.cut_short(wanted);
         let is_unwritten = std::mem::take(&mut state.is_unwritten);
+        let made = match answers.is_empty() {
+            true => None,
+            false => self.moment(),
+        };
         drop(state);
 
         // Clients that wait come first: the rest has time.
-        for (client, reply, position) in answers {
-            match &self.binlog {
-                Some(binlog) if position > Position::default() => {
+        for (client, reply, needed) in answers {
+            match (&self.binlog, needed) {
+                (Some(binlog), Some(position)) => {
                     // The thread that writes the put to the binlog answers:
                     // this one, if no other thread is writing.
                     binlog.commit_then(position, move |kept| {
-                        client.answer(kept.map_or(Reply::InternalError, |()| reply));
+                        client.answer(kept.map_or(Reply::InternalError, |()| reply), true);
                     });
                 }
-                _ => client.answer(reply),
+                // Looking at shared storage takes long. The client's worker does
+                // that itself.
+                _ => client.answer(reply, self.may_tell(made)),
             }
         }
         if timer_oversleeps {
@@ -235,7 +308,7 @@ impl Shared {
         {
             binlog.write_soon();
         }
-        drop(effects.garbage);
+        drop(garbage);
     }
 
     /// Whether other threads wait for the lock.
@@ -243,16 +316,98 @@ impl Shared {
         self.state.is_awaited()
     }
 
-    /// Adds a connection, unless there are too many already.
-    pub fn connect(&self, stream: Stream) -> Result<Arc<Client>, Stream> {
-        self.with_lock(|state, _| {
-            if state.clients.len() >= self.limits.max_connections {
-                return Err(stream);
+    /// Adds a connection, unless there are too many already, in all or from its
+    /// address.
+    pub fn connect(
+        &self,
+        stream: Stream,
+        address: Option<IpAddr>,
+    ) -> Result<Arc<Client>, (Stream, Full)> {
+        self.notice_hangups();
+        let mut refused = match self.admit(stream, address) {
+            Ok(client) => return Ok(client),
+            Err(refused) => refused,
+        };
+        // Perhaps it comes for one that is just leaving. While a worker reads, the
+        // system tells of the end of its stream a little later.
+        let (from, until) = self.with_lock(|state, now| (now, state.leavers.news_end(now)));
+        loop {
+            self.await_leavers(self.clock.now());
+            refused = match self.admit(refused.0, address) {
+                Ok(client) => return Ok(client),
+                Err(refused) => refused,
+            };
+            let left = until.since(self.clock.now());
+            if left.is_zero() || !self.hangups.await_one(left) {
+                break;
             }
-            let client = Arc::new(Client::new(stream, state.engine.connect()));
+            self.notice_hangups();
+        }
+        if until > from {
+            self.with_lock(|state, now| state.leavers.note_no_news(now));
+        }
+        Err(refused)
+    }
+
+    fn admit(
+        &self,
+        stream: Stream,
+        address: Option<IpAddr>,
+    ) -> Result<Arc<Client>, (Stream, Full)> {
+        self.with_lock(|state, now| {
+            let count = state.clients.len();
+            if count >= self.limits.max_connections {
+                return Err((stream, Full::All(count)));
+            }
+            if let Err(count) = state.addresses.count(address) {
+                return Err((stream, Full::Address(count)));
+            }
+            let mut client = Client::new(stream, state.engine.connect());
+            client.address = address;
+            client.comes_after_leavers = (!state.leavers.is_empty()).then_some(now);
+            let client = Arc::new(client);
             state.clients.insert(client.id, Arc::clone(&client));
             Ok(client)
         })
+    }
+
+    /// Ends the waiting of those clients that have hung up.
+    pub fn end_waits_of_the_gone(&self) {
+        let gone = self.hangups.take_waiting();
+        self.with_lock(|state, _| {
+            for id in gone {
+                state.engine.half_close(id);
+            }
+        });
+    }
+
+    /// Notes which clients have hung up.
+    fn notice_hangups(&self) {
+        let gone = self.hangups.take();
+        if gone.is_empty() {
+            return;
+        }
+        self.with_lock(|state, now| {
+            for id in gone {
+                state.engine.half_close(id);
+                state.leavers.add(id, now);
+            }
+            let clients = &state.clients;
+            let is_there = |id| clients.contains_key(&id);
+            state.leavers.drop_gone(now, is_there);
+        });
+    }
+
+    /// Blocks until the clients that hung up before this time are gone, or for a
+    /// moment: one that has closed only its sending half may stay.
+    pub fn await_leavers(&self, connected_at: Time) {
+        let mut state = self.state.lock();
+        while let Some(most) = state.wait_for_leavers(connected_at, self.clock.now()) {
+            state.leavers.awaited_by += 1;
+            let waited = self.departure.wait_timeout(state, most);
+            state = waited.expect("no thread panics").0;
+            state.leavers.awaited_by -= 1;
+        }
     }
 
     /// Removes a connection, and makes its jobs ready again. While the server
@@ -261,16 +416,26 @@ impl Shared {
     pub fn disconnect(&self, id: ConnectionId) {
         let piece = |state: &mut Guarded, now| {
             let is_over = self.is_stopping() || state.engine.disconnect(id, now);
-            is_over.then(|| (state.clients.remove(&id), state.clients.is_empty()))
+            is_over.then(|| {
+                let gone = state.clients.remove(&id);
+                if let Some(client) = &gone {
+                    state.addresses.forget(client.address);
+                }
+                (
+                    gone,
+                    state.clients.is_empty() || state.leavers.awaited_by > 0,
+                )
+            })
         };
         // One piece is enough for nearly every connection. One that has held
         // very many jobs lets others go first before each further piece.
         let mut gone = self.with_lock(piece);
         while gone.is_none() {
+            self.await_relief();
             gone = self.with_lock_last(piece);
         }
         if let Some((_, true)) = gone {
-            self.emptiness.notify_one();
+            self.departure.notify_all();
         }
     }
 
@@ -284,7 +449,7 @@ impl Shared {
     pub fn await_emptiness(&self, timeout: Duration) -> usize {
         let is_there = |state: &mut Guarded| !state.clients.is_empty();
         let state = self.state.lock();
-        let waited = self.emptiness.wait_timeout_while(state, timeout, is_there);
+        let waited = self.departure.wait_timeout_while(state, timeout, is_there);
         waited.expect("no thread panics").0.clients.len()
     }
 

@@ -1,4 +1,4 @@
-//! The timer: the only thread that changes the state when no client asks.
+//! The timer: the thread that does what is due, such as the ends of delays.
 
 use super::shared::Shared;
 use crate::sync::thread;
@@ -7,6 +7,7 @@ use crate::sys;
 /// What the thread does all its life. It ends when the server does.
 pub fn run(shared: &Shared) {
     while !shared.is_stopping() {
+        shared.await_relief();
         let (sleeps, has_surplus) = shared.with_lock_last(|state, now| {
             // One piece of what is due. If there is more, the timer does not
             // sleep now.

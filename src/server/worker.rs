@@ -4,25 +4,29 @@
 //! one write. So a command on a quiet connection costs one read and one write,
 //! and a thousand pipelined ones hardly more.
 
-use super::batch::{Batch, Next};
+use super::batch::{Batch, Next, size};
 use super::client::{Answer, Client, is_short};
 use super::input::Input;
 use super::memory::Held;
-use super::output::{MUCH, Output};
-use super::permits::Permit;
+use super::output::{Output, SEND_BYTES};
 use super::process;
 use super::shared::Shared;
-use crate::binlog::{Binlog, Failed, Position};
+use crate::binlog::{Binlog, Failed, Moment, Position};
+use crate::engine::Time;
 use crate::log::{self, Level};
 use crate::protocol::framing::MAX_LINE;
-use crate::protocol::{Framer, Reply, Request};
-use crate::sync::thread;
+use crate::protocol::{Framer, Reply, Request, RestsOn};
 use std::io::{self, Write};
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a client may be silent and keep a large buffer.
 const KEEPS_BUFFER: Duration = Duration::from_millis(100);
+
+/// About how many bytes of replies are left to other threads before this one
+/// looks whether the client takes them. Every socket has room for twice as many.
+const LEFT_UNSEEN: usize = 2048;
 
 /// Serves one client until its connection ends.
 pub fn serve(shared: &Shared, client: &Arc<Client>) {
@@ -42,10 +46,12 @@ pub fn serve(shared: &Shared, client: &Arc<Client>) {
         batch: Batch::default(),
         output: Output::default(),
         held: shared.memory.hold(),
-        permit: None,
         read_patience: None,
-        is_watched: false,
+        comes_after_leavers: client.comes_after_leavers,
+        has_waited: false,
         is_owed_reply: false,
+        unseen: LEFT_UNSEEN,
+        made: None,
     }
     .run();
     match end {
@@ -64,18 +70,24 @@ struct Worker<'a> {
     name: Option<&'a str>,
     framer: Framer,
     input: Input,
-    batch: Batch<'a>,
+    batch: Batch,
     output: Output,
     /// How much memory it holds for input, bodies and replies.
     held: Held<'a>,
-    /// Its permit to be busy, if it needs one, until it sends, reads or waits.
-    permit: Option<Permit<'a>>,
     /// The read timeout that is set in the socket.
     read_patience: Option<Duration>,
-    /// Whether the hang-up watcher knows the client: since it first waited.
-    is_watched: bool,
+    /// Whether the client has waited, and is in the list of those that have.
+    has_waited: bool,
+    /// `Some` until its first command: as the client's.
+    comes_after_leavers: Option<Time>,
     /// Whether another thread sends the last reply.
     is_owed_reply: bool,
+    /// About how many bytes were left to other threads since it was seen that the
+    /// client has taken all; [`LEFT_UNSEEN`] if this one has sent since.
+    unseen: usize,
+    /// When the latest replies in the output were made, if they tell anything
+    /// that needs a look at shared storage before they are sent.
+    made: Option<Moment>,
 }
 
 impl Worker<'_> {
@@ -114,7 +126,6 @@ impl Worker<'_> {
             // Requests are left: the replies to the first ones had to be sent.
             return;
         }
-        let binlog = self.shared.binlog.as_deref();
         let mut unread = self.input.unread();
         let mut before = unread;
         while let Some(request) = self.framer.next(&mut unread) {
@@ -122,7 +133,7 @@ impl Worker<'_> {
                 log_request(name, &request, &before[..before.len() - unread.len()]);
             }
             before = unread;
-            if !self.batch.push(request, binlog) {
+            if !self.batch.push(request) {
                 break;
             }
         }
@@ -133,14 +144,6 @@ impl Worker<'_> {
     /// Reads once. Returns whether the client has sent anything. This may take
     /// for ever.
     fn read(&mut self) -> io::Result<bool> {
-        self.permit = None;
-        // In a rush, others go first. After a wait they have had their turns.
-        let clocks = || (self.shared.clock.now(), process::cpu_time());
-        if let Some(executed_at) = self.batch.executed_at.take()
-            && self.shared.rush.is_on(executed_at, clocks)
-        {
-            thread::yield_now();
-        }
         // After it has given its buffer back, the next read allocates a new
         // one, which need not be given back again.
         let mut gave_back = false;
@@ -170,7 +173,7 @@ impl Worker<'_> {
                 Err(error) => return Err(error),
                 Ok(count) => {
                     self.count_held();
-                    if self.framer.held() > 0 && !self.held.fits() {
+                    if self.framer.held() > 0 && !self.shared.has_memory() {
                         self.framer.refuse_body();
                         self.count_held();
                     }
@@ -201,24 +204,23 @@ impl Worker<'_> {
 
     /// Executes some of the requests, and handles their replies.
     fn execute(&mut self) -> io::Result<Next> {
+        if let Some(connected_at) = self.comes_after_leavers.take() {
+            self.shared.await_leavers(connected_at);
+        }
         let (shared, others) = (self.shared, self.held.by_others());
-        // The worker takes the permit before the lock, so that it does not wait
-        // for a permit while it is in the queue for the lock. It keeps the
-        // permit until it has to wait.
-        if self.permit.is_none() && self.has_much() {
-            self.permit = Some(shared.permits.take());
+        let (id, has_much) = (self.client.id, self.has_much());
+        let next = self.batch.execute(shared, id, others, has_much);
+        if next == Next::AwaitRoom {
+            // The replies before it wait, too: they come with the next ones.
+            self.batch.await_room(shared);
+            return Ok(Next::GoOn);
         }
-        let is_much = self.permit.is_some();
-        let id = self.client.id;
-        let next = self.batch.execute(shared, id, others, is_much);
-        let (mut replies, must_keep) = self.batch.take_replies();
-        // The default position comes before all others: it means that nothing
-        // is promised.
-        if let Some(binlog) = &self.shared.binlog
-            && must_keep > Position::default()
-        {
-            self.keep(binlog, must_keep, &mut replies);
+        let (mut replies, needed) = self.batch.take_replies();
+        let made = self.shared.moment();
+        if let (Some(binlog), Some(position)) = (&self.shared.binlog, needed) {
+            self.keep(binlog, position, &mut replies);
         }
+        self.note_made(made, &replies);
         for reply in replies.drain(..) {
             self.add(reply)?;
         }
@@ -231,9 +233,13 @@ impl Worker<'_> {
             // The client gets no answer. If it was given a job, that job is
             // ready after a restart.
             Answer::Stop => return Ok(Next::Close),
-            Answer::Reply(reply) => self.add(reply)?,
+            Answer::Reply(reply) => {
+                self.note_made(self.shared.moment(), slice::from_ref(&reply));
+                self.add(reply)?;
+            }
             Answer::Sent { word, rest } => {
                 // The output is empty: everything was sent before the wait.
+                self.made = self.shared.moment();
                 self.log_reply(word);
                 self.output.add_part(&rest);
             }
@@ -241,46 +247,66 @@ impl Worker<'_> {
         Ok(Next::GoOn)
     }
 
+    /// Notes when these replies were made, before they are added to the output.
+    /// That the server has failed is true without a look.
+    fn note_made(&mut self, made: Option<Moment>, replies: &[Reply]) {
+        if self.output.is_empty() {
+            self.made = None;
+        }
+        let tells = |reply: &Reply| *reply != Reply::InternalError;
+        if made.is_some() && replies.iter().any(tells) {
+            self.made = made;
+        }
+    }
+
     /// Whether it has much to do: more than a client sends that waits for each
     /// reply.
     fn has_much(&self) -> bool {
-        self.batch.is_much() || self.input.unread().len() >= MAX_LINE
+        // The bytes of a body that has not come whole are no further commands.
+        let has_more = self.input.unread().len() >= MAX_LINE && !self.framer.awaits_body();
+        self.batch.is_much() || has_more
     }
 
-    /// Makes sure that what the replies promise is kept before they are sent.
+    /// Makes sure that what the replies rest on is kept before they are sent.
     /// What cannot be kept is not promised.
-    fn keep(&mut self, binlog: &Binlog, must_keep: Position, replies: &mut Vec<Reply>) {
-        // The permit goes back first: other workers must reach the binlog
-        // meanwhile, to share its syncs.
-        self.permit = None;
-        let kept = match binlog.commit_if_free(must_keep) {
+    fn keep(&mut self, binlog: &Binlog, needed: Position, replies: &mut Vec<Reply>) {
+        let kept = match binlog.commit_if_free(needed) {
             Some(kept) => kept,
-            None if self.may_be_left(replies) => return self.leave(binlog, must_keep, replies),
-            None => binlog.commit(must_keep),
+            None if self.may_be_left(replies) => return self.leave(binlog, needed, replies),
+            None => binlog.commit(needed),
         };
         if kept == Err(Failed) {
-            // A reply that promises nothing and tells of no job is true all the
-            // same.
-            let told = |reply: &&mut Reply| reply.is_promise() || reply.tells_of().is_some();
-            let told = replies.iter_mut().filter(told);
-            told.for_each(|reply| *reply = Reply::InternalError);
+            // A reply that rests on nothing is true all the same.
+            let rests = |reply: &&mut Reply| reply.rests_on() != RestsOn::Nothing;
+            let untrue = replies.iter_mut().filter(rests);
+            untrue.for_each(|reply| *reply = Reply::InternalError);
         }
     }
 
     /// Whether there is one short reply, and nothing to send before it. Then
     /// the thread that is writing the binlog can send it, and need not wake
     /// this worker.
-    fn may_be_left(&self, replies: &[Reply]) -> bool {
+    fn may_be_left(&mut self, replies: &[Reply]) -> bool {
         let [reply] = replies else { return false };
         let is_alone = self.output.is_empty() && self.name.is_none();
+        if !is_alone || !is_short(reply) {
+            return false;
+        }
         // A client that leaves replies unread must not be cut off for that.
-        is_alone && is_short(reply) && self.client.stream.has_sent_all()
+        if self.unseen + size(reply) > LEFT_UNSEEN {
+            if !self.client.stream.has_sent_all() {
+                return false;
+            }
+            self.unseen = 0;
+        }
+        self.unseen += size(reply);
+        true
     }
 
     /// Leaves the reply to the thread that is writing the binlog, and does not
     /// wait. With many clients, waking the worker of each for its reply is a
     /// third of what a durable put costs.
-    fn leave(&mut self, binlog: &Binlog, must_keep: Position, replies: &mut Vec<Reply>) {
+    fn leave(&mut self, binlog: &Binlog, needed: Position, replies: &mut Vec<Reply>) {
         let reply = replies.pop().expect("there is one");
         // At most one reply is left to others at a time, or replies could
         // overtake each other.
@@ -288,7 +314,7 @@ impl Worker<'_> {
         self.is_owed_reply = true;
         self.client.owe_reply();
         let client = Arc::clone(self.client);
-        binlog.commit_then(must_keep, move |kept| {
+        binlog.commit_then(needed, move |kept| {
             client.send_owed(&kept.map_or(Reply::InternalError, |()| reply));
         });
     }
@@ -329,7 +355,7 @@ impl Worker<'_> {
     }
 
     fn send_if_much(&mut self) -> io::Result<()> {
-        match self.output.held() < MUCH {
+        match self.output.held() < SEND_BYTES {
             true => Ok(()),
             false => self.send(),
         }
@@ -338,13 +364,22 @@ impl Worker<'_> {
     /// Sends the output, after a reply that another thread sends.
     fn send(&mut self) -> io::Result<()> {
         if self.output.is_empty() {
+            // Another thread may send the reply; what was executed counts as the
+            // engine's alone from now on.
+            self.count_held();
             return Ok(());
         }
-        // Sending may take as long as the client likes.
-        self.permit = None;
         self.await_owed();
         self.count_held();
+        if let Some(binlog) = &self.shared.binlog
+            && binlog.confirm(self.made) == Err(Failed)
+        {
+            // Another server has the jobs. The client connects to that one when
+            // it finds this connection closed.
+            return Err(io::Error::other("the binlog failed"));
+        }
         let sent = self.output.send(&self.client.stream);
+        self.unseen = LEFT_UNSEEN;
         self.count_held();
         sent
     }
@@ -366,15 +401,14 @@ impl Worker<'_> {
     /// holds as little memory as possible, because very many may wait.
     fn wait(&mut self) -> io::Result<Answer> {
         self.send()?;
-        self.permit = None;
         self.await_owed();
         self.give_back();
         // It registers only now, and only once, because most clients never
         // wait.
-        if !self.is_watched {
-            self.shared.hangups.watch(self.client)?;
-            self.is_watched = true;
+        if !std::mem::replace(&mut self.has_waited, true) {
+            self.shared.hangups.watch_waiting(self.client)?;
         }
+        self.unseen = LEFT_UNSEEN;
         Ok(self.client.wait())
     }
 

@@ -2,7 +2,7 @@
 //! on the disk, everybody is told once, and nobody waits for ever, not even
 //! after a failure.
 
-use crate::binlog::{Binlog, Event, Failed, Opened, Position, SyncMode};
+use crate::binlog::{Binlog, Event, Failed, NoRoom, Opened, Position, SyncMode, longest_put};
 use crate::disk::Disk;
 use crate::sync::{Mutex, let_time_pass, thread};
 use beanpole::engine::{Change, Counters, StoredJob, StoredState, Time};
@@ -46,7 +46,7 @@ fn body(id: u64) -> String {
 impl Log {
     fn put(&self, id: u64) -> Position {
         // Left to those who need it later: what is tried is how they are told.
-        let _room = self.binlog.reserve_put(7, body(id).len() + 2);
+        let (Ok(()) | Err(NoRoom)) = self.binlog.make_room(longest_put(body(id).len() + 2));
         let mut jobs = self.jobs.lock().unwrap();
         jobs.insert(JobId(id), job(id));
         self.binlog.append(&[Change::Put(JobId(id))], &*jobs)
@@ -181,5 +181,6 @@ fn job(id: u64) -> StoredJob {
         state: StoredState::Ready,
         created_at: Time::default(),
         counters: Counters::default(),
+        words: None,
     }
 }

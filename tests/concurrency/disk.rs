@@ -2,18 +2,20 @@
 //! others like.
 
 use crate::binlog::storage::{File, Storage};
-use crate::sync::thread;
+use crate::sync::{self, thread};
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// A directory.
 #[derive(Default)]
 pub struct Disk {
     names: Mutex<BTreeMap<String, Arc<Content>>>,
-    /// How many syncs succeed before one fails, and all after it.
+    /// How many syncs succeed before one fails.
     syncs_left: Arc<Mutex<Option<u32>>>,
+    is_shared: bool,
 }
 
 #[derive(Default)]
@@ -24,10 +26,21 @@ struct Content {
     /// What is synced, and by which of them.
     synced: Mutex<(u64, Vec<u8>)>,
     syncs_left: Arc<Mutex<Option<u32>>>,
+    is_lost: AtomicBool,
 }
 
 impl Disk {
-    /// From now on so many syncs succeed, and no further one.
+    /// One that another machine can use.
+    pub fn shared() -> Disk {
+        Disk {
+            is_shared: true,
+            ..Disk::default()
+        }
+    }
+
+    /// After this many more syncs one fails. As on a real system only one thread
+    /// is told: later syncs succeed, and what the failed one was to make durable
+    /// stays lost.
     pub fn fail_after(&self, syncs: u32) {
         *self.syncs_left.lock().unwrap() = Some(syncs);
     }
@@ -93,6 +106,25 @@ impl Storage for Disk {
         thread::yield_now();
         Ok(())
     }
+
+    fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
+    fn look(&self) -> io::Result<()> {
+        thread::yield_now();
+        let is_taken = sync::is_taken();
+        thread::yield_now();
+        sync::take_long();
+        match is_taken {
+            true => Err(io::Error::other("another machine has it")),
+            false => Ok(()),
+        }
+    }
+
+    fn now(&self) -> Duration {
+        sync::storage_clock()
+    }
 }
 
 impl File for Content {
@@ -138,11 +170,19 @@ impl File for Content {
         let bytes = self.bytes.lock().unwrap().clone();
         let number = self.syncs.fetch_add(1, Ordering::SeqCst) + 1;
         thread::yield_now();
-        if let Some(left) = &mut *self.syncs_left.lock().unwrap() {
-            *left = left.checked_sub(1).ok_or(io::Error::other("broken"))?;
+        let mut syncs_left = self.syncs_left.lock().unwrap();
+        match &mut *syncs_left {
+            Some(0) => {
+                *syncs_left = None;
+                self.is_lost.store(true, Ordering::SeqCst);
+                return Err(io::Error::other("broken"));
+            }
+            Some(left) => *left -= 1,
+            None => {}
         }
+        drop(syncs_left);
         let mut synced = self.synced.lock().unwrap();
-        if synced.0 < number {
+        if synced.0 < number && !self.is_lost.load(Ordering::SeqCst) {
             *synced = (number, bytes);
         }
         Ok(())

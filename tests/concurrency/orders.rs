@@ -9,14 +9,18 @@
 //! strictest; for what that could hide there is ThreadSanitizer
 //! (`tests/laboratory/sanitize`).
 //!
-//! `ORDERS=1000000 cargo run --release` tries so many orders of each scenario,
-//! and `cargo run --release stop` those with this word in their name.
+//! `BEANPOLE_SEARCH=20 cargo run --release` tries twenty times as many orders of
+//! each scenario, and `cargo run --release stop` the scenarios with this word in
+//! their name.
 
 #[allow(dead_code, unused_imports)]
 #[path = "../../src/binlog/mod.rs"]
 mod binlog;
 mod commit;
 mod disk;
+#[path = "../laboratory/search.rs"]
+#[allow(dead_code)]
+mod search;
 #[allow(dead_code)]
 mod server;
 mod serving;
@@ -28,26 +32,31 @@ use beanpole::{engine, log, protocol};
 use binlog::SyncMode;
 use std::time::Duration;
 
+#[path = "../../src/sys/mod.rs"]
+#[allow(dead_code, unused_imports)]
+mod system;
+
 /// The system, as far as these files call it.
 mod sys {
+    pub use crate::system::{
+        allocate, forget_pages, is_shared, time_since_boot, whole_file, write_in_place,
+    };
+
     pub fn find_room_for_threads() -> std::io::Result<()> {
         Ok(())
     }
 
     pub fn give_back_memory() {}
-
-    pub fn write_in_place(_: std::os::fd::BorrowedFd<'_>) {}
 }
 
 const SPAN: SyncMode = SyncMode::Every(Duration::from_millis(50));
 
 fn main() {
-    let orders = std::env::var("ORDERS").map_or(20_000, |text| text.parse().expect("ORDERS"));
+    let orders = search::tries(20_000) as usize;
     let word = std::env::args().nth(1).unwrap_or_default();
     // What takes many steps is tried less often.
     let scenarios: &[(&str, usize, fn())] = &[
         ("the lock is had by one", 1, slot::the_lock_is_had_by_one),
-        ("a permit is had by one", 1, slot::a_permit_is_had_by_one),
         ("who waits hears the answer once", 1, || slot::answered(100)),
         ("and what had no room is not lost", 1, || slot::answered(3)),
         ("who stops waits no more", 1, slot::stopped),
@@ -76,6 +85,16 @@ fn main() {
             5,
             serving::each_socket_gets_a_worker,
         ),
+        ("the next client finds what was left", 5, || {
+            sync::let_time_stand_still(true);
+            serving::what_a_client_held_is_free_for_the_next(10);
+            sync::let_time_stand_still(false);
+        }),
+        ("and takes the place", 5, || {
+            sync::let_time_stand_still(true);
+            serving::what_a_client_held_is_free_for_the_next(1);
+            sync::let_time_stand_still(false);
+        }),
         ("who waits gets the job", 20, || {
             serving::who_waits_gets_the_job(None)
         }),
@@ -85,6 +104,14 @@ fn main() {
         ("and a log that syncs later", 40, || {
             serving::who_waits_gets_the_job(Some(SPAN))
         }),
+        ("who waits gets the job of a limit", 20, || {
+            serving::who_waits_gets_the_job_of_a_limit(true)
+        }),
+        (
+            "also when its place is free because a worker leaves",
+            20,
+            || serving::who_waits_gets_the_job_of_a_limit(false),
+        ),
         (
             "replies come in their turn",
             40,
@@ -96,6 +123,11 @@ fn main() {
         ("and loses nothing that was told", 40, || {
             serving::a_stop_hands_nothing_on(Some(SyncMode::Always))
         }),
+        (
+            "who has lost the lock tells nothing",
+            40,
+            serving::who_has_lost_the_lock_tells_nothing,
+        ),
     ];
     for (name, share, scenario) in scenarios {
         if name.contains(&word) {

@@ -1,6 +1,8 @@
 //! The server's own files, on sockets that are lists of bytes: all but the
 //! acceptor, which waits for the system.
 
+#[path = "../../src/server/addresses.rs"]
+mod addresses;
 #[path = "../../src/server/batch.rs"]
 mod batch;
 #[path = "../../src/server/client.rs"]
@@ -9,16 +11,14 @@ pub mod client;
 mod clock;
 #[path = "../../src/server/input.rs"]
 mod input;
+#[path = "../../src/server/leavers.rs"]
+mod leavers;
 #[path = "../../src/server/lock.rs"]
 pub mod lock;
 #[path = "../../src/server/memory.rs"]
 mod memory;
 #[path = "../../src/server/output.rs"]
 mod output;
-#[path = "../../src/server/permits.rs"]
-pub mod permits;
-#[path = "../../src/server/rush.rs"]
-mod rush;
 #[path = "../../src/server/shared.rs"]
 pub mod shared;
 #[path = "../../src/server/sleep.rs"]
@@ -43,18 +43,11 @@ use std::time::Duration;
 pub struct Limits {
     pub max_job_size: u32,
     pub max_connections: usize,
+    pub max_connections_per_address: Option<std::num::NonZeroUsize>,
     pub idle_timeout: Option<Duration>,
 }
 
 /// What the server knows of its process: nothing here.
 mod process {
     pub fn complete(_: &mut crate::protocol::Document, _: &super::shared::Shared) {}
-
-    /// More each time than any CPU has: there is always a rush.
-    pub fn cpu_time() -> std::time::Duration {
-        use std::sync::atomic::{AtomicU32, Ordering};
-        static USED: AtomicU32 = AtomicU32::new(0);
-        let centuries = std::time::Duration::from_secs(1 << 33);
-        centuries * USED.fetch_add(1, Ordering::Relaxed)
-    }
 }

@@ -6,7 +6,7 @@ use crate::disk::Disk;
 use crate::server::shared::Shared;
 use crate::server::workers::Workers;
 use crate::server::{Clock, Limits, Peer, Stream, timer};
-use crate::sync::thread;
+use crate::sync::{is_taken, let_another_take_the_lock, thread};
 use beanpole::engine::{Config, Engine};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,8 +24,17 @@ struct Running {
 
 impl Running {
     fn start(sync: Option<SyncMode>) -> Running {
+        Running::start_for(10, sync)
+    }
+
+    /// A server for so many clients at a time.
+    fn start_for(max_connections: usize, sync: Option<SyncMode>) -> Running {
+        Running::start_on(Disk::default(), max_connections, sync)
+    }
+
+    fn start_on(disk: Disk, max_connections: usize, sync: Option<SyncMode>) -> Running {
         let clock = Clock::start();
-        let disk = Arc::new(Disk::default());
+        let disk = Arc::new(disk);
         let binlog = sync.map(|sync| open(&disk, sync));
         let config = Config {
             max_job_size: 100,
@@ -34,7 +43,8 @@ impl Running {
         };
         let limits = Limits {
             max_job_size: 100,
-            max_connections: 10,
+            max_connections,
+            max_connections_per_address: None,
             idle_timeout: None,
         };
         let engine = Engine::new(config, clock.now());
@@ -54,8 +64,9 @@ impl Running {
 
     fn connect(&self) -> Peer {
         let (stream, peer) = Stream::pair(1000);
-        let client = self.shared.connect(stream);
+        let client = self.shared.connect(stream, None);
         let client = client.ok().expect("there is room");
+        self.shared.hangups.watch(&client).expect("memory");
         self.workers.hand_over(&client).expect("a thread");
         peer
     }
@@ -67,7 +78,7 @@ impl Running {
         while self.shared.await_emptiness(GRACE) > 0 {}
         self.timer.join().unwrap();
         if let Some(binlog) = &self.shared.binlog {
-            assert_eq!(binlog.close(), Ok(()));
+            assert_eq!(binlog.close().is_err(), is_taken());
         }
         self.disk
     }
@@ -90,6 +101,27 @@ pub fn each_socket_gets_a_worker() {
             assert_eq!(peer.receive(2), "USING default\r\n");
         }
     }
+    server.stop();
+}
+
+/// One client leaves, and the next one comes: it finds the job that the first
+/// one held, also where there is room for one client only. No more workers are
+/// started than there may be clients.
+pub fn what_a_client_held_is_free_for_the_next(most: usize) {
+    let server = Running::start_for(most, None);
+    let first = server.connect();
+    first.send("put 0 0 1000000 5\r\nfirst\r\nreserve\r\n");
+    first.receive(3);
+    first.leave();
+    let next = server.connect();
+    next.send("peek-ready\r\n");
+    assert_eq!(next.receive(2), "FOUND 1 5\r\nfirst\r\n");
+    next.leave();
+    for _ in 0..2 {
+        server.connect().leave();
+    }
+    let workers = server.shared.with_lock(|state, _| state.workers);
+    assert!(workers <= most as u64, "{workers} workers");
     server.stop();
 }
 
@@ -126,6 +158,40 @@ pub fn who_waits_gets_the_job(sync: Option<SyncMode>) {
     );
     workers.iter().for_each(Peer::leave);
     producer.leave();
+    server.stop();
+}
+
+/// Of two jobs with a limit of one at a time, in two tubes, one is reserved. A
+/// client that waits in the other tube gets the other job when the place is
+/// free, whether by a delete or because the worker leaves.
+pub fn who_waits_gets_the_job_of_a_limit(is_deleted: bool) {
+    let server = Running::start(None);
+    let [worker, waiting, producer] = [(); 3].map(|()| server.connect());
+    producer.send("put 0 0 1000000 5 con:a\r\nfirst\r\n");
+    producer.send("use other\r\nput 0 0 1000000 6 con:a\r\nsecond\r\n");
+    producer.receive(3);
+    worker.send("reserve\r\n");
+    assert_eq!(worker.receive(2), "RESERVED 1 5\r\nfirst\r\n");
+    let asking = waiting.clone();
+    let asking = thread::spawn(move || {
+        asking.send("watch other\r\nignore default\r\nreserve\r\n");
+        asking.receive(4)
+    });
+    match is_deleted {
+        true => worker.send("delete 1\r\n"),
+        false => worker.leave(),
+    }
+    let given = asking.join().unwrap();
+    assert_eq!(
+        given,
+        "WATCHING 2\r\nWATCHING 1\r\nRESERVED 2 6\r\nsecond\r\n"
+    );
+    for peer in [waiting, producer] {
+        peer.leave();
+    }
+    if is_deleted {
+        worker.leave();
+    }
     server.stop();
 }
 
@@ -172,4 +238,31 @@ pub fn a_stop_hands_nothing_on(sync: Option<SyncMode>) {
         assert!(disk.keeps(b"first"));
         assert!(disk.keeps(b"second") || !is_told && given.is_empty());
     }
+}
+
+/// One reserves, one waits for a moment, one puts a job for that one.
+/// Meanwhile the server stands still, and another machine takes the lock: the
+/// sockets notice if anything is told of jobs after that.
+pub fn who_has_lost_the_lock_tells_nothing() {
+    let_another_take_the_lock(false);
+    let server = Running::start_on(Disk::shared(), 10, Some(SyncMode::Always));
+    let [producer, hasty, patient] = [(); 3].map(|()| server.connect());
+    producer.send("put 0 0 1000000 5\r\nfirst\r\n");
+    assert_eq!(producer.receive(1), "INSERTED 1\r\n");
+    patient.send("watch other\r\nignore default\r\nreserve-with-timeout 1\r\n");
+    patient.receive(2);
+    let other = thread::spawn(|| let_another_take_the_lock(true));
+    hasty.send("reserve\r\n");
+    producer.send("use other\r\nput 0 0 1000000 6\r\nsecond\r\nstats-job 1\r\n");
+    other.join().unwrap();
+    let told = producer.receive(4);
+    assert!(
+        told.contains("INSERTED 2") || !told.contains("OK"),
+        "{told}"
+    );
+    for peer in [&producer, &hasty, &patient] {
+        peer.leave();
+    }
+    server.stop();
+    let_another_take_the_lock(false);
 }

@@ -1,8 +1,7 @@
-//! The lock, the permits and a client's slot, each alone.
+//! The lock and a client's slot, each alone.
 
 use crate::server::client::{Answer, Client};
 use crate::server::lock::FairMutex;
-use crate::server::permits::Permits;
 use crate::server::{Peer, Stream};
 use beanpole::engine::ConnectionId;
 use beanpole::protocol::Reply;
@@ -43,29 +42,6 @@ pub fn the_lock_is_had_by_one() {
     assert!(!lock.is_awaited(), "nobody waits when all have gone");
 }
 
-pub fn a_permit_is_had_by_one() {
-    let permits = Arc::new(Permits::new());
-    let inside = Arc::new(AtomicUsize::new(0));
-    let threads: Vec<_> = (0..3)
-        .map(|_| {
-            let (permits, inside) = (permits.clone(), inside.clone());
-            thread::spawn(move || {
-                for _ in 0..2 {
-                    let _permit = permits.take();
-                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
-                    thread::yield_now();
-                    assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1);
-                }
-            })
-        })
-        .collect();
-    for thread in threads {
-        thread.join().unwrap();
-    }
-    // It came back: nobody waits for ever.
-    drop(permits.take());
-}
-
 /// A worker waits, twice; others answer, with so much room in the socket.
 pub fn answered(room: usize) {
     let (client, peer) = client(room);
@@ -82,7 +58,7 @@ pub fn answered(room: usize) {
             Answer::Stop => unreachable!("nobody stops"),
         })
     };
-    client.answer(Reply::TimedOut);
+    client.answer(Reply::TimedOut, true);
     assert_eq!(worker.join().unwrap(), b"TIMED_OUT\r\n");
 }
 
@@ -107,7 +83,7 @@ pub fn stopped() {
         let (client, has_stopped) = (client.clone(), has_stopped.clone());
         thread::spawn(move || {
             let is_late = has_stopped.load(Ordering::SeqCst);
-            client.answer(Reply::TimedOut);
+            client.answer(Reply::TimedOut, true);
             is_late
         })
     };

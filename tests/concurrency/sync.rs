@@ -11,15 +11,77 @@ use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut, Sub};
 use std::sync::{Arc, LockResult};
 use std::time::Duration;
+pub use std::time::SystemTime;
 
 /// In nanoseconds.
 static NOW: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+
+/// When another machine took the lock; 0: none has.
+static TAKEN_AT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+
+/// How long a machine has to be silent before another one can take the lock.
+const SILENCE: Duration = Duration::from_secs(10);
+
+shuttle::thread_local! {
+    /// When this thread read the clock of shared storage, if it has done nothing
+    /// that takes long since then: no look, and nothing with a socket.
+    static READ_AT: std::cell::Cell<Option<u64>> = std::cell::Cell::new(None);
+}
+
+/// The clock of shared storage.
+pub fn storage_clock() -> Duration {
+    let now = NOW.fetch_add(1, Ordering::SeqCst);
+    READ_AT.with(|at| at.set(Some(now)));
+    thread::yield_now();
+    Duration::from_nanos(now)
+}
+
+/// The server stands still for so long that another machine takes the lock; or
+/// no other machine has it.
+pub fn let_another_take_the_lock(takes: bool) {
+    let silence = match takes {
+        true => SILENCE.as_nanos() as u64,
+        false => 0,
+    };
+    let now = NOW.fetch_add(silence, Ordering::SeqCst) + silence;
+    TAKEN_AT.store(if takes { now } else { 0 }, Ordering::SeqCst);
+}
+
+/// Whether another machine has the lock.
+pub fn is_taken() -> bool {
+    TAKEN_AT.load(Ordering::SeqCst) > 0
+}
+
+/// Notes that this thread does something that may take long.
+pub fn take_long() {
+    READ_AT.with(|at| at.set(None));
+}
+
+/// Panics if the server sends this although it could know that it may not: it has
+/// read the clock since another machine has the lock, or it has not read it.
+pub fn must_be_told(bytes: &[u8]) {
+    let read_at = READ_AT.with(|at| at.take());
+    let taken_at = TAKEN_AT.load(Ordering::SeqCst);
+    if taken_at > 0 && bytes != b"INTERNAL_ERROR\r\n" {
+        let told = String::from_utf8_lossy(bytes);
+        let was_ours = read_at.is_some_and(|at| at < taken_at);
+        assert!(was_ours, "it tells {told} without the lock");
+    }
+}
 
 /// Longer times, such as those that jobs have to run, do not pass.
 const LONG: Duration = Duration::from_secs(1000);
 
 /// Whether short times pass always.
 static SURELY: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+
+/// Whether no time passes.
+static NEVER: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+
+/// For what happens without a wait for a time: from now on none passes.
+pub fn let_time_stand_still(still: bool) {
+    NEVER.store(still, Ordering::SeqCst);
+}
 
 /// For what is promised to happen in time: from now on short times always pass.
 pub fn let_time_pass(surely: bool) {
@@ -28,7 +90,8 @@ pub fn let_time_pass(surely: bool) {
 
 /// Whether this wait ends when its time is over, or else never by itself.
 pub fn passes(time: Duration) -> bool {
-    time < LONG && (SURELY.load(Ordering::SeqCst) || thread_rng().gen_bool(0.5))
+    let may_pass = time < LONG && !NEVER.load(Ordering::SeqCst);
+    may_pass && (SURELY.load(Ordering::SeqCst) || thread_rng().gen_bool(0.5))
 }
 
 fn pass(time: Duration) {
@@ -227,7 +290,6 @@ impl<T> OnceLock<T> {
 pub mod thread {
     pub use shuttle::thread::{Builder, Thread, current, park, spawn, yield_now};
 
-    use std::num::NonZero;
     use std::time::Duration;
 
     pub fn park_timeout(time: Duration) {
@@ -235,11 +297,6 @@ pub mod thread {
             true => super::pass(time),
             false => park(),
         }
-    }
-
-    /// One permit then: one less than this.
-    pub fn available_parallelism() -> std::io::Result<NonZero<usize>> {
-        Ok(NonZero::<usize>::MIN.saturating_add(1))
     }
 }
 
@@ -295,6 +352,23 @@ impl<T> Sender<T> {
     }
 }
 
+impl<T> Sender<T> {
+    /// Gives it back if nobody has waited for it in this time.
+    pub fn send_timeout(&self, value: T, time: Duration) -> Result<(), T> {
+        let state = self.0.state.lock().expect("no thread panics");
+        let is_full = |state: &mut Handing<T>| state.handed.len() == state.waiting;
+        let waited = self.0.changed.wait_timeout_while(state, time, is_full);
+        let mut state = waited.expect("no thread panics").0;
+        if is_full(&mut state) {
+            return Err(value);
+        }
+        state.handed.push_back(value);
+        drop(state);
+        self.0.changed.notify_all();
+        Ok(())
+    }
+}
+
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
         self.0.state.lock().expect("no thread panics").is_open = false;
@@ -306,6 +380,7 @@ impl<T> Receiver<T> {
     pub fn recv_timeout(&self, time: Duration) -> Result<T, ()> {
         let mut state = self.0.state.lock().expect("no thread panics");
         state.waiting += 1;
+        self.0.changed.notify_all();
         let is_idle = |state: &mut Handing<T>| state.handed.is_empty() && state.is_open;
         let waited = self.0.changed.wait_timeout_while(state, time, is_idle);
         state = waited.expect("no thread panics").0;

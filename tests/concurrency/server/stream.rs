@@ -46,6 +46,7 @@ impl Stream {
     }
 
     pub fn read(&self, buffer: &mut Vec<u8>, most: usize) -> io::Result<usize> {
+        sync::take_long();
         let is_silent = |state: &mut State| state.asked.is_empty() && !state.is_over;
         let mut state = self.0.state();
         if state.patience.is_some_and(sync::passes) && is_silent(&mut state) {
@@ -68,6 +69,8 @@ impl Stream {
     }
 
     pub fn write_all(&self, pieces: &mut [IoSlice<'_>]) -> io::Result<()> {
+        let told: Vec<u8> = pieces.iter().flat_map(|piece| piece.to_vec()).collect();
+        sync::must_be_told(&told);
         let mut state = self.0.state();
         if state.is_closed {
             return Err(io::ErrorKind::BrokenPipe.into());
@@ -80,6 +83,7 @@ impl Stream {
     }
 
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        sync::must_be_told(bytes);
         let mut state = self.0.state();
         let count = bytes
             .len()
