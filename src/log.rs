@@ -18,6 +18,7 @@ use repeats::Repeats;
 use std::fmt::{Arguments, Display};
 use std::io::{self, Write};
 use std::panic::{self, PanicHookInfo};
+use std::process;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 use std::thread;
@@ -66,7 +67,7 @@ static EVENTS: OnceLock<Sender<Event>> = OnceLock::new();
 static DROPPED: AtomicUsize = AtomicUsize::new(0);
 
 /// Starts the thread that writes; from then on no thread waits for the log. A
-/// panic becomes a line of the log. To be called once.
+/// panic becomes the last line of the log. To be called once.
 ///
 /// `verbosity` is how often `-V` was given.
 ///
@@ -149,7 +150,7 @@ fn log(level: Level, client: String, text: Arguments<'_>) {
     }
 }
 
-/// Logs a panic: a thread has found a fault in the program.
+/// Logs a panic, and ends the process: a thread has found a fault in the program.
 fn log_panic(panic: &PanicHookInfo<'_>) {
     let thread = thread::current();
     let name = thread.name().unwrap_or("unnamed");
@@ -164,6 +165,9 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
             finish();
         }
     }
+    // What the thread was changing is half changed: nobody may go on with it,
+    // whatever the build does with panics.
+    process::abort();
 }
 
 struct Line {
@@ -229,7 +233,7 @@ fn run(events: &Receiver<Event>) {
         if events.is_empty() {
             let dropped = DROPPED.swap(0, Relaxed);
             tell((dropped > 0).then(|| {
-                format!("{dropped} lines of the log were dropped: nobody read the others")
+                format!("{dropped} lines of the log were dropped: they came too fast to be written")
             }));
         }
         // `finish` waits for this.

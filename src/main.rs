@@ -4,17 +4,18 @@
 //! another thread has recovered the jobs, and starts the server. From then on
 //! it waits for signals.
 
+use beanpole::binlog::storage::Directory;
 use beanpole::binlog::{self, Binlog};
 use beanpole::engine::{Config, Engine};
 use beanpole::log;
 use beanpole::options::{self, Exit, Invocation, Options};
 use beanpole::server::activation::{self, Inherited};
-use beanpole::server::limits::Capacity;
+use beanpole::server::limits::{Capacity, Memory};
 use beanpole::server::{Clock, Limits, Listener, Server, VERSION, notify, privileges, spawn};
 use crossbeam_channel::{Receiver, Sender, bounded, never, select, tick, unbounded};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::User;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use std::io;
 use std::process::ExitCode;
@@ -24,9 +25,9 @@ use std::sync::Arc;
 /// failed and the reason.
 type Failure = (Exit, String);
 
-/// The recovered jobs, and the binlog that keeps them from now on, if there is
-/// one.
-type Recovered = (Engine, Option<Arc<Binlog>>);
+/// The recovered jobs, the binlog that keeps them from now on, if there is one,
+/// and the clock by which they were recovered.
+type Recovered = (Engine, Option<Arc<Binlog>>, Clock);
 
 fn main() -> ExitCode {
     match options::parse(std::env::args_os().skip(1)) {
@@ -43,7 +44,7 @@ fn main() -> ExitCode {
             }
         }
         Err(message) => {
-            eprint!("beanpoled: {message}\n{}", options::usage());
+            eprint!("beanpoled: {message}\n{}", options::HINT);
             return ExitCode::from(Exit::Usage as u8);
         }
     }
@@ -55,16 +56,19 @@ fn main() -> ExitCode {
 /// client.
 fn serve(options: Options) -> Result<(), Failure> {
     beanpole::server::use_one_heap();
+    // Nothing may open a descriptor before those that we have inherited are
+    // ours.
+    let inherited = activation::inherited_sockets();
+    // From here on, a signal waits until a thread reads it.
+    // (SIGXFSZ, with no effect: the write that is too long gets an error.)
+    let signals = Signals::new([SIGTERM, SIGINT, SIGUSR1, SIGHUP, SIGXFSZ]);
     log::start(options.verbosity).map_err(cannot("starting the log"))?;
     for warning in &options.warnings {
         log::warning(format_args!("{warning}"));
     }
     umask(Mode::S_IRWXG | Mode::S_IRWXO);
-    let inherited = activation::inherited_sockets();
-    let inherited = inherited.map_err(|message| (Exit::CannotListen, message))?;
-    // From here on, a signal waits until a thread reads it.
-    let signals = Signals::new([SIGTERM, SIGINT, SIGUSR1, SIGHUP]);
     let mut signals = signals.map_err(cannot("trapping signals"))?;
+    let inherited = inherited.map_err(|message| (Exit::CannotListen, message))?;
     let user = options.user.as_deref().map(find_user).transpose()?;
     let listeners = match inherited.is_empty() {
         true => bind(&options, user.as_ref())?,
@@ -73,12 +77,16 @@ fn serve(options: Options) -> Result<(), Failure> {
     if let Some(user) = &user {
         privileges::become_user(user).map_err(|error| cannot_become(&user.name, error))?;
     }
+    // This opens a socket, which is counted with the other descriptors.
+    notify::tell("STATUS=Recovering jobs");
     let limits = Limits {
         max_job_size: options.max_job_size,
         max_connections: max_connections(&options),
+        max_connections_per_address: options.max_connections_per_address,
         idle_timeout: options.idle_timeout,
         segment_size: options.segment_size,
     };
+    let max_memory = max_memory(&options);
     let (tell, heard) = unbounded();
     let tell_signal = tell.clone();
     let hear = move || {
@@ -89,18 +97,17 @@ fn serve(options: Options) -> Result<(), Failure> {
     };
     spawn("signals", hear).map_err(cannot("hearing signals"))?;
 
-    notify::tell("STATUS=Recovering jobs");
     let clock = Clock::start();
     // Recovery may take long. It has its own thread, so that signals are
     // handled meanwhile. The server may end at any moment of it without harm.
     let (done, recovered) = bounded(1);
     let recover = move || {
         // If sending fails, the main thread is ending the server.
-        let (Ok(()) | Err(_)) = done.send(open(&options, clock));
+        let (Ok(()) | Err(_)) = done.send(open(&options, max_memory, clock));
     };
     spawn("recovery", recover).map_err(cannot("recovering jobs"))?;
     let mut is_draining = false;
-    let (mut engine, binlog) = loop {
+    let (mut engine, binlog, clock) = loop {
         select! {
             recv(recovered) -> recovered => break recovered.expect("no thread panics")?,
             recv(heard) -> signal => match signal {
@@ -190,40 +197,79 @@ fn max_connections(options: &Options) -> usize {
     options.max_connections.unwrap_or(most).min(most)
 }
 
+/// How much memory to allow, in bytes: what the options ask for, or else as much
+/// as the system can have without ending the server; `None` for no limit.
+fn max_memory(options: &Options) -> Option<u64> {
+    let usual = Memory::find();
+    match (options.max_memory, usual) {
+        (Some(0), _) => log::info(format_args!("no limit of memory")),
+        (Some(asked), Some(Memory { bytes, because })) if asked > bytes => {
+            log::warning(format_args!(
+                "--max-memory {asked}: more than the usual {bytes}, because {because}"
+            ));
+        }
+        (Some(asked), _) => log::info(format_args!("at most {asked} bytes of memory for clients")),
+        (None, Some(Memory { bytes, because })) => {
+            log::info(format_args!(
+                "at most {bytes} bytes of memory for clients, because {because}"
+            ));
+            return Some(bytes);
+        }
+        (None, None) => log::warning(format_args!(
+            "no limit of memory: the system does not say how much there is"
+        )),
+    }
+    options.max_memory.filter(|bytes| *bytes > 0)
+}
+
 /// Locks the binlog, if the options ask for one, and reads the jobs in it.
-fn open(options: &Options, clock: Clock) -> Result<Recovered, Failure> {
+fn open(
+    options: &Options,
+    max_memory: Option<u64>,
+    mut clock: Clock,
+) -> Result<Recovered, Failure> {
     let config = Config {
         max_job_size: options.max_job_size,
-        max_memory: options.max_memory,
+        max_memory,
         keeps_changes: options.binlog.is_some(),
     };
-    let engine = Engine::new(config, clock.now());
     let Some(binlog) = &options.binlog else {
-        return Ok((engine, None));
+        return Ok((Engine::new(config, clock.now()), None, clock));
     };
-    let mut at_once = binlog.clone();
-    at_once.wait = false;
-    let opened = match Binlog::open(&at_once, engine) {
+    let unusable = |error: binlog::Error| (Exit::BinlogUnusable, error.to_string());
+    let directory = match Directory::lock(&binlog.dir, false) {
         Err(binlog::Error::Locked(_)) if binlog.wait => {
             let waiting = format!("another server has {} locked", binlog.dir.display());
             log::info(format_args!("waiting: {waiting}"));
             notify::tell(&format!("STATUS=Waiting: {waiting}"));
-            Binlog::open(binlog, Engine::new(config, clock.now()))
+            Directory::lock(&binlog.dir, true)
         }
-        opened => opened,
+        locked => locked,
     };
-    let opened = opened.map_err(|error| (Exit::BinlogUnusable, error.to_string()))?;
+    let directory = Arc::new(directory.map_err(unusable)?);
+    // What is left of a delay is left by the system's clock. While we waited
+    // for the lock, the clock may have been set.
+    clock.set();
+    let engine = Engine::new(config, clock.now());
+    let opened = Binlog::open_in(directory, binlog.sync, binlog.segment_size, engine);
+    let opened = opened.map_err(unusable)?;
     for notice in &opened.notices {
         log::warning(format_args!("{notice}"));
     }
     let mut engine = opened.jobs;
     engine.set_next_id(opened.next_id);
+    let behind = engine.latest_restored.since(clock.now()).as_secs();
+    if behind > 0 {
+        log::warning(format_args!(
+            "the system's clock is {behind} s behind the newest change in the binlog: a delay that ended may begin again"
+        ));
+    }
     // Some delays ended while the server was down.
     while engine.wake_at().is_some_and(|at| at <= clock.now()) {
         engine.tick(clock.now());
     }
     log::info(format_args!("recovered {} jobs", engine.job_count()));
-    Ok((engine, Some(opened.binlog)))
+    Ok((engine, Some(opened.binlog), clock))
 }
 
 /// Starts the binlog's threads, which write and sync what nobody waits for, and
@@ -232,6 +278,9 @@ fn start_keeping(binlog: &Arc<Binlog>, tell: Sender<i32>) -> io::Result<()> {
     let told = move |event: binlog::Event<'_>| match event {
         binlog::Event::Full(error) => {
             log::warning(format_args!("the binlog takes no new jobs: {error}"));
+        }
+        binlog::Event::Left(error) => {
+            log::warning(format_args!("{error}; the file is not needed"));
         }
         binlog::Event::Room => log::info(format_args!("the binlog takes new jobs again")),
         binlog::Event::Failed(_) => {

@@ -3,7 +3,9 @@
 use crate::arguments::{self, to_os};
 use crate::binlog::{self, SyncMode};
 use crate::server::{Address, SocketAccess};
-use std::ffi::OsString;
+use nix::libc::mode_t;
+use nix::sys::stat::Mode;
+use std::ffi::{OsStr, OsString};
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -67,8 +69,10 @@ pub struct Options {
     pub max_job_size: u32,
     /// The most connections at a time; `None`: as many as the system allows.
     pub max_connections: Option<usize>,
+    /// The most connections of one address; `None`: no limit.
+    pub max_connections_per_address: Option<NonZeroUsize>,
     /// The most memory that jobs, tubes, watches and buffers may take together,
-    /// in bytes; `None`: no limit.
+    /// in bytes, 0 for no limit; `None`: as much as the system allows.
     pub max_memory: Option<u64>,
     /// How long a connection that holds nothing may be silent; `None`: for ever.
     pub idle_timeout: Option<Duration>,
@@ -93,14 +97,15 @@ const FLAGS: &[Flag] = &[
     ("", "socket-mode", "OCTAL", "permissions of Unix sockets (600)"),
     ("", "socket-group", "GROUP", "group of Unix sockets"),
     ("u", "user", "USER", "become USER, with all its groups, once bound"),
-    ("z", "max-job-size", "BYTES", "largest body (65535; at most 1073741824)"),
+    ("z", "max-job-size", "BYTES", "largest body (65535; at most 1G)"),
     ("", "max-connections", "N", "close further ones (as many as the system allows)"),
-    ("", "max-memory", "BYTES", "refuse puts beyond (no limit); K, M, G may follow"),
+    ("", "max-connections-per-address", "N", "of one address (as many as there may be)"),
+    ("", "max-memory", "BYTES", "refuse puts beyond (as the system allows); 0: never"),
     ("", "idle-timeout", "SECS", "close silent connections that hold nothing (never)"),
     ("b", "binlog", "DIR", "keep jobs in DIR across restarts (in memory only)"),
     ("f", "sync", "MS", "sync at most MS ms after a reply (50); 0: before it"),
     ("F", "no-sync", "", "never sync"),
-    ("s", "segment-size", "BYTES", "size of a binlog file (10485760)"),
+    ("s", "segment-size", "BYTES", "size of a binlog file (10M); K, M, G, T are units"),
     ("", "wait", "", "wait while another server has DIR"),
     ("V", "verbose", "", "log connections; twice: commands and replies too"),
     ("v", "version", "", "show the version"),
@@ -108,6 +113,9 @@ const FLAGS: &[Flag] = &[
     ("c", "", "", "accepted, without effect"),
     ("n", "", "", "accepted, without effect"),
 ];
+
+/// What follows a message about a wrong command line.
+pub const HINT: &str = "Use: beanpoled [OPTIONS]; beanpoled -h lists them\n";
 
 /// The text of `-h`: it fits on a terminal of 80 columns and 24 lines.
 pub fn usage() -> String {
@@ -154,27 +162,52 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation
     let port = last("p").unwrap_or_else(|| DEFAULT_PORT.into());
     let mut listen = Vec::new();
     for text in given.opt_strs("l") {
-        listen.push(Address::new(&text, &port)?);
+        let address = Address::new(&to_os(&text), &port);
+        listen.push(address.map_err(|message| format!("-l: {message}"))?);
     }
     if listen.is_empty() {
-        listen.push(Address::new("127.0.0.1", &port)?);
+        listen.push(Address::new(OsStr::new("127.0.0.1"), &port)?);
     }
-    let max_job_size = match number::<u64>(last("z"), "size")? {
+    for address in &listen {
+        if let Err(port) = address.check_port() {
+            let option = match last("p") {
+                Some(common) if common == port => "-p",
+                _ => "-l",
+            };
+            return Err(format!("{option}: neither a port nor a service: {port}"));
+        }
+    }
+    // What an option says, read in this way; an error names the option.
+    let size = |flag| value(flag, last(flag), "size", bytes);
+    let count = |flag| {
+        value(
+            flag,
+            last(flag),
+            "number of connections",
+            number::<NonZeroUsize>,
+        )
+    };
+    let max_job_size = match size("z")? {
         Some(size) if size > MAX_JOB_SIZE.into() => {
             warnings.push(format!("-z {size}: lowered to {MAX_JOB_SIZE} bytes"));
             MAX_JOB_SIZE
         }
         size => size.map_or(65535, |size| size as u32),
     };
-    let max_connections = number::<NonZeroUsize>(last("max-connections"), "number of connections")?;
-    let idle_timeout = number::<u32>(last("idle-timeout"), "time in seconds")?;
+    let idle_timeout = last("idle-timeout");
+    let idle_timeout = value(
+        "idle-timeout",
+        idle_timeout,
+        "time in seconds",
+        number::<u32>,
+    )?;
     let idle_timeout = idle_timeout.filter(|seconds| *seconds > 0);
-    let sync = match number::<u32>(last("f"), "time in milliseconds")? {
+    let sync = match value("f", last("f"), "time in milliseconds", number::<u32>)? {
         _ if last_position("F") > last_position("f") => SyncMode::Never,
         Some(0) => SyncMode::Always,
         millis => SyncMode::Every(Duration::from_millis(millis.unwrap_or(50).into())),
     };
-    let segment_size = number(last("s"), "size")?.unwrap_or(binlog::Options::SEGMENT_SIZE);
+    let segment_size = size("s")?.unwrap_or(binlog::Options::SEGMENT_SIZE);
     let binlog = last("b").map(|dir| binlog::Options {
         dir: to_os(&dir).into(),
         sync,
@@ -199,13 +232,15 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation
         listen,
         listen_was_given: given.opts_present(&["l".into(), "p".into()]),
         socket_access: SocketAccess {
-            mode: last("socket-mode").map_or(Ok(0o600), |text| mode(&text))?,
+            mode: value("socket-mode", last("socket-mode"), "mode", mode)?
+                .unwrap_or(Mode::S_IRUSR | Mode::S_IWUSR),
             group: last("socket-group"),
         },
         user: last("u"),
         max_job_size,
-        max_connections: max_connections.map(NonZeroUsize::get),
-        max_memory: last("max-memory").map(|text| bytes(&text)).transpose()?,
+        max_connections: count("max-connections")?.map(NonZeroUsize::get),
+        max_connections_per_address: count("max-connections-per-address")?,
+        max_memory: size("max-memory")?,
         idle_timeout: idle_timeout.map(|seconds| Duration::from_secs(seconds.into())),
         binlog,
         segment_size,
@@ -214,32 +249,36 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation
     })))
 }
 
-fn number<T: FromStr>(text: Option<String>, what: &str) -> Result<Option<T>, String> {
-    let read = |text: String| text.parse().map_err(|_| format!("invalid {what}: {text}"));
-    text.map(read).transpose()
+/// Reads the value of an option, if it was given. The error names the option.
+fn value<T>(
+    flag: &str,
+    text: Option<String>,
+    what: &str,
+    read: impl Fn(&str) -> Option<T>,
+) -> Result<Option<T>, String> {
+    let wrong = |text: &str| format!("{}: invalid {what}: {text}", arguments::shown(flag));
+    text.map(|text| read(&text).ok_or_else(|| wrong(&text)))
+        .transpose()
 }
 
-/// A number of bytes, after which K, M or G may stand.
-fn bytes(text: &str) -> Result<u64, String> {
-    let (digits, shift) = match text.to_ascii_uppercase().chars().last() {
-        Some('K') => (&text[..text.len() - 1], 10),
-        Some('M') => (&text[..text.len() - 1], 20),
-        Some('G') => (&text[..text.len() - 1], 30),
-        _ => (text, 0),
-    };
-    let number = digits.parse::<u64>().ok();
-    number
-        .and_then(|number| number.checked_mul(1 << shift))
-        .filter(|bytes| *bytes > 0)
-        .ok_or_else(|| format!("invalid size: {text}"))
+fn number<T: FromStr>(text: &str) -> Option<T> {
+    text.parse().ok()
+}
+
+/// A number of bytes. K, M, G or T may follow it, for units of 1024, 1024^2 and
+/// so on.
+fn bytes(text: &str) -> Option<u64> {
+    let units = ["kK", "mM", "gG", "tT"].into_iter().zip([10, 20, 30, 40]);
+    let mut with_unit = units
+        .filter_map(|(letters, shift)| Some((text.strip_suffix(|c| letters.contains(c))?, shift)));
+    let (digits, shift) = with_unit.next().unwrap_or((text, 0));
+    number::<u64>(digits)?.checked_mul(1 << shift)
 }
 
 /// The permissions of a file, in octal digits.
-fn mode(text: &str) -> Result<u32, String> {
-    u32::from_str_radix(text, 8)
-        .ok()
-        .filter(|mode| *mode <= 0o777)
-        .ok_or_else(|| format!("invalid mode: {text}"))
+fn mode(text: &str) -> Option<Mode> {
+    let bits = mode_t::from_str_radix(text, 8).ok();
+    bits.filter(|bits| *bits <= 0o777).and_then(Mode::from_bits)
 }
 
 #[cfg(test)]
@@ -294,8 +333,31 @@ mod tests {
         assert_eq!(error("--nope"), "unknown flag: --nope");
         assert_eq!(error("foo"), "unknown argument: foo");
         assert_eq!(error("-p"), "flag requires an argument: -p");
-        assert_eq!(error("-z 1k"), "invalid size: 1k");
-        assert_eq!(error("-l unix:"), "invalid address: unix:");
+        assert_eq!(error("-z 1x"), "-z: invalid size: 1x");
+        assert_eq!(error("-s k"), "-s: invalid size: k");
+        assert_eq!(error("-f 1s"), "-f: invalid time in milliseconds: 1s");
+        assert_eq!(error("-l unix:"), "-l: invalid address: unix:");
+        let port = "neither a port nor a service: 99999";
+        assert_eq!(error("-p 99999"), format!("-p: {port}"));
+        assert_eq!(error("-p 1 -l ::1 -l [::1]:99999"), format!("-l: {port}"));
+    }
+
+    #[test]
+    fn sizes_take_units_in_capital_and_small_letters() {
+        for (line, bytes) in [
+            ("-z 64K", 64 << 10),
+            ("-z 64k", 64 << 10),
+            ("-z 1M", 1 << 20),
+        ] {
+            assert_eq!(options(line).max_job_size, bytes);
+        }
+        for (line, bytes) in [("-s 10M", 10 << 20), ("-s 16k", 16 << 10), ("-s 7", 7)] {
+            assert_eq!(options(line).segment_size, bytes);
+        }
+        for (line, bytes) in [("1T", 1 << 40), ("2g", 2 << 30), ("0", 0), ("5", 5)] {
+            let line = format!("--max-memory {line}");
+            assert_eq!(options(&line).max_memory, Some(bytes));
+        }
     }
 
     #[test]
@@ -307,23 +369,25 @@ mod tests {
 
     #[test]
     fn limits_take_numbers_in_their_units() {
+        let one = options("--max-connections-per-address 1");
+        assert_eq!(one.max_connections_per_address, NonZeroUsize::new(1));
         let options = options("--max-connections 9 --max-memory 2G --idle-timeout 60");
         assert_eq!(options.max_connections, Some(9));
         assert_eq!(options.max_memory, Some(2 << 30));
         assert_eq!(options.idle_timeout, Some(Duration::from_secs(60)));
-        assert_eq!(error("--max-memory 1T"), "invalid size: 1T");
-        assert_eq!(error("--max-memory 0"), "invalid size: 0");
+        assert_eq!(error("--max-memory 1P"), "--max-memory: invalid size: 1P");
+        assert_eq!(self::options("--max-memory 0").max_memory, Some(0));
         assert_eq!(
             error("--max-memory 99999999999G"),
-            "invalid size: 99999999999G"
+            "--max-memory: invalid size: 99999999999G"
         );
         assert_eq!(
             error("--max-connections 0"),
-            "invalid number of connections: 0"
+            "--max-connections: invalid number of connections: 0"
         );
         assert_eq!(
             error("--idle-timeout soon"),
-            "invalid time in seconds: soon"
+            "--idle-timeout: invalid time in seconds: soon"
         );
     }
 
@@ -337,11 +401,20 @@ mod tests {
 
     #[test]
     fn the_file_of_a_socket_is_private_unless_told_otherwise() {
-        assert_eq!(options("").socket_access.mode, 0o600);
+        assert_eq!(options("").socket_access.mode.bits(), 0o600);
         let open = options("--socket-mode 0660 --socket-group www").socket_access;
-        assert_eq!((open.mode, open.group.as_deref()), (0o660, Some("www")));
-        assert_eq!(error("--socket-mode 888"), "invalid mode: 888");
-        assert_eq!(error("--socket-mode 1777"), "invalid mode: 1777");
+        assert_eq!(
+            (open.mode.bits(), open.group.as_deref()),
+            (0o660, Some("www"))
+        );
+        assert_eq!(
+            error("--socket-mode 888"),
+            "--socket-mode: invalid mode: 888"
+        );
+        assert_eq!(
+            error("--socket-mode 1777"),
+            "--socket-mode: invalid mode: 1777"
+        );
     }
 
     #[test]

@@ -4,30 +4,16 @@ use crate::engine::Time;
 use crate::sync::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What counts against `--max-memory`: the engine's memory, and what workers
-/// hold: buffers, bodies that arrive, and replies that are not sent yet.
+/// What workers hold for clients, in bytes: buffers, bodies that arrive, and
+/// replies that are not sent yet. The engine adds it to its own memory, and has
+/// the limit for both.
 #[derive(Default)]
-pub struct Memory {
-    limit: Option<u64>,
-    /// What the engine had when the lock was last released, in bytes.
-    engine: AtomicU64,
-    workers: AtomicU64,
-}
+pub struct Memory(AtomicU64);
 
 impl Memory {
-    /// A count with nothing in it yet, and this limit in bytes; `None` for no
-    /// limit.
-    pub fn new(limit: Option<u64>) -> Memory {
-        Memory {
-            limit,
-            ..Memory::default()
-        }
-    }
-
-    /// Notes how many bytes the engine has. Returns how many all have together.
-    pub fn note_engine(&self, bytes: u64) -> u64 {
-        self.engine.store(bytes, Ordering::Relaxed);
-        bytes + self.workers.load(Ordering::Relaxed)
+    /// How many bytes all workers hold together.
+    pub fn held(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
     }
 
     /// The count of a new worker.
@@ -46,26 +32,19 @@ pub struct Held<'a> {
 }
 
 impl Held<'_> {
-    /// Notes that the worker now holds so many bytes.
+    /// Notes that the worker now holds this many bytes.
     pub fn set(&mut self, bytes: usize) {
         let before = std::mem::replace(&mut self.bytes, bytes as u64);
         if self.bytes != before {
             // If it is less now, `more` wraps around, and adding it subtracts.
             let more = self.bytes.wrapping_sub(before);
-            self.memory.workers.fetch_add(more, Ordering::Relaxed);
+            self.memory.0.fetch_add(more, Ordering::Relaxed);
         }
-    }
-
-    /// Whether the sum is within the limit.
-    pub fn fits(&self) -> bool {
-        let engine = self.memory.engine.load(Ordering::Relaxed);
-        let taken = engine + self.memory.workers.load(Ordering::Relaxed);
-        self.memory.limit.is_none_or(|limit| taken <= limit)
     }
 
     /// How many bytes the other workers hold.
     pub fn by_others(&self) -> u64 {
-        self.memory.workers.load(Ordering::Relaxed) - self.bytes
+        self.memory.held() - self.bytes
     }
 }
 
@@ -75,9 +54,10 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Memory that clients have had and no longer have. If it is much, it is given
-/// back to the system, but only after a while: other threads cannot allocate
-/// during that time, and the moment when it becomes free may be a busy one.
+/// Memory that clients have had and no longer have. It is given back to the
+/// system after a while, since the moment when it becomes free may be a busy one.
+/// No thread can allocate while it is given back, some 0.15 ms for each
+/// megabyte; so if much becomes free, it goes back at once, in portions.
 #[derive(Default)]
 pub struct Surplus {
     /// The most that was taken at a time since memory was last given back, in
@@ -93,14 +73,20 @@ impl Surplus {
     /// through all of it.
     const WORTHWHILE: u64 = 1 << 20;
     const DELAY: Duration = Duration::from_secs(2);
+    /// How much goes back at once, in bytes.
+    const PORTION: u64 = 32 << 20;
 
     /// Notes how many bytes are taken now.
     pub fn note(&mut self, taken: u64, now: Time) {
         self.peak = self.peak.max(taken);
-        if self.peak - taken >= Self::WORTHWHILE.max(taken / 16) {
-            self.peak = taken;
-            self.due = Some(now + Self::DELAY);
-        }
+        let surplus = self.peak - taken;
+        let delay = match surplus {
+            Self::PORTION.. => Duration::ZERO,
+            _ if surplus >= Self::WORTHWHILE.max(taken / 16) => Self::DELAY,
+            _ => return,
+        };
+        self.peak = taken;
+        self.due = self.due.filter(|due| *due <= now).or(Some(now + delay));
     }
 }
 
@@ -110,16 +96,14 @@ mod tests {
 
     #[test]
     fn what_workers_hold_counts_until_they_let_go() {
-        let memory = Memory::new(Some(100));
-        memory.note_engine(50);
+        let memory = Memory::default();
         let (mut one, mut two) = (memory.hold(), memory.hold());
         one.set(30);
         two.set(20);
-        assert!(one.fits());
         assert_eq!((one.by_others(), two.by_others()), (20, 30));
         two.set(21);
-        assert!(!one.fits());
+        assert_eq!(memory.held(), 51);
         drop(two);
-        assert!(one.fits());
+        assert_eq!((memory.held(), one.by_others()), (30, 0));
     }
 }

@@ -2,16 +2,21 @@
 //! it.
 
 use crate::port::Port;
-use crate::program::{Client, Daemon, PROGRAM, TempDir, run};
+use crate::program::{Client, Daemon, PROGRAM, TempDir, as_root, run};
+use beanpole::binlog::{Binlog, Options, SyncMode};
+use beanpole::engine::{Change, Counters, StoredJob, StoredState, Time};
+use beanpole::protocol::{Body, JobId, Priority, Seconds, TubeName};
 use nix::sys::signal::Signal;
-use std::fs;
+use nix::unistd::{User, geteuid};
+use std::collections::BTreeMap;
+use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Shutdown, TcpStream};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 fn text(directory: &TempDir) -> &str {
     directory.path().to_str().expect("text")
@@ -41,6 +46,31 @@ fn a_directory_that_cannot_be_used_is_status_10() {
     assert_eq!(status, 10);
     let message = format!("{} is locked by another server", text(&directory));
     assert!(line.contains(&message), "{line}");
+}
+
+#[test]
+fn a_directory_in_which_no_file_can_be_made_is_refused() {
+    let (is_root, directory) = (geteuid().is_root(), TempDir::new());
+    if is_root && !as_root() {
+        return; // root may make files everywhere
+    }
+    let nobody = User::from_name("nobody").expect("readable");
+    let nobody = nobody.filter(|_| is_root).map(|user| user.uid.as_raw());
+    chown(directory.path(), nobody, None).expect("it is ours");
+    let user = nobody.map_or(&[][..], |_| &["-u", "nobody"]);
+    let options = [&["-p", "0", "-b", text(&directory)], user].concat();
+    let mut daemon = Daemon::spawn(Command::new(PROGRAM).args(&options));
+    Client::connect(daemon.port()).ask("put 0 0 1 3\r\njob", "INSERTED 1");
+    assert_eq!(daemon.stop().code(), Some(0));
+    // Its files can be written to, but there will be no new one.
+    chown(directory.path(), nobody.map(|_| 0), None).expect("it is ours");
+    let set_mode = |mode| fs::set_permissions(directory.path(), Permissions::from_mode(mode));
+    set_mode(0o555).expect("it is ours");
+    let (status, _, stderr) = run(options);
+    assert_eq!(status, 10, "{stderr}");
+    let told = "cannot make or remove files in the binlog directory: Permission denied";
+    assert!(stderr.contains(told), "{stderr}");
+    set_mode(0o755).expect("it is ours");
 }
 
 #[test]
@@ -158,4 +188,95 @@ fn who_waits_for_the_directory_can_be_ended_and_leaves_no_socket() {
     assert!(socket.exists());
     assert_eq!(second.stop().code(), Some(0));
     assert!(!socket.exists());
+}
+
+/// Puts and deletes jobs until the daemon ends, and returns how.
+fn use_up(daemon: Daemon, port: u16) -> (i32, Vec<String>) {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("somebody listens");
+    let put = [b"put 0 0 60 3000\r\n".as_slice(), &[b'x'; 3000], b"\r\n"].concat();
+    thread::spawn(move || {
+        while stream.write_all(&put).is_ok() {
+            thread::sleep(Duration::from_millis(1));
+        }
+    });
+    let (status, log) = daemon.wait();
+    (status.code().expect("no signal ended it"), log)
+}
+
+/// Somebody restores a copy of the directory while the server runs.
+#[test]
+fn another_directory_at_the_path_is_not_touched_and_ends_the_server() {
+    let place = TempDir::new();
+    let (path, old) = (place.path().join("queue"), place.path().join("old"));
+    fs::create_dir(&path).expect("room");
+    let options = ["-s", "8192", "-b", path.to_str().expect("text")];
+    let mut daemon = Daemon::start(options);
+    let port = daemon.port();
+    let mut client = Client::connect(port);
+    client.ask("put 0 0 60 3\r\njob", "INSERTED 1");
+    fs::rename(&path, &old).expect("it can be moved");
+    let copied = Command::new("cp").arg("-a").args([&old, &path]).status();
+    assert!(copied.expect("there is cp").success());
+    client.ask("delete 1", "DELETED");
+    let (status, log) = use_up(daemon, port);
+    assert_eq!(status, 11, "{log:?}");
+    let told = "the directory was moved away, or another one was mounted over it";
+    assert!(log.iter().any(|line| line.contains(told)), "{log:?}");
+    let mut daemon = Daemon::start(options);
+    Client::connect(daemon.port()).ask("reserve", "RESERVED 1 3\r\njob");
+}
+
+#[test]
+fn who_removes_the_lock_admits_no_second_server() {
+    let directory = TempDir::new();
+    let mut first = Daemon::start(["-s", "8192", "-b", text(&directory)]);
+    let port = first.port();
+    fs::remove_file(directory.path().join("lock")).expect("it is there");
+    let (status, line) = failure(text(&directory));
+    assert_eq!(status, 10);
+    assert!(line.contains("is locked by another server"), "{line}");
+    // beanstalkd looks at this file alone. So the first server may not go on.
+    let (status, log) = use_up(first, port);
+    assert_eq!(status, 11, "{log:?}");
+    let told = "its file lock was removed";
+    assert!(log.iter().any(|line| line.contains(told)), "{log:?}");
+}
+
+/// As on a machine without a clock of its own, before the network has set it.
+#[test]
+fn a_clock_that_is_behind_is_told_and_makes_no_delay_longer() {
+    let directory = TempDir::new();
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .expect("a clock");
+    let tomorrow = Time::default() + now + Seconds(86_400);
+    let job = StoredJob {
+        id: JobId(1),
+        tube: TubeName::default_tube(),
+        body: Body::new(b"job"),
+        priority: Priority(0),
+        delay: Seconds(1),
+        ttr: Seconds(60),
+        created_at: tomorrow,
+        state: StoredState::Delayed {
+            until: tomorrow + Seconds(1),
+        },
+        counters: Counters::default(),
+        words: None,
+    };
+    let options = Options {
+        dir: directory.path().to_owned(),
+        sync: SyncMode::Never,
+        segment_size: Options::SEGMENT_SIZE,
+        wait: false,
+    };
+    let jobs = BTreeMap::from([(job.id, job)]);
+    let opened = Binlog::open(&options, BTreeMap::new()).unwrap_or_else(|error| panic!("{error}"));
+    opened.binlog.append(&[Change::Put(JobId(1))], &jobs);
+    opened.binlog.close().expect("it is kept");
+    drop(opened);
+    let mut daemon = Daemon::start(["-b", text(&directory)]);
+    daemon.log_line("s behind the newest change in the binlog");
+    let mut client = Client::connect(daemon.port());
+    client.ask("reserve-with-timeout 50", "RESERVED 1 3\r\njob");
 }

@@ -1,7 +1,7 @@
 //! The whole server keeps the promises of the binlog.
 
 use crate::port::Port;
-use crate::program::{Client, Daemon, PROGRAM, TempDir, as_root, eventually, run_command, shell};
+use crate::program::{Client, Daemon, PROGRAM, TempDir, as_root, eventually, run_command};
 use beanpole::binlog::beanstalkd;
 use beanpole::binlog::{Binlog, Options, SyncMode};
 use nix::sys::signal::Signal;
@@ -196,6 +196,47 @@ fn killed_under_load_it_loses_nothing_acknowledged() {
 }
 
 #[test]
+fn a_reservation_counts_when_it_ends_and_the_one_that_a_kill_cuts_short_need_not() {
+    let directory = TempDir::new();
+    let options = ["-b", text(directory.path()), "-f", "0"];
+    let mut daemon = Daemon::start(options);
+    let port = daemon.port();
+    let [mut leaver, mut alice] = [(); 2].map(|()| Talk::connect(port));
+    let reserve = |talk: &mut Talk, id: u64| {
+        let answer = talk.ask(&format!("reserve-job {id}"));
+        talk.block(&answer);
+    };
+    for id in 1..=3 {
+        let put = "put 0 0 100 1\r\nx";
+        assert_eq!(alice.ask(put), format!("INSERTED {id}"));
+    }
+    // Of job 1, a client gives one reservation back by leaving, and another
+    // client has the second one. Job 2 was buried before it was reserved.
+    reserve(&mut leaver, 1);
+    drop(leaver);
+    let is_ready = |talk: &mut Talk| talk.job(1).is_some_and(|job| job.state == "ready");
+    eventually("the job is back", || is_ready(&mut alice));
+    reserve(&mut alice, 1);
+    reserve(&mut alice, 2);
+    assert_eq!(alice.ask("bury 2 0"), "BURIED");
+    reserve(&mut alice, 2);
+    // An appended record is written with the ones before it.
+    let mut client = Client::connect(port);
+    let before = client.stat("binlog-records-written");
+    reserve(&mut alice, 3);
+    assert_eq!(alice.ask("delete 3"), "DELETED");
+    assert_eq!(client.stat("binlog-records-written"), before + 1);
+    daemon.signal(Signal::SIGKILL);
+    daemon.wait();
+
+    let mut daemon = Daemon::start(options);
+    let mut talk = Talk::connect(daemon.port());
+    let [first, second] = [1, 2].map(|id| talk.job(id).expect("it is kept"));
+    assert_eq!((first.state.as_str(), first.counters[0]), ("ready", 1));
+    assert_eq!((second.state.as_str(), second.counters[0]), ("ready", 2));
+}
+
+#[test]
 fn a_failed_write_is_not_acknowledged_and_ends_it() {
     for sync in ["0", "50"] {
         let directory = TempDir::new();
@@ -209,15 +250,13 @@ fn a_failed_write_is_not_acknowledged_and_ends_it() {
             "-b",
             text(directory.path()),
         ];
-        // By default, SIGXFSZ would end the daemon before it sees the error.
-        let mut command = shell("trap '' XFSZ; exec \"$0\" \"$@\"", options);
-        let mut daemon = Daemon::spawn(&mut command);
+        let mut daemon = Daemon::start(options);
         let mut client = Client::connect(daemon.port());
         for id in 1..=3 {
             client.ask("put 0 0 1 3\r\njob", &format!("INSERTED {id}"));
         }
         let limit = Rlimit {
-            current: Some(100),
+            current: Some(1),
             maximum: None,
         };
         let pid = i32::try_from(daemon.pid()).ok().and_then(Pid::from_raw);
@@ -242,14 +281,13 @@ fn nobody_is_given_a_job_whose_put_is_not_kept() {
         let directory = TempDir::new();
         let path = text(directory.path());
         let options = ["-p", "0", "-s", "65536", "-f", sync, "-b", path];
-        let mut command = shell("trap '' XFSZ; exec \"$0\" \"$@\"", options);
-        let mut daemon = Daemon::spawn(&mut command);
+        let mut daemon = Daemon::start(options);
         let port = daemon.port();
         let (mut producer, mut worker) = (Client::connect(port), Client::connect(port));
         worker.send("reserve\r\n");
         eventually("it waits", || producer.stat("current-waiting") == 1);
         let limit = Rlimit {
-            current: Some(100),
+            current: Some(1),
             maximum: None,
         };
         let pid = i32::try_from(daemon.pid()).ok().and_then(Pid::from_raw);
@@ -262,8 +300,8 @@ fn nobody_is_given_a_job_whose_put_is_not_kept() {
     }
 }
 
-#[test]
-fn a_full_disk_refuses_puts_until_there_is_room_again() {
+/// Does this on a disk of 2 MB, if the test runs as root.
+fn on_a_small_disk(work: fn(&str)) {
     if !as_root() {
         return;
     }
@@ -271,9 +309,50 @@ fn a_full_disk_refuses_puts_until_there_is_room_again() {
     let path = text(directory.path());
     let mount = |arguments: &[&str]| run_command(Command::new("mount").args(arguments)).0;
     assert_eq!(mount(&["-t", "tmpfs", "-o", "size=2m", "tmpfs", path]), 0);
-    let result = std::panic::catch_unwind(|| fill_and_empty(path));
+    let result = std::panic::catch_unwind(|| work(path));
     assert_eq!(run_command(Command::new("umount").args(["-l", path])).0, 0);
     result.expect("as it should be");
+}
+
+#[test]
+fn a_full_disk_refuses_puts_until_there_is_room_again() {
+    on_a_small_disk(fill_and_empty);
+}
+
+/// Their puts stand behind lists that they do not read.
+#[test]
+fn clients_that_do_not_read_take_no_room_on_the_disk() {
+    on_a_small_disk(|path| {
+        let mut daemon = Daemon::start(["-b", path, "-s", "65536"]);
+        let port = daemon.port();
+        let mut talk = Talk::connect(port);
+        for number in 1..=2000 {
+            let watching = format!("WATCHING {}", number + 1);
+            assert_eq!(talk.ask(&format!("watch {number:0>200}")), watching);
+        }
+        let body = "x".repeat(15_000);
+        let put = format!("put 0 0 60 15000\r\n{body}\r\n");
+        // The first commands let the server's buffer grow, so that the others
+        // are read together.
+        let first = "use default\r\n".repeat(5000);
+        let asked = first + &"list-tubes\r\n".repeat(30) + &put.repeat(3);
+        let silent: Vec<Client<TcpStream>> = (0..60)
+            .map(|_| {
+                let mut client = Client::connect(port);
+                client.send(&asked);
+                client
+            })
+            .collect();
+        let mut watcher = Client::connect(port);
+        eventually("each has a list to read", || {
+            watcher.stat("cmd-list-tubes") >= 60
+        });
+        for number in 0..50 {
+            let answer = talk.ask(put.trim_end());
+            assert!(answer.starts_with("INSERTED "), "{number}: {answer}");
+        }
+        drop(silent);
+    });
 }
 
 fn fill_and_empty(path: &str) {

@@ -2,7 +2,11 @@
 //! when there is enough again.
 
 use crate::program::{Client, Daemon, TempDir, as_root, eventually, run_command, shell};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, socket};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixDatagram;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -24,6 +28,85 @@ fn one_connection_too_many_is_closed_and_a_place_that_is_left_is_free() {
     first.expect_end();
     Client::connect(port).ask("use c", "USING c");
     second.ask("use b", "USING b");
+}
+
+/// Other addresses have the rest.
+#[test]
+fn one_address_may_have_so_many_connections_and_no_more() {
+    let mut daemon = Daemon::start(["--max-connections-per-address", "1", "-l", "0.0.0.0"]);
+    let port = daemon.port();
+    let mut first = Client::connect(port);
+    first.ask("use a", "USING a");
+    let mut second = Client::connect(port);
+    second.expect_end();
+    daemon.log_line("closed at once: its address has 1 connections already");
+    let other = socket(
+        AddressFamily::Inet,
+        SockType::Stream,
+        SockFlag::empty(),
+        None,
+    );
+    let other = other.expect("a socket");
+    bind(other.as_raw_fd(), &SockaddrIn::new(127, 0, 0, 2, 0)).expect("an address of our own");
+    let server = SockaddrIn::new(127, 0, 0, 1, port);
+    nix::sys::socket::connect(other.as_raw_fd(), &server).expect("it listens");
+    Client::over(TcpStream::from(other)).ask("use b", "USING b");
+    first.send("quit\r\n");
+    first.expect_end();
+    Client::connect(port).ask("use c", "USING c");
+}
+
+#[test]
+fn a_place_is_free_for_who_comes_after_another_has_closed() {
+    come_one_after_the_other(&["--max-connections", "1"]);
+}
+
+#[test]
+fn and_so_is_the_place_of_an_address() {
+    come_one_after_the_other(&["--max-connections-per-address", "1"]);
+}
+
+fn come_one_after_the_other(options: &[&str]) {
+    let mut daemon = Daemon::start(options.iter().copied());
+    let port = daemon.port();
+    let refused = (0..300).filter(|_| {
+        let mut client = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+        let (Ok(()) | Err(_)) = client.write_all(b"use a\r\n");
+        client.read_exact(&mut [0; 9]).is_err()
+    });
+    // On a busy machine the system may tell the server too late.
+    let refused = refused.count();
+    assert!(refused <= 15, "{refused} of 300 were refused");
+}
+
+#[test]
+fn clients_that_come_and_go_start_no_more_threads_than_there_may_be_clients() {
+    const MOST: usize = 8;
+    let mut daemon = Daemon::start(["--max-connections", "8"]);
+    let port = daemon.port();
+    let threads = |daemon: &Daemon| daemon.status("Threads").trim().parse::<usize>();
+    Client::connect(port).ask("use a", "USING a");
+    let at_first = threads(&daemon).expect("a number");
+    let come_and_go = || {
+        for _ in 0..1000 {
+            let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+            // There may be too many at the moment.
+            let (Ok(()) | Err(_)) = stream.write_all(b"use a\r\n");
+            let (Ok(_) | Err(_)) = BufReader::new(stream).read_line(&mut String::new());
+        }
+    };
+    let peak = thread::scope(|scope| {
+        let crowd: Vec<_> = (0..4).map(|_| scope.spawn(come_and_go)).collect();
+        let mut peak = 0;
+        while crowd.iter().any(|client| !client.is_finished()) {
+            peak = peak.max(threads(&daemon).expect("a number"));
+        }
+        peak
+    });
+    assert!(
+        peak < at_first + MOST,
+        "{peak} threads, at first {at_first}"
+    );
 }
 
 #[test]
@@ -73,12 +156,16 @@ fn without_the_option_the_system_decides() {
 fn with_few_descriptors_it_warns_and_serves_as_many_as_it_says() {
     let line = r#"ulimit -n 64; exec "$0" "$@""#;
     let directory = TempDir::new();
+    let manager = directory.path().join("manager");
+    let _hears = UnixDatagram::bind(&manager).expect("a socket");
     let directory = directory.path().to_str().expect("text");
     for (options, least) in [
         (&["-p", "0"][..], 50),
         (&["-p", "0", "-b", directory, "-s", "4096"], 30),
     ] {
-        let mut daemon = Daemon::spawn(&mut shell(line, options.iter().copied()));
+        // The way to a service manager takes a descriptor as well.
+        let mut command = shell(line, options.iter().copied());
+        let mut daemon = Daemon::spawn(command.env("NOTIFY_SOCKET", &manager));
         let line = daemon.log_line("warning: at most ");
         let (_, most) = line.split_once("at most ").expect("a number");
         let most: usize = most
@@ -136,6 +223,66 @@ fn jobs_beyond_the_memory_are_refused_and_everything_else_goes_on() {
     client.ask("delete 1", "DELETED");
     // The memory of the deleted job is free at once.
     client.ask(&put, "INSERTED 4");
+}
+
+/// Without an option, too: it takes a part of what the system lets it have.
+#[test]
+fn a_flood_of_jobs_does_not_end_a_server_whose_memory_is_limited() {
+    let line = r#"ulimit -v 200000; exec "$0" "$@""#;
+    let mut daemon = Daemon::spawn(&mut shell(line, ["-p", "0"]));
+    daemon.log_line("connections, because the limit of the address space is 204800000");
+    daemon.log_line(
+        "at most 102400000 bytes of memory for clients, because the limit of the address space",
+    );
+    let port = daemon.port();
+    let flood = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+    let put = format!("put 0 0 60 60000\r\n{}\r\n", "x".repeat(60_000));
+    let replies = BufReader::new(flood.try_clone().expect("a descriptor")).lines();
+    let inserted = replies.map(Result::unwrap).take_while(|reply| {
+        let is_inserted = reply != "OUT_OF_MEMORY";
+        if is_inserted {
+            (&flood).write_all(put.as_bytes()).expect("it reads");
+        }
+        is_inserted
+    });
+    (&flood).write_all(put.as_bytes()).expect("it reads");
+    let inserted = inserted.count() as u64;
+    assert!((1600..1710).contains(&inserted), "{inserted}");
+    let mut other = Client::connect(port);
+    other.ask("delete 1", "DELETED");
+    assert_eq!(other.stat("current-jobs-ready"), inserted - 1);
+
+    let mut daemon = Daemon::start(["--max-memory", "0"]);
+    daemon.log_line("info: no limit of memory");
+    let mut daemon = Daemon::start(["--max-memory", "1000000G"]);
+    daemon.log_line("warning: --max-memory 1073741824000000: more than the usual ");
+}
+
+#[test]
+fn a_full_server_takes_little_more_memory_than_its_option_says() {
+    const PUTS: usize = 1000;
+    let mut daemon = Daemon::start(["--max-memory", "16M"]);
+    let mut stream = Client::connect(daemon.port()).into_stream();
+    let mut replies = BufReader::new(stream.try_clone().expect("a descriptor"));
+    let resident = |daemon: &Daemon| {
+        let status = daemon.status("VmRSS");
+        let kilobytes = status.split_whitespace().next().map(str::parse::<u64>);
+        kilobytes.and_then(Result::ok).expect("a size in kB")
+    };
+    let before = resident(&daemon);
+    // The smallest jobs need the most memory beside their bodies.
+    let puts = "put 0 0 1 0\r\n\r\n".repeat(PUTS);
+    let mut reply = String::new();
+    while reply != "OUT_OF_MEMORY\r\n" {
+        stream.write_all(puts.as_bytes()).expect("it can be sent");
+        for _ in 0..PUTS {
+            reply.clear();
+            replies.read_line(&mut reply).expect("a reply");
+        }
+    }
+    let more = resident(&daemon) - before;
+    assert!(more > 8 * 1024, "{more} kB");
+    assert!(more < (16 + 2) * 1024, "{more} kB");
 }
 
 #[test]

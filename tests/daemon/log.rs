@@ -6,6 +6,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::{self, BufRead, BufReader, PipeWriter, Write};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::mpsc;
 use std::thread;
@@ -105,28 +106,30 @@ fn what_nobody_has_read_in_time_is_counted() {
     let lines = reader.join().expect("it has read");
     let counts: Vec<usize> = lines.iter().filter_map(dropped).collect();
     let lines = lines.len() - counts.len() + counts.iter().sum::<usize>();
-    // The six other lines: a warning, the limit, listening, connected, stopping
-    // and closed.
-    assert_eq!(lines, 2 * COMMANDS + 6);
+    // The seven other lines: a warning, two limits, listening, connected,
+    // stopping and closed.
+    assert_eq!(lines, 2 * COMMANDS + 7);
 }
 
 /// The next test runs this one in another process.
 #[test]
-#[ignore = "ends in a panic on purpose"]
+#[ignore = "ends the process on purpose"]
 fn panic_in_a_worker() {
     log::start(0).expect("a thread");
     let worker = thread::Builder::new().name("worker".into());
     let worker = worker
         .spawn(|| panic!("two words\nand a line"))
         .expect("a thread");
-    worker.join().expect_err("it panics");
+    worker.join().expect_err("nobody gets here");
 }
 
 #[test]
-fn a_panic_is_one_line_with_time_and_level() {
+fn a_panic_is_one_line_with_time_and_level_and_the_end() {
     let mut tests = Command::new(std::env::current_exe().expect("a path"));
     tests.args(["--exact", "log::panic_in_a_worker", "--ignored"]);
     let output = tests.output().expect("it can be started");
+    // Also in a build in which a panic ends one thread only.
+    assert_eq!(output.status.signal(), Some(Signal::SIGABRT as i32));
     let text = String::from_utf8(output.stderr).expect("text");
     let lines: Vec<_> = text.lines().collect();
     assert_eq!(lines.len(), 1, "{text}");
