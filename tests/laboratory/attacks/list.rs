@@ -88,11 +88,12 @@ pub const ATTACKS: &[Attack] = &[
         name: "refused-allocation",
         about: "the same, where the system does not give the server 1 GiB",
         options: "-z 1073741824",
+        // With its own bound, it would refuse puts before the system does.
+        our_options: "--max-memory 0",
         under: "prlimit --as=1000000000",
         // The server holds what has come, until there is no room for more.
         growth: 1000,
         run: rude::refused_allocation,
-        ..PLAIN
     },
     Attack {
         name: "announced-limit",

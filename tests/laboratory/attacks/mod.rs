@@ -182,7 +182,7 @@ fn attack_all(options: &Options) -> std::result::Result<bool, Failure> {
     });
     let results = results.into_inner().expect("no thread panics");
     if let Some(path) = &options.json {
-        let json = Json::Array(results.iter().map(report::json).collect());
+        let json: Json = results.iter().map(report::json).collect();
         let doing = format!("writing {}", path.display());
         std::fs::write(path, format!("{json}\n")).map_err(Failure::of(doing))?;
     }

@@ -3,7 +3,7 @@
 
 use super::gauge::Held;
 use super::neighbour::{Felt, PHASES};
-use companion::text::json::Json;
+use companion::text::json::{Json, json};
 use std::time::Duration;
 
 /// What was found out about one server in one attack.
@@ -82,38 +82,36 @@ fn milliseconds(duration: Duration) -> String {
 /// The same, for programs.
 pub fn json(result: &Result) -> Json {
     let felt = |felt: &Felt| {
-        let micros = |share| Json::number(felt.quantile(share).as_micros() as u64);
-        Json::object([
-            ("cycles", Json::number(felt.count() as u64)),
-            ("refused", Json::number(felt.refused as u64)),
-            ("p50_us", micros(0.5)),
-            ("p99_us", micros(0.99)),
-            ("longest_us", micros(1.0)),
-        ])
+        let micros = |share| felt.quantile(share).as_micros() as u64;
+        json!({
+            "cycles": felt.count(),
+            "refused": felt.refused,
+            "p50_us": micros(0.5),
+            "p99_us": micros(0.99),
+            "longest_us": micros(1.0),
+        })
     };
-    let held = |held: &Option<Held>| match held {
-        None => Json::Null,
-        Some(held) => Json::object([
-            ("memory_bytes", Json::number(held.memory)),
-            ("threads", Json::number(held.threads)),
-            ("descriptors", Json::number(held.descriptors)),
-        ]),
+    let held = |held: &Option<Held>| {
+        held.as_ref().map(|held| {
+            json!({
+                "memory_bytes": held.memory,
+                "threads": held.threads,
+                "descriptors": held.descriptors,
+            })
+        })
     };
     let phases = PHASES.iter().zip(&result.felt);
     let felt = phases.map(|(phase, told)| (phase.to_string(), felt(told)));
     let moments = ["before", "peak", "after"].iter().zip(&result.held);
     let held = moments.map(|(moment, told)| (moment.to_string(), held(told)));
-    Json::object([
-        ("attack", Json::text(result.attack)),
-        ("about", Json::text(result.about)),
-        ("server", Json::text(result.server)),
-        ("felt", Json::Object(felt.collect())),
-        ("held", Json::Object(held.collect())),
-        ("took_ms", Json::number(result.took.as_millis() as u64)),
-        ("note", Json::text(&result.note)),
-        (
-            "faults",
-            Json::Array(result.faults.iter().map(Json::text).collect()),
-        ),
-    ])
+    json!({
+        "attack": result.attack,
+        "about": result.about,
+        "server": result.server,
+        "felt": felt.collect::<Json>(),
+        "held": held.collect::<Json>(),
+        "took_ms": result.took.as_millis() as u64,
+        "note": result.note,
+        "faults": result.faults,
+    })
 }

@@ -1,0 +1,151 @@
+//! Clients, each a thread that does what its plan says.
+
+use crate::judge::{self, next_reply};
+use crate::plan::Deed;
+use crate::server::hangup::Door;
+use crate::server::{Peer, Stream};
+use crate::sync::thread;
+use crate::{threads, world};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a client waits that has an answer to get.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What a client knows of its connection.
+struct Line<'a> {
+    name: &'a str,
+    caller: usize,
+    peer: Peer,
+    heard: Vec<u8>,
+    /// How many replies it has to get, and how many it has got.
+    asked: usize,
+    replies: usize,
+    /// The last job that it has reserved.
+    held: String,
+    is_over: bool,
+}
+
+pub fn live(name: &str, does: &[Deed], door: &Arc<Door>, room: usize) {
+    let mut line = Line::connect(name, door, room);
+    for deed in does {
+        if line.is_over && !matches!(deed, Deed::Returns) {
+            continue;
+        }
+        match deed {
+            Deed::Says(commands) => line.say(commands),
+            Deed::Breaks(command, bytes) => {
+                line.say_part(command, *bytes);
+                line.leave();
+            }
+            Deed::Hears => line.hear(),
+            Deed::Waits(millis) => thread::park_timeout(Duration::from_millis(*millis)),
+            Deed::HalfCloses => {
+                line.peer.half_close();
+                line.hear();
+                line.is_over = true;
+            }
+            Deed::Returns => {
+                line.leave();
+                line = Line::connect(name, door, room);
+            }
+        }
+    }
+    line.leave();
+}
+
+impl<'a> Line<'a> {
+    fn connect(name: &'a str, door: &Arc<Door>, room: usize) -> Line<'a> {
+        let window = match threads::one_in(2) {
+            true => room / 2,
+            false => 0,
+        };
+        let (stream, peer) = Stream::pair(room, window, door);
+        let caller = judge::caller(name);
+        door.call((caller, peer.clone(), stream));
+        Line {
+            name,
+            caller,
+            peer,
+            heard: Vec::new(),
+            asked: 0,
+            replies: 0,
+            held: "1".into(),
+            is_over: false,
+        }
+    }
+
+    fn say(&mut self, commands: &[String]) {
+        let mut bytes = Vec::new();
+        for command in commands {
+            let command = command.replace("{}", &self.held);
+            let (line, body) = command.split_once("\r\n").expect("a line");
+            judge::says(self.caller, line);
+            if !body.is_empty() {
+                judge::says(self.caller, body);
+            }
+            if line == "quit" {
+                self.is_over = true;
+            }
+            self.asked += 1;
+            bytes.extend_from_slice(command.as_bytes());
+        }
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            let count = match threads::one_in(2) {
+                true => rest.len(),
+                false => 1 + threads::below(rest.len() as u64) as usize,
+            };
+            self.peer.send(&rest[..count]);
+            rest = &rest[count..];
+            if !rest.is_empty() && threads::one_in(4) {
+                let millis = 1 + threads::below(100);
+                thread::park_timeout(Duration::from_millis(millis));
+            }
+        }
+    }
+
+    fn say_part(&mut self, command: &str, bytes: usize) {
+        let (line, _) = command.split_once("\r\n").expect("a line");
+        if bytes >= line.len() + 2 {
+            judge::says(self.caller, line);
+        }
+        self.peer.send(&command.as_bytes()[..bytes]);
+    }
+
+    /// Reads until all replies are there, or none is to come.
+    fn hear(&mut self) {
+        while self.replies < self.asked {
+            match self.peer.receive(PATIENCE) {
+                None => {
+                    self.is_over = true;
+                    return;
+                }
+                Some(bytes) if bytes.is_empty() => {
+                    if judge::may_be_silent(self.caller) || world::is_struck() {
+                        return;
+                    }
+                    panic!(
+                        "{} is not served: it has {} replies of {}",
+                        self.name, self.replies, self.asked
+                    );
+                }
+                Some(bytes) => self.heard.extend(bytes),
+            }
+            let mut heard = &self.heard[..];
+            while let Some(reply) = next_reply(&mut heard) {
+                self.replies += 1;
+                if let Some(rest) = reply.strip_prefix("RESERVED ") {
+                    self.held = rest.split(' ').next().unwrap_or("1").to_owned();
+                }
+            }
+            self.heard = heard.to_vec();
+        }
+    }
+
+    fn leave(&mut self) {
+        self.is_over = true;
+        self.peer.leave();
+        judge::leaves(self.caller);
+    }
+}

@@ -1,0 +1,715 @@
+//! The judge: it has the naive model do what the engine does, in the order in
+//! which the threads reach the engine, and compares each answer. It notes what
+//! each client was told, and what that promises.
+//!
+//! It stands where the server's files look for the engine.
+
+use crate::binlog::{Record, Update};
+use crate::engine::{Change, Config, ConnectionId, Outcome, StoredJob, StoredState, Time};
+use crate::history::{History, Jobs, apply};
+use crate::naive::{self, Model, State};
+use crate::protocol::framing::NoBody;
+use crate::protocol::{Command, JobId, Reply, Request, RestsOn};
+use crate::server::Peer;
+use crate::{threads, world};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+type Real = beanpole::engine::Engine;
+
+/// The engine, watched.
+pub struct Engine(Real);
+
+impl Deref for Engine {
+    type Target = Real;
+
+    fn deref(&self) -> &Real {
+        &self.0
+    }
+}
+
+impl DerefMut for Engine {
+    fn deref_mut(&mut self) -> &mut Real {
+        &mut self.0
+    }
+}
+
+impl Engine {
+    pub fn new(config: Config, now: Time) -> Engine {
+        Engine(Real::new(config, now))
+    }
+
+    pub fn stored(&self, id: JobId) -> Option<StoredJob> {
+        self.0.stored(id)
+    }
+
+    pub fn restore(&mut self, job: StoredJob) {
+        self.0.restore(job);
+    }
+
+    pub fn forget(&mut self, id: JobId) -> Option<StoredJob> {
+        self.0.forget(id)
+    }
+
+    pub fn connect(&mut self) -> ConnectionId {
+        let id = self.0.connect();
+        watch(|judge| judge.connected(id));
+        id
+    }
+
+    pub fn execute(&mut self, id: ConnectionId, request: Request, now: Time) -> Outcome {
+        let from = self.mark();
+        let asked = Asking::of(&request);
+        watch(|judge| judge.prepare(id, &asked, now, &self.0));
+        let outcome = self.0.execute(id, request, now);
+        watch(|judge| judge.executed(id, asked, &outcome, from, &self.0));
+        outcome
+    }
+
+    pub fn tick(&mut self, now: Time) -> bool {
+        let from = self.mark();
+        watch(|judge| judge.pass_time(now));
+        let done = self.0.tick(now);
+        watch(|judge| judge.compare(Vec::new(), from, &self.0));
+        done
+    }
+
+    pub fn half_close(&mut self, id: ConnectionId) {
+        let from = self.mark();
+        self.0.half_close(id);
+        watch(|judge| {
+            if let Some(client) = judge.client(id) {
+                judge.model.half_close(client);
+            }
+            judge.compare(Vec::new(), from, &self.0);
+        });
+    }
+
+    pub fn disconnect(&mut self, id: ConnectionId, now: Time) -> bool {
+        let from = self.mark();
+        let done = self.0.disconnect(id, now);
+        watch(|judge| {
+            judge.model.now = now.as_nanos();
+            if let Some(client) = judge.client(id) {
+                judge.model.disconnect(client);
+            }
+            judge.links.remove(&id.0);
+            judge.compare(Vec::new(), from, &self.0);
+        });
+        done
+    }
+
+    /// How many replies and changes there are already.
+    fn mark(&self) -> (usize, usize) {
+        let effects = &self.0.effects;
+        (effects.replies.len(), effects.changes.len())
+    }
+}
+
+/// What a request is, as far as the judge must know.
+struct Asking {
+    goes_on: bool,
+    quits: bool,
+    refused: Option<NoBody>,
+    is_body: bool,
+}
+
+impl Asking {
+    fn of(request: &Request) -> Asking {
+        Asking {
+            goes_on: matches!(request, Request::GoOn),
+            quits: matches!(request, Request::Command(Command::Quit)),
+            refused: match request {
+                Request::Body(Err(why)) => Some(*why),
+                _ => None,
+            },
+            is_body: matches!(request, Request::Body(_)),
+        }
+    }
+}
+
+thread_local! {
+    static JUDGE: RefCell<Option<Judge>> = const { RefCell::new(None) };
+}
+
+/// Has the judge look, unless there is nothing to judge any more.
+fn watch<R>(look: impl FnOnce(&mut Judge) -> R) -> Option<R> {
+    JUDGE.with_borrow_mut(|judge| judge.as_mut().filter(|judge| !judge.is_frozen).map(look))
+}
+
+/// All that is known of one process.
+pub struct Judge {
+    model: Model,
+    is_frozen: bool,
+    /// When that was.
+    ended_at: u64,
+    is_stopping: bool,
+    segment_size: u64,
+    max_memory: Option<u64>,
+    connecting: Option<usize>,
+    links: BTreeMap<u64, usize>,
+    callers: Vec<Caller>,
+    jobs: Jobs,
+    history: History,
+    /// When each change was made.
+    times: Vec<u64>,
+    /// Which change put the job.
+    put_at: BTreeMap<JobId, usize>,
+}
+
+/// One connection of a client.
+struct Caller {
+    name: String,
+    peer: Option<Peer>,
+    client: Option<naive::Client>,
+    id: Option<ConnectionId>,
+    came_at: u64,
+    left_at: Option<u64>,
+    /// The step of its last request.
+    asked_at: Option<u64>,
+    /// What it has said and nobody has executed: a line, or a body.
+    said: VecDeque<String>,
+    expected: Vec<Expected>,
+    /// So many bytes had been written to it when the process was killed.
+    written: Option<usize>,
+}
+
+struct Expected {
+    text: String,
+    /// So many changes must be kept if it was told.
+    rests_on: usize,
+}
+
+/// What the next process must find.
+pub struct Legacy {
+    history: History,
+    /// What a power cut may not undo.
+    durable: usize,
+    ended_at: u64,
+    knows_times: bool,
+    pub has_started: bool,
+}
+
+impl Legacy {
+    pub fn none() -> Legacy {
+        Legacy {
+            history: History::new(Jobs::new(), 1),
+            durable: 0,
+            ended_at: 0,
+            knows_times: true,
+            has_started: false,
+        }
+    }
+
+    /// The power is cut.
+    pub fn lose(&mut self) {
+        self.history.kept = self.durable;
+    }
+
+    /// The clock shows this when the next process starts.
+    pub fn restart_at(&mut self, time: u64) {
+        self.knows_times &= time >= self.ended_at;
+    }
+
+    fn check(&self, jobs: &Jobs, next_id: JobId) {
+        let least = self.history.least_next_id();
+        assert!(next_id.0 >= least, "id {next_id} comes again");
+        let all_settled = |jobs: &Jobs| {
+            let now = Time::from_nanos(self.ended_at);
+            let settle = |job: &StoredJob| {
+                let job = settled(job.clone(), now);
+                if self.knows_times { job } else { timeless(job) }
+            };
+            jobs.values().map(settle).collect::<Vec<_>>()
+        };
+        let found = all_settled(jobs);
+        let are_same = |told: &[StoredJob]| {
+            let mut pairs = found.iter().zip(told);
+            found.len() == told.len() && pairs.all(|(job, told)| is_same(job, told))
+        };
+        let explained = self
+            .history
+            .explains_if(|jobs| are_same(&all_settled(jobs)));
+        if explained.is_none() {
+            let there = RefCell::new(None);
+            self.history.explains_if(|jobs| {
+                let ids = || jobs.keys().copied().collect::<Vec<_>>();
+                there.borrow_mut().get_or_insert_with(ids);
+                false
+            });
+            let ids: Vec<_> = jobs.keys().copied().collect();
+            panic!(
+                "at no moment after what was told were the jobs as they are: found {ids:?}, \
+                 told {:?} and {} of {} changes",
+                there.borrow(),
+                self.history.kept,
+                self.history.len()
+            );
+        }
+    }
+}
+
+fn settled(mut job: StoredJob, now: Time) -> StoredJob {
+    if matches!(job.state, StoredState::Delayed { until } if until <= now) {
+        job.state = StoredState::Ready;
+    }
+    job
+}
+
+/// Whether a job is the one that was told. That a ready job is reserved is no
+/// change that is told. But who puts the job again into the log counts it.
+fn is_same(job: &StoredJob, told: &StoredJob) -> bool {
+    let mut told = told.clone();
+    if job.counters.reserves == told.counters.reserves + 1 {
+        told.counters.reserves += 1;
+    }
+    *job == told
+}
+
+/// The job without its times.
+fn timeless(mut job: StoredJob) -> StoredJob {
+    job.created_at = Time::default();
+    job.state = match job.state {
+        StoredState::Delayed { .. } => StoredState::Ready,
+        StoredState::Deleted { .. } => StoredState::Deleted {
+            until: Time::default(),
+        },
+        state => state,
+    };
+    job
+}
+
+/// Begins to judge a process that has just read its jobs.
+pub fn begin(legacy: &mut Legacy, engine: &Engine, next_id: JobId, now: Time, segment_size: u64) {
+    let ids = (1..engine.next_id().0).map(JobId);
+    let jobs: Jobs = ids
+        .filter_map(|id| Some((id, engine.stored(id)?)))
+        .collect();
+    legacy.check(&jobs, next_id);
+    legacy.history = History::new(jobs.clone(), next_id.0);
+    legacy.durable = 0;
+    legacy.has_started = true;
+    let config = &engine.config;
+    let mut model = Model::new(
+        now.as_nanos(),
+        config.max_job_size as usize,
+        config.max_memory.map(|bytes| bytes as usize),
+    );
+    let (kept, there): (Vec<_>, Vec<_>) = jobs.values().cloned().partition(StoredJob::is_deleted);
+    model.restart_with(
+        there.into_iter().map(in_the_model).collect(),
+        kept.into_iter().map(key_in_the_model).collect(),
+        next_id.0 - 1,
+    );
+    model.tick();
+    JUDGE.set(Some(Judge {
+        model,
+        is_frozen: false,
+        ended_at: 0,
+        is_stopping: false,
+        segment_size,
+        max_memory: config.max_memory,
+        connecting: None,
+        links: BTreeMap::new(),
+        callers: Vec::new(),
+        history: legacy.history.clone(),
+        jobs,
+        times: Vec::new(),
+        put_at: BTreeMap::new(),
+    }));
+}
+
+/// Nothing that happens from now on counts.
+pub fn freeze(world_time: u64) {
+    watch(|judge| {
+        judge.is_frozen = true;
+        judge.ended_at = world_time;
+        for caller in &mut judge.callers {
+            caller.written = caller.peer.as_ref().map(Peer::written);
+        }
+    });
+}
+
+pub fn stops() {
+    watch(|judge| judge.is_stopping = true);
+}
+
+/// How long a change may be undone by a power cut.
+pub enum Degree {
+    Never,
+    After(Duration),
+    Always,
+}
+
+/// Judges all that was told, and says what that promises.
+pub fn end(legacy: Legacy, degree: &Degree, is_closed: bool, has_failed: bool) -> Legacy {
+    freeze(world::wall_clock());
+    let Some(judge) = JUDGE.take() else {
+        return legacy; // it could not start
+    };
+    let mut history = judge.history;
+    for caller in &judge.callers {
+        history.kept = history.kept.max(caller.told(has_failed));
+    }
+    let ended_at = judge.ended_at;
+    let in_time = |span: Duration| {
+        let latest = ended_at.saturating_sub(span.as_nanos() as u64);
+        judge.times.iter().filter(|time| **time < latest).count()
+    };
+    let durable = match degree {
+        _ if is_closed => history.len(),
+        Degree::Always => history.kept,
+        Degree::After(_) | Degree::Never if has_failed => 0,
+        Degree::After(span) => in_time(*span),
+        Degree::Never => 0,
+    };
+    if is_closed {
+        history.kept = history.len();
+    } else if world::has_lost_sync() {
+        // What is in the cache only may be gone at any time.
+        history.kept = history.kept.min(durable);
+    }
+    Legacy {
+        history,
+        durable,
+        ended_at,
+        ..legacy
+    }
+}
+
+/// A client is about to connect; returns its number.
+pub fn caller(name: &str) -> usize {
+    JUDGE.with_borrow_mut(|judge| {
+        let callers = &mut judge.as_mut().expect("somebody judges").callers;
+        callers.push(Caller {
+            name: name.to_owned(),
+            peer: None,
+            client: None,
+            id: None,
+            came_at: threads::tick(),
+            left_at: None,
+            asked_at: None,
+            said: VecDeque::new(),
+            expected: Vec::new(),
+            written: None,
+        });
+        callers.len() - 1
+    })
+}
+
+/// The server takes its connection.
+pub fn connects(caller: usize, peer: Peer) {
+    watch(|judge| {
+        judge.connecting = Some(caller);
+        judge.callers[caller].peer = Some(peer);
+    });
+}
+
+pub fn says(caller: usize, text: &str) {
+    watch(|judge| judge.callers[caller].said.push_back(text.to_owned()));
+}
+
+pub fn leaves(caller: usize) {
+    watch(|judge| judge.callers[caller].left_at = Some(threads::tick()));
+}
+
+/// Whether this client is rightly without an answer: it waits, or was not
+/// admitted, or there is nothing to judge.
+pub fn may_be_silent(caller: usize) -> bool {
+    watch(|judge| {
+        let caller = &judge.callers[caller];
+        judge.is_stopping || caller.client.is_some_and(|one| judge.model.is_waiting(one))
+    })
+    .unwrap_or(true)
+}
+
+impl Judge {
+    fn client(&self, id: ConnectionId) -> Option<naive::Client> {
+        self.callers[*self.links.get(&id.0)?].client
+    }
+
+    fn connected(&mut self, id: ConnectionId) {
+        let Some(caller) = self.connecting.take() else {
+            return;
+        };
+        self.links.insert(id.0, caller);
+        let client = self.model.connect();
+        self.callers[caller].client = Some(client);
+        self.callers[caller].id = Some(id);
+    }
+
+    fn pass_time(&mut self, now: Time) {
+        self.model.now = now.as_nanos();
+        if self
+            .model
+            .next_event()
+            .is_some_and(|at| at <= self.model.now)
+        {
+            self.model.tick();
+        }
+    }
+
+    fn prepare(&mut self, id: ConnectionId, asking: &Asking, now: Time, engine: &Real) {
+        self.pass_time(now);
+        let Some(&number) = self.links.get(&id.0) else {
+            return;
+        };
+        let caller = &self.callers[number];
+        if caller.asked_at.is_none() && !self.is_stopping {
+            let name = &caller.name;
+            for other in self.links.values().map(|other| &self.callers[*other]) {
+                let was_gone = other.left_at.is_some_and(|left| left < caller.came_at);
+                assert!(
+                    !was_gone,
+                    "{name} is served though {}, who was gone before, is still there",
+                    other.name
+                );
+            }
+        }
+        self.model.held = engine.held_elsewhere as usize;
+        if asking.refused == Some(NoBody::NoRoom) && self.max_memory.is_none() {
+            let live: usize = self.model.jobs.iter().map(|job| job.body.len() + 400).sum();
+            let put = caller.said.front().map_or(0, String::len) + 400;
+            let since = caller.asked_at.unwrap_or(0);
+            assert!(
+                world::may_refuse(since, live as u64, put as u64, self.segment_size),
+                "{}'s put is refused, though the disk has room",
+                caller.name
+            );
+        }
+        self.callers[number].asked_at = Some(threads::steps());
+    }
+
+    fn executed(
+        &mut self,
+        id: ConnectionId,
+        asking: Asking,
+        outcome: &Outcome,
+        from: (usize, usize),
+        engine: &Real,
+    ) {
+        self.order_burials(engine);
+        let Some(&number) = self.links.get(&id.0) else {
+            return;
+        };
+        let caller = &mut self.callers[number];
+        let client = caller.client.expect("it is connected");
+        if !asking.goes_on {
+            let name = &caller.name;
+            let said = caller.said.pop_front();
+            let said = said.unwrap_or_else(|| panic!("{name} has not said so much"));
+            match asking.is_body {
+                _ if asking.quits => {}
+                true => {
+                    self.model.disk_is_full = asking.refused == Some(NoBody::NoRoom);
+                    self.model.body(client, &said);
+                }
+                false => self.model.line(client, &said),
+            }
+        }
+        let said = match outcome {
+            Outcome::Reply(reply) => vec![(number, reply)],
+            _ => Vec::new(),
+        };
+        self.compare(said, from, engine);
+    }
+
+    fn order_burials(&mut self, engine: &Real) {
+        self.model
+            .order_burials(|id| match engine.stored(JobId(id))?.state {
+                StoredState::Buried { order } => Some(order),
+                _ => None,
+            });
+    }
+
+    /// Compares what the engine and the model have said, and notes what has
+    /// changed.
+    fn compare<'a>(
+        &mut self,
+        mut said: Vec<(usize, &'a Reply)>,
+        from: (usize, usize),
+        engine: &'a Real,
+    ) {
+        self.order_burials(engine);
+        let effects = &engine.effects;
+        for change in &effects.changes[from.1.min(effects.changes.len())..] {
+            self.note(change, engine);
+        }
+        for (id, reply) in &effects.replies[from.0.min(effects.replies.len())..] {
+            if let Some(number) = self.links.get(&id.0) {
+                said.push((*number, reply));
+            }
+        }
+        let model = std::mem::take(&mut self.model.said);
+        let number_of = |client| {
+            let found = self
+                .callers
+                .iter()
+                .position(|one| one.client == Some(client));
+            found.expect("a client that is connected")
+        };
+        let mut right: Vec<_> = model
+            .into_iter()
+            .map(|(client, text)| (number_of(client), normal(&(text + "\r\n"))))
+            .collect();
+        let mut left: Vec<_> = said
+            .iter()
+            .map(|(number, reply)| (*number, normal(&text(reply))))
+            .collect();
+        (left.sort(), right.sort());
+        assert_eq!(left, right, "left the engine, right the model");
+        for (number, reply) in said {
+            let rests_on = match reply.rests_on() {
+                RestsOn::Nothing => 0,
+                RestsOn::AllSoFar => self.history.len(),
+                RestsOn::PutOf(id) => self.put_at.get(&id).copied().unwrap_or(0),
+            };
+            self.callers[number].expected.push(Expected {
+                text: text(reply),
+                rests_on,
+            });
+        }
+    }
+
+    fn note(&mut self, change: &Change, engine: &Real) {
+        let record = match *change {
+            Change::Put(id) => engine.stored(id).map(Record::Put),
+            Change::Update(id) => {
+                let stored = engine.stored(id);
+                stored.map(|job| Record::Update(Update::of(&job)))
+            }
+            // If its key is still taken, something is left of it.
+            Change::Delete { id, .. } => {
+                let rest = engine.stored(id);
+                Some(rest.map_or(Record::Delete(id), Record::Put))
+            }
+        };
+        // The job may have been deleted since. Then its deletion comes later.
+        let Some(record) = record else { return };
+        apply(&mut self.jobs, &record);
+        self.history.push(record);
+        self.times.push(world::wall_clock());
+        if let Change::Put(id) = change {
+            self.put_at.insert(*id, self.history.len());
+        }
+    }
+}
+
+impl Caller {
+    /// How many changes must be kept because of what it was told.
+    fn told(&self, has_failed: bool) -> usize {
+        let Some(peer) = &self.peer else { return 0 };
+        let mut bytes = peer.answered();
+        bytes.truncate(self.written.unwrap_or(bytes.len()));
+        let mut heard = &bytes[..];
+        let mut expected = self.expected.iter();
+        let mut kept = 0;
+        while let Some(reply) = next_reply(&mut heard) {
+            let name = &self.name;
+            let Some(right) = expected.next() else {
+                panic!("{name} was told {reply:?}, which nobody said");
+            };
+            if normal(&reply) == normal(&right.text) {
+                kept = kept.max(right.rests_on);
+            } else {
+                let is_failure = reply == "INTERNAL_ERROR\r\n" && has_failed;
+                assert!(
+                    is_failure,
+                    "{name} was told {reply:?}, not {:?}",
+                    right.text
+                );
+            }
+        }
+        kept
+    }
+}
+
+/// Takes a whole reply out of what was heard.
+pub fn next_reply(heard: &mut &[u8]) -> Option<String> {
+    let end = heard.windows(2).position(|two| two == b"\r\n")? + 2;
+    let line = String::from_utf8_lossy(&heard[..end]).into_owned();
+    let mut words = line.trim_end().split(' ');
+    let has_body = matches!(words.next(), Some("RESERVED" | "FOUND" | "OK"));
+    let len = match words.last() {
+        Some(number) if has_body => number.parse::<usize>().ok()? + 2,
+        _ => 0,
+    };
+    let whole = heard.get(..end + len)?;
+    *heard = &heard[end + len..];
+    Some(String::from_utf8_lossy(whole).into_owned())
+}
+
+/// Without what the model does not know: the order of tubes, and files.
+fn normal(reply: &str) -> String {
+    match reply.strip_prefix("OK ") {
+        Some(rest) => {
+            let lines = rest.lines().skip(1);
+            let mut lines: Vec<_> = lines.filter(|line| !line.starts_with("file:")).collect();
+            lines.sort_unstable();
+            lines.join("\n")
+        }
+        None => reply.to_owned(),
+    }
+}
+
+fn text(reply: &Reply) -> String {
+    let mut bytes = Vec::new();
+    reply.encode(&mut bytes);
+    bytes.extend(reply.body().into_iter().flat_map(|body| body.wire()));
+    String::from_utf8(bytes).expect("all bodies are text")
+}
+
+/// A job of the log, as a job of the model.
+fn in_the_model(stored: StoredJob) -> naive::Job {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("clients send text");
+    let JobId(id) = stored.id;
+    naive::Job {
+        id,
+        state: match stored.state {
+            StoredState::Ready => State::Ready,
+            StoredState::Delayed { until } => State::Delayed {
+                until: until.as_nanos(),
+            },
+            StoredState::Buried { order } => State::Buried { number: order },
+            StoredState::Deleted { .. } => unreachable!("it is a key"),
+        },
+        tube: stored.tube.as_str().into(),
+        priority: stored.priority.0,
+        delay: stored.delay.0.into(),
+        ttr: stored.ttr.0.into(),
+        body: text(stored.body.content()),
+        created: stored.created_at.as_nanos(),
+        reserves: stored.counters.reserves,
+        timeouts: stored.counters.timeouts,
+        releases: stored.counters.releases,
+        buries: stored.counters.buries,
+        kicks: stored.counters.kicks,
+        words: stored.words.map_or_else(naive::Words::default, |stored| {
+            let crate::engine::StoredWords { words, failed } = *stored;
+            let unique = words.unique;
+            let limit = words.limit;
+            naive::Words {
+                unique: unique.map(|one| (one.key.to_string(), one.kept.0.into())),
+                limit: limit.map(|one| (one.key.to_string(), one.most as usize)),
+                tries: words.tries,
+                failed,
+            }
+        }),
+    }
+}
+
+/// What is left of a deleted job, as the model has it.
+fn key_in_the_model(stored: StoredJob) -> naive::Kept {
+    let words = stored.words.expect("it has a key").words;
+    let StoredState::Deleted { until } = stored.state else {
+        unreachable!("it is deleted");
+    };
+    naive::Kept {
+        id: stored.id.0,
+        tube: stored.tube.to_string(),
+        key: words.unique.expect("it has a key").key.to_string(),
+        until: until.as_nanos(),
+    }
+}

@@ -1,0 +1,331 @@
+//! What happens in a history, as a seed decides it; and how a history that
+//! fails is made as short as it can be.
+
+use crate::binlog::SyncMode;
+use crate::disk::{Random, Survival};
+use crate::world::{Fault, Kind};
+use std::time::Duration;
+
+/// A history.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub sync: SyncMode,
+    pub segment_size: u64,
+    pub max_job_size: u32,
+    pub max_memory: Option<u64>,
+    pub max_connections: usize,
+    pub idle_timeout: Option<Duration>,
+    /// How many bytes a socket takes that nobody reads.
+    pub room: usize,
+    pub lives: Vec<Life>,
+}
+
+/// The life of one process.
+#[derive(Clone, Debug)]
+pub struct Life {
+    pub clients: Vec<Client>,
+    /// What happens at which operation of the disk.
+    pub faults: Vec<(u64, Kind, Fault)>,
+    pub end: End,
+    /// If the power is cut after that: what survives.
+    pub cut: Option<Survival>,
+    /// How many nanoseconds later the clock shows at the next start.
+    pub jump: i64,
+}
+
+/// How a process ends, if nothing else ends it before.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum End {
+    /// In order, when all clients are done.
+    Done,
+    /// In order, at this step.
+    Stopped(u64),
+    /// It is killed at this step.
+    Killed(u64),
+}
+
+/// What a client does, one after the other; at the end it leaves.
+#[derive(Clone, Debug)]
+pub struct Client {
+    pub does: Vec<Deed>,
+}
+
+#[derive(Clone, Debug)]
+pub enum Deed {
+    /// Sends these commands, in pieces of any size.
+    Says(Vec<String>),
+    /// Sends so many bytes of a command, and leaves.
+    Breaks(String, usize),
+    /// Reads all replies.
+    Hears,
+    /// Does nothing for so many milliseconds.
+    Waits(u64),
+    /// Sends nothing more, and reads what comes.
+    HalfCloses,
+    /// Leaves, and connects again.
+    Returns,
+}
+
+/// How long the bodies of a history's jobs are.
+#[derive(Clone, Copy)]
+struct Bodies {
+    most: u32,
+    are_large: bool,
+}
+
+const SECOND: i64 = 1_000_000_000;
+
+impl Plan {
+    pub fn of(seed: u64) -> Plan {
+        let random = &mut Random::new(seed.wrapping_add(0x51));
+        for _ in 0..4 {
+            random.next();
+        }
+        let sync = match random.below(6) {
+            0..3 => SyncMode::Always,
+            3..5 => SyncMode::Every(Duration::from_millis(50)),
+            _ => SyncMode::Never,
+        };
+        let max_job_size = *choose(random, &[20, 900, 900, 2500, 6000]);
+        let bodies = Bodies {
+            most: max_job_size,
+            are_large: random.one_in(2),
+        };
+        Plan {
+            sync,
+            segment_size: *choose(random, &[4096, 4096, 4096, 8192, 16384]),
+            max_job_size,
+            max_memory: random.one_in(8).then(|| 500 + random.below(8000)),
+            max_connections: *choose(random, &[2, 10, 10, 10]),
+            idle_timeout: random.one_in(8).then_some(Duration::from_secs(2)),
+            room: *choose(random, &[40, 300, 2000, 20000]),
+            lives: {
+                let count = *choose(random, &[1, 1, 2, 2, 3, 4]);
+                (0..count).map(|_| life(bodies, random)).collect()
+            },
+        }
+    }
+
+    /// The same with a little less.
+    pub fn smaller(&self) -> Vec<Plan> {
+        let mut all = Vec::new();
+        let mut try_with = |change: &dyn Fn(&mut Plan)| {
+            let mut plan = self.clone();
+            change(&mut plan);
+            all.push(plan);
+        };
+        for (at, life) in self.lives.iter().enumerate() {
+            if self.lives.len() > 1 {
+                try_with(&|plan| drop(plan.lives.remove(at)));
+            }
+            for client in 0..life.clients.len() {
+                try_with(&|plan| drop(plan.lives[at].clients.remove(client)));
+            }
+            for fault in 0..life.faults.len() {
+                try_with(&|plan| {
+                    plan.lives[at].faults.remove(fault);
+                });
+            }
+            for (client, what) in life.clients.iter().enumerate() {
+                for deed in 0..what.does.len() {
+                    try_with(&|plan| drop(plan.lives[at].clients[client].does.remove(deed)));
+                    if let Deed::Says(commands) = &what.does[deed] {
+                        for command in (0..commands.len()).filter(|_| commands.len() > 1) {
+                            try_with(&|plan| {
+                                let does = &mut plan.lives[at].clients[client].does;
+                                if let Deed::Says(commands) = &mut does[deed] {
+                                    commands.remove(command);
+                                }
+                            });
+                        }
+                    }
+                }
+            }
+            if life.jump != 0 {
+                try_with(&|plan| plan.lives[at].jump = 0);
+            }
+            if life.end != End::Done {
+                try_with(&|plan| plan.lives[at].end = End::Done);
+            }
+        }
+        if self.max_memory.is_some() {
+            try_with(&|plan| plan.max_memory = None);
+        }
+        if self.idle_timeout.is_some() {
+            try_with(&|plan| plan.idle_timeout = None);
+        }
+        if self.room < 20000 {
+            try_with(&|plan| plan.room = 20000);
+        }
+        all
+    }
+
+    /// How many commands and faults there are.
+    pub fn size(&self) -> (usize, usize) {
+        let clients = self.lives.iter().flat_map(|life| &life.clients);
+        let commands = clients
+            .flat_map(|client| &client.does)
+            .map(|deed| match deed {
+                Deed::Says(commands) => commands.len(),
+                Deed::Breaks(..) => 1,
+                _ => 0,
+            });
+        let faults = self.lives.iter().map(|life| {
+            let ends = usize::from(life.end != End::Done) + usize::from(life.cut.is_some());
+            life.faults.len() + ends
+        });
+        (commands.sum(), faults.sum())
+    }
+}
+
+fn life(bodies: Bodies, random: &mut Random) -> Life {
+    let clients = 1 + random.below(5);
+    let early = random.one_in(2);
+    let when = |random: &mut Random| match early {
+        true => 1 + random.below(60),
+        false => 1 + random.below(600),
+    };
+    let mut faults = Vec::new();
+    let count = *choose(random, &[0, 0, 1, 1, 1, 2, 3]);
+    for _ in 0..count {
+        let fault = match random.below(10) {
+            0..4 => Fault::Fails {
+                is_full: random.one_in(4),
+                for_good: random.one_in(4),
+            },
+            4..6 => Fault::Fills(*choose(random, &[0, 0, 1, 2, 5, 40])),
+            6 => Fault::Drains,
+            _ => Fault::Kills,
+        };
+        let kinds = [
+            Kind::Any,
+            Kind::Any,
+            Kind::Write,
+            Kind::Sync,
+            Kind::SyncNames,
+        ];
+        let kind = match fault {
+            Fault::Fails { .. } | Fault::Kills => *choose(random, &kinds),
+            Fault::Fills(_) | Fault::Drains => Kind::Any,
+        };
+        faults.push((when(random), kind, fault));
+    }
+    faults.sort_by_key(|(at, ..)| *at);
+    Life {
+        clients: (0..clients).map(|_| client(bodies, random)).collect(),
+        faults,
+        end: match random.below(6) {
+            0..3 => End::Done,
+            3 => End::Stopped(20 << random.below(9)),
+            _ => End::Killed((20 << random.below(9)) + random.below(500)),
+        },
+        cut: match random.below(6) {
+            0..3 => None,
+            3 => Some(Survival::Nothing),
+            _ => Some(Survival::Something),
+        },
+        jump: match random.below(12) {
+            0 => -86_400 * SECOND,
+            1 => -5 * SECOND,
+            2 => 30 * 86_400 * SECOND,
+            _ => random.below(60) as i64 * SECOND,
+        },
+    }
+}
+
+fn client(bodies: Bodies, random: &mut Random) -> Client {
+    let reads = !random.one_in(8);
+    let mut does = Vec::new();
+    let verbosity = *choose(random, &[1, 1, 1, 3, 12]);
+    for _ in 0..1 + random.below(8) {
+        match random.below(20) {
+            0 => does.push(Deed::Waits(*choose(random, &[0, 1, 50, 1100, 20_000]))),
+            1 => does.push(Deed::Returns),
+            2 if random.one_in(2) => {
+                let command = put(bodies, random);
+                let bytes = 1 + random.below(command.len() as u64 - 1) as usize;
+                does.push(Deed::Breaks(command, bytes));
+            }
+            3 if random.one_in(4) => does.push(Deed::HalfCloses),
+            _ => {
+                let count = 1 + random.below(verbosity);
+                let commands = (0..count).map(|_| command(bodies, random));
+                does.push(Deed::Says(commands.collect()));
+                if reads && !random.one_in(6) {
+                    does.push(Deed::Hears);
+                }
+            }
+        }
+    }
+    if reads && random.one_in(2) {
+        does.push(Deed::Hears);
+    }
+    Client { does }
+}
+
+fn put(bodies: Bodies, random: &mut Random) -> String {
+    let most = u64::from(bodies.most);
+    let size = match random.below(20) {
+        0 => most + 1 + random.below(50),
+        1..7 => random.below(most + 1),
+        7..15 if bodies.are_large => random.below(most + 1),
+        _ => random.below(8),
+    };
+    let delay = *choose(random, &[0, 0, 0, 0, 0, 1, 5, 3600]);
+    let ttr = *choose(random, &[1, 2, 60, 60, 60, 1_000_000]);
+    let priority = *choose(random, &[0, 1, 5, 5, 1024]);
+    let words = match random.below(12) {
+        0 => *choose(random, &[" idp:a", " idp:a:9", " idp:b:60"]),
+        1 => *choose(random, &[" con:a", " con:b:2"]),
+        2 => *choose(random, &[" try:1", " try:2", " try:1 con:a idp:c"]),
+        _ => "",
+    };
+    let letter = (b'a' + random.below(26) as u8) as char;
+    let body: String = (0..size).map(|_| letter).collect();
+    let end = match random.one_in(20) {
+        true => "xx",
+        false => "\r\n",
+    };
+    format!("put {priority} {delay} {ttr} {size}{words}\r\n{body}{end}")
+}
+
+/// A command with its line's end, and its body. `{}` is the last job that the
+/// client has reserved, or else some job.
+fn command(bodies: Bodies, random: &mut Random) -> String {
+    let tube = *choose(random, &["default", "default", "a"]);
+    let id = match random.below(3) {
+        0 => (1 + random.below(8)).to_string(),
+        _ => "{}".to_owned(),
+    };
+    let priority = random.below(3);
+    let line = match random.below(60) {
+        0..22 => return put(bodies, random),
+        22..28 => "reserve-with-timeout 0".into(),
+        28..31 => format!("reserve-with-timeout {}", choose(random, &[1, 4, 100])),
+        31..34 => "reserve".into(),
+        34..41 => format!("delete {id}"),
+        41..44 => format!("release {id} {priority} {}", choose(random, &[0, 0, 1, 50])),
+        44..46 => format!("bury {id} {priority}"),
+        46 => format!("touch {id}"),
+        // A longer one is done in pieces, between which others may be served: the
+        // model knows no such pieces.
+        47 => format!("kick {}", choose(random, &[1, 3, 15])),
+        48 => format!("kick-job {id}"),
+        49 => format!("use {tube}"),
+        50 => format!("watch {tube}"),
+        51 => format!("ignore {tube}"),
+        52 => format!("pause-tube {tube} {}", choose(random, &[0, 1, 3])),
+        53 => format!("reserve-job {id}"),
+        54 => format!("peek {id}"),
+        55 => (*choose(random, &["peek-ready", "peek-delayed", "peek-buried"])).into(),
+        56 => format!("stats-job {id}"),
+        57 => "list-tubes".into(),
+        58 => (*choose(random, &["list-tube-used", "list-tubes-watched"])).into(),
+        _ => (*choose(random, &["delete x", "nonsense", "kick", "quit"])).into(),
+    };
+    line + "\r\n"
+}
+
+fn choose<'a, T>(random: &mut Random, from: &'a [T]) -> &'a T {
+    &from[random.below(from.len() as u64) as usize]
+}

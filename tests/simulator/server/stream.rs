@@ -1,0 +1,244 @@
+//! A socket in memory. Its two ends are a server's and a client's. What lies
+//! between them belongs to the kernel: what was written before a process ended
+//! can still be read.
+
+use super::hangup::Door;
+use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::threads;
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// The server's end.
+pub struct Stream(Arc<Socket>);
+
+/// The client's end.
+#[derive(Clone)]
+pub struct Peer(Arc<Socket>);
+
+pub struct Socket {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// So many bytes wait for the client, and so many of them on its side.
+    room: usize,
+    window: usize,
+    door: Arc<Door>,
+    /// How many bytes the server has ever written.
+    written: AtomicUsize,
+}
+
+#[derive(Default)]
+struct State {
+    /// What the client has sent and nobody has read.
+    asked: VecDeque<u8>,
+    /// The client sends nothing more, or nobody wants to read it.
+    is_over: bool,
+    /// The client has closed it.
+    is_left: bool,
+    /// All that the server has written, and how much of it was read.
+    answered: Vec<u8>,
+    read: usize,
+    /// The server has closed it.
+    is_closed: bool,
+    read_patience: Option<Duration>,
+    write_patience: Option<Duration>,
+}
+
+impl State {
+    fn unread(&self) -> usize {
+        self.answered.len() - self.read
+    }
+}
+
+impl Stream {
+    /// A connection.
+    pub fn pair(room: usize, window: usize, door: &Arc<Door>) -> (Stream, Peer) {
+        let socket = Arc::new(Socket {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            room,
+            window,
+            door: door.clone(),
+            written: AtomicUsize::new(0),
+        });
+        (Stream(socket.clone()), Peer(socket))
+    }
+
+    pub fn read(&self, buffer: &mut Vec<u8>, most: usize) -> io::Result<usize> {
+        let state = self.0.state();
+        let patience = state.read_patience.unwrap_or(Duration::MAX);
+        let is_silent = |state: &mut State| state.asked.is_empty() && !state.is_over;
+        let (changed, silent) = (&self.0.changed, is_silent);
+        let waited = changed.wait_timeout_while(state, patience, silent);
+        let (mut state, waited) = waited.expect("no thread panics");
+        if waited.timed_out() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let room = buffer.capacity() - buffer.len();
+        let there = state.asked.len().min(most).min(room);
+        let count = match there {
+            2.. if threads::one_in(3) => 1 + threads::below(there as u64) as usize,
+            there => there,
+        };
+        buffer.extend(state.asked.drain(..count));
+        Ok(count)
+    }
+
+    pub fn write_all(&self, pieces: &mut [IoSlice<'_>]) -> io::Result<()> {
+        for piece in pieces {
+            let mut left = &piece[..];
+            while !left.is_empty() {
+                let state = self.0.state();
+                let patience = state.write_patience.unwrap_or(Duration::MAX);
+                let room = self.0.room;
+                let is_full = |state: &mut State| {
+                    state.unread() >= room && !state.is_left && !state.is_closed
+                };
+                let waited = self.0.changed.wait_timeout_while(state, patience, is_full);
+                let (mut state, waited) = waited.expect("no thread panics");
+                if waited.timed_out() {
+                    return Err(io::ErrorKind::WouldBlock.into());
+                }
+                let count = self.0.write(&mut state, left)?;
+                left = &left[count..];
+                self.0.tell(state);
+            }
+        }
+        Ok(())
+    }
+
+    pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        let mut state = self.0.state();
+        let count = self.0.write(&mut state, bytes)?;
+        self.0.tell(state);
+        Ok(count)
+    }
+
+    pub fn has_sent_all(&self) -> bool {
+        self.0.state().unread() <= self.0.window
+    }
+
+    pub fn peer_ip(&self) -> Option<std::net::IpAddr> {
+        None
+    }
+
+    pub fn set_read_patience(&self, patience: Option<Duration>) -> io::Result<()> {
+        self.0.state().read_patience = patience;
+        Ok(())
+    }
+
+    pub fn set_write_patience(&self, patience: Option<Duration>) -> io::Result<()> {
+        self.0.state().write_patience = patience;
+        Ok(())
+    }
+
+    pub fn stop_reading(&self) {
+        let mut state = self.0.state();
+        state.is_over = true;
+        self.0.tell(state);
+    }
+
+    pub fn close(&self) {
+        let mut state = self.0.state();
+        (state.is_over, state.is_closed) = (true, true);
+        self.0.tell(state);
+    }
+
+    pub fn peer(&self) -> Peer {
+        Peer(self.0.clone())
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl fmt::Display for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a client")
+    }
+}
+
+impl Peer {
+    /// Sends this. What comes after the server has stopped reading goes nowhere.
+    pub fn send(&self, bytes: &[u8]) {
+        let mut state = self.0.state();
+        if !state.is_over {
+            state.asked.extend(bytes);
+        }
+        self.0.tell(state);
+    }
+
+    /// Sends nothing more.
+    pub fn half_close(&self) {
+        let mut state = self.0.state();
+        state.is_over = true;
+        self.0.tell(state);
+        self.0.door.ring();
+    }
+
+    /// Is gone.
+    pub fn leave(&self) {
+        let mut state = self.0.state();
+        (state.is_over, state.is_left) = (true, true);
+        self.0.tell(state);
+        self.0.door.ring();
+    }
+
+    /// 0 if the client is there; 1 if it sends nothing more, or was told that
+    /// nobody reads it; 2 if it is gone.
+    pub fn has_left(&self) -> u8 {
+        let state = self.0.state();
+        u8::from(state.is_over) + u8::from(state.is_left)
+    }
+
+    /// Takes all that has come, and waits for that until the time is over. Empty
+    /// if nothing comes; `None` if nothing will.
+    pub fn receive(&self, time: Duration) -> Option<Vec<u8>> {
+        let is_missing = |state: &mut State| state.unread() == 0 && !state.is_closed;
+        let state = self.0.state();
+        let waited = self.0.changed.wait_timeout_while(state, time, is_missing);
+        let mut state = waited.expect("no thread panics").0;
+        let bytes = state.answered[state.read..].to_vec();
+        let is_end = bytes.is_empty() && state.is_closed;
+        state.read = state.answered.len();
+        self.0.tell(state);
+        (!is_end).then_some(bytes)
+    }
+
+    /// How much that is: this can be asked at any moment.
+    pub fn written(&self) -> usize {
+        self.0.written.load(Ordering::Relaxed)
+    }
+
+    /// All that the server has ever written.
+    pub fn answered(&self) -> Vec<u8> {
+        self.0.state().answered.clone()
+    }
+}
+
+impl Socket {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no thread panics")
+    }
+
+    fn write(&self, state: &mut State, bytes: &[u8]) -> io::Result<usize> {
+        if state.is_left || state.is_closed {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let count = bytes.len().min(self.room.saturating_sub(state.unread()));
+        state.answered.extend_from_slice(&bytes[..count]);
+        self.written.store(state.answered.len(), Ordering::Relaxed);
+        Ok(count)
+    }
+
+    fn tell(&self, state: MutexGuard<'_, State>) {
+        drop(state);
+        self.changed.notify_all();
+    }
+}

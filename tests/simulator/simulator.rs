@@ -1,0 +1,402 @@
+//! The whole server with everything at once: its own workers, batches, locks,
+//! waits, timer and binlog, on sockets in memory, with a simulated disk and
+//! clock, clients that do what they like, and whatever fate has for them.
+//!
+//! `world.rs` says what can happen to the server, `judge.rs` what it promises,
+//! `plan.rs` what clients do, and `threads.rs` who is next.
+//!
+//! Why is it beside `tests/concurrency`, and not a part of it? There each
+//! scenario is written by hand and tried in very many orders. Here the scenario
+//! is random as well, so each step has to cost little.
+//!
+//! `cargo run --release` plays histories for a minute, `BEANPOLE_SEARCH=20` for
+//! twenty; `cargo run --release 17` plays the seed 17 again, and shows the
+//! shortest history that it can find that fails in this way. `make nightly`
+//! plays it for long; its judge is young, so it does not decide about releases.
+
+#[allow(dead_code, unused_imports)]
+#[path = "../../src/binlog/mod.rs"]
+mod binlog;
+mod clients;
+#[path = "../binlog/disk.rs"]
+#[allow(dead_code)]
+mod disk;
+#[path = "../binlog/history.rs"]
+#[allow(dead_code)]
+mod history;
+mod judge;
+#[path = "../model/naive.rs"]
+#[allow(dead_code)]
+mod naive;
+mod plan;
+#[path = "../laboratory/search.rs"]
+#[allow(dead_code)]
+mod search;
+#[allow(dead_code)]
+mod server;
+#[allow(dead_code)]
+mod sync;
+mod threads;
+mod world;
+
+/// As in the server, but for the judge.
+mod engine {
+    pub use crate::judge::Engine;
+    pub use beanpole::engine::{
+        Change, Config, ConnectionId, Counters, Outcome, Shift, StoredJob, StoredState,
+        StoredWords, Time,
+    };
+}
+
+/// The server's log, which nobody reads here.
+mod log {
+    use std::fmt::{Arguments, Display};
+
+    pub use beanpole::log::Level;
+
+    pub fn is_on(_: Level) -> bool {
+        false
+    }
+
+    pub fn write(_: Level, _: Arguments<'_>) {}
+
+    pub fn client_warning(_: impl Display, _: Arguments<'_>) {}
+}
+
+mod random {
+    pub use crate::disk::Random;
+}
+
+#[path = "../../src/sys/mod.rs"]
+#[allow(dead_code, unused_imports)]
+mod system;
+
+/// The system, as far as these files call it.
+mod sys {
+    pub use crate::system::{
+        allocate, forget_pages, is_shared, time_since_boot, whole_file, write_in_place,
+    };
+
+    pub fn find_room_for_threads() -> std::io::Result<()> {
+        Ok(())
+    }
+
+    pub fn give_back_memory() {}
+}
+
+use beanpole::protocol;
+use binlog::{Binlog, Event, SyncMode};
+use disk::{Disk, Random};
+use engine::{Config, Engine};
+use judge::{Degree, Legacy};
+use plan::{End, Life, Plan};
+use server::shared::Shared;
+use server::{Clock, Limits, timer};
+use std::cell::RefCell;
+use std::panic;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use sync::thread;
+
+/// The start of all histories, in nanoseconds since the epoch.
+const START: u64 = 1_700_000_000_000_000_000;
+
+/// How long clients that do not read can delay the end of the server.
+const GRACE: Duration = Duration::from_millis(1200);
+
+/// How long histories are played.
+const USUAL: Duration = Duration::from_secs(60);
+
+thread_local! {
+    static LAST_PANIC: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// What the last panic said.
+pub fn last_panic() -> String {
+    LAST_PANIC.take()
+}
+
+fn main() {
+    panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(ToString::to_string);
+        let words = panic.payload_as_str().unwrap_or("a panic");
+        if std::env::var_os("RUST_BACKTRACE").is_some() {
+            eprintln!("{words}\n{}", std::backtrace::Backtrace::force_capture());
+        }
+        LAST_PANIC.set(format!("{words} ({})", place.unwrap_or_default()));
+    }));
+    let seed = std::env::args()
+        .nth(1)
+        .map(|text| text.parse().expect("a seed"));
+    if let Some(seed) = seed {
+        let plan = Plan::of(seed);
+        println!("{}", short(&format!("{plan:#?}")));
+        return match play(&plan, seed) {
+            Ok(tally) => println!("all is well: {tally:?}"),
+            Err(what) => report(&plan, seed, what),
+        };
+    }
+    let (begun, time) = (Instant::now(), USUAL * search::tries(1) as u32);
+    let first = std::env::var("SIMULATOR_FROM").map_or(0, |text| text.parse().expect("a seed"));
+    let mut tally = Tally::default();
+    let mut seeds = first..;
+    while begun.elapsed() < time {
+        let seed = seeds.next().expect("there are very many");
+        let plan = Plan::of(seed);
+        match play(&plan, seed) {
+            Ok(more) => tally.add(&more),
+            Err(what) => {
+                println!("after {:?}: {tally:?}", begun.elapsed());
+                return report(&plan, seed, what);
+            }
+        }
+    }
+    println!("{tally:?}");
+}
+
+fn report(plan: &Plan, seed: u64, what: String) {
+    println!("seed {seed}: {what}");
+    let (least, again, what) = shrink(plan, seed, what);
+    println!("The shortest history that fails in this way, with the threads' seed {again}:");
+    println!("{}\n{what}", short(&format!("{least:#?}")));
+    println!("cargo run --release {seed}");
+    std::process::exit(1);
+}
+
+/// A text whose long runs of the same letter are told in a few.
+fn short(text: &str) -> String {
+    let mut short = String::new();
+    let runs = text.as_bytes().chunk_by(|one, other| one == other);
+    for run in runs.map(|run| std::str::from_utf8(run).unwrap_or("?")) {
+        match run.len() {
+            9.. if !run.starts_with(' ') => short += &format!("{}<{}>", &run[..1], run.len()),
+            _ => short += run,
+        }
+    }
+    short
+}
+
+/// Takes away what is not needed to fail.
+fn shrink(plan: &Plan, seed: u64, what: String) -> (Plan, u64, String) {
+    let mut least = (plan.clone(), seed, what);
+    let until = Instant::now() + Duration::from_secs(20);
+    'again: loop {
+        for smaller in least.0.smaller() {
+            for other in 0..30 {
+                if Instant::now() > until {
+                    return least;
+                }
+                let again = match other {
+                    0 => least.1,
+                    other => seed.wrapping_mul(31) + other,
+                };
+                if let Err(what) = play(&smaller, again)
+                    && kind(&what) == kind(&least.2)
+                {
+                    least = (smaller, again, what);
+                    continue 'again;
+                }
+            }
+        }
+        return least;
+    }
+}
+
+/// Failures with the same words, but for numbers, are of one kind.
+fn kind(what: &str) -> String {
+    let what = what.split_once(": ").map_or(what, |(_, what)| what);
+    what.chars()
+        .take(30)
+        .filter(|c| !c.is_ascii_digit())
+        .collect()
+}
+
+/// How much was played.
+#[derive(Debug, Default)]
+struct Tally {
+    histories: u64,
+    steps: u64,
+    commands: usize,
+    faults: usize,
+    starts: u64,
+}
+
+impl Tally {
+    fn add(&mut self, other: &Tally) {
+        self.histories += other.histories;
+        self.steps += other.steps;
+        self.commands += other.commands;
+        self.faults += other.faults;
+        self.starts += other.starts;
+    }
+}
+
+/// Plays a history, and returns what is wrong.
+fn play(plan: &Plan, seed: u64) -> Result<Tally, String> {
+    let mut random = Random::new(seed.wrapping_mul(7) + 3);
+    let mut disk = Disk::default();
+    let mut legacy = Legacy::none();
+    let mut now = START;
+    let (commands, faults) = plan.size();
+    let mut tally = Tally {
+        histories: 1,
+        commands,
+        faults,
+        ..Tally::default()
+    };
+    // At last somebody looks.
+    let last = Life {
+        clients: Vec::new(),
+        faults: Vec::new(),
+        end: End::Done,
+        cut: None,
+        jump: 0,
+    };
+    for (number, life) in plan.lives.iter().chain([&last]).enumerate() {
+        let at = format!("life {number}: ");
+        let lived = live(plan, life, disk, legacy, now, random.next());
+        let (left, next, steps, ended_at) = lived.map_err(|what| at.clone() + &what)?;
+        (disk, legacy) = (left, next);
+        tally.steps += steps;
+        tally.starts += 1;
+        if let Some(survival) = life.cut {
+            disk = world::cut(&disk, survival, random.next());
+            legacy.lose();
+        }
+        now = ended_at.saturating_add_signed(life.jump);
+        legacy.restart_at(now);
+    }
+    Ok(tally)
+}
+
+/// What a life leaves behind.
+type Left = (Disk, Legacy, u64, u64);
+
+/// One process.
+fn live(
+    plan: &Plan,
+    life: &Life,
+    disk: Disk,
+    legacy: Legacy,
+    now: u64,
+    seed: u64,
+) -> Result<Left, String> {
+    let left = Arc::new(Mutex::new(None));
+    let (plan, life) = (plan.clone(), life.clone());
+    let result = left.clone();
+    threads::run(Random::new(seed), move || {
+        let next = process(&plan, &life, &disk, legacy, now);
+        *result.lock().unwrap() = Some((next, threads::steps(), world::wall_clock()));
+    })?;
+    let left = left.lock().unwrap().take();
+    let (legacy, steps, now) = left.expect("it has ended");
+    Ok((world::end(), legacy, steps, now))
+}
+
+fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) -> Legacy {
+    let (drive, door) = world::begin(disk.clone(), life.faults.clone(), now);
+    if let End::Killed(step) = life.end {
+        threads::strike_at(step, world::kill);
+    }
+    let clock = Clock::start();
+    let config = Config {
+        max_job_size: plan.max_job_size,
+        max_memory: plan.max_memory,
+        keeps_changes: true,
+    };
+    let engine = Engine::new(config, clock.now());
+    let opened = Binlog::open_in(drive, plan.sync, plan.segment_size, engine);
+    let opened = match opened {
+        Ok(opened) => opened,
+        Err(error) => {
+            // The first start needs room, and no other one.
+            let may_fail = world::is_struck() || !legacy.has_started && world::is_limited();
+            assert!(may_fail, "it does not start: {error}");
+            return legacy;
+        }
+    };
+    if world::is_killed() {
+        return legacy;
+    }
+    let mut engine = opened.jobs;
+    engine.set_next_id(opened.next_id);
+    let (size, now) = (plan.segment_size, clock.now());
+    judge::begin(&mut legacy, &engine, opened.next_id, now, size);
+
+    let binlog = opened.binlog;
+    let ends = Arc::new(AtomicBool::new(false));
+    let main = thread::current();
+    let wake = {
+        let (ends, main) = (ends.clone(), main.clone());
+        move || {
+            ends.store(true, Ordering::Relaxed);
+            main.unpark();
+        }
+    };
+    let fails = wake.clone();
+    let tell = move |event: Event<'_>| {
+        if let Event::Failed(error) = event {
+            assert!(world::is_struck(), "it has failed by itself: {error}");
+            fails();
+        }
+    };
+    binlog.spawn_threads(tell).expect("threads");
+    let limits = Limits {
+        max_job_size: plan.max_job_size,
+        max_connections: plan.max_connections,
+        max_connections_per_address: None,
+        idle_timeout: plan.idle_timeout,
+    };
+    let shared = Shared::new(engine, Some(binlog.clone()), clock, limits).expect("memory");
+    let shared = Arc::new(shared);
+    let timing = shared.clone();
+    let timer = thread::spawn("timer", move || timer::run(&timing));
+    let known = shared.timer.set(timer.thread().clone());
+    known.expect("there is one timer");
+    let (accepting, entry) = (shared.clone(), door.clone());
+    let acceptor = thread::spawn("acceptor", move || server::accept(&accepting, &entry));
+    let mut clients = Vec::new();
+    for (number, client) in life.clients.iter().enumerate() {
+        let (does, door, room) = (client.does.clone(), door.clone(), plan.room);
+        let name = format!("client {number}");
+        let does_it = {
+            let name = name.clone();
+            move || clients::live(&name, &does, &door, room)
+        };
+        clients.push(thread::spawn(&name, does_it));
+    }
+    match life.end {
+        End::Stopped(step) => threads::strike_at(step, wake.clone()),
+        End::Killed(_) | End::Done => {}
+    }
+    // It ends when all clients have left, at the latest.
+    let waiting = thread::spawn("the last", move || {
+        clients
+            .into_iter()
+            .for_each(|client| client.join().unwrap());
+        wake();
+    });
+    while !ends.load(Ordering::Relaxed) && !world::is_killed() {
+        thread::park();
+    }
+
+    judge::stops();
+    door.shut();
+    acceptor.join().unwrap();
+    shared.stop();
+    if shared.await_emptiness(GRACE) > 0 {
+        shared.abandon();
+        while shared.await_emptiness(GRACE) > 0 {}
+    }
+    timer.join().unwrap();
+    let is_closed = binlog.close().is_ok() && !world::is_killed();
+    waiting.join().unwrap();
+    let degree = match plan.sync {
+        SyncMode::Always => Degree::Always,
+        SyncMode::Every(span) => Degree::After(span),
+        SyncMode::Never => Degree::Never,
+    };
+    let has_failed = binlog.failure().is_some();
+    judge::end(legacy, &degree, is_closed, has_failed)
+}

@@ -1,0 +1,513 @@
+//! The primitives of the server and the binlog, for the scheduler in `threads`.
+
+use crate::threads;
+use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut, Sub};
+use std::sync::{Arc, LockResult};
+use std::time::Duration;
+
+pub use std::sync::atomic::Ordering;
+
+/// A moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Instant(u64);
+
+impl Instant {
+    pub fn now() -> Instant {
+        Instant(threads::tick())
+    }
+
+    pub fn elapsed(&self) -> Duration {
+        Instant::now() - *self
+    }
+
+    pub fn checked_add(self, time: Duration) -> Option<Instant> {
+        let nanos = u64::try_from(time.as_nanos()).ok()?;
+        self.0.checked_add(nanos).map(Instant)
+    }
+}
+
+impl Sub for Instant {
+    type Output = Duration;
+
+    fn sub(self, earlier: Instant) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// What the clock on the wall shows.
+pub struct SystemTime;
+
+impl SystemTime {
+    pub fn now() -> std::time::SystemTime {
+        std::time::UNIX_EPOCH + Duration::from_nanos(crate::world::wall_clock())
+    }
+}
+
+fn deadline(time: Duration) -> Option<u64> {
+    let nanos = u64::try_from(time.as_nanos()).ok()?;
+    threads::now().checked_add(nanos)
+}
+
+#[derive(Default)]
+pub struct Mutex<T> {
+    value: std::sync::Mutex<T>,
+    waiting: Waiting,
+}
+
+#[derive(Default)]
+struct Waiting(std::sync::Mutex<VecDeque<threads::Id>>);
+
+impl Waiting {
+    fn add(&self) -> threads::Id {
+        let id = threads::current().expect("threads wait");
+        self.0.lock().unwrap().push_back(id);
+        id
+    }
+
+    fn wake_one(&self) {
+        let mut waiting = self.0.lock().unwrap();
+        if !waiting.is_empty() {
+            let which = threads::below(waiting.len() as u64) as usize;
+            threads::wake(waiting.remove(which).expect("it is there"));
+        }
+    }
+
+    fn wake_all(&self) {
+        let waiting = std::mem::take(&mut *self.0.lock().unwrap());
+        waiting.into_iter().for_each(threads::wake);
+    }
+
+    /// Returns whether it was still there.
+    fn forget(&self, id: threads::Id) -> bool {
+        let mut waiting = self.0.lock().unwrap();
+        let before = waiting.len();
+        waiting.retain(|one| *one != id);
+        waiting.len() < before
+    }
+}
+
+pub struct MutexGuard<'a, T> {
+    value: Option<std::sync::MutexGuard<'a, T>>,
+    mutex: &'a Mutex<T>,
+}
+
+impl<T> Mutex<T> {
+    pub fn new(value: T) -> Mutex<T> {
+        Mutex {
+            value: std::sync::Mutex::new(value),
+            waiting: Waiting::default(),
+        }
+    }
+
+    #[track_caller]
+    pub fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
+        threads::pass();
+        Ok(self.take())
+    }
+
+    #[track_caller]
+    fn take(&self) -> MutexGuard<'_, T> {
+        loop {
+            if let Ok(value) = self.value.try_lock() {
+                return MutexGuard {
+                    value: Some(value),
+                    mutex: self,
+                };
+            }
+            self.waiting.add();
+            threads::wait(None);
+        }
+    }
+
+    /// An error if somebody has it.
+    pub fn try_lock(&self) -> Result<MutexGuard<'_, T>, ()> {
+        threads::pass();
+        let value = self.value.try_lock().map_err(|_| ())?;
+        Ok(MutexGuard {
+            value: Some(value),
+            mutex: self,
+        })
+    }
+
+    pub fn into_inner(self) -> LockResult<T> {
+        self.value.into_inner()
+    }
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.value.as_ref().expect("it is held")
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.value.as_mut().expect("it is held")
+    }
+}
+
+impl<T> Drop for MutexGuard<'_, T> {
+    fn drop(&mut self) {
+        self.value = None;
+        self.mutex.waiting.wake_one();
+    }
+}
+
+/// Whether the time was over.
+pub struct TimedOut(bool);
+
+impl TimedOut {
+    pub fn timed_out(&self) -> bool {
+        self.0
+    }
+}
+
+#[derive(Default)]
+pub struct Condvar(Waiting);
+
+impl Condvar {
+    pub fn new() -> Condvar {
+        Condvar::default()
+    }
+
+    pub fn notify_all(&self) {
+        threads::pass();
+        self.0.wake_all();
+    }
+
+    pub fn notify_one(&self) {
+        threads::pass();
+        self.0.wake_one();
+    }
+
+    #[track_caller]
+    fn await_word<'a, T>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        until: Option<u64>,
+    ) -> (MutexGuard<'a, T>, bool) {
+        let mutex = guard.mutex;
+        let id = self.0.add();
+        drop(guard);
+        threads::wait(until);
+        let is_over = self.0.forget(id);
+        (mutex.take(), is_over)
+    }
+
+    #[track_caller]
+    pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
+        Ok(self.await_word(guard, None).0)
+    }
+
+    #[track_caller]
+    pub fn wait_while<'a, T>(
+        &self,
+        mut guard: MutexGuard<'a, T>,
+        mut condition: impl FnMut(&mut T) -> bool,
+    ) -> LockResult<MutexGuard<'a, T>> {
+        while condition(&mut guard) {
+            guard = self.await_word(guard, None).0;
+        }
+        Ok(guard)
+    }
+
+    #[track_caller]
+    pub fn wait_timeout<'a, T>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        time: Duration,
+    ) -> LockResult<(MutexGuard<'a, T>, TimedOut)> {
+        let (guard, is_over) = self.await_word(guard, deadline(time));
+        Ok((guard, TimedOut(is_over)))
+    }
+
+    #[track_caller]
+    pub fn wait_timeout_while<'a, T>(
+        &self,
+        mut guard: MutexGuard<'a, T>,
+        time: Duration,
+        mut condition: impl FnMut(&mut T) -> bool,
+    ) -> LockResult<(MutexGuard<'a, T>, TimedOut)> {
+        let until = deadline(time);
+        while condition(&mut guard) {
+            if until.is_some_and(|until| until <= threads::now()) {
+                return Ok((guard, TimedOut(true)));
+            }
+            guard = self.await_word(guard, until).0;
+        }
+        Ok((guard, TimedOut(false)))
+    }
+}
+
+macro_rules! atomic {
+    ($name:ident, $number:ty) => {
+        #[derive(Default)]
+        pub struct $name(std::sync::atomic::$name);
+
+        impl $name {
+            pub const fn new(value: $number) -> $name {
+                $name(std::sync::atomic::$name::new(value))
+            }
+
+            pub fn load(&self, order: Ordering) -> $number {
+                threads::pass();
+                self.0.load(order)
+            }
+
+            pub fn store(&self, value: $number, order: Ordering) {
+                threads::pass();
+                self.0.store(value, order);
+            }
+
+            pub fn swap(&self, value: $number, order: Ordering) -> $number {
+                threads::pass();
+                self.0.swap(value, order)
+            }
+        }
+    };
+}
+
+macro_rules! counting {
+    ($name:ident, $number:ty) => {
+        atomic!($name, $number);
+
+        impl $name {
+            pub fn fetch_add(&self, value: $number, order: Ordering) -> $number {
+                threads::pass();
+                self.0.fetch_add(value, order)
+            }
+
+            pub fn fetch_max(&self, value: $number, order: Ordering) -> $number {
+                threads::pass();
+                self.0.fetch_max(value, order)
+            }
+
+            pub fn fetch_sub(&self, value: $number, order: Ordering) -> $number {
+                threads::pass();
+                self.0.fetch_sub(value, order)
+            }
+        }
+    };
+}
+
+atomic!(AtomicBool, bool);
+counting!(AtomicU64, u64);
+counting!(AtomicUsize, usize);
+
+/// Of the standard library; another thread may come in after each look.
+pub struct OnceLock<T>(std::sync::OnceLock<T>);
+
+impl<T> OnceLock<T> {
+    pub fn new() -> OnceLock<T> {
+        OnceLock(std::sync::OnceLock::new())
+    }
+
+    pub fn get(&self) -> Option<&T> {
+        let found = self.0.get();
+        threads::pass();
+        found
+    }
+
+    pub fn set(&self, value: T) -> Result<(), T> {
+        self.0.set(value)
+    }
+
+    pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
+        let found = self.0.get_or_init(make);
+        threads::pass();
+        found
+    }
+
+    pub fn into_inner(self) -> Option<T> {
+        self.0.into_inner()
+    }
+}
+
+pub mod thread {
+    use super::deadline;
+    use crate::threads::{self, Id};
+    use std::io;
+    use std::num::NonZero;
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+
+    pub use crate::threads::yield_now;
+
+    #[derive(Clone, Debug)]
+    pub struct Thread(Id);
+
+    impl Thread {
+        pub fn unpark(&self) {
+            threads::pass();
+            threads::unpark(self.0);
+        }
+    }
+
+    pub fn current() -> Thread {
+        Thread(threads::current().expect("a thread asks"))
+    }
+
+    #[track_caller]
+    pub fn park() {
+        threads::park(None);
+    }
+
+    #[track_caller]
+    pub fn park_timeout(time: Duration) {
+        threads::park(deadline(time));
+    }
+
+    /// One permit then: one less than this.
+    pub fn available_parallelism() -> io::Result<NonZero<usize>> {
+        Ok(NonZero::<usize>::MIN.saturating_add(1))
+    }
+
+    pub struct JoinHandle<T> {
+        thread: Thread,
+        value: Arc<Mutex<Option<T>>>,
+    }
+
+    impl<T> JoinHandle<T> {
+        pub fn thread(&self) -> &Thread {
+            &self.thread
+        }
+
+        #[track_caller]
+        pub fn join(self) -> Result<T, ()> {
+            threads::join(self.thread.0);
+            Ok(self.value.lock().unwrap().take().expect("it is over"))
+        }
+    }
+
+    #[derive(Default)]
+    pub struct Builder(String);
+
+    impl Builder {
+        pub fn new() -> Builder {
+            Builder::default()
+        }
+
+        pub fn name(self, name: String) -> Builder {
+            Builder(name)
+        }
+
+        pub fn stack_size(self, _: usize) -> Builder {
+            self
+        }
+
+        pub fn spawn<T: Send + 'static>(
+            self,
+            work: impl FnOnce() -> T + Send + 'static,
+        ) -> io::Result<JoinHandle<T>> {
+            let value = Arc::new(Mutex::new(None));
+            let result = value.clone();
+            let id = threads::spawn(&self.0, move || {
+                let made = work();
+                *result.lock().unwrap() = Some(made);
+            });
+            Ok(JoinHandle {
+                thread: Thread(id),
+                value,
+            })
+        }
+    }
+
+    pub fn spawn<T: Send + 'static>(
+        name: &str,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> JoinHandle<T> {
+        let builder = Builder(name.to_owned());
+        builder.spawn(work).expect("there are threads enough")
+    }
+}
+/// A channel without room, as `crossbeam_channel` has it: what is sent is taken
+/// by somebody who waits for it.
+pub fn bounded<T>(room: usize) -> (Sender<T>, Receiver<T>) {
+    assert_eq!(room, 0);
+    let channel = Arc::new(Channel {
+        state: Mutex::new(Handing {
+            waiting: 0,
+            handed: VecDeque::new(),
+            is_open: true,
+        }),
+        changed: Condvar::new(),
+    });
+    (Sender(channel.clone()), Receiver(channel))
+}
+
+struct Channel<T> {
+    state: Mutex<Handing<T>>,
+    changed: Condvar,
+}
+
+struct Handing<T> {
+    waiting: usize,
+    /// For so many of those who wait.
+    handed: VecDeque<T>,
+    is_open: bool,
+}
+
+/// The one sender.
+pub struct Sender<T>(Arc<Channel<T>>);
+
+pub struct Receiver<T>(Arc<Channel<T>>);
+
+impl<T> Clone for Receiver<T> {
+    fn clone(&self) -> Receiver<T> {
+        Receiver(self.0.clone())
+    }
+}
+
+impl<T> Sender<T> {
+    /// Gives it back if nobody waits for it.
+    pub fn try_send(&self, value: T) -> Result<(), T> {
+        let mut state = self.0.state.lock().expect("no thread panics");
+        if state.handed.len() == state.waiting {
+            return Err(value);
+        }
+        state.handed.push_back(value);
+        drop(state);
+        self.0.changed.notify_all();
+        Ok(())
+    }
+}
+
+impl<T> Sender<T> {
+    /// Gives it back if nobody has waited for it in this time.
+    pub fn send_timeout(&self, value: T, time: Duration) -> Result<(), T> {
+        let state = self.0.state.lock().expect("no thread panics");
+        let is_full = |state: &mut Handing<T>| state.handed.len() == state.waiting;
+        let waited = self.0.changed.wait_timeout_while(state, time, is_full);
+        let mut state = waited.expect("no thread panics").0;
+        if is_full(&mut state) {
+            return Err(value);
+        }
+        state.handed.push_back(value);
+        drop(state);
+        self.0.changed.notify_all();
+        Ok(())
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        self.0.state.lock().expect("no thread panics").is_open = false;
+        self.0.changed.notify_all();
+    }
+}
+
+impl<T> Receiver<T> {
+    pub fn recv_timeout(&self, time: Duration) -> Result<T, ()> {
+        let mut state = self.0.state.lock().expect("no thread panics");
+        state.waiting += 1;
+        self.0.changed.notify_all();
+        let is_idle = |state: &mut Handing<T>| state.handed.is_empty() && state.is_open;
+        let waited = self.0.changed.wait_timeout_while(state, time, is_idle);
+        state = waited.expect("no thread panics").0;
+        state.waiting -= 1;
+        state.handed.pop_front().ok_or(())
+    }
+}
