@@ -174,6 +174,11 @@ fn metrics_are_served_to_who_asks_for_them() {
             ("GET /metrics HTTP/1.0\r\n\r\n", "200 OK"),
             ("GET /else HTTP/1.1\r\n\r\n", "404 Not Found"),
             ("POST /metrics HTTP/1.1\r\n\r\n", "405 Method Not Allowed"),
+            // Its body is not waited for.
+            (
+                "POST /metrics HTTP/1.1\r\nContent-Length: 1\r\n\r\n",
+                "405 Method Not Allowed",
+            ),
             ("hello\r\n\r\n", "400 Bad Request"),
         ] {
             // With a body or without.
@@ -189,10 +194,11 @@ fn metrics_are_served_to_who_asks_for_them() {
             );
         }
         // Nor do those harm who say nothing, too much or half of it.
-        let _silent: Vec<_> = (0..3)
+        let _silent: Vec<_> = (0..100)
             .map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap())
             .collect();
-        assert_eq!(scrape(port, &"x".repeat(20_000)), "");
+        let large = format!("GET /metrics HTTP/1.1\r\nX: {}", "x".repeat(20_000));
+        assert!(scrape(port, &large).starts_with("HTTP/1.1 431 "));
         assert_eq!(scrape(port, "GET /metr"), "");
         assert_eq!(
             scrape(port, "GET /metrics HTTP/1.1\r\n\r\n").len(),

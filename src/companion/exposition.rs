@@ -1,42 +1,63 @@
-//! `metrics`: the statistics as text for Prometheus. The text is printed, put
-//! into a file for a textfile collector, or served by HTTP.
+//! The statistics of a server as text for Prometheus.
 //!
 //! The names of counters end in `_total`; units are seconds and bytes.
 //! `beanstalk_up` says whether the server answers; if it does not, this is the
 //! only metric.
 
-mod http;
-
-use crate::command::{Command, Invocation, Kind, Opt, at_most_one, described, options};
-use crate::failure::{Failure, Outcome, Status};
+use crate::failure::{Failure, Outcome};
 use crate::server::address::Address;
 use crate::server::client::Client;
+use crate::server::sample::Sample;
 use crate::server::stats::{Facts, State};
-use crate::server::tubes::{names_with_ready, next_ready, stats_of};
-use crate::text::file::WholeFile;
-use crate::text::output::{complain, print};
+use crate::server::tubes::Patterns;
 use beanpole::protocol::TubeName;
-use std::ffi::OsString;
-use std::path::Path;
 use std::time::Duration;
 
-pub const METRICS: Command = Command {
-    name: "metrics",
-    about: "write the statistics as text for Prometheus, or serve them",
-    options: || described(OPTIONS),
-    run: metrics,
-    ..Command::BLANK
-};
+/// The content type of the text.
+pub const KIND: &str = "text/plain; version=0.0.4; charset=utf-8";
+/// How long a server may take to answer for a scrape: as a rule, a scraper
+/// gives up after 10 seconds.
+pub const SCRAPE_PATIENCE: Duration = Duration::from_secs(5);
 
-options! {
-    tubes: Vec<TubeName> =
-        Opt::value("t", "tube", "TUBE", "of tubes only this one; may be repeated (default: all)")
-            .of(Kind::Tube).many(),
-    age: bool = Opt::flag("", "age", "with the age of the next ready job of each tube"),
-    output: Option<OsString> =
-        Opt::value("o", "output", "FILE", "write this file, all of it at once (default: stdout)").of(Kind::File),
-    listen: Option<String> =
-        Opt::value("", "listen", "ADDR", "serve them by HTTP at this HOST:PORT or PORT"),
+/// Which metrics are wanted beside those of the server.
+#[derive(Default)]
+pub struct Wanted {
+    /// Of these tubes.
+    pub tubes: Patterns,
+    /// With the age of the next ready job of each tube.
+    pub age: bool,
+}
+
+/// The metrics. If the server does not answer, there is only one, and the
+/// failure.
+pub fn scrape(address: &Address, patience: Duration, wanted: &Wanted) -> (String, Option<Failure>) {
+    let rest = ask(address, patience, wanted);
+    let mut text = Text::default();
+    text.begin("up", "Whether the server answers.");
+    text.sample("up", &[], u8::from(rest.is_ok()));
+    match rest {
+        Ok(rest) => (text.0 + &rest.0, None),
+        Err(failure) => (text.0, Some(failure)),
+    }
+}
+
+fn ask(address: &Address, patience: Duration, wanted: &Wanted) -> Outcome<Text> {
+    let mut client = Client::connect(address, patience)?;
+    let ages_of = |tubes| if wanted.age { tubes } else { Vec::new() };
+    let sample = Sample::take(&mut client, &wanted.tubes, ages_of)?;
+    let mut text = Text::default();
+    text.server(&sample.server);
+    text.tubes(&sample.tubes);
+    if wanted.age {
+        const AGE: &str = "tube_next_ready_age_seconds";
+        text.begin(AGE, "Age of the next ready job of the tube.");
+        for (tube, _) in &sample.tubes {
+            if let Some(Some(age)) = sample.ages.get(tube) {
+                text.sample(AGE, &[("tube", tube.as_str())], age);
+            }
+        }
+    }
+    Ok(text)
 }
 
 /// A metric with the value of one key: its name, the key, its help.
@@ -73,77 +94,6 @@ const TUBE: &[Plain] = &[
     ("tube_pauses_total", "cmd-pause-tube", "Pauses of the tube."),
     ("tube_pause_left_seconds", "pause-time-left", "Time until the tube's pause ends."),
 ];
-
-/// How long a server may take to answer for a scrape: as a rule, a scraper
-/// gives up after 10 seconds.
-const SCRAPE_PATIENCE: Duration = Duration::from_secs(5);
-
-fn metrics(invocation: &Invocation) -> Outcome {
-    let mut options = invocation.read(OPTIONS)?;
-    invocation.no_operands()?;
-    // No series may occur twice.
-    options.tubes.sort();
-    options.tubes.dedup();
-    at_most_one(&[
-        ("output", options.output.is_some()),
-        ("listen", options.listen.is_some()),
-    ])?;
-    let address = invocation.address();
-    let patience = invocation.patience;
-    if let Some(listen) = &options.listen {
-        let text = || {
-            let (text, failure) = scrape(address, patience.min(SCRAPE_PATIENCE), &options);
-            if let Some(failure) = failure {
-                complain(format_args!("beanpole metrics: {failure}"));
-            }
-            text
-        };
-        match http::serve(listen, text)? {}
-    }
-    let (text, failure) = scrape(address, patience, &options);
-    if let Some(file) = &options.output {
-        let mut file = WholeFile::create(Path::new(file), 0o644)?;
-        file.bytes(text.as_bytes())?;
-        file.finish()?;
-    } else {
-        print(text)?;
-    }
-    failure.map_or(Ok(Status::Done), Err)
-}
-
-/// The metrics. If the server does not answer, there is only one, and the
-/// failure.
-fn scrape(address: &Address, patience: Duration, options: &Options) -> (String, Option<Failure>) {
-    let rest = ask(address, patience, options);
-    let mut text = Text::default();
-    text.begin("up", "Whether the server answers.");
-    text.sample("up", &[], u8::from(rest.is_ok()));
-    match rest {
-        Ok(rest) => (text.0 + &rest.0, None),
-        Err(failure) => (text.0, Some(failure)),
-    }
-}
-
-fn ask(address: &Address, patience: Duration, options: &Options) -> Outcome<Text> {
-    let mut client = Client::connect(address, patience)?;
-    let server = client.server_stats()?;
-    let names = match options.tubes.as_slice() {
-        [] => client.tubes()?,
-        some => some.to_vec(),
-    };
-    let tubes = stats_of(&mut client, &names)?;
-    let mut text = Text::default();
-    text.server(&server);
-    text.tubes(&tubes);
-    if options.age {
-        const AGE: &str = "tube_next_ready_age_seconds";
-        text.begin(AGE, "Age of the next ready job of the tube.");
-        for job in next_ready(&mut client, &names_with_ready(&tubes))? {
-            text.sample(AGE, &[("tube", job.tube.as_str())], job.age);
-        }
-    }
-    Ok(text)
-}
 
 #[derive(Default)]
 struct Text(String);
