@@ -121,7 +121,8 @@ pub fn parse(
     })
 }
 
-fn shown(name: &str) -> String {
+/// The name of an option as it is typed.
+pub fn shown(name: &str) -> String {
     let dashes = if name.chars().count() == 1 { "-" } else { "--" };
     format!("{dashes}{name}")
 }

@@ -9,6 +9,7 @@ use crate::failure::{Failure, Outcome, Status};
 use crate::server::address::Address;
 use crate::server::client::Client;
 use crate::server::names::Server;
+use crate::server::tubes::Patterns;
 use crate::values::{self, Parse};
 use beanpole::arguments::{self, Given};
 use beanpole::protocol::{JobId, TubeName};
@@ -28,7 +29,8 @@ pub struct Command {
     /// Whether the first operand ends the options: all arguments after it
     /// belong to another program.
     pub options_first: bool,
-    /// Whether it asks several servers at once.
+    /// Whether it takes several servers: to ask all of them, or the first one
+    /// that serves.
     pub many_servers: bool,
     pub run: fn(&Invocation) -> Outcome,
     /// The status of a failure, if this command has statuses of its own.
@@ -92,8 +94,13 @@ pub struct Invocation {
 impl Invocation {
     /// The command's own options, read into their struct.
     pub fn read<O: Default>(&self, settings: Settings<O>) -> Outcome<O> {
+        self.read_after(0, settings)
+    }
+
+    /// The options of these settings, whose table begins at the index `first`.
+    pub fn read_after<O: Default>(&self, first: usize, settings: Settings<O>) -> Outcome<O> {
         let mut options = O::default();
-        read(&self.given, 0, settings, &mut options)?;
+        read(&self.given, first, settings, &mut options)?;
         Ok(options)
     }
 
@@ -125,9 +132,9 @@ impl Invocation {
         }
     }
 
-    /// The operands, each the name of a tube.
-    pub fn tubes(&self) -> Outcome<Vec<TubeName>> {
-        words(self.operands())
+    /// The operands, each the name of a tube or a pattern of names.
+    pub fn tubes(&self) -> Outcome<Patterns> {
+        words(self.operands()).map(Patterns)
     }
 
     /// The address of the server; the first one, if there are several.
@@ -140,9 +147,24 @@ impl Invocation {
         self.connect_to(self.address())
     }
 
+    /// A connection to the first of the servers that serves.
+    pub fn connect_to_first(&self) -> Outcome<Client> {
+        Client::first_of(&self.addresses(), self.patience)
+    }
+
+    /// The addresses of the servers.
+    pub fn addresses(&self) -> Vec<Address> {
+        self.servers
+            .iter()
+            .map(|server| server.address.clone())
+            .collect()
+    }
+
     /// A connection to this server.
     pub fn connect_to(&self, address: &Address) -> Outcome<Client> {
-        Client::connect(address, self.patience)
+        let mut client = Client::connect(address, self.patience)?;
+        client.tells = true;
+        Ok(client)
     }
 }
 
@@ -319,7 +341,7 @@ mod common {
                 "the server: HOST:PORT, PORT, unix:PATH or a name (default: 11300)").many(),
         help: bool = Opt::flag("h", "help", "show the usage"),
         timeout: Interval =
-            Opt::value("", "timeout", "TIME", "wait so long for a reply (default: 10)")
+            Opt::value("", "timeout", "TIME", "wait TIME for a reply (default: 10)")
             => Interval(PATIENCE),
         version: bool = Opt::flag("V", "version", "show the version"),
     }
@@ -421,14 +443,7 @@ pub const YES: Opt = Opt::flag("y", "yes", "do not ask");
 pub const BODY_LINES: Opt = Opt::flag("l", "lines", "write a line feed after each body");
 pub const BODY_NULL: Opt = Opt::flag("0", "null", "write a NUL after each body");
 pub const BODY_JSON: Opt = Opt::flag("j", "json", "write each job as a line of JSON");
-pub const STATE: Opt = Opt::value(
-    "",
-    "state",
-    "STATE",
-    "only ready, delayed or buried jobs; may be repeated (default: all)",
-)
-.of(Kind::Words(&["ready", "delayed", "buried"]))
-.many();
+pub const DRY_RUN: Opt = Opt::flag("", "dry-run", "only say how many jobs it would be");
 
 #[cfg(test)]
 mod tests {

@@ -67,12 +67,12 @@ impl Failure {
 
     /// An error of the operating system, and what was being done.
     pub fn io(action: impl fmt::Display, error: io::Error) -> Failure {
-        Failure::Refused(format!("{action}: {error}"))
+        Failure::Refused(format!("{action}: {}", plain(error)))
     }
 
     /// For `map_err`: `doing` says what was being done when the error came.
     pub fn of<E: fmt::Display>(doing: impl fmt::Display) -> impl FnOnce(E) -> Failure {
-        move |error| Failure::Refused(format!("{doing}: {error}"))
+        move |error| Failure::Refused(format!("{doing}: {}", plain(error)))
     }
 
     /// A signal stopped the command after `done` of `total` jobs.
@@ -103,15 +103,29 @@ impl Failure {
     /// The same failure, with what it is about in front of its text.
     pub fn about(mut self, what: impl fmt::Display) -> Failure {
         let about = format!("{what}: {self}");
-        match &mut self {
+        if let Some(text) = self.text() {
+            *text = about;
+        }
+        self
+    }
+
+    /// The same failure, with another line after its text.
+    pub fn with(mut self, line: impl fmt::Display) -> Failure {
+        if let Some(text) = self.text() {
+            *text += &format!("\n{line}");
+        }
+        self
+    }
+
+    fn text(&mut self) -> Option<&mut String> {
+        match self {
             Failure::Usage(text)
             | Failure::Missing(text)
             | Failure::Unreachable(text)
             | Failure::Refused(text)
-            | Failure::Interrupted(text) => *text = about,
-            Failure::OutputClosed => {}
+            | Failure::Interrupted(text) => Some(text),
+            Failure::OutputClosed => None,
         }
-        self
     }
 
     /// The status that the shell sees.
@@ -127,6 +141,15 @@ impl Failure {
             Failure::OutputClosed => 141,
         })
     }
+}
+
+/// An error without the number that the operating system has for it.
+pub fn plain(error: impl fmt::Display) -> String {
+    let mut text = error.to_string();
+    if let Some(place) = text.rfind(" (os error ") {
+        text.truncate(place);
+    }
+    text
 }
 
 impl fmt::Display for Failure {

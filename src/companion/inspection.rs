@@ -11,15 +11,16 @@ use beanpole::binlog::frame::{HEADER_LEN, Header};
 use beanpole::binlog::import;
 use beanpole::binlog::record::{Record, Tubes};
 use beanpole::binlog::segment::{Found, Kind, Reader, look};
-use beanpole::binlog::storage::Directory;
+use beanpole::binlog::storage::{Directory, Storage};
 use beanpole::protocol::JobId;
 use std::path::Path;
+use std::sync::Arc;
 
 /// A directory with a log. It is locked against servers as long as this value
 /// lives.
 pub struct Inspection {
     files: Vec<Found>,
-    _directory: Directory,
+    _directory: Arc<dyn Storage>,
 }
 
 /// A file with the name of a segment.
@@ -72,10 +73,10 @@ pub enum Finding {
 impl Inspection {
     /// Locks a directory and looks at its files.
     pub fn of(path: &Path) -> Result<Inspection, Error> {
-        let directory = Directory::lock(path, false)?;
-        let files = look(&directory)?;
+        let directory: Arc<dyn Storage> = Arc::new(Directory::lock(path, false)?);
+        let files = look(&directory)?.into_iter().map(|(_, found)| found);
         Ok(Inspection {
-            files,
+            files: files.collect::<Result<_, _>>()?,
             _directory: directory,
         })
     }
@@ -174,7 +175,7 @@ fn read_segment(
         tell(unreadable(file, file.len, end - file.len, flaw));
     }
     let next = next.filter(|_| end <= file.len);
-    let mut offset = HEADER_LEN;
+    let mut offset = file.start;
     loop {
         let mut reader = Reader::new(file, offset, next)?;
         let stopped = loop {
@@ -187,9 +188,14 @@ fn read_segment(
             }
         };
         let from = reader.offset;
-        let found = file.find_frame(from + 1, |_, at| at < end)?;
+        let found = file.find_frame(reader.later, |_, at| at < end)?;
         match (stopped, found) {
-            (Ok(0), None) => return Ok(()),
+            (Ok(0), None) => {
+                if is_newest && reader.is_continued()? {
+                    tell(Finding::Missing(file.number.saturating_add(1)));
+                }
+                return Ok(());
+            }
             (Ok(bytes), None) if is_newest => {
                 tell(Finding::Torn(at(file, from), bytes));
                 return Ok(());

@@ -12,16 +12,20 @@
 //!
 //! Modules on the left use those on the right, which need not be neighbours;
 //! none uses one on its left, and no command uses another. `inspection` reads a
-//! binlog without a server. `load` stands beside `server`: it opens hundreds of
+//! binlog without a server. `exposition` writes the metrics of a server, and
+//! `http` serves them and the console to browsers. `load` stands beside `server`: it opens hundreds of
 //! connections, for `bench` and for programs that measure servers. All modules
 //! may use `signals` and `values`; `values` reads the values of the command
 //! line.
 
 pub mod command;
 mod commands;
+mod exposition;
 pub mod failure;
+mod http;
 pub mod inspection;
 pub mod load;
+mod selection;
 pub mod server;
 mod signals;
 mod table;
@@ -38,7 +42,7 @@ use server::names::{Server, warn_of};
 use std::ffi::OsString;
 use std::process::ExitCode;
 use table::GROUPS;
-use text::output::{complain, print};
+use text::output::{complain, note, print, speak_for};
 use values::Parse;
 
 /// Runs the program with these arguments, without its own name.
@@ -52,13 +56,15 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Ok(status) => return status.exit_code(),
         Err(failure) => failure,
     };
-    let name = command.map_or("", |command| command.name);
     if !matches!(failure, Failure::OutputClosed) {
-        complain(format!("beanpole {name}").trim_end().to_owned() + &format!(": {failure}"));
+        complain!("{failure}");
     }
     if let Failure::Usage(_) = failure {
-        let help = format!("beanpole help {name}");
-        complain(format_args!("Try '{}'.", help.trim_end()));
+        let name = command.map_or("", |command| command.name);
+        note(format_args!(
+            "Try '{}'.",
+            format!("beanpole help {name}").trim_end()
+        ));
     }
     match command.and_then(|command| command.failure_status) {
         Some(status) => status(&failure).exit_code(),
@@ -83,6 +89,7 @@ fn run_named(arguments: &[OsString], named: &mut Option<&'static Command>) -> Ou
     };
     let (group, command) = find(GROUPS, name)?;
     *named = Some(command);
+    speak_for(command.name);
     let mut table = (command.options)();
     let own = table.len();
     table.extend(described(command.common_settings()));

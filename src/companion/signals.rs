@@ -101,6 +101,18 @@ pub fn interrupts() -> Outcome<Arc<AtomicBool>> {
     Ok(interrupted)
 }
 
+/// Has the first signal to stop end the program, with success: for programs
+/// that serve until they are told to stop. The system does the same by itself,
+/// except for the first process of a container.
+pub fn end_at_signals() -> Outcome<()> {
+    let always = Arc::new(AtomicBool::new(true));
+    for signal in heeded(&[SIGINT, SIGTERM, SIGHUP]) {
+        flag::register_conditional_shutdown(signal, 0, always.clone())
+            .map_err(|error| Failure::io("cannot wait for signals", error))?;
+    }
+    Ok(())
+}
+
 /// Waits until one of these can be read or the time has come. Returns for each
 /// whether it can be read. It may return earlier, so the caller has to check
 /// what has happened.

@@ -1,9 +1,12 @@
 //! The list of commands.
 
 use crate::command::Group;
+#[cfg(target_os = "linux")]
+use crate::commands::bench;
 use crate::commands::{
-    bench, binlog, by_id, check, clear, completion, copy, dump, help, kick, load, ls, metrics,
-    move_jobs, pause, peek, ping, put, raw, reserve, stats, tail, top, touch, tubes, work,
+    big, binlog, by_id, check, clear, completion, console, copy, dump, edit, help, kick, load, ls,
+    metrics, move_jobs, pause, peek, ping, put, raw, reserve, stats, tail, top, touch, tubes,
+    tutor, why, work,
 };
 
 /// All commands, in the order of the help.
@@ -13,6 +16,8 @@ pub const GROUPS: &[Group] = &[
         changes: false,
         commands: &[
             &top::TOP,
+            &console::CONSOLE,
+            &why::WHY,
             &stats::STATS,
             &tubes::TUBES,
             &metrics::METRICS,
@@ -20,6 +25,7 @@ pub const GROUPS: &[Group] = &[
             &ping::PING,
             &tail::TAIL,
             &ls::LS,
+            &big::BIG,
             &peek::PEEK,
         ],
     },
@@ -29,6 +35,7 @@ pub const GROUPS: &[Group] = &[
         commands: &[
             &put::PUT,
             &reserve::RESERVE,
+            &edit::EDIT,
             &by_id::DELETE,
             &by_id::BURY,
             &by_id::RELEASE,
@@ -49,10 +56,16 @@ pub const GROUPS: &[Group] = &[
         changes: true,
         commands: &[&dump::DUMP, &load::LOAD, &binlog::BINLOG],
     },
+    #[cfg(target_os = "linux")]
     Group {
         title: "Measure",
         changes: true,
         commands: &[&bench::BENCH],
+    },
+    Group {
+        title: "Learn",
+        changes: false,
+        commands: &[&tutor::TUTOR],
     },
     Group {
         title: "About itself",

@@ -1,9 +1,9 @@
 //! Reads texts of the command line as values. The type says how.
 
 use beanpole::arguments::to_os;
-use beanpole::protocol::{JobId, Priority, Seconds, TubeName};
+use beanpole::protocol::{JobId, Key, Limit, Priority, Seconds, TubeName, Unique};
 use std::ffi::OsString;
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 /// A value that can be read from a text.
@@ -31,6 +31,12 @@ impl Parse for OsString {
 impl Parse for u32 {
     fn parse(text: &str) -> Result<u32, String> {
         number(text, 0, u32::MAX)
+    }
+}
+
+impl Parse for NonZeroU32 {
+    fn parse(text: &str) -> Result<NonZeroU32, String> {
+        number(text, NonZeroU32::MIN, NonZeroU32::MAX)
     }
 }
 
@@ -87,6 +93,33 @@ impl Parse for Priority {
     fn parse(text: &str) -> Result<Priority, String> {
         u32::parse(text).map(Priority)
     }
+}
+
+/// The key of a job, and after a colon for how long it stays taken.
+impl Parse for Unique {
+    fn parse(text: &str) -> Result<Unique, String> {
+        let (key, kept) = text.split_once(':').unwrap_or((text, "0"));
+        let (key, kept) = (key_of(key)?, Parse::parse(kept)?);
+        Ok(Unique { key, kept })
+    }
+}
+
+/// The key of a job, and after a colon how many of its jobs may be reserved.
+impl Parse for Limit {
+    fn parse(text: &str) -> Result<Limit, String> {
+        let (key, most) = text.split_once(':').unwrap_or((text, "1"));
+        let (key, most) = (key_of(key)?, number(most, 1, u32::MAX)?);
+        Ok(Limit { key, most })
+    }
+}
+
+fn key_of(text: &str) -> Result<Key, String> {
+    Key::parse(text.as_bytes()).ok_or_else(|| {
+        format!(
+            "'{text}' cannot be a key: 1 to {} letters, digits and -+/;.$_(), no hyphen first",
+            TubeName::MAX_LEN
+        )
+    })
 }
 
 impl Parse for JobId {

@@ -2,12 +2,15 @@
 //! bar and a question.
 
 use crate::failure::{Failure, Outcome, Status};
+use crate::text::json::{self, Json};
+use crate::text::words::span;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::stat::{SFlag, fstat};
 use rustix::io::ioctl_fionread;
 use std::fmt;
 use std::io::{self, BufRead, BufWriter, IsTerminal, StdoutLock, Write};
 use std::os::fd::AsFd;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// Standard output, buffered.
@@ -26,6 +29,11 @@ impl Output {
     /// Writes this text and a line feed.
     pub fn line(&mut self, text: impl fmt::Display) -> Outcome<()> {
         writeln!(self.stream, "{text}").map_err(Failure::output)
+    }
+
+    /// Writes a value on one line.
+    pub fn json(&mut self, value: &Json) -> Outcome<()> {
+        self.line(json::line(value))
     }
 
     /// Writes these bytes.
@@ -64,8 +72,30 @@ impl Output {
     }
 }
 
+/// The command that runs.
+static COMMAND: OnceLock<&str> = OnceLock::new();
+
+/// Has messages come in the name of this command from now on.
+pub fn speak_for(command: &'static str) {
+    // It is told once, at the beginning.
+    let _ = COMMAND.set(command);
+}
+
+/// Writes a message to standard error, in the name of the command.
+macro_rules! complain {
+    ($($message:tt)*) => { $crate::text::output::say(format_args!($($message)*)) };
+}
+pub(crate) use complain;
+
+pub fn say(message: fmt::Arguments<'_>) {
+    match COMMAND.get() {
+        Some(command) => note(format_args!("beanpole {command}: {message}")),
+        None => note(format_args!("beanpole: {message}")),
+    }
+}
+
 /// Writes a line to standard error. If this fails, nobody reads it.
-pub fn complain(line: impl std::fmt::Display) {
+pub fn note(line: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
@@ -138,6 +168,11 @@ impl Progress {
         progress
     }
 
+    /// How many there will be in all, as far as it can be said now.
+    pub fn expect(&mut self, total: u64) {
+        self.total = Some(total);
+    }
+
     /// Counts this many more jobs as done.
     pub fn add(&mut self, count: u64) {
         self.done += count;
@@ -170,7 +205,15 @@ fn progress_line(what: &str, done: u64, total: Option<u64>, elapsed: Duration) -
     };
     let filled = usize::try_from(u128::from(done) * BAR as u128 / u128::from(total)).unwrap_or(0);
     let bar = "#".repeat(filled) + &"-".repeat(BAR - filled);
-    format!("{what} [{bar}] {done} of {total}, {rate:.0}/s")
+    // At first, the rate says little.
+    let left = match (done, elapsed >= Duration::from_secs(1)) {
+        (1.., true) => format!(
+            ", {} left",
+            span(((total - done) as f64 / rate).ceil() as u64)
+        ),
+        _ => String::new(),
+    };
+    format!("{what} [{bar}] {done} of {total}, {rate:.0}/s{left}")
 }
 
 #[cfg(test)]
@@ -182,7 +225,12 @@ mod tests {
         let elapsed = Duration::from_secs(2);
         assert_eq!(
             progress_line("deleting", 50, Some(200), elapsed),
-            "deleting [#######-----------------------] 50 of 200, 25/s"
+            "deleting [#######-----------------------] 50 of 200, 25/s, 6s left"
+        );
+        let soon = Duration::from_millis(100);
+        assert_eq!(
+            progress_line("deleting", 50, Some(200), soon),
+            "deleting [#######-----------------------] 50 of 200, 500/s"
         );
         assert_eq!(
             progress_line("deleting", 50, Some(49), elapsed),

@@ -60,6 +60,15 @@ pub fn size() -> Option<(usize, usize)> {
         .filter(|&(width, height)| width > 0 && height > 0)
 }
 
+/// How many columns a line of standard output may have: what the user says in
+/// `COLUMNS`, or else what the terminal has, if there is one.
+pub fn width() -> Option<usize> {
+    let said = std::env::var("COLUMNS").ok();
+    let said = said.and_then(|text| text.parse().ok());
+    said.filter(|width| *width > 0)
+        .or_else(|| size().map(|(width, _)| width))
+}
+
 impl Terminal {
     /// Switches to raw mode: each key comes by itself, none is echoed, and none
     /// sends a signal.

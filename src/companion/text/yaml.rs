@@ -3,14 +3,14 @@
 //! for something else.
 
 use crate::failure::Outcome;
-use crate::text::json::Json;
+use crate::text::json::{Json, Map, line};
 use crate::text::output::print;
 
 /// Prints a value that is the whole output, as YAML or as JSON.
 pub fn print_as(value: &Json, yaml: bool) -> Outcome {
     print(match yaml {
         true => write(value),
-        false => format!("{value}\n"),
+        false => line(value) + "\n",
     })
 }
 
@@ -23,18 +23,18 @@ pub fn write(value: &Json) -> String {
             for item in items {
                 match item {
                     Json::Object(pairs) => write_pairs(&mut text, pairs, "- ", "  "),
-                    scalar => text += &format!("- {scalar}\n"),
+                    scalar => text += &format!("- {}\n", line(scalar)),
                 }
             }
         }
         Json::Object(pairs) => write_pairs(&mut text, pairs, "", ""),
-        scalar => text += &format!("{scalar}\n"),
+        scalar => text += &format!("{}\n", line(scalar)),
     }
     text
 }
 
 /// Writes one pair in a line. A dictionary within a dictionary is indented.
-fn write_pairs(text: &mut String, pairs: &[(String, Json)], first: &str, others: &str) {
+fn write_pairs(text: &mut String, pairs: &Map<String, Json>, first: &str, others: &str) {
     for (index, (key, value)) in pairs.iter().enumerate() {
         let indent = if index == 0 { first } else { others };
         let key = plain_or_quoted(key);
@@ -45,7 +45,7 @@ fn write_pairs(text: &mut String, pairs: &[(String, Json)], first: &str, others:
                 write_pairs(text, inner, &deeper, &deeper);
             }
             // Texts and numbers of JSON are valid in YAML, too.
-            scalar => *text += &format!("{indent}{key}: {scalar}\n"),
+            scalar => *text += &format!("{indent}{key}: {}\n", line(scalar)),
         }
     }
 }
@@ -54,7 +54,7 @@ fn plain_or_quoted(key: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     match key.starts_with(|c: char| c.is_ascii_alphabetic()) && key.bytes().all(is_plain) {
         true => key.into(),
-        false => Json::text(key).to_string(),
+        false => line(&key.into()),
     }
 }
 
@@ -70,6 +70,6 @@ mod tests {
             write(&value.unwrap()),
             "---\n- name: \"a\"\n  n: 1\n- name: \"#1 SMP\"\n  \"x y\":\n    b: true\n- \"c\"\n"
         );
-        assert_eq!(write(&Json::Array(vec![])), "---\n[]\n");
+        assert_eq!(write(&Vec::<Json>::new().into()), "---\n[]\n");
     }
 }
