@@ -12,17 +12,16 @@
 //! them from their workers and change their counters. If it were interrupted,
 //! buried and delayed jobs would stay ready.
 
-use crate::failure::{Failure, Outcome, Status};
-use crate::server::by_id::settle;
+use crate::failure::{Outcome, Status};
+use crate::server::by_id::send_each;
 use crate::server::client::Client;
 use crate::server::list::{self, Scope, Walk};
 use crate::server::reply::Reply;
-use crate::server::stats::State;
+use crate::server::stats::{JobFacts, State};
 use crate::server::sweep::Sweep;
 use crate::server::take::jobs_of;
 use crate::text::output::{Progress, complain};
-use crate::values::Parse;
-use beanpole::protocol::JobId;
+use beanpole::protocol::{JobId, TubeName};
 use std::iter::chain;
 
 /// The result of a census.
@@ -32,8 +31,10 @@ pub struct Census {
     /// they were put.
     pub ids: Vec<JobId>,
     /// How many jobs the server counts that could not be found. This happens
-    /// only if the server is draining and has a binlog.
+    /// only if the server takes no job and has a binlog.
     pub missing: u64,
+    /// The reply with which the server refused a job, if it did.
+    pub refused: Option<Reply>,
 }
 
 /// How many ids are asked for before the next check whether all jobs are found.
@@ -42,6 +43,14 @@ const CHUNK: usize = 10_000;
 const BEYOND: u64 = 10_000_000;
 
 impl Census {
+    /// These jobs, of which none is missing.
+    pub fn of(ids: Vec<JobId>) -> Census {
+        Census {
+            ids,
+            ..Census::default()
+        }
+    }
+
     /// Finds the jobs in this scope that exist now.
     pub fn take(client: &mut Client, scope: &Scope) -> Outcome<Census> {
         let Some(mut walk) = Walk::begin(client, scope)? else {
@@ -59,52 +68,96 @@ impl Census {
 
     /// Does the same on a server that lists no jobs.
     pub fn by_ids(client: &mut Client, scope: &Scope) -> Outcome<Census> {
-        let (highest, is_proven) = highest(client, scope)?;
-        // The jobs are counted after the highest id was determined.
-        let count = scope.count(client)?;
-        // Jobs of the tubes in any state are counted, because a job may change
-        // its state meanwhile.
-        let mut found = 0;
         let mut ids = Vec::new();
-        let mut progress = Progress::new("looking at job", Some(highest));
-        let beyond = if is_proven { 0 } else { BEYOND };
-        let downwards = (1..=highest).rev().step_by(CHUNK);
-        let downwards = downwards.map(|to| to.saturating_sub(CHUNK as u64 - 1).max(1)..=to);
-        let upwards = (highest + 1..=highest + beyond).step_by(CHUNK);
-        let upwards = upwards.map(|from| from..=from + CHUNK as u64 - 1);
-        for chunk in chain(downwards, upwards) {
-            // If jobs have been put since the count, one of the found jobs may
-            // be newer than the count. Then the number proves nothing.
-            if found >= count.jobs && scope.count(client)?.created == count.created {
-                break;
-            }
-            progress.add(chunk.end() - chunk.start() + 1);
-            for job in jobs_of(client, chunk.map(JobId))? {
-                if scope.tubes.is_empty() || scope.tubes.contains(&job.tube) {
-                    found += 1;
-                    ids.extend(scope.states.contains(&job.state).then_some(job.id));
-                }
-            }
-        }
+        let (found, refused) = search(client, scope, u64::MAX, |job| {
+            ids.extend(scope.states.contains(&job.state).then_some(job.id));
+        })?;
         ids.sort();
-        let missing = match is_proven {
-            true => 0,
-            false => scope.count(client)?.jobs.saturating_sub(found),
+        let missing = match refused {
+            None => 0,
+            Some(_) => scope.count(client)?.jobs.saturating_sub(found),
         };
-        Ok(Census { ids, missing })
+        Ok(Census {
+            ids,
+            missing,
+            refused,
+        })
     }
 
     /// Whether nothing is missing; if something is, this prints a message.
     pub fn verdict(&self) -> Status {
-        if self.missing > 0 {
-            complain(format_args!(
-                "beanpole: {} jobs could not be found: the server is draining, so the highest id is \
-                 not known",
+        if let Some(reply) = self.refused.as_ref().filter(|_| self.missing > 0) {
+            complain!(
+                "{} jobs could not be found: the server takes no job ({reply}), so the \
+                 highest id is not known",
                 self.missing
-            ));
+            );
         }
         Status::done_if(self.missing == 0)
     }
+}
+
+/// Some of the newest jobs of this scope on a server that lists no jobs. No more
+/// than this many ids are asked for, and perhaps the rest of a chunk.
+pub fn newest(client: &mut Client, scope: &Scope, ids: u64) -> Outcome<Vec<JobFacts>> {
+    let mut jobs = Vec::new();
+    search(client, scope, ids, |job| jobs.push(job))?;
+    Ok(jobs)
+}
+
+/// Asks for the ids that can exist, newest first, and gives each job of the
+/// scope's tubes in any state. It ends when it has found as many as the server
+/// counts, or has asked for so many ids. Returns how many it has found, and the
+/// reply with which the server refused a job, if it did.
+fn search(
+    client: &mut Client,
+    scope: &Scope,
+    ids: u64,
+    mut each: impl FnMut(JobFacts),
+) -> Outcome<(u64, Option<Reply>)> {
+    let (highest, refused) = highest(client, scope)?;
+    // The jobs are counted after the highest id was determined.
+    let count = scope.count(client)?;
+    // Jobs of the tubes in any state are counted, because a job may change its
+    // state meanwhile.
+    let mut found = 0;
+    let mut progress = Progress::new("looking at job", Some(highest.min(ids)));
+    let beyond = if refused.is_none() { 0 } else { BEYOND };
+    let downwards = (1..=highest).rev().step_by(CHUNK);
+    let downwards = downwards.map(|to| to.saturating_sub(CHUNK as u64 - 1).max(1)..=to);
+    let upwards = (highest + 1..=highest + beyond).step_by(CHUNK);
+    let upwards = upwards.map(|from| from..=from + CHUNK as u64 - 1);
+    let chunks = usize::try_from(ids.div_ceil(CHUNK as u64)).unwrap_or(usize::MAX);
+    for chunk in chain(downwards, upwards).take(chunks) {
+        // If jobs have been put since the count, one of the found jobs may be
+        // newer than the count. Then the number proves nothing.
+        if found >= count.jobs && scope.count(client)?.created == count.created {
+            break;
+        }
+        progress.add(chunk.end() - chunk.start() + 1);
+        for job in jobs_of(client, chunk.map(JobId))? {
+            if scope.tubes.is_empty() || scope.tubes.contains(&job.tube) {
+                found += 1;
+                each(job);
+            }
+        }
+    }
+    Ok((found, refused))
+}
+
+/// The job that was put first among those in this scope.
+pub fn oldest(client: &mut Client, scope: &Scope) -> Outcome<Option<JobFacts>> {
+    if let Some(mut walk) = Walk::begin(client, scope)? {
+        return Ok(walk.next(client, list::MOST)?.into_iter().next());
+    }
+    let census = Census::by_ids(client, scope)?;
+    // The first ones may have gone since they were found.
+    for id in census.ids {
+        if let Some(job) = client.job(id)? {
+            return Ok(Some(job));
+        }
+    }
+    Ok(None)
 }
 
 /// The server's counts for the tubes.
@@ -131,22 +184,23 @@ impl Scope {
     }
 }
 
-/// The highest id that an existing job can have, and whether that is proven. If
-/// it is not, there may be higher ids.
+/// The highest id that an existing job can have. If the server refuses the job
+/// that would prove it, the reply comes with it, and there may be higher ids.
 ///
 /// Without a binlog, ids begin at 1 and each belongs to a `put`, so the number
 /// of puts is enough. With a binlog, ids go on from earlier runs. Then a job is
-/// put, which tells its id, and is deleted again. A draining server accepts no
-/// job, so the census begins at the jobs that can be seen.
-fn highest(client: &mut Client, scope: &Scope) -> Outcome<(u64, bool)> {
+/// put, which tells its id, and is deleted again. If the server accepts no job,
+/// the census begins at the jobs that can be seen.
+fn highest(client: &mut Client, scope: &Scope) -> Outcome<(u64, Option<Reply>)> {
     let stats = client.server_stats()?;
     let puts = stats.number("cmd-put");
     if stats.get("binlog-current-index") == Some("0") {
-        return Ok((puts, true));
+        return Ok((puts, None));
     }
-    if let Some(JobId(id)) = probe(client)? {
-        return Ok((id, true));
-    }
+    let refused = match probe(client)? {
+        Ok(JobId(id)) => return Ok((id, None)),
+        Err(reply) => reply,
+    };
     let tubes = match scope.tubes.as_slice() {
         [] => client.tubes()?,
         some => some.into(),
@@ -158,20 +212,22 @@ fn highest(client: &mut Client, scope: &Scope) -> Outcome<(u64, bool)> {
             highest = highest.max(first.map_or(0, |job| job.id.0));
         }
     }
-    Ok((highest.saturating_add(puts), false))
+    Ok((highest.saturating_add(puts), Some(refused)))
 }
 
-/// Puts a job into a tube of our own, deletes it at once, and returns its id.
-/// `None`: the server is draining.
-pub fn probe(client: &mut Client) -> Outcome<Option<JobId>> {
-    let tube = format!("beanpole-probe-{}", std::process::id());
-    client.use_tube(&Parse::parse(&tube).map_err(Failure::Usage)?)?;
+/// Puts a job, deletes it at once, and returns its id, or the reply with which
+/// the server refused the job.
+///
+/// The tube is `default`, because that exists always: beanstalkd never forgets
+/// a tube for which it has refused a job.
+pub fn probe(client: &mut Client) -> Outcome<Result<JobId, Reply>> {
+    client.use_tube(&TubeName::default_tube())?;
     // The delay is the longest one, so that nobody reserves the job.
     client.queue(format_args!("put {0} {0} 1 0\r\n", u32::MAX));
     let id = match client.reply()? {
         Reply::Inserted(id) | Reply::Buried(Some(id)) => id,
-        Reply::Draining => return Ok(None),
-        other => return Err(Failure::unexpected("put", &other)),
+        other => return Ok(Err(other)),
     };
-    settle(client, [format!("delete {id}")]).map(|()| Some(id))
+    // If it is missing, somebody has kicked it and a worker has it.
+    send_each(client, [id], "delete").map(|_| Ok(id))
 }

@@ -6,12 +6,14 @@
 //! for each other. Nothing here connects again: only the caller knows what was
 //! lost.
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, plain};
 use crate::server::address::Address;
+use crate::server::names;
 use crate::server::reply::{Job, RawReply, Reply};
-use crate::server::stats::{self, Facts, JobFacts};
+use crate::server::stats::{self, Facts, JobFacts, State};
 use crate::signals::timeout_until;
-use beanpole::protocol::{JobId, Priority, Seconds, TubeName};
+use crate::text::output::complain;
+use beanpole::protocol::{JobId, Priority, Seconds, TubeName, Words};
 use nix::poll::{PollFd, PollFlags, poll};
 use std::collections::VecDeque;
 use std::fmt;
@@ -34,6 +36,10 @@ pub struct Client {
     pub address: Address,
     /// How long the client waits for a reply.
     pub patience: Duration,
+    /// Whether a person is told of the first job whose state nobody knows.
+    pub tells: bool,
+    /// Whether the server knows words after a put, once this was asked.
+    knows_words: Option<bool>,
     stream: TcpStream,
     /// Bytes that were received and not parsed yet.
     input: VecDeque<u8>,
@@ -68,17 +74,45 @@ impl Terms {
 impl Client {
     /// Connects. No reply may take longer than `patience`.
     pub fn connect(address: &Address, patience: Duration) -> Outcome<Client> {
-        let cannot = |error| format!("cannot connect to {address}: {error}");
-        let stream = address
-            .connect(patience)
-            .map_err(|error| Failure::Unreachable(cannot(error)));
+        let stream = address.connect(patience).map_err(|error| {
+            let nickname = match address {
+                Address::Tcp { host, .. } if error.kind() == ErrorKind::NotFound => {
+                    names::lacking(host)
+                }
+                _ => String::new(),
+            };
+            let reason = plain(error);
+            Failure::Unreachable(format!("cannot connect to {address}: {reason}{nickname}"))
+        });
         Ok(Client {
             address: address.clone(),
             stream: stream?,
             input: VecDeque::new(),
             output: VecDeque::new(),
             patience,
+            tells: false,
+            knows_words: None,
         })
+    }
+
+    /// Connects to the first of these servers that serves. If there are
+    /// several, one that accepts a connection and does not answer does not.
+    pub fn first_of(addresses: &[Address], patience: Duration) -> Outcome<Client> {
+        if let [only] = addresses {
+            return Client::connect(only, patience);
+        }
+        let mut reasons = Vec::new();
+        for address in addresses {
+            let client = Client::connect(address, patience).and_then(|mut client| {
+                client.call("list-tube-used")?;
+                Ok(client)
+            });
+            match client {
+                Ok(client) => return Ok(client),
+                Err(failure) => reasons.push(failure.to_string()),
+            }
+        }
+        Err(Failure::Unreachable(reasons.join("; ")))
     }
 
     /// Queues a request of one line; CR LF is added.
@@ -92,12 +126,31 @@ impl Client {
         self.output.extend(bytes);
     }
 
-    /// Queues a `put` into the used tube.
-    pub fn queue_put(&mut self, terms: Terms, body: &[u8]) {
+    /// Queues a `put` into the used tube. Only a server that
+    /// [knows](Self::knows_words) words may get any.
+    pub fn queue_put(&mut self, terms: Terms, words: Option<&Words>, body: &[u8]) {
         let (pri, delay, ttr) = (terms.priority.0, terms.delay.0, terms.ttr.0);
-        self.queue(format_args!("put {pri} {delay} {ttr} {}", body.len()));
+        let size = body.len();
+        match words {
+            None => self.queue(format_args!("put {pri} {delay} {ttr} {size}")),
+            Some(words) => self.queue(format_args!("put {pri} {delay} {ttr} {size} {words}")),
+        }
         self.queue_bytes(body);
         self.queue_bytes(b"\r\n");
+    }
+
+    /// Whether the server knows the words that may follow a put. If it does not,
+    /// it reads the body of such a put as commands. The put that asks makes no
+    /// job, since its body does not end as it must.
+    pub fn knows_words(&mut self) -> Outcome<bool> {
+        if let Some(known) = self.knows_words {
+            return Ok(known);
+        }
+        self.queue("put 0 0 60 0 idp:a con:a try:1");
+        let knows = self.call("xx")? != Reply::BadFormat;
+        self.reply()?;
+        self.knows_words = Some(knows);
+        Ok(knows)
     }
 
     /// The reply to a request of one line.
@@ -218,7 +271,7 @@ impl Client {
     }
 
     fn lost(&self, reason: impl fmt::Display) -> Failure {
-        Failure::Unreachable(format!("{}: {reason}", self.address))
+        Failure::Unreachable(format!("{}: {}", self.address, plain(reason)))
     }
 
     /// Sends a request of one line about each of these, pipelined, and handles
@@ -285,7 +338,27 @@ impl Client {
     /// The facts of a job, if it exists.
     pub fn job(&mut self, id: JobId) -> Outcome<Option<JobFacts>> {
         let reply = self.call(format_args!("stats-job {id}"))?;
-        job_facts(id, reply)
+        let facts = facts(&format!("stats-job {id}"), reply)?;
+        facts.map_or(Ok(None), |facts| self.known(facts))
+    }
+
+    /// The job in this dictionary. `None` if it is in a state that the protocol
+    /// does not have: nothing can be done to such a job. beanstalkd keeps a job
+    /// in the state 'invalid' for each `put` that it refused for want of room.
+    pub fn known(&mut self, facts: Facts) -> Outcome<Option<JobFacts>> {
+        let (id, state) = (facts.text("id"), facts.text("state"));
+        if !state.is_empty() && State::parse(state).is_none() {
+            if std::mem::take(&mut self.tells) {
+                complain!(
+                    "job {id} is in the state '{state}', which the protocol does not have: \
+                     such jobs are passed over"
+                );
+            }
+            return Ok(None);
+        }
+        let asked = format!("stats-job {id}");
+        let wrong = |reason| Failure::Unreachable(format!("{asked}: {reason}"));
+        JobFacts::read(facts).map(Some).map_err(wrong)
     }
 
     /// All tubes, sorted by name.
@@ -299,13 +372,6 @@ impl Client {
             other => Err(Failure::unexpected("list-tubes", &other)),
         }
     }
-}
-
-/// The facts of the job in the reply to `stats-job`; `None` for `NOT_FOUND`.
-pub fn job_facts(id: JobId, reply: Reply) -> Outcome<Option<JobFacts>> {
-    let asked = format!("stats-job {id}");
-    let job = facts(&asked, reply)?.map(JobFacts::read).transpose();
-    job.map_err(|reason| Failure::Unreachable(format!("{asked}: {reason}")))
 }
 
 /// The dictionary in a reply; `None` for `NOT_FOUND`.

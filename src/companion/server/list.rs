@@ -57,6 +57,11 @@ impl Walk {
         self.next = Some(id);
     }
 
+    /// The id from which the walk goes on; `None` at the end.
+    pub fn place(&self) -> Option<JobId> {
+        self.next
+    }
+
     /// The next jobs: at least one, and at most `most`. Empty at the end.
     pub fn next(&mut self, client: &mut Client, most: usize) -> Outcome<Vec<JobFacts>> {
         while !self.is_over() {
@@ -87,8 +92,10 @@ impl Walk {
         let wrong = |reason| Failure::Unreachable(format!("{line}: {reason}"));
         let (jobs, next) = stats::jobs(&document).map_err(wrong)?;
         self.next = next.filter(|next| *next > from);
-        let jobs: Result<Vec<_>, String> = jobs.into_iter().map(JobFacts::read).collect();
-        let mut jobs = jobs.map_err(wrong)?;
+        let known = jobs.into_iter().map(|facts| client.known(facts));
+        let mut jobs: Vec<_> = known
+            .filter_map(Outcome::transpose)
+            .collect::<Outcome<_>>()?;
         jobs.retain(|job| self.scope.has(job));
         Ok(jobs)
     }

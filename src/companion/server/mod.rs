@@ -1,20 +1,27 @@
 //! Connections to a server, and what several commands do with one.
 //!
-//! [`client`] is a connection; [`reply`] and [`stats`] are the answers. On
-//! these are built [`list`], [`sweep`] and [`census`], which find jobs without
-//! taking them, and [`take`] and [`place`], which take many jobs out or put
-//! them in.
+//! [`client`] is a connection; [`reply`] and [`stats`] are the answers, and a
+//! [`sample`] is all that a screen or a page shows of a server, in [`columns`].
+//! On these are built [`list`], [`sweep`] and [`census`], which find jobs without
+//! taking them, [`take`] and [`place`], which take many jobs out or put them in,
+//! and [`change`], which does what a person asks for on a screen. A [`task`] is
+//! work on many jobs that a signal may end.
 
 pub mod address;
 pub mod by_id;
 pub mod census;
+pub mod change;
 pub mod client;
+pub mod columns;
 pub mod form;
 pub mod list;
 pub mod names;
 pub mod place;
 pub mod reply;
+pub mod sample;
 pub mod stats;
 pub mod sweep;
 pub mod take;
+pub mod task;
+pub mod trouble;
 pub mod tubes;

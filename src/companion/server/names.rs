@@ -10,8 +10,9 @@
 //! ```
 
 use super::address::Address;
+use crate::failure::plain;
 use crate::text::colour::Colour;
-use crate::text::output::complain;
+use crate::text::output::note;
 use crate::values::Parse;
 use std::io::{self, ErrorKind, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -68,7 +69,19 @@ impl Server {
 /// colour.
 pub fn warn_of(server: &Server) {
     if let Some(colour) = server.colour.filter(|_| io::stderr().is_terminal()) {
-        complain(colour.paint(&server.title()));
+        note(colour.paint(&server.title()));
+    }
+}
+
+/// What to add if a name that was tried as a host is unknown there, too.
+pub fn lacking(host: &str) -> String {
+    let path = match std::env::var_os(FILE_VARIABLE) {
+        Some(path) => PathBuf::from(path),
+        None => Path::new("~").join(FILE),
+    };
+    match path.as_os_str().is_empty() || host.contains(['.', ':']) {
+        true => String::new(),
+        false => format!("; and there is no server '{host}' in {}", path.display()),
     }
 }
 
@@ -83,7 +96,7 @@ fn file() -> Option<(PathBuf, Result<String, String>)> {
     match std::fs::read_to_string(&path) {
         Ok(text) => Some((path, Ok(text))),
         Err(error) if is_named && error.kind() != ErrorKind::NotFound => {
-            let reason = format!("cannot read {}: {error}", path.display());
+            let reason = format!("cannot read {}: {}", path.display(), plain(error));
             Some((path, Err(reason)))
         }
         Err(_) => None,

@@ -21,6 +21,9 @@ pub struct RawReply {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     Inserted(JobId),
+    /// A put with a unique key made no job: this one has the key. The rest of the
+    /// reply is its state, and its priority if the put has changed it.
+    InsertedBefore(JobId, String),
     /// With an id, it answers `put`: the job exists, but is buried. Without an
     /// id, it answers `bury` or `release`.
     Buried(Option<JobId>),
@@ -153,6 +156,9 @@ impl RawReply {
             (["RESERVED", _, _], Some(body)) => id.map(|id| Reply::Reserved(Job { id, body })),
             (["FOUND", _, _], Some(body)) => id.map(|id| Reply::Found(Job { id, body })),
             (["INSERTED", _], _) => id.map(Reply::Inserted),
+            (["INSERTED", _, rest @ ..], _) if rest.len() <= 2 => {
+                id.map(|id| Reply::InsertedBefore(id, rest.join(" ")))
+            }
             (["BURIED", _], _) => id.map(|id| Reply::Buried(Some(id))),
             (["KICKED", _], _) => count.map(|count| Reply::Kicked(Some(count))),
             (["WATCHING", _], _) => count.map(Reply::Watching),
@@ -230,6 +236,7 @@ impl fmt::Display for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Reply::Inserted(id) => write!(f, "INSERTED {id}"),
+            Reply::InsertedBefore(id, rest) => write!(f, "INSERTED {id} {rest}"),
             Reply::Buried(Some(id)) => write!(f, "BURIED {id}"),
             Reply::Using(tube) => write!(f, "USING {tube}"),
             Reply::Watching(count) => write!(f, "WATCHING {count}"),

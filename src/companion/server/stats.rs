@@ -3,9 +3,9 @@
 //! value` or `- item` in a line, with or without double quotes around the
 //! value.
 
-use crate::text::json::Json;
+use crate::text::json::{Json, number_or_text};
 use crate::values::Parse;
-use beanpole::protocol::{JobId, Priority, Seconds, TubeName};
+use beanpole::protocol::{JobId, Limit, Priority, Seconds, TubeName, Words};
 
 /// A dictionary, in the order of the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,14 +60,16 @@ impl Facts {
         let is_job = self.get("state").is_some();
         let typed = self.0.iter().map(|(key, value)| {
             let json = match key.as_str() {
-                "draining" => Json::Bool(value == "true"),
-                "name" | "tube" | "version" | "hostname" | "os" | "platform" => Json::text(value),
-                "id" if !is_job => Json::text(value),
-                _ => Json::number_or_text(value),
+                "draining" => (value == "true").into(),
+                "name" | "tube" | "version" | "hostname" | "os" | "platform" => {
+                    value.as_str().into()
+                }
+                "id" if !is_job => value.as_str().into(),
+                _ => number_or_text(value),
             };
-            (key.clone(), json)
+            (key.as_str(), json)
         });
-        Json::Object(typed.collect())
+        typed.collect()
     }
 }
 
@@ -136,6 +138,11 @@ impl State {
     /// All states, in the order in which they are shown to people.
     pub const ALL: [State; 4] = [State::Ready, State::Reserved, State::Delayed, State::Buried];
 
+    /// The states in which no connection holds a job, in the order in which to
+    /// go through them: ready jobs come last, because others may become ready
+    /// meanwhile.
+    pub const FREE: [State; 3] = [State::Buried, State::Delayed, State::Ready];
+
     /// The state with this name.
     pub fn parse(name: &str) -> Option<State> {
         State::ALL.into_iter().find(|state| state.name() == name)
@@ -164,26 +171,14 @@ impl Parse for State {
     }
 }
 
-/// A state in which no connection holds the job.
-#[derive(PartialEq, Eq)]
-pub struct FreeState(pub State);
-
-impl Parse for FreeState {
-    fn parse(text: &str) -> Result<FreeState, String> {
-        let state = State::parse(text).filter(|state| *state != State::Reserved);
-        let wrong = || format!("'{text}' is not ready, delayed or buried");
-        state.map(FreeState).ok_or_else(wrong)
-    }
-}
-
 /// These states, or all free ones if none is given, in the order in which to go
-/// through them. Ready jobs come last, because others may become ready
-/// meanwhile.
-pub fn in_order(given: &[FreeState]) -> Vec<State> {
-    let wanted = |state: &State| given.is_empty() || given.contains(&FreeState(*state));
-    let mut states = vec![State::Buried, State::Delayed, State::Ready];
-    states.retain(wanted);
-    states
+/// through them. It is an error if jobs in one of them are held.
+pub fn free_states(given: &[State]) -> Result<Vec<State>, String> {
+    if given.contains(&State::Reserved) {
+        return Err("'reserved' is not ready, delayed or buried".into());
+    }
+    let wanted = |state: &State| given.is_empty() || given.contains(state);
+    Ok(State::FREE.into_iter().filter(wanted).collect())
 }
 
 /// The answer of `stats-job` about a job: the values that commands use, and
@@ -209,6 +204,39 @@ impl JobFacts {
             State::Delayed => self.time_left,
             _ => Seconds(0),
         }
+    }
+
+    /// The words of its put, if the server tells any.
+    pub fn words(&self) -> Option<Words> {
+        let mut text = String::new();
+        for (word, key, number) in [
+            ("idp", "idempotency-key", "idempotency-ttl"),
+            ("con", "concurrency-key", "concurrency-limit"),
+        ] {
+            if let Some(key) = self.all.get(key).filter(|key| !key.is_empty()) {
+                text += &format!(" {word}:{key}:{}", self.all.number(number));
+            }
+        }
+        if let Some(tries) = self.all.get("tries") {
+            text += &format!(" try:{tries}");
+        }
+        Words::parse(text.as_bytes())
+    }
+
+    /// The limit for which the job is not given out although it is ready: as
+    /// many jobs with its key as may be are reserved.
+    pub fn full_limit(&self) -> Option<Limit> {
+        let is_full = self.all.get("concurrency-free") == Some("0");
+        let words = (is_full && self.state == State::Ready).then(|| self.words());
+        words.flatten()?.limit
+    }
+
+    /// The same for a table; empty for other jobs.
+    pub fn limit(&self) -> String {
+        let limit = self.full_limit();
+        limit.map_or(String::new(), |Limit { key, most }| {
+            format!("limit {key}:{most}  ")
+        })
     }
 
     /// The job in this dictionary; an error if it describes no job.

@@ -116,7 +116,8 @@ impl Sweep {
             return self.around(client, first, most, patience);
         };
         let mut found = Vec::new();
-        let mut pages = patience / list::MOST as u64;
+        // Each direction has a page at least.
+        let mut pages = (patience / list::MOST as u64).max(2);
         for start in [first, JobId(0)] {
             walk.go_to(start);
             while found.len() < most && pages > 0 && !walk.is_over() {

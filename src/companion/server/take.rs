@@ -5,6 +5,7 @@ use crate::server::client::{self, Client};
 use crate::server::reply::Job;
 use crate::server::stats::JobFacts;
 use beanpole::protocol::JobId;
+use std::borrow::Borrow;
 
 /// Decides how many jobs may be in memory at once, by the bodies seen up to
 /// now.
@@ -51,23 +52,46 @@ pub fn jobs_of(
     client: &mut Client,
     ids: impl IntoIterator<Item = JobId>,
 ) -> Outcome<Vec<JobFacts>> {
-    let mut jobs = Vec::new();
+    let mut found = Vec::new();
     let line = |id: &JobId| format!("stats-job {id}");
     client.each(ids, line, |id, reply| {
-        jobs.extend(client::job_facts(id, reply)?);
+        found.extend(client::facts(&line(&id), reply)?);
         Ok(())
     })?;
-    Ok(jobs)
+    let known = found.into_iter().map(|facts| client.known(facts));
+    known.filter_map(Outcome::transpose).collect()
+}
+
+/// Gives those of these jobs that still exist, each with its body, in order.
+pub fn each_body<J: Borrow<JobFacts>>(
+    client: &mut Client,
+    jobs: impl IntoIterator<Item = J>,
+    mut each: impl FnMut(J, Vec<u8>) -> Outcome<()>,
+) -> Outcome<()> {
+    let line = |job: &J| format!("peek {}", job.borrow().id);
+    client.each(jobs, line, |job, reply| {
+        match client::job(line(&job), reply)? {
+            Some(found) => each(job, found.body),
+            None => Ok(()),
+        }
+    })
 }
 
 /// The jobs among these that still exist, with their bodies.
 pub fn bodies(client: &mut Client, jobs: Vec<JobFacts>) -> Outcome<Vec<(JobFacts, Vec<u8>)>> {
     let mut found = Vec::new();
-    let line = |job: &JobFacts| format!("peek {}", job.id);
-    client.each(jobs, line, |job, reply| {
-        let peeked = client::job(line(&job), reply)?;
-        found.extend(peeked.map(|Job { body, .. }| (job, body)));
+    each_body(client, jobs, |job, body| {
+        found.push((job, body));
         Ok(())
     })?;
     Ok(found)
+}
+
+/// Adds to these jobs how large their bodies are, unless the server has told it.
+pub fn measure(client: &mut Client, jobs: &mut [JobFacts]) -> Outcome<()> {
+    let unknown = jobs.iter_mut().filter(|job| job.all.get("size").is_none());
+    each_body(client, unknown, |job, body| {
+        job.all.add_missing("size", body.len());
+        Ok(())
+    })
 }
