@@ -4,7 +4,9 @@ use super::moving::MIXED;
 use super::story::{on_each_server, tell};
 use super::support::{Server, servers};
 use std::fmt::Write;
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
 
 /// What `dump` writes of [`MIXED`] and one job that is not text.
 const DUMP: &str = r#"{"beanpole-dump":1,"server":"127.0.0.1:PORT","version":"V"}
@@ -27,7 +29,7 @@ fn a_dump_has_every_job_and_loads_into_any_server() {
             tell(&source, MIXED);
             tell(&source, r"$ put -q -t b < '\xff\0\r\n\xc3'");
             let file = source.directory.path().join("dump");
-            tell(&source, &format!("$ dump -o {}", file.display()));
+            tell(&source, &format!("$ dump -o '{}'", file.display()));
             let dumped = std::fs::read_to_string(&file).unwrap();
             let expected: String = DUMP
                 .lines()
@@ -39,7 +41,7 @@ fn a_dump_has_every_job_and_loads_into_any_server() {
             tell(
                 &target,
                 &format!(
-                    "$ load --dry-run {}\n9\n$ load {}\n9",
+                    "$ load --dry-run '{}'\n9\n$ load '{}'\n9",
                     file.display(),
                     file.display()
                 ),
@@ -121,11 +123,11 @@ fn load_says_where_it_stopped_and_goes_on_from_there() {
             &server,
             &format!(
                 r#"
-                $ load {path}
+                $ load '{path}'
                 ! beanpole load: {path} line 3: 'pri' is not a number from 0 to 4294967295
                 ! 1 jobs are loaded; 'load --from 3 --skip 3' goes on without that line
                 [4]
-                $ load --from 3 --skip 3 {path}
+                $ load --from 3 --skip 3 '{path}'
                 1
                 $ reserve -t t --all -l --delete
                 one
@@ -142,7 +144,7 @@ fn load_says_where_it_stopped_and_goes_on_from_there() {
             &server,
             &format!(
                 r#"
-                $ load {path}
+                $ load '{path}'
                 ! beanpole load: {path} line 3: the body has 12 bytes, and the server takes 10
                 ! 1 jobs are loaded; 'load --from 3 --skip 3' goes on without that line
                 [4]
@@ -158,7 +160,7 @@ fn load_says_where_it_stopped_and_goes_on_from_there() {
                 1
                 ! beanpole load: stdin: the end is missing: the dump was cut short
                 [1]
-                $ load --keep-going --tube new {path}
+                $ load --keep-going --tube new '{path}'
                 2
                 ! beanpole load: {path} line 3: the body has 12 bytes, and the server takes 10; left out
                 [1]
@@ -178,7 +180,7 @@ fn nobody_else_may_read_a_dump() {
         let path = server.directory.write("jobs", b"an earlier one");
         tell(
             &server,
-            &format!("$ put -q secret\n$ dump -o {}", path.display()),
+            &format!("$ put -q secret\n$ dump -o '{}'", path.display()),
         );
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
@@ -208,4 +210,54 @@ fn load_sees_that_lines_of_a_dump_are_missing_or_too_many() {
         )
         .replace("}\n", "}\\n"),
     );
+}
+
+#[test]
+fn a_line_that_is_cut_off_is_the_end_of_a_dump() {
+    let one = r#"{"tube":"t","state":"ready","pri":1,"delay":0,"ttr":1,"body":"one"}"#;
+    on_each_server(&format!(
+        r#"
+        $ load --dry-run < '{{"beanpole-dump":1}}\n{one}\n{{"tube":"t","sta'
+        1
+        ! beanpole load: stdin: the dump was cut short within line 3
+        [1]
+        $ load --dry-run < '{{"beanpole-dump":1}}\n{one}\n{{"tube":"t","sta\n{one}\n'
+        ! beanpole load: stdin line 3: control character (\u0000-\u001F) found while parsing a string at byte 0
+        ! 1 jobs would be loaded before it; 'load --skip 3' would leave it out
+        [4]
+        $ load < '{{"beanpole-dump":1}}\n{one}\n{{"tube":"t","sta'
+        1
+        ! beanpole load: stdin: the dump was cut short within line 3
+        [1]
+        "#
+    ));
+}
+
+#[test]
+fn a_load_that_is_killed_goes_on_from_its_note() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        let job =
+            "{\"tube\":\"t\",\"state\":\"ready\",\"pri\":1,\"delay\":0,\"ttr\":1,\"body\":\"\"}\n";
+        let begin = format!("{{\"beanpole-dump\":1}}\n{}", job.repeat(500));
+        let end = format!("{job}{{\"beanpole-dump-end\":1,\"jobs\":501}}\n");
+        let note = server.directory.path().join("note");
+        let mut load = server.beanpole();
+        load.args(["load", "--note"])
+            .arg(&note)
+            .stdin(Stdio::piped());
+        let mut load = load.spawn().unwrap();
+        let mut input = load.stdin.take().unwrap();
+        input.write_all(begin.as_bytes()).unwrap();
+        assert_eq!(server.directory.wait_for("note"), "502\n");
+        load.kill().unwrap();
+        load.wait().unwrap();
+        let dump = server.directory.write("dump", (begin + &end).as_bytes());
+        let (dump, note) = (dump.display(), note.display());
+        tell(
+            &server,
+            &format!("$ load '{dump}' --note '{note}'\n1\n$ clear t -y\n501"),
+        );
+        assert!(!note.to_string().is_empty() && !server.directory.path().join("note").exists());
+    }
 }

@@ -1,9 +1,10 @@
 //! Seeing what is in a tube, and acting on what was found.
 
+use super::screen::Screen;
 use super::story::{on_each_server, tell};
-use super::support::{Server, beanpoled, servers};
+use super::support::{Running, Server, beanpoled, servers, wait_for};
 
-/// What `ls` says of jobs, line by line, without their ages.
+/// What `ls` says of jobs, line by line, without their ages and what is left.
 fn table(server: &Server, arguments: &[&str]) -> Vec<String> {
     let output = server
         .beanpole()
@@ -14,7 +15,9 @@ fn table(server: &Server, arguments: &[&str]) -> Vec<String> {
     let text = String::from_utf8(output.stdout).unwrap();
     let without_age = |line: &str| {
         let words = line.split_whitespace().enumerate();
-        let words = words.filter(|(index, _)| *index != 3).map(|(_, word)| word);
+        let words = words
+            .filter(|(index, _)| !(3..5).contains(index))
+            .map(|(_, word)| word);
         words.collect::<Vec<_>>().join(" ")
     };
     text.lines().map(without_age).collect()
@@ -104,7 +107,7 @@ fn ids_come_from_standard_input() {
         ! Try 'beanpole help delete'.
         [2]
         $ delete - < '1\n9\n'
-        ! beanpole delete: job 9: not found, or not in a state for this
+        ! beanpole delete: there is no job 9
         [1]
         $ delete - < ''
         $ ls -q
@@ -130,7 +133,7 @@ fn jobs_are_moved_and_copied_by_their_ids() {
             $ bury 4
             $ move - later < '4 2\n3 3 99'
             3
-            ! beanpole move: job 99: not found, or not in a state for this
+            ! beanpole move: there is no job 99
             [1]
             "#,
         );
@@ -155,7 +158,7 @@ fn jobs_are_moved_and_copied_by_their_ids() {
             e
             $ copy - again < '5 77'
             1
-            ! beanpole copy: 1 jobs: not found, or not in a state for this
+            ! beanpole copy: there is no job 77
             [1]
             $ ls again -q --match e -n 1 --state ready --state buried
             10
@@ -193,7 +196,7 @@ fn a_server_that_lists_its_jobs_is_not_asked_for_each_id() {
     tell(
         &server,
         &format!(
-            "$ put -q -l -f {}\n$ clear default --yes\n3000",
+            "$ put -q -l -f '{}'\n$ clear default --yes\n3000",
             many.display()
         ),
     );
@@ -236,4 +239,54 @@ fn a_draining_server_with_a_binlog_is_dumped_whole() {
         {"beanpole-dump-end":1,"jobs":1}
         "#,
     );
+}
+
+#[test]
+fn ls_cuts_bodies_only_where_there_is_an_edge() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        let body = format!(
+            "{{\"type\":\"a\\\\b\",\"x\":\"{}needle\"}}",
+            "x".repeat(200)
+        );
+        tell(
+            &server,
+            &format!("$ put -q '{body}' '\\x1b]0;title\\x07\\xff'"),
+        );
+        let ls = |columns: &str| {
+            let mut command = server.beanpole();
+            let output = command.arg("ls").env("COLUMNS", columns).output();
+            String::from_utf8(output.unwrap().stdout).unwrap()
+        };
+        let whole = ls("");
+        let rows: Vec<_> = whole.lines().collect();
+        assert!(rows[1].ends_with("needle\"}"), "{whole}");
+        assert!(rows[1].contains(r#"{"type":"a\b","x":"#), "{whole}");
+        assert!(rows[2].ends_with(r"\x1b]0;title\x07\xff"), "{whole}");
+        let cut = ls("90");
+        assert_eq!(cut.lines().nth(1).unwrap().len(), 90, "{cut}");
+        // Another command writes them alike.
+        let mut tail = server.beanpole();
+        let mut tail = Running::reading_output(tail.args(["tail", "-n", "1", "-i", "0.05"]));
+        wait_for("it to look", || {
+            let stats = server.beanpole().args(["stats", "--json"]).output();
+            !String::from_utf8_lossy(&stats.unwrap().stdout).contains("\"cmd-stats\":1,")
+        });
+        while tail.is_running() {
+            tell(&server, "$ put -q '\\x1b\"\\n'");
+        }
+        assert!(tail.wait().1.ends_with(" bytes=3 \\x1b\"\\n\n"));
+    }
+}
+
+#[test]
+fn a_body_does_nothing_to_the_terminal_that_shows_it() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        tell(&server, "$ put -q '\\x1b]0;owned\\x07two\\nlines'");
+        let mut peek = server.beanpole();
+        let mut screen = Screen::start(peek.args(["peek", "1"]), 80, 5);
+        assert_eq!(screen.wait(), Some(0));
+        screen.wait_for("\\x1b]0;owned\\x07two\nlines");
+    }
 }

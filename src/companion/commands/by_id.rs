@@ -2,8 +2,16 @@
 //! by their ids.
 
 use crate::command::{Command, DELAY, PRIORITY, described, options};
-use crate::server::by_id::{on_each, on_each_reserved, to_make_ready};
+use crate::server::by_id::{count_free, on_each, on_each_reserved, to_make_ready};
 use beanpole::protocol::{Priority, Seconds};
+
+mod deletion {
+    use crate::command::{DRY_RUN, options};
+
+    options! {
+        dry_run: bool = DRY_RUN,
+    }
+}
 
 const IDS: &str = "ID…|-";
 
@@ -11,8 +19,12 @@ pub const DELETE: Command = Command {
     name: "delete",
     operands: IDS,
     about: "delete jobs",
+    options: || described(deletion::OPTIONS),
     run: |invocation| {
         let ids = invocation.ids()?;
+        if invocation.read(deletion::OPTIONS)?.dry_run {
+            return count_free(&mut invocation.connect()?, ids);
+        }
         on_each(&mut invocation.connect()?, ids, "delete")
     },
     ..Command::BLANK
@@ -37,7 +49,7 @@ pub const BURY: Command = Command {
     run: |invocation| {
         let options = invocation.read(ONLY_PRIORITY)?;
         let ids = invocation.ids()?;
-        on_each_reserved(&mut invocation.connect()?, ids, "bury", |job| {
+        on_each_reserved(&mut invocation.connect()?, ids, |job| {
             let Priority(pri) = options.priority.unwrap_or(job.priority);
             [format!("bury {} {pri}", job.id)]
         })
@@ -53,7 +65,7 @@ pub const RELEASE: Command = Command {
     run: |invocation| {
         let options = invocation.read(OPTIONS)?;
         let ids = invocation.ids()?;
-        on_each_reserved(&mut invocation.connect()?, ids, "release", |job| {
+        on_each_reserved(&mut invocation.connect()?, ids, |job| {
             let (id, priority) = (job.id, options.priority.unwrap_or(job.priority));
             match options.delay {
                 Seconds(0) => to_make_ready(id, priority),

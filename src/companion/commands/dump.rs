@@ -7,10 +7,12 @@ use crate::server::census::Census;
 use crate::server::list::Scope;
 use crate::server::stats::{JobFacts, State};
 use crate::server::take::{Room, bodies, jobs_of};
+use crate::server::trouble::listed;
+use crate::server::tubes::stats_of;
 use crate::text::dump::{END_KEY, START_KEY, VERSION};
 use crate::text::file::WholeFile;
-use crate::text::json::Json;
-use crate::text::output::{Output, Progress};
+use crate::text::json::{self, Json, json};
+use crate::text::output::{Output, Progress, complain};
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -35,11 +37,8 @@ fn dump(invocation: &Invocation) -> Outcome {
     let tubes = invocation.tubes()?;
     let mut client = invocation.connect()?;
     let version = client.server_stats()?.text("version").to_owned();
-    for tube in &tubes {
-        client.known_tube(tube)?;
-    }
     let scope = Scope {
-        tubes,
+        tubes: tubes.existing(&mut client)?,
         states: State::ALL.into(),
     };
     let census = Census::take(&mut client, &scope)?;
@@ -48,14 +47,11 @@ fn dump(invocation: &Invocation) -> Outcome {
     let mut file = options.output.as_ref().map(create).transpose()?;
     let mut output = Output::new();
     let mut write = |line: Json| match &mut file {
-        Some(file) => file.bytes(format!("{line}\n").as_bytes()),
-        None => output.line(line),
+        Some(file) => file.bytes((json::line(&line) + "\n").as_bytes()),
+        None => output.json(&line),
     };
-    write(Json::object([
-        (START_KEY, Json::number(VERSION)),
-        ("server", Json::text(&client.address)),
-        ("version", Json::text(version)),
-    ]))?;
+    let server = client.address.to_string();
+    write(json!({START_KEY: VERSION, "server": server, "version": version}))?;
     let mut progress = Progress::new("dumping", Some(census.ids.len() as u64));
     let mut room = Room::default();
     let mut left = census.ids.as_slice();
@@ -72,30 +68,43 @@ fn dump(invocation: &Invocation) -> Outcome {
         jobs += batch.len() as u64;
         progress.add(now.len() as u64);
     }
-    write(Json::object([
-        (END_KEY, Json::number(1u32)),
-        ("jobs", Json::number(jobs)),
-    ]))?;
+    write(json!({END_KEY: 1, "jobs": jobs}))?;
     drop(progress);
     match file {
         Some(file) => file.finish()?,
         None => output.sync()?,
     }
+    let names = tubes.meant(&mut client)?;
+    let stats = stats_of(&mut client, &names)?;
+    let paused = stats
+        .iter()
+        .filter(|(_, facts)| facts.number("pause-time-left") > 0);
+    let paused: Vec<_> = paused.map(|(tube, _)| tube).collect();
+    if !paused.is_empty() {
+        complain!(
+            "a dump has no pauses: pause these where it is loaded: {}",
+            listed(&paused)
+        );
+    }
     Ok(census.verdict())
 }
 
 fn job_line(job: &JobFacts, body: &[u8]) -> Json {
-    let mut pairs = vec![
-        ("tube".into(), Json::text(&job.tube)),
-        ("state".into(), Json::text(job.state.name())),
-        ("pri".into(), Json::number(job.priority.0)),
-        ("delay".into(), Json::number(job.delay_left().0)),
-        ("ttr".into(), Json::number(job.ttr.0)),
-        ("id".into(), Json::number(job.id.0)),
-    ];
+    let mut line = json!({
+        "tube": job.tube.as_str(),
+        "state": job.state.name(),
+        "pri": job.priority.0,
+        "delay": job.delay_left().0,
+        "ttr": job.ttr.0,
+        "id": job.id.0,
+    });
     for key in ["age", "reserves", "timeouts", "releases", "buries", "kicks"] {
-        pairs.push((key.into(), Json::number(job.all.number(key))));
+        line[key] = job.all.number(key).into();
     }
-    pairs.push(Json::body(body));
-    Json::Object(pairs)
+    if let Some(words) = job.words() {
+        line["words"] = words.to_string().into();
+    }
+    let (key, body) = json::body(body);
+    line[key] = body;
+    line
 }

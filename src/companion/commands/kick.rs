@@ -3,14 +3,14 @@
 //! The `kick` of the protocol reaches delayed jobs only if no job is buried.
 //! With `--delayed`, this command kicks delayed jobs one by one, by their ids.
 
-use crate::command::{Command, Invocation, Opt, TUBE, described, options};
+use crate::command::{Command, Invocation, Opt, TUBES, described, options};
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::client::Client;
 use crate::server::reply::Reply;
-use crate::server::stats::State;
+use crate::server::stats::{Facts, State};
 use crate::server::sweep::Sweep;
-use crate::text::output::{Progress, print};
-use beanpole::protocol::TubeName;
+use crate::server::task::Task;
+use crate::server::tubes::{Pattern, Patterns, stats_of};
 
 pub const KICK: Command = Command {
     name: "kick",
@@ -22,7 +22,7 @@ pub const KICK: Command = Command {
 };
 
 options! {
-    tube: TubeName = TUBE => TubeName::default_tube(),
+    tubes: Vec<Pattern> = TUBES,
     all: bool = Opt::flag("", "all", "kick all that are buried, or else all that are delayed"),
     delayed: bool = Opt::flag("", "delayed", "kick delayed jobs, whether some are buried or not"),
 }
@@ -32,7 +32,11 @@ options! {
 const KICK_AT_ONCE: u64 = 10_000;
 
 fn kick(invocation: &Invocation) -> Outcome {
-    let Options { tube, all, delayed } = invocation.read(OPTIONS)?;
+    let Options {
+        tubes,
+        all,
+        delayed,
+    } = invocation.read(OPTIONS)?;
     let count = match invocation.operands() {
         [] => 1,
         [_] if all => return Failure::usage("give a count or --all, not both"),
@@ -43,34 +47,40 @@ fn kick(invocation: &Invocation) -> Outcome {
         _ => return Failure::usage("kick takes one count"),
     };
     let mut client = invocation.connect()?;
-    let facts = client.known_tube(&tube)?;
-    let mut left = match facts.jobs_in(&[State::Buried]) {
+    let tubes = Patterns(tubes).or_default().existing(&mut client)?;
+    let tubes = stats_of(&mut client, &tubes)?;
+    let in_tube = |facts: &Facts| match facts.jobs_in(&[State::Buried]) {
         _ if !all => count,
         buried if buried > 0 && !delayed => buried,
         _ => facts.jobs_in(&[State::Delayed]),
     };
-    let mut progress = Progress::new("kicking", Some(left));
-    let mut kicked = 0;
-    let mut sweep = Sweep::new(tube.clone(), State::Delayed);
-    client.use_tube(&tube)?;
-    while left > 0 {
-        let bound = left.min(KICK_AT_ONCE);
-        let sent = match delayed {
-            true => sweep.send_to_next(&mut client, left, "kick-job")?,
-            false => Some(kick_some(&mut client, bound)?),
-        };
-        let Some(count) = sent else { break };
-        kicked += count;
-        progress.add(count);
-        left -= count;
-        // The next jobs would be of the other kind.
-        if !delayed && count < bound {
-            break;
+    let most = match all {
+        true => tubes.iter().map(|(_, facts)| in_tube(facts)).sum(),
+        false => count,
+    };
+    let mut task = Task::new("kicking", most);
+    for (tube, facts) in &tubes {
+        let mut left = in_tube(facts);
+        let mut sweep = Sweep::new(tube.clone(), State::Delayed);
+        client.use_tube(tube)?;
+        while left > 0 && task.goes_on()? {
+            let bound = left.min(task.left).min(KICK_AT_ONCE);
+            let sent = match delayed {
+                true => sweep.send_to_next(&mut client, left.min(task.left), "kick-job")?,
+                false => Some(kick_some(&mut client, bound)?),
+            };
+            let Some(count) = sent else { break };
+            task.add(count);
+            left -= count;
+            // The next jobs would be of the other kind.
+            if !delayed && count < bound {
+                break;
+            }
         }
     }
-    drop(progress);
-    print(format!("{kicked}\n"))?;
-    Ok(Status::done_if(kicked > 0))
+    let any = task.done > 0;
+    task.finish(Ok(()))?;
+    Ok(Status::done_if(any))
 }
 
 /// Kicks up to `bound` jobs, which the server chooses. Returns how many.

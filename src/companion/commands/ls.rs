@@ -2,42 +2,77 @@
 
 use crate::command::{Command, Invocation, JSON, Kind, Opt, at_most_one, described, options};
 use crate::failure::{Outcome, Status};
-use crate::server::census::Census;
-use crate::server::client::{self, Client};
+use crate::selection::{SELECTION, Selection};
+use crate::server::client::Client;
 use crate::server::form::job_to_json;
-use crate::server::list::{MOST, Scope, Walk};
-use crate::server::reply::Job;
+use crate::server::list::MOST;
 use crate::server::stats::{JobFacts, State};
-use crate::server::take::jobs_of;
+use crate::server::take::{each_body, measure};
 use crate::text::output::Output;
 use crate::text::terminal;
 use crate::text::words::{beginning, span};
-use beanpole::protocol::{JobId, TubeName};
-use std::ffi::OsString;
-use std::num::NonZeroU64;
-use std::time::Duration;
+use crate::values::Parse;
+use beanpole::protocol::JobId;
 
 pub const LS: Command = Command {
     name: "ls",
     operands: "[TUBE…]",
     operand_kind: Kind::Tube,
     about: "list the jobs of a server or of some tubes",
-    options: || described(OPTIONS),
+    options: || [described(OPTIONS), described(SELECTION)].concat(),
     run: ls,
     ..Command::BLANK
 };
 
 options! {
-    states: Vec<State> = Opt::value("", "state", "STATE", "only jobs in this state; may be repeated")
-        .of(Kind::Words(&["ready", "delayed", "reserved", "buried"]))
-        .many(),
-    older: Option<Duration> = Opt::value("", "older", "TIME", "only jobs put at least so long ago"),
-    tries: Option<NonZeroU64> =
-        Opt::value("", "tries", "N", "only jobs that were reserved at least so often"),
-    part: Option<OsString> = Opt::value("", "match", "BYTES", "only jobs with this in their body"),
-    count: NonZeroU64 = Opt::value("n", "count", "N", "at most so many") => NonZeroU64::MAX,
     quiet: bool = Opt::flag("q", "quiet", "only the ids"),
     json: bool = JSON,
+    sort: Sort = Opt::value("s", "sort", "COLUMN", "sort by this column (default: id)")
+        .of(Kind::Words(&["id", "state", "pri", "age", "left", "tries", "size", "tube"])),
+}
+
+/// A column: its name; its width, negative if its text stands at the left; its
+/// text; and by what to sort, so that jobs that stand out come first: the most
+/// urgent, the oldest, the largest, those with the most tries and the least time
+/// left. Without that, the text is sorted.
+type Column = (
+    &'static str,
+    i8,
+    fn(&JobFacts) -> String,
+    Option<fn(&JobFacts) -> u64>,
+);
+
+#[rustfmt::skip]
+const COLUMNS: [Column; 8] = [
+    ("id", 9, |job| job.id.to_string(), Some(|job| job.id.0)),
+    ("state", -8, |job| job.state.name().into(), None),
+    ("pri", 10, |job| job.priority.0.to_string(), Some(|job| job.priority.0.into())),
+    ("age", 5, |job| span(job.age), Some(|job| !job.age)),
+    ("left", 5, |job| left(job).map_or("-".into(), span), Some(|job| left(job).unwrap_or(u64::MAX))),
+    ("tries", 5, |job| job.reserves.to_string(), Some(|job| !job.reserves)),
+    ("size", 7, |job| job.all.number("size").to_string(), Some(|job| !job.all.number("size"))),
+    ("tube", -12, |job| job.tube.to_string(), None),
+];
+
+/// The column to sort by.
+#[derive(Clone, Copy)]
+pub(crate) struct Sort(&'static Column);
+
+impl Default for Sort {
+    fn default() -> Sort {
+        Sort(&COLUMNS[0])
+    }
+}
+
+impl Parse for Sort {
+    fn parse(text: &str) -> Result<Sort, String> {
+        let named = COLUMNS
+            .iter()
+            .find(|(name, ..)| name.eq_ignore_ascii_case(text));
+        named
+            .map(Sort)
+            .ok_or_else(|| format!("there is no column '{text}'"))
+    }
 }
 
 fn ls(invocation: &Invocation) -> Outcome {
@@ -45,33 +80,31 @@ fn ls(invocation: &Invocation) -> Outcome {
     at_most_one(&[("quiet", options.quiet), ("json", options.json)])?;
     let tubes = invocation.tubes()?;
     let mut client = invocation.connect()?;
-    for tube in &tubes {
-        client.known_tube(tube)?;
-    }
-    let states = match options.states.as_slice() {
-        [] => State::ALL.into(),
-        some => some.into(),
-    };
-    let scope = Scope { tubes, states };
-    let mut table = Table::new(&scope.tubes, &options);
-    let status = match Walk::begin(&mut client, &scope)? {
-        Some(mut walk) => {
-            while table.left > 0 && !walk.is_over() {
-                let jobs = walk.page(&mut client, MOST)?;
-                table.show(&mut client, jobs)?;
-            }
-            Status::Done
-        }
-        None => {
-            let census = Census::by_ids(&mut client, &scope)?;
-            let status = census.verdict();
-            for ids in census.ids.chunks(MOST) {
-                if table.left == 0 {
-                    break;
+    let selection = Selection::of(invocation, OPTIONS.len(), &mut client, &tubes)?;
+    let mut table = Table::new(&selection, &options);
+    let Sort((name, .., text, order)) = options.sort;
+    let status = match *name {
+        "id" => selection.pages(&mut client, |client, jobs| {
+            table.show(client, jobs)?;
+            Ok(table.left > 0)
+        })?,
+        _ => {
+            let mut all = Vec::new();
+            let status = selection.pages(&mut client, |client, mut jobs| {
+                if *name == "size" {
+                    measure(client, &mut jobs)?;
                 }
-                let mut jobs = jobs_of(&mut client, ids.iter().copied())?;
-                jobs.retain(|job| scope.has(job));
-                table.show(&mut client, jobs)?;
+                all.extend(jobs);
+                Ok(true)
+            })?;
+            all.sort_by_cached_key(|job| match order {
+                Some(order) => (order(job), String::new()),
+                None => (0, text(job)),
+            });
+            for some in all.chunks(MOST) {
+                if table.left > 0 {
+                    table.show(&mut client, some.to_vec())?;
+                }
             }
             status
         }
@@ -80,24 +113,22 @@ fn ls(invocation: &Invocation) -> Outcome {
     Ok(Status::done_if(status == Status::Done && table.has_rows))
 }
 
-impl Options {
-    /// Whether this job meets all conditions except the one on its body.
-    fn wants(&self, job: &JobFacts) -> bool {
-        self.older.is_none_or(|age| job.age >= age.as_secs())
-            && self.tries.is_none_or(|tries| job.reserves >= tries.get())
-    }
+/// What is left of the delay of a delayed job, or of the time to run of a
+/// reserved one.
+fn left(job: &JobFacts) -> Option<u64> {
+    let has = matches!(job.state, State::Delayed | State::Reserved);
+    has.then_some(job.time_left.0.into())
 }
 
 /// The rows, in one of three forms: a table, ids, or JSON.
 struct Table<'a> {
     options: &'a Options,
-    /// The bytes that a body must contain.
-    part: &'a [u8],
+    selection: &'a Selection,
     /// Whether there is a column for the tube: not if exactly one tube is
     /// named.
     has_tubes: bool,
-    /// How many characters of each body are shown.
-    width: usize,
+    /// How many characters a line may have; into a pipe, as many as there are.
+    width: Option<usize>,
     output: Output,
     has_rows: bool,
     /// How many more rows are wanted.
@@ -105,45 +136,32 @@ struct Table<'a> {
 }
 
 impl Table<'_> {
-    /// How many characters the columns before the tube and the body take.
-    const FACTS: usize = 50;
-
-    fn new<'a>(tubes: &[TubeName], options: &'a Options) -> Table<'a> {
-        let part = options.part.as_deref().unwrap_or_default();
+    fn new<'a>(selection: &'a Selection, options: &'a Options) -> Table<'a> {
         Table {
             options,
-            part: part.as_encoded_bytes(),
-            has_tubes: tubes.len() != 1,
-            width: terminal::size()
-                .map_or(120, |(width, _)| width)
-                .saturating_sub(Table::FACTS),
+            selection,
+            has_tubes: selection.scope.tubes.len() != 1,
+            width: terminal::width(),
             output: Output::new(),
             has_rows: false,
-            left: options.count.get(),
+            left: selection.most(),
         }
     }
 
     /// Shows the jobs among these that are wanted.
     fn show(&mut self, client: &mut Client, mut jobs: Vec<JobFacts>) -> Outcome<()> {
-        jobs.retain(|job| self.options.wants(job));
-        if self.part.is_empty() {
+        if !self.selection.needs_bodies() {
             jobs.truncate(usize::try_from(self.left).unwrap_or(usize::MAX));
             if self.options.quiet {
                 return jobs.iter().try_for_each(|job| self.id(job.id));
             }
         }
-        let line = |job: &JobFacts| format!("peek {}", job.id);
-        client.each(jobs, line, |job, reply| {
-            match client::job(line(&job), reply)? {
-                Some(found) if self.left > 0 && self.has_part(&found.body) => self.row(job, &found),
-                _ => Ok(()),
+        each_body(client, jobs, |job, body| {
+            match self.left > 0 && self.selection.has_part(&body) {
+                true => self.row(job, &body),
+                false => Ok(()),
             }
         })
-    }
-
-    fn has_part(&self, body: &[u8]) -> bool {
-        let length = self.part.len();
-        length == 0 || body.windows(length).any(|bytes| bytes == self.part)
     }
 
     fn id(&mut self, id: JobId) -> Outcome<()> {
@@ -152,45 +170,43 @@ impl Table<'_> {
         self.output.line(id)
     }
 
-    fn row(&mut self, mut job: JobFacts, found: &Job) -> Outcome<()> {
+    fn row(&mut self, mut job: JobFacts, body: &[u8]) -> Outcome<()> {
         if self.options.quiet {
             return self.id(job.id);
         }
         let is_first = !std::mem::replace(&mut self.has_rows, true);
         self.left -= 1;
-        let size = found.body.len();
+        job.all.add_missing("size", body.len());
         if self.options.json {
-            job.all.add_missing("size", size);
-            return self
-                .output
-                .line(job_to_json(job.id, Some(&job.all), &found.body));
+            let json = job_to_json(job.id, Some(&job.all), body);
+            return self.output.json(&json);
         }
-        let tube = |name: &str| match self.has_tubes {
-            true => format!("{name:<12}  "),
-            false => String::new(),
-        };
         if is_first {
-            self.output.line(format_args!(
-                "{:>9} {:<8} {:>10} {:>5} {:>5} {:>7}  {}BODY",
-                "ID",
-                "STATE",
-                "PRI",
-                "AGE",
-                "TRIES",
-                "SIZE",
-                tube("TUBE")
-            ))?;
+            let titles = self.columns(|(name, ..)| name.to_uppercase());
+            self.output.line(titles + "BODY")?;
         }
-        let tube = tube(job.tube.as_str());
-        let width = self.width.saturating_sub(tube.len());
-        self.output.line(format_args!(
-            "{:>9} {:<8} {:>10} {:>5} {:>5} {size:>7}  {tube}{}",
-            job.id.0,
-            job.state.name(),
-            job.priority.0,
-            span(job.age),
-            job.reserves,
-            beginning(&found.body, width)
-        ))
+        let facts = self.columns(|(_, _, text, _)| text(&job)) + &job.limit();
+        let used = facts.chars().count();
+        let width = self.width.map(|width| width.saturating_sub(used));
+        self.output.line(facts + &beginning(body, width))
+    }
+
+    /// A line up to the body.
+    fn columns(&self, text: impl Fn(&Column) -> String) -> String {
+        let mut line = String::new();
+        for column in COLUMNS
+            .iter()
+            .filter(|(name, ..)| *name != "tube" || self.has_tubes)
+        {
+            let (text, width) = (text(column), usize::from(column.1.unsigned_abs()));
+            line += &match column.1 < 0 {
+                true => format!("{text:<width$} "),
+                false => format!("{text:>width$} "),
+            };
+            if ["size", "tube"].contains(&column.0) {
+                line.push(' ');
+            }
+        }
+        line
     }
 }

@@ -3,13 +3,14 @@
 
 use crate::command::{Command, Invocation, Kind, Opt, described, options, word, words};
 use crate::failure::{Failure, Outcome, Status};
+use crate::server::tubes::Patterns;
 use beanpole::protocol::{Seconds, TubeName};
 
 pub const PAUSE: Command = Command {
     name: "pause",
     operands: "[TUBE…] TIME",
     operand_kind: Kind::Tube,
-    about: "let nothing be reserved from tubes for so long; 0 ends that",
+    about: "let nothing be reserved from tubes for TIME; 0 ends that",
     options: || described(OPTIONS),
     run: |invocation| match invocation.operands().split_last() {
         Some((time, tubes)) => set_pause(invocation, tubes, word(time)?),
@@ -37,10 +38,14 @@ fn set_pause(invocation: &Invocation, names: &[String], Seconds(time): Seconds) 
     if all != names.is_empty() {
         return Failure::usage("which tubes? name them, or give --all");
     }
-    let mut tubes = words(names)?;
+    let patterns = Patterns(words(names)?);
     let mut client = invocation.connect()?;
-    if all {
-        tubes = client.tubes()?;
+    let tubes = match all {
+        true => client.tubes()?,
+        false => patterns.named(&mut client)?,
+    };
+    if tubes.is_empty() {
+        return Err(Failure::Missing("there is no such tube".into()));
     }
     let line = |tube: &TubeName| format!("pause-tube {tube} {time}");
     let mut missing = None;

@@ -28,7 +28,7 @@ options! {
     ready: bool = Opt::flag("", "ready", "the next ready job of the tube (the default)"),
     delayed: bool = Opt::flag( "", "delayed", "the delayed job with the shortest delay left"),
     buried: bool = Opt::flag("", "buried", "the buried job that would be kicked first"),
-    count: Option<NonZeroU64> = Opt::value("n", "count", "N", "so many (default: 1)"),
+    count: Option<NonZeroU64> = Opt::value("n", "count", "N", "show N jobs (default: 1)"),
     lines: bool = BODY_LINES,
     null: bool = BODY_NULL,
     json: bool = BODY_JSON,
@@ -66,7 +66,7 @@ fn peek(invocation: &Invocation) -> Outcome {
     for id in ids {
         if !show.by_id(id)? {
             all = false;
-            complain(format_args!("beanpole peek: {}", Failure::no_job(id)));
+            complain!("{}", Failure::no_job(id));
         }
     }
     if !by_id {

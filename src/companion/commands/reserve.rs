@@ -9,7 +9,7 @@
 
 use crate::command::{
     BODY_JSON, BODY_LINES, BODY_NULL, Command, DELAY, Invocation, Opt, PRIORITY, TUBES,
-    at_most_one, described, options, tubes_or_default,
+    at_most_one, described, options,
 };
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::by_id::send_each;
@@ -18,6 +18,7 @@ use crate::server::form::Form;
 use crate::server::reply::{Job, Reply};
 use crate::server::stats::{Facts, JobFacts};
 use crate::server::take::{Room, reserve_now};
+use crate::server::tubes::{Pattern, Patterns};
 use crate::text::output::{Output, Progress, complain};
 use beanpole::protocol::{JobId, Priority, Seconds, TubeName};
 use std::collections::HashSet;
@@ -33,12 +34,12 @@ pub const RESERVE: Command = Command {
 };
 
 options! {
-    tubes: Vec<TubeName> = TUBES,
-    count: Option<NonZeroU64> = Opt::value("n", "count", "N", "take so many (default: 1)"),
+    tubes: Vec<Pattern> = TUBES,
+    count: Option<NonZeroU64> = Opt::value("n", "count", "N", "take N jobs (default: 1)"),
     all: bool = Opt::flag("", "all", "take all that are ready"),
     timeout: Option<Seconds> =
         Opt::value("w", "timeout", "TIME",
-            "wait so long for each (default: for ever; --all: 0)"),
+            "wait TIME for each (default: for ever; --all: 0)"),
     delete: bool = Opt::flag("", "delete", "delete them once their bodies are written"),
     bury: bool = Opt::flag("", "bury", "bury them once their bodies are written"),
     release: bool = Opt::flag("", "release", "release them at the end (the default)"),
@@ -77,7 +78,12 @@ fn reserve(invocation: &Invocation) -> Outcome {
         _ => Settle::Release,
     };
     let form = Form::of(options.lines, options.null, options.json)?;
-    let tubes = tubes_or_default(options.tubes);
+    let tubes = Patterns(options.tubes).or_default();
+    let mut client = invocation.connect()?;
+    let tubes = tubes.named(&mut client)?;
+    if tubes.is_empty() {
+        return Err(Failure::Missing("there is no such tube".into()));
+    }
     let timeout = options.timeout.or(all.then_some(Seconds(0)));
     let wanted = match options.count {
         Some(count) => count.get(),
@@ -88,7 +94,7 @@ fn reserve(invocation: &Invocation) -> Outcome {
         settle,
         priority: options.priority,
         needs_facts: settle != Settle::Delete || form == Form::Json,
-        hands: vec![Hand::new(invocation, &tubes)?],
+        hands: vec![Hand::new(client, &tubes)?],
         seen: HashSet::new(),
     };
     let mut output = Output::new();
@@ -99,7 +105,8 @@ fn reserve(invocation: &Invocation) -> Outcome {
     while taken < wanted {
         taker.touch_held(0)?;
         if taker.hands[0].jobs.len() >= KEPT_BY_ONE {
-            taker.hands.insert(0, Hand::new(invocation, &tubes)?);
+            let client = invocation.connect()?;
+            taker.hands.insert(0, Hand::new(client, &tubes)?);
         }
         let left = usize::try_from(wanted - taken).unwrap_or(usize::MAX);
         let since = Instant::now();
@@ -152,9 +159,8 @@ struct Hand {
 }
 
 impl Hand {
-    /// A connection that takes jobs from these tubes.
-    fn new(invocation: &Invocation, tubes: &[TubeName]) -> Outcome<Hand> {
-        let mut client = invocation.connect()?;
+    /// Has a connection take jobs from these tubes.
+    fn new(mut client: Client, tubes: &[TubeName]) -> Outcome<Hand> {
         client.watch_only(tubes)?;
         Ok(Hand {
             client,
@@ -320,9 +326,7 @@ fn settled(client: &mut Client, ids: impl IntoIterator<Item = JobId>) -> Outcome
     for id in ids {
         if !client.reply()?.is_done(format_args!("job {id}"))? {
             all = false;
-            complain(format_args!(
-                "beanpole reserve: job {id}: its time to run was over before it was settled"
-            ));
+            complain!("job {id}: its time to run was over before it was settled");
         }
     }
     Ok(all)

@@ -7,8 +7,9 @@ use crate::command::{
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::client::Client;
 use crate::server::names::Server;
+use crate::server::sample::Link;
 use crate::server::stats::Facts;
-use crate::text::json::Json;
+use crate::text::json::{Json, float};
 use crate::text::output::{complain, is_terminal, print};
 use crate::text::yaml::print_as;
 use beanpole::protocol::{JobId, TubeName};
@@ -29,7 +30,7 @@ options! {
     json: bool = JSON,
     yaml: bool = YAML,
     watch: Option<Interval> =
-        Opt::value("", "watch", "TIME", "again and again, after so long, with rates"),
+        Opt::value("", "watch", "TIME", "again each TIME, with rates"),
 }
 
 enum About {
@@ -41,7 +42,7 @@ enum About {
 /// A server, and its answer to the last request.
 struct Watched<'a> {
     server: &'a Server,
-    client: Option<Client>,
+    link: Link,
     before: Option<(Instant, Facts)>,
 }
 
@@ -61,12 +62,17 @@ fn stats(invocation: &Invocation) -> Outcome {
         _ => return Failure::usage("about what? nothing, TUBE or job ID"),
     };
     let several = invocation.servers.len() > 1;
-    let mut watched: Vec<_> = invocation.servers.iter().map(Watched::new).collect();
+    let watched = invocation.servers.iter().map(|server| Watched {
+        server,
+        link: Link::new(server.address.clone(), invocation.patience),
+        before: None,
+    });
+    let mut watched: Vec<_> = watched.collect();
     loop {
         let mut found = Vec::new();
         let mut failures = Vec::new();
         for one in &mut watched {
-            match one.look(invocation, &about) {
+            match one.look(&about) {
                 Ok(said) => found.push((one.server, said)),
                 Err(failure @ Failure::Unreachable(_)) => failures.push(failure),
                 Err(failure) if !several => return Err(failure),
@@ -82,7 +88,7 @@ fn stats(invocation: &Invocation) -> Outcome {
             Some(_) => None,
         };
         for failure in &failures {
-            complain(format_args!("beanpole stats: {failure}"));
+            complain!("{failure}");
         }
         match options.watch {
             Some(Interval(time)) => std::thread::sleep(time),
@@ -92,26 +98,13 @@ fn stats(invocation: &Invocation) -> Outcome {
 }
 
 impl Watched<'_> {
-    fn new(server: &Server) -> Watched<'_> {
-        Watched {
-            server,
-            client: None,
-            before: None,
-        }
-    }
-
-    fn look(&mut self, invocation: &Invocation, about: &About) -> Outcome<Said> {
-        let mut client = match self.client.take() {
-            Some(client) => client,
-            None => invocation.connect_to(&self.server.address)?,
-        };
-        let facts = ask(&mut client, about)?;
+    fn look(&mut self, about: &About) -> Outcome<Said> {
+        let facts = self.link.ask(|client| ask(client, about))?;
         let now = Instant::now();
         let rates = match &self.before {
             Some((then, before)) => growth(before, &facts, now.duration_since(*then).as_secs_f64()),
             None => Vec::new(),
         };
-        self.client = Some(client);
         self.before = Some((now, facts.clone()));
         Ok(Said { facts, rates })
     }
@@ -148,7 +141,7 @@ fn show(found: &[(&Server, Said)], several: bool, about: &About, options: &Optio
         let pair = |(server, said): &(&Server, Said)| (server.address.to_string(), said.to_json());
         let json = match found {
             [(_, said)] if !several => said.to_json(),
-            _ => Json::Object(found.iter().map(pair).collect()),
+            _ => found.iter().map(pair).collect(),
         };
         return print_as(&json, options.yaml);
     }
@@ -174,10 +167,11 @@ fn show(found: &[(&Server, Said)], several: bool, about: &About, options: &Optio
 impl Said {
     fn to_json(&self) -> Json {
         let mut json = self.facts.to_json();
-        if let (Json::Object(pairs), false) = (&mut json, self.rates.is_empty()) {
+        if !self.rates.is_empty() {
             let rates = self.rates.iter();
-            let rates = rates.map(|(key, rate)| (key.clone(), Json::float(*rate)));
-            pairs.push(("per-second".into(), Json::Object(rates.collect())));
+            json["per-second"] = rates
+                .map(|(key, rate)| (key.as_str(), float(*rate)))
+                .collect();
         }
         json
     }

@@ -2,8 +2,9 @@
 //!
 //! Ids are given in ascending order. So new jobs are found by asking for the
 //! ids after the last known one; the server's count of jobs says how many. To
-//! learn the first id, a job is put into a tube of our own and deleted again;
-//! it is delayed, so that nobody gets it. A job that is put and deleted between
+//! learn the first id, a job is put and deleted again; it is delayed, so that
+//! nobody gets it. A server that has no room for it has none for others: then
+//! we wait until its count of jobs grows. A job that is put and deleted between
 //! two looks is not seen.
 
 use crate::command::{BODY_JSON, Command, Interval, Invocation, Kind, Opt, described, options};
@@ -11,13 +12,16 @@ use crate::failure::{Failure, Outcome, Status};
 use crate::server::census::probe;
 use crate::server::client::Client;
 use crate::server::form::job_to_json;
+use crate::server::reply::Reply;
 use crate::server::stats::JobFacts;
 use crate::server::take::{bodies, jobs_of};
-use crate::text::output::Output;
-use beanpole::protocol::{JobId, TubeName};
+use crate::server::tubes::Patterns;
+use crate::text::output::{Output, complain};
+use crate::text::words::shown;
+use beanpole::protocol::JobId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub const TAIL: Command = Command {
     name: "tail",
@@ -31,7 +35,7 @@ pub const TAIL: Command = Command {
 
 options! {
     count: NonZeroU64 =
-        Opt::value("n", "count", "N", "stop after so many jobs") => NonZeroU64::MAX,
+        Opt::value("n", "count", "N", "stop after N jobs") => NonZeroU64::MAX,
     interval: Interval =
         Opt::value("i", "interval", "TIME", "look so often (default: 0.2)")
         => Interval(Duration::from_millis(200)),
@@ -54,12 +58,12 @@ fn tail(invocation: &Invocation) -> Outcome {
     let tubes = invocation.tubes()?;
     let mut left = options.count.get();
     let mut client = invocation.connect()?;
-    let mut follower = Follower::new(&mut client, tubes)?;
+    let mut follower = Follower::new(&mut client, tubes, options.interval)?;
     let mut output = Output::new();
     loop {
         for (job, body) in follower.look(&mut client)? {
             match options.json {
-                true => output.line(job_to_json(job.id, Some(&job.all), &body))?,
+                true => output.json(&job_to_json(job.id, Some(&job.all), &body))?,
                 false => output.line(line(&job, &body))?,
             }
             left -= 1;
@@ -75,10 +79,7 @@ fn tail(invocation: &Invocation) -> Outcome {
 
 /// A job in one line, whatever bytes its body has.
 fn line(job: &JobFacts, body: &[u8]) -> String {
-    let text = match std::str::from_utf8(body) {
-        Ok(text) => text.escape_debug().to_string(),
-        Err(_) => body.escape_ascii().to_string(),
-    };
+    let text = shown(body, false);
     let state = job.state.name();
     format!(
         "{} {} {state} pri={} delay={} ttr={} bytes={} {text}",
@@ -92,8 +93,8 @@ fn line(job: &JobFacts, body: &[u8]) -> String {
 }
 
 struct Follower {
-    /// The tubes whose jobs are shown; all tubes if this is empty.
-    tubes: Vec<TubeName>,
+    /// The tubes whose jobs are shown.
+    tubes: Patterns,
     /// The first id that has not been asked for.
     next: u64,
     /// An id and a count of jobs: when the server had counted so many jobs, the
@@ -104,19 +105,50 @@ struct Follower {
     /// left. The body of such a job was on its way when a later job was
     /// complete.
     gaps: BTreeMap<u64, u32>,
+    /// All jobs from this id on are new. One before it is new if it was put
+    /// after `started`.
+    first: u64,
+    started: Instant,
 }
 
 impl Follower {
-    fn new(client: &mut Client, tubes: Vec<TubeName>) -> Outcome<Follower> {
-        let Some(JobId(id)) = probe(client)? else {
-            return Failure::refused("the server is draining: no jobs will come");
+    fn new(
+        client: &mut Client,
+        tubes: Patterns,
+        Interval(interval): Interval,
+    ) -> Outcome<Follower> {
+        let started = Instant::now();
+        let before = count(client)?;
+        let mut now = before;
+        let id = loop {
+            match probe(client)? {
+                Ok(JobId(id)) => break id,
+                Err(Reply::Draining) => {
+                    return Failure::refused("the server is draining: no jobs will come");
+                }
+                Err(reply) => {
+                    complain!("the server takes no job now ({reply}); waiting until it does")
+                }
+            }
+            let refused_at = now;
+            while now == refused_at {
+                std::thread::sleep(interval);
+                now = count(client)?;
+            }
         };
-        let base = (id + 1, count(client)?);
+        // The jobs for which we waited were put before ours.
+        let waited_for = now - before.min(now);
+        let next = match waited_for {
+            0 => id + 1,
+            jobs => id.saturating_sub(jobs + SLACK).max(1),
+        };
         Ok(Follower {
             tubes,
-            next: id + 1,
-            base,
+            next,
+            base: (id + 1, count(client)?),
             gaps: BTreeMap::new(),
+            first: id + 1,
+            started,
         })
     }
 
@@ -146,7 +178,9 @@ impl Follower {
             from = to;
             let mut jobs = jobs_of(client, ids.drain(..).map(JobId))?;
             seen.extend(jobs.iter().map(|job| job.id.0));
-            jobs.retain(|job| self.tubes.is_empty() || self.tubes.contains(&job.tube));
+            let since = self.started.elapsed().as_secs();
+            jobs.retain(|job| job.id.0 >= self.first || job.age <= since);
+            jobs.retain(|job| self.tubes.mean(&job.tube));
             found.extend(bodies(client, jobs)?);
         }
         let behind_last = seen.last().map_or(0, |last| last + 1);

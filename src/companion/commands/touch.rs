@@ -22,7 +22,7 @@ pub const TOUCH: Command = Command {
 };
 
 options! {
-    hold: Option<Seconds> = Opt::value("", "for", "TIME", "only for so long (default: until interrupted)"),
+    hold: Option<Seconds> = Opt::value("", "for", "TIME", "only for TIME (default: until interrupted)"),
 }
 
 /// Reserves jobs and touches them: a connection can touch only a job that it
@@ -47,7 +47,7 @@ fn touch(invocation: &Invocation) -> Outcome {
             }
             Err(reason) => {
                 all = false;
-                complain(format_args!("beanpole touch: {reason}"));
+                complain!("{reason}");
             }
         }
     }
@@ -72,7 +72,7 @@ fn touch(invocation: &Invocation) -> Outcome {
                 other => {
                     all = false;
                     let lost = Failure::unexpected(format_args!("touch {}", job.id), &other);
-                    complain(format_args!("beanpole touch: {lost}"));
+                    complain!("{lost}");
                 }
             }
         }

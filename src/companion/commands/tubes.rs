@@ -1,7 +1,8 @@
 //! `tubes`: a table of the tubes.
 
-use crate::command::{Command, Invocation, JSON, Opt, YAML, at_most_one, described, options};
-use crate::failure::Outcome;
+use crate::command::{Command, Invocation, JSON, Kind, Opt, YAML, at_most_one, described, options};
+use crate::failure::{Failure, Outcome, Status};
+use crate::server::columns::Column;
 use crate::server::stats::Facts;
 use crate::server::tubes::stats_of;
 use crate::text::json::Json;
@@ -11,6 +12,8 @@ use beanpole::protocol::TubeName;
 
 pub const TUBES: Command = Command {
     name: "tubes",
+    operands: "[TUBE…]",
+    operand_kind: Kind::Tube,
     about: "list the tubes and what is in them",
     options: || described(OPTIONS),
     run: tubes,
@@ -18,43 +21,54 @@ pub const TUBES: Command = Command {
 };
 
 options! {
+    sort: Column =
+        Opt::value("s", "sort", "COLUMN", "sort by this column, the most first (default: tube)"),
     names: bool = Opt::flag("", "names", "only the names"),
     json: bool = JSON,
     yaml: bool = YAML,
 }
 
-/// The columns of the table: each has a title and a key of `stats-tube`.
-const COLUMNS: &[(&str, &str)] = &[
-    ("READY", "current-jobs-ready"),
-    ("RESERVED", "current-jobs-reserved"),
-    ("DELAYED", "current-jobs-delayed"),
-    ("BURIED", "current-jobs-buried"),
-    ("TOTAL", "total-jobs"),
-    ("USING", "current-using"),
-    ("WATCHING", "current-watching"),
-    ("WAITING", "current-waiting"),
-    ("PAUSE", "pause-time-left"),
-];
+/// The columns after the name of the tube.
+const COLUMNS: [Column; 9] = {
+    use Column::*;
+    [
+        Ready, Reserved, Delayed, Buried, Total, Using, Watching, Waiting, Pause,
+    ]
+};
 
 fn tubes(invocation: &Invocation) -> Outcome {
     let options = invocation.read(OPTIONS)?;
-    invocation.no_operands()?;
+    let patterns = invocation.tubes()?;
     at_most_one(&[
         ("json", options.json),
         ("yaml", options.yaml),
         ("names", options.names),
     ])?;
+    let sort = options.sort;
+    if sort != Column::Tube && !COLUMNS.contains(&sort) {
+        return Failure::usage(format!("--sort: there is no column '{}'", sort.name()));
+    }
     let mut client = invocation.connect()?;
-    let names = client.tubes()?;
+    let mut names = client.tubes()?;
+    names.retain(|name| patterns.mean(name));
+    let all = !names.is_empty() || patterns.0.is_empty();
     if options.names {
-        return print(names.iter().map(|name| format!("{name}\n")).collect());
+        print(names.iter().map(|name| format!("{name}\n")).collect())?;
+        return Ok(Status::done_if(all));
     }
-    let facts = stats_of(&mut client, &names)?;
+    let mut facts = stats_of(&mut client, &names)?;
+    let key = sort.key();
+    facts.sort_by_key(|(_, facts)| std::cmp::Reverse(facts.number(key)));
     if options.json || options.yaml {
-        let list = Json::Array(facts.iter().map(|(_, facts)| facts.to_json()).collect());
-        return print_as(&list, options.yaml);
+        let list = facts
+            .iter()
+            .map(|(_, facts)| facts.to_json())
+            .collect::<Json>();
+        print_as(&list, options.yaml)?;
+        return Ok(Status::done_if(all));
     }
-    print(table(&facts))
+    print(table(&facts))?;
+    Ok(Status::done_if(all))
 }
 
 /// The column of names has room for names up to this length. A longer name
@@ -66,14 +80,14 @@ fn table(facts: &[(TubeName, Facts)]) -> String {
     let width = widths.filter(|width| *width <= LONGEST).max();
     let width = width.unwrap_or(0).max(4);
     let mut text = format!("{:<width$}", "TUBE");
-    for (title, _) in COLUMNS {
-        text += &format!("  {title:>8}");
+    for column in COLUMNS {
+        text += &format!("  {:>8}", column.name().to_uppercase());
     }
     text.push('\n');
     for (name, facts) in facts {
         text += &format!("{:<width$}", name.as_str());
-        for (_, key) in COLUMNS {
-            text += &format!("  {:>8}", facts.number(key));
+        for column in COLUMNS {
+            text += &format!("  {:>8}", facts.number(column.key()));
         }
         text.push('\n');
     }

@@ -1,12 +1,130 @@
 //! What several commands ask about all tubes or some: their statistics and
 //! their next jobs.
 
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::server::client::{Client, facts, job};
 use crate::server::reply::Reply;
 use crate::server::stats::{Facts, JobFacts, State};
 use crate::server::take::jobs_of;
+use crate::values::Parse;
 use beanpole::protocol::TubeName;
+use std::collections::HashSet;
+
+/// The name of a tube, or a pattern of names: `*` stands for any characters and
+/// `?` for one. No name can have these characters.
+#[derive(Clone, Debug)]
+pub struct Pattern(String);
+
+/// Some tubes: those that one of these patterns means, or all if there is none.
+#[derive(Clone, Debug, Default)]
+pub struct Patterns(pub Vec<Pattern>);
+
+impl Parse for Pattern {
+    fn parse(text: &str) -> Result<Pattern, String> {
+        let pattern = Pattern(text.into());
+        match pattern.is_glob() {
+            true => Ok(pattern),
+            false => <TubeName as Parse>::parse(text).map(|_| pattern),
+        }
+    }
+}
+
+impl Pattern {
+    fn is_glob(&self) -> bool {
+        self.0.contains(['*', '?'])
+    }
+
+    fn means(&self, name: &TubeName) -> bool {
+        matches(self.0.as_bytes(), name.as_str().as_bytes())
+    }
+}
+
+impl Patterns {
+    /// Whether this tube is meant.
+    pub fn mean(&self, name: &TubeName) -> bool {
+        self.0.is_empty() || self.0.iter().any(|pattern| pattern.means(name))
+    }
+
+    /// The same, or the tube `default` if there is none.
+    pub fn or_default(mut self) -> Patterns {
+        if self.0.is_empty() {
+            self.0.push(Pattern(TubeName::default_tube().to_string()));
+        }
+        self
+    }
+
+    /// The tubes that are named, whether they exist or not, and those that
+    /// exist and are meant by a pattern. Without any pattern, none.
+    pub fn named(&self, client: &mut Client) -> Outcome<Vec<TubeName>> {
+        let is_any_glob = self.0.iter().any(Pattern::is_glob);
+        let existing = if is_any_glob {
+            client.tubes()?
+        } else {
+            Vec::new()
+        };
+        let mut names = Vec::new();
+        for pattern in &self.0 {
+            match pattern.is_glob() {
+                true => names.extend(existing.iter().filter(|name| pattern.means(name)).cloned()),
+                false => names.extend(<TubeName as Parse>::parse(&pattern.0)),
+            }
+        }
+        let mut known = HashSet::new();
+        names.retain(|name| known.insert(name.clone()));
+        Ok(names)
+    }
+
+    /// The same, but without any pattern, all tubes that exist.
+    pub fn meant(&self, client: &mut Client) -> Outcome<Vec<TubeName>> {
+        match self.0.is_empty() {
+            true => client.tubes(),
+            false => self.named(client),
+        }
+    }
+
+    /// The tubes that are named; it is a failure if a pattern means no tube that
+    /// exists.
+    pub fn existing(&self, client: &mut Client) -> Outcome<Vec<TubeName>> {
+        for pattern in &self.0 {
+            let one = Patterns(vec![pattern.clone()]);
+            match one.named(client)?.as_slice() {
+                [] => {
+                    let text = format!("there is no tube like '{}'", pattern.0);
+                    return Err(Failure::Missing(text));
+                }
+                [name, ..] if !pattern.is_glob() => drop(client.known_tube(name)?),
+                _ => {}
+            }
+        }
+        self.named(client)
+    }
+}
+
+/// Whether this pattern means this name, however many stars it has.
+pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
+    let (mut at, mut next) = (0, 0);
+    // Where the pattern goes on after the last `*`, and how much of the name
+    // this stands for.
+    let mut star = None;
+    while at < name.len() {
+        match (pattern.get(next), star) {
+            (Some(b'*'), _) => {
+                next += 1;
+                star = Some((next, at));
+            }
+            (Some(byte), _) if *byte == b'?' || *byte == name[at] => {
+                at += 1;
+                next += 1;
+            }
+            (_, Some((after, from))) => {
+                (at, next) = (from + 1, after);
+                star = Some((after, at));
+            }
+            _ => return false,
+        }
+    }
+    pattern[next..].iter().all(|byte| *byte == b'*')
+}
 
 /// The statistics of the tubes among these that exist.
 pub fn stats_of(client: &mut Client, names: &[TubeName]) -> Outcome<Vec<(TubeName, Facts)>> {
@@ -44,4 +162,35 @@ pub fn next_ready(client: &mut Client, tubes: &[TubeName]) -> Outcome<Vec<JobFac
         Ok(())
     })?;
     jobs_of(client, ids)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_means_names() {
+        for (pattern, name, means) in [
+            ("mail", "mail", true),
+            ("mail", "mails", false),
+            ("mail*", "mail", true),
+            ("*il*", "mails", true),
+            ("m?il", "mail", true),
+            ("m?il", "mil", false),
+            ("a*b*c", "a-b-b-c", true),
+            ("a*b*c", "a-b-b", false),
+        ] {
+            let name = <TubeName as Parse>::parse(name).unwrap();
+            assert_eq!(Pattern(pattern.into()).means(&name), means, "{pattern}");
+        }
+        assert!(Pattern::parse("a b").is_err());
+    }
+
+    #[test]
+    fn a_pattern_of_many_stars_is_no_burden() {
+        let name = "a".repeat(200);
+        let pattern = "a*".repeat(100) + "b";
+        assert!(!matches(pattern.as_bytes(), name.as_bytes()));
+        assert!(matches("*a".repeat(100).as_bytes(), name.as_bytes()));
+    }
 }
