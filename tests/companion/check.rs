@@ -37,7 +37,7 @@ fn check_says_in_one_line_whether_a_server_is_well() {
         ! Try 'beanpole help check'.
         [3]
         $ check -a PORT -a 127.0.0.1:1 --timeout 60
-        BEANSTALK CRITICAL: 127.0.0.1:PORT ready 2, reserved 0, delayed 0, buried 1, workers 0; 127.0.0.1:1 cannot connect to 127.0.0.1:1: Connection refused (os error 111) | '127.0.0.1:PORT ready'=2;;;0 '127.0.0.1:PORT reserved'=0;;;0 '127.0.0.1:PORT delayed'=0;;;0 '127.0.0.1:PORT buried'=1;;;0 '127.0.0.1:PORT workers'=0;;;0
+        BEANSTALK CRITICAL: 127.0.0.1:PORT ready 2, reserved 0, delayed 0, buried 1, workers 0; 127.0.0.1:1 cannot connect to 127.0.0.1:1: Connection refused | '127.0.0.1:PORT ready'=2;;;0 '127.0.0.1:PORT reserved'=0;;;0 '127.0.0.1:PORT delayed'=0;;;0 '127.0.0.1:PORT buried'=1;;;0 '127.0.0.1:PORT workers'=0;;;0
         [2]
         "#,
     );

@@ -33,7 +33,7 @@ impl Screen {
         // hears of a new size.
         let mut session = Command::new("setsid");
         session
-            .arg("--ctty")
+            .arg("-c")
             .arg(command.get_program())
             .args(command.get_args());
         for (name, value) in command.get_envs() {

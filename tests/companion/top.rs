@@ -27,6 +27,31 @@ fn top(server: &Server, columns: u16, rows: u16, arguments: &[&str]) -> Screen {
     Screen::start(&command, columns, rows)
 }
 
+/// The lines of the picture in the README that are the same for all servers: the
+/// titles of the columns, and the keys.
+fn lines_of_the_picture() -> [String; 2] {
+    let picture = include_str!("../../man/pictures/top.svg");
+    let mut rows: Vec<(&str, String)> = Vec::new();
+    for text in picture.split("<text x=\"").skip(1) {
+        let (x, rest) = text.split_once("\" y=\"").unwrap();
+        let (y, rest) = rest.split_once('"').unwrap();
+        let (_, text) = rest.split_once('>').unwrap();
+        let (text, _) = text.split_once("</text>").unwrap();
+        if rows.last().is_none_or(|(last, _)| *last != y) {
+            rows.push((y, String::new()));
+        }
+        let line = &mut rows.last_mut().unwrap().1;
+        // A column is 8.4 wide, after a margin of 16.
+        let column = (x.parse::<f64>().unwrap() - 16.0) / 8.4;
+        *line = format!("{line:width$}{text}", width = column.round() as usize);
+    }
+    ["*TUBE", "q quit"].map(|start| {
+        let mut lines = rows.iter().map(|(_, line)| line);
+        let line = lines.find(|line| line.starts_with(start));
+        line.expect("a line of the picture").clone()
+    })
+}
+
 /// The first lines, with the version of the server.
 fn head(server: &Server) -> String {
     let output = server
@@ -61,9 +86,9 @@ timeouts     0.0/s
 binlog off
 
 *TUBE                READY   RSVD   DLYD   BURY  WATCH  WAIT  PUT/S  DEL/S   AGE
-default                  0      0      0      0      1     0    0.0    0.0     -
 images                   1      0      0      1      0     0    0.0    0.0 Ns
 mail                     2      0      1      0      0     0    0.0    0.0 Ns
+default                  0      0      0      0      1     0    0.0    0.0     -
 
 
 
@@ -104,7 +129,7 @@ fn in_tmux_it_is_the_same_at_every_size() {
         tmux.args(["-u", "-f", "/dev/null", "-S"])
             .arg(server.directory.path().join("tmux"))
             .arg("new-session")
-            .arg(format!("{BEANPOLE} top -i 0.05 -a {}", server.address()))
+            .arg(format!("'{BEANPOLE}' top -i 0.05 -a {}", server.address()))
             .args([";", "set", "status", "off"])
             // If this test fails, nothing goes on.
             .args([";", "set", "destroy-unattached", "on"])
@@ -176,12 +201,46 @@ q quit  ? help  esc back  arrows job  d delete  u kick  b bury  c clear",
 }
 
 #[test]
+fn of_very_many_tubes_some_are_found_by_a_part_of_their_names() {
+    for program in servers() {
+        let server = busy(&program);
+        let names = (0..5000).map(|number| format!("use tube{number}\\nput 0 0 1 0\\n\\n"));
+        let lines = names.collect::<String>();
+        let lines = server
+            .directory
+            .write("lines", lines.replace("\\n", "\n").as_bytes());
+        let raw = server
+            .beanpole()
+            .arg("raw")
+            .stdin(std::fs::File::open(lines).unwrap())
+            .output();
+        assert!(raw.unwrap().status.success());
+        let mut screen = top(&server, 80, 24, &[]);
+        screen.wait_for("\ntube0 ");
+        screen.type_keys("/tube4999\r");
+        screen.wait_for("\ntube4999                 1");
+    }
+}
+
+#[test]
+fn a_buried_job_is_red_in_the_table_of_servers_too() {
+    for program in servers() {
+        let (server, other) = (busy(&program), Server::start(&program, &[]));
+        let addresses = [server.address(), other.address()];
+        let screen = top(&server, 80, 24, &["-a", &addresses[0], "-a", &addresses[1]]);
+        screen.wait_for("\n1 mail");
+        assert_eq!(screen.colour_at(1, 58), vt100::Color::Idx(1));
+        assert_eq!(screen.colour_at(2, 58), vt100::Color::Default);
+    }
+}
+
+#[test]
 fn it_kicks_and_pauses_after_a_question() {
     for program in servers() {
         let server = busy(&program);
         let mut screen = top(&server, 80, 24, &[]);
         screen.wait_for("images ");
-        screen.type_keys("\x1b[Bk");
+        screen.type_keys("k");
         screen.wait_for("\nkick how many jobs of images? _\n");
         screen.type_keys("x7\x1b");
         screen.wait_for("\n\nq quit");
@@ -207,7 +266,7 @@ fn it_acts_on_the_selected_job_and_clears_a_tube_after_a_question() {
         let server = busy(&program);
         let mut screen = top(&server, 80, 24, &[]);
         screen.wait_for("\nmail ");
-        screen.type_keys("\x1b[F\r");
+        screen.type_keys("\x1b[B\r");
         screen.wait_for("two\\nlines");
         // The first job is selected; the second is one further.
         screen.type_keys("\x1b[Bd");
@@ -306,6 +365,29 @@ fn a_minute_of_each_rate_is_a_curve() {
 }
 
 #[test]
+fn on_a_wide_screen_the_backlog_has_curves_with_a_scale() {
+    for program in servers() {
+        let server = busy(&program);
+        let screen = top(&server, 170, 24, &[]);
+        screen.wait_for("\nput          0.0/s");
+        let rows = |beginning: &str| {
+            let text = screen.text();
+            let row = text.lines().find(|line| line.starts_with(beginning));
+            row.unwrap_or_default().to_owned()
+        };
+        wait_for("a curve of each state", || {
+            rows("put ").contains("ready          3  ")
+                && rows("put ").contains("█  max 3")
+                && rows("reserve ").trim_end().ends_with("reserved       0")
+                && rows("delete ").contains("█  max 1")
+                && rows("timeouts ").contains("buried         1  ")
+        });
+        wait_for("a curve of each tube", || rows("mail ").contains('█'));
+        assert!(!rows("default ").contains('█'));
+    }
+}
+
+#[test]
 fn a_server_that_is_frozen_is_marked_soon() {
     for program in servers() {
         let server = busy(&program);
@@ -341,7 +423,7 @@ fn the_shell_gets_the_terminal_for_a_while() {
             .env("BEANPOLE_ADDR", server.address());
         let mut screen = Screen::start(&shell, 80, 24);
         screen.wait_for("shell>");
-        screen.type_keys(&format!("{BEANPOLE} top -i 0.05\r"));
+        screen.type_keys(&format!("'{BEANPOLE}' top -i 0.05\r"));
         screen.wait_for("\nmail ");
         screen.type_keys("\x1a");
         screen.wait_for("Stopped");
@@ -393,7 +475,7 @@ per second: 0.0 put, 0.0 reserve, 0.0 delete, 0.0 timeouts
 binlog off
 
 *TUBE      READY   RSVD   DLYD   BURY  WATCH  WAIT  PUT/S  DEL/S
-default        0      0      0      0      1     0    0.0    0.0
+images         1      0      0      1      0     0    0.0    0.0
 
 q quit  ? help  enter look  s sort  / filter  space hold  k kick",
         &head(server)[..64]
@@ -413,7 +495,7 @@ fn it_follows_the_size_of_the_terminal() {
         screen.wait_for_screen(&at_64_by_9(&server));
         // The next page.
         screen.type_keys("\x1b[6~");
-        screen.wait_for("\nimages         1");
+        screen.wait_for("\nmail           2");
         screen.resize(80, 24);
         screen.wait_for("\nmail                     2");
     }
@@ -428,7 +510,7 @@ fn a_lost_server_comes_back() {
         server.kill();
         let port = server.port;
         screen.wait_for(&format!(
-            "\ncannot connect to 127.0.0.1:{port}: Connection refused (os error 111); trying again\n"
+            "\ncannot connect to 127.0.0.1:{port}: Connection refused; trying again\n"
         ));
         // What was known is still there.
         screen.wait_for("\nimages ");
@@ -454,11 +536,11 @@ fn several_servers_have_a_line_each_and_share_the_table() {
 2 {two:<29}      1      0      0      0    0.0    0.0    0.0
 
 *TUBE                READY   RSVD   DLYD   BURY  WATCH  WAIT  PUT/S  DEL/S   AGE
-1 default                0      0      0      0      1     0    0.0    0.0     -
-2 default                0      0      0      0      1     0    0.0    0.0     -
 1 images                 1      0      0      1      0     0    0.0    0.0 Ns
 2 images                 1      0      0      0      0     0    0.0    0.0 Ns
 1 mail                   2      0      1      0      0     0    0.0    0.0 Ns
+1 default                0      0      0      0      1     0    0.0    0.0     -
+2 default                0      0      0      0      1     0    0.0    0.0     -
 
 
 
@@ -502,4 +584,15 @@ fn into_a_pipe_it_prints_once() {
             "$ top --sort colour\n! beanpole top: --sort: there is no column 'colour'\n! Try 'beanpole help top'.\n[2]",
         );
     }
+}
+
+#[test]
+fn the_picture_in_the_readme_is_of_this_screen() {
+    let server = busy(&servers()[0]);
+    let mut screen = top(&server, 118, 14, &[]);
+    for line in lines_of_the_picture() {
+        screen.wait_for(&line);
+    }
+    screen.type_keys("q");
+    assert_eq!(screen.wait(), Some(0));
 }

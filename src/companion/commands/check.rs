@@ -6,10 +6,13 @@
 
 use crate::command::{Command, Invocation, Kind, Opt, described, options};
 use crate::failure::{Failure, Outcome, Status};
+use crate::server::census::oldest;
 use crate::server::client::Client;
+use crate::server::list::Scope;
 use crate::server::names::Server;
 use crate::server::stats::State;
-use crate::server::tubes::{names_with_ready, next_ready, stats_of};
+use crate::server::trouble::Trouble;
+use crate::server::tubes::{Pattern, Patterns, names_with_ready, next_ready, stats_of};
 use crate::text::output::print;
 use crate::values::Parse;
 use beanpole::protocol::{Seconds, TubeName};
@@ -29,7 +32,7 @@ pub const CHECK: Command = Command {
 };
 
 options! {
-    tubes: Vec<TubeName> =
+    tubes: Vec<Pattern> =
         Opt::value("t", "tube", "TUBE", "only this tube; may be repeated (default: the whole server)")
             .of(Kind::Tube).many(),
     ready_max: Option<Limit> =
@@ -38,6 +41,14 @@ options! {
     buried_max: Option<Limit> = Opt::value("", "buried-max", "[N,]N", "of buried jobs"),
     age_max: Option<Oldest> =
         Opt::value("", "age-max", "[TIME,]TIME", "of the age of a tube's next ready job"),
+    oldest_max: Option<Oldest> =
+        Opt::value("", "oldest-max", "[TIME,]TIME", "of the age of the oldest job in any state"),
+    pause_max: Option<Oldest> =
+        Opt::value("", "pause-max", "[TIME,]TIME", "of the time that a tube is still paused"),
+    unwatched_max: Option<Limit> =
+        Opt::value("", "unwatched-max", "[N,]N", "of tubes with ready jobs that nobody watches"),
+    timeouts_max: Option<Limit> =
+        Opt::value("", "timeouts-max", "[N,]N", "of timeouts since the server was started"),
     workers_min: Option<Least> =
         Opt::value("", "workers-min", "[N,]N",
             "of workers; with --tube, of those who watch it"),
@@ -196,9 +207,7 @@ impl Reading {
 fn check(invocation: &Invocation) -> Outcome {
     let mut options = invocation.read(OPTIONS)?;
     invocation.no_operands()?;
-    // A tube that is given twice counts once.
-    options.tubes.sort();
-    options.tubes.dedup();
+    let patterns = Patterns(std::mem::take(&mut options.tubes));
     let mut worst = Level::Ok;
     let mut texts = Vec::new();
     let mut figures = Vec::new();
@@ -209,7 +218,7 @@ fn check(invocation: &Invocation) -> Outcome {
             false => String::new(),
         };
         let client = invocation.connect_to(address);
-        let found = client.and_then(|mut client| readings(&mut client, &options));
+        let found = client.and_then(|mut client| readings(&mut client, &patterns, &options));
         let (level, text) = match found {
             Ok((readings, draining)) => {
                 figures.extend(readings.iter().map(|reading| reading.performance(&prefix)));
@@ -247,9 +256,15 @@ fn verdict(readings: &[Reading], draining: bool) -> (Level, String) {
 
 /// The figures of a server, or of these tubes of it, and whether it is in drain
 /// mode. A tube that does not exist counts as empty, without watchers.
-fn readings(client: &mut Client, options: &Options) -> Outcome<(Vec<Reading>, bool)> {
+fn readings(
+    client: &mut Client,
+    patterns: &Patterns,
+    options: &Options,
+) -> Outcome<(Vec<Reading>, bool)> {
     let server = client.server_stats()?;
-    let tubes = options.tubes.as_slice();
+    // A tube that is given twice counts once.
+    let tubes = patterns.named(client)?;
+    let tubes = tubes.as_slice();
     let of_tubes = stats_of(client, tubes)?;
     let sum = |key: &str| match tubes {
         [] => server.number(key),
@@ -271,18 +286,49 @@ fn readings(client: &mut Client, options: &Options) -> Outcome<(Vec<Reading>, bo
     let mut readings: Vec<_> = counts
         .map(|(state, limit)| reading(state.name(), "", sum(state.count_key()), limit))
         .collect();
-    // This costs a request for each tube, so it is done only if it is asked
-    // for.
+    // These cost a request for each tube, so they are made only if they are
+    // asked for.
+    let wants_tubes =
+        options.unwatched_max.is_some() || options.pause_max.is_some() || options.age_max.is_some();
+    let of_all = match tubes {
+        [] if wants_tubes => {
+            let all = client.tubes()?;
+            stats_of(client, &all)?
+        }
+        _ => of_tubes.clone(),
+    };
     if let Some(Oldest(limit)) = &options.age_max {
-        let ready = match tubes {
-            [] => {
-                let all = client.tubes()?;
-                names_with_ready(&stats_of(client, &all)?)
-            }
-            _ => names_with_ready(&of_tubes),
-        };
+        let ready = names_with_ready(&of_all);
         let ages = next_ready(client, &ready)?.into_iter().map(|job| job.age);
         readings.push(reading("age", "s", ages.max().unwrap_or(0), Some(*limit)));
+    }
+    if let Some(Oldest(limit)) = &options.oldest_max {
+        let scope = Scope {
+            tubes: tubes.into(),
+            states: State::ALL.into(),
+        };
+        let age = oldest(client, &scope)?.map_or(0, |job| job.age);
+        readings.push(reading("oldest", "s", age, Some(*limit)));
+    }
+    if let Some(Oldest(limit)) = &options.pause_max {
+        let left = of_all
+            .iter()
+            .map(|(_, facts)| facts.number("pause-time-left"));
+        readings.push(reading("pause", "s", left.max().unwrap_or(0), Some(*limit)));
+    }
+    if let Some(limit) = options.unwatched_max {
+        let unwatched = of_all.iter();
+        let unwatched = unwatched.filter(|(_, facts)| Trouble::of(facts) == Trouble::Unwatched);
+        readings.push(reading(
+            "unwatched",
+            "",
+            unwatched.count() as u64,
+            Some(limit),
+        ));
+    }
+    if let Some(limit) = options.timeouts_max {
+        let timeouts = server.number("job-timeouts");
+        readings.push(reading("timeouts", "", timeouts, Some(limit)));
     }
     // With several tubes, the one with the fewest watchers counts.
     let watchers = |tube: &TubeName| {

@@ -1,10 +1,14 @@
 //! What the screen shows: the latest answers of the servers, and what is
 //! selected. Also what a key does. Nothing here draws or asks a server.
 
-use super::rows::{Column, Row};
+use super::rows::{Row, beside};
 use super::sample::History;
-use super::watcher::{Answer, JobAction, Look, Request};
+use super::watcher::{Answer, Look, Request};
+use crate::server::change::JobAction;
+use crate::server::columns::Column;
 use crate::server::names;
+use crate::server::stats::State;
+use crate::server::tubes::Patterns;
 use crate::text::terminal::Key;
 use crate::values::Parse;
 use beanpole::protocol::{JobId, Seconds, TubeName};
@@ -16,8 +20,13 @@ pub struct Board {
     pub servers: Vec<Server>,
     pub sort: Column,
     pub reversed: bool,
+    /// Only these tubes are shown.
+    tubes: Patterns,
     /// Only tubes with this text in their names are shown.
     pub filter: String,
+    /// The tubes that are to be shown, in their order. They are arranged when
+    /// something of this changes, because there may be very many.
+    rows: Vec<Row>,
     /// Whether the screen stands still: new answers are not shown.
     pub held: bool,
     /// The selected tube, and the index of its server.
@@ -92,7 +101,7 @@ impl Server {
 }
 
 impl Board {
-    pub fn new(servers: &[names::Server], sort: Column) -> Board {
+    pub fn new(servers: &[names::Server], sort: Column, tubes: Patterns) -> Board {
         let server = |named: &names::Server| Server {
             named: named.clone(),
             history: None,
@@ -102,37 +111,45 @@ impl Board {
         Board {
             servers: servers.iter().map(server).collect(),
             sort,
+            tubes,
             ..Board::default()
         }
     }
 
     /// The tubes that are to be shown, in their order.
-    pub fn rows(&self) -> Vec<Row> {
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    fn arrange(&mut self) {
         let mut rows = Vec::new();
         for (index, server) in self.servers.iter().enumerate() {
             let history = server.history.iter();
-            rows.extend(history.flat_map(|history| Row::of(index, history)));
+            let is_shown =
+                |tube: &TubeName| self.tubes.mean(tube) && tube.as_str().contains(&self.filter);
+            rows.extend(history.flat_map(|history| Row::of(index, history, is_shown)));
         }
-        rows.retain(|row| row.tube.as_str().contains(&self.filter));
         rows.sort_by(|one, other| one.compare(other, self.sort));
         if self.reversed {
             rows.reverse();
         }
-        rows
+        self.rows = rows;
     }
 
-    /// The index of the selected row among these; 0 if it is gone.
-    pub fn selection(&self, rows: &[Row]) -> usize {
-        let selected = |row: &Row| self.selected == Some((row.server, row.tube.clone()));
-        rows.iter().position(selected).unwrap_or(0)
+    /// The index of the selected row; 0 if it is gone.
+    pub fn selection(&self) -> usize {
+        let Some((server, tube)) = &self.selected else {
+            return 0;
+        };
+        let is_selected = |row: &Row| row.server == *server && row.tube == *tube;
+        self.rows.iter().position(is_selected).unwrap_or(0)
     }
 
     /// The requests to send to this server next, if `visible` rows can be seen.
     pub fn requests(&self, server: usize, visible: usize) -> Vec<Request> {
-        let rows = self.rows();
         let seen = match self.sort {
-            Column::Age => rows.as_slice(),
-            _ => page_of(&rows, self.selection(&rows), visible).1,
+            Column::Age => &self.rows,
+            _ => page_of(&self.rows, self.selection(), visible).1,
         };
         let mine = seen.iter().filter(|row| row.server == server);
         let mut requests = vec![Request::Sample(mine.map(|row| row.tube.clone()).collect())];
@@ -154,6 +171,8 @@ impl Board {
             Answer::Sample(_) | Answer::Look(..) if self.held => {}
             Answer::Sample(sample) => {
                 heard.history = Some(History::after(heard.history.take(), *sample));
+                heard.failure = None;
+                return self.arrange();
             }
             Answer::Look(of, found) => {
                 let is_meant = |page: &&mut Page| page.server == server && page.tube == of;
@@ -219,11 +238,15 @@ impl Board {
             Key::Home => self.select(isize::MIN),
             Key::End => self.select(isize::MAX),
             Key::Char('s' | 'S') => {
-                self.sort = self.sort.beside(key == Key::Char('s'));
+                self.sort = beside(self.sort, key == Key::Char('s'));
                 self.reversed = false;
+                self.arrange();
                 return Action::Refresh;
             }
-            Key::Char('r') => self.reversed = !self.reversed,
+            Key::Char('r') => {
+                self.reversed = !self.reversed;
+                self.arrange();
+            }
             Key::Char('/') => {
                 self.prompt = Some(Prompt {
                     question: "show tubes with this in their names:".into(),
@@ -231,7 +254,10 @@ impl Board {
                     purpose: Purpose::Filter,
                 });
             }
-            Key::Escape => self.filter.clear(),
+            Key::Escape => {
+                self.filter.clear();
+                self.arrange();
+            }
             Key::Enter | Key::Right => {
                 if let Some((server, tube)) = self.selected_tube() {
                     self.selected = Some((server, tube.clone()));
@@ -292,8 +318,8 @@ impl Board {
             return;
         };
         let history = self.servers[server].history.as_ref();
-        let row = history.and_then(|history| Row::of(server, history).find(|row| row.tube == tube));
-        match row.map_or(0, |row| row.free_jobs()) {
+        let facts = history.and_then(|history| history.tube(&tube));
+        match facts.map_or(0, |facts| facts.jobs_in(&State::FREE)) {
             0 => self.message = format!("{tube} has no jobs but reserved ones"),
             count => {
                 let question = format!("delete {count} jobs of {tube}, all but reserved ones? y/N");
@@ -304,9 +330,8 @@ impl Board {
     }
 
     fn select(&mut self, steps: isize) {
-        let rows = self.rows();
-        let target = self.selection(&rows).saturating_add_signed(steps);
-        let row = rows.get(target.min(rows.len().saturating_sub(1)));
+        let target = self.selection().saturating_add_signed(steps);
+        let row = self.rows.get(target.min(self.rows.len().saturating_sub(1)));
         self.selected = row.map(|row| (row.server, row.tube.clone()));
     }
 
@@ -315,8 +340,7 @@ impl Board {
         if let Some(page) = &self.page {
             return Some((page.server, page.tube.clone()));
         }
-        let rows = self.rows();
-        let row = rows.get(self.selection(&rows))?;
+        let row = self.rows.get(self.selection())?;
         Some((row.server, row.tube.clone()))
     }
 
@@ -366,6 +390,7 @@ impl Board {
         let asked = match prompt.purpose {
             Purpose::Filter => {
                 self.filter = text;
+                self.arrange();
                 return Action::Nothing;
             }
             _ if text.is_empty() => return Action::Nothing,
@@ -394,4 +419,40 @@ pub fn page_of(rows: &[Row], selected: usize, visible: usize) -> (usize, &[Row])
     let visible = visible.max(1);
     let start = (selected / visible * visible).min(rows.len());
     (start, &rows[start..rows.len().min(start + visible)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::sample::Sample;
+    use crate::server::stats::Facts;
+    use std::time::Instant;
+
+    /// With ten thousand tubes, to arrange them takes longer than a key may.
+    #[test]
+    fn keys_that_change_no_order_arrange_nothing() {
+        let server = names::Server::parse("11300").unwrap();
+        let mut board = Board::new(&[server], Column::Tube, Patterns::default());
+        let tube = |number: u32| TubeName::parse(format!("t{number:05}").as_bytes()).unwrap();
+        let sample = Sample {
+            at: Instant::now(),
+            server: Facts::default(),
+            tubes: (0..10_000)
+                .map(|number| (tube(number), Facts::default()))
+                .collect(),
+            ages: Default::default(),
+        };
+        board.hear(0, Answer::Sample(Box::new(sample)));
+        let arranged = board.rows().as_ptr();
+        for key in "/t0999"
+            .chars()
+            .map(Key::Char)
+            .chain([Key::Down, Key::Backspace])
+        {
+            board.press(key, 20);
+            assert_eq!(board.rows().as_ptr(), arranged);
+        }
+        board.press(Key::Enter, 20);
+        assert_eq!(board.rows().len(), 100);
+    }
 }

@@ -3,13 +3,13 @@
 use super::board::{Board, Page, Server};
 use super::line::{Line, Style};
 use super::rows::{count, rate};
-use super::sample::{Minute, TUBE_RATES};
+use super::sample::SECONDS;
 use super::watcher::WholeJob;
+use crate::server::sample::TUBE_RATES;
 use crate::server::stats::{Facts, JobFacts, State};
 use crate::text::colour::Colour;
 use crate::text::words::{beginning, span};
 use beanpole::protocol::{JobId, TubeName};
-use std::time::Instant;
 
 /// The page of a tube, in up to `room` lines.
 pub fn look_into(board: &Board, page: &Page, width: usize, room: usize) -> Vec<Line> {
@@ -24,8 +24,7 @@ pub fn look_into(board: &Board, page: &Page, width: usize, room: usize) -> Vec<L
 fn tube_lines(server: &Server, tube: &TubeName) -> Vec<Line> {
     let mut lines = vec![Line::bold(format!("tube {tube}"))];
     let history = server.history.as_ref();
-    let Some((history, facts)) =
-        history.and_then(|history| Some((history, history.latest.tube(tube)?)))
+    let Some((history, facts)) = history.and_then(|history| Some((history, history.tube(tube)?)))
     else {
         lines.push(Line::plain("  does not exist"));
         return lines;
@@ -50,7 +49,8 @@ fn tube_lines(server: &Server, tube: &TubeName) -> Vec<Line> {
     let minutes = history.tube_minutes.get(tube).into_iter().flatten();
     for (minute, (name, key)) in minutes.zip(TUBE_RATES) {
         let (name, value) = (format!("  {name}"), history.tube_rate(tube, key));
-        lines.push(curve_line(&name, None, value, minute, history.latest.at));
+        let growth = minute.growth(history.latest.at);
+        lines.push(curve_line(&name, None, value, &growth, SECONDS));
     }
     lines.push(Line::default());
     lines
@@ -66,25 +66,31 @@ pub fn counts_of(line: Line, facts: &Facts, colour: Option<Colour>) -> Line {
     line.add(text).add_in(colour, format!("{buried} buried"))
 }
 
-/// A rate, and the curve of its last minute. The name is in this colour.
+/// A rate, and as much of the curve of its last minute as there is room for.
+/// The name is in this colour.
 pub fn curve_line(
     name: &str,
     colour: Option<Colour>,
     value: Option<f64>,
-    minute: &Minute,
-    now: Instant,
+    growth: &[f64],
+    room: usize,
 ) -> Line {
-    let growth = minute.growth(now);
-    let most = growth.iter().copied().fold(0.0, f64::max);
-    let point = |growth: &f64| match (growth / most * 7.0).round() {
-        _ if *growth <= 0.0 => ' ',
-        height => ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'][(height as usize).min(7)],
-    };
-    let curve: String = growth.iter().map(point).collect();
+    let (curve, _) = curve(growth, room);
     let text = format!("{:>7}/s  {curve}", rate(value, 7));
     Line::default()
         .add_in(colour, format!("{name:<9}"))
         .add(text.trim_end())
+}
+
+/// The last of these values as a curve of this width, and the highest of them.
+pub fn curve(values: &[f64], width: usize) -> (String, f64) {
+    let shown = &values[values.len().saturating_sub(width)..];
+    let most = shown.iter().copied().fold(0.0, f64::max);
+    let point = |value: &f64| match (value / most * 7.0).round() {
+        _ if *value <= 0.0 => ' ',
+        height => ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'][(height as usize).min(7)],
+    };
+    (shown.iter().map(point).collect(), most)
 }
 
 /// The next jobs of each state, in up to `room` lines.
@@ -143,5 +149,5 @@ fn job_line(job: &JobFacts, body: &[u8], width: usize) -> String {
         span(job.ttr.0.into()),
         count(body.len() as u64, 6),
     );
-    facts + &beginning(body, width)
+    facts + &job.limit() + &beginning(body, Some(width))
 }

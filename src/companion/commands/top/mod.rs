@@ -14,20 +14,23 @@ mod sample;
 mod view;
 mod watcher;
 
-use crate::command::{Command, Interval, Invocation, Opt, described, options};
+use crate::command::{Command, Interval, Invocation, Kind, Opt, described, options};
 use crate::failure::{Failure, Outcome, Status};
+use crate::server::columns::Column;
+use crate::server::sample::Link;
 use crate::signals::{Calls, SIGHUP, SIGINT, SIGTERM, SIGWINCH, wait_for};
 use crate::text::output::Output;
 use crate::text::terminal::{self, Terminal};
 use board::{Action, Board};
 use line::Drawn;
-use rows::Column;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 use watcher::Watcher;
 
 pub const TOP: Command = Command {
     name: "top",
+    operands: "[TUBE…]",
+    operand_kind: Kind::Tube,
     about: "show servers and their tubes on a live screen",
     options: || described(OPTIONS),
     many_servers: true,
@@ -45,9 +48,9 @@ options! {
 
 fn top(invocation: &Invocation) -> Outcome {
     let options = invocation.read(OPTIONS)?;
-    invocation.no_operands()?;
+    let tubes = invocation.tubes()?;
     let Interval(interval) = options.interval;
-    let board = Board::new(&invocation.servers, options.sort);
+    let board = Board::new(&invocation.servers, options.sort, tubes);
     let patience = invocation.patience;
     match terminal::is_there() {
         true => live(board, interval, patience),
@@ -57,16 +60,19 @@ fn top(invocation: &Invocation) -> Outcome {
 
 /// Takes two samples, because rates need two, and prints what is known then.
 fn print_once(mut board: Board, interval: Duration, patience: Duration) -> Outcome {
-    let mut clients: Vec<_> = board.servers.iter().map(|_| None).collect();
+    let address = |server: &board::Server| server.named.address.clone();
+    let links = board
+        .servers
+        .iter()
+        .map(|server| Link::new(address(server), patience));
+    let mut links: Vec<_> = links.collect();
     for round in 0..2 {
         if round > 0 {
             std::thread::sleep(interval);
         }
-        for (index, client) in clients.iter_mut().enumerate() {
-            let address = board.servers[index].named.address.clone();
+        for (index, link) in links.iter_mut().enumerate() {
             for request in board.requests(index, usize::MAX) {
-                let answer = watcher::answer(client, &address, patience, request);
-                board.hear(index, answer);
+                board.hear(index, watcher::answer(link, request));
             }
         }
     }
@@ -115,9 +121,10 @@ fn live(mut board: Board, interval: Duration, patience: Duration) -> Outcome {
                 }
             }
         }
-        let lines = view::screen(&board, width, height);
-        drawn.draw(&terminal, &lines, (width, height))?;
+        // Keys that were typed meanwhile come first.
         if !terminal.has_keys() {
+            let lines = view::screen(&board, width, height);
+            drawn.draw(&terminal, &lines, (width, height))?;
             let fds = [terminal.as_fd(), answers.as_fd(), signals.as_fd()];
             let ready = wait_for(&fds, Some(next));
             answers.take();

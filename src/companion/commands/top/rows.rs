@@ -1,68 +1,27 @@
 //! The tubes as rows of a table: their figures, their order and their text.
 
 use super::sample::History;
+use crate::server::columns::{self, Column};
+use crate::server::trouble::Trouble;
 use crate::text::colour::Colour;
 use crate::text::words::span;
-use crate::values::Parse;
 use beanpole::protocol::TubeName;
 use std::cmp::Ordering;
 
-/// A column of the table.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Column {
-    #[default]
-    Tube,
-    Ready,
-    Reserved,
-    Delayed,
-    Buried,
-    Watching,
-    Waiting,
-    Puts,
-    Deletes,
-    Age,
-}
+/// The columns, from left to right.
+pub const SHOWN: [Column; 10] = {
+    use Column::*;
+    [
+        Tube, Ready, Reserved, Delayed, Buried, Watching, Waiting, Put, Delete, Age,
+    ]
+};
 
-/// Each column with its title, its width and the key of `stats-tube` with its
-/// figure. The name of the tube takes the rest of the width.
-const TABLE: [(Column, &str, usize, &str); 10] = [
-    (Column::Tube, "TUBE", 0, ""),
-    (Column::Ready, "READY", 7, "current-jobs-ready"),
-    (Column::Reserved, "RSVD", 6, "current-jobs-reserved"),
-    (Column::Delayed, "DLYD", 6, "current-jobs-delayed"),
-    (Column::Buried, "BURY", 6, "current-jobs-buried"),
-    (Column::Watching, "WATCH", 6, "current-watching"),
-    (Column::Waiting, "WAIT", 5, "current-waiting"),
-    (Column::Puts, "PUT/S", 6, "total-jobs"),
-    (Column::Deletes, "DEL/S", 6, "cmd-delete"),
-    (Column::Age, "AGE", 5, ""),
-];
-
-impl Parse for Column {
-    fn parse(text: &str) -> Result<Column, String> {
-        let named = Column::all().find(|column| column.head().0.eq_ignore_ascii_case(text));
-        named.ok_or_else(|| format!("there is no column '{text}'"))
-    }
-}
-
-impl Column {
-    /// All columns, from left to right.
-    pub fn all() -> impl Iterator<Item = Column> {
-        TABLE.into_iter().map(|(column, ..)| column)
-    }
-
-    /// The next column, or the previous one. The first one follows the last
-    /// one.
-    pub fn beside(self, forward: bool) -> Column {
-        let steps = if forward { 1 } else { TABLE.len() - 1 };
-        TABLE[(self as usize + steps) % TABLE.len()].0
-    }
-
-    /// Its title and width.
-    pub fn head(self) -> (&'static str, usize) {
-        let (_, title, width, _) = TABLE[self as usize];
-        (title, width)
-    }
+/// The column beside this one: the next, or the previous one. The first one
+/// follows the last one.
+pub fn beside(column: Column, forward: bool) -> Column {
+    let steps = if forward { 1 } else { SHOWN.len() - 1 };
+    let place = SHOWN.iter().position(|shown| *shown == column);
+    SHOWN[(place.unwrap_or(0) + steps) % SHOWN.len()]
 }
 
 /// A tube of a server.
@@ -72,24 +31,33 @@ pub struct Row {
     pub server: usize,
     pub tube: TubeName,
     /// The figure of each column, if it is known.
-    figures: [Option<f64>; TABLE.len()],
+    figures: [Option<f64>; columns::COUNT],
     pause_left: u64,
+    trouble: Trouble,
 }
 
 impl Row {
-    /// The rows of a server.
-    pub fn of(server: usize, history: &History) -> impl Iterator<Item = Row> {
+    /// The rows of a server, of the tubes that are to be shown.
+    pub fn of(
+        server: usize,
+        history: &History,
+        is_shown: impl Fn(&TubeName) -> bool,
+    ) -> impl Iterator<Item = Row> {
         let tubes = history.latest.tubes.iter();
+        let tubes = tubes.filter(move |(tube, _)| is_shown(tube));
         tubes.map(move |(tube, facts)| Row {
             server,
             tube: tube.clone(),
-            figures: TABLE.map(|(column, .., key)| match column {
+            figures: Column::all().map(|column| match column {
                 Column::Tube => None,
-                Column::Puts | Column::Deletes => history.tube_rate(tube, key),
-                Column::Age => history.latest.ages.get(tube).map(|age| *age as f64),
-                _ => Some(facts.number(key) as f64),
+                Column::Put | Column::Delete => history.tube_rate(tube, column.key()),
+                Column::Age => {
+                    (history.latest.ages.get(tube).copied().flatten()).map(|age| age as f64)
+                }
+                _ => Some(facts.number(column.key()) as f64),
             }),
             pause_left: facts.number("pause-time-left"),
+            trouble: Trouble::of(facts),
         })
     }
 
@@ -98,19 +66,18 @@ impl Row {
         self.figures[column as usize].unwrap_or(0.0)
     }
 
-    /// How many of its jobs are not reserved.
-    pub fn free_jobs(&self) -> u64 {
-        let columns = [Column::Ready, Column::Delayed, Column::Buried];
-        let counts = columns.map(|column| self.figure(column) as u64);
-        counts.iter().sum()
-    }
-
     /// Which row comes first by this column: the one with the larger figure, or
-    /// else the one whose name comes first.
+    /// else the one whose name comes first. By name, tubes in trouble come
+    /// first, the worst before the others.
     pub fn compare(&self, other: &Row, column: Column) -> Ordering {
         let of = |row: &Row| row.figures[column as usize].unwrap_or(-1.0);
-        of(other)
-            .total_cmp(&of(self))
+        let trouble = |row: &Row| match column {
+            Column::Tube => row.trouble,
+            _ => Trouble::None,
+        };
+        trouble(other)
+            .cmp(&trouble(self))
+            .then_with(|| of(other).total_cmp(&of(self)))
             .then_with(|| self.tube.cmp(&other.tube))
             .then(self.server.cmp(&other.server))
     }
@@ -128,7 +95,9 @@ impl Row {
         let has = |column| self.figure(column) > 0.0;
         match column {
             Column::Buried if has(column) => Some(Colour::RED),
-            Column::Ready if has(column) && !has(Column::Watching) => Some(Colour::YELLOW),
+            Column::Ready if matches!(self.trouble, Trouble::Unwatched | Trouble::Limited) => {
+                Some(Colour::YELLOW)
+            }
             Column::Tube if self.pause_left > 0 => Some(Colour::YELLOW),
             _ => None,
         }
@@ -140,7 +109,7 @@ impl Row {
         let (_, width) = column.head();
         match (column, self.figures[column as usize]) {
             (Column::Tube, _) => self.tube.to_string(),
-            (Column::Puts | Column::Deletes, figure) => rate(figure, width),
+            (Column::Put | Column::Delete, figure) => rate(figure, width),
             (_, None) => "-".into(),
             (Column::Age, Some(age)) => span(age as u64),
             (_, Some(figure)) => count(figure as u64, width),

@@ -1,34 +1,14 @@
-//! The state of a server at one time, and the changes between two times.
+//! The changes of a server between two samples, and the curves of the last
+//! minute.
 
-use crate::failure::Outcome;
-use crate::server::client::Client;
-use crate::server::stats::Facts;
-use crate::server::tubes::{names_with_ready, next_ready, stats_of};
+use crate::server::sample::{RATES, Sample, TUBE_RATES, per_second};
+use crate::server::stats::{Facts, State};
 use beanpole::protocol::TubeName;
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// The rates of a server: the name of each, and the counters that it is the sum
-/// of.
-pub const RATES: [(&str, &[&str]); 4] = [
-    ("put", &["total-jobs"]),
-    ("reserve", &["cmd-reserve", "cmd-reserve-with-timeout"]),
-    ("delete", &["cmd-delete"]),
-    ("timeouts", &["job-timeouts"]),
-];
-/// The rates of a tube.
-pub const TUBE_RATES: [(&str, &str); 2] = [("put", "total-jobs"), ("delete", "cmd-delete")];
-
-/// The state of a server at one time.
-pub struct Sample {
-    pub at: Instant,
-    pub server: Facts,
-    pub tubes: Vec<(TubeName, Facts)>,
-    /// The age in seconds of the next ready job, for the tubes for which it was
-    /// asked.
-    pub ages: HashMap<TubeName, u64>,
-}
-
+/// How many values a curve has: one for each second of a minute.
+pub const SECONDS: usize = 60;
 /// Two samples of the same server, to compute rates, and the curves of the last
 /// minute.
 pub struct History {
@@ -36,53 +16,44 @@ pub struct History {
     before: Option<Sample>,
     /// The last minute for each of [`RATES`].
     pub minutes: [Minute; RATES.len()],
+    /// The last minute of the jobs in each state, in the order of `State::ALL`.
+    pub backlog: [Minute; State::ALL.len()],
     /// The last minute for each of [`TUBE_RATES`], by tube.
     pub tube_minutes: HashMap<TubeName, [Minute; TUBE_RATES.len()]>,
+    /// The last minute of the ready jobs of each tube.
+    pub tube_backlog: HashMap<TubeName, Minute>,
 }
 
-/// The values of a counter in the last minute.
+/// The values of a counter, or of a number of jobs, in the last minute.
 #[derive(Default)]
 pub struct Minute(VecDeque<(Instant, u64)>);
-
-impl Sample {
-    /// Asks a server for a sample, with the ages of the next jobs of these
-    /// tubes.
-    pub fn take(client: &mut Client, ages_of: &[TubeName]) -> Outcome<Sample> {
-        let server = client.server_stats()?;
-        let names = client.tubes()?;
-        let tubes = stats_of(client, &names)?;
-        // To use a tube creates it. So only tubes with a ready job are used:
-        // they exist.
-        let mut with_jobs = names_with_ready(&tubes);
-        with_jobs.retain(|name| ages_of.contains(name));
-        let next = next_ready(client, &with_jobs)?;
-        let ages = next.into_iter().map(|job| (job.tube, job.age)).collect();
-        Ok(Sample {
-            at: Instant::now(),
-            server,
-            tubes,
-            ages,
-        })
-    }
-
-    /// The statistics of this tube, if it exists.
-    pub fn tube(&self, tube: &TubeName) -> Option<&Facts> {
-        let found = self.tubes.iter().find(|(name, _)| name == tube);
-        found.map(|(_, facts)| facts)
-    }
-}
 
 impl History {
     /// A history with one more sample. If the server was restarted, the history
     /// begins again.
     pub fn after(before: Option<History>, latest: Sample) -> History {
         let same = |history: &History| history.latest.server.get("id") == latest.server.get("id");
-        let (before, mut minutes, mut of_tubes) = match before.filter(same) {
-            Some(history) => (Some(history.latest), history.minutes, history.tube_minutes),
+        let before = before.filter(same);
+        let (before, mut minutes, mut backlog, mut of_tubes, mut ready) = match before {
+            Some(history) => (
+                Some(history.latest),
+                history.minutes,
+                history.backlog,
+                history.tube_minutes,
+                history.tube_backlog,
+            ),
             None => Default::default(),
         };
-        for (minute, (_, keys)) in minutes.iter_mut().zip(RATES) {
-            let count = keys.iter().map(|key| latest.server.number(key)).sum();
+        for (minute, jobs) in backlog.iter_mut().zip(latest.backlog()) {
+            minute.add(latest.at, jobs);
+        }
+        let of_ready = latest.tubes.iter().map(|(tube, facts)| {
+            let mut minute = ready.remove(tube).unwrap_or_default();
+            minute.add(latest.at, facts.jobs_in(&[State::Ready]));
+            (tube.clone(), minute)
+        });
+        let tube_backlog = of_ready.collect();
+        for (minute, count) in minutes.iter_mut().zip(latest.counters()) {
             minute.add(latest.at, count);
         }
         let tubes = latest.tubes.iter().map(|(tube, facts)| {
@@ -94,8 +65,10 @@ impl History {
         });
         History {
             tube_minutes: tubes.collect(),
+            tube_backlog,
             before,
             minutes,
+            backlog,
             latest,
         }
     }
@@ -108,17 +81,25 @@ impl History {
     /// How much a counter of a tube grows, per second. If the tube did not
     /// exist at the sample before, its counter began at 0.
     pub fn tube_rate(&self, tube: &TubeName, key: &str) -> Option<f64> {
-        self.per_second(|sample| sample.tube(tube).map_or(0, |facts| facts.number(key)))
+        self.per_second(|sample| facts_of(sample, tube).map_or(0, |facts| facts.number(key)))
+    }
+
+    /// The statistics of this tube, if it exists.
+    pub fn tube(&self, tube: &TubeName) -> Option<&Facts> {
+        facts_of(&self.latest, tube)
     }
 
     fn per_second(&self, count: impl Fn(&Sample) -> u64) -> Option<f64> {
         let before = self.before.as_ref()?;
-        let elapsed = self.latest.at.duration_since(before.at).as_secs_f64();
-        let (now, then) = (count(&self.latest), count(before));
-        // A counter that is smaller than before began again at 0.
-        let growth = now.checked_sub(then).unwrap_or(now);
-        Some(growth as f64 / elapsed.max(0.001))
+        let time = self.latest.at.duration_since(before.at);
+        Some(per_second(count(before), count(&self.latest), time))
     }
+}
+
+/// The statistics of this tube in a sample of all tubes.
+fn facts_of<'a>(sample: &'a Sample, tube: &TubeName) -> Option<&'a Facts> {
+    let found = sample.tubes.binary_search_by(|(name, _)| name.cmp(tube));
+    found.ok().map(|place| &sample.tubes[place].1)
 }
 
 impl Minute {
@@ -142,10 +123,22 @@ impl Minute {
             let then = now.checked_sub(Duration::from_secs(seconds));
             then.map_or(0.0, |then| self.count_at(then))
         };
-        (0..60)
+        (0..SECONDS as u64)
             .rev()
             .map(|second| ago(second) - ago(second + 1))
             .collect()
+    }
+
+    /// The values in each second of the minute before this time. Before the
+    /// first one that is known, they are 0.
+    pub fn values(&self, now: Instant) -> Vec<f64> {
+        let first = self.0.front().map(|(at, _)| *at);
+        let value = |seconds| {
+            let then = now.checked_sub(Duration::from_secs(seconds));
+            let then = then.filter(|then| first.is_some_and(|first| *then >= first));
+            then.map_or(0.0, |then| self.count_at(then))
+        };
+        (0..SECONDS as u64).rev().map(value).collect()
     }
 
     /// The value of the counter at this time. Between two known values it is
@@ -180,6 +173,8 @@ mod tests {
         assert_eq!(growth.len(), 60);
         assert_eq!(growth[55..], [0.0, 10.0, 5.0, 5.0, 0.0]);
         assert_eq!(growth[..55].iter().sum::<f64>(), 0.0);
+        let values = minute.values(at(4000));
+        assert_eq!(values[54..], [0.0, 5.0, 15.0, 20.0, 25.0, 25.0]);
         // Values that are older than a minute are forgotten.
         minute.add(at(70_000), 30);
         minute.add(at(131_000), 31);

@@ -2,9 +2,11 @@
 
 use super::board::{Board, Server, page_of};
 use super::line::{Line, Style, clip};
-use super::look::{counts_of, curve_line, look_into};
-use super::rows::{Column, Row, count, rate};
-use super::sample::RATES;
+use super::look::{counts_of, curve, curve_line, look_into};
+use super::rows::{Row, SHOWN, count, rate};
+use super::sample::{History, SECONDS};
+use crate::server::columns::Column;
+use crate::server::sample::RATES;
 use crate::server::stats::State;
 use crate::text::colour::Colour;
 use crate::text::words::span;
@@ -31,14 +33,16 @@ Ctrl-Z         leave the terminal to the shell; its 'fg' comes back
 q              quit
 
 Red is what is lost, buried or not to be changed lightly. Yellow are jobs that
-nobody watches, timeouts, pauses, and a server that takes no new jobs.
-A small curve is the last minute; its highest point is the most in a second.";
+nobody watches or that wait for a limit, timeouts, pauses, and a server that
+takes no new jobs.
+A small curve is the last minute; its highest point is the most in a second,
+or the most jobs there were, which a wide screen shows, too.";
 
 /// The whole screen, as `height` lines.
 pub fn screen(board: &Board, width: usize, height: usize) -> Vec<Line> {
     let mut lines = match board.help {
         true => HELP.lines().map(Line::plain).collect(),
-        false => head(board, height),
+        false => head(board, width, height),
     };
     let room = height.saturating_sub(lines.len() + 2);
     let keys = match board.page {
@@ -59,32 +63,41 @@ pub fn screen(board: &Board, width: usize, height: usize) -> Vec<Line> {
 
 /// Everything at once, for an output that is not a terminal.
 pub fn printout(board: &Board, width: usize) -> Vec<String> {
-    let lines = [head(board, 0), table(board, width, usize::MAX)].concat();
+    let lines = [head(board, width, 0), table(board, width, usize::MAX)].concat();
     let texts = lines.iter().map(|line| line.text(width));
     texts.map(|text| text.trim_end().into()).collect()
 }
 
 /// How many rows of the table can be seen.
 pub fn visible_rows(board: &Board, height: usize) -> usize {
-    height.saturating_sub(head(board, height).len() + 3).max(1)
+    height
+        .saturating_sub(head(board, 0, height).len() + 3)
+        .max(1)
 }
+
+/// From this width on, the backlog has curves beside those of the rates.
+const ROOM_FOR_BACKLOG: usize = 120;
+/// From this width of the names on, each tube has a curve of its ready jobs, of
+/// so many seconds.
+const ROOM_FOR_ROW_CURVES: usize = 80;
+const ROW_CURVE: usize = 30;
 
 /// From this height on, there is a curve of each rate above the table.
 const ROOM_FOR_CURVES: usize = 20;
 
 /// The state of the servers: several lines for a single one, otherwise a line
 /// for each.
-fn head(board: &Board, height: usize) -> Vec<Line> {
+fn head(board: &Board, width: usize, height: usize) -> Vec<Line> {
     let curves = height >= ROOM_FOR_CURVES && board.page.is_none();
     let mut lines = match board.servers.as_slice() {
-        [only] => server_lines(only, curves),
+        [only] => server_lines(only, curves, width),
         several => servers_table(several),
     };
     lines.push(Line::default());
     lines
 }
 
-fn server_lines(server: &Server, curves: bool) -> Vec<Line> {
+fn server_lines(server: &Server, curves: bool, width: usize) -> Vec<Line> {
     let title = Line::bold("").add_in(server.named.colour, server.named.title());
     let trouble = server.trouble();
     let Some(history) = &server.history else {
@@ -116,12 +129,22 @@ fn server_lines(server: &Server, curves: bool) -> Vec<Line> {
     let jobs = jobs.add(format!("; {} put so far", number("total-jobs")));
     let mut lines = vec![first, jobs];
     let mut per_second = Line::plain("per second:");
-    for ((name, keys), minute) in RATES.into_iter().zip(&history.minutes) {
+    for (index, ((name, keys), minute)) in RATES.into_iter().zip(&history.minutes).enumerate() {
         let value: Option<f64> = keys.iter().map(|key| history.rate(key)).sum();
         let is_bad = name == "timeouts" && value.is_some_and(|value| value > 0.0);
         let colour = is_bad.then_some(Colour::YELLOW);
         if curves {
-            lines.push(curve_line(name, colour, value, minute, history.latest.at));
+            let (now, is_wide) = (history.latest.at, width >= ROOM_FOR_BACKLOG);
+            let room = if is_wide {
+                half(width) - BEFORE
+            } else {
+                SECONDS
+            };
+            let line = curve_line(name, colour, value, &minute.growth(now), room);
+            lines.push(match is_wide {
+                true => beside(line, width, history, State::ALL[index]),
+                false => line,
+            });
         } else {
             let end = if name == "timeouts" { "" } else { "," };
             let text = format!("{} {name}", rate(value, 9));
@@ -143,6 +166,32 @@ fn server_lines(server: &Server, curves: bool) -> Vec<Line> {
         ),
     }));
     lines
+}
+
+/// What stands before a curve, and the scale behind one.
+const BEFORE: usize = 20;
+const SCALE: usize = 13;
+
+/// How wide the half of a line is that has the curve of a rate.
+fn half(width: usize) -> usize {
+    (width / 2).min(BEFORE + SECONDS)
+}
+
+/// Adds to a line the curve of the jobs in this state: how many they were, and
+/// the most in the time that is shown.
+fn beside(line: Line, width: usize, history: &History, state: State) -> Line {
+    let half = half(width);
+    let room = (width - half).saturating_sub(BEFORE + SCALE).min(SECONDS);
+    let values = history.backlog[state as usize].values(history.latest.at);
+    let (curve, most) = curve(&values, room);
+    let now = count(history.latest.server.jobs_in(&[state]), 7);
+    let scale = match most > 0.0 {
+        true => format!("  max {}", count(most as u64, 7)),
+        false => String::new(),
+    };
+    let right = format!("{:<9}{now:>7}  {curve}{scale}", state.name());
+    let used = line.text(half).chars().count();
+    line.add(" ".repeat(half - used)).add(right.trim_end())
 }
 
 /// The line of a server that has not answered yet.
@@ -175,8 +224,12 @@ fn servers_table(servers: &[Server]) -> Vec<Line> {
         };
         let facts = &history.latest.server;
         let title = format!("{:<room$}", clip(&title, room));
-        let counts = State::ALL.map(|state| count(facts.jobs_in(&[state]), 6));
-        let line = line.add_in(server.named.colour, title).add(cells(&counts));
+        let mut line = line.add_in(server.named.colour, title);
+        for state in State::ALL {
+            let jobs = facts.jobs_in(&[state]);
+            let is_bad = state == State::Buried && jobs > 0;
+            line = line.add_in(is_bad.then_some(Colour::RED), cells(&[count(jobs, 6)]));
+        }
         lines.push(match server.trouble() {
             // The rates are old, so they are left out.
             Some((word, _)) => line.add_in(Some(Colour::RED), cells(&[word.into()])),
@@ -191,11 +244,11 @@ fn servers_table(servers: &[Server]) -> Vec<Line> {
 
 /// The title and the rows, in up to `room` lines together.
 fn table(board: &Board, width: usize, room: usize) -> Vec<Line> {
-    let figures: usize = Column::all().map(|column| column.head().1 + 1).sum();
+    let figures: usize = SHOWN.into_iter().map(|column| column.head().1 + 1).sum();
     let name_width = width.saturating_sub(figures - 1).max(8);
     let several = board.servers.len() > 1;
     let mut title = Line::bold("");
-    for column in Column::all() {
+    for column in SHOWN.into_iter() {
         let mark = match (column == board.sort, board.reversed) {
             (false, _) => "",
             (true, false) => "*",
@@ -204,9 +257,8 @@ fn table(board: &Board, width: usize, room: usize) -> Vec<Line> {
         let text = format!("{mark}{}", column.head().0);
         title = title.add(cell(&text, column, name_width));
     }
-    let rows = board.rows();
-    let selected = board.selection(&rows);
-    let (start, page) = page_of(&rows, selected, room.saturating_sub(1));
+    let selected = board.selection();
+    let (start, page) = page_of(board.rows(), selected, room.saturating_sub(1));
     let mut lines = vec![title];
     for (index, row) in page.iter().enumerate() {
         let style = match start + index == selected {
@@ -214,14 +266,27 @@ fn table(board: &Board, width: usize, room: usize) -> Vec<Line> {
             false if board.servers[row.server].trouble().is_some() => Style::Dim,
             false => Style::Plain,
         };
-        lines.push(row_line(row, several, name_width).styled(style));
+        let curve = row_curve(board, row, name_width);
+        lines.push(row_line(row, several, name_width, &curve).styled(style));
     }
     lines
 }
 
-fn row_line(row: &Row, several: bool, name_width: usize) -> Line {
+/// The curve of the ready jobs of a tube, if there is room for it.
+fn row_curve(board: &Board, row: &Row, name_width: usize) -> String {
+    let history = board.servers[row.server].history.as_ref();
+    let minute = history.and_then(|history| history.tube_backlog.get(&row.tube));
+    match (history, minute) {
+        (Some(history), Some(minute)) if name_width >= ROOM_FOR_ROW_CURVES => {
+            curve(&minute.values(history.latest.at), ROW_CURVE).0
+        }
+        _ => String::new(),
+    }
+}
+
+fn row_line(row: &Row, several: bool, name_width: usize, curve: &str) -> Line {
     let mut line = Line::default();
-    for column in Column::all() {
+    for column in SHOWN.into_iter() {
         let mut content = row.cell(column);
         if column == Column::Tube {
             let number = match several {
@@ -229,8 +294,10 @@ fn row_line(row: &Row, several: bool, name_width: usize) -> Line {
                 false => String::new(),
             };
             let mark = row.mark();
-            let room = name_width.saturating_sub(number.len() + mark.len());
-            content = format!("{number}{}{mark}", clip(&content, room));
+            let width = name_width - curve.chars().count();
+            let room = width.saturating_sub(number.len() + mark.len());
+            let name = format!("{number}{}{mark}", clip(&content, room));
+            content = format!("{name:<width$}{curve}");
         }
         line = line.add_in(row.colour(column), cell(&content, column, name_width));
     }

@@ -1,17 +1,18 @@
 //! One thread for each server: it asks the server, so that the screen never
 //! waits.
 
-use super::sample::Sample;
 use crate::failure::{Failure, Outcome};
 use crate::server::address::Address;
-use crate::server::by_id::reserve_by_id;
+use crate::server::change::{self, JobAction};
 use crate::server::client::Client;
-use crate::server::reply::Reply;
-use crate::server::stats::{JobFacts, State, in_order};
+use crate::server::sample::{Link, Sample};
+use crate::server::stats::{JobFacts, State};
 use crate::server::sweep::Sweep;
 use crate::server::take::bodies;
+use crate::server::tubes::Patterns;
 use crate::signals::Caller;
 use beanpole::protocol::{JobId, Seconds, TubeName};
+use std::collections::HashSet;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -26,14 +27,6 @@ pub enum Request {
     /// Deletes up to this many jobs of this tube, but none that is reserved.
     Clear(TubeName, u64),
     Act(JobAction, JobId),
-}
-
-/// What can be done to a job.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum JobAction {
-    Delete,
-    Kick,
-    Bury,
 }
 
 /// The answer to a request.
@@ -73,11 +66,10 @@ impl Watcher {
     pub fn start(address: Address, patience: Duration, caller: Caller) -> Outcome<Watcher> {
         let (requests, incoming) = channel();
         let (outgoing, answers) = channel();
+        let mut link = Link::new(address, patience.min(PATIENCE));
         let watch = move || {
-            let mut client = None;
             for request in incoming {
-                let answer = answer(&mut client, &address, patience.min(PATIENCE), request);
-                if outgoing.send(answer).is_err() {
+                if outgoing.send(answer(&mut link, request)).is_err() {
                     return;
                 }
                 caller.call();
@@ -114,30 +106,22 @@ impl Watcher {
     }
 }
 
-/// Asks over this connection, or over a new one. After a failure there is no
-/// connection.
-pub fn answer(
-    client: &mut Option<Client>,
-    address: &Address,
-    patience: Duration,
-    request: Request,
-) -> Answer {
-    let connected = match client.take() {
-        Some(client) => Ok(client),
-        None => Client::connect(address, patience),
-    };
-    let answered = connected.and_then(|mut connected| {
-        let answer = ask(&mut connected, request)?;
-        *client = Some(connected);
-        Ok(answer)
-    });
+/// The answer of a server to a request.
+pub fn answer(link: &mut Link, request: Request) -> Answer {
+    let answered = link.ask(|client| ask(client, request));
     answered.unwrap_or_else(|failure| Answer::Failed(failure.to_string()))
 }
 
 fn ask(client: &mut Client, request: Request) -> Outcome<Answer> {
     Ok(Answer::Done(match request {
         Request::Sample(ages_of) => {
-            return Ok(Answer::Sample(Box::new(Sample::take(client, &ages_of)?)));
+            let ages_of: HashSet<_> = ages_of.into_iter().collect();
+            let wanted = |mut ready: Vec<TubeName>| {
+                ready.retain(|tube| ages_of.contains(tube));
+                ready
+            };
+            let sample = Sample::take(client, &Patterns::default(), wanted)?;
+            return Ok(Answer::Sample(Box::new(sample)));
         }
         Request::Look(tube, most) => {
             let mut look = Look::new();
@@ -150,55 +134,9 @@ fn ask(client: &mut Client, request: Request) -> Outcome<Answer> {
             }
             return Ok(Answer::Look(tube, look));
         }
-        Request::Kick(tube, bound) => {
-            client.use_tube(&tube)?;
-            match client.call(format_args!("kick {bound}"))? {
-                Reply::Kicked(Some(count)) => format!("kicked {count} jobs of {tube}"),
-                other => return Err(Failure::unexpected("kick", &other)),
-            }
-        }
-        Request::Pause(tube, Seconds(seconds)) => {
-            let reply = client.call(format_args!("pause-tube {tube} {seconds}"))?;
-            match (reply.is_done("pause-tube")?, seconds) {
-                (true, 0) => format!("ended the pause of {tube}"),
-                (true, _) => format!("paused {tube} for {seconds} s"),
-                (false, _) => format!("there is no tube {tube} any more"),
-            }
-        }
-        Request::Clear(tube, most) => {
-            let deleted = clear(client, &tube, most)?;
-            format!("deleted {deleted} jobs of {tube}")
-        }
-        Request::Act(action, id) => act(client, action, id)?,
+        Request::Kick(tube, bound) => change::kick(client, &tube, bound)?,
+        Request::Pause(tube, time) => change::pause(client, &tube, time)?,
+        Request::Clear(tube, most) => change::clear(client, &tube, &State::FREE, most)?,
+        Request::Act(action, id) => change::act(client, action, id)?,
     }))
-}
-
-/// Deletes up to `most` jobs of a tube, and returns how many it has deleted.
-/// Ready jobs come last, because others may become ready meanwhile.
-fn clear(client: &mut Client, tube: &TubeName, most: u64) -> Outcome<u64> {
-    let mut left = most;
-    for state in in_order(&[]) {
-        let mut sweep = Sweep::new(tube.clone(), state);
-        while left > 0
-            && let Some(count) = sweep.send_to_next(client, left, "delete")?
-        {
-            left -= count;
-        }
-    }
-    Ok(most - left)
-}
-
-fn act(client: &mut Client, action: JobAction, id: JobId) -> Outcome<String> {
-    let (line, done) = match action {
-        JobAction::Delete => (format!("delete {id}"), "deleted"),
-        JobAction::Kick => (format!("kick-job {id}"), "kicked"),
-        JobAction::Bury => match reserve_by_id(client, id)? {
-            Ok(job) => (format!("bury {id} {}", job.priority.0), "buried"),
-            Err(reason) => return Ok(reason),
-        },
-    };
-    Ok(match client.call(&line)?.is_done(line)? {
-        true => format!("{done} job {id}"),
-        false => format!("job {id} cannot be {done}: it has gone, or is not in a state for this"),
-    })
 }

@@ -1,0 +1,127 @@
+//! `why` says what keeps jobs from being done, and `check` can watch it.
+
+use super::story::{on_each_server, tell};
+use super::support::{Running, Server, beanpoled, servers, wait_for};
+
+#[test]
+fn why_says_what_is_in_the_way_the_worst_first() {
+    on_each_server(
+        r#"
+        $ why
+        Nothing is in the way of any job.
+        $ put -q -t buried a b
+        $ bury 1
+        $ put -q -t paused c
+        $ pause paused 100000
+        $ put -q -t fine -d 100000 e
+        $ why
+        buried: Nobody watches it; 1 job is ready. 1 job is buried, the next one to be kicked is 1.
+        paused: It is paused for another 27h; 1 job is ready. Nobody watches it.
+        [1]
+        $ delete 2
+        $ why buried fine default
+        buried: 1 job is buried, the next one to be kicked is 1.
+        fine: None is ready; 1 job is delayed, the next one for another 27h.
+        default: Nothing is in its way.
+        [1]
+        $ why nobody
+        ! beanpole why: there is no tube 'nobody'
+        [1]
+        "#,
+    );
+}
+
+#[test]
+fn why_names_the_job_that_holds_up_the_others() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        tell(
+            &server,
+            "$ put -q -t mail -p 7 -r 100000 slow next\n$ put -q -t post -p 5 urgent",
+        );
+        let mut worker = server.beanpole();
+        worker.args(["work", "-t", "mail", "-t", "post", "--", "sleep", "100"]);
+        // The first is urgent.
+        let _worker = Running::unheard(&mut worker);
+        wait_for("it to be reserved", || is_reserved(&server, "post"));
+        tell(
+            &server,
+            "$ put -q -t post -p 5 more\n$ why mail\n\
+             mail: None of its 1 worker waits or holds a job of it: they are busy with other tubes; 2 jobs are ready. Its next job has the priority 7; more urgent jobs are ready in post.\n[1]",
+        );
+        let mut second = server.beanpole();
+        second.args(["work", "-t", "mail", "--", "sleep", "100"]);
+        let _second = Running::unheard(&mut second);
+        wait_for("it to be reserved", || is_reserved(&server, "mail"));
+        tell(
+            &server,
+            "$ why mail\n\
+             mail: All of its 2 workers are busy: 1 job is reserved, 1 job is ready. Job 1 is held by a worker for another 27h, at try 1.\n[1]",
+        );
+    }
+}
+
+#[test]
+fn why_names_the_limit_that_keeps_ready_jobs_from_workers() {
+    let server = Server::start(&beanpoled(), &[]);
+    tell(
+        &server,
+        "$ put -q -t web -r 100000 --limit deploy one two\n\
+         $ put -q -t mail --limit deploy three",
+    );
+    let mut workers = server.beanpole();
+    workers.args([
+        "work", "-t", "web", "-t", "mail", "-j", "2", "--", "sleep", "100",
+    ]);
+    let _workers = Running::unheard(&mut workers);
+    wait_for("one to be reserved", || is_reserved(&server, "web"));
+    wait_for("the other to wait", || says(&server, "web", "waiting\":1"));
+    tell(
+        &server,
+        "$ why\n\
+         mail: Its ready job waits for limit deploy:1: jobs with this key are reserved in other tubes.\n\
+         web: Its ready job waits for limit deploy:1: job 2 with this key is reserved. Job 2 is held by a worker for another 27h, at try 1.\n[1]\n\
+         $ put -q -t mail -d 100000 later\n\
+         $ put -q -t mail -p 1 --limit deploy four\n\
+         $ why mail\n\
+         mail: All 2 ready jobs wait for limit deploy:1: jobs with this key are reserved in other tubes.\n[1]",
+    );
+}
+
+fn is_reserved(server: &Server, tube: &str) -> bool {
+    says(server, tube, "jobs-reserved\":1")
+}
+
+fn says(server: &Server, tube: &str, what: &str) -> bool {
+    let output = server.beanpole().args(["stats", tube, "--json"]).output();
+    String::from_utf8_lossy(&output.unwrap().stdout).contains(what)
+}
+
+#[test]
+fn why_knows_of_a_server_that_drains() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        server.drain();
+        tell(
+            &server,
+            "$ why\nThe server drains: it takes no new jobs.\n[1]",
+        );
+    }
+}
+
+#[test]
+fn check_watches_pauses_watchers_timeouts_and_the_oldest_job() {
+    on_each_server(
+        r#"
+        $ put -q -t mail a
+        $ check --unwatched-max 0
+        BEANSTALK CRITICAL: unwatched 1 (limit 0) | 'ready'=1;;;0 'reserved'=0;;;0 'delayed'=0;;;0 'buried'=0;;;0 'unwatched'=1;;0;0 'workers'=0;;;0
+        [2]
+        $ check --unwatched-max 1 --timeouts-max 0 --pause-max 1h,1d --oldest-max 1h
+        BEANSTALK OK: ready 1, reserved 0, delayed 0, buried 0, oldest 0s, pause 0s, unwatched 1, timeouts 0, workers 0 | 'ready'=1;;;0 'reserved'=0;;;0 'delayed'=0;;;0 'buried'=0;;;0 'oldest'=0s;;3600;0 'pause'=0s;3600;86400;0 'unwatched'=1;;1;0 'timeouts'=0;;0;0 'workers'=0;;;0
+        $ pause mail 0
+        $ check -t default --unwatched-max 0 --oldest-max 0
+        BEANSTALK OK: ready 0, reserved 0, delayed 0, buried 0, oldest 0s, unwatched 0, workers 1 | 'ready'=0;;;0 'reserved'=0;;;0 'delayed'=0;;;0 'buried'=0;;;0 'oldest'=0s;;0;0 'unwatched'=0;;0;0 'workers'=1;;;0
+        "#,
+    );
+}
