@@ -140,13 +140,13 @@ fn jobs_are_deleted_kicked_buried_and_released_by_their_ids() {
         2
         3
         $ delete 1 7 1
-        ! beanpole delete: job 7: not found, or not in a state for this
-        ! beanpole delete: job 1: not found, or not in a state for this
+        ! beanpole delete: there is no job 7
+        ! beanpole delete: there is no job 1
         [1]
         $ bury 2 3 -p 6
         $ kick-job 3
         $ kick-job 3
-        ! beanpole kick-job: job 3: not found, or not in a state for this
+        ! beanpole kick-job: job 3 is ready: this is no state for it
         [1]
         $ release 2 -p 8 -d 5000
         $ tubes

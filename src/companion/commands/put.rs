@@ -5,52 +5,70 @@ use crate::command::{
 };
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::client::{Client, Terms};
+use crate::server::form::Told;
 use crate::server::reply::Reply;
+use crate::text::dump::{END_KEY, START_KEY};
 use crate::text::file::{cannot_read, open};
+use crate::text::json;
 use crate::text::output::{Output, Progress, complain};
 use beanpole::arguments;
-use beanpole::protocol::{Priority, Seconds, TubeName};
+use beanpole::protocol::framing::MAX_LINE;
+use beanpole::protocol::{Limit, Priority, Seconds, TubeName, Unique, Words};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
+use std::num::NonZeroU32;
 
 pub const PUT: Command = Command {
     name: "put",
     operands: "[BODY…]",
     about: "put jobs into a tube and print their ids",
     options: || described(OPTIONS),
+    many_servers: true,
     run: put,
     ..Command::BLANK
 };
 
 options! {
-    tube: TubeName = TUBE => TubeName::default_tube(),
-    priority: Priority =
-        Opt::value("p", "priority", "PRI", "the priority, smaller is sooner (default: 1024)")
-        => Terms::PRIORITY,
-    delay: Seconds = DELAY => Seconds(0),
-    ttr: Seconds = Opt::value("r", "ttr", "TIME", "the time to run (default: 60)") => Seconds(60),
+    tube: Option<TubeName> = TUBE,
+    priority: Option<Priority> =
+        Opt::value("p", "priority", "PRI", "the priority, smaller is sooner (default: 1024)"),
+    delay: Option<Seconds> = DELAY,
+    ttr: Option<Seconds> = Opt::value("r", "ttr", "TIME", "the time to run (default: 60)"),
     files: Vec<OsString> =
         Opt::value("f", "file", "FILE",
             "a file's content is a body; may be repeated, - is stdin").of(Kind::File).many(),
     lines: bool = Opt::flag("l", "lines", "each line of the files or of stdin is a body"),
     null: bool = Opt::flag("0", "null", "the same, but NUL bytes end the bodies"),
+    json: bool =
+        Opt::flag("j", "json", "each line is a job in JSON, as ls, reserve and dump write it"),
+    unique: Option<Unique> =
+        Opt::value("", "unique", "KEY[:TIME]",
+            "no other job with this key in the tube, nor for TIME after its delete (default: 0)"),
+    limit: Option<Limit> =
+        Opt::value("", "limit", "KEY[:N]",
+            "at most N jobs with this key are reserved at a time (default: 1)"),
+    tries: Option<NonZeroU32> =
+        Opt::value("", "tries", "N", "buried after N tries that nobody has ended"),
     quiet: bool = Opt::flag("q", "quiet", "do not print the ids"),
 }
 
+/// How many bytes the words may have, whatever numbers stand before them: a
+/// longer line would be refused, and its body read as commands.
+const MAX_WORDS: usize = MAX_LINE - "put 4294967295 4294967295 4294967295 1073741824 \r\n".len();
+
 fn put(invocation: &Invocation) -> Outcome {
     let options = invocation.read(OPTIONS)?;
-    at_most_one(&[("lines", options.lines), ("null", options.null)])?;
-    let terms = Terms {
-        priority: options.priority,
-        delay: options.delay,
-        ttr: options.ttr,
-    };
-    let end = match (options.lines, options.null) {
+    at_most_one(&[
+        ("lines", options.lines),
+        ("null", options.null),
+        ("json", options.json),
+    ])?;
+    let end = match (options.lines || options.json, options.null) {
         (true, _) => Some(b'\n'),
         (_, true) => Some(b'\0'),
         _ => None,
     };
-    let mut files = options.files;
+    let mut files = options.files.clone();
     let bodies = invocation.operands();
     match (bodies.is_empty(), files.is_empty(), end) {
         (true, true, _) => files.push("-".into()),
@@ -62,13 +80,29 @@ fn put(invocation: &Invocation) -> Outcome {
         }
         _ => {}
     }
-    let mut client = invocation.connect()?;
-    client.use_tube(&options.tube)?;
+    let words = Words {
+        unique: options.unique.clone(),
+        limit: options.limit.clone(),
+        tries: options.tries.map(NonZeroU32::get),
+    };
+    let words = Some(words).filter(|words| *words != Words::NONE);
+    if words
+        .as_ref()
+        .is_some_and(|words| words.to_string().len() > MAX_WORDS)
+    {
+        return Failure::usage("the keys are too long together");
+    }
+    let mut client = invocation.connect_to_first()?;
+    if words.is_some() && !client.knows_words()? {
+        return Failure::refused("the server does not know --unique, --limit and --tries");
+    }
     let mut puts = Puts {
         client,
-        terms,
+        invocation,
+        options: &options,
+        words,
+        used: None,
         ids: Output::new(),
-        quiet: options.quiet,
         all: true,
         sent: 0,
         answered: 0,
@@ -94,11 +128,24 @@ struct Body {
     bytes: Vec<u8>,
 }
 
-struct Puts {
-    client: Client,
+/// A body that is about to become a job.
+struct NewJob {
+    origin: String,
+    tube: TubeName,
     terms: Terms,
+    words: Option<Words>,
+    body: Vec<u8>,
+}
+
+struct Puts<'a> {
+    client: Client,
+    invocation: &'a Invocation,
+    options: &'a Options,
+    /// The words that the options say.
+    words: Option<Words>,
+    /// The tube into which the connection puts jobs now.
+    used: Option<TubeName>,
     ids: Output,
-    quiet: bool,
     /// Whether every body has become a job up to now.
     all: bool,
     /// How many bodies were sent, and how many of these were answered.
@@ -107,32 +154,139 @@ struct Puts {
     progress: Progress,
 }
 
-impl Puts {
-    /// Puts a batch and prints the ids, even if a body of it is refused: the
-    /// bodies that were sent before the refusal arrived have become jobs.
+impl Puts<'_> {
+    /// The job of a body; `None` if it is none, because it is a line without a
+    /// job, or one at fault. What an option says goes before what a line says.
+    fn job(&mut self, Body { origin, bytes }: Body) -> Option<NewJob> {
+        let told = match self.options.json {
+            false => Ok(Some(Told {
+                body: bytes,
+                ..Told::default()
+            })),
+            true => self.told(&bytes),
+        };
+        let told = told.unwrap_or_else(|reason| {
+            self.all = false;
+            complain!("{origin}: {reason}");
+            None
+        })?;
+        let options = self.options;
+        let tube = options.tube.clone().or(told.tube);
+        let priority = options.priority.or(told.priority);
+        Some(NewJob {
+            origin,
+            tube: tube.unwrap_or(TubeName::default_tube()),
+            terms: Terms {
+                priority: priority.unwrap_or(Terms::PRIORITY),
+                delay: options.delay.or(told.delay).unwrap_or(Seconds(0)),
+                ttr: options.ttr.or(told.ttr).unwrap_or(Seconds(60)),
+            },
+            words: self.words.clone().or(told.words),
+            body: told.body,
+        })
+    }
+
+    /// What a line of JSON tells of a job. `None` if it is the head or the end
+    /// of a dump, or empty.
+    fn told(&mut self, line: &[u8]) -> Result<Option<Told>, String> {
+        if line.trim_ascii().is_empty() {
+            return Ok(None);
+        }
+        let value = json::parse(line)?;
+        if value.get(START_KEY).is_some() || value.get(END_KEY).is_some() {
+            return Ok(None);
+        }
+        let told = Told::read(&value)?;
+        let needs_words = self.words.is_none() && told.words.is_some();
+        match !needs_words
+            || self
+                .client
+                .knows_words()
+                .map_err(|failure| failure.to_string())?
+        {
+            true => Ok(Some(told)),
+            false => Err("the server does not know the words of this job".into()),
+        }
+    }
+
+    /// Puts a batch and prints the ids. If there are several servers and the one
+    /// in use is lost, the first that serves gets the bodies without an answer.
     fn put(&mut self, batch: Vec<Body>) -> Outcome<()> {
+        let jobs: Vec<_> = batch
+            .into_iter()
+            .filter_map(|body| self.job(body))
+            .collect();
+        let mut left = jobs.as_slice();
+        loop {
+            let before = self.answered;
+            let lost = match self.put_all(left) {
+                Err(Failure::Unreachable(reason)) => reason,
+                outcome => return outcome,
+            };
+            let count = usize::try_from(self.answered - before).unwrap_or(left.len());
+            left = &left[count..];
+            let unknown = self.sent - self.answered;
+            if self.invocation.servers.len() == 1 {
+                let answered = self.answered;
+                return Err(Failure::Unreachable(format!(
+                    "{lost}\nthe first {answered} bodies were answered; the next {unknown} may be jobs, too"
+                )));
+            }
+            self.client = self.invocation.connect_to_first()?;
+            self.used = None;
+            let has_words = left.iter().any(|job| job.words.is_some());
+            if has_words && !self.client.knows_words()? {
+                return Failure::refused(format!(
+                    "{lost}\n{}: the server does not know the words of these jobs",
+                    self.client.address
+                ));
+            }
+            self.sent = self.answered;
+            complain!(
+                "{lost}; going on at {}, where {unknown} bodies may come twice",
+                self.client.address
+            );
+        }
+    }
+
+    /// Puts these jobs and prints their ids, even if one of them is refused: the
+    /// bodies that were sent before the refusal arrived have become jobs.
+    fn put_all(&mut self, jobs: &[NewJob]) -> Outcome<()> {
         let mut refused = None;
-        let mut bodies = batch.into_iter();
+        let mut jobs = jobs.iter().peekable();
         let outcome = self.client.pipeline(
             |client| {
-                let Body { origin, bytes } = bodies.next()?;
+                let job = jobs.peek()?;
+                if self.used.as_ref() != Some(&job.tube) {
+                    client.queue(format_args!("use {}", job.tube));
+                    self.used = Some(job.tube.clone());
+                    return Some("");
+                }
+                let job = jobs.next()?;
                 self.sent += 1;
-                client.queue_put(self.terms, &bytes);
-                Some(origin)
+                client.queue_put(job.terms, job.words.as_ref(), &job.body);
+                Some(&job.origin)
             },
             |origin, reply| {
+                if let Reply::Using(_) = reply {
+                    return Ok(());
+                }
                 self.progress.add(1);
                 self.answered += 1;
                 match reply {
-                    Reply::Inserted(_) if self.quiet => {}
+                    Reply::Inserted(_) | Reply::InsertedBefore(..) if self.options.quiet => {}
                     Reply::Inserted(id) => self.ids.line(id)?,
+                    Reply::InsertedBefore(id, state) => {
+                        self.ids.line(id)?;
+                        complain!("{origin}: job {id} has the key: {state}");
+                    }
                     Reply::Buried(Some(id)) => {
                         self.ids.line(id)?;
-                        complain(format_args!("beanpole put: {origin}: the server was short of memory and buried job {id}"));
+                        complain!("{origin}: the server was short of memory and buried job {id}");
                     }
                     Reply::JobTooBig => {
                         self.all = false;
-                        complain(format_args!("beanpole put: {}", Failure::unexpected(origin, &reply)));
+                        complain!("{}", Failure::unexpected(origin, &reply));
                     }
                     _ => {
                         refused.get_or_insert(Failure::unexpected(origin, &reply));
@@ -142,15 +296,7 @@ impl Puts {
             },
         );
         self.ids.sync()?;
-        outcome.map_err(|failure| match failure {
-            Failure::Unreachable(reason) => {
-                let (answered, unknown) = (self.answered, self.sent - self.answered);
-                Failure::Unreachable(format!(
-                    "{reason}\nthe first {answered} bodies were answered; the next {unknown} may be jobs, too"
-                ))
-            }
-            other => other,
-        })?;
+        outcome?;
         refused.map_or(Ok(()), Err)
     }
 }

@@ -1,0 +1,164 @@
+//! Jobs that are written as JSON are put again, one is edited, and what is large
+//! is found.
+
+use super::story::{on_each_server, tell};
+use super::support::{Server, servers};
+
+#[test]
+fn what_is_written_as_json_can_be_put() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        tell(
+            &server,
+            r"
+            $ put -q -t mail -p 7 -r 9 one
+            $ put -q -t fax -d 100000 '\xff\xfe'
+            $ put -q -t mail two
+            $ bury 3
+            ",
+        );
+        for command in [
+            &["ls", "-j"][..],
+            &["dump"],
+            &["reserve", "-j", "-t", "mail", "--all"],
+        ] {
+            let written = server.beanpole().args(command).output().unwrap();
+            let lines = server.directory.write("lines", &written.stdout);
+            let other = Server::start(&program, &[]);
+            let some = command[0] == "reserve";
+            let ids = if some { "1" } else { "1\n2\n3" };
+            tell(
+                &other,
+                &format!("$ put --json -f '{}'\n{ids}", lines.display()),
+            );
+            tell(
+                &other,
+                "$ reserve -t mail -l\none\n$ kick -t mail 1\n0\n[1]",
+            );
+            let listed = other.beanpole().args(["ls", "-j"]).output().unwrap();
+            let listed = String::from_utf8(listed.stdout).unwrap();
+            assert!(listed.contains("\"pri\":7,"), "{listed}");
+            assert!(listed.contains("\"ttr\":9,"), "{listed}");
+            if !some {
+                assert!(listed.contains("\"body64\":\"//4=\""), "{listed}");
+                assert!(listed.contains("\"state\":\"delayed\""), "{listed}");
+                assert!(listed.contains("\"body\":\"two\""), "{listed}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_line_at_fault_is_said_and_the_others_are_put() {
+    on_each_server(
+        r#"
+        $ put --json < '{"body":"a"}\n\n{"body":1}\n{"tube":"mail","delay":50000,"body64":"Yg=="}\n{"pri":-1,"body":"c"}\nx\n{"body":"d"}'
+        1
+        2
+        3
+        ! beanpole put: stdin 3: 'body' is not a text
+        ! beanpole put: stdin 5: 'pri' is not a number from 0 to 4294967295
+        ! beanpole put: stdin 6: expected value at byte 1
+        [1]
+        $ put --json -t other -p 3 -d 0 < '{"tube":"mail","pri":5,"delay":50000,"body":"e"}\n'
+        4
+        $ reserve -t default -t other --all -l
+        e
+        a
+        d
+        $ put --json x
+        ! beanpole put: bodies given as operands are not split
+        ! Try 'beanpole help put'.
+        [2]
+        "#,
+    );
+}
+
+#[test]
+fn a_job_is_edited_and_put_again() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        tell(
+            &server,
+            "$ put -q -t mail -p 7 'a posion' same\n$ put -q -t mail -d 90000 late\n$ bury 1",
+        );
+        let edit = |editor: &str, arguments: &[&str]| {
+            let mut command = server.beanpole();
+            command.arg("edit").args(arguments).env("EDITOR", editor);
+            let output = command.env_remove("VISUAL").output().unwrap();
+            let said = [output.stdout, output.stderr].concat();
+            (
+                String::from_utf8(said).unwrap(),
+                output.status.code().unwrap(),
+            )
+        };
+        let said = |text: &str, code| (String::from(text), code);
+        let swap = "sed -i s/posion/poison/";
+        assert_eq!(edit(swap, &["1", "--buried"]), said("4\n", 0));
+        tell(&server, "$ ls -q mail --state buried\n4");
+        assert_eq!(edit("sed -i s/poison/cake/", &["4"]), said("5\n", 0));
+        assert_eq!(
+            edit("true", &["2"]),
+            said("beanpole edit: job 2 is as it was\n", 1)
+        );
+        assert_eq!(edit("sed -i s/late/later/", &["3"]), said("6\n", 0));
+        assert_eq!(
+            edit("false", &["2"]),
+            said("beanpole edit: false failed: nothing has changed\n", 4)
+        );
+        assert_eq!(
+            edit("true", &["99"]),
+            said("beanpole edit: there is no job 99\n", 1)
+        );
+        let taken = format!(
+            "'{}' delete 2; sed -i s/same/other/",
+            super::support::BEANPOLE
+        );
+        assert_eq!(
+            edit(&taken, &["2"]).0.lines().next(),
+            Some("beanpole edit: job 2 was taken by somebody else meanwhile; nothing has changed")
+        );
+        tell(
+            &server,
+            "$ ls -q mail --state delayed\n6\n$ reserve -t mail --all -l\na cake",
+        );
+    }
+}
+
+#[test]
+fn what_is_large_or_bad_is_found() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        tell(
+            &server,
+            "$ put -q -t mail a bb cccc\n$ put -q -t fax 'a longer body'\n$ bury 2\n\
+             $ big 'x*'\n! beanpole big: there is no tube like 'x*'\n[1]",
+        );
+        let output = server.beanpole().args(["big", "-l", "3"]).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        // Whether a job is a second old, depends on the machine.
+        assert_eq!(
+            text.split("\n\nOldest").next().unwrap().trim_end(),
+            "4 jobs in 3 tubes
+
+Most jobs
+           3  mail
+           1  fax
+
+Most bytes
+          13  fax
+           7  mail
+
+Most buried jobs
+           1  mail
+
+Largest bodies, in bytes
+          13  job 4 of fax, ready
+           4  job 3 of mail, ready
+           2  job 2 of mail, buried
+
+Most tries
+           1  job 2 of mail, buried"
+        );
+    }
+}
