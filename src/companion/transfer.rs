@@ -1,31 +1,29 @@
 //! Transfer of jobs from one tube to another, on the same server or on another
-//! one: the part that `move` and `copy` share.
+//! one: the part that `move`, `copy` and `console` share.
 
-use crate::command::{INPUT, Invocation, Opt, STATE, described, ids_of_input, options, word};
-use crate::failure::{Failure, Outcome, Status};
+mod moving;
+
+use crate::command::{DRY_RUN, INPUT, Invocation, Opt, described, ids_of_input, options, word};
+use crate::failure::{Failure, Outcome};
+use crate::selection::{SELECTION, Selection};
 use crate::server::client::{Client, Terms};
 use crate::server::names::{Server, warn_of};
-use crate::server::place::{Placement, Placer};
-use crate::server::stats::{FreeState, JobFacts, State, in_order};
+use crate::server::place::{Placed, Placement, Placer};
+use crate::server::stats::{JobFacts, State};
 use crate::server::take::Room;
-use crate::signals::interrupts;
-use crate::text::output::{Progress, complain, print};
+use crate::server::task::Task;
+use crate::server::tubes::Patterns;
 use beanpole::protocol::{JobId, TubeName};
-use std::num::NonZeroU64;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 options! {
-    states: Vec<FreeState> = STATE,
-    count: NonZeroU64 =
-        Opt::value("n", "count", "N", "at most so many jobs") => NonZeroU64::MAX,
     to: Option<Server> =
         Opt::value("", "to", "ADDR", "the server of the second tube, if another"),
+    dry_run: bool = DRY_RUN,
 }
 
 /// The options that `move` and `copy` share.
 pub fn transfer_options() -> Vec<Opt> {
-    described(OPTIONS)
+    [described(OPTIONS), described(SELECTION)].concat()
 }
 
 /// Which jobs are transferred.
@@ -44,15 +42,13 @@ pub struct Transfer {
     to: TubeName,
     pub placer: Placer,
     pub states: Vec<State>,
+    /// Whether nothing is to be done but to say how many jobs it would be.
+    pub dry_run: bool,
     /// Whether fewer jobs are wanted than there are.
     pub is_limited: bool,
-    /// How many jobs may still be transferred.
-    pub left: u64,
-    progress: Progress,
-    done: u64,
+    /// How many jobs have been transferred, and how many still may be.
+    pub task: Task,
     room: Room,
-    /// Whether a signal told us to stop; `None` before the first batch.
-    interrupted: Option<Arc<AtomicBool>>,
 }
 
 impl Transfer {
@@ -63,45 +59,77 @@ impl Transfer {
             return Failure::usage("from which tube to which? give two");
         };
         let to = word(to)?;
-        let from = match from.as_str() {
-            INPUT => {
-                let mut ids = ids_of_input()?;
-                ids.sort();
-                ids.dedup();
-                From::Ids(ids)
-            }
-            tube => From::Tube(word(tube)?),
-        };
-        let states = in_order(&options.states);
         options.to.iter().for_each(warn_of);
         let target = options.to.as_ref().unwrap_or(&invocation.servers[0]);
         let mut client = invocation.connect()?;
         let mut target = invocation.connect_to(&target.address)?;
-        let there = match &from {
-            From::Ids(ids) => ids.len() as u64,
-            From::Tube(tube) => {
-                let id_of = |end: &mut Client| Ok(end.server_stats()?.text("id").to_owned());
-                if *tube == to && id_of(&mut client)? == id_of(&mut target)? {
-                    return Failure::usage("both are the same tube");
+        let own = OPTIONS.len();
+        let (from, selection) = match from.as_str() {
+            INPUT => {
+                let mut ids = ids_of_input()?;
+                ids.sort();
+                ids.dedup();
+                let all = Patterns::default();
+                let selection = Selection::of(invocation, own, &mut client, &all)?.free()?;
+                if !selection.is_plain() {
+                    return Failure::usage("ids and conditions exclude each other");
                 }
-                let facts = client.known_tube(tube)?;
-                facts.jobs_in(&states)
+                (From::Ids(ids), selection)
+            }
+            tubes => {
+                let tubes = Patterns(vec![word(tubes)?]);
+                let mut selection = Selection::of(invocation, own, &mut client, &tubes)?.free()?;
+                let id_of = |end: &mut Client| Ok(end.server_stats()?.text("id").to_owned());
+                if selection.scope.tubes.contains(&to) && id_of(&mut client)? == id_of(&mut target)?
+                {
+                    selection.scope.tubes.retain(|tube| *tube != to);
+                }
+                match (selection.scope.tubes.as_slice(), selection.is_plain()) {
+                    ([], _) => return Failure::usage("both are the same tube"),
+                    ([tube], true) => (From::Tube(tube.clone()), selection),
+                    _ => (From::Ids(selection.ids(&mut client)?.0), selection),
+                }
             }
         };
-        let left = options.count.get().min(there);
+        let there = match &from {
+            From::Ids(ids) => ids.len() as u64,
+            From::Tube(tube) => client.known_tube(tube)?.jobs_in(&selection.scope.states),
+        };
+        let left = selection.most().min(there);
         Ok(Transfer {
             client,
             from,
             to,
             placer: Placer::new(target),
-            states,
+            states: selection.scope.states,
+            dry_run: options.dry_run,
             is_limited: left < there,
-            left,
-            progress: Progress::new(doing, Some(left)),
-            done: 0,
+            task: Task::new(doing, left),
             room: Room::default(),
-            interrupted: None,
         })
+    }
+
+    /// A transfer of up to `left` jobs in these states to another tube of the
+    /// same server, over these two connections. It goes on until it is done,
+    /// and shows nothing.
+    pub fn within(
+        [client, target]: [Client; 2],
+        from: From,
+        to: TubeName,
+        states: Vec<State>,
+        left: u64,
+    ) -> Transfer {
+        Transfer {
+            client,
+            from,
+            to,
+            placer: Placer::new(target),
+            states,
+            dry_run: false,
+            is_limited: true,
+            task: Task::quiet(left),
+            room: Room::default(),
+        }
     }
 
     /// Puts these jobs into the other tube, and returns the ids that they have
@@ -117,70 +145,48 @@ impl Transfer {
                     delay: job.delay_left(),
                     ttr: job.ttr,
                 },
+                words: job.words(),
                 buried: job.state == State::Buried,
                 body: body.clone(),
             })
             .collect();
-        let (ids, outcome) = self.placer.place(&placements);
-        let outcome = outcome.map_err(|failure| match jobs.get(ids.len()) {
-            Some((job, _)) => failure.about(format_args!("job {}", job.id)),
-            None => failure,
+        let Placed { ids, outcome, .. } = self.placer.place(&placements);
+        let unanswered = &jobs[ids.len()..];
+        let outcome = outcome.map_err(|failure| match (unanswered, failure) {
+            ([], failure) => failure,
+            ([(first, _), ..], failure @ Failure::Unreachable(_)) => {
+                let (count, address) = (unanswered.len(), self.placer.address());
+                let line = format!(
+                    "the answers about {count} jobs, from {} on, are missing: they are \
+                     still here, and some may be there, too: 'beanpole ls -a {address} {}' lists \
+                     them last",
+                    first.id, self.to
+                );
+                failure.with(line)
+            }
+            ([(job, _), ..], failure) => failure.about(format_args!("job {}", job.id)),
         });
         (ids, outcome)
-    }
-
-    /// Whether another batch may begin. After the first call, a signal to stop
-    /// takes effect when the batch is done. Before that it ends the program at
-    /// once, because nothing is under way.
-    pub fn goes_on(&mut self) -> Outcome<bool> {
-        if self.interrupted.is_none() {
-            self.interrupted = Some(interrupts()?);
-        }
-        Ok(self.left > 0 && !self.is_interrupted())
     }
 
     /// Takes as many of these ids as belong into one batch, if another batch
     /// may begin. The others stay in `ids`.
     pub fn next_of<'a>(&mut self, ids: &mut &'a [JobId]) -> Outcome<Option<&'a [JobId]>> {
-        if ids.is_empty() || !self.goes_on()? {
+        if ids.is_empty() || !self.task.goes_on()? {
             return Ok(None);
         }
         Ok(ids.split_off(..self.at_once().min(ids.len())))
     }
 
-    fn is_interrupted(&self) -> bool {
-        let interrupted = self.interrupted.as_ref();
-        interrupted.is_some_and(|interrupted| interrupted.load(Ordering::SeqCst))
-    }
-
     /// How many jobs belong into the next batch.
     pub fn at_once(&self) -> usize {
-        let left = usize::try_from(self.left).unwrap_or(usize::MAX);
+        let left = usize::try_from(self.task.left).unwrap_or(usize::MAX);
         left.min(self.room.jobs())
     }
 
-    /// Counts this many more jobs as done.
-    pub fn progressed(&mut self, count: u64) {
-        self.left = self.left.saturating_sub(count);
-        self.done += count;
-        self.progress.add(count);
-    }
-
     /// Prints how many jobs were transferred, even after a failure.
-    pub fn finish(self, outcome: Outcome<()>) -> Outcome {
-        let interrupted = self.left > 0 && self.is_interrupted();
-        drop(self.progress);
-        if self.placer.parked > 0 {
-            complain(format_args!(
-                "beanpole: {} buried jobs are delayed for 136 years instead: that server cannot reserve by id",
-                self.placer.parked
-            ));
-        }
-        print(format!("{}\n", self.done))?;
-        outcome?;
-        match interrupted {
-            true => Err(Failure::interrupted(self.done, self.done + self.left)),
-            false => Ok(Status::Done),
-        }
+    pub fn finish(self, outcome: Outcome<()>) -> Outcome<()> {
+        self.placer.say_what_is_lost();
+        self.task.finish(outcome)
     }
 }

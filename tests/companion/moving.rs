@@ -36,7 +36,7 @@ fn clear_deletes_what_it_is_told_to_and_nothing_else() {
         $ clear a --state buried --yes
         2
         $ clear a --state lost --yes
-        ! beanpole clear: --state: 'lost' is not ready, delayed or buried
+        ! beanpole clear: --state: 'lost' is not ready, delayed, reserved or buried
         ! Try 'beanpole help clear'.
         [2]
         $ tubes
@@ -88,10 +88,11 @@ fn long_work_shows_its_progress_at_a_terminal() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         // A producer that is in no hurry.
-        let script =
-            format!("{{ until [ -e go ]; do echo a; sleep 0.1; done; }} | {BEANPOLE} put -l > ids");
+        let script = format!(
+            "{{ until [ -e go ]; do echo a; sleep 0.1; done; }} | '{BEANPOLE}' put -l > ids"
+        );
         let mut command = Command::new("sh");
-        command.args(["-c", &format!("cd {}; {script}", server.directory.text())]);
+        command.args(["-c", &format!("cd '{}'; {script}", server.directory.text())]);
         command.env("BEANPOLE_ADDR", server.address());
         let mut screen = Screen::start(&command, 80, 24);
         screen.wait_for("putting ");
@@ -300,6 +301,9 @@ fn interrupted(
 ) -> (String, String, Option<i32>) {
     target.signal("STOP");
     let mut command = source.beanpole();
+    // On a busy machine it may take more than the usual ten seconds until the
+    // second server goes on.
+    command.args(["--timeout", "5m"]);
     command.args(arguments).args(["--to", &target.address()]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
@@ -369,7 +373,7 @@ fn to_copy_a_few_jobs_not_every_id_is_asked_for() {
         let server = Server::start(&program, &[]);
         let many = server.directory.write("many", &b"x\n".repeat(5000));
         tell(&server, "$ put -q -t mail one two three");
-        tell(&server, &format!("$ put -q -l -f {}", many.display()));
+        tell(&server, &format!("$ put -q -l -f '{}'", many.display()));
         tell(
             &server,
             "$ copy mail other -n 2\n2\n$ reserve -t other --all -l\none\ntwo",

@@ -2,7 +2,7 @@
 
 use super::story::tell;
 use super::support::{BEANPOLE, PATIENT, Running, Server, group_exists, servers, wait_for};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 #[test]
 fn one_sigterm_lets_the_command_end_and_takes_no_other_job() {
@@ -91,6 +91,23 @@ fn a_worker_under_nohup_does_not_hear_the_terminal_go() {
         tell(&server, "$ put -q -t mail y");
         assert_eq!(worker.wait(), (0, String::new()));
     }
+}
+
+/// These tests may be started with nohup, or in the background of a script.
+#[test]
+fn tests_end_also_where_who_starts_them_ignores_signals() {
+    let tests = std::env::current_exe().expect("the tests have a name");
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' HUP INT; exec \"$@\"", "sh"]);
+    command.arg(tests).args(["--exact", "-q"]);
+    command.arg("jobs::touch_gives_its_jobs_back_however_it_is_told_to_end");
+    let mut running = command.stdout(Stdio::null()).spawn().expect("it starts");
+    let mut status = None;
+    wait_for("the tests to end", || {
+        status = running.try_wait().expect("our child");
+        status.is_some()
+    });
+    assert!(status.is_some_and(|status| status.success()));
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::load::wire::Wire;
 use crate::load::work::{CYCLE, PUT, Work};
 use crate::load::{clean_up, enter};
 use crate::server::address::Address;
-use crate::text::json::Json;
+use crate::text::json::{self, Json, float, json};
 use crate::text::output::print;
 use std::time::{Duration, Instant};
 
@@ -31,20 +31,20 @@ pub const BENCH: Command = Command {
 
 options! {
     connections: Number<1, 10_000> =
-        Opt::value("c", "connections", "N", "so many at the same time (default: 1)") => Number(1),
+        Opt::value("c", "connections", "N", "use N at the same time (default: 1)") => Number(1),
     consumers: Option<Number<1, 10_000>> =
-        Opt::value("w", "consumers", "N", "handoff: so many that wait for jobs (default: 2)"),
+        Opt::value("w", "consumers", "N", "handoff: N wait for jobs (default: 2)"),
     // A greater depth could fill the sockets' buffers in both directions.
     depth: Option<Number<1, 4096>> =
         Opt::value("d", "depth", "N", "requests sent together on each (default: 1)"),
     body: Size<{ STAMP as u64 }, { 1 << 30 }> =
         Opt::value("b", "body", "BYTES", "the size of a body (default: 100)") => Size(100),
     count: Option<Number<1, 100_000_000>> =
-        Opt::value("n", "count", "N", "so many jobs (default: 100000)"),
+        Opt::value("n", "count", "N", "put N jobs (default: 100000)"),
     seconds: Option<Interval> =
         Opt::value("s", "seconds", "TIME", "as many jobs as go into this time"),
     rate: Option<Number<1, 10_000_000>> =
-        Opt::value("r", "rate", "N", "so many jobs a second, not as many as it answers"),
+        Opt::value("r", "rate", "N", "put N jobs a second, not as many as it answers"),
     seed: u32 = Opt::value("", "seed", "N", "for the random gaps of --rate (default: 1)") => 1,
     json: bool = Opt::flag("j", "json", "write JSON"),
 }
@@ -120,7 +120,7 @@ fn bench(invocation: &Invocation) -> Outcome {
         load.work()?
     };
     print(match options.json {
-        true => format!("{}\n", load.json(&told)),
+        true => json::line(&load.json(&told)) + "\n",
         false => load.text(&told),
     })
 }
@@ -229,28 +229,23 @@ impl Load<'_> {
 
     fn json(&self, told: &Told) -> Json {
         let seconds = told.took.as_secs_f64();
-        let micros_of = told.micros_of();
-        let micros_of = micros_of.map(|(name, micros)| (name.into(), Json::float(micros)));
-        let octave = |(below, count)| {
-            let below = Json::float(micros(below));
-            Json::object([("below", below), ("count", Json::number(count))])
-        };
+        let micros_of = told.micros_of().into_iter();
+        let octave = |(below, count)| json!({"below": float(micros(below)), "count": count});
         let octaves = told.latency.octaves().into_iter().map(octave);
-        let per_second = |count| Json::float(count as f64 / seconds);
-        let rate = self.rate.map(|rate| Json::float(rate.jobs_per_second));
-        Json::object([
-            ("scenario", Json::text(self.scenario)),
-            ("connections", Json::number(self.connections as u64)),
-            ("depth", Json::number(self.depth as u64)),
-            ("body", Json::number(self.shape.body as u64)),
-            ("rate", rate.unwrap_or(Json::Null)),
-            ("jobs", Json::number(told.jobs)),
-            ("seconds", Json::float(seconds)),
-            ("jobs_per_second", per_second(told.jobs)),
-            ("commands_per_second", per_second(told.commands)),
-            ("latency_us", Json::Object(micros_of.into())),
-            ("histogram_us", Json::Array(octaves.collect())),
-        ])
+        let per_second = |count| float(count as f64 / seconds);
+        json!({
+            "scenario": self.scenario,
+            "connections": self.connections,
+            "depth": self.depth,
+            "body": self.shape.body,
+            "rate": self.rate.map(|rate| float(rate.jobs_per_second)),
+            "jobs": told.jobs,
+            "seconds": float(seconds),
+            "jobs_per_second": per_second(told.jobs),
+            "commands_per_second": per_second(told.commands),
+            "latency_us": micros_of.map(|(name, micros)| (name, float(micros))).collect::<Json>(),
+            "histogram_us": octaves.collect::<Json>(),
+        })
     }
 }
 

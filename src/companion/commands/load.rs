@@ -7,18 +7,22 @@
 use crate::command::{Command, INPUT, Invocation, Kind, Opt, described, options};
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::client::Terms;
+use crate::server::form::{NO_TUBE, Told};
 use crate::server::place::{Placement, Placer};
 use crate::server::stats::State;
 use crate::signals::interrupts;
-use crate::text::base64;
 use crate::text::dump::{END_KEY, START_KEY, VERSION};
-use crate::text::file::{cannot_read, open};
+use crate::text::file::{WholeFile, cannot_read, open};
 use crate::text::json::{self, Json};
 use crate::text::output::{Progress, complain, print};
+use crate::values::Parse;
 use beanpole::arguments;
-use beanpole::protocol::{Priority, Seconds, TubeName};
-use std::io::{BufRead, BufReader, Read};
+use beanpole::protocol::TubeName;
+use std::ffi::OsString;
+use std::fs::{Metadata, metadata, remove_file};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::num::NonZeroU64;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 
 pub const LOAD: Command = Command {
@@ -40,6 +44,10 @@ options! {
         Opt::flag("k", "keep-going", "leave out each line that cannot be loaded, and say so"),
     tube: Option<TubeName> =
         Opt::value("t", "tube", "TUBE", "put all of them into this tube (default: their own)").of(Kind::Tube),
+    note: Option<OsString> =
+        Opt::value("", "note", "FILE",
+            "note there how far it has come, and go on from there (default: nowhere)")
+            .of(Kind::File),
     dry_run: bool =
         Opt::flag("", "dry-run", "only read the dump, and say how many would be loaded"),
 }
@@ -50,13 +58,22 @@ const BATCH: usize = 500;
 const BATCH_BYTES: usize = 1 << 22;
 
 fn load(invocation: &Invocation) -> Outcome {
-    let options = invocation.read(OPTIONS)?;
+    let mut options = invocation.read(OPTIONS)?;
+    let note = options.note.take().filter(|_| !options.dry_run);
+    let note = note.as_deref().map(Path::new);
+    if let Some(line) = note.map(noted).transpose()?.flatten() {
+        options.from = options.from.max(line);
+    }
     let (name, reader) = match invocation.operands() {
         [] => open(INPUT.as_ref())?,
         [path] => open(&arguments::to_os(path))?,
         _ => return Failure::usage("which dump? give one file"),
     };
-    let mut dump = Dump::new(name, reader)?;
+    let size = metadata(&name)
+        .ok()
+        .filter(Metadata::is_file)
+        .map(|file| file.len());
+    let mut dump = Dump::new(name, reader, size)?;
     let mut loader = None;
     let mut largest = u64::MAX;
     if !options.dry_run {
@@ -73,44 +90,71 @@ fn load(invocation: &Invocation) -> Outcome {
         if interrupted.load(Ordering::SeqCst) && !batch.jobs.is_empty() {
             drop(progress);
             let why = Failure::Interrupted("interrupted".into());
-            return Err(dump.stopped(loaded, batch.lines[0], why));
+            return Err(dump.stopped(loaded, batch.lines[0], 0, why));
         }
-        let (count, outcome) = match &mut loader {
+        let (count, in_place, outcome) = match &mut loader {
             Some(placer) => {
-                let (ids, outcome) = placer.place(&batch.jobs);
-                (ids.len(), outcome)
+                let placed = placer.place(&batch.jobs);
+                let count = placed.ids.len();
+                (count, count - placed.unburied.len(), placed.outcome)
             }
-            None => (batch.jobs.len(), Ok(())),
+            None => (batch.jobs.len(), batch.jobs.len(), Ok(())),
         };
-        loaded += count as u64;
+        loaded += in_place as u64;
+        if let Some(total) = dump.expected() {
+            progress.expect(total);
+        }
         progress.add(count as u64);
         if let Err(failure) = outcome {
             drop(progress);
             // All jobs may be there while a burial failed: then the rest begins
             // after them.
-            let next = batch.broken.map_or(dump.line + 1, |(line, _)| line);
+            let next = match (batch.broken, &dump.end) {
+                (Some((line, _)), _) => line,
+                (None, Some(_)) => dump.line,
+                (None, None) => dump.line + 1,
+            };
             let line = batch.lines.get(count).copied().unwrap_or(next);
-            return Err(dump.stopped(loaded, line, failure));
+            let unanswered = batch.jobs.len() - count;
+            return Err(dump.stopped(loaded, line, unanswered, failure));
         }
         if let Some((line, reason)) = batch.broken {
             drop(progress);
-            return Err(dump.at_fault(loaded, line, &reason));
+            return Err(dump.at_fault(loaded, line, &reason, options.dry_run));
         }
         if batch.jobs.is_empty() {
             break;
         }
+        if let Some(path) = note {
+            let mut file = WholeFile::create(path, 0o644)?;
+            file.bytes(format!("{}\n", dump.line + 1).as_bytes())?;
+            file.finish()?;
+        }
     }
     drop(progress);
-    let parked = loader.map_or(0, |placer| placer.parked);
-    if parked > 0 {
-        complain(format_args!(
-            "beanpole load: {parked} buried jobs are delayed for 136 years instead: the server cannot \
-             reserve by id"
-        ));
+    if let Some(path) = note {
+        // Without any job there is no note.
+        let _ = remove_file(path);
+    }
+    if let Some(placer) = &loader {
+        placer.say_what_is_lost();
     }
     print(format!("{loaded}\n"))?;
     let sound = dump.check_end()?;
     Ok(Status::done_if(sound && dump.left_out == 0))
+}
+
+/// The line that an earlier run has noted as the one to go on at, if any.
+fn noted(path: &Path) -> Outcome<Option<NonZeroU64>> {
+    let shown = path.display();
+    match std::fs::read_to_string(path) {
+        Ok(text) => match NonZeroU64::parse(text.trim()) {
+            Ok(line) => Ok(Some(line)),
+            Err(_) => Failure::refused(format!("{shown} notes no line of a dump")),
+        },
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Failure::io(format_args!("cannot read {shown}"), error)),
+    }
 }
 
 /// A dump that is being read.
@@ -123,6 +167,11 @@ struct Dump {
     end: Option<Json>,
     /// How many faulty lines were left out.
     left_out: u64,
+    /// The line within which the dump ends, if it ends within one.
+    cut: Option<u64>,
+    /// The size of the file, if it is one, and how many bytes have been read.
+    size: Option<u64>,
+    read: u64,
 }
 
 /// Jobs, and the lines that they stand on.
@@ -136,7 +185,7 @@ struct Batch {
 
 impl Dump {
     /// Opens a dump, and reads its first line.
-    fn new(name: String, reader: Box<dyn Read>) -> Outcome<Dump> {
+    fn new(name: String, reader: Box<dyn Read>, size: Option<u64>) -> Outcome<Dump> {
         let reader = BufReader::with_capacity(1 << 16, reader);
         let mut dump = Dump {
             name,
@@ -144,6 +193,9 @@ impl Dump {
             line: 0,
             end: None,
             left_out: 0,
+            cut: None,
+            size,
+            read: 0,
         };
         let first = dump.next_line()?.and_then(|line| json::parse(&line).ok());
         let version = first.and_then(|first| first.get(START_KEY)?.as_u64());
@@ -160,6 +212,7 @@ impl Dump {
         let count = self.reader.read_until(b'\n', &mut line);
         let count = count.map_err(|error| cannot_read(&self.name, error))?;
         self.line += 1;
+        self.read += count as u64;
         Ok((count > 0).then_some(line))
     }
 
@@ -171,6 +224,10 @@ impl Dump {
         while self.end.is_none() && batch.jobs.len() < BATCH && bytes < BATCH_BYTES {
             let Some(line) = self.next_line()? else { break };
             let value = json::parse(&line);
+            if value.is_err() && !line.ends_with(b"\n") {
+                self.cut = Some(self.line);
+                break;
+            }
             if let Ok(end) = &value
                 && end.get(END_KEY).is_some()
             {
@@ -190,9 +247,7 @@ impl Dump {
                 Err(reason) if options.keep_going => {
                     self.left_out += 1;
                     let Dump { name, line, .. } = self;
-                    complain(format_args!(
-                        "beanpole load: {name} line {line}: {reason}; left out"
-                    ));
+                    complain!("{name} line {line}: {reason}; left out");
                 }
                 Err(reason) => {
                     batch.broken = Some((self.line, reason));
@@ -201,6 +256,12 @@ impl Dump {
             }
         }
         Ok(batch)
+    }
+
+    /// How many lines the file will have, if the rest is like those read.
+    fn expected(&self) -> Option<u64> {
+        let lines = u128::from(self.line) * u128::from(self.size?) / u128::from(self.read.max(1));
+        u64::try_from(lines).ok()
     }
 
     /// Whether the dump is complete; if not, this prints a message.
@@ -213,7 +274,10 @@ impl Dump {
             .as_ref()
             .map(|end| end.get("jobs").and_then(Json::as_u64));
         let flaw = match written {
-            None => Some("the end is missing: the dump was cut short".into()),
+            None => Some(match self.cut {
+                None => "the end is missing: the dump was cut short".into(),
+                Some(line) => format!("the dump was cut short within line {line}"),
+            }),
             Some(Some(written)) if written != there => Some(format!(
                 "{written} jobs were written, but {there} are there"
             )),
@@ -223,31 +287,36 @@ impl Dump {
             Some(_) => None,
         };
         if let Some(flaw) = &flaw {
-            complain(format_args!("beanpole load: {}: {flaw}", self.name));
+            complain!("{}: {flaw}", self.name);
         }
         Ok(flaw.is_none())
     }
 
     /// The failure that says how to go on without a faulty line.
-    fn at_fault(&self, loaded: u64, line: u64, reason: &str) -> Failure {
-        Failure::Refused(format!(
-            "{} line {line}: {reason}\n{loaded} jobs are loaded; 'load --from {line} --skip {line}' goes on \
-             without that line",
-            self.name
-        ))
+    fn at_fault(&self, loaded: u64, line: u64, reason: &str, dry_run: bool) -> Failure {
+        let advice = match dry_run {
+            false => format!(
+                "{loaded} jobs are loaded; 'load --from {line} --skip {line}' goes on without that line"
+            ),
+            true => format!(
+                "{loaded} jobs would be loaded before it; 'load --skip {line}' would leave it out"
+            ),
+        };
+        Failure::Refused(format!("{} line {line}: {reason}\n{advice}", self.name))
     }
 
     /// The failure that says at which line to go on.
-    fn stopped(&self, loaded: u64, line: u64, failure: Failure) -> Failure {
+    fn stopped(&self, loaded: u64, line: u64, unanswered: usize, failure: Failure) -> Failure {
         let text = format!(
             "{} line {line}: {failure}\n{loaded} jobs are loaded; 'load --from {line}' goes on with the \
              rest",
             self.name
         );
         match failure {
-            Failure::Unreachable(_) => Failure::Unreachable(format!(
-                "{text};\nsome of the {BATCH} after it may be there already and come twice"
+            Failure::Unreachable(_) if unanswered > 0 => Failure::Unreachable(format!(
+                "{text};\nsome of the {unanswered} from there on may be there already and come twice"
             )),
+            Failure::Unreachable(_) => Failure::Unreachable(text),
             Failure::Interrupted(_) => Failure::Interrupted(text),
             _ => Failure::Refused(text),
         }
@@ -258,36 +327,24 @@ impl Dump {
 /// the job's own tube. A body larger than `largest`, the limit of the server,
 /// is an error.
 fn placement(value: &Json, tube: &Option<TubeName>, largest: u64) -> Result<Placement, String> {
-    let number = |key: &str| {
-        let number = value.get(key).and_then(Json::as_u64);
-        let number = number.and_then(|number| u32::try_from(number).ok());
-        number.ok_or_else(|| format!("'{key}' is not a number from 0 to {}", u32::MAX))
-    };
-    let text = |key: &str| value.get(key).and_then(Json::as_text);
-    let own = text("tube").and_then(|name| TubeName::parse(name.as_bytes()));
-    let own = own.ok_or("'tube' is not the name of a tube")?;
-    let body = match (text("body"), text("body64")) {
-        (Some(text), None) => text.as_bytes().to_vec(),
-        (None, Some(text)) => base64::decode(text).ok_or("'body64' is not base64")?,
-        (None, None) => return Err("there is neither 'body' nor 'body64'".into()),
-        (Some(_), Some(_)) => return Err("there is both 'body' and 'body64'".into()),
-    };
-    let size = body.len();
+    let told = Told::read(value)?;
+    let own = told.tube.ok_or(NO_TUBE)?;
+    let size = told.body.len();
     if size as u64 > largest {
         return Err(format!(
             "the body has {size} bytes, and the server takes {largest}"
         ));
     }
-    let state = text("state").and_then(State::parse);
-    let state = state.ok_or("'state' is none of a job")?;
+    let state = told.state.ok_or("'state' is none of a job")?;
     Ok(Placement {
         tube: tube.clone().unwrap_or(own),
         terms: Terms {
-            priority: Priority(number("pri")?),
-            delay: Seconds(number("delay")?),
-            ttr: Seconds(number("ttr")?),
+            priority: told.priority.ok_or_else(|| Told::lacks("pri"))?,
+            delay: told.delay.ok_or_else(|| Told::lacks("delay"))?,
+            ttr: told.ttr.ok_or_else(|| Told::lacks("ttr"))?,
         },
+        words: told.words,
         buried: state == State::Buried,
-        body,
+        body: told.body,
     })
 }
