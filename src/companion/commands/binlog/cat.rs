@@ -3,10 +3,10 @@
 use super::findings::{name, read, say};
 use crate::failure::{Outcome, Status};
 use crate::inspection::{Finding, Inspection};
-use crate::text::json::Json;
+use crate::text::json::{self, Json, json};
 use crate::text::output::Output;
 use beanpole::binlog::Record;
-use beanpole::engine::{Counters, StoredJob, StoredState};
+use beanpole::engine::{Counters, StoredJob, StoredState, StoredWords};
 use beanpole::protocol::{Priority, Seconds};
 
 /// Writes every record as a line of JSON.
@@ -15,7 +15,7 @@ pub fn cat(inspection: &Inspection) -> Outcome {
     let flaws = read(inspection, |finding| {
         say(&finding);
         match record_line(&finding) {
-            Some(line) => output.line(line),
+            Some(line) => output.json(&line),
             None => Ok(()),
         }
     })?;
@@ -30,56 +30,70 @@ fn record_line(finding: &Finding) -> Option<Json> {
             Record::Update(update) => {
                 let (id, Priority(pri), Seconds(delay)) =
                     (update.id, update.priority, update.delay);
-                let mut fields = vec![pair("id", id.0), pair("pri", pri), pair("delay", delay)];
-                fields.extend(state_fields(update.state, &update.counters));
+                let mut fields = json!({"id": id.0, "pri": pri, "delay": delay});
+                add(&mut fields, state_fields(update.state, &update.counters));
+                if update.failed > 0 {
+                    fields["tries-failed"] = update.failed.into();
+                }
                 (at, "update", fields)
             }
-            Record::Delete(id) => (at, "delete", vec![pair("id", id.0)]),
-            Record::Mark(oldest) => (at, "mark", vec![pair("oldest", *oldest)]),
+            Record::Delete(id) => (at, "delete", json!({"id": id.0})),
+            Record::Mark(oldest) => (at, "mark", json!({"oldest": oldest})),
         },
-        Finding::NotWhole(at, id) => (at, "not whole", vec![pair("id", id.0)]),
+        Finding::NotWhole(at, id) => (at, "not whole", json!({"id": id.0})),
         _ => return None,
     };
-    let mut pairs = vec![
-        ("file".into(), Json::text(name(at.number))),
-        pair("offset", at.offset),
-        ("record".into(), Json::text(kind)),
-    ];
-    pairs.extend(fields);
-    Some(Json::Object(pairs))
+    let mut line = json!({"file": name(at.number), "offset": at.offset, "record": kind});
+    add(&mut line, fields);
+    Some(line)
 }
 
-fn pair(key: &str, value: impl Into<u64>) -> (String, Json) {
-    (key.into(), Json::number(value))
+/// Adds the pairs of one object to another.
+fn add(to: &mut Json, fields: Json) {
+    if let (Json::Object(pairs), Json::Object(fields)) = (to, fields) {
+        pairs.extend(fields);
+    }
 }
 
-fn job_fields(job: &StoredJob) -> Vec<(String, Json)> {
-    let mut fields = vec![
-        pair("id", job.id.0),
-        ("tube".into(), Json::text(&job.tube)),
-        pair("pri", job.priority.0),
-        pair("delay", job.delay.0),
-        pair("ttr", job.ttr.0),
-        pair("created-ns", job.created_at.as_nanos()),
-    ];
-    fields.extend(state_fields(job.state, &job.counters));
-    fields.push(Json::body(job.body.content()));
+fn job_fields(job: &StoredJob) -> Json {
+    let mut fields = json!({
+        "id": job.id.0,
+        "tube": job.tube.as_str(),
+        "pri": job.priority.0,
+        "delay": job.delay.0,
+        "ttr": job.ttr.0,
+        "created-ns": job.created_at.as_nanos(),
+    });
+    add(&mut fields, state_fields(job.state, &job.counters));
+    if let Some(StoredWords { words, failed }) = job.words.as_deref() {
+        fields["words"] = words.to_string().into();
+        if words.tries.is_some() {
+            fields["tries-failed"] = (*failed).into();
+        }
+    }
+    let (key, body) = json::body(job.body.content());
+    fields[key] = body;
     fields
 }
 
-fn state_fields(state: StoredState, counters: &Counters) -> Vec<(String, Json)> {
-    let text = |name: &str| ("state".to_owned(), Json::text(name));
+fn state_fields(state: StoredState, counters: &Counters) -> Json {
     let mut fields = match state {
-        StoredState::Ready => vec![text("ready")],
-        StoredState::Delayed { until } => vec![text("delayed"), pair("until-ns", until.as_nanos())],
-        StoredState::Buried { order } => vec![text("buried"), pair("order", order)],
+        StoredState::Ready => json!({"state": "ready"}),
+        StoredState::Delayed { until } => {
+            json!({"state": "delayed", "until-ns": until.as_nanos()})
+        }
+        StoredState::Buried { order } => json!({"state": "buried", "order": order}),
+        StoredState::Deleted { until } => {
+            json!({"state": "deleted", "until-ns": until.as_nanos()})
+        }
     };
-    fields.extend([
-        pair("reserves", counters.reserves),
-        pair("timeouts", counters.timeouts),
-        pair("releases", counters.releases),
-        pair("buries", counters.buries),
-        pair("kicks", counters.kicks),
-    ]);
+    let counts = json!({
+        "reserves": counters.reserves,
+        "timeouts": counters.timeouts,
+        "releases": counters.releases,
+        "buries": counters.buries,
+        "kicks": counters.kicks,
+    });
+    add(&mut fields, counts);
     fields
 }

@@ -1,6 +1,6 @@
 //! Reads the findings of a log one after the other, and describes them.
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, plain};
 use crate::inspection::{At, Finding, Inspection};
 use crate::text::output::complain;
 use beanpole::binlog::{Error, Record};
@@ -22,7 +22,7 @@ pub fn inspect(path: &Path) -> Outcome<Inspection> {
 pub fn refused(error: Error) -> Failure {
     Failure::Refused(match error {
         Error::Locked(path) => format!("a server uses {}: stop it first", path.display()),
-        other => other.to_string(),
+        other => plain(other),
     })
 }
 
@@ -53,7 +53,7 @@ pub fn read(
 /// Describes a finding on standard error, if it is worth a message.
 pub fn say(finding: &Finding) {
     if let Some(text) = in_words(finding) {
-        complain(format_args!("beanpole binlog: {text}"));
+        complain!("{text}");
     }
 }
 

@@ -27,6 +27,12 @@ pub struct Live {
 }
 
 impl Live {
+    /// The jobs, without those of which only a key is left.
+    pub fn there(&self) -> impl Iterator<Item = &Living> {
+        let living = self.jobs.values();
+        living.filter(|living| !living.job.is_deleted())
+    }
+
     /// Adds a finding.
     pub fn note(&mut self, finding: Finding) {
         match finding {
@@ -60,12 +66,7 @@ impl Live {
                 }
                 self.highest = self.highest.max(update.id.0);
                 if let Some(Living { job, .. }) = self.jobs.get_mut(&update.id) {
-                    job.priority = update.priority;
-                    job.delay = update.delay;
-                    job.ttr = update.ttr;
-                    job.created_at = update.created_at;
-                    job.counters = update.counters;
-                    job.state = update.state;
+                    update.apply(job);
                 } else if !is_theirs {
                     // The job may still come: compaction may have moved it here
                     // from a file that is gone. In a log of beanstalkd, an

@@ -80,7 +80,7 @@ fn list(inspection: &Inspection) -> Outcome {
             Format::Beanstalkd(version) => format!("beanstalkd {version}"),
             Format::Empty => "empty".into(),
         };
-        let living = live.jobs.values().filter(|living| living.file == number);
+        let living = live.there().filter(|living| living.file == number);
         let living = living.count();
         let records = records.get(&number).copied().unwrap_or(0);
         output.line(format_args!(
@@ -90,7 +90,7 @@ fn list(inspection: &Inspection) -> Outcome {
     }
     output.sync()?;
     if flaws > 0 {
-        complain("beanpole binlog: not everything could be read: see verify");
+        complain!("not everything could be read: see verify");
     }
     Ok(Status::done_if(flaws == 0))
 }
@@ -117,7 +117,7 @@ fn verify(inspection: &Inspection) -> Outcome {
     let verdict = if flaws == 0 { "sound" } else { "damaged" };
     output.line(format_args!(
         "{verdict}: {files} files, {records} records, {} jobs live",
-        live.jobs.len()
+        live.there().count()
     ))?;
     output.sync()?;
     Ok(Status::done_if(flaws == 0))

@@ -4,11 +4,11 @@
 
 use super::findings::{name, read, refused, say};
 use super::live::Live;
-use crate::failure::{Failure, Outcome, Status};
+use crate::failure::{Failure, Outcome, Status, plain};
 use crate::inspection::Inspection;
 use crate::text::output::{complain, print};
 use beanpole::binlog::beanstalkd;
-use beanpole::binlog::{Binlog, Options, SyncMode};
+use beanpole::binlog::{Binlog, Options, SyncMode, lens, put_len};
 use beanpole::engine::{Change, Counters, StoredJob, StoredState, Time};
 use beanpole::protocol::{Body, JobId, Priority, Seconds, TubeName};
 use std::collections::BTreeMap;
@@ -32,14 +32,12 @@ fn salvage(inspection: &Inspection) -> Outcome<(Live, bool)> {
         Ok(())
     })?;
     for id in &live.lost {
-        complain(format_args!(
-            "beanpole binlog: job {id} is lost: no record says what it was"
-        ));
+        complain!("job {id} is lost: no record says what it was");
     }
     if flaws > 0 {
-        complain(
-            "beanpole binlog: what stood there is lost: jobs put there, and what happened there to \
-             others, which may come back as they were before, or though they were deleted",
+        complain!(
+            "what stood there is lost: jobs put there, and what happened there to \
+             others, which may come back as they were before, or though they were deleted"
         );
     }
     let sound = flaws == 0 && live.lost.is_empty();
@@ -61,18 +59,16 @@ pub fn repair(inspection: &Inspection, new: &Path) -> Outcome {
         .binlog;
     let failed = || {
         let full = || format!("there is no room in {}", new.display());
-        Failure::Refused(log.failure().map_or_else(full, |error| error.to_string()))
+        Failure::Refused(log.failure().map_or_else(full, plain))
     };
     let jobs = live.jobs.into_iter().map(|(id, living)| (id, living.job));
     let mut jobs: BTreeMap<JobId, StoredJob> = jobs.collect();
-    let count = jobs.len();
+    let count = jobs.values().filter(|job| !job.is_deleted()).count();
     let write = |jobs: &BTreeMap<_, StoredJob>, id| {
-        let (tube_len, body_len) = lens(&jobs[&id]);
-        let room = log.reserve_put(tube_len, body_len);
-        let room = room.map_err(|_| failed())?;
-        let end = log.append(&[Change::Put(id)], jobs);
-        drop(room);
-        Ok(end)
+        let (tube_len, keys_len, body_len) = lens(&jobs[&id]);
+        let room = log.make_room(put_len(tube_len, keys_len, body_len));
+        room.map_err(|_| failed())?;
+        Ok(log.append(&[Change::Put(id)], jobs))
     };
     for (index, id) in jobs.keys().enumerate() {
         let end = write(&jobs, *id)?;
@@ -86,22 +82,18 @@ pub fn repair(inspection: &Inspection, new: &Path) -> Outcome {
     if id.0 > 0 && !jobs.contains_key(&id) {
         jobs.insert(id, ghost(id));
         write(&jobs, id)?;
-        let (tube_len, body_len) = lens(&jobs[&id]);
+        let (tube_len, keys_len, body_len) = lens(&jobs[&id]);
         let delete = Change::Delete {
             id,
             tube_len,
             body_len,
+            keys_len,
         };
         let end = log.append(&[delete], &jobs);
         log.commit(end).map_err(|_| failed())?;
     }
     log.close().map_err(|_| failed())?;
     told(count, sound)
-}
-
-/// The lengths of the name of a job's tube, and of its body with CR LF.
-fn lens(job: &StoredJob) -> (usize, usize) {
-    (job.tube.as_str().len(), job.body.wire().len())
 }
 
 /// A job whose only purpose is to use up an id.
@@ -116,6 +108,7 @@ fn ghost(id: JobId) -> StoredJob {
         created_at: Time::from_nanos(0),
         state: StoredState::Ready,
         counters: Counters::default(),
+        words: None,
     }
 }
 
@@ -126,6 +119,9 @@ pub fn export(inspection: &Inspection, new: &Path) -> Outcome {
     let path = new.join(name(1));
     let cannot_write = |error| Failure::io(format_args!("cannot write {}", path.display()), error);
     let mut jobs = live.in_order();
+    let all = jobs.len();
+    jobs.retain(|job| !job.is_deleted());
+    let keys = all - jobs.len();
     // At the first job that is too large for it, beanstalkd drops the rest of
     // the file. So these jobs come last, ordered by size: all after such a job
     // are as large at least.
@@ -148,12 +144,35 @@ pub fn export(inspection: &Inspection, new: &Path) -> Outcome {
     write().map_err(cannot_write)?;
     if let Some(largest) = jobs.last().and_then(too_large) {
         let count = jobs.iter().filter_map(too_large).count();
-        complain(format_args!(
-            "beanpole binlog: {count} of the jobs are larger than beanstalkd takes by default: start it \
+        complain!(
+            "{count} of the jobs are larger than beanstalkd takes by default: start it \
              with -z {largest}, or it drops them for good"
-        ));
+        );
     }
+    say_what_is_lost(&jobs, keys);
     told(jobs.len(), sound)
+}
+
+/// Says what beanstalkd's files have no place for: the words of jobs, and the
+/// keys that deleted jobs have left taken.
+fn say_what_is_lost(jobs: &[&StoredJob], keys: usize) {
+    let words = || {
+        jobs.iter()
+            .filter_map(|job| Some(&job.words.as_ref()?.words))
+    };
+    let unique = words().filter(|words| words.unique.is_some()).count();
+    let limit = words().filter(|words| words.limit.is_some()).count();
+    let tries = words().filter(|words| words.tries.is_some()).count();
+    for (count, what) in [
+        (unique, "of the jobs are no longer unique (idp)"),
+        (limit, "of the jobs have no limit any more (con)"),
+        (tries, "of the jobs are tried without end (try)"),
+        (keys, "keys of deleted jobs are no longer taken (idp)"),
+    ] {
+        if count > 0 {
+            complain!("beanstalkd knows no words after a put: {count} {what}");
+        }
+    }
 }
 
 fn told(jobs: usize, sound: bool) -> Outcome {
