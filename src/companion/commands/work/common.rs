@@ -4,16 +4,17 @@ use super::tie::Guard;
 use crate::command::{Number, Opt, TUBES, options};
 use crate::failure::Failure;
 use crate::server::address::Address;
+use crate::text::output::complain;
 use beanpole::protocol::{Seconds, TubeName};
 use std::ffi::OsString;
 use std::num::NonZeroU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 options! {
     tubes: Vec<TubeName> = TUBES,
     jobs: Number<1, 1000> =
-        Opt::value("j", "jobs", "N", "so many at the same time (default: 1)") => Number(1),
+        Opt::value("j", "jobs", "N", "run N at the same time (default: 1)") => Number(1),
     tries: Option<NonZeroU64> =
         Opt::value("", "tries", "N",
             "bury a job when it has been tried so often (default: never)"),
@@ -32,7 +33,7 @@ options! {
     timeout: Option<Seconds> =
         Opt::value("", "timeout", "TIME",
             "end a command that runs longer; it has failed (default: never)"),
-    count: Option<NonZeroU64> = Opt::value("n", "count", "N", "stop after so many jobs"),
+    count: Option<NonZeroU64> = Opt::value("n", "count", "N", "stop after N jobs"),
     all: bool = Opt::flag("", "all", "stop when no job is ready"),
     verbose: bool = Opt::flag("v", "verbose", "say what happens to each job"),
 }
@@ -41,7 +42,8 @@ options! {
 /// share.
 pub struct Common {
     pub options: Options,
-    pub address: Address,
+    /// The servers; the first one that serves is used.
+    pub addresses: Vec<Address>,
     pub tubes: Vec<TubeName>,
     pub program: OsString,
     pub arguments: Vec<OsString>,
@@ -66,6 +68,8 @@ pub struct State {
     pub running: usize,
     /// How many jobs run here while no connection holds them.
     pub adrift: usize,
+    /// Since when there is trouble, and what was said of it last.
+    pub lost: Option<(Instant, String)>,
     /// Why the first slot that failed could not go on.
     pub broken: Option<Failure>,
 }
@@ -96,6 +100,25 @@ impl Common {
     /// whether the job's time to run is over.
     pub fn gives_up(&self, is_over: bool) -> bool {
         self.stops_at_once() || self.stops() && is_over
+    }
+
+    /// Says why something is tried again, unless another slot has said so.
+    pub fn lost(&self, reason: &str) {
+        let mut state = self.state();
+        match &mut state.lost {
+            Some((_, said)) if said == reason || !self.options.verbose => return,
+            Some((_, said)) => *said = reason.into(),
+            None => state.lost = Some((Instant::now(), reason.into())),
+        }
+        complain!("{reason}; trying again");
+    }
+
+    /// Says that the server can be reached again, and after how long.
+    pub fn found(&self, address: &Address) {
+        if let Some((since, _)) = self.state().lost.take() {
+            let seconds = since.elapsed().as_secs();
+            complain!("connected to {address} again after {seconds} s");
+        }
     }
 
     /// Notes that a job is adrift.

@@ -167,9 +167,7 @@ impl<'a> Held<'a> {
 
     fn disconnected(&mut self, failure: &Failure) {
         let id = self.job.id;
-        complain(format_args!(
-            "beanpole work: job {id}: {failure}; trying to keep it"
-        ));
+        complain!("job {id}: {failure}; trying to keep it");
         self.link = Link::Adrift {
             _note: self.common.adrift(),
         };
@@ -229,7 +227,8 @@ impl<'a> Held<'a> {
         match self.try_to_take_back() {
             Ok(Link::Connection(mut client)) => {
                 client.patience = self.common.patience;
-                complain(format_args!("beanpole work: job {id}: taken back"));
+                self.common.found(&client.address);
+                complain!("job {id}: taken back");
                 self.link = Link::Connection(client);
                 self.job.reserves += 1;
                 self.renewed(sent);
@@ -237,7 +236,7 @@ impl<'a> Held<'a> {
             Ok(link) => self.link = link,
             Err(reason) => {
                 if self.common.options.verbose {
-                    complain(format_args!("beanpole work: job {id}: {reason}"));
+                    self.common.lost(&reason.to_string());
                 }
                 self.retry = Instant::now() + RETRY;
             }
@@ -249,7 +248,7 @@ impl<'a> Held<'a> {
     fn try_to_take_back(&self) -> Outcome<Link<'a>> {
         let id = self.job.id;
         let later = |reason: &str| Failure::refused(reason);
-        let mut client = Client::connect(&self.common.address, ATTEMPT)?;
+        let mut client = Client::first_of(&self.common.addresses, ATTEMPT)?;
         client.watch_only(&self.common.tubes)?;
         let Some(now) = client.job(id)? else {
             return Ok(Link::Forgotten);

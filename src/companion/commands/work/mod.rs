@@ -38,6 +38,7 @@ pub const WORK: Command = Command {
     about: "run a command for each job, the body on its standard input",
     options: || described(OPTIONS),
     options_first: true,
+    many_servers: true,
     run: work,
     ..Command::BLANK
 };
@@ -48,7 +49,7 @@ fn work(invocation: &Invocation) -> Outcome {
         return Failure::usage("which command?");
     };
     let common = Common {
-        address: invocation.address().clone(),
+        addresses: invocation.addresses(),
         tubes: tubes_or_default(options.tubes.clone()),
         program: to_os(program),
         arguments: arguments.iter().map(|argument| to_os(argument)).collect(),
@@ -102,7 +103,7 @@ fn run_slots(common: &Common) -> Outcome<()> {
             ends.take();
             if signals.take() {
                 if !common.stops() {
-                    complain("beanpole work: stopping when the commands under way have ended");
+                    complain!("stopping when the commands under way have ended");
                 }
                 let mut state = common.state();
                 state.stop = state.stop.saturating_add(1);

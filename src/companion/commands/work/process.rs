@@ -1,16 +1,15 @@
 //! One run of the command: a process in a session of its own.
 //!
-//! The body is passed as a file in memory that no other process sees. So
-//! nothing has to wait for a command that reads it slowly or not at all. The
+//! The body is passed as a file that no other process sees, on Linux in memory.
+//! So nothing has to wait for a command that reads it slowly or not at all. The
 //! output of the command goes where our own output goes.
 
 use super::common::Common;
 use super::tie::{self, Guard};
-use nix::errno::Errno;
-use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{Signal, killpg};
-use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
+use rustix::io::Errno;
+use rustix::process::{WaitId, WaitIdOptions, waitid};
 use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -32,7 +31,7 @@ impl Process<'_> {
         body: &[u8],
         variables: Vec<(String, String)>,
     ) -> io::Result<Process<'a>> {
-        let mut input = File::from(memfd_create(c"job", MFdFlags::MFD_CLOEXEC)?);
+        let mut input = nameless_file()?;
         input.write_all(body)?;
         input.rewind()?;
         let mut command = Command::new(&common.program);
@@ -53,10 +52,11 @@ impl Process<'_> {
     /// Whether the command has ended. It is not reaped here, so that no other
     /// process can get its number.
     pub fn has_ended(&self) -> io::Result<bool> {
-        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-        match waitid(Id::Pid(self.group), flags) {
-            Ok(WaitStatus::StillAlive) | Err(Errno::EINTR) => Ok(false),
-            Ok(_) => Ok(true),
+        let flags = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let pid = rustix::process::Pid::from_child(&self.child);
+        match waitid(WaitId::Pid(pid), flags) {
+            Ok(None) | Err(Errno::INTR) => Ok(false),
+            Ok(Some(_)) => Ok(true),
             Err(errno) => Err(errno.into()),
         }
     }
@@ -83,4 +83,27 @@ impl Drop for Process<'_> {
             let _ = self.child.wait();
         }
     }
+}
+
+/// A file in memory.
+#[cfg(target_os = "linux")]
+fn nameless_file() -> io::Result<File> {
+    use nix::sys::memfd::{MFdFlags, memfd_create};
+    Ok(memfd_create(c"job", MFdFlags::MFD_CLOEXEC)?.into())
+}
+
+/// Other systems have no such file, or not in all of their versions.
+#[cfg(not(target_os = "linux"))]
+fn nameless_file() -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let path = format!("beanpole-job.{}.{count}", std::process::id());
+    let path = std::env::temp_dir().join(path);
+    let mut options = File::options();
+    options.read(true).write(true).create_new(true).mode(0o600);
+    let file = options.open(&path)?;
+    std::fs::remove_file(path)?;
+    Ok(file)
 }

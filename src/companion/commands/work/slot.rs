@@ -5,8 +5,8 @@ use super::common::Common;
 use super::held::{Held, PRECEDENCE};
 use super::process::Process;
 use super::tries::Tries;
-use crate::failure::{Failure, Outcome};
-use crate::server::address::ADDRESS_VARIABLE;
+use crate::failure::{Failure, Outcome, plain};
+use crate::server::address::{ADDRESS_VARIABLE, Address};
 use crate::server::client::{Client, Event};
 use crate::server::reply::{Job, Reply};
 use crate::server::stats::Facts;
@@ -92,7 +92,9 @@ impl<'a> Slot<'a> {
     /// Waits for a job for a while, or until the run is to stop.
     fn try_to_reserve(&mut self) -> Outcome<Option<Job>> {
         let Common {
-            address, patience, ..
+            addresses,
+            patience,
+            ..
         } = self.common;
         while self.common.state().adrift > 0 && !self.common.stops() {
             self.rest(LOOK);
@@ -100,13 +102,13 @@ impl<'a> Slot<'a> {
         let mut client = match self.client.take() {
             Some(client) => client,
             None => {
-                let mut client = Client::connect(address, *patience)?;
+                let mut client = Client::first_of(addresses, *patience)?;
                 client.watch_only(&self.common.tubes)?;
                 client
             }
         };
         if self.failures > 0 {
-            complain(format_args!("beanpole work: connected to {address} again"));
+            self.common.found(&client.address);
             self.failures = 0;
             self.rest(PRECEDENCE);
         }
@@ -139,9 +141,7 @@ impl<'a> Slot<'a> {
 
     /// Waits before the next attempt; each failure makes the wait longer.
     fn pause(&mut self, reason: &str) {
-        if self.failures == 0 {
-            complain(format_args!("beanpole work: {reason}; trying again"));
-        }
+        self.common.lost(reason);
         let pause = Duration::from_millis(500) * 2u32.saturating_pow(self.failures.min(10));
         self.failures += 1;
         self.rest(pause.min(LONGEST_PAUSE));
@@ -159,13 +159,14 @@ impl<'a> Slot<'a> {
 
     fn work_on(&mut self, client: Client, job: Job) -> Outcome<()> {
         let id = job.id;
+        let address = client.address.clone();
         let mut held = match Held::new(self.common, client, job) {
             Ok(Some(held)) => held,
             Err(failure @ Failure::Refused(_)) => return Err(failure),
             none => {
                 let gone = "gone before the command was started".into();
                 let reason = none.map_or_else(|failure| failure.to_string(), |_| gone);
-                complain(format_args!("beanpole work: job {id}: {reason}"));
+                complain!("job {id}: {reason}");
                 self.common.return_permission();
                 return Ok(());
             }
@@ -179,7 +180,8 @@ impl<'a> Slot<'a> {
             self.client = held.into_client();
             return Ok(());
         }
-        let run = match Process::start(self.common, &held.body, self.variables(&held.job.all)) {
+        let run = match Process::start(self.common, &held.body, variables(&address, &held.job.all))
+        {
             Ok(process) => self.supervise(process, &mut held),
             Err(error) => return self.cannot_start(held, tries, &error),
         };
@@ -187,16 +189,6 @@ impl<'a> Slot<'a> {
         self.finish(&mut held, tries, run);
         self.client = held.into_client();
         Ok(())
-    }
-
-    /// The variables that the command gets in its environment.
-    fn variables(&self, facts: &Facts) -> Vec<(String, String)> {
-        let mut variables = vec![(ADDRESS_VARIABLE.into(), self.common.address.to_string())];
-        for (key, value) in facts.iter() {
-            let name = key.to_ascii_uppercase().replace('-', "_");
-            variables.push((format!("BEANPOLE_JOB_{name}"), value.into()));
-        }
-        variables
     }
 
     /// Keeps the job until the command has ended. Ends the command if the job
@@ -318,7 +310,7 @@ impl<'a> Slot<'a> {
     /// jobs would fare no better, so the run ends.
     fn cannot_start(&mut self, mut held: Held<'_>, tries: Tries, error: &io::Error) -> Outcome<()> {
         let program = self.common.program.to_string_lossy();
-        let what = format!("cannot start {program}: {error}");
+        let what = format!("cannot start {program}: {}", plain(error));
         let (id, pri) = (held.job.id, held.job.priority.0);
         let passing = matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::OutOfMemory);
         let delay = if passing {
@@ -328,7 +320,7 @@ impl<'a> Slot<'a> {
         };
         let line = format!("release {id} {pri} {delay}");
         if let Err(reason) = held.settle(&line, &mut self.calls) {
-            complain(format_args!("beanpole work: job {id}: {reason}"));
+            complain!("job {id}: {reason}");
         }
         if !passing {
             return Failure::refused(what);
@@ -339,13 +331,23 @@ impl<'a> Slot<'a> {
     }
 }
 
+/// The variables that the command gets in its environment.
+fn variables(address: &Address, facts: &Facts) -> Vec<(String, String)> {
+    let mut variables = vec![(ADDRESS_VARIABLE.into(), address.to_string())];
+    for (key, value) in facts.iter() {
+        let name = key.to_ascii_uppercase().replace('-', "_");
+        variables.push((format!("BEANPOLE_JOB_{name}"), value.into()));
+    }
+    variables
+}
+
 fn seconds(count: u32) -> Duration {
     Duration::from_secs(count.into())
 }
 
 fn say(held: &Held<'_>, what: &str) {
     let (id, tube) = (held.job.id, &held.job.tube);
-    complain(format_args!("beanpole work: job {id} of {tube}: {what}"));
+    complain!("job {id} of {tube}: {what}");
 }
 
 fn how_it_failed(status: ExitStatus) -> String {
