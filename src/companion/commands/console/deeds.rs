@@ -1,0 +1,122 @@
+//! What the page may change, if `--allow-changes` was given. A request names
+//! the deed, what it is about, and its numbers; the answer says in words what
+//! was done.
+
+use super::jobs::LONGEST;
+use super::watch::Watched;
+use crate::failure::{Failure, Outcome};
+use crate::server::change::{self, JobAction};
+use crate::server::client::Terms;
+use crate::server::reply::Reply;
+use crate::server::stats::{State, free_states};
+use crate::text::base64;
+use crate::text::json::{self, Json};
+use crate::transfer::{From, Transfer};
+use crate::values::Parse;
+use beanpole::protocol::{JobId, Priority, Seconds, TubeName};
+
+/// The longest request: a job in base64, and its other values.
+pub const LONGEST_REQUEST: usize = LONGEST / 3 * 4 + 4096;
+
+/// Does what this request says, and tells what was done.
+pub fn carry_out(servers: &[Watched], request: &[u8]) -> Outcome<String> {
+    let request = json::parse(request).map_err(Failure::Usage)?;
+    let deed = Deed(&request);
+    let server: usize = deed.number("server")?;
+    let Some(server) = servers.get(server) else {
+        return Failure::usage("there is no such server");
+    };
+    // Each deed has a connection of its own, so that none inherits a tube or a
+    // job of another one.
+    let client = &mut server.connect()?;
+    let job = |action: JobAction| -> Outcome<(JobAction, JobId)> { Ok((action, deed.read("id")?)) };
+    let (action, id) = match deed.text("do")? {
+        "delete" => job(JobAction::Delete)?,
+        "kick-job" => job(JobAction::Kick)?,
+        "bury" => job(JobAction::Bury)?,
+        "release" => {
+            let (priority, delay) = (deed.read("priority")?, deed.read("delay")?);
+            job(JobAction::Release(priority, delay))?
+        }
+        "kick" => return change::kick(client, &deed.read("tube")?, deed.number("count")?),
+        "pause" => return change::pause(client, &deed.read("tube")?, deed.read("time")?),
+        "clear" => {
+            let (tube, most) = (deed.read("tube")?, deed.number("count")?);
+            return change::clear(client, &tube, &deed.states()?, most);
+        }
+        "put" => return put(server, &deed),
+        "move" => return move_jobs(server, &deed),
+        other => return Failure::usage(format!("there is no deed '{other}'")),
+    };
+    change::act(client, action, id)
+}
+
+/// A request, which is an object of JSON.
+struct Deed<'a>(&'a Json);
+
+impl<'a> Deed<'a> {
+    fn text(&self, key: &str) -> Outcome<&'a str> {
+        let value = self.0.get(key).and_then(Json::as_str);
+        value.ok_or_else(|| Failure::Usage(format!("the text '{key}' is missing")))
+    }
+
+    fn read<T: Parse>(&self, key: &str) -> Outcome<T> {
+        let about = |reason| Failure::Usage(format!("{key}: {reason}"));
+        T::parse(self.text(key)?).map_err(about)
+    }
+
+    fn number<T: TryFrom<u64>>(&self, key: &str) -> Outcome<T> {
+        let number = self.0.get(key).and_then(Json::as_u64);
+        let number = number.and_then(|number| T::try_from(number).ok());
+        number.ok_or_else(|| Failure::Usage(format!("the number '{key}' is missing")))
+    }
+
+    /// The states in a list of words; all that a person may change if it is
+    /// empty.
+    fn states(&self) -> Outcome<Vec<State>> {
+        let words = self.text("states")?.split_whitespace();
+        let states: Result<Vec<State>, _> = words.map(<State as Parse>::parse).collect();
+        let states = states.and_then(|states| free_states(&states));
+        states.map_err(Failure::Usage)
+    }
+}
+
+fn put(server: &Watched, deed: &Deed) -> Outcome<String> {
+    let tube: TubeName = deed.read("tube")?;
+    let terms = Terms {
+        priority: deed.read::<Priority>("priority")?,
+        delay: deed.read::<Seconds>("delay")?,
+        ttr: deed.read::<Seconds>("ttr")?,
+    };
+    let body = base64::decode(deed.text("body64")?);
+    let body = body.ok_or_else(|| Failure::Usage("the body is not in base64".into()))?;
+    let mut client = server.connect()?;
+    client.use_tube(&tube)?;
+    client.queue_put(terms, None, &body);
+    match client.reply()? {
+        Reply::Inserted(id) => Ok(format!("put job {id} into {tube}")),
+        Reply::Buried(Some(id)) => Ok(format!(
+            "put job {id} into {tube}, but the server was short of memory and buried it"
+        )),
+        other => Err(Failure::unexpected("put", &other)),
+    }
+}
+
+/// Moves the jobs of a tube to another tube of the same server.
+fn move_jobs(server: &Watched, deed: &Deed) -> Outcome<String> {
+    let (from, to): (TubeName, TubeName) = (deed.read("tube")?, deed.read("to")?);
+    if from == to {
+        return Failure::usage("both are the same tube");
+    }
+    let states = deed.states()?;
+    let clients = [server.connect()?, server.connect()?];
+    let most = deed.number("count")?;
+    let mut transfer =
+        Transfer::within(clients, From::Tube(from.clone()), to.clone(), states, most);
+    let outcome = transfer.move_jobs(&mut true);
+    let said = format!("moved {} jobs of {from} to {to}", transfer.task.done);
+    match outcome {
+        Ok(()) => Ok(said),
+        Err(failure) => Err(failure.about(said)),
+    }
+}

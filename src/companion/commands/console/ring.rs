@@ -1,0 +1,268 @@
+//! The curves: what a server or a tube was like in the last ten minutes, the
+//! last hour and the last day.
+//!
+//! Each span of time has a ring of [`SLOTS`] slots. A slot keeps the highest
+//! backlog and the mean rates of its time. A time for which nothing is known,
+//! because the server was away or was started again, is a gap. A day of one
+//! tube takes 25 kB at most, and the rings grow only as time passes.
+
+use crate::text::json::{Json, json, number_or_text};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// The spans in seconds.
+pub const SPANS: [u64; 3] = [600, 3600, 86_400];
+/// How many slots each span has.
+pub const SLOTS: usize = 300;
+/// The shortest slot: there should be a sample for each.
+pub const FINEST: Duration = Duration::from_secs(SPANS[0] / SLOTS as u64);
+
+/// The highest number of jobs in each state, and the rates per second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Point<const R: usize> {
+    pub backlog: [u32; 4],
+    pub rates: [f32; R],
+}
+
+/// The curves with `R` rates. Times are counted from any common beginning.
+pub struct Curves<const R: usize> {
+    rings: [Ring<R>; SPANS.len()],
+    /// When the counters were read last, and what they said; `None` at the
+    /// beginning and after a gap.
+    before: Option<(Duration, [u64; R])>,
+}
+
+struct Ring<const R: usize> {
+    /// How many seconds a slot has.
+    width: u64,
+    /// The slots, oldest first; a gap is `None`.
+    slots: VecDeque<Option<Point<R>>>,
+    /// The number of the last slot, counted from the beginning of time.
+    last: u64,
+    /// How many seconds of the last slot have been measured.
+    measured: f32,
+}
+
+impl<const R: usize> Curves<R> {
+    /// Empty curves. If the counters are known to have been 0 at a time, the
+    /// first sample after it tells rates.
+    pub fn new(zero_at: Option<Duration>) -> Curves<R> {
+        Curves {
+            rings: SPANS.map(|span| Ring {
+                width: span / SLOTS as u64,
+                slots: VecDeque::new(),
+                last: 0,
+                measured: 0.0,
+            }),
+            before: zero_at.map(|at| (at, [0; R])),
+        }
+    }
+
+    /// Notes the backlog and the counters of this time.
+    pub fn note(&mut self, at: Duration, backlog: [u64; 4], counters: [u64; R]) {
+        if let Some((then, before)) = self.before {
+            let seconds = at.saturating_sub(then).as_secs_f32().max(0.001);
+            let growth = std::array::from_fn(|index| {
+                // A counter that is smaller than before began again at 0.
+                let (now, then) = (counters[index], before[index]);
+                now.checked_sub(then).unwrap_or(now) as f32
+            });
+            let backlog = backlog.map(|count| u32::try_from(count).unwrap_or(u32::MAX));
+            for ring in &mut self.rings {
+                ring.note(at.as_secs(), backlog, seconds, growth);
+            }
+        }
+        self.before = Some((at, counters));
+    }
+
+    /// Notes that nothing is known about this time.
+    pub fn gap(&mut self, at: Duration) {
+        self.before = None;
+        for ring in &mut self.rings {
+            ring.gap(at.as_secs());
+        }
+    }
+
+    /// The slots of a span by its index, oldest first. The last one contains
+    /// this time.
+    pub fn slots(&self, span: usize, now: Duration) -> Vec<Option<Point<R>>> {
+        let ring = &self.rings[span];
+        let known = ring.slots.iter().copied();
+        // A slot that has just begun has no sample yet.
+        let late = (now.as_secs() / ring.width).saturating_sub(ring.last + 1);
+        let late = usize::try_from(late).unwrap_or(SLOTS).min(SLOTS);
+        let mut slots: Vec<_> = known.chain(std::iter::repeat_n(None, late)).collect();
+        slots.drain(..slots.len().saturating_sub(SLOTS));
+        slots
+    }
+
+    /// How many bytes the rings take.
+    #[cfg(test)]
+    pub fn memory(&self) -> usize {
+        let slots = self.rings.iter().map(|ring| ring.slots.capacity());
+        slots.sum::<usize>() * size_of::<Option<Point<R>>>() + size_of::<Self>()
+    }
+}
+
+impl<const R: usize> Ring<R> {
+    fn note(&mut self, at: u64, backlog: [u32; 4], seconds: f32, growth: [f32; R]) {
+        let rates = growth.map(|growth| growth / seconds);
+        if self.advance(at, Some(Point { backlog, rates })) {
+            self.measured = seconds;
+            return;
+        }
+        // A gap stays one until its slot is over.
+        let Some(Some(point)) = self.slots.back_mut() else {
+            return;
+        };
+        let whole = self.measured + seconds;
+        for (mean, growth) in point.rates.iter_mut().zip(growth) {
+            *mean = (*mean * self.measured + growth) / whole;
+        }
+        for (highest, count) in point.backlog.iter_mut().zip(backlog) {
+            *highest = count.max(*highest);
+        }
+        self.measured = whole;
+    }
+
+    fn gap(&mut self, at: u64) {
+        if !self.advance(at, None)
+            && let Some(last) = self.slots.back_mut()
+        {
+            *last = None;
+        }
+    }
+
+    /// Begins all slots up to this time with this point. Returns whether there
+    /// was one to begin.
+    fn advance(&mut self, at: u64, point: Option<Point<R>>) -> bool {
+        let slot = at / self.width;
+        let new = match self.slots.is_empty() {
+            true => 1,
+            false => slot.saturating_sub(self.last).min(SLOTS as u64),
+        };
+        for _ in 0..new {
+            if self.slots.len() == SLOTS {
+                self.slots.pop_front();
+            }
+            if self.slots.len() == self.slots.capacity() {
+                self.slots.reserve_exact(SLOTS / 10);
+            }
+            self.slots.push_back(point);
+        }
+        self.last = self.last.max(slot);
+        new > 0
+    }
+}
+
+/// Slots as JSON: arrays of the backlog and the rates, and `null` for a gap.
+pub fn to_json<const R: usize>(slots: &[Option<Point<R>>]) -> Json {
+    let slot = |point: &Point<R>| -> Json {
+        let backlog = point.backlog.iter().map(|count| json!(count));
+        // Hundredths are fine enough for a curve.
+        let rates = point.rates.iter();
+        let rates = rates.map(|rate| number_or_text(&format!("{rate:.2}")));
+        backlog.chain(rates).collect()
+    };
+    slots.iter().map(|point| point.as_ref().map(slot)).collect()
+}
+
+/// A small curve of all jobs in the last ten minutes: the highest backlog of
+/// each of 60 times, and `null` for a gap.
+pub fn small<const R: usize>(slots: &[Option<Point<R>>]) -> Json {
+    // Counted from the end, so that a time keeps its slots while it moves.
+    let times = slots.rchunks(SLOTS / 60).map(|slots| {
+        let jobs = |point: &Point<R>| point.backlog.map(u64::from).iter().sum::<u64>();
+        slots.iter().flatten().map(jobs).max()
+    });
+    let mut times: Vec<Option<u64>> = times.collect();
+    times.reverse();
+    times.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn told(curves: &Curves<1>, span: usize, now: u64) -> String {
+        to_json(&curves.slots(span, seconds(now))).to_string()
+    }
+
+    #[test]
+    fn a_slot_has_the_highest_backlog_and_the_mean_rate_of_its_time() {
+        let mut curves = Curves::new(None);
+        // The first sample tells what the second one is compared with.
+        curves.note(seconds(0), [9, 0, 0, 0], [100]);
+        assert_eq!(told(&curves, 0, 0), "[]");
+        curves.note(seconds(2), [1, 0, 0, 0], [104]);
+        curves.note(seconds(4), [5, 0, 0, 2], [104]);
+        curves.note(seconds(6), [3, 0, 0, 0], [110]);
+        assert_eq!(
+            told(&curves, 0, 7),
+            "[[1,0,0,0,2.00],[5,0,0,2,0.00],[3,0,0,0,3.00]]"
+        );
+        assert_eq!(told(&curves, 1, 7), "[[5,0,0,2,1.67]]");
+    }
+
+    #[test]
+    fn a_restart_is_a_gap_and_a_slow_server_is_none() {
+        let mut curves = Curves::new(Some(seconds(0)));
+        curves.note(seconds(2), [1, 0, 0, 0], [2]);
+        // The server answers late, but it is the same.
+        curves.note(seconds(8), [1, 0, 0, 0], [2]);
+        assert_eq!(
+            told(&curves, 0, 8),
+            "[[1,0,0,0,1.00],[1,0,0,0,0.00],[1,0,0,0,0.00],[1,0,0,0,0.00]]"
+        );
+        curves.gap(seconds(10));
+        curves.gap(seconds(12));
+        curves.note(seconds(14), [7, 0, 0, 0], [9]);
+        curves.note(seconds(16), [7, 0, 0, 0], [9]);
+        let end = told(&curves, 0, 16);
+        assert!(
+            end.ends_with("[1,0,0,0,0.00],null,null,[7,0,0,0,0.00],[7,0,0,0,0.00]]"),
+            "{end}"
+        );
+        // In the other spans the whole slot is a gap.
+        assert_eq!(told(&curves, 2, 16), "[null]");
+        curves.note(seconds(290), [7, 0, 0, 0], [9]);
+        assert_eq!(told(&curves, 2, 290), "[null,[7,0,0,0,0.00]]");
+    }
+
+    #[test]
+    fn nothing_is_known_about_the_time_after_the_last_sample() {
+        let mut curves = Curves::new(Some(seconds(0)));
+        curves.note(seconds(2), [1, 0, 0, 0], [0]);
+        assert_eq!(told(&curves, 0, 5), "[[1,0,0,0,0.00]]");
+        assert_eq!(told(&curves, 0, 9), "[[1,0,0,0,0.00],null,null]");
+        assert_eq!(curves.slots(0, seconds(100_000)), vec![None; SLOTS]);
+    }
+
+    #[test]
+    fn a_day_of_200_tubes_takes_less_than_10_mb() {
+        let mut curves = Curves::<2>::new(Some(seconds(0)));
+        for at in (0..100_000).step_by(2) {
+            curves.note(seconds(at), [at, 1, 1, 1], [at, at]);
+        }
+        for span in 0..SPANS.len() {
+            let slots = curves.slots(span, seconds(100_000));
+            assert_eq!(slots.len(), SLOTS);
+            assert!(slots.iter().all(Option::is_some));
+        }
+        let memory = 200 * curves.memory();
+        assert!((4_000_000..6_000_000).contains(&memory), "{memory} bytes");
+    }
+
+    #[test]
+    fn a_small_curve_has_the_highest_of_five_slots() {
+        let mut curves = Curves::<1>::new(Some(seconds(0)));
+        for (index, ready) in [1, 2, 9, 4, 5, 6, 7].into_iter().enumerate() {
+            curves.note(seconds(2 * index as u64), [ready, 0, 0, 1], [0]);
+        }
+        assert_eq!(small(&curves.slots(0, seconds(12))).to_string(), "[3,10]");
+    }
+}
