@@ -1,6 +1,6 @@
 //! Plays a story on a stage, step by step, and compares every byte.
 
-use crate::story::{Action, Document, Side, Step, Story};
+use crate::story::{Action, Document, Side, Step, Story, fits, lines_fit};
 use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
@@ -240,49 +240,6 @@ fn compare(pattern: &[u8], bytes: &[u8]) -> Comparison {
         Comparison::Differs
     }
 }
-
-/// Whether the lines fit the patterns. `...` stands for any number of lines.
-fn lines_fit(patterns: &[&str], lines: &[&str]) -> bool {
-    match (patterns, lines) {
-        ([], lines) => lines.is_empty(),
-        (["...", patterns @ ..], lines) => {
-            (0..=lines.len()).any(|skip| lines_fit(patterns, &lines[skip..]))
-        }
-        ([pattern, patterns @ ..], [line, lines @ ..]) => {
-            fits(pattern.as_bytes(), line.as_bytes()) && lines_fit(patterns, lines)
-        }
-        (_, []) => false,
-    }
-}
-
-/// Whether the bytes fit the pattern, which may have placeholders.
-fn fits(pattern: &[u8], bytes: &[u8]) -> bool {
-    if !pattern.contains(&b'<') {
-        return pattern == bytes;
-    }
-    for (placeholder, alphabet) in PLACEHOLDERS {
-        if let Some(pattern) = pattern.strip_prefix(placeholder.as_bytes()) {
-            let length = bytes.iter().take_while(|&&byte| alphabet(byte)).count();
-            return (1..=length)
-                .rev()
-                .any(|length| fits(pattern, &bytes[length..]));
-        }
-    }
-    match (pattern, bytes) {
-        ([expected, pattern @ ..], [byte, bytes @ ..]) => expected == byte && fits(pattern, bytes),
-        _ => false,
-    }
-}
-
-/// The placeholders for bytes that vary from run to run, and which bytes each
-/// may stand for.
-const PLACEHOLDERS: [(&str, Alphabet); 3] = [
-    ("<number>", |byte| byte.is_ascii_digit()),
-    ("<hex>", |byte| byte.is_ascii_hexdigit()),
-    ("<text>", |byte| byte != b'"' && byte >= b' '),
-];
-
-type Alphabet = fn(u8) -> bool;
 
 /// Bytes as a transcript writes them. If they are many, only the first 300.
 fn show(bytes: &[u8]) -> String {

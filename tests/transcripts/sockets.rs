@@ -8,6 +8,7 @@
 use crate::player::{Received, Stage};
 use crate::port::Port;
 use crate::story::{Side, Story};
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::BTreeMap;
@@ -238,7 +239,14 @@ impl Server {
         let mut activity = 0;
         for thread in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
             let status = match fs::read_to_string(thread?.path().join("status")) {
-                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+                // The thread has ended meanwhile, before or after its file was
+                // opened.
+                Err(error)
+                    if error.kind() == ErrorKind::NotFound
+                        || error.raw_os_error() == Some(Errno::ESRCH as i32) =>
+                {
+                    return Ok(None);
+                }
                 status => status?,
             };
             let field = |key: &str| {

@@ -1,4 +1,5 @@
-//! A transcript as data: its text is parsed into the steps to play.
+//! A transcript as data: its text is parsed into the steps to play. The tests
+//! that play all transcripts read them with this as well.
 
 use std::time::Duration;
 
@@ -10,6 +11,8 @@ pub struct Story {
     /// `None`: of both.
     server_options: Vec<(Option<Side>, String)>,
     steps: Vec<Step>,
+    /// The only server for which the rest of the story is meant.
+    rest: Option<Side>,
 }
 
 /// One thing that a client or the world does, or that a client must see.
@@ -78,6 +81,7 @@ impl Story {
             name: name.to_owned(),
             server_options: Vec::new(),
             steps: Vec::new(),
+            rest: None,
         };
         let mut explained = false;
         for (index, line) in text.lines().enumerate() {
@@ -85,7 +89,7 @@ impl Story {
             let read = if only.is_some() && !explained {
                 Err("a difference needs its reason, in a comment just above")
             } else {
-                story.read_line(index + 1, only, rest)
+                story.read_line(index + 1, only.or(story.rest), rest)
             };
             read.map_err(|reason| format!("{name}:{}: {reason}: {line}", index + 1))?;
             explained = only.is_some() || line.starts_with('#');
@@ -146,6 +150,10 @@ impl Story {
         }
         if text.ends_with(' ') {
             return Err("a space at the end is easily lost, write \\s");
+        }
+        if text == "-- from here on beanpole only" {
+            self.rest = Some(Side::Beanpole);
+            return Ok(());
         }
         if let Some(options) = text.strip_prefix("server: ") {
             let options = options.split(' ').map(str::to_owned);
@@ -318,3 +326,46 @@ fn read_bytes(text: &str) -> Result<Vec<u8>, &'static str> {
     }
     Ok(bytes)
 }
+
+/// Whether the lines fit the patterns. `...` stands for any number of lines.
+pub fn lines_fit(patterns: &[&str], lines: &[&str]) -> bool {
+    match (patterns, lines) {
+        ([], lines) => lines.is_empty(),
+        (["...", patterns @ ..], lines) => {
+            (0..=lines.len()).any(|skip| lines_fit(patterns, &lines[skip..]))
+        }
+        ([pattern, patterns @ ..], [line, lines @ ..]) => {
+            fits(pattern.as_bytes(), line.as_bytes()) && lines_fit(patterns, lines)
+        }
+        (_, []) => false,
+    }
+}
+
+/// Whether the bytes fit the pattern, which may have placeholders.
+pub fn fits(pattern: &[u8], bytes: &[u8]) -> bool {
+    if !pattern.contains(&b'<') {
+        return pattern == bytes;
+    }
+    for (placeholder, alphabet) in PLACEHOLDERS {
+        if let Some(pattern) = pattern.strip_prefix(placeholder.as_bytes()) {
+            let length = bytes.iter().take_while(|&&byte| alphabet(byte)).count();
+            return (1..=length)
+                .rev()
+                .any(|length| fits(pattern, &bytes[length..]));
+        }
+    }
+    match (pattern, bytes) {
+        ([expected, pattern @ ..], [byte, bytes @ ..]) => expected == byte && fits(pattern, bytes),
+        _ => false,
+    }
+}
+
+/// The placeholders for bytes that vary from run to run, and which bytes each
+/// may stand for.
+const PLACEHOLDERS: [(&str, Alphabet); 3] = [
+    ("<number>", |byte| byte.is_ascii_digit()),
+    ("<hex>", |byte| byte.is_ascii_hexdigit()),
+    ("<text>", |byte| byte != b'"' && byte >= b' '),
+];
+
+type Alphabet = fn(u8) -> bool;
