@@ -56,6 +56,8 @@ const COMPLETED: &[(&str, &[&str])] = &[
     ("beanpole --timeout 5 completion b", &["bash"]),
     ("beanpole bench cy", &["cycle"]),
     ("beanpole binlog ver", &["verify"]),
+    ("beanpole tu", &["tubes", "tutor"]),
+    ("beanpole tutor --l", &["--list"]),
     ("beanpole raw stats-", &["stats-job", "stats-tube"]),
 ];
 
@@ -65,7 +67,7 @@ fn bash_completes_commands_options_tubes_and_words() {
     let Some(mut bash) = shell(&server, "bash") else {
         return;
     };
-    let mut script = format!("source {}/bash\n", server.directory.text());
+    let mut script = format!("source '{}/bash'\n", server.directory.text());
     for (line, _) in COMPLETED {
         // Bash itself splits words at colons.
         let line = line
@@ -92,7 +94,7 @@ fn fish_completes_commands_options_tubes_and_words() {
     let Some(mut fish) = shell(&server, "fish") else {
         return;
     };
-    let mut script = format!("source {}/fish\n", server.directory.text());
+    let mut script = format!("source '{}/fish'\n", server.directory.text());
     for (line, _) in COMPLETED {
         let line = line.replace("PORT", &server.port.to_string());
         script += &format!("echo (complete -C '{line}' | string split -f 1 \\t)\n");
@@ -118,7 +120,7 @@ fn zsh_completes_commands_options_tubes_and_words() {
     let mut screen = Screen::start(&zsh, 200, 50);
     let place = server.directory.text();
     screen.type_keys(&format!(
-        "PS1='ready''> '; setopt nolistambiguous noautomenu; autoload -U compinit; compinit -u -d {place}/dump; source {place}/zsh\r"
+        "PS1='ready''> '; setopt nolistambiguous noautomenu; autoload -U compinit; compinit -u -d '{place}/dump'; source '{place}/zsh'\r"
     ));
     screen.wait_for("\nready>");
     for (line, expected) in COMPLETED {
@@ -149,7 +151,7 @@ fn the_name_of_a_tube_is_not_run_by_the_shell() {
     };
     let place = server.directory.text();
     let script = format!(
-        "source {place}/bash; COMP_WORDS=(beanpole clear '$') COMP_CWORD=2; _beanpole; echo \"${{COMPREPLY[@]}}\""
+        "source '{place}/bash'; COMP_WORDS=(beanpole clear '$') COMP_CWORD=2; _beanpole; echo \"${{COMPREPLY[@]}}\""
     );
     let output = bash.args(["-c", &script]).output().unwrap();
     assert_eq!(String::from_utf8(output.stdout).unwrap(), "\\$\\(pwd\\)\n");

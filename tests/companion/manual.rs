@@ -68,7 +68,7 @@ fn every_option_is_described_where_it_belongs_and_no_other_is() {
                     .filter(|line| line.trim().starts_with('-'))
             })
             .filter(|line| !line.contains("--addr") && !line.contains("--help"))
-            .filter(|line| !line.contains("wait so long for a reply"))
+            .filter(|line| !line.contains("wait TIME for a reply"))
             .map(|line| {
                 let words: Vec<_> = line
                     .split_whitespace()
@@ -97,6 +97,10 @@ fn help_says_what_holds_without_an_option() {
         "ready-max",
         "age-max",
         "workers-min",
+        "oldest-max",
+        "pause-max",
+        "unwatched-max",
+        "timeouts-max",
         "watch",
         "listen",
         "file",
@@ -191,6 +195,7 @@ fn play(server: &Server, command: &str) -> String {
         .args(["-c", &format!("{{ {command}\n}} 2>&1")])
         .env("PATH", path)
         .env("BEANPOLE_ADDR", server.address())
+        .env("XDG_STATE_HOME", server.directory.path())
         .current_dir(server.directory.path())
         .output()
         .unwrap();

@@ -90,6 +90,11 @@ fn a_server_is_called_by_its_name_in_a_file() {
             let said = format!("beanpole: --addr: PLACE/servers {reason}\nTry 'beanpole help'.\n");
             assert_eq!(run(&["-a", name, "tubes"]), said);
         }
+        assert_eq!(
+            run(&["-a", "prodd", "tubes"]),
+            "beanpole tubes: cannot connect to prodd:11300: Name or service not known; \
+             and there is no server 'prodd' in PLACE/servers\n"
+        );
         // The variable may hold a name, too.
         let output = naming(&server, NAMES, &["tubes", "--names"])
             .env("BEANPOLE_ADDR", "prod")

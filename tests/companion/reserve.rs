@@ -176,7 +176,7 @@ fn many_jobs_are_kept_by_several_connections_and_each_is_released_once() {
         let mut bodies = String::new();
         (0..4500).for_each(|number| bodies += &format!("{number}\n"));
         let file = server.directory.write("bodies", bodies.as_bytes());
-        tell(&server, &format!("$ put -q -l -f {}", file.display()));
+        tell(&server, &format!("$ put -q -l -f '{}'", file.display()));
         let taken = server.beanpole().args(["reserve", "--all", "-l"]).output();
         assert_eq!(taken.unwrap().stdout, bodies.as_bytes());
         tell(

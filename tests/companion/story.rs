@@ -53,7 +53,7 @@ fn run(server: &Server, line: &str) -> String {
     let mut words = words(
         &line
             .replace("PORT", &port)
-            .replace(" BEANPOLE", &format!(" {BEANPOLE}")),
+            .replace(" BEANPOLE", &format!(" '{BEANPOLE}'")),
     );
     let input = match words.iter().position(|word| word == b"<") {
         Some(at) => words.drain(at..).nth(1).expect("input follows <"),

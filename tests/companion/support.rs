@@ -1,10 +1,14 @@
 //! Servers to try the program on.
 
 use crate::port::Port;
+use signal_hook::consts::{SIGHUP, SIGINT};
+use signal_hook::flag;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Once};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -47,6 +51,7 @@ pub struct Server {
 
 impl Server {
     pub fn start(program: &Path, options: &[&str]) -> Server {
+        heed_signals();
         let options: Vec<_> = options.iter().map(|option| String::from(*option)).collect();
         let reserved = Port::reserve(0).expect("there is a free port");
         let port = reserved.number;
@@ -114,6 +119,24 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Has the programs under test heed these signals although who started the tests
+/// ignores them, as `nohup` does: programs would inherit that. A signal that is
+/// handled here has its usual effect in them.
+fn heed_signals() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let status = std::fs::read_to_string("/proc/self/status").expect("Linux has it");
+        let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        let ignored = u64::from_str_radix(ignored.expect("a mask").trim(), 16);
+        let ignored = ignored.expect("a mask in hexadecimal digits");
+        for signal in [SIGHUP, SIGINT] {
+            if ignored >> (signal - 1) & 1 == 1 {
+                flag::register(signal, Arc::default()).expect("a handler");
+            }
+        }
+    });
 }
 
 /// Starts a server there.
@@ -249,6 +272,13 @@ impl Running {
         }
     }
 
+    pub fn is_running(&mut self) -> bool {
+        self.child
+            .try_wait()
+            .expect("it can be asked about")
+            .is_none()
+    }
+
     /// Waits for its end: its exit status, and what it had left to say.
     pub fn wait(mut self) -> (i32, String) {
         let mut said = String::new();
@@ -309,4 +339,51 @@ pub fn scripted(script: &'static [(&'static str, &'static str)]) -> (u16, JoinHa
 pub fn group_exists(group: &str) -> bool {
     let group = nix::unistd::Pid::from_raw(group.trim().parse().unwrap());
     nix::sys::signal::killpg(group, None).is_ok()
+}
+
+/// A line to a server that is cut as soon as these bytes are on it, in either
+/// direction; they do not arrive. After that it serves anew if `again` is true.
+pub struct CutLine {
+    pub port: u16,
+}
+
+impl CutLine {
+    pub fn to(server: &Server, cut_at: &'static str, again: bool) -> CutLine {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = server.port;
+        std::thread::spawn(move || {
+            let cut = Arc::new(AtomicBool::new(false));
+            for client in listener.incoming() {
+                let (client, server) = (
+                    client.unwrap(),
+                    TcpStream::connect(("127.0.0.1", server)).unwrap(),
+                );
+                if cut.load(Ordering::SeqCst) && !again {
+                    return;
+                }
+                let ways = [(&client, &server), (&server, &client)].map(|(from, to)| {
+                    let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                    let cut = cut.clone();
+                    std::thread::spawn(move || carry(from, to, cut_at, &cut))
+                });
+                drop((client, server, ways));
+            }
+        });
+        CutLine { port }
+    }
+}
+
+/// Carries bytes until the line is cut or one side closes it.
+fn carry(mut from: TcpStream, mut to: TcpStream, cut_at: &str, cut: &AtomicBool) {
+    let mut bytes = [0; 1 << 16];
+    while let Ok(count @ 1..) = from.read(&mut bytes) {
+        let text = String::from_utf8_lossy(&bytes[..count]);
+        let is_cut = text.contains(cut_at) && !cut.swap(true, Ordering::SeqCst);
+        if is_cut || to.write_all(&bytes[..count]).is_err() {
+            break;
+        }
+    }
+    let _ = from.shutdown(Shutdown::Both);
+    let _ = to.shutdown(Shutdown::Both);
 }

@@ -2,14 +2,18 @@
 //! uses another. A module opens with its entry in the list of commands and the
 //! options that it reads.
 
+#[cfg(target_os = "linux")]
 pub mod bench;
+pub mod big;
 pub mod binlog;
 pub mod by_id;
 pub mod check;
 pub mod clear;
 pub mod completion;
+pub mod console;
 pub mod copy;
 pub mod dump;
+pub mod edit;
 pub mod help;
 pub mod kick;
 pub mod load;
@@ -27,4 +31,6 @@ pub mod tail;
 pub mod top;
 pub mod touch;
 pub mod tubes;
+pub mod tutor;
+pub mod why;
 pub mod work;

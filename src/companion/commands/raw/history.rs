@@ -1,5 +1,6 @@
 //! The lines that were typed at earlier prompts, in a file of the user.
 
+use crate::failure::plain;
 use crate::text::output::complain;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -43,10 +44,7 @@ impl History {
             writeln!(file, "{line}")
         };
         if let Err(error) = add() {
-            complain(format_args!(
-                "beanpole raw: cannot write {}: {error}",
-                path.display()
-            ));
+            complain!("cannot write {}: {}", path.display(), plain(error));
             self.0 = None;
         }
     }

@@ -18,6 +18,7 @@ use crate::server::reply::RawReply;
 use crate::signals::{Calls, SIGINT};
 use crate::text::output::{self, Output};
 use crate::text::terminal::{self, Terminal};
+use crate::text::words::shown;
 use history::History;
 use line::{Line, Typed};
 use std::io::{self, BufRead, Read};
@@ -153,7 +154,7 @@ fn write(output: &mut Output, reply: &RawReply) -> Outcome<()> {
     if output::is_terminal() {
         output.line(String::from_utf8_lossy(line))?;
         if let Some(chunk) = chunk {
-            let text = readable(chunk);
+            let text = shown(chunk, true);
             output.bytes(text.as_bytes())?;
             if !text.ends_with('\n') {
                 output.bytes(b"\n")?;
@@ -166,23 +167,6 @@ fn write(output: &mut Output, reply: &RawReply) -> Outcome<()> {
         }
     }
     output.sync()
-}
-
-/// The text of these bytes, with escapes for bytes that would disturb a
-/// terminal.
-fn readable(bytes: &[u8]) -> String {
-    let mut text = String::new();
-    for chunk in bytes.utf8_chunks() {
-        for character in chunk.valid().chars() {
-            match character {
-                '\n' | '\t' => text.push(character),
-                control if control.is_control() => text.extend(control.escape_default()),
-                other => text.push(other),
-            }
-        }
-        text += &chunk.invalid().escape_ascii().to_string();
-    }
-    text
 }
 
 /// Runs a prompt until the user ends it.
@@ -280,6 +264,10 @@ fn edit(prompt: &str, line: &mut Line, client: &mut Option<Client>) -> Outcome<O
         match line.press(key) {
             Typed::Go => {}
             Typed::Done => {
+                // The arguments that were shown are not part of the line.
+                if line.before_cursor() == line.text() {
+                    terminal.write("\x1b[K")?;
+                }
                 terminal.write("\r\n")?;
                 return Ok(Some(line.take()));
             }
@@ -330,7 +318,7 @@ fn draw(terminal: &Terminal, prompt: &str, line: &Line) -> Outcome<()> {
     let (columns, _) = terminal.size();
     let room = columns.saturating_sub(prompt.chars().count() + 1);
     let (seen, cursor) = line.window(room);
-    let fits = |hint: &&str| seen.chars().count() + hint.len() <= room;
+    let fits = |hint: &String| seen.chars().count() + hint.len() <= room;
     let hint = Some(words::hint(&line.text())).filter(fits);
     let hint = hint.unwrap_or_default();
     let column = prompt.chars().count() + cursor;

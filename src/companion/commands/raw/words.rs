@@ -56,10 +56,26 @@ pub fn help_wanted(line: &str) -> Option<&str> {
     asked.then(|| words.next().unwrap_or(""))
 }
 
-/// The arguments of the command in this line, if none of them has been typed
-/// yet.
-pub fn hint(line: &str) -> &'static str {
-    line.strip_suffix(' ').map_or("", arguments)
+/// The arguments of the command in this line that are still to be typed. While
+/// a word is being typed, they come after a space.
+pub fn hint(line: &str) -> String {
+    let mut words = line.split(' ');
+    let arguments = arguments(words.next().unwrap_or_default());
+    if !line.contains(' ') {
+        let space = if arguments.is_empty() { "" } else { " " };
+        return format!("{space}{arguments}");
+    }
+    let typed: Vec<&str> = words.collect();
+    let (last, before) = typed.split_last().unwrap_or((&"", &[]));
+    let done = before.iter().filter(|word| !word.is_empty()).count();
+    let skip = done + usize::from(!last.is_empty());
+    let left: Vec<&str> = arguments.split(' ').skip(skip).collect();
+    let space = if last.is_empty() || left.is_empty() {
+        ""
+    } else {
+        " "
+    };
+    format!("{space}{}", left.join(" "))
 }
 
 /// What the last word of this line can become. If the word is a tube, `tubes`
@@ -153,8 +169,19 @@ mod tests {
         }
         assert!(is_put_without_size("put 1 2 3"));
         assert!(!is_put_without_size("put 1 2 x"));
-        assert_eq!(hint("release "), "<id> <pri> <delay>");
-        assert_eq!(hint("release 1"), "");
+        for (line, left) in [
+            ("release", " <id> <pri> <delay>"),
+            ("release ", "<id> <pri> <delay>"),
+            ("release 1", " <pri> <delay>"),
+            ("release 1 ", "<pri> <delay>"),
+            ("release 1 2 3", ""),
+            ("release 1 2 3 4", ""),
+            ("stats", ""),
+            ("stats ", ""),
+            ("rel", ""),
+        ] {
+            assert_eq!(hint(line), left, "{line}");
+        }
         assert_eq!(help_wanted("help put"), Some("put"));
         assert_eq!(help_wanted("?"), Some(""));
         assert_eq!(help_wanted("put help"), None);
