@@ -48,7 +48,7 @@ def statistics():
     }
     assert isinstance(known["version"], str) and isinstance(known["id"], str)
     both = beanpole("-a", "127.0.0.1:1", "stats", "--json", status=3)
-    assert json.loads(both)[ADDRESS]["total-jobs"] == int(job)
+    assert json.loads(both)[ADDRESS]["total-jobs"] == known["total-jobs"]
     beanpole("delete", job)
 
 

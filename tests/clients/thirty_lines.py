@@ -7,27 +7,32 @@ class Queue:
         self.stream = self.socket.makefile("rb")
 
     def ask(self, *words, body=None):
-        """Gives the words of the reply, and the bytes behind it or None."""
+        """Gives the words of the reply, and the bytes after it or None."""
         if body is not None:
             words += (len(body),)
         line = " ".join(map(str, words)).encode()
         if b"\r" in line or b"\n" in line:
             raise ValueError(f"not one line: {line}")
         parts = [line] if body is None else [line, body]
-        self.socket.sendall(b"".join(part + b"\r\n" for part in parts))
+        try:
+            self.socket.sendall(b"".join(part + b"\r\n" for part in parts))
+            return self.read_reply(line)
+        except BaseException:
+            self.stream.close()
+            self.socket.close()
+            raise
+
+    def read_reply(self, line):
         reply = self.stream.readline()
         if not reply.endswith(b"\r\n"):
-            self.fail(f"the end instead of a reply to {line}")
+            raise ConnectionError(f"the end instead of a reply to {line}")
         words = reply.decode().split()
         if words[0].startswith(("BAD_", "UNKNOWN_", "EXPECTED_", "INTERNAL_")):
-            self.fail(f"{words[0]} to {line}")
+            raise ConnectionError(f"{words[0]} to {line}")
         if words[0] not in ("RESERVED", "FOUND", "OK"):
             return words, None
-        chunk = self.stream.read(int(words[-1]) + 2)
-        if len(chunk) != int(words[-1]) + 2 or chunk[-2:] != b"\r\n":
-            self.fail(f"no whole chunk behind {reply}")
+        size = int(words[-1])
+        chunk = self.stream.read(size + 2)
+        if len(chunk) != size + 2 or chunk[-2:] != b"\r\n":
+            raise ConnectionError(f"no whole chunk after {reply}")
         return words, chunk[:-2]
-
-    def fail(self, what):
-        self.socket.close()
-        raise ConnectionError(what)

@@ -44,3 +44,12 @@ expect 0 "OK 21" list-tubes
 [[ $(cat "$chunk") = $'---\n- default\n- mail' ]]
 expect 0 DELETED delete "$((id + 1))"
 expect 2 BAD_FORMAT use "not a tube"
+
+# After an error the connection is closed, so the job that it held is free.
+connect "${1%:*}" "${1##*:}"
+expect 0 "INSERTED <id>" put 0 0 60 < <(printf hello)
+expect 0 "RESERVED <id> 5" reserve
+expect 2 BAD_FORMAT use "not a tube"
+connect "${1%:*}" "${1##*:}"
+expect 0 "RESERVED <id> 5" reserve-with-timeout 5
+expect 0 DELETED delete "$id"

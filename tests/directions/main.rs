@@ -62,7 +62,10 @@ const MAY_NAME: &[(&str, &[&str])] = &[
         &[
             "companion::command",
             "companion::transfer",
+            "companion::selection",
             "companion::inspection",
+            "companion::exposition",
+            "companion::http",
             "companion::load",
             "companion::server",
             "companion::text",
@@ -76,16 +79,38 @@ const MAY_NAME: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "companion::exposition",
+        &[
+            "companion::server",
+            "companion::failure",
+            "beanpole::protocol",
+        ],
+    ),
+    (
+        "companion::http",
+        &["companion::text", "companion::failure"],
+    ),
+    (
         "companion::inspection",
         &["beanpole::binlog", "beanpole::protocol"],
     ),
     (
         "companion::transfer",
         &[
+            "companion::selection",
             "companion::command",
             "companion::server",
             "companion::text",
             "companion::signals",
+            "companion::failure",
+            "beanpole::protocol",
+        ],
+    ),
+    (
+        "companion::selection",
+        &[
+            "companion::command",
+            "companion::server",
             "companion::failure",
             "beanpole::protocol",
         ],

@@ -1,7 +1,8 @@
 //! Reads and tests the manual page of the protocol, `man/beanpole-protocol.7`:
 //! its exchanges, which are played as stories, its commands, replies and keys,
 //! and the files that it shows. `proofs` tests the proofs of its paragraphs,
-//! and `card` the table in it that fits on a screen.
+//! `card` the table in it that fits on a screen, and `translations` what it says
+//! in other languages.
 //!
 //! Each display of the page is an exchange, unless a comment above it says that
 //! it is none. The exchanges of one section make one story.
@@ -10,6 +11,8 @@
 mod card;
 #[path = "proofs.rs"]
 mod proofs;
+#[path = "translations.rs"]
+mod translations;
 
 use crate::story::{Action, Side, Story};
 use std::collections::BTreeMap;
@@ -22,6 +25,8 @@ const NAME: &str = "beanpole-protocol.7";
 const NOT_AN_EXCHANGE: &str = ".\\\" Not an exchange";
 /// How that comment goes on if the display shows a file.
 const BUT: &str = ", but ";
+/// How that comment goes on if the HTML edition has a picture instead.
+const PICTURE: &str = ".  Picture: ";
 /// The files that the page shows.
 const FILES: [&str; 2] = ["man/card.txt", "tests/clients/thirty_lines.py"];
 
@@ -241,4 +246,40 @@ fn what_the_manual_shows_of_files_is_what_they_say() {
         files.push(file);
     }
     assert_eq!(files, FILES);
+}
+
+#[test]
+fn a_picture_says_what_its_letters_say() {
+    let manual = Manual::read();
+    let mut pictures = Vec::new();
+    for (index, line) in manual.text.lines().enumerate() {
+        let mark = line.strip_prefix(NOT_AN_EXCHANGE);
+        let Some(name) = mark.and_then(|mark| mark.strip_prefix(PICTURE)) else {
+            continue;
+        };
+        let display = manual.text.lines().skip(index + 2);
+        let display = display.take_while(|&line| line != ".Ed");
+        let letters: String = display.map(|line| shown(line) + "\n").collect();
+        let drawing = text_of(&format!("man/pictures/{name}.svg")).expect("a drawing");
+        let texts = drawing.split("<text").skip(1).map(|text| {
+            let text = text.split_once('>').expect("the end of a tag").1;
+            text.split_once("</text>").expect("the end of a text").0
+        });
+        let texts = texts.collect::<Vec<_>>().join(" ");
+        assert_eq!(words_of(&texts), words_of(&letters), "{name}");
+        pictures.push(name);
+    }
+    assert_eq!(pictures, ["states", "put", "ttr", "pause"]);
+}
+
+/// The words and numbers of a picture, sorted. A lone `v` is the tip of an arrow.
+fn words_of(text: &str) -> Vec<&str> {
+    let is_word = |c: char| c.is_alphanumeric() || "-_()".contains(c);
+    let words = text.split(|c: char| !is_word(c));
+    let mut words: Vec<&str> = words
+        .map(|word| word.trim_matches(['-', '_']))
+        .filter(|word| !word.is_empty() && *word != "v")
+        .collect();
+    words.sort_unstable();
+    words
 }
