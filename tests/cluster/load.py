@@ -14,14 +14,14 @@ class Broken(Exception):
 
 
 class Connection:
-    """The connection of a client to the server on the same machine. It is not cut
-    when the machine's link is cut."""
+    """The connection of a client to the server on the same machine, which is not cut
+    when the machine's link is cut, or to another one."""
 
-    def __init__(self, machine, seconds=None):
+    def __init__(self, machine, seconds=None, address="127.0.0.1"):
         self.socket = machine.socket()
         self.socket.settimeout(seconds)
         try:
-            self.socket.connect(("127.0.0.1", 11300))
+            self.socket.connect((address, 11300))
         except OSError as error:
             self.socket.close()
             raise Broken(str(error)) from error
@@ -74,13 +74,14 @@ class Ledger:
         self.lock = threading.Lock()
         self.bodies = {}
         self.asked_to_delete = set()
-        self.deleted = set()
+        # The jobs whose deletion was acknowledged, and when.
+        self.deleted = {}
         # The server processes, in the order of their first acknowledgement.
         self.servers = []
         # When each of them acknowledged for the first and for the last time.
         self.first = {}
         self.last = {}
-        self.puts = self.deletes = 0
+        self.puts = self.deletes = self.reserves = 0
         self.faults = []
 
     def acknowledged(self, server, asked, answered):
@@ -111,7 +112,24 @@ class Ledger:
         with self.lock:
             self.acknowledged(server, asked, answered)
             self.deletes += 1
-            self.deleted.add(number)
+            self.deleted[number] = answered
+
+    def told(self, server, asked, answered):
+        """Notes a reply that tells of jobs and acknowledges nothing. It may come from
+        one server only at a time."""
+        with self.lock:
+            self.reserves += 1
+            later = self.servers[self.servers.index(server) + 1:] if server in self.first else []
+            for other in later:
+                if self.first[other] < asked:
+                    late = asked - self.first[other]
+                    self.fault(f"{server} tells of jobs {late:.1f} s after {other} had begun to")
+
+    def reserved(self, server, number, asked, answered):
+        self.told(server, asked, answered)
+        with self.lock:
+            if self.deleted.get(number, answered) < asked:
+                self.fault(f"job {number} was deleted, and {server} hands it out")
 
     def compare(self, connection):
         """Looks for each job that was ever promised; how many were looked for."""
@@ -138,13 +156,18 @@ class Ledger:
 
 
 class Client(threading.Thread):
-    """Puts and deletes jobs at the server of one machine, while it answers."""
+    """Works at the first server that answers, while it does: one that puts jobs, and
+    deletes some of them."""
 
-    def __init__(self, machine, ledger, number):
-        super().__init__(name=f"{machine.name}.{number}", daemon=True)
+    # How long a silent server counts as one that answers; None: for ever.
+    patience = None
+
+    def __init__(self, machine, ledger, name, addresses=("127.0.0.1",)):
+        super().__init__(name=name, daemon=True)
         self.machine = machine
         self.ledger = ledger
-        self.random = random.Random(number)
+        self.addresses = addresses
+        self.random = random.Random(name)
         self.mine = []
         self.sequence = 0
         self.may_run = threading.Event()
@@ -157,40 +180,54 @@ class Client(threading.Thread):
                 self.is_resting.set()
                 self.may_run.wait()
                 self.is_resting.clear()
-            try:
-                self.work()
-            except Broken:
-                pass
-            if self.connection:
-                self.connection.close()
-                self.connection = None
+            for address in self.addresses:
+                try:
+                    self.work(address)
+                except Broken:
+                    pass
+                if self.connection:
+                    self.connection.close()
+                    self.connection = None
             time.sleep(0.01)
 
-    def work(self):
-        self.connection = Connection(self.machine)
+    def work(self, address):
+        is_outside = address != "127.0.0.1"
+        self.connection = Connection(self.machine, 3 if is_outside else None, address)
         pid = self.connection.stats()["pid"]
-        server = f"{self.machine.name}:{pid}"
+        server = f"{address if is_outside else self.machine.address}:{pid}"
+        self.begin()
         while self.may_run.is_set():
-            if self.mine and self.random.random() < 0.4:
-                self.delete(server)
-            else:
-                self.put(server)
+            self.step(server)
+
+    def begin(self):
+        """What comes first on each connection."""
+
+    def step(self, server):
+        if self.mine and self.random.random() < 0.4:
+            self.delete(server, self.mine.pop(self.random.randrange(len(self.mine))))
+        else:
+            self.put(server)
 
     def put(self, server):
         self.sequence += 1
+        is_for_workers = self.random.random() < 0.4
         filling = b"." * self.random.randrange(300)
         body = b"%s-%d%s" % (self.name.encode(), self.sequence, filling)
         asked = time.monotonic()
-        line = self.connection.ask(b"put 0 0 60 %d\r\n%s\r\n" % (len(body), body))
+        tube = b"work" if is_for_workers else b"default"
+        put = b"use %s\r\nput 0 0 60 %d\r\n%s\r\n" % (tube, len(body), body)
+        if self.connection.ask(put) != f"USING {tube.decode()}":
+            raise Broken("use")
+        line = self.connection.line()
         answered = time.monotonic()
         if not line.startswith("INSERTED "):
             raise Broken(line)
         number = int(line.split()[1])
         self.ledger.put(server, number, body, asked, answered)
-        self.mine.append(number)
+        if not is_for_workers:
+            self.mine.append(number)
 
-    def delete(self, server):
-        number = self.mine.pop(self.random.randrange(len(self.mine)))
+    def delete(self, server, number):
         self.ledger.asked_to_delete.add(number)
         asked = time.monotonic()
         line = self.connection.ask(b"delete %d\r\n" % number)
@@ -201,3 +238,29 @@ class Client(threading.Thread):
                     self.ledger.fault(f"job {number} is not found when it is to be deleted")
             raise Broken(line)
         self.ledger.delete(server, number, asked, answered)
+
+
+class Worker(Client):
+    """One that reserves jobs, and deletes most of them."""
+
+    def begin(self):
+        self.connection.ask(b"watch work\r\n")
+        self.connection.ask(b"ignore default\r\n")
+
+    def step(self, server):
+        asked = time.monotonic()
+        line = self.connection.ask(b"reserve-with-timeout 1\r\n")
+        answered = time.monotonic()
+        if line == "TIMED_OUT":
+            # It may have been asked before another server began.
+            return self.ledger.told(server, max(asked, answered - 0.5), answered)
+        if not line.startswith("RESERVED "):
+            raise Broken(line)
+        number = int(line.split()[1])
+        self.connection.body(line)
+        self.ledger.reserved(server, number, asked, answered)
+        if self.random.random() < 0.7:
+            self.delete(server, number)
+        elif self.connection.ask(b"release %d 0 0\r\n" % number) == "RELEASED":
+            # Others come first.
+            time.sleep(0.05)

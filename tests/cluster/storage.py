@@ -1,25 +1,29 @@
-"""GlusterFS for two machines: three servers with a brick each, a volume that keeps
-everything three times, and two machines that mount it.
+"""GlusterFS on three machines, as beanpole-machines(7) has it: each has a brick of a
+volume that keeps everything three times, and two of them mount it and serve. A
+fourth machine has clients only.
 
-All of it runs on this machine, in namespaces. Each server and each machine has
-a network and mounts of its own, and a link to a common bridge, which can be
-cut. The process that uses this already runs in new namespaces (see `run`), so
-that everything is gone with the last process.
+All of it runs on this machine, in namespaces. Each machine has a network and
+mounts of its own, and a link to a common bridge, which can be cut. The process
+that uses this already runs in new namespaces (see `in_namespaces`), so that
+everything is gone with the last process.
 """
 
 import ctypes
 import os
+import shutil
 import signal
 import socket
 import subprocess
+import sys
+import tempfile
 import time
+import traceback
 
 VOLUME = "jobs"
 LIBC = ctypes.CDLL(None, use_errno=True)
 CLONE_NEWNET = 0x40000000
 
-# What the manual recommends, in the section TWO MACHINES of
-# beanpole-machines(7).
+# What the manual recommends, in the section FAIL-OVER of beanpole-machines(7).
 OPTIONS = {
     # A descriptor that has lost its lock is not opened again behind our back.
     "client.strict-locks": "on",
@@ -32,6 +36,8 @@ OPTIONS = {
     "performance.readdir-ahead": "off",
     "performance.stat-prefetch": "off",
     "performance.strict-o-direct": "on",
+    # A copy that was away is brought up to date so soon, in seconds.
+    "cluster.heal-timeout": "30",
     # How long a silent machine keeps its locks, and holds up the others.
     "network.ping-timeout": "10",
     "server.tcp-user-timeout": "10",
@@ -64,6 +70,36 @@ def eventually(what, condition, seconds=60):
             return found
         time.sleep(0.05)
     raise RuntimeError(f"not within {seconds} s: {what}")
+
+
+def in_namespaces(work):
+    """Does the work in a child process, because the first process of new namespaces
+    has to wait for processes whose parents have gone. Then ends all of them."""
+    if os.environ.get("IN_NAMESPACES") != "yes":
+        os.environ["IN_NAMESPACES"] = "yes"
+        os.execvp("unshare", ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child",
+                              "--mount-proc", sys.executable, *sys.argv])
+    root = tempfile.mkdtemp(prefix="cluster-")
+    os.chmod(root, 0o755)
+    worker = os.fork()
+    if worker == 0:
+        is_good = False
+        try:
+            is_good = work(root)
+        except Exception:
+            traceback.print_exc()
+        # The threads of this process do not end by themselves.
+        os._exit(0 if is_good else 1)
+    ended, status = os.wait()
+    while ended != worker:
+        ended, status = os.wait()
+    os.kill(-1, signal.SIGKILL)
+    try:
+        while True:
+            os.wait()
+    except ChildProcessError:
+        shutil.rmtree(root)
+    return os.waitstatus_to_exitcode(status)
 
 
 class Machine:
@@ -104,19 +140,64 @@ class Machine:
     def mend(self):
         call("ip", "link", "set", self.link, "up")
 
+    def lose(self, *others):
+        """From now on, what this machine sends to these does not arrive: nobody has
+        the address on the bridge to which it goes."""
+        for other in others:
+            self.run("ip", "neighbour", "replace", other.address, "dev", "eth0",
+                     "lladdr", "02:00:00:00:00:99", "nud", "permanent")
+
+    def find(self, *others):
+        for other in others:
+            self.run("ip", "neighbour", "del", other.address, "dev", "eth0")
+
+    def processes(self):
+        """The ids of all processes of this machine."""
+        own, found = os.readlink(f"/proc/{self.keeper.pid}/ns/net"), []
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                if os.readlink(f"/proc/{name}/ns/net") == own:
+                    found.append(int(name))
+            except OSError:
+                pass
+        return found
+
+    def stand_still(self):
+        """Stops all processes, as a pause of a virtual machine does; a function that
+        lets them go on."""
+        stopped = self.processes()
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+
+        def go_on():
+            for pid in stopped:
+                try:
+                    os.kill(pid, signal.SIGCONT)
+                except ProcessLookupError:
+                    pass
+        return go_on
+
 
 class Server(Machine):
-    """A server of the storage, with one brick."""
+    """A machine with a brick. It can also mount the volume."""
 
-    def __init__(self, name, number, root):
+    def __init__(self, name, number, root, in_memory):
         super().__init__(name, number)
+        self.mount_point = f"{root}/{name}.jobs"
+        self.log = f"{root}/{name}.mount.log"
+        os.makedirs(self.mount_point)
+        self.process = None
         self.root = f"{root}/{name}"
         for there in ["/var/lib/glusterd", "/var/log/glusterfs", "/run"]:
             here = self.root + there
             os.makedirs(here)
             self.run("mount", "--bind", here, there)
-        self.brick = f"{self.root}/brick"
-        os.makedirs(self.brick)
+        self.disk = f"{self.root}/disk"
+        os.makedirs(self.disk)
+        if in_memory:
+            self.run("mount", "-t", "tmpfs", "-o", "size=128m", "brick", self.disk)
+        self.brick = f"{self.disk}/brick"
+        self.run("mkdir", self.brick)
         self.daemon = subprocess.Popen(
             self.inside("glusterd", "--no-daemon", "--log-level", "WARNING"),
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -135,20 +216,8 @@ class Server(Machine):
     def place(self):
         return f"{self.address}:{self.brick}"
 
-
-class Client(Machine):
-    """A machine that mounts the volume."""
-
-    def __init__(self, name, number, servers, root):
-        super().__init__(name, number)
-        self.servers = servers
-        self.mount_point = f"{root}/{name}"
-        self.log = f"{root}/{name}.mount.log"
-        os.makedirs(self.mount_point)
-        self.process = None
-
-    def mount(self):
-        servers = [f"--volfile-server={server.address}" for server in self.servers]
+    def mount(self, *addresses):
+        servers = [f"--volfile-server={address}" for address in addresses]
         # It runs in the foreground, so that its process id is known. mount -t
         # glusterfs starts the same program with the same options.
         self.process = subprocess.Popen(
@@ -190,16 +259,20 @@ class Client(Machine):
 
 
 class Storage:
-    """The volume on its three servers, and the two machines that mount it."""
+    """The volume on its three servers, two of which mount it, and a machine that
+    only has clients."""
 
-    def __init__(self, root, options=OPTIONS):
+    def __init__(self, root, options=OPTIONS, in_memory=True):
         call("ip", "link", "set", "lo", "up")
         call("ip", "link", "add", "bridge", "type", "bridge")
         call("ip", "link", "set", "bridge", "up")
-        self.servers = [Server(f"storage{n}", n, root) for n in (1, 2, 3)]
-        first = self.servers[0]
+        self.servers = [Server(f"machine{n}", n, root, in_memory) for n in (1, 2, 3)]
+        self.machines = self.servers[:2]
+        self.outside = Machine("clients", 50)
+        # Orders are given on the one that does not serve.
+        first = self.servers[2]
         eventually("glusterd answers", lambda: self.answers(first))
-        for other in self.servers[1:]:
+        for other in self.machines:
             eventually("the servers know each other", lambda: self.probe(first, other))
         eventually("three peers", lambda: first.gluster("pool", "list").count("Connected") == 3)
         places = [server.place() for server in self.servers]
@@ -207,9 +280,15 @@ class Storage:
         settings = [word for option in options.items() for word in option]
         first.gluster("volume", "set", VOLUME, *settings)
         first.gluster("volume", "start", VOLUME)
-        self.machines = [Client(f"machine{n}", 10 + n, self.servers, root) for n in (1, 2)]
         for machine in self.machines:
-            machine.mount()
+            self.mount(machine)
+
+    def mount(self, machine):
+        machine.mount(*[server.address for server in self.servers])
+
+    def others(self, *machines):
+        """The servers but for these."""
+        return [server for server in self.servers if server not in machines]
 
     @staticmethod
     def answers(server):
@@ -229,10 +308,10 @@ class Storage:
         os.kill(server.brick_process(), signal.SIGKILL)
 
     def restart_bricks(self):
-        self.servers[0].gluster("volume", "start", VOLUME, "force")
+        self.servers[2].gluster("volume", "start", VOLUME, "force")
 
     def heals(self):
         """How many files still have to be brought up to date on some brick."""
-        lines = self.servers[0].gluster("volume", "heal", VOLUME, "info").splitlines()
+        lines = self.servers[2].gluster("volume", "heal", VOLUME, "info").splitlines()
         counts = [line.split(":")[1].strip() for line in lines if line.startswith("Number of entries")]
         return sum(int(count) if count.isdigit() else 1 for count in counts)
