@@ -5,7 +5,7 @@ use super::figures::Figure;
 use super::load::{Length, Load, Syncing};
 use super::rounds::{Comparison, Facts, Row, Spread};
 use super::servers::{allowed_cpus, place};
-use companion::text::json::Json;
+use companion::text::json::{Json, float, json};
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
@@ -190,37 +190,20 @@ fn file_system<'a>(mounts: &'a str, path: &Path) -> &'a str {
 /// The whole result for a program to read: every figure of every run.
 pub fn json(result: &Comparison) -> Json {
     let load = &result.load;
-    Json::object([
-        ("scenario", Json::text(&load.scenario)),
-        ("load", Json::text(described(load))),
-        ("connections", Json::number(load.connections as u64)),
-        ("depth", Json::number(load.depth as u64)),
-        ("body", Json::number(load.body as u64)),
-        ("placement", Json::text(load.placement.name())),
-        ("rounds", Json::number(result.rounds.len() as u64)),
-        ("machine", Json::text(machine())),
-        (
-            "servers",
-            Json::Array(result.servers.iter().map(server_json).collect()),
-        ),
-        (
-            "figures",
-            Json::Array(
-                result
-                    .rows()
-                    .iter()
-                    .map(|row| row_json(result, row))
-                    .collect(),
-            ),
-        ),
-    ])
-}
-
-fn server_json(facts: &Facts) -> Json {
-    Json::object([
-        ("source", Json::text(&facts.source)),
-        ("version", Json::text(&facts.version)),
-    ])
+    let server = |facts: &Facts| json!({"source": facts.source, "version": facts.version});
+    let rows = result.rows();
+    json!({
+        "scenario": load.scenario.to_string(),
+        "load": described(load),
+        "connections": load.connections,
+        "depth": load.depth,
+        "body": load.body,
+        "placement": load.placement.name(),
+        "rounds": result.rounds.len(),
+        "machine": machine(),
+        "servers": result.servers.iter().map(server).collect::<Json>(),
+        "figures": rows.iter().map(|row| row_json(result, row)).collect::<Json>(),
+    })
 }
 
 fn row_json(result: &Comparison, row: &Row) -> Json {
@@ -230,29 +213,29 @@ fn row_json(result: &Comparison, row: &Row) -> Json {
                 .get(which)?
                 .iter()
                 .find(|figure| figure.name == row.name)?;
-            Some(Json::float(found.value))
+            Some(float(found.value))
         };
-        Json::Array(result.rounds.iter().filter_map(of_round).collect())
+        result.rounds.iter().filter_map(of_round).collect::<Json>()
     };
     let of = |which: usize| {
         let spread = row.of.get(which).map(spread_json)?;
-        Some(Json::object([("spread", spread), ("runs", runs(which))]))
+        Some(json!({"spread": spread, "runs": runs(which)}))
     };
-    Json::object([
-        ("name", Json::text(&row.name)),
-        ("unit", Json::text(row.unit)),
-        ("ours", of(0).unwrap_or(Json::Null)),
-        ("theirs", of(1).unwrap_or(Json::Null)),
-        ("ratio", row.ratio.as_ref().map_or(Json::Null, spread_json)),
-    ])
+    json!({
+        "name": row.name,
+        "unit": row.unit,
+        "ours": of(0),
+        "theirs": of(1),
+        "ratio": row.ratio.as_ref().map(spread_json),
+    })
 }
 
 fn spread_json(spread: &Spread) -> Json {
-    Json::object([
-        ("median", Json::float(spread.median)),
-        ("lowest", Json::float(spread.lowest)),
-        ("highest", Json::float(spread.highest)),
-    ])
+    json!({
+        "median": float(spread.median),
+        "lowest": float(spread.lowest),
+        "highest": float(spread.highest),
+    })
 }
 
 #[cfg(test)]

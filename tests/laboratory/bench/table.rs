@@ -11,7 +11,7 @@ use super::report;
 use super::rounds::{Comparison, Row, compare};
 use companion::failure::Failure;
 use companion::load::arrivals::Rate;
-use companion::text::json::Json;
+use companion::text::json::{Json, float, json};
 use std::fmt;
 
 /// One load and its goals.
@@ -104,7 +104,7 @@ pub fn run(setup: &Setup, quick: bool) -> Result<(Json, bool), Failure> {
         }
         told.push(entry_json(&result, goals));
     }
-    Ok((Json::Array(told), all_met))
+    Ok((told.into(), all_met))
 }
 
 const HEAD: &str = "load and figure";
@@ -149,24 +149,18 @@ impl Goal {
             AtMost(most) => ("at most", most),
             AtLeast(least) => ("at least", least),
         };
-        Json::object([
-            ("figure", Json::text(self.figure)),
-            (
-                "of",
-                Json::text(if self.of == Ratio { "ratio" } else { "ours" }),
-            ),
-            ("bound", Json::text(bound)),
-            ("value", Json::float(value)),
-            ("met", met.map_or(Json::Null, Json::Bool)),
-        ])
+        json!({
+            "figure": self.figure,
+            "of": if self.of == Ratio { "ratio" } else { "ours" },
+            "bound": bound,
+            "value": float(value),
+            "met": met,
+        })
     }
 }
 
 fn entry_json(result: &Comparison, goals: Vec<Json>) -> Json {
-    Json::object([
-        ("result", report::json(result)),
-        ("goals", Json::Array(goals)),
-    ])
+    json!({"result": report::json(result), "goals": goals})
 }
 
 /// The parts of a goal.

@@ -17,6 +17,7 @@ use companion::load::wire::{PATIENCE, Wire};
 use companion::load::work::{DRAIN, PUT, Work};
 use companion::load::{TUBE, stat};
 use std::fs;
+use std::io;
 use std::path::Path;
 use std::time::Instant;
 
@@ -30,7 +31,9 @@ pub fn run(load: &Load, server: &mut Server) -> Result<Vec<Figure>, Failure> {
     work.ledger.close()?;
     drop(wire);
     server.stop()?;
-    let log = bytes_in(&server.data()?)?;
+    let directory = server.data()?;
+    let log = bytes_in(&directory, &|_, len| Ok(len))?;
+    let written = bytes_in(&directory, &written)?;
     let begun = Instant::now();
     server.start_again()?;
     // The server may accept connections long before it answers.
@@ -52,17 +55,29 @@ pub fn run(load: &Load, server: &mut Server) -> Result<Vec<Figure>, Failure> {
         ]);
     }
     figures.push(figure("log per job", "bytes", log as f64 / count as f64));
+    let written = written as f64 / count as f64;
+    figures.push(figure("of it written", "bytes", written));
     let mut work = work.by_one_connection();
     let left = Left::Jobs(LOOKED_AT.min(count));
     work.run(&mut connect(server, 1)?, DRAIN, left, None)?;
     Ok(figures)
 }
 
-/// The sum of the sizes of the files in a directory.
-fn bytes_in(directory: &Path) -> Result<u64, Failure> {
-    let doing = || format!("listing {}", directory.display());
+/// A sum over the files in a directory. `of` gets each path and length.
+fn bytes_in(directory: &Path, of: &dyn Fn(&Path, u64) -> io::Result<u64>) -> Result<u64, Failure> {
+    let doing = || format!("reading {}", directory.display());
     let entries = fs::read_dir(directory).map_err(Failure::of(doing()))?;
-    let size = |entry: std::io::Result<fs::DirEntry>| Ok(entry?.metadata()?.len());
-    let total: std::io::Result<u64> = entries.map(size).sum();
+    let each = |entry: io::Result<fs::DirEntry>| {
+        let entry = entry?;
+        of(&entry.path(), entry.metadata()?.len())
+    };
+    let total: io::Result<u64> = entries.map(each).sum();
     total.map_err(Failure::of(doing()))
+}
+
+/// How long a file is without the zeros at its end, which are prepared for what
+/// will be written there.
+fn written(path: &Path, _: u64) -> io::Result<u64> {
+    let last = fs::read(path)?.iter().rposition(|byte| *byte != 0);
+    Ok(last.map_or(0, |last| last as u64 + 1))
 }
