@@ -8,6 +8,8 @@ BASHDIR = $(PREFIX)/share/bash-completion/completions
 ZSHDIR = $(PREFIX)/share/zsh/site-functions
 FISHDIR = $(PREFIX)/share/fish/vendor_completions.d
 UNITDIR = $(PREFIX)/lib/systemd/system
+# Where the scripts for other init systems are put. No system reads them there.
+INITDIR = $(PREFIX)/share/doc/beanpole/init
 SYSCONFDIR = /etc
 # Put in front of all of them, to install below another root.
 DESTDIR =
@@ -21,7 +23,7 @@ NATIVE = $(BUILT)/beanpole
 ARGS =
 
 # The machine for which `make static` and `make image` build. No compiler for C
-# is needed: Rust brings musl and a linker.
+# is needed: Rust brings musl and a linker, with the library for the machine.
 TARGET = $(MACHINE)-unknown-linux-$(MUSL)
 MACHINE = $(patsubst armv7l,armv7,$(shell uname -m))
 MUSL = $(if $(filter armv7,$(MACHINE)),musleabihf,musl)
@@ -36,20 +38,37 @@ PROGRAMS = beanpoled beanpole
 PACKAGES = -p beanpole -p beanpole-companion
 # On a small box it matters more that the companion is small than that it is
 # fast.
-SMALL = CARGO_PROFILE_RELEASE_OPT_LEVEL=s
+SMALL = CARGO_PROFILE_RELEASE_OPT_LEVEL=z
 LINKER = CARGO_TARGET_$(shell echo $(TARGET) | tr a-z- A-Z_)_LINKER=rust-lld
 # The name of the architecture in images.
 ARCHITECTURE = $(patsubst x86_64,amd64,$(patsubst aarch64,arm64,$(patsubst armv7,arm,$(firstword $(subst -, ,$(TARGET))))))
-MANUALS = $(notdir $(wildcard man/*.[1-8]))
+# `man` knows those in Chinese by the name of a country.
+MANUALS = $(foreach page,$(wildcard man/*.[1-8] man/*/*.[1-8]),$(page):$(MANDIR)$(patsubst \
+    man%/,%,$(subst zh-Hans,zh_CN,$(dir $(page))))/man$(subst .,,$(suffix $(page)))/$(notdir $(page)))
 UNITS = beanpoled.service beanpoled.socket
+INITS = openrc procd runit sysv
+# Each of these files says where the program is, and where its options are.
+TEMPLATES = $(foreach unit,$(UNITS),src/packaging/$(unit):$(UNITDIR)/$(unit)) \
+    $(foreach init,$(INITS),src/packaging/init/$(init):$(INITDIR)/$(init))
 COMPLETIONS = bash:$(BASHDIR)/beanpole zsh:$(ZSHDIR)/_beanpole fish:$(FISHDIR)/beanpole.fish
-SOURCES = Cargo.toml Cargo.lock $(shell find src -name '*.rs' -o -name Cargo.toml)
+# The programs contain the completions, the card and the stories, too.
+SOURCES = Cargo.toml Cargo.lock $(shell find src -type f) man/card.txt \
+    $(wildcard tests/transcripts/*.txt)
 
 all: $(BUILT)/beanpoled
+
+# Has rustup install the library of Rust for the target, if it is missing.
+define LIBRARY
+@test -d "$$(rustc --print target-libdir --target $(TARGET))" || \
+    rustup target add $(TARGET) || { \
+    echo "Rust has no library for $(TARGET). Where rustup is, this installs it:" >&2; \
+    echo "    rustup target add $(TARGET)" >&2; exit 1; }
+endef
 
 # This builds both programs at once. Then an installation as root finds them
 # built, and needs no cargo.
 $(BUILT)/beanpoled: $(SOURCES)
+	$(if $(STATIC),$(LIBRARY))
 	$(if $(STATIC),$(LINKER)) $(CARGO) build --release --locked \
 	    $(if $(STATIC),-p beanpole,$(PACKAGES)) \
 	    $(if $(STATIC),--target $(TARGET))
@@ -69,8 +88,9 @@ image: static
 	    target/beanpole-$(VERSION)-$(ARCHITECTURE).oci.tar
 	@ls -l target/beanpole-$(VERSION)-$(ARCHITECTURE).oci.tar
 
-run:
-	$(CARGO) run --release --locked --bin beanpoled -- $(ARGS)
+# This starts what `make` builds, so that after `make` nothing is compiled.
+run: all
+	$(BUILT)/beanpoled $(ARGS)
 
 check:
 	$(CARGO) test --workspace --locked
@@ -79,46 +99,56 @@ check:
 bench: all
 	$(CARGO) run --release --locked -p beanpole-laboratory --bin bench -- table $(ARGS)
 
-# Attacks the server in ways that should not hurt it; takes some four minutes.
+# Attacks the server in ways that should not hurt it; takes some three minutes.
 attack:
 	tests/laboratory/attack.sh
 
+# All that a release needs, with twenty times as many tries in random searches,
+# and on more machines; takes hours. Needs root, on Debian.
+nightly:
+	BEANPOLE_SEARCH=20 ALL=1 .ci/run
+
 install: all
-	$(INSTALL) -d $(DESTDIR)$(BINDIR) $(DESTDIR)$(UNITDIR) $(DESTDIR)$(SYSCONFDIR)/default
-	$(INSTALL) -m 755 $(PROGRAMS:%=$(BUILT)/%) $(DESTDIR)$(BINDIR)
+	$(INSTALL) -d "$(DESTDIR)$(BINDIR)" "$(DESTDIR)$(SYSCONFDIR)/default"
+	$(INSTALL) -m 755 $(PROGRAMS:%=$(BUILT)/%) "$(DESTDIR)$(BINDIR)"
 	for manual in $(MANUALS); do \
-	    $(INSTALL) -D -m 644 man/$$manual $(DESTDIR)$(MANDIR)/man$${manual##*.}/$$manual || exit; \
+	    $(INSTALL) -D -m 644 $${manual%%:*} "$(DESTDIR)$${manual#*:}" || exit; \
 	done
 	for completion in $(COMPLETIONS); do \
 	    text=$$($(NATIVE) completion $${completion%%:*}) && printf '%s\n' "$$text" | \
-	        $(INSTALL) -D -m 644 /dev/stdin $(DESTDIR)$${completion#*:} || exit; \
+	        $(INSTALL) -D -m 644 /dev/stdin "$(DESTDIR)$${completion#*:}" || exit; \
 	done
-	for unit in $(UNITS); do \
-	    sed 's,@BINDIR@,$(BINDIR),; s,@SYSCONFDIR@,$(SYSCONFDIR),' src/packaging/$$unit.in | \
-	        $(INSTALL) -m 644 /dev/stdin $(DESTDIR)$(UNITDIR)/$$unit || exit; \
+	for template in $(TEMPLATES); do \
+	    sed 's,@BINDIR@,$(BINDIR),g; s,@SYSCONFDIR@,$(SYSCONFDIR),g' $${template%%:*}.in | \
+	        $(INSTALL) -D -m 644 /dev/stdin "$(DESTDIR)$${template#*:}" || exit; \
 	done
-	test -e $(DESTDIR)$(SYSCONFDIR)/default/beanpoled || $(INSTALL) -m 644 \
-	    src/packaging/beanpoled.default $(DESTDIR)$(SYSCONFDIR)/default/beanpoled
+	test -e "$(DESTDIR)$(SYSCONFDIR)/default/beanpoled" || $(INSTALL) -m 644 \
+	    src/packaging/beanpoled.default "$(DESTDIR)$(SYSCONFDIR)/default/beanpoled"
 
 # For scripts that start `beanstalkd`. If that file exists already, it is not
 # touched.
 install-compat: install
-	test "$$(readlink $(DESTDIR)$(BINDIR)/beanstalkd)" = beanpoled || \
-	    ln -s beanpoled $(DESTDIR)$(BINDIR)/beanstalkd
+	test "$$(readlink "$(DESTDIR)$(BINDIR)/beanstalkd")" = beanpoled || \
+	    ln -s beanpoled "$(DESTDIR)$(BINDIR)/beanstalkd"
 
 # Jobs and a changed configuration are not removed.
 uninstall:
-	test "$$(readlink $(DESTDIR)$(BINDIR)/beanstalkd)" != beanpoled || \
-	    rm $(DESTDIR)$(BINDIR)/beanstalkd
-	rm -f $(PROGRAMS:%=$(DESTDIR)$(BINDIR)/%) $(UNITS:%=$(DESTDIR)$(UNITDIR)/%)
+	test "$$(readlink "$(DESTDIR)$(BINDIR)/beanstalkd")" != beanpoled || \
+	    rm "$(DESTDIR)$(BINDIR)/beanstalkd"
+	rm -f $(PROGRAMS:%="$(DESTDIR)$(BINDIR)/%") $(UNITS:%="$(DESTDIR)$(UNITDIR)/%") \
+	    $(INITS:%="$(DESTDIR)$(INITDIR)/%")
 	for manual in $(MANUALS); do \
-	    rm -f $(DESTDIR)$(MANDIR)/man$${manual##*.}/$$manual; \
+	    rm -f "$(DESTDIR)$${manual#*:}"; \
 	done
 	for completion in $(COMPLETIONS); do \
-	    rm -f $(DESTDIR)$${completion#*:}; \
+	    rm -f "$(DESTDIR)$${completion#*:}"; \
 	done
-	! cmp -s src/packaging/beanpoled.default $(DESTDIR)$(SYSCONFDIR)/default/beanpoled || \
-	    rm $(DESTDIR)$(SYSCONFDIR)/default/beanpoled
+	! cmp -s src/packaging/beanpoled.default "$(DESTDIR)$(SYSCONFDIR)/default/beanpoled" || \
+	    rm "$(DESTDIR)$(SYSCONFDIR)/default/beanpoled"
+
+# The manuals as pages for a browser. This needs mandoc and Python.
+html:
+	src/packaging/html target/html
 
 # A source archive that can be built without a network.
 dist:
@@ -135,4 +165,4 @@ deb: all
 clean:
 	$(CARGO) clean
 
-.PHONY: all static image run check bench attack install install-compat uninstall dist deb clean
+.PHONY: all static image run check bench attack nightly install install-compat uninstall html dist deb clean
