@@ -49,13 +49,11 @@
 //! (Only the texts of `stats` and `stats-tube` are made under it.) Commands
 //! that arrived together are executed together and answered with one write. So
 //! a command on a quiet connection costs two system calls, and a thousand
-//! pipelined commands hardly more. A third call saves work when the server is
-//! so busy that no worker need sleep (`server/rush.rs`).
+//! pipelined commands hardly more.
 //!
 //! No thread holds the lock for long. Work on very many jobs is done in pieces,
 //! a batch of commands is interrupted when it has cost much, and a worker with
-//! one command goes before workers with hundreds (`server/lock.rs`,
-//! `server/permits.rs`).
+//! one command goes before workers with hundreds (`server/lock.rs`).
 //!
 //! # Many cores
 //!
@@ -72,7 +70,7 @@
 //!
 //! A worker whose client waits in `reserve` sleeps on a condition variable of
 //! its own. Three threads can end the wait: a worker whose command makes a job
-//! ready, the timer, and the watcher that notices clients that have left. That
+//! ready, the timer, and the acceptor, which notices clients that have left. That
 //! thread asks the engine which client gets which reply, first come first
 //! served. It writes a short reply to that client itself, and then wakes only
 //! the client's worker; it leaves a long reply to that worker. With a binlog,
@@ -80,7 +78,9 @@
 //! binlog sends it.
 //!
 //! The clock acts only through the engine's timer wheel and one thread, which
-//! sleeps until something is due. With nothing to do, no thread runs.
+//! sleeps until something is due. With nothing to do, no thread runs; only
+//! where another machine could take the binlog over, one looks every two seconds
+//! whether the directory is still ours.
 //!
 //! # What is not here
 //!
