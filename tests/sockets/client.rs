@@ -67,11 +67,31 @@ impl Client {
 
     /// Reads what the server sends. It must be this text.
     pub fn expect(&mut self, text: &str) {
-        let mut bytes = vec![0; text.len()];
-        self.stream
-            .read_exact(&mut bytes)
-            .expect("what was expected");
-        assert_eq!(String::from_utf8_lossy(&bytes), text);
+        let mut bytes = Vec::new();
+        while bytes.len() < text.len() {
+            let come = match self.stream.fill_buf() {
+                Ok([]) => panic!("the end after {:?}", String::from_utf8_lossy(&bytes)),
+                Ok(come) => &come[..come.len().min(text.len() - bytes.len())],
+                Err(error) => panic!("{error} after {:?}", String::from_utf8_lossy(&bytes)),
+            };
+            bytes.extend_from_slice(come);
+            let count = come.len();
+            self.stream.consume(count);
+            // What is wrong is told at once, not when the rest does not come.
+            assert_eq!(
+                String::from_utf8_lossy(&bytes),
+                String::from_utf8_lossy(&text.as_bytes()[..bytes.len()]),
+                "the beginning of what was to come",
+            );
+        }
+    }
+
+    /// Closes the connection. Merely dropped, it would stay open while another
+    /// test starts a server: the new process has a copy of each socket until it
+    /// begins its own program.
+    pub fn close(self) {
+        let stream = self.stream.get_ref();
+        stream.shutdown(Shutdown::Both).expect("a connection");
     }
 
     /// Reads the end of the connection. The server must send nothing before it.

@@ -3,6 +3,7 @@
 use crate::client::Client;
 use crate::server::{Folder, Server, unix};
 use std::io::{Read, Write};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::thread;
 
@@ -69,7 +70,7 @@ fn what_a_client_held_is_free_when_the_next_one_looks() {
         let mut first = server.connect();
         let id = first.put("x");
         first.reserve();
-        drop(first);
+        first.close();
         let mut next = server.connect();
         next.send("peek-ready\r\n");
         next.expect(&format!("FOUND {id} 1\r\nx\r\n"));
@@ -88,6 +89,7 @@ fn and_on_a_unix_socket_as_well() {
         let mut bytes = vec![0; reply.len()];
         stream.read_exact(&mut bytes).expect("a reply");
         assert_eq!(String::from_utf8_lossy(&bytes), reply);
+        stream.shutdown(Shutdown::Both).expect("a connection");
     };
     for id in 1..500 {
         ask(
