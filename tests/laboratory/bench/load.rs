@@ -86,6 +86,28 @@ pub enum Held {
     Job,
 }
 
+/// What the clients of a crowd do, again and again.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Work {
+    /// They put a job.
+    Put,
+    /// They put a job, reserve one and delete it.
+    Cycle,
+    /// Half of them put jobs, and the others reserve and delete them.
+    Handoff,
+}
+
+impl Work {
+    /// The word that names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Work::Put => "put",
+            Work::Cycle => "cycle",
+            Work::Handoff => "handoff",
+        }
+    }
+}
+
 /// A complete load: all that a scenario needs to know.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)] // each is an option, and described in the usage
@@ -110,6 +132,7 @@ pub struct Load {
     pub rate: Option<Rate>,
     pub busy: usize,
     pub together: bool,
+    pub work: Work,
 }
 
 impl Load {
@@ -147,6 +170,7 @@ impl Load {
             rate: None,
             busy: 0,
             together: false,
+            work: Work::Cycle,
         }
     }
 

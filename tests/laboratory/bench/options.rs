@@ -1,6 +1,6 @@
 //! The arguments of `bench`, and the usage that describes them.
 
-use super::load::{Held, Length, Load, Placement, Syncing};
+use super::load::{Held, Length, Load, Placement, Syncing, Work};
 use super::servers::Source;
 use beanpole::arguments::{Given, ParsingStyle};
 use companion::command::{Number, Opt, described, options, read};
@@ -16,7 +16,10 @@ use std::path::PathBuf;
 const SCENARIOS: &[(&str, &str)] = &[
     ("put", "put jobs"),
     ("cycle", "put, reserve and delete jobs"),
-    ("crowd", "cycle, with a thread for each connection"),
+    (
+        "crowd",
+        "put, cycle or handoff, with a thread for each connection",
+    ),
     (
         "handoff",
         "put jobs while consumers wait: from put to RESERVED",
@@ -114,6 +117,8 @@ options! {
     delay: Option<Number<1, { u32::MAX as u64 }>> =
         Opt::value("", "delay", "SECONDS", "mature: seconds from put to due, at least (3)"),
     together: bool = Opt::flag("", "together", "mature, crowd: all jobs are due at once"),
+    work: Option<Work> =
+        Opt::value("w", "work", "WORK", "crowd: put, cycle or handoff (cycle)"),
     idle: Option<Span> =
         Opt::value("", "idle", "SECONDS", "delayed, idle, calls: how long to look on idly (5)"),
     settle: Option<Span> =
@@ -139,6 +144,14 @@ impl Parse for Placement {
         let all = [Placement::One, Placement::Apart, Placement::Free];
         let named = all.into_iter().find(|place| place.name() == text);
         named.ok_or_else(|| format!("'{text}' is not one, apart or free"))
+    }
+}
+
+impl Parse for Work {
+    fn parse(text: &str) -> Result<Work, String> {
+        let all = [Work::Put, Work::Cycle, Work::Handoff];
+        let named = all.into_iter().find(|work| work.name() == text);
+        named.ok_or_else(|| format!("'{text}' is not put, cycle or handoff"))
     }
 }
 
@@ -280,6 +293,7 @@ impl Options {
             }),
             busy: self.busy.map_or(usual.busy, |Number(n)| n),
             together: self.together,
+            work: self.work.unwrap_or(usual.work),
         }
     }
 }
@@ -365,6 +379,10 @@ mod tests {
             (
                 "put --ours a:1 -p here",
                 "--place: 'here' is not one, apart or free",
+            ),
+            (
+                "crowd --ours a:1 -w sleep",
+                "--work: 'sleep' is not put, cycle or handoff",
             ),
             (
                 "put --ours a:1 --ours-pid x",

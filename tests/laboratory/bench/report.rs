@@ -113,6 +113,10 @@ pub fn described(load: &Load) -> String {
             format!("{producers}, {}", counted(load.consumers, "consumer"))
         }
         "mature" => counted(load.consumers, "consumer"),
+        "crowd" => {
+            let clients = counted(load.connections, "client");
+            format!("{clients} that {}", load.work.name())
+        }
         _ => format!(
             "{}, depth {}",
             counted(load.connections, "connection"),

@@ -58,6 +58,9 @@ const COST: [&str; 4] = [
 fn put_and_cycle_tell_cost_and_latency() {
     assert_tells("put -n 20 -r 1", &COST);
     assert_tells("crowd -n 20 -c 3 -r 1", &COST);
+    assert_tells("crowd -w put -n 20 -c 3 -r 1", &COST);
+    assert_tells("crowd -w handoff -n 20 -c 4 -r 1", &COST);
+    assert_tells("crowd -w handoff -s 0.01 -c 2 -r 1 -f 0", &COST);
     assert_tells("put -n 96 -d 16 -c 3 -b 5000 -r 1 -p apart", &COST);
     assert_tells("put -s 0.01 -c 2 -r 1 --priorities 5", &COST);
     assert_tells("cycle -n 20 -r 1 -p one", &COST);

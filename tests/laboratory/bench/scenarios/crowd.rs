@@ -1,5 +1,7 @@
-//! `crowd`: each client is a thread that waits for one socket. It puts a job,
-//! reserves one and deletes it, again and again.
+//! `crowd`: each client is a thread that waits for one socket. With `--work put`
+//! it puts jobs; with `cycle` it puts a job, reserves one and deletes it; with
+//! `handoff` half of the clients put jobs, and the others reserve and delete
+//! them.
 //!
 //! With `--together` all jobs are there before, in a tube that is paused. When
 //! the pause ends, all are due at once, and the clients reserve and delete them.
@@ -10,7 +12,7 @@
 
 use super::setting::{connect, left};
 use crate::bench::figures::{Done, Figure, Meter, latencies, size};
-use crate::bench::load::Load;
+use crate::bench::load::{self, Load};
 use crate::bench::servers::Server;
 use companion::failure::{Failure, Outcome};
 use companion::load::arrivals::Left;
@@ -30,11 +32,22 @@ const PAUSE: Duration = Duration::from_secs(3);
 /// The same: how many jobs are put at once.
 const AT_ONCE: usize = 64;
 
-/// Lets the clients work, and then checks that they have left no job behind.
+/// Lets the clients work, and then counts the jobs that they have left behind.
 pub fn run(load: &Load, server: &Server) -> Outcome<Vec<Figure>> {
     if load.depth > 1 || load.rate.is_some() || load.priorities > 1 {
         return Failure::usage("crowd takes no --depth, --rate or --priorities");
     }
+    if load.together && load.work != load::Work::Cycle {
+        return Failure::usage("crowd takes either --together or --work");
+    }
+    let workers = match load.work {
+        load::Work::Put | load::Work::Cycle => load.connections,
+        // They come in pairs, so that as many jobs are taken as are put.
+        load::Work::Handoff if load.connections % 2 == 1 => {
+            return Failure::usage("crowd --work handoff takes an even number of connections");
+        }
+        load::Work::Handoff => load.connections / 2,
+    };
     let mut control = Wire::connect(&server.at(), 1, PATIENCE)?;
     let before = control.ask_data("stats")?;
     let clients: io::Result<Vec<_>> = (0..load.connections)
@@ -47,32 +60,48 @@ pub fn run(load: &Load, server: &Server) -> Outcome<Vec<Figure>> {
     };
     let meter = Meter::start(server)?;
     let left = match left(load.length) {
-        Left::Jobs(all) => Left::Jobs(all.div_ceil(load.connections)),
+        Left::Jobs(all) => Left::Jobs(all.div_ceil(workers)),
         until => until,
     };
-    let latency = thread::scope(|scope| {
+    let shift = |number: usize| Shift {
+        part: match load.work {
+            _ if load.together => Part::Take,
+            load::Work::Cycle => Part::Cycle,
+            load::Work::Handoff if number % 2 == 1 => Part::Take,
+            load::Work::Put | load::Work::Handoff => Part::Put,
+        },
+        body: load.body,
+        left,
+        due,
+    };
+    let done = thread::scope(|scope| {
         // The connections stay open until all figures are taken.
-        let start = |client| scope.spawn(move || Client::work(client, load.body, left, due));
-        let working: Vec<_> = clients.iter_mut().map(start).collect();
-        let mut latency = Histogram::default();
+        let start = |(number, client)| scope.spawn(move || Client::work(client, shift(number)));
+        let working: Vec<_> = clients.iter_mut().enumerate().map(start).collect();
+        let mut all = Worked::default();
         for client in working {
-            latency.add(&client.join().expect("no client panics")?);
+            all.add(&client.join().expect("no client panics")?);
         }
-        io::Result::Ok(latency)
+        io::Result::Ok(all)
     });
-    let latency = latency.map_err(Failure::of("a client of a crowd"))?;
+    let done = done.map_err(Failure::of("a client of a crowd"))?;
     let mut figures = match due {
-        None => meter.stop(&Done::commands(latency.count()))?,
+        None => meter.stop(&Done::commands(done.latency.count()))?,
         Some(_) => Vec::new(),
     };
     let what = due.map_or("", |_| "late: ");
-    figures.extend(latencies(what, &latency));
+    figures.extend(latencies(what, &done.latency));
     figures.extend(size(server)?);
     let after = control.ask_data("stats")?;
-    for key in ["current-jobs-ready", "current-jobs-reserved"] {
-        if stat(&before, key)? != stat(&after, key)? {
-            return Failure::refused(format!("{key} is not what it was before"));
-        }
+    let put_before = due.map_or(0, |_| done.taken);
+    let more = |key| Ok((stat(&before, key)?, stat(&after, key)?));
+    let (ready, reserved) = (more("current-jobs-ready")?, more("current-jobs-reserved")?);
+    if ready.0 + put_before + done.put != ready.1 + done.taken || reserved.0 != reserved.1 {
+        return Failure::refused("the server has not as many jobs as it should");
+    }
+    if !server.is_ours() {
+        let drained = clients[0].drain(ready.1 - ready.0);
+        drained.map_err(Failure::of("deleting a crowd's jobs"))?;
     }
     Ok(figures)
 }
@@ -93,6 +122,44 @@ fn put_for_later(load: &Load, server: &Server, control: &mut Wire) -> Outcome<In
     }
 }
 
+/// What one client does.
+#[derive(Clone, Copy, PartialEq)]
+enum Part {
+    /// It puts jobs.
+    Put,
+    /// It puts a job, reserves one and deletes it.
+    Cycle,
+    /// It reserves a job and deletes it.
+    Take,
+}
+
+/// A client's part of a run.
+#[derive(Clone, Copy)]
+struct Shift {
+    part: Part,
+    body: usize,
+    left: Left,
+    /// When all jobs were due, if they were there before.
+    due: Option<Instant>,
+}
+
+/// What clients have done: how many jobs they have put and taken, and how long
+/// each reply took, or else how late each job came that was due before.
+#[derive(Default)]
+struct Worked {
+    put: u64,
+    taken: u64,
+    latency: Histogram,
+}
+
+impl Worked {
+    fn add(&mut self, other: &Worked) {
+        self.put += other.put;
+        self.taken += other.taken;
+        self.latency.add(&other.latency);
+    }
+}
+
 /// A client, and what it has read ahead.
 struct Client(BufReader<TcpStream>);
 
@@ -108,24 +175,41 @@ impl Client {
         Ok(client)
     }
 
-    /// Works as long as anything is left. Returns how long each reply took, or
-    /// else how late each job came that was due before.
-    fn work(&mut self, body: usize, mut left: Left, due: Option<Instant>) -> io::Result<Histogram> {
-        let mut latency = Histogram::default();
-        let mut record = |since: Instant| latency.record(since.elapsed());
+    /// Works as long as anything is left.
+    fn work(&mut self, shift: Shift) -> io::Result<Worked> {
+        let Shift {
+            part,
+            body,
+            mut left,
+            due,
+        } = shift;
+        let mut done = Worked::default();
         let mut put = format!("put 0 0 60 {body}\r\n").into_bytes();
         put.resize(put.len() + body, b'x');
         put.extend(b"\r\n");
+        // When the time is over, nobody may be left waiting.
+        let reserve: &[u8] = match left {
+            Left::Jobs(_) => b"reserve\r\n",
+            Left::Until(_) => b"reserve-with-timeout 1\r\n",
+        };
         let mut received = vec![0; body + 2];
         while left.take(1, Instant::now()) > 0 {
-            if due.is_none() {
+            if part != Part::Take {
                 let sent = Instant::now();
                 self.ask(&put, "INSERTED")?;
-                record(sent);
+                done.latency.record(sent.elapsed());
+                done.put += 1;
+            }
+            if part == Part::Put {
+                continue;
             }
             let since = due.unwrap_or_else(Instant::now);
-            let job = self.ask(b"reserve\r\n", "RESERVED")?;
-            record(since);
+            let line = self.line(reserve)?;
+            if line == "TIMED_OUT" {
+                continue;
+            }
+            done.latency.record(since.elapsed());
+            let job = after(&line, "RESERVED")?;
             self.0.read_exact(&mut received)?;
             if due.is_none() && !put.ends_with(&received) {
                 return Err(io::Error::other("a body is not what was put"));
@@ -134,21 +218,45 @@ impl Client {
             let sent = Instant::now();
             self.ask(format!("delete {id}\r\n").as_bytes(), "DELETED")?;
             if due.is_none() {
-                record(sent);
+                done.latency.record(sent.elapsed());
             }
+            done.taken += 1;
         }
-        Ok(latency)
+        Ok(done)
+    }
+
+    /// Reserves and deletes so many jobs.
+    fn drain(&mut self, count: u64) -> io::Result<()> {
+        for _ in 0..count {
+            let job = self.ask(b"reserve\r\n", "RESERVED")?;
+            let (id, size) = job.split_once(' ').unwrap_or_default();
+            let size: usize = size.parse().map_err(io::Error::other)?;
+            self.0.read_exact(&mut vec![0; size + 2])?;
+            self.ask(format!("delete {id}\r\n").as_bytes(), "DELETED")?;
+        }
+        Ok(())
     }
 
     /// Sends a request and reads a line. Returns what follows the word that is
     /// wanted there.
     fn ask(&mut self, request: &[u8], wanted: &str) -> io::Result<String> {
+        after(&self.line(request)?, wanted).map(str::to_string)
+    }
+
+    /// Sends a request and reads a line.
+    fn line(&mut self, request: &[u8]) -> io::Result<String> {
         self.0.get_mut().write_all(request)?;
         let mut line = String::new();
         self.0.read_line(&mut line)?;
-        match line.trim_end().strip_prefix(wanted) {
-            Some(rest) => Ok(rest.trim_start().into()),
-            None => Err(io::Error::other(format!("{line:?} instead of {wanted}"))),
-        }
+        line.truncate(line.trim_end().len());
+        Ok(line)
+    }
+}
+
+/// What follows the word that is wanted at the beginning of a line.
+fn after<'a>(line: &'a str, wanted: &str) -> io::Result<&'a str> {
+    match line.strip_prefix(wanted) {
+        Some(rest) => Ok(rest.trim_start()),
+        None => Err(io::Error::other(format!("{line:?} instead of {wanted}"))),
     }
 }
