@@ -158,7 +158,7 @@ impl Server {
         let address = (Ipv4Addr::LOCALHOST, port.number).into();
         let command = command.replace("{port}", &port.number.to_string());
         let mut started = Started {
-            command: command.replace("{dir}", &data.to_string_lossy()),
+            command: command.replace("{dir}", &word(&data.to_string_lossy())),
             port,
             cpus,
             directory,
@@ -181,6 +181,16 @@ pub fn place() -> PathBuf {
 
 fn data_in(directory: &Path) -> PathBuf {
     directory.join("data")
+}
+
+/// The text as the shell reads it as one word.
+fn word(text: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-+:@,".contains(c);
+    let quoted = |c: char| match is_plain(c) {
+        true => vec![c],
+        false => vec!['\\', c],
+    };
+    text.chars().flat_map(quoted).collect()
 }
 
 impl Started {
@@ -410,6 +420,12 @@ mod tests {
             .err()
             .map(|failure| failure.to_string())
             .unwrap_or_default()
+    }
+
+    #[test]
+    fn a_directory_with_spaces_is_one_word_of_the_command() {
+        assert_eq!(word("/var/tmp/data"), "/var/tmp/data");
+        assert_eq!(word("/tmp/Bob's disk"), r"/tmp/Bob\'s\ disk");
     }
 
     #[test]

@@ -96,7 +96,7 @@ fn a_server_whose_calls_were_counted_is_gone_afterwards() {
     let pids = directory.path().join("pids");
     let server = beanpoled();
     let ours = format!(
-        "sh -c 'echo $$ >> {} && exec {server} -l 127.0.0.1 -p {{port}}'",
+        r#"sh -c 'echo $$ >> "$0" && exec "$@"' '{}' '{server}' -l 127.0.0.1 -p {{port}}"#,
         pids.display()
     );
     let output = Command::new(BENCH)
@@ -255,7 +255,7 @@ fn two_servers_are_compared_and_the_result_is_json_too() {
     let server = beanpoled();
     let output = Command::new(BENCH)
         .args(["put", "-n", "20", "-r", "2"])
-        .args(["--theirs", &format!("{server} -l 127.0.0.1 -p {{port}}")])
+        .args(["--theirs", &format!("'{server}' -l 127.0.0.1 -p {{port}}")])
         .arg("--json")
         .arg(&file)
         .output()
