@@ -68,7 +68,7 @@ endef
 
 # This builds both programs at once. Then an installation as root finds them
 # built, and needs no cargo.
-$(BUILT)/beanpoled: $(SOURCES)
+$(BUILT)/beanpoled: $(SOURCES) Makefile
 	$(if $(STATIC),$(LIBRARY))
 	$(if $(STATIC),$(LINKER)) $(CARGO) build --release --locked \
 	    $(if $(STATIC),-p beanpole,$(PACKAGES)) \
