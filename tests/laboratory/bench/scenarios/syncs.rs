@@ -20,7 +20,7 @@ use std::process::{Command, Stdio};
 /// The beginning of the server's command line. With `-D` the server stays a
 /// child of this process. `strace` writes a line for each call, at once.
 const TRACED: &str = "strace -D -f -qq --seccomp-bpf -e signal=none \
-    -e trace=fsync,fdatasync,sync_file_range,msync,syncfs,sync -o '{dir}.syncs'";
+    -e trace=fsync,fdatasync,sync_file_range,msync,syncfs,sync -o {dir}.syncs";
 
 /// The figure, if `put` or `cycle` run with a binlog and `strace` can be used.
 pub fn syncs(load: &Load, source: &Source) -> Result<Option<Figure>, Failure> {
