@@ -230,12 +230,13 @@ impl File for fs::File {
 
 /// Writes zeros to a file from one offset up to another.
 pub(super) fn write_zeros(file: &dyn File, mut from: u64, to: u64) -> io::Result<()> {
-    static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+    // As a static they would be in the file of each program.
+    let zeros = vec![0; 1 << 16];
     while from < to {
         let some = usize::try_from(to - from)
-            .unwrap_or(ZEROS.len())
-            .min(ZEROS.len());
-        file.write_at(&ZEROS[..some], from)?;
+            .unwrap_or(zeros.len())
+            .min(zeros.len());
+        file.write_at(&zeros[..some], from)?;
         from += some as u64;
     }
     Ok(())
