@@ -8,6 +8,7 @@ use beanpole::binlog::{Binlog, SyncMode};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::Duration;
 
 const SIZE: u64 = 4096;
@@ -182,6 +183,25 @@ fn synced_sometimes_a_power_cut_loses_nothing_synced() {
         Kept::Tended,
         POWER_CUT,
     );
+}
+
+/// So is the last change before a silence: the log's own thread syncs it.
+#[test]
+fn synced_sometimes_what_is_acknowledged_is_synced_though_nobody_asks() {
+    let (disk, random) = (Disk::default(), &mut Random::new(1));
+    let sync = SyncMode::Every(Duration::from_millis(1));
+    let mut server = Server::open(&disk, sync, SIZE);
+    server.log.spawn_threads(|_| ()).expect("there are threads");
+    for _ in 0..20 {
+        assert!(server.put(100, random) && server.commit());
+        let is_synced = |_: u32| {
+            thread::sleep(Duration::from_millis(1));
+            let left = disk.state().cut(Survival::Nothing, random);
+            open(&left, sync, SIZE).jobs == server.jobs
+        };
+        assert!((0..60_000).any(is_synced), "it is never synced");
+    }
+    server.log.close().expect("nothing fails");
 }
 
 #[test]
