@@ -472,8 +472,13 @@ impl Shared {
         }
     }
 
+    /// All clients, in the order in which they came. The map has another order
+    /// in each process, and then no random test could play a stop again.
     fn clients(&self) -> Vec<Arc<Client>> {
-        self.with_lock(|state, _| state.clients.values().cloned().collect())
+        let copy = |state: &mut Guarded, _| state.clients.values().cloned().collect();
+        let mut clients: Vec<Arc<Client>> = self.with_lock(copy);
+        clients.sort_unstable_by_key(|client| client.id.0);
+        clients
     }
 
     fn wake_timer(&self) {
