@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a client waits that has an answer to get.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(6);
 
 /// What a client knows of its connection.
 struct Line<'a> {
@@ -42,6 +42,7 @@ pub fn live(name: &str, does: &[Deed], door: &Arc<Door>, room: usize) {
             Deed::Waits(millis) => thread::park_timeout(Duration::from_millis(*millis)),
             Deed::HalfCloses => {
                 line.peer.half_close();
+                judge::half_closes(line.caller);
                 line.hear();
                 line.is_over = true;
             }

@@ -91,6 +91,10 @@ impl Engine {
         let from = self.mark();
         let done = self.0.disconnect(id, now);
         watch(|judge| {
+            assert!(
+                !judge.has_stopped,
+                "a client's jobs are given to others at the end"
+            );
             judge.model.now = now.as_nanos();
             if let Some(client) = judge.client(id) {
                 judge.model.disconnect(client);
@@ -146,6 +150,8 @@ pub struct Judge {
     /// When that was.
     ended_at: u64,
     is_stopping: bool,
+    /// All workers know that it stops.
+    has_stopped: bool,
     segment_size: u64,
     max_memory: Option<u64>,
     connecting: Option<usize>,
@@ -166,6 +172,8 @@ struct Caller {
     client: Option<naive::Client>,
     id: Option<ConnectionId>,
     came_at: u64,
+    /// Since then it sends nothing more.
+    is_over_at: Option<u64>,
     left_at: Option<u64>,
     /// The step of its last request.
     asked_at: Option<u64>,
@@ -309,6 +317,7 @@ pub fn begin(legacy: &mut Legacy, engine: &Engine, next_id: JobId, now: Time, se
         is_frozen: false,
         ended_at: 0,
         is_stopping: false,
+        has_stopped: false,
         segment_size,
         max_memory: config.max_memory,
         connecting: None,
@@ -336,6 +345,10 @@ pub fn stops() {
     watch(|judge| judge.is_stopping = true);
 }
 
+pub fn has_stopped() {
+    watch(|judge| judge.has_stopped = true);
+}
+
 /// How long a change may be undone by a power cut.
 pub enum Degree {
     Never,
@@ -358,6 +371,14 @@ pub fn end(legacy: Legacy, degree: &Degree, is_closed: bool, has_failed: bool) -
         let latest = ended_at.saturating_sub(span.as_nanos() as u64);
         judge.times.iter().filter(|time| **time < latest).count()
     };
+    // Also what nobody waits for is written soon.
+    let written = match degree {
+        Degree::After(span) => *span,
+        Degree::Always | Degree::Never => WRITTEN_WITHIN,
+    };
+    if !has_failed {
+        history.kept = history.kept.max(in_time(written));
+    }
     let durable = match degree {
         _ if is_closed => history.len(),
         Degree::Always => history.kept,
@@ -389,6 +410,7 @@ pub fn caller(name: &str) -> usize {
             client: None,
             id: None,
             came_at: threads::tick(),
+            is_over_at: None,
             left_at: None,
             asked_at: None,
             said: VecDeque::new(),
@@ -411,8 +433,37 @@ pub fn says(caller: usize, text: &str) {
     watch(|judge| judge.callers[caller].said.push_back(text.to_owned()));
 }
 
+pub fn half_closes(caller: usize) {
+    watch(|judge| judge.callers[caller].is_over_at = Some(threads::tick()));
+}
+
 pub fn leaves(caller: usize) {
-    watch(|judge| judge.callers[caller].left_at = Some(threads::tick()));
+    let now = threads::tick();
+    watch(|judge| {
+        let caller = &mut judge.callers[caller];
+        caller.is_over_at.get_or_insert(now);
+        caller.left_at = Some(now);
+    });
+}
+
+/// All threads wait, and time is about to pass: whoever had something to do for
+/// somebody has done it.
+pub fn all_wait() {
+    // What strikes now strikes before the judge looks.
+    threads::pass();
+    let peers = watch(|judge| {
+        let peers = judge.links.values().map(|number| {
+            let peer = judge.callers[*number].peer.clone();
+            (*number, peer.expect("it is connected"))
+        });
+        peers.collect::<Vec<_>>()
+    });
+    let told = peers.into_iter().flatten().map(|(number, peer)| {
+        let is_full = peer.is_full();
+        (number, is_full, peer.answered())
+    });
+    let told: Vec<_> = told.collect();
+    watch(|judge| judge.look_at_rest(&told));
 }
 
 /// Whether this client is rightly without an answer: it waits, or was not
@@ -425,7 +476,51 @@ pub fn may_be_silent(caller: usize) -> bool {
     .unwrap_or(true)
 }
 
+/// After this time all is written, whatever the options say, and a little.
+const WRITTEN_WITHIN: Duration = Duration::from_millis(60);
+
+/// So late may something happen that is due, and so long does it take until a
+/// client has left that has hung up, if threads have the time.
+const LATE: u64 = 150_000_000;
+const LEAVES_WITHIN: u64 = 1_200_000_000;
+
 impl Judge {
+    /// `told`: what each client was told, and whether it reads so little that no
+    /// more can be sent to it.
+    fn look_at_rest(&mut self, told: &[(usize, bool, Vec<u8>)]) {
+        if self.is_stopping {
+            return;
+        }
+        let due = self.model.next_event();
+        let late = due.and_then(|due| world::wall_clock().checked_sub(due));
+        assert!(
+            late.is_none_or(|late| late < LATE),
+            "what was due {late:?} ns ago is not done"
+        );
+        let has_passed = |at: Option<u64>| at.is_some_and(|at| at + LEAVES_WITHIN < threads::now());
+        for (number, is_full, bytes) in told {
+            let caller = &self.callers[*number];
+            let name = &caller.name;
+            assert!(
+                !has_passed(caller.left_at),
+                "{name} is gone, and still there"
+            );
+            let waits = caller.client.is_some_and(|one| self.model.is_waiting(one));
+            let is_over = has_passed(caller.is_over_at);
+            assert!(
+                !(waits && is_over),
+                "{name} waits, though it sends nothing more"
+            );
+            let mut heard = &bytes[..];
+            let replies = std::iter::from_fn(|| next_reply(&mut heard)).count();
+            let is_told = replies >= caller.expected.len() || *is_full;
+            assert!(
+                is_told || caller.left_at.is_some(),
+                "{name} is not told what is done"
+            );
+        }
+    }
+
     fn client(&self, id: ConnectionId) -> Option<naive::Client> {
         self.callers[*self.links.get(&id.0)?].client
     }
@@ -558,7 +653,8 @@ impl Judge {
             .iter()
             .map(|(number, reply)| (*number, normal(&text(reply))))
             .collect();
-        (left.sort(), right.sort());
+        left.sort();
+        right.sort();
         assert_eq!(left, right, "left the engine, right the model");
         for (number, reply) in said {
             let rests_on = match reply.rests_on() {
@@ -632,7 +728,7 @@ pub fn next_reply(heard: &mut &[u8]) -> Option<String> {
     let line = String::from_utf8_lossy(&heard[..end]).into_owned();
     let mut words = line.trim_end().split(' ');
     let has_body = matches!(words.next(), Some("RESERVED" | "FOUND" | "OK"));
-    let len = match words.last() {
+    let len = match words.next_back() {
         Some(number) if has_body => number.parse::<usize>().ok()? + 2,
         _ => 0,
     };

@@ -38,6 +38,8 @@ pub struct Life {
 pub enum End {
     /// In order, when all clients are done.
     Done,
+    /// A while after that, in order or not.
+    Later { is_killed: bool },
     /// In order, at this step.
     Stopped(u64),
     /// It is killed at this step.
@@ -214,9 +216,11 @@ fn life(bodies: Bodies, random: &mut Random) -> Life {
     Life {
         clients: (0..clients).map(|_| client(bodies, random)).collect(),
         faults,
-        end: match random.below(6) {
-            0..3 => End::Done,
-            3 => End::Stopped(20 << random.below(9)),
+        end: match random.below(12) {
+            0..2 => End::Done,
+            2..4 => End::Later { is_killed: false },
+            4..6 => End::Later { is_killed: true },
+            6..8 => End::Stopped(20 << random.below(9)),
             _ => End::Killed((20 << random.below(9)) + random.below(500)),
         },
         cut: match random.below(6) {
@@ -234,6 +238,11 @@ fn life(bodies: Bodies, random: &mut Random) -> Life {
 }
 
 fn client(bodies: Bodies, random: &mut Random) -> Client {
+    match random.below(12) {
+        0 => return churning(bodies, random),
+        1 => return deaf(bodies, random),
+        _ => {}
+    }
     let reads = !random.one_in(8);
     let mut does = Vec::new();
     let verbosity = *choose(random, &[1, 1, 1, 3, 12]);
@@ -258,6 +267,37 @@ fn client(bodies: Bodies, random: &mut Random) -> Client {
         }
     }
     if reads && random.one_in(2) {
+        does.push(Deed::Hears);
+    }
+    Client { does }
+}
+
+/// Puts, reserves and deletes, so that segments become empty.
+fn churning(bodies: Bodies, random: &mut Random) -> Client {
+    let mut does = Vec::new();
+    for _ in 0..2 + random.below(10) {
+        let taken = "reserve-with-timeout 0\r\n".to_owned();
+        does.push(Deed::Says(vec![put(bodies, random), taken]));
+        does.push(Deed::Hears);
+        does.push(Deed::Says(vec!["delete {}\r\n".into()]));
+    }
+    Client { does }
+}
+
+/// Asks for much, and reads nothing for long.
+fn deaf(bodies: Bodies, random: &mut Random) -> Client {
+    let mut does = Vec::new();
+    for _ in 0..1 + random.below(3) {
+        let command = |random: &mut Random| match random.below(3) {
+            0 => "list-tubes\r\n".into(),
+            1 => "stats-job 1\r\n".into(),
+            _ => put(bodies, random),
+        };
+        let commands = (0..2 + random.below(8)).map(|_| command(random));
+        does.push(Deed::Says(commands.collect()));
+    }
+    does.push(Deed::Waits(*choose(random, &[50, 1100, 20_000])));
+    if random.one_in(2) {
         does.push(Deed::Hears);
     }
     Client { does }

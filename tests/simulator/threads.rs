@@ -12,7 +12,7 @@
 //! happens in it.
 
 use crate::random::Random;
-use generator::{Generator, Gn, yield_with};
+use generator::{Generator, Gn};
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 
@@ -120,6 +120,13 @@ pub fn run(random: Random, root: impl FnOnce() + Send + 'static) -> Result<(), S
 
 fn turns() -> Result<(), String> {
     loop {
+        let all_wait = |threads: &mut Threads| {
+            let mut all = threads.all.iter();
+            all.all(|thread| thread.state != State::Ready)
+        };
+        if with(all_wait) == Some(true) && catch_unwind(crate::judge::all_wait).is_err() {
+            return Err(crate::last_panic());
+        }
         let turn = with(|threads| {
             let next = threads.next;
             let is_ready = threads.all[next].state == State::Ready;
@@ -161,12 +168,18 @@ fn turns() -> Result<(), String> {
     }
 }
 
+/// Goes back to [`turns`], with or without work.
+#[allow(deprecated, reason = "no scope reaches all the places that wait")]
+fn give_up_turn(is_over: bool) {
+    generator::yield_with(is_over);
+}
+
 fn body() -> Body {
     let works = || -> bool {
         loop {
             let work = WORK.take();
             work.expect("it was put there")();
-            yield_with(true);
+            give_up_turn(true);
         }
     };
     Gn::new_opt(STACK, works)
@@ -228,11 +241,9 @@ impl Threads {
             return false;
         };
         match self.manner {
-            Manner::Ranked(every) => {
-                if yields || self.random.one_in(every) {
-                    let lowest = self.all.iter().map(|one| one.rank).min();
-                    self.all[current].rank = lowest.unwrap_or_default().saturating_sub(1);
-                }
+            Manner::Ranked(every) if yields || self.random.one_in(every) => {
+                let lowest = self.all.iter().map(|one| one.rank).min();
+                self.all[current].rank = lowest.unwrap_or_default().saturating_sub(1);
             }
             Manner::Steady(every) if !yields && !self.random.one_in(every) => return false,
             _ => {}
@@ -263,7 +274,7 @@ fn turn_to_others(yields: bool) {
         strike();
     }
     if with(|threads| threads.switches(yields)) == Some(true) {
-        yield_with(false);
+        give_up_turn(false);
     }
 }
 
@@ -285,7 +296,7 @@ fn wait_as(until: Option<u64>, parked: bool) -> bool {
         threads.now
     });
     before.expect("threads wait");
-    yield_with(false);
+    give_up_turn(false);
     until.is_none_or(|until| now() < until)
 }
 

@@ -47,6 +47,9 @@ use std::cell::RefCell;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
+/// So many files may be open at a time, however many segments there are.
+const DESCRIPTORS: usize = 6;
+
 /// The kinds of operations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
@@ -118,6 +121,7 @@ pub fn begin(
     started_at: u64,
 ) -> (Arc<Drive>, Arc<Door>) {
     let door = Arc::new(Door::default());
+    disk.set_descriptors(DESCRIPTORS);
     WORLD.set(Some(World {
         door: door.clone(),
         started_at,

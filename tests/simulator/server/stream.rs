@@ -216,6 +216,11 @@ impl Peer {
         self.0.written.load(Ordering::Relaxed)
     }
 
+    /// Whether nothing more can be written before the client reads.
+    pub fn is_full(&self) -> bool {
+        self.0.state().unread() >= self.0.room
+    }
+
     /// All that the server has ever written.
     pub fn answered(&self) -> Vec<u8> {
         self.0.state().answered.clone()
