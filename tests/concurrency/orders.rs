@@ -16,8 +16,10 @@
 #[allow(dead_code, unused_imports)]
 #[path = "../../src/binlog/mod.rs"]
 mod binlog;
+mod channel;
 mod commit;
 mod disk;
+mod hangup;
 #[path = "../laboratory/search.rs"]
 #[allow(dead_code)]
 mod search;
@@ -25,6 +27,8 @@ mod search;
 mod server;
 mod serving;
 mod slot;
+#[allow(dead_code)]
+mod stream;
 #[allow(dead_code)]
 mod sync;
 

@@ -1,5 +1,5 @@
-//! The server's own files, on sockets that are lists of bytes: all but the
-//! acceptor, which waits for the system.
+//! The server's own files, on sockets in memory: all but the acceptor, which
+//! waits for the system. `tests/simulator` has them, too.
 
 #[path = "../../src/server/addresses.rs"]
 mod addresses;
@@ -30,11 +30,10 @@ mod worker;
 #[path = "../../src/server/workers.rs"]
 pub mod workers;
 
-mod hangup;
-mod stream;
-
+pub use crate::stream::{Peer, Stream};
 pub use clock::Clock;
-pub use stream::{Peer, Stream};
+
+use crate::{hangup, stream};
 
 use std::time::Duration;
 

@@ -38,6 +38,8 @@ mod history;
 mod naive;
 #[path = "../laboratory/search.rs"]
 mod search;
+#[path = "../model/stored.rs"]
+mod stored;
 #[path = "../model/world.rs"]
 mod world;
 
@@ -45,10 +47,10 @@ mod ledger;
 mod shell;
 
 use beanpole::binlog::{self, Binlog, Opened, SyncMode};
-use beanpole::engine::{Engine, StoredJob, StoredState, StoredWords, Time};
+use beanpole::engine::{Engine, StoredJob, Time};
 use beanpole::protocol::JobId;
 use disk::{Disk, Survival};
-use naive::{Job, Kept, SECOND, State};
+use naive::SECOND;
 use shell::Shell;
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use std::alloc::System;
@@ -56,6 +58,7 @@ use std::env;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
+use stored::{in_the_model, key_in_the_model};
 use world::{Jobs, World};
 
 #[global_allocator]
@@ -459,57 +462,4 @@ fn stored(engine: &Engine) -> Jobs {
     let ids = (1..engine.next_id().0).map(JobId);
     let jobs = ids.filter_map(|id| engine.stored(id));
     jobs.map(|job| (job.id, job)).collect()
-}
-
-/// A job of the log, as a job of the model.
-fn in_the_model(stored: StoredJob) -> Job {
-    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("clients send text");
-    let JobId(id) = stored.id;
-    Job {
-        id,
-        state: match stored.state {
-            StoredState::Ready => State::Ready,
-            StoredState::Delayed { until } => State::Delayed {
-                until: until.as_nanos(),
-            },
-            StoredState::Buried { order } => State::Buried { number: order },
-            StoredState::Deleted { .. } => unreachable!("it is a key"),
-        },
-        tube: stored.tube.as_str().into(),
-        priority: stored.priority.0,
-        delay: stored.delay.0.into(),
-        ttr: stored.ttr.0.into(),
-        body: text(stored.body.content()),
-        created: stored.created_at.as_nanos(),
-        reserves: stored.counters.reserves,
-        timeouts: stored.counters.timeouts,
-        releases: stored.counters.releases,
-        buries: stored.counters.buries,
-        kicks: stored.counters.kicks,
-        words: stored.words.map_or_else(naive::Words::default, |stored| {
-            let StoredWords { words, failed } = *stored;
-            let unique = words.unique;
-            let limit = words.limit;
-            naive::Words {
-                unique: unique.map(|one| (one.key.to_string(), one.kept.0.into())),
-                limit: limit.map(|one| (one.key.to_string(), one.most as usize)),
-                tries: words.tries,
-                failed,
-            }
-        }),
-    }
-}
-
-/// What is left of a deleted job, as the model has it.
-fn key_in_the_model(stored: StoredJob) -> Kept {
-    let words = stored.words.expect("it has a key").words;
-    let StoredState::Deleted { until } = stored.state else {
-        unreachable!("it is deleted");
-    };
-    Kept {
-        id: stored.id.0,
-        tube: stored.tube.to_string(),
-        key: words.unique.expect("it has a key").key.to_string(),
-        until: until.as_nanos(),
-    }
 }

@@ -1,8 +1,8 @@
 //! Clients, each a thread that does what its plan says.
 
+use crate::hangup::Door;
 use crate::judge::{self, next_reply};
 use crate::plan::Deed;
-use crate::server::hangup::Door;
 use crate::server::{Peer, Stream};
 use crate::sync::thread;
 use crate::{threads, world};

@@ -7,10 +7,11 @@
 use crate::binlog::{Record, Update};
 use crate::engine::{Change, Config, ConnectionId, Outcome, StoredJob, StoredState, Time};
 use crate::history::{History, Jobs, apply};
-use crate::naive::{self, Model, State};
+use crate::naive::{self, Model};
 use crate::protocol::framing::NoBody;
 use crate::protocol::{Command, JobId, Reply, Request, RestsOn};
 use crate::server::Peer;
+use crate::stored::{in_the_model, key_in_the_model};
 use crate::{threads, world};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -755,57 +756,4 @@ fn text(reply: &Reply) -> String {
     reply.encode(&mut bytes);
     bytes.extend(reply.body().into_iter().flat_map(|body| body.wire()));
     String::from_utf8(bytes).expect("all bodies are text")
-}
-
-/// A job of the log, as a job of the model.
-fn in_the_model(stored: StoredJob) -> naive::Job {
-    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("clients send text");
-    let JobId(id) = stored.id;
-    naive::Job {
-        id,
-        state: match stored.state {
-            StoredState::Ready => State::Ready,
-            StoredState::Delayed { until } => State::Delayed {
-                until: until.as_nanos(),
-            },
-            StoredState::Buried { order } => State::Buried { number: order },
-            StoredState::Deleted { .. } => unreachable!("it is a key"),
-        },
-        tube: stored.tube.as_str().into(),
-        priority: stored.priority.0,
-        delay: stored.delay.0.into(),
-        ttr: stored.ttr.0.into(),
-        body: text(stored.body.content()),
-        created: stored.created_at.as_nanos(),
-        reserves: stored.counters.reserves,
-        timeouts: stored.counters.timeouts,
-        releases: stored.counters.releases,
-        buries: stored.counters.buries,
-        kicks: stored.counters.kicks,
-        words: stored.words.map_or_else(naive::Words::default, |stored| {
-            let crate::engine::StoredWords { words, failed } = *stored;
-            let unique = words.unique;
-            let limit = words.limit;
-            naive::Words {
-                unique: unique.map(|one| (one.key.to_string(), one.kept.0.into())),
-                limit: limit.map(|one| (one.key.to_string(), one.most as usize)),
-                tries: words.tries,
-                failed,
-            }
-        }),
-    }
-}
-
-/// What is left of a deleted job, as the model has it.
-fn key_in_the_model(stored: StoredJob) -> naive::Kept {
-    let words = stored.words.expect("it has a key").words;
-    let StoredState::Deleted { until } = stored.state else {
-        unreachable!("it is deleted");
-    };
-    naive::Kept {
-        id: stored.id.0,
-        tube: stored.tube.to_string(),
-        key: words.unique.expect("it has a key").key.to_string(),
-        until: until.as_nanos(),
-    }
 }

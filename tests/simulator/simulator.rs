@@ -18,10 +18,13 @@
 #[allow(dead_code, unused_imports)]
 #[path = "../../src/binlog/mod.rs"]
 mod binlog;
+#[path = "../concurrency/channel.rs"]
+mod channel;
 mod clients;
 #[path = "../binlog/disk.rs"]
 #[allow(dead_code)]
 mod disk;
+mod hangup;
 #[path = "../binlog/history.rs"]
 #[allow(dead_code)]
 mod history;
@@ -33,8 +36,13 @@ mod plan;
 #[path = "../laboratory/search.rs"]
 #[allow(dead_code)]
 mod search;
+#[path = "../concurrency/server.rs"]
 #[allow(dead_code)]
 mod server;
+#[path = "../model/stored.rs"]
+mod stored;
+#[allow(dead_code)]
+mod stream;
 #[allow(dead_code)]
 mod sync;
 mod threads;
@@ -376,7 +384,7 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
     let known = shared.timer.set(timer.thread().clone());
     known.expect("there is one timer");
     let (accepting, entry) = (shared.clone(), door.clone());
-    let acceptor = thread::spawn("acceptor", move || server::accept(&accepting, &entry));
+    let acceptor = thread::spawn("acceptor", move || hangup::accept(&accepting, &entry));
     let mut clients = Vec::new();
     for (number, client) in life.clients.iter().enumerate() {
         let (does, door, room) = (client.does.clone(), door.clone(), plan.room);

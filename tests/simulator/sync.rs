@@ -3,9 +3,10 @@
 use crate::threads;
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut, Sub};
-use std::sync::{Arc, LockResult};
+use std::sync::LockResult;
 use std::time::Duration;
 
+pub use crate::channel::{Receiver, Sender, bounded};
 pub use std::sync::atomic::Ordering;
 
 /// A moment.
@@ -421,93 +422,5 @@ pub mod thread {
     ) -> JoinHandle<T> {
         let builder = Builder(name.to_owned());
         builder.spawn(work).expect("there are threads enough")
-    }
-}
-/// A channel without room, as `crossbeam_channel` has it: what is sent is taken
-/// by somebody who waits for it.
-pub fn bounded<T>(room: usize) -> (Sender<T>, Receiver<T>) {
-    assert_eq!(room, 0);
-    let channel = Arc::new(Channel {
-        state: Mutex::new(Handing {
-            waiting: 0,
-            handed: VecDeque::new(),
-            is_open: true,
-        }),
-        changed: Condvar::new(),
-    });
-    (Sender(channel.clone()), Receiver(channel))
-}
-
-struct Channel<T> {
-    state: Mutex<Handing<T>>,
-    changed: Condvar,
-}
-
-struct Handing<T> {
-    waiting: usize,
-    /// For so many of those who wait.
-    handed: VecDeque<T>,
-    is_open: bool,
-}
-
-/// The one sender.
-pub struct Sender<T>(Arc<Channel<T>>);
-
-pub struct Receiver<T>(Arc<Channel<T>>);
-
-impl<T> Clone for Receiver<T> {
-    fn clone(&self) -> Receiver<T> {
-        Receiver(self.0.clone())
-    }
-}
-
-impl<T> Sender<T> {
-    /// Gives it back if nobody waits for it.
-    pub fn try_send(&self, value: T) -> Result<(), T> {
-        let mut state = self.0.state.lock().expect("no thread panics");
-        if state.handed.len() == state.waiting {
-            return Err(value);
-        }
-        state.handed.push_back(value);
-        drop(state);
-        self.0.changed.notify_all();
-        Ok(())
-    }
-}
-
-impl<T> Sender<T> {
-    /// Gives it back if nobody has waited for it in this time.
-    pub fn send_timeout(&self, value: T, time: Duration) -> Result<(), T> {
-        let state = self.0.state.lock().expect("no thread panics");
-        let is_full = |state: &mut Handing<T>| state.handed.len() == state.waiting;
-        let waited = self.0.changed.wait_timeout_while(state, time, is_full);
-        let mut state = waited.expect("no thread panics").0;
-        if is_full(&mut state) {
-            return Err(value);
-        }
-        state.handed.push_back(value);
-        drop(state);
-        self.0.changed.notify_all();
-        Ok(())
-    }
-}
-
-impl<T> Drop for Sender<T> {
-    fn drop(&mut self) {
-        self.0.state.lock().expect("no thread panics").is_open = false;
-        self.0.changed.notify_all();
-    }
-}
-
-impl<T> Receiver<T> {
-    pub fn recv_timeout(&self, time: Duration) -> Result<T, ()> {
-        let mut state = self.0.state.lock().expect("no thread panics");
-        state.waiting += 1;
-        self.0.changed.notify_all();
-        let is_idle = |state: &mut Handing<T>| state.handed.is_empty() && state.is_open;
-        let waited = self.0.changed.wait_timeout_while(state, time, is_idle);
-        state = waited.expect("no thread panics").0;
-        state.waiting -= 1;
-        state.handed.pop_front().ok_or(())
     }
 }

@@ -40,8 +40,8 @@
 
 use crate::binlog::storage::{File, Storage};
 use crate::disk::{Disk, Random};
+use crate::hangup::Door;
 use crate::judge;
-use crate::server::hangup::Door;
 use crate::threads;
 use std::cell::RefCell;
 use std::io::{self, ErrorKind};

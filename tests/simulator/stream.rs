@@ -2,7 +2,7 @@
 //! between them belongs to the kernel: what was written before a process ended
 //! can still be read.
 
-use super::hangup::Door;
+use crate::hangup::Door;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::threads;
 use std::collections::VecDeque;

@@ -1,7 +1,7 @@
 //! Who has hung up: the peers that have left.
 
-use super::Peer;
-use super::client::Client;
+use crate::server::client::Client;
+use crate::stream::Peer;
 use beanpole::engine::ConnectionId;
 use std::io;
 use std::sync::Mutex;

@@ -1,8 +1,11 @@
 //! Where clients come in, and who has hung up.
 
-use super::client::Client;
-use super::{Peer, Stream};
 use crate::engine::ConnectionId;
+use crate::judge;
+use crate::server::client::Client;
+use crate::server::shared::Shared;
+use crate::server::workers::Workers;
+use crate::stream::{Peer, Stream};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::io;
@@ -28,8 +31,26 @@ struct State {
     waiting: Vec<(ConnectionId, Peer, u8)>,
 }
 
+/// As `acceptor::run`.
+pub fn accept(shared: &Arc<Shared>, door: &Door) {
+    let workers = Workers::new(shared.clone());
+    loop {
+        match door.wait() {
+            Call::End => return,
+            Call::HaveLeft => shared.end_waits_of_the_gone(),
+            Call::Accept((who, peer, stream)) => {
+                judge::connects(who, peer);
+                if let Ok(client) = shared.connect(stream, None) {
+                    shared.hangups.watch(&client).expect("memory");
+                    workers.hand_over(&client).expect("a thread");
+                }
+            }
+        }
+    }
+}
+
 /// What the acceptor has to do.
-pub enum Call {
+enum Call {
     Accept(Caller),
     HaveLeft,
     End,
@@ -61,7 +82,7 @@ impl Door {
         self.rung.notify_all();
     }
 
-    pub fn wait(&self) -> Call {
+    fn wait(&self) -> Call {
         let is_quiet = |state: &mut State| {
             state.callers.is_empty() && !state.is_shut && !has_news(&state.waiting)
         };

@@ -1,0 +1,58 @@
+//! What a log holds, as the naive model has it.
+
+use crate::naive::{Job, Kept, State, Words};
+use beanpole::engine::{StoredJob, StoredState, StoredWords};
+use beanpole::protocol::JobId;
+
+/// A job of the log, as a job of the model.
+pub fn in_the_model(stored: StoredJob) -> Job {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("clients send text");
+    let JobId(id) = stored.id;
+    Job {
+        id,
+        state: match stored.state {
+            StoredState::Ready => State::Ready,
+            StoredState::Delayed { until } => State::Delayed {
+                until: until.as_nanos(),
+            },
+            StoredState::Buried { order } => State::Buried { number: order },
+            StoredState::Deleted { .. } => unreachable!("it is a key"),
+        },
+        tube: stored.tube.as_str().into(),
+        priority: stored.priority.0,
+        delay: stored.delay.0.into(),
+        ttr: stored.ttr.0.into(),
+        body: text(stored.body.content()),
+        created: stored.created_at.as_nanos(),
+        reserves: stored.counters.reserves,
+        timeouts: stored.counters.timeouts,
+        releases: stored.counters.releases,
+        buries: stored.counters.buries,
+        kicks: stored.counters.kicks,
+        words: stored.words.map_or_else(Words::default, |stored| {
+            let StoredWords { words, failed } = *stored;
+            let unique = words.unique;
+            let limit = words.limit;
+            Words {
+                unique: unique.map(|one| (one.key.to_string(), one.kept.0.into())),
+                limit: limit.map(|one| (one.key.to_string(), one.most as usize)),
+                tries: words.tries,
+                failed,
+            }
+        }),
+    }
+}
+
+/// What is left of a deleted job, as the model has it.
+pub fn key_in_the_model(stored: StoredJob) -> Kept {
+    let words = stored.words.expect("it has a key").words;
+    let StoredState::Deleted { until } = stored.state else {
+        unreachable!("it is deleted");
+    };
+    Kept {
+        id: stored.id.0,
+        tube: stored.tube.to_string(),
+        key: words.unique.expect("it has a key").key.to_string(),
+        until: until.as_nanos(),
+    }
+}
