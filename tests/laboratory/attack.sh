@@ -1,8 +1,7 @@
 #!/bin/bash
 # Runs all attacks, the small forms, in some three minutes:
 # tests/laboratory/attack.sh
-# BEANPOLE_SEARCH=20 has it search twenty times as long, and plays the whole
-# server in tests/simulator, too.
+# BEANPOLE_SEARCH=20 has it search twenty times as long.
 #
 # An attack fails if the server grows, loses a job, answers otherwise than
 # beanstalkd, or is gone. It never fails because something takes long.
@@ -39,11 +38,6 @@ $attack soak --seconds $((15 * search)) --ours "$server"
 $attack soak --seconds $((15 * search)) --ours "$server -b {dir} -s 100000"
 
 step fuzzing, and beside it the order of threads
-for own in fuzz concurrency simulator; do
-    cargo fmt --check --manifest-path tests/$own/Cargo.toml
-    # It compiles the server's files, so what changes there may break it.
-    CARGO_TARGET_DIR=$PWD/target/$own cargo check --quiet --manifest-path tests/$own/Cargo.toml
-done
 # Each of the two takes one processor.
 orders=$(mktemp)
 CARGO_TARGET_DIR=$PWD/target/concurrency cargo run --quiet --release \
@@ -52,10 +46,3 @@ trap 'kill $! 2>/dev/null || true; rm "$orders"' EXIT
 tests/fuzz/run $((10 * search))
 wait $! || { cat "$orders"; false; }
 cat "$orders"
-
-# Its judge is young, so it does not yet decide about each release.
-if [ "$search" -gt 1 ]; then
-    step the whole server
-    CARGO_TARGET_DIR=$PWD/target/simulator cargo run --quiet --release \
-        --manifest-path tests/simulator/Cargo.toml
-fi
