@@ -60,8 +60,8 @@ class Connection:
             raise Broken("closed")
         return body[:-2]
 
-    def stats(self):
-        line = self.ask(b"stats\r\n")
+    def stats(self, command="stats"):
+        line = self.ask(f"{command}\r\n".encode())
         if not line.startswith("OK "):
             raise Broken(line)
         return dict(re.findall(r'^([\w-]+): "?(.*?)"?$', self.body(line).decode(), re.M))

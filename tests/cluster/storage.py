@@ -20,6 +20,8 @@ import time
 import traceback
 
 VOLUME = "jobs"
+# The loader puts in what stands for $LIB.
+FAKETIME = "/usr/$LIB/faketime/libfaketimeMT.so.1"
 LIBC = ctypes.CDLL(None, use_errno=True)
 CLONE_NEWNET = 0x40000000
 
@@ -45,6 +47,10 @@ OPTIONS = {
     "server.keepalive-interval": "1",
     "server.keepalive-count": "5",
 }
+
+
+# How large bricks are. XFS takes no less.
+SIZES = {"tmpfs": "128M", "ext4": "128M", "xfs": "300M"}
 
 
 def call(*command, **options):
@@ -103,10 +109,12 @@ def in_namespaces(work):
 
 
 class Machine:
-    """A machine: namespaces of its own, an address, and a link that can be cut."""
+    """A machine: namespaces of its own, an address, and a link that can be cut. Its
+    clock may be ahead of the others', by so many seconds."""
 
-    def __init__(self, name, number):
+    def __init__(self, name, number, ahead=0):
         self.name = name
+        self.ahead = 0
         self.address = f"10.77.0.{number}"
         self.keeper = subprocess.Popen(["unshare", "--net", "--mount", "sleep", "infinity"])
         own = os.readlink("/proc/self/ns/net")
@@ -118,9 +126,19 @@ class Machine:
         self.run("ip", "link", "set", "lo", "up")
         self.run("ip", "address", "add", f"{self.address}/24", "dev", "eth0")
         self.run("ip", "link", "set", "eth0", "up")
+        if ahead:
+            # There the library keeps something in files.
+            self.run("mount", "-t", "tmpfs", "shm", "/dev/shm")
+            self.ahead = ahead
 
     def inside(self, *command):
-        return ["nsenter", "--target", str(self.keeper.pid), "--net", "--mount", *command]
+        clock = []
+        if self.ahead:
+            # All programs of the machine tell the time by that clock. How much time
+            # passes, and the times of files, are what they are.
+            clock = ["env", f"LD_PRELOAD={FAKETIME}", f"FAKETIME={self.ahead:+}",
+                     "FAKETIME_DONT_FAKE_MONOTONIC=1", "NO_FAKE_STAT=1"]
+        return ["nsenter", "--target", str(self.keeper.pid), "--net", "--mount", *clock, *command]
 
     def run(self, *command, **options):
         return call(*self.inside(*command), **options)
@@ -181,8 +199,8 @@ class Machine:
 class Server(Machine):
     """A machine with a brick. It can also mount the volume."""
 
-    def __init__(self, name, number, root, in_memory):
-        super().__init__(name, number)
+    def __init__(self, name, number, root, bricks, ahead):
+        super().__init__(name, number, ahead)
         self.mount_point = f"{root}/{name}.jobs"
         self.log = f"{root}/{name}.mount.log"
         os.makedirs(self.mount_point)
@@ -194,8 +212,13 @@ class Server(Machine):
             self.run("mount", "--bind", here, there)
         self.disk = f"{self.root}/disk"
         os.makedirs(self.disk)
-        if in_memory:
-            self.run("mount", "-t", "tmpfs", "-o", "size=128m", "brick", self.disk)
+        if bricks:
+            self.run("mount", "-t", "tmpfs", "-o", f"size={SIZES[bricks]}", "brick", self.disk)
+        if bricks in ("ext4", "xfs"):
+            image = f"{self.disk}/image"
+            self.run("truncate", "-s", SIZES[bricks], image)
+            self.run(f"mkfs.{bricks}", "-q", image)
+            self.run("mount", "-o", "loop", image, self.disk)
         self.brick = f"{self.disk}/brick"
         self.run("mkdir", self.brick)
         self.daemon = subprocess.Popen(
@@ -204,6 +227,9 @@ class Server(Machine):
 
     def gluster(self, *command):
         return self.run("gluster", "--mode=script", *command)
+
+    def knows_others(self):
+        return self.gluster("peer", "status").count("Peer in Cluster (Connected)") == 2
 
     def brick_process(self):
         """The process that serves the brick; None if there is none."""
@@ -260,13 +286,15 @@ class Server(Machine):
 
 class Storage:
     """The volume on its three servers, two of which mount it, and a machine that
-    only has clients."""
+    only has clients. The bricks are on a file system of this type, in memory, or on
+    that of `root`. The clock of the second server may be ahead."""
 
-    def __init__(self, root, options=OPTIONS, in_memory=True):
+    def __init__(self, root, options=OPTIONS, bricks=None, ahead=0):
         call("ip", "link", "set", "lo", "up")
         call("ip", "link", "add", "bridge", "type", "bridge")
         call("ip", "link", "set", "bridge", "up")
-        self.servers = [Server(f"machine{n}", n, root, in_memory) for n in (1, 2, 3)]
+        self.servers = [Server(f"machine{n}", n, root, bricks, ahead if n == 2 else 0)
+                        for n in (1, 2, 3)]
         self.machines = self.servers[:2]
         self.outside = Machine("clients", 50)
         # Orders are given on the one that does not serve.
@@ -274,7 +302,8 @@ class Storage:
         eventually("glusterd answers", lambda: self.answers(first))
         for other in self.machines:
             eventually("the servers know each other", lambda: self.probe(first, other))
-        eventually("three peers", lambda: first.gluster("pool", "list").count("Connected") == 3)
+        for server in self.servers:
+            eventually("all know each other", server.knows_others)
         places = [server.place() for server in self.servers]
         first.gluster("volume", "create", VOLUME, "replica", "3", *places, "force")
         settings = [word for option in options.items() for word in option]
