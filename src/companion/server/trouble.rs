@@ -19,28 +19,35 @@ use std::collections::BTreeMap;
 pub enum Trouble {
     #[default]
     None,
-    /// Jobs are buried.
-    Buried,
     /// Jobs are ready and workers wait for some: as many as may be with the keys
     /// of these jobs are reserved.
     Limited,
     /// Jobs are ready, but the tube is paused.
     Paused,
+    /// Jobs are buried.
+    Buried,
     /// Jobs are ready, and nobody watches the tube.
     Unwatched,
 }
 
 impl Trouble {
+    /// All trouble of a tube with these statistics, the worst first.
+    pub fn all(facts: &Facts) -> impl Iterator<Item = Trouble> {
+        let has = |key| facts.number(key) > 0;
+        let (ready, paused) = (has("current-jobs-ready"), has("pause-time-left"));
+        let kinds = [
+            (Trouble::Unwatched, ready && !has("current-watching")),
+            (Trouble::Buried, has("current-jobs-buried")),
+            (Trouble::Paused, ready && paused),
+            (Trouble::Limited, ready && !paused && has("current-waiting")),
+        ];
+        let there = kinds.into_iter().filter(|(_, is_there)| *is_there);
+        there.map(|(kind, _)| kind)
+    }
+
     /// The worst trouble of a tube with these statistics.
     pub fn of(facts: &Facts) -> Trouble {
-        let has = |key| facts.number(key) > 0;
-        match has("current-jobs-ready") {
-            true if !has("current-watching") => Trouble::Unwatched,
-            true if has("pause-time-left") => Trouble::Paused,
-            true if has("current-waiting") => Trouble::Limited,
-            _ if has("current-jobs-buried") => Trouble::Buried,
-            _ => Trouble::None,
-        }
+        Trouble::all(facts).next().unwrap_or_default()
     }
 }
 

@@ -13,13 +13,13 @@
 //! the folder `page`: HTML, CSS and JavaScript as a browser reads them, without
 //! a framework. It begins in `main.js`.
 
+mod badge;
 mod deeds;
 mod guard;
 mod jobs;
 mod ring;
 mod site;
 mod table;
-mod trouble;
 mod tube;
 mod watch;
 

@@ -1,7 +1,7 @@
 //! The table of all servers and tubes, as JSON for the page: it is searched,
 //! sorted and cut here, so that the page shows any number of tubes quickly.
 
-use super::trouble;
+use super::badge;
 use super::tube::Tube;
 use super::watch::Watched;
 use crate::server::columns::Column;
@@ -42,7 +42,7 @@ impl Sort {
 
     fn compare(self, one: &Tube, other: &Tube) -> Ordering {
         match self {
-            Sort::Trouble => trouble::compare(one, other),
+            Sort::Trouble => badge::compare(one, other),
             Sort::By(column) => other.figure(column).total_cmp(&one.figure(column)),
         }
     }
@@ -89,7 +89,7 @@ pub fn row(server: usize, now: Duration, name: &TubeName, tube: &Tube) -> Json {
         let rates = tube.rates;
         rates.map(|rates| float((rates[index] * 100.0).round() / 100.0))
     };
-    let trouble = trouble::of(tube);
+    let badge = badge::of(tube);
     json!({
         "server": server,
         "name": name.as_str(),
@@ -103,8 +103,8 @@ pub fn row(server: usize, now: Duration, name: &TubeName, tube: &Tube) -> Json {
         "delete": rate(1),
         "age": tube.age,
         "pause": tube.pause_left,
-        "grave": trouble.as_ref().is_some_and(|trouble| trouble.is_grave),
-        "trouble": trouble.map(|trouble| trouble.words),
+        "grave": badge.as_ref().is_some_and(|badge| badge.is_grave),
+        "trouble": badge.map(|badge| badge.words),
         "curve": tube.small_curve(now),
     })
 }

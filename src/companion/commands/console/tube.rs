@@ -5,6 +5,7 @@ use super::ring::{self, Curves};
 use crate::server::columns::Column;
 use crate::server::sample::{TUBE_RATES, per_second};
 use crate::server::stats::{Facts, State};
+use crate::server::trouble::Trouble;
 use crate::text::json::Json;
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ pub struct Tube {
     pub waiting: u64,
     /// For how many seconds it stays paused.
     pub pause_left: u64,
+    pub trouble: Trouble,
     pub counters: [u64; 2],
     /// Per second, since the sample before.
     pub rates: Option<[f64; 2]>,
@@ -67,6 +69,7 @@ impl Tube {
         self.watching = facts.number("current-watching");
         self.waiting = facts.number("current-waiting");
         self.pause_left = facts.number("pause-time-left");
+        self.trouble = Trouble::of(facts);
         if self.ready() == 0 {
             self.age = None;
         }

@@ -34,6 +34,8 @@ pub struct Row {
     figures: [Option<f64>; columns::COUNT],
     pause_left: u64,
     trouble: Trouble,
+    /// Whether ready jobs lack a worker that watches, or wait for a limit.
+    is_held_up: bool,
 }
 
 impl Row {
@@ -58,6 +60,8 @@ impl Row {
             }),
             pause_left: facts.number("pause-time-left"),
             trouble: Trouble::of(facts),
+            is_held_up: Trouble::all(facts)
+                .any(|kind| matches!(kind, Trouble::Unwatched | Trouble::Limited)),
         })
     }
 
@@ -95,9 +99,7 @@ impl Row {
         let has = |column| self.figure(column) > 0.0;
         match column {
             Column::Buried if has(column) => Some(Colour::RED),
-            Column::Ready if matches!(self.trouble, Trouble::Unwatched | Trouble::Limited) => {
-                Some(Colour::YELLOW)
-            }
+            Column::Ready if self.is_held_up => Some(Colour::YELLOW),
             Column::Tube if self.pause_left > 0 => Some(Colour::YELLOW),
             _ => None,
         }
