@@ -118,7 +118,8 @@ fn written(status: Status, value: &Json) -> Answer {
     }
 }
 
-/// What a question brings, or why there is no answer.
+/// What a question brings, or why there is no answer. A server that is gone or
+/// refuses is a 502; a 503 says that this console has too much to do itself.
 fn told(outcome: Outcome<Json>) -> Answer {
     match outcome {
         Ok(value) => written(Status::Ok, &value),
@@ -178,10 +179,10 @@ impl Console {
             "/api/servers" => Ok(self.overview()),
             "/api/tubes" => Ok(self.tubes(&question)),
             "/api/tube" => self.tube(&question),
-            "/api/why" => self.ask(&question, |client| self.why(&question, client)),
+            "/api/why" => self.ask(&question, |client| self.why(&question, client))?,
             "/api/curves" => self.curves(&question),
-            "/api/jobs" => self.ask(&question, |client| self.jobs(&question, client)),
-            "/api/job" => self.ask(&question, |client| jobs::job(client, question.read("id")?)),
+            "/api/jobs" => self.ask(&question, |client| self.jobs(&question, client))?,
+            "/api/job" => self.ask(&question, |client| jobs::job(client, question.read("id")?))?,
             "/metrics" => return self.metrics(&question),
             _ => return Err((Status::NotFound, "there is no such page")),
         }))
@@ -230,15 +231,16 @@ impl Console {
         &self,
         question: &Question,
         ask: impl FnOnce(&mut Client) -> Outcome<Json>,
-    ) -> Outcome<Json> {
-        let (_, server) = self.watched(question)?;
+    ) -> Result<Outcome<Json>, Refusal> {
+        let server = match self.watched(question) {
+            Ok((_, server)) => server,
+            Err(failure) => return Ok(Err(failure)),
+        };
         if let Some(reason) = server.known().trouble(server.now()) {
-            return Err(Failure::Unreachable(reason));
+            return Ok(Err(Failure::Unreachable(reason)));
         }
-        let _turn = self
-            .turn()
-            .map_err(|(_, reason)| Failure::Unreachable(reason.into()))?;
-        ask(&mut server.connect()?)
+        let _turn = self.turn()?;
+        Ok(server.connect().and_then(|mut client| ask(&mut client)))
     }
 
     fn overview(&self) -> Json {
@@ -356,5 +358,56 @@ struct Turn<'a>(&'a AtomicUsize);
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::address::Address;
+    use std::net::TcpListener;
+
+    /// A request that comes from our own page.
+    fn request(method: &str, path: &str, console: &Console) -> Request {
+        let headers = [
+            ("host", "localhost:8080"),
+            ("origin", "http://localhost:8080"),
+            ("x-beanpole-page", console.guard.page_token.as_str()),
+        ];
+        Request {
+            method: method.into(),
+            path: path.into(),
+            query: "tube=mail&id=1".into(),
+            headers: headers
+                .map(|(name, value)| (String::from(name), String::from(value)))
+                .into(),
+            body: br#"{"server":0,"do":"kick-job","id":"1"}"#.into(),
+        }
+    }
+
+    #[test]
+    fn a_server_that_is_gone_is_502_and_a_busy_console_is_503() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let nobody = Address::parse("unix:/nowhere/socket").unwrap();
+        let console = Console {
+            servers: vec![Watched::new(nobody.into(), Duration::MAX)],
+            guard: Guard::new(&listener, None, Vec::new()).unwrap(),
+            allows_changes: true,
+            asking: AtomicUsize::new(0),
+        };
+        let questions = [
+            ("GET", "/api/why"),
+            ("GET", "/api/jobs"),
+            ("GET", "/api/job"),
+            ("POST", "/api/change"),
+        ];
+        let status = |(method, path)| console.answer(&request(method, path, &console)).status;
+        assert_eq!(questions.map(status), [Status::BadGateway; 4]);
+        console.asking.store(MOST_ASKING, Ordering::Relaxed);
+        assert_eq!(questions.map(status), [Status::Unavailable; 4]);
+        assert_eq!(status(("GET", "/metrics")), Status::Unavailable);
+        assert_eq!(status(("GET", "/api/tubes")), Status::Ok);
+        // Each of them has given its turn back.
+        assert_eq!(console.asking.into_inner(), MOST_ASKING);
     }
 }

@@ -28,9 +28,9 @@ export class JobView {
     try {
       job = await ask("job", { server: this.server, id: this.id });
     } catch (error) {
-      if (error.status !== 404 && error.status !== 400 && error.status !== 502) throw error;
-      this.fail(error.status === 404 ? "There is no such job, or it has been deleted." : error.message);
-      if (error.status === 404) this.actions.replaceChildren();
+      if (error.status !== 404) throw error;
+      this.fail("There is no such job, or it has been deleted.");
+      this.actions.replaceChildren();
       return;
     }
     const isFirst = !this.job;
