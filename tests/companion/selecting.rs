@@ -42,7 +42,7 @@ fn patterns_mean_tubes_that_exist() {
         mail: It is paused for another 27h; 1 job is ready. Nobody watches it.
         [1]
         $ pause 'x*' 1
-        ! beanpole pause: there is no such tube
+        ! beanpole pause: there is no tube like 'x*'
         [1]
         $ resume '*'
         $ pause fax 100000
@@ -64,11 +64,14 @@ fn patterns_mean_tubes_that_exist() {
         $ reserve -t 'mai?' --all -l
         a
         $ reserve -t 'x*' --all
-        ! beanpole reserve: there is no such tube
+        ! beanpole reserve: there is no tube like 'x*'
         [1]
         $ check -t 'mail*' --ready-max 2
         BEANSTALK CRITICAL: ready 3 (limit 2) | 'ready'=3;;2;0 'reserved'=0;;;0 'delayed'=0;;;0 'buried'=0;;;0 'workers'=0;;;0
         [2]
+        $ check -t 'x*'
+        BEANSTALK UNKNOWN: there is no tube like 'x*'
+        [3]
         $ move '*' all
         4
         $ reserve -t all --all -l

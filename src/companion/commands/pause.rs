@@ -44,9 +44,6 @@ fn set_pause(invocation: &Invocation, names: &[String], Seconds(time): Seconds) 
         true => client.tubes()?,
         false => patterns.named(&mut client)?,
     };
-    if tubes.is_empty() {
-        return Err(Failure::Missing("there is no such tube".into()));
-    }
     let line = |tube: &TubeName| format!("pause-tube {tube} {time}");
     let mut missing = None;
     client.each(tubes, line, |tube, reply| {

@@ -81,9 +81,6 @@ fn reserve(invocation: &Invocation) -> Outcome {
     let tubes = Patterns(options.tubes).or_default();
     let mut client = invocation.connect()?;
     let tubes = tubes.named(&mut client)?;
-    if tubes.is_empty() {
-        return Err(Failure::Missing("there is no such tube".into()));
-    }
     let timeout = options.timeout.or(all.then_some(Seconds(0)));
     let wanted = match options.count {
         Some(count) => count.get(),

@@ -13,7 +13,10 @@ use std::collections::HashSet;
 /// The name of a tube, or a pattern of names: `*` stands for any characters and
 /// `?` for one. No name can have these characters.
 #[derive(Clone, Debug)]
-pub struct Pattern(String);
+pub enum Pattern {
+    Name(TubeName),
+    Glob(String),
+}
 
 /// Some tubes: those that one of these patterns means, or all if there is none.
 #[derive(Clone, Debug, Default)]
@@ -21,21 +24,19 @@ pub struct Patterns(pub Vec<Pattern>);
 
 impl Parse for Pattern {
     fn parse(text: &str) -> Result<Pattern, String> {
-        let pattern = Pattern(text.into());
-        match pattern.is_glob() {
-            true => Ok(pattern),
-            false => <TubeName as Parse>::parse(text).map(|_| pattern),
+        match text.contains(['*', '?']) {
+            true => Ok(Pattern::Glob(text.into())),
+            false => Parse::parse(text).map(Pattern::Name),
         }
     }
 }
 
 impl Pattern {
-    fn is_glob(&self) -> bool {
-        self.0.contains(['*', '?'])
-    }
-
     fn means(&self, name: &TubeName) -> bool {
-        matches(self.0.as_bytes(), name.as_str().as_bytes())
+        match self {
+            Pattern::Name(own) => own == name,
+            Pattern::Glob(glob) => matches(glob.as_bytes(), name.as_str().as_bytes()),
+        }
     }
 }
 
@@ -48,25 +49,27 @@ impl Patterns {
     /// The same, or the tube `default` if there is none.
     pub fn or_default(mut self) -> Patterns {
         if self.0.is_empty() {
-            self.0.push(Pattern(TubeName::default_tube().to_string()));
+            self.0.push(Pattern::Name(TubeName::default_tube()));
         }
         self
     }
 
     /// The tubes that are named, whether they exist or not, and those that
-    /// exist and are meant by a pattern. Without any pattern, none.
-    pub fn named(&self, client: &mut Client) -> Outcome<Vec<TubeName>> {
-        let is_any_glob = self.0.iter().any(Pattern::is_glob);
-        let existing = if is_any_glob {
-            client.tubes()?
-        } else {
-            Vec::new()
+    /// exist and are meant.
+    pub fn meant(&self, client: &mut Client) -> Outcome<Vec<TubeName>> {
+        let is_glob = |pattern: &Pattern| matches!(pattern, Pattern::Glob(_));
+        let existing = match self.0.is_empty() || self.0.iter().any(is_glob) {
+            true => client.tubes()?,
+            false => Vec::new(),
         };
+        if self.0.is_empty() {
+            return Ok(existing);
+        }
         let mut names = Vec::new();
         for pattern in &self.0 {
-            match pattern.is_glob() {
-                true => names.extend(existing.iter().filter(|name| pattern.means(name)).cloned()),
-                false => names.extend(<TubeName as Parse>::parse(&pattern.0)),
+            match pattern {
+                Pattern::Name(name) => names.push(name.clone()),
+                glob => names.extend(existing.iter().filter(|name| glob.means(name)).cloned()),
             }
         }
         let mut known = HashSet::new();
@@ -74,29 +77,33 @@ impl Patterns {
         Ok(names)
     }
 
-    /// The same, but without any pattern, all tubes that exist.
-    pub fn meant(&self, client: &mut Client) -> Outcome<Vec<TubeName>> {
-        match self.0.is_empty() {
-            true => client.tubes(),
-            false => self.named(client),
+    /// The same, but without any pattern, none. It is a failure if a pattern
+    /// means no tube.
+    pub fn named(&self, client: &mut Client) -> Outcome<Vec<TubeName>> {
+        if self.0.is_empty() {
+            return Ok(Vec::new());
         }
-    }
-
-    /// The tubes that are named; it is a failure if a pattern means no tube that
-    /// exists.
-    pub fn existing(&self, client: &mut Client) -> Outcome<Vec<TubeName>> {
+        let names = self.meant(client)?;
         for pattern in &self.0 {
-            let one = Patterns(vec![pattern.clone()]);
-            match one.named(client)?.as_slice() {
-                [] => {
-                    let text = format!("there is no tube like '{}'", pattern.0);
-                    return Err(Failure::Missing(text));
-                }
-                [name, ..] if !pattern.is_glob() => drop(client.known_tube(name)?),
-                _ => {}
+            if let Pattern::Glob(glob) = pattern
+                && !names.iter().any(|name| pattern.means(name))
+            {
+                let text = format!("there is no tube like '{glob}'");
+                return Err(Failure::Missing(text));
             }
         }
-        self.named(client)
+        Ok(names)
+    }
+
+    /// The same; it is also a failure if a tube that is named does not exist.
+    pub fn existing(&self, client: &mut Client) -> Outcome<Vec<TubeName>> {
+        let names = self.named(client)?;
+        for pattern in &self.0 {
+            if let Pattern::Name(name) = pattern {
+                client.known_tube(name)?;
+            }
+        }
+        Ok(names)
     }
 }
 
@@ -181,7 +188,11 @@ mod tests {
             ("a*b*c", "a-b-b", false),
         ] {
             let name = <TubeName as Parse>::parse(name).unwrap();
-            assert_eq!(Pattern(pattern.into()).means(&name), means, "{pattern}");
+            assert_eq!(
+                Pattern::parse(pattern).unwrap().means(&name),
+                means,
+                "{pattern}"
+            );
         }
         assert!(Pattern::parse("a b").is_err());
     }
