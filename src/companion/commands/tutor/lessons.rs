@@ -126,9 +126,9 @@ pub const LESSONS: &[Lesson] = &[
         title: "Extensions",
         passages: &[
             story!("38-list-jobs", "It shows the facts"),
-            story!("39-one-job-of-a-kind", "A job that is delayed"),
-            story!("40-a-limit", "The second job is as ready"),
-            story!("41-tries", "A kick gives it all"),
+            story!("39-one-job-of-a-kind", "A job that is reserved"),
+            story!("40-a-limit", "She does not get it"),
+            story!("41-tries", "The burial is counted"),
         ],
     },
 ];
