@@ -1,7 +1,8 @@
 //! Command lines, for all programs: a table says which options exist.
 //!
-//! The owner of the table decides what a value means. Bytes that are no UTF-8 are kept, since bodies and paths
-//! may have them: [`to_os`] gives the original argument back.
+//! The owner of the table decides what a value means. Bytes that are no UTF-8
+//! are kept, since bodies and paths may have them: [`to_os`] gives the original
+//! argument back.
 
 pub use getopts::ParsingStyle;
 use getopts::{Fail, HasArg, Matches, Occur, Options};

@@ -1,9 +1,9 @@
 //! Takes connections, and gives each a thread of its own, up to a bound.
 //!
 //! A connection is *idle* while we wait for its bytes or for it to take ours,
-//! and *busy* from its complete request until its answer is made. If there are as many as there may be,
-//! the oldest idle one is closed for the next one. Whoever sends a request at
-//! once is idle for a moment only.
+//! and *busy* from its complete request until its answer is made. If there are
+//! as many as there may be, the oldest idle one is closed for the next one.
+//! Whoever sends a request at once is idle for a moment only.
 
 use super::message::{Answer, Site};
 use super::wire;

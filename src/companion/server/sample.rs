@@ -70,11 +70,15 @@ impl Sample {
     }
 }
 
-/// How much a counter grew in a second. A counter that is smaller than before
-/// began again at 0.
+/// How much a counter grew. A counter that is smaller than before began again at
+/// 0.
+pub fn growth(before: u64, now: u64) -> u64 {
+    now.checked_sub(before).unwrap_or(now)
+}
+
+/// How much a counter grew in a second.
 pub fn per_second(before: u64, now: u64, time: Duration) -> f64 {
-    let growth = now.checked_sub(before).unwrap_or(now);
-    growth as f64 / time.as_secs_f64().max(0.001)
+    growth(before, now) as f64 / time.as_secs_f64().max(0.001)
 }
 
 /// A connection that is made when it is needed, and again after a failure.

@@ -20,28 +20,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_examples_of_the_rfc_and_all_bytes_go_both_ways() {
-        for (bytes, text) in [
-            ("", ""),
-            ("f", "Zg=="),
-            ("fo", "Zm8="),
-            ("foo", "Zm9v"),
-            ("foob", "Zm9vYg=="),
-            ("fooba", "Zm9vYmE="),
-            ("foobar", "Zm9vYmFy"),
-        ] {
-            assert_eq!(encode(bytes.as_bytes()), text);
-            assert_eq!(decode(text).as_deref(), Some(bytes.as_bytes()));
-        }
-        let all: Vec<u8> = (0..=255).collect();
-        assert_eq!(decode(&encode(&all)), Some(all));
-    }
-
-    #[test]
-    fn what_is_not_base64_has_no_bytes() {
-        for text in [
-            "Z", "Zg", "Zg=", "Z===", "====", "Zg==Zg==", "Zh==", "Zm9=", "Z g=", "Zm9v\n",
-        ] {
+    fn each_value_has_one_text() {
+        assert_eq!(encode(b"\0\xff\xfe"), "AP/+");
+        assert_eq!(decode("AP/+").as_deref(), Some(&b"\0\xff\xfe"[..]));
+        assert_eq!(decode("Zg==").as_deref(), Some(&b"f"[..]));
+        // Without its padding; with bits that mean nothing; of other digits.
+        for text in ["Zg", "Zh==", "AP_-", "Zg==\n"] {
             assert_eq!(decode(text), None, "{text:?}");
         }
     }

@@ -9,9 +9,10 @@
 //! {"beanpole-dump-end":1,"jobs":2}
 //! ```
 //!
-//! `words` are those of the put, if it has any. `delay` is the delay that is left. A body that is not UTF-8 is in base64.
-//! Other facts about a job follow `ttr`; they are for people, and `load` does
-//! not need them. Jobs come in the order in which they were put.
+//! `words` are those of the put, if it has any. `delay` is the delay that is
+//! left. A body that is not UTF-8 is in base64. Other facts about a job follow
+//! `ttr`; they are for people, and `load` does not need them. Jobs come in the
+//! order in which they were put.
 
 /// The key in the first line of a dump; its value is the version of the format.
 pub const START_KEY: &str = "beanpole-dump";

@@ -6,6 +6,7 @@
 //! because the server was away or was started again, is a gap. A day of one
 //! tube takes 25 kB at most, and the rings grow only as time passes.
 
+use crate::server::sample::growth;
 use crate::text::json::{Json, json, number_or_text};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -62,11 +63,7 @@ impl<const R: usize> Curves<R> {
     pub fn note(&mut self, at: Duration, backlog: [u64; 4], counters: [u64; R]) {
         if let Some((then, before)) = self.before {
             let seconds = at.saturating_sub(then).as_secs_f32().max(0.001);
-            let growth = std::array::from_fn(|index| {
-                // A counter that is smaller than before began again at 0.
-                let (now, then) = (counters[index], before[index]);
-                now.checked_sub(then).unwrap_or(now) as f32
-            });
+            let growth = std::array::from_fn(|index| growth(before[index], counters[index]) as f32);
             let backlog = backlog.map(|count| u32::try_from(count).unwrap_or(u32::MAX));
             for ring in &mut self.rings {
                 ring.note(at.as_secs(), backlog, seconds, growth);
