@@ -32,6 +32,18 @@ fn why_says_what_is_in_the_way_the_worst_first() {
 }
 
 #[test]
+fn who_asks_is_no_worker() {
+    on_each_server(
+        r#"
+        $ put -q work
+        $ why
+        default: Nobody watches it; 1 job is ready.
+        [1]
+        "#,
+    );
+}
+
+#[test]
 fn why_names_the_job_that_holds_up_the_others() {
     for program in servers() {
         let server = Server::start(&program, &[]);
@@ -121,7 +133,7 @@ fn check_watches_pauses_watchers_timeouts_and_the_oldest_job() {
         BEANSTALK OK: ready 1, reserved 0, delayed 0, buried 0, oldest 0s, pause 0s, unwatched 1, timeouts 0, workers 0 | 'ready'=1;;;0 'reserved'=0;;;0 'delayed'=0;;;0 'buried'=0;;;0 'oldest'=0s;;3600;0 'pause'=0s;3600;86400;0 'unwatched'=1;;1;0 'timeouts'=0;;0;0 'workers'=0;;;0
         $ pause mail 0
         $ check -t default --unwatched-max 0 --oldest-max 0
-        BEANSTALK OK: ready 0, reserved 0, delayed 0, buried 0, oldest 0s, unwatched 0, workers 1 | 'ready'=0;;;0 'reserved'=0;;;0 'delayed'=0;;;0 'buried'=0;;;0 'oldest'=0s;;0;0 'unwatched'=0;;0;0 'workers'=1;;;0
+        BEANSTALK OK: ready 0, reserved 0, delayed 0, buried 0, oldest 0s, unwatched 0, workers 0 | 'ready'=0;;;0 'reserved'=0;;;0 'delayed'=0;;;0 'buried'=0;;;0 'oldest'=0s;;0;0 'unwatched'=0;;0;0 'workers'=0;;;0
         "#,
     );
 }

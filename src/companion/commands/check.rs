@@ -333,7 +333,7 @@ fn readings(
     // With several tubes, the one with the fewest watchers counts.
     let watchers = |tube: &TubeName| {
         let found = of_tubes.iter().find(|(name, _)| name == tube);
-        found.map_or(0, |(_, facts)| facts.number("current-watching"))
+        found.map_or(0, |(_, facts)| facts.watching())
     };
     let workers = tubes.iter().map(watchers).min();
     let workers = workers.unwrap_or_else(|| server.number("current-workers"));

@@ -35,6 +35,13 @@ impl Facts {
         self.text(key).parse().unwrap_or(0)
     }
 
+    /// How many connections watch a tube, without the one that asks: whoever has
+    /// not said otherwise watches `default`.
+    pub fn watching(&self) -> u64 {
+        let ours = u64::from(self.text("name") == "default");
+        self.number("current-watching").saturating_sub(ours)
+    }
+
     /// How many jobs a server or a tube has in these states.
     pub fn jobs_in(&self, states: &[State]) -> u64 {
         let counts = states.iter().map(|state| self.number(state.count_key()));

@@ -36,7 +36,7 @@ impl Trouble {
         let has = |key| facts.number(key) > 0;
         let (ready, paused) = (has("current-jobs-ready"), has("pause-time-left"));
         let kinds = [
-            (Trouble::Unwatched, ready && !has("current-watching")),
+            (Trouble::Unwatched, ready && facts.watching() == 0),
             (Trouble::Buried, has("current-jobs-buried")),
             (Trouble::Paused, ready && paused),
             (Trouble::Limited, ready && !paused && has("current-waiting")),
@@ -75,7 +75,7 @@ pub fn sentences(
 ) -> Outcome<Vec<String>> {
     let number = |key: &str| facts.number(key);
     let [ready, reserved, delayed, buried] = State::ALL.map(|state| facts.jobs_in(&[state]));
-    let (watching, waiting) = (number("current-watching"), number("current-waiting"));
+    let (watching, waiting) = (facts.watching(), number("current-waiting"));
     let paused = number("pause-time-left");
     let mut said = Vec::new();
     if paused > 0 {

@@ -66,7 +66,7 @@ impl Tube {
         (self.jobs, self.counters) = (jobs, counters);
         self.urgent = facts.number("current-jobs-urgent");
         self.using = facts.number("current-using");
-        self.watching = facts.number("current-watching");
+        self.watching = facts.watching();
         self.waiting = facts.number("current-waiting");
         self.pause_left = facts.number("pause-time-left");
         self.trouble = Trouble::of(facts);
