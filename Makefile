@@ -36,11 +36,10 @@ PROGRAMS = beanpoled beanpole
 # The daemon and the companion. (The third package is for the developers of
 # these two.)
 PACKAGES = -p beanpole -p beanpole-companion
-FOR_TARGET = CARGO_TARGET_$(shell echo $(TARGET) | tr a-z- A-Z_)
-LINKER = $(FOR_TARGET)_LINKER=rust-lld
 # On a small box it matters more that the companion is small than that it is
-# fast. Functions of the same code become one.
-SMALL = CARGO_PROFILE_RELEASE_OPT_LEVEL=z $(FOR_TARGET)_RUSTFLAGS='-C link-arg=--icf=all'
+# fast.
+SMALL = CARGO_PROFILE_RELEASE_OPT_LEVEL=z
+LINKER = CARGO_TARGET_$(shell echo $(TARGET) | tr a-z- A-Z_)_LINKER=rust-lld
 # The name of the architecture in images.
 ARCHITECTURE = $(patsubst x86_64,amd64,$(patsubst aarch64,arm64,$(patsubst armv7,arm,$(firstword $(subst -, ,$(TARGET))))))
 # `man` knows those in Chinese by the name of a country.
