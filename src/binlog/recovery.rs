@@ -2,9 +2,10 @@
 //! live.
 //!
 //! First the names are synced. Then everything is read and checked; an error
-//! found there leaves the directory as it was. The changes after that may be interrupted anywhere, and
-//! are repeated at the next start. They need no more room: the binlog continues
-//! in its newest segment, after the last record, and keeps its spares.
+//! found there leaves the directory as it was. The changes after that may be
+//! interrupted anywhere, and are repeated at the next start. They need no more
+//! room: the binlog continues in its newest segment, after the last record, and
+//! keeps its spares.
 
 use super::error::{Error, is_full};
 use super::frame::{Header, RESERVE, shows_segment, spare_name, spare_slot};
@@ -12,7 +13,7 @@ use super::import;
 use super::ledger::Ledger;
 use super::opening::Opening;
 use super::record::{Record, Tubes};
-use super::segment::{Found, Kind, Looked, READ, Reader, last_set_byte, look};
+use super::segment::{End, Found, Kind, Numbered, READ, Reader, find, last_set_byte};
 use super::spare::{rename, zeroed};
 use super::storage::{File, Storage, write_zeros};
 use super::tail::Spare;
@@ -39,7 +40,7 @@ pub(super) fn recover<J: Jobs>(
     // A server may have been killed between a rename and its sync. We rely on
     // the names from here on, so a power cut may not undo them any more.
     opening.sync_names()?;
-    let files = look(&opening.storage)?;
+    let files = find(&opening.storage)?;
     let headers = files.iter().rev().flat_map(|(_, found)| found.as_ref());
     let newest = headers
         .filter_map(|found| Some((found, found.header()?)))
@@ -91,7 +92,7 @@ struct Files {
 
 impl Files {
     /// An error if a file that may be needed cannot be read, or is no segment.
-    fn sort(files: Vec<Looked>, needed: u32, is_shared: bool) -> Result<Files, Error> {
+    fn sort(files: Vec<Numbered>, needed: u32, is_shared: bool) -> Result<Files, Error> {
         let mut sorted = Files {
             ours: Vec::new(),
             theirs: Vec::new(),
@@ -361,8 +362,7 @@ fn replay(segments: &[Found], jobs: &mut impl Jobs) -> Result<Replayed, Error> {
         while let Some((_, record)) = reader.next(&mut tubes)? {
             replay_record(record, ledger, jobs);
         }
-        reader.torn()?;
-        if next.is_none() && reader.is_continued()? {
+        if reader.end()? == End::Continued {
             let number = found.number.saturating_add(1);
             return Err(Error::Missing { number });
         }

@@ -48,20 +48,21 @@ pub enum Kind {
 }
 
 /// The number of a file, and what it is, or why that cannot be told.
-pub type Looked = (u32, Result<Found, Error>);
+pub type Numbered = (u32, Result<Found, Error>);
 
 /// All files with the name of a segment, in order.
-pub fn look(storage: &Arc<dyn Storage>) -> Result<Vec<Looked>, Error> {
+pub fn find(storage: &Arc<dyn Storage>) -> Result<Vec<Numbered>, Error> {
     let names = storage.list().map_err(Error::on("list", "the files"))?;
     let numbers = names.iter().filter_map(|name| segment_number(name));
     let mut numbers: Vec<u32> = numbers.collect();
     numbers.sort_unstable();
-    let found = |number| (number, Found::look(storage.clone(), number));
+    let found = |number| (number, Found::read(storage.clone(), number));
     Ok(numbers.into_iter().map(found).collect())
 }
 
 impl Found {
-    fn look(storage: Arc<dyn Storage>, number: u32) -> Result<Found, Error> {
+    /// Opens a file and reads its start.
+    fn read(storage: Arc<dyn Storage>, number: u32) -> Result<Found, Error> {
         let mut found = Found {
             number,
             storage,
@@ -214,6 +215,17 @@ impl Read for Source {
     }
 }
 
+/// What follows the records of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Nothing, or the next segment that is known.
+    Whole,
+    /// These records say that there is a next segment, and it is not known.
+    Continued,
+    /// So many bytes of something unfinished.
+    Torn(u64),
+}
+
 /// Reads the records of a segment.
 pub struct Reader<'a> {
     found: &'a Found,
@@ -309,7 +321,7 @@ impl<'a> Reader<'a> {
     /// Whether the next segment has begun after these records. (There may have
     /// been no room to say so.) What says so is the last that was written here.
     /// On flash, a torn end may begin with the same bytes.
-    pub fn is_continued(&self) -> Result<bool, Error> {
+    fn is_continued(&self) -> Result<bool, Error> {
         let mut bytes = CONTINUED.map(|_| 0);
         match self.found.read_from(self.offset)?.read_exact(&mut bytes) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
@@ -319,29 +331,28 @@ impl<'a> Reader<'a> {
         Ok(bytes == CONTINUED && self.found.last_set_byte(after)?.is_none())
     }
 
-    /// Checks the end of the records, and returns how many bytes of something
-    /// unfinished follow. If there is a next segment, no bytes may follow. In
-    /// the newest one they may. But it is damage if a later frame says that
-    /// this place had been synced.
-    pub fn torn(&self) -> Result<u64, Error> {
+    /// Checks what follows the records. If there is a next segment, its header
+    /// says where they end. In the newest one something unfinished may follow;
+    /// but it is damage if a later frame says that this place had been synced.
+    pub fn end(&self) -> Result<End, Error> {
         let (found, offset) = (self.found, self.offset);
         let flaw = "this is not the record that was written there";
         if self.has_next {
             return match offset == self.end {
-                true => Ok(0),
+                true => Ok(End::Whole),
                 false => Err(found.damaged(offset, flaw)),
             };
         }
         if self.is_continued()? {
-            return Ok(0);
+            return Ok(End::Continued);
         }
         let Some(last) = found.last_set_byte(offset)? else {
-            return Ok(0);
+            return Ok(End::Whole);
         };
         let is_behind_sync = |frame: &Frame, at| frame.synced(at) > offset;
         match found.find_frame(self.later, is_behind_sync)? {
             Some(_) => Err(found.damaged(offset, format!("{flaw}, and it had been synced"))),
-            None => Ok(last + 1 - offset),
+            None => Ok(End::Torn(last + 1 - offset)),
         }
     }
 }

@@ -10,7 +10,7 @@ use beanpole::binlog::beanstalkd;
 use beanpole::binlog::frame::{HEADER_LEN, Header};
 use beanpole::binlog::import;
 use beanpole::binlog::record::{Record, Tubes};
-use beanpole::binlog::segment::{Found, Kind, Reader, look};
+use beanpole::binlog::segment::{End, Found, Kind, Reader, find};
 use beanpole::binlog::storage::{Directory, Storage};
 use beanpole::protocol::JobId;
 use std::path::Path;
@@ -74,7 +74,7 @@ impl Inspection {
     /// Locks a directory and looks at its files.
     pub fn of(path: &Path) -> Result<Inspection, Error> {
         let directory: Arc<dyn Storage> = Arc::new(Directory::lock(path, false)?);
-        let files = look(&directory)?.into_iter().map(|(_, found)| found);
+        let files = find(&directory)?.into_iter().map(|(_, found)| found);
         Ok(Inspection {
             files: files.collect::<Result<_, _>>()?,
             _directory: directory,
@@ -183,23 +183,22 @@ fn read_segment(
                 Ok(Some((offset, record))) => {
                     tell(Finding::Record(at(file, offset), Format::Beanpole, record));
                 }
-                Ok(None) => break reader.torn(),
+                Ok(None) => break reader.end(),
                 Err(error) => break Err(error),
             }
         };
         let from = reader.offset;
         let found = file.find_frame(reader.later, |_, at| at < end)?;
         match (stopped, found) {
-            (Ok(0), None) => {
-                if is_newest && reader.is_continued()? {
-                    tell(Finding::Missing(file.number.saturating_add(1)));
-                }
+            (Ok(End::Continued), None) if is_newest => {
+                tell(Finding::Missing(file.number.saturating_add(1)));
                 return Ok(());
             }
-            (Ok(bytes), None) if is_newest => {
+            (Ok(End::Torn(bytes)), None) if is_newest => {
                 tell(Finding::Torn(at(file, from), bytes));
                 return Ok(());
             }
+            (Ok(End::Whole | End::Continued), None) => return Ok(()),
             (stopped, found) => {
                 let flaw = match stopped {
                     Err(Error::Damaged { flaw, .. }) => flaw,
