@@ -26,11 +26,11 @@ const WRITTEN_WITHIN: Duration = Duration::from_millis(50);
 /// after this time.
 const RETRY_AFTER: Duration = Duration::from_millis(1);
 
-/// How often a server that has nothing to write checks that the directory is
-/// still its own, if another machine could take it over. Without this check,
+/// How often a server that has nothing to write looks whether the directory is
+/// still its own, if another machine could take it over. Without this,
 /// clients could wait in `reserve` for ever, at a server that gets no jobs any
 /// more.
-const CHECK_LOCK_AFTER: Duration = Duration::from_secs(2);
+const LOOKS_EVERY: Duration = Duration::from_secs(2);
 
 /// Fewer bytes than this press nobody, however short a segment is.
 const MAY_WAIT: u64 = 256;
@@ -42,7 +42,8 @@ const MOST_ROUNDS: u32 = 16;
 
 /// The writer, and those who wait until what they appended is kept.
 pub(super) struct Turn {
-    /// A thread that takes it out may write. `None` while a thread writes.
+    /// A thread that takes it out may write. `None` while a thread writes, and
+    /// after a failure.
     writer: Option<Box<Writer>>,
     /// Those who wait, in the order in which they came.
     waiting: Vec<Waiter>,
@@ -121,7 +122,8 @@ impl Binlog {
     /// Like [`commit`](Self::commit), without waiting for another thread's
     /// write. `then` is called when the result is known, by this thread or by
     /// the thread that writes. It must not block, because others wait for that
-    /// thread. It sends its reply at once: this has been [confirmed](Self::confirm).
+    /// thread. It sends its reply at once: this has been
+    /// [confirmed](Self::confirm).
     pub fn commit_then(
         &self,
         position: Position,
@@ -180,7 +182,7 @@ impl Binlog {
             let mut turn = self.turn();
             self.reached.store(end.0, Ordering::Release);
             let done = turn.waiting.extract_if(.., |waiter| waiter.position <= end);
-            let done: Vec<Waiter> = done.collect();
+            let mut done: Vec<Waiter> = done.collect();
             let mut tell = |done: Vec<Waiter>| {
                 // A sync that failed in another thread may have lost what was
                 // written here.
@@ -196,10 +198,9 @@ impl Binlog {
             // of these could take the writer, it would have a sync for itself,
             // and all others the next one. So with `Always`, the writer is free
             // when all are told.
-            let mut untold = Some(done);
             if self.sync == SyncMode::Always {
                 drop(turn);
-                untold.take().into_iter().for_each(&mut tell);
+                tell(std::mem::take(&mut done));
                 turn = self.turn();
             }
             // Those who came meanwhile need another round.
@@ -221,7 +222,7 @@ impl Binlog {
                     self.scheduled.notify_one();
                 }
             }
-            untold.into_iter().for_each(&mut tell);
+            tell(done);
         }
         // While somebody else has it pending, the committer asks this itself.
         if let SyncMode::Every(_) = self.sync
@@ -233,9 +234,8 @@ impl Binlog {
         kept
     }
 
-    /// Writes, syncs, and returns up to where. Each reply waits for this.
-    /// Ownership of the directory must be checked after the sync and before any
-    /// reply.
+    /// Writes, syncs, looks whether the directory is still ours, in this order,
+    /// and returns up to where. Each reply waits for this.
     fn write_and_sync(&self, writer: &mut Writer) -> Result<Position, Failed> {
         let end = writer.write(self)?;
         if self.sync == SyncMode::Always {
@@ -435,9 +435,9 @@ impl Binlog {
         }
     }
 
-    /// Starts the binlog's threads. The committer writes and syncs.
-    /// `segments` makes and removes files, which takes longer. They end after [`close`](Self::close), or after a
-    /// failure.
+    /// Starts the binlog's threads. The committer writes and syncs. `segments`
+    /// makes and removes files, which takes longer. They end after
+    /// [`close`](Self::close), or after a failure.
     ///
     /// `tell` is called on these threads.
     pub fn spawn_threads(
@@ -457,8 +457,7 @@ impl Binlog {
 
     fn commit_until_closed(&self, mut tell: impl FnMut(Event<'_>)) {
         while self.wait_for_commits() {
-            let looked = self.look().map_err(|error| self.fail(error));
-            if looked.and_then(|()| self.commit_for_others()).is_err() {
+            if self.commit_for_others().is_err() {
                 break;
             }
         }
@@ -485,12 +484,12 @@ impl Binlog {
         }
     }
 
-    /// Waits until there is something to commit, or until it is time to check
-    /// that the directory is still ours. Returns false when the thread has to
+    /// Waits until there is something to commit, or until it is time to look
+    /// whether the directory is still ours. Returns false when the thread has to
     /// end.
     fn wait_for_commits(&self) -> bool {
         let longest = match self.storage.is_shared() {
-            true => CHECK_LOCK_AFTER,
+            true => LOOKS_EVERY,
             false => Duration::MAX,
         };
         let mut schedule = self.schedule();
@@ -537,7 +536,8 @@ impl Binlog {
 
     /// Writes for those who wait, and writes and syncs what is due. If another
     /// thread has the writer, this does not wait for it: that thread writes for
-    /// those who wait, and what is due is tried again.
+    /// those who wait, and what is due is tried again. Who does not write looks
+    /// whether the directory is still ours.
     fn commit_for_others(&self) -> Result<(), Failed> {
         let mut schedule = self.schedule();
         let now = Instant::now();
@@ -571,11 +571,12 @@ impl Binlog {
                 }
                 Ok(())
             }
-            None if is_due && self.failure.get().is_none() => {
-                self.schedule().due = now.checked_add(RETRY_AFTER);
-                Ok(())
+            None => {
+                if is_due && self.failure.get().is_none() {
+                    self.schedule().due = now.checked_add(RETRY_AFTER);
+                }
+                self.look().map_err(|error| self.fail(error))
             }
-            None => Ok(()),
         }
     }
 }
