@@ -14,68 +14,28 @@
 //! | 7 | short delete | id |
 //! | from 128 on | short | what 1, 2, 5 and 6 say, with short fields |
 //!
-//! **The job's fields**, 57 bytes: id u64, priority u32, delay u32, TTR u32,
-//! time of the put u64, state u8 (1 ready, 3 buried, 4 delayed), a number u64
-//! (the end of the delay, or the place among the buried jobs, else 0), and five
-//! counters of u32 each: reserves, timeouts, releases, buries, kicks. Delay and
-//! TTR are in seconds, times in nanoseconds since the Unix epoch. A record has
-//! all fields.
-//!
-//! **The short fields** are the same in the same order. Most numbers of most
-//! jobs are small, so they are written with 7 bits in a byte, the lowest first,
-//! and the highest bit of a byte says that there is another one. But the time
-//! of the put and the number are u64. The state stands in the kind. The number
-//! is left out if the job is ready, and the counters if all are 0. The kind is
-//! the sum of 128, the state (0 ready, 1 buried, 2 delayed, 3 deleted), 4 if
-//! the counters follow, 8 if this is an update, and 16 if a put has words or an
-//! update tries. A job of 57 bytes or more in short fields is written with the
-//! long ones. So no put is longer than one of kind 1 or 5, whatever has
-//! happened to the job: [`put_len`].
-//!
-//! **The words**, 18 bytes and the keys: `idp`: length of the key u8, key,
-//! seconds u32; `con`: length of the key u8, key, limit u32; `try`: tries u32;
-//! tries that nobody ended u32. All is 0 for a word that the job does not have.
-//! When such a job is deleted and its key stays taken, it is put again in the
-//! state deleted (5 in the long fields), with the word `idp` alone and an empty
-//! body; the number is the end of that time. When the time is over, this is
-//! deleted in turn.
-//!
-//! An update without tries says that no try has ended without a word.
+//! `fields` and `words` describe the bytes of these. An update without tries says
+//! that no try has ended without a word.
+
+mod fields;
+mod words;
+
+pub use fields::Update;
+pub(super) use fields::counters;
 
 use super::frame::{FRAME_LEN, Fields, Frame, Place, to_id};
-use crate::engine::{Counters, StoredJob, StoredState, StoredWords, Time};
+use crate::engine::{StoredJob, StoredState};
 use crate::protocol::framing::MAX_LINE;
-use crate::protocol::{Body, JobId, Key, Limit, Priority, Seconds, TubeName, Unique, Words};
+use crate::protocol::{Body, JobId, TubeName, Words};
 use crc32fast::Hasher;
+use fields::{FIELDS_LEN, encode_number, kind_with_fields, number_len};
 use std::collections::HashSet;
 use std::io::{self, BufRead};
+use words::WORDS_LEN;
 
-const PUT: u8 = 1;
-const UPDATE: u8 = 2;
 const DELETE: u8 = 3;
 const MARK: u8 = 4;
-const PUT_WITH_WORDS: u8 = 5;
-const UPDATE_WITH_TRIES: u8 = 6;
-const READY: u8 = 1;
-const BURIED: u8 = 3;
-const DELAYED: u8 = 4;
-const DELETED: u8 = 5;
-
 const SHORT_DELETE: u8 = 7;
-/// The kinds from this one on have short fields. The other numbers are added to
-/// it; the lowest two bits are the state.
-const SHORT: u8 = 128;
-const STATE: u8 = 3;
-const HAS_COUNTERS: u8 = 4;
-const IS_UPDATE: u8 = 8;
-const HAS_MORE: u8 = 16;
-const MOST_SHORT: u8 = SHORT | STATE | HAS_COUNTERS | IS_UPDATE | HAS_MORE;
-
-/// Length of the job's fields.
-const FIELDS_LEN: usize = 57;
-
-/// Length of the job's words without the keys.
-const WORDS_LEN: usize = 18;
 
 /// The length that a put with its frame has at most, whatever happens to the
 /// job, from the lengths of the tube's name, of the keys (`None` if the job has
@@ -103,243 +63,6 @@ pub enum Record {
     Delete(JobId),
     /// The oldest segment that is needed from here on.
     Mark(u32),
-}
-
-/// Everything about a job except its tube, its words and its body, which never
-/// change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // the fields are those of a stored job
-pub struct Update {
-    pub id: JobId,
-    pub priority: Priority,
-    pub delay: Seconds,
-    pub ttr: Seconds,
-    pub created_at: Time,
-    pub state: StoredState,
-    pub counters: Counters,
-    /// How many tries nobody has ended.
-    pub failed: u32,
-}
-
-impl Update {
-    /// The fields of a job, without its tube, words and body.
-    pub fn of(job: &StoredJob) -> Update {
-        Update {
-            id: job.id,
-            priority: job.priority,
-            delay: job.delay,
-            ttr: job.ttr,
-            created_at: job.created_at,
-            state: job.state,
-            counters: job.counters,
-            failed: job.words.as_ref().map_or(0, |words| words.failed),
-        }
-    }
-
-    /// Changes the fields of a job to these.
-    pub fn apply(self, job: &mut StoredJob) {
-        let words = job.words.take().map(|mut words| {
-            words.failed = self.failed;
-            words
-        });
-        *job = StoredJob {
-            words,
-            ..self.with(job.tube.clone(), job.body.clone())
-        };
-    }
-
-    /// The whole job, if it has no words.
-    pub fn with(self, tube: TubeName, body: Body) -> StoredJob {
-        StoredJob {
-            id: self.id,
-            tube,
-            body,
-            priority: self.priority,
-            delay: self.delay,
-            ttr: self.ttr,
-            created_at: self.created_at,
-            state: self.state,
-            counters: self.counters,
-            words: None,
-        }
-    }
-
-    /// Appends the kind of a put or an update, and the fields. `has_more` says
-    /// whether words or tries follow.
-    fn encode(&self, is_update: bool, has_more: bool, out: &mut Vec<u8>) {
-        if self.short_len() < FIELDS_LEN {
-            return self.encode_short(is_update, has_more, out);
-        }
-        out.push(match (is_update, has_more) {
-            (false, false) => PUT,
-            (false, true) => PUT_WITH_WORDS,
-            (true, false) => UPDATE,
-            (true, true) => UPDATE_WITH_TRIES,
-        });
-        let (state, moment) = match self.state {
-            StoredState::Ready => (READY, 0),
-            StoredState::Buried { order } => (BURIED, order),
-            StoredState::Delayed { until } => (DELAYED, until.as_nanos()),
-            StoredState::Deleted { until } => (DELETED, until.as_nanos()),
-        };
-        out.extend_from_slice(&self.id.0.to_le_bytes());
-        for field in [self.priority.0, self.delay.0, self.ttr.0] {
-            out.extend_from_slice(&field.to_le_bytes());
-        }
-        out.extend_from_slice(&self.created_at.as_nanos().to_le_bytes());
-        out.push(state);
-        out.extend_from_slice(&moment.to_le_bytes());
-        for counter in counters(&self.counters) {
-            out.extend_from_slice(&counter.to_le_bytes());
-        }
-    }
-
-    fn encode_short(&self, is_update: bool, has_more: bool, out: &mut Vec<u8>) {
-        let (state, moment) = match self.state {
-            StoredState::Ready => (0, None),
-            StoredState::Buried { order } => (1, Some(order)),
-            StoredState::Delayed { until } => (2, Some(until.as_nanos())),
-            StoredState::Deleted { until } => (3, Some(until.as_nanos())),
-        };
-        let has_counters = self.counters != Counters::default();
-        let flags = [
-            (has_counters, HAS_COUNTERS),
-            (is_update, IS_UPDATE),
-            (has_more, HAS_MORE),
-        ];
-        let flags = flags.iter().filter(|(is_set, _)| *is_set);
-        out.push(flags.fold(SHORT | state, |kind, (_, flag)| kind | flag));
-        encode_number(self.id.0, out);
-        for field in [self.priority.0, self.delay.0, self.ttr.0] {
-            encode_number(field.into(), out);
-        }
-        let moments = [Some(self.created_at.as_nanos()), moment];
-        out.extend(moments.into_iter().flatten().flat_map(u64::to_le_bytes));
-        if has_counters {
-            for counter in counters(&self.counters) {
-                encode_number(counter.into(), out);
-            }
-        }
-    }
-
-    /// The length of the fields if they are short.
-    fn short_len(&self) -> usize {
-        let Update {
-            id,
-            priority,
-            delay,
-            ttr,
-            ..
-        } = *self;
-        let numbers = [priority.0, delay.0, ttr.0].map(|field| number_len(field.into()));
-        let moment = match self.state {
-            StoredState::Ready => 0,
-            _ => 8,
-        };
-        let counters: usize = match self.counters == Counters::default() {
-            true => 0,
-            false => counters(&self.counters)
-                .map(|counter| number_len(counter.into()))
-                .iter()
-                .sum(),
-        };
-        number_len(id.0) + numbers.iter().sum::<usize>() + 8 + moment + counters
-    }
-
-    /// The length of the fields as they are written.
-    fn fields_len(&self) -> usize {
-        self.short_len().min(FIELDS_LEN)
-    }
-
-    /// The fields of a record of this kind.
-    fn decode(kind: u8, fields: &mut Fields) -> Option<Update> {
-        if kind >= SHORT {
-            return Update::decode_short(kind, fields);
-        }
-        let id = fields.id()?;
-        let (priority, delay, ttr) = (fields.u32()?, fields.u32()?, fields.u32()?);
-        let created_at = Time::from_nanos(fields.u64()?);
-        let state = match (fields.u8()?, fields.u64()?) {
-            (READY, 0) => StoredState::Ready,
-            (BURIED, order) => buried(order)?,
-            (DELAYED, until) => StoredState::Delayed {
-                until: Time::from_nanos(until),
-            },
-            (DELETED, until) => StoredState::Deleted {
-                until: Time::from_nanos(until),
-            },
-            _ => return None,
-        };
-        Some(Update {
-            id,
-            priority: Priority(priority),
-            delay: Seconds(delay),
-            ttr: Seconds(ttr),
-            created_at,
-            state,
-            counters: read_counters(|| fields.u32())?,
-            failed: 0,
-        })
-    }
-
-    fn decode_short(kind: u8, fields: &mut Fields) -> Option<Update> {
-        let id = fields.number().and_then(to_id)?;
-        let mut number = || u32::try_from(fields.number()?).ok();
-        let (priority, delay, ttr) = (number()?, number()?, number()?);
-        let created_at = Time::from_nanos(fields.u64()?);
-        let state = match kind & STATE {
-            0 => StoredState::Ready,
-            1 => buried(fields.u64()?)?,
-            2 => StoredState::Delayed {
-                until: Time::from_nanos(fields.u64()?),
-            },
-            _ => StoredState::Deleted {
-                until: Time::from_nanos(fields.u64()?),
-            },
-        };
-        let counters = match kind & HAS_COUNTERS {
-            0 => Counters::default(),
-            _ => read_counters(|| u32::try_from(fields.number()?).ok())?,
-        };
-        Some(Update {
-            id,
-            priority: Priority(priority),
-            delay: Seconds(delay),
-            ttr: Seconds(ttr),
-            created_at,
-            state,
-            counters,
-            failed: 0,
-        })
-    }
-}
-
-/// The next buried job gets the next number, so the highest number is never
-/// used.
-fn buried(order: u64) -> Option<StoredState> {
-    (order < u64::MAX).then_some(StoredState::Buried { order })
-}
-
-fn read_counters(mut next: impl FnMut() -> Option<u32>) -> Option<Counters> {
-    Some(Counters {
-        reserves: next()?,
-        timeouts: next()?,
-        releases: next()?,
-        buries: next()?,
-        kicks: next()?,
-    })
-}
-
-/// The counters in the order in which they are written.
-pub(super) fn counters(counters: &Counters) -> [u32; 5] {
-    let Counters {
-        reserves,
-        timeouts,
-        releases,
-        buries,
-        kicks,
-    } = *counters;
-    [reserves, timeouts, releases, buries, kicks]
 }
 
 impl Record {
@@ -389,7 +112,7 @@ impl Record {
                 out.push(u8::try_from(tube.len()).expect("a tube's name has at most 200 bytes"));
                 out.extend_from_slice(tube);
                 if let Some(words) = &job.words {
-                    encode_words(words, out);
+                    words::encode(words, out);
                 }
                 body = job.body.wire();
             }
@@ -485,21 +208,14 @@ impl Record {
 
     fn decode(fields: &mut Fields, tubes: &mut Tubes) -> Option<Record> {
         let kind = fields.u8()?;
-        let (is_update, has_more) = match kind {
-            PUT => (false, false),
-            PUT_WITH_WORDS => (false, true),
-            UPDATE => (true, false),
-            UPDATE_WITH_TRIES => (true, true),
-            SHORT..=MOST_SHORT => (kind & IS_UPDATE != 0, kind & HAS_MORE != 0),
-            _ => {
-                let record = match kind {
-                    DELETE => Record::Delete(fields.id()?),
-                    SHORT_DELETE => Record::Delete(fields.number().and_then(to_id)?),
-                    MARK => Record::Mark(fields.u32()?),
-                    _ => return None,
-                };
-                return fields.0.is_empty().then_some(record);
-            }
+        let Some((is_update, has_more)) = kind_with_fields(kind) else {
+            let record = match kind {
+                DELETE => Record::Delete(fields.id()?),
+                SHORT_DELETE => Record::Delete(fields.number().and_then(to_id)?),
+                MARK => Record::Mark(fields.u32()?),
+                _ => return None,
+            };
+            return fields.0.is_empty().then_some(record);
         };
         let update = Update::decode(kind, fields)?;
         let record = if is_update {
@@ -511,7 +227,7 @@ impl Record {
         } else {
             let tube = tubes.read(fields)?;
             let words = match has_more {
-                true => Some(Box::new(decode_words(fields)?)),
+                true => Some(Box::new(words::decode(fields)?)),
                 false => None,
             };
             let body = Body::from_wire(fields.take(fields.0.len())?)?;
@@ -545,69 +261,6 @@ impl Record {
 pub fn lens(job: &StoredJob) -> (usize, Option<usize>, usize) {
     let keys_len = job.words.as_ref().map(|stored| stored.words.keys_len());
     (job.tube.as_str().len(), keys_len, job.body.wire().len())
-}
-
-/// How many bytes [`encode_number`] appends.
-fn number_len(number: u64) -> usize {
-    let bits = (u64::BITS - number.leading_zeros()).max(1);
-    bits.div_ceil(7) as usize
-}
-
-/// Appends a number with 7 bits in a byte, the lowest first. The highest bit of
-/// a byte says that another one follows.
-fn encode_number(mut number: u64, out: &mut Vec<u8>) {
-    while number >= 0x80 {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
-}
-
-fn encode_words(stored: &StoredWords, out: &mut Vec<u8>) {
-    let Words {
-        unique,
-        limit,
-        tries,
-    } = &stored.words;
-    let unique = unique.as_ref().map(|unique| (&unique.key, unique.kept.0));
-    let limit = limit.as_ref().map(|limit| (&limit.key, limit.most));
-    for word in [unique, limit] {
-        let (key, number) = word.map_or(("", 0), |(key, number)| (key.as_str(), number));
-        out.push(u8::try_from(key.len()).expect("a key has at most 200 bytes"));
-        out.extend_from_slice(key.as_bytes());
-        out.extend_from_slice(&number.to_le_bytes());
-    }
-    for number in [tries.unwrap_or(0), stored.failed] {
-        out.extend_from_slice(&number.to_le_bytes());
-    }
-}
-
-fn decode_words(fields: &mut Fields) -> Option<StoredWords> {
-    let unique = decode_word(fields)?.map(|(key, kept)| Unique {
-        key,
-        kept: Seconds(kept),
-    });
-    let limit = decode_word(fields)?.map(|(key, most)| Limit { key, most });
-    let (tries, failed) = (fields.u32()?, fields.u32()?);
-    let words = Words {
-        unique,
-        limit,
-        tries: (tries > 0).then_some(tries),
-    };
-    let has_limit = words.limit.as_ref().is_none_or(|limit| limit.most > 0);
-    let has_words = words.unique.is_some() || words.limit.is_some() || tries > 0;
-    let is_right = has_limit && has_words && (tries > 0 || failed == 0);
-    is_right.then_some(StoredWords { words, failed })
-}
-
-/// A key and its number; `Some(None)` if the job has no such word.
-fn decode_word(fields: &mut Fields) -> Option<Option<(Key, u32)>> {
-    let len = fields.u8()?;
-    let (key, number) = (fields.take(len.into())?, fields.u32()?);
-    match len {
-        0 => (number == 0).then_some(None),
-        _ => Some(Some((Key::parse(key)?, number))),
-    }
 }
 
 /// The names of tubes read so far, so that each is in memory once. Also a
@@ -646,6 +299,8 @@ impl Tubes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::{Counters, StoredWords, Time};
+    use crate::protocol::{Priority, Seconds};
 
     const PLACE: Place = Place {
         number: 3,
