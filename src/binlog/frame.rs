@@ -37,8 +37,9 @@
 //!
 //! Because of the number and the offset in its CRC, a record is valid only in
 //! its own place. Because of the salt, nobody who supplies a body can make bytes
-//! in it that are a frame there. If a record is bad, the second field of later frames tells
-//! whether it had been synced; if it had, it is damage and not a torn end.
+//! in it that are a frame there. If a record is bad, the second field of later
+//! frames tells whether it had been synced; if it had, it is damage and not a
+//! torn end.
 
 use crate::protocol::JobId;
 use crc32fast::Hasher;

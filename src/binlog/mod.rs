@@ -16,10 +16,10 @@
 //! The binlog is cut into *segments*, the files `binlog.1`, `binlog.2` and so
 //! on. Each has a header, then records, then zeros. Records are written to the
 //! newest segment. The next segments will begin in the *spares*, `binlog.spare`,
-//! `binlog.spare2` and so on, which are files full of zeros. `frame` and `record`
-//! describe the bytes, beanpole-binlog(5) lists all states in which the
-//! directory may be found, and five stories in `tests/binlog/stories` show it
-//! at work.
+//! `binlog.spare2` and so on, which are files full of zeros. `frame` and
+//! `record` describe the bytes, beanpole-binlog(5) lists all states in which
+//! the directory may be found, and five stories in `tests/binlog/stories` show
+//! it at work.
 //!
 //! *A put* is one record at the end: the job with all its fields, tube and
 //! body, written into zeros that are there already, then synced. *A change* of
@@ -35,7 +35,8 @@
 //! 3. The spare is renamed to the name of that segment, and the directory is
 //!    synced.
 //! 4. Only then records are written to it, and the previous segment says that it
-//!    is continued. Soon there is another spare.
+//!    is continued (not on storage that machines share). Soon there is another
+//!    spare.
 //!
 //! *A segment is removed* when no live job has its latest put in it. Segments
 //! are removed in the order of their numbers, so all later records about a job
@@ -48,8 +49,8 @@
 //! newest segment, and was not promised. *Everything needed is there.* Damage
 //! (flipped bits, files cut short or lost) is different from a torn end. Each
 //! record's checksum covers the whole record and its place in the binlog. Each
-//! header says where the previous segment ends. Each record says how far the
-//! binlog was synced when it was written. So if bytes are bad although they had
+//! header says where the previous segment ends. Each record says how far its
+//! segment was synced when it was written. So if bytes are bad although they had
 //! been synced, this is damage, and the server does not start until somebody
 //! has looked at it.
 //!
@@ -83,17 +84,17 @@
 //!
 //! If there is too much garbage, each append also puts a few live jobs of the
 //! oldest segment again at the end. So there is no pause, and the disk holds at
-//! most twice what lives, each put at its longest, five times the larger of `-s`
-//! and the largest job that has lived since the newest segment but one began (the
-//! files that were prepared for that job stay so long), and what is left empty at
-//! the ends of segments. A full disk stops puts, and nothing else. `room` has the
-//! one rule for that.
+//! most twice what lives, each put at its longest, five times the larger of
+//! `-s` and the largest job that has lived since the newest segment but one
+//! began (the files that were prepared for that job stay so long), and what is
+//! left empty at the ends of segments. A full disk stops puts, and nothing
+//! else. `room` has the one rule for that.
 //!
 //! # Who holds what, in which order
 //!
 //! 1. The server's lock, if it is held at all. Under it, only `admits`,
-//!    `append`, `needed_for`, `is_pressed`, `moment` and what `stats` and `stats-job` ask
-//!    for are allowed.
+//!    `append`, `needed_for`, `is_pressed`, `moment` and what `stats` and
+//!    `stats-job` ask for are allowed.
 //! 2. `upkeep`. A thread holds it for as long as it makes spares, or removes
 //!    spares and empty segments. The writer needs it neither to begin a segment
 //!    in a spare nor to give one up.
@@ -250,7 +251,8 @@ pub struct Position(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom;
 
-/// The binlog has failed, and nothing more will be kept: see [`Binlog::failure`].
+/// The binlog has failed, and nothing more will be kept: see
+/// [`Binlog::failure`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failed;
 
@@ -272,7 +274,8 @@ pub struct Stats {
 /// What the binlog's threads report while it is in use.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// There is no room for another spare: puts will be refused.
+    /// Another spare cannot be made, mostly because the disk is full: puts will
+    /// be refused when those that there are do not suffice.
     Full(&'a Error),
     /// There is room again.
     Room,

@@ -44,7 +44,7 @@
 //! | [`is_pressed`](Tail::is_pressed) | a worker or the timer, before each piece of its work | it writes and makes spares before that piece |
 //! | [`is_short`](Tail::is_short), or a full disk | the thread that has just written | it makes spares itself, if they are needed |
 //! | [`needs_upkeep`](Tail::needs_upkeep) | the same thread | it wakes the thread `segments` |
-//! | [`is_crowded`](Tail::is_crowded), [`is_scarce`](Tail::is_scarce) | each append | it moves jobs, in a scarcity faster |
+//! | [`is_crowded`](Tail::is_crowded), [`refuses_puts`](Tail::refuses_puts) | each append | it moves jobs, faster while puts are refused |
 //! | [`may_move`](Tail::may_move) | each append, before it moves a job | the job is moved, else it stays until there is room |
 
 use super::frame::{HEADER_LEN, MOST_SPARES};
@@ -145,7 +145,7 @@ impl Tail {
     }
 
     /// Whether puts are refused because the disk is full.
-    pub fn is_scarce(&self) -> bool {
+    pub fn refuses_puts(&self) -> bool {
         self.no_room.is_some() && !self.admits(0)
     }
 

@@ -8,6 +8,14 @@
 //! XFS (`tests/binlog/zeros`). A spare that is missing is made from the file of
 //! an empty segment: on a full disk, another program could take the room of a
 //! file as soon as that is removed.
+//!
+//! **What fails here stops puts, and nothing else**, whether the disk is full or
+//! an error: no change that was acknowledged is in a spare, and no empty segment
+//! is needed. So if one of these files cannot be made, written or synced, or
+//! their names cannot be, `no_room` says why, each put tries again, and clients
+//! can still work off their jobs. Where changes are at stake, in a segment or in
+//! the name of one that begins, the same error is the end of the binlog
+//! (`writer`).
 
 use super::error::{Error, is_full};
 use super::frame::{Header, segment_name, spare_name};
@@ -28,7 +36,8 @@ impl Binlog {
     ///
     /// # Errors
     ///
-    /// If the disk is full, or the binlog has failed.
+    /// If the spares for it cannot be made, mostly because the disk is full, or
+    /// if the binlog has failed.
     pub fn make_room(&self, len: u64) -> Result<(), NoRoom> {
         loop {
             let tail = self.tail();
@@ -117,7 +126,7 @@ impl Binlog {
         let count = self.count_spares();
         let made: Vec<_> = (0..count).map(|slot| self.make_spare(slot, put)).collect();
         let made = made.into_iter().collect::<Result<(), Error>>();
-        let full = made.and(self.remove_surplus()).err();
+        let full = made.and(self.remove_needless()).err();
         let is_full = full.is_some();
         let before = std::mem::replace(&mut self.tail().no_room, full.map(Arc::new));
         if is_full != before.is_some() {
@@ -192,10 +201,10 @@ impl Binlog {
         zeroed(&*file).map_err(Error::on("prepare", name))
     }
 
-    /// Removes spares that are not wanted any more, and the empty segments. (With
-    /// `upkeep` held.)
-    fn remove_surplus(&self) -> Result<(), Error> {
-        while let Some(slot) = self.take_surplus() {
+    /// Removes spares that are too many, and the empty segments. (With `upkeep`
+    /// held.)
+    fn remove_needless(&self) -> Result<(), Error> {
+        while let Some(slot) = self.take_needless_spare() {
             let name = spare_name(slot);
             if let Err(error) = self.storage.remove(&name) {
                 self.tell_of(Error::on("remove", name)(error));
@@ -237,7 +246,7 @@ impl Binlog {
     }
 
     /// The last spare, if there are too many.
-    fn take_surplus(&self) -> Option<usize> {
+    fn take_needless_spare(&self) -> Option<usize> {
         let mut tail = self.tail();
         while tail.spares.len() > tail.most_spares() {
             match tail.spares.pop_if(|last| *last != Spare::Taken)? {
@@ -358,8 +367,8 @@ pub(super) fn name_spare(
     renamed.map(|()| (spare, salt))
 }
 
-/// Renames a file, durably. If the disk has no room for the name, and `make_room`
-/// makes some, tries once more.
+/// Renames a file, durably. If the disk has no room for the name, and
+/// `make_room` makes some, tries once more.
 pub(super) fn rename(
     storage: &dyn Storage,
     from: &str,

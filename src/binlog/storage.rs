@@ -1,10 +1,9 @@
 //! Where segments lie: the seam between the binlog and the operating system.
 //!
-//! It has two implementations: [`Directory`], the real one, and the simulator
-//! of the crash tests, which knows what a power cut leaves behind and can make
-//! any operation fail. So each operation says here what must be synced to make
-//! it durable. Of its own, the real implementation has only the lock of the
-//! directory, with the `anchor` and the `fence`.
+//! [`Directory`] is the real one. The tests have others, which know what a power
+//! cut leaves behind and can make any operation fail. So each operation says
+//! here what must be synced to make it durable. Of its own, the real one has
+//! only the lock of the directory, with the `anchor` and the `fence`.
 
 use super::anchor::{Anchor, again};
 use super::error::Error;

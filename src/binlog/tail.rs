@@ -233,8 +233,9 @@ impl Tail {
         (std::mem::replace(&mut self.steps, empty), self.end)
     }
 
-    /// Where the put of a job is kept; `None` if it is known to be kept. A job that is older than a put in the
-    /// same batch may have to wait for that batch without need.
+    /// Up to where the binlog must be kept so that the put of a job is; `None` if
+    /// it is known to be kept. A job that is older than a put in the same batch
+    /// may have to wait for that batch without need.
     pub fn put_kept_at(&self, id: JobId, reached: Position) -> Option<Position> {
         if id >= self.first_put {
             // The put is still in `steps`, and is kept together with all that
@@ -259,7 +260,7 @@ impl Tail {
     /// be moved.
     fn may_move_for(&mut self, garbage: u64) {
         let mut earned = MOVE_RATE * garbage;
-        if self.is_scarce() {
+        if self.refuses_puts() {
             // Enough to move all that lives once before an eighth of a segment
             // is used up.
             let round = garbage.saturating_mul(8 * self.ledger.live());
@@ -272,7 +273,7 @@ impl Tail {
     fn compact(&mut self, next: &[Change], jobs: &dyn Jobs) {
         // Nothing is saved for later: credit counts only while there is too
         // much garbage.
-        if !self.is_crowded() && !self.is_scarce() {
+        if !self.is_crowded() && !self.refuses_puts() {
             self.credit = 0;
         }
         let mut bytes = 0;

@@ -127,7 +127,7 @@ impl Writer {
             self.gathered.extend_from_slice(body);
         } else {
             self.flush(binlog)?;
-            self.put(body, binlog)?;
+            self.write_bytes(body, binlog)?;
         }
         if self.gathered.len() >= GATHER {
             self.flush(binlog)?;
@@ -137,14 +137,14 @@ impl Writer {
 
     fn flush(&mut self, binlog: &Binlog) -> Result<(), Error> {
         let mut gathered = std::mem::take(&mut self.gathered);
-        self.put(&gathered, binlog)?;
+        self.write_bytes(&gathered, binlog)?;
         gathered.clear();
         self.gathered = gathered;
         Ok(())
     }
 
     /// Writes these bytes after the previous ones.
-    fn put(&mut self, bytes: &[u8], binlog: &Binlog) -> Result<(), Error> {
+    fn write_bytes(&mut self, bytes: &[u8], binlog: &Binlog) -> Result<(), Error> {
         let mut written = self.file.write_at(bytes, self.offset);
         // The segment has become longer than its file, and the disk is full.
         if written.as_ref().is_err_and(is_full) && binlog.give_spare_up() {
