@@ -86,7 +86,9 @@ impl Surplus {
             _ => return,
         };
         self.peak = taken;
-        self.due = self.due.filter(|due| *due <= now).or(Some(now + delay));
+        // What becomes free later does not put it off: or a queue that is worked
+        // off would give nothing back before its end.
+        self.due = self.due.into_iter().chain([now + delay]).min();
     }
 }
 
@@ -105,5 +107,41 @@ mod tests {
         assert_eq!(memory.held(), 51);
         drop(two);
         assert_eq!((memory.held(), one.by_others()), (30, 0));
+    }
+
+    const MIB: u64 = 1 << 20;
+
+    fn at(millis: u64) -> Time {
+        Time::from_nanos(millis * 1_000_000)
+    }
+
+    /// When memory is to be given back after so many mebibytes were taken, at
+    /// these times in milliseconds.
+    fn due(noted: &[(u64, u64)]) -> Option<Time> {
+        let mut surplus = Surplus::default();
+        for &(mebibytes, time) in noted {
+            surplus.note(mebibytes * MIB, at(time));
+        }
+        surplus.due
+    }
+
+    #[test]
+    fn what_becomes_free_is_given_back_after_a_while_and_much_of_it_at_once() {
+        assert_eq!(due(&[(8, 0), (7, 100)]), Some(at(2100)));
+        assert_eq!(due(&[(40, 0), (8, 100)]), Some(at(100)));
+    }
+
+    #[test]
+    fn little_is_not_given_back_until_it_has_become_more() {
+        assert_eq!(due(&[(160, 0), (151, 100)]), None);
+        assert_eq!(due(&[(160, 0), (151, 100), (150, 200)]), Some(at(2200)));
+    }
+
+    #[test]
+    fn more_that_becomes_free_does_not_put_it_off() {
+        assert_eq!(due(&[(9, 0), (8, 100), (7, 2000)]), Some(at(2100)));
+        assert_eq!(due(&[(48, 0), (40, 100), (8, 200)]), Some(at(200)));
+        // The timer has not come to it yet.
+        assert_eq!(due(&[(9, 0), (8, 100), (7, 2200)]), Some(at(2100)));
     }
 }
