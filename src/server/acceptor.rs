@@ -73,7 +73,7 @@ impl Acceptor<'_> {
     /// Takes a connection. Returns whether more can come from this listener.
     fn accept(&self, listener: &Listener) -> bool {
         match listener.accept() {
-            Ok(stream) => self.admit(stream),
+            Ok(stream) => self.connect(stream),
             // The client is gone again, or the call was interrupted.
             Err(Errno::EAGAIN | Errno::ECONNABORTED | Errno::EINTR) => {}
             Err(error @ (Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM)) => {
@@ -101,7 +101,7 @@ impl Acceptor<'_> {
     }
 
     /// Hands the connection to a worker, unless there are too many already.
-    fn admit(&self, stream: Stream) {
+    fn connect(&self, stream: Stream) {
         let counts = self.shared.limits.max_connections_per_address;
         let address = counts.and_then(|_| stream.peer_ip());
         match self.shared.connect(stream, address) {

@@ -171,8 +171,8 @@ impl Batch {
     }
 }
 
-/// About how many bytes a reply has. Lists and statistics count as [`SEND_BYTES`], so
-/// each of them ends a portion.
+/// About how many bytes a reply has. Lists and statistics count as
+/// [`SEND_BYTES`], so each of them ends a portion.
 pub fn size(reply: &Reply) -> usize {
     match reply {
         Reply::Tubes(_) | Reply::Jobs(_) => SEND_BYTES,

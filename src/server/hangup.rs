@@ -4,8 +4,8 @@
 //! the acceptor asks it before each connection that it takes. A connection that
 //! has waited in a reserve is in the second list as well: its worker cannot
 //! read, so the acceptor waits for this list and for connections at the same
-//! time. So a request costs nothing here, and an ordinary end wakes nobody but
-//! the worker.
+//! time. So a request costs nothing here, and the end of a connection that has
+//! never waited wakes nobody but its worker.
 
 use super::client::Client;
 use crate::engine::ConnectionId;

@@ -57,14 +57,9 @@ impl Leavers {
     }
 
     /// How long a client that connected at this time waits until the next one is
-    /// gone; `None` if all that hung up before are gone or have stayed too long.
-    pub fn wait_of(
-        &mut self,
-        connected_at: Time,
-        now: Time,
-        is_there: impl Fn(ConnectionId) -> bool,
-    ) -> Option<Duration> {
-        self.drop_gone(now, is_there);
+    /// gone; `None` if none is left that hung up before. Those that are gone or
+    /// have stayed too long must have been [dropped](Self::drop_gone) now.
+    pub fn wait_of(&self, connected_at: Time, now: Time) -> Option<Duration> {
         let &(noticed_at, _) = self.noticed.front()?;
         let until = noticed_at + self.patience(now);
         (noticed_at <= connected_at).then(|| until.since(now))
@@ -112,6 +107,17 @@ mod tests {
         Time::default() + Duration::from_millis(millis)
     }
 
+    /// How long a client waits, with those that are still there.
+    fn wait_of(
+        leavers: &mut Leavers,
+        connected_at: u64,
+        now: u64,
+        is_there: impl Fn(ConnectionId) -> bool,
+    ) -> Option<Duration> {
+        leavers.drop_gone(at(now), is_there);
+        leavers.wait_of(at(connected_at), at(now))
+    }
+
     #[test]
     fn a_client_waits_for_those_that_hung_up_before_it_came_and_not_for_long() {
         let [early, late] = [1, 2].map(ConnectionId);
@@ -120,10 +126,10 @@ mod tests {
         leavers.add(late, at(50));
         let all = |_| true;
         let left = Duration::from_millis(490);
-        assert_eq!(leavers.wait_of(at(30), at(20), all), Some(left));
-        assert_eq!(leavers.wait_of(at(30), at(20), |id| id != early), None);
-        assert_eq!(leavers.wait_of(at(60), at(60), all), Some(left));
-        assert_eq!(leavers.wait_of(at(60), at(550), all), None);
+        assert_eq!(wait_of(&mut leavers, 30, 20, all), Some(left));
+        assert_eq!(wait_of(&mut leavers, 30, 20, |id| id != early), None);
+        assert_eq!(wait_of(&mut leavers, 60, 60, all), Some(left));
+        assert_eq!(wait_of(&mut leavers, 60, 550, all), None);
         assert!(leavers.is_empty());
     }
 
@@ -132,13 +138,13 @@ mod tests {
         let mut leavers = Leavers::default();
         let wait = |leavers: &mut Leavers, now| {
             leavers.add(ConnectionId(now), at(now));
-            leavers.wait_of(at(now), at(now), |_| true)
+            wait_of(leavers, now, now, |_| true)
         };
         assert_eq!(wait(&mut leavers, 0), Some(PATIENCE));
         assert_eq!(wait(&mut leavers, 500), Some(LESS_PATIENCE));
         assert_eq!(wait(&mut leavers, 60_000), Some(LESS_PATIENCE));
         // Nobody has stayed since.
-        let all_leave = leavers.wait_of(at(60_010), at(60_010), |_| false);
+        let all_leave = wait_of(&mut leavers, 60_010, 60_010, |_| false);
         assert_eq!(all_leave, None);
         assert_eq!(wait(&mut leavers, 121_000), Some(PATIENCE));
     }

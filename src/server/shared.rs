@@ -83,9 +83,14 @@ impl Guarded {
     /// How long a client that connected at this time waits for those that had
     /// hung up before.
     fn wait_for_leavers(&mut self, connected_at: Time, now: Time) -> Option<Duration> {
+        self.drop_leavers(now);
+        self.leavers.wait_of(connected_at, now)
+    }
+
+    /// Forgets leavers that are gone, or have stayed too long.
+    fn drop_leavers(&mut self, now: Time) {
         let clients = &self.clients;
-        let is_there = |id| clients.contains_key(&id);
-        self.leavers.wait_of(connected_at, now, is_there)
+        self.leavers.drop_gone(now, |id| clients.contains_key(&id));
     }
 }
 
@@ -178,7 +183,8 @@ impl Shared {
         }
     }
 
-    /// Does what a connection asks for, and records what has changed.
+    /// Does what a connection asks for, and appends what has changed to the
+    /// binlog.
     pub fn execute(
         &self,
         state: &mut Guarded,
@@ -187,7 +193,7 @@ impl Shared {
         now: Time,
     ) -> Outcome {
         let mut outcome = state.engine.execute(id, request, now);
-        self.record(state, now);
+        self.append_changes(state, now);
         // The engine knows no files. This cannot be done later: when the lock
         // is free, another thread may move the job to a newer file.
         if let Outcome::Reply(Reply::JobStats(job)) = &mut outcome
@@ -226,9 +232,9 @@ impl Shared {
         binlog.is_none_or(|binlog| binlog.may_tell(made))
     }
 
-    /// The binlog has the changes in their order: each is recorded before the
-    /// next one is made.
-    fn record(&self, state: &mut Guarded, now: Time) {
+    /// The binlog has the changes in their order: those of a request are appended
+    /// before the next one is executed.
+    fn append_changes(&self, state: &mut Guarded, now: Time) {
         if let Some(binlog) = &self.binlog
             && !state.engine.effects.changes.is_empty()
         {
@@ -258,7 +264,7 @@ impl Shared {
     /// woken. It releases the lock, and then does these things.
     #[inline(never)]
     fn unlock(&self, mut state: MutexGuard<'_, Guarded>, now: Time) {
-        self.record(&mut state, now);
+        self.append_changes(&mut state, now);
         let effects = &mut state.engine.effects;
         effects.steps = 0;
         let replies = std::mem::take(&mut effects.replies);
@@ -324,7 +330,7 @@ impl Shared {
         address: Option<IpAddr>,
     ) -> Result<Arc<Client>, (Stream, Full)> {
         self.notice_hangups();
-        let mut refused = match self.admit(stream, address) {
+        let mut refused = match self.try_connect(stream, address) {
             Ok(client) => return Ok(client),
             Err(refused) => refused,
         };
@@ -333,7 +339,7 @@ impl Shared {
         let (from, until) = self.with_lock(|state, now| (now, state.leavers.news_end(now)));
         loop {
             self.await_leavers(self.clock.now());
-            refused = match self.admit(refused.0, address) {
+            refused = match self.try_connect(refused.0, address) {
                 Ok(client) => return Ok(client),
                 Err(refused) => refused,
             };
@@ -349,7 +355,7 @@ impl Shared {
         Err(refused)
     }
 
-    fn admit(
+    fn try_connect(
         &self,
         stream: Stream,
         address: Option<IpAddr>,
@@ -392,9 +398,7 @@ impl Shared {
                 state.engine.half_close(id);
                 state.leavers.add(id, now);
             }
-            let clients = &state.clients;
-            let is_there = |id| clients.contains_key(&id);
-            state.leavers.drop_gone(now, is_there);
+            state.drop_leavers(now);
         });
     }
 
