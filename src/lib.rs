@@ -57,21 +57,18 @@
 //!
 //! # Many cores
 //!
-//! A single command costs the processor some 4.7 µs. During that time, `put`
-//! holds the lock for 0.26 µs, `reserve` for 0.58 and `delete` for 0.45 (in
-//! batches of 64 for 0.08, 0.31 and 0.13; medians, on a machine of two cores).
-//! So throughput can grow up to about ten cores. The lock limits it to about
-//! 2.3 million commands a second, or 5.7 million in batches, less the cost of
-//! waiting for the lock. The next step would be a lock for each tube: a
-//! `reserve` of several tubes would take their locks in order, and `stats`
-//! would have to add up.
+//! Most of what a single command costs the processor is its two system calls,
+//! and no thread holds the lock during these. So throughput grows with the cores
+//! until the lock is never free. With how many cores that is so, nobody has
+//! measured. The next step would be a lock for each tube: a `reserve` of several
+//! tubes would take their locks in order, and `stats` would have to add up.
 //!
 //! # Waiting
 //!
 //! A worker whose client waits in `reserve` sleeps on a condition variable of
 //! its own. Three threads can end the wait: a worker whose command makes a job
-//! ready, the timer, and the acceptor, which notices clients that have left. That
-//! thread asks the engine which client gets which reply, first come first
+//! ready, the timer, and the acceptor, which notices clients that have left.
+//! That thread asks the engine which client gets which reply, first come first
 //! served. It writes a short reply to that client itself, and then wakes only
 //! the client's worker; it leaves a long reply to that worker. With a binlog,
 //! the reply waits until the job's put is kept, and the thread that writes the

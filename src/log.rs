@@ -150,7 +150,8 @@ fn log(level: Level, client: String, text: Arguments<'_>) {
     }
 }
 
-/// Logs a panic, and ends the process: a thread has found a fault in the program.
+/// Logs a panic, and ends the process: a thread has found a fault in the
+/// program.
 fn log_panic(panic: &PanicHookInfo<'_>) {
     let thread = thread::current();
     let name = thread.name().unwrap_or("unnamed");

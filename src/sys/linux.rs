@@ -164,9 +164,10 @@ pub fn forget_pages(file: &File) -> io::Result<()> {
     posix_fadvise(file, 0, 0, advice).map_err(io::Error::from)
 }
 
-/// Finds out whether some more threads can have the mappings that they need. If
-/// a thread cannot be started, we get an error. But if it has its stack and
-/// there is no room for the stack of its signal handlers, the process ends.
+/// Finds out whether the process can have 64 more mappings, as many as 16
+/// threads take. If a thread cannot be started, we get an error. But if it has
+/// its stack and there is no room for the stack of its signal handlers, the
+/// process ends.
 ///
 /// This is only needed where bodies are mappings. With musl, those of 128 KiB
 /// and more are, so clients can bring the process as near to the kernel's limit
@@ -174,14 +175,15 @@ pub fn forget_pages(file: &File) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// If the threads cannot have these mappings.
+/// If the process cannot have these mappings.
 pub fn find_room_for_threads() -> io::Result<()> {
     // With the C library of GNU, bodies are no mappings of their own, and the
     // highest possible number of connections leaves enough mappings free.
     if cfg!(target_env = "gnu") {
         return Ok(());
     }
-    // Several threads may be starting, and bodies may arrive meanwhile.
+    // More than one thread takes: several may be starting, and bodies may arrive
+    // meanwhile.
     const MAPPINGS: usize = 64;
     const PAGE: usize = 64 << 10; // no system has larger pages
     let len = MAPPINGS * PAGE;
