@@ -6,7 +6,7 @@
 //! only the lock of the directory, with the `anchor` and the `fence`.
 
 use super::anchor::{Anchor, again};
-use super::error::Error;
+use super::error::{Error, is_full};
 use super::fence::Fence;
 use super::frame::segment_number;
 use crate::sys::{allocate, forget_pages, time_since_boot, write_in_place};
@@ -148,7 +148,15 @@ impl Storage for Directory {
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
         self.look()?;
         let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL;
-        let file = self.anchor.file(&self.fence.new_name(name), flags)?;
+        let new_name = self.fence.new_name(name);
+        let made = self.anchor.file(&new_name, flags);
+        // GlusterFS leaves such a file on the copies that had room. While one
+        // that had none is away, nobody can open or remove it, and no server
+        // could start. Only we know this name.
+        if new_name != name && made.as_ref().is_err_and(is_full) {
+            let _ = self.anchor.remove(&new_name);
+        }
+        let file = made?;
         write_in_place(file.as_fd());
         Ok(Arc::new(file))
     }
