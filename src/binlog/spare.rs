@@ -345,13 +345,13 @@ pub(super) fn lengthen(storage: &dyn Storage, name: &str, from: u64, to: u64) ->
 }
 
 /// Makes a spare a segment with this header, to which it gives a salt. Returns
-/// the file and the salt. A longer directory may need a block, so on a full disk
-/// this asks `make_room` once whether it can give some room back.
+/// the file and the salt. A longer directory may need a block or two, so on a
+/// full disk this asks `make_room` whether it can give some room back.
 pub(super) fn name_spare(
     storage: &dyn Storage,
     slot: usize,
     header: &Header,
-    make_room: impl FnOnce() -> bool,
+    make_room: impl FnMut() -> bool,
 ) -> Result<(Arc<dyn File>, u32), Error> {
     let name = spare_name(slot);
     let salt = storage.random();
@@ -367,16 +367,17 @@ pub(super) fn name_spare(
     renamed.map(|()| (spare, salt))
 }
 
-/// Renames a file, durably. If the disk has no room for the name, and
-/// `make_room` makes some, tries once more.
+/// Renames a file, durably. If the disk has no room for the name, tries again as
+/// long as `make_room` makes some: a small spare may be less than the name
+/// needs, and another thread may have taken its room.
 pub(super) fn rename(
     storage: &dyn Storage,
     from: &str,
     to: &str,
-    make_room: impl FnOnce() -> bool,
+    mut make_room: impl FnMut() -> bool,
 ) -> Result<(), Error> {
     let mut renamed = storage.rename(from, to);
-    if renamed.as_ref().is_err_and(is_full) && make_room() {
+    while renamed.as_ref().is_err_and(is_full) && make_room() {
         renamed = storage.rename(from, to);
     }
     renamed.map_err(Error::on("rename", from))?;

@@ -147,7 +147,7 @@ impl Writer {
     fn write_bytes(&mut self, bytes: &[u8], binlog: &Binlog) -> Result<(), Error> {
         let mut written = self.file.write_at(bytes, self.offset);
         // The segment has become longer than its file, and the disk is full.
-        if written.as_ref().is_err_and(is_full) && binlog.give_spare_up() {
+        while written.as_ref().is_err_and(is_full) && binlog.give_spare_up() {
             written = self.file.write_at(bytes, self.offset);
         }
         written.map_err(Error::on("write", segment_name(self.number)))?;

@@ -68,6 +68,8 @@ pub struct State {
     pending_names: Vec<NameChange>,
     operations: u64,
     fail_at: Option<(u64, io::ErrorKind)>,
+    /// How many more operations of the same kind fail after that.
+    fail_again: u32,
     failed: Option<&'static str>,
     stop_at: Option<u64>,
     capacity: Option<u64>,
@@ -140,6 +142,12 @@ impl Disk {
     /// [`operations`](Self::operations) is the number of the last one so far.
     pub fn fail_at(&self, operation: u64, kind: io::ErrorKind) {
         self.state().fail_at = Some((operation, kind));
+    }
+
+    /// After the operation that [is made to fail](Self::fail_at), so many more of
+    /// its kind fail.
+    pub fn fail_again(&self, times: u32) {
+        self.state().fail_again = times;
     }
 
     /// The kind of the operation that was made to fail, if it came.
@@ -312,6 +320,10 @@ impl State {
         match self.fail_at {
             Some((number, kind)) if number == self.operations => {
                 self.failed = Some(operation);
+                Err(kind.into())
+            }
+            Some((_, kind)) if self.failed == Some(operation) && self.fail_again > 0 => {
+                self.fail_again -= 1;
                 Err(kind.into())
             }
             _ => Ok(()),
