@@ -7,7 +7,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Once};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -342,7 +342,8 @@ pub fn group_exists(group: &str) -> bool {
 }
 
 /// A line to a server that is cut as soon as these bytes are on it, in either
-/// direction; they do not arrive. After that it serves anew if `again` is true.
+/// direction; they do not arrive. All that the client sends without their answer
+/// does. After that it serves anew if `again` is true.
 pub struct CutLine {
     pub port: u16,
 }
@@ -353,19 +354,24 @@ impl CutLine {
         let port = listener.local_addr().unwrap().port();
         let server = server.port;
         std::thread::spawn(move || {
-            let cut = Arc::new(AtomicBool::new(false));
+            let line = Arc::new(Cut {
+                at: cut_at,
+                is_cut: AtomicBool::new(false),
+                asked: AtomicUsize::new(0),
+            });
             for client in listener.incoming() {
                 let (client, server) = (
                     client.unwrap(),
                     TcpStream::connect(("127.0.0.1", server)).unwrap(),
                 );
-                if cut.load(Ordering::SeqCst) && !again {
+                if line.is_cut.load(Ordering::SeqCst) && !again {
                     return;
                 }
-                let ways = [(&client, &server), (&server, &client)].map(|(from, to)| {
+                let ways = [(&client, &server, false), (&server, &client, true)];
+                let ways = ways.map(|(from, to, is_answer)| {
                     let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
-                    let cut = cut.clone();
-                    std::thread::spawn(move || carry(from, to, cut_at, &cut))
+                    let line = Arc::clone(&line);
+                    std::thread::spawn(move || carry(from, to, &line, is_answer))
                 });
                 drop((client, server, ways));
             }
@@ -375,15 +381,40 @@ impl CutLine {
 }
 
 /// Carries bytes until the line is cut or one side closes it.
-fn carry(mut from: TcpStream, mut to: TcpStream, cut_at: &str, cut: &AtomicBool) {
+fn carry(mut from: TcpStream, mut to: TcpStream, line: &Cut, is_answer: bool) {
     let mut bytes = [0; 1 << 16];
     while let Ok(count @ 1..) = from.read(&mut bytes) {
         let text = String::from_utf8_lossy(&bytes[..count]);
-        let is_cut = text.contains(cut_at) && !cut.swap(true, Ordering::SeqCst);
+        let is_cut = text.contains(line.at) && !line.is_cut.swap(true, Ordering::SeqCst);
+        if is_cut && is_answer {
+            line.await_silence();
+        }
         if is_cut || to.write_all(&bytes[..count]).is_err() {
             break;
+        }
+        if !is_answer {
+            line.asked.fetch_add(count, Ordering::SeqCst);
         }
     }
     let _ = from.shutdown(Shutdown::Both);
     let _ = to.shutdown(Shutdown::Both);
+}
+
+/// Where a line is cut, and what has become of it.
+struct Cut {
+    at: &'static str,
+    is_cut: AtomicBool,
+    /// How many bytes have been carried to the server.
+    asked: AtomicUsize,
+}
+
+impl Cut {
+    /// Waits until the client sends nothing more, since it waits for an answer.
+    fn await_silence(&self) {
+        let asked = || self.asked.load(Ordering::SeqCst);
+        let mut before = usize::MAX;
+        while std::mem::replace(&mut before, asked()) != asked() {
+            std::thread::sleep(Duration::from_millis(300));
+        }
+    }
 }

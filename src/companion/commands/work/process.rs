@@ -36,11 +36,10 @@ impl Process<'_> {
         input.rewind()?;
         let mut command = Command::new(&common.program);
         command.args(&common.arguments).envs(variables);
-        tie::to_this_thread(&mut command);
-        let child = command.stdin(Stdio::from(input)).spawn()?;
+        command.stdin(Stdio::from(input));
+        let child = tie::start(command, &common.guard)?;
         let pid = i32::try_from(child.id()).map_err(io::Error::other)?;
         let group = Pid::from_raw(pid);
-        common.guard.takes(group);
         Ok(Process {
             child,
             guard: &common.guard,

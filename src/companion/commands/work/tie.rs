@@ -15,16 +15,21 @@ use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, exit};
+use std::process::{Child, Command, exit};
 
-/// Gives the command a session of its own, which is also a group of its own.
+/// Starts the command in a session of its own, which is also a group of its own.
 /// Linux kills the command when the thread that starts it ends, whatever the
-/// reason. On other systems only the [`Guard`] does so.
+/// reason. On other systems only the [`Guard`] does so. Before the command does
+/// anything, the guard knows its group.
 #[allow(unsafe_code)]
-pub fn to_this_thread(command: &mut Command) {
+pub fn start(mut command: Command, guard: &Guard) -> io::Result<Child> {
     let worker = getpid();
+    let (mut started, tell_us) = io::pipe()?;
+    let guards = guard.0.try_clone()?;
     let tie = move || {
-        setsid()?;
+        let group = setsid()?;
+        (&tell_us).write_all(&group.as_raw().to_ne_bytes())?;
+        tell(&guards, group.as_raw());
         #[cfg(target_os = "linux")]
         set_pdeathsig(Signal::SIGKILL)?;
         // The worker may have ended before the kernel knew of the tie.
@@ -33,9 +38,20 @@ pub fn to_this_thread(command: &mut Command) {
             false => Err(io::ErrorKind::Interrupted.into()),
         }
     };
-    // SAFETY: between `fork` and `exec` this makes three system calls; it
-    // allocates nothing and takes no lock that another thread could hold.
+    // SAFETY: between `fork` and `exec` this makes system calls; it allocates
+    // nothing and takes no lock that another thread could hold.
     unsafe { command.pre_exec(tie) };
+    let child = command.spawn();
+    // With it goes our own end of the pipe.
+    drop(command);
+    child.inspect_err(|_| {
+        // There may have been a process that could not become the command. Its
+        // number will be another one's.
+        let mut group = [0; 4];
+        if started.read_exact(&mut group).is_ok() {
+            guard.leaves(Pid::from_raw(i32::from_ne_bytes(group)));
+        }
+    })
 }
 
 /// The process that waits for our end, as we see it.
@@ -61,21 +77,18 @@ impl Guard {
         start().map_err(|error: io::Error| Failure::io("cannot start a process", error))
     }
 
-    /// From now on this group is killed when we end.
-    pub fn takes(&self, group: Pid) {
-        self.say(group.as_raw());
-    }
-
     /// This group is not killed any more. This has to come before its first
     /// process is reaped: until then no other group can get the number.
     pub fn leaves(&self, group: Pid) {
-        self.say(-group.as_raw());
+        tell(&self.0, -group.as_raw());
     }
+}
 
-    fn say(&self, number: i32) {
-        // If the guard has been killed, the kernel still kills the commands.
-        let _ = (&self.0).write_all(&number.to_ne_bytes());
-    }
+/// Tells the guard a group that is killed when we end, or, as a negative number,
+/// one that is not any more.
+fn tell(mut guard: &UnixStream, number: i32) {
+    // If the guard has been killed, the kernel still kills the commands.
+    let _ = guard.write_all(&number.to_ne_bytes());
 }
 
 /// Remembers the groups that run, and kills them when the other end of the
