@@ -32,8 +32,8 @@
 //! before it is written and the emptied segments are spares again
 //! ([`is_pressed`](Tail::is_pressed)). A single piece may still need more than
 //! all this, if segments are very short. Then a segment grows beyond its file. If
-//! the disk is full, a spare that has become ready meanwhile is given up for
-//! that.
+//! the disk is full, spares that have become ready meanwhile are given up for
+//! that, one after the other.
 //!
 //! **Who asks what.** `no_room` holds why the last attempt to make room has
 //! failed; it is empty again after one that has not.
