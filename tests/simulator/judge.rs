@@ -65,7 +65,10 @@ impl Engine {
         let asked = Asking::of(&request);
         watch(|judge| judge.prepare(id, &asked, now, &self.0));
         let outcome = self.0.execute(id, request, now);
-        watch(|judge| judge.executed(id, asked, &outcome, from, &self.0));
+        watch(|judge| {
+            judge.executed(id, asked, &outcome, from, &self.0);
+            judge.look_at(&self.0);
+        });
         outcome
     }
 
@@ -73,7 +76,10 @@ impl Engine {
         let from = self.mark();
         watch(|judge| judge.pass_time(now));
         let done = self.0.tick(now);
-        watch(|judge| judge.compare(Vec::new(), from, &self.0));
+        watch(|judge| {
+            judge.compare(Vec::new(), from, &self.0);
+            judge.look_at(&self.0);
+        });
         done
     }
 
@@ -296,6 +302,7 @@ pub fn begin(legacy: &mut Legacy, engine: &Engine, next_id: JobId, now: Time, se
     let jobs: Jobs = ids
         .filter_map(|id| Some((id, engine.stored(id)?)))
         .collect();
+    engine.check();
     legacy.check(&jobs, next_id);
     legacy.history = History::new(jobs.clone(), next_id.0);
     legacy.durable = 0;
@@ -397,6 +404,8 @@ pub fn end(legacy: Legacy, degree: &Degree, is_closed: bool, has_failed: bool) -
         history,
         durable,
         ended_at,
+        // Nothing is left of the times before.
+        knows_times: legacy.knows_times || is_closed && judge.jobs.is_empty(),
         ..legacy
     }
 }
@@ -465,6 +474,20 @@ pub fn all_wait() {
     });
     let told: Vec<_> = told.collect();
     watch(|judge| judge.look_at_rest(&told));
+}
+
+/// The ids of all jobs.
+pub fn jobs() -> impl Iterator<Item = u64> {
+    let ids = |judge: &mut Judge| judge.model.jobs.iter().map(|job| job.id).collect();
+    let ids: Vec<_> = watch(ids).unwrap_or_default();
+    ids.into_iter()
+}
+
+/// How long the keys of deleted jobs stay taken.
+pub fn time_of_keys() -> Duration {
+    let until = watch(|judge| judge.model.kept.iter().map(|kept| kept.until).max());
+    let until = until.flatten().unwrap_or_default();
+    Duration::from_nanos(until.saturating_sub(world::wall_clock()))
 }
 
 /// Whether this client is rightly without an answer: it waits, or was not
@@ -610,6 +633,12 @@ impl Judge {
             _ => Vec::new(),
         };
         self.compare(said, from, engine);
+    }
+
+    /// What the engine counts is what the model has.
+    fn look_at(&self, engine: &Real) {
+        assert_eq!(engine.memory(), self.model.memory() as u64, "memory");
+        assert_eq!(engine.next_id(), JobId(self.model.last_id + 1));
     }
 
     fn order_burials(&mut self, engine: &Real) {

@@ -40,6 +40,9 @@ pub enum End {
     Done,
     /// A while after that, in order or not.
     Later { is_killed: bool },
+    /// In order, when all clients are done, all jobs are deleted and no key is
+    /// taken any more. Nothing fails in the meantime.
+    Evening,
     /// In order, at this step.
     Stopped(u64),
     /// It is killed at this step.
@@ -68,12 +71,18 @@ pub enum Deed {
     Returns,
 }
 
-/// How long the bodies of a history's jobs are.
+/// What the clients of a history have in common.
 #[derive(Clone, Copy)]
-struct Bodies {
+struct Habits {
+    /// How long the bodies are.
     most: u32,
     are_large: bool,
+    /// How many milliseconds a client is silent at most.
+    silence: u64,
 }
+
+/// Some days, in milliseconds.
+const DAYS: u64 = 13 * 86_400_000;
 
 const SECOND: i64 = 1_000_000_000;
 
@@ -85,13 +94,16 @@ impl Plan {
         }
         let sync = match random.below(6) {
             0..3 => SyncMode::Always,
-            3..5 => SyncMode::Every(Duration::from_millis(50)),
+            3..5 => SyncMode::Every(Duration::from_millis(*choose(random, &[50, 50, 1]))),
             _ => SyncMode::Never,
         };
         let max_job_size = *choose(random, &[20, 900, 900, 2500, 6000]);
-        let bodies = Bodies {
+        let idle_timeout = random.one_in(8).then_some(Duration::from_secs(2));
+        let habits = Habits {
             most: max_job_size,
             are_large: random.one_in(2),
+            // A server with a timeout looks again and again.
+            silence: idle_timeout.map_or(DAYS, |_| 20_000),
         };
         Plan {
             sync,
@@ -99,11 +111,11 @@ impl Plan {
             max_job_size,
             max_memory: random.one_in(8).then(|| 500 + random.below(8000)),
             max_connections: *choose(random, &[2, 10, 10, 10]),
-            idle_timeout: random.one_in(8).then_some(Duration::from_secs(2)),
+            idle_timeout,
             room: *choose(random, &[40, 300, 2000, 20000]),
             lives: {
                 let count = *choose(random, &[1, 1, 2, 2, 3, 4]);
-                (0..count).map(|_| life(bodies, random)).collect()
+                (0..count).map(|_| life(habits, random)).collect()
             },
         }
     }
@@ -180,7 +192,7 @@ impl Plan {
     }
 }
 
-fn life(bodies: Bodies, random: &mut Random) -> Life {
+fn life(habits: Habits, random: &mut Random) -> Life {
     let clients = 1 + random.below(5);
     let early = random.one_in(2);
     let when = |random: &mut Random| match early {
@@ -214,10 +226,11 @@ fn life(bodies: Bodies, random: &mut Random) -> Life {
     }
     faults.sort_by_key(|(at, ..)| *at);
     Life {
-        clients: (0..clients).map(|_| client(bodies, random)).collect(),
+        clients: (0..clients).map(|_| client(habits, random)).collect(),
         faults,
         end: match random.below(12) {
-            0..2 => End::Done,
+            0 => End::Done,
+            1 => End::Evening,
             2..4 => End::Later { is_killed: false },
             4..6 => End::Later { is_killed: true },
             6..8 => End::Stopped(20 << random.below(9)),
@@ -237,10 +250,10 @@ fn life(bodies: Bodies, random: &mut Random) -> Life {
     }
 }
 
-fn client(bodies: Bodies, random: &mut Random) -> Client {
+fn client(habits: Habits, random: &mut Random) -> Client {
     match random.below(12) {
-        0 => return churning(bodies, random),
-        1 => return deaf(bodies, random),
+        0 => return churning(habits, random),
+        1 => return deaf(habits, random),
         _ => {}
     }
     let reads = !random.one_in(8);
@@ -248,17 +261,20 @@ fn client(bodies: Bodies, random: &mut Random) -> Client {
     let verbosity = *choose(random, &[1, 1, 1, 3, 12]);
     for _ in 0..1 + random.below(8) {
         match random.below(20) {
-            0 => does.push(Deed::Waits(*choose(random, &[0, 1, 50, 1100, 20_000]))),
+            0 => does.push(Deed::Waits(*choose(
+                random,
+                &[0, 1, 50, 1100, 20_000, habits.silence],
+            ))),
             1 => does.push(Deed::Returns),
             2 if random.one_in(2) => {
-                let command = put(bodies, random);
+                let command = put(habits, random);
                 let bytes = 1 + random.below(command.len() as u64 - 1) as usize;
                 does.push(Deed::Breaks(command, bytes));
             }
             3 if random.one_in(4) => does.push(Deed::HalfCloses),
             _ => {
                 let count = 1 + random.below(verbosity);
-                let commands = (0..count).map(|_| command(bodies, random));
+                let commands = (0..count).map(|_| command(habits, random));
                 does.push(Deed::Says(commands.collect()));
                 if reads && !random.one_in(6) {
                     does.push(Deed::Hears);
@@ -273,11 +289,11 @@ fn client(bodies: Bodies, random: &mut Random) -> Client {
 }
 
 /// Puts, reserves and deletes, so that segments become empty.
-fn churning(bodies: Bodies, random: &mut Random) -> Client {
+fn churning(habits: Habits, random: &mut Random) -> Client {
     let mut does = Vec::new();
     for _ in 0..2 + random.below(10) {
         let taken = "reserve-with-timeout 0\r\n".to_owned();
-        does.push(Deed::Says(vec![put(bodies, random), taken]));
+        does.push(Deed::Says(vec![put(habits, random), taken]));
         does.push(Deed::Hears);
         does.push(Deed::Says(vec!["delete {}\r\n".into()]));
     }
@@ -285,13 +301,13 @@ fn churning(bodies: Bodies, random: &mut Random) -> Client {
 }
 
 /// Asks for much, and reads nothing for long.
-fn deaf(bodies: Bodies, random: &mut Random) -> Client {
+fn deaf(habits: Habits, random: &mut Random) -> Client {
     let mut does = Vec::new();
     for _ in 0..1 + random.below(3) {
         let command = |random: &mut Random| match random.below(3) {
             0 => "list-tubes\r\n".into(),
             1 => "stats-job 1\r\n".into(),
-            _ => put(bodies, random),
+            _ => put(habits, random),
         };
         let commands = (0..2 + random.below(8)).map(|_| command(random));
         does.push(Deed::Says(commands.collect()));
@@ -303,15 +319,15 @@ fn deaf(bodies: Bodies, random: &mut Random) -> Client {
     Client { does }
 }
 
-fn put(bodies: Bodies, random: &mut Random) -> String {
-    let most = u64::from(bodies.most);
+fn put(habits: Habits, random: &mut Random) -> String {
+    let most = u64::from(habits.most);
     let size = match random.below(20) {
         0 => most + 1 + random.below(50),
         1..7 => random.below(most + 1),
-        7..15 if bodies.are_large => random.below(most + 1),
+        7..15 if habits.are_large => random.below(most + 1),
         _ => random.below(8),
     };
-    let delay = *choose(random, &[0, 0, 0, 0, 0, 1, 5, 3600]);
+    let delay = *choose(random, &[0, 0, 0, 0, 0, 1, 5, 100_000]);
     let ttr = *choose(random, &[1, 2, 60, 60, 60, 1_000_000]);
     let priority = *choose(random, &[0, 1, 5, 5, 1024]);
     let words = match random.below(12) {
@@ -331,20 +347,23 @@ fn put(bodies: Bodies, random: &mut Random) -> String {
 
 /// A command with its line's end, and its body. `{}` is the last job that the
 /// client has reserved, or else some job.
-fn command(bodies: Bodies, random: &mut Random) -> String {
+fn command(habits: Habits, random: &mut Random) -> String {
     let tube = *choose(random, &["default", "default", "a"]);
     let id = match random.below(3) {
         0 => (1 + random.below(8)).to_string(),
         _ => "{}".to_owned(),
     };
     let priority = random.below(3);
-    let line = match random.below(60) {
-        0..22 => return put(bodies, random),
+    let line = match random.below(61) {
+        0..22 => return put(habits, random),
         22..28 => "reserve-with-timeout 0".into(),
         28..31 => format!("reserve-with-timeout {}", choose(random, &[1, 4, 100])),
         31..34 => "reserve".into(),
         34..41 => format!("delete {id}"),
-        41..44 => format!("release {id} {priority} {}", choose(random, &[0, 0, 1, 50])),
+        41..44 => format!(
+            "release {id} {priority} {}",
+            choose(random, &[0, 0, 1, 50_000])
+        ),
         44..46 => format!("bury {id} {priority}"),
         46 => format!("touch {id}"),
         // A longer one is done in pieces, between which others may be served: the
@@ -354,13 +373,14 @@ fn command(bodies: Bodies, random: &mut Random) -> String {
         49 => format!("use {tube}"),
         50 => format!("watch {tube}"),
         51 => format!("ignore {tube}"),
-        52 => format!("pause-tube {tube} {}", choose(random, &[0, 1, 3])),
+        52 => format!("pause-tube {tube} {}", choose(random, &[0, 1, 3, 20_000])),
         53 => format!("reserve-job {id}"),
         54 => format!("peek {id}"),
         55 => (*choose(random, &["peek-ready", "peek-delayed", "peek-buried"])).into(),
         56 => format!("stats-job {id}"),
         57 => "list-tubes".into(),
         58 => (*choose(random, &["list-tube-used", "list-tubes-watched"])).into(),
+        59 => (*choose(random, &["stats", "stats-tube a", "stats-tube default"])).into(),
         _ => (*choose(random, &["delete x", "nonsense", "kick", "quit"])).into(),
     };
     line + "\r\n"

@@ -9,6 +9,11 @@
 //! scenario is written by hand and tried in very many orders. Here the scenario
 //! is random as well, so each step has to cost little.
 //!
+//! Some lives, and the last one that does anything, have an evening: all clients
+//! leave, all jobs are deleted, and the keys become free. Then nothing may be
+//! left, neither in the memory that `--max-memory` counts, nor on the heap, nor
+//! on the disk.
+//!
 //! `cargo run --release` plays the seeds of a release, some of them twice: the
 //! same seed has to take the same steps again. `BEANPOLE_SEARCH=20` plays twenty
 //! times as many, and `cargo run --release 5000..6000` plays those. The first
@@ -101,7 +106,10 @@ use judge::{Degree, Legacy};
 use plan::{End, Life, Plan};
 use server::shared::Shared;
 use server::{Clock, Limits, timer};
+use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+use std::alloc::System;
 use std::cell::RefCell;
+use std::mem::replace;
 use std::ops::Range;
 use std::panic;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -119,12 +127,22 @@ const GRACE: Duration = Duration::from_millis(1200);
 const LATER: Duration = Duration::from_millis(1500);
 const SOON: Duration = Duration::from_millis(1);
 
+/// A sync can take so long, however soon it is asked for: if another thread is
+/// writing, the committer tries again after a millisecond.
+const SYNCED_WITHIN: Duration = Duration::from_millis(2);
+
+/// In how many pieces of the heap, and how many bytes, something empty is at most.
+const EMPTY: (usize, usize) = (26, 50_000);
+
 /// How many histories decide about a release: those with the first seeds. How
 /// long that takes depends on the machine, and what they find does not.
 const USUAL: u64 = 10_000;
 
 /// One in so many is played twice.
 const PLAYED_AGAIN: u64 = 20;
+
+#[global_allocator]
+static HEAP: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 thread_local! {
     static LAST_PANIC: RefCell<String> = const { RefCell::new(String::new()) };
@@ -274,15 +292,15 @@ fn play(plan: &Plan, seed: u64) -> Result<Tally, String> {
         faults,
         ..Tally::default()
     };
-    // At last somebody looks.
-    let last = Life {
+    // At last all is deleted, and somebody looks.
+    let last = [End::Evening, End::Done].map(|end| Life {
         clients: Vec::new(),
         faults: Vec::new(),
-        end: End::Done,
+        end,
         cut: None,
         jump: 0,
-    };
-    for (number, life) in plan.lives.iter().chain([&last]).enumerate() {
+    });
+    for (number, life) in plan.lives.iter().chain(&last).enumerate() {
         let at = format!("life {number}: ");
         let lived = live(plan, life, disk, legacy, now, random.next());
         let (left, next, steps, ended_at) = lived.map_err(|what| at.clone() + &what)?;
@@ -297,6 +315,21 @@ fn play(plan: &Plan, seed: u64) -> Result<Tally, String> {
         legacy.restart_at(now);
     }
     Ok(tally)
+}
+
+/// Panics if more on the heap belongs to this than if it had always been empty,
+/// but for tables that are as large as they ever were.
+fn must_be_empty<T>(name: &str, what: T) {
+    let before = HEAP.stats();
+    drop(what);
+    let done = HEAP.stats() - before;
+    let pieces = done.deallocations - done.allocations;
+    let bytes = done.bytes_deallocated - done.bytes_allocated;
+    let is_empty = pieces <= EMPTY.0 && bytes <= EMPTY.1;
+    assert!(
+        is_empty,
+        "an empty {name} keeps {bytes} bytes in {pieces} pieces"
+    );
 }
 
 /// What a life leaves behind.
@@ -397,10 +430,10 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
     }
     match life.end {
         End::Stopped(step) => threads::strike_at(step, wake.clone()),
-        End::Killed(_) | End::Done | End::Later { .. } => {}
+        End::Killed(_) | End::Done | End::Later { .. } | End::Evening => {}
     }
     // It ends when all clients have left, or a while later, at the latest.
-    let end = life.end;
+    let (end, room, entry) = (life.end, plan.room, door.clone());
     let waiting = thread::spawn("the last", move || {
         clients
             .into_iter()
@@ -411,6 +444,12 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
             if is_killed {
                 world::kill();
             }
+        }
+        if end == End::Evening {
+            world::calm();
+            thread::park_timeout(LATER);
+            clients::sweep(&entry, room);
+            thread::park_timeout(LATER);
         }
         wake();
     });
@@ -428,13 +467,38 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
         while shared.await_emptiness(GRACE) > 0 {}
     }
     timer.join().unwrap();
+    let is_evening = end == End::Evening && !world::is_struck();
+    if is_evening {
+        shared.with_lock(|state, _| {
+            let engine = &state.engine;
+            engine.check();
+            let left = (engine.job_count(), engine.keys_kept(), engine.memory());
+            assert_eq!(left, (0, 0, 0), "jobs, keys and bytes of memory are left");
+        });
+        // As the manual says, four segments, none shorter than a job needs.
+        let job = (u64::from(plan.max_job_size) + 400).next_multiple_of(4096);
+        let (used, names) = world::used();
+        let most = 4 * plan.segment_size.max(job);
+        assert!(used <= most, "{used} bytes are left on the disk: {names:?}");
+    }
     let is_closed = binlog.close().is_ok() && !world::is_killed();
     waiting.join().unwrap();
     let degree = match plan.sync {
         SyncMode::Always => Degree::Always,
-        SyncMode::Every(span) => Degree::After(span),
+        SyncMode::Every(span) => Degree::After(span.max(SYNCED_WITHIN)),
         SyncMode::Never => Degree::Never,
     };
     let has_failed = binlog.failure().is_some();
+    if is_evening {
+        // Their last threads may not have ended yet.
+        while Arc::strong_count(&shared) > 1 || Arc::strong_count(&binlog) > 2 {
+            thread::park_timeout(SOON);
+        }
+        let empty = |now| Engine::new(config, now);
+        let engine = shared.with_lock(|state, now| replace(&mut state.engine, empty(now)));
+        must_be_empty("engine", engine);
+        must_be_empty("server", shared);
+        must_be_empty("binlog", binlog);
+    }
     judge::end(legacy, &degree, is_closed, has_failed)
 }

@@ -122,6 +122,11 @@ pub fn begin(
 ) -> (Arc<Drive>, Arc<Door>) {
     let door = Arc::new(Door::default());
     disk.set_descriptors(DESCRIPTORS);
+    // As `fence`, which is not here: what a first start has left that came to no
+    // end.
+    let names = disk.names().into_iter();
+    let left = names.filter(|name| name.ends_with(".0"));
+    left.for_each(|name| disk.remove_file(&name));
     WORLD.set(Some(World {
         door: door.clone(),
         started_at,
@@ -158,6 +163,21 @@ pub fn is_killed() -> bool {
 /// Whether something failed because it was made to fail.
 pub fn is_struck() -> bool {
     with(|world| world.left.is_some() || world.disk.failed().is_some())
+}
+
+/// From now on nothing fails, and the disk has room.
+pub fn calm() {
+    with(|world| {
+        world.note_limit();
+        world.disk.set_capacity(None);
+        world.faults.clear();
+        world.for_good = None;
+    });
+}
+
+/// How many bytes are taken on the disk, and by which files.
+pub fn used() -> (u64, Vec<String>) {
+    with(|world| (world.disk.used(), world.disk.names()))
 }
 
 /// Whether others have used up the disk.
