@@ -159,12 +159,15 @@ impl Binlog {
         }
         let is_urgent = tail.no_room.is_some() || tail.is_short();
         drop(tail);
-        match is_urgent {
-            true => kept.and(self.keep_files()),
-            false => {
-                self.wake_for_upkeep();
-                kept
-            }
+        if !is_urgent {
+            self.wake_for_upkeep();
+        } else if kept.is_ok() {
+            // If this fails, puts are refused; each of them tries again.
+            self.make_spares(0).ok();
+        }
+        match self.failure() {
+            Some(_) => Err(Failed),
+            None => kept,
         }
     }
 
@@ -315,7 +318,7 @@ impl Binlog {
     }
 
     /// Syncs what is written. Other threads may write meanwhile.
-    fn sync_written(&self) -> Result<(), Failed> {
+    pub(super) fn sync_written(&self) -> Result<(), Failed> {
         let progress = self.progress().clone();
         if progress.synced_to >= progress.written_to {
             return Ok(());

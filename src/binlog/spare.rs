@@ -59,6 +59,9 @@ impl Binlog {
     /// Removes empty segments, and makes spares before they are needed. This may
     /// take as long as writing a segment.
     pub(super) fn keep_files(&self) -> Result<(), Failed> {
+        // The marks after which segments may go may not be written yet.
+        let after = self.tail().retired_after();
+        after.map_or(Ok(()), |after| self.commit(after))?;
         if self.tail().needs_upkeep() {
             // If this fails, puts are refused; each of them tries again.
             self.make_spares(0).ok();
@@ -114,9 +117,11 @@ impl Binlog {
     /// put waits), and removes the empty segments that are not needed for that.
     pub(super) fn make_spares(&self, put: u64) -> Result<(), NoRoom> {
         // Before an empty segment may go, the mark that says so must be synced.
-        let after = self.tail().retired_after();
-        let settled = after.map_or(Ok(()), |after| self.settle(after));
-        settled.map_err(|Failed| NoRoom)?;
+        // One that is not written yet can wait. To write it here, this thread
+        // would commit; and a thread that commits makes spares.
+        if self.tail().retired_after().is_some() {
+            self.sync_written().map_err(|Failed| NoRoom)?;
+        }
         let _upkeep = held(self.upkeep.lock());
         if self.failure().is_some() {
             return Err(NoRoom); // and no file is removed any more

@@ -3,8 +3,9 @@
 use crate::disk::{Disk, Random};
 use crate::model::{Server, Traffic, live_len, open};
 use crate::search;
-use beanpole::binlog::SyncMode;
-use beanpole::protocol::JobId;
+use beanpole::binlog::{SyncMode, lens};
+use beanpole::engine::{Change, StoredJob};
+use beanpole::protocol::{JobId, RestsOn};
 use std::collections::BTreeMap;
 
 const SIZE: u64 = 64 << 10;
@@ -279,6 +280,50 @@ fn what_is_written_when_it_presses_never_outruns_a_full_disk() {
         println!("{commits} commits");
         assert!(server.log.failure().is_none());
     }
+}
+
+/// Its own reply would wait for that, however many come.
+#[test]
+fn who_makes_room_on_a_full_disk_writes_nothing_for_those_who_come_meanwhile() {
+    // Each job has a segment of its own.
+    let (disk, mut server, mut random) = jobs_put(10, 60_000);
+    server.log.work_once().unwrap();
+    disk.set_capacity(Some(disk.used()));
+    while server.put(60_000, &mut random) {
+        assert!(server.commit());
+    }
+    server.delete(JobId(1));
+    // While that is written, another client deletes a job, and puts one.
+    let (log, mut jobs, came) = (server.log.clone(), server.jobs.clone(), JobId(100));
+    let gone = jobs.remove(&JobId(2)).unwrap();
+    let (tube_len, keys_len, body_len) = lens(&gone);
+    jobs.insert(came, StoredJob { id: came, ..gone });
+    let changes = [
+        Change::Delete {
+            id: JobId(2),
+            tube_len,
+            body_len,
+            keys_len,
+        },
+        Change::Put(came),
+    ];
+    let mut is_done = false;
+    disk.watch(Box::new(move |_| {
+        if !std::mem::replace(&mut is_done, true) {
+            log.append(&changes, &jobs);
+        }
+    }));
+    let spares = |disk: &Disk| {
+        disk.names()
+            .iter()
+            .filter(|name| name.contains("spare"))
+            .count()
+    };
+    let before = spares(&disk);
+    assert!(server.commit());
+    assert!(spares(&disk) > before, "it has made room");
+    let needed = server.log.needed_for(RestsOn::PutOf(came));
+    assert!(needed.is_some(), "it has written what came later");
 }
 
 #[test]
