@@ -185,25 +185,33 @@ impl Binlog {
     /// with a segment's name is never filled with zeros.
     fn recycle(&self, name: &str) -> Result<u64, Error> {
         let storage = &*self.storage;
-        // A failed attempt may have left one.
-        remove_if_there(storage, name).map_err(Error::on("remove", name))?;
         // Another machine may have old pages of that file in its cache, and
         // would not read the new contents.
-        let retired = match storage.is_shared() {
-            true => None,
-            false => self.take_retired(),
-        };
-        let Some(number) = retired else {
+        if storage.is_shared() {
             return Ok(0);
-        };
-        let old_name = segment_name(number);
-        if let Err(error) = storage.rename(&old_name, name) {
-            return self.leave(number, "rename", old_name, error).map(|()| 0);
+        }
+        // A failed attempt may have left a file. On a full disk, its room is not
+        // given away.
+        if storage.open(name).is_err() {
+            remove_if_there(storage, name).map_err(Error::on("remove", name))?;
+            let Some(number) = self.take_retired() else {
+                return Ok(0);
+            };
+            let old_name = segment_name(number);
+            if let Err(error) = storage.rename(&old_name, name) {
+                return self.leave(number, "rename", old_name, error).map(|()| 0);
+            }
         }
         let synced = storage.sync();
         synced.map_err(Error::on("sync the name of", name))?;
         let file = storage.open(name).map_err(Error::on("open", name))?;
-        zeroed(&*file).map_err(Error::on("prepare", name))
+        zeroed(&*file).map_err(|error| {
+            // Only room may come back.
+            if !is_full(&error) {
+                storage.remove(name).ok();
+            }
+            Error::on("prepare", name)(error)
+        })
     }
 
     /// Removes spares that are too many, and the empty segments. (With `upkeep`
@@ -269,19 +277,26 @@ impl Binlog {
     }
 
     /// For a full disk, when the current segment has become longer than its
-    /// file: gives the room of a spare back to the disk. Returns whether there
-    /// was one.
+    /// file: gives the room of a spare back to the disk. Returns whether that was
+    /// possible.
     pub(super) fn give_spare_up(&self) -> bool {
+        while let Some(slot) = self.take_spare() {
+            let removed = self.storage.remove(&spare_name(slot));
+            self.tail().spares[slot] = Spare::Missing;
+            if removed.is_ok() && self.storage.sync().is_ok() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// A spare in which no segment shall begin. Until its file is gone, no other
+    /// thread may make a new one there.
+    fn take_spare(&self) -> Option<usize> {
         let mut tail = self.tail();
-        let Some((slot, _)) = tail.spare_for(0) else {
-            return false;
-        };
-        // Until its file is gone, no other thread may make a new one there.
+        let (slot, _) = tail.spare_for(0)?;
         tail.spares[slot] = Spare::Taken;
-        drop(tail);
-        let removed = self.storage.remove(&spare_name(slot));
-        self.tail().spares[slot] = Spare::Missing;
-        removed.is_ok() && self.storage.sync().is_ok()
+        Some(slot)
     }
 }
 

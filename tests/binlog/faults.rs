@@ -1,8 +1,10 @@
 //! Errors of the disk: in each run another one of its operations fails.
 
-use crate::disk::{Disk, Random, Survival};
+use crate::disk::{Disk, Forbidden, Random, Survival};
 use crate::model::{Jobs, Server, Traffic};
 use beanpole::binlog::{Binlog, SyncMode};
+use beanpole::protocol::JobId;
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
@@ -172,4 +174,64 @@ fn renames_find_no_room(again: u32) {
     }
     println!("{renames} renames");
     assert!(renames > 5);
+}
+
+/// One of them cannot be removed, whatever is wrong with it.
+#[test]
+fn a_rename_that_finds_no_room_gets_that_of_any_spare() {
+    for operation in 1.. {
+        let disk = Disk::default();
+        let mut server = Server::open(&disk, SyncMode::Always, SIZE);
+        disk.forbid("binlog.spare2", Forbidden::Everything);
+        disk.fail_at(disk.operations() + operation, ErrorKind::StorageFull);
+        let random = &mut Random::new(operation);
+        while server.log.stats().current_index == 1 && server.put(100, random) {
+            server.commit();
+        }
+        if disk.failed() == Some("rename") {
+            let failure = server.log.failure();
+            assert!(failure.is_none(), "{failure:?}");
+            break;
+        }
+    }
+}
+
+/// Some file systems write nothing in place, so zeros may need room, too.
+#[test]
+fn a_file_that_a_full_disk_does_not_fill_with_zeros_stays_a_spare() {
+    let mut refused = 0;
+    for operation in 1.. {
+        let disk = Disk::default();
+        let mut server = Server::open(&disk, SyncMode::Always, SIZE);
+        server.log.work_once().unwrap();
+        disk.set_capacity(Some(disk.used()));
+        let random = &mut Random::new(1);
+        while server.put(1200, random) {
+            assert!(server.commit());
+        }
+        // The segments become spares, one by one.
+        disk.fail_at(disk.operations() + operation, ErrorKind::StorageFull);
+        let jobs: Vec<JobId> = server.jobs.keys().copied().collect();
+        for id in jobs.into_iter().take_while(|_| disk.failed().is_none()) {
+            server.delete(id);
+            server.commit();
+        }
+        if disk.failed().is_none() {
+            break;
+        }
+        let spares = || {
+            let names = disk.names().into_iter();
+            let names = names.filter(|name| name.starts_with("binlog.spare"));
+            let spares: BTreeSet<_> = names.filter_map(|name| disk.number_of(&name)).collect();
+            spares
+        };
+        if let (Some("allocate" | "write"), None) = (disk.failed(), server.log.failure()) {
+            refused += 1;
+            let before = spares();
+            server.put(1200, random); // which makes room, if it can
+            assert!(before.is_subset(&spares()), "operation {operation}");
+        }
+    }
+    println!("{refused} operations refused");
+    assert!(refused > 0);
 }
