@@ -4,8 +4,6 @@
 //! A failure shows the whole history and its seed. `MODEL_SEED=17` plays the
 //! seed 17 again, `MODEL_RUNS=100000` plays so many seeds.
 
-#[path = "memory.rs"]
-mod memory;
 #[path = "naive.rs"]
 mod naive;
 #[path = "../laboratory/search.rs"]
@@ -13,7 +11,6 @@ mod search;
 #[path = "world.rs"]
 mod world;
 
-use memory::{Memory, restart};
 use std::env;
 use world::{Random, World};
 
@@ -35,10 +32,10 @@ fn the_engine_does_what_the_model_does() {
     };
     for seed in seeds {
         let repeat = format!("MODEL_SEED={seed} cargo test --test model");
-        let mut world = World::new(Random::new(seed), MAX_JOB_SIZE, Memory::default(), repeat);
+        let mut world = World::new(Random::new(seed), MAX_JOB_SIZE, repeat);
         for _ in 0..STEPS {
             match world.random.one_in(500) {
-                true => restart(&mut world),
+                true => world.restart(),
                 false => world.step(),
             }
         }

@@ -1,7 +1,7 @@
 //! What clients say: lines and bodies, most of them right, about few tubes and
 //! jobs.
 
-use super::{Keeper, Random, World};
+use super::{Random, World};
 use crate::naive::{Client, State};
 
 /// The names of tubes.
@@ -46,7 +46,7 @@ const MALFORMED: [&str; 30] = [
     "list-jobs 1 1 a burried",
 ];
 
-impl<K: Keeper> World<K> {
+impl World {
     /// The line of a put and its body with the two bytes behind it.
     pub(super) fn put(&mut self) -> (String, String) {
         let random = &mut self.random;

@@ -9,7 +9,6 @@ mod random;
 #[path = "speech.rs"]
 mod speech;
 
-pub use history::History;
 pub use random::Random;
 
 use crate::naive::{Client, Model, SECOND, State};
@@ -17,6 +16,7 @@ use beanpole::engine::{
     Change, Config, ConnectionId, Engine, Outcome, StoredJob, StoredState, Time,
 };
 use beanpole::protocol::{Framer, JobId, Reply, Request};
+use history::History;
 use std::collections::BTreeMap;
 
 /// The start of all histories, in nanoseconds since the epoch.
@@ -30,44 +30,16 @@ const MOST_CLIENTS: usize = 6;
 /// A client that watches so many tubes listens to them.
 const MANY: usize = 20;
 
-/// The jobs as a log holds them that is told of every change.
-pub type Jobs = BTreeMap<JobId, StoredJob>;
-
-/// What stands between clients and engine, and keeps what changes.
-pub trait Keeper {
-    /// Has the engine execute a request, and keeps what that changes. If there
-    /// is no room for a body, it is refused, and that is noted.
-    fn execute(
-        &mut self,
-        engine: &mut Engine,
-        client: (Client, ConnectionId),
-        request: Request,
-        now: Time,
-    ) -> Outcome;
-
-    /// Whether there was no room for the last body.
-    fn refused(&mut self) -> bool;
-
-    /// Keeps what else has changed.
-    fn keep(&mut self, changes: &[Change], engine: &Engine);
-
-    /// A client that has waited is answered.
-    fn answer(&mut self, client: Client, reply: &Reply);
-
-    /// Whether a client's connection may not end now: it is owed a reply.
-    fn is_owed(&self, client: Client) -> bool;
-
-    /// What is kept.
-    fn jobs(&self) -> &Jobs;
-}
+type Jobs = BTreeMap<JobId, StoredJob>;
 
 /// The engine, the model, and the clients of both.
-pub struct World<K> {
-    pub engine: Engine,
-    pub model: Model,
-    pub keeper: K,
+pub struct World {
+    engine: Engine,
+    model: Model,
+    /// The jobs as a log holds them that is told of every change.
+    kept: Jobs,
     /// Those who are connected.
-    pub links: BTreeMap<Client, Link>,
+    links: BTreeMap<Client, Link>,
     /// How many tubes the clients use, and how many jobs they put: with few,
     /// they get into each other's way more often.
     tubes: usize,
@@ -75,14 +47,12 @@ pub struct World<K> {
     /// Whether some clients watch so many tubes that the engine does not look
     /// at all of them.
     are_many_watched: bool,
-    /// Whether the model knows in which order the tubes are listed.
-    pub knows_order: bool,
     pub random: Random,
-    pub history: History,
+    history: History,
 }
 
 /// A client's way to the engine.
-pub struct Link {
+struct Link {
     id: ConnectionId,
     framer: Framer,
     /// Bytes sent and not yet understood.
@@ -91,20 +61,19 @@ pub struct Link {
     body: Option<String>,
 }
 
-impl<K: Keeper> World<K> {
+impl World {
     /// `repeat` is the command that plays it again.
-    pub fn new(mut random: Random, max_job_size: usize, keeper: K, repeat: String) -> World<K> {
+    pub fn new(mut random: Random, max_job_size: usize, repeat: String) -> World {
         let max_memory = random.one_in(3).then(|| 200 + random.below(4000));
         let model = Model::new(START, max_job_size, max_memory);
         World {
             engine: engine(&model),
             model,
-            keeper,
+            kept: Jobs::new(),
             links: BTreeMap::new(),
             tubes: *random.choose(&[1, 2, 3, speech::TUBES.len()]),
             most_jobs: *random.choose(&[2, 5, 25]),
             are_many_watched: random.one_in(3),
-            knows_order: true,
             random,
             history: History::new(repeat, START),
         }
@@ -115,11 +84,9 @@ impl<K: Keeper> World<K> {
         let client = self.some_client();
         match (self.random.below(100), client) {
             (0..12, _) => self.pass_time(),
-            (12..15, _) if self.links.len() < MOST_CLIENTS => drop(self.connect()),
+            (12..15, _) if self.links.len() < MOST_CLIENTS => self.connect(),
             (15, _) if self.model.draining || self.random.one_in(5) => self.drain(),
-            (17, Some(client)) if !self.keeper.is_owed(client) => {
-                self.disconnect(client);
-            }
+            (17, Some(client)) => self.disconnect(client),
             (18, Some(client)) if self.random.one_in(4) => self.half_close(client),
             (_, Some(client)) if !self.model.is_waiting(client) => self.speak(client),
             _ => self.pass_time(),
@@ -131,8 +98,7 @@ impl<K: Keeper> World<K> {
         (!clients.is_empty()).then(|| *self.random.choose(&clients))
     }
 
-    /// The new client.
-    pub fn connect(&mut self) -> Client {
+    fn connect(&mut self) {
         let client = self.model.connect();
         self.history.note(&self.model, client, "connects");
         let link = Link {
@@ -148,10 +114,9 @@ impl<K: Keeper> World<K> {
                 self.send(client, &format!("watch one-of-many-{number}"), None);
             }
         }
-        client
     }
 
-    pub fn disconnect(&mut self, client: Client) {
+    fn disconnect(&mut self, client: Client) {
         self.history.note(&self.model, client, "disconnects");
         self.model.disconnect(client);
         let link = self.links.remove(&client).unwrap();
@@ -166,7 +131,7 @@ impl<K: Keeper> World<K> {
         self.compare(Vec::new());
     }
 
-    pub fn drain(&mut self) {
+    fn drain(&mut self) {
         self.model.draining = !self.model.draining;
         self.engine.draining = self.model.draining;
         let text = format!("draining: {}", self.engine.draining);
@@ -174,10 +139,20 @@ impl<K: Keeper> World<K> {
         self.compare(Vec::new());
     }
 
-    /// Another engine goes on, and nobody is connected to it yet.
-    pub fn go_on_with(&mut self, engine: Engine) {
+    /// Ends the engine, and starts another one with the jobs that were kept.
+    pub fn restart(&mut self) {
         self.history.lines.push("the server starts anew".into());
         self.links.clear();
+        self.model.restart();
+        // A reservation that has not ended may not have been kept.
+        for job in &mut self.model.jobs {
+            job.reserves = self.kept[&JobId(job.id)].counters.reserves;
+        }
+        let mut engine = engine(&self.model);
+        for stored in self.kept.values() {
+            engine.restore(stored.clone());
+        }
+        engine.set_next_id(self.engine.next_id());
         self.engine = engine;
         // What was kept still has delays that have ended: the clock ends them again.
         self.tick();
@@ -201,7 +176,7 @@ impl<K: Keeper> World<K> {
     }
 
     /// Lets the clock tick whenever it is due, until then.
-    pub fn pass_time_until(&mut self, until: u64) {
+    fn pass_time_until(&mut self, until: u64) {
         let mut idle_wakes = 0;
         while let Some(wake_at) = self.engine.wake_at().map(Time::as_nanos) {
             if wake_at > until {
@@ -265,7 +240,7 @@ impl<K: Keeper> World<K> {
     }
 
     /// Sends a line, if it is not empty, then a body, and compares.
-    pub fn send(&mut self, client: Client, line: &str, body: Option<String>) {
+    fn send(&mut self, client: Client, line: &str, body: Option<String>) {
         // Even if the clock is late: first what is due.
         self.tick_model();
         let mut bytes = Vec::new();
@@ -292,7 +267,6 @@ impl<K: Keeper> World<K> {
             self.model.line(client, line);
         }
         if let Some(body) = body {
-            self.model.disk_is_full = self.keeper.refused();
             self.model.body(client, &body);
         }
         self.compare(said);
@@ -337,10 +311,7 @@ impl<K: Keeper> World<K> {
     fn execute(&mut self, client: Client, request: Request) -> Option<String> {
         let now = self.now();
         let link = self.links.get_mut(&client).unwrap();
-        let executed = self
-            .keeper
-            .execute(&mut self.engine, (client, link.id), request, now);
-        match executed {
+        match self.engine.execute(link.id, request, now) {
             Outcome::Reply(reply) => Some(text(&reply)),
             Outcome::AwaitBody | Outcome::Waiting => None,
             Outcome::Unfinished => unreachable!("there are few jobs"),
@@ -357,12 +328,11 @@ impl<K: Keeper> World<K> {
     /// the same time cannot be seen.
     fn compare(&mut self, mut said: Vec<(Client, String)>) {
         let effects = std::mem::take(&mut self.engine.effects);
-        self.keeper.keep(&effects.changes, &self.engine);
+        self.keep(&effects.changes);
         for (id, reply) in effects.replies {
             let mut links = self.links.iter();
             let link = links.find(|(_, link)| link.id == id);
             let client = *link.expect("a connected client").0;
-            self.keeper.answer(client, &reply);
             said.push((client, text(&reply)));
         }
         let expected = std::mem::take(&mut self.model.said);
@@ -374,11 +344,6 @@ impl<K: Keeper> World<K> {
         said.sort();
         for (client, text) in &said {
             self.history.hear(*client, text);
-        }
-        if !self.knows_order {
-            said.iter_mut()
-                .chain(&mut expected)
-                .for_each(|(_, text)| sort_list(text));
         }
         assert_eq!(said, expected, "left the engine, right the model");
 
@@ -398,12 +363,31 @@ impl<K: Keeper> World<K> {
         self.check_kept();
     }
 
+    /// Keeps what has changed.
+    fn keep(&mut self, changes: &[Change]) {
+        for change in changes {
+            match *change {
+                Change::Put(id) | Change::Update(id) => {
+                    // The job may have been deleted since.
+                    if let Some(stored) = self.engine.stored(id) {
+                        self.kept.insert(id, stored);
+                    }
+                }
+                Change::Delete { id, .. } => {
+                    self.kept.remove(&id).expect("a job in the log");
+                    // If its key is still taken, something is left of it.
+                    let rest = self.engine.stored(id);
+                    self.kept.extend(rest.map(|rest| (id, rest)));
+                }
+            }
+        }
+    }
+
     /// What is kept is what there is.
     fn check_kept(&self) {
-        let kept = self.keeper.jobs();
         let keys = self.engine.keys_kept();
-        assert_eq!(kept.len(), self.engine.job_count() + keys);
-        for (&id, stored) in kept {
+        assert_eq!(self.kept.len(), self.engine.job_count() + keys);
+        for (&id, stored) in &self.kept {
             let now = self.now();
             let held = self.engine.stored(id).expect("what is kept is there");
             let (held, stored) = (settled(held, now), settled(stored.clone(), now));
@@ -416,13 +400,13 @@ impl<K: Keeper> World<K> {
         }
     }
 
-    pub fn now(&self) -> Time {
+    fn now(&self) -> Time {
         Time::from_nanos(self.model.now)
     }
 }
 
 /// An engine with the model's limits and time, and with nothing in it.
-pub fn engine(model: &Model) -> Engine {
+fn engine(model: &Model) -> Engine {
     let config = Config {
         max_job_size: model.max_job_size as u32,
         max_memory: model.max_memory.map(|bytes| bytes as u64),
@@ -433,7 +417,7 @@ pub fn engine(model: &Model) -> Engine {
 
 /// The job when its delay is over, if it is: a log is not told of that, since
 /// the end is known.
-pub fn settled(mut job: StoredJob, now: Time) -> StoredJob {
+fn settled(mut job: StoredJob, now: Time) -> StoredJob {
     if matches!(job.state, StoredState::Delayed { until } if until <= now) {
         job.state = StoredState::Ready;
     }
@@ -442,21 +426,12 @@ pub fn settled(mut job: StoredJob, now: Time) -> StoredJob {
 
 /// Whether a job is the one that a log has. A log is not told that a ready job
 /// is reserved. So the job may have been reserved once more than the log says.
-pub fn is_same(job: &StoredJob, logged: &StoredJob) -> bool {
+fn is_same(job: &StoredJob, logged: &StoredJob) -> bool {
     let mut logged = logged.clone();
     if job.counters.reserves == logged.counters.reserves + 1 {
         logged.counters.reserves += 1;
     }
     *job == logged
-}
-
-/// Sorts a list of tubes.
-fn sort_list(text: &mut String) {
-    if text.starts_with("OK") && text.contains("\n- ") {
-        let mut lines: Vec<&str> = text.lines().collect();
-        lines[2..].sort_unstable();
-        *text = lines.join("\n");
-    }
 }
 
 /// The bytes that a client would see.

@@ -44,7 +44,6 @@ mod search;
 #[path = "../concurrency/server.rs"]
 #[allow(dead_code)]
 mod server;
-#[path = "../model/stored.rs"]
 mod stored;
 #[allow(dead_code)]
 mod stream;

@@ -4,8 +4,6 @@
 
 #![no_main]
 
-#[path = "../../model/memory.rs"]
-mod memory;
 #[path = "../../model/naive.rs"]
 mod naive;
 #[allow(dead_code, reason = "the tests with seeds use the rest")]
@@ -13,15 +11,14 @@ mod naive;
 mod world;
 
 use libfuzzer_sys::fuzz_target;
-use memory::{Memory, restart};
 use world::{Random, World};
 
 fuzz_target!(|data: &[u8]| {
     let repeat = "give this input to the target again".to_string();
-    let mut world = World::new(Random::told(data), 20, Memory::default(), repeat);
+    let mut world = World::new(Random::told(data), 20, repeat);
     while !world.random.is_over() {
         match world.random.one_in(200) {
-            true => restart(&mut world),
+            true => world.restart(),
             false => world.step(),
         }
     }
