@@ -228,6 +228,13 @@ class Server(Machine):
     def gluster(self, *command):
         return self.run("gluster", "--mode=script", *command)
 
+    def say(self, *command):
+        """What an order about the volume says, also if it fails."""
+        command = self.inside("timeout", "30", "gluster", "--mode=script", "volume", *command)
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True)
+        return done.stdout
+
     def knows_others(self):
         return self.gluster("peer", "status").count("Peer in Cluster (Connected)") == 2
 
