@@ -264,10 +264,6 @@ fn open(
             "the system's clock is {behind} s behind the newest change in the binlog: a delay that ended may begin again"
         ));
     }
-    // Some delays ended while the server was down.
-    while engine.wake_at().is_some_and(|at| at <= clock.now()) {
-        engine.tick(clock.now());
-    }
     log::info(format_args!("recovered {} jobs", engine.job_count()));
     Ok((engine, Some(opened.binlog), clock))
 }

@@ -152,6 +152,10 @@ use storage::{Directory, Storage};
 use tail::Tail;
 use writer::{Progress, Writer};
 
+/// How many changes the engine makes at most under one hold of the lock before
+/// they are appended: a piece of long work has a thousand, and a request a few.
+const MOST_CHANGES: usize = 2000;
+
 /// When the binlog is synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncMode {
@@ -359,7 +363,11 @@ impl Binlog {
     /// made, so that the binlog has the changes in their order.
     ///
     /// Pass the position to [`commit`](Self::commit).
+    ///
+    /// So few at once that a full disk has room for them, and that going through
+    /// them for each job that is moved costs little.
     pub fn append(&self, changes: &[Change], jobs: &dyn Jobs) -> Position {
+        debug_assert!(changes.len() <= MOST_CHANGES, "{}", changes.len());
         let mut tail = self.tail();
         for (index, change) in changes.iter().enumerate() {
             tail.append(*change, &changes[index + 1..], jobs);

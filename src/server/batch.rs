@@ -184,26 +184,31 @@ pub fn size(reply: &Reply) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::binlog::{Binlog, Options, SyncMode};
+    use crate::binlog::{Binlog, Opened, Options, SyncMode};
     use crate::engine::{Config, Engine};
-    use crate::protocol::Framer;
+    use crate::protocol::{Framer, Seconds};
     use crate::server::{Clock, Limits};
 
-    /// A server with a log of short segments, in which nobody makes room.
-    fn shared(directory: &tempfile::TempDir) -> Shared {
+    /// What is in this directory, in a log of short segments.
+    fn open(directory: &tempfile::TempDir, now: Time) -> Opened<Engine> {
         let config = Config {
             max_job_size: 100,
             max_memory: None,
             keeps_changes: true,
         };
-        let clock = Clock::start();
         let options = Options {
             dir: directory.path().into(),
             sync: SyncMode::Never,
             segment_size: 4096,
             wait: false,
         };
-        let opened = Binlog::open(&options, Engine::new(config, clock.now())).unwrap();
+        Binlog::open(&options, Engine::new(config, now)).unwrap()
+    }
+
+    /// A server with this log, in which nobody makes room.
+    fn shared(directory: &tempfile::TempDir) -> Shared {
+        let clock = Clock::start();
+        let opened = open(directory, clock.now());
         let limits = Limits {
             max_job_size: 100,
             max_connections: 1,
@@ -219,6 +224,39 @@ mod tests {
         while let Some(request) = framer.next(&mut input) {
             batch.push(request);
         }
+    }
+
+    /// The log checks that a piece of long work is not too long for it.
+    #[test]
+    fn keys_that_ended_while_the_server_was_down_are_written_in_pieces() {
+        let directory = tempfile::tempdir().unwrap();
+        let an_hour_ago = Clock::start().now() - Seconds(3600);
+        let Opened {
+            jobs: mut engine,
+            binlog,
+            ..
+        } = open(&directory, an_hour_ago);
+        let id = engine.connect();
+        for number in 1..=2100 {
+            let text = format!("put 0 0 60 1 idp:{number}:60\r\nx\r\ndelete {number}\r\n");
+            let (mut framer, mut input) = (Framer::new(100), text.as_bytes());
+            while let Some(request) = framer.next(&mut input) {
+                engine.execute(id, request, an_hour_ago);
+                binlog.append(&engine.effects.changes, &engine);
+                engine.effects.changes.clear();
+            }
+            if number % 200 == 0 {
+                binlog.relieve().unwrap();
+            }
+        }
+        binlog.close().unwrap();
+        drop((engine, binlog));
+
+        let shared = shared(&directory);
+        let has_keys = || shared.with_lock(|state, _| state.engine.wake_at().is_some());
+        assert!(has_keys());
+        shared.catch_up();
+        assert!(!has_keys());
     }
 
     #[test]

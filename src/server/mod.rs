@@ -112,6 +112,7 @@ impl Server {
         limits: Limits,
     ) -> io::Result<Server> {
         let shared = Arc::new(Shared::new(engine, binlog, clock, limits)?);
+        shared.catch_up();
         let (stop, accepting) = io::pipe()?;
 
         let timing = Arc::clone(&shared);

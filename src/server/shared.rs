@@ -153,6 +153,15 @@ impl Shared {
         self.with(self.state.lock_last(), work)
     }
 
+    /// Does what became due while the server was down: delays, and the times of
+    /// keys. To be called before anybody connects: the first `reserve` gets the
+    /// best of all jobs. As everywhere, the binlog takes it in pieces.
+    pub fn catch_up(&self) {
+        while self.with_lock(|state, now| state.engine.tick(now)) {
+            self.await_relief();
+        }
+    }
+
     /// On a full disk, waits until the binlog has room for the changes that
     /// longer work makes. Not to be called under the lock.
     pub fn await_relief(&self) {

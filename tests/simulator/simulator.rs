@@ -411,6 +411,7 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
     };
     let shared = Shared::new(engine, Some(binlog.clone()), clock, limits).expect("memory");
     let shared = Arc::new(shared);
+    shared.catch_up();
     let timing = shared.clone();
     let timer = thread::spawn("timer", move || timer::run(&timing));
     let known = shared.timer.set(timer.thread().clone());
