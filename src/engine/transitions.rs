@@ -41,6 +41,7 @@ impl Engine {
     pub fn tick(&mut self, now: Time) -> bool {
         let mut due = Vec::new();
         self.wheel.advance(now, AT_ONCE, &mut due);
+        self.effects.steps += due.len();
         // All of it counts as one moment: a connection that waits when jobs
         // become ready at the same moment gets the best of them.
         let mut left = AT_ONCE;

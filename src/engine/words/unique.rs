@@ -159,6 +159,7 @@ impl Engine {
                 Some(&(until, id)) if until <= now => {
                     let kept = self.words.unique.forget(id);
                     let kept = kept.expect("what ends is kept");
+                    self.effects.steps += 1;
                     self.record(Change::Delete {
                         id,
                         tube_len: kept.tube.as_str().len(),
