@@ -80,7 +80,7 @@ pub enum Reply {
 /// What a reply rests on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestsOn {
-    /// The reply stays true whatever is lost.
+    /// The reply promises nothing that has to outlive the process.
     Nothing,
     /// It shows this job. If the put were lost, another job could get the same
     /// id.
@@ -148,7 +148,9 @@ impl Reply {
     pub fn rests_on(&self) -> RestsOn {
         match self {
             // The client's own change, which was made just now; or the puts of
-            // many jobs.
+            // many jobs. NOT_FOUND may tell of a delete that another connection
+            // waits for: who repeats a delete whose answer was lost takes it for
+            // done.
             Reply::Inserted(_)
             | Reply::InsertedBefore { .. }
             | Reply::Deleted
@@ -156,6 +158,7 @@ impl Reply {
             | Reply::Buried
             | Reply::KickedCount(_)
             | Reply::Kicked
+            | Reply::NotFound
             | Reply::Jobs(_) => RestsOn::AllSoFar,
             Reply::Reserved(id, _) | Reply::Found(id, _) => RestsOn::PutOf(*id),
             Reply::JobStats(job) => RestsOn::PutOf(job.id),

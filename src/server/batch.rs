@@ -259,6 +259,25 @@ mod tests {
         assert!(!has_keys());
     }
 
+    /// A client whose connection broke before it heard DELETED may ask again.
+    #[test]
+    fn that_a_job_is_gone_is_told_when_its_delete_is_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let shared = shared(&directory);
+        let ask = |text: &str| {
+            let id = shared.with_lock(|state, _| state.engine.connect());
+            let mut batch = Batch::default();
+            push(&mut batch, text);
+            assert!(batch.execute(&shared, id, 0, false) == Next::Send);
+            batch.take_replies()
+        };
+        ask("put 0 0 60 1\r\nx\r\n");
+        let (first, kept) = ask("delete 1\r\n");
+        assert_eq!(first, [Reply::Deleted]);
+        assert!(kept.is_some());
+        assert_eq!(ask("delete 1\r\n"), (vec![Reply::NotFound], kept));
+    }
+
     #[test]
     fn replies_wait_for_room_only_while_there_is_something_left_to_execute() {
         let directory = tempfile::tempdir().unwrap();
