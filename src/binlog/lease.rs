@@ -11,7 +11,8 @@
 //!   only after a longer time. The clock is read before the look begins and
 //!   again right before the reply is sent. So a process that stood still at any
 //!   moment between the two looks again. The clock also runs while the machine
-//!   is suspended.
+//!   is suspended. What a client is slow to take is handed over piece by piece,
+//!   and before each the clock is read again, at least once in a second.
 //! - *That look began at most [`RECENT`] before the reply was made.* This limits
 //!   the harm where the lock is given away sooner, and where the clock stands
 //!   still: the storage gives the lock away at once when the process of the

@@ -257,7 +257,7 @@ mod tests {
         client.answer(Reply::TimedOut, true);
         client
             .stream
-            .write_all(&mut [IoSlice::new(b"INSERTED 1\r\n")])
+            .write_all(&mut [IoSlice::new(b"INSERTED 1\r\n")], |_| Ok(()))
             .unwrap();
         assert!(matches!(client.wait(), Answer::Reply(Reply::TimedOut)));
         client.stream.close();

@@ -51,10 +51,14 @@ impl Output {
         self.bytes.extend_from_slice(part);
     }
 
-    /// Sends everything.
-    pub fn send(&mut self, stream: &Stream) -> io::Result<()> {
+    /// Sends everything, as long as it [goes on](Stream::write_all).
+    pub fn send(
+        &mut self,
+        stream: &Stream,
+        goes_on: impl FnMut(u32) -> io::Result<()>,
+    ) -> io::Result<()> {
         if self.bodies.is_empty() {
-            stream.write_all(&mut [IoSlice::new(&self.bytes)])?;
+            stream.write_all(&mut [IoSlice::new(&self.bytes)], goes_on)?;
         } else {
             let mut pieces = Vec::with_capacity(2 * self.bodies.len() + 1);
             let mut from = 0;
@@ -64,7 +68,7 @@ impl Output {
                 from = *at;
             }
             pieces.push(IoSlice::new(&self.bytes[from..]));
-            stream.write_all(&mut pieces)?;
+            stream.write_all(&mut pieces, goes_on)?;
             self.bodies.clear();
         }
         self.bytes.clear();

@@ -14,12 +14,6 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
-/// The patience of a write is split into so many waits. After a wait in which
-/// something was taken, the system does not say how long ago that was; and while
-/// its buffers grow, it takes something though the peer does not read. With four
-/// waits, a peer that did not read had 3.1 s instead of 2, now it has 2.4.
-const WRITE_WAITS: u32 = 16;
-
 /// A connected socket.
 pub struct Stream(pub OwnedFd);
 
@@ -31,21 +25,24 @@ impl Stream {
     }
 
     /// Writes these pieces one after the other, with as few calls as possible.
-    pub fn write_all(&self, mut pieces: &mut [IoSlice<'_>]) -> io::Result<()> {
+    /// Before each call, `goes_on` is told after how many waits the peer has still
+    /// taken nothing; an error of it ends the writing.
+    pub fn write_all(
+        &self,
+        mut pieces: &mut [IoSlice<'_>],
+        mut goes_on: impl FnMut(u32) -> io::Result<()>,
+    ) -> io::Result<()> {
         let (socket, flags) = (self.0.as_raw_fd(), MsgFlags::empty());
         let mut waits = 0;
         while !pieces.is_empty() {
+            goes_on(waits)?;
             // One piece, the usual case, is cheaper to send as such.
             let written = retry(|| match &*pieces {
                 [piece] => Ok(send(socket, piece, flags)?),
                 pieces => Ok(sendmsg::<()>(socket, pieces, &[], flags, None)?),
             });
             match written {
-                Err(error)
-                    if error.kind() == io::ErrorKind::WouldBlock && waits + 1 < WRITE_WAITS =>
-                {
-                    waits += 1;
-                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => waits += 1,
                 written => {
                     waits = 0;
                     IoSlice::advance_slices(&mut pieces, written?);
@@ -88,11 +85,10 @@ impl Stream {
         )?)
     }
 
-    /// Sets the time after which [`write_all`](Self::write_all) fails in the
-    /// same way if the peer has taken nothing.
-    pub fn set_write_patience(&self, patience: Option<Duration>) -> io::Result<()> {
-        let each = patience.map(|patience| patience / WRITE_WAITS);
-        Ok(setsockopt(&self.0, sockopt::SendTimeout, &time(each))?)
+    /// Sets how long one wait of [`write_all`](Self::write_all) takes. `None`, the
+    /// initial value, means for ever.
+    pub fn set_write_wait(&self, wait: Option<Duration>) -> io::Result<()> {
+        Ok(setsockopt(&self.0, sockopt::SendTimeout, &time(wait))?)
     }
 
     /// Makes a thread that reads from the socket see the end of the stream.
@@ -136,5 +132,29 @@ fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             result => return result,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn who_writes_to_a_peer_that_does_not_read_is_asked_before_each_wait() {
+        let (writing, _reading) = UnixStream::pair().unwrap();
+        let stream = Stream(writing.into());
+        let wait = Duration::from_millis(1);
+        stream.set_write_wait(Some(wait)).unwrap();
+        let mut asked = Vec::new();
+        let written = stream.write_all(&mut [IoSlice::new(&[b'x'; 1 << 20])], |waits| {
+            asked.push(waits);
+            match waits {
+                0..3 => Ok(()),
+                _ => Err(io::Error::other("the lease is over")),
+            }
+        });
+        assert_eq!(written.unwrap_err().to_string(), "the lease is over");
+        assert_eq!(asked, [0, 0, 1, 2, 3]);
     }
 }

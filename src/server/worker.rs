@@ -28,6 +28,17 @@ const KEEPS_BUFFER: Duration = Duration::from_millis(100);
 /// looks whether the client takes them. Every socket has room for twice as many.
 const LEFT_UNSEEN: usize = 2048;
 
+/// The patience with a client that takes no replies is split into so many waits.
+/// After a wait in which something was taken, the system does not say how long
+/// ago that was; and while its buffers grow, it takes something though the client
+/// does not read. With four waits, a client that did not read had 3.1 s instead
+/// of 2; with these it has 2.4.
+const WRITE_WAITS: u32 = 16;
+
+/// On shared storage a wait is at most so long, because the server may have lost
+/// the lock since the last one.
+const LONGEST_SHARED_WAIT: Duration = Duration::from_secs(1);
+
 /// Serves one client until its connection ends.
 pub fn serve(shared: &Shared, client: &Arc<Client>) {
     let name = log::is_on(Level::Connections).then(|| client.stream.to_string());
@@ -47,6 +58,7 @@ pub fn serve(shared: &Shared, client: &Arc<Client>) {
         output: Output::default(),
         held: shared.memory.hold(),
         read_patience: None,
+        write_wait: write_wait(shared),
         comes_after_leavers: client.comes_after_leavers,
         has_waited: false,
         is_owed_reply: false,
@@ -63,6 +75,14 @@ pub fn serve(shared: &Shared, client: &Arc<Client>) {
     shared.disconnect(client.id);
 }
 
+/// How long one wait of a write takes at most; `None` for no limit.
+fn write_wait(shared: &Shared) -> Option<Duration> {
+    let patience = shared.limits.idle_timeout;
+    let usual = patience.map(|patience| patience / WRITE_WAITS);
+    let longest = shared.moment().map(|_| LONGEST_SHARED_WAIT);
+    usual.into_iter().chain(longest).min()
+}
+
 struct Worker<'a> {
     shared: &'a Shared,
     client: &'a Arc<Client>,
@@ -76,6 +96,8 @@ struct Worker<'a> {
     held: Held<'a>,
     /// The read timeout that is set in the socket.
     read_patience: Option<Duration>,
+    /// As [`write_wait`].
+    write_wait: Option<Duration>,
     /// Whether the client has waited, and is in the list of those that have.
     has_waited: bool,
     /// `Some` until its first command: as the client's.
@@ -100,9 +122,8 @@ impl Worker<'_> {
     }
 
     fn serve(&mut self) -> io::Result<()> {
-        let patience = self.shared.limits.idle_timeout;
-        if patience.is_some() {
-            self.client.stream.set_write_patience(patience)?;
+        if self.write_wait.is_some() {
+            self.client.stream.set_write_wait(self.write_wait)?;
         }
         loop {
             self.parse();
@@ -371,14 +392,22 @@ impl Worker<'_> {
         }
         self.await_owed();
         self.count_held();
-        if let Some(binlog) = &self.shared.binlog
-            && binlog.confirm(self.made) == Err(Failed)
-        {
-            // Another server has the jobs. The client connects to that one when
-            // it finds this connection closed.
-            return Err(io::Error::other("the binlog failed"));
-        }
-        let sent = self.output.send(&self.client.stream);
+        let (shared, made, wait) = (self.shared, self.made, self.write_wait);
+        let sent = self.output.send(&self.client.stream, |waits| {
+            if let (Some(patience), Some(wait)) = (shared.limits.idle_timeout, wait)
+                && wait * waits >= patience
+            {
+                return Err(io::Error::other("takes no replies"));
+            }
+            match &shared.binlog {
+                // Another server has the jobs. The client connects to that one
+                // when it finds this connection closed.
+                Some(binlog) if binlog.confirm(made) == Err(Failed) => {
+                    Err(io::Error::other("the binlog failed"))
+                }
+                _ => Ok(()),
+            }
+        });
         self.unseen = LEFT_UNSEEN;
         self.count_held();
         sent

@@ -105,7 +105,7 @@ pub fn owed() {
     client.await_owed();
     client
         .stream
-        .write_all(&mut [IoSlice::new(b"second\r\n")])
+        .write_all(&mut [IoSlice::new(b"second\r\n")], |_| Ok(()))
         .unwrap();
     other.join().unwrap();
     // Another time, from the same state.

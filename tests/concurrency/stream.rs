@@ -68,7 +68,12 @@ impl Stream {
         Ok(count)
     }
 
-    pub fn write_all(&self, pieces: &mut [IoSlice<'_>]) -> io::Result<()> {
+    pub fn write_all(
+        &self,
+        pieces: &mut [IoSlice<'_>],
+        mut goes_on: impl FnMut(u32) -> io::Result<()>,
+    ) -> io::Result<()> {
+        goes_on(0)?;
         let told: Vec<u8> = pieces.iter().flat_map(|piece| piece.to_vec()).collect();
         sync::must_be_told(&told);
         let mut state = self.0.state();
@@ -102,7 +107,7 @@ impl Stream {
         Ok(())
     }
 
-    pub fn set_write_patience(&self, _: Option<Duration>) -> io::Result<()> {
+    pub fn set_write_wait(&self, _: Option<Duration>) -> io::Result<()> {
         Ok(())
     }
 

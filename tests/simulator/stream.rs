@@ -44,7 +44,7 @@ struct State {
     /// The server has closed it.
     is_closed: bool,
     read_patience: Option<Duration>,
-    write_patience: Option<Duration>,
+    write_wait: Option<Duration>,
 }
 
 impl State {
@@ -87,12 +87,18 @@ impl Stream {
         Ok(count)
     }
 
-    pub fn write_all(&self, pieces: &mut [IoSlice<'_>]) -> io::Result<()> {
+    pub fn write_all(
+        &self,
+        pieces: &mut [IoSlice<'_>],
+        mut goes_on: impl FnMut(u32) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut waits = 0;
         for piece in pieces {
             let mut left = &piece[..];
             while !left.is_empty() {
+                goes_on(waits)?;
                 let state = self.0.state();
-                let patience = state.write_patience.unwrap_or(Duration::MAX);
+                let patience = state.write_wait.unwrap_or(Duration::MAX);
                 let room = self.0.room;
                 let is_full = |state: &mut State| {
                     state.unread() >= room && !state.is_left && !state.is_closed
@@ -100,8 +106,10 @@ impl Stream {
                 let waited = self.0.changed.wait_timeout_while(state, patience, is_full);
                 let (mut state, waited) = waited.expect("no thread panics");
                 if waited.timed_out() {
-                    return Err(io::ErrorKind::WouldBlock.into());
+                    waits += 1;
+                    continue;
                 }
+                waits = 0;
                 let count = self.0.write(&mut state, left)?;
                 left = &left[count..];
                 self.0.tell(state);
@@ -130,8 +138,8 @@ impl Stream {
         Ok(())
     }
 
-    pub fn set_write_patience(&self, patience: Option<Duration>) -> io::Result<()> {
-        self.0.state().write_patience = patience;
+    pub fn set_write_wait(&self, wait: Option<Duration>) -> io::Result<()> {
+        self.0.state().write_wait = wait;
         Ok(())
     }
 
