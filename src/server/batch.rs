@@ -114,6 +114,12 @@ impl Batch {
         }
     }
 
+    /// How many bytes of bodies its replies hold.
+    pub fn held(&self) -> usize {
+        let bodies = self.replies.iter().filter_map(Reply::body);
+        bodies.map(|body| body.wire().len()).sum()
+    }
+
     /// The replies, and what must be committed before they are sent.
     pub fn take_replies(&mut self) -> (Vec<Reply>, Option<Position>) {
         self.size = 0;

@@ -231,6 +231,8 @@ impl Worker<'_> {
         let (shared, others) = (self.shared, self.held.by_others());
         let (id, has_much) = (self.client.id, self.has_much());
         let next = self.batch.execute(shared, id, others, has_much);
+        // A job may be gone while its body waits here for the disk.
+        self.count_held();
         if next == Next::AwaitRoom {
             // The replies before it wait, too: they come with the next ones.
             self.batch.await_room(shared);
@@ -416,7 +418,7 @@ impl Worker<'_> {
     /// Notes how much memory it holds, beyond what each client costs.
     fn count_held(&mut self) {
         self.held
-            .set(self.input.held() + self.framer.held() + self.output.held());
+            .set(self.input.held() + self.framer.held() + self.batch.held() + self.output.held());
     }
 
     /// Waits until no other thread has anything to send to this client.
