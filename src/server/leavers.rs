@@ -7,24 +7,23 @@
 //! waits for those that had hung up before.
 //!
 //! A client that has closed only its sending half looks like one that is gone,
-//! and may stay for long. So nobody waits long, and where somebody stays, the
-//! next ones wait for a moment only.
+//! and may stay for long. So nobody waits long for it, and those who come later
+//! do not wait for it at all.
 
 use crate::engine::{ConnectionId, Time};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How long others wait for a client that has hung up, at most. Only if the CPUs
-/// are very busy does a worker need so long to notice it. (The end of the server
-/// waits for the acceptor, which may be waiting here.)
-const PATIENCE: Duration = Duration::from_millis(500);
+/// How long others wait for a client that has hung up, at most. Its worker needs
+/// so long to notice it only if the CPUs are very busy, or while it waits for the
+/// disk or for a client that does not read. (The end of the server waits for the
+/// acceptor, which may be waiting here.)
+const PATIENCE: Duration = Duration::from_millis(200);
 
-/// The same after a client has stayed, and for how long after that.
-const LESS_PATIENCE: Duration = Duration::from_millis(100);
-const REMEMBERED: Duration = Duration::from_secs(60);
+// The next two are for the acceptor, when all places are taken.
 
-/// How long the acceptor waits for the news that a client has hung up, before it
-/// refuses one that is too many.
+/// How long it waits for the news that a client has hung up, before it refuses
+/// one that is too many.
 const NEWS_WITHIN: Duration = Duration::from_millis(5);
 
 /// How long it does not wait for such news after there was none. Otherwise a
@@ -39,8 +38,6 @@ pub struct Leavers {
     /// How many threads wait for one of them to be gone: workers, and the
     /// acceptor.
     pub awaited_by: usize,
-    /// Until then a client that has stayed is remembered.
-    has_stayed_until: Time,
     /// Until then no news is awaited.
     no_news_until: Time,
 }
@@ -61,27 +58,17 @@ impl Leavers {
     /// have stayed too long must have been [dropped](Self::drop_gone) now.
     pub fn wait_of(&self, connected_at: Time, now: Time) -> Option<Duration> {
         let &(noticed_at, _) = self.noticed.front()?;
-        let until = noticed_at + self.patience(now);
+        let until = noticed_at + PATIENCE;
         (noticed_at <= connected_at).then(|| until.since(now))
     }
 
     /// Forgets the first ones, as long as they are gone or have stayed too long.
     pub fn drop_gone(&mut self, now: Time, is_there: impl Fn(ConnectionId) -> bool) {
         while let Some(&(noticed_at, id)) = self.noticed.front() {
-            if is_there(id) {
-                if noticed_at + self.patience(now) > now {
-                    return;
-                }
-                self.has_stayed_until = now + REMEMBERED;
+            if is_there(id) && noticed_at + PATIENCE > now {
+                return;
             }
             self.noticed.pop_front();
-        }
-    }
-
-    fn patience(&self, now: Time) -> Duration {
-        match now < self.has_stayed_until {
-            true => LESS_PATIENCE,
-            false => PATIENCE,
         }
     }
 
@@ -125,28 +112,12 @@ mod tests {
         leavers.add(early, at(10));
         leavers.add(late, at(50));
         let all = |_| true;
-        let left = Duration::from_millis(490);
+        let left = Duration::from_millis(190);
         assert_eq!(wait_of(&mut leavers, 30, 20, all), Some(left));
         assert_eq!(wait_of(&mut leavers, 30, 20, |id| id != early), None);
         assert_eq!(wait_of(&mut leavers, 60, 60, all), Some(left));
-        assert_eq!(wait_of(&mut leavers, 60, 550, all), None);
+        assert_eq!(wait_of(&mut leavers, 60, 250, all), None);
         assert!(leavers.is_empty());
-    }
-
-    #[test]
-    fn after_one_has_stayed_nobody_waits_long_for_a_while() {
-        let mut leavers = Leavers::default();
-        let wait = |leavers: &mut Leavers, now| {
-            leavers.add(ConnectionId(now), at(now));
-            wait_of(leavers, now, now, |_| true)
-        };
-        assert_eq!(wait(&mut leavers, 0), Some(PATIENCE));
-        assert_eq!(wait(&mut leavers, 500), Some(LESS_PATIENCE));
-        assert_eq!(wait(&mut leavers, 60_000), Some(LESS_PATIENCE));
-        // Nobody has stayed since.
-        let all_leave = wait_of(&mut leavers, 60_010, 60_010, |_| false);
-        assert_eq!(all_leave, None);
-        assert_eq!(wait(&mut leavers, 121_000), Some(PATIENCE));
     }
 
     #[test]
