@@ -35,7 +35,7 @@
 
 use super::anchor::{Anchor, again};
 use super::error::Error;
-use super::frame::{RESERVE, SPARE, segment_number, shows_segment};
+use super::frame::{OLD_SPARE, SPARE, segment_number, shows_segment};
 use crate::sys::{forget_pages, is_shared, whole_file};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -244,10 +244,10 @@ fn remove_prepared(anchor: &Anchor, is_shared: bool) -> io::Result<()> {
     }
     let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     let is_prepared = |name: &String| {
-        let rest = name.strip_prefix(SPARE).or(name.strip_prefix(RESERVE));
+        let rest = name.strip_prefix(SPARE).or(name.strip_prefix(OLD_SPARE));
         match rest.map(|rest| rest.split_once('.').unwrap_or((rest, ""))) {
             Some((number, suffix)) if is_number(number) => match suffix {
-                "" => is_shared,
+                "" => is_shared || name == OLD_SPARE,
                 suffix => suffix.split('.').all(is_number),
             },
             _ => false,
@@ -369,13 +369,15 @@ mod tests {
         assert!(!fence.is_shared());
         assert_eq!(fs::read(directory.path().join("lock")).unwrap(), b"");
         // Files that were copied here from a shared directory belong to no
-        // server.
+        // server, and an earlier server's spare is not needed any more.
         drop(fence);
-        for name in ["binlog.spare", "binlog.spare.17"] {
+        fs::write(directory.path().join("binlog.1"), "x").unwrap();
+        for name in ["binlog.spare", "binlog.spare.17", "binlog.reserve"] {
             fs::write(directory.path().join(name), "").unwrap();
         }
         lock();
         assert!(directory.path().join("binlog.spare").exists());
         assert!(!directory.path().join("binlog.spare.17").exists());
+        assert!(!directory.path().join("binlog.reserve").exists());
     }
 }

@@ -78,8 +78,8 @@ pub(super) fn segment_number(name: &str) -> Option<u32> {
 /// on. Their contents are not part of the binlog.
 pub(super) const SPARE: &str = "binlog.spare";
 
-/// What earlier servers called a file like these.
-pub(super) const RESERVE: &str = "binlog.reserve";
+/// What earlier servers called a file like these. Each start removes it.
+pub(super) const OLD_SPARE: &str = "binlog.reserve";
 
 /// No disk has so many spares. A file whose name has a higher number is left
 /// alone.
@@ -109,7 +109,7 @@ pub(super) fn shows_segment(name: &str) -> bool {
     let end = name.match_indices('.').nth(1).map(|(end, _)| end);
     let (name, numbers) = name.split_at(end.unwrap_or(name.len()));
     let mut numbers = numbers.split('.').skip(1).peekable();
-    (name == RESERVE || spare_slot(name) > Some(0))
+    (name == OLD_SPARE || spare_slot(name) > Some(0))
         && numbers.peek() != Some(&FIRST)
         && numbers.all(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
 }

@@ -2,7 +2,7 @@
 //! is done to its files before it is used.
 
 use super::error::Error;
-use super::frame::{HEADER_LEN, Header, RESERVE, SPARE, spare_slot};
+use super::frame::{HEADER_LEN, Header, SPARE, spare_slot};
 use super::ledger::Ledger;
 use super::room::BLOCK;
 use super::segment::Found;
@@ -93,9 +93,7 @@ impl Opening {
     fn remove_spares(&self) -> Result<(), Error> {
         let names = self.storage.list();
         let names = names.map_err(Error::on("list", "the files"))?;
-        let spares = names
-            .into_iter()
-            .filter(|name| name == RESERVE || spare_slot(name).is_some());
+        let spares = names.into_iter().filter(|name| spare_slot(name).is_some());
         for name in spares {
             let removed = self.storage.remove(&name);
             removed.map_err(Error::on("remove", name))?;

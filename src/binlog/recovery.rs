@@ -8,13 +8,13 @@
 //! keeps its spares.
 
 use super::error::{Error, is_full};
-use super::frame::{Header, RESERVE, shows_segment, spare_name, spare_slot};
+use super::frame::{Header, shows_segment, spare_name, spare_slot};
 use super::import;
 use super::ledger::Ledger;
 use super::opening::Opening;
 use super::record::{Record, Tubes};
 use super::segment::{End, Found, Kind, Numbered, READ, Reader, find, last_set_byte};
-use super::spare::{rename, zeroed};
+use super::spare::zeroed;
 use super::storage::{File, Storage, write_zeros};
 use super::tail::Spare;
 use super::writer::Writer;
@@ -270,14 +270,6 @@ impl Opening {
         let mut spares = Vec::new();
         for slot in 0..count {
             spares.push(self.adopt(&spare_name(slot))?);
-        }
-        // Earlier servers had another file of this kind.
-        if names.iter().any(|name| name == RESERVE) {
-            let slot = spares.iter().position(|spare| *spare == Spare::Missing);
-            let slot = slot.unwrap_or(spares.len());
-            rename(&*self.storage, RESERVE, &spare_name(slot), || false)?;
-            spares.resize(spares.len().max(slot + 1), Spare::Missing);
-            spares[slot] = self.adopt(&spare_name(slot))?;
         }
         Ok(spares)
     }
