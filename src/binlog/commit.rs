@@ -10,6 +10,7 @@
 
 use super::error::Error;
 use super::frame::segment_name;
+use super::room::{BLOCK, UNWRITTEN_PART};
 use super::storage::File;
 use super::writer::Writer;
 use super::{Binlog, Event, Failed, Moment, Position, SyncMode, held};
@@ -31,9 +32,6 @@ const RETRY_AFTER: Duration = Duration::from_millis(1);
 /// clients could wait in `reserve` for ever, at a server that gets no jobs any
 /// more.
 const LOOKS_EVERY: Duration = Duration::from_secs(2);
-
-/// Fewer bytes than this press nobody, however short a segment is.
-const MAY_WAIT: u64 = 256;
 
 /// How many rounds a thread writes at most, for others that come meanwhile.
 /// More than one round only without syncs, since then a round takes little
@@ -273,8 +271,10 @@ impl Binlog {
     /// server's lock.
     pub fn is_pressed(&self) -> bool {
         let end = self.end.load(Ordering::Acquire);
-        let waiting = end.saturating_sub(self.reached.load(Ordering::Acquire));
-        waiting > MAY_WAIT && self.failure.get().is_none() && self.tail().is_pressed(waiting)
+        let unwritten = end.saturating_sub(self.reached.load(Ordering::Acquire));
+        // The tail says the same of so few bytes, but then it has to be locked.
+        let may_press = unwritten > BLOCK / UNWRITTEN_PART;
+        may_press && self.failure.get().is_none() && self.tail().is_pressed(unwritten)
     }
 
     /// Writes all that was appended, and makes spares of the segments that this
@@ -531,7 +531,7 @@ impl Binlog {
         }
     }
 
-    /// One round of the work of both threads.
+    /// One round of the work of both threads, for tests that start none.
     pub fn work_once(&self) -> Result<(), Failed> {
         self.commit_for_others()?;
         self.keep_files()

@@ -19,8 +19,8 @@ use crate::engine::{Change, StoredState};
 use crate::protocol::JobId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many jobs are written at once.
-const AT_ONCE: usize = 1000;
+/// How many jobs are written at once, but for the first one.
+const JOBS_AT_ONCE: usize = 1000;
 
 /// What beanstalkd's files hold.
 struct Theirs<'a, J> {
@@ -201,12 +201,10 @@ pub(super) fn take_over<J: Jobs>(
     }
     theirs.remove(&mut opening, &files)?;
     let jobs_taken = theirs.ids.len();
-    match files.iter().filter(is_theirs).count() {
-        0 => {}
-        count => opening.notices.push(format!(
-            "took over {jobs_taken} jobs from {count} binlog files of beanstalkd"
-        )),
-    }
+    let count = files.iter().filter(is_theirs).count();
+    opening.notices.push(format!(
+        "took over {jobs_taken} jobs from {count} binlog files of beanstalkd"
+    ));
     Ok(opening.opened(binlog, jobs))
 }
 
@@ -217,13 +215,11 @@ fn copy<J: Jobs>(binlog: &Binlog, theirs: &Theirs<J>) -> Result<(), NoRoom> {
         let job = theirs.jobs.stored(*id).expect("it is there");
         binlog.make_room(Record::Put(job).grown_len())?;
         let end = binlog.append(&[Change::Put(*id)], &*theirs.jobs);
-        if index % AT_ONCE == 0 {
+        if index % JOBS_AT_ONCE == 0 {
             binlog.commit(end).map_err(|_| NoRoom)?;
         }
     }
-    if binlog.tail().floor.take().is_none() {
-        return Ok(());
-    }
+    binlog.tail().floor = None;
     binlog.begin_segment().map_err(|_| NoRoom)
 }
 

@@ -58,6 +58,10 @@ pub(super) const BLOCK: u64 = 4096;
 const LEFT_BY_PUTS: usize = 2;
 const SEGMENTS_PER_SPARE: usize = 16;
 
+/// While room is short, no more than this part of a full length should wait to be
+/// written.
+pub(super) const UNWRITTEN_PART: u64 = 16;
+
 impl Tail {
     /// Whether a put of this length is admitted: see the rule.
     pub fn admits(&self, put: u64) -> bool {
@@ -156,8 +160,8 @@ impl Tail {
 
     /// Whether room is short, and so many bytes wait to be written that they
     /// should be written before more is appended.
-    pub fn is_pressed(&self, waiting: u64) -> bool {
-        waiting > self.full_len(0) / 16 && self.is_short()
+    pub fn is_pressed(&self, unwritten: u64) -> bool {
+        unwritten > self.full_len(0) / UNWRITTEN_PART && self.is_short()
     }
 
     /// Whether the thread `segments` has something to do. On a full disk, it has

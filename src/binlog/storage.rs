@@ -74,13 +74,10 @@ pub trait Storage: Send + Sync {
 ///
 /// After a power cut, what was written may be missing, completely or by sectors
 /// and in any order, until [`sync`](File::sync) has returned.
+#[allow(clippy::len_without_is_empty)] // it is no collection
 pub trait File: Send + Sync {
     /// Its length in bytes.
     fn len(&self) -> io::Result<u64>;
-    /// Whether it has no byte.
-    fn is_empty(&self) -> io::Result<bool> {
-        Ok(self.len()? == 0)
-    }
     /// Reads from `offset` on, as much as exists and fits; 0 at the end.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
     /// Writes all of `bytes` from `offset` on.

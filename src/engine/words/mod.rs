@@ -140,7 +140,7 @@ impl Engine {
         self.words.unique.stored(id)
     }
 
-    /// How many keys of deleted jobs are still taken.
+    /// For tests: how many keys of deleted jobs are still taken.
     pub fn keys_kept(&self) -> usize {
         self.words.unique.kept()
     }
