@@ -59,6 +59,19 @@ pub fn live(name: &str, does: &[Deed], door: &Arc<Door>, room: usize) {
 /// any more.
 pub fn sweep(door: &Arc<Door>, room: usize) {
     let mut line = Line::connect("the sweeper", door, room);
+    if threads::one_in(10) {
+        // If each of these leaves a little behind, that is much.
+        let round = |n| {
+            [
+                format!("use t{n}\r\n"),
+                format!("watch t{n}\r\n"),
+                format!("ignore t{n}\r\n"),
+                "put 0 0 60 1\r\nx\r\n".into(),
+            ]
+        };
+        line.say(&(0..30).flat_map(round).collect::<Vec<_>>());
+        line.hear();
+    }
     let deletes = judge::jobs().map(|id| format!("delete {id}\r\n"));
     let commands: Vec<_> = deletes.chain(["stats\r\n".into()]).collect();
     line.say(&commands);
