@@ -2,11 +2,11 @@
 
 use crate::hangup::Door;
 use crate::judge::{self, next_reply};
-use crate::plan::Deed;
+use crate::plan::{Blow, Deed};
 use crate::server::{Peer, Stream};
 use crate::sync::thread;
 use crate::{threads, world};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// How long a client waits that has an answer to get.
@@ -23,22 +23,73 @@ struct Line<'a> {
     replies: usize,
     /// The last job that it has reserved.
     held: String,
+    /// What it has heard since it was asked last.
+    told: String,
     is_over: bool,
 }
 
-pub fn live(name: &str, does: &[Deed], door: &Arc<Door>, room: usize) {
-    let mut line = Line::connect(name, door, room);
-    for deed in does {
-        if line.is_over && !matches!(deed, Deed::Returns) {
-            continue;
+/// How much each client has done, and who waits for that.
+#[derive(Default)]
+pub struct Scene(Mutex<(Vec<usize>, Vec<threads::Id>)>);
+
+impl Scene {
+    /// For so many clients.
+    pub fn new(clients: usize) -> Scene {
+        Scene(Mutex::new((vec![0; clients], Vec::new())))
+    }
+
+    fn note_done(&self, client: usize, deeds: usize) {
+        let scene = &mut *self.0.lock().unwrap();
+        scene.0[client] = deeds;
+        scene.1.drain(..).for_each(threads::wake);
+    }
+
+    fn await_deeds(&self, client: usize, deeds: usize) {
+        let is_missing = || {
+            let scene = &mut *self.0.lock().unwrap();
+            let is_missing = scene.0[client] < deeds;
+            scene.1.extend(threads::current().filter(|_| is_missing));
+            is_missing
+        };
+        while is_missing() {
+            threads::wait(None);
         }
+    }
+}
+
+/// Where a client is, and with whom.
+pub struct Place<'a> {
+    pub door: &'a Arc<Door>,
+    pub room: usize,
+    pub number: usize,
+    pub scene: &'a Scene,
+    pub strike: &'a dyn Fn(Blow),
+}
+
+pub fn live(does: &[Deed], place: &Place<'_>) {
+    let name = &format!("client {}", place.number);
+    let mut line = Line::connect(name, place.door, place.room);
+    for (done, deed) in does.iter().enumerate() {
+        place.scene.note_done(place.number, done);
         match deed {
+            Deed::Awaits(client, deeds) => place.scene.await_deeds(*client, *deeds),
+            Deed::Strikes(blow) => (place.strike)(*blow),
+            Deed::Returns => {
+                line.leave();
+                line = Line::connect(name, place.door, place.room);
+            }
+            _ if line.is_over => {}
             Deed::Says(commands) => line.say(commands),
             Deed::Breaks(command, bytes) => {
                 line.say_part(command, *bytes);
                 line.leave();
             }
             Deed::Hears => line.hear(),
+            Deed::IsTold(right) => {
+                line.hear();
+                let told = std::mem::take(&mut line.told);
+                assert!(told == *right, "{name} was told {told:?}, not {right:?}");
+            }
             Deed::Waits(millis) => thread::park_timeout(Duration::from_millis(*millis)),
             Deed::HalfCloses => {
                 line.peer.half_close();
@@ -46,13 +97,10 @@ pub fn live(name: &str, does: &[Deed], door: &Arc<Door>, room: usize) {
                 line.hear();
                 line.is_over = true;
             }
-            Deed::Returns => {
-                line.leave();
-                line = Line::connect(name, door, room);
-            }
         }
     }
     line.leave();
+    place.scene.note_done(place.number, usize::MAX);
 }
 
 /// The last client: it deletes all jobs. Then nobody comes until no key is taken
@@ -86,8 +134,8 @@ impl<'a> Line<'a> {
             true => room / 2,
             false => 0,
         };
-        let (stream, peer) = Stream::pair(room, window, door);
         let caller = judge::caller(name);
+        let (stream, peer) = Stream::pair(caller, room, window, door);
         door.call((caller, peer.clone(), stream));
         Line {
             name,
@@ -97,6 +145,7 @@ impl<'a> Line<'a> {
             asked: 0,
             replies: 0,
             held: "1".into(),
+            told: String::new(),
             is_over: false,
         }
     }
@@ -142,11 +191,13 @@ impl<'a> Line<'a> {
     /// Reads until all replies are there, or none is to come.
     fn hear(&mut self) {
         while self.replies < self.asked {
+            let since = threads::now();
             match self.peer.receive(PATIENCE) {
                 None => {
                     self.is_over = true;
                     return;
                 }
+                Some(bytes) if bytes.is_empty() && world::stood_still_after(since) => {}
                 Some(bytes) if bytes.is_empty() => {
                     if judge::may_be_silent(self.caller) || world::is_struck() {
                         return;
@@ -161,6 +212,7 @@ impl<'a> Line<'a> {
             let mut heard = &self.heard[..];
             while let Some(reply) = next_reply(&mut heard) {
                 self.replies += 1;
+                self.told += &reply;
                 if let Some(rest) = reply.strip_prefix("RESERVED ") {
                     self.held = rest.split(' ').next().unwrap_or("1").to_owned();
                 }

@@ -156,6 +156,8 @@ pub struct Judge {
     is_frozen: bool,
     /// When that was.
     ended_at: u64,
+    /// When another machine had taken the lock.
+    replaced_at: Option<u64>,
     is_stopping: bool,
     /// All workers know that it stops.
     has_stopped: bool,
@@ -187,6 +189,8 @@ struct Caller {
     /// What it has said and nobody has executed: a line, or a body.
     said: VecDeque<String>,
     expected: Vec<Expected>,
+    /// It waited when the server stopped: it gets no more replies than this.
+    most_replies: Option<usize>,
     /// So many bytes had been written to it when the process was killed.
     written: Option<usize>,
 }
@@ -324,6 +328,7 @@ pub fn begin(legacy: &mut Legacy, engine: &Engine, next_id: JobId, now: Time, se
         model,
         is_frozen: false,
         ended_at: 0,
+        replaced_at: None,
         is_stopping: false,
         has_stopped: false,
         segment_size,
@@ -345,6 +350,33 @@ pub fn freeze(world_time: u64) {
         judge.ended_at = world_time;
         for caller in &mut judge.callers {
             caller.written = caller.peer.as_ref().map(Peer::written);
+        }
+    });
+}
+
+/// All stand still for so long, and nothing of what is promised in time is meant
+/// to happen meanwhile. Perhaps another machine takes the lock.
+pub fn stands_still(nanos: u64, is_replaced: bool) {
+    watch(|judge| {
+        judge.times.iter_mut().for_each(|time| *time += nanos);
+        for caller in &mut judge.callers {
+            caller.came_at += nanos;
+            let ends = [&mut caller.is_over_at, &mut caller.left_at];
+            ends.into_iter().flatten().for_each(|time| *time += nanos);
+        }
+        if is_replaced {
+            judge.replaced_at.get_or_insert_with(world::wall_clock);
+        }
+    });
+}
+
+/// The server ends this caller's wait, if it waits: what it was given now it
+/// could not delete any more.
+pub fn stops_waiting(caller: usize) {
+    watch(|judge| {
+        let caller = &mut judge.callers[caller];
+        if caller.client.is_some_and(|one| judge.model.is_waiting(one)) {
+            caller.most_replies = Some(caller.expected.len());
         }
     });
 }
@@ -375,8 +407,10 @@ pub fn end(legacy: Legacy, degree: &Degree, is_closed: bool, has_failed: bool) -
         history.kept = history.kept.max(caller.told(has_failed));
     }
     let ended_at = judge.ended_at;
+    // The next one finds what was there when it took the lock.
+    let left_at = judge.replaced_at.unwrap_or(ended_at);
     let in_time = |span: Duration| {
-        let latest = ended_at.saturating_sub(span.as_nanos() as u64);
+        let latest = left_at.saturating_sub(span.as_nanos() as u64);
         judge.times.iter().filter(|time| **time < latest).count()
     };
     // Also what nobody waits for is written soon.
@@ -384,13 +418,14 @@ pub fn end(legacy: Legacy, degree: &Degree, is_closed: bool, has_failed: bool) -
         Degree::After(span) => *span,
         Degree::Always | Degree::Never => WRITTEN_WITHIN,
     };
-    if !has_failed {
+    let has_broken = has_failed && world::has_broken();
+    if !has_broken {
         history.kept = history.kept.max(in_time(written));
     }
     let durable = match degree {
         _ if is_closed => history.len(),
         Degree::Always => history.kept,
-        Degree::After(_) | Degree::Never if has_failed => 0,
+        Degree::After(_) | Degree::Never if has_broken => 0,
         Degree::After(span) => in_time(*span),
         Degree::Never => 0,
     };
@@ -404,8 +439,10 @@ pub fn end(legacy: Legacy, degree: &Degree, is_closed: bool, has_failed: bool) -
         history,
         durable,
         ended_at,
-        // Nothing is left of the times before.
-        knows_times: legacy.knows_times || is_closed && judge.jobs.is_empty(),
+        // Where it stood still between its two clocks, it took the one for set.
+        // Where no job is left, nothing is left of the times before.
+        knows_times: legacy.knows_times && !world::stood_still_after(0)
+            || is_closed && judge.jobs.is_empty(),
         ..legacy
     }
 }
@@ -425,6 +462,7 @@ pub fn caller(name: &str) -> usize {
             asked_at: None,
             said: VecDeque::new(),
             expected: Vec::new(),
+            most_replies: None,
             written: None,
         });
         callers.len() - 1
@@ -515,10 +553,15 @@ impl Judge {
         if self.is_stopping {
             return;
         }
+        assert!(
+            !world::must_know_of_its_loss(),
+            "another machine has the lock, and nobody looks"
+        );
         let due = self.model.next_event();
         let late = due.and_then(|due| world::wall_clock().checked_sub(due));
         assert!(
-            late.is_none_or(|late| late < LATE),
+            // It may stand still when it knows how long it has to sleep.
+            late.is_none_or(|late| late < LATE + world::stood_still_for()),
             "what was due {late:?} ns ago is not done"
         );
         let has_passed = |at: Option<u64>| at.is_some_and(|at| at + LEAVES_WITHIN < threads::now());
@@ -576,7 +619,9 @@ impl Judge {
             return;
         };
         let caller = &self.callers[number];
-        if caller.asked_at.is_none() && !self.is_stopping {
+        // Nobody waits for ever for those who are gone.
+        let was_slow = world::stood_still_after(caller.came_at);
+        if caller.asked_at.is_none() && !self.is_stopping && !was_slow {
             let name = &caller.name;
             for other in self.links.values().map(|other| &self.callers[*other]) {
                 let was_gone = other.left_at.is_some_and(|left| left < caller.came_at);
@@ -730,13 +775,17 @@ impl Caller {
         let mut bytes = peer.answered();
         bytes.truncate(self.written.unwrap_or(bytes.len()));
         let mut heard = &bytes[..];
-        let mut expected = self.expected.iter();
+        let mut expected = self.expected.iter().enumerate();
         let mut kept = 0;
         while let Some(reply) = next_reply(&mut heard) {
             let name = &self.name;
-            let Some(right) = expected.next() else {
+            let Some((number, right)) = expected.next() else {
                 panic!("{name} was told {reply:?}, which nobody said");
             };
+            assert!(
+                self.most_replies.is_none_or(|most| number < most),
+                "{name} waited when the server stopped, and was told {reply:?}"
+            );
             if normal(&reply) == normal(&right.text) {
                 kept = kept.max(right.rests_on);
             } else {

@@ -10,6 +10,8 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub sync: SyncMode,
+    /// Whether other machines can use the directory.
+    pub is_shared: bool,
     pub segment_size: u64,
     pub max_job_size: u32,
     pub max_memory: Option<u64>,
@@ -26,6 +28,8 @@ pub struct Life {
     pub clients: Vec<Client>,
     /// What happens at which operation of the disk.
     pub faults: Vec<(u64, Kind, Fault)>,
+    /// What strikes it at which step.
+    pub blow: Option<(u64, Blow)>,
     pub end: End,
     /// If the power is cut after that: what survives.
     pub cut: Option<Survival>,
@@ -49,6 +53,21 @@ pub enum End {
     Killed(u64),
 }
 
+/// What strikes a process.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Blow {
+    /// It has to end, in order.
+    Stops,
+    Kills,
+    /// Its disk fails at the next sync.
+    BreaksSync,
+    /// It stands still, for longer than shared storage waits for a machine.
+    /// Perhaps another machine takes the lock meanwhile.
+    StandsStill {
+        is_replaced: bool,
+    },
+}
+
 /// What a client does, one after the other; at the end it leaves.
 #[derive(Clone, Debug)]
 pub struct Client {
@@ -69,6 +88,12 @@ pub enum Deed {
     HalfCloses,
     /// Leaves, and connects again.
     Returns,
+    /// Reads all replies, and since it did this last all were these.
+    IsTold(String),
+    /// Waits until the client of this number has done so many deeds.
+    Awaits(usize, usize),
+    /// Does that to the server.
+    Strikes(Blow),
 }
 
 /// What the clients of a history have in common.
@@ -99,14 +124,20 @@ impl Plan {
         };
         let max_job_size = *choose(random, &[20, 900, 900, 2500, 6000]);
         let idle_timeout = random.one_in(8).then_some(Duration::from_secs(2));
+        let is_shared = random.one_in(5);
         let habits = Habits {
             most: max_job_size,
             are_large: random.one_in(2),
-            // A server with a timeout looks again and again.
-            silence: idle_timeout.map_or(DAYS, |_| 20_000),
+            // A server with a timeout looks again and again, and so does one that
+            // looks for its lock.
+            silence: match idle_timeout.is_some() || is_shared {
+                true => 20_000,
+                false => DAYS,
+            },
         };
         Plan {
             sync,
+            is_shared,
             segment_size: *choose(random, &[4096, 4096, 4096, 8192, 16384]),
             max_job_size,
             max_memory: random.one_in(8).then(|| 500 + random.below(8000)),
@@ -115,7 +146,12 @@ impl Plan {
             room: *choose(random, &[40, 300, 2000, 20000]),
             lives: {
                 let count = *choose(random, &[1, 1, 2, 2, 3, 4]);
-                (0..count).map(|_| life(habits, random)).collect()
+                let blow = |random: &mut Random| blow(random).filter(|_| is_shared);
+                let life = |random: &mut Random| Life {
+                    blow: blow(random),
+                    ..life(habits, random)
+                };
+                (0..count).map(|_| life(random)).collect()
             },
         }
     }
@@ -155,6 +191,9 @@ impl Plan {
                     }
                 }
             }
+            if life.blow.is_some() {
+                try_with(&|plan| plan.lives[at].blow = None);
+            }
             if life.jump != 0 {
                 try_with(&|plan| plan.lives[at].jump = 0);
             }
@@ -185,8 +224,12 @@ impl Plan {
                 _ => 0,
             });
         let faults = self.lives.iter().map(|life| {
-            let ends = usize::from(life.end != End::Done) + usize::from(life.cut.is_some());
-            life.faults.len() + ends
+            let ends = [
+                life.end != End::Done,
+                life.cut.is_some(),
+                life.blow.is_some(),
+            ];
+            life.faults.len() + ends.into_iter().filter(|is_there| *is_there).count()
         });
         (commands.sum(), faults.sum())
     }
@@ -228,13 +271,14 @@ fn life(habits: Habits, random: &mut Random) -> Life {
     Life {
         clients: (0..clients).map(|_| client(habits, random)).collect(),
         faults,
+        blow: None,
         end: match random.below(12) {
             0 => End::Done,
             1 => End::Evening,
             2..4 => End::Later { is_killed: false },
             4..6 => End::Later { is_killed: true },
             6..8 => End::Stopped(20 << random.below(9)),
-            _ => End::Killed((20 << random.below(9)) + random.below(500)),
+            _ => End::Killed(some_step(random)),
         },
         cut: match random.below(6) {
             0..3 => None,
@@ -248,6 +292,17 @@ fn life(habits: Habits, random: &mut Random) -> Life {
             _ => random.below(60) as i64 * SECOND,
         },
     }
+}
+
+fn some_step(random: &mut Random) -> u64 {
+    (20 << random.below(9)) + random.below(500)
+}
+
+/// For storage that machines share.
+fn blow(random: &mut Random) -> Option<(u64, Blow)> {
+    let is_replaced = !random.one_in(3);
+    let stands_still = (some_step(random), Blow::StandsStill { is_replaced });
+    random.one_in(2).then_some(stands_still)
 }
 
 fn client(habits: Habits, random: &mut Random) -> Client {

@@ -3,22 +3,23 @@
 //! clock, clients that do what they like, and whatever fate has for them.
 //!
 //! `world.rs` says what can happen to the server, `judge.rs` what it promises,
-//! `plan.rs` what clients do, and `threads.rs` who is next.
-//!
-//! Why is it beside `tests/concurrency`, and not a part of it? There each
-//! scenario is written by hand and tried in very many orders. Here the scenario
-//! is random as well, so each step has to cost little.
+//! `plan.rs` what clients do, and `threads.rs` who is next. Most histories are
+//! random; `written.rs` has some more, each of which is tried in many orders of
+//! its threads.
 //!
 //! Some lives, and the last one that does anything, have an evening: all clients
 //! leave, all jobs are deleted, and the keys become free. Then nothing may be
 //! left, neither in the memory that `--max-memory` counts, nor on the heap, nor
 //! on the disk.
 //!
-//! `cargo run --release` plays the seeds of a release, some of them twice: the
-//! same seed has to take the same steps again. `BEANPOLE_SEARCH=20` plays twenty
-//! times as many, and `cargo run --release 5000..6000` plays those. The first
-//! history that fails is shown, and the shortest one that can be found that
-//! fails in this way. `cargo run --release 17` does that with the seed 17.
+//! `cargo run --release` plays the written histories and the seeds of a release,
+//! some of them twice: the same seed has to take the same steps again.
+//! `BEANPOLE_SEARCH=20` plays twenty times as many, `cargo run --release
+//! 5000..6000` the random ones with these seeds, and `cargo run --release stop`
+//! the written ones with this word in their name. The first history that fails is
+//! shown, and the shortest one that can be found that fails in this way. `cargo
+//! run --release 17` does that with the seed 17, and `cargo run --release stop 17`
+//! with a written one.
 
 #[allow(dead_code, unused_imports)]
 #[path = "../../src/binlog/mod.rs"]
@@ -51,6 +52,7 @@ mod stream;
 mod sync;
 mod threads;
 mod world;
+mod written;
 
 /// As in the server, but for the judge.
 mod engine {
@@ -99,10 +101,11 @@ mod sys {
 
 use beanpole::protocol;
 use binlog::{Binlog, Event, SyncMode};
+use clients::{Place, Scene};
 use disk::{Disk, Random};
 use engine::{Config, Engine};
 use judge::{Degree, Legacy};
-use plan::{End, Life, Plan};
+use plan::{Blow, End, Life, Plan};
 use server::shared::Shared;
 use server::{Clock, Limits, timer};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
@@ -131,11 +134,14 @@ const SOON: Duration = Duration::from_millis(1);
 const SYNCED_WITHIN: Duration = Duration::from_millis(2);
 
 /// In how many pieces of the heap, and how many bytes, something empty is at most.
-const EMPTY: (usize, usize) = (26, 50_000);
+const EMPTY: (usize, usize) = (26, 60_000);
 
 /// How many histories decide about a release: those with the first seeds. How
 /// long that takes depends on the machine, and what they find does not.
 const USUAL: u64 = 10_000;
+
+/// In how many orders each written history is tried.
+const ORDERS: u64 = 400;
 
 /// One in so many is played twice.
 const PLAYED_AGAIN: u64 = 20;
@@ -161,16 +167,46 @@ fn main() {
         }
         LAST_PANIC.set(format!("{words} ({})", place.unwrap_or_default()));
     }));
-    let word = std::env::args().nth(1);
-    let number = |text: &str| text.parse().expect("a seed");
-    let seeds: Range<u64> = match word.as_deref().map(|word| (word, word.split_once(".."))) {
-        None => 0..search::tries(USUAL),
-        Some((_, Some((from, to)))) => number(from)..number(to),
-        Some((word, None)) => return show(number(word)),
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let number = |text: &str| text.parse::<u64>();
+    let seeds = |text: &str| match text.split_once("..") {
+        Some((from, to)) => Some(number(from).ok()?..number(to).ok()?),
+        None => number(text).ok().map(|seed| seed..seed + 1),
     };
+    let (orders, usual) = (0..search::tries(ORDERS), 0..search::tries(USUAL));
+    match words[..] {
+        [] => {
+            play_written("", orders);
+            play_all("", usual, Plan::of);
+        }
+        [word] => match seeds(word) {
+            Some(seeds) => play_all("", seeds, Plan::of),
+            None => play_written(word, orders),
+        },
+        [word, seed] => play_written(word, seeds(seed).expect("seeds")),
+        _ => panic!("see above"),
+    }
+}
+
+/// Those with this word in their name, in these orders.
+fn play_written(word: &str, orders: Range<u64>) {
+    for (name, plan) in written::all() {
+        if name.contains(word) {
+            println!("{name}:");
+            play_all(name, orders.clone(), |_| plan.clone());
+        }
+    }
+}
+
+fn play_all(name: &str, seeds: Range<u64>, plan: impl Fn(u64) -> Plan) {
+    let is_one = seeds.end - seeds.start == 1;
     let mut tally = Tally::default();
     for seed in seeds {
-        let plan = Plan::of(seed);
+        let plan = plan(seed);
+        if is_one {
+            println!("{}", short(&format!("{plan:#?}")));
+        }
         let mut played = play(&plan, seed);
         if let (Ok(once), 0) = (&played, seed % PLAYED_AGAIN)
             && let again = play(&plan, seed)
@@ -184,29 +220,23 @@ fn main() {
             Ok(more) => tally.add(&more),
             Err(what) => {
                 println!("after {tally:?}");
-                return report(&plan, seed, what);
+                report(&plan, name, seed, what);
             }
         }
     }
     println!("{tally:?}");
 }
 
-/// Plays one history, and tells it.
-fn show(seed: u64) {
-    let plan = Plan::of(seed);
-    println!("{}", short(&format!("{plan:#?}")));
-    match play(&plan, seed) {
-        Ok(tally) => println!("all is well: {tally:?}"),
-        Err(what) => report(&plan, seed, what),
-    }
-}
-
-fn report(plan: &Plan, seed: u64, what: String) {
+fn report(plan: &Plan, name: &str, seed: u64, what: String) -> ! {
     println!("seed {seed}: {what}");
     let (least, again, what) = shrink(plan, seed, what);
     println!("The shortest history that fails in this way, with the threads' seed {again}:");
     println!("{}\n{what}", short(&format!("{least:#?}")));
-    println!("cargo run --release {seed}");
+    let words = match name {
+        "" => seed.to_string(),
+        name => format!("'{name}' {seed}"),
+    };
+    println!("cargo run --release {words}");
     std::process::exit(1);
 }
 
@@ -295,11 +325,15 @@ fn play(plan: &Plan, seed: u64) -> Result<Tally, String> {
     let last = [End::Evening, End::Done].map(|end| Life {
         clients: Vec::new(),
         faults: Vec::new(),
+        blow: None,
         end,
         cut: None,
         jump: 0,
     });
     for (number, life) in plan.lives.iter().chain(&last).enumerate() {
+        if number >= plan.lives.len() && plan.is_shared {
+            disk.set_capacity(None); // or it might not start
+        }
         let at = format!("life {number}: ");
         let lived = live(plan, life, disk, legacy, now, random.next());
         let (left, next, steps, ended_at) = lived.map_err(|what| at.clone() + &what)?;
@@ -356,7 +390,8 @@ fn live(
 }
 
 fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) -> Legacy {
-    let (drive, door) = world::begin(disk.clone(), life.faults.clone(), now);
+    let faults = life.faults.clone();
+    let (drive, door) = world::begin(disk.clone(), plan.is_shared, faults, now);
     if let End::Killed(step) = life.end {
         threads::strike_at(step, world::kill);
     }
@@ -371,8 +406,10 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
     let opened = match opened {
         Ok(opened) => opened,
         Err(error) => {
-            // The first start needs room, and no other one.
-            let may_fail = world::is_struck() || !legacy.has_started && world::is_limited();
+            // A start that begins a segment needs room: the first one, and each
+            // one on storage that machines share. No other one does.
+            let needs_room = !legacy.has_started || plan.is_shared;
+            let may_fail = world::is_struck() || needs_room && world::is_limited();
             assert!(may_fail, "it does not start: {error}");
             return legacy;
         }
@@ -395,10 +432,25 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
             main.unpark();
         }
     };
-    let fails = wake.clone();
+    let strike = {
+        let wake = wake.clone();
+        move |blow| match blow {
+            Blow::Stops => wake(),
+            Blow::Kills => world::kill(),
+            Blow::BreaksSync => world::break_sync(),
+            Blow::StandsStill { is_replaced } => world::stand_still(is_replaced),
+        }
+    };
+    if let Some((step, blow)) = life.blow {
+        let strike = strike.clone();
+        threads::strike_at(step, move || strike(blow));
+    }
+    let (fails, has_failed) = (wake.clone(), Arc::new(AtomicBool::new(false)));
     let tell = move |event: Event<'_>| {
         if let Event::Failed(error) = event {
             assert!(world::is_struck(), "it has failed by itself: {error}");
+            let is_told = has_failed.swap(true, Ordering::Relaxed);
+            assert!(!is_told, "a failure is told twice");
             fails();
         }
     };
@@ -418,15 +470,21 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
     known.expect("there is one timer");
     let (accepting, entry) = (shared.clone(), door.clone());
     let acceptor = thread::spawn("acceptor", move || hangup::accept(&accepting, &entry));
+    let scene = Arc::new(Scene::new(life.clients.len()));
     let mut clients = Vec::new();
     for (number, client) in life.clients.iter().enumerate() {
         let (does, door, room) = (client.does.clone(), door.clone(), plan.room);
-        let name = format!("client {number}");
-        let does_it = {
-            let name = name.clone();
-            move || clients::live(&name, &does, &door, room)
-        };
-        clients.push(thread::spawn(&name, does_it));
+        let (scene, strike) = (scene.clone(), strike.clone());
+        clients.push(thread::spawn(&format!("client {number}"), move || {
+            let place = Place {
+                door: &door,
+                room,
+                number,
+                scene: &scene,
+                strike: &strike,
+            };
+            clients::live(&does, &place);
+        }));
     }
     match life.end {
         End::Stopped(step) => threads::strike_at(step, wake.clone()),
@@ -457,6 +515,11 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
         thread::park();
     }
 
+    let workers = shared.with_lock(|state, _| state.workers);
+    assert!(
+        workers <= plan.max_connections as u64,
+        "there are {workers} workers"
+    );
     judge::stops();
     door.shut();
     acceptor.join().unwrap();
@@ -482,8 +545,16 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
         let most = 5 * plan.segment_size.max(job);
         assert!(used <= most, "{used} bytes are left on the disk: {names:?}");
     }
-    let is_closed = binlog.close().is_ok() && !world::is_killed();
+    let is_closed = binlog.close().is_ok() && !world::is_killed() && !world::is_replaced();
     waiting.join().unwrap();
+    // The last threads may still be at their end.
+    while Arc::strong_count(&shared) > 1 {
+        thread::park_timeout(SOON);
+    }
+    assert!(
+        !shared.is_awaited(),
+        "nobody is there who waits for the lock"
+    );
     let degree = match plan.sync {
         SyncMode::Always => Degree::Always,
         SyncMode::Every(span) => Degree::After(span.max(SYNCED_WITHIN)),
@@ -491,8 +562,7 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
     };
     let has_failed = binlog.failure().is_some();
     if is_evening {
-        // Their last threads may not have ended yet.
-        while Arc::strong_count(&shared) > 1 || Arc::strong_count(&binlog) > 2 {
+        while Arc::strong_count(&binlog) > 2 {
             thread::park_timeout(SOON);
         }
         let empty = |now| Engine::new(config, now);

@@ -4,7 +4,7 @@
 
 use crate::hangup::Door;
 use crate::sync::{Condvar, Mutex, MutexGuard};
-use crate::threads;
+use crate::{judge, threads, world};
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -22,6 +22,8 @@ pub struct Peer(Arc<Socket>);
 pub struct Socket {
     state: Mutex<State>,
     changed: Condvar,
+    /// Whose connection this is.
+    caller: usize,
     /// So many bytes wait for the client, and so many of them on its side.
     room: usize,
     window: usize,
@@ -54,11 +56,12 @@ impl State {
 }
 
 impl Stream {
-    /// A connection.
-    pub fn pair(room: usize, window: usize, door: &Arc<Door>) -> (Stream, Peer) {
+    /// The connection of this caller.
+    pub fn pair(caller: usize, room: usize, window: usize, door: &Arc<Door>) -> (Stream, Peer) {
         let socket = Arc::new(Socket {
             state: Mutex::default(),
             changed: Condvar::new(),
+            caller,
             room,
             window,
             door: door.clone(),
@@ -68,6 +71,7 @@ impl Stream {
     }
 
     pub fn read(&self, buffer: &mut Vec<u8>, most: usize) -> io::Result<usize> {
+        world::takes_long();
         let state = self.0.state();
         let patience = state.read_patience.unwrap_or(Duration::MAX);
         let is_silent = |state: &mut State| state.asked.is_empty() && !state.is_over;
@@ -97,6 +101,7 @@ impl Stream {
             let mut left = &piece[..];
             while !left.is_empty() {
                 goes_on(waits)?;
+                world::tells(piece);
                 let state = self.0.state();
                 let patience = state.write_wait.unwrap_or(Duration::MAX);
                 let room = self.0.room;
@@ -119,6 +124,7 @@ impl Stream {
     }
 
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        world::tells(bytes);
         let mut state = self.0.state();
         let count = self.0.write(&mut state, bytes)?;
         self.0.tell(state);
@@ -144,6 +150,7 @@ impl Stream {
     }
 
     pub fn stop_reading(&self) {
+        judge::stops_waiting(self.0.caller);
         let mut state = self.0.state();
         state.is_over = true;
         self.0.tell(state);

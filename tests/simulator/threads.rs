@@ -6,10 +6,11 @@
 //! it is as late as the first of those who wait for a time wants it. If nobody
 //! waits for a time, nobody can go on any more, and that is a failure.
 //!
-//! Why not shuttle, as in `tests/concurrency`? There a wait for a time ends by
-//! chance, so nothing that is promised in time can be checked, and a switch of
-//! threads costs much more. Here a second of the server costs as much as what
-//! happens in it.
+//! Why not a library that does this? There a wait for a time ends by chance, so
+//! nothing that is promised in time can be checked, and a switch of threads
+//! costs much more. Here a second of the server costs as much as what happens
+//! in it. No order of memory is weaker here than the strictest; for what that
+//! could hide there is ThreadSanitizer (`tests/laboratory/sanitize`).
 
 use crate::random::Random;
 use generator::{Generator, Gn};
@@ -46,7 +47,7 @@ struct Threads {
     now: u64,
     steps: u64,
     /// What happens at which step.
-    strike: Option<(u64, Box<dyn FnOnce()>)>,
+    strikes: Vec<(u64, Box<dyn FnOnce()>)>,
     manner: Manner,
     random: Random,
 }
@@ -104,7 +105,7 @@ pub fn run(random: Random, root: impl FnOnce() + Send + 'static) -> Result<(), S
         next: 0,
         now: 0,
         steps: 0,
-        strike: None,
+        strikes: Vec::new(),
         manner,
         random,
     }));
@@ -268,9 +269,11 @@ fn turn_to_others(yields: bool) {
         let steps = threads.steps;
         let names = || threads.names();
         assert!(steps <= MOST_STEPS, "nobody comes to rest: {}", names());
-        threads.strike.take_if(|(step, _)| *step <= steps)
+        let due = |(step, _): &(u64, _)| *step <= steps;
+        let which = threads.strikes.iter().position(due)?;
+        Some(threads.strikes.swap_remove(which).1)
     });
-    if let Some((_, strike)) = strike.flatten() {
+    if let Some(strike) = strike.flatten() {
         strike();
     }
     if with(|threads| threads.switches(yields)) == Some(true) {
@@ -378,6 +381,20 @@ pub fn tick() -> u64 {
     .unwrap_or_default()
 }
 
+/// All of them stand still for so long. Then those go on whose time was over
+/// meanwhile.
+pub fn stand_still(nanos: u64) {
+    with(|threads| {
+        threads.now += nanos;
+        for thread in &mut threads.all {
+            if matches!(thread.state, State::Waits { until: Some(until), .. } if until <= threads.now)
+            {
+                thread.state = State::Ready;
+            }
+        }
+    });
+}
+
 pub fn steps() -> u64 {
     with(|threads| threads.steps).unwrap_or_default()
 }
@@ -393,5 +410,5 @@ pub fn one_in(n: u64) -> bool {
 
 /// Does this after so many steps.
 pub fn strike_at(step: u64, work: impl FnOnce() + 'static) {
-    with(|threads| threads.strike = Some((step, Box::new(work))));
+    with(|threads| threads.strikes.push((step, Box::new(work))));
 }

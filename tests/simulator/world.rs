@@ -26,6 +26,15 @@
 //! *The disk may become full and have room again* at any time, because of others.
 //! Blocks that are allocated to a file remain its own.
 //!
+//! *A process may stand still* at any step, for longer than storage that machines
+//! share waits for a silent one, and then go on: its clocks have gone on, too. If
+//! nobody else is there, the lock is still its own. Or *another machine has taken
+//! the lock* meanwhile, and learns it at its next look. The next process finds
+//! what was there then, as after a kill. What this one writes later is not among
+//! that. And it may tell nobody anything of jobs: they are the other machine's.
+//! Only what it sends right after it has read the clock may come too late, since
+//! no process can prevent that.
+//!
 //! *At a restart* the process finds the files as the kernel has them, and any
 //! time on the clock on the wall. The monotonic clock begins anew.
 //!
@@ -34,9 +43,9 @@
 //!
 //! How the disk does all this is in `tests/binlog/disk.rs`, and sockets are in
 //! `server/stream.rs`. Left out: bytes that change by themselves
-//! (`tests/binlog/damage.rs`), storage that several machines use
-//! (`tests/binlog/fence.rs`), and a network between client and server that
-//! delays or loses: the kernel of both is the same.
+//! (`tests/binlog/damage.rs`), what machines that share storage do to each
+//! other's files (`tests/binlog/fence.rs`), and a network between client and
+//! server that delays or loses: the kernel of both is the same.
 
 use crate::binlog::storage::{File, Storage};
 use crate::disk::{Disk, Random};
@@ -44,11 +53,20 @@ use crate::hangup::Door;
 use crate::judge;
 use crate::threads;
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// So many files may be open at a time, however many segments there are.
 const DESCRIPTORS: usize = 6;
+
+/// So long does a process stand still. beanpole-machines(7) has the storage wait
+/// no longer for a silent machine.
+const SILENCE: u64 = 10_000_000_000;
+
+/// How often a server with nothing to do looks for its lock, and a little.
+const LOOKS_WITHIN: u64 = 2_150_000_000;
 
 /// The kinds of operations.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -90,6 +108,15 @@ struct World {
     for_good: Option<ErrorKind>,
     /// A sync has failed, and the kernel may have forgotten what it was to keep.
     lost_sync: bool,
+    is_killed: bool,
+    /// Up to when it has stood still.
+    stood_still_at: Option<u64>,
+    stood_still_for: u64,
+    /// Since when another machine has the lock.
+    replaced_at: Option<u64>,
+    /// When threads have read the clock of the storage that have done nothing
+    /// since that takes long.
+    clock_read_at: BTreeMap<threads::Id, u64>,
     /// The disk as the next process finds it.
     left: Option<Disk>,
     /// How many bytes the disk had in all while others used it up, and the last
@@ -100,6 +127,12 @@ struct World {
 }
 
 impl World {
+    /// What is there now is what the next process finds.
+    fn leave(&mut self) {
+        let disk = &self.disk;
+        self.left.get_or_insert_with(|| disk.state().kill());
+    }
+
     /// What limits the disk still does so at this step.
     fn note_limit(&mut self) {
         if self.disk.state().is_limited()
@@ -117,10 +150,17 @@ fn with<R>(work: impl FnOnce(&mut World) -> R) -> R {
 /// A process begins. Returns its storage, and where clients come in.
 pub fn begin(
     disk: Disk,
+    is_shared: bool,
     faults: Vec<(u64, Kind, Fault)>,
     started_at: u64,
 ) -> (Arc<Drive>, Arc<Door>) {
     let door = Arc::new(Door::default());
+    if is_shared {
+        // As `fence` does it: what another server has prepared is its own.
+        let prepared = disk.names().into_iter();
+        let prepared = prepared.filter(|name| name.starts_with("binlog.spare"));
+        prepared.for_each(|name| disk.remove_file(&name));
+    }
     disk.set_descriptors(DESCRIPTORS);
     // As `fence`, which is not here: what a first start has left that came to no
     // end.
@@ -134,11 +174,16 @@ pub fn begin(
         faults,
         for_good: None,
         lost_sync: false,
+        is_killed: false,
+        stood_still_at: None,
+        stood_still_for: 0,
+        replaced_at: None,
+        clock_read_at: BTreeMap::new(),
         left: None,
         limits: Vec::from_iter(disk.state().is_limited().then_some((0, 0))),
         main: 0,
     }));
-    (Arc::new(Drive(disk)), door)
+    (Arc::new(Drive { disk, is_shared }), door)
 }
 
 /// The disk as the next process finds it.
@@ -157,12 +202,38 @@ pub fn wall_clock() -> u64 {
 }
 
 pub fn is_killed() -> bool {
-    with(|world| world.left.is_some())
+    with(|world| world.is_killed)
 }
 
-/// Whether something failed because it was made to fail.
+/// Whether an operation failed because it was made to fail.
+pub fn has_broken() -> bool {
+    with(|world| world.disk.failed().is_some())
+}
+
+pub fn is_replaced() -> bool {
+    with(|world| world.replaced_at.is_some())
+}
+
+/// Whether the process could not go on because of what happened to it.
 pub fn is_struck() -> bool {
-    with(|world| world.left.is_some() || world.disk.failed().is_some())
+    is_killed() || has_broken() || is_replaced()
+}
+
+/// Whether all have stood still since then.
+pub fn stood_still_after(then: u64) -> bool {
+    with(|world| world.stood_still_at.is_some_and(|at| at >= then))
+}
+
+pub fn stood_still_for() -> u64 {
+    with(|world| world.stood_still_for)
+}
+
+/// Whether another machine has had the lock for so long that this one must know.
+pub fn must_know_of_its_loss() -> bool {
+    with(|world| {
+        let since = world.replaced_at;
+        since.is_some_and(|at| at + LOOKS_WITHIN < threads::now())
+    })
 }
 
 /// From now on nothing fails, and the disk has room.
@@ -194,6 +265,7 @@ pub fn may_refuse(since: u64, live: u64, put: u64, segment_size: u64) -> bool {
         let enough = 2 * (live + put) + 10 * longest;
         let mut limits = world.limits.iter();
         world.disk.failed().is_some()
+            || world.replaced_at.is_some()
             || limits.any(|&(capacity, until)| until >= since && capacity < enough)
     })
 }
@@ -206,8 +278,9 @@ pub fn has_lost_sync() -> bool {
 /// The process is killed now.
 pub fn kill() {
     let main = with(|world| {
-        if world.left.is_none() {
-            world.left = Some(world.disk.state().kill());
+        if !world.is_killed {
+            world.is_killed = true;
+            world.leave();
             world.disk.stop_after(0);
             judge::freeze(world.started_at + threads::now());
         }
@@ -216,14 +289,63 @@ pub fn kill() {
     threads::unpark(main);
 }
 
+/// The process stands still now. Perhaps another machine takes the lock.
+pub fn stand_still(is_replaced: bool) {
+    with(|world| {
+        threads::stand_still(SILENCE);
+        world.stood_still_at = Some(threads::now());
+        world.stood_still_for += SILENCE;
+        if is_replaced {
+            world.leave();
+            world.replaced_at.get_or_insert_with(threads::now);
+        }
+    });
+    judge::stands_still(SILENCE, is_replaced);
+}
+
+/// The next sync fails.
+pub fn break_sync() {
+    let fails = Fault::Fails {
+        is_full: false,
+        for_good: false,
+    };
+    with(|world| world.faults.push((0, Kind::Sync, fails)));
+}
+
+/// This thread does something that may take long.
+pub fn takes_long() {
+    if let Some(id) = threads::current() {
+        with(|world| world.clock_read_at.remove(&id));
+    }
+}
+
+/// The server gives this to the kernel to send. It may not if it could know that
+/// another machine has the lock: it has read the clock since then, or has not
+/// read it right before.
+pub fn tells(bytes: &[u8]) {
+    let id = threads::current().expect("a thread tells");
+    let (read_at, replaced_at) = with(|world| (world.clock_read_at.remove(&id), world.replaced_at));
+    if let Some(replaced_at) = replaced_at.filter(|_| !is_killed()) {
+        let told = String::from_utf8_lossy(bytes);
+        let is_failure = told.lines().all(|line| line == "INTERNAL_ERROR");
+        let was_ours = read_at.is_some_and(|at| at < replaced_at);
+        assert!(is_failure || was_ours, "it tells {told:?} without the lock");
+    }
+}
+
 /// The disk, as the threads of a process reach it.
-pub struct Drive(Disk);
+#[derive(Clone)]
+pub struct Drive {
+    disk: Disk,
+    is_shared: bool,
+}
 
 impl Drive {
     /// Each operation takes its time.
     fn on<R>(&self, kind: Kind, work: impl FnOnce() -> io::Result<R>) -> io::Result<R> {
         threads::pass();
-        let operation = self.0.operations() + 1;
+        takes_long();
+        let operation = self.disk.operations() + 1;
         let mut kills = false;
         with(|world| {
             let is_due = |(at, hits, _): &mut (u64, Kind, Fault)| {
@@ -264,40 +386,68 @@ impl Drive {
     }
 
     fn handle(&self, file: Arc<dyn File>) -> Arc<dyn File> {
-        Arc::new(Handle(Drive(self.0.clone()), file))
+        Arc::new(Handle(self.clone(), file))
     }
 }
 
 impl Storage for Drive {
     fn list(&self) -> io::Result<Vec<String>> {
-        self.on(Kind::Read, || self.0.list())
+        self.on(Kind::Read, || self.disk.list())
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        self.on(Kind::Read, || self.0.open(name))
-            .map(|file| self.handle(file))
+        let opened = self.on(Kind::Read, || self.disk.open(name));
+        opened.map(|file| self.handle(file))
     }
 
     fn open_to_read(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        let opened = self.on(Kind::Read, || self.0.open_to_read(name));
+        let opened = self.on(Kind::Read, || self.disk.open_to_read(name));
         opened.map(|file| self.handle(file))
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        self.on(Kind::Name, || self.0.create(name))
-            .map(|file| self.handle(file))
+        self.look()?;
+        let created = self.on(Kind::Name, || self.disk.create(name));
+        created.map(|file| self.handle(file))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.on(Kind::Name, || self.0.rename(from, to))
+        self.look()?;
+        self.on(Kind::Name, || self.disk.rename(from, to))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        self.on(Kind::Name, || self.0.remove(name))
+        self.look()?;
+        self.on(Kind::Name, || self.disk.remove(name))
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.on(Kind::SyncNames, || Storage::sync(&self.0))
+        self.on(Kind::SyncNames, || Storage::sync(&self.disk))
+    }
+
+    fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
+    fn look(&self) -> io::Result<()> {
+        if !self.is_shared {
+            return Ok(());
+        }
+        self.on(Kind::Read, || {
+            self.disk.list()?;
+            match is_replaced() {
+                true => Err(io::Error::other("another machine has it")),
+                false => Ok(()),
+            }
+        })
+    }
+
+    fn now(&self) -> Duration {
+        let now = threads::tick();
+        let id = threads::current().expect("a thread asks");
+        with(|world| world.clock_read_at.insert(id, now));
+        threads::pass();
+        Duration::from_nanos(now)
     }
 
     fn random(&self) -> u32 {

@@ -1,0 +1,230 @@
+//! Written histories: what a random one hardly comes to. Each is tried in many
+//! orders of its threads, and the judge looks at all of them as it does at any
+//! other.
+
+use crate::binlog::SyncMode;
+use crate::disk::Survival;
+use crate::plan::{Blow, Client, Deed, End, Life, Plan};
+use std::time::Duration;
+
+/// The names of the histories, and what happens in them.
+pub fn all() -> Vec<(&'static str, Plan)> {
+    let first = "put 0 0 60 5\r\nfirst";
+    let second = "put 0 0 60 6\r\nsecond";
+    let given_first = "RESERVED 1 5\r\nfirst\r\n";
+    vec![
+        // One works on a job and asks for another, one waits, and one puts a job
+        // while the server ends: nobody is given what he cannot delete any more.
+        (
+            "a stop hands nothing on",
+            plan(vec![
+                vec![
+                    says(&[first, "reserve"]),
+                    Deed::Hears,
+                    says(&["reserve"]),
+                    Deed::Hears,
+                ],
+                vec![Deed::Awaits(0, 2), says(&["reserve"]), Deed::Hears],
+                vec![Deed::Awaits(0, 2), says(&[second]), Deed::Hears],
+                vec![Deed::Awaits(0, 2), Deed::Strikes(Blow::Stops)],
+            ]),
+        ),
+        // There is one place, and so one worker.
+        (
+            "the next one takes the place, and what was left",
+            Plan {
+                max_connections: 1,
+                ..plan(vec![vec![
+                    says(&[first, "reserve"]),
+                    told(&["INSERTED 1", given_first]),
+                    Deed::Returns,
+                    Deed::Returns,
+                    says(&["peek-ready"]),
+                    told(&["FOUND 1 5\r\nfirst\r\n"]),
+                    Deed::Returns,
+                    says(&["list-tube-used", "quit"]),
+                    told(&["USING default"]),
+                ]])
+            },
+        ),
+        // Of two jobs with a limit of one at a time, one is reserved. The place is
+        // free by a delete, and then because a worker leaves.
+        (
+            "who waits gets the job of a limit",
+            plan(vec![
+                vec![
+                    says(&["put 0 0 60 5 con:a\r\nfirst"]),
+                    says(&["use other", "put 0 0 60 6 con:a\r\nsecond"]),
+                    Deed::Hears,
+                ],
+                vec![
+                    Deed::Awaits(0, 3),
+                    says(&["reserve"]),
+                    told(&[given_first]),
+                    says(&["delete 1"]),
+                    told(&["DELETED"]),
+                ],
+                waits_for_the_other(),
+                waits_for_the_other(),
+            ]),
+        ),
+        // A worker whose reply another thread sends has the next one ready.
+        (
+            "replies come in their turn",
+            plan(vec![
+                vec![says(&[first]), Deed::Hears],
+                vec![
+                    says(&[first]),
+                    says(&[second]),
+                    says(&[first]),
+                    says(&["list-tube-used"]),
+                    Deed::Hears,
+                ],
+            ]),
+        ),
+        // The thread that answers leaves the rest to the worker.
+        (
+            "of an answer without room the rest comes later",
+            Plan {
+                room: 3,
+                ..plan(vec![vec![
+                    says(&["reserve-with-timeout 1", "list-tube-used"]),
+                    told(&["TIMED_OUT", "USING default"]),
+                ]])
+            },
+        ),
+        // No reply rests on what becomes of a job whose time is over.
+        (
+            "what nobody waits for is kept in time",
+            Plan {
+                sync: SyncMode::Every(Duration::from_millis(50)),
+                lives: vec![Life {
+                    end: End::Later { is_killed: true },
+                    ..life(vec![
+                        vec![
+                            says(&["put 0 0 1 5\r\nshort", "reserve"]),
+                            Deed::Hears,
+                            Deed::Waits(1100),
+                        ],
+                        vec![says(&[first])],
+                    ])
+                }],
+                ..plan(Vec::new())
+            },
+        ),
+        // Of those who wait, some may have been told when it happens.
+        (
+            "who is told finds the job after a power cut",
+            with_cut(putting_at_once(Blow::Kills)),
+        ),
+        (
+            "all who wait are told of a failure, once",
+            with_cut(putting_at_once(Blow::BreaksSync)),
+        ),
+        // One reserves, one waits for a moment, one puts, when another machine
+        // takes the lock.
+        (
+            "who has lost the lock tells nothing",
+            Plan {
+                is_shared: true,
+                ..plan(vec![
+                    vec![
+                        says(&[first]),
+                        Deed::Hears,
+                        says(&["use other", second, "stats-job 1"]),
+                        Deed::Hears,
+                    ],
+                    vec![Deed::Awaits(0, 2), says(&["reserve"]), Deed::Hears],
+                    vec![
+                        says(&["watch other", "ignore default", "reserve-with-timeout 1"]),
+                        Deed::Hears,
+                    ],
+                    vec![
+                        Deed::Awaits(0, 2),
+                        Deed::Strikes(Blow::StandsStill { is_replaced: true }),
+                    ],
+                ])
+            },
+        ),
+        (
+            "who stood still and has the lock goes on",
+            Plan {
+                is_shared: true,
+                ..plan(vec![
+                    vec![
+                        says(&[first]),
+                        told(&["INSERTED 1"]),
+                        says(&["reserve"]),
+                        told(&[given_first]),
+                        says(&["delete 1"]),
+                        told(&["DELETED"]),
+                    ],
+                    vec![
+                        Deed::Awaits(0, 1),
+                        Deed::Strikes(Blow::StandsStill { is_replaced: false }),
+                        Deed::Awaits(0, 3),
+                        Deed::Strikes(Blow::StandsStill { is_replaced: false }),
+                    ],
+                ])
+            },
+        ),
+    ]
+}
+
+/// Waits in the other tube, and leaves when it has got the job.
+fn waits_for_the_other() -> Vec<Deed> {
+    vec![
+        Deed::Awaits(1, 3),
+        says(&["watch other", "ignore default", "reserve"]),
+        told(&["WATCHING 2", "WATCHING 1", "RESERVED 2 6\r\nsecond\r\n"]),
+    ]
+}
+
+/// Three put two jobs each when it happens.
+fn putting_at_once(blow: Blow) -> Plan {
+    let put = || says(&["put 0 0 60 5\r\nagain"]);
+    let putting = || vec![put(), Deed::Hears, put(), Deed::Hears];
+    let striking = vec![Deed::Awaits(0, 1), Deed::Strikes(blow)];
+    plan(vec![putting(), putting(), putting(), striking])
+}
+
+fn with_cut(mut plan: Plan) -> Plan {
+    plan.lives[0].cut = Some(Survival::Nothing);
+    plan
+}
+
+/// One life with these clients, on a good day.
+fn plan(clients: Vec<Vec<Deed>>) -> Plan {
+    Plan {
+        sync: SyncMode::Always,
+        is_shared: false,
+        segment_size: 4096,
+        max_job_size: 100,
+        max_memory: None,
+        max_connections: 10,
+        idle_timeout: None,
+        room: 1000,
+        lives: vec![life(clients)],
+    }
+}
+
+fn life(clients: Vec<Vec<Deed>>) -> Life {
+    Life {
+        clients: clients.into_iter().map(|does| Client { does }).collect(),
+        faults: Vec::new(),
+        blow: None,
+        end: End::Done,
+        cut: None,
+        jump: 0,
+    }
+}
+
+fn says(commands: &[&str]) -> Deed {
+    let whole = |command: &&str| format!("{command}\r\n");
+    Deed::Says(commands.iter().map(whole).collect())
+}
+
+fn told(replies: &[&str]) -> Deed {
+    let whole = |reply: &&str| format!("{}\r\n", reply.trim_end());
+    Deed::IsTold(replies.iter().map(whole).collect())
+}
