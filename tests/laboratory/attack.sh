@@ -37,12 +37,5 @@ step 200 clients at once
 $attack soak --seconds $((15 * search)) --ours "$server"
 $attack soak --seconds $((15 * search)) --ours "$server -b {dir} -s 100000"
 
-step fuzzing, and beside it the order of threads
-# Each of the two takes one processor.
-orders=$(mktemp)
-CARGO_TARGET_DIR=$PWD/target/concurrency cargo run --quiet --release \
-    --manifest-path tests/concurrency/Cargo.toml >"$orders" 2>&1 &
-trap 'kill $! 2>/dev/null || true; rm "$orders"' EXIT
+step fuzzing
 tests/fuzz/run $((10 * search))
-wait $! || { cat "$orders"; false; }
-cat "$orders"

@@ -24,7 +24,6 @@
 #[allow(dead_code, unused_imports)]
 #[path = "../../src/binlog/mod.rs"]
 mod binlog;
-#[path = "../concurrency/channel.rs"]
 mod channel;
 mod clients;
 #[path = "../binlog/disk.rs"]
@@ -42,7 +41,6 @@ mod plan;
 #[path = "../laboratory/search.rs"]
 #[allow(dead_code)]
 mod search;
-#[path = "../concurrency/server.rs"]
 #[allow(dead_code)]
 mod server;
 mod stored;

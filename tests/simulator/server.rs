@@ -1,5 +1,5 @@
 //! The server's own files, on sockets in memory: all but the acceptor, which
-//! waits for the system. `tests/simulator` has them, too.
+//! waits for the system.
 
 #[path = "../../src/server/addresses.rs"]
 mod addresses;
