@@ -10,7 +10,7 @@ use beanpole::engine::{Config, Engine};
 use beanpole::log;
 use beanpole::options::{self, Exit, Invocation, Options};
 use beanpole::server::activation::{self, Inherited};
-use beanpole::server::limits::{Capacity, Memory};
+use beanpole::server::limits::{Capacity, MemoryLimit};
 use beanpole::server::{Clock, Limits, Listener, Server, VERSION, notify, privileges, spawn};
 use crossbeam_channel::{Receiver, Sender, bounded, never, select, tick, unbounded};
 use nix::sys::stat::{Mode, umask};
@@ -200,16 +200,16 @@ fn max_connections(options: &Options) -> usize {
 /// How much memory to allow, in bytes: what the options ask for, or else as much
 /// as the system can have without ending the server; `None` for no limit.
 fn max_memory(options: &Options) -> Option<u64> {
-    let usual = Memory::find();
+    let usual = MemoryLimit::find();
     match (options.max_memory, usual) {
         (Some(0), _) => log::info(format_args!("no limit of memory")),
-        (Some(asked), Some(Memory { bytes, because })) if asked > bytes => {
+        (Some(asked), Some(MemoryLimit { bytes, because })) if asked > bytes => {
             log::warning(format_args!(
                 "--max-memory {asked}: more than the usual {bytes}, because {because}"
             ));
         }
         (Some(asked), _) => log::info(format_args!("at most {asked} bytes of memory for clients")),
-        (None, Some(Memory { bytes, because })) => {
+        (None, Some(MemoryLimit { bytes, because })) => {
             log::info(format_args!(
                 "at most {bytes} bytes of memory for clients, because {because}"
             ));

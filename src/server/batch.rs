@@ -13,8 +13,8 @@ use std::time::Duration;
 /// How many requests are taken from the input at once.
 pub const REQUESTS_AT_ONCE: usize = 256;
 
-/// More requests than this are much: then others that bring fewer go first.
-const MODEST: usize = 8;
+/// More requests than these are much: then others that bring fewer go first.
+const FEW_REQUESTS: usize = 8;
 
 /// A portion ends when it has cost this many steps: less than a millisecond.
 const PORTION_STEPS: usize = 2000;
@@ -66,7 +66,7 @@ impl Batch {
 
     /// Whether the batch alone is much.
     pub fn is_much(&self) -> bool {
-        self.requests.len() > MODEST || self.requests.front() == Some(&Request::GoOn)
+        self.requests.len() > FEW_REQUESTS || self.requests.front() == Some(&Request::GoOn)
     }
 
     /// Executes requests until it is time to send the replies, or to wait for the

@@ -12,9 +12,9 @@ use crate::protocol::Reply;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use std::net::IpAddr;
 
-/// A body of this length or more, in bytes, is sent by its own worker, directly
-/// from the job, and is not copied.
-pub const BODY_TO_REFER_TO: usize = 2048;
+/// A body of this length or more, in bytes, is not copied: its own worker sends it
+/// directly from the job.
+pub const UNCOPIED_BODY: usize = 2048;
 
 /// A client that is connected.
 pub struct Client {
@@ -54,7 +54,8 @@ enum Sender {
     /// Another thread has a reply to send. The worker must send nothing before
     /// that.
     Owing,
-    /// The same, and the worker sleeps until that reply is sent.
+    /// The same, and the worker sleeps until that reply is sent. (To notify it
+    /// costs a system call even if it does not sleep.)
     OwingToSleeper,
 }
 
@@ -186,7 +187,7 @@ pub fn is_short(reply: &Reply) -> bool {
         Reply::Jobs(_) => false,
         reply => reply
             .body()
-            .is_none_or(|body| body.wire().len() < BODY_TO_REFER_TO),
+            .is_none_or(|body| body.wire().len() < UNCOPIED_BODY),
     }
 }
 

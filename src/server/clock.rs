@@ -4,8 +4,7 @@ use crate::engine::{Shift, Time};
 use crate::sync::{Instant, SystemTime};
 use std::time::{Duration, UNIX_EPOCH};
 
-/// The system's clock, read once at the start; from then on the monotonic
-/// clock. So no deadline moves when somebody sets the system's clock, and time
+/// The system's clock at the start; from then on the monotonic clock. So no deadline moves when somebody sets the system's clock, and time
 /// stands still while the machine sleeps.
 #[derive(Clone, Copy)]
 pub struct Clock {
@@ -13,8 +12,8 @@ pub struct Clock {
     started_at: Time,
 }
 
-/// The system's clock may differ so much from ours before what is stored tells
-/// the times by it. (A clock that is steered differs by less.)
+/// A smaller difference between the system's clock and ours is ignored when times
+/// are stored. (A clock that is steered differs by less.)
 const TOLERANCE: Duration = Duration::from_secs(1);
 
 impl Clock {

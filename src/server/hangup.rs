@@ -1,11 +1,12 @@
 //! The hang-up lists: they tell which peers send nothing more.
 //!
-//! Each connection is in the first list from the start. Nobody sleeps for it:
-//! the acceptor asks it before each connection that it takes. A connection that
-//! has waited in a reserve is in the second list as well: its worker cannot
-//! read, so the acceptor waits for this list and for connections at the same
-//! time. So a request costs nothing here, and the end of a connection that has
-//! never waited wakes nobody but its worker.
+//! Each connection is in the first list from the start. The acceptor asks it
+//! before each connection that it takes, and nobody sleeps for it, but for the
+//! acceptor when all places are taken (`await_one`). A connection that has waited
+//! in a reserve is in the second list as well: its worker cannot read, so the
+//! acceptor waits for this list and for connections at the same time. So a
+//! request costs nothing here, and while there are places, the end of a
+//! connection that has never waited wakes nobody but its worker.
 
 use super::client::Client;
 use crate::engine::ConnectionId;

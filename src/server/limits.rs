@@ -35,8 +35,8 @@ const MAPPINGS_EACH: u64 = 4;
 /// jobs.
 const OTHER_MAPPINGS: u64 = 2048;
 
-/// How much memory a connection takes while it waits, in bytes: that of its
-/// thread.
+/// How much memory a connection may take while it waits, in bytes: its thread,
+/// of which some 11 kB are used.
 const MEMORY_EACH: u64 = 16 << 10;
 
 /// How much of the address space a connection takes, in bytes: a stack, most of
@@ -95,22 +95,22 @@ impl Capacity {
 /// How much memory the jobs, tubes and buffers may take by default, and which
 /// limit decides that.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Memory {
+pub struct MemoryLimit {
     /// The bound, in bytes.
     pub bytes: u64,
     /// The reason, for people to read.
     pub because: String,
 }
 
-impl Memory {
+impl MemoryLimit {
     /// Finds out what the system allows, and leaves room for what is not
     /// counted: threads, what the allocator keeps, and other programs. `None`
     /// if nothing is known.
-    pub fn find() -> Option<Memory> {
+    pub fn find() -> Option<MemoryLimit> {
         let known = memory_limits().into_iter();
         let known = known.filter_map(|(what, limit, _)| Some((what, limit?)));
         let (what, limit) = known.min_by_key(|(_, limit)| *limit)?;
-        Some(Memory {
+        Some(MemoryLimit {
             bytes: limit - set_aside(limit),
             because: format!("{what} is {limit}"),
         })

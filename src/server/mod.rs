@@ -8,8 +8,8 @@
 //! | signals | turns signals into events for main | main, and with the process | nobody | none |
 //! | recovery | reads the binlog, mends its end and makes its files ready | main, and when the jobs are there | nobody | the binlog's |
 //! | acceptor | accepts and hands each socket to an idle worker, or starts one; notices clients that hang up | main, and when the server stops | clients that wait and hang up | the one lock, a client's slot, the binlog's |
-//! | worker, one for each open connection | reads, executes under the lock, writes | the acceptor, and when idle for a while | its client, and clients that wait for what it has done | the one lock, a client's slot, the binlog's |
-//! | timer | has the engine tick when something is due | main, and when the server stops | clients that wait | the one lock, a client's slot, the binlog's |
+//! | worker, one for each open connection | reads, executes under the lock, writes | the acceptor, and when idle for a while, or when the server stops | its client, and clients that wait for what it has done | the one lock, a client's slot, the binlog's |
+//! | timer | has the engine tick when something is due, and gives free memory back | main, and when the server stops | clients that wait | the one lock, a client's slot, the binlog's |
 //! | committer, with `-b` | writes and syncs the binlog for those who wait | main, and when the binlog closes | clients whose replies were left to it | the binlog's, a client's slot |
 //! | segments, with `-b` | prepares and removes the binlog's files | main, and when the binlog closes | clients whose replies were left to it | the binlog's, a client's slot |
 //! | log | writes lines to standard error | main, and at the end | nobody | none |

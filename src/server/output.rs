@@ -1,16 +1,17 @@
 //! Replies on their way to a client: encoded, and sent in few writes.
 
 use super::Stream;
-use super::client::BODY_TO_REFER_TO;
+use super::client::UNCOPIED_BODY;
 use crate::protocol::{Body, Reply};
 use std::io::{self, IoSlice};
 
-/// How many bytes of replies are gathered before they are sent. A client that
-/// does not read makes the server hold at most this much, and one body or list.
+/// How many bytes of replies are gathered before they are sent. For a client that
+/// does not read, the server holds about this much here, as much again in the
+/// batch, and one body or list.
 pub const SEND_BYTES: usize = 64 * 1024;
 
 /// How much memory stays allocated for the next replies, in bytes.
-const KEPT: usize = 4 * 1024;
+const CAPACITY_KEPT: usize = 4 * 1024;
 
 /// A client's output.
 #[derive(Default)]
@@ -38,7 +39,7 @@ impl Output {
     pub fn add(&mut self, reply: &Reply) {
         reply.encode(&mut self.bytes);
         match reply.body() {
-            Some(body) if body.wire().len() >= BODY_TO_REFER_TO => {
+            Some(body) if body.wire().len() >= UNCOPIED_BODY => {
                 self.bodies.push((self.bytes.len(), body.clone()));
             }
             Some(body) => self.bytes.extend_from_slice(body.wire()),
@@ -72,7 +73,7 @@ impl Output {
             self.bodies.clear();
         }
         self.bytes.clear();
-        self.bytes.shrink_to(KEPT);
+        self.bytes.shrink_to(CAPACITY_KEPT);
         Ok(())
     }
 }

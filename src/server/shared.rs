@@ -24,9 +24,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// About how much memory becomes free when a worker ends, in bytes: its own,
-/// and what the C library has kept for its thread. When many workers have
-/// ended, this is worth giving back, too.
-const WORKER: u64 = 50_000;
+/// and what the C library has kept for its thread. (One that has only waited has
+/// less, some 11 kB.) When many workers have ended, this is worth giving back, too.
+const FREED_BY_WORKER: u64 = 50_000;
 
 /// What every thread of the server can get at.
 pub struct Shared {
@@ -40,9 +40,9 @@ pub struct Shared {
     /// **The one lock.** It guards the engine, the order of the binlog and the
     /// list of clients. While a thread holds it, it makes no system call on a
     /// socket or file, logs no line, copies or frees no body, allocates nothing
-    /// that grows with a client's bodies, and wakes no other thread. All of
-    /// this happens at the end of [`unlock`](Self::unlock), after the lock is
-    /// released.
+    /// that grows with a client's bodies, and wakes no other thread. What follows
+    /// from the work under it is done at the end of [`unlock`](Self::unlock),
+    /// after the lock is released.
     state: FairMutex<Guarded>,
     /// The timer thread. It is woken when something is due before the end of
     /// its sleep.
@@ -288,7 +288,7 @@ impl Shared {
         };
         let answers: Vec<_> = replies.into_iter().filter_map(find).collect();
         // If much memory has become free, the timer will give it back.
-        let taken = state.engine.memory() + self.memory.held() + state.workers * WORKER;
+        let taken = state.engine.memory() + self.memory.held() + state.workers * FREED_BY_WORKER;
         state.surplus.note(taken, now);
         // The timer is woken only for what comes before the end of its sleep.
         let wanted = state.timer_is_wanted_at(now);

@@ -3,9 +3,8 @@
 use crate::engine::Time;
 use std::time::Duration;
 
-/// If something is due less than this after the last event, the timer waits
-/// until this time is over. So many events in a row cost 5,000 wake-ups a
-/// second at most.
+/// Two wake-ups are at least this far apart, unless something is already late. So
+/// many events in a row cost 5,000 wake-ups a second at most.
 const SLACK: Duration = Duration::from_micros(200);
 
 /// The same, while no client waits for a job and could notice the delay.
@@ -16,7 +15,7 @@ const SLACK_UNSEEN: Duration = Duration::from_millis(100);
 pub struct Sleep {
     /// Its end; `None`: it lasts until another thread wakes the timer.
     pub until: Option<Time>,
-    /// When something was last due.
+    /// When the timer last found something due.
     pub last_due: Time,
 }
 

@@ -1,4 +1,5 @@
-//! The timer: the thread that does what is due, such as the ends of delays.
+//! The timer: the thread that does what is due, such as the ends of delays, and
+//! gives memory back that clients no longer need.
 
 use super::shared::Shared;
 use crate::sync::thread;

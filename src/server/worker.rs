@@ -26,13 +26,15 @@ const KEEPS_BUFFER: Duration = Duration::from_millis(100);
 
 /// About how many bytes of replies are left to other threads before this one
 /// looks whether the client takes them. Every socket has room for twice as many.
+/// A reply that finds no room could be finished by nobody: the worker sleeps in
+/// its read.
 const LEFT_UNSEEN: usize = 2048;
 
-/// The patience with a client that takes no replies is split into so many waits.
-/// After a wait in which something was taken, the system does not say how long
-/// ago that was; and while its buffers grow, it takes something though the client
-/// does not read. With four waits, a client that did not read had 3.1 s instead
-/// of 2; with these it has 2.4.
+/// The time allowed for a write is split into so many waits. After a wait in which
+/// the client took something, nobody knows how long ago that was; and while its
+/// buffers grow, the system takes something though the client does not read. Of
+/// 2 s, a client that did not read got 3.1 s with four waits, and gets 2.4 s with
+/// these.
 const WRITE_WAITS: u32 = 16;
 
 /// On shared storage a wait is at most so long, because the server may have lost

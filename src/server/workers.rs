@@ -16,8 +16,8 @@ const STACK: usize = 128 * 1024;
 /// How long a worker waits for another client before it ends.
 const LINGERS: Duration = Duration::from_secs(10);
 
-/// How long the acceptor waits for a worker that is just becoming idle, before
-/// it looks whether that one has ended.
+/// How long the acceptor waits for a worker that is about to be idle. Then it
+/// looks whether that worker has ended instead.
 const SOON: Duration = Duration::from_millis(1);
 
 /// Gives clients to idle workers and to new ones. When it is dropped, idle
