@@ -74,8 +74,8 @@
 //! the reply waits until the job's put is kept, and the thread that writes the
 //! binlog sends it.
 //!
-//! The clock acts only through the engine's timer wheel and one thread, which
-//! sleeps until something is due. With nothing to do, no thread runs; only
+//! The clock acts only through the engine's timer wheel: each request first does
+//! what is due, and one thread sleeps until something is. With nothing to do, no thread runs; only
 //! where another machine could take the binlog over, one looks every two seconds
 //! whether the directory is still ours.
 //!

@@ -272,10 +272,10 @@ fn open(
 /// make room.
 fn start_keeping(binlog: &Arc<Binlog>, tell: Sender<i32>) -> io::Result<()> {
     let told = move |event: binlog::Event<'_>| match event {
-        binlog::Event::Full(error) => {
+        binlog::Event::NoRoom(error) => {
             log::warning(format_args!("the binlog takes no new jobs: {error}"));
         }
-        binlog::Event::Left(error) => {
+        binlog::Event::Stays(error) => {
             log::warning(format_args!("{error}; the file is not needed"));
         }
         binlog::Event::Room => log::info(format_args!("the binlog takes new jobs again")),

@@ -286,7 +286,7 @@ impl Job {
                     buries: counter(3)?,
                     kicks: counter(4)?,
                 },
-                failed: 0,
+                silent: 0,
             },
             body_len,
             is_deleted: state == 0,

@@ -2,6 +2,14 @@
 //! wait. Also the committer and the thread `segments`, which do in time what no
 //! other thread does.
 //!
+//! | call | when it returns |
+//! |---|---|
+//! | [`commit`](Binlog::commit) | what was appended is kept: written, and synced with `Always` |
+//! | [`settle`](Binlog::settle) | it is written and synced, whatever the options say |
+//! | [`relieve`](Binlog::relieve) | it is kept, and spares are made of what it has retired |
+//! | [`look`](Binlog::look) | the directory was ours a moment ago; everywhere but on shared storage, at once |
+//! | [`confirm`](Binlog::confirm) | the last such look is young enough for a reply |
+//!
 //! Why nothing simpler? With a mutex around writing and syncing, all threads
 //! that come during a sync would sync one after the other. With a condition
 //! variable on which all wait for the writing thread, each sync would wake all
@@ -13,7 +21,7 @@ use super::frame::segment_name;
 use super::room::{BLOCK, UNWRITTEN_PART};
 use super::storage::File;
 use super::writer::Writer;
-use super::{Binlog, Event, Failed, Moment, Position, SyncMode, held};
+use super::{Binlog, Event, Failed, Moment, Position, SyncMode, locked};
 use crate::sync::{Instant, Mutex, MutexGuard, Ordering, thread};
 use std::io;
 use std::sync::Arc;
@@ -44,14 +52,14 @@ pub(super) struct Turn {
     /// after a failure.
     writer: Option<Box<Writer>>,
     /// Those who wait, in the order in which they came.
-    waiting: Vec<Waiter>,
+    waiters: Vec<Waiter>,
 }
 
 impl Turn {
     pub fn new(writer: Writer) -> Turn {
         Turn {
             writer: Some(Box::new(writer)),
-            waiting: Vec::new(),
+            waiters: Vec::new(),
         }
     }
 }
@@ -68,8 +76,8 @@ pub(super) struct Schedule {
     /// synced.
     due: Option<Instant>,
     /// Somebody waits, and perhaps no thread is writing for them.
-    waiting: bool,
-    /// There are spares to make, or empty segments to remove.
+    has_waiters: bool,
+    /// There are spares to make, or retired segments to remove.
     upkeep: bool,
     closing: bool,
     /// The committer has to be woken. While it is awake, it looks here by itself
@@ -89,11 +97,11 @@ impl Binlog {
         let outcome = Arc::new(Mutex::new(None));
         let (told, waiting) = (outcome.clone(), thread::current());
         self.commit_then(position, move |kept| {
-            *held(told.lock()) = Some(kept);
+            *locked(told.lock()) = Some(kept);
             waiting.unpark();
         });
         loop {
-            if let Some(kept) = *held(outcome.lock()) {
+            if let Some(kept) = *locked(outcome.lock()) {
                 return kept;
             }
             thread::park();
@@ -120,8 +128,8 @@ impl Binlog {
     /// Like [`commit`](Self::commit), without waiting for another thread's
     /// write. `then` is called when the result is known, by this thread or by
     /// the thread that writes. It must not block, because others wait for that
-    /// thread. It sends its reply at once: this has been
-    /// [confirmed](Self::confirm).
+    /// thread. Before it is called, the replies are [confirmed](Self::confirm);
+    /// it may send them.
     pub fn commit_then(
         &self,
         position: Position,
@@ -137,7 +145,7 @@ impl Binlog {
             return then(self.confirm(self.moment()));
         }
         let then = Box::new(then);
-        turn.waiting.push(Waiter { position, then });
+        turn.waiters.push(Waiter { position, then });
         let writer = turn.writer.take();
         drop(turn);
         if let Some(writer) = writer {
@@ -155,7 +163,7 @@ impl Binlog {
         if !tail.needs_upkeep() {
             return kept;
         }
-        let is_urgent = tail.no_room.is_some() || tail.is_short();
+        let is_urgent = tail.no_room.is_some() || tail.lacks_room();
         drop(tail);
         if !is_urgent {
             self.wake_for_upkeep();
@@ -182,7 +190,7 @@ impl Binlog {
             let end = self.write_and_sync(&mut writer)?;
             let mut turn = self.turn();
             self.reached.store(end.0, Ordering::Release);
-            let done = turn.waiting.extract_if(.., |waiter| waiter.position <= end);
+            let done = turn.waiters.extract_if(.., |waiter| waiter.position <= end);
             let mut done: Vec<Waiter> = done.collect();
             let mut tell = |done: Vec<Waiter>| {
                 // A sync that failed in another thread may have lost what was
@@ -205,7 +213,7 @@ impl Binlog {
                 turn = self.turn();
             }
             // Those who came meanwhile need another round.
-            let are_left = !turn.waiting.is_empty();
+            let are_left = !turn.waiters.is_empty();
             // With `Always`, another round would need another sync, and this
             // thread's own reply would wait for it.
             if are_left && self.sync != SyncMode::Always && round < MOST_ROUNDS {
@@ -218,14 +226,15 @@ impl Binlog {
                 // The committer does the next round, unless another thread
                 // takes the writer first.
                 let mut schedule = self.schedule();
-                schedule.waiting = true;
+                schedule.has_waiters = true;
                 if schedule.committer_sleeps {
                     self.scheduled.notify_one();
                 }
             }
             tell(done);
         }
-        // While somebody else has it pending, the committer asks this itself.
+        // If `pending` is set, the committer has a time to do this, and asks the
+        // same question when it has done it.
         if let SyncMode::Every(_) = self.sync
             && !self.pending.load(Ordering::Acquire)
             && self.is_behind()
@@ -278,7 +287,7 @@ impl Binlog {
     }
 
     /// Writes all that was appended, and makes spares of the segments that this
-    /// has emptied. Not to be called under the server's lock.
+    /// has retired. Not to be called under the server's lock.
     pub fn relieve(&self) -> Result<(), Failed> {
         self.commit(Position(self.end.load(Ordering::Acquire)))?;
         self.keep_files()
@@ -339,7 +348,7 @@ impl Binlog {
     /// and says nothing about them. Therefore no thread syncs beside another,
     /// and after a failure no thread syncs at all.
     pub(super) fn sync_segment(&self, file: &dyn File, number: u32) -> Result<(), Failed> {
-        let syncing = held(self.syncing.lock());
+        let syncing = locked(self.syncing.lock());
         if self.failure.get().is_some() {
             return Err(Failed);
         }
@@ -362,9 +371,9 @@ impl Binlog {
 
     /// Tells those who wait, and the binlog's threads, that the binlog failed.
     fn tell_failure(&self) -> Failed {
-        let waiting = std::mem::take(&mut self.turn().waiting);
+        let waiters = std::mem::take(&mut self.turn().waiters);
         let tell = |waiter: Waiter| (waiter.then)(Err(Failed));
-        waiting.into_iter().for_each(tell);
+        waiters.into_iter().for_each(tell);
         // Notified under the threads' lock. Otherwise a thread could check for
         // a failure, find none, and then sleep through the notification.
         let schedule = self.schedule();
@@ -408,7 +417,7 @@ impl Binlog {
     pub fn confirm(&self, made: Option<Moment>) -> Result<(), Failed> {
         while !self.may_tell(made) {
             let lease = self.lease.as_ref().expect("without it all may be told");
-            let looking = held(lease.looking.lock());
+            let looking = locked(lease.looking.lock());
             if self.failure.get().is_some() {
                 return Err(Failed);
             }
@@ -423,11 +432,11 @@ impl Binlog {
     }
 
     fn turn(&self) -> MutexGuard<'_, Turn> {
-        held(self.turn.lock())
+        locked(self.turn.lock())
     }
 
     fn schedule(&self) -> MutexGuard<'_, Schedule> {
-        held(self.schedule.lock())
+        locked(self.schedule.lock())
     }
 
     /// Wakes the thread `segments`.
@@ -470,20 +479,20 @@ impl Binlog {
     }
 
     fn keep_files_until_closed(&self, mut tell: impl FnMut(Event<'_>)) {
-        let mut was_full = false;
+        let mut had_no_room = false;
         while self.wait_for_upkeep() {
             if self.keep_files().is_err() {
                 break;
             }
-            let left = std::mem::take(&mut self.tail().left);
-            left.iter().for_each(|error| tell(Event::Left(error)));
-            let full = self.tail().no_room.clone();
-            match &full {
-                Some(error) if !was_full => tell(Event::Full(error)),
-                None if was_full => tell(Event::Room),
+            let stay = std::mem::take(&mut self.tail().not_removed);
+            stay.iter().for_each(|error| tell(Event::Stays(error)));
+            let no_room = self.tail().no_room.clone();
+            match &no_room {
+                Some(error) if !had_no_room => tell(Event::NoRoom(error)),
+                None if had_no_room => tell(Event::Room),
                 _ => {}
             }
-            was_full = full.is_some();
+            had_no_room = no_room.is_some();
         }
     }
 
@@ -501,13 +510,13 @@ impl Binlog {
                 return false;
             }
             let now = Instant::now();
-            if schedule.waiting || schedule.due.is_some_and(|due| due <= now) {
+            if schedule.has_waiters || schedule.due.is_some_and(|due| due <= now) {
                 return true;
             }
             let until_due = schedule.due.map_or(Duration::MAX, |due| due - now);
             let span = until_due.min(longest);
             schedule.committer_sleeps = true;
-            let (woken, waited) = held(self.scheduled.wait_timeout(schedule, span));
+            let (woken, waited) = locked(self.scheduled.wait_timeout(schedule, span));
             schedule = woken;
             schedule.committer_sleeps = false;
             if waited.timed_out() {
@@ -527,7 +536,7 @@ impl Binlog {
             if std::mem::take(&mut schedule.upkeep) {
                 return true;
             }
-            schedule = held(self.upkeep_wanted.wait(schedule));
+            schedule = locked(self.upkeep_wanted.wait(schedule));
         }
     }
 
@@ -545,10 +554,10 @@ impl Binlog {
         let mut schedule = self.schedule();
         let now = Instant::now();
         let is_due = schedule.due.take_if(|due| *due <= now).is_some();
-        schedule.waiting = false;
+        schedule.has_waiters = false;
         drop(schedule);
         let mut turn = self.turn();
-        let is_wanted = is_due || !turn.waiting.is_empty();
+        let is_wanted = is_due || !turn.waiters.is_empty();
         let writer = turn.writer.take_if(|_| is_wanted);
         drop(turn);
         match writer {

@@ -26,7 +26,7 @@
 //!   to rename.
 //! - *No old contents are read.* A machine may still have old pages of a file
 //!   that it has read. So a file never changes its meaning: on shared storage
-//!   an empty segment is removed, and never becomes a spare. Besides, the
+//!   a retired segment is removed, and never becomes a spare. Besides, the
 //!   kernel is asked to forget the pages.
 //!
 //! Left out: a server that loses the lock between a write and its look does not
@@ -95,7 +95,7 @@ impl Fence {
         if is_shared(&file).map_err(refused)? {
             return Fence::raise(file, anchor).map_err(refused);
         }
-        // Who removes the file `lock` admits no second server by that.
+        // Even if somebody removes the file `lock`, no second server gets in.
         if !anchor.lock(wait) {
             return Err(Error::Locked(path.to_owned()));
         }

@@ -103,7 +103,9 @@ pub(super) fn spare_slot(name: &str) -> Option<usize> {
 }
 
 /// Whether the file of this name shows that there was a segment: there are no
-/// such files before the first one has its name. On shared storage, each server
+/// such files before the first one has its name. Without this, a directory that
+/// has lost all its segments would look new, and the server would start with no
+/// jobs. On shared storage, each server
 /// has names of its own for its spares, with numbers after them.
 pub(super) fn shows_segment(name: &str) -> bool {
     let end = name.match_indices('.').nth(1).map(|(end, _)| end);

@@ -4,7 +4,7 @@
 //! no entry of their own.
 //!
 //! A segment is needed as long as a live job's latest put is in it. Segments
-//! are removed in the order of their numbers, so later records about a job
+//! are retired in the order of their numbers, so later records about a job
 //! (updates, its deletion) outlive its put and need no accounting.
 
 use super::frame::HEADER_LEN;
@@ -26,16 +26,17 @@ pub(super) struct Ledger {
     live: u64,
     /// The length of all segments but the current one together.
     closed: u64,
-    /// The number and length of the longest of these, then of the longest of
-    /// those after it, and so on. If what lives in a segment may grow beyond
-    /// its length, that counts.
+    /// For the maximum: the number and length of the longest of these, then of
+    /// the longest of those after it, and so on. A segment counts with what its
+    /// jobs may grow to, if that is more than its length.
     longest: VecDeque<(u32, u64)>,
 }
 
 /// A segment in use.
 struct Segment {
     number: u32,
-    /// Jobs put here have this id or a higher one.
+    /// The jobs that were put here first, in the order of their ids, have this id
+    /// or a higher one.
     first: JobId,
     /// Its length; not known yet for the current segment.
     len: u64,

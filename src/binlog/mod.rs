@@ -38,8 +38,8 @@
 //!    is continued (not on storage that machines share). Soon there is another
 //!    spare.
 //!
-//! *A segment is removed* when no live job has its latest put in it. Segments
-//! are removed in the order of their numbers, so all later records about a job
+//! *A segment is retired* when no live job has its latest put in it. Segments
+//! are retired in the order of their numbers, so all later records about a job
 //! outlive its put. After the records that deleted the jobs or put them again,
 //! a *mark* names the oldest segment that is still needed. When the mark is
 //! synced, the file becomes a spare, or is removed.
@@ -96,9 +96,10 @@
 //!    `append`, `needed_for`, `is_pressed`, `moment` and what `stats` and
 //!    `stats-job` ask for are allowed.
 //! 2. `upkeep`. A thread holds it for as long as it makes spares, or removes
-//!    spares and empty segments. The writer needs it neither to begin a segment
+//!    spares and retired segments. The writer needs it neither to begin a segment
 //!    in a spare nor to give one up.
-//! 3. `tail`, for moments.
+//! 3. `tail`, for moments. Or, on shared storage, the fence's list of the files
+//!    that were `made`.
 //!
 //! `syncing` is held while a segment is synced, and `looking` while a thread
 //! looks for the lock of a shared directory; no other lock is taken then.
@@ -164,7 +165,8 @@ pub enum SyncMode {
     /// At most so long after a change: a power cut loses only the changes of
     /// this time.
     Every(Duration),
-    /// When a segment is full, and before one is removed.
+    /// When a segment is full, before one is removed, and when the binlog is
+    /// opened or closed.
     Never,
 }
 
@@ -280,12 +282,12 @@ pub struct Stats {
 pub enum Event<'a> {
     /// Another spare cannot be made, mostly because the disk is full: puts will
     /// be refused when those that there are do not suffice.
-    Full(&'a Error),
+    NoRoom(&'a Error),
     /// There is room again.
     Room,
     /// A file that is not needed any more could not be removed. It stays until
     /// the next start.
-    Left(&'a Error),
+    Stays(&'a Error),
     /// A write or a sync failed. From now on nothing is acknowledged or kept:
     /// the server has to end.
     Failed(&'a Error),
@@ -314,7 +316,7 @@ pub struct Binlog {
     /// Held by a thread while it syncs a segment: one at a time.
     syncing: Mutex<()>,
     /// Held by a thread for as long as it makes spares, or removes spares and
-    /// empty segments: one at a time.
+    /// retired segments: one at a time.
     upkeep: Mutex<()>,
     /// What the binlog's threads have to do.
     schedule: Mutex<Schedule>,
@@ -322,7 +324,8 @@ pub struct Binlog {
     scheduled: Condvar,
     /// Wakes the thread `segments`.
     upkeep_wanted: Condvar,
-    /// Whether the committer already knows that there is something to write.
+    /// Whether the committer already knows that there is something to write: set
+    /// while `schedule.due` is, and while the committer works on that.
     pending: AtomicBool,
     failure: OnceLock<Error>,
     /// `None` where no other machine can take the directory over.
@@ -334,8 +337,8 @@ impl Binlog {
     ///
     /// Its jobs are added to `jobs`, which must be empty. If beanstalkd wrote
     /// the directory, its jobs are taken over. Everything is read and checked
-    /// before any segment is changed, so a directory with something wrong in it
-    /// stays as it is.
+    /// before any segment is changed. So if something is wrong, all segments stay
+    /// as they are.
     pub fn open<J: Jobs>(options: &Options, jobs: J) -> Result<Opened<J>, Error> {
         let directory = Arc::new(Directory::lock(&options.dir, options.wait)?);
         Binlog::open_in(directory, options.sync, options.segment_size, jobs)
@@ -404,8 +407,8 @@ impl Binlog {
         }
     }
 
-    /// The segment with the latest put of a live job; 0 if the job does not
-    /// exist.
+    /// The segment with the latest put of a live job. For a job that is gone, 0
+    /// or any segment.
     pub fn segment_of(&self, id: JobId) -> u32 {
         self.tail().ledger.segment_of(id).unwrap_or(0)
     }
@@ -445,7 +448,7 @@ impl Binlog {
 
     /// Why it cannot continue.
     fn into_error(self) -> Error {
-        let full = held(self.tail.into_inner())
+        let full = locked(self.tail.into_inner())
             .no_room
             .and_then(Arc::into_inner);
         let error = self.failure.into_inner().or(full);
@@ -453,16 +456,16 @@ impl Binlog {
     }
 
     fn tail(&self) -> MutexGuard<'_, Tail> {
-        held(self.tail.lock())
+        locked(self.tail.lock())
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
-        held(self.progress.lock())
+        locked(self.progress.lock())
     }
 }
 
 /// A thread that panics ends the process, so what a lock guards is always
 /// consistent.
-fn held<T>(locked: std::sync::LockResult<T>) -> T {
-    locked.expect("no thread panics while it holds a lock of the binlog")
+fn locked<T>(result: std::sync::LockResult<T>) -> T {
+    result.expect("no thread panics while it holds a lock of the binlog")
 }

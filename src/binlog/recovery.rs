@@ -2,10 +2,11 @@
 //! live.
 //!
 //! First the names are synced. Then everything is read and checked; an error
-//! found there leaves the directory as it was. The changes after that may be
+//! found there leaves the segments as they were. The changes after that may be
 //! interrupted anywhere, and are repeated at the next start. They need no more
 //! room: the binlog continues in its newest segment, after the last record, and
-//! keeps its spares.
+//! keeps its spares. (On shared storage it begins a segment, for which it makes a
+//! spare.)
 
 use super::error::{Error, is_full};
 use super::frame::{Header, shows_segment, spare_name, spare_slot};
@@ -13,7 +14,7 @@ use super::import;
 use super::ledger::Ledger;
 use super::opening::Opening;
 use super::record::{Record, Tubes};
-use super::segment::{End, Found, Kind, Numbered, READ, Reader, find, last_set_byte};
+use super::segment::{CHUNK, End, Found, Kind, Numbered, Reader, find, last_set_byte};
 use super::spare::zeroed;
 use super::storage::{File, Storage, write_zeros};
 use super::tail::Spare;
@@ -136,7 +137,9 @@ impl Files {
     /// Whether our segments are only copies of jobs in beanstalkd's files,
     /// because the takeover was not finished. Until it is, the newest header
     /// says that a file of beanstalkd is needed. beanstalkd may have been
-    /// started again since. Then it may have removed that file.
+    /// started again since. Then it may have removed that file. So while our
+    /// first segment is the very first, with no end of another in its header, any
+    /// file of beanstalkd will do.
     fn are_copies(&self) -> bool {
         let is_theirs = |file: &&Found| matches!(file.kind, Kind::Beanstalkd(_));
         let mut theirs = self.theirs.iter().filter(is_theirs);
@@ -261,7 +264,7 @@ impl Opening {
         }
     }
 
-    /// Takes over all spares.
+    /// Adopts all spares.
     fn adopt_spares(&self) -> Result<Vec<Spare>, Error> {
         let names = self.storage.list();
         let names = names.map_err(Error::on("list", "the files"))?;
@@ -274,7 +277,7 @@ impl Opening {
         Ok(spares)
     }
 
-    /// Takes over a spare. It may have been made only in part.
+    /// Adopts a spare. It may have been made only in part.
     fn adopt(&self, name: &str) -> Result<Spare, Error> {
         let file = match self.storage.open(name) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Spare::Missing),
@@ -299,9 +302,9 @@ fn read_part(
     to: u64,
     mut each: impl FnMut(&[u8], u64) -> io::Result<()>,
 ) -> io::Result<()> {
-    let mut piece = vec![0; READ];
+    let mut piece = vec![0; CHUNK];
     while from < to {
-        let most = piece.len().min(usize::try_from(to - from).unwrap_or(READ));
+        let most = piece.len().min(usize::try_from(to - from).unwrap_or(CHUNK));
         match file.read_at(&mut piece[..most], from)? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             read => {

@@ -17,11 +17,13 @@
 //! begun.
 //!
 //! Why two? When the disk is full and puts are refused, everything else must get
-//! along with two spares. To empty the oldest segment takes at most one of them.
+//! along with two spares. To retire the oldest segment takes at most one of them.
 //! Meanwhile jobs are moved so fast that all of the binlog has been gone through
 //! before updates and deletions have taken an eighth of a segment
-//! ([`may_move_for`](Tail::may_move_for)). So the oldest segment is empty before
-//! the room is used up, and its file becomes the next spare. It is not given to
+//! ([`may_move_for`](Tail::may_move_for)), if there are fewer than some 800,000
+//! jobs for each MiB of a segment: no append looks at more than 256 of them. So
+//! the oldest segment is retired before the room is used up, and its file becomes
+//! the next spare. It is not given to
 //! the disk in between, where another program could take it; for the same reason
 //! no file is cut at its last record. Why one more for each sixteen? A segment
 //! ends before a record that does not fit, and when jobs are moved, these unused
@@ -29,7 +31,7 @@
 //!
 //! Work on very many jobs, such as a long kick, is done in pieces. While less
 //! than two full lengths are left, each piece waits until what was appended
-//! before it is written and the emptied segments are spares again
+//! before it is written and the retired segments are spares again
 //! ([`is_pressed`](Tail::is_pressed)). A single piece may still need more than
 //! all this, if segments are very short. Then a segment grows beyond its file. If
 //! the disk is full, spares that have become ready meanwhile are given up for
@@ -42,9 +44,9 @@
 //! |---|---|---|
 //! | [`admits`](Tail::admits) | a worker, under the server's lock, before each put | the put is executed; else the worker makes room first, or refuses it |
 //! | [`is_pressed`](Tail::is_pressed) | a worker or the timer, before each piece of its work | it writes and makes spares before that piece |
-//! | [`is_short`](Tail::is_short), or a full disk | the thread that has just written | it makes spares itself, if they are needed |
+//! | [`lacks_room`](Tail::lacks_room), or a full disk | the thread that has just written, if it is not the committer | it makes spares itself, if they are needed |
 //! | [`needs_upkeep`](Tail::needs_upkeep) | the same thread | it wakes the thread `segments` |
-//! | [`is_crowded`](Tail::is_crowded), [`refuses_puts`](Tail::refuses_puts) | each append | it moves jobs, faster while puts are refused |
+//! | [`has_much_garbage`](Tail::has_much_garbage), [`refuses_puts`](Tail::refuses_puts) | each append | it moves jobs, faster while puts are refused |
 //! | [`may_move`](Tail::may_move) | each append, before it moves a job | the job is moved, else it stays until there is room |
 
 use super::frame::{HEADER_LEN, MOST_SPARES};
@@ -55,11 +57,11 @@ pub(super) const BLOCK: u64 = 4096;
 
 /// How many spares of full length are left after a put at least, and for how
 /// many segments it is one more.
-const LEFT_BY_PUTS: usize = 2;
+const SPARES_AFTER_PUT: usize = 2;
 const SEGMENTS_PER_SPARE: usize = 16;
 
-/// While room is short, no more than this part of a full length should wait to be
-/// written.
+/// While room is short, no more should wait to be written than a full length
+/// divided by this.
 pub(super) const UNWRITTEN_PART: u64 = 16;
 
 impl Tail {
@@ -70,27 +72,27 @@ impl Tail {
         // If the put does not fit into the current segment, it begins another
         // one.
         let used = usize::from(self.rest_for_puts() < put);
-        ready.count() >= self.left_by_puts(0) + used
+        ready.count() >= self.spares_after_put(0) + used
     }
 
     /// How many spares a put has to leave when there are this many more
     /// segments.
-    fn left_by_puts(&self, more_segments: usize) -> usize {
+    fn spares_after_put(&self, more_segments: usize) -> usize {
         let more = (self.ledger.segments() + more_segments) / SEGMENTS_PER_SPARE;
-        LEFT_BY_PUTS + more.min(MOST_SPARES / 2)
+        SPARES_AFTER_PUT + more.min(MOST_SPARES / 2)
     }
 
     /// How many spares there should be at least: one more than puts must leave,
     /// also after the next segments.
     pub fn least_spares(&self) -> usize {
-        self.left_by_puts(2) + 1
+        self.spares_after_put(2) + 1
     }
 
     /// How many spares there should be at most. It is not the same number:
     /// otherwise a spare would be made and removed again and again while the
     /// number of segments goes up and down.
     pub fn most_spares(&self) -> usize {
-        self.left_by_puts(6) + 1
+        self.spares_after_put(6) + 1
     }
 
     /// The length that a spare must have, while a put of this length (0: none)
@@ -154,14 +156,14 @@ impl Tail {
     }
 
     /// Whether less room is left than the two spares that puts leave.
-    pub fn is_short(&self) -> bool {
-        self.room() < LEFT_BY_PUTS as u64 * self.full_len(0)
+    pub fn lacks_room(&self) -> bool {
+        self.room() < SPARES_AFTER_PUT as u64 * self.full_len(0)
     }
 
-    /// Whether room is short, and so many bytes wait to be written that they
+    /// Whether room is short, and there are so many unwritten bytes that these
     /// should be written before more is appended.
     pub fn is_pressed(&self, unwritten: u64) -> bool {
-        unwritten > self.full_len(0) / UNWRITTEN_PART && self.is_short()
+        unwritten > self.full_len(0) / UNWRITTEN_PART && self.lacks_room()
     }
 
     /// Whether the thread `segments` has something to do. On a full disk, it has
@@ -181,7 +183,7 @@ impl Tail {
     }
 
     /// Whether there is so much garbage that jobs have to be moved.
-    pub fn is_crowded(&self) -> bool {
+    pub fn has_much_garbage(&self) -> bool {
         let (size, live) = (self.full_len(0), self.ledger.live());
         let used = self.ledger.closed() + self.offset;
         let garbage = used.saturating_sub(live);

@@ -13,10 +13,10 @@ use std::io::{self, BufReader, Read};
 use std::sync::Arc;
 
 /// How many bytes are read at once.
-pub(super) const READ: usize = 256 << 10;
+pub(super) const CHUNK: usize = 256 << 10;
 /// How many bytes of a file's start are read to find out which program wrote
 /// it.
-const START: u64 = 1024;
+const HEAD_LEN: u64 = 1024;
 
 /// A file with the name of a segment. It is opened only while it is read: there
 /// may be more of these files than a process can have open.
@@ -74,7 +74,7 @@ impl Found {
         let file = found.open()?;
         found.len = file.len().map_err(Error::on("read", found.name()))?;
         let mut start = Vec::new();
-        let read = found.read_from(0)?.take(START).read_to_end(&mut start);
+        let read = found.read_from(0)?.take(HEAD_LEN).read_to_end(&mut start);
         read.map_err(Error::on("read", found.name()))?;
         found.kind = match (
             beanstalkd::Format::of(&start),
@@ -136,7 +136,7 @@ impl Found {
     /// The file from an offset on.
     pub fn read_from(&self, offset: u64) -> Result<BufReader<Source>, Error> {
         let file = self.open()?;
-        Ok(BufReader::with_capacity(READ, Source { file, offset }))
+        Ok(BufReader::with_capacity(CHUNK, Source { file, offset }))
     }
 
     /// The error that says what is wrong with it, and where.
@@ -185,7 +185,7 @@ impl Found {
 /// The offset of a file's last byte that is not zero, at or after an offset.
 pub(super) fn last_set_byte(file: &dyn File, offset: u64) -> io::Result<Option<u64>> {
     let (mut last, mut at) = (None, offset);
-    let mut chunk = vec![0; READ];
+    let mut chunk = vec![0; CHUNK];
     loop {
         let read = file.read_at(&mut chunk, at)?;
         if read == 0 {
@@ -234,9 +234,8 @@ pub struct Reader<'a> {
     pub offset: u64,
     /// How far the segment was synced, by what the records so far say.
     pub synced: u64,
-    /// If no record begins at `offset`: where later frames may stand. If there
-    /// is a frame, this is behind the record that it announces: that may be a
-    /// body, whose bytes look like whatever a client likes.
+    /// Where to search for later frames if no record begins at `offset`. After a
+    /// frame this is behind its record, since a body may look like frames.
     pub later: u64,
     end: u64,
     has_next: bool,

@@ -1,4 +1,4 @@
-//! The spares, and what becomes of empty segments.
+//! The spares, and what becomes of retired segments.
 //!
 //! The spares are known by their names. They are filled with zeros that are
 //! really written. So their room is allocated, and a later write to these blocks
@@ -6,11 +6,11 @@
 //! write a block and sync it costs the disk 2 writes and 1 flush if the block
 //! has zeros. If it is only allocated, this costs 3 and 2 on ext4, 2 and 2 on
 //! XFS (`tests/binlog/zeros`). A spare that is missing is made from the file of
-//! an empty segment: on a full disk, another program could take the room of a
+//! a retired segment: on a full disk, another program could take the room of a
 //! file as soon as that is removed.
 //!
 //! **What fails here stops puts, and nothing else**, whether the disk is full or
-//! an error: no change that was acknowledged is in a spare, and no empty segment
+//! an error: no change that was acknowledged is in a spare, and no retired segment
 //! is needed. So if one of these files cannot be made, written or synced, or
 //! their names cannot be, `no_room` says why, each put tries again, and clients
 //! can still work off their jobs. Where changes are at stake, in a segment or in
@@ -23,7 +23,7 @@ use super::room::BLOCK;
 use super::segment::last_set_byte;
 use super::storage::{File, Storage, write_zeros};
 use super::tail::Spare;
-use super::{Binlog, Failed, NoRoom, held};
+use super::{Binlog, Failed, NoRoom, locked};
 use std::cmp::Ordering;
 use std::io;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl Binlog {
         }
     }
 
-    /// Removes empty segments, and makes spares before they are needed. This may
+    /// Removes retired segments, and makes spares before they are needed. This may
     /// take as long as writing a segment.
     pub(super) fn keep_files(&self) -> Result<(), Failed> {
         // The marks after which segments may go may not be written yet.
@@ -98,7 +98,7 @@ impl Binlog {
 
     /// Makes one spare, a short one if the disk is full, and returns its length.
     fn make_any_spare(&self) -> Result<(usize, u64), NoRoom> {
-        let _upkeep = held(self.upkeep.lock());
+        let _upkeep = locked(self.upkeep.lock());
         let mut tail = self.tail();
         let (slot, full) = (tail.spares.len(), tail.full_len(0));
         tail.spares.push(Spare::Missing);
@@ -114,30 +114,30 @@ impl Binlog {
     }
 
     /// Makes the spares, each as long as a put of this length needs them (0: no
-    /// put waits), and removes the empty segments that are not needed for that.
+    /// put waits), and removes the retired segments that are not needed for that.
     pub(super) fn make_spares(&self, put: u64) -> Result<(), NoRoom> {
-        // Before an empty segment may go, the mark that says so must be synced.
+        // Before a retired segment may go, its mark must be synced.
         // One that is not written yet can wait. To write it here, this thread
         // would commit; and a thread that commits makes spares.
         if self.tail().retired_after().is_some() {
             self.sync_written().map_err(|Failed| NoRoom)?;
         }
-        let _upkeep = held(self.upkeep.lock());
+        let _upkeep = locked(self.upkeep.lock());
         if self.failure().is_some() {
             return Err(NoRoom); // and no file is removed any more
         }
-        // All are tried: if there is no room for one, there may be an empty
+        // All are tried: if there is no room for one, there may be a retired
         // segment for another one.
         let count = self.count_spares();
         let made: Vec<_> = (0..count).map(|slot| self.make_spare(slot, put)).collect();
         let made = made.into_iter().collect::<Result<(), Error>>();
-        let full = made.and(self.remove_needless()).err();
-        let is_full = full.is_some();
-        let before = std::mem::replace(&mut self.tail().no_room, full.map(Arc::new));
-        if is_full != before.is_some() {
+        let failure = made.and(self.remove_needless()).err();
+        let has_failed = failure.is_some();
+        let before = std::mem::replace(&mut self.tail().no_room, failure.map(Arc::new));
+        if has_failed != before.is_some() {
             self.wake_for_upkeep(); // the thread `segments` reports it
         }
-        if is_full { Err(NoRoom) } else { Ok(()) }
+        if has_failed { Err(NoRoom) } else { Ok(()) }
     }
 
     /// Makes places for all spares that should be there, and returns their
@@ -180,7 +180,7 @@ impl Binlog {
         made
     }
 
-    /// Makes a spare from the file of an empty segment, and returns its length;
+    /// Makes a spare from the file of a retired segment, and returns its length;
     /// 0 if there is none. First the old name goes, then the contents: so a file
     /// with a segment's name is never filled with zeros.
     fn recycle(&self, name: &str) -> Result<u64, Error> {
@@ -214,7 +214,7 @@ impl Binlog {
         })
     }
 
-    /// Removes spares that are too many, and the empty segments. (With `upkeep`
+    /// Removes spares that are too many, and retired segments. (With `upkeep`
     /// held.)
     fn remove_needless(&self) -> Result<(), Error> {
         while let Some(slot) = self.take_needless_spare() {
@@ -232,7 +232,7 @@ impl Binlog {
         Ok(())
     }
 
-    /// An empty segment cannot be made a spare, or removed. If only room is
+    /// A retired segment cannot be made a spare, or removed. If only room is
     /// missing for that, it will be tried again. Otherwise the next start tries
     /// to remove it; nothing needs it until then.
     fn leave(
@@ -254,7 +254,7 @@ impl Binlog {
 
     /// The thread `segments` tells of a file that stays though nothing needs it.
     fn tell_of(&self, error: Error) {
-        self.tail().left.push(error);
+        self.tail().not_removed.push(error);
         self.wake_for_upkeep();
     }
 
@@ -270,7 +270,7 @@ impl Binlog {
         None
     }
 
-    /// An empty segment that need not wait for a sync.
+    /// A retired segment that need not wait for a sync.
     fn take_retired(&self) -> Option<u32> {
         let synced_to = self.progress().synced_to;
         self.tail().take_retired(synced_to)
@@ -366,12 +366,12 @@ pub(super) fn lengthen(storage: &dyn Storage, name: &str, from: u64, to: u64) ->
 
 /// Makes a spare a segment with this header, to which it gives a salt. Returns
 /// the file and the salt. A longer directory may need a block or two, so on a
-/// full disk this asks `make_room` whether it can give some room back.
+/// full disk this asks `give_back` whether it can give some room to the disk.
 pub(super) fn name_spare(
     storage: &dyn Storage,
     slot: usize,
     header: &Header,
-    make_room: impl FnMut() -> bool,
+    give_back: impl FnMut() -> bool,
 ) -> Result<(Arc<dyn File>, u32), Error> {
     let name = spare_name(slot);
     let salt = storage.random();
@@ -383,21 +383,21 @@ pub(super) fn name_spare(
     let written = spare.write_at(&header.encode(), 0);
     written.map_err(Error::on("write", &name))?;
     spare.sync().map_err(Error::on("sync", &name))?;
-    let renamed = rename(storage, &name, &segment_name(header.number), make_room);
+    let renamed = rename(storage, &name, &segment_name(header.number), give_back);
     renamed.map(|()| (spare, salt))
 }
 
 /// Renames a file, durably. If the disk has no room for the name, tries again as
-/// long as `make_room` makes some: a small spare may be less than the name
+/// long as `give_back` gives some: a small spare may be less than the name
 /// needs, and another thread may have taken its room.
 pub(super) fn rename(
     storage: &dyn Storage,
     from: &str,
     to: &str,
-    mut make_room: impl FnMut() -> bool,
+    mut give_back: impl FnMut() -> bool,
 ) -> Result<(), Error> {
     let mut renamed = storage.rename(from, to);
-    while renamed.as_ref().is_err_and(is_full) && make_room() {
+    while renamed.as_ref().is_err_and(is_full) && give_back() {
         renamed = storage.rename(from, to);
     }
     renamed.map_err(Error::on("rename", from))?;

@@ -2,8 +2,8 @@
 //!
 //! [`Directory`] is the real one. The tests have others, which know what a power
 //! cut leaves behind and can make any operation fail. So each operation says
-//! here what must be synced to make it durable. Of its own, the real one has
-//! only the lock of the directory, with the `anchor` and the `fence`.
+//! here what must be synced to make it durable. All that the real one does itself
+//! is to lock the directory, with the `anchor` and the `fence`.
 
 use super::anchor::{Anchor, again};
 use super::error::{Error, is_full};

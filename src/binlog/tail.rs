@@ -64,13 +64,14 @@ impl Spare {
 pub(super) struct Tail {
     /// What has to be written.
     steps: Vec<Step>,
-    /// The lowest id of the jobs whose first put is in `steps`, or
-    /// [`NO_PUT`](Self::NO_PUT). Mostly these are the newest jobs; but a
-    /// producer that sends the body long after the line of its put brings an
-    /// older id.
+    /// The first puts that are not kept yet are in two batches: the one that is
+    /// gathered in `steps`, and the one that is being written. This is the lowest
+    /// id in the first one, or [`NO_PUT`](Self::NO_PUT). Mostly these are the
+    /// newest jobs; but a producer that sends the body long after the line of its
+    /// put brings an older id.
     first_put: JobId,
-    /// For the steps that are being written, or were written last: their
-    /// `first_put`, and the position where they end.
+    /// The same for the steps that are being written, or were written last, and
+    /// the position where they end.
     taken_first_put: JobId,
     taken_end: Position,
     pub end: Position,
@@ -84,14 +85,14 @@ pub(super) struct Tail {
     pub(super) len: u64,
     /// The files in which the next segments can begin.
     pub(super) spares: Vec<Spare>,
-    /// Empty segments, oldest first.
+    /// Retired segments, oldest first.
     pub(super) retired: VecDeque<Retired>,
     /// How many bytes may be moved. Negative after more were moved.
     credit: i64,
     /// Why the last attempt to make room failed, if it did.
     pub no_room: Option<Arc<Error>>,
     /// Why files that are not needed could not be removed, to be told.
-    pub left: Vec<Error>,
+    pub not_removed: Vec<Error>,
     /// While beanstalkd's files are being taken over: the number that the
     /// headers of new segments name as the oldest one needed.
     pub floor: Option<u32>,
@@ -121,7 +122,7 @@ impl Tail {
             retired: VecDeque::new(),
             credit: 0,
             no_room: None,
-            left: Vec::new(),
+            not_removed: Vec::new(),
             floor: None,
             written: 0,
             migrated: 0,
@@ -273,7 +274,7 @@ impl Tail {
     fn compact(&mut self, next: &[Change], jobs: &dyn Jobs) {
         // Nothing is saved for later: credit counts only while there is too
         // much garbage.
-        if !self.is_crowded() && !self.refuses_puts() {
+        if !self.has_much_garbage() && !self.refuses_puts() {
             self.credit = 0;
         }
         let mut bytes = 0;
@@ -283,7 +284,7 @@ impl Tail {
                 return;
             }
             let Some(id) = self.ledger.next_in_oldest() else {
-                // Much garbage at once can make several segments empty.
+                // Much garbage at once can retire several segments.
                 match self.retire() {
                     true => continue,
                     false => return,
@@ -312,29 +313,29 @@ impl Tail {
         }
     }
 
-    /// Takes the oldest segments out of use, if no live job needs them, and
-    /// appends a mark that says so. Returns whether there were any.
+    /// Retires the oldest segments, if no live job needs them, and appends a mark
+    /// that says so. Returns whether there were any.
     pub fn retire(&mut self) -> bool {
-        let empty: Vec<u32> = std::iter::from_fn(|| self.ledger.retire()).collect();
-        if empty.is_empty() {
+        let numbers: Vec<u32> = std::iter::from_fn(|| self.ledger.retire()).collect();
+        if numbers.is_empty() {
             return false;
         }
         self.record(Record::Mark(self.ledger.oldest()));
         // Their jobs were deleted or put again before the mark. So when the
         // mark is synced, nothing in these segments is needed.
         let after = self.end;
-        let retired = empty.into_iter().map(|number| Retired { number, after });
+        let retired = numbers.into_iter().map(|number| Retired { number, after });
         self.retired.extend(retired);
         true
     }
 
-    /// Up to where the binlog has to be synced before all empty segments may be
+    /// Up to where the binlog has to be synced before all retired segments may be
     /// removed.
     pub fn retired_after(&self) -> Option<Position> {
         self.retired.back().map(|retired| retired.after)
     }
 
-    /// Takes the oldest empty segment, if it may be removed.
+    /// Takes the oldest retired segment, if it may be removed.
     pub fn take_retired(&mut self, synced_to: Position) -> Option<u32> {
         let oldest = self.retired.front()?;
         if oldest.after > synced_to {
@@ -343,7 +344,7 @@ impl Tail {
         self.retired.pop_front().map(|retired| retired.number)
     }
 
-    /// This empty segment, which was taken, will be taken once more.
+    /// This retired segment, which was taken, will be taken once more.
     pub fn take_back_retired(&mut self, number: u32) {
         let after = Position::default();
         self.retired.push_front(Retired { number, after });

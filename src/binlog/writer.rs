@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// Gathered bytes are written when there are this many.
 const GATHER: usize = 256 << 10;
 /// A body of this length or more is written without being copied.
-const LARGE_BODY: usize = 64 << 10;
+const UNCOPIED_BODY: usize = 64 << 10;
 
 /// Holds the current segment's file and the place where the next byte goes.
 pub(super) struct Writer {
@@ -123,7 +123,7 @@ impl Writer {
             offset: self.offset + self.gathered.len() as u64,
         };
         let body = record.encode(place, self.synced, &mut self.gathered);
-        if body.len() < LARGE_BODY {
+        if body.len() < UNCOPIED_BODY {
             self.gathered.extend_from_slice(body);
         } else {
             self.flush(binlog)?;

@@ -98,9 +98,9 @@ impl Parse for Priority {
 /// The key of a job, and after a colon for how long it stays taken.
 impl Parse for Unique {
     fn parse(text: &str) -> Result<Unique, String> {
-        let (key, kept) = text.split_once(':').unwrap_or((text, "0"));
-        let (key, kept) = (key_of(key)?, Parse::parse(kept)?);
-        Ok(Unique { key, kept })
+        let (key, taken_for) = text.split_once(':').unwrap_or((text, "0"));
+        let (key, taken_for) = (key_of(key)?, Parse::parse(taken_for)?);
+        Ok(Unique { key, taken_for })
     }
 }
 

@@ -6,7 +6,7 @@ use super::counts::command_key;
 use super::job::{JOB_OVERHEAD, Job, State, StoredWords};
 use super::slab::{ConnectionIndex, TubeIndex};
 use super::tube::{Pause, Tube};
-use super::{AT_ONCE, Change, ConnectionId, Engine, Outcome, Time, WATCH_OVERHEAD};
+use super::{Change, ConnectionId, Engine, Outcome, PIECE, Time, WATCH_OVERHEAD};
 use crate::protocol::command::{AfterPut, ListJobs, Put};
 use crate::protocol::framing::NoBody;
 use crate::protocol::{Body, Command, JobId, JobList, Priority, Reply, Request, Seconds, TubeName};
@@ -471,10 +471,10 @@ impl Engine {
             tube.is_none_or(|tube| job.tube == tube)
                 && list.state.is_none_or(|state| job.state.name() == state)
         };
-        let most = usize::try_from(list.count).map_or(AT_ONCE, |count| count.min(AT_ONCE));
+        let most = usize::try_from(list.count).map_or(PIECE, |count| count.min(PIECE));
         let mut jobs = Vec::with_capacity(most.min(self.jobs.len()));
         let mut others = self.jobs.from(list.from);
-        for (id, job) in others.by_ref().take(AT_ONCE) {
+        for (id, job) in others.by_ref().take(PIECE) {
             self.effects.steps += 1;
             if is_wanted(job) {
                 let words = self.words.stats(id);

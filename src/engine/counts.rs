@@ -95,9 +95,9 @@ pub struct Totals {
 /// now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionCounts {
-    /// Those that have sent a `put`.
+    /// Those that have sent a well-formed put within the size limit.
     pub producers: usize,
-    /// Those that have sent a `reserve`.
+    /// Those that have sent a reserve, or got a job by `reserve-job`.
     pub workers: usize,
     /// Those that wait in a `reserve`.
     pub waiting: usize,

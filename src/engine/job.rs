@@ -270,15 +270,15 @@ pub struct StoredJob {
 pub struct StoredWords {
     /// The words of its put.
     pub words: Words,
-    /// How many tries nobody has ended since it was put or kicked; 0 if it has
-    /// no word `try`.
-    pub failed: u32,
+    /// How many tries have ended without a word since it was put or kicked; 0 if
+    /// it has no word `try`.
+    pub silent: u32,
 }
 
 impl StoredWords {
     /// The words of a new job.
     pub fn new(words: Words) -> StoredWords {
-        StoredWords { words, failed: 0 }
+        StoredWords { words, silent: 0 }
     }
 }
 
@@ -325,7 +325,7 @@ impl StoredJob {
     fn key_kept(&self) -> Seconds {
         let words = self.words.as_ref().map(|stored| &stored.words);
         let unique = words.and_then(|words| words.unique.as_ref());
-        unique.map_or(Seconds(0), |unique| unique.kept)
+        unique.map_or(Seconds(0), |unique| unique.taken_for)
     }
 }
 

@@ -14,9 +14,10 @@
 //!    changes.
 //!
 //! No call takes long, however many jobs there are: work on very many jobs is
-//! done in pieces of some thousand. `disconnect`, `tick` and `kick` say whether
-//! there is more to do, and between two pieces the caller may serve other
-//! connections.
+//! done in pieces of at most a thousand. `disconnect` says whether all is done, a
+//! `kick` or a `reserve` is [`Unfinished`](Outcome::Unfinished), and after a
+//! `tick` `wake_at` tells whether more is due. Between two pieces the caller may
+//! serve other connections.
 //!
 //! Time enters only as an argument and should not run backwards. If it does, a
 //! deadline comes late, and nothing else goes wrong.
@@ -72,7 +73,7 @@ use words::SideTables;
 const WATCH_OVERHEAD: u64 = 40;
 
 /// Work on very many jobs or tubes is done in pieces of so many.
-const AT_ONCE: usize = 1000;
+const PIECE: usize = 1000;
 
 /// Settings that do not change after the start.
 #[derive(Clone, Copy, Debug)]
@@ -185,8 +186,8 @@ pub struct Engine {
     connections: Slab<OfConnections, Connection>,
     words: SideTables,
     wheel: Wheel,
-    /// Four numbers to be given next: to a job, to a burial, to a connection that
-    /// looks or waits, and to a connection.
+    /// The next numbers: of a job, of a burial, of a connection that looks or
+    /// waits, and of a connection.
     next_id: u64,
     next_burial: u64,
     next_order: Order,
@@ -272,7 +273,7 @@ impl Engine {
         self.stop_waiting(index);
         // First all of them become ready, then the engine serves: so the
         // connection that has waited longest gets the best of these jobs.
-        for _ in 0..AT_ONCE {
+        for _ in 0..PIECE {
             match self.connections[index].reserved.first() {
                 Some(&(_, job)) => {
                     let state = self.state_after_silence(job);
@@ -284,7 +285,7 @@ impl Engine {
         }
         self.serve(now);
         // This is the order of the reference server, and `list-tubes` shows it.
-        for _ in 0..AT_ONCE {
+        for _ in 0..PIECE {
             match *self.connections[index].watched.tubes() {
                 [first, _, ..] => self.unwatch(index, first),
                 _ => break,

@@ -20,13 +20,15 @@
 //! connection that has reserved it.
 //!
 //! Only `leave` and `enter` move a job from one collection to another. So these
-//! two also keep the counts and timers right.
+//! two also keep the counts and timers right. (Besides, `change_places` takes jobs
+//! out of the ready queues, and puts them back, while they stand in a line as
+//! well.)
 
 use super::connection::Wait;
 use super::job::State;
 use super::slab::{ConnectionIndex, TubeIndex};
 use super::tube::{Order, Tube};
-use super::{AT_ONCE, Change, Engine, Owner};
+use super::{Change, Engine, Owner, PIECE};
 use super::{JobId, Reply, Time};
 use crate::protocol::Priority;
 use std::cmp::Reverse;
@@ -40,11 +42,11 @@ impl Engine {
     /// ready, and a better one may be due and not ready yet.
     pub fn tick(&mut self, now: Time) -> bool {
         let mut due = Vec::new();
-        self.wheel.advance(now, AT_ONCE, &mut due);
+        self.wheel.advance(now, PIECE, &mut due);
         self.effects.steps += due.len();
         // All of it counts as one moment: a connection that waits when jobs
         // become ready at the same moment gets the best of them.
-        let mut left = AT_ONCE;
+        let mut left = PIECE;
         for &timer in &due {
             match Owner::of(timer) {
                 Owner::Keys => self.end_keys(now, &mut left),

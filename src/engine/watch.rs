@@ -10,7 +10,7 @@
 //! looks there again. So a reserve costs as much as has happened in these tubes
 //! since the last one, and a wait costs nothing: whoever listens can be served.
 
-use super::AT_ONCE;
+use super::PIECE;
 use super::slab::{ConnectionIndex, TubeIndex};
 use super::tube::{Order, Tubes};
 use crate::protocol::{JobId, Priority};
@@ -119,7 +119,7 @@ impl Listening {
     /// Looks at the tubes that it must look at, or at a piece of them, and
     /// listens to them. Returns how many there were.
     pub fn look(&mut self, me: ConnectionIndex, order: Order, tubes: &mut Tubes) -> usize {
-        for looked in 0..AT_ONCE {
+        for looked in 0..PIECE {
             let Some(index) = self.told.pop_first() else {
                 return looked;
             };
@@ -127,7 +127,7 @@ impl Listening {
             tubes[index].listeners.insert(order, me);
             self.note_best(index, tubes);
         }
-        AT_ONCE
+        PIECE
     }
 
     /// Whether it has looked at all tubes that it must look at.

@@ -74,7 +74,7 @@ pub struct JobStats {
     /// How long it still stays delayed or reserved, in seconds; 0 in other
     /// states.
     pub time_left: u64,
-    /// The number of the oldest binlog file that holds it; 0 if none does. The
+    /// The number of the binlog file with its latest put; 0 if none has it. The
     /// engine leaves it 0; the server asks the binlog and fills it in.
     pub file: u32,
     /// What has happened to it.

@@ -4,7 +4,7 @@
 //! ```text
 //! idp:<key>[:<seconds>]   one job with this key at a time in its tube
 //! con:<key>[:<n>]         at most n jobs with this key reserved at a time
-//! try:<n>                 after n tries that nobody ended, the job is buried
+//! try:<n>                 after n tries that end without a word, the job is buried
 //! ```
 //!
 //! Their order is free, each may stand once, and one space stands before each.
@@ -43,7 +43,7 @@ pub struct Unique {
     /// What is unique in the tube.
     pub key: Key,
     /// How long the key stays taken after the job is deleted.
-    pub kept: Seconds,
+    pub taken_for: Seconds,
 }
 
 /// `con`: a limit of the jobs with this key that are reserved at a time, in all
@@ -87,7 +87,7 @@ impl Words {
                 b"idp" => {
                     let unique = Unique {
                         key: Key::parse(first)?,
-                        kept: Seconds(second.map_or(Some(0), number)?),
+                        taken_for: Seconds(second.map_or(Some(0), number)?),
                     };
                     words.unique.replace(unique).is_some()
                 }
@@ -123,7 +123,7 @@ impl fmt::Display for Words {
         let unique = self
             .unique
             .as_ref()
-            .map(|Unique { key, kept }| match kept.0 {
+            .map(|Unique { key, taken_for }| match taken_for.0 {
                 0 => format!("idp:{key}"),
                 seconds => format!("idp:{key}:{seconds}"),
             });
@@ -162,7 +162,7 @@ impl WordStats {
         let mut facts = Vec::with_capacity(7);
         if let Some(unique) = &self.words.unique {
             facts.push(("idempotency-key: ", Fact::Key(&unique.key)));
-            facts.push(("idempotency-ttl: ", Fact::Number(unique.kept.0.into())));
+            facts.push(("idempotency-ttl: ", Fact::Number(unique.taken_for.0.into())));
         }
         if let Some(limit) = &self.words.limit {
             facts.push(("concurrency-key: ", Fact::Key(&limit.key)));
@@ -196,7 +196,7 @@ mod tests {
         let expected = Words {
             unique: Some(Unique {
                 key: key("nightly"),
-                kept: Seconds(3600),
+                taken_for: Seconds(3600),
             }),
             limit: Some(Limit {
                 key: key("deploy"),
@@ -214,7 +214,10 @@ mod tests {
         let line = "idp:nightly:3600 con:deploy:2 try:3";
         assert_eq!(expected.to_string(), line);
         let short = Words::parse(b" con:a idp:a").unwrap();
-        assert_eq!(short.unique.map(|unique| unique.kept), Some(Seconds(0)));
+        assert_eq!(
+            short.unique.map(|unique| unique.taken_for),
+            Some(Seconds(0))
+        );
         assert_eq!(short.limit.map(|limit| limit.most), Some(1));
     }
 

@@ -343,7 +343,7 @@ fn a_segment_that_cannot_be_removed_is_told_of_and_stops_no_put() {
         }
         let event = events.recv().unwrap();
         let told = [
-            "Left(File { action: \"re",
+            "Stays(File { action: \"re",
             "name: \"binlog.1\"",
             "split brain",
         ];

@@ -133,7 +133,7 @@ impl Server {
                 buries: counters.buries + random.below(2) as u32,
                 ..counters
             },
-            failed: match &job.words {
+            silent: match &job.words {
                 Some(stored) if stored.words.tries.is_some() => random.below(3) as u32,
                 _ => 0,
             },

@@ -350,7 +350,7 @@ impl Model {
     fn kick_one(&mut self, id: u64) {
         let job = self.jobs.iter_mut().find(|job| job.id == id).unwrap();
         job.kicks += 1;
-        job.words.failed = 0;
+        job.words.silent = 0;
         job.state = State::Ready;
         self.serve();
     }

@@ -90,8 +90,8 @@ pub struct Words {
     /// A key of which so many jobs may be reserved.
     pub limit: Option<(String, usize)>,
     pub tries: Option<u32>,
-    /// How many tries nobody has ended since the last kick.
-    pub failed: u32,
+    /// How many tries have ended without a word since the last kick.
+    pub silent: u32,
 }
 
 /// The key of a deleted job.

@@ -114,8 +114,8 @@ impl Model {
         for (_, job) in ended {
             job.state = State::Ready;
             if let Some(tries) = job.words.tries {
-                job.words.failed += 1;
-                if job.words.failed >= tries {
+                job.words.silent += 1;
+                if job.words.silent >= tries {
                     job.buries += 1;
                     job.state = State::Buried {
                         number: self.burials,
@@ -174,7 +174,7 @@ impl Model {
             facts.push(format!("concurrency-free: {}", self.places_free(job)));
         }
         if let Some(tries) = job.words.tries {
-            let left = tries.saturating_sub(job.words.failed);
+            let left = tries.saturating_sub(job.words.silent);
             facts.push(format!("tries: {tries}"));
             facts.push(format!("tries-left: {left}"));
         }

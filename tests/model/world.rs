@@ -385,7 +385,7 @@ impl World {
 
     /// What is kept is what there is.
     fn check_kept(&self) {
-        let keys = self.engine.keys_kept();
+        let keys = self.engine.keys_of_deleted();
         assert_eq!(self.kept.len(), self.engine.job_count() + keys);
         for (&id, stored) in &self.kept {
             let now = self.now();

@@ -533,7 +533,11 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
         shared.with_lock(|state, _| {
             let engine = &state.engine;
             engine.check();
-            let left = (engine.job_count(), engine.keys_kept(), engine.memory());
+            let left = (
+                engine.job_count(),
+                engine.keys_of_deleted(),
+                engine.memory(),
+            );
             assert_eq!(left, (0, 0, 0), "jobs, keys and bytes of memory are left");
         });
         // As the manual says, four segments, none shorter than a job needs. The

@@ -30,14 +30,14 @@ pub fn in_the_model(stored: StoredJob) -> Job {
         buries: stored.counters.buries,
         kicks: stored.counters.kicks,
         words: stored.words.map_or_else(Words::default, |stored| {
-            let StoredWords { words, failed } = *stored;
+            let StoredWords { words, silent } = *stored;
             let unique = words.unique;
             let limit = words.limit;
             Words {
-                unique: unique.map(|one| (one.key.to_string(), one.kept.0.into())),
+                unique: unique.map(|one| (one.key.to_string(), one.taken_for.0.into())),
                 limit: limit.map(|one| (one.key.to_string(), one.most as usize)),
                 tries: words.tries,
-                failed,
+                silent,
             }
         }),
     }

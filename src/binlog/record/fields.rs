@@ -1,11 +1,12 @@
 //! The job's fields as bytes, in puts and updates.
 //!
 //! **The long fields**, 57 bytes: id u64, priority u32, delay u32, TTR u32,
-//! time of the put u64, state u8 (1 ready, 3 buried, 4 delayed), a number u64
-//! (the end of the delay, or the place among the buried jobs, else 0), and five
-//! counters of u32 each: reserves, timeouts, releases, buries, kicks. Delay and
-//! TTR are in seconds, times in nanoseconds since the Unix epoch. A record has
-//! all fields.
+//! time of the put u64, state u8 (1 ready, 3 buried, 4 delayed, 5 deleted), a
+//! number u64 (the end of the delay, the place among the buried jobs, or for a
+//! deleted job the end of its key's time, else 0), and five counters of u32 each:
+//! reserves, timeouts, releases, buries, kicks. Delay and TTR are in seconds,
+//! times in nanoseconds since the Unix epoch. An update has all of them, not only
+//! those that changed.
 //!
 //! **The short fields** are the same in the same order. Most numbers of most
 //! jobs are small, so they are written with 7 bits in a byte, the lowest first,
@@ -14,8 +15,8 @@
 //! is left out if the job is ready, and the counters if all are 0. The kind is
 //! the sum of 128, the state (0 ready, 1 buried, 2 delayed, 3 deleted), 4 if
 //! the counters follow, 8 if this is an update, and 16 if a put has words or an
-//! update tries. A job of 57 bytes or more in short fields is written with the
-//! long ones. So no put is longer than one of kind 1 or 5, whatever has
+//! update tries. If the short fields would take 57 bytes or more, the long ones
+//! are written. So no put is longer than one of kind 1 or 5, whatever has
 //! happened to the job: [`put_len`](super::put_len).
 
 use crate::binlog::frame::{Fields, to_id};
@@ -70,8 +71,8 @@ pub struct Update {
     pub created_at: Time,
     pub state: StoredState,
     pub counters: Counters,
-    /// How many tries nobody has ended.
-    pub failed: u32,
+    /// How many tries have ended without a word.
+    pub silent: u32,
 }
 
 impl Update {
@@ -85,14 +86,14 @@ impl Update {
             created_at: job.created_at,
             state: job.state,
             counters: job.counters,
-            failed: job.words.as_ref().map_or(0, |words| words.failed),
+            silent: job.words.as_ref().map_or(0, |words| words.silent),
         }
     }
 
     /// Changes the fields of a job to these.
     pub fn apply(self, job: &mut StoredJob) {
         let words = job.words.take().map(|mut words| {
-            words.failed = self.failed;
+            words.silent = self.silent;
             words
         });
         *job = StoredJob {
@@ -245,7 +246,7 @@ impl Update {
             created_at,
             state,
             counters,
-            failed: 0,
+            silent: 0,
         })
     }
 }

@@ -10,7 +10,7 @@
 //! | 3 | delete | id u64 |
 //! | 4 | mark | the oldest segment needed from here on u32 |
 //! | 5 | put with words | like a put, with the job's words before the body |
-//! | 6 | update with tries | the job's fields, tries that nobody ended u32 |
+//! | 6 | update with tries | the job's fields, tries that have ended without a word u32 |
 //! | 7 | short delete | id |
 //! | from 128 on | short | what 1, 2, 5 and 6 say, with short fields |
 //!
@@ -75,7 +75,7 @@ impl Record {
                 return put_len(tube_len, keys_len, body_len) - saved as u64;
             }
             Record::Update(update) => {
-                let tries_len = if update.failed > 0 { 4 } else { 0 };
+                let tries_len = if update.silent > 0 { 4 } else { 0 };
                 1 + update.fields_len() + tries_len
             }
             Record::Delete(id) => 1 + number_len(id.0).min(8),
@@ -117,9 +117,9 @@ impl Record {
                 body = job.body.wire();
             }
             Record::Update(update) => {
-                update.encode(true, update.failed > 0, out);
-                if update.failed > 0 {
-                    out.extend_from_slice(&update.failed.to_le_bytes());
+                update.encode(true, update.silent > 0, out);
+                if update.silent > 0 {
+                    out.extend_from_slice(&update.silent.to_le_bytes());
                 }
             }
             Record::Delete(id) if number_len(id.0) <= 8 => {
@@ -219,11 +219,11 @@ impl Record {
         };
         let update = Update::decode(kind, fields)?;
         let record = if is_update {
-            let failed = match has_more {
-                true => fields.u32().filter(|&failed| failed > 0)?,
+            let silent = match has_more {
+                true => fields.u32().filter(|&tries| tries > 0)?,
                 false => 0,
             };
-            Record::Update(Update { failed, ..update })
+            Record::Update(Update { silent, ..update })
         } else {
             let tube = tubes.read(fields)?;
             let words = match has_more {
@@ -323,10 +323,10 @@ mod tests {
         }
     }
 
-    fn with_words(words: &str, failed: u32, job: StoredJob) -> StoredJob {
+    fn with_words(words: &str, silent: u32, job: StoredJob) -> StoredJob {
         let words = Words::parse(format!(" {words}").as_bytes()).unwrap();
         StoredJob {
-            words: Some(Box::new(StoredWords { words, failed })),
+            words: Some(Box::new(StoredWords { words, silent })),
             ..job
         }
     }
@@ -402,7 +402,7 @@ mod tests {
                 job(deleted, Counters::default(), b""),
             )),
             Record::Update(Update {
-                failed: 7,
+                silent: 7,
                 ..update(StoredState::Ready, counters)
             }),
         ]
@@ -459,7 +459,7 @@ mod tests {
                 b"\x02ab",
                 &[2, 0, 0, 0], // so many at a time
                 &[3, 0, 0, 0], // tries
-                &[1, 0, 0, 0], // of which nobody has ended so many
+                &[1, 0, 0, 0], // so many have ended without a word
                 b"hi\r\n",
             ]
             .concat()

@@ -1,6 +1,7 @@
 //! The words of a job as bytes, 18 and the keys: `idp`: length of the key u8, key,
 //! seconds u32; `con`: length of the key u8, key, limit u32; `try`: tries u32;
-//! tries that nobody ended u32. All is 0 for a word that the job does not have.
+//! tries that have ended without a word u32. All is 0 for a word that the job
+//! does not have.
 //! When such a job is deleted and its key stays taken, it is put again in the
 //! state deleted (5 in the long fields), with the word `idp` alone and an empty
 //! body; the number is the end of that time. When the time is over, this is
@@ -20,7 +21,7 @@ pub fn encode(stored: &StoredWords, out: &mut Vec<u8>) {
         limit,
         tries,
     } = &stored.words;
-    let unique = unique.as_ref().map(|unique| (&unique.key, unique.kept.0));
+    let unique = unique.as_ref().map(|word| (&word.key, word.taken_for.0));
     let limit = limit.as_ref().map(|limit| (&limit.key, limit.most));
     for word in [unique, limit] {
         let (key, number) = word.map_or(("", 0), |(key, number)| (key.as_str(), number));
@@ -28,19 +29,19 @@ pub fn encode(stored: &StoredWords, out: &mut Vec<u8>) {
         out.extend_from_slice(key.as_bytes());
         out.extend_from_slice(&number.to_le_bytes());
     }
-    for number in [tries.unwrap_or(0), stored.failed] {
+    for number in [tries.unwrap_or(0), stored.silent] {
         out.extend_from_slice(&number.to_le_bytes());
     }
 }
 
 /// A job's words, if they make sense.
 pub fn decode(fields: &mut Fields) -> Option<StoredWords> {
-    let unique = decode_word(fields)?.map(|(key, kept)| Unique {
+    let unique = decode_word(fields)?.map(|(key, seconds)| Unique {
         key,
-        kept: Seconds(kept),
+        taken_for: Seconds(seconds),
     });
     let limit = decode_word(fields)?.map(|(key, most)| Limit { key, most });
-    let (tries, failed) = (fields.u32()?, fields.u32()?);
+    let (tries, silent) = (fields.u32()?, fields.u32()?);
     let words = Words {
         unique,
         limit,
@@ -48,8 +49,8 @@ pub fn decode(fields: &mut Fields) -> Option<StoredWords> {
     };
     let has_limit = words.limit.as_ref().is_none_or(|limit| limit.most > 0);
     let has_words = words.unique.is_some() || words.limit.is_some() || tries > 0;
-    let is_right = has_limit && has_words && (tries > 0 || failed == 0);
-    is_right.then_some(StoredWords { words, failed })
+    let is_right = has_limit && has_words && (tries > 0 || silent == 0);
+    is_right.then_some(StoredWords { words, silent })
 }
 
 /// A key and its number; `Some(None)` if the job has no such word.

@@ -48,7 +48,7 @@ options! {
         Opt::value("", "limit", "KEY[:N]",
             "at most N jobs with this key are reserved at a time (default: 1)"),
     tries: Option<NonZeroU32> =
-        Opt::value("", "tries", "N", "buried after N tries that nobody has ended"),
+        Opt::value("", "tries", "N", "buried after N tries that end without a word"),
     quiet: bool = Opt::flag("q", "quiet", "do not print the ids"),
 }
 

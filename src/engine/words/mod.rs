@@ -32,7 +32,7 @@ const WORDS_OVERHEAD: u64 = 400;
 /// What a key with a limit takes besides, in bytes, however many jobs have it.
 const LIMIT_OVERHEAD: u64 = 1000;
 
-/// Below this capacity a map keeps its memory.
+/// A map of no more capacity than this keeps its memory.
 const SMALL: usize = 64;
 
 /// What is known of jobs with words.
@@ -67,12 +67,12 @@ impl SideTables {
 
     /// What `stats-job` tells of the words of a job.
     pub fn stats(&self, id: JobId) -> Option<Box<WordStats>> {
-        let StoredWords { words, failed } = self.of(id)?;
+        let StoredWords { words, silent } = self.of(id)?;
         let limit = words.limit.as_ref();
         Some(Box::new(WordStats {
             words: words.clone(),
             free: limit.map_or(0, |limit| self.limits.free(&limit.key)),
-            tries_left: words.tries.map_or(0, |tries| tries.saturating_sub(*failed)),
+            tries_left: words.tries.map_or(0, |tries| tries.saturating_sub(*silent)),
         }))
     }
 }
@@ -126,10 +126,10 @@ impl Engine {
     pub(super) fn end_words(&mut self, id: JobId, job: &Job, now: Time) -> Option<usize> {
         let words = self.detach(id, job)?.words;
         let keys_len = words.keys_len();
-        if let Some(unique) = words.unique.filter(|unique| unique.kept.0 > 0) {
-            let until = now + unique.kept;
+        if let Some(unique) = words.unique.filter(|unique| unique.taken_for.0 > 0) {
+            let until = now + unique.taken_for;
             let tube = self.tubes[job.tube].name.clone();
-            self.words.unique.keep(id, tube, unique, until);
+            self.words.unique.keep_taken(id, tube, unique, until);
             self.set_keys_timer();
         }
         Some(keys_len)
@@ -141,8 +141,8 @@ impl Engine {
     }
 
     /// For tests: how many keys of deleted jobs are still taken.
-    pub fn keys_kept(&self) -> usize {
-        self.words.unique.kept()
+    pub fn keys_of_deleted(&self) -> usize {
+        self.words.unique.count_of_deleted()
     }
 
     /// The next ready job of a tube, whether or not its key is full.

@@ -14,8 +14,8 @@ impl Engine {
         let Some(tries) = stored.words.tries else {
             return State::Ready;
         };
-        stored.failed = stored.failed.saturating_add(1);
-        if stored.failed < tries {
+        stored.silent = stored.silent.saturating_add(1);
+        if stored.silent < tries {
             return State::Ready;
         }
         self.jobs.history_mut(id).buries += 1;
@@ -25,7 +25,7 @@ impl Engine {
     /// Gives a job that is kicked all its tries again.
     pub(in crate::engine) fn reset_tries(&mut self, id: JobId) {
         if let Some(stored) = self.words.jobs.get_mut(&id) {
-            stored.failed = 0;
+            stored.silent = 0;
         }
     }
 }

@@ -20,7 +20,7 @@ pub struct UniqueKeys {
     /// the key may be taken for longer than the tube exists.
     holders: BTreeMap<(TubeName, Key), JobId>,
     /// The keys of deleted jobs.
-    kept: BTreeMap<JobId, Kept>,
+    of_deleted: BTreeMap<JobId, OfDeleted>,
     /// When these are free again.
     ends: BTreeSet<(Time, JobId)>,
     /// The lengths of these, in bytes.
@@ -28,7 +28,7 @@ pub struct UniqueKeys {
 }
 
 /// The key of a deleted job.
-struct Kept {
+struct OfDeleted {
     tube: TubeName,
     unique: Unique,
     until: Time,
@@ -36,11 +36,11 @@ struct Kept {
 
 impl UniqueKeys {
     pub fn memory(&self) -> u64 {
-        self.kept.len() as u64 * WORDS_OVERHEAD + self.keys_len
+        self.of_deleted.len() as u64 * WORDS_OVERHEAD + self.keys_len
     }
 
-    pub fn kept(&self) -> usize {
-        self.kept.len()
+    pub fn count_of_deleted(&self) -> usize {
+        self.of_deleted.len()
     }
 
     pub fn holder(&self, tube: TubeName, key: Key) -> Option<JobId> {
@@ -61,42 +61,42 @@ impl UniqueKeys {
     }
 
     /// The job is deleted, and its key stays taken.
-    pub fn keep(&mut self, id: JobId, tube: TubeName, unique: Unique, until: Time) {
+    pub fn keep_taken(&mut self, id: JobId, tube: TubeName, unique: Unique, until: Time) {
         self.take(tube.clone(), unique.key.clone(), id);
         self.keys_len += unique.key.as_str().len() as u64;
         self.ends.insert((until, id));
-        let kept = Kept {
+        let key = OfDeleted {
             tube,
             unique,
             until,
         };
-        self.kept.insert(id, kept);
+        self.of_deleted.insert(id, key);
     }
 
     /// The key of a deleted job is free.
-    fn forget(&mut self, id: JobId) -> Option<Kept> {
-        let kept = self.kept.remove(&id)?;
-        self.keys_len -= kept.unique.key.as_str().len() as u64;
-        self.ends.remove(&(kept.until, id));
-        self.free(kept.tube.clone(), kept.unique.key.clone(), id);
-        Some(kept)
+    fn forget(&mut self, id: JobId) -> Option<OfDeleted> {
+        let key = self.of_deleted.remove(&id)?;
+        self.keys_len -= key.unique.key.as_str().len() as u64;
+        self.ends.remove(&(key.until, id));
+        self.free(key.tube.clone(), key.unique.key.clone(), id);
+        Some(key)
     }
 
     /// What is left of a deleted job, as a log must hold it.
     pub fn stored(&self, id: JobId) -> Option<StoredJob> {
-        let kept = self.kept.get(&id)?;
+        let key = self.of_deleted.get(&id)?;
         Some(StoredJob {
             id,
-            tube: kept.tube.clone(),
+            tube: key.tube.clone(),
             body: Body::new(b""),
             priority: Priority(0),
             delay: Seconds(0),
             ttr: Seconds(1),
             created_at: Time::default(),
-            state: StoredState::Deleted { until: kept.until },
+            state: StoredState::Deleted { until: key.until },
             counters: Counters::default(),
             words: Some(Box::new(StoredWords::new(Words {
-                unique: Some(kept.unique.clone()),
+                unique: Some(key.unique.clone()),
                 ..Words::NONE
             }))),
         })
@@ -105,13 +105,16 @@ impl UniqueKeys {
     /// Panics if the keys contradict each other, or the jobs that are there.
     pub fn check<'a>(&self, jobs: impl Iterator<Item = (&'a JobId, &'a Box<StoredWords>)>) {
         let of_jobs = jobs.filter(|(_, stored)| stored.words.unique.is_some());
-        assert_eq!(self.holders.len(), of_jobs.count() + self.kept.len());
-        assert_eq!(self.ends.len(), self.kept.len());
-        let len = |kept: &Kept| kept.unique.key.as_str().len() as u64;
-        assert_eq!(self.kept.values().map(len).sum::<u64>(), self.keys_len);
-        for (&id, kept) in &self.kept {
-            assert!(self.ends.contains(&(kept.until, id)));
-            let holder = self.holder(kept.tube.clone(), kept.unique.key.clone());
+        assert_eq!(self.holders.len(), of_jobs.count() + self.of_deleted.len());
+        assert_eq!(self.ends.len(), self.of_deleted.len());
+        let len = |key: &OfDeleted| key.unique.key.as_str().len() as u64;
+        assert_eq!(
+            self.of_deleted.values().map(len).sum::<u64>(),
+            self.keys_len
+        );
+        for (&id, key) in &self.of_deleted {
+            assert!(self.ends.contains(&(key.until, id)));
+            let holder = self.holder(key.tube.clone(), key.unique.key.clone());
             assert_eq!(holder, Some(id));
         }
     }
@@ -157,14 +160,14 @@ impl Engine {
         while *left > 0 {
             match self.words.unique.ends.first() {
                 Some(&(until, id)) if until <= now => {
-                    let kept = self.words.unique.forget(id);
-                    let kept = kept.expect("what ends is kept");
+                    let key = self.words.unique.forget(id);
+                    let key = key.expect("what ends is taken");
                     self.effects.steps += 1;
                     self.record(Change::Delete {
                         id,
-                        tube_len: kept.tube.as_str().len(),
+                        tube_len: key.tube.as_str().len(),
                         body_len: 2,
-                        keys_len: Some(kept.unique.key.as_str().len()),
+                        keys_len: Some(key.unique.key.as_str().len()),
                     });
                 }
                 _ => break,
@@ -185,7 +188,7 @@ impl Engine {
         if let Some(unique) = unique {
             self.words
                 .unique
-                .keep(stored.id, stored.tube, unique, until);
+                .keep_taken(stored.id, stored.tube, unique, until);
             self.set_keys_timer();
         }
     }

@@ -32,8 +32,8 @@ fn record_line(finding: &Finding) -> Option<Json> {
                     (update.id, update.priority, update.delay);
                 let mut fields = json!({"id": id.0, "pri": pri, "delay": delay});
                 add(&mut fields, state_fields(update.state, &update.counters));
-                if update.failed > 0 {
-                    fields["tries-failed"] = update.failed.into();
+                if update.silent > 0 {
+                    fields["tries-failed"] = update.silent.into();
                 }
                 (at, "update", fields)
             }
@@ -65,10 +65,10 @@ fn job_fields(job: &StoredJob) -> Json {
         "created-ns": job.created_at.as_nanos(),
     });
     add(&mut fields, state_fields(job.state, &job.counters));
-    if let Some(StoredWords { words, failed }) = job.words.as_deref() {
+    if let Some(StoredWords { words, silent }) = job.words.as_deref() {
         fields["words"] = words.to_string().into();
         if words.tries.is_some() {
-            fields["tries-failed"] = (*failed).into();
+            fields["tries-failed"] = (*silent).into();
         }
     }
     let (key, body) = json::body(job.body.content());
