@@ -187,7 +187,9 @@ impl Tail {
         let (size, live) = (self.full_len(0), self.ledger.live());
         let used = self.ledger.closed() + self.offset;
         let garbage = used.saturating_sub(live);
+        // The manual's bound on the disk's use is twice what lives and five files.
+        // It has room for this much: beside `used` there are three spares, one
+        // more for each sixteen segments, and what is left of the current file.
         garbage > size / 4 + live / 4 + live.saturating_sub(4 * size) / 4
-            || used + used / 16 > 2 * live + size
     }
 }
