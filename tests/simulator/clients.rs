@@ -107,7 +107,7 @@ pub fn live(does: &[Deed], place: &Place<'_>) {
 /// any more.
 pub fn sweep(door: &Arc<Door>, room: usize) {
     let mut line = Line::connect("the sweeper", door, room);
-    if threads::one_in(10) {
+    if threads::one_in(20) {
         // If each of these leaves a little behind, that is much.
         let round = |n| {
             [
@@ -117,7 +117,7 @@ pub fn sweep(door: &Arc<Door>, room: usize) {
                 "put 0 0 60 1\r\nx\r\n".into(),
             ]
         };
-        line.say(&(0..30).flat_map(round).collect::<Vec<_>>());
+        line.say(&(0..60).flat_map(round).collect::<Vec<_>>());
         line.hear();
     }
     let deletes = judge::jobs().map(|id| format!("delete {id}\r\n"));
