@@ -140,7 +140,8 @@ impl Tail {
     /// Whether a put of this length, at its longest, may be moved now. A moved
     /// record must not take the last room: the mark that makes the oldest
     /// segment removable must fit as well, and so must all that is appended
-    /// until that segment has become a spare.
+    /// until that segment has become a spare. Half a full length is kept for
+    /// these.
     pub fn may_move(&self, len: u64) -> bool {
         let lost = match self.rest_for_puts() >= len {
             true => 0,

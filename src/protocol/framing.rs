@@ -94,10 +94,10 @@ impl GrowingBody {
         self.length - self.bytes.len()
     }
 
-    /// Makes room for more bytes: as many as have arrived already, but at least
-    /// [`LEAST_GROWTH`]. So bytes that the client announces and does not send
-    /// take no memory. Returns whether there is room.
-    fn make_room(&mut self) -> bool {
+    /// Allocates memory for more bytes: for as many as have arrived already, but
+    /// at least [`LEAST_GROWTH`]. So bytes that the client announces and does not
+    /// send take none. Returns whether there is some.
+    fn grow(&mut self) -> bool {
         if self.bytes.len() < self.bytes.capacity() {
             return true;
         }
@@ -142,7 +142,7 @@ impl Framer {
                 if body.length <= MAX_BUFFERED_BODY || body.bytes.is_empty() && input.is_empty() {
                     return None;
                 }
-                if !body.make_room() {
+                if !body.grow() {
                     self.refuse_body();
                     return self.next(input);
                 }
@@ -189,7 +189,7 @@ impl Framer {
     pub fn growing_body(&mut self) -> Option<&mut GrowingBody> {
         if let Expecting::Body(body) = &mut self.expecting
             && !body.bytes.is_empty()
-            && !body.make_room()
+            && !body.grow()
         {
             self.refuse_body();
         }
