@@ -165,15 +165,12 @@ impl Binlog {
         }
         let is_urgent = tail.no_room.is_some() || tail.lacks_room();
         drop(tail);
-        if !is_urgent {
-            self.wake_for_upkeep();
-        } else if kept.is_ok() {
-            // If this fails, puts are refused; each of them tries again.
-            self.make_spares(0).ok();
-        }
-        match self.failure() {
-            Some(_) => Err(Failed),
-            None => kept,
+        match is_urgent {
+            true => kept.and_then(|()| self.keep_files()),
+            false => {
+                self.wake_for_upkeep();
+                kept
+            }
         }
     }
 
@@ -289,7 +286,8 @@ impl Binlog {
     /// Writes all that was appended, and makes spares of the segments that this
     /// has retired. Not to be called under the server's lock.
     pub fn relieve(&self) -> Result<(), Failed> {
-        self.commit(Position(self.end.load(Ordering::Acquire)))?;
+        let end = self.tail().end;
+        self.commit(end)?;
         self.keep_files()
     }
 
@@ -481,7 +479,7 @@ impl Binlog {
     fn keep_files_until_closed(&self, mut tell: impl FnMut(Event<'_>)) {
         let mut had_no_room = false;
         while self.wait_for_upkeep() {
-            if self.keep_files().is_err() {
+            if self.relieve().is_err() {
                 break;
             }
             let stay = std::mem::take(&mut self.tail().not_removed);
@@ -543,7 +541,7 @@ impl Binlog {
     /// One round of the work of both threads, for tests that start none.
     pub fn work_once(&self) -> Result<(), Failed> {
         self.commit_for_others()?;
-        self.keep_files()
+        self.relieve()
     }
 
     /// Writes for those who wait, and writes and syncs what is due. If another

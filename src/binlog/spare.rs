@@ -59,9 +59,6 @@ impl Binlog {
     /// Removes retired segments, and makes spares before they are needed. This may
     /// take as long as writing a segment.
     pub(super) fn keep_files(&self) -> Result<(), Failed> {
-        // The marks after which segments may go may not be written yet.
-        let after = self.tail().retired_after();
-        after.map_or(Ok(()), |after| self.commit(after))?;
         if self.tail().needs_upkeep() {
             // If this fails, puts are refused; each of them tries again.
             self.make_spares(0).ok();
@@ -116,9 +113,9 @@ impl Binlog {
     /// Makes the spares, each as long as a put of this length needs them (0: no
     /// put waits), and removes the retired segments that are not needed for that.
     pub(super) fn make_spares(&self, put: u64) -> Result<(), NoRoom> {
-        // Before a retired segment may go, its mark must be synced.
-        // One that is not written yet can wait. To write it here, this thread
-        // would commit; and a thread that commits makes spares.
+        // Before a retired segment may go, the mark that says so must be synced. A
+        // mark that is not written yet can wait: a thread that has just written
+        // comes here, too, and must not write for those who came meanwhile.
         if self.tail().retired_after().is_some() {
             self.sync_written().map_err(|Failed| NoRoom)?;
         }
