@@ -23,11 +23,10 @@
 //! ([`may_move_for`](Tail::may_move_for)), if there are fewer than some 800,000
 //! jobs for each MiB of a segment: no append looks at more than 256 of them. So
 //! the oldest segment is retired before the room is used up, and its file becomes
-//! the next spare. It is not given to
-//! the disk in between, where another program could take it; for the same reason
-//! no file is cut at its last record. Why one more for each sixteen? A segment
-//! ends before a record that does not fit, and when jobs are moved, these unused
-//! ends may add up to more than before.
+//! the next spare. It is not given to the disk in between, where another program
+//! could take it; for the same reason no file is cut at its last record. Why one
+//! more for each sixteen? A segment ends before a record that does not fit, and
+//! when jobs are moved, these unused ends may add up to more than before.
 //!
 //! Work on very many jobs, such as a long kick, is done in pieces. While less
 //! than two full lengths are left, each piece waits until what was appended
