@@ -355,8 +355,8 @@ pub fn freeze(world_time: u64) {
 }
 
 /// All stand still for so long, and nothing of what is promised in time is meant
-/// to happen meanwhile. Perhaps another machine takes the lock.
-pub fn stands_still(nanos: u64, is_replaced: bool) {
+/// to happen meanwhile.
+pub fn stands_still(nanos: u64) {
     watch(|judge| {
         judge.times.iter_mut().for_each(|time| *time += nanos);
         for caller in &mut judge.callers {
@@ -364,9 +364,13 @@ pub fn stands_still(nanos: u64, is_replaced: bool) {
             let ends = [&mut caller.is_over_at, &mut caller.left_at];
             ends.into_iter().flatten().for_each(|time| *time += nanos);
         }
-        if is_replaced {
-            judge.replaced_at.get_or_insert_with(world::wall_clock);
-        }
+    });
+}
+
+/// Another machine has the lock.
+pub fn is_replaced() {
+    watch(|judge| {
+        judge.replaced_at.get_or_insert_with(world::wall_clock);
     });
 }
 
@@ -619,12 +623,13 @@ impl Judge {
             return;
         };
         let caller = &self.callers[number];
-        // Nobody waits for ever for those who are gone.
-        let was_slow = world::stood_still_after(caller.came_at);
-        if caller.asked_at.is_none() && !self.is_stopping && !was_slow {
+        if caller.asked_at.is_none() && !self.is_stopping {
             let name = &caller.name;
             for other in self.links.values().map(|other| &self.callers[*other]) {
-                let was_gone = other.left_at.is_some_and(|left| left < caller.came_at);
+                // Nobody waits long for those who are gone, even if all stand still.
+                let is_long_ago = |left: &u64| world::stood_still_after(*left);
+                let left_at = other.left_at.filter(|left| !is_long_ago(left));
+                let was_gone = left_at.is_some_and(|left| left < caller.came_at);
                 assert!(
                     !was_gone,
                     "{name} is served though {}, who was gone before, is still there",

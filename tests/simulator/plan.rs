@@ -66,6 +66,8 @@ pub enum Blow {
     StandsStill {
         is_replaced: bool,
     },
+    /// Another machine has taken the lock.
+    LosesLock,
 }
 
 /// What a client does, one after the other; at the end it leaves.
@@ -300,9 +302,13 @@ fn some_step(random: &mut Random) -> u64 {
 
 /// For storage that machines share.
 fn blow(random: &mut Random) -> Option<(u64, Blow)> {
-    let is_replaced = !random.one_in(3);
-    let stands_still = (some_step(random), Blow::StandsStill { is_replaced });
-    random.one_in(2).then_some(stands_still)
+    let blow = match random.below(8) {
+        0 => Blow::StandsStill { is_replaced: false },
+        1..3 => Blow::StandsStill { is_replaced: true },
+        3 => Blow::LosesLock,
+        _ => return None,
+    };
+    Some((some_step(random), blow))
 }
 
 fn client(habits: Habits, random: &mut Random) -> Client {

@@ -440,7 +440,13 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
             Blow::Stops => wake(),
             Blow::Kills => world::kill(),
             Blow::BreaksSync => world::break_sync(),
-            Blow::StandsStill { is_replaced } => world::stand_still(is_replaced),
+            Blow::StandsStill { is_replaced } => {
+                world::stand_still();
+                if is_replaced {
+                    world::replace(true);
+                }
+            }
+            Blow::LosesLock => world::replace(false),
         }
     };
     if let Some((step, blow)) = life.blow {

@@ -33,7 +33,8 @@
 //! what was there then, as after a kill. What this one writes later is not among
 //! that. And it may tell nobody anything of jobs: they are the other machine's.
 //! Only what it sends right after it has read the clock may come too late, since
-//! no process can prevent that.
+//! no process can prevent that. *The lock may also be given away at once.* Then
+//! the process may still tell for a moment what rests on no later change.
 //!
 //! *At a restart* the process finds the files as the kernel has them, and any
 //! time on the clock on the wall. The monotonic clock begins anew.
@@ -112,8 +113,10 @@ struct World {
     /// Up to when it has stood still.
     stood_still_at: Option<u64>,
     stood_still_for: u64,
-    /// Since when another machine has the lock.
+    /// Since when another machine has the lock, and whether it was silent for so
+    /// long before.
     replaced_at: Option<u64>,
+    was_silent: bool,
     /// When threads have read the clock of the storage that have done nothing
     /// since that takes long.
     clock_read_at: BTreeMap<threads::Id, u64>,
@@ -178,6 +181,7 @@ pub fn begin(
         stood_still_at: None,
         stood_still_for: 0,
         replaced_at: None,
+        was_silent: false,
         clock_read_at: BTreeMap::new(),
         left: None,
         limits: Vec::from_iter(disk.state().is_limited().then_some((0, 0))),
@@ -289,18 +293,25 @@ pub fn kill() {
     threads::unpark(main);
 }
 
-/// The process stands still now. Perhaps another machine takes the lock.
-pub fn stand_still(is_replaced: bool) {
+/// The process stands still now.
+pub fn stand_still() {
     with(|world| {
         threads::stand_still(SILENCE);
         world.stood_still_at = Some(threads::now());
         world.stood_still_for += SILENCE;
-        if is_replaced {
+    });
+    judge::stands_still(SILENCE);
+}
+
+/// Another machine takes the lock, after a silence or at once.
+pub fn replace(was_silent: bool) {
+    with(|world| {
+        if world.replaced_at.is_none() {
             world.leave();
-            world.replaced_at.get_or_insert_with(threads::now);
+            (world.replaced_at, world.was_silent) = (Some(threads::now()), was_silent);
         }
     });
-    judge::stands_still(SILENCE, is_replaced);
+    judge::is_replaced();
 }
 
 /// The next sync fails.
@@ -324,7 +335,10 @@ pub fn takes_long() {
 /// read it right before.
 pub fn tells(bytes: &[u8]) {
     let id = threads::current().expect("a thread tells");
-    let (read_at, replaced_at) = with(|world| (world.clock_read_at.remove(&id), world.replaced_at));
+    let (read_at, replaced_at) = with(|world| {
+        let replaced_at = world.replaced_at.filter(|_| world.was_silent);
+        (world.clock_read_at.remove(&id), replaced_at)
+    });
     if let Some(replaced_at) = replaced_at.filter(|_| !is_killed()) {
         let told = String::from_utf8_lossy(bytes);
         let is_failure = told.lines().all(|line| line == "INTERNAL_ERROR");

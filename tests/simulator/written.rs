@@ -146,6 +146,14 @@ pub fn all() -> Vec<(&'static str, Plan)> {
                 ])
             },
         ),
+        // Those who write look before they tell, whatever the lease says.
+        (
+            "what is told is what the next server finds",
+            Plan {
+                is_shared: true,
+                ..putting_at_once(Blow::LosesLock)
+            },
+        ),
         (
             "who stood still and has the lock goes on",
             Plan {
