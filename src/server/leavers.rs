@@ -18,7 +18,7 @@ use std::time::Duration;
 /// so long to notice it only if the CPUs are very busy, or while it waits for the
 /// disk or for a client that does not read. (The end of the server waits for the
 /// acceptor, which may be waiting here.)
-const PATIENCE: Duration = Duration::from_millis(200);
+const PATIENCE: Duration = Duration::from_millis(500);
 
 // The next two are for the acceptor, when all places are taken.
 
@@ -112,11 +112,11 @@ mod tests {
         leavers.add(early, at(10));
         leavers.add(late, at(50));
         let all = |_| true;
-        let left = Duration::from_millis(190);
+        let left = Duration::from_millis(490);
         assert_eq!(wait_of(&mut leavers, 30, 20, all), Some(left));
         assert_eq!(wait_of(&mut leavers, 30, 20, |id| id != early), None);
         assert_eq!(wait_of(&mut leavers, 60, 60, all), Some(left));
-        assert_eq!(wait_of(&mut leavers, 60, 250, all), None);
+        assert_eq!(wait_of(&mut leavers, 60, 550, all), None);
         assert!(leavers.is_empty());
     }
 
