@@ -195,20 +195,23 @@ mod tests {
     use crate::protocol::{Framer, Seconds};
     use crate::server::{Clock, Limits};
 
-    /// What is in this directory, in a log of short segments.
-    fn open(directory: &tempfile::TempDir, now: Time) -> Opened<Engine> {
-        let config = Config {
+    fn config() -> Config {
+        Config {
             max_job_size: 100,
             max_memory: None,
             keeps_changes: true,
-        };
+        }
+    }
+
+    /// What is in this directory, in a log of short segments.
+    fn open(directory: &tempfile::TempDir, now: Time) -> Opened<Engine> {
         let options = Options {
             dir: directory.path().into(),
             sync: SyncMode::Never,
             segment_size: 4096,
             wait: false,
         };
-        Binlog::open(&options, Engine::new(config, now)).unwrap()
+        Binlog::open(&options, Engine::new(config(), now)).unwrap()
     }
 
     /// A server with this log, in which nobody makes room.
@@ -263,6 +266,40 @@ mod tests {
         assert!(has_keys());
         shared.catch_up();
         assert!(!has_keys());
+    }
+
+    #[test]
+    fn a_body_whose_job_is_gone_counts_as_long_as_its_reply_waits() {
+        let directory = tempfile::tempdir().unwrap();
+        let shared = shared(&directory);
+        let id = shared.with_lock(|state, _| state.engine.connect());
+        let mut batch = Batch::default();
+        push(
+            &mut batch,
+            "put 0 0 60 3\r\njob\r\nreserve-job 1\r\ndelete 1\r\n",
+        );
+        assert!(batch.execute(&shared, id, 0, false) == Next::Send);
+        assert_eq!(shared.with_lock(|state, _| state.engine.memory()), 0);
+        assert_eq!(batch.held(), "job\r\n".len());
+        batch.take_replies();
+        assert_eq!(batch.held(), 0);
+    }
+
+    /// Otherwise a portion with few commands could have very many of them done.
+    #[test]
+    fn keys_that_end_count_as_work_of_the_portion() {
+        let mut engine = Engine::new(config(), Time::default());
+        let id = engine.connect();
+        for number in 1..=100 {
+            let text = format!("put 0 0 60 1 idp:{number}:60\r\nx\r\ndelete {number}\r\n");
+            let (mut framer, mut input) = (Framer::new(100), text.as_bytes());
+            while let Some(request) = framer.next(&mut input) {
+                engine.execute(id, request, Time::default());
+            }
+        }
+        engine.effects.steps = 0;
+        engine.tick(Time::default() + Seconds(3600));
+        assert!(engine.effects.steps >= 100, "{}", engine.effects.steps);
     }
 
     /// A client whose connection broke before it heard DELETED may ask again.
