@@ -247,6 +247,9 @@ fn open(
         locked => locked,
     };
     let directory = Arc::new(directory.map_err(unusable)?);
+    for error in directory.left() {
+        log::warning(format_args!("left alone, since it is not needed: {error}"));
+    }
     // What is left of a delay is left by the system's clock. While we waited
     // for the lock, the clock may have been set.
     clock.set();

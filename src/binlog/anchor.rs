@@ -12,10 +12,6 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// A file that is made as a trial. If it stays, the next start removes it as it
-/// removes other servers' spares.
-const PROBE: &str = "binlog.spare.0";
-
 /// A directory.
 pub(super) struct Anchor {
     directory: File,
@@ -96,18 +92,18 @@ impl Anchor {
         Ok(unlinkat(&self.directory, name, UnlinkatFlags::NoRemoveDir)?)
     }
 
-    /// An error if no file can be made in it, or removed. (On a full disk none
-    /// need be made.)
-    pub fn must_take_files(&self) -> io::Result<()> {
-        match self.file(PROBE, OFlag::O_RDWR | OFlag::O_CREAT) {
+    /// An error if this file cannot be made in it, or removed. (On a full disk it
+    /// need not be made.)
+    pub fn must_take(&self, name: &str) -> io::Result<()> {
+        match self.file(name, OFlag::O_RDWR | OFlag::O_CREAT) {
             Err(error) if is_full(&error) => {
                 // One copy of several may have had room for it.
-                let _ = self.remove(PROBE);
+                let _ = self.remove(name);
                 Ok(())
             }
             made => {
                 made?;
-                self.remove(PROBE)
+                self.remove(name)
             }
         }
     }

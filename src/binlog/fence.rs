@@ -23,7 +23,8 @@
 //!   that has no name any more. Also, each server has its own names for the
 //!   files that it prepares ahead, and removes those of others before it reads
 //!   anything. So if another server renames such a file late, there is nothing
-//!   to rename.
+//!   to rename. (One that can be neither removed nor opened stays: GlusterFS has
+//!   one copy of it instead of three, and would rename it for nobody.)
 //! - *No old contents are read.* A machine may still have old pages of a file
 //!   that it has read. So a file never changes its meaning: on shared storage
 //!   a retired segment is removed, and never becomes a spare. Besides, the
@@ -69,6 +70,8 @@ pub(super) struct Fence {
     /// On a shared file system: how many files this server has made under each
     /// of these names.
     made: Mutex<BTreeMap<String, u64>>,
+    /// Why files that other servers have prepared are still there.
+    pub left: Vec<Error>,
 }
 
 impl Fence {
@@ -93,32 +96,30 @@ impl Fence {
             Err(errno) => return Err(refused(errno.into())),
         }
         if is_shared(&file).map_err(refused)? {
-            return Fence::raise(file, anchor).map_err(refused);
+            return Fence::raise(file, anchor);
         }
         // Even if somebody removes the file `lock`, no second server gets in.
         if !anchor.lock(wait) {
             return Err(Error::Locked(path.to_owned()));
         }
-        remove_prepared(anchor, false).map_err(refused)?;
         Ok(Fence {
             file,
             line: None,
             suffix: String::new(),
             made: Mutex::default(),
+            left: remove_prepared(anchor, false)?,
         })
     }
 
     /// Puts a fence around a shared directory.
-    fn raise(file: fs::File, anchor: &Anchor) -> io::Result<Fence> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let now = now.map_err(io::Error::other)?.as_nanos();
-        let line = write_line(&file, now)?;
-        remove_prepared(anchor, true)?;
+    fn raise(file: fs::File, anchor: &Anchor) -> Result<Fence, Error> {
+        let (now, line) = write_line(&file).map_err(Error::on("write", LOCK))?;
         Ok(Fence {
             file,
             line: Some(line),
             suffix: format!(".{now}"),
             made: Mutex::default(),
+            left: remove_prepared(anchor, true)?,
         })
     }
 
@@ -191,8 +192,11 @@ impl Fence {
     }
 }
 
-/// Writes a line that no other server writes.
-fn write_line(file: &fs::File, now: u128) -> io::Result<[u8; LINE]> {
+/// Writes a line that no other server writes. Returns the number it begins with,
+/// too.
+fn write_line(file: &fs::File) -> io::Result<(u128, [u8; LINE])> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.map_err(io::Error::other)?.as_nanos();
     let system = uname()?;
     let host = system.nodename().to_string_lossy();
     let text = format!("{now} process {} on {host}", std::process::id());
@@ -202,7 +206,7 @@ fn write_line(file: &fs::File, now: u128) -> io::Result<[u8; LINE]> {
     line[LINE - 1] = b'\n';
     file.write_all_at(&line, 0)?;
     file.sync_all()?;
-    Ok(line)
+    Ok((now, line))
 }
 
 /// Takes the lock of all of a file.
@@ -236,11 +240,18 @@ fn has_something<'a>(anchor: &Anchor, mut names: impl Iterator<Item = &'a String
 /// storage or before the directory was copied here. They were never part of the
 /// binlog. But where no segment holds anything, they may show that there was
 /// one: then they stay, and the start is refused.
-fn remove_prepared(anchor: &Anchor, is_shared: bool) -> io::Result<()> {
-    let names = anchor.list()?;
+///
+/// Returns why some of them are still there, though nobody can make a segment
+/// of them.
+///
+/// # Errors
+///
+/// If one cannot be removed, but opened.
+fn remove_prepared(anchor: &Anchor, is_shared: bool) -> Result<Vec<Error>, Error> {
+    let names = anchor.list().map_err(Error::on("list", "the files"))?;
     let segments = names.iter().filter(|name| segment_number(name).is_some());
     if names.iter().any(|name| shows_segment(name)) && !has_something(anchor, segments) {
-        return Ok(());
+        return Ok(Vec::new());
     }
     let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     let is_prepared = |name: &String| {
@@ -253,14 +264,23 @@ fn remove_prepared(anchor: &Anchor, is_shared: bool) -> io::Result<()> {
             _ => false,
         }
     };
+    let mut left = Vec::new();
     for name in names.into_iter().filter(is_prepared) {
         match anchor.remove(&name) {
+            Ok(()) => {}
             // The server that prepared it has just made a segment of it.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            removed => removed?,
+            Err(error) => {
+                let opened = anchor.file(&name, OFlag::O_RDWR);
+                let error = Error::on("remove", name)(error);
+                match opened {
+                    Ok(_) => return Err(error),
+                    Err(_) => left.push(error),
+                }
+            }
         }
     }
-    Ok(())
+    Ok(left)
 }
 
 #[cfg(test)]
@@ -356,6 +376,23 @@ mod tests {
             remove_prepared(&anchor, is_shared).unwrap();
             assert!(!path(left_over).exists());
         }
+    }
+
+    /// A file server that had no room may have one copy of a file where three
+    /// belong; then nobody can open or remove it while another one is away.
+    /// Here a directory is such a file.
+    #[test]
+    fn what_can_be_neither_removed_nor_opened_stays_and_keeps_nobody_from_starting() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name| directory.path().join(name);
+        fs::write(path("binlog.1"), "x").unwrap();
+        fs::create_dir(path("binlog.spare3.17.2")).unwrap();
+        fs::write(path("binlog.spare4.17.1"), "x").unwrap();
+        let fence = raise(directory.path());
+        let left: Vec<_> = fence.left.iter().map(Error::to_string).collect();
+        let why = "in the binlog directory: Is a directory (os error 21)";
+        assert_eq!(left, [format!("cannot remove binlog.spare3.17.2 {why}")]);
+        assert!(!path("binlog.spare4.17.1").exists());
     }
 
     #[test]

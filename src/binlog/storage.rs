@@ -101,6 +101,10 @@ pub trait File: Send + Sync {
     }
 }
 
+/// A file that is made as a trial. If it stays, the next start removes it as it
+/// removes other servers' spares.
+const PROBE: &str = "binlog.spare.0";
+
 /// A directory of the operating system, locked for this process.
 pub struct Directory {
     anchor: Anchor,
@@ -115,9 +119,15 @@ impl Directory {
             source,
         })?;
         let fence = Fence::lock(&anchor, path, wait)?;
-        let tried = anchor.must_take_files();
+        let tried = anchor.must_take(&fence.new_name(PROBE));
         tried.map_err(Error::on("make or remove", "files"))?;
         Ok(Directory { anchor, fence })
+    }
+
+    /// Why files that other servers have prepared are still there. Nobody needs
+    /// them.
+    pub fn left(&self) -> &[Error] {
+        &self.fence.left
     }
 
     fn opened(&self, flags: OFlag, name: &str) -> io::Result<Arc<dyn File>> {
