@@ -1,7 +1,7 @@
 //! Disk use under long traffic, and traffic on a full disk.
 
 use crate::disk::{Disk, Random};
-use crate::model::{Server, Traffic, live_len, open};
+use crate::model::{Server, Traffic, open};
 use crate::search;
 use beanpole::binlog::{SyncMode, lens};
 use beanpole::engine::{Change, StoredJob};
@@ -15,13 +15,12 @@ fn churn(server: &mut Server, disk: &Disk, rounds: u64, mut command: impl FnMut(
     let mut most = 0.0_f64;
     // The largest job that has lived while a segment was the newest one.
     let mut largest_at = BTreeMap::new();
-    let live = |server: &Server| server.jobs.values().map(live_len).max().unwrap_or(0);
     for round in 0..rounds {
-        let before = live(server);
+        let before = server.live.longest();
         command(server, round);
         let newest = server.log.stats().current_index;
         let largest = largest_at.entry(newest).or_insert(0);
-        *largest = before.max(live(server)).max(*largest);
+        *largest = before.max(server.live.longest()).max(*largest);
         assert!(server.commit());
         server.log.work_once().unwrap();
         server.history.forget();
@@ -31,7 +30,7 @@ fn churn(server: &mut Server, disk: &Disk, rounds: u64, mut command: impl FnMut(
         // A segment ends before a job that does not fit into it, and its file
         // has whole blocks.
         let ends = (largest + 4096) * disk.names().len() as u64;
-        let allowed = 2 * server.live_bytes + 5 * SIZE.max(largest) + ends;
+        let allowed = 2 * server.live.bytes + 5 * SIZE.max(largest) + ends;
         let used = disk.used();
         assert!(
             used <= allowed,
@@ -39,7 +38,7 @@ fn churn(server: &mut Server, disk: &Disk, rounds: u64, mut command: impl FnMut(
         );
         most = most.max(used as f64 / allowed as f64);
         if (round + 1) % (rounds / 4) == 0 {
-            let live = server.live_bytes;
+            let live = server.live.bytes;
             println!(
                 "after {} rounds {live} bytes live, {used} on disk",
                 round + 1

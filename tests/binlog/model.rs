@@ -7,16 +7,25 @@ pub use crate::history::{History, Jobs};
 use beanpole::binlog::{Binlog, Opened, Position, Record, SyncMode, Update, lens, put_len};
 use beanpole::engine::{Change, Counters, StoredJob, StoredState, StoredWords, Time};
 use beanpole::protocol::{Body, JobId, Priority, Seconds, TubeName, Words};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A log, with the state that a server has beside it.
 pub struct Server {
     pub log: Arc<Binlog>,
     pub jobs: Jobs,
-    /// How many bytes the puts of all jobs take together.
-    pub live_bytes: u64,
+    pub live: Live,
     pub history: History,
     position: Position,
+}
+
+/// How many bytes the puts of all jobs take.
+#[derive(Default)]
+pub struct Live {
+    /// All together.
+    pub bytes: u64,
+    /// How many jobs there are whose put has this length.
+    lens: BTreeMap<u64, usize>,
 }
 
 /// How a server's traffic is mixed.
@@ -32,9 +41,11 @@ pub struct Traffic {
 impl Server {
     pub fn new(opened: Opened) -> Server {
         let history = History::new(opened.jobs.clone(), opened.next_id.0);
+        let mut live = Live::default();
+        opened.jobs.values().for_each(|job| live.add(job));
         Server {
             log: opened.binlog,
-            live_bytes: opened.jobs.values().map(live_len).sum(),
+            live,
             jobs: opened.jobs,
             history,
             position: Position::default(),
@@ -108,7 +119,7 @@ impl Server {
             return false;
         }
         self.history.next_id = self.history.next_id.max(id.0 + 1);
-        self.live_bytes += live_len(&job);
+        self.live.add(&job);
         self.append(Change::Put(job.id), Record::Put(job));
         true
     }
@@ -189,13 +200,13 @@ impl Server {
             }))),
             ..job
         };
-        self.live_bytes += live_len(&rest);
+        self.live.add(&rest);
         self.delete_with(id, Record::Put(rest));
     }
 
     fn delete_with(&mut self, id: JobId, entry: Record) {
         let job = &self.jobs[&id];
-        self.live_bytes -= live_len(job);
+        self.live.remove(job);
         let (tube_len, keys_len, body_len) = lens(job);
         let delete = Change::Delete {
             id,
@@ -227,8 +238,31 @@ impl Server {
     }
 }
 
+impl Live {
+    /// The longest put.
+    pub fn longest(&self) -> u64 {
+        self.lens.last_key_value().map_or(0, |(len, _)| *len)
+    }
+
+    fn add(&mut self, job: &StoredJob) {
+        let len = live_len(job);
+        self.bytes += len;
+        *self.lens.entry(len).or_default() += 1;
+    }
+
+    fn remove(&mut self, job: &StoredJob) {
+        let len = live_len(job);
+        self.bytes -= len;
+        let count = self.lens.get_mut(&len).expect("it was added");
+        *count -= 1;
+        if *count == 0 {
+            self.lens.remove(&len);
+        }
+    }
+}
+
 /// How many bytes the put of a job takes.
-pub fn live_len(job: &StoredJob) -> u64 {
+fn live_len(job: &StoredJob) -> u64 {
     let (tube_len, keys_len, body_len) = lens(job);
     let words_len = keys_len.map_or(0, |keys_len| 18 + keys_len);
     75 + (tube_len + words_len + body_len) as u64
