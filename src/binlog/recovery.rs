@@ -14,7 +14,7 @@ use super::import;
 use super::ledger::Ledger;
 use super::opening::Opening;
 use super::record::{Record, Tubes};
-use super::segment::{CHUNK, End, Found, Kind, Numbered, Reader, find, last_set_byte};
+use super::segment::{End, Found, Kind, Numbered, Reader, chunk_len, find, last_set_byte};
 use super::spare::zeroed;
 use super::storage::{File, Storage, write_zeros};
 use super::tail::Spare;
@@ -302,9 +302,9 @@ fn read_part(
     to: u64,
     mut each: impl FnMut(&[u8], u64) -> io::Result<()>,
 ) -> io::Result<()> {
-    let mut piece = vec![0; CHUNK];
+    let mut piece = vec![0; chunk_len(to.saturating_sub(from))];
     while from < to {
-        let most = piece.len().min(usize::try_from(to - from).unwrap_or(CHUNK));
+        let most = chunk_len(to - from);
         match file.read_at(&mut piece[..most], from)? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             read => {

@@ -12,8 +12,8 @@ use super::storage::{File, Storage};
 use std::io::{self, BufReader, Read};
 use std::sync::Arc;
 
-/// How many bytes are read at once.
-pub(super) const CHUNK: usize = 256 << 10;
+/// How many bytes are read at once, if there are so many.
+const CHUNK: usize = 256 << 10;
 /// How many bytes of a file's start are read to find out which program wrote
 /// it.
 const HEAD_LEN: u64 = 1024;
@@ -73,8 +73,9 @@ impl Found {
         };
         let file = found.open()?;
         found.len = file.len().map_err(Error::on("read", found.name()))?;
-        let mut start = Vec::new();
-        let read = found.read_from(0)?.take(HEAD_LEN).read_to_end(&mut start);
+        let mut start = Vec::with_capacity(HEAD_LEN as usize);
+        let source = Source { file, offset: 0 };
+        let read = source.take(HEAD_LEN).read_to_end(&mut start);
         read.map_err(Error::on("read", found.name()))?;
         found.kind = match (
             beanstalkd::Format::of(&start),
@@ -136,7 +137,8 @@ impl Found {
     /// The file from an offset on.
     pub fn read_from(&self, offset: u64) -> Result<BufReader<Source>, Error> {
         let file = self.open()?;
-        Ok(BufReader::with_capacity(CHUNK, Source { file, offset }))
+        let len = chunk_len(self.len.saturating_sub(offset));
+        Ok(BufReader::with_capacity(len, Source { file, offset }))
     }
 
     /// The error that says what is wrong with it, and where.
@@ -182,10 +184,15 @@ impl Found {
     }
 }
 
+/// How many of so many bytes are read at once.
+pub(super) fn chunk_len(bytes: u64) -> usize {
+    bytes.min(CHUNK as u64) as usize
+}
+
 /// The offset of a file's last byte that is not zero, at or after an offset.
 pub(super) fn last_set_byte(file: &dyn File, offset: u64) -> io::Result<Option<u64>> {
     let (mut last, mut at) = (None, offset);
-    let mut chunk = vec![0; CHUNK];
+    let mut chunk = vec![0; chunk_len(file.len()?.saturating_sub(offset))];
     loop {
         let read = file.read_at(&mut chunk, at)?;
         if read == 0 {

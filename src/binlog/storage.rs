@@ -245,13 +245,11 @@ impl File for fs::File {
 /// Writes zeros to a file from one offset up to another.
 pub(super) fn write_zeros(file: &dyn File, mut from: u64, to: u64) -> io::Result<()> {
     // As a static they would be in the file of each program.
-    let zeros = vec![0; 1 << 16];
+    let zeros = vec![0; to.saturating_sub(from).min(1 << 16) as usize];
     while from < to {
-        let some = usize::try_from(to - from)
-            .unwrap_or(zeros.len())
-            .min(zeros.len());
-        file.write_at(&zeros[..some], from)?;
-        from += some as u64;
+        let some = (to - from).min(zeros.len() as u64);
+        file.write_at(&zeros[..some as usize], from)?;
+        from += some;
     }
     Ok(())
 }
