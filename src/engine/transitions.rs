@@ -369,3 +369,83 @@ impl Engine {
         self.wheel.set(Owner::Connection(index).timer(), due);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::engine::{Config, ConnectionId, Engine, Outcome, Time};
+    use crate::protocol::{Framer, Seconds};
+
+    fn ask(engine: &mut Engine, id: ConnectionId, text: &str, now: Time) {
+        let (mut framer, mut input) = (Framer::new(100), text.as_bytes());
+        while let Some(request) = framer.next(&mut input) {
+            let outcome = engine.execute(id, request, now);
+            assert!(matches!(outcome, Outcome::Reply(_) | Outcome::AwaitBody));
+        }
+    }
+
+    /// How many jobs are ready, delayed, reserved and buried.
+    type Counts = [usize; 4];
+
+    /// The counts after each tick until nothing is due, and what it cost.
+    fn ticks(engine: &mut Engine, now: Time) -> Vec<(Counts, usize)> {
+        let tick = || {
+            engine.effects.steps = 0;
+            let counts = engine.tick(now).then_some(engine.jobs_now.by_state)?;
+            Some((counts, engine.effects.steps))
+        };
+        std::iter::from_fn(tick).collect()
+    }
+
+    /// Nobody else can do anything meanwhile.
+    #[test]
+    fn very_many_jobs_change_a_thousand_at_a_time() {
+        let config = Config {
+            max_job_size: 100,
+            max_memory: None,
+            keeps_changes: false,
+        };
+        let mut engine = Engine::new(config, Time::default());
+        let [puts, works] = [engine.connect(), engine.connect()];
+        let after = |seconds| Time::default() + Seconds(seconds);
+        for number in 0..2500 {
+            let text = format!("use {}\r\nput 0 1 1 0\r\n\r\n", number % 2);
+            ask(&mut engine, puts, &text, after(0));
+        }
+        assert_eq!(
+            ticks(&mut engine, after(1)),
+            [
+                ([1000, 1500, 0, 0], 1002),
+                ([2000, 500, 0, 0], 1002),
+                ([2500, 0, 0, 0], 501)
+            ]
+        );
+        let all = "watch 0\r\nwatch 1\r\n".to_string() + &"reserve\r\n".repeat(2500);
+        ask(&mut engine, works, &all, after(1));
+        assert_eq!(
+            ticks(&mut engine, after(2)),
+            [
+                ([1000, 0, 1500, 0], 1001),
+                ([2000, 0, 500, 0], 1001),
+                ([2500, 0, 0, 0], 501)
+            ]
+        );
+        ask(&mut engine, works, &all, after(2));
+        for tube in 2..4500 {
+            ask(&mut engine, works, &format!("watch {tube}\r\n"), after(2));
+        }
+        let mut pieces = Vec::new();
+        while !engine.disconnect(works, after(2)) {
+            pieces.push((engine.jobs_now.by_state, engine.tubes.names.len()));
+        }
+        assert_eq!(
+            pieces,
+            [
+                ([1000, 0, 1500, 0], 3502),
+                ([2000, 0, 500, 0], 2502),
+                ([2500, 0, 0, 0], 1502),
+                ([2500, 0, 0, 0], 502)
+            ]
+        );
+        engine.check();
+    }
+}

@@ -276,6 +276,42 @@ mod tests {
         bench.0.check();
     }
 
+    /// Otherwise a portion of commands could take very long.
+    #[test]
+    fn a_command_costs_a_step_for_each_job_and_tube_that_it_looks_at() {
+        let mut bench = Bench::new();
+        let few = bench.watching(9);
+        let many = bench.watching(1600);
+        let other = bench.0.connect();
+        for (id, text, steps) in [
+            (other, "use 5\r\n", 1),
+            // Copying a name costs little.
+            (other, "list-tubes\r\n", 1 + 1601 / 16),
+            (few, "list-tubes-watched\r\n", 11),
+            (few, "reserve-with-timeout 0\r\n", 11),
+            (many, "reserve-with-timeout 0\r\n", 1),
+            // One listens there.
+            (other, "stats-tube 5\r\n", 2),
+            (other, "put 0 0 60 0\r\n\r\n", 3),
+            (other, "put 0 0 60 0 con:a\r\n\r\n", 2),
+            (other, "put 0 0 60 0 con:a\r\n\r\n", 2),
+            (other, "list-jobs 0 2\r\n", 3),
+            (few, "reserve\r\n", 12),
+            // The other job with its key has to wait.
+            (few, "reserve\r\n", 13),
+            (few, "delete 1\r\n", 2),
+            (few, "delete 2\r\n", 3),
+            (few, "delete 3\r\n", 2),
+            (few, "reserve\r\n", 11),
+            (other, "put 0 0 60 0\r\n\r\n", 13),
+            (many, "reserve\r\n", 2),
+            (other, "put 0 0 60 0\r\n\r\n", 5),
+        ] {
+            assert_eq!(bench.ask(id, text).2, steps, "{text}");
+        }
+        assert_eq!(bench.given(), [(few, 4), (many, 5)]);
+    }
+
     #[test]
     fn after_very_much_has_happened_a_reserve_is_done_in_pieces() {
         let mut bench = Bench::new();
