@@ -101,3 +101,23 @@ impl Connection {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::engine::{Config, Engine, Time};
+
+    #[test]
+    fn the_next_connection_at_its_place_has_another_id() {
+        let config = Config {
+            max_job_size: 100,
+            max_memory: None,
+            keeps_changes: false,
+        };
+        let mut engine = Engine::new(config, Time::default());
+        let gone = engine.connect();
+        assert!(engine.disconnect(gone, Time::default()));
+        let next = engine.connect();
+        assert!(next.index() == gone.index() && next != gone);
+        assert!(engine.is_idle(next) && !engine.is_idle(gone));
+    }
+}

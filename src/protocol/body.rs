@@ -74,6 +74,7 @@ mod tests {
         assert_eq!(size_of::<Body>(), 2 * size_of::<usize>());
         let grown = Body::from_grown(b"hello\r\n".to_vec());
         assert_eq!(grown, Some(Body::new(b"hello")));
+        assert_ne!(grown, Some(Body::new(b"world")));
         assert_eq!(Body::from_grown(b"hello".to_vec()), None);
     }
 }

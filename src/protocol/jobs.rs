@@ -196,6 +196,7 @@ impl JobList {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::words::Words;
 
     fn job(id: u64) -> JobStats {
         JobStats {
@@ -260,6 +261,20 @@ mod tests {
 
     #[test]
     fn a_thousand_jobs_of_a_list_take_less_than_100_kilobytes() {
-        assert!(size_of::<JobStats>() <= 96, "{}", size_of::<JobStats>());
+        let mut list = JobList {
+            jobs: (0..1000).map(job).collect(),
+            next: None,
+        };
+        let without = list.memory();
+        assert_eq!(without, 1000 * size_of::<JobStats>());
+        assert!(without <= 96_000, "{without}");
+        for job in &mut list.jobs[..10] {
+            job.words = Some(Box::new(WordStats {
+                words: Words::NONE,
+                free: 0,
+                tries_left: 0,
+            }));
+        }
+        assert_eq!(list.memory() - without, 10 * size_of::<WordStats>());
     }
 }

@@ -175,3 +175,44 @@ impl Engine {
         self.words.limits.check(&self.tubes, limits)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Config;
+    use crate::engine::job::JOB_OVERHEAD;
+    use crate::protocol::{Command, Framer, Request};
+
+    #[test]
+    fn a_job_takes_the_memory_that_its_put_needed() {
+        let config = Config {
+            max_job_size: 100,
+            max_memory: None,
+            keeps_changes: false,
+        };
+        let mut engine = Engine::new(config, Time::default());
+        let id = engine.connect();
+        for words in [
+            "",
+            " try:3",
+            " idp:key",
+            " con:key",
+            " con:key:2",
+            " idp:another con:other:5 try:1",
+        ] {
+            let before = engine.memory();
+            let mut needed = 2 + JOB_OVERHEAD;
+            let text = format!("put 0 0 60 0{words}\r\n\r\n");
+            let (mut framer, mut input) = (Framer::new(100), text.as_bytes());
+            while let Some(request) = framer.next(&mut input) {
+                if let Request::Command(Command::Put(put)) = &request
+                    && let Some(words) = &put.words
+                {
+                    needed += engine.words.needed(words);
+                }
+                engine.execute(id, request, Time::default());
+            }
+            assert_eq!(engine.memory() - before, needed, "{words}");
+        }
+    }
+}
