@@ -292,7 +292,6 @@ fn pause_tube(mut rest: &[u8]) -> Option<Command> {
     let delay = Seconds(number_u32(&mut rest)?);
     let pause = match TubeName::parse(name) {
         Some(tube) => Command::PauseTube(tube, delay),
-        None if name.is_empty() => return None,
         None => Command::PauseNoTube,
     };
     nothing(rest, pause)
