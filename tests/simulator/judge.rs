@@ -9,7 +9,7 @@ use crate::engine::{Change, Config, ConnectionId, Outcome, StoredJob, StoredStat
 use crate::history::{History, Jobs, apply};
 use crate::naive::{self, Model};
 use crate::protocol::framing::NoBody;
-use crate::protocol::{Command, JobId, Reply, Request, RestsOn};
+use crate::protocol::{Command, JobId, Reply, Request};
 use crate::server::Peer;
 use crate::stored::{in_the_model, key_in_the_model};
 use crate::{threads, world};
@@ -543,7 +543,7 @@ pub fn may_be_silent(caller: usize) -> bool {
 }
 
 /// After this time all is written, whatever the options say, and a little.
-const WRITTEN_WITHIN: Duration = Duration::from_millis(60);
+pub const WRITTEN_WITHIN: Duration = Duration::from_millis(60);
 
 /// So late may something happen that is due, and so long does it take until a
 /// client has left that has hung up, if threads have the time.
@@ -737,15 +737,32 @@ impl Judge {
         right.sort();
         assert_eq!(left, right, "left the engine, right the model");
         for (number, reply) in said {
-            let rests_on = match reply.rests_on() {
-                RestsOn::Nothing => 0,
-                RestsOn::AllSoFar => self.history.len(),
-                RestsOn::PutOf(id) => self.put_at.get(&id).copied().unwrap_or(0),
-            };
-            self.callers[number].expected.push(Expected {
-                text: text(reply),
-                rests_on,
-            });
+            let text = text(reply);
+            let rests_on = self.rests_on(&text);
+            let expected = &mut self.callers[number].expected;
+            expected.push(Expected { text, rests_on });
+        }
+    }
+
+    /// How many changes must be kept before this is told. What the server takes
+    /// for that is not asked.
+    fn rests_on(&self, reply: &str) -> usize {
+        let put_of = |id: &str| {
+            let id = id.parse().map(JobId).expect("a number");
+            self.put_at.get(&id).copied().unwrap_or(0)
+        };
+        let mut words = reply.split_whitespace();
+        match words.next() {
+            Some("INSERTED" | "DELETED" | "RELEASED" | "BURIED" | "KICKED" | "NOT_FOUND") => {
+                self.history.len()
+            }
+            Some("RESERVED" | "FOUND") => put_of(words.next().expect("an id")),
+            // Of a job: no other document begins with an id.
+            Some("OK") => match words.collect::<Vec<_>>()[..] {
+                [_, "---", "id:", id, ..] => put_of(id),
+                _ => 0,
+            },
+            _ => 0,
         }
     }
 

@@ -154,6 +154,24 @@ pub fn all() -> Vec<(&'static str, Plan)> {
                 ..putting_at_once(Blow::LosesLock)
             },
         ),
+        // The thread that has the answer sends a part of it, and then the lock is
+        // gone.
+        (
+            "of an answer without room nothing comes without the lock",
+            Plan {
+                is_shared: true,
+                room: 3,
+                ..plan(vec![
+                    vec![
+                        says(&["reserve"]),
+                        Deed::Awaits(1, 3),
+                        Deed::Strikes(Blow::StandsStill { is_replaced: true }),
+                        Deed::Hears,
+                    ],
+                    vec![Deed::Awaits(0, 1), says(&[first]), Deed::Hears],
+                ])
+            },
+        ),
         (
             "who stood still and has the lock goes on",
             Plan {
