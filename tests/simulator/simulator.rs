@@ -518,10 +518,18 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
             }
         }
         if end == End::Evening {
+            // While all stand still, nobody has the time for anything.
+            let pause = || loop {
+                let since = threads::now();
+                thread::park_timeout(LATER);
+                if !world::stood_still_after(since) {
+                    break;
+                }
+            };
             world::calm();
-            thread::park_timeout(LATER);
+            pause();
             clients::sweep(&entry, room);
-            thread::park_timeout(LATER);
+            pause();
         }
         wake();
     });
