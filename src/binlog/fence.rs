@@ -241,12 +241,12 @@ fn has_something<'a>(anchor: &Anchor, mut names: impl Iterator<Item = &'a String
 /// binlog. But where no segment holds anything, they may show that there was
 /// one: then they stay, and the start is refused.
 ///
-/// Returns why some of them are still there, though nobody can make a segment
-/// of them.
+/// Returns why some of them are still there: they cannot be opened either, so
+/// nobody can make a segment of them.
 ///
 /// # Errors
 ///
-/// If one cannot be removed, but opened.
+/// If one cannot be removed, though it can be opened.
 fn remove_prepared(anchor: &Anchor, is_shared: bool) -> Result<Vec<Error>, Error> {
     let names = anchor.list().map_err(Error::on("list", "the files"))?;
     let segments = names.iter().filter(|name| segment_number(name).is_some());

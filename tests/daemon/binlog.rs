@@ -90,6 +90,21 @@ fn jobs_survive_a_restart_and_the_files_are_for_nobody_else() {
     client.ask("reserve", "RESERVED 1 3\r\njob");
 }
 
+/// On shared storage a full disk may leave such a file. Nobody needs it.
+#[test]
+fn a_spare_that_can_be_neither_removed_nor_opened_is_told_and_left() {
+    let directory = TempDir::new();
+    let mut daemon = Daemon::start(["-b", text(&directory)]);
+    Client::connect(daemon.port()).ask("put 0 0 1 3\r\njob", "INSERTED 1");
+    assert_eq!(daemon.stop().code(), Some(0));
+    fs::create_dir(directory.path().join("binlog.spare3.17.2")).expect("it is ours");
+    let mut daemon = Daemon::start(["-b", text(&directory)]);
+    daemon.log_line(
+        "warning: left alone, since it is not needed: cannot remove binlog.spare3.17.2 in the binlog directory: ",
+    );
+    Client::connect(daemon.port()).ask("reserve", "RESERVED 1 3\r\njob");
+}
+
 /// A reply that waits for the disk may be sent by the thread that has written
 /// last, and not by the client's own worker.
 #[test]
