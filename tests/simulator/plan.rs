@@ -59,8 +59,8 @@ pub enum Blow {
     /// It has to end, in order.
     Stops,
     Kills,
-    /// Its disk fails at the next sync.
-    BreaksSync,
+    /// This happens at the next operation of this kind.
+    Meets(Kind, Fault),
     /// It stands still, for longer than shared storage waits for a machine.
     /// Perhaps another machine takes the lock meanwhile.
     StandsStill {

@@ -440,7 +440,7 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
         move |blow| match blow {
             Blow::Stops => wake(),
             Blow::Kills => world::kill(),
-            Blow::BreaksSync => world::break_sync(),
+            Blow::Meets(kind, fault) => world::meets(kind, fault),
             Blow::StandsStill { is_replaced } => {
                 world::stand_still();
                 if is_replaced {

@@ -314,13 +314,9 @@ pub fn replace(was_silent: bool) {
     judge::is_replaced();
 }
 
-/// The next sync fails.
-pub fn break_sync() {
-    let fails = Fault::Fails {
-        is_full: false,
-        for_good: false,
-    };
-    with(|world| world.faults.push((0, Kind::Sync, fails)));
+/// This happens at the next operation of this kind.
+pub fn meets(kind: Kind, fault: Fault) {
+    with(|world| world.faults.push((0, kind, fault)));
 }
 
 /// This thread does something that may take long.

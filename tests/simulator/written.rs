@@ -5,12 +5,20 @@
 use crate::binlog::SyncMode;
 use crate::disk::Survival;
 use crate::plan::{Blow, Client, Deed, End, Life, Plan};
+use crate::world::{Fault, Kind};
 use std::time::Duration;
+
+/// An error of the device.
+const FAILS: Fault = Fault::Fails {
+    is_full: false,
+    for_good: false,
+};
 
 /// The names of the histories, and what happens in them.
 pub fn all() -> Vec<(&'static str, Plan)> {
     let first = "put 0 0 60 5\r\nfirst";
     let second = "put 0 0 60 6\r\nsecond";
+    let large = &format!("put 0 0 60 900\r\n{}", "x".repeat(900));
     let given_first = "RESERVED 1 5\r\nfirst\r\n";
     vec![
         // One works on a job and asks for another, one waits, and one puts a job
@@ -119,7 +127,32 @@ pub fn all() -> Vec<(&'static str, Plan)> {
         ),
         (
             "all who wait are told of a failure, once",
-            with_cut(putting_at_once(Blow::BreaksSync)),
+            with_cut(putting_at_once(Blow::Meets(Kind::Sync, FAILS))),
+        ),
+        // A segment has its name when its server is killed, and the name is not
+        // synced yet. The next server has no room for a spare, so it need not
+        // sync a name of its own before it tells what is in that segment.
+        (
+            "what is told is in a file whose name is synced",
+            Plan {
+                max_job_size: 1000,
+                lives: vec![
+                    life(vec![vec![
+                        says(&[large, large, large]),
+                        Deed::Waits(1000),
+                        Deed::Strikes(Blow::Meets(Kind::SyncNames, Fault::Kills)),
+                        says(&[large, large]),
+                        Deed::Hears,
+                    ]]),
+                    Life {
+                        faults: vec![(1, Kind::Any, Fault::Fills(0))],
+                        end: End::Later { is_killed: true },
+                        cut: Some(Survival::Nothing),
+                        ..life(vec![vec![says(&[first]), told(&["INSERTED 5"])]])
+                    },
+                ],
+                ..plan(Vec::new())
+            },
         ),
         // One reserves, one waits for a moment, one puts, when another machine
         // takes the lock.
