@@ -343,4 +343,89 @@ mod tests {
         assert!(batch.execute(&shared, id, 0, false) == Next::Send);
         assert_eq!(batch.take_replies().0.len(), CHECK_EVERY);
     }
+
+    #[test]
+    fn so_many_requests_are_taken_at_once_and_none_after_one_that_may_wait() {
+        let mut batch = Batch::default();
+        let mut take = |text: &str| {
+            let request = Framer::new(100).next(&mut text.as_bytes());
+            batch.push(request.expect("a request"))
+        };
+        for _ in 1..REQUESTS_AT_ONCE {
+            assert!(take("peek-ready\r\n"));
+        }
+        assert!(!take("peek-ready\r\n"));
+        assert!(!Batch::default().push(Framer::new(100).next(&mut &b"reserve\r\n"[..]).unwrap()));
+    }
+
+    #[test]
+    fn many_requests_or_the_rest_of_a_long_one_are_much() {
+        let mut batch = Batch::default();
+        push(&mut batch, &"peek-ready\r\n".repeat(FEW_REQUESTS));
+        assert!(!batch.is_much());
+        push(&mut batch, "peek-ready\r\n");
+        assert!(batch.is_much());
+        let mut rest = Batch::default();
+        rest.push(Request::GoOn);
+        assert!(rest.is_much());
+    }
+
+    #[test]
+    fn a_portion_ends_when_it_has_cost_much() {
+        let directory = tempfile::tempdir().unwrap();
+        let shared = shared(&directory);
+        let mut batch = Batch::default();
+        push(&mut batch, &"peek-ready\r\n".repeat(2));
+        shared.with_lock(|state, now| {
+            let id = state.engine.connect();
+            state.engine.effects.steps = PORTION_STEPS;
+            assert!(batch.execute_portion(&shared, state, id, now) == Next::GoOn);
+        });
+        assert_eq!(batch.take_replies().0, [Reply::NotFound]);
+    }
+
+    #[test]
+    fn a_portion_ends_soon_when_another_thread_waits_for_the_lock() {
+        let directory = tempfile::tempdir().unwrap();
+        let shared = shared(&directory);
+        let mut batch = Batch::default();
+        push(&mut batch, &"peek-ready\r\n".repeat(2 * CHECK_EVERY));
+        std::thread::scope(|scope| {
+            shared.with_lock(|state, now| {
+                let id = state.engine.connect();
+                scope.spawn(|| shared.with_lock(|_, _| ()));
+                while !shared.is_awaited() {
+                    std::thread::yield_now();
+                }
+                assert!(batch.execute_portion(&shared, state, id, now) == Next::GoOn);
+                assert_eq!(batch.replies.len(), CHECK_EVERY);
+            });
+        });
+    }
+
+    /// Lists and statistics may be long: each is sent before the next is made.
+    #[test]
+    fn long_replies_are_sent_before_more_are_made() {
+        let directory = tempfile::tempdir().unwrap();
+        let shared = shared(&directory);
+        let id = shared.with_lock(|state, _| state.engine.connect());
+        let replies = |text: &str| {
+            let mut batch = Batch::default();
+            push(&mut batch, text);
+            assert!(batch.execute(&shared, id, 0, false) == Next::Send);
+            batch.take_replies().0.len()
+        };
+        replies(&format!("put 0 0 60 90\r\n{}\r\n", "x".repeat(90)));
+        let peeks = REQUESTS_AT_ONCE - 1;
+        assert_eq!(replies(&"peek 1\r\n".repeat(peeks)), peeks);
+        for long in [
+            "stats\r\n",
+            "stats-job 1\r\n",
+            "stats-tube default\r\n",
+            "list-tubes\r\n",
+            "list-jobs 0 10\r\n",
+        ] {
+            assert_eq!(replies(&long.repeat(2)), 1, "{long}");
+        }
+    }
 }

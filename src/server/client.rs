@@ -194,7 +194,7 @@ pub fn is_short(reply: &Reply) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::JobId;
+    use crate::protocol::{Body, JobId};
     use std::io::{IoSlice, Read};
     use std::os::unix::net::UnixStream;
 
@@ -296,5 +296,17 @@ mod tests {
         client.await_owed();
         receive(&mut theirs, unread);
         assert_eq!(theirs.read(&mut [0]).unwrap(), 0);
+    }
+
+    /// Only the worker sends a body without a copy of it.
+    #[test]
+    fn a_long_body_is_left_to_the_worker() {
+        for (length, is_left) in [(UNCOPIED_BODY - 1, false), (UNCOPIED_BODY, true)] {
+            let (client, _theirs) = client();
+            client.slot().sends_next = Sender::Answering;
+            let body = Body::new(&vec![b'x'; length - 2]);
+            client.answer(Reply::Reserved(JobId(1), body), true);
+            assert_eq!(matches!(client.wait(), Answer::Reply(_)), is_left);
+        }
     }
 }

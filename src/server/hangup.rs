@@ -85,3 +85,44 @@ impl AsFd for Hangups {
         self.waiting.as_fd()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::Stream;
+    use std::os::unix::net::UnixStream;
+
+    /// A client with this number, and its peer.
+    fn client(number: u64) -> (Client, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        (
+            Client::new(Stream(ours.into()), ConnectionId(number)),
+            theirs,
+        )
+    }
+
+    #[test]
+    fn it_is_awaited_that_a_peer_hangs_up_but_not_for_long() {
+        let hangups = Hangups::new().unwrap();
+        let (client, peer) = client(1);
+        hangups.watch(&client).unwrap();
+        assert!(!hangups.await_one(Duration::from_millis(1)));
+        drop(peer);
+        assert!(hangups.await_one(Duration::from_secs(60)));
+        assert_eq!(hangups.take(), [client.id]);
+    }
+
+    #[test]
+    fn all_who_have_hung_up_are_told_of_however_many_they_are() {
+        let hangups = Hangups::new().unwrap();
+        let many = HangupList::AT_ONCE as u64 + 1;
+        let pairs: Vec<_> = (0..many).map(client).collect();
+        for (client, _) in &pairs {
+            hangups.watch_waiting(client).unwrap();
+        }
+        let (clients, peers): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
+        drop(peers);
+        assert_eq!(hangups.take_waiting().len(), clients.len());
+        assert_eq!(hangups.take(), []);
+    }
+}

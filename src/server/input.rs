@@ -64,3 +64,50 @@ impl Input {
         self.buffer.shrink_to_fit();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    fn read(input: &mut Input, stream: &Stream) -> (usize, usize) {
+        let count = input.read(stream, 0).unwrap();
+        (count, input.buffer.capacity())
+    }
+
+    #[test]
+    fn the_buffer_grows_while_it_is_filled_and_is_given_back() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let (stream, mut input) = (Stream(ours.into()), Input::default());
+        theirs.write_all(&[b'x'; 10]).unwrap();
+        assert_eq!(read(&mut input, &stream), (10, SMALL));
+        input.keep(0);
+        theirs.write_all(&[b'x'; 5000]).unwrap();
+        assert_eq!(read(&mut input, &stream), (SMALL, SMALL));
+        input.keep(0);
+        for size in [1024, 2048] {
+            assert_eq!((read(&mut input, &stream), input.held()), ((size, size), 0));
+            input.keep(0);
+        }
+        assert_eq!(read(&mut input, &stream), (1416, WORTH_GIVING_BACK));
+        assert_eq!(input.held(), WORTH_GIVING_BACK);
+        input.keep(5);
+        input.give_back();
+        assert_eq!((input.unread(), input.held()), (&b"xxxxx"[..], 0));
+    }
+
+    #[test]
+    fn a_buffer_that_is_filled_again_and_again_has_its_largest_size() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let (stream, mut input) = (Stream(ours.into()), Input::default());
+        for _ in 0..10 {
+            theirs.write_all(&[b'x'; LARGE]).unwrap();
+            while input.unread().len() < LARGE {
+                read(&mut input, &stream);
+            }
+            input.keep(0);
+        }
+        assert_eq!(input.held(), LARGE);
+    }
+}

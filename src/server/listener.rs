@@ -247,6 +247,8 @@ fn service_port(list: &str, service: &str) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::UdpSocket;
+    use std::os::unix::net::UnixDatagram;
 
     #[test]
     fn an_address_may_have_a_port_of_its_own() {
@@ -278,5 +280,17 @@ mod tests {
         assert_eq!(service_port(list, "www"), Some(80));
         assert_eq!(service_port(list, "ntp"), None);
         assert_eq!(service_port(list, "web"), None);
+    }
+
+    #[test]
+    fn a_socket_without_a_stream_is_refused() {
+        for socket in [
+            UdpSocket::bind("127.0.0.1:0").expect("a socket").into(),
+            UnixDatagram::unbound().expect("a socket").into(),
+        ] {
+            let error = Listener::on(socket).expect_err("nobody can connect to it");
+            let expected = "neither a TCP nor a Unix stream socket";
+            assert_eq!(error.to_string(), expected);
+        }
     }
 }

@@ -77,3 +77,34 @@ impl Output {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::JobId;
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn short_bodies_are_copied_and_long_ones_are_sent_from_where_they_are() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let stream = Stream(ours.into());
+        let mut output = Output::default();
+        assert!(output.is_empty());
+        let found = |length: usize| Reply::Found(JobId(1), Body::new(&vec![b'x'; length - 2]));
+        output.add(&found(UNCOPIED_BODY - 1));
+        assert!(output.bodies.is_empty() && !output.is_empty());
+        output.add(&found(UNCOPIED_BODY));
+        assert_eq!(output.bodies.len(), 1);
+        output.add(&Reply::TimedOut);
+        output.send(&stream, |_| Ok(())).unwrap();
+        stream.close();
+        let (short, long) = ("x".repeat(2045), "x".repeat(2046));
+        let mut sent = String::new();
+        theirs.read_to_string(&mut sent).unwrap();
+        let expected =
+            format!("FOUND 1 2045\r\n{short}\r\nFOUND 1 2046\r\n{long}\r\nTIMED_OUT\r\n");
+        assert_eq!(sent, expected);
+        assert!(output.is_empty());
+    }
+}

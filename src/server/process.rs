@@ -58,3 +58,14 @@ fn instance() -> &'static str {
     static INSTANCE: OnceLock<String> = OnceLock::new();
     INSTANCE.get_or_init(|| format!("{:016x}", RandomState::new().hash_one(std::process::id())))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_has_one_number_of_64_bits() {
+        assert_eq!(instance().len(), 16);
+        assert!(u64::from_str_radix(instance(), 16).is_ok());
+    }
+}

@@ -270,4 +270,27 @@ mod tests {
         let path = path_of_root(&theirs.join("socket")).expect("looked at");
         assert_eq!(path, None);
     }
+
+    #[test]
+    fn a_file_that_cannot_be_reached_is_worth_an_error() {
+        let (directory, _) = directory();
+        let (inner, moved) = (directory.path().join("a"), directory.path().join("b"));
+        fs::create_dir(&inner).expect("a directory");
+        let (_socket, file) =
+            SocketFile::bind(&inner.join("socket"), &access(), None).expect("bound");
+        fs::rename(&inner, moved).expect("moved");
+        fs::write(&inner, "").expect("a file");
+        let error = file.remove().expect_err("there is no directory");
+        assert_eq!(error.kind(), io::ErrorKind::NotADirectory);
+    }
+
+    #[test]
+    fn nobody_else_binds_in_the_directory_meanwhile() {
+        let (directory, path) = directory();
+        let other = File::open(directory.path()).expect("a directory");
+        let lock = lock_names(&path);
+        assert!(other.try_lock().is_err());
+        drop(lock);
+        other.try_lock().expect("it is free");
+    }
 }

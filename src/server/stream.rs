@@ -157,4 +157,18 @@ mod tests {
         assert_eq!(written.unwrap_err().to_string(), "the lease is over");
         assert_eq!(asked, [0, 0, 1, 2, 3]);
     }
+
+    #[test]
+    fn a_write_to_a_peer_that_is_gone_fails() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        drop(theirs);
+        let error = Stream(ours.into()).try_write(b"x").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn a_call_that_a_signal_interrupts_is_made_again() {
+        let mut calls = [Err(io::ErrorKind::Interrupted.into()), Ok(7)].into_iter();
+        assert_eq!(retry(|| calls.next().unwrap()).unwrap(), 7);
+    }
 }
