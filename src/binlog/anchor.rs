@@ -192,5 +192,8 @@ mod tests {
         std::fs::write(path.join("lock"), "").unwrap();
         let removed = anchor.must_be_in_place("lock", &lock).unwrap_err();
         assert_eq!(removed.to_string(), "its file lock was removed");
+        // Whoever cannot look must not say that it is gone.
+        let denied = is_same(&lock, Err(io::ErrorKind::PermissionDenied.into()));
+        assert_eq!(denied.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
     }
 }

@@ -105,11 +105,6 @@ impl Format {
         job.is_some_and(|job| job.body_len >= 2 && job.is_likely)
     }
 
-    fn shortest_record(self) -> u64 {
-        let name_len = if self.version == 5 { 8 } else { 4 };
-        name_len + self.job_len() as u64
-    }
-
     fn job_len(self) -> usize {
         match (self.version, self.packed) {
             (5, _) => 77,
@@ -165,12 +160,8 @@ impl<R: Read> Records<R> {
         &mut self,
         tubes: &mut Tubes,
     ) -> io::Result<Result<(JobId, Option<Record>), End>> {
-        if self.left < self.format.shortest_record() {
-            return Ok(Err(if self.left == 0 {
-                End::Regular
-            } else {
-                End::CutOff(None)
-            }));
+        if self.left == 0 {
+            return Ok(Err(End::Regular));
         }
         let mut bytes = [0; 8];
         let name_len = if self.format.version == 5 {
@@ -265,8 +256,9 @@ impl Job {
         let body_len = format.u32(bytes, at(32, 28))?;
         let deadline = Time::from_nanos(time(at(48, 40))?);
         let state = *bytes.get(at(76, 68))?;
-        let seconds = |nanos: u64| u32::try_from(nanos / NANOS_A_SECOND).unwrap_or(u32::MAX);
-        let is_seconds = |nanos| nanos % NANOS_A_SECOND == 0 && nanos >> 32 < NANOS_A_SECOND;
+        let seconds = |nanos: u64| u32::try_from(nanos / NANOS_A_SECOND);
+        let is_seconds = |nanos| nanos % NANOS_A_SECOND == 0 && seconds(nanos).is_ok();
+        let seconds = |nanos| seconds(nanos).unwrap_or(u32::MAX);
         let job = Job {
             update: Update {
                 id: JobId(format.u64(bytes, 0)?),
@@ -290,7 +282,7 @@ impl Job {
             },
             body_len,
             is_deleted: state == 0,
-            is_likely: ttr > 0 && is_seconds(ttr) && is_seconds(delay),
+            is_likely: is_seconds(ttr) && is_seconds(delay),
         };
         (state <= 4 && i32::try_from(body_len).is_ok()).then_some(job)
     }

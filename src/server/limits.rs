@@ -11,9 +11,9 @@ use std::fs;
 use std::path::Path;
 
 /// Descriptors that are set aside, besides those that are open at the start:
-/// for the pipe that stops the acceptor, for the two hang-up lists, and for a
-/// connection that is one too many.
-const OTHER_DESCRIPTORS: u64 = 5;
+/// for the pipe that stops the acceptor, and for the two hang-up lists. (The one
+/// that lists the open ones is free again, for a connection that is one too many.)
+const OTHER_DESCRIPTORS: u64 = 4;
 
 /// Descriptors that are set aside for the binlog: its lock, its directory, and
 /// the files that are being read, written, synced and moved.
@@ -21,7 +21,7 @@ const BINLOG_DESCRIPTORS: u64 = 16;
 
 /// How many descriptors are open at the start, if this cannot be found out: the
 /// standard ones, those for signals, and some sockets.
-const OPEN_DESCRIPTORS: u64 = 12;
+const OPEN_DESCRIPTORS: u64 = 13;
 
 /// Threads that are set aside: our own few, and workers that are just becoming
 /// free.
@@ -159,7 +159,7 @@ fn address_space() -> Option<u64> {
     let limit = ADDRESS_SPACE.and_then(|limit| getrlimit(limit).ok());
     let limit = limit.map_or(u64::MAX, |(soft, _)| wide(soft));
     // More than any machine can have is no limit.
-    Some(limit.min(isize::MAX as u64)).filter(|limit| *limit < 1 << 46)
+    Some(limit.min(isize::MAX as u64)).filter(|limit| *limit >> 46 == 0)
 }
 
 /// What the system says in /proc/meminfo, in bytes.
@@ -196,9 +196,9 @@ fn descriptors() -> Option<u64> {
     Some(wide(if raised.is_ok() { hard } else { soft }))
 }
 
-/// How many descriptors are open now. (Reading the list needs one more.)
+/// How many descriptors are open now, with the one that lists them.
 fn open_descriptors() -> u64 {
-    fs::read_dir("/proc/self/fd").map_or(OPEN_DESCRIPTORS, |list| list.count() as u64 - 1)
+    fs::read_dir("/proc/self/fd").map_or(OPEN_DESCRIPTORS, |list| list.count() as u64)
 }
 
 /// The user's limit of processes, if threads count as such. Root has no such

@@ -155,10 +155,10 @@ impl Server {
         self.acceptor.join().expect("no thread panics");
         let shared = &self.shared;
         shared.stop();
-        if shared.await_emptiness(STOP_GRACE) > 0 {
-            shared.abandon();
-            shared.await_emptiness(STOP_GRACE / 10);
-        }
+        shared.await_emptiness(STOP_GRACE);
+        // These do not read their replies.
+        shared.abandon();
+        shared.await_emptiness(STOP_GRACE / 10);
         self.timer.join().expect("no thread panics");
         // An earlier failure was reported when it happened.
         if let Some(binlog) = &shared.binlog {
@@ -175,4 +175,39 @@ impl Server {
 /// If the system has no thread left.
 pub fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     thread::Builder::new().name(name.into()).spawn(work)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Config;
+
+    #[test]
+    fn a_probe_lasts_as_long_as_somebody_has_the_lock() {
+        let clock = Clock::start();
+        let config = Config {
+            max_job_size: 100,
+            max_memory: None,
+            keeps_changes: false,
+        };
+        let limits = Limits {
+            max_job_size: 100,
+            max_connections: 1,
+            max_connections_per_address: None,
+            idle_timeout: None,
+            segment_size: 4096,
+        };
+        let engine = Engine::new(config, clock.now());
+        let server = Server::start(engine, None, clock, vec![], limits).unwrap();
+        thread::scope(|scope| {
+            server.shared.with_lock(|_, _| {
+                let probe = scope.spawn(|| server.probe());
+                while !server.shared.is_awaited() {
+                    assert!(!probe.is_finished());
+                    thread::yield_now();
+                }
+            });
+        });
+        server.stop().unwrap();
+    }
 }

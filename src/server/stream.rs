@@ -171,4 +171,13 @@ mod tests {
         let mut calls = [Err(io::ErrorKind::Interrupted.into()), Ok(7)].into_iter();
         assert_eq!(retry(|| calls.next().unwrap()).unwrap(), 7);
     }
+
+    #[test]
+    fn a_peer_on_a_unix_socket_is_named_by_its_process() {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let name = Stream(ours.into()).to_string();
+        let user = nix::unistd::geteuid();
+        assert!(name.starts_with("unix:"), "{name}");
+        assert!(name.ends_with(&format!("uid={user}")), "{name}");
+    }
 }

@@ -250,6 +250,10 @@ fn a_life() -> [Vec<Theirs>; 2] {
             delayed,
             put(6, b"six\r\n"),
             becomes(6, READY, [5, 4, 3, 2, 1]),
+            Theirs {
+                state: DELETED,
+                ..put(7, b"seven\r\n")
+            },
             // beanstalkd had moved it here, to remove the first file.
             Theirs {
                 state: BURIED,
@@ -360,7 +364,7 @@ fn a_job_that_is_not_whole_is_named_and_its_file_kept() {
         ),
         (
             "binlog.4",
-            version_7(&[put(6, b"\0\0"), becomes(6, DELETED, [0; 5])]),
+            version_7(&[put(6, b""), becomes(6, DELETED, [0; 5])]),
         ),
     ];
     let disk = disk_with(&files);

@@ -156,6 +156,20 @@ fn without_the_option_the_system_decides() {
     daemon.log_line("warning: --max-connections 95: lowered to ");
 }
 
+/// Root has no such limit.
+#[test]
+fn threads_count_as_processes_of_the_user() {
+    if !as_root() {
+        return;
+    }
+    let line = r#"exec prlimit --nproc=100 "$0" "$@""#;
+    let mut daemon = Daemon::spawn(&mut shell(line, ["-p", "0", "-u", "nobody"]));
+    daemon.log_line("at most 68 connections, because the user's limit of processes is 100");
+    let mut daemon = Daemon::spawn(&mut shell(line, ["-p", "0"]));
+    let line = daemon.log_line(" connections, because");
+    assert!(!line.contains("processes"), "{line}");
+}
+
 #[test]
 fn with_few_descriptors_it_warns_and_serves_as_many_as_it_says() {
     let line = r#"ulimit -n 64; exec "$0" "$@""#;
@@ -234,7 +248,7 @@ fn jobs_beyond_the_memory_are_refused_and_everything_else_goes_on() {
 fn a_flood_of_jobs_does_not_end_a_server_whose_memory_is_limited() {
     let line = r#"ulimit -v 200000; exec "$0" "$@""#;
     let mut daemon = Daemon::spawn(&mut shell(line, ["-p", "0"]));
-    daemon.log_line("connections, because the limit of the address space is 204800000");
+    daemon.log_line("at most 438 connections, because the limit of the address space is 204800000");
     daemon.log_line(
         "at most 102400000 bytes of memory for clients, because the limit of the address space",
     );

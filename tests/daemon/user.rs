@@ -1,7 +1,7 @@
 //! How the daemon becomes another user.
 
 use crate::port::Port;
-use crate::program::{Client, Daemon, TempDir, as_root, run_command, shell};
+use crate::program::{Client, Daemon, PROGRAM, TempDir, as_root, run_command, shell};
 use nix::unistd::{User, geteuid};
 use std::collections::BTreeSet;
 use std::fs::Permissions;
@@ -18,6 +18,32 @@ fn who_is_the_user_already_stays_it() {
     Client::connect(daemon.port()).ask("use a", "USING a");
     let uid = geteuid();
     assert_eq!(daemon.status("Uid"), format!("{uid}\t{uid}\t{uid}\t{uid}"));
+}
+
+/// With another group it is not the same user, and only root can change groups.
+#[test]
+fn who_is_not_root_becomes_nobody_else() {
+    if !as_root() {
+        return;
+    }
+    let directory = TempDir::new();
+    let program = directory.path().join("beanpoled");
+    std::fs::copy(PROGRAM, &program).expect("it can be copied");
+    std::fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).expect("root may");
+    let nobody = User::from_name("nobody").expect("readable");
+    let group = nobody.expect("a user").gid.to_string();
+    let line = format!(
+        "setpriv --reuid nobody --regid $1 --clear-groups timeout 1 {} -p 0 -u $2",
+        program.display()
+    );
+    let starts = |group, user| run_command(&mut shell(&line, [group, user]));
+    let (status, _, log) = starts(&group, "nobody");
+    assert!(status == 124 && log.contains("listening on"), "{log}");
+    for (group, user) in [(&*group, "daemon"), ("1", "nobody")] {
+        let (status, _, log) = starts(group, user);
+        let error = format!("-u {user}: becoming the user: Operation not permitted");
+        assert!(status != 124 && log.contains(&error), "{log}");
+    }
 }
 
 #[test]
