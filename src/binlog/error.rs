@@ -138,17 +138,4 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Error::Directory { source, .. } | Error::File { source, .. } | Error::Lost(source) => {
-                Some(source)
-            }
-            Error::Locked(_)
-            | Error::Damaged { .. }
-            | Error::Missing { .. }
-            | Error::Foreign { .. }
-            | Error::Gone => None,
-        }
-    }
-}
+impl std::error::Error for Error {}

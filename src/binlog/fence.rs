@@ -309,6 +309,31 @@ mod tests {
         );
     }
 
+    /// Linux has a lock that counts as another process's, if it is taken through
+    /// another descriptor.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn one_server_at_a_time_has_the_lock_and_the_other_one_sees_that() {
+        let directory = tempfile::tempdir().unwrap();
+        let fence = raise(directory.path());
+        lock_whole(&fence.file, false).unwrap();
+        let mut other = fs::OpenOptions::new();
+        let other = other.write(true).open(directory.path().join(LOCK)).unwrap();
+        let region = whole_file();
+        let take = || fcntl(&other, FcntlArg::F_OFD_SETLK(&region));
+        assert_eq!(take(), Err(Errno::EAGAIN));
+        // As if the storage had given the lock away.
+        let release = libc::flock {
+            l_type: libc::F_UNLCK as libc::c_short,
+            ..region
+        };
+        fcntl(&fence.file, FcntlArg::F_SETLK(&release)).unwrap();
+        take().unwrap();
+        assert_eq!(lock_whole(&fence.file, false), Err(Errno::EAGAIN));
+        let lost = fence.look().unwrap_err().to_string();
+        assert_eq!(lost, "another server has it");
+    }
+
     #[test]
     fn what_others_have_prepared_is_removed_and_nothing_else() {
         let directory = tempfile::tempdir().unwrap();
@@ -353,6 +378,7 @@ mod tests {
             fs::write(directory.path().join(name), "").unwrap();
         }
         assert_eq!(fence.new_name("binlog.2"), "binlog.2");
+        assert!(fence.is_shared());
         // The next server finds them.
         raise(directory.path());
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);

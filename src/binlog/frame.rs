@@ -397,6 +397,17 @@ mod tests {
             ..header
         };
         assert!(Header::decode(&needless.encode(), 3).is_err());
+        let last = Header {
+            next_id: JobId(u64::MAX),
+            ..header
+        };
+        assert!(Header::decode(&last.encode(), 3).is_err());
+        let mut newer = bytes;
+        newer[8] = 5;
+        let crc = crc32fast::hash(&newer[..40]);
+        newer[40..].copy_from_slice(&crc.to_le_bytes());
+        let flaw = "the segment is of another version of the format";
+        assert_eq!(Header::decode(&newer, 3), Err(flaw));
     }
 
     #[test]
@@ -408,8 +419,21 @@ mod tests {
         };
         let fields = [7, 4, Frame::seed(place, 7, 4), 0].map(u32::to_le_bytes);
         let bytes: [u8; 16] = fields.as_flattened().try_into().unwrap();
-        assert!(Frame::decode(&bytes, place).is_some());
+        assert!(Frame::decode(&bytes, place).is_some_and(|frame| frame.synced(44) == 40));
         assert_eq!(Frame::salt(&bytes, 3, 44), 0x89ab_cdef);
+        let fields = [0, 4, Frame::seed(place, 0, 4), 0].map(u32::to_le_bytes);
+        let empty = fields.as_flattened().try_into().unwrap();
+        assert_eq!(Frame::decode(&empty, place), None);
+    }
+
+    #[test]
+    fn spares_are_told_by_their_names() {
+        assert_eq!(spare_slot("binlog.spare"), Some(0));
+        assert_eq!(spare_slot("binlog.spare2"), Some(1));
+        assert_eq!(spare_slot("binlog.spare65536"), Some(MOST_SPARES - 1));
+        for name in ["1", "02", "+2", "65537", "x"] {
+            assert_eq!(spare_slot(&format!("binlog.spare{name}")), None, "{name}");
+        }
     }
 
     #[test]

@@ -34,7 +34,10 @@ fn find() -> io::Result<Option<(UnixDatagram, SocketAddr)>> {
 
 /// How often to tell the service manager that we are well; `None`: never.
 pub fn pulse_interval() -> Option<Duration> {
-    let variable = |name| env::var(name).ok();
+    interval(|name| env::var(name).ok())
+}
+
+fn interval(variable: impl Fn(&str) -> Option<String>) -> Option<Duration> {
     if variable("WATCHDOG_PID").is_some_and(|pid| pid != process::id().to_string()) {
         return None;
     }
@@ -47,4 +50,25 @@ fn complain(error: &io::Error) {
     log::warning(format_args!(
         "telling the service manager through NOTIFY_SOCKET: {error}"
     ));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_manager_hears_twice_in_the_time_that_it_waits_if_it_means_this_process() {
+        let asked = |micros: &str, pid: Option<u32>| {
+            interval(|name| match name {
+                "WATCHDOG_USEC" => Some(micros.into()),
+                _ => pid.map(|pid| pid.to_string()),
+            })
+        };
+        let ours = process::id();
+        let half = Some(Duration::from_millis(10));
+        assert_eq!(asked("20000", None), half);
+        assert_eq!(asked("20000", Some(ours)), half);
+        assert_eq!(asked("20000", Some(ours + 1)), None);
+        assert_eq!(asked("0", None), None);
+    }
 }

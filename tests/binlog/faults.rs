@@ -74,6 +74,27 @@ fn whatever_fails_nothing_is_acknowledged_that_is_not_kept() {
     }
 }
 
+#[test]
+fn a_disk_that_is_full_at_the_start_makes_segments_shorter_and_no_other_error_does() {
+    let start = |kind| {
+        (1..).find_map(|operation| {
+            let disk = Disk::default();
+            disk.fail_at(operation, kind);
+            let opened = Binlog::open_in(
+                Arc::new(disk.clone()),
+                SyncMode::Always,
+                2 * SIZE,
+                Jobs::new(),
+            );
+            (disk.failed() == Some("allocate")).then(|| opened.map(|opened| opened.notices))
+        })
+    };
+    let told = "no room for segments of 8192 bytes; they have 4096";
+    assert_eq!(start(ErrorKind::StorageFull).unwrap().unwrap(), [told]);
+    let error = start(ErrorKind::Other).unwrap().unwrap_err().to_string();
+    assert!(error.starts_with("cannot prepare binlog.spare"), "{error}");
+}
+
 /// Runs traffic on a disk of which one operation fails, and goes on after it as
 /// the server's other threads would: the system tells of a failed sync once, and
 /// the next sync of the same file succeeds. Returns false if there were fewer

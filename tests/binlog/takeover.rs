@@ -564,6 +564,29 @@ fn a_start_over_files_with_nothing_in_them_may_be_interrupted() {
 }
 
 #[test]
+fn a_file_with_nothing_in_it_is_named_unless_a_server_may_have_made_it() {
+    for (len, is_told) in [(0, true), (4096, false), (5000, true), (8192, false)] {
+        let disk = disk_with(&[("binlog.1", vec![0; len])]);
+        let notices = open(&disk, SyncMode::Always, SIZE).notices;
+        let told = format!("binlog.1: there is nothing in its {len} bytes");
+        assert_eq!(
+            notices.iter().any(|notice| notice.starts_with(&told)),
+            is_told
+        );
+    }
+}
+
+#[test]
+fn files_whose_numbers_leave_none_for_ours_are_refused() {
+    let name = format!("binlog.{}", u32::MAX - 1);
+    let disk = disk_with(&[(&name, version_7(&[put(1, b"one\r\n")]))]);
+    let error = Binlog::open_in(Arc::new(disk), SyncMode::Always, SIZE, Jobs::new());
+    let error = error.err().expect("there is no number").to_string();
+    let flaw = "no file can come behind one of this number";
+    assert!(error.contains(flaw), "{error}");
+}
+
+#[test]
 fn the_way_back_is_read_as_it_was_written() {
     let mut file = beanstalkd::FILE_START.to_vec();
     let jobs = lives();
