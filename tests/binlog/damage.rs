@@ -6,6 +6,7 @@ use crate::model::{History, Jobs, Server};
 use beanpole::binlog::{Binlog, Error, Event, Opened, SyncMode};
 use beanpole::engine::{Change, StoredJob, StoredState};
 use beanpole::protocol::{Body, JobId, Priority, Seconds};
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::sync::{Arc, mpsc};
 
@@ -189,8 +190,31 @@ fn a_torn_end_of_ones_does_not_ask_for_another_segment() {
     let end = 1 + bytes.iter().rposition(|byte| *byte != 0).unwrap();
     assert_eq!(bytes[end - 4..end], [0xff; 4]);
     bytes[end..end + 4].fill(0xff);
-    let opened = try_open(&with(&disk, &newest, &bytes)).unwrap();
-    assert_eq!(opened.notices.len(), 1);
+    let torn = with(&disk, &newest, &bytes);
+    let told = format!(
+        "{newest}: dropped a torn tail of changes that were never synced: 8 bytes from offset {} on",
+        end - 4
+    );
+    assert_eq!(try_open(&torn).unwrap().notices, [told]);
+    assert!(try_open(&torn).unwrap().notices.is_empty());
+}
+
+/// What was read and may not be synced is written again. Some file systems need
+/// room for that.
+#[test]
+fn a_start_needs_no_room_for_what_is_on_the_disk_already() {
+    let (disk, _, jobs) = log(false);
+    let start = |kind| {
+        (1..).find_map(|operation| {
+            let copy = disk.state().kill();
+            copy.fail_at(operation, kind);
+            let opened = try_open(&copy);
+            (copy.failed() == Some("write")).then(|| opened.map(|opened| opened.jobs))
+        })
+    };
+    assert_eq!(start(ErrorKind::StorageFull).unwrap().unwrap(), jobs);
+    let error = start(ErrorKind::Other).unwrap().unwrap_err().to_string();
+    assert!(error.starts_with("cannot mend binlog."), "{error}");
 }
 
 #[test]
@@ -214,6 +238,11 @@ fn a_segment_in_the_place_of_another_and_a_foreign_file_are_refused() {
             "{error}"
         );
     }
+    let mut bytes = disk.contents("binlog.1");
+    bytes[20] ^= 1;
+    let error = try_open(&with(&disk, "binlog.1", &bytes)).err().unwrap();
+    let told = "binlog.1 is damaged at offset 0: the header's checksum is wrong";
+    assert!(error.to_string().starts_with(told), "{error}");
     // Files with other names are ignored.
     disk.put("notes", b"mine");
     disk.put("binlog.old", b"mine");

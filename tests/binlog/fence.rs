@@ -441,3 +441,14 @@ fn a_segment_that_a_shared_disk_shows_as_zeros_is_not_taken_for_an_unused_one() 
     );
     assert_eq!(shared.disk.contents("binlog.1"), [0; SIZE as usize]);
 }
+
+#[test]
+fn zeros_may_be_what_a_cache_has_of_a_file_and_are_refused() {
+    for (len, is_taken) in [(0, true), (4096, false)] {
+        let shared = Shared::default();
+        shared.disk.put("binlog.1", &vec![0; len]);
+        let machine = Machine::new(&shared, 0);
+        let opened = Binlog::open_in(Arc::new(machine), SyncMode::Always, SIZE, Jobs::new());
+        assert_eq!(opened.is_ok(), is_taken);
+    }
+}

@@ -609,6 +609,24 @@ mod tests {
         }
     }
 
+    /// An update without tries is a record of another kind.
+    #[test]
+    fn an_update_with_no_tries_makes_no_sense() {
+        let update = Update::of(&job(StoredState::Ready, Counters::default(), b""));
+        let mut bytes = bytes_of(&Record::Update(Update {
+            silent: 7,
+            ..update
+        }));
+        let end = bytes.len();
+        assert_eq!(bytes[end - 4..], [7, 0, 0, 0]);
+        bytes[end - 4] = 0;
+        let mut crc = Hasher::new_with_initial(Frame::seed(PLACE, (end - 16) as u32, 0));
+        crc.update(&bytes[16..]);
+        bytes[12..16].copy_from_slice(&crc.finalize().to_le_bytes());
+        let error = read(&bytes, PLACE).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    }
+
     #[test]
     fn a_record_counts_in_its_own_place_only() {
         let bytes = bytes_of(&Record::Delete(JobId(1)));
