@@ -395,3 +395,24 @@ fn replay_record(record: Record, ledger: &mut Ledger, jobs: &mut impl Jobs) {
         Record::Mark(_) => {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_a_long_file_is_read_piece_by_piece() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("binlog.1");
+        let bytes: Vec<u8> = (0..600_000u32).map(|index| (index % 251) as u8).collect();
+        std::fs::write(&path, &bytes).unwrap();
+        let mut options = std::fs::OpenOptions::new();
+        let file = options.read(true).write(true).open(&path).unwrap();
+        let sum = checksum(&file, 44, 599_000).unwrap();
+        assert_eq!(sum, crc32fast::hash(&bytes[44..599_000]));
+        write_again(&file, 44, 599_000).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), bytes);
+        let error = checksum(&file, 44, 600_001).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    }
+}

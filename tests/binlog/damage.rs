@@ -199,22 +199,45 @@ fn a_torn_end_of_ones_does_not_ask_for_another_segment() {
     assert!(try_open(&torn).unwrap().notices.is_empty());
 }
 
-/// What was read and may not be synced is written again. Some file systems need
-/// room for that.
+/// What is read and may not be synced is written again, and some file systems
+/// need room for that; a copy of a file may have holes.
 #[test]
-fn a_start_needs_no_room_for_what_is_on_the_disk_already() {
-    let (disk, _, jobs) = log(false);
-    let start = |kind| {
-        (1..).find_map(|operation| {
+fn a_start_needs_no_room_but_any_other_error_ends_it() {
+    let (disk, _, jobs) = &log(false);
+    let starts = |kind| {
+        (1..).map_while(move |operation| {
             let copy = disk.state().kill();
             copy.fail_at(operation, kind);
             let opened = try_open(&copy);
-            (copy.failed() == Some("write")).then(|| opened.map(|opened| opened.jobs))
+            let error = opened.map(|opened| assert_eq!(&opened.jobs, jobs)).err();
+            let error = error.map_or(String::new(), |error| error.to_string());
+            let (told, _) = error.split_once(" in the").unwrap_or_default();
+            Some(format!("{}: {told}", copy.failed()?))
         })
     };
-    assert_eq!(start(ErrorKind::StorageFull).unwrap().unwrap(), jobs);
-    let error = start(ErrorKind::Other).unwrap().unwrap_err().to_string();
-    assert!(error.starts_with("cannot mend binlog."), "{error}");
+    assert!(starts(ErrorKind::Other).all(|told| told.contains(": cannot ")));
+    let needless = |told: &String| ["write: ", "allocate: "].contains(&told.as_str());
+    let goes_on: Vec<_> = starts(ErrorKind::StorageFull).filter(needless).collect();
+    // For the records, for the segment's file, and for each of the spares.
+    assert_eq!(
+        goes_on,
+        [
+            "write: ",
+            "allocate: ",
+            "allocate: ",
+            "allocate: ",
+            "allocate: "
+        ]
+    );
+}
+
+/// A server that was killed has just made it.
+#[test]
+fn an_empty_spare_is_removed() {
+    let (disk, _, jobs) = log(true);
+    let disk = with(&disk, "binlog.spare", b"");
+    assert_eq!(try_open(&disk).unwrap().jobs, jobs);
+    assert!(!disk.names().contains(&"binlog.spare".into()));
 }
 
 #[test]

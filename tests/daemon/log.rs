@@ -1,8 +1,9 @@
 //! The log: what it says of a panic, and that no client ever waits for it.
 
-use crate::program::{Client, PATIENCE, PROGRAM, TempDir, eventually};
+use crate::program::{Client, Daemon, PATIENCE, PROGRAM, TempDir, eventually};
 use beanpole::log;
 use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{setsockopt, sockopt};
 use nix::unistd::Pid;
 use std::io::{self, BufRead, BufReader, PipeWriter, Write};
 use std::os::unix::net::UnixStream;
@@ -160,4 +161,20 @@ fn a_pipe_that_is_full_from_the_start_does_not_hold_up_the_start() {
     daemon.connect().ask("use a", "USING a");
     assert_eq!(daemon.stop().code(), Some(0));
     drop(log);
+}
+
+#[test]
+fn a_connection_that_breaks_is_closed_for_that_reason() {
+    let mut daemon = Daemon::start(["-V"]);
+    let mut client = Client::connect(daemon.port());
+    client.ask("use a", "USING a");
+    let stream = client.into_stream();
+    let name = stream.local_addr().expect("an address");
+    let at_once = nix::libc::linger {
+        l_onoff: 1,
+        l_linger: 0,
+    };
+    setsockopt(&stream, sockopt::Linger, &at_once).expect("a socket");
+    drop(stream);
+    daemon.log_line(&format!("{name}: closed: Connection reset by peer"));
 }

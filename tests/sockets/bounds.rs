@@ -2,7 +2,7 @@
 //! bytes that it does not send or does not read. It gets no job that another
 //! client still works on.
 
-use crate::client::Client;
+use crate::client::{Client, put};
 use crate::server::{Folder, Server, unix, until};
 use nix::sys::signal::Signal;
 use rustix::process::{Resource, Rlimit, prlimit};
@@ -74,6 +74,26 @@ fn what_is_announced_and_not_sent_takes_no_room() {
     announcer.send("\r\n");
     assert_eq!(announcer.line(), "OUT_OF_MEMORY");
     assert_eq!(announcer.ask("list-tube-used"), "USING default");
+}
+
+#[test]
+fn of_two_bodies_that_arrive_together_one_makes_way_if_there_is_no_room_for_both() {
+    let server = Server::start(&["-z", "900000", "--max-memory", "1000000"]);
+    let mut announcers = [server.connect(), server.connect()];
+    for announcer in &mut announcers {
+        announcer.send("put 0 0 60 900000\r\n");
+        announcer.send(vec![b'x'; 600_000]);
+        announcer.await_read();
+    }
+    let mut client = server.connect();
+    until(|| {
+        client.send(put(&[b'x'; 200_000]));
+        client.line().starts_with("INSERTED").then_some(())
+    });
+    let [_, second] = &mut announcers;
+    second.send(vec![b'x'; 300_000]);
+    second.send("\r\n");
+    assert_eq!(second.line(), "OUT_OF_MEMORY");
 }
 
 #[test]
