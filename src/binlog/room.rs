@@ -193,3 +193,191 @@ impl Tail {
         garbage > size / 4 + live / 4 + live.saturating_sub(4 * size) / 4
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::error::Error;
+    use super::super::ledger::Ledger;
+    use super::*;
+    use crate::protocol::JobId;
+    use std::sync::Arc;
+
+    /// The room for records in a file of one block.
+    const ROOM: u64 = BLOCK - HEADER_LEN;
+
+    /// A first segment of one block, with nothing in it, and spares of these
+    /// lengths.
+    fn tail(spares: &[u64]) -> Tail {
+        let mut ledger = Ledger::new(JobId(1));
+        ledger.begin(1, 0);
+        let mut tail = Tail::new(ledger, BLOCK, HEADER_LEN, BLOCK);
+        tail.spares = spares.iter().map(|&len| Spare::Ready(len)).collect();
+        tail
+    }
+
+    /// The same, with so many bytes left in the segment's file.
+    fn tail_with(rest: u64, spares: &[u64]) -> Tail {
+        let mut tail = tail(spares);
+        tail.offset = BLOCK - rest;
+        assert_eq!(tail.rest(), rest);
+        tail
+    }
+
+    /// Closes the current segment, which has this length, and begins another
+    /// one.
+    fn begin(tail: &mut Tail, len: u64) {
+        tail.ledger.begin(tail.ledger.current() + 1, len);
+    }
+
+    fn on_a_full_disk(mut tail: Tail) -> Tail {
+        let full = std::io::ErrorKind::StorageFull.into();
+        tail.no_room = Some(Arc::new(Error::on("create", "binlog.spare")(full)));
+        tail
+    }
+
+    #[test]
+    fn a_put_leaves_two_spares_of_full_length() {
+        assert!(!tail(&[BLOCK]).admits(ROOM));
+        assert!(tail(&[BLOCK; 2]).admits(ROOM));
+        assert!(tail_with(100, &[BLOCK; 2]).admits(100));
+        assert!(!tail_with(100, &[BLOCK; 2]).admits(101));
+        assert!(tail_with(100, &[BLOCK; 3]).admits(101));
+        // A longer put needs longer spares.
+        assert!(!tail(&[BLOCK; 3]).admits(ROOM + 1));
+        assert!(tail(&[2 * BLOCK; 3]).admits(ROOM + 1));
+    }
+
+    #[test]
+    fn for_each_sixteen_segments_there_is_one_more_spare() {
+        let spares = |segments| {
+            let mut tail = tail(&[]);
+            (1..segments).for_each(|_| begin(&mut tail, BLOCK));
+            let after_put = (0..).find(|&count| {
+                tail.spares = vec![Spare::Ready(BLOCK); count];
+                tail.admits(0)
+            });
+            (after_put.unwrap(), tail.least_spares(), tail.most_spares())
+        };
+        assert_eq!(spares(9), (2, 3, 3));
+        assert_eq!(spares(10), (2, 3, 4));
+        assert_eq!(spares(13), (2, 3, 4));
+        assert_eq!(spares(14), (2, 4, 4));
+        assert_eq!(spares(15), (2, 4, 4));
+        assert_eq!(spares(16), (3, 4, 4));
+        let mut tail = tail(&[]);
+        (1..530_000).for_each(|_| begin(&mut tail, BLOCK));
+        assert_eq!(tail.least_spares(), 2 + MOST_SPARES / 2 + 1);
+    }
+
+    #[test]
+    fn what_lives_in_one_segment_fits_into_a_spare() {
+        let full_len = |lens: &[u64], offset| {
+            let mut tail = tail(&[]);
+            for (index, len) in lens.iter().enumerate() {
+                if index > 0 {
+                    begin(&mut tail, *len);
+                }
+                tail.ledger.put(JobId(1 + index as u64), *len);
+            }
+            tail.offset = offset;
+            tail.full_len(0)
+        };
+        assert_eq!(full_len(&[ROOM], HEADER_LEN), BLOCK);
+        assert_eq!(full_len(&[ROOM + 1], HEADER_LEN), 2 * BLOCK);
+        // Of a segment that has grown beyond its file, not all need live.
+        assert_eq!(full_len(&[ROOM], 2 * BLOCK), BLOCK);
+        assert_eq!(full_len(&[ROOM + 1], 2 * BLOCK), 2 * BLOCK);
+        assert_eq!(full_len(&[2200, 2200], HEADER_LEN), BLOCK);
+        assert_eq!(tail(&[]).full_len(ROOM), BLOCK);
+        assert_eq!(tail(&[]).full_len(ROOM + 1), 2 * BLOCK);
+    }
+
+    #[test]
+    fn puts_may_take_what_they_may_grow_to() {
+        let mut tail = tail_with(1000, &[]);
+        tail.ledger.put(JobId(1), ROOM - 900);
+        assert_eq!(tail.rest_for_puts(), 900);
+        tail.ledger.delete(JobId(1), ROOM - 900);
+        assert_eq!(tail.rest_for_puts(), 1000);
+    }
+
+    #[test]
+    fn a_segment_begins_in_the_shortest_spare_that_suffices() {
+        let tail = tail(&[2 * BLOCK, BLOCK]);
+        assert_eq!(tail.spare_for(ROOM), Some((1, BLOCK)));
+        assert_eq!(tail.spare_for(ROOM + 1), Some((0, 2 * BLOCK)));
+        assert_eq!(tail.spare_for(ROOM + BLOCK + 1), None);
+    }
+
+    #[test]
+    fn the_last_half_of_a_full_length_is_not_for_what_is_moved() {
+        let half = BLOCK / 2;
+        let most = |tail: Tail| (0..).take_while(|&len| tail.may_move(len)).last();
+        assert_eq!(most(tail(&[])), Some(ROOM - half));
+        assert_eq!(most(tail_with(half - 1, &[])), None);
+        // What is left of the segment is lost.
+        assert_eq!(most(tail_with(1000, &[BLOCK])), Some(ROOM - half));
+        assert_eq!(most(tail_with(1000, &[HEADER_LEN + 3000])), Some(1000));
+        assert_eq!(most(tail_with(3000, &[])), Some(3000 - half));
+        // It fits nowhere.
+        assert!(!tail_with(3000, &[BLOCK; 3]).may_move(ROOM + 1));
+    }
+
+    #[test]
+    fn room_is_short_when_less_than_two_full_lengths_are_left() {
+        let left = 2 * BLOCK - 2 * ROOM;
+        assert!(!tail_with(left, &[BLOCK; 2]).lacks_room());
+        let short = tail_with(left - 1, &[BLOCK; 2]);
+        assert!(short.lacks_room());
+        assert!(!short.is_pressed(BLOCK / 16) && short.is_pressed(BLOCK / 16 + 1));
+        assert!(!tail(&[BLOCK; 2]).is_pressed(BLOCK));
+    }
+
+    #[test]
+    fn puts_are_refused_on_a_full_disk_and_when_spares_are_missing() {
+        assert!(!tail(&[]).refuses_puts());
+        assert!(on_a_full_disk(tail(&[BLOCK])).refuses_puts());
+        assert!(!on_a_full_disk(tail(&[BLOCK; 2])).refuses_puts());
+    }
+
+    #[test]
+    fn there_is_work_while_spares_are_missing_or_segments_are_retired() {
+        let mut tail_of_three = tail(&[BLOCK; 3]);
+        assert!(!tail_of_three.needs_upkeep());
+        tail_of_three.spares[1] = Spare::Taken;
+        assert!(!tail_of_three.needs_upkeep());
+        tail_of_three.spares[1] = Spare::Missing;
+        assert!(tail_of_three.needs_upkeep());
+        assert!(tail(&[BLOCK; 2]).needs_upkeep() && tail(&[BLOCK; 4]).needs_upkeep());
+        assert!(!on_a_full_disk(tail_with(BLOCK / 4, &[])).needs_upkeep());
+        assert!(on_a_full_disk(tail_with(BLOCK / 4 - 1, &[])).needs_upkeep());
+        let mut retired = tail(&[BLOCK; 3]);
+        retired.take_back_retired(1);
+        assert!(retired.needs_upkeep());
+    }
+
+    #[test]
+    fn garbage_is_much_when_it_is_a_quarter_of_a_segment_and_of_what_lives() {
+        // So many bytes of the current segment make it much.
+        let much = |mut tail: Tail| {
+            (HEADER_LEN..BLOCK).find(|&offset| {
+                tail.offset = offset;
+                tail.has_much_garbage()
+            })
+        };
+        assert_eq!(much(tail(&[])), Some(1025));
+        let mut with_a_job = tail(&[]);
+        with_a_job.ledger.put(JobId(1), 400);
+        assert_eq!(much(with_a_job), Some(400 + 1024 + 100 + 1));
+        // Of what lives in more than four segments, it is half.
+        let mut with_many = tail(&[]);
+        for id in 1..=5 {
+            with_many.ledger.put(JobId(id), 4000);
+            begin(&mut with_many, BLOCK);
+        }
+        begin(&mut with_many, BLOCK);
+        let garbage = 6 * BLOCK - 20_000;
+        let bound = 1024 + 5000 + (20_000 - 4 * BLOCK) / 4;
+        assert_eq!(much(with_many), Some(bound - garbage + 1));
+    }
+}
