@@ -577,6 +577,25 @@ fn a_file_with_nothing_in_it_is_named_unless_a_server_may_have_made_it() {
 }
 
 #[test]
+fn jobs_of_beanstalkd_do_not_replace_a_segment_that_is_lost() {
+    let disk = Disk::default();
+    let mut server = Server::open(&disk, SyncMode::Always, SIZE);
+    while server.log.stats().current_index < 3 {
+        assert!(server.put(90, &mut Random::new(1)));
+        assert!(server.commit());
+    }
+    drop(server);
+    disk.remove_file("binlog.1");
+    disk.put("binlog.9", &version_7(&[put(1, b"one\r\n")]));
+    let error = Binlog::open_in(Arc::new(disk), SyncMode::Always, SIZE, Jobs::new());
+    let error = error.err().expect("a segment is missing").to_string();
+    assert!(
+        error.starts_with("binlog.9 was written by beanstalkd"),
+        "{error}"
+    );
+}
+
+#[test]
 fn files_whose_numbers_leave_none_for_ours_are_refused() {
     let name = format!("binlog.{}", u32::MAX - 1);
     let disk = disk_with(&[(&name, version_7(&[put(1, b"one\r\n")]))]);
