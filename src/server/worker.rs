@@ -50,25 +50,7 @@ pub fn serve(shared: &Shared, client: &Arc<Client>) {
         }
     };
     note(format_args!("connected"));
-    let end = Worker {
-        shared,
-        client,
-        name: name.as_deref(),
-        framer: Framer::new(shared.limits.max_job_size),
-        input: Input::default(),
-        batch: Batch::default(),
-        output: Output::default(),
-        held: shared.memory.hold(),
-        read_patience: None,
-        write_wait: write_wait(shared),
-        comes_after_leavers: client.comes_after_leavers,
-        has_waited: false,
-        is_owed_reply: false,
-        unseen: LEFT_UNSEEN,
-        made: None,
-    }
-    .run();
-    match end {
+    match Worker::new(shared, client, name.as_deref()).run() {
         Ok(()) => note(format_args!("closed")),
         Err(error) => note(format_args!("closed: {error}")),
     }
@@ -114,7 +96,27 @@ struct Worker<'a> {
     made: Option<Moment>,
 }
 
-impl Worker<'_> {
+impl<'a> Worker<'a> {
+    fn new(shared: &'a Shared, client: &'a Arc<Client>, name: Option<&'a str>) -> Worker<'a> {
+        Worker {
+            shared,
+            client,
+            name,
+            framer: Framer::new(shared.limits.max_job_size),
+            input: Input::default(),
+            batch: Batch::default(),
+            output: Output::default(),
+            held: shared.memory.hold(),
+            read_patience: None,
+            write_wait: write_wait(shared),
+            comes_after_leavers: client.comes_after_leavers,
+            has_waited: false,
+            is_owed_reply: false,
+            unseen: LEFT_UNSEEN,
+            made: None,
+        }
+    }
+
     /// Serves until the end of the connection, and until other threads have
     /// sent what they still have to send there.
     fn run(&mut self) -> io::Result<()> {
@@ -488,5 +490,107 @@ fn log_request(name: &str, request: &Request, line: &[u8]) {
         Request::Body(Err(reason)) => write(format_args!("no body: {reason:?}")),
         Request::Refused(_) => write(format_args!("a line that is no command")),
         Request::GoOn => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Config, ConnectionId, Engine};
+    use crate::protocol::{Body, JobId};
+    use crate::server::{Clock, Limits, Stream};
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    /// Has this done by a worker whose peer is the stream.
+    fn with_worker(work: impl FnOnce(Worker, UnixStream)) {
+        let clock = Clock::start();
+        let config = Config {
+            max_job_size: 10_000,
+            max_memory: None,
+            keeps_changes: false,
+        };
+        let limits = Limits {
+            max_job_size: 10_000,
+            max_connections: 1,
+            max_connections_per_address: None,
+            idle_timeout: None,
+            segment_size: 4096,
+        };
+        let engine = Engine::new(config, clock.now());
+        let shared = Shared::new(engine, None, clock, limits).unwrap();
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let client = Arc::new(Client::new(Stream(ours.into()), ConnectionId(0)));
+        work(Worker::new(&shared, &client, None), theirs);
+    }
+
+    #[test]
+    fn one_short_reply_with_nothing_before_it_may_be_left_to_others() {
+        with_worker(|mut worker, _theirs| {
+            let long = Body::new(&[b'x'; 2046]);
+            assert!(worker.may_be_left(&[Reply::TimedOut]));
+            assert!(!worker.may_be_left(&[]));
+            assert!(!worker.may_be_left(&[Reply::TimedOut, Reply::TimedOut]));
+            assert!(!worker.may_be_left(&[Reply::Found(JobId(1), long)]));
+            worker.output.add(&Reply::TimedOut);
+            assert!(!worker.may_be_left(&[Reply::TimedOut]));
+        });
+    }
+
+    #[test]
+    fn to_a_client_that_does_not_read_only_so_much_is_left() {
+        with_worker(|mut worker, mut theirs| {
+            assert!(worker.may_be_left(&[Reply::TimedOut]));
+            worker.client.stream.try_write(b"x").unwrap();
+            let mut left = || {
+                let more = (0..1000).take_while(|_| worker.may_be_left(&[Reply::TimedOut]));
+                more.count()
+            };
+            let most = LEFT_UNSEEN / size(&Reply::TimedOut);
+            assert_eq!((left(), left()), (most - 1, 0));
+            theirs.read_exact(&mut [0]).unwrap();
+            assert_eq!(left(), 1000);
+        });
+    }
+
+    #[test]
+    fn more_than_a_line_waits_where_no_body_is_awaited() {
+        with_worker(|mut worker, mut theirs| {
+            theirs.write_all(&[b'x'; MAX_LINE - 1]).unwrap();
+            worker.input.read(&worker.client.stream, 0).unwrap();
+            assert!(!worker.has_much());
+            theirs.write_all(b"x").unwrap();
+            worker.input.read(&worker.client.stream, 0).unwrap();
+            assert!(worker.has_much());
+            worker.framer.next(&mut &b"put 0 0 1 1000\r\n"[..]);
+            assert!(!worker.has_much());
+            worker.batch.push(Request::GoOn);
+            assert!(worker.has_much());
+        });
+    }
+
+    #[test]
+    fn much_output_is_sent_before_there_is_more() {
+        with_worker(|mut worker, _theirs| {
+            worker.output.add_part(&[b'x'; SEND_BYTES - 1]);
+            worker.send_if_much().unwrap();
+            assert!(!worker.output.is_empty());
+            worker.output.add_part(b"x");
+            worker.send_if_much().unwrap();
+            assert!(worker.output.is_empty());
+        });
+    }
+
+    #[test]
+    fn who_waits_has_no_large_buffer() {
+        with_worker(|mut worker, mut theirs| {
+            theirs.write_all(b"x").unwrap();
+            worker.input.read(&worker.client.stream, 5000).unwrap();
+            worker.count_held();
+            assert_eq!(worker.shared.memory.held(), 8192);
+            worker.input.keep(0);
+            worker.give_back();
+            assert_eq!(worker.shared.memory.held(), 0);
+        });
     }
 }
