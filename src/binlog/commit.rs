@@ -590,3 +590,67 @@ impl Binlog {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Opened, Options};
+    use super::*;
+    use crate::engine::{Change, Counters, StoredJob, StoredState, Time};
+    use crate::protocol::{Body, JobId, Priority, Seconds, TubeName};
+    use std::collections::BTreeMap;
+
+    /// A log of short segments with one job, for which nobody makes spares.
+    fn log(sync: SyncMode) -> (tempfile::TempDir, Arc<Binlog>, BTreeMap<JobId, StoredJob>) {
+        let directory = tempfile::tempdir().unwrap();
+        let options = Options {
+            dir: directory.path().into(),
+            sync,
+            segment_size: BLOCK,
+            wait: false,
+        };
+        let job = StoredJob {
+            id: JobId(1),
+            tube: TubeName::parse(b"mail").unwrap(),
+            body: Body::new(b""),
+            priority: Priority(0),
+            delay: Seconds(0),
+            ttr: Seconds(60),
+            created_at: Time::default(),
+            state: StoredState::Ready,
+            counters: Counters::default(),
+            words: None,
+        };
+        let jobs = BTreeMap::from([(job.id, job)]);
+        let Opened { binlog, .. } = Binlog::open(&options, BTreeMap::new()).unwrap();
+        binlog.append(&[Change::Put(JobId(1))], &jobs);
+        (directory, binlog, jobs)
+    }
+
+    #[test]
+    fn what_is_appended_is_behind_until_it_is_written_or_synced() {
+        for sync in [SyncMode::Never, SyncMode::Every(Duration::from_secs(60))] {
+            let (_directory, binlog, _) = log(sync);
+            assert!(binlog.is_behind());
+            let end = binlog.tail().end;
+            binlog.commit(end).unwrap();
+            assert_eq!(binlog.is_behind(), sync != SyncMode::Never);
+            binlog.settle(end).unwrap();
+            assert!(!binlog.is_behind());
+        }
+    }
+
+    #[test]
+    fn while_room_is_short_only_a_sixteenth_of_a_segment_waits_to_be_written() {
+        let (_directory, binlog, jobs) = log(SyncMode::Never);
+        let update = || binlog.append(&[Change::Update(JobId(1))], &jobs).0;
+        let begun = update();
+        binlog.commit(Position(begun)).unwrap();
+        binlog.tail().spares.clear();
+        let record = update() - begun;
+        let mut unwritten = record;
+        while !binlog.is_pressed() {
+            unwritten = update() - begun;
+        }
+        assert_eq!(unwritten, (BLOCK / 16 / record + 1) * record);
+    }
+}

@@ -112,7 +112,7 @@ impl Fence {
     }
 
     /// Puts a fence around a shared directory.
-    fn raise(file: fs::File, anchor: &Anchor) -> Result<Fence, Error> {
+    pub fn raise(file: fs::File, anchor: &Anchor) -> Result<Fence, Error> {
         let (now, line) = write_line(&file).map_err(Error::on("write", LOCK))?;
         Ok(Fence {
             file,

@@ -164,8 +164,8 @@ impl Found {
         is_looked_for: impl Fn(&Frame, u64) -> bool,
     ) -> Result<Option<u64>, Error> {
         // No frame begins in the zeros at the end, and there may be many of
-        // them.
-        let end = self.last_set_byte(from)?.map_or(from, |last| last + 1);
+        // them. The last byte that is set is in the record behind a frame.
+        let end = self.last_set_byte(from)?.unwrap_or(from);
         let bytes = self.read_from(from)?.bytes().zip(from + 1..=end);
         let mut window = [0; FRAME_LEN as usize];
         for (byte, end) in bytes {

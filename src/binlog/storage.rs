@@ -253,3 +253,60 @@ pub(super) fn write_zeros(file: &dyn File, mut from: u64, to: u64) -> io::Result
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_a_directory_are_as_long_as_they_are_made() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = Directory::lock(place.path(), false).unwrap();
+        let file = directory.create("binlog.1").unwrap();
+        let lens = || {
+            file.sync().unwrap();
+            let found = fs::metadata(place.path().join("binlog.1")).unwrap();
+            (file.len().unwrap(), found.len())
+        };
+        file.allocate(8192).unwrap();
+        assert_eq!(lens(), (8192, 8192));
+        file.set_len(4096).unwrap();
+        assert_eq!(lens(), (4096, 4096));
+        write_zeros(&*file, 4096, 80_000).unwrap();
+        assert_eq!(lens(), (80_000, 80_000));
+        directory.remove("binlog.1").unwrap();
+        assert_eq!(directory.list().unwrap(), ["lock"]);
+        let is_shared = crate::sys::is_shared(&fs::File::open(place.path()).unwrap());
+        assert_eq!(directory.is_shared(), is_shared.unwrap());
+    }
+
+    #[test]
+    fn on_shared_storage_a_server_that_has_lost_the_lock_makes_and_removes_nothing() {
+        let place = tempfile::tempdir().unwrap();
+        let open = || {
+            let anchor = Anchor::open(place.path()).unwrap();
+            let lock = anchor.file("lock", OFlag::O_RDWR | OFlag::O_CREAT).unwrap();
+            let fence = Fence::raise(lock, &anchor).unwrap();
+            Directory { anchor, fence }
+        };
+        let first = open();
+        assert!(first.is_shared());
+        first.create("binlog.spare").unwrap();
+        first.rename("binlog.spare", "binlog.1").unwrap();
+        assert_eq!(first.list().unwrap().len(), 2);
+        let second = open();
+        assert!(first.look().is_err() && second.look().is_ok());
+        assert!(first.create("binlog.spare").is_err());
+        assert!(first.remove("binlog.1").is_err());
+        second.remove("binlog.1").unwrap();
+    }
+
+    #[test]
+    fn salts_cannot_be_guessed_and_time_goes_on() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = Directory::lock(place.path(), false).unwrap();
+        assert_ne!(directory.random(), directory.random());
+        let before = directory.now();
+        while directory.now() == before {}
+    }
+}

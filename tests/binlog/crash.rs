@@ -5,6 +5,7 @@ use crate::model::{History, Jobs, Server, Traffic, open};
 use crate::search;
 use beanpole::AtomicU64;
 use beanpole::binlog::{Binlog, SyncMode};
+use beanpole::protocol::JobId;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -214,4 +215,34 @@ fn synced_sometimes_or_never_a_kill_loses_nothing_acknowledged() {
 #[test]
 fn on_a_disk_that_is_full_at_any_moment_nothing_acknowledged_is_lost() {
     run_on(true, 60..90, SyncMode::Always, Kept::Committed, POWER_CUT);
+}
+
+/// A server is killed between a rename and its sync, and the next one has no
+/// room for a spare, and so no reason of its own to sync a name.
+#[test]
+fn names_that_a_killed_server_has_left_are_durable_before_anything_relies_on_them() {
+    let mut tried = 0;
+    for operations in 0.. {
+        let (disk, random) = (Disk::default(), &mut Random::new(operations));
+        let mut server = Server::open(&disk, SyncMode::Always, SIZE);
+        assert!(server.put(10, random) && server.commit());
+        disk.stop_after(operations);
+        while !disk.is_stopped() && server.log.stats().current_index < 3 {
+            server.put(900, random);
+            server.commit();
+        }
+        if !disk.is_stopped() {
+            break;
+        }
+        let killed = disk.state().kill();
+        killed.set_capacity(Some(killed.used()));
+        let mut next = Server::open(&killed, SyncMode::Always, SIZE);
+        next.update(JobId(1), random);
+        assert!(next.commit());
+        let cut = killed.state().cut(Survival::Nothing, random);
+        let left = Server::open(&cut, SyncMode::Always, SIZE).jobs;
+        assert!(next.history.explains(&left).is_some(), "{operations}");
+        tried += 1;
+    }
+    assert!(tried > 10, "{tried}");
 }

@@ -199,22 +199,29 @@ fn a_torn_end_of_ones_does_not_ask_for_another_segment() {
     assert!(try_open(&torn).unwrap().notices.is_empty());
 }
 
+/// Starts over copies of a disk on which one operation after the other fails:
+/// the operation, and what the start says.
+fn failing_starts(disk: &Disk, jobs: &Jobs, kind: ErrorKind) -> impl Iterator<Item = String> {
+    (1..).map_while(move |operation| {
+        let copy = disk.state().kill();
+        copy.fail_at(operation, kind);
+        let opened = try_open(&copy);
+        let error = opened.map(|opened| assert_eq!(&opened.jobs, jobs)).err();
+        let error = error.map_or(String::new(), |error| error.to_string());
+        let (told, _) = error.split_once(" in the").unwrap_or_default();
+        Some(format!("{}: {told}", copy.failed()?))
+    })
+}
+
 /// What is read and may not be synced is written again, and some file systems
 /// need room for that; a copy of a file may have holes.
 #[test]
 fn a_start_needs_no_room_but_any_other_error_ends_it() {
     let (disk, _, jobs) = &log(false);
-    let starts = |kind| {
-        (1..).map_while(move |operation| {
-            let copy = disk.state().kill();
-            copy.fail_at(operation, kind);
-            let opened = try_open(&copy);
-            let error = opened.map(|opened| assert_eq!(&opened.jobs, jobs)).err();
-            let error = error.map_or(String::new(), |error| error.to_string());
-            let (told, _) = error.split_once(" in the").unwrap_or_default();
-            Some(format!("{}: {told}", copy.failed()?))
-        })
-    };
+    let (new, none) = (Disk::default(), Jobs::new());
+    let mut first_starts = failing_starts(&new, &none, ErrorKind::Other);
+    assert!(first_starts.all(|told| told.contains(": cannot ")));
+    let starts = |kind| failing_starts(disk, jobs, kind);
     assert!(starts(ErrorKind::Other).all(|told| told.contains(": cannot ")));
     let is_tolerated = |told: &String| told.ends_with(": ") && !told.starts_with("read");
     let goes_on: Vec<_> = starts(ErrorKind::StorageFull)
@@ -433,6 +440,40 @@ fn a_frame_in_a_body_makes_no_damage_of_a_torn_end() {
 }
 
 /// `spoilt` is the part of the record that a power cut makes zeros.
+/// The salt of the first segment.
+fn salt_of(disk: &Disk) -> u32 {
+    u32::from_le_bytes(disk.contents("binlog.1")[36..40].try_into().unwrap())
+}
+
+/// The frame of a record at this offset of the first segment.
+fn frame(salt: u32, offset: u64, record: &[u8]) -> Vec<u8> {
+    let len = record.len() as u32;
+    let mut seed = crc32fast::Hasher::new_with_initial(salt);
+    seed.update(&1u32.to_le_bytes());
+    seed.update(&offset.to_le_bytes());
+    seed.update([len, 0].map(u32::to_le_bytes).as_flattened());
+    let seed = seed.finalize();
+    let mut crc = crc32fast::Hasher::new_with_initial(seed);
+    crc.update(record);
+    let fields = [len, 0, seed, crc.finalize()].map(u32::to_le_bytes);
+    fields.as_flattened().to_vec()
+}
+
+#[test]
+fn a_record_that_is_whole_and_makes_no_sense_is_damage() {
+    let disk = Disk::default();
+    let mut server = Server::open(&disk, SyncMode::Always, SIZE);
+    assert!(server.put(10, &mut Random::new(1)) && server.commit());
+    let mut bytes = disk.contents("binlog.1");
+    let end = 1 + bytes.iter().rposition(|byte| *byte != 0).unwrap();
+    let nonsense = [&frame(salt_of(&disk), end as u64, b"?")[..], b"?"].concat();
+    bytes[end..end + nonsense.len()].copy_from_slice(&nonsense);
+    let error = try_open(&with(&disk, "binlog.1", &bytes)).err().unwrap();
+    let told =
+        format!("binlog.1 is damaged at offset {end}: this record is whole, and makes no sense");
+    assert!(error.to_string().starts_with(&told), "{error}");
+}
+
 fn forge(knows_salt: bool, spoilt: Range<usize>) {
     let disk = Disk::default();
     let mut server = Server::open(&disk, SyncMode::Never, 8192);
@@ -445,22 +486,10 @@ fn forge(knows_salt: bool, spoilt: Range<usize>) {
     let body_at = put_at + (put_at - 44 - first.body.wire().len() as u64);
     let mut body = vec![b'x'; 3000];
     let forged_at = body_at + 2000;
-    let mut frame = [1u32.to_le_bytes().as_slice(), &forged_at.to_le_bytes()].concat();
-    frame.extend([9u32, 0].map(u32::to_le_bytes).as_flattened());
-    let salt = disk.contents("binlog.1")[36..40].try_into().unwrap();
-    let salt = if knows_salt {
-        u32::from_le_bytes(salt)
-    } else {
-        0
-    };
-    let mut seed = crc32fast::Hasher::new_with_initial(salt);
-    seed.update(&frame);
-    let seed = seed.finalize();
+    let salt = if knows_salt { salt_of(&disk) } else { 0 };
     let delete = [&[3][..], &1u64.to_le_bytes()].concat();
-    let mut crc = crc32fast::Hasher::new_with_initial(seed);
-    crc.update(&delete);
-    let forged = [9, 0, seed, crc.finalize()].map(u32::to_le_bytes);
-    body[2000..2016].copy_from_slice(forged.as_flattened());
+    let forged = frame(salt, forged_at, &delete);
+    body[2000..2016].copy_from_slice(&forged);
     body[2016..2025].copy_from_slice(&delete);
 
     let second = StoredJob {

@@ -2,11 +2,11 @@
 
 use crate::disk::{Disk, Forbidden, Random, Survival};
 use crate::model::{Jobs, Server, Traffic};
-use beanpole::binlog::{Binlog, SyncMode};
+use beanpole::binlog::{Binlog, Event, SyncMode};
 use beanpole::protocol::JobId;
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 const SIZE: u64 = 4096;
@@ -93,6 +93,33 @@ fn a_disk_that_is_full_at_the_start_makes_segments_shorter_and_no_other_error_do
     assert_eq!(start(ErrorKind::StorageFull).unwrap().unwrap(), [told]);
     let error = start(ErrorKind::Other).unwrap().unwrap_err().to_string();
     assert!(error.starts_with("cannot prepare binlog.spare"), "{error}");
+}
+
+/// There are three spares beside the segment.
+#[test]
+fn segments_are_as_long_as_there_is_room_for_four_and_longer_when_there_is_more() {
+    let disk = Disk::default();
+    let start = || {
+        let opened = Binlog::open_in(
+            Arc::new(disk.clone()),
+            SyncMode::Always,
+            2 * SIZE,
+            Jobs::new(),
+        );
+        let spare = disk.contents("binlog.spare2").len() as u64;
+        (opened.unwrap().notices, spare)
+    };
+    disk.set_capacity(Some(8 * SIZE - 1));
+    let told = "no room for segments of 8192 bytes; they have 4096";
+    assert_eq!(start(), (vec![told.to_owned()], SIZE));
+    disk.set_capacity(Some(7 * SIZE - 1));
+    assert_eq!(start(), (vec![], SIZE));
+    disk.set_capacity(Some(7 * SIZE));
+    assert_eq!(start(), (vec![], 2 * SIZE));
+    let disk = Disk::default();
+    disk.set_capacity(Some(8 * SIZE));
+    let opened = Binlog::open_in(Arc::new(disk), SyncMode::Always, 2 * SIZE, Jobs::new());
+    assert!(opened.unwrap().notices.is_empty());
 }
 
 /// Runs traffic on a disk of which one operation fails, and goes on after it as
@@ -255,4 +282,27 @@ fn a_file_that_a_full_disk_does_not_fill_with_zeros_stays_a_spare() {
     }
     println!("{refused} operations refused");
     assert!(refused > 0);
+}
+
+#[test]
+fn that_there_is_no_room_is_told_and_that_there_is_again() {
+    let disk = Disk::default();
+    let mut server = Server::open(&disk, SyncMode::Always, SIZE);
+    let (told, events) = mpsc::channel();
+    let tell = move |event: Event<'_>| {
+        let is_room = matches!(event, Event::Room);
+        assert!(is_room || matches!(event, Event::NoRoom(_)));
+        told.send(is_room).unwrap();
+    };
+    server.log.spawn_threads(tell).unwrap();
+    disk.set_capacity(Some(0));
+    while server.put(900, &mut Random::new(1)) {
+        assert!(server.commit());
+    }
+    assert!(!events.recv().unwrap());
+    disk.set_capacity(None);
+    assert!(server.put(900, &mut Random::new(1)) && server.commit());
+    assert!(events.recv().unwrap());
+    server.log.close().unwrap();
+    assert_eq!(events.recv().ok(), None, "and that is all");
 }
