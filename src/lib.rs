@@ -53,7 +53,8 @@
 //!
 //! No thread holds the lock for long. Work on very many jobs is done in pieces,
 //! a batch of commands is interrupted when it has cost much, and a worker with
-//! one command goes before workers with hundreds (`server/lock.rs`).
+//! one command goes before workers with hundreds (`lock.rs`, which also says why
+//! the mutex is not the standard library's).
 //!
 //! # Many cores
 //!
@@ -89,6 +90,7 @@
 pub mod arguments;
 pub mod binlog;
 pub mod engine;
+mod lock;
 pub mod log;
 pub mod options;
 pub mod protocol;

@@ -22,6 +22,7 @@ use super::room::{BLOCK, UNWRITTEN_PART};
 use super::storage::File;
 use super::writer::Writer;
 use super::{Binlog, Event, Failed, Moment, Position, SyncMode, locked};
+use crate::lock::FairGuard;
 use crate::sync::{Instant, Mutex, MutexGuard, Ordering, thread};
 use std::io;
 use std::sync::Arc;
@@ -429,8 +430,8 @@ impl Binlog {
         Ok(())
     }
 
-    fn turn(&self) -> MutexGuard<'_, Turn> {
-        locked(self.turn.lock())
+    fn turn(&self) -> FairGuard<'_, Turn> {
+        self.turn.lock()
     }
 
     fn schedule(&self) -> MutexGuard<'_, Schedule> {

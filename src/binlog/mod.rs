@@ -141,6 +141,7 @@ pub use lease::{LEASE, Moment, RECENT};
 pub use record::{Record, Update, lens, longest_put, put_len};
 
 use crate::engine::{Change, Engine, StoredJob};
+use crate::lock::FairMutex;
 use crate::protocol::{JobId, RestsOn};
 use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, OnceLock, Ordering};
 use commit::{Schedule, Turn};
@@ -306,7 +307,7 @@ pub struct Binlog {
     /// touches no file.
     tail: Mutex<Tail>,
     /// The writer, and those who wait for it. Held for moments.
-    turn: Mutex<Turn>,
+    turn: FairMutex<Turn>,
     /// How far the files are written and synced. Held for moments.
     progress: Mutex<Progress>,
     /// How far everything is kept, and where the binlog ends: copies that can
@@ -433,7 +434,7 @@ impl Binlog {
             segment_size,
             tail: Mutex::new(tail),
             progress: Mutex::new(writer.progress(Position::default())),
-            turn: Mutex::new(Turn::new(writer)),
+            turn: FairMutex::new(Turn::new(writer)),
             reached: AtomicU64::new(0),
             end: AtomicU64::new(0),
             syncing: Mutex::new(()),

@@ -36,7 +36,6 @@ mod input;
 mod leavers;
 pub mod limits;
 mod listener;
-mod lock;
 mod memory;
 pub mod notify;
 mod output;

@@ -7,15 +7,15 @@ use super::client::Client;
 use super::clock::{self, Clock};
 use super::hangup::Hangups;
 use super::leavers::Leavers;
-use super::lock::FairMutex;
 use super::memory::{Memory, Surplus};
 use super::sleep::Sleep;
 use super::stream::Stream;
 use crate::binlog::{Binlog, Moment, Position, longest_put};
 use crate::engine::{ConnectionId, Engine, Outcome, Time};
+use crate::lock::{FairGuard, FairMutex};
 use crate::protocol::{Reply, Request};
 use crate::sync::thread::Thread;
-use crate::sync::{AtomicBool, Condvar, MutexGuard, OnceLock, Ordering};
+use crate::sync::{AtomicBool, Condvar, OnceLock, Ordering};
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
@@ -258,7 +258,7 @@ impl Shared {
 
     fn with<R>(
         &self,
-        mut state: MutexGuard<'_, Guarded>,
+        mut state: FairGuard<'_, Guarded>,
         work: impl FnOnce(&mut Guarded, Time) -> R,
     ) -> R {
         // Read under the lock, so that the engine's time does not run backwards.
@@ -272,7 +272,7 @@ impl Shared {
     /// finds out which clients get which reply, and which threads have to be
     /// woken. It releases the lock, and then does these things.
     #[inline(never)]
-    fn unlock(&self, mut state: MutexGuard<'_, Guarded>, now: Time) {
+    fn unlock(&self, mut state: FairGuard<'_, Guarded>, now: Time) {
         self.append_changes(&mut state, now);
         let effects = &mut state.engine.effects;
         effects.steps = 0;
@@ -417,8 +417,7 @@ impl Shared {
         let mut state = self.state.lock();
         while let Some(most) = state.wait_for_leavers(connected_at, self.clock.now()) {
             state.leavers.awaited_by += 1;
-            let waited = self.departure.wait_timeout(state, most);
-            state = waited.expect("no thread panics").0;
+            state = self.state.await_word(state, &self.departure, most);
             state.leavers.awaited_by -= 1;
         }
     }
@@ -448,7 +447,7 @@ impl Shared {
             gone = self.with_lock_last(piece);
         }
         if let Some((_, true)) = gone {
-            self.departure.notify_all();
+            self.state.give_word(&self.departure);
         }
     }
 
@@ -460,10 +459,16 @@ impl Shared {
     /// Blocks until no client is connected, or for `timeout`. Returns how many
     /// are left.
     pub fn await_emptiness(&self, timeout: Duration) -> usize {
-        let is_there = |state: &mut Guarded| !state.clients.is_empty();
-        let state = self.state.lock();
-        let waited = self.departure.wait_timeout_while(state, timeout, is_there);
-        waited.expect("no thread panics").0.clients.len()
+        let until = self.clock.now() + timeout;
+        let mut state = self.state.lock();
+        while !state.clients.is_empty() {
+            let left = until.since(self.clock.now());
+            if left.is_zero() {
+                break;
+            }
+            state = self.state.await_word(state, &self.departure, left);
+        }
+        state.clients.len()
     }
 
     /// Makes all workers finish what they have read, and close. Clients that

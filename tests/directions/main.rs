@@ -23,6 +23,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "beanpole::engine",
             "beanpole::protocol",
             "beanpole::log",
+            "beanpole::lock",
             "beanpole::sync",
             "beanpole::sys",
         ],
@@ -33,6 +34,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "beanpole::engine",
             "beanpole::protocol",
             "beanpole::log",
+            "beanpole::lock",
             "beanpole::sync",
             "beanpole::sys",
         ],
@@ -50,6 +52,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ),
     ("beanpole::arguments", &[]),
     ("beanpole::log", &["beanpole::sys"]),
+    ("beanpole::lock", &["beanpole::sync"]),
     ("beanpole::sync", &["beanpole::sys"]),
     ("beanpole::sys", &[]),
     // The companion.

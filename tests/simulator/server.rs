@@ -13,8 +13,6 @@ mod clock;
 mod input;
 #[path = "../../src/server/leavers.rs"]
 mod leavers;
-#[path = "../../src/server/lock.rs"]
-pub mod lock;
 #[path = "../../src/server/memory.rs"]
 mod memory;
 #[path = "../../src/server/output.rs"]

@@ -34,6 +34,8 @@ mod hangup;
 #[allow(dead_code)]
 mod history;
 mod judge;
+#[path = "../../src/lock.rs"]
+mod lock;
 #[path = "../model/naive.rs"]
 #[allow(dead_code)]
 mod naive;

@@ -3,7 +3,7 @@
 use crate::threads;
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut, Sub};
-use std::sync::LockResult;
+use std::sync::{LockResult, TryLockError, TryLockResult};
 use std::time::Duration;
 
 pub use crate::channel::{Receiver, Sender, bounded};
@@ -122,13 +122,15 @@ impl<T> Mutex<T> {
     }
 
     /// An error if somebody has it.
-    pub fn try_lock(&self) -> Result<MutexGuard<'_, T>, ()> {
+    pub fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
         threads::pass();
-        let value = self.value.try_lock().map_err(|_| ())?;
-        Ok(MutexGuard {
-            value: Some(value),
-            mutex: self,
-        })
+        match self.value.try_lock() {
+            Ok(value) => Ok(MutexGuard {
+                value: Some(value),
+                mutex: self,
+            }),
+            Err(_) => Err(TryLockError::WouldBlock),
+        }
     }
 
     pub fn into_inner(self) -> LockResult<T> {

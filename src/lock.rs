@@ -1,0 +1,267 @@
+//! A mutex that hundreds of threads want at the same time: the server's one
+//! lock, and the binlog's list of those who wait for its writer.
+//!
+//! If a thread that holds a lock loses its CPU, all that come meanwhile fall
+//! asleep. The mutex of the standard library wakes the first of them when it is
+//! released, and this one wakes the second when it has had its turn on a CPU;
+//! between, running threads take the lock again and again. Among 512 clients on
+//! two CPUs such a turn comes after some 4 ms, so a worker slept for 53 ms (the
+//! median), while others took the lock 50,000 times a second. Here each thread
+//! that releases the lock wakes a sleeper: then it is 7 ms, and of the clients'
+//! replies, the slowest hundredth came after a quarter of the time.
+//!
+//! And a worker with one command would wait for each worker with hundreds. So
+//! there are two ways to take this lock: a thread that brings much checks whether
+//! others wait, and lets them go first. Measured on two busy CPUs, beside 50
+//! clients that pipelined `put` and `reserve`: of another client's cycles of put,
+//! reserve and delete, the slowest hundredth took 20 ms, and 63 ms without this
+//! (medians of ten and of three runs). While a million jobs were kicked, reserved
+//! and given back, the longest took 13 ms, and 126.
+
+use crate::sync::{AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, thread};
+use std::hint;
+use std::ops::{Deref, DerefMut};
+use std::sync::TryLockError;
+use std::sync::atomic::fence;
+use std::time::Duration;
+
+/// How often a thread that brings little tries to take the lock before it
+/// sleeps: about as long as another CPU holds it.
+const TRIES: usize = 100;
+
+/// How often a thread that brings much lets others go first, before it takes
+/// the lock anyway.
+const GIVES_WAY: usize = 64;
+
+/// A mutex for many threads that need it for moments, and some that need it for
+/// longer. A thread that holds it must not panic.
+pub struct FairMutex<T> {
+    value: Mutex<T>,
+    sleepers: Sleepers,
+    /// Taken by those that wait for word, before they release the lock.
+    word: Mutex<()>,
+}
+
+/// Holds the lock.
+pub struct FairGuard<'a, T> {
+    value: MutexGuard<'a, T>,
+    /// Dropped after the value, when others can have it.
+    _released: Released<'a>,
+}
+
+/// Threads that bring little, and found the lock taken.
+#[derive(Default)]
+struct Sleepers {
+    /// How many there are, until they have the lock.
+    count: AtomicUsize,
+    /// How many of them nobody has woken yet.
+    asleep: Mutex<usize>,
+    released: Condvar,
+}
+
+/// Wakes one of them.
+struct Released<'a>(&'a Sleepers);
+
+impl<T> FairMutex<T> {
+    /// A lock that guards this value.
+    pub fn new(value: T) -> FairMutex<T> {
+        FairMutex {
+            value: Mutex::new(value),
+            sleepers: Sleepers::default(),
+            word: Mutex::new(()),
+        }
+    }
+
+    /// Locks it for a moment.
+    pub fn lock(&self) -> FairGuard<'_, T> {
+        for _ in 0..TRIES {
+            if let Some(guard) = self.try_lock() {
+                return guard;
+            }
+            hint::spin_loop();
+        }
+        self.sleepers.sleep_until(|| self.try_lock())
+    }
+
+    /// Locks it for longer, after those that wait. Its holder should release it
+    /// when another thread [waits](Self::is_awaited).
+    pub fn lock_last(&self) -> FairGuard<'_, T> {
+        for _ in 0..GIVES_WAY {
+            if !self.is_awaited() {
+                break;
+            }
+            thread::yield_now();
+        }
+        self.guard(self.value.lock().expect("no thread panics"))
+    }
+
+    /// Whether a thread that brings little waits until the lock is free.
+    pub fn is_awaited(&self) -> bool {
+        self.sleepers.count.load(Ordering::Relaxed) > 0
+    }
+
+    /// Releases the lock until there is [word](Self::give_word), at most so long,
+    /// and takes it again.
+    pub fn await_word<'a>(
+        &'a self,
+        guard: FairGuard<'a, T>,
+        word: &Condvar,
+        most: Duration,
+    ) -> FairGuard<'a, T> {
+        // No word is missed: who gives it has had the lock after this.
+        let before = self.word.lock().expect("no thread panics");
+        drop(guard);
+        drop(word.wait_timeout(before, most));
+        self.lock()
+    }
+
+    /// Wakes all that wait for this word. To be called without the lock, after
+    /// what they wait for was done under it.
+    pub fn give_word(&self, word: &Condvar) {
+        drop(self.word.lock());
+        word.notify_all();
+    }
+
+    fn try_lock(&self) -> Option<FairGuard<'_, T>> {
+        match self.value.try_lock() {
+            Ok(value) => Some(self.guard(value)),
+            Err(TryLockError::WouldBlock) => None,
+            Err(TryLockError::Poisoned(_)) => panic!("no thread panics"),
+        }
+    }
+
+    fn guard<'a>(&'a self, value: MutexGuard<'a, T>) -> FairGuard<'a, T> {
+        FairGuard {
+            value,
+            _released: Released(&self.sleepers),
+        }
+    }
+}
+
+impl Sleepers {
+    /// Sleeps until a try succeeds, one after each time that it is woken.
+    fn sleep_until<R>(&self, mut attempt: impl FnMut() -> Option<R>) -> R {
+        let mut asleep = self.asleep.lock().expect("no thread panics");
+        self.count.fetch_add(1, Ordering::Relaxed);
+        loop {
+            // Either the lock is found released here, or who releases it finds
+            // the count raised, and comes for this one.
+            fence(Ordering::SeqCst);
+            if let Some(found) = attempt() {
+                self.count.fetch_sub(1, Ordering::Relaxed);
+                return found;
+            }
+            *asleep += 1;
+            asleep = self.released.wait(asleep).expect("no thread panics");
+        }
+    }
+}
+
+impl Drop for Released<'_> {
+    fn drop(&mut self) {
+        fence(Ordering::SeqCst);
+        if self.0.count.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut asleep = self.0.asleep.lock().expect("no thread panics");
+        if *asleep > 0 {
+            *asleep -= 1;
+            drop(asleep);
+            self.0.released.notify_one();
+        }
+    }
+}
+
+impl<T> Deref for FairGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> DerefMut for FairGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use std::thread::{scope, yield_now};
+
+    /// So long a test waits for what must come.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn each_sleeper_has_its_turn() {
+        let lock = FairMutex::new(Vec::new());
+        let (done, all_done) = mpsc::channel();
+        scope(|threads| {
+            let mut guard = lock.lock();
+            for number in 1..=4 {
+                let (lock, done) = (&lock, done.clone());
+                threads.spawn(move || {
+                    lock.lock().push(number);
+                    done.send(()).expect("the test waits");
+                });
+            }
+            while lock.sleepers.count.load(Ordering::Relaxed) < 4 {
+                yield_now();
+            }
+            assert!(lock.is_awaited());
+            guard.push(0);
+            drop(guard);
+            (1..=4).for_each(|_| all_done.recv_timeout(PATIENCE).expect("its turn"));
+        });
+        assert!(!lock.is_awaited());
+        let mut came = std::mem::take(&mut *lock.lock());
+        assert_eq!(came[0], 0);
+        came.sort_unstable();
+        assert_eq!(came, [0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn who_brings_much_sleeps_until_the_lock_is_free_as_well() {
+        let lock = FairMutex::new(1);
+        let (done, is_done) = mpsc::channel();
+        scope(|threads| {
+            let guard = lock.lock();
+            threads.spawn(|| done.send(*lock.lock_last()));
+            yield_now();
+            assert_eq!(is_done.try_recv(), Err(mpsc::TryRecvError::Empty));
+            drop(guard);
+            assert_eq!(is_done.recv_timeout(PATIENCE), Ok(1));
+        });
+    }
+
+    #[test]
+    fn word_wakes_those_who_have_released_the_lock_to_wait_for_it() {
+        let (lock, word) = (FairMutex::new(0), Condvar::new());
+        let (done, all_done) = mpsc::channel();
+        scope(|threads| {
+            for _ in 0..2 {
+                let (lock, word, done) = (&lock, &word, done.clone());
+                threads.spawn(move || {
+                    let mut guard = lock.lock();
+                    *guard += 1;
+                    while *guard < 3 {
+                        guard = lock.await_word(guard, word, Duration::from_secs(3600));
+                    }
+                    done.send(()).expect("the test waits");
+                });
+            }
+            while *lock.lock() < 2 {
+                yield_now();
+            }
+            *lock.lock() += 1;
+            lock.give_word(&word);
+            (0..2).for_each(|_| all_done.recv_timeout(PATIENCE).expect("it is woken"));
+        });
+        // Without word, the wait has an end, too.
+        let waited = lock.await_word(lock.lock(), &word, Duration::from_millis(1));
+        assert_eq!(*waited, 3);
+    }
+}
