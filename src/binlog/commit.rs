@@ -42,11 +42,6 @@ const RETRY_AFTER: Duration = Duration::from_millis(1);
 /// more.
 const LOOKS_EVERY: Duration = Duration::from_secs(2);
 
-/// How many rounds a thread writes at most, for others that come meanwhile.
-/// More than one round only without syncs, since then a round takes little
-/// time.
-const MOST_ROUNDS: u32 = 16;
-
 /// The writer, and those who wait until what they appended is kept.
 pub(super) struct Turn {
     /// A thread that takes it out may write. `None` while a thread writes, and
@@ -177,60 +172,48 @@ impl Binlog {
 
     /// Writes all that was appended (and syncs it, with `Always`), and calls
     /// `then` of all whose records were among it.
-    fn write(&self, writer: Box<Writer>) -> Result<(), Failed> {
+    fn write(&self, mut writer: Box<Writer>) -> Result<(), Failed> {
+        let begun = self.moment();
+        let end = self.write_and_sync(&mut writer)?;
+        let mut turn = self.turn();
+        self.reached.store(end.0, Ordering::Release);
+        let done = turn.waiters.extract_if(.., |waiter| waiter.position <= end);
+        let mut done: Vec<Waiter> = done.collect();
         let mut kept = Ok(());
-        let mut next = Some(writer);
-        for round in 1.. {
-            let Some(mut writer) = next.take() else {
-                break;
-            };
-            let begun = self.moment();
-            let end = self.write_and_sync(&mut writer)?;
-            let mut turn = self.turn();
-            self.reached.store(end.0, Ordering::Release);
-            let done = turn.waiters.extract_if(.., |waiter| waiter.position <= end);
-            let mut done: Vec<Waiter> = done.collect();
-            let mut tell = |done: Vec<Waiter>| {
-                // A sync that failed in another thread may have lost what was
-                // written here.
-                if self.failure.get().is_some() {
-                    kept = Err(Failed);
-                }
-                // A thread that stood still since its look has to look again.
-                let confirmed = |()| self.confirm(begun);
-                done.into_iter()
-                    .for_each(|waiter| (waiter.then)(kept.and_then(confirmed)));
-            };
-            // A client that is told sends its next command at once. If the first
-            // of these could take the writer, it would have a sync for itself,
-            // and all others the next one. So with `Always`, the writer is free
-            // when all are told.
-            if self.sync == SyncMode::Always {
-                drop(turn);
-                tell(std::mem::take(&mut done));
-                turn = self.turn();
+        let mut tell = |done: Vec<Waiter>| {
+            // A sync that failed in another thread may have lost what was
+            // written here.
+            if self.failure.get().is_some() {
+                kept = Err(Failed);
             }
-            // Those who came meanwhile need another round.
-            let are_left = !turn.waiters.is_empty();
-            // With `Always`, another round would need another sync, and this
-            // thread's own reply would wait for it.
-            if are_left && self.sync != SyncMode::Always && round < MOST_ROUNDS {
-                next = Some(writer);
-            } else {
-                turn.writer = Some(writer);
-            }
+            // A thread that stood still since its look has to look again.
+            let confirmed = |()| self.confirm(begun);
+            done.into_iter()
+                .for_each(|waiter| (waiter.then)(kept.and_then(confirmed)));
+        };
+        // A client that is told sends its next command at once. If the first of
+        // these could take the writer, it would have a sync for itself, and all
+        // others the next one. So with `Always`, the writer is free when all are
+        // told.
+        if self.sync == SyncMode::Always {
             drop(turn);
-            if are_left && next.is_none() {
-                // The committer does the next round, unless another thread
-                // takes the writer first.
-                let mut schedule = self.schedule();
-                schedule.has_waiters = true;
-                if schedule.committer_sleeps {
-                    self.scheduled.notify_one();
-                }
-            }
-            tell(done);
+            tell(std::mem::take(&mut done));
+            turn = self.turn();
         }
+        turn.writer = Some(writer);
+        let are_left = !turn.waiters.is_empty();
+        drop(turn);
+        if are_left {
+            // They came meanwhile. The committer writes for them, unless another
+            // thread takes the writer first. This thread's own reply does not
+            // wait for that.
+            let mut schedule = self.schedule();
+            schedule.has_waiters = true;
+            if schedule.committer_sleeps {
+                self.scheduled.notify_one();
+            }
+        }
+        tell(done);
         // If `pending` is set, the committer has a time to do this, and asks the
         // same question when it has done it.
         if let SyncMode::Every(_) = self.sync
