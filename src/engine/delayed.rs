@@ -126,4 +126,19 @@ mod tests {
         }
         assert!(model.is_empty() && positions.is_empty());
     }
+
+    #[test]
+    fn when_most_jobs_are_gone_their_memory_is_given_back() {
+        let mut queue = DelayQueue::default();
+        for id in 0..64 {
+            queue.insert(Time::default(), JobId(id), |_, _| ());
+        }
+        let mut capacity_at = |len| {
+            while queue.len() > len {
+                queue.remove(0, |_, _| ());
+            }
+            queue.heap.capacity()
+        };
+        assert_eq!((capacity_at(16), capacity_at(15)), (64, 30));
+    }
 }

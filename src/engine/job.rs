@@ -398,4 +398,49 @@ mod tests {
         }
         assert!(table.pages.len() <= 1);
     }
+
+    #[test]
+    fn empty_pages_are_given_back_but_the_newest() {
+        let mut table = JobTable::default();
+        for id in (16..32).chain([100]) {
+            table.insert(JobId(id), job(id));
+        }
+        table.remove(JobId(100)).unwrap();
+        assert_eq!(table.pages.len(), 2);
+        let mut capacities = (16..31).map(|id| {
+            table.remove(JobId(id)).unwrap();
+            table.pages[&1].jobs.capacity()
+        });
+        assert!(capacities.by_ref().take(11).all(|capacity| capacity == 16));
+        assert!(capacities.all(|capacity| capacity == 4));
+        table.remove(JobId(31)).unwrap();
+        assert_eq!(table.pages.len(), 1);
+    }
+
+    #[test]
+    fn what_is_known_to_have_happened_last_is_the_put_or_the_beginning_of_a_wait() {
+        let at = |seconds| Time::default() + Seconds(seconds);
+        let words = Words::parse(b" idp:a:60").map(|words| Box::new(StoredWords::new(words)));
+        let changed_at = |created, state| {
+            let job = StoredJob {
+                id: JobId(1),
+                tube: TubeName::default_tube(),
+                body: Body::new(b""),
+                priority: Priority(0),
+                delay: Seconds(30),
+                ttr: Seconds(1),
+                created_at: at(created),
+                state,
+                counters: Counters::default(),
+                words: words.clone(),
+            };
+            job.changed_at()
+        };
+        assert_eq!(changed_at(10, StoredState::Ready), at(10));
+        let delayed = StoredState::Delayed { until: at(100) };
+        assert_eq!(changed_at(10, delayed), at(70));
+        assert_eq!(changed_at(80, delayed), at(80));
+        let deleted = StoredState::Deleted { until: at(100) };
+        assert_eq!(changed_at(10, deleted), at(40));
+    }
 }

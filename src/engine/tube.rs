@@ -180,3 +180,21 @@ impl IndexMut<TubeIndex> for Tubes {
         &mut self.members[index]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn when_most_tubes_are_gone_the_memory_of_their_names_is_given_back() {
+        let mut tubes = Tubes::new();
+        tubes.find_or_make(&TubeName::default_tube());
+        let names = (1..100).map(|number: u32| number.to_string());
+        let made: Vec<_> = names
+            .map(|name| tubes.find_or_make(&TubeName::parse(name.as_bytes()).unwrap()))
+            .collect();
+        assert!(tubes.by_name.capacity() >= 100);
+        assert!(made.into_iter().all(|tube| tubes.remove_if_unused(tube)));
+        assert!(tubes.by_name.capacity() < 10);
+    }
+}

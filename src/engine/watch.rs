@@ -369,4 +369,13 @@ mod tests {
             EMPTY_HANDED
         );
     }
+
+    #[test]
+    fn who_watches_more_than_a_few_tubes_listens() {
+        let mut watched = super::Watched::only(super::TubeIndex::new(0));
+        (1..16).for_each(|tube| watched.add(super::TubeIndex::new(tube)));
+        assert!(watched.listening.is_none());
+        watched.add(super::TubeIndex::new(16));
+        assert!(watched.listening.is_some());
+    }
 }
