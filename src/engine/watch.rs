@@ -378,4 +378,15 @@ mod tests {
         watched.add(super::TubeIndex::new(16));
         assert!(watched.listening.is_some());
     }
+
+    #[test]
+    fn it_is_known_whether_anybody_waits() {
+        let mut bench = Bench::new();
+        let [waiting, other] = [0; 2].map(|_| bench.0.connect());
+        assert!(!bench.0.has_waiting());
+        bench.ask(waiting, "reserve\r\n");
+        assert!(bench.0.has_waiting());
+        bench.ask(other, "put 0 0 60 0\r\n\r\n");
+        assert!(!bench.0.has_waiting());
+    }
 }

@@ -433,4 +433,44 @@ mod tests {
         let expected = [bad_format(), Request::Command(Command::Quit)];
         assert_eq!(bytewise(0, &resumed), expected);
     }
+
+    /// The framer after the line of a put of so many bytes.
+    fn awaiting(size: usize) -> Framer {
+        let mut framer = Framer::new(1 << 20);
+        let line = format!("put 0 0 1 {size}\r\n");
+        framer.next(&mut line.as_bytes()).expect("a put");
+        framer
+    }
+
+    #[test]
+    fn a_short_body_stays_in_the_input_until_it_is_whole() {
+        const LONGEST: usize = MAX_BUFFERED_BODY - 2;
+        assert_eq!(awaiting(LONGEST).needed(), MAX_BUFFERED_BODY);
+        assert_eq!(awaiting(LONGEST + 1).needed(), MAX_LINE);
+        for (size, left) in [(LONGEST, 3), (LONGEST + 1, 0)] {
+            let (mut framer, mut input) = (awaiting(size), &b"xxx"[..]);
+            assert_eq!(framer.next(&mut input), None);
+            assert_eq!((input.len(), framer.held()), (left, 3 - left));
+        }
+    }
+
+    #[test]
+    fn a_long_body_takes_memory_as_it_comes_and_the_more_the_longer_it_is() {
+        let mut framer = awaiting(1_000_000);
+        assert_eq!(framer.next(&mut &b""[..]), None);
+        assert!(framer.growing_body().is_none());
+        framer.next(&mut &b"x"[..]);
+        for _ in 0..3 {
+            let body = framer.growing_body().expect("some of it has come");
+            assert_eq!(body.bytes.capacity(), LEAST_GROWTH);
+            body.bytes.push(b'x');
+        }
+        let body = framer.growing_body().expect("some of it has come");
+        body.bytes.resize(LEAST_GROWTH, b'x');
+        for factor in [2, 4] {
+            let body = framer.growing_body().expect("some of it has come");
+            assert_eq!(body.bytes.capacity(), factor * LEAST_GROWTH);
+            body.bytes.resize(factor * LEAST_GROWTH, b'x');
+        }
+    }
 }

@@ -71,4 +71,10 @@ mod tests {
             assert_eq!(TubeName::parse(bad.as_bytes()), None, "{bad:?}");
         }
     }
+
+    #[test]
+    fn a_name_is_found_by_its_text() {
+        let names = std::collections::HashSet::from([TubeName::parse(b"mail").unwrap()]);
+        assert!(names.contains("mail") && !names.contains("letters"));
+    }
 }
