@@ -190,6 +190,8 @@ impl<'a> Line<'a> {
 
     /// Reads until all replies are there, or none is to come.
     fn hear(&mut self) {
+        // What it waits for may be just about to come when its patience ends.
+        let mut was_silent = false;
         while self.replies < self.asked {
             let since = threads::now();
             match self.peer.receive(PATIENCE) {
@@ -202,9 +204,12 @@ impl<'a> Line<'a> {
                     if judge::may_be_silent(self.caller) || world::is_struck() {
                         return;
                     }
-                    panic!(
+                    assert!(
+                        !std::mem::replace(&mut was_silent, true),
                         "{} is not served: it has {} replies of {}",
-                        self.name, self.replies, self.asked
+                        self.name,
+                        self.replies,
+                        self.asked
                     );
                 }
                 Some(bytes) => self.heard.extend(bytes),

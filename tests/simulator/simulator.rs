@@ -131,8 +131,9 @@ const LATER: Duration = Duration::from_millis(1500);
 const SOON: Duration = Duration::from_millis(1);
 
 /// A sync can take so long, however soon it is asked for: if another thread is
-/// writing, the committer tries again after a millisecond.
-const SYNCED_WITHIN: Duration = Duration::from_millis(2);
+/// writing, the committer tries again after a millisecond, and each time it may
+/// wake a little late.
+const SYNCED_WITHIN: Duration = Duration::from_millis(6);
 
 /// In how many pieces of the heap something empty is at most, and how many bytes
 /// its tables take, or the binlog's buffer for what is written at once.

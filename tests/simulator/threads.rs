@@ -3,8 +3,9 @@
 //!
 //! A thread can lose its turn at each lock, condition variable, atomic number,
 //! socket and operation of the disk. Time passes only when all threads wait: then
-//! it is as late as the first of those who wait for a time wants it. If nobody
-//! waits for a time, nobody can go on any more, and that is a failure.
+//! it is as late as the first of those who wait for a time wants it, or a little
+//! later: so two whose times are near each other may run at the same time. If
+//! nobody waits for a time, nobody can go on any more, and that is a failure.
 //!
 //! Why not a library that does this? There a wait for a time ends by chance, so
 //! nothing that is promised in time can be checked, and a switch of threads
@@ -27,6 +28,9 @@ type Body = Generator<'static, (), bool>;
 
 /// The stack of a thread, in words.
 const STACK: usize = 0x6000;
+
+/// So late may somebody wake, in nanoseconds.
+const LATE: u64 = 1_000_000;
 
 /// A history with more steps than this has threads that keep each other awake.
 const MOST_STEPS: u64 = 500_000;
@@ -64,6 +68,16 @@ struct Thread {
     /// Where it waits.
     place: Option<&'static Location<'static>>,
     joining: Vec<Id>,
+}
+
+impl Thread {
+    /// The time that it waits for.
+    fn wakes_at(&self) -> Option<u64> {
+        match self.state {
+            State::Waits { until, .. } => until,
+            State::Ready | State::IsOver => None,
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -196,21 +210,28 @@ impl Threads {
         };
         let mut who = ready(self);
         if who.is_empty() {
-            let due = |thread: &Thread| match thread.state {
-                State::Waits { until, .. } => until,
-                _ => None,
-            };
-            let all = self.all.iter().enumerate();
-            let (at, first) = all.filter_map(|(id, one)| Some((due(one)?, id))).min()?;
-            self.now = self.now.max(at);
-            self.all[first].state = State::Ready;
-            who = vec![first];
+            let all = self.all.iter();
+            let first = all.filter_map(Thread::wakes_at).min()?;
+            self.now = self.now.max(first);
+            if self.random.one_in(4) {
+                self.now += self.random.below(LATE);
+            }
+            self.wake_due();
+            who = ready(self);
         }
         self.next = match self.manner {
             Manner::Ranked(_) => *who.iter().max_by_key(|id| self.all[**id].rank)?,
             _ => who[self.random.below(who.len() as u64) as usize],
         };
         Some(true)
+    }
+
+    /// Wakes all whose time has come.
+    fn wake_due(&mut self) {
+        let now = self.now;
+        let all = self.all.iter_mut();
+        let due = all.filter(|thread| thread.wakes_at().is_some_and(|at| at <= now));
+        due.for_each(|thread| thread.state = State::Ready);
     }
 
     fn wake(&mut self, id: Id) {
@@ -264,6 +285,9 @@ pub fn yield_now() {
 }
 
 fn turn_to_others(yields: bool) {
+    if std::thread::panicking() {
+        return; // this one is at its end, and so is the history
+    }
     let strike = with(|threads| {
         threads.steps += u64::from(threads.current.is_some());
         let steps = threads.steps;
@@ -386,12 +410,7 @@ pub fn tick() -> u64 {
 pub fn stand_still(nanos: u64) {
     with(|threads| {
         threads.now += nanos;
-        for thread in &mut threads.all {
-            if matches!(thread.state, State::Waits { until: Some(until), .. } if until <= threads.now)
-            {
-                thread.state = State::Ready;
-            }
-        }
+        threads.wake_due();
     });
 }
 
