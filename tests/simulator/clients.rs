@@ -78,6 +78,11 @@ pub fn live(does: &[Deed], place: &Place<'_>) {
                 line.leave();
                 line = Line::connect(name, place.door, place.room);
             }
+            Deed::IsTold(right) => {
+                line.hear();
+                let told = std::mem::take(&mut line.told);
+                assert!(told == *right, "{name} was told {told:?}, not {right:?}");
+            }
             _ if line.is_over => {}
             Deed::Says(commands) => line.say(commands),
             Deed::Breaks(command, bytes) => {
@@ -85,11 +90,6 @@ pub fn live(does: &[Deed], place: &Place<'_>) {
                 line.leave();
             }
             Deed::Hears => line.hear(),
-            Deed::IsTold(right) => {
-                line.hear();
-                let told = std::mem::take(&mut line.told);
-                assert!(told == *right, "{name} was told {told:?}, not {right:?}");
-            }
             Deed::Waits(millis) => thread::park_timeout(Duration::from_millis(*millis)),
             Deed::HalfCloses => {
                 line.peer.half_close();
@@ -178,6 +178,7 @@ impl<'a> Line<'a> {
                 thread::park_timeout(Duration::from_millis(millis));
             }
         }
+        judge::has_said(self.caller);
     }
 
     fn say_part(&mut self, command: &str, bytes: usize) {

@@ -107,6 +107,7 @@ impl Engine {
                 judge.model.disconnect(client);
             }
             judge.links.remove(&id.0);
+            judge.gone_at = threads::now();
             judge.compare(Vec::new(), from, &self.0);
         });
         done
@@ -159,11 +160,13 @@ pub struct Judge {
     /// When another machine had taken the lock.
     replaced_at: Option<u64>,
     is_stopping: bool,
-    /// All workers know that it stops.
+    /// The first workers know that it stops.
     has_stopped: bool,
     segment_size: u64,
     max_memory: Option<u64>,
     connecting: Option<usize>,
+    /// When the last one was gone.
+    gone_at: u64,
     links: BTreeMap<u64, usize>,
     callers: Vec<Caller>,
     jobs: Jobs,
@@ -184,6 +187,8 @@ struct Caller {
     /// Since then it sends nothing more.
     is_over_at: Option<u64>,
     left_at: Option<u64>,
+    /// When it had sent its first commands.
+    said_at: Option<u64>,
     /// The step of its last request.
     asked_at: Option<u64>,
     /// What it has said and nobody has executed: a line, or a body.
@@ -209,6 +214,8 @@ pub struct Legacy {
     ended_at: u64,
     knows_times: bool,
     pub has_started: bool,
+    /// A power cut, or a sync that failed, may have left a part of a write.
+    may_be_torn: bool,
 }
 
 impl Legacy {
@@ -219,12 +226,22 @@ impl Legacy {
             ended_at: 0,
             knows_times: true,
             has_started: false,
+            may_be_torn: false,
         }
     }
 
     /// The power is cut.
     pub fn lose(&mut self) {
         self.history.kept = self.durable;
+        self.may_be_torn = true;
+    }
+
+    /// A start has something to tell only after what these histories do to a
+    /// disk.
+    pub fn expects(&self, notice: &str) -> bool {
+        let is_torn = notice.contains("torn tail");
+        let is_struck = world::is_struck() || world::is_limited();
+        if is_torn { self.may_be_torn } else { is_struck }
     }
 
     /// The clock shows this when the next process starts.
@@ -311,6 +328,7 @@ pub fn begin(legacy: &mut Legacy, engine: &Engine, next_id: JobId, now: Time, se
     legacy.history = History::new(jobs.clone(), next_id.0);
     legacy.durable = 0;
     legacy.has_started = true;
+    legacy.may_be_torn = false;
     let config = &engine.config;
     let mut model = Model::new(
         now.as_nanos(),
@@ -334,6 +352,7 @@ pub fn begin(legacy: &mut Legacy, engine: &Engine, next_id: JobId, now: Time, se
         segment_size,
         max_memory: config.max_memory,
         connecting: None,
+        gone_at: 0,
         links: BTreeMap::new(),
         callers: Vec::new(),
         history: legacy.history.clone(),
@@ -375,9 +394,10 @@ pub fn is_replaced() {
 }
 
 /// The server ends this caller's wait, if it waits: what it was given now it
-/// could not delete any more.
+/// could not delete any more. From the first one on, no job is handed on.
 pub fn stops_waiting(caller: usize) {
     watch(|judge| {
+        judge.has_stopped = true;
         let caller = &mut judge.callers[caller];
         if caller.client.is_some_and(|one| judge.model.is_waiting(one)) {
             caller.most_replies = Some(caller.expected.len());
@@ -387,10 +407,6 @@ pub fn stops_waiting(caller: usize) {
 
 pub fn stops() {
     watch(|judge| judge.is_stopping = true);
-}
-
-pub fn has_stopped() {
-    watch(|judge| judge.has_stopped = true);
 }
 
 /// How long a change may be undone by a power cut.
@@ -447,6 +463,7 @@ pub fn end(legacy: Legacy, degree: &Degree, is_closed: bool, has_failed: bool) -
         // Where no job is left, nothing is left of the times before.
         knows_times: legacy.knows_times && !world::stood_still_after(0)
             || is_closed && judge.jobs.is_empty(),
+        may_be_torn: world::has_lost_sync(),
         ..legacy
     }
 }
@@ -463,6 +480,7 @@ pub fn caller(name: &str) -> usize {
             came_at: threads::tick(),
             is_over_at: None,
             left_at: None,
+            said_at: None,
             asked_at: None,
             said: VecDeque::new(),
             expected: Vec::new(),
@@ -483,6 +501,12 @@ pub fn connects(caller: usize, peer: Peer) {
 
 pub fn says(caller: usize, text: &str) {
     watch(|judge| judge.callers[caller].said.push_back(text.to_owned()));
+}
+
+/// All that it has said so far is sent.
+pub fn has_said(caller: usize) {
+    let now = threads::now();
+    watch(|judge| *judge.callers[caller].said_at.get_or_insert(now));
 }
 
 pub fn half_closes(caller: usize) {
@@ -635,6 +659,17 @@ impl Judge {
                     !was_gone,
                     "{name} is served though {}, who was gone before, is still there",
                     other.name
+                );
+            }
+            let mut others = self.links.values().map(|other| &self.callers[*other]);
+            if let Some(said_at) = caller.said_at
+                && others.all(|other| other.is_over_at.is_none())
+            {
+                let since = said_at.max(self.gone_at);
+                let late = threads::now().saturating_sub(since);
+                assert!(
+                    late < LATE || world::stood_still_after(since),
+                    "{name} is served {late} ns after it could be"
                 );
             }
         }

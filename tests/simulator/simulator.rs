@@ -111,6 +111,7 @@ use server::{Clock, Limits, timer};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use std::alloc::System;
 use std::cell::RefCell;
+use std::io::ErrorKind;
 use std::mem::replace;
 use std::ops::Range;
 use std::panic;
@@ -395,6 +396,16 @@ fn live(
     Ok((world::end(), legacy, steps, now))
 }
 
+/// Whatever strikes a disk, this is not what it says.
+fn is_own_fault(error: &binlog::Error) -> bool {
+    match error {
+        binlog::Error::File { source, .. } => {
+            [ErrorKind::NotFound, ErrorKind::AlreadyExists].contains(&source.kind())
+        }
+        error => !matches!(error, binlog::Error::Lost(_)),
+    }
+}
+
 fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) -> Legacy {
     let faults = life.faults.clone();
     let (drive, door) = world::begin(disk.clone(), plan.is_shared, faults, now);
@@ -416,13 +427,17 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
             // one on storage that machines share. No other one does.
             let needs_room = !legacy.has_started || plan.is_shared;
             let may_fail = world::is_struck() || needs_room && world::is_limited();
-            assert!(may_fail, "it does not start: {error}");
+            let is_explained = may_fail && !is_own_fault(&error);
+            assert!(is_explained, "it does not start: {error}");
             return legacy;
         }
     };
     if world::is_killed() {
         return legacy;
     }
+    let is_unexpected = |notice: &&String| !legacy.expects(notice);
+    let notice = opened.notices.iter().find(is_unexpected);
+    assert!(notice.is_none(), "at a start: {}", notice.unwrap());
     let mut engine = opened.jobs;
     engine.set_next_id(opened.next_id);
     let (size, now) = (plan.segment_size, clock.now());
@@ -460,7 +475,8 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
     let (fails, has_failed) = (wake.clone(), Arc::new(AtomicBool::new(false)));
     let tell = move |event: Event<'_>| {
         if let Event::Failed(error) = event {
-            assert!(world::is_struck(), "it has failed by itself: {error}");
+            let is_explained = world::is_struck() && !is_own_fault(error);
+            assert!(is_explained, "it has failed by itself: {error}");
             let is_told = has_failed.swap(true, Ordering::Relaxed);
             assert!(!is_told, "a failure is told twice");
             fails();
@@ -549,7 +565,6 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
     door.shut();
     acceptor.join().unwrap();
     shared.stop();
-    judge::has_stopped();
     if shared.await_emptiness(GRACE) > 0 {
         shared.abandon();
         while shared.await_emptiness(GRACE) > 0 {}

@@ -124,6 +124,7 @@ impl Stream {
     }
 
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        world::tells_another(bytes);
         world::tells(bytes);
         let mut state = self.0.state();
         let count = self.0.write(&mut state, bytes)?;

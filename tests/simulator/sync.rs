@@ -1,6 +1,6 @@
 //! The primitives of the server and the binlog, for the scheduler in `threads`.
 
-use crate::threads;
+use crate::{threads, world};
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut, Sub};
 use std::sync::{LockResult, TryLockError, TryLockResult};
@@ -103,6 +103,7 @@ impl<T> Mutex<T> {
 
     #[track_caller]
     pub fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
+        world::locks();
         threads::pass();
         Ok(self.take())
     }
@@ -310,6 +311,7 @@ impl<T> OnceLock<T> {
 
     pub fn get(&self) -> Option<&T> {
         let found = self.0.get();
+        world::looks();
         threads::pass();
         found
     }
@@ -319,9 +321,8 @@ impl<T> OnceLock<T> {
     }
 
     pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
-        let found = self.0.get_or_init(make);
         threads::pass();
-        found
+        self.0.get_or_init(make)
     }
 
     pub fn into_inner(self) -> Option<T> {

@@ -54,7 +54,7 @@ use crate::hangup::Door;
 use crate::judge;
 use crate::threads;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -118,8 +118,11 @@ struct World {
     replaced_at: Option<u64>,
     was_silent: bool,
     /// When threads have read the clock of the storage that have done nothing
-    /// since that takes long.
-    clock_read_at: BTreeMap<threads::Id, u64>,
+    /// since that takes long, and how many locks they have taken since.
+    clock_read_at: BTreeMap<threads::Id, (u64, u32)>,
+    /// The threads that have looked whether the binlog has failed, and have done
+    /// nothing since that takes long.
+    have_looked: BTreeSet<threads::Id>,
     /// The disk as the next process finds it.
     left: Option<Disk>,
     /// How many bytes the disk had in all while others used it up, and the last
@@ -183,6 +186,7 @@ pub fn begin(
         replaced_at: None,
         was_silent: false,
         clock_read_at: BTreeMap::new(),
+        have_looked: BTreeSet::new(),
         left: None,
         limits: Vec::from_iter(disk.state().is_limited().then_some((0, 0))),
         main: 0,
@@ -322,13 +326,50 @@ pub fn meets(kind: Kind, fault: Fault) {
 /// This thread does something that may take long.
 pub fn takes_long() {
     if let Some(id) = threads::current() {
-        with(|world| world.clock_read_at.remove(&id));
+        with(|world| {
+            world.clock_read_at.remove(&id);
+            world.have_looked.remove(&id);
+        });
+    }
+}
+
+/// This thread may have to wait for another one.
+pub fn locks() {
+    if let Some(id) = threads::current() {
+        with(|world| {
+            if let Some((_, locks)) = world.clock_read_at.get_mut(&id) {
+                *locks += 1;
+            }
+        });
+    }
+}
+
+/// This thread looks whether the binlog has failed.
+pub fn looks() {
+    if let Some(id) = threads::current() {
+        with(|world| world.have_looked.insert(id));
+    }
+}
+
+/// A thread that writes tells somebody else that his change is kept. It may not
+/// if it could know that a sync has failed: the kernel may have forgotten what was
+/// written.
+pub fn tells_another(bytes: &[u8]) {
+    let id = threads::current().expect("a thread tells");
+    let knows = || with(|world| world.have_looked.contains(&id));
+    if has_lost_sync() && !is_killed() && !knows() {
+        let told = String::from_utf8_lossy(bytes);
+        let changes = ["INSERTED ", "DELETED", "RELEASED", "BURIED", "KICKED"];
+        assert!(
+            !changes.iter().any(|change| told.starts_with(change)),
+            "it tells {told:?} after a sync has failed, and has not looked"
+        );
     }
 }
 
 /// The server gives this to the kernel to send. It may not if it could know that
 /// another machine has the lock: it has read the clock since then, or has not
-/// read it right before.
+/// read it right before. (Only the client's own lock comes between.)
 pub fn tells(bytes: &[u8]) {
     let id = threads::current().expect("a thread tells");
     let (read_at, replaced_at) = with(|world| {
@@ -338,7 +379,7 @@ pub fn tells(bytes: &[u8]) {
     if let Some(replaced_at) = replaced_at.filter(|_| !is_killed()) {
         let told = String::from_utf8_lossy(bytes);
         let is_failure = told.lines().all(|line| line == "INTERNAL_ERROR");
-        let was_ours = read_at.is_some_and(|at| at < replaced_at);
+        let was_ours = read_at.is_some_and(|(at, locks)| at < replaced_at && locks <= 1);
         assert!(is_failure || was_ours, "it tells {told:?} without the lock");
     }
 }
@@ -455,7 +496,7 @@ impl Storage for Drive {
     fn now(&self) -> Duration {
         let now = threads::tick();
         let id = threads::current().expect("a thread asks");
-        with(|world| world.clock_read_at.insert(id, now));
+        with(|world| world.clock_read_at.insert(id, (now, 0)));
         threads::pass();
         Duration::from_nanos(now)
     }

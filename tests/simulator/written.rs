@@ -120,6 +120,33 @@ pub fn all() -> Vec<(&'static str, Plan)> {
                 ..plan(Vec::new())
             },
         ),
+        // A job's time is over when the committer ends a round.
+        (
+            "what comes while the committer works is kept in time, too",
+            Plan {
+                sync: SyncMode::Every(Duration::from_millis(4)),
+                lives: vec![
+                    Life {
+                        end: End::Later { is_killed: true },
+                        ..life(vec![
+                            vec![
+                                says(&["put 0 0 1 5\r\nshort", "reserve"]),
+                                Deed::Hears,
+                                Deed::Waits(1100),
+                            ],
+                            vec![Deed::Awaits(0, 2), says(&["reserve"]), Deed::Hears],
+                            vec![
+                                Deed::Awaits(0, 2),
+                                Deed::Waits(997),
+                                says(&["use other", second])
+                            ],
+                        ])
+                    };
+                    3
+                ],
+                ..plan(Vec::new())
+            },
+        ),
         // Of those who wait, some may have been told when it happens.
         (
             "who is told finds the job after a power cut",
@@ -154,6 +181,25 @@ pub fn all() -> Vec<(&'static str, Plan)> {
                 ..plan(Vec::new())
             },
         ),
+        (
+            "who syncs beside a sync that fails believes nothing",
+            Plan {
+                sync: SyncMode::Every(Duration::from_millis(4)),
+                max_job_size: 1000,
+                ..with_cut(plan(vec![vec![
+                    says(&[large, large, large]),
+                    Deed::Hears,
+                    Deed::Waits(3),
+                    Deed::Strikes(Blow::Meets(Kind::Sync, FAILS)),
+                    says(&[large, large]),
+                    Deed::Hears,
+                ]]))
+            },
+        ),
+        (
+            "what a start has dropped does not come again",
+            what_was_dropped(first),
+        ),
         // One reserves, one waits for a moment, one puts, when another machine
         // takes the lock.
         (
@@ -185,6 +231,19 @@ pub fn all() -> Vec<(&'static str, Plan)> {
             Plan {
                 is_shared: true,
                 ..putting_at_once(Blow::LosesLock)
+            },
+        ),
+        // The job that one puts another one keeps, and the one who waits is told of
+        // it after that.
+        (
+            "who finds it kept may have lost the lock since",
+            Plan {
+                is_shared: true,
+                ..plan(vec![
+                    vec![says(&["reserve"]), Deed::Hears],
+                    putting_and_striking(),
+                    putting_and_striking(),
+                ])
             },
         ),
         // The thread that has the answer sends a part of it, and then the lock is
@@ -236,6 +295,54 @@ fn waits_for_the_other() -> Vec<Deed> {
         Deed::Awaits(1, 3),
         says(&["watch other", "ignore default", "reserve"]),
         told(&["WATCHING 2", "WATCHING 1", "RESERVED 2 6\r\nsecond\r\n"]),
+    ]
+}
+
+/// Of some puts that were not synced, a power cut leaves later ones without the
+/// first. A start writes zeros over these, and that is not synced: the next start
+/// sees the zeros only in the cache.
+fn what_was_dropped(put: &str) -> Plan {
+    let unsynced = Life {
+        cut: Some(Survival::Something),
+        ..life(vec![vec![
+            says(&[put]),
+            Deed::Hears,
+            says(&[put]),
+            Deed::Hears,
+            says(&[put]),
+            Deed::Hears,
+            Deed::Strikes(Blow::Kills),
+        ]])
+    };
+    let fails_at = |operation| Life {
+        faults: vec![(operation, Kind::Sync, FAILS)],
+        ..life(Vec::new())
+    };
+    let again = Life {
+        end: End::Later { is_killed: true },
+        cut: Some(Survival::Nothing),
+        ..life(vec![vec![says(&[put]), Deed::Hears]])
+    };
+    // One of these starts fails when it has written the zeros.
+    let starts = (16..24).map(fails_at);
+    Plan {
+        sync: SyncMode::Every(Duration::from_millis(50)),
+        lives: [unsynced]
+            .into_iter()
+            .chain(starts)
+            .chain([again])
+            .collect(),
+        ..plan(Vec::new())
+    }
+}
+
+/// Puts a job, and when that is told, another machine has the lock.
+fn putting_and_striking() -> Vec<Deed> {
+    vec![
+        Deed::Awaits(0, 1),
+        says(&["put 0 0 60 5\r\nagain"]),
+        Deed::Hears,
+        Deed::Strikes(Blow::StandsStill { is_replaced: true }),
     ]
 }
 
