@@ -350,3 +350,147 @@ impl Tail {
         self.retired.push_front(Retired { number, after });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Counters, StoredState, Time};
+    use crate::protocol::{Body, Priority, Seconds, TubeName};
+    use std::collections::BTreeMap;
+    use std::io::ErrorKind;
+
+    const UPDATE: Change = Change::Update(JobId(1));
+    /// How long the record of an update is.
+    const UPDATE_LEN: u64 = 29;
+    /// How long the put of a job without a body is at its longest.
+    const PUT_LEN: u64 = 80;
+    /// So long is the file of the current segment: no other one is needed.
+    const LONG: u64 = 100 << 20;
+
+    fn jobs(count: u64, body_len: usize) -> BTreeMap<JobId, StoredJob> {
+        let job = |id| StoredJob {
+            id: JobId(id),
+            tube: TubeName::parse(b"t").unwrap(),
+            body: Body::new(&vec![b'x'; body_len]),
+            priority: Priority(0),
+            delay: Seconds(0),
+            ttr: Seconds(60),
+            created_at: Time::default(),
+            state: StoredState::Ready,
+            counters: Counters::default(),
+            words: None,
+        };
+        (1..=count).map(|id| (JobId(id), job(id))).collect()
+    }
+
+    fn new(number: u32, len: u64) -> Tail {
+        let mut ledger = Ledger::new(JobId(1));
+        ledger.begin(number, 0);
+        Tail::new(ledger, 4096, HEADER_LEN, len)
+    }
+
+    /// Puts the jobs into a segment with much garbage, and begins another one.
+    fn with_garbage(jobs: &BTreeMap<JobId, StoredJob>) -> Tail {
+        let mut tail = new(1, LONG);
+        for id in jobs.keys() {
+            tail.append(Change::Put(*id), &[], jobs);
+        }
+        tail.ledger.begin(2, LONG);
+        tail.offset = HEADER_LEN;
+        tail
+    }
+
+    fn delete(tail: &mut Tail, jobs: &mut BTreeMap<JobId, StoredJob>, id: u64) {
+        let job = jobs.remove(&JobId(id)).unwrap();
+        let change = Change::Delete {
+            id: job.id,
+            tube_len: 1,
+            body_len: job.body.wire().len(),
+            keys_len: None,
+        };
+        tail.append(change, &[], jobs);
+    }
+
+    #[test]
+    fn a_segment_ends_before_the_first_record_that_does_not_fit() {
+        let jobs = jobs(1, 0);
+        let mut tail = new(1, 4096);
+        tail.append(Change::Put(JobId(1)), &[], &jobs);
+        tail.spares = vec![Spare::Ready(4096)];
+        tail.offset = 4096 - UPDATE_LEN;
+        tail.append(UPDATE, &[], &jobs);
+        assert_eq!((tail.ledger.current(), tail.offset), (1, 4096));
+        tail.append(UPDATE, &[], &jobs);
+        assert_eq!(tail.ledger.current(), 2);
+    }
+
+    #[test]
+    fn the_last_number_is_for_a_segment_that_grows() {
+        let jobs = jobs(1, 0);
+        let mut tail = new(u32::MAX, 4096);
+        tail.spares = vec![Spare::Ready(4096)];
+        tail.append(Change::Put(JobId(1)), &[], &jobs);
+        tail.offset = 4096;
+        tail.append(UPDATE, &[], &jobs);
+        assert_eq!(tail.ledger.current(), u32::MAX);
+        assert_eq!(tail.offset, 4096 + UPDATE_LEN);
+    }
+
+    #[test]
+    fn a_log_in_which_nothing_was_written_ends_without_a_mark() {
+        let mut tail = new(1, 4096);
+        tail.mark_end();
+        assert_eq!(tail.written, 0);
+        tail.append(Change::Put(JobId(1)), &[], &jobs(1, 0));
+        tail.mark_end();
+        assert_eq!(tail.written, 2);
+    }
+
+    #[test]
+    fn four_times_as_much_is_moved_as_becomes_garbage() {
+        let mut jobs = jobs(30, 0);
+        let mut tail = with_garbage(&jobs);
+        let moved_for = |bytes: u64| bytes.div_ceil(PUT_LEN);
+        for updates in 1..=3 {
+            tail.append(UPDATE, &[], &jobs);
+            assert_eq!(tail.migrated, moved_for(4 * updates * UPDATE_LEN));
+        }
+        let record_len = Record::Delete(JobId(30)).len();
+        delete(&mut tail, &mut jobs, 30);
+        let garbage = 3 * UPDATE_LEN + PUT_LEN + record_len;
+        assert_eq!(tail.migrated, moved_for(4 * garbage));
+    }
+
+    #[test]
+    fn more_is_moved_while_puts_are_refused() {
+        let jobs = jobs(20, 0);
+        let mut tail = with_garbage(&jobs);
+        let full = ErrorKind::StorageFull.into();
+        tail.no_room = Some(Arc::new(Error::on("create", "binlog.spare")(full)));
+        tail.append(UPDATE, &[], &jobs);
+        let round = UPDATE_LEN * 8 * (20 * PUT_LEN) / 4096;
+        assert_eq!(tail.migrated, (4 * UPDATE_LEN + round).div_ceil(PUT_LEN));
+    }
+
+    #[test]
+    fn no_append_moves_much_more_than_a_mebibyte() {
+        let mut jobs = jobs(10, 300 << 10);
+        let mut tail = with_garbage(&jobs);
+        delete(&mut tail, &mut jobs, 10);
+        assert_eq!(tail.migrated, 4);
+    }
+
+    #[test]
+    fn a_retired_segment_goes_when_the_mark_that_says_so_is_synced() {
+        let mut jobs = jobs(1, 0);
+        let mut tail = with_garbage(&jobs);
+        assert_eq!(tail.retired_after(), None);
+        let before = tail.end;
+        delete(&mut tail, &mut jobs, 1);
+        assert_eq!(tail.retired_after(), Some(tail.end));
+        assert_eq!(tail.take_retired(before), None);
+        assert_eq!(tail.take_retired(tail.end), Some(1));
+        tail.take_back_retired(1);
+        assert_eq!(tail.take_retired(before), Some(1));
+    }
+}
