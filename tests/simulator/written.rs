@@ -142,7 +142,7 @@ pub fn all() -> Vec<(&'static str, Plan)> {
                             ],
                         ])
                     };
-                    3
+                    9
                 ],
                 ..plan(Vec::new())
             },
@@ -186,14 +186,21 @@ pub fn all() -> Vec<(&'static str, Plan)> {
             Plan {
                 sync: SyncMode::Every(Duration::from_millis(4)),
                 max_job_size: 1000,
-                ..with_cut(plan(vec![vec![
-                    says(&[large, large, large]),
-                    Deed::Hears,
-                    Deed::Waits(3),
-                    Deed::Strikes(Blow::Meets(Kind::Sync, FAILS)),
-                    says(&[large, large]),
-                    Deed::Hears,
-                ]]))
+                lives: vec![
+                    Life {
+                        cut: Some(Survival::Nothing),
+                        ..life(vec![vec![
+                            says(&[large, large, large]),
+                            Deed::Hears,
+                            Deed::Waits(3),
+                            Deed::Strikes(Blow::Meets(Kind::Sync, FAILS)),
+                            says(&[large, large]),
+                            Deed::Hears,
+                        ]])
+                    };
+                    4
+                ],
+                ..plan(Vec::new())
             },
         ),
         (
