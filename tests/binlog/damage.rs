@@ -237,6 +237,23 @@ fn a_start_needs_no_room_but_any_other_error_ends_it() {
     );
 }
 
+/// Its other blocks have their room.
+#[test]
+fn a_spare_without_room_for_its_last_block_is_shorter() {
+    let disk = Disk::default();
+    drop(Server::open(&disk, SyncMode::Always, 2 * SIZE));
+    let mut starts = (1..).map_while(|operation| {
+        let copy = disk.state().kill();
+        copy.fail_at(operation, ErrorKind::StorageFull);
+        let storage = Arc::new(copy.clone());
+        let opened = Binlog::open_in(storage, SyncMode::Always, 2 * SIZE, Jobs::new());
+        let is_there = copy.names().contains(&"binlog.spare2".into());
+        let len = is_there.then(|| copy.contents("binlog.spare2").len() as u64);
+        Some((copy.failed()?, opened.is_ok(), len))
+    });
+    assert!(starts.any(|start| start == ("allocate", true, Some(SIZE))));
+}
+
 /// A server that was killed has just made it.
 #[test]
 fn an_empty_spare_is_removed() {
