@@ -23,7 +23,7 @@ use super::room::BLOCK;
 use super::segment::last_set_byte;
 use super::storage::{File, Storage, write_zeros};
 use super::tail::Spare;
-use super::{Binlog, Failed, NoRoom, locked};
+use super::{Binlog, Failed, NoRoom, Position, locked};
 use std::cmp::Ordering;
 use std::io;
 use std::sync::Arc;
@@ -123,12 +123,16 @@ impl Binlog {
         if self.failure().is_some() {
             return Err(NoRoom); // and no file is removed any more
         }
+        // A segment whose mark another thread syncs from now on is left for the
+        // next time. Otherwise it could come too late for a spare, and be removed;
+        // and on a full disk its room would be given away.
+        let synced_to = self.progress().synced_to;
         // All are tried: if there is no room for one, there may be a retired
         // segment for another one.
-        let count = self.count_spares();
-        let made: Vec<_> = (0..count).map(|slot| self.make_spare(slot, put)).collect();
+        let make = |slot| self.make_spare(slot, put, synced_to);
+        let made: Vec<_> = (0..self.count_spares()).map(make).collect();
         let made = made.into_iter().collect::<Result<(), Error>>();
-        let failure = made.and(self.remove_needless()).err();
+        let failure = made.and(self.remove_needless(synced_to)).err();
         let has_failed = failure.is_some();
         let before = std::mem::replace(&mut self.tail().no_room, failure.map(Arc::new));
         if has_failed != before.is_some() {
@@ -148,7 +152,7 @@ impl Binlog {
 
     /// Makes one of the spares, or gives it its full length. (With `upkeep`
     /// held.)
-    fn make_spare(&self, slot: usize, put: u64) -> Result<(), Error> {
+    fn make_spare(&self, slot: usize, put: u64, synced_to: Position) -> Result<(), Error> {
         let mut tail = self.tail();
         let (spare, full) = (tail.spares[slot], tail.full_len(put));
         if spare == Spare::Taken || spare == Spare::Ready(full) {
@@ -160,7 +164,7 @@ impl Binlog {
         let (storage, name) = (&*self.storage, spare_name(slot));
         let mut len = match spare {
             Spare::Ready(len) => len,
-            Spare::Missing | Spare::Taken => self.recycle(&name)?,
+            Spare::Missing | Spare::Taken => self.recycle(&name, synced_to)?,
         };
         let made = match len.cmp(&full) {
             Ordering::Less => lengthen(storage, &name, len, full),
@@ -177,10 +181,11 @@ impl Binlog {
         made
     }
 
-    /// Makes a spare from the file of a retired segment, and returns its length;
-    /// 0 if there is none. First the old name goes, then the contents: so a file
-    /// with a segment's name is never filled with zeros.
-    fn recycle(&self, name: &str) -> Result<u64, Error> {
+    /// Makes a spare from the file of a retired segment that may go when the binlog
+    /// is synced so far, and returns its length; 0 if there is none. First the old
+    /// name goes, then the contents: so a file with a segment's name is never
+    /// filled with zeros.
+    fn recycle(&self, name: &str, synced_to: Position) -> Result<u64, Error> {
         let storage = &*self.storage;
         // Another machine may have old pages of that file in its cache, and
         // would not read the new contents.
@@ -191,7 +196,7 @@ impl Binlog {
         // given away.
         if storage.open(name).is_err() {
             remove_if_there(storage, name).map_err(Error::on("remove", name))?;
-            let Some(number) = self.take_retired() else {
+            let Some(number) = self.take_retired(synced_to) else {
                 return Ok(0);
             };
             let old_name = segment_name(number);
@@ -213,14 +218,14 @@ impl Binlog {
 
     /// Removes spares that are too many, and retired segments. (With `upkeep`
     /// held.)
-    fn remove_needless(&self) -> Result<(), Error> {
+    fn remove_needless(&self, synced_to: Position) -> Result<(), Error> {
         while let Some(slot) = self.take_needless_spare() {
             let name = spare_name(slot);
             if let Err(error) = self.storage.remove(&name) {
                 self.tell_of(Error::on("remove", name)(error));
             }
         }
-        while let Some(number) = self.take_retired() {
+        while let Some(number) = self.take_retired(synced_to) {
             let name = segment_name(number);
             if let Err(error) = self.storage.remove(&name) {
                 self.leave(number, "remove", name, error)?;
@@ -267,9 +272,8 @@ impl Binlog {
         None
     }
 
-    /// A retired segment that need not wait for a sync.
-    fn take_retired(&self) -> Option<u32> {
-        let synced_to = self.progress().synced_to;
+    /// The oldest retired segment, if it may go when the binlog is synced so far.
+    fn take_retired(&self, synced_to: Position) -> Option<u32> {
         self.tail().take_retired(synced_to)
     }
 

@@ -203,6 +203,7 @@ pub fn all() -> Vec<(&'static str, Plan)> {
                 ..plan(Vec::new())
             },
         ),
+        ("on a full disk all but puts goes on", on_a_full_disk()),
         (
             "what a start has dropped does not come again",
             what_was_dropped(first),
@@ -340,6 +341,27 @@ fn what_was_dropped(put: &str) -> Plan {
             .chain([again])
             .collect(),
         ..plan(Vec::new())
+    }
+}
+
+/// Each job is longer than half of a segment.
+fn on_a_full_disk() -> Plan {
+    let long: &str = &format!("put 0 0 60 2500\r\n{}", "x".repeat(2500));
+    let change = ["reserve-job 1", "release 1 4000000000 4000000000"];
+    let mut does = vec![
+        says(&[long]),
+        Deed::Hears,
+        Deed::Waits(1000),
+        Deed::Strikes(Blow::Meets(Kind::Any, Fault::Fills(0))),
+        says(&[long; 4]),
+        Deed::Hears,
+    ];
+    for _ in 0..3 {
+        does.extend([says(&change.repeat(60)), Deed::Hears]);
+    }
+    Plan {
+        max_job_size: 2500,
+        ..plan(vec![does])
     }
 }
 
