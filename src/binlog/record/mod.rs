@@ -620,11 +620,56 @@ mod tests {
         let end = bytes.len();
         assert_eq!(bytes[end - 4..], [7, 0, 0, 0]);
         bytes[end - 4] = 0;
-        let mut crc = Hasher::new_with_initial(Frame::seed(PLACE, (end - 16) as u32, 0));
+        assert_makes_no_sense(&mut bytes);
+    }
+
+    /// Gives these bytes the right checksum, and reads them.
+    fn assert_makes_no_sense(bytes: &mut [u8]) {
+        let seed = bytes[8..12].try_into().unwrap();
+        let mut crc = Hasher::new_with_initial(u32::from_le_bytes(seed));
         crc.update(&bytes[16..]);
         bytes[12..16].copy_from_slice(&crc.finalize().to_le_bytes());
-        let error = read(&bytes, PLACE).unwrap_err();
+        let error = read(bytes, PLACE).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn a_ready_job_has_no_number() {
+        let ready = StoredJob {
+            id: JobId(u64::MAX - 2),
+            priority: Priority(u32::MAX),
+            delay: Seconds(u32::MAX),
+            ttr: Seconds(u32::MAX),
+            ..job(StoredState::Ready, many(), b"")
+        };
+        let mut bytes = bytes_of(&Record::Put(ready));
+        assert_eq!(bytes[45..54], [1, 0, 0, 0, 0, 0, 0, 0, 0]); // the state, and 0
+        bytes[46] = 1;
+        assert_makes_no_sense(&mut bytes);
+    }
+
+    #[test]
+    fn the_short_fields_are_shorter_than_the_long_ones() {
+        let with_reserves = |reserves| {
+            let counters = Counters {
+                reserves,
+                timeouts: 1 << 14,
+                releases: 1 << 14,
+                buries: 1 << 14,
+                kicks: 1 << 14,
+            };
+            let put = Record::Put(StoredJob {
+                id: JobId(u64::MAX - 2),
+                priority: Priority(u32::MAX),
+                delay: Seconds(u32::MAX),
+                ttr: Seconds(u32::MAX),
+                ..job(StoredState::Buried { order: 5 }, counters, b"")
+            });
+            bytes_of(&put)[16]
+        };
+        // With three bytes for the number they take 56, with four 57.
+        assert_eq!(with_reserves((1 << 21) - 1), 128 + 1 + 4);
+        assert_eq!(with_reserves(1 << 21), 1);
     }
 
     #[test]

@@ -62,3 +62,28 @@ fn decode_word(fields: &mut Fields) -> Option<Option<(Key, u32)>> {
         _ => Some(Some((Key::parse(key)?, number))),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_no_put_can_have_make_no_sense() {
+        let none = [0; 5];
+        let key = |number: u8| vec![1, b'a', number, 0, 0, 0];
+        let decoded = |unique: &[u8], limit: &[u8], tries: u8, silent: u8| {
+            let numbers = [tries, 0, 0, 0, silent, 0, 0, 0];
+            let bytes = [unique, limit, &numbers].concat();
+            let mut out = Vec::new();
+            let words = decode(&mut Fields(&bytes))?;
+            encode(&words, &mut out);
+            assert_eq!(out, bytes);
+            Some(words.words.tries)
+        };
+        assert_eq!(decoded(&key(9), &key(2), 3, 1), Some(Some(3)));
+        assert_eq!(decoded(&key(0), &none, 0, 0), Some(None));
+        assert_eq!(decoded(&none, &none, 0, 0), None);
+        assert_eq!(decoded(&key(9), &key(0), 0, 0), None);
+        assert_eq!(decoded(&key(9), &none, 0, 1), None);
+    }
+}
