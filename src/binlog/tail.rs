@@ -354,8 +354,8 @@ impl Tail {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Counters, StoredState, Time};
-    use crate::protocol::{Body, Priority, Seconds, TubeName};
+    use crate::engine::{Counters, StoredState, StoredWords, Time};
+    use crate::protocol::{Body, Priority, Seconds, TubeName, Words};
     use std::collections::BTreeMap;
     use std::io::ErrorKind;
 
@@ -459,6 +459,20 @@ mod tests {
         delete(&mut tail, &mut jobs, 30);
         let garbage = 3 * UPDATE_LEN + PUT_LEN + record_len;
         assert_eq!(tail.migrated, moved_for(4 * garbage));
+    }
+
+    #[test]
+    fn what_is_left_of_a_deleted_job_is_moved_too() {
+        let mut jobs = jobs(2, 0);
+        let words = Words::parse(b" idp:a:60").map(|words| Box::new(StoredWords::new(words)));
+        let rest = jobs.get_mut(&JobId(2)).unwrap();
+        rest.words = words;
+        rest.state = StoredState::Deleted {
+            until: Time::default(),
+        };
+        let mut tail = with_garbage(&jobs);
+        tail.append(UPDATE, &[], &jobs);
+        assert_eq!((tail.migrated, tail.ledger.oldest()), (2, 2));
     }
 
     #[test]
