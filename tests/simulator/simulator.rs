@@ -537,10 +537,11 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
             }
         }
         if end == End::Evening {
-            // While all stand still, nobody has the time for anything.
+            // While all stand still, nobody has the time for anything; and a timer
+            // that read the clock before comes so much later.
             let pause = || loop {
                 let since = threads::now();
-                thread::park_timeout(LATER);
+                thread::park_timeout(LATER + Duration::from_nanos(world::stood_still_for()));
                 if !world::stood_still_after(since) {
                     break;
                 }
