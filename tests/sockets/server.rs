@@ -34,8 +34,33 @@ impl Server {
             port,
             _reserved: reserved,
         };
-        until(|| server.listens().then_some(()));
+        let deadline = Instant::now() + PATIENCE;
+        let mut respawn_at = Instant::now() + PATIENCE / 6;
+        while !server.listens() {
+            let now = Instant::now();
+            assert!(now < deadline, "it does not listen: {}", server.doing());
+            // Under an emulator, a copy of a process with several threads may
+            // wait for a lock that one of the others had, and never become
+            // another program.
+            if now > respawn_at && !server.doing().contains(place[3]) {
+                eprintln!("it has not become a server: {}", server.doing());
+                server.child.kill().expect("a process that can be killed");
+                server.child.wait().expect("a process that can be reaped");
+                server.child = spawn(&[&place, options].concat(), Stdio::null);
+                respawn_at = now + PATIENCE / 6;
+            }
+            pause();
+        }
         server
+    }
+
+    /// What the system says that its threads are doing.
+    fn doing(&self) -> String {
+        let path = |name| format!("/proc/{}/{name}", self.child.id());
+        let text = |name| fs::read_to_string(path(name)).unwrap_or_else(|error| error.to_string());
+        ["cmdline", "wchan", "syscall", "status"]
+            .map(text)
+            .join("; ")
     }
 
     fn listens(&mut self) -> bool {
