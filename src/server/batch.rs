@@ -191,7 +191,7 @@ pub fn size(reply: &Reply) -> usize {
 mod tests {
     use super::*;
     use crate::binlog::{Binlog, Opened, Options, SyncMode};
-    use crate::engine::{Config, Engine};
+    use crate::engine::{Config, Engine, Shift};
     use crate::protocol::{Framer, Seconds};
     use crate::server::{Clock, Limits};
 
@@ -266,6 +266,27 @@ mod tests {
         assert!(has_keys());
         shared.catch_up();
         assert!(!has_keys());
+    }
+
+    /// As if the clock had been set right since the start.
+    #[test]
+    fn the_systems_clock_is_read_before_a_change_is_appended() {
+        let directory = tempfile::tempdir().unwrap();
+        let shared = shared(&directory);
+        let hour = Shift(3_600_000_000_000);
+        let id = shared.with_lock(|state, _| {
+            state.engine.shift = hour;
+            state.engine.connect()
+        });
+        let shift_after = |text: &str| {
+            let mut batch = Batch::default();
+            push(&mut batch, text);
+            batch.execute(&shared, id, 0, false);
+            shared.with_lock(|state, _| state.engine.shift)
+        };
+        assert_eq!(shift_after("peek-ready\r\n"), hour);
+        let Shift(ahead) = shift_after("put 0 0 60 1\r\nx\r\n");
+        assert!(ahead < hour.0 / 2, "{ahead}");
     }
 
     #[test]

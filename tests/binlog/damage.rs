@@ -237,6 +237,25 @@ fn a_start_needs_no_room_but_any_other_error_ends_it() {
     );
 }
 
+/// So long a record is read in parts.
+#[test]
+fn a_disk_that_fails_in_the_middle_of_a_record_has_not_damaged_it() {
+    let disk = Disk::default();
+    let mut server = Server::open(&disk, SyncMode::Always, SIZE);
+    assert!(server.put(900_000, &mut Random::new(1)) && server.commit());
+    // The record is in the newest segment; a start can do without the other files.
+    let newest = segments(&disk).0.pop().unwrap();
+    let others = disk.names().into_iter().filter(|name| *name != newest);
+    others.for_each(|name| disk.remove_file(&name));
+    let starts = failing_starts(&disk, &server.jobs, ErrorKind::Other);
+    let reads: Vec<_> = starts.filter(|told| told.starts_with("read")).collect();
+    assert!(reads.len() > 2);
+    assert!(
+        reads.iter().all(|told| told.contains(": cannot ")),
+        "{reads:?}"
+    );
+}
+
 /// Its other blocks have their room.
 #[test]
 fn a_spare_without_room_for_its_last_block_is_shorter() {
