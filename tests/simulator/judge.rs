@@ -216,6 +216,9 @@ pub struct Legacy {
     pub has_started: bool,
     /// A power cut, or a sync that failed, may have left a part of a write.
     may_be_torn: bool,
+    /// A sync failed once. Then the zeros in a spare may be in the cache alone, and
+    /// in the segment that begins in it, what was there before comes back one day.
+    has_lost_sync: bool,
 }
 
 impl Legacy {
@@ -227,6 +230,7 @@ impl Legacy {
             knows_times: true,
             has_started: false,
             may_be_torn: false,
+            has_lost_sync: false,
         }
     }
 
@@ -241,7 +245,11 @@ impl Legacy {
     pub fn expects(&self, notice: &str) -> bool {
         let is_torn = notice.contains("torn tail");
         let is_struck = world::is_struck() || world::is_limited();
-        if is_torn { self.may_be_torn } else { is_struck }
+        if is_torn {
+            self.may_be_torn || self.has_lost_sync
+        } else {
+            is_struck
+        }
     }
 
     /// The clock shows this when the next process starts.
@@ -464,6 +472,7 @@ pub fn end(legacy: Legacy, degree: &Degree, is_closed: bool, has_failed: bool) -
         knows_times: legacy.knows_times && !world::stood_still_after(0)
             || is_closed && judge.jobs.is_empty(),
         may_be_torn: world::has_lost_sync(),
+        has_lost_sync: legacy.has_lost_sync || world::has_lost_sync(),
         ..legacy
     }
 }

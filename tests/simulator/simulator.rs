@@ -548,7 +548,14 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
             };
             world::calm();
             pause();
-            clients::sweep(&entry, room);
+            // Who sweeps is closed as idle if all stand still before it speaks.
+            loop {
+                let since = threads::now();
+                clients::sweep(&entry, room);
+                if !world::stood_still_after(since) {
+                    break;
+                }
+            }
             pause();
         }
         wake();
