@@ -23,7 +23,7 @@ use super::storage::File;
 use super::writer::Writer;
 use super::{Binlog, Event, Failed, Moment, Position, SyncMode, locked};
 use crate::lock::FairGuard;
-use crate::sync::{Instant, Mutex, MutexGuard, Ordering, thread};
+use crate::sync::{Condvar, Instant, Mutex, MutexGuard, Ordering, thread};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,18 +90,17 @@ impl Binlog {
         if let Some(kept) = self.commit_if_free(position) {
             return kept;
         }
-        let outcome = Arc::new(Mutex::new(None));
-        let (told, waiting) = (outcome.clone(), thread::current());
+        // Not with `park`: this would use up a wake-up that is meant for what the
+        // caller does next, such as that of a stop for the timer.
+        let outcome = Arc::new((Mutex::new(None), Condvar::new()));
+        let told = Arc::clone(&outcome);
         self.commit_then(position, move |kept| {
-            *locked(told.lock()) = Some(kept);
-            waiting.unpark();
+            *locked(told.0.lock()) = Some(kept);
+            told.1.notify_one();
         });
-        loop {
-            if let Some(kept) = *locked(outcome.lock()) {
-                return kept;
-            }
-            thread::park();
-        }
+        let (kept, is_told) = &*outcome;
+        let kept = is_told.wait_while(locked(kept.lock()), |kept| kept.is_none());
+        locked(kept).expect("it is told")
     }
 
     /// Like [`commit`](Self::commit), unless another thread is writing: then it
@@ -288,6 +287,8 @@ impl Binlog {
     /// Writes and syncs everything that was appended, and ends the binlog's
     /// threads.
     pub fn close(&self) -> Result<(), Failed> {
+        // First without the mark: then the mark can say that all before it was
+        // synced, and what is unreadable there later is damage, not a torn tail.
         let end = self.tail().end;
         self.settle(end)?;
         let end = self.tail().mark_end();
@@ -582,6 +583,10 @@ mod tests {
     use crate::engine::{Change, Counters, StoredJob, StoredState, Time};
     use crate::protocol::{Body, JobId, Priority, Seconds, TubeName};
     use std::collections::BTreeMap;
+    use std::thread;
+
+    /// So long a test waits for what must come.
+    const PATIENCE: Duration = Duration::from_secs(60);
 
     /// A log of short segments with one job, for which nobody makes spares.
     fn log(sync: SyncMode) -> (tempfile::TempDir, Arc<Binlog>, BTreeMap<JobId, StoredJob>) {
@@ -636,5 +641,26 @@ mod tests {
             unwritten = update() - begun;
         }
         assert_eq!(unwritten, (BLOCK / 16 / record + 1) * record);
+    }
+
+    #[test]
+    fn who_waits_for_another_threads_write_keeps_the_wake_up_that_came_before() {
+        let (_directory, binlog, _) = log(SyncMode::Never);
+        let end = binlog.tail().end;
+        let writer = binlog.turn().writer.take().unwrap();
+        thread::scope(|threads| {
+            let waits = threads.spawn(|| {
+                thread::current().unpark();
+                binlog.commit(end).unwrap();
+                let since = Instant::now();
+                thread::park_timeout(PATIENCE);
+                since.elapsed()
+            });
+            while binlog.turn().waiters.is_empty() {
+                thread::yield_now();
+            }
+            binlog.write(writer).unwrap();
+            assert!(waits.join().unwrap() < PATIENCE);
+        });
     }
 }

@@ -7,13 +7,8 @@ use crate::sys;
 
 /// What the thread does all its life. It ends when the server does.
 pub fn run(shared: &Shared) {
-    loop {
+    while !shared.is_stopping() {
         shared.await_relief();
-        // Only now: while this thread waited for the disk, that wait may have used
-        // up the wake-up with which a stop ends the timer.
-        if shared.is_stopping() {
-            break;
-        }
         let (sleeps, has_surplus) = shared.with_lock_last(|state, now| {
             // One piece of what is due. If there is more, the timer does not
             // sleep now.
