@@ -36,6 +36,8 @@ fn log(closed: bool) -> (Disk, History, Jobs) {
     assert_eq!(server.log.stats().oldest_index, 1);
     server.log.work_once().unwrap();
     if closed {
+        // Nobody has waited for this one.
+        assert!(server.put(90, random));
         server.log.close().unwrap();
     }
     let copy = disk.state().cut(Survival::Everything, random);
@@ -126,7 +128,7 @@ fn a_bit_flipped_at_every_byte_of_a_closed_log_is_noticed_or_harmless() {
             match try_open(&with(&disk, name, &flipped)) {
                 // The bit is behind the end, or in the mark that only says that
                 // all is well.
-                Ok(opened) => assert_eq!(opened.jobs, jobs, "{name}, byte {index}"),
+                Ok(opened) => assert!(opened.jobs == jobs, "{name}, byte {index}"),
                 Err(error) => {
                     let error = error.to_string();
                     assert!(
