@@ -38,8 +38,6 @@ const GIVES_WAY: usize = 64;
 pub struct FairMutex<T> {
     value: Mutex<T>,
     sleepers: Sleepers,
-    /// Taken by those that wait for word, before they release the lock.
-    word: Mutex<()>,
 }
 
 /// Holds the lock.
@@ -62,13 +60,21 @@ struct Sleepers {
 /// Wakes one of them.
 struct Released<'a>(&'a Sleepers);
 
+/// Word that a change was made under the lock, for threads that
+/// [await](FairMutex::await_word) it.
+#[derive(Default)]
+pub struct Word {
+    /// Taken by those that wait, before they release the lock.
+    before: Mutex<()>,
+    given: Condvar,
+}
+
 impl<T> FairMutex<T> {
     /// A lock that guards this value.
     pub fn new(value: T) -> FairMutex<T> {
         FairMutex {
             value: Mutex::new(value),
             sleepers: Sleepers::default(),
-            word: Mutex::new(()),
         }
     }
 
@@ -100,26 +106,19 @@ impl<T> FairMutex<T> {
         self.sleepers.count.load(Ordering::Relaxed) > 0
     }
 
-    /// Releases the lock until there is [word](Self::give_word), at most so long,
+    /// Releases the lock until this word is [given](Word::give), at most so long,
     /// and takes it again.
     pub fn await_word<'a>(
         &'a self,
         guard: FairGuard<'a, T>,
-        word: &Condvar,
+        word: &Word,
         most: Duration,
     ) -> FairGuard<'a, T> {
         // No word is missed: who gives it has had the lock after this.
-        let before = self.word.lock().expect("no thread panics");
+        let before = word.before.lock().expect("no thread panics");
         drop(guard);
-        drop(word.wait_timeout(before, most));
+        drop(word.given.wait_timeout(before, most));
         self.lock()
-    }
-
-    /// Wakes all that wait for this word. To be called without the lock, after
-    /// what they wait for was done under it.
-    pub fn give_word(&self, word: &Condvar) {
-        drop(self.word.lock());
-        word.notify_all();
     }
 
     fn try_lock(&self) -> Option<FairGuard<'_, T>> {
@@ -169,6 +168,15 @@ impl Drop for Released<'_> {
             drop(asleep);
             self.0.released.notify_one();
         }
+    }
+}
+
+impl Word {
+    /// Wakes all that wait for it. To be called without the lock, after what they
+    /// wait for was done under it.
+    pub fn give(&self) {
+        drop(self.before.lock());
+        self.given.notify_all();
     }
 }
 
@@ -239,7 +247,7 @@ mod tests {
 
     #[test]
     fn word_wakes_those_who_have_released_the_lock_to_wait_for_it() {
-        let (lock, word) = (FairMutex::new(0), Condvar::new());
+        let (lock, word) = (FairMutex::new(0), Word::default());
         let (done, all_done) = mpsc::channel();
         scope(|threads| {
             for _ in 0..2 {
@@ -257,7 +265,7 @@ mod tests {
                 yield_now();
             }
             *lock.lock() += 1;
-            lock.give_word(&word);
+            word.give();
             (0..2).for_each(|_| all_done.recv_timeout(PATIENCE).expect("it is woken"));
         });
         // Without word, the wait has an end, too.

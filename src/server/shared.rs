@@ -12,10 +12,10 @@ use super::sleep::Sleep;
 use super::stream::Stream;
 use crate::binlog::{Binlog, Moment, Position, longest_put};
 use crate::engine::{ConnectionId, Engine, Outcome, Time};
-use crate::lock::{FairGuard, FairMutex};
+use crate::lock::{FairGuard, FairMutex, Word};
 use crate::protocol::{Reply, Request};
 use crate::sync::thread::Thread;
-use crate::sync::{AtomicBool, Condvar, OnceLock, Ordering};
+use crate::sync::{AtomicBool, OnceLock, Ordering};
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
@@ -47,9 +47,9 @@ pub struct Shared {
     /// The timer thread. It is woken when something is due before the end of
     /// its sleep.
     pub timer: OnceLock<Thread>,
-    /// Signals that a client is gone, to those who wait until one has left, or
-    /// at the end until all have.
-    departure: Condvar,
+    /// Word that a client is gone, for those who wait until one has left, or at
+    /// the end until all have.
+    departure: Word,
     /// The server is ending: no further command is read.
     stopping: AtomicBool,
 }
@@ -136,7 +136,7 @@ impl Shared {
             }),
             binlog,
             timer: OnceLock::new(),
-            departure: Condvar::new(),
+            departure: Word::default(),
             stopping: AtomicBool::new(false),
         })
     }
@@ -447,7 +447,7 @@ impl Shared {
             gone = self.with_lock_last(piece);
         }
         if let Some((_, true)) = gone {
-            self.state.give_word(&self.departure);
+            self.departure.give();
         }
     }
 
@@ -456,9 +456,9 @@ impl Shared {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    /// Blocks until no client is connected, or for `timeout`. Returns how many
-    /// are left.
-    pub fn await_emptiness(&self, timeout: Duration) -> usize {
+    /// Blocks until no client is connected, or for `timeout`. Returns whether none
+    /// is.
+    pub fn await_emptiness(&self, timeout: Duration) -> bool {
         let until = self.clock.now() + timeout;
         let mut state = self.state.lock();
         while !state.clients.is_empty() {
@@ -468,7 +468,7 @@ impl Shared {
             }
             state = self.state.await_word(state, &self.departure, left);
         }
-        state.clients.len()
+        state.clients.is_empty()
     }
 
     /// Makes all workers finish what they have read, and close. Clients that

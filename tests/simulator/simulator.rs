@@ -573,9 +573,9 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
     door.shut();
     acceptor.join().unwrap();
     shared.stop();
-    if shared.await_emptiness(GRACE) > 0 {
+    if !shared.await_emptiness(GRACE) {
         shared.abandon();
-        while shared.await_emptiness(GRACE) > 0 {}
+        while !shared.await_emptiness(GRACE) {}
     }
     timer.join().unwrap();
     let is_evening = end == End::Evening && !world::is_struck();
