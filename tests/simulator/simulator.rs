@@ -119,7 +119,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use sync::thread;
-use world::Fault;
 
 /// The start of all histories, in nanoseconds since the epoch.
 const START: u64 = 1_700_000_000_000_000_000;
@@ -590,16 +589,12 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
             );
             assert_eq!(left, (0, 0, 0), "jobs, keys and bytes of memory are left");
         });
-        // As the manual says, four segments, none shorter than a job needs. The
-        // newest one may have become longer while the next ones were made. On a
-        // full disk it outgrows its file, and the spares become as long.
+        // Four segments, none shorter than a job needs. The newest one may have
+        // become longer while the next ones were made, or on a full disk; then
+        // the spares are as long until they are used.
         let job = (u64::from(plan.max_job_size) + 400).next_multiple_of(4096);
         let (used, names) = world::used();
-        let was_full = life
-            .faults
-            .iter()
-            .any(|(.., fault)| matches!(fault, Fault::Fills(_)));
-        let most = 5 * plan.segment_size.max(job) * if was_full { 2 } else { 1 };
+        let most = 4 * 2 * plan.segment_size.max(job);
         assert!(used <= most, "{used} bytes are left on the disk: {names:?}");
     }
     let is_closed = binlog.close().is_ok() && !world::is_killed() && !world::is_replaced();
