@@ -108,12 +108,7 @@ mod tests {
 
     #[test]
     fn the_next_connection_at_its_place_has_another_id() {
-        let config = Config {
-            max_job_size: 100,
-            max_memory: None,
-            keeps_changes: false,
-        };
-        let mut engine = Engine::new(config, Time::default());
+        let mut engine = Engine::new(Config::new(100), Time::default());
         let gone = engine.connect();
         assert!(engine.disconnect(gone, Time::default()));
         let next = engine.connect();

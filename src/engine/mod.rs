@@ -87,6 +87,18 @@ pub struct Config {
     pub keeps_changes: bool,
 }
 
+impl Config {
+    /// Jobs of this size are taken, there is no other limit, and nobody wants the
+    /// changes.
+    pub fn new(max_job_size: u32) -> Config {
+        Config {
+            max_job_size,
+            max_memory: None,
+            keeps_changes: false,
+        }
+    }
+}
+
 /// The result of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome {

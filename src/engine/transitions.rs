@@ -399,12 +399,7 @@ mod tests {
     /// Nobody else can do anything meanwhile.
     #[test]
     fn very_many_jobs_change_a_thousand_at_a_time() {
-        let config = Config {
-            max_job_size: 100,
-            max_memory: None,
-            keeps_changes: false,
-        };
-        let mut engine = Engine::new(config, Time::default());
+        let mut engine = Engine::new(Config::new(100), Time::default());
         let [puts, works] = [engine.connect(), engine.connect()];
         let after = |seconds| Time::default() + Seconds(seconds);
         for number in 0..2500 {

@@ -200,12 +200,7 @@ mod tests {
 
     impl Bench {
         fn new() -> Bench {
-            let config = Config {
-                max_job_size: 100,
-                max_memory: None,
-                keeps_changes: false,
-            };
-            Bench(Engine::new(config, Time::default()))
+            Bench(Engine::new(Config::new(100), Time::default()))
         }
 
         /// A connection that watches so many tubes beside `default`: `0`, `1`

@@ -195,14 +195,6 @@ mod tests {
     use crate::protocol::{Framer, Seconds};
     use crate::server::{Clock, Limits};
 
-    fn config() -> Config {
-        Config {
-            max_job_size: 100,
-            max_memory: None,
-            keeps_changes: true,
-        }
-    }
-
     /// What is in this directory, in a log of short segments.
     fn open(directory: &tempfile::TempDir, now: Time) -> Opened<Engine> {
         let options = Options {
@@ -211,20 +203,18 @@ mod tests {
             segment_size: 4096,
             wait: false,
         };
-        Binlog::open(&options, Engine::new(config(), now)).unwrap()
+        let config = Config {
+            keeps_changes: true,
+            ..Config::new(100)
+        };
+        Binlog::open(&options, Engine::new(config, now)).unwrap()
     }
 
     /// A server with this log, in which nobody makes room.
     fn shared(directory: &tempfile::TempDir) -> Shared {
         let clock = Clock::start();
         let opened = open(directory, clock.now());
-        let limits = Limits {
-            max_job_size: 100,
-            max_connections: 1,
-            max_connections_per_address: None,
-            idle_timeout: None,
-            segment_size: 4096,
-        };
+        let limits = Limits::of_one_client(100);
         Shared::new(opened.jobs, Some(opened.binlog), clock, limits).unwrap()
     }
 
@@ -309,7 +299,7 @@ mod tests {
     /// Otherwise a portion with few commands could have very many of them done.
     #[test]
     fn keys_that_end_count_as_work_of_the_portion() {
-        let mut engine = Engine::new(config(), Time::default());
+        let mut engine = Engine::new(Config::new(100), Time::default());
         let id = engine.connect();
         for number in 1..=100 {
             let text = format!("put 0 0 60 1 idp:{number}:60\r\nx\r\ndelete {number}\r\n");

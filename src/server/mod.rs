@@ -154,10 +154,11 @@ impl Server {
         self.acceptor.join().expect("no thread panics");
         let shared = &self.shared;
         shared.stop();
-        shared.await_emptiness(STOP_GRACE);
-        // These do not read their replies.
-        shared.abandon();
-        shared.await_emptiness(STOP_GRACE / 10);
+        if !shared.await_emptiness(STOP_GRACE) {
+            // These do not read their replies.
+            shared.abandon();
+            shared.await_emptiness(STOP_GRACE / 10);
+        }
         self.timer.join().expect("no thread panics");
         // An earlier failure was reported when it happened.
         if let Some(binlog) = &shared.binlog {
@@ -181,22 +182,24 @@ mod tests {
     use super::*;
     use crate::engine::Config;
 
+    impl Limits {
+        /// No more than a test needs.
+        pub fn of_one_client(max_job_size: u32) -> Limits {
+            Limits {
+                max_job_size,
+                max_connections: 1,
+                max_connections_per_address: None,
+                idle_timeout: None,
+                segment_size: 4096,
+            }
+        }
+    }
+
     #[test]
     fn a_probe_lasts_as_long_as_somebody_has_the_lock() {
         let clock = Clock::start();
-        let config = Config {
-            max_job_size: 100,
-            max_memory: None,
-            keeps_changes: false,
-        };
-        let limits = Limits {
-            max_job_size: 100,
-            max_connections: 1,
-            max_connections_per_address: None,
-            idle_timeout: None,
-            segment_size: 4096,
-        };
-        let engine = Engine::new(config, clock.now());
+        let engine = Engine::new(Config::new(100), clock.now());
+        let limits = Limits::of_one_client(100);
         let server = Server::start(engine, None, clock, vec![], limits).unwrap();
         thread::scope(|scope| {
             server.shared.with_lock(|_, _| {

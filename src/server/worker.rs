@@ -505,19 +505,8 @@ mod tests {
     /// Has this done by a worker whose peer is the stream.
     fn with_worker(work: impl FnOnce(Worker, UnixStream)) {
         let clock = Clock::start();
-        let config = Config {
-            max_job_size: 10_000,
-            max_memory: None,
-            keeps_changes: false,
-        };
-        let limits = Limits {
-            max_job_size: 10_000,
-            max_connections: 1,
-            max_connections_per_address: None,
-            idle_timeout: None,
-            segment_size: 4096,
-        };
-        let engine = Engine::new(config, clock.now());
+        let limits = Limits::of_one_client(10_000);
+        let engine = Engine::new(Config::new(10_000), clock.now());
         let shared = Shared::new(engine, None, clock, limits).unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();
         let client = Arc::new(Client::new(Stream(ours.into()), ConnectionId(0)));

@@ -17,9 +17,8 @@ const NOON: Time = Time::from_nanos(1_800_000_000 * SECOND);
 /// A start of the server at this time.
 fn start(disk: &Disk, clock: Time) -> (Engine, Arc<Binlog>) {
     let config = Config {
-        max_job_size: 100,
-        max_memory: None,
         keeps_changes: true,
+        ..Config::new(100)
     };
     let engine = Engine::new(config, clock);
     let disk = Arc::new(disk.clone());

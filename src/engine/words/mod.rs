@@ -185,12 +185,7 @@ mod tests {
 
     #[test]
     fn a_job_takes_the_memory_that_its_put_needed() {
-        let config = Config {
-            max_job_size: 100,
-            max_memory: None,
-            keeps_changes: false,
-        };
-        let mut engine = Engine::new(config, Time::default());
+        let mut engine = Engine::new(Config::new(100), Time::default());
         let id = engine.connect();
         for words in [
             "",
