@@ -240,6 +240,14 @@ impl Legacy {
         self.may_be_torn = true;
     }
 
+    /// The process ends before it serves anybody.
+    pub fn end_early(self) -> Legacy {
+        Legacy {
+            has_lost_sync: self.has_lost_sync || world::has_lost_sync(),
+            ..self
+        }
+    }
+
     /// A start has something to tell only after what these histories do to a
     /// disk.
     pub fn expects(&self, notice: &str) -> bool {
