@@ -436,6 +436,26 @@ mod tests {
         assert_eq!(tail.offset, 4096 + UPDATE_LEN);
     }
 
+    /// The line of a put gives it its id, and its body may come late.
+    #[test]
+    fn who_is_told_of_a_job_waits_for_its_put_in_whatever_order_the_ids_come() {
+        let jobs = jobs(4, 0);
+        let mut tail = new(1, 4096);
+        for id in [3, 2, 4] {
+            tail.append(Change::Put(JobId(id)), &[], &jobs);
+        }
+        let (before, end) = (Position(0), tail.end);
+        let waits_of =
+            |tail: &Tail, reached| [1, 2, 3, 4].map(|id| tail.put_kept_at(JobId(id), reached));
+        let of_these = [None, Some(end), Some(end), Some(end)];
+        assert_eq!(waits_of(&tail, before), of_these);
+        tail.take(Vec::new());
+        assert_eq!(waits_of(&tail, before), of_these);
+        assert_eq!(waits_of(&tail, end), [None; 4]);
+        tail.append(Change::Put(JobId(1)), &[], &jobs);
+        assert_eq!(waits_of(&tail, end), [Some(tail.end); 4]);
+    }
+
     #[test]
     fn a_log_in_which_nothing_was_written_ends_without_a_mark() {
         let mut tail = new(1, 4096);

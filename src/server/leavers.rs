@@ -72,12 +72,10 @@ impl Leavers {
         }
     }
 
-    /// Until when the acceptor waits for the news that a client has hung up.
-    pub fn news_end(&self, now: Time) -> Time {
-        match now < self.no_news_until {
-            true => now,
-            false => now + NEWS_WITHIN,
-        }
+    /// Until when the acceptor waits for the news that a client has hung up;
+    /// `None` for not at all.
+    pub fn news_end(&self, now: Time) -> Option<Time> {
+        (now >= self.no_news_until).then(|| now + NEWS_WITHIN)
     }
 
     /// There was no such news, or none that helped.
@@ -123,9 +121,10 @@ mod tests {
     #[test]
     fn news_that_did_not_come_is_not_awaited_again_at_once() {
         let mut leavers = Leavers::default();
-        assert_eq!(leavers.news_end(at(10)), at(15));
+        assert_eq!(leavers.news_end(at(10)), Some(at(15)));
         leavers.note_no_news(at(15));
-        assert_eq!(leavers.news_end(at(20)), at(20));
-        assert_eq!(leavers.news_end(at(115)), at(120));
+        assert_eq!(leavers.news_end(at(20)), None);
+        assert_eq!(leavers.news_end(at(114)), None);
+        assert_eq!(leavers.news_end(at(115)), Some(at(120)));
     }
 }

@@ -345,23 +345,23 @@ impl Shared {
         };
         // Perhaps it comes for one that is just leaving. While a worker reads, the
         // system tells of the end of its stream a little later.
-        let (from, until) = self.with_lock(|state, now| (now, state.leavers.news_end(now)));
+        let until = self.with_lock(|state, now| state.leavers.news_end(now));
         loop {
             self.await_leavers(self.clock.now());
             refused = match self.try_connect(refused.0, address) {
                 Ok(client) => return Ok(client),
                 Err(refused) => refused,
             };
+            let Some(until) = until else {
+                return Err(refused);
+            };
             let left = until.since(self.clock.now());
             if left.is_zero() || !self.hangups.await_one(left) {
-                break;
+                self.with_lock(|state, now| state.leavers.note_no_news(now));
+                return Err(refused);
             }
             self.notice_hangups();
         }
-        if until > from {
-            self.with_lock(|state, now| state.leavers.note_no_news(now));
-        }
-        Err(refused)
     }
 
     fn try_connect(
