@@ -270,7 +270,9 @@ impl Tail {
         self.credit = self.credit.saturating_add_unsigned(earned);
     }
 
-    /// Moves jobs out of the oldest segment, if there is too much garbage.
+    /// Moves jobs out of the oldest segment, if there is too much garbage. Each is
+    /// written as it is after all changes of the same request, also after those
+    /// that follow: no reply rests on some of these alone.
     fn compact(&mut self, next: &[Change], jobs: &dyn Jobs) {
         // Nothing is saved for later: credit counts only while there is too
         // much garbage.

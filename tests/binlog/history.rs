@@ -13,6 +13,9 @@ pub type Jobs = BTreeMap<JobId, StoredJob>;
 pub struct History {
     before: Jobs,
     entries: Vec<Record>,
+    /// Where in them the changes of each request begin, which are appended
+    /// together.
+    requests: Vec<usize>,
     /// So many of the entries, from the first on, must not be lost. Each test
     /// says when an entry counts.
     pub kept: usize,
@@ -27,10 +30,16 @@ impl History {
         History {
             before,
             entries: Vec::new(),
+            requests: Vec::new(),
             kept: 0,
             next_id,
             first_id: next_id,
         }
+    }
+
+    /// The next changes are those of another request.
+    pub fn begin_request(&mut self) {
+        self.requests.push(self.entries.len());
     }
 
     /// Adds a change.
@@ -70,18 +79,26 @@ impl History {
     /// some or all of the entries that follow, in their order. If so, returns
     /// the number of all these entries.
     pub fn explains(&self, jobs: &Jobs) -> Option<usize> {
-        self.explains_if(|state| state == jobs)
+        self.explains_if(|state, _| state == jobs)
     }
 
-    /// The same, but `is_it` compares the jobs.
-    pub fn explains_if(&self, is_it: impl Fn(&Jobs) -> bool) -> Option<usize> {
+    /// The same, but `is_it` compares the jobs. Its second argument are those after
+    /// the whole request: a job that is moved is in the log as it is then, though
+    /// other changes of that request follow.
+    pub fn explains_if(&self, is_it: impl Fn(&Jobs, &Jobs) -> bool) -> Option<usize> {
         let mut state = self.before.clone();
-        self.entries[..self.kept]
-            .iter()
-            .for_each(|entry| apply(&mut state, entry));
+        let apply_all = |state: &mut Jobs, entries: &[Record]| {
+            entries.iter().for_each(|entry| apply(state, entry));
+        };
+        apply_all(&mut state, &self.entries[..self.kept]);
         let mut len = self.kept;
         loop {
-            if is_it(&state) {
+            let mut after = state.clone();
+            let end = self.requests.iter().find(|begin| **begin >= len);
+            if let Some(rest) = self.entries.get(len..*end.unwrap_or(&self.entries.len())) {
+                apply_all(&mut after, rest);
+            }
+            if is_it(&state, &after) {
                 return Some(len);
             }
             apply(&mut state, self.entries.get(len)?);

@@ -219,6 +219,7 @@ impl Server {
 
     fn append(&mut self, change: Change, entry: Record) {
         apply(&mut self.jobs, &entry);
+        self.history.begin_request();
         self.history.push(entry);
         self.position = self.log.append(&[change], &self.jobs);
     }

@@ -277,16 +277,18 @@ impl Legacy {
             jobs.values().map(settle).collect::<Vec<_>>()
         };
         let found = all_settled(jobs);
-        let are_same = |told: &[StoredJob]| {
+        let are_same = |told: &[StoredJob], later: &[StoredJob]| {
+            let is_later = |job: &StoredJob| later.iter().any(|told| is_same(job, told));
             let mut pairs = found.iter().zip(told);
-            found.len() == told.len() && pairs.all(|(job, told)| is_same(job, told))
+            found.len() == told.len()
+                && pairs.all(|(job, told)| is_same(job, told) || job.id == told.id && is_later(job))
         };
         let explained = self
             .history
-            .explains_if(|jobs| are_same(&all_settled(jobs)));
+            .explains_if(|jobs, later| are_same(&all_settled(jobs), &all_settled(later)));
         if explained.is_none() {
             let there = RefCell::new(None);
-            self.history.explains_if(|jobs| {
+            self.history.explains_if(|jobs, _| {
                 let ids = || jobs.keys().copied().collect::<Vec<_>>();
                 there.borrow_mut().get_or_insert_with(ids);
                 false
@@ -762,6 +764,9 @@ impl Judge {
     ) {
         self.order_burials(engine);
         let effects = &engine.effects;
+        if from.1 == 0 {
+            self.history.begin_request();
+        }
         for change in &effects.changes[from.1.min(effects.changes.len())..] {
             self.note(change, engine);
         }
