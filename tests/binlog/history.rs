@@ -47,11 +47,6 @@ impl History {
         self.entries.push(entry);
     }
 
-    /// The next id when the log was opened.
-    pub fn first_id(&self) -> u64 {
-        self.first_id
-    }
-
     /// The number of changes.
     pub fn len(&self) -> usize {
         self.entries.len()

@@ -58,18 +58,3 @@ fn nothing_may_be_told_of_a_job_before_its_put_is_kept() {
         assert_eq!(log.needed_for(RestsOn::PutOf(JobId(3))), None);
     }
 }
-
-/// The line of job 1 came first, and its body after job 2 was kept.
-#[test]
-fn a_job_whose_body_came_late_is_told_of_when_its_put_is_kept() {
-    for sync in [SyncMode::Always, SyncMode::Never] {
-        let mut server = Server::open(&Disk::default(), sync, 1 << 16);
-        let random = &mut Random::new(1);
-        let log = server.log.clone();
-        assert!(server.put_as(JobId(2), 10, random) && server.commit());
-        assert!(server.put_as(JobId(1), 10, random));
-        assert!(log.needed_for(RestsOn::PutOf(JobId(1))).is_some());
-        assert!(server.commit());
-        assert_eq!(log.needed_for(RestsOn::PutOf(JobId(1))), None);
-    }
-}

@@ -16,6 +16,5 @@ mod keeping;
 mod model;
 #[path = "../laboratory/search.rs"]
 mod search;
-mod steps;
 mod stories;
 mod takeover;

@@ -73,7 +73,7 @@ impl Server {
                     len += 5000 + random.below(10_000);
                 }
                 let id = JobId(self.history.next_id);
-                return self.put_with(id, len as usize, words_of(id), random);
+                return self.put_with(len as usize, words_of(id), random);
             }
         }
         true
@@ -81,23 +81,16 @@ impl Server {
 
     /// Puts a job, if there is room. Returns whether there was.
     pub fn put(&mut self, len: usize, random: &mut Random) -> bool {
-        self.put_as(JobId(self.history.next_id), len, random)
-    }
-
-    /// The same with this id. A producer that sends the line of a put and then
-    /// takes its time for the body has a lower one than jobs that were put
-    /// meanwhile.
-    pub fn put_as(&mut self, id: JobId, len: usize, random: &mut Random) -> bool {
-        self.put_with(id, len, None, random)
+        self.put_with(len, None, random)
     }
 
     fn put_with(
         &mut self,
-        id: JobId,
         len: usize,
         words: Option<Box<StoredWords>>,
         random: &mut Random,
     ) -> bool {
+        let id = JobId(self.history.next_id);
         // No body is all zeros, because zeros look like bytes that were never
         // written.
         let byte = 1 + random.below(255) as u8;
@@ -118,7 +111,7 @@ impl Server {
         if room.is_err() {
             return false;
         }
-        self.history.next_id = self.history.next_id.max(id.0 + 1);
+        self.history.next_id = id.0 + 1;
         self.live.add(&job);
         self.append(Change::Put(job.id), Record::Put(job));
         true
