@@ -1,146 +1,26 @@
 //! The judge: it has the naive model do what the engine does, in the order in
 //! which the threads reach the engine, and compares each answer. It notes what
-//! each client was told, and what that promises.
-//!
-//! It stands where the server's files look for the engine.
+//! each client was told, and what that promises (`legacy.rs`).
+
+mod engine;
+mod legacy;
+
+pub use engine::Engine;
+pub use legacy::{Degree, Legacy};
 
 use crate::binlog::{Record, Update};
-use crate::engine::{Change, Config, ConnectionId, Outcome, StoredJob, StoredState, Time};
+use crate::engine::{Change, ConnectionId, Outcome, StoredJob, StoredState, Time};
 use crate::history::{History, Jobs, apply};
 use crate::naive::{self, Model};
 use crate::protocol::framing::NoBody;
-use crate::protocol::{Command, JobId, Reply, Request};
+use crate::protocol::{JobId, Reply};
 use crate::server::Peer;
 use crate::stored::{in_the_model, key_in_the_model};
 use crate::{threads, world};
+use engine::{Asking, Real};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::{Deref, DerefMut};
 use std::time::Duration;
-
-type Real = beanpole::engine::Engine;
-
-/// The engine, watched.
-pub struct Engine(Real);
-
-impl Deref for Engine {
-    type Target = Real;
-
-    fn deref(&self) -> &Real {
-        &self.0
-    }
-}
-
-impl DerefMut for Engine {
-    fn deref_mut(&mut self) -> &mut Real {
-        &mut self.0
-    }
-}
-
-impl Engine {
-    pub fn new(config: Config, now: Time) -> Engine {
-        Engine(Real::new(config, now))
-    }
-
-    pub fn stored(&self, id: JobId) -> Option<StoredJob> {
-        self.0.stored(id)
-    }
-
-    pub fn restore(&mut self, job: StoredJob) {
-        self.0.restore(job);
-    }
-
-    pub fn forget(&mut self, id: JobId) -> Option<StoredJob> {
-        self.0.forget(id)
-    }
-
-    pub fn connect(&mut self) -> ConnectionId {
-        let id = self.0.connect();
-        watch(|judge| judge.connected(id));
-        id
-    }
-
-    pub fn execute(&mut self, id: ConnectionId, request: Request, now: Time) -> Outcome {
-        let from = self.mark();
-        let asked = Asking::of(&request);
-        watch(|judge| judge.prepare(id, &asked, now, &self.0));
-        let outcome = self.0.execute(id, request, now);
-        watch(|judge| {
-            judge.executed(id, asked, &outcome, from, &self.0);
-            judge.look_at(&self.0);
-        });
-        outcome
-    }
-
-    pub fn tick(&mut self, now: Time) -> bool {
-        let from = self.mark();
-        watch(|judge| judge.pass_time(now));
-        let done = self.0.tick(now);
-        watch(|judge| {
-            judge.compare(Vec::new(), from, &self.0);
-            judge.look_at(&self.0);
-        });
-        done
-    }
-
-    pub fn half_close(&mut self, id: ConnectionId) {
-        let from = self.mark();
-        self.0.half_close(id);
-        watch(|judge| {
-            if let Some(client) = judge.client(id) {
-                judge.model.half_close(client);
-            }
-            judge.compare(Vec::new(), from, &self.0);
-        });
-    }
-
-    pub fn disconnect(&mut self, id: ConnectionId, now: Time) -> bool {
-        let from = self.mark();
-        let done = self.0.disconnect(id, now);
-        watch(|judge| {
-            assert!(
-                !judge.has_stopped,
-                "a client's jobs are given to others at the end"
-            );
-            judge.model.now = now.as_nanos();
-            if let Some(client) = judge.client(id) {
-                judge.model.disconnect(client);
-            }
-            judge.links.remove(&id.0);
-            judge.gone_at = threads::now();
-            judge.compare(Vec::new(), from, &self.0);
-        });
-        done
-    }
-
-    /// How many replies and changes there are already.
-    fn mark(&self) -> (usize, usize) {
-        let effects = &self.0.effects;
-        (effects.replies.len(), effects.changes.len())
-    }
-}
-
-/// What a request is, as far as the judge must know.
-struct Asking {
-    goes_on: bool,
-    quits: bool,
-    refused: Option<NoBody>,
-    is_body: bool,
-}
-
-impl Asking {
-    fn of(request: &Request) -> Asking {
-        Asking {
-            goes_on: matches!(request, Request::GoOn),
-            quits: matches!(request, Request::Command(Command::Quit)),
-            refused: match request {
-                Request::Body(Err(why)) => Some(*why),
-                _ => None,
-            },
-            is_body: matches!(request, Request::Body(_)),
-        }
-    }
-}
 
 thread_local! {
     static JUDGE: RefCell<Option<Judge>> = const { RefCell::new(None) };
@@ -204,135 +84,6 @@ struct Expected {
     text: String,
     /// So many changes must be kept if it was told.
     rests_on: usize,
-}
-
-/// What the next process must find.
-pub struct Legacy {
-    history: History,
-    /// What a power cut may not undo.
-    durable: usize,
-    ended_at: u64,
-    knows_times: bool,
-    pub has_started: bool,
-    /// A power cut, or a sync that failed, may have left a part of a write.
-    may_be_torn: bool,
-    /// A sync failed once. Then the zeros in a spare may be in the cache alone, and
-    /// in the segment that begins in it, what was there before comes back one day.
-    has_lost_sync: bool,
-}
-
-impl Legacy {
-    pub fn none() -> Legacy {
-        Legacy {
-            history: History::new(Jobs::new(), 1),
-            durable: 0,
-            ended_at: 0,
-            knows_times: true,
-            has_started: false,
-            may_be_torn: false,
-            has_lost_sync: false,
-        }
-    }
-
-    /// The power is cut.
-    pub fn lose(&mut self) {
-        self.history.kept = self.durable;
-        self.may_be_torn = true;
-    }
-
-    /// The process ends before it serves anybody.
-    pub fn end_early(self) -> Legacy {
-        Legacy {
-            has_lost_sync: self.has_lost_sync || world::has_lost_sync(),
-            ..self
-        }
-    }
-
-    /// A start has something to tell only after what these histories do to a
-    /// disk.
-    pub fn expects(&self, notice: &str) -> bool {
-        let is_torn = notice.contains("torn tail");
-        let is_struck = world::is_struck() || world::is_limited();
-        if is_torn {
-            self.may_be_torn || self.has_lost_sync
-        } else {
-            is_struck
-        }
-    }
-
-    /// The clock shows this when the next process starts.
-    pub fn restart_at(&mut self, time: u64) {
-        self.knows_times &= time >= self.ended_at;
-    }
-
-    fn check(&self, jobs: &Jobs, next_id: JobId) {
-        let least = self.history.least_next_id();
-        assert!(next_id.0 >= least, "id {next_id} comes again");
-        let all_settled = |jobs: &Jobs| {
-            let now = Time::from_nanos(self.ended_at);
-            let settle = |job: &StoredJob| {
-                let job = settled(job.clone(), now);
-                if self.knows_times { job } else { timeless(job) }
-            };
-            jobs.values().map(settle).collect::<Vec<_>>()
-        };
-        let found = all_settled(jobs);
-        let are_same = |told: &[StoredJob], later: &[StoredJob]| {
-            let is_later = |job: &StoredJob| later.iter().any(|told| is_same(job, told));
-            let mut pairs = found.iter().zip(told);
-            found.len() == told.len()
-                && pairs.all(|(job, told)| is_same(job, told) || job.id == told.id && is_later(job))
-        };
-        let explained = self
-            .history
-            .explains_if(|jobs, later| are_same(&all_settled(jobs), &all_settled(later)));
-        if explained.is_none() {
-            let there = RefCell::new(None);
-            self.history.explains_if(|jobs, _| {
-                let ids = || jobs.keys().copied().collect::<Vec<_>>();
-                there.borrow_mut().get_or_insert_with(ids);
-                false
-            });
-            let ids: Vec<_> = jobs.keys().copied().collect();
-            panic!(
-                "at no moment after what was told were the jobs as they are: found {ids:?}, \
-                 told {:?} and {} of {} changes",
-                there.borrow(),
-                self.history.kept,
-                self.history.len()
-            );
-        }
-    }
-}
-
-fn settled(mut job: StoredJob, now: Time) -> StoredJob {
-    if matches!(job.state, StoredState::Delayed { until } if until <= now) {
-        job.state = StoredState::Ready;
-    }
-    job
-}
-
-/// Whether a job is the one that was told. That a ready job is reserved is no
-/// change that is told. But who puts the job again into the log counts it.
-fn is_same(job: &StoredJob, told: &StoredJob) -> bool {
-    let mut told = told.clone();
-    if job.counters.reserves == told.counters.reserves + 1 {
-        told.counters.reserves += 1;
-    }
-    *job == told
-}
-
-/// The job without its times.
-fn timeless(mut job: StoredJob) -> StoredJob {
-    job.created_at = Time::default();
-    job.state = match job.state {
-        StoredState::Delayed { .. } => StoredState::Ready,
-        StoredState::Deleted { .. } => StoredState::Deleted {
-            until: Time::default(),
-        },
-        state => state,
-    };
-    job
 }
 
 /// Begins to judge a process that has just read its jobs.
@@ -425,13 +176,6 @@ pub fn stops_waiting(caller: usize) {
 
 pub fn stops() {
     watch(|judge| judge.is_stopping = true);
-}
-
-/// How long a change may be undone by a power cut.
-pub enum Degree {
-    Never,
-    After(Duration),
-    Always,
 }
 
 /// Judges all that was told, and says what that promises.

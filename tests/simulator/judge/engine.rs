@@ -1,0 +1,133 @@
+//! The engine, watched: it stands where the server's files look for the engine,
+//! and the judge sees each call before and after.
+
+use super::watch;
+use crate::engine::{Config, ConnectionId, Outcome, StoredJob, Time};
+use crate::protocol::framing::NoBody;
+use crate::protocol::{Command, JobId, Request};
+use crate::threads;
+use std::ops::{Deref, DerefMut};
+
+pub type Real = beanpole::engine::Engine;
+
+/// The engine, watched.
+pub struct Engine(Real);
+
+impl Deref for Engine {
+    type Target = Real;
+
+    fn deref(&self) -> &Real {
+        &self.0
+    }
+}
+
+impl DerefMut for Engine {
+    fn deref_mut(&mut self) -> &mut Real {
+        &mut self.0
+    }
+}
+
+impl Engine {
+    pub fn new(config: Config, now: Time) -> Engine {
+        Engine(Real::new(config, now))
+    }
+
+    pub fn stored(&self, id: JobId) -> Option<StoredJob> {
+        self.0.stored(id)
+    }
+
+    pub fn restore(&mut self, job: StoredJob) {
+        self.0.restore(job);
+    }
+
+    pub fn forget(&mut self, id: JobId) -> Option<StoredJob> {
+        self.0.forget(id)
+    }
+
+    pub fn connect(&mut self) -> ConnectionId {
+        let id = self.0.connect();
+        watch(|judge| judge.connected(id));
+        id
+    }
+
+    pub fn execute(&mut self, id: ConnectionId, request: Request, now: Time) -> Outcome {
+        let from = self.mark();
+        let asked = Asking::of(&request);
+        watch(|judge| judge.prepare(id, &asked, now, &self.0));
+        let outcome = self.0.execute(id, request, now);
+        watch(|judge| {
+            judge.executed(id, asked, &outcome, from, &self.0);
+            judge.look_at(&self.0);
+        });
+        outcome
+    }
+
+    pub fn tick(&mut self, now: Time) -> bool {
+        let from = self.mark();
+        watch(|judge| judge.pass_time(now));
+        let done = self.0.tick(now);
+        watch(|judge| {
+            judge.compare(Vec::new(), from, &self.0);
+            judge.look_at(&self.0);
+        });
+        done
+    }
+
+    pub fn half_close(&mut self, id: ConnectionId) {
+        let from = self.mark();
+        self.0.half_close(id);
+        watch(|judge| {
+            if let Some(client) = judge.client(id) {
+                judge.model.half_close(client);
+            }
+            judge.compare(Vec::new(), from, &self.0);
+        });
+    }
+
+    pub fn disconnect(&mut self, id: ConnectionId, now: Time) -> bool {
+        let from = self.mark();
+        let done = self.0.disconnect(id, now);
+        watch(|judge| {
+            assert!(
+                !judge.has_stopped,
+                "a client's jobs are given to others at the end"
+            );
+            judge.model.now = now.as_nanos();
+            if let Some(client) = judge.client(id) {
+                judge.model.disconnect(client);
+            }
+            judge.links.remove(&id.0);
+            judge.gone_at = threads::now();
+            judge.compare(Vec::new(), from, &self.0);
+        });
+        done
+    }
+
+    /// How many replies and changes there are already.
+    fn mark(&self) -> (usize, usize) {
+        let effects = &self.0.effects;
+        (effects.replies.len(), effects.changes.len())
+    }
+}
+
+/// What a request is, as far as the judge must know.
+pub struct Asking {
+    pub goes_on: bool,
+    pub quits: bool,
+    pub refused: Option<NoBody>,
+    pub is_body: bool,
+}
+
+impl Asking {
+    fn of(request: &Request) -> Asking {
+        Asking {
+            goes_on: matches!(request, Request::GoOn),
+            quits: matches!(request, Request::Command(Command::Quit)),
+            refused: match request {
+                Request::Body(Err(why)) => Some(*why),
+                _ => None,
+            },
+            is_body: matches!(request, Request::Body(_)),
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What a process leaves to the next one, and what that one must find.
+
+use crate::engine::{StoredJob, StoredState, Time};
+use crate::history::{History, Jobs};
+use crate::protocol::JobId;
+use crate::world;
+use std::cell::RefCell;
+use std::time::Duration;
+
+/// How long a change may be undone by a power cut.
+pub enum Degree {
+    Never,
+    After(Duration),
+    Always,
+}
+
+/// What the next process must find.
+pub struct Legacy {
+    pub(super) history: History,
+    /// What a power cut may not undo.
+    pub(super) durable: usize,
+    pub(super) ended_at: u64,
+    pub(super) knows_times: bool,
+    pub has_started: bool,
+    /// A power cut, or a sync that failed, may have left a part of a write.
+    pub(super) may_be_torn: bool,
+    /// A sync failed once. Then the zeros in a spare may be in the cache alone, and
+    /// in the segment that begins in it, what was there before comes back one day.
+    pub(super) has_lost_sync: bool,
+}
+
+impl Legacy {
+    pub fn none() -> Legacy {
+        Legacy {
+            history: History::new(Jobs::new(), 1),
+            durable: 0,
+            ended_at: 0,
+            knows_times: true,
+            has_started: false,
+            may_be_torn: false,
+            has_lost_sync: false,
+        }
+    }
+
+    /// The power is cut.
+    pub fn lose(&mut self) {
+        self.history.kept = self.durable;
+        self.may_be_torn = true;
+    }
+
+    /// The process ends before it serves anybody.
+    pub fn end_early(self) -> Legacy {
+        Legacy {
+            has_lost_sync: self.has_lost_sync || world::has_lost_sync(),
+            ..self
+        }
+    }
+
+    /// A start has something to tell only after what these histories do to a
+    /// disk.
+    pub fn expects(&self, notice: &str) -> bool {
+        let is_torn = notice.contains("torn tail");
+        let is_struck = world::is_struck() || world::is_limited();
+        if is_torn {
+            self.may_be_torn || self.has_lost_sync
+        } else {
+            is_struck
+        }
+    }
+
+    /// The clock shows this when the next process starts.
+    pub fn restart_at(&mut self, time: u64) {
+        self.knows_times &= time >= self.ended_at;
+    }
+
+    pub(super) fn check(&self, jobs: &Jobs, next_id: JobId) {
+        let least = self.history.least_next_id();
+        assert!(next_id.0 >= least, "id {next_id} comes again");
+        let all_settled = |jobs: &Jobs| {
+            let now = Time::from_nanos(self.ended_at);
+            let settle = |job: &StoredJob| {
+                let job = settled(job.clone(), now);
+                if self.knows_times { job } else { timeless(job) }
+            };
+            jobs.values().map(settle).collect::<Vec<_>>()
+        };
+        let found = all_settled(jobs);
+        let are_same = |told: &[StoredJob], later: &[StoredJob]| {
+            let is_later = |job: &StoredJob| later.iter().any(|told| is_same(job, told));
+            let mut pairs = found.iter().zip(told);
+            found.len() == told.len()
+                && pairs.all(|(job, told)| is_same(job, told) || job.id == told.id && is_later(job))
+        };
+        let explained = self
+            .history
+            .explains_if(|jobs, later| are_same(&all_settled(jobs), &all_settled(later)));
+        if explained.is_none() {
+            let there = RefCell::new(None);
+            self.history.explains_if(|jobs, _| {
+                let ids = || jobs.keys().copied().collect::<Vec<_>>();
+                there.borrow_mut().get_or_insert_with(ids);
+                false
+            });
+            let ids: Vec<_> = jobs.keys().copied().collect();
+            panic!(
+                "at no moment after what was told were the jobs as they are: found {ids:?}, \
+                 told {:?} and {} of {} changes",
+                there.borrow(),
+                self.history.kept,
+                self.history.len()
+            );
+        }
+    }
+}
+
+fn settled(mut job: StoredJob, now: Time) -> StoredJob {
+    if matches!(job.state, StoredState::Delayed { until } if until <= now) {
+        job.state = StoredState::Ready;
+    }
+    job
+}
+
+/// Whether a job is the one that was told. That a ready job is reserved is no
+/// change that is told. But who puts the job again into the log counts it.
+fn is_same(job: &StoredJob, told: &StoredJob) -> bool {
+    let mut told = told.clone();
+    if job.counters.reserves == told.counters.reserves + 1 {
+        told.counters.reserves += 1;
+    }
+    *job == told
+}
+
+/// The job without its times.
+fn timeless(mut job: StoredJob) -> StoredJob {
+    job.created_at = Time::default();
+    job.state = match job.state {
+        StoredState::Delayed { .. } => StoredState::Ready,
+        StoredState::Deleted { .. } => StoredState::Deleted {
+            until: Time::default(),
+        },
+        state => state,
+    };
+    job
+}

@@ -1,0 +1,332 @@
+//! A life: one process, from its start to its end.
+
+use crate::HEAP;
+use crate::binlog::{self, Binlog, Event, SyncMode};
+use crate::clients::{self, Place, Scene};
+use crate::disk::{Disk, Random};
+use crate::engine::{Config, Engine};
+use crate::hangup::{self, Door};
+use crate::judge::{self, Degree, Legacy};
+use crate::plan::{Blow, End, Life, Plan};
+use crate::server::shared::Shared;
+use crate::server::{Clock, Limits, timer};
+use crate::sync::thread;
+use crate::{threads, world};
+use std::io::ErrorKind;
+use std::mem::replace;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// How long clients that do not read can delay the end of the server.
+const GRACE: Duration = Duration::from_millis(1200);
+
+/// How long a server lives on without clients, and a moment.
+const LATER: Duration = Duration::from_millis(1500);
+const SOON: Duration = Duration::from_millis(1);
+
+/// A sync can take so long, however soon it is asked for: if another thread is
+/// writing, the committer tries again after a millisecond, and each time it may
+/// wake a little late.
+const SYNCED_WITHIN: Duration = Duration::from_millis(6);
+
+/// In how many pieces of the heap something empty is at most, and how many bytes
+/// its tables take, or the binlog's buffer for what is written at once.
+const PIECES: usize = 50;
+const TABLES: usize = 100_000;
+const BUFFER: usize = 600_000;
+
+/// What a life leaves behind.
+pub struct Left {
+    pub disk: Disk,
+    pub legacy: Legacy,
+    pub steps: u64,
+    /// What the clock shows, in nanoseconds.
+    pub ended_at: u64,
+}
+
+/// Plays a life under the scheduler of threads, and returns what is wrong.
+pub fn live(
+    plan: &Plan,
+    life: &Life,
+    disk: Disk,
+    legacy: Legacy,
+    now: u64,
+    seed: u64,
+) -> Result<Left, String> {
+    let end = Arc::new(Mutex::new(None));
+    let (plan, life) = (plan.clone(), life.clone());
+    let result = end.clone();
+    threads::run(Random::new(seed), move || {
+        let next = process(&plan, &life, &disk, legacy, now);
+        *result.lock().unwrap() = Some((next, threads::steps(), world::wall_clock()));
+    })?;
+    let end = end.lock().unwrap().take();
+    let (legacy, steps, ended_at) = end.expect("it has ended");
+    Ok(Left {
+        disk: world::end(),
+        legacy,
+        steps,
+        ended_at,
+    })
+}
+
+/// Whatever strikes a disk, this is not what it says.
+fn is_own_fault(error: &binlog::Error) -> bool {
+    match error {
+        binlog::Error::File { source, .. } => {
+            [ErrorKind::NotFound, ErrorKind::AlreadyExists].contains(&source.kind())
+        }
+        error => !matches!(error, binlog::Error::Lost(_)),
+    }
+}
+
+/// The server, as `main.rs` has it, and those who meet it.
+fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) -> Legacy {
+    let faults = life.faults.clone();
+    let (drive, door) = world::begin(disk.clone(), plan.is_shared, faults, now);
+    if let End::Killed(step) = life.end {
+        threads::strike_at(step, world::kill);
+    }
+    let clock = Clock::start();
+    let config = Config {
+        max_job_size: plan.max_job_size,
+        max_memory: plan.max_memory,
+        keeps_changes: true,
+    };
+    let engine = Engine::new(config, clock.now());
+    let opened = Binlog::open_in(drive, plan.sync, plan.segment_size, engine);
+    let opened = match opened {
+        Ok(opened) => opened,
+        Err(error) => {
+            // A start that begins a segment needs room: the first one, and each
+            // one on storage that machines share. No other one does.
+            let needs_room = !legacy.has_started || plan.is_shared;
+            let may_fail = world::is_struck() || needs_room && world::is_limited();
+            let is_explained = may_fail && !is_own_fault(&error);
+            assert!(is_explained, "it does not start: {error}");
+            return legacy.end_early();
+        }
+    };
+    if world::is_killed() {
+        return legacy.end_early();
+    }
+    let is_unexpected = |notice: &&String| !legacy.expects(notice);
+    let notice = opened.notices.iter().find(is_unexpected);
+    assert!(notice.is_none(), "at a start: {}", notice.unwrap());
+    let mut engine = opened.jobs;
+    engine.set_next_id(opened.next_id);
+    let (size, now) = (plan.segment_size, clock.now());
+    judge::begin(&mut legacy, &engine, opened.next_id, now, size);
+
+    let binlog = opened.binlog;
+    let ends = Arc::new(AtomicBool::new(false));
+    let main = thread::current();
+    let wake = {
+        let (ends, main) = (ends.clone(), main.clone());
+        move || {
+            ends.store(true, Ordering::Relaxed);
+            main.unpark();
+        }
+    };
+    let strike = {
+        let wake = wake.clone();
+        move |blow| match blow {
+            Blow::Stops => wake(),
+            Blow::Kills => world::kill(),
+            Blow::Meets(kind, fault) => world::meets(kind, fault),
+            Blow::StandsStill { is_replaced } => {
+                world::stand_still();
+                if is_replaced {
+                    world::replace(true);
+                }
+            }
+            Blow::LosesLock => world::replace(false),
+        }
+    };
+    if let Some((step, blow)) = life.blow {
+        let strike = strike.clone();
+        threads::strike_at(step, move || strike(blow));
+    }
+    let (fails, has_failed) = (wake.clone(), Arc::new(AtomicBool::new(false)));
+    let tell = move |event: Event<'_>| {
+        if let Event::Failed(error) = event {
+            let is_explained = world::is_struck() && !is_own_fault(error);
+            assert!(is_explained, "it has failed by itself: {error}");
+            let is_told = has_failed.swap(true, Ordering::Relaxed);
+            assert!(!is_told, "a failure is told twice");
+            fails();
+        }
+    };
+    binlog.spawn_threads(tell).expect("threads");
+    let limits = Limits {
+        max_job_size: plan.max_job_size,
+        max_connections: plan.max_connections,
+        max_connections_per_address: None,
+        idle_timeout: plan.idle_timeout,
+    };
+    let shared = Shared::new(engine, Some(binlog.clone()), clock, limits).expect("memory");
+    let shared = Arc::new(shared);
+    shared.catch_up();
+    let timing = shared.clone();
+    let timer = thread::spawn("timer", move || timer::run(&timing));
+    let known = shared.timer.set(timer.thread().clone());
+    known.expect("there is one timer");
+    let (accepting, entry) = (shared.clone(), door.clone());
+    let acceptor = thread::spawn("acceptor", move || hangup::accept(&accepting, &entry));
+    let scene = Arc::new(Scene::new(life.clients.len()));
+    let mut clients = Vec::new();
+    for (number, client) in life.clients.iter().enumerate() {
+        let (does, door, room) = (client.does.clone(), door.clone(), plan.room);
+        let (scene, strike) = (scene.clone(), strike.clone());
+        clients.push(thread::spawn(&format!("client {number}"), move || {
+            let place = Place {
+                door: &door,
+                room,
+                number,
+                scene: &scene,
+                strike: &strike,
+            };
+            clients::live(&does, &place);
+        }));
+    }
+    match life.end {
+        End::Stopped(step) => threads::strike_at(step, wake.clone()),
+        End::Killed(_) | End::Done | End::Later { .. } | End::Evening => {}
+    }
+    // It ends when all clients have left, or a while later, at the latest.
+    let (end, room, entry) = (life.end, plan.room, door.clone());
+    let waiting = thread::spawn("the last", move || {
+        clients
+            .into_iter()
+            .for_each(|client| client.join().unwrap());
+        if let End::Later { is_killed } = end {
+            // Nothing is due any more, or what was changed last is just written.
+            // The judge looks between the two.
+            let later = match threads::one_in(2) {
+                true => LATER,
+                false => judge::WRITTEN_WITHIN,
+            };
+            [later, SOON].into_iter().for_each(thread::park_timeout);
+            if is_killed {
+                world::kill();
+            }
+        }
+        if end == End::Evening {
+            leave_nothing(&entry, room);
+        }
+        wake();
+    });
+    while !ends.load(Ordering::Relaxed) && !world::is_killed() {
+        thread::park();
+    }
+
+    let workers = shared.with_lock(|state, _| state.workers);
+    assert!(
+        workers <= plan.max_connections as u64,
+        "there are {workers} workers"
+    );
+    judge::stops();
+    door.shut();
+    acceptor.join().unwrap();
+    shared.stop();
+    if !shared.await_emptiness(GRACE) {
+        shared.abandon();
+        while !shared.await_emptiness(GRACE) {}
+    }
+    timer.join().unwrap();
+    let is_evening = end == End::Evening && !world::is_struck();
+    if is_evening {
+        nothing_is_left(&shared, plan);
+    }
+    let is_closed = binlog.close().is_ok() && !world::is_killed() && !world::is_replaced();
+    waiting.join().unwrap();
+    // The last threads may still be at their end.
+    while Arc::strong_count(&shared) > 1 {
+        thread::park_timeout(SOON);
+    }
+    assert!(
+        !shared.is_awaited(),
+        "nobody is there who waits for the lock"
+    );
+    let degree = match plan.sync {
+        SyncMode::Always => Degree::Always,
+        SyncMode::Every(span) => Degree::After(span.max(SYNCED_WITHIN)),
+        SyncMode::Never => Degree::Never,
+    };
+    let has_failed = binlog.failure().is_some();
+    if is_evening {
+        while Arc::strong_count(&binlog) > 2 {
+            thread::park_timeout(SOON);
+        }
+        let empty = |now| Engine::new(config, now);
+        let engine = shared.with_lock(|state, now| replace(&mut state.engine, empty(now)));
+        must_be_empty("engine", engine, TABLES);
+        must_be_empty("server", shared, TABLES);
+        must_be_empty("binlog", binlog, BUFFER);
+    }
+    judge::end(legacy, &degree, is_closed, has_failed)
+}
+
+/// All jobs are deleted, and then comes a while without anybody.
+fn leave_nothing(door: &Arc<Door>, room: usize) {
+    // While all stand still, nobody has the time for anything; and a timer that
+    // read the clock before comes so much later.
+    let pause = || loop {
+        let since = threads::now();
+        thread::park_timeout(LATER + Duration::from_nanos(world::stood_still_for()));
+        if !world::stood_still_after(since) {
+            break;
+        }
+    };
+    world::calm();
+    pause();
+    // Who sweeps is closed as idle if all stand still before it speaks.
+    loop {
+        let since = threads::now();
+        clients::sweep(door, room);
+        if !world::stood_still_after(since) {
+            break;
+        }
+    }
+    pause();
+}
+
+/// Neither jobs nor memory that counts, and as few files as there can be.
+fn nothing_is_left(shared: &Shared, plan: &Plan) {
+    shared.with_lock(|state, _| {
+        let engine = &state.engine;
+        engine.check();
+        let left = (
+            engine.job_count(),
+            engine.keys_of_deleted(),
+            engine.memory() + shared.memory.held(),
+        );
+        assert_eq!(left, (0, 0, 0), "jobs, keys and bytes of memory are left");
+    });
+    // Four files, none shorter than a job needs, and perhaps the segment before
+    // the newest. That one may have become longer while the next ones were made,
+    // or on a full disk; then the spares are as long until they are used.
+    let job = (u64::from(plan.max_job_size) + 400).next_multiple_of(4096);
+    let (used, names) = world::used();
+    let most = 4 * 2 * plan.segment_size.max(job);
+    assert!(
+        used <= most && names.len() <= 5,
+        "{used} bytes are left on the disk: {names:?}"
+    );
+}
+
+/// Panics if more on the heap belongs to this than if it had always been empty,
+/// but for tables that are as large as they ever were.
+fn must_be_empty<T>(name: &str, what: T, most: usize) {
+    let before = HEAP.stats();
+    drop(what);
+    let done = HEAP.stats() - before;
+    let pieces = done.deallocations - done.allocations;
+    let bytes = done.bytes_deallocated - done.bytes_allocated;
+    let is_empty = pieces <= PIECES && bytes <= most;
+    assert!(
+        is_empty,
+        "an empty {name} keeps {bytes} bytes in {pieces} pieces"
+    );
+}
