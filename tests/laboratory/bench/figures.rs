@@ -1,10 +1,12 @@
 //! The results of a run: named figures with their units.
 
 use super::accounting::{self, Usage};
+use super::load::Load;
 use super::servers::Server;
 use companion::failure::Failure;
 use companion::load::histogram::Histogram;
 use nix::unistd::Pid;
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// One figure of one run.
@@ -120,6 +122,25 @@ impl Meter {
         ));
         Ok(figures)
     }
+}
+
+/// Looks on idly, and tells what the server does meanwhile.
+pub fn idle(server: &Server, load: &Load) -> Result<Vec<Figure>, Failure> {
+    let usage = |pid| Ok((pid, Usage::before(pid)?));
+    let usage = server.pid.map(usage).transpose()?;
+    let watched = Duration::from_secs_f64(load.idle_seconds.max(0.1));
+    sleep(watched);
+    let Some((pid, usage)) = usage else {
+        return Ok(Vec::new());
+    };
+    let spent = usage.spent(pid)?;
+    let a_second = |value: f64| value / watched.as_secs_f64();
+    let cpu = a_second(micros(spent.cpu)) / 1000.0;
+    let switches = a_second(spent.voluntary as f64);
+    Ok(vec![
+        figure("idle CPU", "ms/s", cpu),
+        figure("idle switches", "1/s", switches),
+    ])
 }
 
 /// Memory and threads of the server now.

@@ -5,8 +5,8 @@
 //! do nothing), and how long it takes until each has got its job.
 
 use super::setting::{connect, tidy};
-use crate::bench::accounting::{self, Usage};
-use crate::bench::figures::{Done, Figure, Meter, figure, latencies, micros};
+use crate::bench::accounting;
+use crate::bench::figures::{Done, Figure, Meter, figure, idle, latencies, micros};
 use crate::bench::load::Load;
 use crate::bench::servers::Server;
 use companion::failure::Failure;
@@ -46,21 +46,7 @@ pub fn run(load: &Load, server: &Server) -> Result<Vec<Figure>, Failure> {
         figures.push(figure("threads", "", accounting::threads(pid)? as f64));
         // The server may still work for a moment after the last request.
         sleep(Duration::from_millis(500));
-        let usage = Usage::before(pid)?;
-        let watched = Duration::from_secs_f64(load.idle_seconds.max(0.1));
-        sleep(watched);
-        let spent = usage.spent(pid)?;
-        let a_second = |value: f64| value / watched.as_secs_f64();
-        figures.push(figure(
-            "idle CPU",
-            "ms/s",
-            a_second(micros(spent.cpu)) / 1000.0,
-        ));
-        figures.push(figure(
-            "idle switches",
-            "1/s",
-            a_second(spent.voluntary as f64),
-        ));
+        figures.extend(idle(server, load)?);
     }
     let mut feeding = Feeding::new(load, waiters);
     let meter = Meter::start(server)?;

@@ -7,7 +7,7 @@
 
 use super::setting::{connect, tidy};
 use crate::bench::accounting::{self, Usage};
-use crate::bench::figures::{Done, Figure, Meter, figure, latencies, micros};
+use crate::bench::figures::{Done, Figure, Meter, figure, idle, latencies, micros};
 use crate::bench::load::Load;
 use crate::bench::servers::Server;
 use companion::failure::Failure;
@@ -63,26 +63,7 @@ pub fn delayed(load: &Load, server: &Server) -> Result<Vec<Figure>, Failure> {
     let begun = Instant::now();
     let mut figures = stock.fill()?;
     let ended = Instant::now();
-    let usage = server
-        .pid
-        .map(|pid| Ok((pid, Usage::before(pid)?)))
-        .transpose()?;
-    let watched = Duration::from_secs_f64(load.idle_seconds.max(0.1));
-    sleep(watched);
-    if let Some((pid, usage)) = usage {
-        let spent = usage.spent(pid)?;
-        let a_second = |value: f64| value / watched.as_secs_f64();
-        figures.push(figure(
-            "idle CPU",
-            "ms/s",
-            a_second(micros(spent.cpu)) / 1000.0,
-        ));
-        figures.push(figure(
-            "idle switches",
-            "1/s",
-            a_second(spent.voluntary as f64),
-        ));
-    }
+    figures.extend(idle(server, load)?);
     stock.check_due(&shape, begun, ended)?;
     stock.work.ledger.close()?;
     drop(stock.wire);
