@@ -3,7 +3,7 @@
 
 use super::story::tell;
 use super::support::{CutLine, Running, Server, servers, wait_for};
-use std::path::PathBuf;
+use std::path::{Display, PathBuf};
 
 /// A dump of a ready job, two buried ones and a ready one.
 fn dump(server: &Server) -> PathBuf {
@@ -25,65 +25,57 @@ fn dump(server: &Server) -> PathBuf {
 
 const IN_PLACE: &str = "$ ls t -q --state ready\n1\n4\n$ ls t -q --state buried\n2\n3";
 
+/// Loads the dump over a line that is cut when this word passes, and that may
+/// come back.
+fn load(word: &'static str, comes_back: bool, story: impl Fn(Display<'_>, u16) -> String) {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        let (dump, line) = (dump(&server), CutLine::to(&server, word, comes_back));
+        tell(&server, &story(dump.display(), line.port));
+    }
+}
+
 /// With a new connection, the jobs that were put are buried nevertheless.
 #[test]
 fn a_line_that_comes_back_has_the_buried_jobs_buried() {
-    for program in servers() {
-        let server = Server::start(&program, &[]);
-        let (dump, line) = (dump(&server), CutLine::to(&server, "reserve-job", true));
-        let (dump, port) = (dump.display(), line.port);
-        tell(
-            &server,
-            &format!(
-                "$ load -a {port} '{dump}'\n\
-                 ! beanpole load: {dump} line 6: 127.0.0.1:{port}: the server closed the connection\n\
-                 ! 4 jobs are loaded; 'load --from 6' goes on with the rest\n[3]\n\
-                 {IN_PLACE}\n$ load --from 6 '{dump}'\n0"
-            ),
-        );
-    }
+    load("reserve-job", true, |dump, port| {
+        format!(
+            "$ load -a {port} '{dump}'\n\
+             ! beanpole load: {dump} line 6: 127.0.0.1:{port}: the server closed the connection\n\
+             ! 4 jobs are loaded; 'load --from 6' goes on with the rest\n[3]\n\
+             {IN_PLACE}\n$ load --from 6 '{dump}'\n0"
+        )
+    });
 }
 
 /// Without one, it says how to bury them.
 #[test]
 fn what_is_still_to_be_buried_is_said_and_not_counted() {
-    for program in servers() {
-        let server = Server::start(&program, &[]);
-        let (dump, line) = (dump(&server), CutLine::to(&server, "reserve-job", false));
-        let (dump, port) = (dump.display(), line.port);
-        tell(
-            &server,
-            &format!(
-                "$ load -a {port} '{dump}'\n\
-                 ! beanpole load: {dump} line 6: 127.0.0.1:{port}: the server closed the connection\n\
-                 ! 2 jobs that should be buried are delayed for 136 years instead: 'seq 2 3 | beanpole bury -a 127.0.0.1:{port} -' buries them\n\
-                 ! 2 jobs are loaded; 'load --from 6' goes on with the rest\n[3]\n\
-                 $ ls t -q --state delayed\n2\n3\n$ bury - < '2\\n3\\n'\n{IN_PLACE}"
-            ),
-        );
-    }
+    load("reserve-job", false, |dump, port| {
+        format!(
+            "$ load -a {port} '{dump}'\n\
+             ! beanpole load: {dump} line 6: 127.0.0.1:{port}: the server closed the connection\n\
+             ! 2 jobs that should be buried are delayed for 136 years instead: 'seq 2 3 | beanpole bury -a 127.0.0.1:{port} -' buries them\n\
+             ! 2 jobs are loaded; 'load --from 6' goes on with the rest\n[3]\n\
+             $ ls t -q --state delayed\n2\n3\n$ bury - < '2\\n3\\n'\n{IN_PLACE}"
+        )
+    });
 }
 
 /// The answers to all puts are lost: those that wait to be buried are deleted
 /// again, and come when the load goes on.
 #[test]
 fn jobs_without_an_answer_do_not_stay_delayed() {
-    for program in servers() {
-        let server = Server::start(&program, &[]);
-        let (dump, line) = (dump(&server), CutLine::to(&server, "INSERTED", true));
-        let (dump, port) = (dump.display(), line.port);
-        tell(
-            &server,
-            &format!(
-                "$ load -a {port} '{dump}'\n\
-                 ! beanpole load: {dump} line 2: 127.0.0.1:{port}: the server closed the connection\n\
-                 ! 0 jobs are loaded; 'load --from 2' goes on with the rest;\n\
-                 ! some of the 4 from there on may be there already and come twice\n[3]\n\
-                 $ ls t -q --state delayed\n[1]\n$ load --from 2 '{dump}'\n4\n\
-                 $ reserve -t t --all -l\na\nd\na\nd\n$ kick -t t 9\n2"
-            ),
-        );
-    }
+    load("INSERTED", true, |dump, port| {
+        format!(
+            "$ load -a {port} '{dump}'\n\
+             ! beanpole load: {dump} line 2: 127.0.0.1:{port}: the server closed the connection\n\
+             ! 0 jobs are loaded; 'load --from 2' goes on with the rest;\n\
+             ! some of the 4 from there on may be there already and come twice\n[3]\n\
+             $ ls t -q --state delayed\n[1]\n$ load --from 2 '{dump}'\n4\n\
+             $ reserve -t t --all -l\na\nd\na\nd\n$ kick -t t 9\n2"
+        )
+    });
 }
 
 #[test]
