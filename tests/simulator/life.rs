@@ -71,7 +71,7 @@ pub fn live(
     })
 }
 
-/// Whatever strikes a disk, this is not what it says.
+/// An error that no fault of the disk explains: a wrong name was used.
 fn is_own_fault(error: &binlog::Error) -> bool {
     match error {
         binlog::Error::File { source, .. } => {
@@ -81,7 +81,8 @@ fn is_own_fault(error: &binlog::Error) -> bool {
     }
 }
 
-/// The server, as `main.rs` has it, and those who meet it.
+/// The server and those who meet it. `src/server/mod.rs` starts and ends it in the
+/// same way, but does not wait until the last worker has left.
 fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) -> Legacy {
     let faults = life.faults.clone();
     let (drive, door) = world::begin(disk.clone(), plan.is_shared, faults, now);
@@ -194,15 +195,16 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
         End::Stopped(step) => threads::strike_at(step, wake.clone()),
         End::Killed(_) | End::Done | End::Later { .. } | End::Evening => {}
     }
-    // It ends when all clients have left, or a while later, at the latest.
+    // It ends when all clients have left, or a while after that, if nothing has
+    // ended it before.
     let (end, room, entry) = (life.end, plan.room, door.clone());
     let waiting = thread::spawn("the last", move || {
         clients
             .into_iter()
             .for_each(|client| client.join().unwrap());
         if let End::Later { is_killed } = end {
-            // Nothing is due any more, or what was changed last is just written.
-            // The judge looks between the two.
+            // By then nothing is due any more, or the last change has only just been
+            // written. The judge looks between the two.
             let later = match threads::one_in(2) {
                 true => LATER,
                 false => judge::WRITTEN_WITHIN,
@@ -316,8 +318,8 @@ fn nothing_is_left(shared: &Shared, plan: &Plan) {
     );
 }
 
-/// Panics if more on the heap belongs to this than if it had always been empty,
-/// but for tables that are as large as they ever were.
+/// Panics if more of the heap is free without this than an empty one would need,
+/// but for tables, which keep the largest size that they had.
 fn must_be_empty<T>(name: &str, what: T, most: usize) {
     let before = HEAP.stats();
     drop(what);

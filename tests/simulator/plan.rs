@@ -70,7 +70,7 @@ pub enum Blow {
     LosesLock,
 }
 
-/// What a client does, one after the other; at the end it leaves.
+/// What a client does, one deed after the other; at the end it leaves.
 #[derive(Clone, Debug)]
 pub struct Client {
     pub does: Vec<Deed>,
@@ -90,7 +90,7 @@ pub enum Deed {
     HalfCloses,
     /// Leaves, and connects again.
     Returns,
-    /// Reads all replies, and since it did this last all were these.
+    /// Reads all replies: these, and no others, since it last did this.
     IsTold(String),
     /// Waits until the client of this number has done so many deeds.
     Awaits(usize, usize),
@@ -101,7 +101,7 @@ pub enum Deed {
 /// What the clients of a history have in common.
 #[derive(Clone, Copy)]
 struct Habits {
-    /// How long the bodies are.
+    /// How long a body is at most.
     most: u32,
     are_large: bool,
     /// How many milliseconds a client is silent at most.
@@ -130,8 +130,8 @@ impl Plan {
         let habits = Habits {
             most: max_job_size,
             are_large: random.one_in(2),
-            // A server with a timeout looks again and again, and so does one that
-            // looks for its lock.
+            // A server with a timeout wakes again and again, and so does one that
+            // looks for its lock: a long silence would have too many steps.
             silence: match idle_timeout.is_some() || is_shared {
                 true => 20_000,
                 false => DAYS,

@@ -9,18 +9,20 @@
 //! Locks and descriptors are free, memory is gone, clients see their connections
 //! closed.
 //!
-//! *The power may be cut* after a kill (a power cut is a kill of everything).
+//! *The power may be cut* after the end of a process, in order or not (a power cut
+//! is a kill of everything).
 //! What was synced is there. Of what was written to files and not synced, any
 //! part may be there: all, nothing, some sectors of a write, a length without
-//! its data. Names are synced apart from contents, each change of a name may
-//! survive without the ones before it. Nobody's clients survive it.
+//! its data. Names are synced apart from contents, and each change of a name may
+//! survive without the ones before it. No client survives it.
 //!
 //! *A sync may fail.* It is reported once, to one thread. The pages count as clean
 //! from then on: they can be read, no later sync writes them, and a power cut,
-//! or the kernel when it forgets them, brings back what was on the disk before.
+//! or the kernel when it is asked to forget them, brings back what was on the disk
+//! before. (A sync of names is another matter: the next one tries again.)
 //!
-//! *Any operation may fail*, once or from then on, with an error of the device or
-//! for want of room. What failed has not changed anything, except that a failed
+//! *Any operation may fail*, once or until the process ends, with an error of the
+//! device or for want of room. What failed has not changed anything, except that a failed
 //! sync may have lost what it was to keep.
 //!
 //! *The disk may become full and have room again* at any time, because of others.
@@ -29,24 +31,32 @@
 //! *A process may stand still* at any step, for longer than storage that machines
 //! share waits for a silent one, and then go on: its clocks have gone on, too. If
 //! nobody else is there, the lock is still its own. Or *another machine has taken
-//! the lock* meanwhile, and learns it at its next look. The next process finds
-//! what was there then, as after a kill. What this one writes later is not among
-//! that. And it may tell nobody anything of jobs: they are the other machine's.
+//! the lock* meanwhile, and this one learns of it at its next look. The next process
+//! finds what was there then, as after a kill. What this one writes later does not
+//! count, and it may tell nobody anything of jobs: they are the other machine's.
 //! Only what it sends right after it has read the clock may come too late, since
 //! no process can prevent that. *The lock may also be given away at once.* Then
 //! the process may still tell for a moment what rests on no later change.
 //!
-//! *At a restart* the process finds the files as the kernel has them, and any
-//! time on the clock on the wall. The monotonic clock begins anew.
+//! *At a restart* the process finds the files as the kernel has them, and the wall
+//! clock shows any time, from a day before to thirty days ahead. The monotonic clock
+//! begins anew.
 //!
 //! *An operation of the disk* takes effect at one moment. Other threads may run
 //! before this moment and after it.
 //!
 //! How the disk does all this is in `tests/binlog/disk.rs`, and sockets are in
-//! `server/stream.rs`. Left out: bytes that change by themselves
-//! (`tests/binlog/damage.rs`), what machines that share storage do to each
-//! other's files (`tests/binlog/fence.rs`), and a network between client and
-//! server that delays or loses: the kernel of both is the same.
+//! `stream.rs`.
+//!
+//! *Left out* are bytes that change by themselves (`tests/binlog/damage.rs`), what
+//! machines that share storage do to each other's files (`tests/binlog/fence.rs`),
+//! and a network between client and server that delays or loses: the kernel of both
+//! is the same, and it never resets a connection. An operation that fails has done
+//! nothing, and a sync that fails has kept nothing, while a real one may have done a
+//! part; a kill leaves a write whole, while a long one may end between two pages. A
+//! disk that stays broken is whole again for the next process. The wall clock is
+//! never set while a process runs, threads can always be started, and clients have
+//! no addresses.
 
 use crate::binlog::storage::{File, Storage};
 use crate::disk::{Disk, Random};
@@ -62,8 +72,8 @@ use std::time::Duration;
 /// So many files may be open at a time, however many segments there are.
 const DESCRIPTORS: usize = 6;
 
-/// So long does a process stand still. beanpole-machines(7) has the storage wait
-/// no longer for a silent machine.
+/// For so long a process stands still. This is the shortest time that
+/// beanpole-machines(7) allows storage to wait for a silent machine.
 const SILENCE: u64 = 10_000_000_000;
 
 /// How often a server with nothing to do looks for its lock, and a little.
@@ -82,17 +92,17 @@ pub enum Kind {
     SyncNames,
 }
 
-/// What happens at the first operation of some kind that has at least some
-/// number.
+/// What happens at the first operation of a given kind whose number is at least the
+/// given one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fault {
     /// It fails, and perhaps all that follow.
     Fails { is_full: bool, for_good: bool },
-    /// Others have used up the disk, but for so many blocks.
+    /// Others have used up the disk, except for so many blocks.
     Fills(u64),
     /// There is room again.
     Drains,
-    /// The process is killed before it.
+    /// The process is killed before that operation.
     Kills,
 }
 
@@ -110,15 +120,15 @@ struct World {
     /// A sync has failed, and the kernel may have forgotten what it was to keep.
     lost_sync: bool,
     is_killed: bool,
-    /// Up to when it has stood still.
+    /// When it last stopped standing still.
     stood_still_at: Option<u64>,
     stood_still_for: u64,
     /// Since when another machine has the lock, and whether it was silent for so
     /// long before.
     replaced_at: Option<u64>,
     was_silent: bool,
-    /// When threads have read the clock of the storage that have done nothing
-    /// since that takes long, and how many locks they have taken since.
+    /// For each thread that has read the storage's clock and done nothing since that
+    /// takes long: when that was, and how many locks it has taken since.
     clock_read_at: BTreeMap<threads::Id, (u64, u32)>,
     /// The threads that have looked whether the binlog has failed, and have done
     /// nothing since that takes long.
@@ -139,7 +149,7 @@ impl World {
         self.left.get_or_insert_with(|| disk.state().kill());
     }
 
-    /// What limits the disk still does so at this step.
+    /// If the disk is still limited at this step, notes so.
     fn note_limit(&mut self) {
         if self.disk.state().is_limited()
             && let Some((_, until)) = self.limits.last_mut()
@@ -351,7 +361,7 @@ pub fn looks() {
     }
 }
 
-/// A thread that writes tells somebody else that his change is kept. It may not
+/// A thread that writes tells somebody else that their change is kept. It may not
 /// if it could know that a sync has failed: the kernel may have forgotten what was
 /// written.
 pub fn tells_another(bytes: &[u8]) {

@@ -1,4 +1,4 @@
-//! Written histories: what a random one hardly comes to. Each is tried in many
+//! Written histories: what random ones hardly ever come to. Each is tried in many
 //! orders of its threads, and the judge looks at all of them as it does at any
 //! other.
 
@@ -22,7 +22,7 @@ pub fn all() -> Vec<(&'static str, Plan)> {
     let given_first = "RESERVED 1 5\r\nfirst\r\n";
     vec![
         // One works on a job and asks for another, one waits, and one puts a job
-        // while the server ends: nobody is given what he cannot delete any more.
+        // while the server ends: nobody is given a job that they could not delete any more.
         (
             "a stop hands nothing on",
             plan(vec![
@@ -76,7 +76,8 @@ pub fn all() -> Vec<(&'static str, Plan)> {
                 waits_for_the_other(),
             ]),
         ),
-        // A worker whose reply another thread sends has the next one ready.
+        // While another thread sends a worker's reply, that worker has the next one
+        // ready.
         (
             "replies come in their turn",
             plan(vec![
@@ -101,7 +102,7 @@ pub fn all() -> Vec<(&'static str, Plan)> {
                 ]])
             },
         ),
-        // No reply rests on what becomes of a job whose time is over.
+        // No reply depends on the change that is made when a job's time is over.
         (
             "what nobody waits for is kept in time",
             Plan {
@@ -123,29 +124,12 @@ pub fn all() -> Vec<(&'static str, Plan)> {
         // A job's time is over when the committer ends a round.
         (
             "what comes while the committer works is kept in time, too",
-            Plan {
-                sync: SyncMode::Every(Duration::from_millis(4)),
-                lives: vec![
-                    Life {
-                        end: End::Later { is_killed: true },
-                        ..life(vec![
-                            vec![
-                                says(&["put 0 0 1 5\r\nshort", "reserve"]),
-                                Deed::Hears,
-                                Deed::Waits(1100),
-                            ],
-                            vec![Deed::Awaits(0, 2), says(&["reserve"]), Deed::Hears],
-                            vec![
-                                Deed::Awaits(0, 2),
-                                Deed::Waits(997),
-                                says(&["use other", second])
-                            ],
-                        ])
-                    };
-                    9
-                ],
-                ..plan(Vec::new())
-            },
+            while_the_committer_works(),
+        ),
+        // The committer syncs three milliseconds after the first put.
+        (
+            "what is written beside a sync is synced in time, too",
+            beside_a_sync(),
         ),
         // Of those who wait, some may have been told when it happens.
         (
@@ -156,8 +140,8 @@ pub fn all() -> Vec<(&'static str, Plan)> {
             "all who wait are told of a failure, once",
             with_cut(putting_at_once(Blow::Meets(Kind::Sync, FAILS))),
         ),
-        // A segment has its name when its server is killed, and the name is not
-        // synced yet. The next server has no room for a spare, so it need not
+        // A server is killed when a segment has its name and that name is not synced
+        // yet. The next server has no room for a spare, so it need not
         // sync a name of its own before it tells what is in that segment.
         (
             "what is told is in a file whose name is synced",
@@ -207,6 +191,10 @@ pub fn all() -> Vec<(&'static str, Plan)> {
         (
             "what a start has dropped does not come again",
             what_was_dropped(first),
+        ),
+        (
+            "what a start has dropped does not come behind what it writes",
+            what_was_dropped_behind(first),
         ),
         // One reserves, one waits for a moment, one puts, when another machine
         // takes the lock.
@@ -306,22 +294,81 @@ fn waits_for_the_other() -> Vec<Deed> {
     ]
 }
 
-/// Of some puts that were not synced, a power cut leaves later ones without the
-/// first. A start writes zeros over these, and that is not synced: the next start
-/// sees the zeros only in the cache.
-fn what_was_dropped(put: &str) -> Plan {
-    let unsynced = Life {
-        cut: Some(Survival::Something),
-        ..life(vec![vec![
+/// A job's time is over, a worker gets it again, and somebody else puts one, all
+/// about when the committer's round ends.
+fn while_the_committer_works() -> Plan {
+    lives_synced_soon(vec![
+        vec![
+            says(&["put 0 0 1 5\r\nshort", "reserve"]),
+            Deed::Hears,
+            Deed::Waits(1100),
+        ],
+        vec![Deed::Awaits(0, 2), says(&["reserve"]), Deed::Hears],
+        vec![
+            Deed::Awaits(0, 2),
+            Deed::Waits(997),
+            says(&["use other", "put 0 0 60 6\r\nsecond"]),
+        ],
+    ])
+}
+
+/// What is written while a sync runs is not among what it keeps.
+fn beside_a_sync() -> Plan {
+    let put = "put 0 0 60 5\r\nagain";
+    let mut plan = lives_synced_soon(vec![
+        vec![says(&[put]), Deed::Hears],
+        vec![
+            Deed::Awaits(0, 2),
+            Deed::Waits(3),
             says(&[put]),
             Deed::Hears,
-            says(&[put]),
-            Deed::Hears,
-            says(&[put]),
-            Deed::Hears,
-            Deed::Strikes(Blow::Kills),
-        ]])
+        ],
+    ]);
+    for life in &mut plan.lives {
+        life.cut = Some(Survival::Nothing);
+    }
+    plan
+}
+
+/// Some lives of these clients, with a sync within four milliseconds. They end a
+/// while after the clients have left.
+fn lives_synced_soon(clients: Vec<Vec<Deed>>) -> Plan {
+    let one = Life {
+        end: End::Later { is_killed: true },
+        ..life(clients)
     };
+    Plan {
+        sync: SyncMode::Every(Duration::from_millis(4)),
+        lives: vec![one; 9],
+        ..plan(Vec::new())
+    }
+}
+
+/// Of some puts that were not synced, a power cut leaves a part.
+fn unsynced(puts: &[&str]) -> Life {
+    let each = |put| [says(&[put]), Deed::Hears];
+    let mut does: Vec<_> = puts.iter().copied().flat_map(each).collect();
+    does.push(Deed::Strikes(Blow::Kills));
+    Life {
+        cut: Some(Survival::Something),
+        ..life(vec![does])
+    }
+}
+
+/// A power cut leaves later puts without the first. A start writes zeros over
+/// these, and a job as long as the first before it is killed. If the zeros are not
+/// on the disk, the later ones follow on that job after another power cut.
+fn what_was_dropped_behind(put: &str) -> Plan {
+    Plan {
+        sync: SyncMode::Every(Duration::from_millis(50)),
+        lives: vec![unsynced(&[put; 3]), unsynced(&[put])],
+        ..plan(Vec::new())
+    }
+}
+
+/// A power cut leaves later puts without the first. A start writes zeros over
+/// these, and that is not synced: the next start sees the zeros only in the cache.
+fn what_was_dropped(put: &str) -> Plan {
     let fails_at = |operation| Life {
         faults: vec![(operation, Kind::Sync, FAILS)],
         ..life(Vec::new())
@@ -335,7 +382,7 @@ fn what_was_dropped(put: &str) -> Plan {
     let starts = (16..24).map(fails_at);
     Plan {
         sync: SyncMode::Every(Duration::from_millis(50)),
-        lives: [unsynced]
+        lives: [unsynced(&[put; 3])]
             .into_iter()
             .chain(starts)
             .chain([again])
@@ -388,7 +435,7 @@ fn with_cut(mut plan: Plan) -> Plan {
     plan
 }
 
-/// One life with these clients, on a good day.
+/// One life with these clients, without faults.
 fn plan(clients: Vec<Vec<Deed>>) -> Plan {
     Plan {
         sync: SyncMode::Always,

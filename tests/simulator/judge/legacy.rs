@@ -7,7 +7,8 @@ use crate::world;
 use std::cell::RefCell;
 use std::time::Duration;
 
-/// How long a change may be undone by a power cut.
+/// When a power cut can no longer undo a change: never, some time after it was
+/// made, or always, as soon as it is told.
 pub enum Degree {
     Never,
     After(Duration),
@@ -25,7 +26,7 @@ pub struct Legacy {
     /// A power cut, or a sync that failed, may have left a part of a write.
     pub(super) may_be_torn: bool,
     /// A sync failed once. Then the zeros in a spare may be in the cache alone, and
-    /// in the segment that begins in it, what was there before comes back one day.
+    /// where a segment begins in it, what was there before may come back one day.
     pub(super) has_lost_sync: bool,
 }
 
@@ -56,8 +57,7 @@ impl Legacy {
         }
     }
 
-    /// A start has something to tell only after what these histories do to a
-    /// disk.
+    /// Whether what this history has done to the disk explains a notice at a start.
     pub fn expects(&self, notice: &str) -> bool {
         let is_torn = notice.contains("torn tail");
         let is_struck = world::is_struck() || world::is_limited();
@@ -120,8 +120,8 @@ fn settled(mut job: StoredJob, now: Time) -> StoredJob {
     job
 }
 
-/// Whether a job is the one that was told. That a ready job is reserved is no
-/// change that is told. But who puts the job again into the log counts it.
+/// Whether a job is the one that was told. That a ready job is reserved is not
+/// logged. But if the job is logged again later, its counter has one more.
 fn is_same(job: &StoredJob, told: &StoredJob) -> bool {
     let mut told = told.clone();
     if job.counters.reserves == told.counters.reserves + 1 {

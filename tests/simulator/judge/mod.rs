@@ -35,7 +35,7 @@ fn watch<R>(look: impl FnOnce(&mut Judge) -> R) -> Option<R> {
 pub struct Judge {
     model: Model,
     is_frozen: bool,
-    /// When that was.
+    /// When it was frozen.
     ended_at: u64,
     /// When another machine had taken the lock.
     replaced_at: Option<u64>,
@@ -45,7 +45,7 @@ pub struct Judge {
     segment_size: u64,
     max_memory: Option<u64>,
     connecting: Option<usize>,
-    /// When the last one was gone.
+    /// When the last client had left.
     gone_at: u64,
     links: BTreeMap<u64, usize>,
     callers: Vec<Caller>,
@@ -69,7 +69,7 @@ struct Caller {
     left_at: Option<u64>,
     /// When it had sent its first commands.
     said_at: Option<u64>,
-    /// The step of its last request.
+    /// The step at which it last asked.
     asked_at: Option<u64>,
     /// What it has said and nobody has executed: a line, or a body.
     said: VecDeque<String>,
@@ -162,7 +162,7 @@ pub fn is_replaced() {
     });
 }
 
-/// The server ends this caller's wait, if it waits: what it was given now it
+/// The server ends this caller's wait, if it waits: a job that it was given now it
 /// could not delete any more. From the first one on, no job is handed on.
 pub fn stops_waiting(caller: usize) {
     watch(|judge| {
@@ -221,8 +221,8 @@ pub fn end(legacy: Legacy, degree: &Degree, is_closed: bool, has_failed: bool) -
         history,
         durable,
         ended_at,
-        // Where it stood still between its two clocks, it took the one for set.
-        // Where no job is left, nothing is left of the times before.
+        // If it stood still after it had read one of its two clocks, it believed that
+        // the other had been set. If no job is left, no earlier time matters.
         knows_times: legacy.knows_times && !world::stood_still_after(0)
             || is_closed && judge.jobs.is_empty(),
         may_be_torn: world::has_lost_sync(),
@@ -319,8 +319,8 @@ pub fn time_of_keys() -> Duration {
     Duration::from_nanos(until.saturating_sub(world::wall_clock()))
 }
 
-/// Whether this client is rightly without an answer: it waits, or was not
-/// admitted, or there is nothing to judge.
+/// Whether this client is rightly without an answer: it waits, the server stops,
+/// or there is nothing to judge.
 pub fn may_be_silent(caller: usize) -> bool {
     watch(|judge| {
         let caller = &judge.callers[caller];
@@ -332,9 +332,11 @@ pub fn may_be_silent(caller: usize) -> bool {
 /// After this time all is written, whatever the options say, and a little.
 pub const WRITTEN_WITHIN: Duration = Duration::from_millis(60);
 
-/// So late may something happen that is due, and so long does it take until a
-/// client has left that has hung up, if threads have the time.
+/// So late may something happen that is due.
 const LATE: u64 = 150_000_000;
+
+/// So long may it take until a client that has hung up has left, if threads have
+/// the time.
 const LEAVES_WITHIN: u64 = 1_200_000_000;
 
 impl Judge {
@@ -546,8 +548,8 @@ impl Judge {
         }
     }
 
-    /// How many changes must be kept before this is told. What the server takes
-    /// for that is not asked.
+    /// How many changes must be kept before this is told. The server's own opinion
+    /// of that is not asked.
     fn rests_on(&self, reply: &str) -> usize {
         let put_of = |id: &str| {
             let id = id.parse().map(JobId).expect("a number");
