@@ -92,6 +92,7 @@ pub fn live(does: &[Deed], place: &Place<'_>) {
             Deed::Hears => line.hear(),
             Deed::Waits(millis) => thread::park_timeout(Duration::from_millis(*millis)),
             Deed::HalfCloses => {
+                judge::is_done(line.caller);
                 line.peer.half_close();
                 judge::half_closes(line.caller);
                 line.hear();
@@ -229,6 +230,7 @@ impl<'a> Line<'a> {
 
     fn leave(&mut self) {
         self.is_over = true;
+        judge::is_done(self.caller);
         self.peer.leave();
         judge::leaves(self.caller);
     }

@@ -117,8 +117,7 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
     assert!(notice.is_none(), "at a start: {}", notice.unwrap());
     let mut engine = opened.jobs;
     engine.set_next_id(opened.next_id);
-    let (size, now) = (plan.segment_size, clock.now());
-    judge::begin(&mut legacy, &engine, opened.next_id, now, size);
+    judge::begin(&mut legacy, &engine, opened.next_id, clock.now(), plan);
 
     let binlog = opened.binlog;
     let ends = Arc::new(AtomicBool::new(false));

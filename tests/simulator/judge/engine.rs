@@ -93,6 +93,7 @@ impl Engine {
                 "a client's jobs are given to others at the end"
             );
             judge.model.now = now.as_nanos();
+            judge.may_close(id);
             if let Some(client) = judge.client(id) {
                 judge.model.disconnect(client);
             }

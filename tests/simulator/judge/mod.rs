@@ -12,6 +12,7 @@ use crate::binlog::{Record, Update};
 use crate::engine::{Change, ConnectionId, Outcome, StoredJob, StoredState, Time};
 use crate::history::{History, Jobs, apply};
 use crate::naive::{self, Model};
+use crate::plan::Plan;
 use crate::protocol::framing::NoBody;
 use crate::protocol::{JobId, Reply};
 use crate::server::Peer;
@@ -44,6 +45,11 @@ pub struct Judge {
     has_stopped: bool,
     segment_size: u64,
     max_memory: Option<u64>,
+    /// Clients that are silent are closed.
+    has_timeout: bool,
+    /// A socket holds less than any kernel's. Then a reply that another thread sends
+    /// may find no room though the client reads.
+    is_narrow: bool,
     connecting: Option<usize>,
     /// When the last client had left.
     gone_at: u64,
@@ -69,6 +75,8 @@ struct Caller {
     left_at: Option<u64>,
     /// When it had sent its first commands.
     said_at: Option<u64>,
+    /// It has quit, or is about to leave or to half-close.
+    is_done: bool,
     /// The step at which it last asked.
     asked_at: Option<u64>,
     /// What it has said and nobody has executed: a line, or a body.
@@ -87,7 +95,7 @@ struct Expected {
 }
 
 /// Begins to judge a process that has just read its jobs.
-pub fn begin(legacy: &mut Legacy, engine: &Engine, next_id: JobId, now: Time, segment_size: u64) {
+pub fn begin(legacy: &mut Legacy, engine: &Engine, next_id: JobId, now: Time, plan: &Plan) {
     let ids = (1..engine.next_id().0).map(JobId);
     let jobs: Jobs = ids
         .filter_map(|id| Some((id, engine.stored(id)?)))
@@ -118,8 +126,10 @@ pub fn begin(legacy: &mut Legacy, engine: &Engine, next_id: JobId, now: Time, se
         replaced_at: None,
         is_stopping: false,
         has_stopped: false,
-        segment_size,
-        max_memory: config.max_memory,
+        segment_size: plan.segment_size,
+        max_memory: plan.max_memory,
+        has_timeout: plan.idle_timeout.is_some(),
+        is_narrow: plan.room < NARROW,
         connecting: None,
         gone_at: 0,
         links: BTreeMap::new(),
@@ -244,6 +254,7 @@ pub fn caller(name: &str) -> usize {
             is_over_at: None,
             left_at: None,
             said_at: None,
+            is_done: false,
             asked_at: None,
             said: VecDeque::new(),
             expected: Vec::new(),
@@ -270,6 +281,10 @@ pub fn says(caller: usize, text: &str) {
 pub fn has_said(caller: usize) {
     let now = threads::now();
     watch(|judge| *judge.callers[caller].said_at.get_or_insert(now));
+}
+
+pub fn is_done(caller: usize) {
+    watch(|judge| judge.callers[caller].is_done = true);
 }
 
 pub fn half_closes(caller: usize) {
@@ -332,6 +347,9 @@ pub fn may_be_silent(caller: usize) -> bool {
 /// After this time all is written, whatever the options say, and a little.
 pub const WRITTEN_WITHIN: Duration = Duration::from_millis(60);
 
+/// The server relies on so many bytes of room in a socket that is empty.
+const NARROW: usize = 2048;
+
 /// So late may something happen that is due.
 const LATE: u64 = 150_000_000;
 
@@ -393,6 +411,24 @@ impl Judge {
         let client = self.model.connect();
         self.callers[caller].client = Some(client);
         self.callers[caller].id = Some(id);
+    }
+
+    /// The server closes no connection without a reason.
+    fn may_close(&self, id: ConnectionId) {
+        let Some(&number) = self.links.get(&id.0) else {
+            return;
+        };
+        let caller = &self.callers[number];
+        let client = caller.client.expect("it is connected");
+        let is_held = |job: &naive::Job| matches!(job.state, naive::State::Reserved { by, .. } if by == client);
+        let is_busy = self.model.is_waiting(client) || self.model.jobs.iter().any(is_held);
+        let is_silent = self.has_timeout && !is_busy;
+        let has_ended = self.is_stopping || world::is_struck() || world::is_replaced();
+        assert!(
+            caller.is_done || is_silent || has_ended || self.is_narrow,
+            "{} is sent away",
+            caller.name
+        );
     }
 
     fn pass_time(&mut self, now: Time) {
@@ -471,7 +507,7 @@ impl Judge {
             let said = caller.said.pop_front();
             let said = said.unwrap_or_else(|| panic!("{name} has not said so much"));
             match asking.is_body {
-                _ if asking.quits => {}
+                _ if asking.quits => caller.is_done = true,
                 true => {
                     self.model.disk_is_full = asking.refused == Some(NoBody::NoRoom);
                     self.model.body(client, &said);
