@@ -12,7 +12,14 @@ use std::time::{Duration, Instant};
 
 #[test]
 fn one_connection_too_many_is_closed_and_a_place_that_is_left_is_free() {
-    let mut daemon = Daemon::start(["--max-connections", "2"]);
+    // Who is refused counts for no address either.
+    let limits = [
+        "--max-connections",
+        "2",
+        "--max-connections-per-address",
+        "2",
+    ];
+    let mut daemon = Daemon::start(limits);
     daemon.log_line("at most 2 connections");
     let port = daemon.port();
     let (mut first, mut second) = (Client::connect(port), Client::connect(port));
