@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 #[test]
 fn one_connection_too_many_is_closed_and_a_place_that_is_left_is_free() {
-    // Who is refused counts for no address either.
+    // Their address has all its places, too. But that the server is full is asked
+    // first: who is refused for that counts for no address.
     let limits = [
         "--max-connections",
         "2",

@@ -1,6 +1,7 @@
 //! The whole server with everything at once, but for what waits for the system:
-//! its own workers, batches, locks, waits, timer and binlog, on sockets in memory, with a simulated disk and
-//! clock, clients that do what they like, and whatever fate has for them.
+//! its own workers, batches, locks, waits, timer and binlog, on sockets in memory,
+//! with a simulated disk and clock, clients that do what they like, and whatever
+//! fate has for them.
 //!
 //! `world.rs` says what can happen to the server, `judge` what it promises,
 //! `plan.rs` what clients do, `threads.rs` who is next, and `life.rs` how a

@@ -47,8 +47,8 @@ pub struct Judge {
     max_memory: Option<u64>,
     /// Clients that are silent are closed.
     has_timeout: bool,
-    /// A socket holds less than any kernel's. Then a reply that another thread sends
-    /// may find no room though the client reads.
+    /// Sockets hold less than real ones do. Then a reply that another thread sends may
+    /// find no room although the client reads, and the connection ends.
     is_narrow: bool,
     connecting: Option<usize>,
     /// When the last client had left.
@@ -347,8 +347,8 @@ pub fn may_be_silent(caller: usize) -> bool {
 /// After this time all is written, whatever the options say, and a little.
 pub const WRITTEN_WITHIN: Duration = Duration::from_millis(60);
 
-/// The server relies on so many bytes of room in a socket that is empty.
-const NARROW: usize = 2048;
+/// Every real socket has room for so many bytes, and the server relies on that.
+const NARROW: usize = 4096;
 
 /// So late may something happen that is due.
 const LATE: u64 = 150_000_000;
@@ -423,7 +423,7 @@ impl Judge {
         let is_held = |job: &naive::Job| matches!(job.state, naive::State::Reserved { by, .. } if by == client);
         let is_busy = self.model.is_waiting(client) || self.model.jobs.iter().any(is_held);
         let is_silent = self.has_timeout && !is_busy;
-        let has_ended = self.is_stopping || world::is_struck() || world::is_replaced();
+        let has_ended = self.is_stopping || world::is_struck();
         assert!(
             caller.is_done || is_silent || has_ended || self.is_narrow,
             "{} is sent away",
