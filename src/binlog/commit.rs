@@ -21,7 +21,7 @@ use super::frame::segment_name;
 use super::room::{BLOCK, UNWRITTEN_PART};
 use super::storage::File;
 use super::writer::Writer;
-use super::{Binlog, Event, Failed, Moment, Position, SyncMode, locked};
+use super::{Binlog, Event, Failed, Lsn, Moment, SyncMode, locked};
 use crate::lock::FairGuard;
 use crate::sync::{Condvar, Instant, Mutex, MutexGuard, Ordering, thread};
 use std::io;
@@ -61,7 +61,7 @@ impl Turn {
 }
 
 struct Waiter {
-    position: Position,
+    lsn: Lsn,
     then: Box<dyn FnOnce(Result<(), Failed>) + Send>,
 }
 
@@ -82,19 +82,19 @@ pub(super) struct Schedule {
 }
 
 impl Binlog {
-    /// Waits until what was appended up to `position` is kept: synced, or with
+    /// Waits until what was appended up to `lsn` is kept: synced, or with
     /// `Every` and `Never`, written. Not to be called under the server's lock.
     ///
     /// No change may be acknowledged before this returns.
-    pub fn commit(&self, position: Position) -> Result<(), Failed> {
-        if let Some(kept) = self.commit_if_free(position) {
+    pub fn commit(&self, lsn: Lsn) -> Result<(), Failed> {
+        if let Some(kept) = self.commit_if_free(lsn) {
             return kept;
         }
         // Not with `park`: this would use up a wake-up that is meant for what the
         // caller does next, such as that of a stop for the timer.
         let outcome = Arc::new((Mutex::new(None), Condvar::new()));
         let told = Arc::clone(&outcome);
-        self.commit_then(position, move |kept| {
+        self.commit_then(lsn, move |kept| {
             *locked(told.0.lock()) = Some(kept);
             told.1.notify_one();
         });
@@ -105,13 +105,13 @@ impl Binlog {
 
     /// Like [`commit`](Self::commit), unless another thread is writing: then it
     /// returns `None` at once.
-    pub fn commit_if_free(&self, position: Position) -> Option<Result<(), Failed>> {
+    pub fn commit_if_free(&self, lsn: Lsn) -> Option<Result<(), Failed>> {
         // After a failure nothing is acknowledged any more, not even what was
         // written before it: a failed sync may have lost it.
         if self.failure.get().is_some() {
             return Some(Err(Failed));
         }
-        if self.reached.load(Ordering::Acquire) >= position.0 {
+        if self.reached.load(Ordering::Acquire) >= lsn.0 {
             return Some(Ok(()));
         }
         let mut turn = self.turn();
@@ -125,22 +125,18 @@ impl Binlog {
     /// the thread that writes. It must not block, because others wait for that
     /// thread. Before it is called, the replies are [confirmed](Self::confirm);
     /// it may send them.
-    pub fn commit_then(
-        &self,
-        position: Position,
-        then: impl FnOnce(Result<(), Failed>) + Send + 'static,
-    ) {
+    pub fn commit_then(&self, lsn: Lsn, then: impl FnOnce(Result<(), Failed>) + Send + 'static) {
         let mut turn = self.turn();
         if self.failure.get().is_some() {
             drop(turn);
             return then(Err(Failed));
         }
-        if self.reached.load(Ordering::Acquire) >= position.0 {
+        if self.reached.load(Ordering::Acquire) >= lsn.0 {
             drop(turn);
             return then(self.confirm(self.moment()));
         }
         let then = Box::new(then);
-        turn.waiters.push(Waiter { position, then });
+        turn.waiters.push(Waiter { lsn, then });
         let writer = turn.writer.take();
         drop(turn);
         if let Some(writer) = writer {
@@ -176,7 +172,7 @@ impl Binlog {
         let end = self.write_and_sync(&mut writer)?;
         let mut turn = self.turn();
         self.reached.store(end.0, Ordering::Release);
-        let done = turn.waiters.extract_if(.., |waiter| waiter.position <= end);
+        let done = turn.waiters.extract_if(.., |waiter| waiter.lsn <= end);
         let mut done: Vec<Waiter> = done.collect();
         let mut kept = Ok(());
         let mut tell = |done: Vec<Waiter>| {
@@ -226,7 +222,7 @@ impl Binlog {
 
     /// Writes, syncs, looks whether the directory is still ours, in this order,
     /// and returns up to where. Each reply waits for this.
-    fn write_and_sync(&self, writer: &mut Writer) -> Result<Position, Failed> {
+    fn write_and_sync(&self, writer: &mut Writer) -> Result<Lsn, Failed> {
         let end = writer.write(self)?;
         if self.sync == SyncMode::Always {
             self.sync_written()?;
@@ -299,11 +295,11 @@ impl Binlog {
         closed
     }
 
-    /// Writes and syncs what was appended up to `position`, whatever the
+    /// Writes and syncs what was appended up to `lsn`, whatever the
     /// options say.
-    pub(super) fn settle(&self, position: Position) -> Result<(), Failed> {
-        self.commit(position)?;
-        if self.progress().synced_to >= position {
+    pub(super) fn settle(&self, lsn: Lsn) -> Result<(), Failed> {
+        self.commit(lsn)?;
+        if self.progress().synced_to >= lsn {
             return Ok(());
         }
         self.sync_written()
@@ -633,7 +629,7 @@ mod tests {
         let (_directory, binlog, jobs) = log(SyncMode::Never);
         let update = || binlog.append(&[Change::Update(JobId(1))], &jobs).0;
         let begun = update();
-        binlog.commit(Position(begun)).unwrap();
+        binlog.commit(Lsn(begun)).unwrap();
         binlog.tail().spares.clear();
         let record = update() - begun;
         let mut unwritten = record;

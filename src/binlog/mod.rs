@@ -250,9 +250,10 @@ impl Jobs for BTreeMap<JobId, StoredJob> {
     }
 }
 
-/// A place in the binlog. `commit` waits for all that was appended before it.
+/// A log sequence number: a place in the binlog, counted in bytes since it was
+/// opened. `commit` waits for all that was appended before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Position(u64);
+pub struct Lsn(u64);
 
 /// There is no room on the disk for another job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -366,11 +367,11 @@ impl Binlog {
     /// Appends changes, in memory. Call it under the lock under which they were
     /// made, so that the binlog has the changes in their order.
     ///
-    /// Pass the position to [`commit`](Self::commit).
+    /// Pass the LSN to [`commit`](Self::commit).
     ///
     /// So few at once that a full disk has room for them, and that going through
     /// them for each job that is moved costs little.
-    pub fn append(&self, changes: &[Change], jobs: &dyn Jobs) -> Position {
+    pub fn append(&self, changes: &[Change], jobs: &dyn Jobs) -> Lsn {
         debug_assert!(changes.len() <= MOST_CHANGES, "{}", changes.len());
         let mut tail = self.tail();
         for (index, change) in changes.iter().enumerate() {
@@ -380,18 +381,18 @@ impl Binlog {
         tail.end
     }
 
-    /// The position that must be committed before a reply is sent that rests on
-    /// this; `None` if there is nothing to wait for, which is the usual case for
+    /// The LSN that must be committed before a reply is sent that rests on this;
+    /// `None` if there is nothing to wait for, which is the usual case for
     /// the put of a job. Call it under the server's lock.
-    pub fn needed_for(&self, rests_on: RestsOn) -> Option<Position> {
+    pub fn needed_for(&self, rests_on: RestsOn) -> Option<Lsn> {
         let end = self.end.load(Ordering::Acquire);
         match rests_on {
             RestsOn::Nothing => None,
-            RestsOn::AllSoFar => Some(Position(end)),
+            RestsOn::AllSoFar => Some(Lsn(end)),
             RestsOn::PutOf(id) => {
                 let reached = self.reached.load(Ordering::Acquire);
                 let is_behind = reached < end;
-                is_behind.then(|| self.tail().put_kept_at(id, Position(reached)))?
+                is_behind.then(|| self.tail().put_kept_at(id, Lsn(reached)))?
             }
         }
     }
@@ -433,7 +434,7 @@ impl Binlog {
             sync,
             segment_size,
             tail: Mutex::new(tail),
-            progress: Mutex::new(writer.progress(Position::default())),
+            progress: Mutex::new(writer.progress(Lsn::default())),
             turn: FairMutex::new(Turn::new(writer)),
             reached: AtomicU64::new(0),
             end: AtomicU64::new(0),

@@ -23,7 +23,7 @@ use super::room::BLOCK;
 use super::segment::last_set_byte;
 use super::storage::{File, Storage, write_zeros};
 use super::tail::Spare;
-use super::{Binlog, Failed, NoRoom, Position, locked};
+use super::{Binlog, Failed, Lsn, NoRoom, locked};
 use std::cmp::Ordering;
 use std::io;
 use std::sync::Arc;
@@ -152,7 +152,7 @@ impl Binlog {
 
     /// Makes one of the spares, or gives it its full length. (With `upkeep`
     /// held.)
-    fn make_spare(&self, slot: usize, put: u64, synced_to: Position) -> Result<(), Error> {
+    fn make_spare(&self, slot: usize, put: u64, synced_to: Lsn) -> Result<(), Error> {
         let mut tail = self.tail();
         let (spare, full) = (tail.spares[slot], tail.full_len(put));
         if spare == Spare::Taken || spare == Spare::Ready(full) {
@@ -185,7 +185,7 @@ impl Binlog {
     /// is synced so far, and returns its length; 0 if there is none. First the old
     /// name goes, then the contents: so a file with a segment's name is never
     /// filled with zeros.
-    fn recycle(&self, name: &str, synced_to: Position) -> Result<u64, Error> {
+    fn recycle(&self, name: &str, synced_to: Lsn) -> Result<u64, Error> {
         let storage = &*self.storage;
         // Another machine may have old pages of that file in its cache, and
         // would not read the new contents.
@@ -218,7 +218,7 @@ impl Binlog {
 
     /// Removes spares that are too many, and retired segments. (With `upkeep`
     /// held.)
-    fn remove_needless(&self, synced_to: Position) -> Result<(), Error> {
+    fn remove_needless(&self, synced_to: Lsn) -> Result<(), Error> {
         while let Some(slot) = self.take_needless_spare() {
             let name = spare_name(slot);
             if let Err(error) = self.storage.remove(&name) {
@@ -273,7 +273,7 @@ impl Binlog {
     }
 
     /// The oldest retired segment, if it may go when the binlog is synced so far.
-    fn take_retired(&self, synced_to: Position) -> Option<u32> {
+    fn take_retired(&self, synced_to: Lsn) -> Option<u32> {
         self.tail().take_retired(synced_to)
     }
 

@@ -13,7 +13,7 @@ use super::error::Error;
 use super::frame::{HEADER_LEN, Header};
 use super::ledger::Ledger;
 use super::record::{Record, Update, put_len};
-use super::{Jobs, Position};
+use super::{Jobs, Lsn};
 use crate::engine::{Change, StoredJob};
 use crate::protocol::JobId;
 use std::collections::VecDeque;
@@ -38,7 +38,7 @@ pub(super) enum Step {
 /// synced up to `after`.
 pub(super) struct Retired {
     number: u32,
-    after: Position,
+    after: Lsn,
 }
 
 /// A place for a spare.
@@ -71,10 +71,10 @@ pub(super) struct Tail {
     /// put brings an older id.
     first_put: JobId,
     /// The same for the steps that are being written, or were written last, and
-    /// the position where they end.
+    /// the LSN where they end.
     taken_first_put: JobId,
-    taken_end: Position,
-    pub end: Position,
+    taken_end: Lsn,
+    pub end: Lsn,
     pub ledger: Ledger,
     /// The length of a segment. While there are longer jobs, segments are
     /// longer.
@@ -112,8 +112,8 @@ impl Tail {
             steps: Vec::new(),
             first_put: Self::NO_PUT,
             taken_first_put: Self::NO_PUT,
-            taken_end: Position::default(),
-            end: Position::default(),
+            taken_end: Lsn::default(),
+            end: Lsn::default(),
             ledger,
             segment_size,
             offset,
@@ -228,7 +228,7 @@ impl Tail {
     /// Takes the steps that have to be written, in exchange for the vector
     /// `empty`, and returns up to where they reach. The steps that were taken
     /// before must be written by now.
-    pub fn take(&mut self, empty: Vec<Step>) -> (Vec<Step>, Position) {
+    pub fn take(&mut self, empty: Vec<Step>) -> (Vec<Step>, Lsn) {
         self.taken_first_put = std::mem::replace(&mut self.first_put, Self::NO_PUT);
         self.taken_end = self.end;
         (std::mem::replace(&mut self.steps, empty), self.end)
@@ -237,7 +237,7 @@ impl Tail {
     /// Up to where the binlog must be kept so that the put of a job is; `None` if
     /// it is known to be kept. A job that is older than a put in the same batch
     /// may have to wait for that batch without need.
-    pub fn put_kept_at(&self, id: JobId, reached: Position) -> Option<Position> {
+    pub fn put_kept_at(&self, id: JobId, reached: Lsn) -> Option<Lsn> {
         if id >= self.first_put {
             // The put is still in `steps`, and is kept together with all that
             // is appended by now.
@@ -248,7 +248,7 @@ impl Tail {
 
     /// After a sync, appends a mark, whose frame says that everything before it
     /// was synced.
-    pub fn mark_end(&mut self) -> Position {
+    pub fn mark_end(&mut self) -> Lsn {
         if self.written > 0 {
             self.record(Record::Mark(self.ledger.oldest()));
         }
@@ -333,12 +333,12 @@ impl Tail {
 
     /// Up to where the binlog has to be synced before all retired segments may be
     /// removed.
-    pub fn retired_after(&self) -> Option<Position> {
+    pub fn retired_after(&self) -> Option<Lsn> {
         self.retired.back().map(|retired| retired.after)
     }
 
     /// Takes the oldest retired segment, if it may be removed.
-    pub fn take_retired(&mut self, synced_to: Position) -> Option<u32> {
+    pub fn take_retired(&mut self, synced_to: Lsn) -> Option<u32> {
         let oldest = self.retired.front()?;
         if oldest.after > synced_to {
             return None;
@@ -348,7 +348,7 @@ impl Tail {
 
     /// This retired segment, which was taken, will be taken once more.
     pub fn take_back_retired(&mut self, number: u32) {
-        let after = Position::default();
+        let after = Lsn::default();
         self.retired.push_front(Retired { number, after });
     }
 }
@@ -446,7 +446,7 @@ mod tests {
         for id in [3, 2, 4] {
             tail.append(Change::Put(JobId(id)), &[], &jobs);
         }
-        let (before, end) = (Position(0), tail.end);
+        let (before, end) = (Lsn(0), tail.end);
         let waits_of =
             |tail: &Tail, reached| [1, 2, 3, 4].map(|id| tail.put_kept_at(JobId(id), reached));
         let of_these = [None, Some(end), Some(end), Some(end)];

@@ -7,7 +7,7 @@ use super::record::Record;
 use super::spare::name_spare;
 use super::storage::File;
 use super::tail::{Spare, Step};
-use super::{Binlog, Failed, Position};
+use super::{Binlog, Failed, Lsn};
 use std::sync::Arc;
 
 /// Gathered bytes are written when there are this many.
@@ -39,13 +39,13 @@ const MOST_STEPS_KEPT: usize = 4096;
 pub(super) struct Progress {
     pub number: u32,
     pub file: Arc<dyn File>,
-    /// Up to where it is written: the offset in the file, and the position in
+    /// Up to where it is written: the offset in the file, and the LSN in
     /// the binlog.
     pub written: u64,
-    pub written_to: Position,
+    pub written_to: Lsn,
     /// Up to where it is synced, in the same way.
     pub synced: u64,
-    pub synced_to: Position,
+    pub synced_to: Lsn,
 }
 
 impl Writer {
@@ -69,44 +69,44 @@ impl Writer {
     }
 
     /// The progress of a binlog that is written and synced up to this writer's
-    /// offset, which is `position`.
-    pub fn progress(&self, position: Position) -> Progress {
+    /// offset, which is `lsn`.
+    pub fn progress(&self, lsn: Lsn) -> Progress {
         Progress {
             number: self.number,
             file: self.file.clone(),
             written: self.offset,
-            written_to: position,
+            written_to: lsn,
             synced: self.offset,
-            synced_to: position,
+            synced_to: lsn,
         }
     }
 
     /// Writes all that was appended, and returns up to where that was.
-    pub fn write(&mut self, binlog: &Binlog) -> Result<Position, Failed> {
+    pub fn write(&mut self, binlog: &Binlog) -> Result<Lsn, Failed> {
         let fail = |error| binlog.fail(error);
         let empty = std::mem::take(&mut self.steps);
         let (mut steps, end) = binlog.tail().take(empty);
         // Each frame written now says how far the segment is synced at this
         // moment.
         self.synced = binlog.progress().synced;
-        let mut position = binlog.progress().written_to;
+        let mut lsn = binlog.progress().written_to;
         for step in &steps {
             match step {
                 Step::Write(record) => {
                     self.write_record(record, binlog).map_err(fail)?;
-                    position.0 += record.len();
+                    lsn.0 += record.len();
                 }
                 Step::Begin(header, slot) => {
                     self.flush(binlog).map_err(fail)?;
                     binlog.sync_segment(&*self.file, self.number)?;
-                    let begun = self.begin_segment(header, *slot, position, binlog);
+                    let begun = self.begin_segment(header, *slot, lsn, binlog);
                     begun.map_err(fail)?;
-                    position.0 += HEADER_LEN;
+                    lsn.0 += HEADER_LEN;
                 }
             }
         }
         self.flush(binlog).map_err(fail)?;
-        debug_assert_eq!(position, end);
+        debug_assert_eq!(lsn, end);
         steps.clear();
         steps.shrink_to(MOST_STEPS_KEPT);
         self.steps = steps;
@@ -165,7 +165,7 @@ impl Writer {
         &mut self,
         header: &Header,
         slot: usize,
-        position: Position,
+        lsn: Lsn,
         binlog: &Binlog,
     ) -> Result<(), Error> {
         let give_up = || binlog.give_spare_up();
@@ -181,7 +181,7 @@ impl Writer {
         self.file = file;
         self.offset = HEADER_LEN;
         self.synced = HEADER_LEN;
-        let mut begun = self.progress(position);
+        let mut begun = self.progress(lsn);
         begun.written_to.0 += HEADER_LEN;
         begun.synced_to.0 += HEADER_LEN;
         *binlog.progress() = begun;

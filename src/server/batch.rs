@@ -3,7 +3,7 @@
 
 use super::output::SEND_BYTES;
 use super::shared::{Guarded, Shared};
-use crate::binlog::{NoRoom, Position, longest_put};
+use crate::binlog::{Lsn, NoRoom, longest_put};
 use crate::engine::{ConnectionId, Outcome, Time};
 use crate::protocol::framing::NoBody;
 use crate::protocol::{Reply, Request};
@@ -31,7 +31,7 @@ pub struct Batch {
     /// About how many bytes the replies have.
     size: usize,
     /// What must be committed before the replies are sent.
-    needed: Option<Position>,
+    needed: Option<Lsn>,
 }
 
 /// What comes after a portion.
@@ -121,7 +121,7 @@ impl Batch {
     }
 
     /// The replies, and what must be committed before they are sent.
-    pub fn take_replies(&mut self) -> (Vec<Reply>, Option<Position>) {
+    pub fn take_replies(&mut self) -> (Vec<Reply>, Option<Lsn>) {
         self.size = 0;
         (std::mem::take(&mut self.replies), self.needed.take())
     }

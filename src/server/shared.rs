@@ -10,7 +10,7 @@ use super::leavers::Leavers;
 use super::memory::{Memory, Surplus};
 use super::sleep::Sleep;
 use super::stream::Stream;
-use crate::binlog::{Binlog, Moment, Position, longest_put};
+use crate::binlog::{Binlog, Lsn, Moment, longest_put};
 use crate::engine::{ConnectionId, Engine, Outcome, Time};
 use crate::lock::{FairGuard, FairMutex, Word};
 use crate::protocol::{Reply, Request};
@@ -224,7 +224,7 @@ impl Shared {
 
     /// What must be committed before this reply is sent. Asked under the lock
     /// under which the reply was made.
-    pub fn needed_for(&self, reply: &Reply) -> Option<Position> {
+    pub fn needed_for(&self, reply: &Reply) -> Option<Lsn> {
         self.binlog.as_ref()?.needed_for(reply.rests_on())
     }
 
@@ -303,10 +303,10 @@ impl Shared {
         // Clients that wait come first: the rest has time.
         for (client, reply, needed) in answers {
             match (&self.binlog, needed) {
-                (Some(binlog), Some(position)) => {
+                (Some(binlog), Some(lsn)) => {
                     // The thread that writes the put to the binlog answers:
                     // this one, if no other thread is writing.
-                    binlog.commit_then(position, move |kept| {
+                    binlog.commit_then(lsn, move |kept| {
                         client.answer(kept.map_or(Reply::InternalError, |()| reply), true);
                     });
                 }

@@ -11,7 +11,7 @@ use super::memory::Held;
 use super::output::{Output, SEND_BYTES};
 use super::process;
 use super::shared::Shared;
-use crate::binlog::{Binlog, Failed, Moment, Position};
+use crate::binlog::{Binlog, Failed, Lsn, Moment};
 use crate::engine::Time;
 use crate::log::{self, Level};
 use crate::protocol::framing::MAX_LINE;
@@ -246,8 +246,8 @@ impl<'a> Worker<'a> {
         }
         let (mut replies, needed) = self.batch.take_replies();
         let made = self.shared.moment();
-        if let (Some(binlog), Some(position)) = (&self.shared.binlog, needed) {
-            self.keep(binlog, position, &mut replies);
+        if let (Some(binlog), Some(lsn)) = (&self.shared.binlog, needed) {
+            self.keep(binlog, lsn, &mut replies);
         }
         self.note_made(made, &replies);
         for reply in replies.drain(..) {
@@ -298,7 +298,7 @@ impl<'a> Worker<'a> {
 
     /// Makes sure that what the replies rest on is kept before they are sent.
     /// What cannot be kept is not promised.
-    fn keep(&mut self, binlog: &Binlog, needed: Position, replies: &mut Vec<Reply>) {
+    fn keep(&mut self, binlog: &Binlog, needed: Lsn, replies: &mut Vec<Reply>) {
         let kept = match binlog.commit_if_free(needed) {
             Some(kept) => kept,
             None if self.may_be_left(replies) => return self.leave(binlog, needed, replies),
@@ -335,7 +335,7 @@ impl<'a> Worker<'a> {
     /// Leaves the reply to the thread that is writing the binlog, and does not
     /// wait. With many clients, waking the worker of each for its reply is a
     /// third of what a durable put costs.
-    fn leave(&mut self, binlog: &Binlog, needed: Position, replies: &mut Vec<Reply>) {
+    fn leave(&mut self, binlog: &Binlog, needed: Lsn, replies: &mut Vec<Reply>) {
         let reply = replies.pop().expect("there is one");
         // At most one reply is left to others at a time, or replies could
         // overtake each other.

@@ -4,7 +4,7 @@
 use crate::disk::{Disk, Random};
 use crate::history::apply;
 pub use crate::history::{History, Jobs};
-use beanpole::binlog::{Binlog, Opened, Position, Record, SyncMode, Update, lens, put_len};
+use beanpole::binlog::{Binlog, Lsn, Opened, Record, SyncMode, Update, lens, put_len};
 use beanpole::engine::{Change, Counters, StoredJob, StoredState, StoredWords, Time};
 use beanpole::protocol::{Body, JobId, Priority, Seconds, TubeName, Words};
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ pub struct Server {
     pub jobs: Jobs,
     pub live: Live,
     pub history: History,
-    position: Position,
+    lsn: Lsn,
 }
 
 /// How many bytes the puts of all jobs take.
@@ -48,7 +48,7 @@ impl Server {
             live,
             jobs: opened.jobs,
             history,
-            position: Position::default(),
+            lsn: Lsn::default(),
         }
     }
 
@@ -214,12 +214,12 @@ impl Server {
         apply(&mut self.jobs, &entry);
         self.history.begin_request();
         self.history.push(entry);
-        self.position = self.log.append(&[change], &self.jobs);
+        self.lsn = self.log.append(&[change], &self.jobs);
     }
 
     /// Commits all changes. Returns whether they are acknowledged.
     pub fn commit(&mut self) -> bool {
-        let committed = self.log.commit(self.position).is_ok();
+        let committed = self.log.commit(self.lsn).is_ok();
         if committed {
             self.keep_all();
         }
