@@ -263,7 +263,7 @@ fn a_translation_that_says_something_else_is_found() {
         (".Ql jobs: []", ".Ql jobs:"),
         (".Dl put pri delay ttr bytes try:n", ".Dl put try:n"),
         // A byte, a link, and a cell of a table.
-        ("A CR without its LF", "An LF without its CR"),
+        ("A CR that no LF follows", "An LF that no CR follows"),
         (".Sx EXTENSIONS", ".Sx NOTATION"),
         ("kick-job Ta \\&-", "kick-job Ta yes"),
         // Something that is missing, and a picture in another's place.
