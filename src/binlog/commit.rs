@@ -603,7 +603,7 @@ mod tests {
             created_at: Time::default(),
             state: StoredState::Ready,
             counters: Counters::default(),
-            words: None,
+            options: None,
         };
         let jobs = BTreeMap::from([(job.id, job)]);
         let Opened { binlog, .. } = Binlog::open(&options, BTreeMap::new()).unwrap();

@@ -356,8 +356,8 @@ impl Tail {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Counters, StoredState, StoredWords, Time};
-    use crate::protocol::{Body, Priority, Seconds, TubeName, Words};
+    use crate::engine::{Counters, StoredOptions, StoredState, Time};
+    use crate::protocol::{Body, Priority, PutOptions, Seconds, TubeName};
     use std::collections::BTreeMap;
     use std::io::ErrorKind;
 
@@ -380,7 +380,7 @@ mod tests {
             created_at: Time::default(),
             state: StoredState::Ready,
             counters: Counters::default(),
-            words: None,
+            options: None,
         };
         (1..=count).map(|id| (JobId(id), job(id))).collect()
     }
@@ -486,9 +486,10 @@ mod tests {
     #[test]
     fn what_is_left_of_a_deleted_job_is_moved_too() {
         let mut jobs = jobs(2, 0);
-        let words = Words::parse(b" idp:a:60").map(|words| Box::new(StoredWords::new(words)));
+        let words =
+            PutOptions::parse(b" idp:a:60").map(|words| Box::new(StoredOptions::new(words)));
         let rest = jobs.get_mut(&JobId(2)).unwrap();
-        rest.words = words;
+        rest.options = words;
         rest.state = StoredState::Deleted {
             until: Time::default(),
         };

@@ -3,7 +3,7 @@
 
 use super::connection::{Kick, Unfinished};
 use super::counts::command_key;
-use super::job::{JOB_OVERHEAD, Job, State, StoredWords};
+use super::job::{JOB_OVERHEAD, Job, State, StoredOptions};
 use super::slab::{ConnectionIndex, TubeIndex};
 use super::tube::{Pause, Tube};
 use super::{Change, ConnectionId, Engine, Outcome, PIECE, Time, WATCH_OVERHEAD};
@@ -109,9 +109,9 @@ impl Engine {
             // The line named a size above the limit, so it got no id.
             return Reply::JobTooBig;
         };
-        let words = put.words.as_deref();
-        let words = words.map_or(0, |words| self.words.needed(words));
-        let needed = u64::from(put.size) + 2 + JOB_OVERHEAD + words;
+        let options = put.options.as_deref();
+        let options = options.map_or(0, |options| self.options.needed(options));
+        let needed = u64::from(put.size) + 2 + JOB_OVERHEAD + options;
         let refusal = match &body {
             Err(NoBody::TooBig) => Some(Reply::JobTooBig),
             _ if !self.has_room(needed) => Some(Reply::OutOfMemory),
@@ -152,8 +152,8 @@ impl Engine {
                 history: None,
             },
         );
-        if let Some(words) = put.words {
-            self.attach(id, tube, StoredWords::new(*words));
+        if let Some(options) = put.options {
+            self.attach(id, tube, StoredOptions::new(*options));
         }
         self.enter(id, tube, put.priority, state);
         self.record(Change::Put(id));
@@ -242,7 +242,7 @@ impl Engine {
 
     fn reserve_job(&mut self, by: ConnectionIndex, id: JobId, now: Time) -> Option<Reply> {
         let is_reserved = matches!(self.jobs.get(id)?.state, State::Reserved { .. });
-        if is_reserved || self.words.is_full_for(id) {
+        if is_reserved || self.options.is_full_for(id) {
             return None;
         }
         self.count_as_worker(by);
@@ -260,7 +260,7 @@ impl Engine {
             self.tubes[job.tube].name.as_str().len(),
             job.body.wire().len(),
         );
-        let keys_len = self.end_words(id, &job, now);
+        let keys_len = self.end_options(id, &job, now);
         self.record(Change::Delete {
             id,
             tube_len,
@@ -435,8 +435,8 @@ impl Engine {
 
     fn stats_job(&self, id: JobId, now: Time) -> Option<Reply> {
         let job = self.jobs.get(id)?;
-        let words = self.words.stats(id);
-        let stats = job.stats(id, &self.tubes[job.tube], words, now);
+        let options = self.options.stats(id);
+        let stats = job.stats(id, &self.tubes[job.tube], options, now);
         Some(Reply::JobStats(Box::new(stats)))
     }
 
@@ -477,8 +477,8 @@ impl Engine {
         for (id, job) in others.by_ref().take(PIECE) {
             self.effects.steps += 1;
             if is_wanted(job) {
-                let words = self.words.stats(id);
-                jobs.push(job.stats(id, &self.tubes[job.tube], words, now));
+                let options = self.options.stats(id);
+                jobs.push(job.stats(id, &self.tubes[job.tube], options, now));
                 if jobs.len() == most {
                     break;
                 }

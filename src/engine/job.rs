@@ -2,7 +2,7 @@
 
 use super::slab::{ConnectionIndex, TubeIndex};
 use super::{Shift, Time};
-use crate::protocol::{Body, Counters, JobId, JobState, Priority, Seconds, TubeName, Words};
+use crate::protocol::{Body, Counters, JobId, JobState, Priority, PutOptions, Seconds, TubeName};
 use std::collections::BTreeMap;
 
 /// What a job takes in the table and in a queue, without its body, in bytes, as
@@ -261,24 +261,24 @@ pub struct StoredJob {
     pub state: StoredState,
     /// What has happened to it.
     pub counters: Counters,
-    /// The words of its put, if it has any.
-    pub words: Option<Box<StoredWords>>,
+    /// The options of its put, if it has any.
+    pub options: Option<Box<StoredOptions>>,
 }
 
-/// The words of a job, and what has become of its tries.
+/// The options of a job, and what has become of its tries.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredWords {
-    /// The words of its put.
-    pub words: Words,
+pub struct StoredOptions {
+    /// The options of its put.
+    pub options: PutOptions,
     /// How many tries have ended without a word since it was put or kicked; 0 if
     /// it has no word `try`.
     pub silent: u32,
 }
 
-impl StoredWords {
-    /// The words of a new job.
-    pub fn new(words: Words) -> StoredWords {
-        StoredWords { words, silent: 0 }
+impl StoredOptions {
+    /// The options of a new job.
+    pub fn new(options: PutOptions) -> StoredOptions {
+        StoredOptions { options, silent: 0 }
     }
 }
 
@@ -323,8 +323,8 @@ impl StoredJob {
 
     /// How long its key stays taken after it is deleted.
     fn key_kept(&self) -> Seconds {
-        let words = self.words.as_ref().map(|stored| &stored.words);
-        let unique = words.and_then(|words| words.unique.as_ref());
+        let options = self.options.as_ref().map(|stored| &stored.options);
+        let unique = options.and_then(|options| options.unique.as_ref());
         unique.map_or(Seconds(0), |unique| unique.taken_for)
     }
 }
@@ -366,7 +366,7 @@ mod tests {
             created_at: Time::default(),
             state: StoredState::Ready,
             counters: Counters::default(),
-            words: None,
+            options: None,
         };
         Job::new(stored, TubeIndex::new(0), State::Ready)
     }
@@ -420,7 +420,8 @@ mod tests {
     #[test]
     fn what_is_known_to_have_happened_last_is_the_put_or_the_beginning_of_a_wait() {
         let at = |seconds| Time::default() + Seconds(seconds);
-        let words = Words::parse(b" idp:a:60").map(|words| Box::new(StoredWords::new(words)));
+        let options =
+            PutOptions::parse(b" idp:a:60").map(|options| Box::new(StoredOptions::new(options)));
         let changed_at = |created, state| {
             let job = StoredJob {
                 id: JobId(1),
@@ -432,7 +433,7 @@ mod tests {
                 created_at: at(created),
                 state,
                 counters: Counters::default(),
-                words: words.clone(),
+                options: options.clone(),
             };
             job.changed_at()
         };

@@ -25,8 +25,8 @@
 //! `commands.rs` has the commands, a line or a method for each.
 //! `transitions.rs` has the ways of a job from state to state, and what the
 //! clock does. `counts.rs` has the counts, and `stats.rs` the answers to
-//! `stats` and its like. `words` has what the three words after a put do, and
-//! what is known of jobs that have such words.
+//! `stats` and its like. `options` has what the three options after a put do, and
+//! what is known of jobs that have such options.
 //!
 //! # Invariants
 //!
@@ -42,6 +42,7 @@ mod connection;
 mod counts;
 mod delayed;
 mod job;
+mod options;
 mod ready;
 mod slab;
 mod stats;
@@ -50,22 +51,21 @@ mod transitions;
 mod tube;
 mod watch;
 mod wheel;
-mod words;
 
 pub use crate::protocol::Counters;
 pub use connection::ConnectionId;
-pub use job::{StoredJob, StoredState, StoredWords};
+pub use job::{StoredJob, StoredOptions, StoredState};
 pub use time::{Shift, Time};
 
 use crate::protocol::{Body, JobId, Reply, TubeName};
 use connection::Connection;
 use counts::{ConnectionCounts, JobCounts, Totals};
 use job::{Job, JobTable, State};
+use options::SideTables;
 use slab::{ConnectionIndex, OfConnections, Slab, TubeIndex};
 use tube::{Order, Tubes};
 use watch::Watched;
 use wheel::Wheel;
-use words::SideTables;
 
 /// What each tube that a connection watches beside its first one takes, in
 /// bytes, as `max_memory` counts it. A connection that waits stands in the
@@ -156,7 +156,7 @@ pub enum Change {
         /// The length of its body with CR LF, in bytes.
         body_len: usize,
         /// The lengths of its keys together, in bytes; `None` if it has no
-        /// words.
+        /// options.
         keys_len: Option<usize>,
     },
 }
@@ -196,7 +196,7 @@ pub struct Engine {
     jobs: JobTable,
     tubes: Tubes,
     connections: Slab<OfConnections, Connection>,
-    words: SideTables,
+    options: SideTables,
     wheel: Wheel,
     /// The next numbers: of a job, of a burial, of a connection that looks or
     /// waits, and of a connection.
@@ -235,7 +235,7 @@ impl Engine {
             jobs: JobTable::default(),
             tubes: Tubes::new(),
             connections: Slab::new(),
-            words: SideTables::default(),
+            options: SideTables::default(),
             wheel: Wheel::new(now),
             next_id: 1,
             next_burial: 0,
@@ -381,10 +381,10 @@ impl Engine {
             self.next_burial = self.next_burial.max(order + 1);
         }
         let tube = self.tubes.find_or_make(&stored.tube);
-        let words = stored.words.take();
+        let options = stored.options.take();
         self.jobs.insert(id, Job::new(stored, tube, state));
-        if let Some(words) = words {
-            self.attach(id, tube, *words);
+        if let Some(options) = options {
+            self.attach(id, tube, *options);
         }
         self.enter(id, tube, priority, state);
     }
@@ -429,14 +429,14 @@ impl Engine {
             created_at: job.created_at,
             state: job.stored_state(),
             counters: job.counters(),
-            words: self.words.of(id).cloned().map(Box::new),
+            options: self.options.of(id).cloned().map(Box::new),
         })
     }
 
     /// What jobs, tubes, watches and keys take, as [`Config::max_memory`] counts it.
     pub fn memory(&self) -> u64 {
         let watches = self.watches * WATCH_OVERHEAD;
-        self.jobs.memory() + self.tubes.memory() + watches + self.words.memory()
+        self.jobs.memory() + self.tubes.memory() + watches + self.options.memory()
     }
 
     /// Whether this many more bytes are within the limit, together with what the
@@ -464,7 +464,7 @@ impl Engine {
     /// the engine.
     pub fn check(&self) {
         assert!(self.unserved.is_empty());
-        let hidden = self.check_words();
+        let hidden = self.check_options();
         let mut jobs_now = JobCounts::default();
         for tube in self.tubes.members.iter() {
             assert_eq!(self.tubes.names.get(tube.position), Some(&tube.name));

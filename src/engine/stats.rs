@@ -8,7 +8,7 @@ use super::counts::{COMMAND_KEYS, JobCounts};
 use super::job::Job;
 use super::tube::{Pause, Tube};
 use super::{Engine, Time};
-use crate::protocol::{Document, JobId, JobStats, WordStats};
+use crate::protocol::{Document, JobId, JobStats, OptionStats};
 
 impl Engine {
     /// The answer to `stats`, without what only the process knows. The server
@@ -65,7 +65,7 @@ impl Job {
         &self,
         id: JobId,
         tube: &Tube,
-        words: Option<Box<WordStats>>,
+        options: Option<Box<OptionStats>>,
         now: Time,
     ) -> JobStats {
         JobStats {
@@ -83,7 +83,7 @@ impl Job {
             file: 0,
             counters: self.counters(),
             size: u32::try_from(self.body.content().len()).unwrap_or(u32::MAX),
-            words,
+            options,
         }
     }
 }

@@ -295,7 +295,7 @@ impl Engine {
         let state = self.jobs[id].state;
         let from = &mut self.tubes[tube];
         match state {
-            State::Ready => self.words.remove_ready((tube, from), priority, id),
+            State::Ready => self.options.remove_ready((tube, from), priority, id),
             State::Delayed { position, .. } => from.delayed.remove(position, |id, position| {
                 self.jobs.set_position(id, position)
             }),
@@ -314,7 +314,7 @@ impl Engine {
         let into = &mut self.tubes[tube];
         match state {
             State::Ready => {
-                self.words.add_ready((tube, into), priority, id);
+                self.options.add_ready((tube, into), priority, id);
                 // The caller serves them when everything is in place.
                 if self.tubes[tube].is_awaited_for(priority, id) {
                     self.unserved.push(tube);

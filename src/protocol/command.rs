@@ -20,12 +20,12 @@
 //!   (`put`, `use`, `watch`). Then nothing has changed, except that a put has
 //!   used up its id.
 
-use super::{JobId, JobState, Priority, Reply, Seconds, TubeName, Words, name};
+use super::{JobId, JobState, Priority, PutOptions, Reply, Seconds, TubeName, name};
 
 /// What a line asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// `put <pri> <delay> <ttr> <bytes> [<words>]`, then that many bytes and CR
+    /// `put <pri> <delay> <ttr> <bytes> [<options>]`, then that many bytes and CR
     /// LF: creates a job in the used tube. Replies: `INSERTED <id>` or the first of
     /// these that applies: `JOB_TOO_BIG`, `OUT_OF_MEMORY`, `EXPECTED_CRLF`,
     /// `DRAINING`. With each of these replies the bytes of the body have been
@@ -33,7 +33,7 @@ pub enum Command {
     /// `JOB_TOO_BIG` uses up an id. The job exists only after its body has
     /// come.
     ///
-    /// The three [words](Words) are ours. With `idp`, a put that is not refused
+    /// The three [options](PutOptions) are ours. With `idp`, a put that is not refused
     /// may find that its job is there already: `INSERTED <id> <state> [<pri>]`.
     Put(Put),
     /// `use <tube>`: later puts go there. Reply: `USING <tube>`.
@@ -135,7 +135,7 @@ pub enum Command {
     Quit,
 }
 
-/// The numbers of a `put` line, and its words.
+/// The numbers of a `put` line, and its options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Put {
     /// Smaller is sooner.
@@ -146,8 +146,8 @@ pub struct Put {
     pub ttr: Seconds,
     /// The length of the body, without its CR LF.
     pub size: u32,
-    /// The words that follow the size, if there are any.
-    pub words: Option<Box<Words>>,
+    /// The options that follow the size, if there are any.
+    pub options: Option<Box<PutOptions>>,
     /// Whether anything else follows the size. Then the line is malformed. But
     /// if the size is above the limit, the client gets that error.
     pub trailing: bool,
@@ -256,12 +256,12 @@ fn put(mut rest: &[u8]) -> Option<Command> {
         delay: Seconds(number_u32(&mut rest)?),
         ttr: Seconds(number_u32(&mut rest)?.max(1)),
         size: number_u32(&mut rest)?,
-        words: None,
+        options: None,
         trailing: false,
     };
     if !rest.is_empty() {
-        put.words = Words::parse(rest).map(Box::new);
-        put.trailing = put.words.is_none();
+        put.options = PutOptions::parse(rest).map(Box::new);
+        put.trailing = put.options.is_none();
     }
     Some(Command::Put(put))
 }
@@ -380,17 +380,17 @@ mod tests {
             delay: Seconds(0),
             ttr: Seconds(1),
             size: 5,
-            words: None,
+            options: None,
             trailing: false,
         };
         let numbers = parse(b"put 4294967295  00 0 5");
         assert_eq!(numbers, Ok(Command::Put(expected.clone())));
-        let with_words = Put {
-            words: Words::parse(b" try:3").map(Box::new),
+        let with_options = Put {
+            options: PutOptions::parse(b" try:3").map(Box::new),
             ..expected.clone()
         };
-        let words = parse(b"put 4294967295 0 0 5 try:3");
-        assert_eq!(words, Ok(Command::Put(with_words)));
+        let options = parse(b"put 4294967295 0 0 5 try:3");
+        assert_eq!(options, Ok(Command::Put(with_options)));
         let trailing = Put {
             trailing: true,
             ..expected

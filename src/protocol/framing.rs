@@ -310,7 +310,7 @@ mod tests {
                 delay: crate::protocol::Seconds(0),
                 ttr: crate::protocol::Seconds(1),
                 size,
-                words: None,
+                options: None,
                 trailing: false,
             }))
         };

@@ -2,7 +2,7 @@
 //! `stats-job` has a line for each fact, `list-jobs` a line for each job.
 
 use super::document::push_number;
-use super::words::{Fact, WordStats};
+use super::options::{Fact, OptionStats};
 use super::{JobId, Priority, Seconds, TubeName};
 use std::io::{self, Write};
 
@@ -81,8 +81,8 @@ pub struct JobStats {
     pub counters: Counters,
     /// The length of its body, in bytes. `stats-job` does not tell it.
     pub size: u32,
-    /// Its words, if it has any.
-    pub words: Option<Box<WordStats>>,
+    /// Its options, if it has any.
+    pub options: Option<Box<OptionStats>>,
 }
 
 impl JobStats {
@@ -114,10 +114,10 @@ impl JobStats {
         }
     }
 
-    /// Appends the keys and values for the job's words, with `between` before
+    /// Appends the keys and values for the job's options, with `between` before
     /// each of them.
-    fn write_words(&self, out: &mut Vec<u8>, between: &str) {
-        for (key, fact) in self.words.iter().flat_map(|words| words.facts()) {
+    fn write_options(&self, out: &mut Vec<u8>, between: &str) {
+        for (key, fact) in self.options.iter().flat_map(|options| options.facts()) {
             out.extend_from_slice(between.as_bytes());
             out.extend_from_slice(key.as_bytes());
             match fact {
@@ -131,7 +131,7 @@ impl JobStats {
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         let mut yaml = b"---\n".to_vec();
         self.write(&mut yaml, "\n");
-        self.write_words(&mut yaml, "\n");
+        self.write_options(&mut yaml, "\n");
         write!(out, "OK {}\r\n", yaml.len() + 1).expect("a Vec takes all bytes");
         out.extend_from_slice(&yaml);
         out.extend_from_slice(b"\n\r\n");
@@ -143,7 +143,7 @@ impl JobStats {
         self.write(out, ", ");
         out.extend_from_slice(b", size: ");
         push_number(out, self.size.into());
-        self.write_words(out, ", ");
+        self.write_options(out, ", ");
         out.extend_from_slice(b"}\n");
     }
 }
@@ -161,8 +161,8 @@ pub struct JobList {
 impl JobList {
     /// The memory that it takes, in bytes, without the names of the tubes.
     pub fn memory(&self) -> usize {
-        let words = self.jobs.iter().filter(|job| job.words.is_some());
-        self.jobs.len() * size_of::<JobStats>() + words.count() * size_of::<WordStats>()
+        let options = self.jobs.iter().filter(|job| job.options.is_some());
+        self.jobs.len() * size_of::<JobStats>() + options.count() * size_of::<OptionStats>()
     }
 
     /// Writes the whole reply, job by job.
@@ -196,7 +196,7 @@ impl JobList {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::words::Words;
+    use crate::protocol::options::PutOptions;
 
     fn job(id: u64) -> JobStats {
         JobStats {
@@ -217,7 +217,7 @@ mod tests {
                 kicks: 9,
             },
             size: 10,
-            words: None,
+            options: None,
         }
     }
 
@@ -269,12 +269,12 @@ mod tests {
         assert_eq!(without, 1000 * size_of::<JobStats>());
         assert!(without <= 96_000, "{without}");
         for job in &mut list.jobs[..10] {
-            job.words = Some(Box::new(WordStats {
-                words: Words::NONE,
+            job.options = Some(Box::new(OptionStats {
+                options: PutOptions::NONE,
                 free: 0,
                 tries_left: 0,
             }));
         }
-        assert_eq!(list.memory() - without, 10 * size_of::<WordStats>());
+        assert_eq!(list.memory() - without, 10 * size_of::<OptionStats>());
     }
 }

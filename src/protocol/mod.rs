@@ -3,8 +3,8 @@
 //! [`framing`] turns bytes into [`Request`]s, and [`command`] reads their
 //! lines. The engine answers with a [`Reply`], which [`reply`] turns into bytes
 //! again. [`document`] knows what statistics and lists look like, and [`jobs`]
-//! what is told of a job; the numbers in them come from the engine. `words` knows
-//! the three words that a `put` may have at its end.
+//! what is told of a job; the numbers in them come from the engine. `options` knows
+//! the three options that a `put` may have at its end.
 
 mod body;
 pub mod command;
@@ -12,8 +12,8 @@ pub mod document;
 pub mod framing;
 pub mod jobs;
 mod name;
+mod options;
 pub mod reply;
-mod words;
 
 pub use body::Body;
 pub use command::Command;
@@ -21,8 +21,8 @@ pub use document::Document;
 pub use framing::{Framer, Request};
 pub use jobs::{Counters, JobList, JobState, JobStats};
 pub use name::TubeName;
+pub use options::{Key, Limit, OptionStats, PutOptions, Unique};
 pub use reply::{Reply, RestsOn};
-pub use words::{Key, Limit, Unique, WordStats, Words};
 
 use std::fmt;
 use std::time::Duration;

@@ -36,7 +36,7 @@ fn put(engine: &mut Engine, log: &Binlog, delay: u32, now: Time, shift: Shift) {
         delay: Seconds(delay),
         ttr: Seconds(60),
         size: 1,
-        words: None,
+        options: None,
         trailing: false,
     };
     engine.execute(client, Request::Command(Command::Put(line)), now);

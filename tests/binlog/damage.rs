@@ -593,7 +593,7 @@ fn jobs_of_a_version_before_have_their_words_and_times() {
     assert_eq!((counters.reserves, counters.releases), (1, 1));
     assert_eq!(job(1).priority, Priority(7));
     assert!(matches!(job(3).state, StoredState::Delayed { .. }));
-    let words = &job(2).words.as_ref().unwrap().words;
+    let words = &job(2).options.as_ref().unwrap().options;
     assert_eq!(words.unique.as_ref().unwrap().key.as_str(), "key");
     assert_eq!(words.limit.as_ref().unwrap().most, 2);
     assert_eq!(words.tries, Some(3));

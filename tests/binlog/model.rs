@@ -5,8 +5,8 @@ use crate::disk::{Disk, Random};
 use crate::history::apply;
 pub use crate::history::{History, Jobs};
 use beanpole::binlog::{Binlog, Lsn, Opened, Record, SyncMode, Update, lens, put_len};
-use beanpole::engine::{Change, Counters, StoredJob, StoredState, StoredWords, Time};
-use beanpole::protocol::{Body, JobId, Priority, Seconds, TubeName, Words};
+use beanpole::engine::{Change, Counters, StoredJob, StoredOptions, StoredState, Time};
+use beanpole::protocol::{Body, JobId, Priority, PutOptions, Seconds, TubeName};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -87,7 +87,7 @@ impl Server {
     fn put_with(
         &mut self,
         len: usize,
-        words: Option<Box<StoredWords>>,
+        options: Option<Box<StoredOptions>>,
         random: &mut Random,
     ) -> bool {
         let id = JobId(self.history.next_id);
@@ -104,7 +104,7 @@ impl Server {
             created_at: Time::from_nanos(random.next()),
             state: StoredState::Ready,
             counters: Counters::default(),
-            words,
+            options,
         };
         let (tube_len, keys_len, body_len) = lens(&job);
         let room = self.log.make_room(put_len(tube_len, keys_len, body_len));
@@ -137,8 +137,8 @@ impl Server {
                 buries: counters.buries + random.below(2) as u32,
                 ..counters
             },
-            silent: match &job.words {
-                Some(stored) if stored.words.tries.is_some() => random.below(3) as u32,
+            silent: match &job.options {
+                Some(stored) if stored.options.tries.is_some() => random.below(3) as u32,
                 _ => 0,
             },
             ..Update::of(job)
@@ -173,20 +173,20 @@ impl Server {
 
     fn has_key(&self, id: JobId) -> bool {
         let job = &self.jobs[&id];
-        let words = job.words.as_ref().filter(|_| !job.is_deleted());
-        words.is_some_and(|stored| stored.words.unique.is_some())
+        let words = job.options.as_ref().filter(|_| !job.is_deleted());
+        words.is_some_and(|stored| stored.options.unique.is_some())
     }
 
     /// Deletes a job whose key is still taken.
     fn delete_but_for_its_key(&mut self, id: JobId) {
         let job = self.jobs[&id].clone();
-        let words = job.words.expect("it has a key").words;
+        let words = job.options.expect("it has a key").options;
         let rest = StoredJob {
             body: Body::new(b""),
             state: StoredState::Deleted {
                 until: Time::from_nanos(id.0),
             },
-            words: Some(Box::new(StoredWords::new(Words {
+            options: Some(Box::new(StoredOptions::new(PutOptions {
                 limit: None,
                 tries: None,
                 ..words
@@ -263,11 +263,11 @@ fn live_len(job: &StoredJob) -> u64 {
 }
 
 /// The words of the job with this id, mostly none.
-fn words_of(JobId(id): JobId) -> Option<Box<StoredWords>> {
+fn words_of(JobId(id): JobId) -> Option<Box<StoredOptions>> {
     let lines = [" idp:a:9", " con:limit:2", " try:3", " try:1 con:b idp:key"];
     let which = (id * 7 % 16) as usize;
-    let words = Words::parse(lines.get(which)?.as_bytes()).expect("these are words");
-    Some(Box::new(StoredWords::new(words)))
+    let words = PutOptions::parse(lines.get(which)?.as_bytes()).expect("these are words");
+    Some(Box::new(StoredOptions::new(words)))
 }
 
 pub fn open(disk: &Disk, sync: SyncMode, size: u64) -> Opened {

@@ -194,7 +194,7 @@ fn lives() -> Jobs {
         created_at: Time::from_nanos(1_700_000_000 * SECOND),
         state,
         counters,
-        words: None,
+        options: None,
     };
     let none = Counters::default();
     let until = Time::from_nanos(1_800_000_000 * SECOND);

@@ -277,7 +277,7 @@ fn a_clock_that_is_behind_is_told_and_makes_no_delay_longer() {
             until: tomorrow + Seconds(1),
         },
         counters: Counters::default(),
-        words: None,
+        options: None,
     };
     let options = Options {
         dir: directory.path().to_owned(),

@@ -1,7 +1,7 @@
 //! The model's answers to command lines and bodies.
 
 use super::documents::{list, word};
-use super::{Client, Incoming, JOB_OVERHEAD, Job, Model, SECOND, State, WATCH_OVERHEAD, Words};
+use super::{Client, Incoming, JOB_OVERHEAD, Job, Model, Options, SECOND, State, WATCH_OVERHEAD};
 
 /// The beginnings of the known commands. If a line begins with one of them but
 /// cannot be read, it is malformed. Any other line is unknown.
@@ -41,7 +41,7 @@ impl Model {
         let reply = match incoming.expect("an awaited body") {
             Incoming::TooBig => "JOB_TOO_BIG".into(),
             Incoming::Job(job, size)
-                if !self.has_room(size + 2 + JOB_OVERHEAD + self.needed_for(&job.words)) =>
+                if !self.has_room(size + 2 + JOB_OVERHEAD + self.needed_for(&job.options)) =>
             {
                 "OUT_OF_MEMORY".into()
             }
@@ -80,13 +80,13 @@ impl Model {
         let used = self.client(client).used.clone();
         let reply = match words[..] {
             ["put", priority, delay, ttr, size, ref rest @ ..] => {
-                let words = Words::read(rest);
-                let is_malformed = words.is_none();
+                let options = Options::read(rest);
+                let is_malformed = options.is_none();
                 let job = Job {
                     priority: priority.parse().ok()?,
                     delay: delay.parse::<u32>().ok()?.into(),
                     ttr: ttr.parse::<u32>().ok()?.max(1).into(),
-                    words: words.unwrap_or_default(),
+                    options: options.unwrap_or_default(),
                     ..Job::default()
                 };
                 let size = size.parse::<u32>().ok()? as usize;
@@ -350,7 +350,7 @@ impl Model {
     fn kick_one(&mut self, id: u64) {
         let job = self.jobs.iter_mut().find(|job| job.id == id).unwrap();
         job.kicks += 1;
-        job.words.silent = 0;
+        job.options.silent = 0;
         job.state = State::Ready;
         self.serve();
     }

@@ -79,7 +79,7 @@ impl Model {
     pub(super) fn stats_job(&self, id: u64) -> String {
         match self.jobs.iter().find(|job| job.id == id) {
             Some(job) => {
-                let facts = [self.facts(job).to_vec(), self.facts_of_words(job)];
+                let facts = [self.facts(job).to_vec(), self.facts_of_options(job)];
                 document(&format!("{}\n", facts.concat().join("\n")))
             }
             None => "NOT_FOUND".into(),
@@ -97,7 +97,7 @@ impl Model {
         let wanted = jobs.by_ref().filter(|(_, is_wanted)| *is_wanted);
         for (job, _) in wanted.take(count) {
             let size = vec![format!("size: {}", job.body.len())];
-            let facts = [self.facts(job).to_vec(), size, self.facts_of_words(job)];
+            let facts = [self.facts(job).to_vec(), size, self.facts_of_options(job)];
             text += &format!("- {{{}}}\n", facts.concat().join(", "));
         }
         let jobs_key = match text.is_empty() {

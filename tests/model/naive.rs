@@ -8,7 +8,7 @@
 
 mod commands;
 mod documents;
-mod words;
+mod options;
 
 use std::collections::BTreeMap;
 
@@ -27,9 +27,9 @@ const HISTORY_OVERHEAD: usize = 40;
 const WATCH_OVERHEAD: usize = 40;
 const TUBE_OVERHEAD: usize = 500;
 
-/// The same for the words of a job, and for a key that stays taken, besides the
+/// The same for the options of a job, and for a key that stays taken, besides the
 /// keys' text; and for a key with a limit.
-const WORDS_OVERHEAD: usize = 400;
+const OPTIONS_OVERHEAD: usize = 400;
 const LIMIT_OVERHEAD: usize = 1000;
 
 /// The whole server.
@@ -79,12 +79,12 @@ pub struct Job {
     pub releases: u32,
     pub buries: u32,
     pub kicks: u32,
-    pub words: Words,
+    pub options: Options,
 }
 
 /// What follows the numbers of a put.
 #[derive(Clone, Default)]
-pub struct Words {
+pub struct Options {
     /// A key that is unique in the tube, and for how many seconds it stays taken.
     pub unique: Option<(String, u64)>,
     /// A key of which so many jobs may be reserved.
@@ -339,7 +339,7 @@ impl Model {
         };
         let watches = |(_, one): &(Client, Connection)| (one.watched.len() - 1) * WATCH_OVERHEAD;
         self.jobs.iter().map(job).sum::<usize>()
-            + self.memory_of_words()
+            + self.memory_of_options()
             + self.tubes.iter().map(tube).sum::<usize>()
             + self.clients.iter().map(watches).sum::<usize>()
     }

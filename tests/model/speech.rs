@@ -66,8 +66,8 @@ impl World {
         };
         let delay = *random.choose(&[0, 0, 0, 0, 1, 2, 5, u32::MAX]);
         let ttr = *random.choose(&[0, 1, 1, 2, 3, 5, 60, u32::MAX]);
-        let words = words(random);
-        let line = format!("put {} {delay} {ttr} {size}{words}", priority(random));
+        let options = options(random);
+        let line = format!("put {} {delay} {ttr} {size}{options}", priority(random));
         (line, body + end)
     }
 
@@ -136,29 +136,29 @@ impl World {
     }
 }
 
-/// The words after a put, each with a space before it.
-fn words(random: &mut Random) -> String {
-    let mut words = Vec::new();
+/// The options after a put, each with a space before it.
+fn options(random: &mut Random) -> String {
+    let mut options = Vec::new();
     if random.one_in(2) {
         let key = random.choose(&["a", "b"]);
-        words.push(match random.choose(&[0, 0, 1, 2, 60]) {
+        options.push(match random.choose(&[0, 0, 1, 2, 60]) {
             0 => format!(" idp:{key}"),
             seconds => format!(" idp:{key}:{seconds}"),
         });
     }
     if random.one_in(2) {
         let key = random.choose(&["a", "c"]);
-        words.push(match random.choose(&[1, 1, 2, 3]) {
+        options.push(match random.choose(&[1, 1, 2, 3]) {
             1 => format!(" con:{key}"),
             most => format!(" con:{key}:{most}"),
         });
     }
     if random.one_in(2) {
-        words.push(format!(" try:{}", random.choose(&[1, 2, 3])));
+        options.push(format!(" try:{}", random.choose(&[1, 2, 3])));
     }
-    let first = random.below(words.len().max(1));
-    words.rotate_left(first);
-    words.concat()
+    let first = random.below(options.len().max(1));
+    options.rotate_left(first);
+    options.concat()
 }
 
 fn priority(random: &mut Random) -> u32 {

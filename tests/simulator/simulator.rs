@@ -60,8 +60,8 @@ mod written;
 mod engine {
     pub use crate::judge::Engine;
     pub use beanpole::engine::{
-        Change, Config, ConnectionId, Counters, Outcome, Shift, StoredJob, StoredState,
-        StoredWords, Time,
+        Change, Config, ConnectionId, Counters, Outcome, Shift, StoredJob, StoredOptions,
+        StoredState, Time,
     };
 }
 

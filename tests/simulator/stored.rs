@@ -1,7 +1,7 @@
 //! What a log holds, as the naive model has it.
 
-use crate::naive::{Job, Kept, State, Words};
-use beanpole::engine::{StoredJob, StoredState, StoredWords};
+use crate::naive::{Job, Kept, Options, State};
+use beanpole::engine::{StoredJob, StoredOptions, StoredState};
 use beanpole::protocol::JobId;
 
 /// A job of the log, as a job of the model.
@@ -29,14 +29,14 @@ pub fn in_the_model(stored: StoredJob) -> Job {
         releases: stored.counters.releases,
         buries: stored.counters.buries,
         kicks: stored.counters.kicks,
-        words: stored.words.map_or_else(Words::default, |stored| {
-            let StoredWords { words, silent } = *stored;
-            let unique = words.unique;
-            let limit = words.limit;
-            Words {
+        options: stored.options.map_or_else(Options::default, |stored| {
+            let StoredOptions { options, silent } = *stored;
+            let unique = options.unique;
+            let limit = options.limit;
+            Options {
                 unique: unique.map(|one| (one.key.to_string(), one.taken_for.0.into())),
                 limit: limit.map(|one| (one.key.to_string(), one.most as usize)),
-                tries: words.tries,
+                tries: options.tries,
                 silent,
             }
         }),
@@ -45,14 +45,14 @@ pub fn in_the_model(stored: StoredJob) -> Job {
 
 /// What is left of a deleted job, as the model has it.
 pub fn key_in_the_model(stored: StoredJob) -> Kept {
-    let words = stored.words.expect("it has a key").words;
+    let options = stored.options.expect("it has a key").options;
     let StoredState::Deleted { until } = stored.state else {
         unreachable!("it is deleted");
     };
     Kept {
         id: stored.id.0,
         tube: stored.tube.to_string(),
-        key: words.unique.expect("it has a key").key.to_string(),
+        key: options.unique.expect("it has a key").key.to_string(),
         until: until.as_nanos(),
     }
 }

@@ -86,18 +86,18 @@ impl Update {
             created_at: job.created_at,
             state: job.state,
             counters: job.counters,
-            silent: job.words.as_ref().map_or(0, |words| words.silent),
+            silent: job.options.as_ref().map_or(0, |words| words.silent),
         }
     }
 
     /// Changes the fields of a job to these.
     pub fn apply(self, job: &mut StoredJob) {
-        let words = job.words.take().map(|mut words| {
+        let words = job.options.take().map(|mut words| {
             words.silent = self.silent;
             words
         });
         *job = StoredJob {
-            words,
+            options: words,
             ..self.with(job.tube.clone(), job.body.clone())
         };
     }
@@ -114,7 +114,7 @@ impl Update {
             created_at: self.created_at,
             state: self.state,
             counters: self.counters,
-            words: None,
+            options: None,
         }
     }
 

@@ -26,7 +26,7 @@ pub(super) use fields::counters;
 use super::frame::{FRAME_LEN, Fields, Frame, Place, to_id};
 use crate::engine::{StoredJob, StoredState};
 use crate::protocol::framing::MAX_LINE;
-use crate::protocol::{Body, JobId, TubeName, Words};
+use crate::protocol::{Body, JobId, PutOptions, TubeName};
 use crc32fast::Hasher;
 use fields::{FIELDS_LEN, encode_number, kind_with_fields, number_len};
 use std::collections::HashSet;
@@ -107,11 +107,11 @@ impl Record {
         let mut body: &[u8] = &[];
         match self {
             Record::Put(job) => {
-                Update::of(job).encode(false, job.words.is_some(), out);
+                Update::of(job).encode(false, job.options.is_some(), out);
                 let tube = job.tube.as_str().as_bytes();
                 out.push(u8::try_from(tube.len()).expect("a tube's name has at most 200 bytes"));
                 out.extend_from_slice(tube);
-                if let Some(words) = &job.words {
+                if let Some(words) = &job.options {
                     words::encode(words, out);
                 }
                 body = job.body.wire();
@@ -232,7 +232,10 @@ impl Record {
             };
             let body = Body::from_wire(fields.take(fields.0.len())?)?;
             let job = update.with(tube, body);
-            Record::Put(StoredJob { words, ..job })
+            Record::Put(StoredJob {
+                options: words,
+                ..job
+            })
         };
         (fields.0.is_empty() && record.makes_sense()).then_some(record)
     }
@@ -244,8 +247,8 @@ impl Record {
     fn makes_sense(&self) -> bool {
         match self {
             Record::Put(job) if job.is_deleted() => {
-                let words = job.words.as_ref().map(|stored| &stored.words);
-                let is_key = |words: &Words| {
+                let words = job.options.as_ref().map(|stored| &stored.options);
+                let is_key = |words: &PutOptions| {
                     words.unique.is_some() && words.limit.is_none() && words.tries.is_none()
                 };
                 words.is_some_and(is_key) && job.body.content().is_empty()
@@ -259,7 +262,7 @@ impl Record {
 /// The lengths that the length of a job's put depends on: of the name of its
 /// tube, of its keys, and of its body with CR LF.
 pub fn lens(job: &StoredJob) -> (usize, Option<usize>, usize) {
-    let keys_len = job.words.as_ref().map(|stored| stored.words.keys_len());
+    let keys_len = job.options.as_ref().map(|stored| stored.options.keys_len());
     (job.tube.as_str().len(), keys_len, job.body.wire().len())
 }
 
@@ -299,7 +302,7 @@ impl Tubes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Counters, StoredWords, Time};
+    use crate::engine::{Counters, StoredOptions, Time};
     use crate::protocol::{Priority, Seconds};
 
     const PLACE: Place = Place {
@@ -319,14 +322,17 @@ mod tests {
             created_at: Time::from_nanos(9),
             state,
             counters,
-            words: None,
+            options: None,
         }
     }
 
     fn with_words(words: &str, silent: u32, job: StoredJob) -> StoredJob {
-        let words = Words::parse(format!(" {words}").as_bytes()).unwrap();
+        let words = PutOptions::parse(format!(" {words}").as_bytes()).unwrap();
         StoredJob {
-            words: Some(Box::new(StoredWords { words, silent })),
+            options: Some(Box::new(StoredOptions {
+                options: words,
+                silent,
+            })),
             ..job
         }
     }

@@ -8,19 +8,19 @@
 //! deleted in turn.
 
 use crate::binlog::frame::Fields;
-use crate::engine::StoredWords;
-use crate::protocol::{Key, Limit, Seconds, Unique, Words};
+use crate::engine::StoredOptions;
+use crate::protocol::{Key, Limit, PutOptions, Seconds, Unique};
 
 /// Length of the job's words without the keys.
 pub const WORDS_LEN: usize = 18;
 
 /// Appends a job's words.
-pub fn encode(stored: &StoredWords, out: &mut Vec<u8>) {
-    let Words {
+pub fn encode(stored: &StoredOptions, out: &mut Vec<u8>) {
+    let PutOptions {
         unique,
         limit,
         tries,
-    } = &stored.words;
+    } = &stored.options;
     let unique = unique.as_ref().map(|word| (&word.key, word.taken_for.0));
     let limit = limit.as_ref().map(|limit| (&limit.key, limit.most));
     for word in [unique, limit] {
@@ -35,14 +35,14 @@ pub fn encode(stored: &StoredWords, out: &mut Vec<u8>) {
 }
 
 /// A job's words, if they make sense.
-pub fn decode(fields: &mut Fields) -> Option<StoredWords> {
+pub fn decode(fields: &mut Fields) -> Option<StoredOptions> {
     let unique = decode_word(fields)?.map(|(key, seconds)| Unique {
         key,
         taken_for: Seconds(seconds),
     });
     let limit = decode_word(fields)?.map(|(key, most)| Limit { key, most });
     let (tries, silent) = (fields.u32()?, fields.u32()?);
-    let words = Words {
+    let words = PutOptions {
         unique,
         limit,
         tries: (tries > 0).then_some(tries),
@@ -50,7 +50,10 @@ pub fn decode(fields: &mut Fields) -> Option<StoredWords> {
     let has_limit = words.limit.as_ref().is_none_or(|limit| limit.most > 0);
     let has_words = words.unique.is_some() || words.limit.is_some() || tries > 0;
     let is_right = has_limit && has_words && (tries > 0 || silent == 0);
-    is_right.then_some(StoredWords { words, silent })
+    is_right.then_some(StoredOptions {
+        options: words,
+        silent,
+    })
 }
 
 /// A key and its number; `Some(None)` if the job has no such word.
@@ -78,7 +81,7 @@ mod tests {
             let words = decode(&mut Fields(&bytes))?;
             encode(&words, &mut out);
             assert_eq!(out, bytes);
-            Some(words.words.tries)
+            Some(words.options.tries)
         };
         assert_eq!(decoded(&key(9), &key(2), 3, 1), Some(Some(3)));
         assert_eq!(decoded(&key(0), &none, 0, 0), Some(None));

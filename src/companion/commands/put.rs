@@ -13,7 +13,7 @@ use crate::text::json;
 use crate::text::output::{Output, Progress, complain};
 use beanpole::arguments;
 use beanpole::protocol::framing::MAX_LINE;
-use beanpole::protocol::{Limit, Priority, Seconds, TubeName, Unique, Words};
+use beanpole::protocol::{Limit, Priority, PutOptions, Seconds, TubeName, Unique};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
 use std::num::NonZeroU32;
@@ -80,12 +80,12 @@ fn put(invocation: &Invocation) -> Outcome {
         }
         _ => {}
     }
-    let words = Words {
+    let words = PutOptions {
         unique: options.unique.clone(),
         limit: options.limit.clone(),
         tries: options.tries.map(NonZeroU32::get),
     };
-    let words = Some(words).filter(|words| *words != Words::NONE);
+    let words = Some(words).filter(|words| *words != PutOptions::NONE);
     if words
         .as_ref()
         .is_some_and(|words| words.to_string().len() > MAX_WORDS)
@@ -133,7 +133,7 @@ struct NewJob {
     origin: String,
     tube: TubeName,
     terms: Terms,
-    words: Option<Words>,
+    words: Option<PutOptions>,
     body: Vec<u8>,
 }
 
@@ -142,7 +142,7 @@ struct Puts<'a> {
     invocation: &'a Invocation,
     options: &'a Options,
     /// The words that the options say.
-    words: Option<Words>,
+    words: Option<PutOptions>,
     /// The tube into which the connection puts jobs now.
     used: Option<TubeName>,
     ids: Output,

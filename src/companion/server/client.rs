@@ -13,7 +13,7 @@ use crate::server::reply::{Job, RawReply, Reply};
 use crate::server::stats::{self, Facts, JobFacts, State};
 use crate::signals::timeout_until;
 use crate::text::output::complain;
-use beanpole::protocol::{JobId, Priority, Seconds, TubeName, Words};
+use beanpole::protocol::{JobId, Priority, PutOptions, Seconds, TubeName};
 use nix::poll::{PollFd, PollFlags, poll};
 use std::collections::VecDeque;
 use std::fmt;
@@ -128,7 +128,7 @@ impl Client {
 
     /// Queues a `put` into the used tube. Only a server that
     /// [knows](Self::knows_words) words may get any.
-    pub fn queue_put(&mut self, terms: Terms, words: Option<&Words>, body: &[u8]) {
+    pub fn queue_put(&mut self, terms: Terms, words: Option<&PutOptions>, body: &[u8]) {
         let (pri, delay, ttr) = (terms.priority.0, terms.delay.0, terms.ttr.0);
         let size = body.len();
         match words {

@@ -7,7 +7,7 @@ use crate::text::base64;
 use crate::text::json::{self, Json, json};
 use crate::text::output::{self, Output};
 use crate::text::words::shown;
-use beanpole::protocol::{JobId, Priority, Seconds, TubeName, Words};
+use beanpole::protocol::{JobId, Priority, PutOptions, Seconds, TubeName};
 
 /// The form in which jobs are written.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -69,7 +69,7 @@ pub struct Told {
     pub delay: Option<Seconds>,
     pub ttr: Option<Seconds>,
     /// The words of its put.
-    pub words: Option<Words>,
+    pub words: Option<PutOptions>,
     pub body: Vec<u8>,
 }
 
@@ -104,7 +104,7 @@ impl Told {
             }
         };
         let words = text("words").map(|words| {
-            let words = Words::parse(format!(" {words}").as_bytes());
+            let words = PutOptions::parse(format!(" {words}").as_bytes());
             words.ok_or("'words' are none that may follow a put")
         });
         Ok(Told {

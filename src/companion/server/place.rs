@@ -14,7 +14,7 @@ use crate::server::reply::Reply;
 use crate::server::stats::{JobFacts, State};
 use crate::server::take::jobs_of;
 use crate::text::output::complain;
-use beanpole::protocol::{JobId, Priority, Seconds, TubeName, Words};
+use beanpole::protocol::{JobId, Priority, PutOptions, Seconds, TubeName};
 use std::collections::HashSet;
 use std::time::Instant;
 
@@ -29,7 +29,7 @@ pub struct Placement {
     /// The priority, the delay that is left, and the time to run.
     pub terms: Terms,
     /// The words of its put, if it has any.
-    pub words: Option<Words>,
+    pub words: Option<PutOptions>,
     pub buried: bool,
     pub body: Vec<u8>,
 }

@@ -5,7 +5,7 @@
 
 use crate::text::json::{Json, number_or_text};
 use crate::values::Parse;
-use beanpole::protocol::{JobId, Limit, Priority, Seconds, TubeName, Words};
+use beanpole::protocol::{JobId, Limit, Priority, PutOptions, Seconds, TubeName};
 
 /// A dictionary, in the order of the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -214,7 +214,7 @@ impl JobFacts {
     }
 
     /// The words of its put, if the server tells any.
-    pub fn words(&self) -> Option<Words> {
+    pub fn words(&self) -> Option<PutOptions> {
         let mut text = String::new();
         for (word, key, number) in [
             ("idp", "idempotency-key", "idempotency-ttl"),
@@ -227,7 +227,7 @@ impl JobFacts {
         if let Some(tries) = self.all.get("tries") {
             text += &format!(" try:{tries}");
         }
-        Words::parse(text.as_bytes())
+        PutOptions::parse(text.as_bytes())
     }
 
     /// The limit for which the job is not given out although it is ready: as

@@ -6,7 +6,7 @@ use crate::inspection::{Finding, Inspection};
 use crate::text::json::{self, Json, json};
 use crate::text::output::Output;
 use beanpole::binlog::Record;
-use beanpole::engine::{Counters, StoredJob, StoredState, StoredWords};
+use beanpole::engine::{Counters, StoredJob, StoredOptions, StoredState};
 use beanpole::protocol::{Priority, Seconds};
 
 /// Writes every record as a line of JSON.
@@ -65,9 +65,9 @@ fn job_fields(job: &StoredJob) -> Json {
         "created-ns": job.created_at.as_nanos(),
     });
     add(&mut fields, state_fields(job.state, &job.counters));
-    if let Some(StoredWords { words, silent }) = job.words.as_deref() {
-        fields["words"] = words.to_string().into();
-        if words.tries.is_some() {
+    if let Some(StoredOptions { options, silent }) = job.options.as_deref() {
+        fields["words"] = options.to_string().into();
+        if options.tries.is_some() {
             fields["tries-failed"] = (*silent).into();
         }
     }

@@ -108,7 +108,7 @@ fn ghost(id: JobId) -> StoredJob {
         created_at: Time::from_nanos(0),
         state: StoredState::Ready,
         counters: Counters::default(),
-        words: None,
+        options: None,
     }
 }
 
@@ -158,7 +158,7 @@ pub fn export(inspection: &Inspection, new: &Path) -> Outcome {
 fn say_what_is_lost(jobs: &[&StoredJob], keys: usize) {
     let words = || {
         jobs.iter()
-            .filter_map(|job| Some(&job.words.as_ref()?.words))
+            .filter_map(|job| Some(&job.options.as_ref()?.options))
     };
     let unique = words().filter(|words| words.unique.is_some()).count();
     let limit = words().filter(|words| words.limit.is_some()).count();

@@ -192,7 +192,11 @@ impl SideTables {
     /// Puts a ready job into the queue of its tube or, if it has a limit, into
     /// the line of its key.
     pub fn add_ready(&mut self, tube: (TubeIndex, &mut Tube), priority: Priority, id: JobId) {
-        match self.jobs.get(&id).and_then(|job| job.words.limit.as_ref()) {
+        match self
+            .jobs
+            .get(&id)
+            .and_then(|job| job.options.limit.as_ref())
+        {
             None => tube.1.ready.insert(priority, id),
             Some(limit) => {
                 let limits = &mut self.limits;
@@ -203,7 +207,11 @@ impl SideTables {
 
     /// Takes a ready job out of there.
     pub fn remove_ready(&mut self, tube: (TubeIndex, &mut Tube), priority: Priority, id: JobId) {
-        match self.jobs.get(&id).and_then(|job| job.words.limit.as_ref()) {
+        match self
+            .jobs
+            .get(&id)
+            .and_then(|job| job.options.limit.as_ref())
+        {
             None => tube.1.ready.remove(priority, id),
             Some(limit) => {
                 let limits = &mut self.limits;
@@ -213,7 +221,7 @@ impl SideTables {
     }
 
     fn key_of(&self, id: JobId) -> Option<&Key> {
-        Some(&self.of(id)?.words.limit.as_ref()?.key)
+        Some(&self.of(id)?.options.limit.as_ref()?.key)
     }
 
     /// Whether nobody may reserve this job now because of its limit.
@@ -231,7 +239,7 @@ impl Engine {
         if was == is {
             return;
         }
-        if let Some(key) = self.words.key_of(id).cloned() {
+        if let Some(key) = self.options.key_of(id).cloned() {
             self.change_places(&key, |places| match is {
                 true => places.reserved += 1,
                 false => places.reserved -= 1,
@@ -243,7 +251,7 @@ impl Engine {
     /// the ready queues; if it has a free place now, they come back, and the
     /// caller serves.
     pub(super) fn change_places(&mut self, key: &Key, change: impl FnOnce(&mut Places)) {
-        let limits = &mut self.words.limits;
+        let limits = &mut self.options.limits;
         let Some((is_full, first)) = limits.change_places(key, change) else {
             return;
         };

@@ -8,10 +8,10 @@ impl Engine {
     /// The state of a job whose reservation ends because its time to run or its
     /// connection has ended.
     pub(in crate::engine) fn state_after_silence(&mut self, id: JobId) -> State {
-        let Some(stored) = self.words.jobs.get_mut(&id) else {
+        let Some(stored) = self.options.jobs.get_mut(&id) else {
             return State::Ready;
         };
-        let Some(tries) = stored.words.tries else {
+        let Some(tries) = stored.options.tries else {
             return State::Ready;
         };
         stored.silent = stored.silent.saturating_add(1);
@@ -24,7 +24,7 @@ impl Engine {
 
     /// Gives a job that is kicked all its tries again.
     pub(in crate::engine) fn reset_tries(&mut self, id: JobId) {
-        if let Some(stored) = self.words.jobs.get_mut(&id) {
+        if let Some(stored) = self.options.jobs.get_mut(&id) {
             stored.silent = 0;
         }
     }

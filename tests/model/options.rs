@@ -1,15 +1,15 @@
-//! The three words after a put.
+//! The three options after a put.
 
-use super::{Client, Job, Kept, LIMIT_OVERHEAD, Model, SECOND, State, WORDS_OVERHEAD, Words};
+use super::{Client, Job, Kept, LIMIT_OVERHEAD, Model, OPTIONS_OVERHEAD, Options, SECOND, State};
 use super::{commands::name, documents::word};
 use std::collections::BTreeSet;
 
-impl Words {
-    /// `None` if one of these is no word.
-    pub(super) fn read(words: &[&str]) -> Option<Words> {
-        let mut read = Words::default();
-        for word in words {
-            let parts: Vec<&str> = word.split(':').collect();
+impl Options {
+    /// `None` if one of these is no option.
+    pub(super) fn read(options: &[&str]) -> Option<Options> {
+        let mut read = Options::default();
+        for option in options {
+            let parts: Vec<&str> = option.split(':').collect();
             let number = |text: &str| {
                 let is_number = text.chars().all(|c| c.is_ascii_digit());
                 is_number.then(|| text.parse::<u32>().ok())?
@@ -47,7 +47,7 @@ impl Words {
         let keys = keys.chain(self.limit.iter().map(|(key, _)| key.len()));
         match self.is_empty() {
             true => 0,
-            false => WORDS_OVERHEAD + keys.sum::<usize>(),
+            false => OPTIONS_OVERHEAD + keys.sum::<usize>(),
         }
     }
 }
@@ -55,9 +55,9 @@ impl Words {
 impl Model {
     /// The answer to a put whose key is taken.
     pub(super) fn inserted_before(&mut self, put: &Job, tube: &str) -> Option<String> {
-        let (key, _) = put.words.unique.as_ref()?;
+        let (key, _) = put.options.unique.as_ref()?;
         let has_key = |job: &&mut Job| {
-            let unique = job.words.unique.as_ref();
+            let unique = job.options.unique.as_ref();
             job.tube == tube && unique.is_some_and(|(one, _)| one == key)
         };
         if let Some(job) = self.jobs.iter_mut().find(has_key) {
@@ -75,7 +75,7 @@ impl Model {
 
     /// Keeps the key of a job that is deleted.
     pub(super) fn keep_key(&mut self, job: &Job) {
-        if let Some((key, seconds @ 1..)) = &job.words.unique {
+        if let Some((key, seconds @ 1..)) = &job.options.unique {
             self.kept.push(Kept {
                 id: job.id,
                 tube: job.tube.clone(),
@@ -87,11 +87,11 @@ impl Model {
 
     /// How many more jobs with the limit of this one may be reserved.
     pub(super) fn places_free(&self, job: &Job) -> usize {
-        let Some((key, _)) = &job.words.limit else {
+        let Some((key, _)) = &job.options.limit else {
             return usize::MAX;
         };
         let others = self.jobs.iter().filter_map(|other| {
-            let (its, most) = other.words.limit.as_ref()?;
+            let (its, most) = other.options.limit.as_ref()?;
             (its == key).then_some((other.state, *most))
         });
         let reserved = |&(state, _): &(State, usize)| matches!(state, State::Reserved { .. });
@@ -113,9 +113,9 @@ impl Model {
         ended.sort_by_key(|(until, job)| (*until, job.id));
         for (_, job) in ended {
             job.state = State::Ready;
-            if let Some(tries) = job.words.tries {
-                job.words.silent += 1;
-                if job.words.silent >= tries {
+            if let Some(tries) = job.options.tries {
+                job.options.silent += 1;
+                if job.options.silent >= tries {
                     job.buries += 1;
                     job.state = State::Buried {
                         number: self.burials,
@@ -145,36 +145,45 @@ impl Model {
         }
     }
 
-    pub(super) fn memory_of_words(&self) -> usize {
-        let jobs = self.jobs.iter().map(|job| job.words.memory());
-        let kept = self.kept.iter().map(|kept| WORDS_OVERHEAD + kept.key.len());
-        let limits = self.jobs.iter().filter_map(|job| job.words.limit.as_ref());
+    pub(super) fn memory_of_options(&self) -> usize {
+        let jobs = self.jobs.iter().map(|job| job.options.memory());
+        let kept = self
+            .kept
+            .iter()
+            .map(|kept| OPTIONS_OVERHEAD + kept.key.len());
+        let limits = self
+            .jobs
+            .iter()
+            .filter_map(|job| job.options.limit.as_ref());
         let limits: BTreeSet<_> = limits.map(|(key, _)| key).collect();
         jobs.sum::<usize>() + kept.sum::<usize>() + limits.len() * LIMIT_OVERHEAD
     }
 
-    /// What the words of a job that is to be put need.
-    pub(super) fn needed_for(&self, words: &Words) -> usize {
-        let limit = words.limit.as_ref().map(|(key, _)| key);
-        let mut limits = self.jobs.iter().filter_map(|job| job.words.limit.as_ref());
+    /// What the options of a job that is to be put need.
+    pub(super) fn needed_for(&self, options: &Options) -> usize {
+        let limit = options.limit.as_ref().map(|(key, _)| key);
+        let mut limits = self
+            .jobs
+            .iter()
+            .filter_map(|job| job.options.limit.as_ref());
         let is_new = limit.is_some_and(|key| !limits.any(|(one, _)| one == key));
-        words.memory() + if is_new { LIMIT_OVERHEAD } else { 0 }
+        options.memory() + if is_new { LIMIT_OVERHEAD } else { 0 }
     }
 
-    /// What stats-job tells of the words.
-    pub(super) fn facts_of_words(&self, job: &Job) -> Vec<String> {
+    /// What stats-job tells of the options.
+    pub(super) fn facts_of_options(&self, job: &Job) -> Vec<String> {
         let mut facts = Vec::new();
-        if let Some((key, seconds)) = &job.words.unique {
+        if let Some((key, seconds)) = &job.options.unique {
             facts.push(format!("idempotency-key: \"{key}\""));
             facts.push(format!("idempotency-ttl: {seconds}"));
         }
-        if let Some((key, most)) = &job.words.limit {
+        if let Some((key, most)) = &job.options.limit {
             facts.push(format!("concurrency-key: \"{key}\""));
             facts.push(format!("concurrency-limit: {most}"));
             facts.push(format!("concurrency-free: {}", self.places_free(job)));
         }
-        if let Some(tries) = job.words.tries {
-            let left = tries.saturating_sub(job.words.silent);
+        if let Some(tries) = job.options.tries {
+            let left = tries.saturating_sub(job.options.silent);
             facts.push(format!("tries: {tries}"));
             facts.push(format!("tries-left: {left}"));
         }

@@ -1,4 +1,4 @@
-//! The words that may follow the numbers of a `put`. They are ours: beanstalkd
+//! The options that may follow the numbers of a `put`. They are ours: beanstalkd
 //! answers `BAD_FORMAT`.
 //!
 //! ```text
@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Their order is free, each may stand once, and one space stands before each.
-//! What they do is in `engine/words`.
+//! What they do is in `engine/options`.
 
 use super::Seconds;
 use super::name::TubeName;
@@ -57,31 +57,31 @@ pub struct Limit {
     pub most: u32,
 }
 
-/// The words of a put; a job has at least one, or no words at all.
+/// The options of a put; a job has at least one, or no options at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Words {
-    /// The word `idp`.
+pub struct PutOptions {
+    /// The option `idp`.
     pub unique: Option<Unique>,
-    /// The word `con`.
+    /// The option `con`.
     pub limit: Option<Limit>,
-    /// The word `try`: after so many tries, at least 1, the job is buried.
+    /// The option `try`: after so many tries, at least 1, the job is buried.
     pub tries: Option<u32>,
 }
 
-impl Words {
-    /// No words.
-    pub const NONE: Words = Words {
+impl PutOptions {
+    /// No options.
+    pub const NONE: PutOptions = PutOptions {
         unique: None,
         limit: None,
         tries: None,
     };
 
-    /// The words in what follows the last number of a put. `None` if anything
+    /// The options in what follows the last number of a put. `None` if anything
     /// else stands there.
-    pub fn parse(rest: &[u8]) -> Option<Words> {
-        let mut words = Words::NONE;
-        for word in rest.strip_prefix(b" ")?.split(|&byte| byte == b' ') {
-            let mut parts = word.split(|&byte| byte == b':');
+    pub fn parse(rest: &[u8]) -> Option<PutOptions> {
+        let mut options = PutOptions::NONE;
+        for option in rest.strip_prefix(b" ")?.split(|&byte| byte == b' ') {
+            let mut parts = option.split(|&byte| byte == b':');
             let (name, first, second) = (parts.next()?, parts.next()?, parts.next());
             let had_it = match name {
                 b"idp" => {
@@ -89,23 +89,23 @@ impl Words {
                         key: Key::parse(first)?,
                         taken_for: Seconds(second.map_or(Some(0), number)?),
                     };
-                    words.unique.replace(unique).is_some()
+                    options.unique.replace(unique).is_some()
                 }
                 b"con" => {
                     let limit = Limit {
                         key: Key::parse(first)?,
                         most: second.map_or(Some(1), at_least_1)?,
                     };
-                    words.limit.replace(limit).is_some()
+                    options.limit.replace(limit).is_some()
                 }
-                b"try" if second.is_none() => words.tries.replace(at_least_1(first)?).is_some(),
+                b"try" if second.is_none() => options.tries.replace(at_least_1(first)?).is_some(),
                 _ => return None,
             };
             if had_it || parts.next().is_some() {
                 return None;
             }
         }
-        Some(words)
+        Some(options)
     }
 
     /// The lengths of the keys together, in bytes.
@@ -117,8 +117,8 @@ impl Words {
     }
 }
 
-/// As after the numbers of a put, without the space before the first word.
-impl fmt::Display for Words {
+/// As after the numbers of a put, without the space before the first option.
+impl fmt::Display for PutOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let unique = self
             .unique
@@ -130,8 +130,8 @@ impl fmt::Display for Words {
         let limit = self.limit.as_ref();
         let limit = limit.map(|Limit { key, most }| format!("con:{key}:{most}"));
         let tries = self.tries.map(|tries| format!("try:{tries}"));
-        let words: Vec<String> = [unique, limit, tries].into_iter().flatten().collect();
-        f.write_str(&words.join(" "))
+        let options: Vec<String> = [unique, limit, tries].into_iter().flatten().collect();
+        f.write_str(&options.join(" "))
     }
 }
 
@@ -145,31 +145,31 @@ fn at_least_1(digits: &[u8]) -> Option<u32> {
     number(digits).filter(|&number| number >= 1)
 }
 
-/// What `stats-job` and `list-jobs` tell of the words of a job.
+/// What `stats-job` and `list-jobs` tell of the options of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WordStats {
-    /// The words of its put.
-    pub words: Words,
+pub struct OptionStats {
+    /// The options of its put.
+    pub options: PutOptions,
     /// How many more jobs with its key may be reserved now.
     pub free: u64,
     /// How many tries are left before the job is buried.
     pub tries_left: u32,
 }
 
-impl WordStats {
-    /// The keys and values for the words that the job has.
+impl OptionStats {
+    /// The keys and values for the options that the job has.
     pub(super) fn facts(&self) -> Vec<(&'static str, Fact<'_>)> {
         let mut facts = Vec::with_capacity(7);
-        if let Some(unique) = &self.words.unique {
+        if let Some(unique) = &self.options.unique {
             facts.push(("idempotency-key: ", Fact::Key(&unique.key)));
             facts.push(("idempotency-ttl: ", Fact::Number(unique.taken_for.0.into())));
         }
-        if let Some(limit) = &self.words.limit {
+        if let Some(limit) = &self.options.limit {
             facts.push(("concurrency-key: ", Fact::Key(&limit.key)));
             facts.push(("concurrency-limit: ", Fact::Number(limit.most.into())));
             facts.push(("concurrency-free: ", Fact::Number(self.free)));
         }
-        if let Some(tries) = self.words.tries {
+        if let Some(tries) = self.options.tries {
             facts.push(("tries: ", Fact::Number(tries.into())));
             facts.push(("tries-left: ", Fact::Number(self.tries_left.into())));
         }
@@ -192,8 +192,8 @@ mod tests {
     }
 
     #[test]
-    fn three_words_in_any_order() {
-        let expected = Words {
+    fn three_options_in_any_order() {
+        let expected = PutOptions {
             unique: Some(Unique {
                 key: key("nightly"),
                 taken_for: Seconds(3600),
@@ -209,11 +209,11 @@ mod tests {
             " try:3 con:deploy:2 idp:nightly:3600",
             " con:deploy:002 try:03 idp:nightly:03600",
         ] {
-            assert_eq!(Words::parse(text.as_bytes()).as_ref(), Some(&expected));
+            assert_eq!(PutOptions::parse(text.as_bytes()).as_ref(), Some(&expected));
         }
         let line = "idp:nightly:3600 con:deploy:2 try:3";
         assert_eq!(expected.to_string(), line);
-        let short = Words::parse(b" con:a idp:a").unwrap();
+        let short = PutOptions::parse(b" con:a idp:a").unwrap();
         assert_eq!(
             short.unique.map(|unique| unique.taken_for),
             Some(Seconds(0))
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_no_word() {
+    fn anything_else_is_no_option() {
         for text in [
             "",
             " ",
@@ -254,7 +254,7 @@ mod tests {
             " IDP:a",
             " con:a\t",
         ] {
-            assert_eq!(Words::parse(text.as_bytes()), None, "{text:?}");
+            assert_eq!(PutOptions::parse(text.as_bytes()), None, "{text:?}");
         }
     }
 }

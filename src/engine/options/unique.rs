@@ -4,13 +4,13 @@
 //! What is left of a deleted job has the job's id until its key is free, also
 //! in the binlog, where it takes the place of the job.
 
-use super::WORDS_OVERHEAD;
-use crate::engine::job::StoredWords;
+use super::OPTIONS_OVERHEAD;
+use crate::engine::job::StoredOptions;
 use crate::engine::slab::TubeIndex;
 use crate::engine::{Change, Engine, Owner, StoredJob, StoredState, Time};
 use crate::protocol::command::Put;
 use crate::protocol::{Body, Counters, JobId, Key, Priority, Reply};
-use crate::protocol::{Seconds, TubeName, Unique, Words};
+use crate::protocol::{PutOptions, Seconds, TubeName, Unique};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The keys that are taken.
@@ -36,7 +36,7 @@ struct OfDeleted {
 
 impl UniqueKeys {
     pub fn memory(&self) -> u64 {
-        self.of_deleted.len() as u64 * WORDS_OVERHEAD + self.keys_len
+        self.of_deleted.len() as u64 * OPTIONS_OVERHEAD + self.keys_len
     }
 
     pub fn count_of_deleted(&self) -> usize {
@@ -95,16 +95,16 @@ impl UniqueKeys {
             created_at: Time::default(),
             state: StoredState::Deleted { until: key.until },
             counters: Counters::default(),
-            words: Some(Box::new(StoredWords::new(Words {
+            options: Some(Box::new(StoredOptions::new(PutOptions {
                 unique: Some(key.unique.clone()),
-                ..Words::NONE
+                ..PutOptions::NONE
             }))),
         })
     }
 
     /// Panics if the keys contradict each other, or the jobs that are there.
-    pub fn check<'a>(&self, jobs: impl Iterator<Item = (&'a JobId, &'a Box<StoredWords>)>) {
-        let of_jobs = jobs.filter(|(_, stored)| stored.words.unique.is_some());
+    pub fn check<'a>(&self, jobs: impl Iterator<Item = (&'a JobId, &'a Box<StoredOptions>)>) {
+        let of_jobs = jobs.filter(|(_, stored)| stored.options.unique.is_some());
         assert_eq!(self.holders.len(), of_jobs.count() + self.of_deleted.len());
         assert_eq!(self.ends.len(), self.of_deleted.len());
         let len = |key: &OfDeleted| key.unique.key.as_str().len() as u64;
@@ -129,9 +129,9 @@ impl Engine {
         tube: TubeIndex,
         now: Time,
     ) -> Option<Reply> {
-        let unique = put.words.as_ref()?.unique.as_ref()?;
+        let unique = put.options.as_ref()?.unique.as_ref()?;
         let tube = self.tubes[tube].name.clone();
-        let id = self.words.unique.holder(tube, unique.key.clone())?;
+        let id = self.options.unique.holder(tube, unique.key.clone())?;
         let Some(job) = self.jobs.get(id) else {
             return Some(Reply::InsertedBefore {
                 id,
@@ -158,9 +158,9 @@ impl Engine {
     /// Frees the keys whose time is over.
     pub(in crate::engine) fn end_keys(&mut self, now: Time, left: &mut usize) {
         while *left > 0 {
-            match self.words.unique.ends.first() {
+            match self.options.unique.ends.first() {
                 Some(&(until, id)) if until <= now => {
-                    let key = self.words.unique.forget(id);
+                    let key = self.options.unique.forget(id);
                     let key = key.expect("what ends is taken");
                     self.effects.steps += 1;
                     self.record(Change::Delete {
@@ -177,16 +177,16 @@ impl Engine {
     }
 
     pub(in crate::engine) fn set_keys_timer(&mut self) {
-        let first = self.words.unique.ends.first();
+        let first = self.options.unique.ends.first();
         let due = first.map(|&(until, _)| until);
         self.wheel.set(Owner::Keys.timer(), due);
     }
 
     /// Brings back the key of a deleted job.
     pub(in crate::engine) fn restore_key(&mut self, stored: StoredJob, until: Time) {
-        let unique = stored.words.and_then(|stored| stored.words.unique);
+        let unique = stored.options.and_then(|stored| stored.options.unique);
         if let Some(unique) = unique {
-            self.words
+            self.options
                 .unique
                 .keep_taken(stored.id, stored.tube, unique, until);
             self.set_keys_timer();
@@ -195,8 +195,8 @@ impl Engine {
 
     /// Undoes [`restore_key`](Self::restore_key).
     pub(in crate::engine) fn forget_key(&mut self, id: JobId) -> Option<StoredJob> {
-        let stored = self.words.unique.stored(id)?;
-        self.words.unique.forget(id);
+        let stored = self.options.unique.stored(id)?;
+        self.options.unique.forget(id);
         self.set_keys_timer();
         Some(stored)
     }

@@ -1,7 +1,7 @@
-//! What the three words after a put do: `idp`, `con` and `try`.
+//! What the three options after a put do: `idp`, `con` and `try`.
 //!
 //! All that is known of them stands in side tables, by the ids of the jobs. A
-//! job without words is in none of them, and takes no memory here. The rest of
+//! job without options is in none of them, and takes no memory here. The rest of
 //! the engine asks the tables in few places:
 //!
 //! | When | What is asked or told |
@@ -16,18 +16,18 @@ mod limits;
 mod tries;
 mod unique;
 
-use super::job::{Job, State, StoredWords};
+use super::job::{Job, State, StoredOptions};
 use super::slab::TubeIndex;
 use super::{Engine, StoredJob, Time};
-use crate::protocol::{JobId, Priority, WordStats, Words};
+use crate::protocol::{JobId, OptionStats, Priority, PutOptions};
 use limits::Limits;
 use std::collections::HashMap;
 use unique::UniqueKeys;
 
-/// What the words of a job take without the text of its keys, in bytes, as
+/// What the options of a job take without the text of its keys, in bytes, as
 /// `max_memory` counts it. A key that is taken after the delete of its job takes
 /// as much.
-const WORDS_OVERHEAD: u64 = 400;
+const OPTIONS_OVERHEAD: u64 = 400;
 
 /// What a key with a limit takes besides, in bytes, however many jobs have it.
 const LIMIT_OVERHEAD: u64 = 1000;
@@ -35,10 +35,10 @@ const LIMIT_OVERHEAD: u64 = 1000;
 /// A map of no more capacity than this keeps its memory.
 const SMALL: usize = 64;
 
-/// What is known of jobs with words.
+/// What is known of jobs with options.
 #[derive(Default)]
 pub struct SideTables {
-    jobs: HashMap<JobId, Box<StoredWords>>,
+    jobs: HashMap<JobId, Box<StoredOptions>>,
     unique: UniqueKeys,
     limits: Limits,
     /// The lengths of the keys of all jobs, in bytes.
@@ -48,70 +48,72 @@ pub struct SideTables {
 impl SideTables {
     /// What the tables take, in bytes, as `max_memory` counts it.
     pub fn memory(&self) -> u64 {
-        let entries = self.jobs.len() as u64 * WORDS_OVERHEAD;
+        let entries = self.jobs.len() as u64 * OPTIONS_OVERHEAD;
         let limits = self.limits.len() as u64 * LIMIT_OVERHEAD;
         entries + limits + self.keys_len + self.unique.memory()
     }
 
-    /// What a job with these words takes in addition to its other memory.
-    pub fn needed(&self, words: &Words) -> u64 {
-        let limit = words.limit.as_ref();
+    /// What a job with these options takes in addition to its other memory.
+    pub fn needed(&self, options: &PutOptions) -> u64 {
+        let limit = options.limit.as_ref();
         let is_new = limit.is_some_and(|limit| !self.limits.has(&limit.key));
-        WORDS_OVERHEAD + words.keys_len() as u64 + u64::from(is_new) * LIMIT_OVERHEAD
+        OPTIONS_OVERHEAD + options.keys_len() as u64 + u64::from(is_new) * LIMIT_OVERHEAD
     }
 
-    pub fn of(&self, id: JobId) -> Option<&StoredWords> {
-        // If no job has words, this is one comparison.
-        self.jobs.get(&id).map(|words| &**words)
+    pub fn of(&self, id: JobId) -> Option<&StoredOptions> {
+        // If no job has options, this is one comparison.
+        self.jobs.get(&id).map(|options| &**options)
     }
 
-    /// What `stats-job` tells of the words of a job.
-    pub fn stats(&self, id: JobId) -> Option<Box<WordStats>> {
-        let StoredWords { words, silent } = self.of(id)?;
-        let limit = words.limit.as_ref();
-        Some(Box::new(WordStats {
-            words: words.clone(),
+    /// What `stats-job` tells of the options of a job.
+    pub fn stats(&self, id: JobId) -> Option<Box<OptionStats>> {
+        let StoredOptions { options, silent } = self.of(id)?;
+        let limit = options.limit.as_ref();
+        Some(Box::new(OptionStats {
+            options: options.clone(),
             free: limit.map_or(0, |limit| self.limits.free(&limit.key)),
-            tries_left: words.tries.map_or(0, |tries| tries.saturating_sub(*silent)),
+            tries_left: options
+                .tries
+                .map_or(0, |tries| tries.saturating_sub(*silent)),
         }))
     }
 }
 
 impl Engine {
-    /// Notes the words of a job that is in no collection yet.
-    pub(super) fn attach(&mut self, id: JobId, tube: TubeIndex, mut stored: StoredWords) {
-        self.words.keys_len += stored.words.keys_len() as u64;
-        if let Some(unique) = &stored.words.unique {
+    /// Notes the options of a job that is in no collection yet.
+    pub(super) fn attach(&mut self, id: JobId, tube: TubeIndex, mut stored: StoredOptions) {
+        self.options.keys_len += stored.options.keys_len() as u64;
+        if let Some(unique) = &stored.options.unique {
             let tube = self.tubes[tube].name.clone();
-            self.words.unique.take(tube, unique.key.clone(), id);
+            self.options.unique.take(tube, unique.key.clone(), id);
         }
-        let limit = stored.words.limit.as_mut().map(|limit| {
-            self.words.limits.share(&mut limit.key);
+        let limit = stored.options.limit.as_mut().map(|limit| {
+            self.options.limits.share(&mut limit.key);
             limit.clone()
         });
-        self.words.jobs.insert(id, Box::new(stored));
+        self.options.jobs.insert(id, Box::new(stored));
         if let Some(limit) = limit {
             self.change_places(&limit.key, |places| places.add(limit.most));
         }
     }
 
-    /// Takes the words of a job that has left its collection. Its key is free.
-    pub(super) fn detach(&mut self, id: JobId, job: &Job) -> Option<StoredWords> {
+    /// Takes the options of a job that has left its collection. Its key is free.
+    pub(super) fn detach(&mut self, id: JobId, job: &Job) -> Option<StoredOptions> {
         // `remove` hashes the id even if the map is empty.
-        if self.words.jobs.is_empty() {
+        if self.options.jobs.is_empty() {
             return None;
         }
-        let stored = *self.words.jobs.remove(&id)?;
-        if self.words.jobs.capacity() > SMALL.max(self.words.jobs.len() * 4) {
-            let room = self.words.jobs.len() * 2;
-            self.words.jobs.shrink_to(room);
+        let stored = *self.options.jobs.remove(&id)?;
+        if self.options.jobs.capacity() > SMALL.max(self.options.jobs.len() * 4) {
+            let room = self.options.jobs.len() * 2;
+            self.options.jobs.shrink_to(room);
         }
-        self.words.keys_len -= stored.words.keys_len() as u64;
-        if let Some(unique) = &stored.words.unique {
+        self.options.keys_len -= stored.options.keys_len() as u64;
+        if let Some(unique) = &stored.options.unique {
             let tube = self.tubes[job.tube].name.clone();
-            self.words.unique.free(tube, unique.key.clone(), id);
+            self.options.unique.free(tube, unique.key.clone(), id);
         }
-        if let Some(limit) = &stored.words.limit {
+        if let Some(limit) = &stored.options.limit {
             let was_reserved = matches!(job.state, State::Reserved { .. });
             self.change_places(&limit.key, |places| {
                 places.reserved -= usize::from(was_reserved);
@@ -121,15 +123,15 @@ impl Engine {
         Some(stored)
     }
 
-    /// Takes the words of a job that is deleted, and keeps its key taken for as
-    /// long as they say. Returns the lengths of its keys, if it has words.
-    pub(super) fn end_words(&mut self, id: JobId, job: &Job, now: Time) -> Option<usize> {
-        let words = self.detach(id, job)?.words;
-        let keys_len = words.keys_len();
-        if let Some(unique) = words.unique.filter(|unique| unique.taken_for.0 > 0) {
+    /// Takes the options of a job that is deleted, and keeps its key taken for as
+    /// long as they say. Returns the lengths of its keys, if it has options.
+    pub(super) fn end_options(&mut self, id: JobId, job: &Job, now: Time) -> Option<usize> {
+        let options = self.detach(id, job)?.options;
+        let keys_len = options.keys_len();
+        if let Some(unique) = options.unique.filter(|unique| unique.taken_for.0 > 0) {
             let until = now + unique.taken_for;
             let tube = self.tubes[job.tube].name.clone();
-            self.words.unique.keep_taken(id, tube, unique, until);
+            self.options.unique.keep_taken(id, tube, unique, until);
             self.set_keys_timer();
         }
         Some(keys_len)
@@ -137,42 +139,42 @@ impl Engine {
 
     /// What is left of a deleted job whose key is still taken.
     pub(super) fn stored_key(&self, id: JobId) -> Option<StoredJob> {
-        self.words.unique.stored(id)
+        self.options.unique.stored(id)
     }
 
     /// For tests: how many keys of deleted jobs are still taken.
     pub fn keys_of_deleted(&self) -> usize {
-        self.words.unique.count_of_deleted()
+        self.options.unique.count_of_deleted()
     }
 
     /// The next ready job of a tube, whether or not its key is full.
     pub(super) fn next_ready(&self, tube: TubeIndex) -> Option<JobId> {
         let first: Option<(Priority, JobId)> = self.tubes[tube].ready.first();
-        let full = self.words.limits.first_passed_over(tube);
+        let full = self.options.limits.first_passed_over(tube);
         first.into_iter().chain(full).min().map(|(_, id)| id)
     }
 
     /// For tests: panics if the tables contradict the jobs. Returns how many
     /// ready jobs of each tube are not in its queue.
-    pub(super) fn check_words(&self) -> HashMap<TubeIndex, usize> {
-        let keys_len = self.words.jobs.values();
-        let keys_len = keys_len.map(|stored| stored.words.keys_len() as u64);
-        assert_eq!(keys_len.sum::<u64>(), self.words.keys_len);
+    pub(super) fn check_options(&self) -> HashMap<TubeIndex, usize> {
+        let keys_len = self.options.jobs.values();
+        let keys_len = keys_len.map(|stored| stored.options.keys_len() as u64);
+        assert_eq!(keys_len.sum::<u64>(), self.options.keys_len);
         let mut limits = HashMap::new();
-        for (&id, stored) in &self.words.jobs {
+        for (&id, stored) in &self.options.jobs {
             let job = &self.jobs[id];
-            if let Some(unique) = &stored.words.unique {
+            if let Some(unique) = &stored.options.unique {
                 let tube = self.tubes[job.tube].name.clone();
-                let holder = self.words.unique.holder(tube, unique.key.clone());
+                let holder = self.options.unique.holder(tube, unique.key.clone());
                 assert_eq!(holder, Some(id));
             }
-            if let Some(limit) = &stored.words.limit {
+            if let Some(limit) = &stored.options.limit {
                 let entry: &mut Vec<_> = limits.entry(limit.key.clone()).or_default();
                 entry.push((id, job, limit.most));
             }
         }
-        self.words.unique.check(self.words.jobs.iter());
-        self.words.limits.check(&self.tubes, limits)
+        self.options.unique.check(self.options.jobs.iter());
+        self.options.limits.check(&self.tubes, limits)
     }
 }
 
@@ -187,7 +189,7 @@ mod tests {
     fn a_job_takes_the_memory_that_its_put_needed() {
         let mut engine = Engine::new(Config::new(100), Time::default());
         let id = engine.connect();
-        for words in [
+        for options in [
             "",
             " try:3",
             " idp:key",
@@ -197,17 +199,17 @@ mod tests {
         ] {
             let before = engine.memory();
             let mut needed = 2 + JOB_OVERHEAD;
-            let text = format!("put 0 0 60 0{words}\r\n\r\n");
+            let text = format!("put 0 0 60 0{options}\r\n\r\n");
             let (mut framer, mut input) = (Framer::new(100), text.as_bytes());
             while let Some(request) = framer.next(&mut input) {
                 if let Request::Command(Command::Put(put)) = &request
-                    && let Some(words) = &put.words
+                    && let Some(options) = &put.options
                 {
-                    needed += engine.words.needed(words);
+                    needed += engine.options.needed(options);
                 }
                 engine.execute(id, request, Time::default());
             }
-            assert_eq!(engine.memory() - before, needed, "{words}");
+            assert_eq!(engine.memory() - before, needed, "{options}");
         }
     }
 }
