@@ -51,9 +51,8 @@ INITS = openrc procd runit sysv
 TEMPLATES = $(foreach unit,$(UNITS),src/packaging/$(unit):$(UNITDIR)/$(unit)) \
     $(foreach init,$(INITS),src/packaging/init/$(init):$(INITDIR)/$(init))
 COMPLETIONS = bash:$(BASHDIR)/beanpole zsh:$(ZSHDIR)/_beanpole fish:$(FISHDIR)/beanpole.fish
-# The programs contain the completions, the card and the stories, too.
-SOURCES = Cargo.toml Cargo.lock $(shell find src -type f) man/card.txt \
-    $(wildcard tests/transcripts/*.txt)
+# The programs contain the completions and the card, too.
+SOURCES = Cargo.toml Cargo.lock $(shell find src -type f) man/card.txt
 
 all: $(BUILT)/beanpoled
 

@@ -21,7 +21,7 @@ mod player;
 mod port;
 #[path = "transcripts/sockets.rs"]
 mod sockets;
-#[path = "../src/companion/commands/tutor/story.rs"]
+#[path = "transcripts/story.rs"]
 mod story;
 
 use clockwork::Clockwork;

@@ -438,7 +438,6 @@ pub const DELAY: Opt = Opt::value(
     "how long it stays delayed (default: 0)",
 );
 pub const JSON: Opt = Opt::flag("j", "json", "write JSON");
-pub const YAML: Opt = Opt::flag("", "yaml", "write YAML");
 pub const YES: Opt = Opt::flag("y", "yes", "do not ask");
 pub const BODY_LINES: Opt = Opt::flag("l", "lines", "write a line feed after each body");
 pub const BODY_NULL: Opt = Opt::flag("0", "null", "write a NUL after each body");

@@ -13,9 +13,7 @@
 //! Modules on the left use those on the right, which need not be neighbours;
 //! none uses one on its left, and no command uses another. `inspection` reads a
 //! binlog without a server. `exposition` writes the metrics of a server, and
-//! `http` serves them and the console to browsers. `load` stands beside
-//! `server`: it opens hundreds of connections, for `bench` and for programs that
-//! measure servers. All modules may use `signals` and `values`; `values` reads
+//! `http` serves them and the console to browsers. All modules may use `signals` and `values`; `values` reads
 //! the values of the command line.
 
 pub mod command;
@@ -24,7 +22,6 @@ mod exposition;
 pub mod failure;
 mod http;
 pub mod inspection;
-pub mod load;
 mod selection;
 pub mod server;
 mod signals;

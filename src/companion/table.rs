@@ -1,12 +1,9 @@
 //! The list of commands.
 
 use crate::command::Group;
-#[cfg(target_os = "linux")]
-use crate::commands::bench;
 use crate::commands::{
-    big, binlog, by_id, check, clear, completion, console, copy, dump, edit, help, kick, load, ls,
-    metrics, move_jobs, pause, peek, ping, put, raw, reserve, stats, tail, top, touch, tubes,
-    tutor, why, work,
+    binlog, by_id, check, clear, completion, console, copy, dump, edit, help, kick, load, ls,
+    metrics, move_jobs, pause, peek, ping, put, raw, reserve, stats, tail, top, tubes, why, work,
 };
 
 /// All commands, in the order of the help.
@@ -25,7 +22,6 @@ pub const GROUPS: &[Group] = &[
             &ping::PING,
             &tail::TAIL,
             &ls::LS,
-            &big::BIG,
             &peek::PEEK,
         ],
     },
@@ -39,7 +35,6 @@ pub const GROUPS: &[Group] = &[
             &by_id::DELETE,
             &by_id::BURY,
             &by_id::RELEASE,
-            &touch::TOUCH,
             &by_id::KICK_JOB,
             &kick::KICK,
             &pause::PAUSE,
@@ -55,17 +50,6 @@ pub const GROUPS: &[Group] = &[
         title: "Move house",
         changes: true,
         commands: &[&dump::DUMP, &load::LOAD, &binlog::BINLOG],
-    },
-    #[cfg(target_os = "linux")]
-    Group {
-        title: "Measure",
-        changes: true,
-        commands: &[&bench::BENCH],
-    },
-    Group {
-        title: "Learn",
-        changes: false,
-        commands: &[&tutor::TUTOR],
     },
     Group {
         title: "About itself",

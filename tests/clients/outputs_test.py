@@ -32,20 +32,12 @@ def beanpole(*arguments, address=ADDRESS, status=0, body=b""):
 
 
 def statistics():
-    """JSON and YAML have the same values, of the same types."""
+    """Numbers are numbers, and texts are texts."""
     job = beanpole("put", "-t", TUBES[0], "-d", "1h", "x").strip()
     for about in [["job", job], TUBES[:1]]:
         known = json.loads(beanpole("stats", *about, "--json"))
-        assert yaml.safe_load(beanpole("stats", *about, "--yaml")).items() >= {
-            key: value for key, value in known.items() if key not in ("age", "time-left")
-        }.items()
         assert known.get("tube", known.get("name")) == TUBES[0]
     known = json.loads(beanpole("stats", "--json"))
-    read = yaml.safe_load(beanpole("stats", "--yaml"))
-    assert list(read) == list(known)
-    assert {key: type(value) for key, value in read.items()} == {
-        key: type(value) for key, value in known.items()
-    }
     assert isinstance(known["version"], str) and isinstance(known["id"], str)
     both = beanpole("-a", "127.0.0.1:1", "stats", "--json", status=3)
     assert json.loads(both)[ADDRESS]["total-jobs"] == known["total-jobs"]
@@ -57,7 +49,6 @@ def names_of_tubes():
         beanpole("put", "-q", "-t", tube, "x")
     known = json.loads(beanpole("tubes", "--json"))
     assert {tube["name"] for tube in known} >= {"default", *TUBES}
-    assert yaml.safe_load(beanpole("tubes", "--yaml")) == known
 
 
 def listed_jobs():
@@ -75,27 +66,6 @@ def listed_jobs():
         changing = ("age", "time-left", "body", "body64")
         assert listed.items() >= {key: job[key] for key in job if key not in changing}.items()
     assert read["next"] == 0
-
-
-def rates():
-    """Each look at the server writes a line of JSON, or a document of YAML."""
-    for form, read in [("--json", json.loads), ("--yaml", yaml.safe_load)]:
-        watch = subprocess.Popen(
-            [BEANPOLE, "-a", ADDRESS, "stats", "--watch", "10ms", form],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        seen, document = [], ""
-        while len(seen) < 3:
-            line = watch.stdout.readline()
-            if document and (form == "--json" or line == "---\n"):
-                seen.append(read(document))
-                document = ""
-            document += line
-        watch.kill()
-        watch.wait()
-        # Each look sends a stats, which is counted too.
-        assert seen[1]["per-second"]["cmd-stats"] > 0, seen[1]
 
 
 def bodies():
@@ -173,5 +143,5 @@ def scrapes():
         served.wait()
 
 
-for story in [statistics, names_of_tubes, listed_jobs, rates, bodies, metrics, scrapes]:
+for story in [statistics, names_of_tubes, listed_jobs, bodies, metrics, scrapes]:
     story()

@@ -4,7 +4,6 @@
 //! Every story runs on beanpoled and, if there is one, on the beanstalkd that
 //! the environment variable BEANSTALKD names (default: /usr/bin/beanstalkd).
 
-mod bench;
 mod binlog;
 mod check;
 mod completion;
@@ -32,6 +31,5 @@ mod stopping;
 mod story;
 mod support;
 mod top;
-mod tutor;
 mod why;
 mod work;

@@ -54,10 +54,8 @@ const COMPLETED: &[(&str, &[&str])] = &[
     ("beanpole completion b", &["bash"]),
     ("beanpole --ti", &["--timeout"]),
     ("beanpole --timeout 5 completion b", &["bash"]),
-    ("beanpole bench cy", &["cycle"]),
     ("beanpole binlog ver", &["verify"]),
-    ("beanpole tu", &["tubes", "tutor"]),
-    ("beanpole tutor --l", &["--list"]),
+    ("beanpole tu", &["tubes"]),
     ("beanpole raw stats-", &["stats-job", "stats-tube"]),
 ];
 

@@ -1,7 +1,7 @@
 //! Putting, looking at, taking and settling jobs.
 
 use super::story::{on_each_server, tell};
-use super::support::{BEANPOLE, Running, Server, servers};
+use super::support::{BEANPOLE, Server, servers};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::process::Command;
@@ -152,8 +152,6 @@ fn jobs_are_deleted_kicked_buried_and_released_by_their_ids() {
         $ tubes
         TUBE        READY  RESERVED   DELAYED    BURIED     TOTAL     USING  WATCHING   WAITING     PAUSE
         default         1         0         1         0         3         1         1         0         0
-        $ touch --for 0 2
-        holding job 2
         $ peek --delayed
         b⊣
         $ bury 99
@@ -207,22 +205,21 @@ fn times_and_sizes_have_units() {
             &server,
             r#"
         $ put -q -d 5m --ttr 2h later
-        $ stats job 1 --yaml
-        ---
-        id: 1
-        tube: "default"
-        state: "delayed"
-        pri: 1024
-        age: N
-        delay: 300
-        ttr: 7200
-        time-left: N
-        file: 0
-        reserves: 0
-        timeouts: 0
-        releases: 0
-        buries: 0
-        kicks: 0
+        $ stats job 1
+        id         1
+        tube       default
+        state      delayed
+        pri        1024
+        age        N
+        delay      300
+        ttr        7200
+        time-left  N
+        file       0
+        reserves   0
+        timeouts   0
+        releases   0
+        buries     0
+        kicks      0
         $ pause default 1h30m
         $ work --all --backoff 1m --backoff-max 1d --grace 2s -- true
         $ reserve -w 0s
@@ -239,10 +236,6 @@ fn times_and_sizes_have_units() {
         ! beanpole check: --timeout: '2d' is not a time from 0.01 seconds to a day
         ! Try 'beanpole help check'.
         [3]
-        $ bench put -n 1 -b 2G
-        ! beanpole bench: --body: '2G' is not a size from 16 to 1073741824 bytes
-        ! Try 'beanpole help bench'.
-        [2]
         "#,
         );
         let stats = server.beanpole().args(["stats", "default"]).output();
@@ -361,20 +354,4 @@ fn put_says_how_far_it_came_when_the_server_is_lost() {
         )
     );
     assert_eq!(output.status.code(), Some(3));
-}
-
-#[test]
-fn touch_gives_its_jobs_back_however_it_is_told_to_end() {
-    for program in servers() {
-        let server = Server::start(&program, &[]);
-        tell(&server, "$ put -q one two\n$ bury 2");
-        for signal in ["INT", "TERM", "HUP"] {
-            let mut command = server.beanpole();
-            let mut touch = Running::reading_output(command.args(["touch", "1", "2"]));
-            touch.wait_for_line("holding job 2");
-            touch.signal(signal);
-            assert_eq!(touch.wait(), (0, String::new()));
-            tell(&server, "$ peek -l\none\n$ peek --buried -l\ntwo");
-        }
-    }
 }

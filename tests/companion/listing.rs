@@ -214,10 +214,10 @@ fn a_server_that_lists_its_jobs_is_not_asked_for_each_id() {
         3004
         "#,
     );
-    let stats = server.beanpole().args(["stats", "--yaml"]).output();
+    let stats = server.beanpole().args(["stats", "--json"]).output();
     let stats = String::from_utf8(stats.unwrap().stdout).unwrap();
     // Those that are copied, and no others.
-    assert!(stats.contains("cmd-stats-job: 2\n"), "{stats}");
+    assert!(stats.contains("\"cmd-stats-job\":2,"), "{stats}");
 }
 
 /// Nor is a job put to find out how far ids go, which a draining server would

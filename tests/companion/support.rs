@@ -92,9 +92,9 @@ impl Server {
         self.signal("USR1");
         let deadline = Instant::now() + PATIENCE;
         let is_draining = || {
-            let stats = self.beanpole().args(["stats", "--yaml"]).output();
+            let stats = self.beanpole().args(["stats", "--json"]).output();
             let stats = stats.expect("the program runs").stdout;
-            String::from_utf8_lossy(&stats).contains("draining: true")
+            String::from_utf8_lossy(&stats).contains("\"draining\":true")
         };
         while !is_draining() {
             assert!(Instant::now() < deadline, "it does not drain");

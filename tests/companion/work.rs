@@ -224,8 +224,6 @@ fn what_is_released_by_hand_has_as_many_tries_again() {
         ! beanpole work: job 1 of default: exit status 1 at try 1; delayed for 1000 s
         [1]
         $ release 1
-        $ touch --for 0 1
-        holding job 1
         $ work --all --tries 2 --backoff 1000 -- false
         ! beanpole work: job 1 of default: exit status 1 at try 2; delayed for 2000 s
         [1]

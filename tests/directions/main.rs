@@ -69,7 +69,6 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "companion::inspection",
             "companion::exposition",
             "companion::http",
-            "companion::load",
             "companion::server",
             "companion::text",
             "companion::signals",
@@ -129,10 +128,6 @@ const MAY_NAME: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "companion::load",
-        &["companion::server", "companion::failure"],
-    ),
-    (
         "companion::server",
         &[
             "companion::text",
@@ -158,13 +153,17 @@ const MAY_NAME: &[(&str, &[&str])] = &[
         &[
             "laboratory::port",
             "companion::command",
-            "companion::load",
+            "laboratory::load",
             "companion::server",
             "companion::text",
             "companion::values",
             "companion::failure",
             "beanpole::arguments",
         ],
+    ),
+    (
+        "laboratory::load",
+        &["companion::server", "companion::failure"],
     ),
     ("laboratory::port", &[]),
 ];

@@ -2,7 +2,8 @@
 //! needs them, and nothing installs them.
 //!
 //! `bench` measures our server and beanstalkd with the same load, in turns, and
-//! compares the figures with goals. `make bench` runs it.
+//! compares the figures with goals. `make bench` runs it. [`load`] is what puts
+//! the load on a server: one thread with many connections.
 //!
 //! `attack` does to a server what clients should not do. [`attacks`] has
 //! clients that misbehave, and tells what a well-behaved client feels
@@ -14,6 +15,7 @@
 pub mod attacks;
 pub mod bench;
 pub mod differential;
+pub mod load;
 mod peer;
 pub mod port;
 pub mod soak;

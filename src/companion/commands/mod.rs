@@ -2,9 +2,6 @@
 //! uses another. A module opens with its entry in the list of commands and the
 //! options that it reads.
 
-#[cfg(target_os = "linux")]
-pub mod bench;
-pub mod big;
 pub mod binlog;
 pub mod by_id;
 pub mod check;
@@ -29,8 +26,6 @@ pub mod reserve;
 pub mod stats;
 pub mod tail;
 pub mod top;
-pub mod touch;
 pub mod tubes;
-pub mod tutor;
 pub mod why;
 pub mod work;

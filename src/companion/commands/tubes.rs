@@ -1,13 +1,12 @@
 //! `tubes`: a table of the tubes.
 
-use crate::command::{Command, Invocation, JSON, Kind, Opt, YAML, at_most_one, described, options};
+use crate::command::{Command, Invocation, JSON, Kind, Opt, at_most_one, described, options};
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::columns::Column;
 use crate::server::stats::Facts;
 use crate::server::tubes::stats_of;
-use crate::text::json::Json;
+use crate::text::json::{self, Json};
 use crate::text::output::print;
-use crate::text::yaml::print_as;
 use beanpole::protocol::TubeName;
 
 pub const TUBES: Command = Command {
@@ -25,7 +24,6 @@ options! {
         Opt::value("s", "sort", "COLUMN", "sort by this column, the most first (default: tube)"),
     names: bool = Opt::flag("", "names", "only the names"),
     json: bool = JSON,
-    yaml: bool = YAML,
 }
 
 /// The columns after the name of the tube.
@@ -39,11 +37,7 @@ const COLUMNS: [Column; 9] = {
 fn tubes(invocation: &Invocation) -> Outcome {
     let options = invocation.read(OPTIONS)?;
     let patterns = invocation.tubes()?;
-    at_most_one(&[
-        ("json", options.json),
-        ("yaml", options.yaml),
-        ("names", options.names),
-    ])?;
+    at_most_one(&[("json", options.json), ("names", options.names)])?;
     let sort = options.sort;
     if sort != Column::Tube && !COLUMNS.contains(&sort) {
         return Failure::usage(format!("--sort: there is no column '{}'", sort.name()));
@@ -59,12 +53,12 @@ fn tubes(invocation: &Invocation) -> Outcome {
     let mut facts = stats_of(&mut client, &names)?;
     let key = sort.key();
     facts.sort_by_key(|(_, facts)| std::cmp::Reverse(facts.number(key)));
-    if options.json || options.yaml {
+    if options.json {
         let list = facts
             .iter()
             .map(|(_, facts)| facts.to_json())
             .collect::<Json>();
-        print_as(&list, options.yaml)?;
+        print(json::line(&list) + "\n")?;
         return Ok(Status::done_if(all));
     }
     print(table(&facts))?;

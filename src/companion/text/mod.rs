@@ -1,5 +1,5 @@
 //! Writes text and reads it: standard output and the terminal, files, words,
-//! JSON, YAML, base64.
+//! JSON, base64.
 
 pub mod base64;
 pub mod colour;
@@ -9,4 +9,3 @@ pub mod json;
 pub(crate) mod output;
 pub mod terminal;
 pub mod words;
-pub mod yaml;

@@ -3,8 +3,8 @@
 use super::accounting::{self, Usage};
 use super::load::Load;
 use super::servers::Server;
+use crate::load::histogram::Histogram;
 use companion::failure::Failure;
-use companion::load::histogram::Histogram;
 use nix::unistd::Pid;
 use std::thread::sleep;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! A load: what the server is asked for, how often, and from which CPU.
 
+use crate::load::arrivals::Rate;
 use companion::failure::Failure;
-use companion::load::arrivals::Rate;
 
 /// On which CPUs the generator and the servers that it starts may run.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -14,7 +14,7 @@
 //! or not the server keeps up, and a latency counts from the arrival.
 //! `README.md` says how to read the figures.
 //!
-//! The load itself comes from the companion: `companion::load`. In reading
+//! The load itself comes from the companion: `crate::load`. In reading
 //! order here: `load` and `options` (what one can ask for), `scenarios`,
 //! `servers` and `accounting` (what is measured), `calls` (system calls),
 //! `figures`, `rounds` and `report` (what is told), `table`.

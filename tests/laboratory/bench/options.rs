@@ -2,11 +2,11 @@
 
 use super::load::{Held, Length, Load, Placement, Syncing, Work};
 use super::servers::Source;
+use crate::load::arrivals::Rate;
+use crate::load::jobs::STAMP;
 use beanpole::arguments::{Given, ParsingStyle};
 use companion::command::{Number, Opt, described, options, read};
 use companion::failure::{Failure, Outcome};
-use companion::load::arrivals::Rate;
-use companion::load::jobs::STAMP;
 use companion::values::Parse;
 
 use std::ffi::OsString;

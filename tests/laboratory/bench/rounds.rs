@@ -11,8 +11,8 @@ use super::load::Load;
 use super::options::Setup;
 use super::scenarios;
 use super::servers::{Busy, Server, Source};
+use crate::load::wire::{PATIENCE, Wire};
 use companion::failure::Failure;
-use companion::load::wire::{PATIENCE, Wire};
 use std::io::IsTerminal;
 
 /// All runs of one load.

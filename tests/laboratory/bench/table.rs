@@ -9,8 +9,8 @@ use super::load::{Length, Load, Placement, Syncing};
 use super::options::Setup;
 use super::report;
 use super::rounds::{Comparison, Row, compare};
+use crate::load::arrivals::Rate;
 use companion::failure::Failure;
-use companion::load::arrivals::Rate;
 use companion::text::json::{Json, float, json};
 use std::fmt;
 

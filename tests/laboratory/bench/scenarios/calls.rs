@@ -8,10 +8,10 @@ use crate::bench::calls::Counter;
 use crate::bench::figures::{Figure, figure};
 use crate::bench::load::Load;
 use crate::bench::servers::Server;
+use crate::load::arrivals::Left;
+use crate::load::jobs::Shape;
+use crate::load::work::{DRAIN, PUT, Step, Work};
 use companion::failure::Failure;
-use companion::load::arrivals::Left;
-use companion::load::jobs::Shape;
-use companion::load::work::{DRAIN, PUT, Step, Work};
 use std::thread::sleep;
 use std::time::Duration;
 

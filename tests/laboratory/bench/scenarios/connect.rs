@@ -8,12 +8,12 @@ use super::setting::{left, room, tidy};
 use crate::bench::figures::{Done, Figure, Meter, latencies, size};
 use crate::bench::load::Load;
 use crate::bench::servers::Server;
+use crate::load::arrivals::{Arrivals, Left};
+use crate::load::histogram::Histogram;
+use crate::load::jobs::{Ledger, PutBatch, Shape};
+use crate::load::reply::Reply;
+use crate::load::wire::{PATIENCE, Script, Wire, unexpected};
 use companion::failure::Failure;
-use companion::load::arrivals::{Arrivals, Left};
-use companion::load::histogram::Histogram;
-use companion::load::jobs::{Ledger, PutBatch, Shape};
-use companion::load::reply::Reply;
-use companion::load::wire::{PATIENCE, Script, Wire, unexpected};
 use std::time::Instant;
 
 const WARM_UP: usize = 200;

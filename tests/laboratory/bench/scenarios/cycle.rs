@@ -4,12 +4,12 @@ use super::setting::{connect, left, room, tidy};
 use crate::bench::figures::{Done, Figure, Meter, latencies, size};
 use crate::bench::load::Load;
 use crate::bench::servers::Server;
+use crate::load::arrivals::Left;
+use crate::load::jobs::Shape;
+use crate::load::wire::{PATIENCE, Wire};
+use crate::load::work::{CYCLE, DRAIN, PUT, Step, Work};
+use crate::load::{TUBE, enter, stat};
 use companion::failure::{Failure, Outcome};
-use companion::load::arrivals::Left;
-use companion::load::jobs::Shape;
-use companion::load::wire::{PATIENCE, Wire};
-use companion::load::work::{CYCLE, DRAIN, PUT, Step, Work};
-use companion::load::{TUBE, enter, stat};
 
 /// Jobs that are put before measuring begins, on each connection.
 const WARM_UP: usize = 200;

@@ -4,11 +4,11 @@ use super::setting::{left, room, tidy};
 use crate::bench::figures::{Done, Figure, Meter, latencies, size};
 use crate::bench::load::Load;
 use crate::bench::servers::Server;
+use crate::load::arrivals::Left;
+use crate::load::handoff::Handoff;
+use crate::load::jobs::Shape;
+use crate::load::wire::PATIENCE;
 use companion::failure::{Failure, Outcome};
-use companion::load::arrivals::Left;
-use companion::load::handoff::Handoff;
-use companion::load::jobs::Shape;
-use companion::load::wire::PATIENCE;
 
 const WARM_UP: usize = 500;
 

@@ -9,12 +9,12 @@ use crate::bench::accounting;
 use crate::bench::figures::{Done, Figure, Meter, figure, idle, latencies, micros};
 use crate::bench::load::Load;
 use crate::bench::servers::Server;
+use crate::load::histogram::Histogram;
+use crate::load::jobs::{Ledger, PutBatch, Shape};
+use crate::load::reply::Reply;
+use crate::load::wait_for_waiters;
+use crate::load::wire::{Script, Wire, unexpected};
 use companion::failure::Failure;
-use companion::load::histogram::Histogram;
-use companion::load::jobs::{Ledger, PutBatch, Shape};
-use companion::load::reply::Reply;
-use companion::load::wait_for_waiters;
-use companion::load::wire::{Script, Wire, unexpected};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 

@@ -20,12 +20,12 @@ use super::setting::{connect, tidy};
 use crate::bench::figures::{Done, Figure, Meter, figure, latencies, micros};
 use crate::bench::load::Load;
 use crate::bench::servers::Server;
+use crate::load::histogram::Histogram;
+use crate::load::jobs::{Ledger, PutBatch, Shape};
+use crate::load::reply::Reply;
+use crate::load::wire::{Script, Wire, unexpected};
+use crate::load::{TUBE, stat, wait_for_waiters};
 use companion::failure::Failure;
-use companion::load::histogram::Histogram;
-use companion::load::jobs::{Ledger, PutBatch, Shape};
-use companion::load::reply::Reply;
-use companion::load::wire::{Script, Wire, unexpected};
-use companion::load::{TUBE, stat, wait_for_waiters};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 

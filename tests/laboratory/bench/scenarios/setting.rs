@@ -2,11 +2,11 @@
 
 use crate::bench::load::Length;
 use crate::bench::servers::Server;
+use crate::load::arrivals::Left;
+use crate::load::jobs::Ledger;
+use crate::load::wire::{PATIENCE, Wire};
+use crate::load::{clean_up, enter};
 use companion::failure::Outcome;
-use companion::load::arrivals::Left;
-use companion::load::jobs::Ledger;
-use companion::load::wire::{PATIENCE, Wire};
-use companion::load::{clean_up, enter};
 use std::time::{Duration, Instant};
 
 /// Makes connections that use the scenarios' tube and watch no other one.

@@ -9,11 +9,11 @@ use super::setting::connect;
 use crate::bench::figures::{Figure, figure, micros};
 use crate::bench::load::Load;
 use crate::bench::servers::Server;
+use crate::load::TUBE;
+use crate::load::histogram::Histogram;
+use crate::load::reply::Reply;
+use crate::load::wire::Wire;
 use companion::failure::{Failure, Outcome};
-use companion::load::TUBE;
-use companion::load::histogram::Histogram;
-use companion::load::reply::Reply;
-use companion::load::wire::Wire;
 use std::time::{Duration, Instant};
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -8,10 +8,10 @@ use super::setting::connect;
 use crate::bench::figures::{Figure, figure};
 use crate::bench::load::{Held, Length, Load};
 use crate::bench::servers::Server;
+use crate::load::TUBE;
+use crate::load::reply::Reply;
+use crate::load::wire::{PATIENCE, Wire};
 use companion::failure::Failure;
-use companion::load::TUBE;
-use companion::load::reply::Reply;
-use companion::load::wire::{PATIENCE, Wire};
 
 /// How many requests are sent together while the tubes are made.
 const TOGETHER: usize = 500;

@@ -5,7 +5,7 @@
 //! the expected one. Replies that no scenario expects (OUT_OF_MEMORY,
 //! NOT_FOUND, …) are `Other`, and end a run.
 
-use crate::server::reply::{Frame, not_understood, number};
+use companion::server::reply::{Frame, not_understood, number};
 use std::fmt;
 
 /// One complete reply.

@@ -13,8 +13,8 @@
 
 use super::arrivals::Arrivals;
 use super::reply::{Reply, first_reply};
-use crate::failure::{Failure, Outcome};
-use crate::server::address::Address;
+use companion::failure::{Failure, Outcome};
+use companion::server::address::Address;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};

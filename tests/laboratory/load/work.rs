@@ -9,7 +9,7 @@ use super::histogram::Histogram;
 use super::jobs::{Ledger, PutBatch, Shape};
 use super::reply::Reply;
 use super::wire::{Script, Wire, unexpected};
-use crate::failure::{Failure, Outcome};
+use companion::failure::{Failure, Outcome};
 use std::io::Write;
 use std::time::Instant;
 

@@ -13,8 +13,8 @@ use super::jobs::{Ledger, PutBatch, Shape};
 use super::reply::Reply;
 use super::wire::{Script, Wire, unexpected};
 use super::{enter, wait_for_waiters};
-use crate::failure::Outcome;
-use crate::server::address::Address;
+use companion::failure::Outcome;
+use companion::server::address::Address;
 use std::time::{Duration, Instant};
 
 /// Producers, consumers, and the jobs between them.

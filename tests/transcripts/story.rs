@@ -1,5 +1,4 @@
-//! A transcript as data: its text is parsed into the steps to play. The tests
-//! that play all transcripts read them with this as well.
+//! A transcript as data: its text is parsed into the steps to play.
 
 use std::time::Duration;
 

@@ -7,7 +7,7 @@
 //! connection.
 
 use super::reply::shown;
-use crate::failure::{Failure, Outcome};
+use companion::failure::{Failure, Outcome};
 
 /// How many bytes the number takes in a body. No body is smaller.
 pub const STAMP: usize = 16;

@@ -3,8 +3,8 @@
 use super::jobs::Ledger;
 use super::reply::Reply;
 use super::wire::Wire;
-use crate::failure::{Failure, Outcome};
-use crate::server::address::Address;
+use companion::failure::{Failure, Outcome};
+use companion::server::address::Address;
 use std::time::{Duration, Instant};
 
 /// The tube that the jobs go through.
