@@ -98,6 +98,9 @@ pub mod server;
 mod sync;
 mod sys;
 
+#[cfg(simulated)]
+pub use server::simulator;
+
 /// A number of 64 bits that threads share. The standard library has it only for
 /// processors that have such numbers.
 pub use sys::AtomicU64;

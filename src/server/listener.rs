@@ -1,5 +1,6 @@
 //! Where to listen: addresses, and the sockets bound to them.
 
+#[cfg(not(simulated))]
 use super::Stream;
 use super::socket_file::{SocketAccess, SocketFile, new_socket};
 use crate::{log, sys};
@@ -189,6 +190,7 @@ impl Listener {
         Ok(())
     }
 
+    #[cfg(not(simulated))]
     /// The next connection. Its socket has the listener's options, but it is
     /// blocking.
     ///

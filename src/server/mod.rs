@@ -25,12 +25,14 @@
 //! `shared` does what follows from it for other clients, and `output` sends the
 //! reply. With a binlog, `shared` appends the changes to it.
 
+#[cfg(not(simulated))]
 mod acceptor;
 pub mod activation;
 mod addresses;
 mod batch;
 mod client;
 mod clock;
+#[cfg(not(simulated))]
 mod hangup;
 mod input;
 mod leavers;
@@ -42,8 +44,12 @@ mod output;
 pub mod privileges;
 mod process;
 mod shared;
+#[cfg(simulated)]
+#[path = "../../tests/simulator/mod.rs"]
+pub mod simulator;
 mod sleep;
 mod socket_file;
+#[cfg(not(simulated))]
 mod stream;
 mod timer;
 mod worker;
@@ -57,8 +63,12 @@ pub use socket_file::SocketAccess;
 pub use stream::Stream;
 
 use crate::binlog::{Binlog, Failed};
+#[cfg(not(simulated))]
 use crate::engine::Engine;
+// The simulator has its own sockets, and an engine that it watches.
 use shared::Shared;
+#[cfg(simulated)]
+use simulator::{hangup, judge::Engine, stream};
 use std::io::{self, PipeWriter};
 use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
@@ -89,6 +99,7 @@ pub struct Limits {
 }
 
 /// A running server.
+#[cfg(not(simulated))]
 pub struct Server {
     shared: Arc<Shared>,
     acceptor: JoinHandle<()>,
@@ -97,6 +108,7 @@ pub struct Server {
     accepting: PipeWriter,
 }
 
+#[cfg(not(simulated))]
 impl Server {
     /// Starts the threads: from now on clients are answered.
     ///

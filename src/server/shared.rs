@@ -1,7 +1,6 @@
 //! What all threads share: the state behind its lock, and what follows from a
 //! change of the state.
 
-use super::Limits;
 use super::addresses::Addresses;
 use super::client::Client;
 use super::clock::{self, Clock};
@@ -10,8 +9,9 @@ use super::leavers::Leavers;
 use super::memory::{Memory, Surplus};
 use super::sleep::Sleep;
 use super::stream::Stream;
+use super::{Engine, Limits};
 use crate::binlog::{Binlog, Lsn, Moment, longest_put};
-use crate::engine::{ConnectionId, Engine, Outcome, Time};
+use crate::engine::{ConnectionId, Outcome, Time};
 use crate::lock::{FairGuard, FairMutex, Word};
 use crate::protocol::{Reply, Request};
 use crate::sync::thread::Thread;

@@ -2,8 +2,8 @@
 //! were acknowledged.
 
 use crate::binlog::Record;
-use beanpole::engine::StoredJob;
-use beanpole::protocol::JobId;
+use crate::engine::StoredJob;
+use crate::protocol::JobId;
 use std::collections::BTreeMap;
 
 pub type Jobs = BTreeMap<JobId, StoredJob>;

@@ -2,7 +2,7 @@
 //! server's files and long traffic. All random numbers come from seeds, and
 //! nothing waits for the clock.
 
-use beanpole::binlog;
+use beanpole::{binlog, engine, protocol};
 
 mod churn;
 mod clocks;

@@ -1,11 +1,11 @@
 //! Clients, each a thread that does what its plan says.
 
-use crate::hangup::Door;
-use crate::judge::{self, next_reply};
-use crate::plan::{Blow, Deed};
-use crate::server::{Peer, Stream};
+use crate::simulator::hangup::Door;
+use crate::simulator::judge::{self, next_reply};
+use crate::simulator::plan::{Blow, Deed};
+use crate::simulator::stream::{Peer, Stream};
+use crate::simulator::{threads, world};
 use crate::sync::thread;
-use crate::{threads, world};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 

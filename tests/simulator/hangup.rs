@@ -1,11 +1,11 @@
 //! Where clients come in, and who has hung up.
 
 use crate::engine::ConnectionId;
-use crate::judge;
 use crate::server::client::Client;
 use crate::server::shared::Shared;
 use crate::server::workers::Workers;
-use crate::stream::{Peer, Stream};
+use crate::simulator::judge;
+use crate::simulator::stream::{Peer, Stream};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::io;
@@ -124,7 +124,7 @@ pub struct Hangups(Arc<Door>);
 
 impl Hangups {
     pub fn new() -> io::Result<Hangups> {
-        Ok(Hangups(crate::world::door()))
+        Ok(Hangups(crate::simulator::world::door()))
     }
 
     pub fn watch(&self, client: &Client) -> io::Result<()> {

@@ -1,17 +1,17 @@
 //! A life: one process, from its start to its end.
 
-use crate::HEAP;
 use crate::binlog::{self, Binlog, Event, SyncMode};
-use crate::clients::{self, Place, Scene};
-use crate::disk::{Disk, Random};
-use crate::engine::{Config, Engine};
-use crate::hangup::{self, Door};
-use crate::judge::{self, Degree, Legacy};
-use crate::plan::{Blow, End, Life, Plan};
+use crate::engine::Config;
 use crate::server::shared::Shared;
 use crate::server::{Clock, Limits, timer};
+use crate::simulator::HEAP;
+use crate::simulator::clients::{self, Place, Scene};
+use crate::simulator::disk::{Disk, Random};
+use crate::simulator::hangup::{self, Door};
+use crate::simulator::judge::{self, Degree, Engine, Legacy};
+use crate::simulator::plan::{Blow, End, Life, Plan};
+use crate::simulator::{threads, world};
 use crate::sync::thread;
-use crate::{threads, world};
 use std::io::ErrorKind;
 use std::mem::replace;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -164,6 +164,7 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
         max_connections: plan.max_connections,
         max_connections_per_address: None,
         idle_timeout: plan.idle_timeout,
+        segment_size: plan.segment_size,
     };
     let shared = Shared::new(engine, Some(binlog.clone()), clock, limits).expect("memory");
     let shared = Arc::new(shared);

@@ -2,8 +2,8 @@
 //! fails is made as short as it can be.
 
 use crate::binlog::SyncMode;
-use crate::disk::{Random, Survival};
-use crate::world::{Fault, Kind};
+use crate::simulator::disk::{Random, Survival};
+use crate::simulator::world::{Fault, Kind};
 use std::time::Duration;
 
 /// A history.

@@ -1,8 +1,8 @@
 //! What a log holds, as the naive model has it.
 
-use crate::naive::{Job, Kept, Options, State};
-use beanpole::engine::{StoredJob, StoredOptions, StoredState};
-use beanpole::protocol::JobId;
+use crate::engine::{StoredJob, StoredState, StoredOptions};
+use crate::protocol::JobId;
+use crate::simulator::naive::{Job, Kept, Options, State};
 
 /// A job of the log, as a job of the model.
 pub fn in_the_model(stored: StoredJob) -> Job {

@@ -2,9 +2,9 @@
 //! between them belongs to the kernel: what was written before a process ended
 //! can still be read.
 
-use crate::hangup::Door;
+use crate::simulator::hangup::Door;
+use crate::simulator::{judge, threads, world};
 use crate::sync::{Condvar, Mutex, MutexGuard};
-use crate::{judge, threads, world};
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, IoSlice};

@@ -1,12 +1,12 @@
 //! The primitives of the server and the binlog, for the scheduler in `threads`.
 
-use crate::{threads, world};
+use crate::simulator::{threads, world};
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut, Sub};
 use std::sync::{LockResult, TryLockError, TryLockResult};
 use std::time::Duration;
 
-pub use crate::channel::{Receiver, Sender, bounded};
+pub use crate::simulator::channel::{Receiver, Sender, bounded};
 pub use std::sync::atomic::Ordering;
 
 /// A moment.
@@ -41,7 +41,7 @@ pub struct SystemTime;
 
 impl SystemTime {
     pub fn now() -> std::time::SystemTime {
-        std::time::UNIX_EPOCH + Duration::from_nanos(crate::world::wall_clock())
+        std::time::UNIX_EPOCH + Duration::from_nanos(crate::simulator::world::wall_clock())
     }
 }
 
@@ -332,13 +332,13 @@ impl<T> OnceLock<T> {
 
 pub mod thread {
     use super::deadline;
-    use crate::threads::{self, Id};
+    use crate::simulator::threads::{self, Id};
     use std::io;
     use std::num::NonZero;
     use std::sync::{Arc, Mutex};
     use std::time::Duration;
 
-    pub use crate::threads::yield_now;
+    pub use crate::simulator::threads::yield_now;
 
     #[derive(Clone, Debug)]
     pub struct Thread(Id);

@@ -13,7 +13,7 @@
 //! in it. No order of memory is weaker here than the strictest; for what that
 //! could hide there is ThreadSanitizer (`tests/laboratory/sanitize`).
 
-use crate::random::Random;
+use crate::simulator::disk::Random;
 use generator::{Generator, Gn};
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
@@ -139,8 +139,9 @@ fn turns() -> Result<(), String> {
             let mut all = threads.all.iter();
             all.all(|thread| thread.state != State::Ready)
         };
-        if with(all_wait) == Some(true) && catch_unwind(crate::judge::all_wait).is_err() {
-            return Err(crate::last_panic());
+        if with(all_wait) == Some(true) && catch_unwind(crate::simulator::judge::all_wait).is_err()
+        {
+            return Err(crate::simulator::last_panic());
         }
         let turn = with(|threads| {
             let next = threads.next;
@@ -164,7 +165,7 @@ fn turns() -> Result<(), String> {
             let id = threads.current.take().expect("it had its turn");
             if resumed.is_err() {
                 let name = &threads.all[id].name;
-                return Some(format!("{name}: {}", crate::last_panic()));
+                return Some(format!("{name}: {}", crate::simulator::last_panic()));
             }
             let thread = &mut threads.all[id];
             if let Ok(Some(true)) = resumed {

@@ -59,10 +59,10 @@
 //! no addresses.
 
 use crate::binlog::storage::{File, Storage};
-use crate::disk::{Disk, Random};
-use crate::hangup::Door;
-use crate::judge;
-use crate::threads;
+use crate::simulator::disk::{Disk, Random};
+use crate::simulator::hangup::Door;
+use crate::simulator::judge;
+use crate::simulator::threads;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
@@ -549,6 +549,6 @@ impl File for Handle {
 }
 
 /// What a power cut leaves.
-pub fn cut(disk: &Disk, survival: crate::disk::Survival, seed: u64) -> Disk {
+pub fn cut(disk: &Disk, survival: crate::simulator::disk::Survival, seed: u64) -> Disk {
     disk.state().cut(survival, &mut Random::new(seed))
 }

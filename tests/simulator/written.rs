@@ -3,9 +3,9 @@
 //! other.
 
 use crate::binlog::SyncMode;
-use crate::disk::Survival;
-use crate::plan::{Blow, Client, Deed, End, Life, Plan};
-use crate::world::{Fault, Kind};
+use crate::simulator::disk::Survival;
+use crate::simulator::plan::{Blow, Client, Deed, End, Life, Plan};
+use crate::simulator::world::{Fault, Kind};
 use std::time::Duration;
 
 /// An error of the device.

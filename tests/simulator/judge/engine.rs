@@ -2,13 +2,14 @@
 //! and the judge sees each call before and after.
 
 use super::watch;
+use crate::binlog::Jobs;
 use crate::engine::{Config, ConnectionId, Outcome, StoredJob, Time};
 use crate::protocol::framing::NoBody;
 use crate::protocol::{Command, JobId, Request};
-use crate::threads;
+use crate::simulator::threads;
 use std::ops::{Deref, DerefMut};
 
-pub type Real = beanpole::engine::Engine;
+pub type Real = crate::engine::Engine;
 
 /// The engine, watched.
 pub struct Engine(Real);
@@ -30,18 +31,6 @@ impl DerefMut for Engine {
 impl Engine {
     pub fn new(config: Config, now: Time) -> Engine {
         Engine(Real::new(config, now))
-    }
-
-    pub fn stored(&self, id: JobId) -> Option<StoredJob> {
-        self.0.stored(id)
-    }
-
-    pub fn restore(&mut self, job: StoredJob) {
-        self.0.restore(job);
-    }
-
-    pub fn forget(&mut self, id: JobId) -> Option<StoredJob> {
-        self.0.forget(id)
     }
 
     pub fn connect(&mut self) -> ConnectionId {
@@ -130,5 +119,20 @@ impl Asking {
             },
             is_body: matches!(request, Request::Body(_)),
         }
+    }
+}
+
+/// The binlog writes and restores the jobs of the engine itself.
+impl Jobs for Engine {
+    fn stored(&self, id: JobId) -> Option<StoredJob> {
+        Jobs::stored(&self.0, id)
+    }
+
+    fn restore(&mut self, job: StoredJob) -> Option<StoredJob> {
+        Jobs::restore(&mut self.0, job)
+    }
+
+    fn forget(&mut self, id: JobId) -> Option<StoredJob> {
+        Jobs::forget(&mut self.0, id)
     }
 }

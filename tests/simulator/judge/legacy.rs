@@ -1,9 +1,9 @@
 //! What a process leaves to the next one, and what that one must find.
 
 use crate::engine::{StoredJob, StoredState, Time};
-use crate::history::{History, Jobs};
 use crate::protocol::JobId;
-use crate::world;
+use crate::simulator::history::{History, Jobs};
+use crate::simulator::world;
 use std::cell::RefCell;
 use std::time::Duration;
 

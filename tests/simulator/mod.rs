@@ -13,95 +13,39 @@
 //! left, neither in the memory that `--max-memory` counts, nor on the heap, nor
 //! on the disk.
 //!
-//! `cargo run --release` plays the written histories and the seeds of a release,
-//! some of them twice: the same seed has to take the same steps again.
-//! `BEANPOLE_SEARCH=20` plays twenty times as many, `cargo run --release
-//! 5000..6000` the random ones with these seeds, and `cargo run --release stop`
-//! the written ones with this word in their name. The first history that fails is
-//! shown, and the shortest one that can be found that fails in this way. `cargo
-//! run --release 17` does that with the seed 17, and `cargo run --release stop 17`
-//! with a written one.
+//! It is built from the daemon's own crate: with `cfg(simulated)`, `src/sync.rs`
+//! and `src/server/mod.rs` put what is here in the place of locks, threads, clocks
+//! and sockets. All else is the server as it is.
+//!
+//! `cargo test --test simulator` plays the written histories and the first random
+//! ones, some of them twice: the same seed has to take the same steps again.
+//! `BEANPOLE_SEARCH=20` plays twenty times as many. After `--` may follow
+//! `5000..6000`, for the random ones with these seeds, or `stop`, for the written
+//! ones with this word in their name. The first history that fails is shown, and the
+//! shortest one that can be found that fails in this way; `17` does that with the
+//! seed 17, and `stop 17` with a written one.
 
-#[allow(dead_code, unused_imports)]
-#[path = "../../src/binlog/mod.rs"]
-mod binlog;
 mod channel;
 mod clients;
 #[path = "../binlog/disk.rs"]
-#[allow(dead_code)]
 mod disk;
-mod hangup;
+pub(crate) mod hangup;
 #[path = "../binlog/history.rs"]
-#[allow(dead_code)]
 mod history;
-mod judge;
+pub(crate) mod judge;
 mod life;
-#[path = "../../src/lock.rs"]
-mod lock;
 #[path = "../model/naive.rs"]
-#[allow(dead_code)]
 mod naive;
 mod plan;
 #[path = "../laboratory/search.rs"]
-#[allow(dead_code)]
 mod search;
-#[allow(dead_code)]
-mod server;
 mod stored;
-#[allow(dead_code)]
-mod stream;
-#[allow(dead_code)]
-mod sync;
+pub(crate) mod stream;
+pub(crate) mod sync;
 mod threads;
 mod world;
 mod written;
 
-/// As in the server, but for the judge.
-mod engine {
-    pub use crate::judge::Engine;
-    pub use beanpole::engine::{
-        Change, Config, ConnectionId, Counters, Outcome, Shift, StoredJob, StoredOptions,
-        StoredState, Time,
-    };
-}
-
-/// The server's log, which nobody reads here.
-mod log {
-    use std::fmt::{Arguments, Display};
-
-    pub use beanpole::log::Level;
-
-    pub fn is_on(_: Level) -> bool {
-        false
-    }
-
-    pub fn write(_: Level, _: Arguments<'_>) {}
-
-    pub fn client_warning(_: impl Display, _: Arguments<'_>) {}
-}
-
-mod random {
-    pub use crate::disk::Random;
-}
-
-#[path = "../../src/sys/mod.rs"]
-#[allow(dead_code, unused_imports)]
-mod system;
-
-/// The system, as far as these files call it.
-mod sys {
-    pub use crate::system::{
-        allocate, forget_pages, is_shared, time_since_boot, whole_file, write_in_place,
-    };
-
-    pub fn find_room_for_threads() -> std::io::Result<()> {
-        Ok(())
-    }
-
-    pub fn give_back_memory() {}
-}
-
-use beanpole::protocol;
 use disk::{Disk, Random};
 use judge::Legacy;
 use plan::{End, Life, Plan};
@@ -115,12 +59,12 @@ use std::time::{Duration, Instant};
 /// The start of all histories, in nanoseconds since the epoch.
 const START: u64 = 1_700_000_000_000_000_000;
 
-/// How many histories decide about a release: those with the first seeds. How
-/// long that takes depends on the machine, and what they find does not.
-const USUAL: u64 = 10_000;
+/// How many random histories are played: those with the first seeds. How long
+/// that takes depends on the machine, and what they find does not.
+const USUAL: u64 = 2_000;
 
 /// In how many orders each written history is tried.
-const ORDERS: u64 = 400;
+const ORDERS: u64 = 80;
 
 /// One in so many is played twice.
 const PLAYED_AGAIN: u64 = 20;
@@ -137,7 +81,8 @@ pub fn last_panic() -> String {
     LAST_PANIC.take()
 }
 
-fn main() {
+/// Plays what the words of the command line ask for.
+pub fn main() {
     panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string);
         let words = panic.payload_as_str().unwrap_or("a panic");
@@ -147,38 +92,36 @@ fn main() {
         LAST_PANIC.set(format!("{words} ({})", place.unwrap_or_default()));
     }));
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    // Options are for the test harness, which is not here.
+    let words = words.iter().filter(|word| !word.starts_with('-'));
+    let words: Vec<&str> = words.map(String::as_str).collect();
     let number = |text: &str| text.parse::<u64>();
     let seeds = |text: &str| match text.split_once("..") {
         Some((from, to)) => Some(number(from).ok()?..number(to).ok()?),
         None => number(text).ok().map(|seed| seed..seed + 1),
     };
     let (orders, usual) = (0..search::tries(ORDERS), 0..search::tries(USUAL));
-    match words[..] {
-        [] => {
-            play_written("", orders);
-            play_all("", usual, Plan::of);
-        }
+    let played = match words[..] {
+        [] => play_written("", orders) + play_all("random histories", usual, Plan::of),
         [word] => match seeds(word) {
-            Some(seeds) => play_all("", seeds, Plan::of),
+            Some(seeds) => play_all("random histories", seeds, Plan::of),
             None => play_written(word, orders),
         },
         [word, seed] => play_written(word, seeds(seed).expect("seeds")),
-        _ => panic!("see above"),
-    }
+        _ => panic!("a word or seeds, and nothing more"),
+    };
+    println!("test result: ok. {played} passed; 0 failed; 0 ignored");
 }
 
-/// Those with this word in their name, in these orders.
-fn play_written(word: &str, orders: Range<u64>) {
-    for (name, plan) in written::all() {
-        if name.contains(word) {
-            println!("{name}:");
-            play_all(name, orders.clone(), |_| plan.clone());
-        }
-    }
+/// Those with this word in their name, in these orders. Returns how many there are.
+fn play_written(word: &str, orders: Range<u64>) -> u32 {
+    let all = written::all().into_iter();
+    let named = all.filter(|(name, _)| name.contains(word));
+    let played = named.map(|(name, plan)| play_all(name, orders.clone(), |_| plan.clone()));
+    played.sum()
 }
 
-fn play_all(name: &str, seeds: Range<u64>, plan: impl Fn(u64) -> Plan) {
+fn play_all(name: &str, seeds: Range<u64>, plan: impl Fn(u64) -> Plan) -> u32 {
     let is_one = seeds.end - seeds.start == 1;
     let mut tally = Tally::default();
     for seed in seeds {
@@ -198,12 +141,13 @@ fn play_all(name: &str, seeds: Range<u64>, plan: impl Fn(u64) -> Plan) {
         match played {
             Ok(more) => tally.add(&more),
             Err(what) => {
-                println!("after {tally:?}");
+                println!("test {name} ... FAILED after {tally:?}");
                 report(&plan, name, seed, what);
             }
         }
     }
-    println!("{tally:?}");
+    println!("test {name} ... ok: {tally:?}");
+    1
 }
 
 fn report(plan: &Plan, name: &str, seed: u64, what: String) -> ! {
@@ -212,10 +156,11 @@ fn report(plan: &Plan, name: &str, seed: u64, what: String) -> ! {
     println!("The shortest history that fails in this way, with the threads' seed {again}:");
     println!("{}\n{what}", short(&format!("{least:#?}")));
     let words = match name {
-        "" => seed.to_string(),
+        "random histories" => seed.to_string(),
         name => format!("'{name}' {seed}"),
     };
-    println!("cargo run --release {words}");
+    println!("cargo test --test simulator -- {words}");
+    println!("test result: FAILED. 0 passed; 1 failed; 0 ignored");
     std::process::exit(1);
 }
 

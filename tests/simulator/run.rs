@@ -1,0 +1,5 @@
+//! Plays histories of the whole server: see `mod.rs`.
+
+fn main() {
+    simulated::simulator::main();
+}
