@@ -1,6 +1,6 @@
 //! What a log holds, as the naive model has it.
 
-use crate::engine::{StoredJob, StoredState, StoredOptions};
+use crate::engine::{StoredJob, StoredOptions, StoredState};
 use crate::protocol::JobId;
 use crate::simulator::naive::{Job, Kept, Options, State};
 
