@@ -6,6 +6,7 @@ use super::error::is_full;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat, renameat};
 use nix::sys::stat::Mode;
+use nix::sys::statvfs::fstatvfs;
 use nix::unistd::{AccessFlags, UnlinkatFlags, faccessat, unlinkat};
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io;
@@ -80,16 +81,21 @@ impl Anchor {
     /// storage, a server that has lost the lock has no file left to rename (see
     /// [`fence`](super::fence)).
     pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        match faccessat(&self.directory, to, AccessFlags::F_OK, AtFlags::empty()) {
+        let find = || faccessat(&self.directory, to, AccessFlags::F_OK, AtFlags::empty());
+        match again(find) {
             Ok(()) => Err(io::ErrorKind::AlreadyExists.into()),
-            Err(Errno::ENOENT) => Ok(renameat(&self.directory, from, &self.directory, to)?),
+            Err(Errno::ENOENT) => {
+                let rename = || renameat(&self.directory, from, &self.directory, to);
+                Ok(again(rename)?)
+            }
             Err(errno) => Err(errno.into()),
         }
     }
 
     /// Removes a file.
     pub fn remove(&self, name: &str) -> io::Result<()> {
-        Ok(unlinkat(&self.directory, name, UnlinkatFlags::NoRemoveDir)?)
+        let unlink = || unlinkat(&self.directory, name, UnlinkatFlags::NoRemoveDir);
+        Ok(again(unlink)?)
     }
 
     /// An error if this file cannot be made in it, or removed. (On a full disk it
@@ -106,6 +112,17 @@ impl Anchor {
                 self.remove(name)
             }
         }
+    }
+
+    /// How many bytes its file system has for new files.
+    pub fn free(&self) -> io::Result<u64> {
+        let found = again(|| fstatvfs(&self.directory))?;
+        // The C library's types of these numbers differ from machine to machine.
+        let (blocks, len) = (
+            found.blocks_available() as u64,
+            found.fragment_size() as u64,
+        );
+        Ok(blocks.saturating_mul(len))
     }
 
     /// Makes the names durable.

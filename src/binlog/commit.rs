@@ -458,7 +458,7 @@ impl Binlog {
     }
 
     fn keep_files_until_closed(&self, mut tell: impl FnMut(Event<'_>)) {
-        let mut had_no_room = false;
+        let mut told = None;
         while self.wait_for_upkeep() {
             if self.relieve().is_err() {
                 break;
@@ -466,12 +466,14 @@ impl Binlog {
             let stay = std::mem::take(&mut self.tail().not_removed);
             stay.iter().for_each(|error| tell(Event::Stays(error)));
             let no_room = self.tail().no_room.clone();
+            // A full disk may become a broken one.
+            let why = no_room.as_ref().map(|error| error.kind());
             match &no_room {
-                Some(error) if !had_no_room => tell(Event::NoRoom(error)),
-                None if had_no_room => tell(Event::Room),
-                _ => {}
+                _ if why == told => {}
+                Some(error) => tell(Event::NoRoom(error)),
+                None => tell(Event::Room),
             }
-            had_no_room = no_room.is_some();
+            told = why;
         }
     }
 

@@ -50,6 +50,13 @@ pub enum Error {
     },
     /// No segment is there, though something shows that there were some.
     Gone,
+    /// The disk has no room for copies of beanstalkd's jobs.
+    NoRoomToTakeOver {
+        /// How many bytes the copies need.
+        needed: u64,
+        /// How many there are, if that is known.
+        free: Option<u64>,
+    },
     /// Another server has taken over the directory.
     Lost(io::Error),
 }
@@ -68,6 +75,14 @@ impl Error {
         }
     }
 
+    /// What the system says, where it said something.
+    pub(super) fn kind(&self) -> Option<io::ErrorKind> {
+        match self {
+            Error::File { source, .. } => Some(source.kind()),
+            _ => None,
+        }
+    }
+
     /// Whether an operation failed because the disk or the quota is full.
     pub(super) fn is_full(&self) -> bool {
         matches!(self, Error::File { source, .. } if is_full(source))
@@ -81,6 +96,10 @@ pub(super) fn is_full(error: &io::Error) -> bool {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
     )
 }
+
+/// What to do about damage.
+const REPAIR: &str =
+    "save what can be read to a new directory with `beanpole binlog repair DIR NEW`";
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -111,12 +130,12 @@ impl fmt::Display for Error {
                 flaw,
             } => write!(
                 f,
-                "{} is damaged at offset {offset}: {flaw}; nothing was changed; restore the file from a copy, or move all binlog files away to start without their jobs",
+                "{} is damaged at offset {offset}: {flaw}; nothing was changed; {REPAIR}, or restore the file from a copy",
                 segment_name(*number)
             ),
             Error::Missing { number } => write!(
                 f,
-                "{} is missing though jobs in it are needed; nothing was changed; put it back, or move all binlog files away to start without their jobs",
+                "{} is missing though jobs in it are needed; nothing was changed; put it back, or {REPAIR}",
                 segment_name(*number)
             ),
             Error::Foreign { number } => {
@@ -130,6 +149,16 @@ impl fmt::Display for Error {
                 f,
                 "the segments are missing, though the spares show that there were some; nothing was changed; put them back, or move the spares away too to start without their jobs"
             ),
+            Error::NoRoomToTakeOver { needed, free } => {
+                write!(
+                    f,
+                    "cannot take over the jobs of beanstalkd: copies of them need {needed} bytes on the disk"
+                )?;
+                if let Some(free) = free {
+                    write!(f, ", and {free} are free")?;
+                }
+                f.write_str("; nothing was changed; make room, or start beanstalkd again")
+            }
             Error::Lost(source) => write!(
                 f,
                 "the lock on the binlog directory is lost: {source}; nothing is acknowledged or changed there any more"

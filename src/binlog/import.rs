@@ -9,10 +9,10 @@
 
 use super::beanstalkd::{End, Format, Records};
 use super::error::Error;
-use super::frame::segment_name;
+use super::frame::{HEADER_LEN, segment_name, segment_number};
 use super::opening::Opening;
 use super::record::{Record, Tubes};
-use super::room::BLOCK;
+use super::room::{BLOCK, least_spares};
 use super::segment::{Found, Kind};
 use super::{Binlog, Jobs, NoRoom, Opened};
 use crate::engine::{Change, StoredState};
@@ -195,10 +195,15 @@ pub(super) fn take_over<J: Jobs>(
     }
     opening.sync_names()?;
     let next_id = JobId(theirs.highest + 1);
-    let binlog = opening.begin(next_id, number, first)?;
-    if copy(&binlog, &theirs).is_err() {
-        return Err(binlog.into_error());
-    }
+    let begun = opening.begin(next_id, number, first);
+    let copied = begun.and_then(|binlog| match copy(&binlog, &theirs) {
+        Ok(()) => Ok(binlog),
+        Err(NoRoom) => Err(binlog.into_error()),
+    });
+    let binlog = match copied {
+        Ok(binlog) => binlog,
+        Err(error) => return Err(undo(&opening, number, &theirs, error)),
+    };
     theirs.remove(&mut opening, &files)?;
     let jobs_taken = theirs.ids.len();
     let count = files.iter().filter(is_theirs).count();
@@ -221,6 +226,51 @@ fn copy<J: Jobs>(binlog: &Binlog, theirs: &Theirs<J>) -> Result<(), NoRoom> {
     }
     binlog.tail().floor = None;
     binlog.begin_segment().map_err(|_| NoRoom)
+}
+
+/// Removes what a takeover has made before it failed: on a full disk,
+/// beanstalkd could not start beside it either. The newest segment goes first,
+/// and durably, since it may say that beanstalkd's files are not needed.
+///
+/// Returns why the takeover failed.
+fn undo<J: Jobs>(opening: &Opening, first: u32, theirs: &Theirs<J>, error: Error) -> Error {
+    let storage = &*opening.storage;
+    let names = storage.list().unwrap_or_default();
+    let numbers = names.iter().filter_map(|name| segment_number(name));
+    let mut ours: Vec<u32> = numbers.filter(|number| *number >= first).collect();
+    ours.sort_unstable();
+    // If something stays, the next start removes it, or finishes the takeover.
+    for number in ours.into_iter().rev() {
+        let removed = storage.remove(&segment_name(number));
+        if removed.and_then(|()| storage.sync()).is_err() {
+            return error;
+        }
+    }
+    opening.remove_prepared();
+    if !error.is_full() {
+        return error;
+    }
+    Error::NoRoomToTakeOver {
+        needed: room_needed(opening.soft_len(), theirs),
+        free: storage.free(),
+    }
+}
+
+/// How many bytes of files a takeover needs, with segments of this length.
+fn room_needed<J: Jobs>(asked: u64, theirs: &Theirs<J>) -> u64 {
+    let jobs = theirs.ids.iter().filter_map(|id| theirs.jobs.stored(*id));
+    let lens: Vec<u64> = jobs.map(|job| Record::Put(job).grown_len()).collect();
+    let longest = lens.iter().copied().max().unwrap_or(0);
+    let len = asked.max((HEADER_LEN + longest).next_multiple_of(BLOCK));
+    let (mut segments, mut offset) = (1, HEADER_LEN);
+    for put in lens {
+        if offset + put > len {
+            (segments, offset) = (segments + 1, HEADER_LEN);
+        }
+        offset += put;
+    }
+    // The last one says that beanstalkd's files are not needed any more.
+    (segments + 1 + least_spares(segments + 1) as u64) * len
 }
 
 /// Removes files that are not needed any more.

@@ -55,10 +55,7 @@ impl Opening {
         };
         while let Err(error) = make_all(len) {
             // It may not have come to all of them.
-            storage.remove(SPARE).ok();
-            for (name, _) in FIRST_SPARES {
-                storage.remove(name).ok();
-            }
+            self.remove_prepared();
             if !error.is_full() || len == BLOCK {
                 return Err(error);
             }
@@ -89,6 +86,14 @@ impl Opening {
         Ok(binlog)
     }
 
+    /// Removes what a failed attempt has prepared, as far as it can be removed.
+    pub(super) fn remove_prepared(&self) {
+        for (name, _) in FIRST_SPARES {
+            self.storage.remove(name).ok();
+        }
+        self.remove_spares().ok();
+    }
+
     /// Removes spares that a failed attempt has left.
     fn remove_spares(&self) -> Result<(), Error> {
         let names = self.storage.list();
@@ -102,7 +107,7 @@ impl Opening {
     }
 
     /// The length of a segment, by `-s`.
-    fn soft_len(&self) -> u64 {
+    pub(super) fn soft_len(&self) -> u64 {
         self.segment_size.clamp(BLOCK, LONGEST_SEGMENT)
     }
 

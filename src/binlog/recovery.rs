@@ -14,9 +14,9 @@ use super::import;
 use super::ledger::Ledger;
 use super::opening::Opening;
 use super::record::{Record, Tubes};
-use super::segment::{End, Found, Kind, Numbered, Reader, chunk_len, find, last_set_byte};
+use super::segment::{Found, Kind, Numbered, Reader, find, last_set_byte};
 use super::spare::zeroed;
-use super::storage::{File, Storage, write_zeros};
+use super::storage::{File, Storage, read_part, write_again, write_zeros};
 use super::tail::Spare;
 use super::writer::Writer;
 use super::{Jobs, Opened, SyncMode};
@@ -78,6 +78,9 @@ fn oldest_needed(newest: &Found, header: &Header) -> Result<u32, Error> {
         while let Some(mark) = reader.next_mark(&mut tubes)? {
             oldest = oldest.max(mark);
         }
+        // A mark after a damaged record would not be found, and a segment that
+        // was removed long ago would count as missing.
+        reader.end()?;
     }
     Ok(oldest)
 }
@@ -176,6 +179,12 @@ impl Opening {
         let file = self.writable(run)?;
         let replayed = replay(run, &mut jobs)?;
         let end = replayed.end;
+        let is_ours = match file.unshare() {
+            Err(error) if is_full(&error) => false,
+            unshared => unshared
+                .map(|()| true)
+                .map_err(Error::on("prepare", newest.name()))?,
+        };
         self.mend(newest, &*file, &replayed)?;
         import::remove_left_over(&mut self, &others.theirs)?;
         for error in &others.useless {
@@ -183,7 +192,10 @@ impl Opening {
                 .push(format!("left alone, since it is not needed: {error}"));
         }
         others.ours.iter().for_each(|found| self.clear_away(found));
-        let len = self.take_room(newest, &*file, end)?;
+        let len = match is_ours {
+            true => self.take_room(newest, &*file, end)?,
+            false => end,
+        };
         let writer = Writer::new(newest.number, newest.place(end).salt, file, end);
         let spares = self.adopt_spares()?;
         let binlog = self.binlog(replayed.ledger, writer, len, spares);
@@ -295,32 +307,6 @@ impl Opening {
     }
 }
 
-/// Reads a part of a file, piece by piece.
-fn read_part(
-    file: &dyn File,
-    mut from: u64,
-    to: u64,
-    mut each: impl FnMut(&[u8], u64) -> io::Result<()>,
-) -> io::Result<()> {
-    let mut piece = vec![0; chunk_len(to.saturating_sub(from))];
-    while from < to {
-        let most = chunk_len(to - from);
-        match file.read_at(&mut piece[..most], from)? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            read => {
-                each(&piece[..read], from)?;
-                from += read as u64;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Writes a part of a file once more, as it is read.
-fn write_again(file: &dyn File, from: u64, to: u64) -> io::Result<()> {
-    read_part(file, from, to, |piece, at| file.write_at(piece, at))
-}
-
 fn checksum(file: &dyn File, from: u64, to: u64) -> io::Result<u32> {
     let mut crc = Hasher::new();
     read_part(file, from, to, |piece, _| {
@@ -357,10 +343,7 @@ fn replay(segments: &[Found], jobs: &mut impl Jobs) -> Result<Replayed, Error> {
         while let Some((_, record)) = reader.next(&mut tubes)? {
             replay_record(record, ledger, jobs);
         }
-        if reader.end()? == End::Continued {
-            let number = found.number.saturating_add(1);
-            return Err(Error::Missing { number });
-        }
+        reader.must_be_whole()?;
         replayed.synced = reader.synced.max(found.start);
         replayed.end = reader.offset;
     }

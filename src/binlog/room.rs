@@ -77,8 +77,7 @@ impl Tail {
     /// How many spares a put has to leave when there are this many more
     /// segments.
     fn spares_after_put(&self, more_segments: usize) -> usize {
-        let more = (self.ledger.segments() + more_segments) / SEGMENTS_PER_SPARE;
-        SPARES_AFTER_PUT + more.min(MOST_SPARES / 2)
+        spares_beside(self.ledger.segments() + more_segments)
     }
 
     /// How many spares there should be at least: one more than puts must leave,
@@ -192,6 +191,16 @@ impl Tail {
         // more for each sixteen segments, and what is left of the current file.
         garbage > size / 4 + live / 4 + live.saturating_sub(4 * size) / 4
     }
+}
+
+/// How many spares a put leaves beside so many segments.
+fn spares_beside(segments: usize) -> usize {
+    SPARES_AFTER_PUT + (segments / SEGMENTS_PER_SPARE).min(MOST_SPARES / 2)
+}
+
+/// How many spares there should be at least beside so many segments.
+pub(super) fn least_spares(segments: u64) -> usize {
+    spares_beside(segments as usize + 2) + 1
 }
 
 #[cfg(test)]

@@ -324,6 +324,17 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// An error if these records are followed by damage, or by another segment
+    /// that is not there.
+    pub(super) fn must_be_whole(&self) -> Result<(), Error> {
+        match self.end()? {
+            End::Continued => Err(Error::Missing {
+                number: self.found.number.saturating_add(1),
+            }),
+            End::Whole | End::Torn(_) => Ok(()),
+        }
+    }
+
     /// Whether the next segment has begun after these records. (There may have
     /// been no room to say so.) What says so is the last that was written here.
     /// On flash, a torn end may begin with the same bytes.

@@ -134,8 +134,10 @@ impl Binlog {
         let made = made.into_iter().collect::<Result<(), Error>>();
         let failure = made.and(self.remove_needless(synced_to)).err();
         let has_failed = failure.is_some();
+        let kind = |error: &Error| error.kind();
+        let now = failure.as_ref().map(kind);
         let before = std::mem::replace(&mut self.tail().no_room, failure.map(Arc::new));
-        if has_failed != before.is_some() {
+        if now != before.as_deref().map(kind) {
             self.wake_for_upkeep(); // the thread `segments` reports it
         }
         if has_failed { Err(NoRoom) } else { Ok(()) }
@@ -328,6 +330,7 @@ pub(super) fn zeroed(file: &dyn File) -> io::Result<u64> {
         }
         allocated => allocated?,
     }
+    file.unshare()?;
     if let Some(last) = last_set_byte(file, 0)? {
         write_zeros(file, 0, last + 1)?;
     }

@@ -9,7 +9,8 @@ use super::anchor::{Anchor, again};
 use super::error::{Error, is_full};
 use super::fence::Fence;
 use super::frame::segment_number;
-use crate::sys::{allocate, forget_pages, time_since_boot, write_in_place};
+use super::segment::chunk_len;
+use crate::sys::{allocate, forget_pages, time_since_boot, unshare, write_in_place};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::libc;
@@ -48,6 +49,10 @@ pub trait Storage: Send + Sync {
     /// are: a file system writes what it notes of names itself, and either tries
     /// again or is broken for good.
     fn sync(&self) -> io::Result<()>;
+    /// How many bytes new files can take, if the file system tells.
+    fn free(&self) -> Option<u64> {
+        None
+    }
     /// A number that nobody can guess.
     fn random(&self) -> u32 {
         // The standard library seeds this from the system's random source.
@@ -88,6 +93,12 @@ pub trait File: Send + Sync {
     /// Makes the file at least `len` long, and allocates all of its blocks, as
     /// far as the file system can promise that. New bytes are zero.
     fn allocate(&self, len: u64) -> io::Result<()>;
+    /// Gives the file blocks of its own where it shares them with a copy, as far
+    /// as the file system can. Otherwise a write in place would need room for
+    /// another block.
+    fn unshare(&self) -> io::Result<()> {
+        Ok(())
+    }
     /// Makes contents and length durable.
     ///
     /// After an error, what was to become durable may still be read, but no
@@ -187,6 +198,10 @@ impl Storage for Directory {
         self.anchor.sync()
     }
 
+    fn free(&self) -> Option<u64> {
+        self.anchor.free().ok()
+    }
+
     fn is_shared(&self) -> bool {
         self.fence.is_shared()
     }
@@ -202,7 +217,12 @@ impl File for fs::File {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        FileExt::read_at(self, buffer, offset)
+        loop {
+            match FileExt::read_at(self, buffer, offset) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => return read,
+            }
+        }
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
@@ -217,7 +237,7 @@ impl File for fs::File {
         let end = libc::off_t::try_from(len).map_err(io::Error::other)?;
         // What is written has its room: where no other room is left, XFS refuses
         // it a second time. So begin at the first hole, or where the file ends.
-        let hole = lseek(self, 0, Whence::SeekHole).unwrap_or(0);
+        let hole = again(|| lseek(self, 0, Whence::SeekHole)).unwrap_or(0);
         if hole >= end {
             return Ok(());
         }
@@ -229,6 +249,19 @@ impl File for fs::File {
                 let from = File::len(self)?;
                 write_zeros(self, from, len)
             }
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn unshare(&self) -> io::Result<()> {
+        let len = File::len(self)?;
+        let end = libc::off_t::try_from(len).map_err(io::Error::other)?;
+        match again(|| unshare(self, end)) {
+            Ok(()) => Ok(()),
+            Err(Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EINVAL) => Ok(()),
+            // A full XFS refuses this also where nothing is shared. Only what is
+            // written again shows which of the two it is.
+            Err(Errno::ENOSPC | Errno::EDQUOT) => write_again(self, 0, len),
             Err(errno) => Err(errno.into()),
         }
     }
@@ -252,6 +285,32 @@ pub(super) fn write_zeros(file: &dyn File, mut from: u64, to: u64) -> io::Result
         from += some;
     }
     Ok(())
+}
+
+/// Reads a part of a file, piece by piece.
+pub(super) fn read_part(
+    file: &dyn File,
+    mut from: u64,
+    to: u64,
+    mut each: impl FnMut(&[u8], u64) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut piece = vec![0; chunk_len(to.saturating_sub(from))];
+    while from < to {
+        let most = chunk_len(to - from);
+        match file.read_at(&mut piece[..most], from)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            read => {
+                each(&piece[..read], from)?;
+                from += read as u64;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Writes a part of a file once more, as it is read.
+pub(super) fn write_again(file: &dyn File, from: u64, to: u64) -> io::Result<()> {
+    read_part(file, from, to, |piece, at| file.write_at(piece, at))
 }
 
 #[cfg(test)]

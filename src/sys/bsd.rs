@@ -142,6 +142,11 @@ pub fn allocate(file: &File, from: libc::off_t, to: libc::off_t) -> nix::Result<
     nix::unistd::ftruncate(file, len.max(to))
 }
 
+/// Here no file system can be asked for this.
+pub fn unshare(_file: &File, _len: libc::off_t) -> nix::Result<()> {
+    Err(nix::errno::Errno::EOPNOTSUPP)
+}
+
 /// What is not known to be a local file system counts as shared.
 pub fn is_shared(file: &File) -> io::Result<bool> {
     let local = [

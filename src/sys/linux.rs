@@ -112,6 +112,12 @@ pub fn allocate(file: &File, from: libc::off_t, to: libc::off_t) -> nix::Result<
     fallocate(file, FallocateFlags::empty(), from, to - from)
 }
 
+/// Gives a file blocks of its own where it shares them with a copy, up to this
+/// length, if the file system can.
+pub fn unshare(file: &File, len: libc::off_t) -> nix::Result<()> {
+    fallocate(file, FallocateFlags::FALLOC_FL_UNSHARE_RANGE, 0, len)
+}
+
 /// The file systems that two machines can use at the same time, by their type
 /// in `statfs`. All others are on one machine's disk.
 const SHARED: [u32; 23] = [

@@ -325,6 +325,40 @@ fn who_makes_room_on_a_full_disk_writes_nothing_for_those_who_come_meanwhile() {
     assert!(needed.is_some(), "it has written what came later");
 }
 
+/// As `cp` makes one where the file system can: then what is written in place
+/// needs room for other blocks.
+#[test]
+fn a_copy_that_shares_its_blocks_takes_no_room_that_deletes_need() {
+    let (disk, server, _) = jobs_put(2000, 100);
+    server.log.close().unwrap();
+    drop(server);
+    disk.copy_by_reflink();
+    let mut server = Server::open(&disk, SyncMode::Always, SIZE);
+    server.log.work_once().unwrap();
+    disk.set_capacity(Some(disk.used()));
+    for id in 1..=2000 {
+        server.delete(JobId(id));
+        assert!(server.commit(), "{id}: {:?}", server.log.failure());
+        server.log.work_once().unwrap();
+        server.history.forget();
+    }
+}
+
+/// Where there is no room for blocks of its own, the server goes on beside
+/// them as far as it can.
+#[test]
+fn a_start_on_a_full_disk_beside_a_copy_loses_nothing() {
+    let (disk, server, _) = jobs_put(2000, 100);
+    let jobs = server.jobs.clone();
+    server.log.close().unwrap();
+    disk.copy_by_reflink();
+    for room in [0, SIZE / 2, SIZE, 2 * SIZE, 3 * SIZE, 4 * SIZE] {
+        let copy = disk.state().kill();
+        copy.set_capacity(Some(copy.used() + room));
+        assert_eq!(open(&copy, SyncMode::Always, SIZE).jobs, jobs, "{room}");
+    }
+}
+
 #[test]
 fn a_segment_that_does_not_fit_is_made_smaller() {
     let disk = Disk::default();

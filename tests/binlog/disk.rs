@@ -20,8 +20,9 @@
 //! sync, or is broken for good.
 
 use crate::binlog::storage::{File, Storage};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 const SECTOR: usize = 512;
@@ -81,6 +82,8 @@ pub struct State {
     /// What was freed: until which operation it cannot be used, and how many
     /// bytes that are.
     freed: Vec<(u64, u64)>,
+    /// What only copies of files still use.
+    copies: u64,
     frees_after: u64,
     used_before: u64,
     watcher: Option<Watcher>,
@@ -90,6 +93,9 @@ pub struct State {
 struct Contents {
     live: Vec<u8>,
     allocated: u64,
+    /// The blocks that a copy has as well (a reflink). What is written there
+    /// goes to another block.
+    shared: BTreeSet<u64>,
     durable: Vec<u8>,
     pending: Vec<Change>,
 }
@@ -208,7 +214,7 @@ impl Disk {
             live: bytes.to_vec(),
             allocated: blocks(bytes.len()),
             durable: bytes.to_vec(),
-            pending: Vec::new(),
+            ..Contents::default()
         });
         state.names.insert(name.to_owned(), state.files.len() - 1);
         state.durable_names = state.names.clone();
@@ -218,6 +224,13 @@ impl Disk {
         let state = &mut *self.state();
         state.names.remove(name).unwrap();
         state.durable_names.remove(name);
+    }
+
+    /// Somebody copies all files, and the copies share their blocks.
+    pub fn copy_by_reflink(&self) {
+        for file in &mut self.state().files {
+            file.shared = (0..file.allocated / BLOCK).collect();
+        }
     }
 
     /// The names of the files, in order.
@@ -251,7 +264,8 @@ impl State {
         self.names
             .values()
             .map(|file| self.files[*file].allocated)
-            .sum()
+            .sum::<u64>()
+            + self.copies
     }
 
     /// Whether the disk has a limit.
@@ -289,6 +303,7 @@ impl State {
             durable_names: self.durable_names.clone(),
             pending_names: self.pending_names.clone(),
             capacity: self.capacity,
+            copies: self.copies,
             frees_after: self.frees_after,
             used_before: self.used(),
             ..State::default()
@@ -304,7 +319,7 @@ impl State {
         {
             return Err(io::Error::other("the world has stopped"));
         }
-        let reads = ["list", "open", "read", "forget"].contains(&operation);
+        let reads = ["list", "open", "read", "forget", "unshare"].contains(&operation);
         if !reads && let Some(mut watcher) = self.watcher.take() {
             watcher(self);
             self.watcher = Some(watcher);
@@ -342,18 +357,48 @@ impl State {
         let more = len
             .next_multiple_of(BLOCK)
             .saturating_sub(self.files[file].allocated);
-        if more > 0
-            && let Some(capacity) = self.capacity
-            && let freed = self.freed.iter().map(|(_, bytes)| bytes).sum::<u64>()
-            && self.used() + freed + more > capacity
-        {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
+        self.must_have_room(more)?;
         self.files[file].allocated += more;
         Ok(())
     }
 
+    /// An error if no other file can be opened.
+    fn must_have_descriptor(&self) -> io::Result<()> {
+        match self.descriptors {
+            Some(most) if self.open >= most => Err(io::Error::other("too many open files")),
+            _ => Ok(()),
+        }
+    }
+
+    /// An error if there is no room for so many more bytes.
+    fn must_have_room(&self, more: u64) -> io::Result<()> {
+        let freed = self.freed.iter().map(|(_, bytes)| bytes).sum::<u64>();
+        match self.capacity {
+            Some(capacity) if more > 0 && self.used() + freed + more > capacity => {
+                Err(io::ErrorKind::StorageFull.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Where a file shares these blocks, it gets others: only the copy uses the
+    /// old ones from now on.
+    fn unshare(&mut self, file: usize, blocks: Range<u64>) -> io::Result<()> {
+        let shared = self.files[file].shared.range(blocks);
+        let shared: Vec<u64> = shared.copied().collect();
+        let more = shared.len() as u64 * BLOCK;
+        self.must_have_room(more)?;
+        self.copies += more;
+        let own = &mut self.files[file].shared;
+        own.retain(|block| !shared.contains(block));
+        Ok(())
+    }
+
     fn change_name(&mut self, change: NameChange) {
+        if let NameChange::Remove(name) = &change {
+            let file = &mut self.files[self.names[name]];
+            self.copies += std::mem::take(&mut file.shared).len() as u64 * BLOCK;
+        }
         change.apply(&mut self.names);
         self.pending_names.push(change);
     }
@@ -448,9 +493,7 @@ impl Storage for Disk {
         state.begin("open")?;
         state.must_be_whole(name)?;
         let file = *state.names.get(name).ok_or(io::ErrorKind::NotFound)?;
-        if state.descriptors.is_some_and(|most| state.open >= most) {
-            return Err(io::Error::other("too many open files"));
-        }
+        state.must_have_descriptor()?;
         Ok(self.handle(&mut state, file))
     }
 
@@ -460,6 +503,7 @@ impl Storage for Disk {
         if state.names.contains_key(name) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
+        state.must_have_descriptor()?;
         state.files.push(Contents::default());
         let file = state.files.len() - 1;
         state.change_name(NameChange::Create(name.to_owned(), file));
@@ -491,6 +535,11 @@ impl Storage for Disk {
         Ok(())
     }
 
+    fn free(&self) -> Option<u64> {
+        let state = self.state();
+        Some(state.capacity?.saturating_sub(state.used()))
+    }
+
     fn sync(&self) -> io::Result<()> {
         let mut state = self.state();
         state.begin("sync names")?;
@@ -514,6 +563,10 @@ impl Handle {
         let mut state = self.0.state();
         state.begin(operation)?;
         state.allocate(self.1, len)?;
+        if let Change::Write { offset, bytes } = &change {
+            let (from, to) = (*offset as u64, (offset + bytes.len()) as u64);
+            state.unshare(self.1, from / BLOCK..to.div_ceil(BLOCK))?;
+        }
         let file = &mut state.files[self.1];
         change.apply(&mut file.live);
         file.pending.push(change);
@@ -552,7 +605,15 @@ impl File for Handle {
         let mut state = self.0.state();
         let file = &mut state.files[self.1];
         file.allocated = file.allocated.min(blocks(len as usize));
+        let gone = file.shared.split_off(&len.div_ceil(BLOCK)).len() as u64;
+        state.copies += gone * BLOCK;
         Ok(())
+    }
+
+    fn unshare(&self) -> io::Result<()> {
+        let mut state = self.0.state();
+        state.begin("unshare")?;
+        state.unshare(self.1, 0..u64::MAX)
     }
 
     fn allocate(&self, len: u64) -> io::Result<()> {

@@ -293,7 +293,7 @@ fn a_file_that_a_full_disk_does_not_fill_with_zeros_stays_a_spare() {
 }
 
 #[test]
-fn that_there_is_no_room_is_told_and_that_there_is_again() {
+fn each_reason_to_refuse_puts_is_told_and_when_there_is_none_any_more() {
     let disk = Disk::default();
     let mut server = Server::open(&disk, SyncMode::Always, SIZE);
     let (told, events) = mpsc::channel();
@@ -309,6 +309,10 @@ fn that_there_is_no_room_is_told_and_that_there_is_again() {
     }
     assert!(!events.recv().unwrap());
     disk.set_capacity(None);
+    disk.set_descriptors(0);
+    assert!(!server.put(900, &mut Random::new(1)));
+    assert!(!events.recv().unwrap(), "another reason is told as well");
+    disk.set_descriptors(usize::MAX);
     assert!(server.put(900, &mut Random::new(1)) && server.commit());
     assert!(events.recv().unwrap());
     server.log.close().unwrap();

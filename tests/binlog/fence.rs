@@ -435,8 +435,8 @@ fn a_segment_that_a_shared_disk_shows_as_zeros_is_not_taken_for_an_unused_one() 
         opened.err().map(|error| error.to_string()).as_deref(),
         Some(
             "binlog.1 is damaged at offset 0: there are only zeros in it, which may be what a \
-             cache has of it; nothing was changed; restore the file from a copy, or move all \
-             binlog files away to start without their jobs"
+             cache has of it; nothing was changed; save what can be read to a new directory \
+             with `beanpole binlog repair DIR NEW`, or restore the file from a copy"
         )
     );
     assert_eq!(shared.disk.contents("binlog.1"), [0; SIZE as usize]);

@@ -6,6 +6,7 @@ use crate::search;
 use beanpole::binlog::{Binlog, SyncMode, beanstalkd};
 use beanpole::engine::{Counters, StoredJob, StoredState, Time};
 use beanpole::protocol::{Body, JobId, Priority, Seconds, TubeName};
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -333,12 +334,75 @@ fn a_full_disk_takes_nothing_over_and_nothing_away() {
     disk.set_capacity(Some(100_000));
     let error = Binlog::open_in(Arc::new(disk.clone()), SyncMode::Always, SIZE, Jobs::new());
     let error = error.err().unwrap().to_string();
-    assert!(
-        error.starts_with("cannot prepare binlog.spare in the binlog directory: "),
-        "{error}"
+    let (told, advice) = (
+        "cannot take over the jobs of beanstalkd: copies of them need ",
+        "; nothing was changed; make room, or start beanstalkd again",
     );
-    disk.set_capacity(None);
+    let numbers = error
+        .strip_prefix(told)
+        .and_then(|text| text.strip_suffix(advice));
+    let numbers = numbers.unwrap_or_else(|| panic!("{error}"));
+    let (needed, free) = numbers.split_once(" bytes on the disk, and ").unwrap();
+    assert_eq!(free, format!("{} are free", 100_000 - disk.used()));
+    disk.set_capacity(Some(disk.used() + needed.parse::<u64>().unwrap()));
     assert_eq!(open(&disk, SyncMode::Always, SIZE).jobs.len(), 2);
+}
+
+/// Otherwise neither server could start on the full disk.
+#[test]
+fn a_takeover_that_fails_leaves_the_disk_as_it_was() {
+    let body: &[u8] = Box::leak([[b'x'; 600].as_slice(), b"\r\n"].concat().into());
+    let jobs: Vec<Theirs> = (1..=40).map(|id| put(id, body)).collect();
+    let third = vec![becomes(40, DELETED, [0; 5]), put(100, b"new\r\n")];
+    let mut failed = 0;
+    for more in 0.. {
+        let disk = disk_with(&[("binlog.2", version_7(&jobs))]);
+        let (names, used) = (disk.names(), disk.used());
+        disk.set_capacity(Some(used + more * SIZE));
+        let start = || Binlog::open_in(Arc::new(disk.clone()), SyncMode::Always, SIZE, Jobs::new());
+        if start().is_ok() {
+            break;
+        }
+        failed += 1;
+        assert_eq!((disk.names(), disk.used()), (names.clone(), used), "{more}");
+        assert!(start().is_err());
+        assert_eq!((disk.names(), disk.used()), (names, used), "{more}");
+        // beanstalkd has its room again, and is used on.
+        disk.put("binlog.3", &version_7(&third));
+        disk.set_capacity(None);
+        assert_eq!(start().unwrap().jobs.len(), 40);
+    }
+    println!("{failed} takeovers failed");
+    assert!(failed > 8);
+}
+
+/// Whatever fails, and whenever the power is cut while the copies go away.
+#[test]
+fn a_takeover_that_fails_at_any_operation_may_be_done_again() {
+    let [first, second] = a_life();
+    let files = [
+        ("binlog.2", version_7(&first)),
+        ("binlog.3", version_7(&second)),
+    ];
+    let mut tried = 0;
+    for operation in 1.. {
+        for kind in [ErrorKind::StorageFull, ErrorKind::Other] {
+            let disk = disk_with(&files);
+            disk.fail_at(operation, kind);
+            let opened =
+                Binlog::open_in(Arc::new(disk.clone()), SyncMode::Always, SIZE, Jobs::new());
+            let Some(what) = disk.failed() else {
+                println!("{tried} takeovers failed");
+                return assert!(tried > 20);
+            };
+            tried += u32::from(opened.is_err());
+            drop(opened);
+            for survival in [Survival::Nothing, Survival::Something, Survival::Everything] {
+                let cut = disk.state().cut(survival, &mut Random::new(operation));
+                assert_eq!(open(&cut, SyncMode::Always, SIZE).jobs, lives(), "{what}");
+            }
+        }
+    }
 }
 
 #[test]
