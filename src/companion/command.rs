@@ -1,19 +1,183 @@
-//! The description of a command, and one run of it.
+//! What a command is, and one run of it.
 //!
-//! Everything that has to agree about a command comes from its [`Command`]: the
-//! parser of options, the usage texts, the completions of the shells and the
-//! test of the manual page. Each file of `commands` opens with its own
-//! `Command`.
+//! A command is a struct whose fields are its options and operands, read by
+//! clap, and a function [`run`](Run::run). The list of commands gives it a name
+//! and a line of help. Parsing, usage texts and the completions of the shells
+//! come from there.
 
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::address::Address;
 use crate::server::client::Client;
 use crate::server::names::Server;
-use crate::server::tubes::Patterns;
+use crate::server::tubes::{Pattern, Patterns};
+use crate::text::json::{self, Json};
+use crate::text::output::{complain, print};
 use crate::values::{self, Parse};
 use beanpole::arguments::{self, Given};
 use beanpole::protocol::{JobId, TubeName};
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{ArgMatches, Args, ValueHint};
+use std::error::Error;
+use std::process::ExitCode;
 use std::time::Duration;
+
+/// A command: its fields are its options and operands.
+pub trait Run: Args {
+    /// Whether it takes several servers: to ask all of them, or the first one
+    /// that serves.
+    const MANY_SERVERS: bool = false;
+
+    fn run(self, invocation: &Invocation) -> Outcome;
+
+    /// The exit status of a failure, if this command has statuses of its own.
+    fn exit_code(failure: &Failure) -> ExitCode {
+        failure.exit_code()
+    }
+}
+
+/// A command in the list of commands.
+#[derive(Clone, Copy)]
+pub struct Entry {
+    pub name: &'static str,
+    /// One line of help.
+    pub about: &'static str,
+    pub many_servers: bool,
+    options: fn(clap::Command) -> clap::Command,
+    run: fn(&ArgMatches, &Invocation) -> Outcome,
+    pub exit_code: fn(&Failure) -> ExitCode,
+    /// A command of the form from before.
+    pub old: Option<&'static Command>,
+}
+
+impl Entry {
+    pub const fn of<C: Run>(name: &'static str, about: &'static str) -> Entry {
+        Entry {
+            name,
+            about,
+            many_servers: C::MANY_SERVERS,
+            options: C::augment_args,
+            run: |matches, invocation| match C::from_arg_matches(matches) {
+                Ok(command) => command.run(invocation),
+                Err(error) => Err(Failure::Usage(error.to_string())),
+            },
+            exit_code: C::exit_code,
+            old: None,
+        }
+    }
+
+    pub const fn old(command: &'static Command) -> Entry {
+        Entry {
+            name: command.name,
+            about: command.about,
+            many_servers: command.many_servers,
+            options: |parser| parser,
+            run: |_, _| unreachable!(),
+            exit_code: Failure::exit_code,
+            old: Some(command),
+        }
+    }
+
+    /// What reads its command line, with the options that all commands take.
+    pub fn parser(&self) -> clap::Command {
+        let parser = clap::Command::new(self.name);
+        let parser = self
+            .old
+            .map_or_else(|| (self.options)(parser.clone()), Command::parser);
+        let own_timeout = parser
+            .get_opts()
+            .any(|own| own.get_long() == Some("timeout"));
+        let parser = Servers::augment_args(parser);
+        let parser = match own_timeout {
+            true => parser,
+            false => Patience::augment_args(parser),
+        };
+        // A last option of several of the same kind counts. Nothing is
+        // wrapped: a line of help is one.
+        let mut about = self.about.chars();
+        let first = about.next().map(char::to_uppercase).into_iter().flatten();
+        parser
+            .about(first.chain(about).collect::<String>())
+            .bin_name(format!("beanpole {}", self.name))
+            .disable_help_flag(true)
+            .args_override_self(true)
+            .term_width(usize::MAX)
+            .help_template("Usage: {usage}\n\n{about}.\n\nOptions:\n{options}\n")
+    }
+
+    pub fn run(&self, matches: &ArgMatches, invocation: &Invocation) -> Outcome {
+        (self.run)(matches, invocation)
+    }
+}
+
+// The options that every command takes, before its name or after it. (They are
+// no text of the documentation, since clap would take that for its help.)
+#[derive(Args)]
+pub struct Servers {
+    /// the server: HOST:PORT, PORT, unix:PATH or a name (default: 11300)
+    #[arg(short = 'a', long = "addr", value_name = "ADDR", value_parser = values::parse::<Server>)]
+    pub servers: Vec<Server>,
+    /// show the usage
+    #[arg(short, long, action = clap::ArgAction::HelpShort)]
+    help: Option<bool>,
+}
+
+#[derive(Args)]
+pub struct Patience {
+    /// wait TIME for a reply (default: 10)
+    #[arg(id = "patience", long = "timeout", value_name = "TIME", value_parser = values::parse::<Interval>)]
+    pub patience: Option<Interval>,
+}
+
+// Options that several commands share.
+
+/// The operands `ID…|-`: ids, or all those on standard input.
+#[derive(Args)]
+pub struct Ids {
+    #[arg(value_name = "ID…|-")]
+    pub ids: Vec<String>,
+}
+
+impl Ids {
+    /// There must be one at least.
+    pub fn read(&self) -> Outcome<Vec<JobId>> {
+        match self.ids.as_slice() {
+            [] => Failure::usage("which job? give its id"),
+            [only] if only == INPUT => ids_of_input(),
+            ids => words(ids),
+        }
+    }
+}
+
+/// Tubes where nothing else can stand: as operands or after `-t`.
+#[derive(Args)]
+pub struct Tubes {
+    #[arg(value_name = "TUBE", value_parser = values::parse::<Pattern>)]
+    operands: Vec<Pattern>,
+    /// a tube or a pattern; may be repeated (default: the operands)
+    #[arg(short = 't', long = "tube", value_name = "TUBE", value_parser = values::parse::<Pattern>)]
+    tubes: Vec<Pattern>,
+}
+
+impl Tubes {
+    pub fn patterns(&self) -> Patterns {
+        Patterns([self.operands.clone(), self.tubes.clone()].concat())
+    }
+}
+
+/// How bodies are written.
+#[derive(Args)]
+pub struct Bodies {
+    /// write a line feed after each body
+    #[arg(short, long)]
+    pub lines: bool,
+    /// write a NUL after each body
+    #[arg(short = '0', long, conflicts_with = "lines")]
+    pub null: bool,
+    /// write each job as a line of JSON
+    #[arg(short, long, conflicts_with_all = ["lines", "null"])]
+    pub json: bool,
+}
 
 /// One command of the program.
 pub struct Command {
@@ -64,8 +228,6 @@ pub enum Kind {
     Program,
     /// One of these words.
     Words(&'static [&'static str]),
-    /// The name of a command, or this word.
-    CommandOr(&'static str),
 }
 
 /// Commands that belong together.
@@ -73,7 +235,7 @@ pub struct Group {
     pub title: &'static str,
     /// Whether they change the content of a server.
     pub changes: bool,
-    pub commands: &'static [&'static Command],
+    pub commands: &'static [Entry],
 }
 
 /// The options of a command. Each comes with the function that reads a value
@@ -105,8 +267,8 @@ impl Invocation {
     }
 
     /// All commands.
-    pub fn commands(&self) -> impl Iterator<Item = &'static Command> {
-        self.groups.iter().flat_map(|group| group.commands).copied()
+    pub fn commands(&self) -> impl Iterator<Item = &'static Entry> {
+        self.groups.iter().flat_map(|group| group.commands)
     }
 
     /// The operands.
@@ -135,6 +297,54 @@ impl Invocation {
     /// The operands, each the name of a tube or a pattern of names.
     pub fn tubes(&self) -> Outcome<Patterns> {
         words(self.operands()).map(Patterns)
+    }
+
+    /// Asks each server. One that fails does not hide the answers of the
+    /// others: the second result is its failure, for the end.
+    pub fn ask_each<T>(
+        &self,
+        mut ask: impl FnMut(&mut Client) -> Outcome<T>,
+    ) -> Outcome<(Vec<(&Server, T)>, Outcome<()>)> {
+        let mut found = Vec::new();
+        let mut failures = Vec::new();
+        for server in &self.servers {
+            let answer = self.connect_to(&server.address);
+            match answer.and_then(|mut client| ask(&mut client)) {
+                Ok(answer) => found.push((server, answer)),
+                Err(failure @ Failure::Unreachable(_)) => failures.push(failure),
+                Err(failure) if self.servers.len() == 1 => return Err(failure),
+                Err(failure) => failures.push(failure.about(server.title())),
+            }
+        }
+        let last = failures.pop();
+        for failure in failures {
+            complain!("{failure}");
+        }
+        Ok((found, last.map_or(Ok(()), Err)))
+    }
+
+    /// What the servers have answered as JSON: an object with their addresses,
+    /// or the answer alone if one was asked.
+    pub fn as_json(&self, found: Vec<(&Server, Json)>) -> String {
+        let mut found = found.into_iter();
+        json::line(&match self.servers.len() {
+            1 => found.next().map_or(Json::Null, |(_, json)| json),
+            _ => found
+                .map(|(server, json)| (server.address.to_string(), json))
+                .collect(),
+        }) + "\n"
+    }
+
+    /// The same as text: each under the name of its server if several were
+    /// asked.
+    pub fn as_text(&self, found: Vec<(&Server, String)>) -> String {
+        if self.servers.len() == 1 {
+            return found.into_iter().map(|(_, text)| text).collect();
+        }
+        let parts = found
+            .iter()
+            .map(|(server, text)| format!("{}\n{text}", server.title()));
+        parts.collect::<Vec<_>>().join("\n")
     }
 
     /// The address of the server; the first one, if there are several.
@@ -168,14 +378,110 @@ impl Invocation {
     }
 }
 
+/// What reads the options before the name of a command.
+pub fn program() -> clap::Command {
+    Patience::augment_args(Servers::augment_args(clap::Command::new("beanpole")))
+        .version(env!("CARGO_PKG_VERSION"))
+        .disable_help_flag(true)
+        .disable_help_subcommand(true)
+        .args_override_self(true)
+}
+
+/// Another word for a pause of 0.
+pub const RESUME: &str = "resume";
+
 /// The group and the command of this name.
-pub fn find(groups: &'static [Group], name: &str) -> Outcome<(&'static Group, &'static Command)> {
-    let pairs = |group: &'static Group| group.commands.iter().map(move |one| (group, *one));
+pub fn find(groups: &'static [Group], name: &str) -> Outcome<(&'static Group, &'static Entry)> {
+    let wanted = if name == RESUME { "pause" } else { name };
+    let pairs = |group: &'static Group| group.commands.iter().map(move |one| (group, one));
     let mut commands = groups.iter().flat_map(pairs);
-    let known = commands.clone().map(|(_, command)| command.name);
-    let hint = || did_you_mean(name, known);
-    let found = commands.find(|(_, command)| command.name == name);
-    found.ok_or_else(|| Failure::Usage(format!("there is no command '{name}'{}", hint())))
+    let known: Vec<_> = commands.clone().map(|(_, command)| command.name).collect();
+    commands
+        .find(|(_, command)| command.name == wanted)
+        .ok_or_else(|| {
+            // The error of clap names the command that a typo may stand for.
+            let program = clap::Command::new("beanpole").disable_help_subcommand(true);
+            let program = program.subcommands(known.into_iter().map(clap::Command::new));
+            said(
+                &program
+                    .try_get_matches_from(["beanpole", name])
+                    .expect_err("none has this name"),
+            )
+        })
+}
+
+/// Answers what clap does not take for a command: it wants the version, or is
+/// wrong.
+pub fn refused(error: clap::Error) -> Outcome {
+    match error.kind() {
+        ErrorKind::DisplayVersion => print(error.to_string()),
+        _ => Err(said(&error)),
+    }
+}
+
+/// What clap says of a command line, in the words of this program.
+fn said(error: &clap::Error) -> Failure {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.clone(),
+        Some(ContextValue::Strings(texts)) => texts.join(", "),
+        Some(ContextValue::StyledStrs(texts)) => texts
+            .iter()
+            .map(StyledStr::to_string)
+            .collect::<Vec<_>>()
+            .join(", "),
+        _ => String::new(),
+    };
+    // An option comes with the name of its value.
+    let name = |text: String| text.split(' ').next().unwrap_or_default().to_owned();
+    let option = name(text(ContextKind::InvalidArg));
+    let about = |what: String| match option.starts_with("--") {
+        true => format!("{option}: {what}"),
+        false => what,
+    };
+    let value = text(ContextKind::InvalidValue);
+    Failure::Usage(match error.kind() {
+        ErrorKind::ValueValidation => {
+            about(error.source().map(ToString::to_string).unwrap_or_default())
+        }
+        ErrorKind::InvalidValue if value.is_empty() => {
+            format!("flag requires an argument: {option}")
+        }
+        ErrorKind::InvalidValue => about(format!(
+            "'{value}' is none of {}",
+            text(ContextKind::ValidValue)
+        )),
+        ErrorKind::InvalidSubcommand => {
+            let name = text(ContextKind::InvalidSubcommand);
+            let similar = text(ContextKind::SuggestedSubcommand);
+            // The best one comes last, but the beginning of a word says more.
+            let begun = similar.split(", ").find(|known| known.starts_with(&name));
+            let hint = match begun.or(similar.split(", ").last()) {
+                None | Some("") => String::new(),
+                Some(known) => format!(": did you mean '{known}'?"),
+            };
+            format!("there is no command '{name}'{hint}")
+        }
+        ErrorKind::UnknownArgument if option.starts_with('-') => {
+            match text(ContextKind::SuggestedArg) {
+                similar if similar.is_empty() => format!("unknown flag: {option}"),
+                similar => format!("unknown flag: {option}: did you mean '{similar}'?"),
+            }
+        }
+        ErrorKind::UnknownArgument => format!("it takes no operand '{option}'"),
+        ErrorKind::ArgumentConflict => {
+            let other = name(text(ContextKind::PriorArg));
+            format!("{other} and {option} exclude each other")
+        }
+        ErrorKind::TooManyValues => format!("flag takes no argument: {option}"),
+        _ => {
+            let text = error.to_string();
+            text.lines()
+                .next()
+                .unwrap_or_default()
+                .trim_start_matches("error: ")
+                .into()
+        }
+    })
 }
 
 /// A question to put after an unknown word, if one of the known words is
@@ -357,6 +663,39 @@ impl Command {
         &GLOBAL[..if has_own { 2 } else { 3 }]
     }
 
+    /// The same for clap, for its help and for completion.
+    fn parser(&self) -> clap::Command {
+        let mut parser = clap::Command::new(self.name).about(self.about);
+        for option in (self.options)() {
+            let mut arg = clap::Arg::new(option.long)
+                .long(option.long)
+                .help(option.about);
+            if let Some(letter) = option.short.chars().next() {
+                arg = arg.short(letter);
+            }
+            parser = parser.arg(match option.value {
+                "" => arg.action(clap::ArgAction::SetTrue),
+                value => of_kind(arg.value_name(value), option.kind),
+            });
+        }
+        if self.operands.is_empty() {
+            return parser;
+        }
+        let operands = clap::Arg::new("operands")
+            .num_args(0..)
+            .value_name(self.operands);
+        let mut operands = of_kind(operands, self.operand_kind);
+        if self.operand_kind == Kind::Tube {
+            operands = operands.value_name("TUBE");
+        }
+        parser
+            .arg(operands.trailing_var_arg(self.options_first))
+            .override_usage(format!(
+                "beanpole {} [OPTIONS] {}",
+                self.name, self.operands
+            ))
+    }
+
     /// The defaults for a new entry.
     pub const BLANK: Command = Command {
         name: "",
@@ -412,6 +751,17 @@ impl Opt {
     /// The same option, but it may be given several times.
     pub const fn many(self) -> Opt {
         Opt { many: true, ..self }
+    }
+}
+
+fn of_kind(arg: clap::Arg, kind: Kind) -> clap::Arg {
+    match kind {
+        Kind::Free | Kind::Tube => arg,
+        Kind::File => arg.value_hint(ValueHint::FilePath),
+        Kind::Program => arg.value_hint(ValueHint::CommandName),
+        Kind::Words(words) | Kind::WordThenDirectories(words) => {
+            arg.value_parser(clap::builder::PossibleValuesParser::new(words))
+        }
     }
 }
 

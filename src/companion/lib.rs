@@ -30,11 +30,16 @@ pub mod text;
 mod transfer;
 pub mod values;
 
-use beanpole::arguments::{Given, ParsingStyle, to_os};
-use command::{Command, Common, GLOBAL, Invocation, Opt, described, did_you_mean, find, read};
+use beanpole::arguments::{Given, ParsingStyle};
+use clap::ArgMatches;
+use clap::error::ErrorKind;
+use command::{
+    Entry, Invocation, Opt, RESUME, described, did_you_mean, find, program, read, refused,
+};
 use commands::help;
 use failure::{Failure, Outcome};
 use server::address::{ADDRESS_VARIABLE, Address, DEFAULT_PORT};
+use server::client::PATIENCE;
 use server::names::{Server, warn_of};
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -63,61 +68,128 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
             format!("beanpole help {name}").trim_end()
         ));
     }
-    match command.and_then(|command| command.failure_status) {
-        Some(status) => status(&failure).exit_code(),
+    match command {
+        Some(Entry { old: Some(old), .. }) if old.failure_status.is_some() => {
+            old.failure_status.unwrap()(&failure).exit_code()
+        }
+        Some(command) => (command.exit_code)(&failure),
         None => failure.exit_code(),
     }
 }
 
-/// Runs the command that the arguments name, and stores it in `named`.
-fn run_named(arguments: &[OsString], named: &mut Option<&'static Command>) -> Outcome {
-    let table = described(GLOBAL);
-    let global = split(&table, ParsingStyle::StopAtFirstFree, arguments)?;
-    let mut common = Common::default();
-    read(&global, 0, GLOBAL, &mut common)?;
-    if common.help {
-        return print(help::overview(GROUPS));
-    }
-    if common.version {
-        return print(format!("beanpole {}\n", env!("CARGO_PKG_VERSION")));
-    }
-    let Some((name, rest)) = global.operands.split_first() else {
+/// Runs the command that the arguments name, and stores it in `named`. Options
+/// that all commands take may stand before the name, too; an address after it
+/// takes precedence.
+fn run_named(arguments: &[OsString], named: &mut Option<&'static Entry>) -> Outcome {
+    let program = program().allow_external_subcommands(true);
+    let before = match program.try_get_matches_from(named_first("beanpole", arguments)) {
+        Ok(before) => before,
+        Err(error) if error.kind() == ErrorKind::DisplayHelp => {
+            return print(help::overview(GROUPS));
+        }
+        Err(error) => return refused(error),
+    };
+    let Some((name, rest)) = before.subcommand() else {
         return Failure::usage("which command?");
     };
+    let mut rest: Vec<OsString> = rest.get_many("").into_iter().flatten().cloned().collect();
+    if name == RESUME {
+        rest.push("0".into());
+    }
     let (group, command) = find(GROUPS, name)?;
     *named = Some(command);
     speak_for(command.name);
-    let mut table = (command.options)();
-    let own = table.len();
-    table.extend(described(command.common_settings()));
-    let style = match command.options_first {
-        true => ParsingStyle::StopAtFirstFree,
-        false => ParsingStyle::FloatingFrees,
+    let (mut servers, mut patience) = (Vec::new(), None);
+    let (mut given, mut matches) = (
+        Given {
+            options: Vec::new(),
+            operands: Vec::new(),
+        },
+        None,
+    );
+    let mut read_common = |matches: &ArgMatches| {
+        servers.extend(
+            matches
+                .get_many::<Server>("servers")
+                .into_iter()
+                .flatten()
+                .cloned(),
+        );
+        let own = matches
+            .try_get_one::<command::Interval>("patience")
+            .ok()
+            .flatten();
+        patience = patience.or(own.copied());
     };
-    let rest: Vec<_> = rest.iter().map(|text| to_os(text)).collect();
-    let given = split(&table, style, &rest)?;
-    // An address after the command takes precedence over one before it.
-    let before = std::mem::take(&mut common.servers);
-    read(&given, own, command.common_settings(), &mut common)?;
-    if common.help {
-        return print(help::usage(command));
+    if let Some(old) = command.old {
+        let mut table = (old.options)();
+        let own = table.len();
+        table.extend(described(old.common_settings()));
+        let style = match old.options_first {
+            true => ParsingStyle::StopAtFirstFree,
+            false => ParsingStyle::FloatingFrees,
+        };
+        given = split(&table, style, &rest)?;
+        let mut common = command::Common {
+            timeout: command::Interval(std::time::Duration::ZERO),
+            ..Default::default()
+        };
+        read(&given, own, old.common_settings(), &mut common)?;
+        if common.help {
+            return print(help::usage(command));
+        }
+        servers = common.servers;
+        if !common.timeout.0.is_zero() {
+            patience = Some(common.timeout);
+        }
+        servers.extend(
+            before
+                .get_many::<Server>("servers")
+                .into_iter()
+                .flatten()
+                .cloned(),
+        );
+        patience = patience.or(before.get_one::<command::Interval>("patience").copied());
+    } else {
+        match command
+            .parser()
+            .try_get_matches_from(named_first(name, &rest))
+        {
+            Ok(found) => {
+                read_common(&found);
+                matches = Some(found);
+            }
+            Err(error) if error.kind() == ErrorKind::DisplayHelp => {
+                return print(help::usage(command));
+            }
+            Err(error) => return refused(error),
+        }
+        read_common(&before);
     }
-    common.servers.extend(before);
-    if common.servers.is_empty() {
-        common.servers.push(usual_server()?);
+    if servers.is_empty() {
+        servers.push(usual_server()?);
     }
-    if common.servers.len() > 1 && !command.many_servers {
+    if servers.len() > 1 && !command.many_servers {
         return Failure::usage("it asks one server: give one address");
     }
     if group.changes {
-        common.servers.iter().for_each(warn_of);
+        servers.iter().for_each(warn_of);
     }
-    (command.run)(&Invocation {
+    let invocation = Invocation {
         given,
-        servers: common.servers,
-        patience: common.timeout.0,
+        servers,
+        patience: patience.map_or(PATIENCE, |command::Interval(time)| time),
         groups: GROUPS,
-    })
+    };
+    match (matches, command.old) {
+        (Some(matches), _) => command.run(&matches, &invocation),
+        (None, Some(old)) => (old.run)(&invocation),
+        (None, None) => unreachable!("it was read"),
+    }
+}
+
+fn named_first(name: &str, arguments: &[OsString]) -> Vec<OsString> {
+    [&[name.into()], arguments].concat()
 }
 
 /// Splits a command line into options and operands. For an unknown option, the

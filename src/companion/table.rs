@@ -1,6 +1,6 @@
 //! The list of commands.
 
-use crate::command::Group;
+use crate::command::{Entry, Group};
 use crate::commands::{
     binlog, by_id, check, clear, completion, console, copy, dump, edit, help, kick, load, ls,
     metrics, move_jobs, pause, peek, ping, put, raw, reserve, stats, tail, top, tubes, why, work,
@@ -12,81 +12,75 @@ pub const GROUPS: &[Group] = &[
         title: "Look",
         changes: false,
         commands: &[
-            &top::TOP,
-            &console::CONSOLE,
-            &why::WHY,
-            &stats::STATS,
-            &tubes::TUBES,
-            &metrics::METRICS,
-            &check::CHECK,
-            &ping::PING,
-            &tail::TAIL,
-            &ls::LS,
-            &peek::PEEK,
+            Entry::old(&top::TOP),
+            Entry::old(&console::CONSOLE),
+            Entry::old(&why::WHY),
+            Entry::old(&stats::STATS),
+            Entry::of::<tubes::List>("tubes", "list the tubes and what is in them"),
+            Entry::old(&metrics::METRICS),
+            Entry::old(&check::CHECK),
+            Entry::old(&ping::PING),
+            Entry::old(&tail::TAIL),
+            Entry::old(&ls::LS),
+            Entry::old(&peek::PEEK),
         ],
     },
     Group {
         title: "Touch",
         changes: true,
         commands: &[
-            &put::PUT,
-            &reserve::RESERVE,
-            &edit::EDIT,
-            &by_id::DELETE,
-            &by_id::BURY,
-            &by_id::RELEASE,
-            &by_id::KICK_JOB,
-            &kick::KICK,
-            &pause::PAUSE,
-            &pause::RESUME,
-            &clear::CLEAR,
-            &move_jobs::MOVE,
-            &copy::COPY,
-            &work::WORK,
-            &raw::RAW,
+            Entry::old(&put::PUT),
+            Entry::old(&reserve::RESERVE),
+            Entry::old(&edit::EDIT),
+            Entry::old(&by_id::DELETE),
+            Entry::old(&by_id::BURY),
+            Entry::old(&by_id::RELEASE),
+            Entry::old(&by_id::KICK_JOB),
+            Entry::old(&kick::KICK),
+            Entry::of::<pause::Pause>(
+                "pause",
+                "let nothing be reserved from tubes for TIME; 0 ends that, as does 'resume TUBE'",
+            ),
+            Entry::old(&clear::CLEAR),
+            Entry::old(&move_jobs::MOVE),
+            Entry::old(&copy::COPY),
+            Entry::old(&work::WORK),
+            Entry::old(&raw::RAW),
         ],
     },
     Group {
         title: "Move house",
         changes: true,
-        commands: &[&dump::DUMP, &load::LOAD, &binlog::BINLOG],
+        commands: &[
+            Entry::old(&dump::DUMP),
+            Entry::old(&load::LOAD),
+            Entry::old(&binlog::BINLOG),
+        ],
     },
     Group {
         title: "About itself",
         changes: false,
-        commands: &[&completion::COMPLETION, &help::HELP],
+        commands: &[
+            Entry::of::<completion::Completion>("completion", "write the completion for a shell"),
+            Entry::of::<help::Help>(
+                "help",
+                "show the commands, how to use one, or the protocol on one screen",
+            ),
+        ],
     },
 ];
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::described;
     use std::collections::HashSet;
 
     #[test]
-    fn no_name_and_no_option_of_a_command_is_there_twice() {
+    fn every_command_has_one_name_and_its_options_are_sound() {
         let mut names = HashSet::new();
         for command in GROUPS.iter().flat_map(|group| group.commands) {
             assert!(names.insert(command.name), "{}", command.name);
-            let mut letters = HashSet::new();
-            for option in described(command.common_settings())
-                .iter()
-                .chain(&(command.options)())
-            {
-                for name in [option.short, option.long] {
-                    assert!(
-                        name.is_empty() || letters.insert(name),
-                        "{} {name}",
-                        command.name
-                    );
-                }
-                assert!(
-                    option.long.len() > 1 && option.short.len() <= 1,
-                    "{}",
-                    option.long
-                );
-            }
+            command.parser().debug_assert();
         }
     }
 }

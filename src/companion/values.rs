@@ -16,6 +16,15 @@ pub trait Parse: Sized {
     fn parse(text: &str) -> Result<Self, String>;
 }
 
+/// For the options of clap.
+///
+/// # Errors
+///
+/// A message that says what the text should be instead.
+pub fn parse<T: Parse>(text: &str) -> Result<T, String> {
+    T::parse(text)
+}
+
 impl Parse for String {
     fn parse(text: &str) -> Result<String, String> {
         Ok(text.into())

@@ -150,8 +150,8 @@ fn jobs_are_deleted_kicked_buried_and_released_by_their_ids() {
         [1]
         $ release 2 -p 8 -d 5000
         $ tubes
-        TUBE        READY  RESERVED   DELAYED    BURIED     TOTAL     USING  WATCHING   WAITING     PAUSE
-        default         1         0         1         0         3         1         1         0         0
+        TUBE        READY  RESERVED   DELAYED    BURIED      PUTS     USING  WATCHING   WAITING     PAUSE
+        default         1         0         1         0         3         0         0         0         0
         $ peek --delayed
         b⊣
         $ bury 99
@@ -289,13 +289,13 @@ fn many_tubes_are_paused_and_resumed_at_once() {
         $ reserve -t mail -t images --all
         [1]
         $ resume nobody images
-        ! beanpole resume: there is no tube 'nobody'
+        ! beanpole pause: there is no tube 'nobody'
         [1]
         $ reserve -t mail -t images --all -l
         picture
         $ resume
-        ! beanpole resume: which tubes? name them, or give --all
-        ! Try 'beanpole help resume'.
+        ! beanpole pause: which tubes? name them, or give --all
+        ! Try 'beanpole help pause'.
         [2]
         $ pause --all mail 1h
         ! beanpole pause: which tubes? name them, or give --all

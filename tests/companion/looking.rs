@@ -58,8 +58,8 @@ fn stats_and_tubes_are_for_people_and_for_scripts() {
         mail
         $ pause mail 0
         $ -a PORT tubes
-        TUBE        READY  RESERVED   DELAYED    BURIED     TOTAL     USING  WATCHING   WAITING     PAUSE
-        default         0         0         0         0         0         1         1         0         0
+        TUBE        READY  RESERVED   DELAYED    BURIED      PUTS     USING  WATCHING   WAITING     PAUSE
+        default         0         0         0         0         0         0         0         0         0
         mail            1         0         1         0         2         0         0         0         0
         "#,
     );
@@ -74,8 +74,8 @@ fn a_long_name_moves_only_its_own_figures() {
         $ put -q -t {long} x
         $ put -q -t mail x
         $ tubes
-        TUBE        READY  RESERVED   DELAYED    BURIED     TOTAL     USING  WATCHING   WAITING     PAUSE
-        default         0         0         0         0         0         1         1         0         0
+        TUBE        READY  RESERVED   DELAYED    BURIED      PUTS     USING  WATCHING   WAITING     PAUSE
+        default         0         0         0         0         0         0         0         0         0
         mail            1         0         0         0         1         0         0         0         0
         {long}         1         0         0         0         1         0         0         0         0
         "#

@@ -23,7 +23,7 @@ pub const MIXED: &str = r#"
     $ put -t b another
     8"#;
 
-const HEAD: &str = "TUBE        READY  RESERVED   DELAYED    BURIED     TOTAL     USING  WATCHING   WAITING     PAUSE";
+const HEAD: &str = "TUBE        READY  RESERVED   DELAYED    BURIED      PUTS     USING  WATCHING   WAITING     PAUSE";
 
 #[test]
 fn clear_deletes_what_it_is_told_to_and_nothing_else() {
@@ -43,7 +43,7 @@ fn clear_deletes_what_it_is_told_to_and_nothing_else() {
         {HEAD}
         a               3         0         1         0         6         0         0         0         0
         b               2         0         0         0         2         0         0         0         0
-        default         0         0         0         0         0         1         1         0         0
+        default         0         0         0         0         0         0         0         0         0
         $ clear a --yes
         4
         $ tubes --names
@@ -145,7 +145,7 @@ fn move_keeps_priority_time_to_run_delay_and_state() {
         {HEAD}
         b               2         0         0         0         2         0         0         0         0
         c               3         0         1         2         6         0         0         0         0
-        default         0         0         0         0         0         1         1         0         0
+        default         0         0         0         0         0         0         0         0         0
         $ reserve -t c --all -l --delete
         ready1
         ready2
@@ -187,7 +187,7 @@ fn copy_leaves_everything_as_it_was() {
         a               3         0         1         2         6         0         0         0         0
         b               2         0         0         0         2         0         0         0         0
         c               3         0         1         4         8         0         0         0         0
-        default         0         0         0         0         0         1         1         0         0
+        default         0         0         0         0         0         0         0         0         0
         $ stats job 5
         id         5
         tube       a
@@ -231,7 +231,7 @@ fn jobs_move_between_any_two_servers() {
                 &format!(
                     "$ tubes\n{HEAD}\n\
                      a               6         0         1         2         9         0         0         0         0\n\
-                     default         0         0         0         0         0         1         1         0         0\n"
+                     default         0         0         0         0         0         0         0         0         0\n"
                 ),
             );
         }

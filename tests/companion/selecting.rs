@@ -16,10 +16,10 @@ fn patterns_mean_tubes_that_exist() {
         $ tubes '?ax' --names
         fax
         $ tubes 'x*'
-        TUBE     READY  RESERVED   DELAYED    BURIED     TOTAL     USING  WATCHING   WAITING     PAUSE
+        TUBE     READY  RESERVED   DELAYED    BURIED      PUTS     USING  WATCHING   WAITING     PAUSE
         [1]
         $ tubes --sort ready 'mail*'
-        TUBE      READY  RESERVED   DELAYED    BURIED     TOTAL     USING  WATCHING   WAITING     PAUSE
+        TUBE      READY  RESERVED   DELAYED    BURIED      PUTS     USING  WATCHING   WAITING     PAUSE
         mails         2         0         0         0         2         0         0         0         0
         mail          1         0         0         0         1         0         0         0         0
         $ tubes --sort colour

@@ -59,8 +59,8 @@ fn a_failure_delays_the_job_and_the_last_try_buries_it() {
         ! beanpole work: job 1 of default: exit status 7 at try 1; delayed for 1000 s
         [1]
         $ tubes
-        TUBE        READY  RESERVED   DELAYED    BURIED     TOTAL     USING  WATCHING   WAITING     PAUSE
-        default         0         0         1         0         1         1         1         0         0
+        TUBE        READY  RESERVED   DELAYED    BURIED      PUTS     USING  WATCHING   WAITING     PAUSE
+        default         0         0         1         0         1         0         0         0         0
         $ kick
         1
         $ work --all --backoff 1000 --tries 3 -- sh -c 'kill -9 $$'

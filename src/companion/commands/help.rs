@@ -1,26 +1,29 @@
-//! What the program says about itself: `help` and the usage texts.
+//! `help`: the commands, the usage of one, and the protocol on one screen.
 
-use crate::command::{Command, GLOBAL, Group, Kind, Opt, described, find};
-use crate::failure::Failure;
+use crate::command::{Entry, Group, Invocation, Run, find, program};
+use crate::failure::Outcome;
 use crate::server::address::ADDRESS_VARIABLE;
 use crate::text::output::print;
+use clap::Args;
 
 /// The protocol on one screen; its manual page shows the same text.
 const CARD: &str = include_str!("../../../man/card.txt");
 
-pub const HELP: Command = Command {
-    name: "help",
-    operands: "[COMMAND|protocol]",
-    operand_kind: Kind::CommandOr("protocol"),
-    about: "show the commands, how to use one, or the protocol on one screen",
-    run: |invocation| match invocation.operands() {
-        [] => print(overview(invocation.groups)),
-        [name] if name == "protocol" => print(CARD.into()),
-        [name] => find(invocation.groups, name).and_then(|(_, command)| print(usage(command))),
-        _ => Failure::usage("help with one command at a time"),
-    },
-    ..Command::BLANK
-};
+#[derive(Args)]
+pub struct Help {
+    #[arg(value_name = "COMMAND|protocol")]
+    topic: Option<String>,
+}
+
+impl Run for Help {
+    fn run(self, invocation: &Invocation) -> Outcome {
+        match self.topic.as_deref() {
+            None => print(overview(invocation.groups)),
+            Some("protocol") => print(CARD.into()),
+            Some(name) => print(usage(find(invocation.groups, name)?.1)),
+        }
+    }
+}
 
 /// The usage of the program.
 pub fn overview(groups: &[Group]) -> String {
@@ -35,37 +38,20 @@ pub fn overview(groups: &[Group]) -> String {
             text += &format!("  {:<12} {}\n", command.name, command.about);
         }
     }
-    text += "\nOptions before or after the command:\n";
-    text += &options_text(&described(GLOBAL));
+    let options = program()
+        .help_template("{options}")
+        .render_help()
+        .to_string();
     text += &format!(
-        "\nThe server is that of {ADDRESS_VARIABLE}, or else 127.0.0.1:11300.\n\
-         'beanpole help COMMAND' shows a command; beanpole(1) has examples.\n"
+        "\nOptions before or after the command:\n{}\n\n\
+         The server is that of {ADDRESS_VARIABLE}, or else 127.0.0.1:11300.\n\
+         'beanpole help COMMAND' shows a command; beanpole(1) has examples.\n",
+        options.trim_end()
     );
     text
 }
 
 /// The usage of one command.
-pub fn usage(command: &Command) -> String {
-    let line = format!("beanpole {} [OPTION…] {}", command.name, command.operands);
-    let mut about = command.about.chars();
-    let first = about.next().map(char::to_uppercase).into_iter().flatten();
-    let about: String = first.chain(about).collect();
-    format!(
-        "Usage: {}\n\n{about}.\n\nOptions:\n{}",
-        line.trim_end(),
-        options_text(&[(command.options)(), described(command.common_settings())].concat())
-    )
-}
-
-fn options_text(options: &[Opt]) -> String {
-    let mut text = String::new();
-    for option in options {
-        let short = match option.short {
-            "" => "    ".into(),
-            letter => format!("-{letter}, "),
-        };
-        let names = format!("{short}--{} {}", option.long, option.value);
-        text += &format!("  {:<24} {}\n", names.trim_end(), option.about);
-    }
-    text
+pub fn usage(command: &Entry) -> String {
+    command.parser().render_help().to_string()
 }

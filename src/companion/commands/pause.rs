@@ -1,58 +1,52 @@
-//! `pause` keeps tubes from giving out jobs for a while, and `resume` ends
-//! that.
+//! `pause` keeps tubes from giving out jobs for a while. `resume` is another
+//! word for a pause of 0.
 
-use crate::command::{Command, Invocation, Kind, Opt, described, options, word, words};
+use crate::command::{Invocation, Run, word, words};
 use crate::failure::{Failure, Outcome, Status};
-use crate::server::tubes::Patterns;
+use crate::server::tubes::{Pattern, Patterns};
+use crate::values::parse;
 use beanpole::protocol::{Seconds, TubeName};
+use clap::Args;
 
-pub const PAUSE: Command = Command {
-    name: "pause",
-    operands: "[TUBE…] TIME",
-    operand_kind: Kind::Tube,
-    about: "let nothing be reserved from tubes for TIME; 0 ends that",
-    options: || described(OPTIONS),
-    run: |invocation| match invocation.operands().split_last() {
-        Some((time, tubes)) => set_pause(invocation, tubes, word(time)?),
-        None => Failure::usage("which tube, and for how long?"),
-    },
-    ..Command::BLANK
-};
-
-pub const RESUME: Command = Command {
-    name: "resume",
-    operands: "[TUBE…]",
-    operand_kind: Kind::Tube,
-    about: "end the pause of tubes",
-    options: || described(OPTIONS),
-    run: |invocation| set_pause(invocation, invocation.operands(), Seconds(0)),
-    ..Command::BLANK
-};
-
-options! {
-    all: bool = Opt::flag("", "all", "all tubes that are there now"),
+#[derive(Args)]
+#[command(override_usage = "beanpole pause [OPTIONS] [TUBE…] TIME")]
+pub struct Pause {
+    /// the tubes, and at the end the time
+    #[arg(value_name = "TUBE")]
+    operands: Vec<String>,
+    /// a tube; may be repeated (default: the operands)
+    #[arg(short, long = "tube", value_name = "TUBE", value_parser = parse::<Pattern>)]
+    tubes: Vec<Pattern>,
+    /// all tubes that are there now
+    #[arg(long)]
+    all: bool,
 }
 
-fn set_pause(invocation: &Invocation, names: &[String], Seconds(time): Seconds) -> Outcome {
-    let all = invocation.read(OPTIONS)?.all;
-    if all != names.is_empty() {
-        return Failure::usage("which tubes? name them, or give --all");
-    }
-    let patterns = Patterns(words(names)?);
-    let mut client = invocation.connect()?;
-    let tubes = match all {
-        true => client.tubes()?,
-        false => patterns.named(&mut client)?,
-    };
-    let line = |tube: &TubeName| format!("pause-tube {tube} {time}");
-    let mut missing = None;
-    client.each(tubes, line, |tube, reply| {
-        if !reply.is_done(format_args!("pause-tube {tube}"))? {
-            missing.get_or_insert(Failure::no_tube(&tube));
+impl Run for Pause {
+    fn run(mut self, invocation: &Invocation) -> Outcome {
+        let Some((time, names)) = self.operands.split_last() else {
+            return Failure::usage("which tube, and for how long?");
+        };
+        let Seconds(time) = word(time)?;
+        self.tubes.extend(words::<Pattern>(names)?);
+        if self.all != self.tubes.is_empty() {
+            return Failure::usage("which tubes? name them, or give --all");
         }
-        Ok(())
-    })?;
-    // With --all, a tube may be gone since the list was made: that is no
-    // failure.
-    missing.filter(|_| !all).map_or(Ok(Status::Done), Err)
+        let mut client = invocation.connect()?;
+        let tubes = match self.all {
+            true => client.tubes()?,
+            false => Patterns(self.tubes).named(&mut client)?,
+        };
+        let line = |tube: &TubeName| format!("pause-tube {tube} {time}");
+        let mut missing = None;
+        client.each(tubes, line, |tube, reply| {
+            if !reply.is_done(format_args!("pause-tube {tube}"))? {
+                missing.get_or_insert(Failure::no_tube(&tube));
+            }
+            Ok(())
+        })?;
+        // With --all, a tube may be gone since the list was made: that is no
+        // failure.
+        missing.filter(|_| !self.all).map_or(Ok(Status::Done), Err)
+    }
 }

@@ -1,29 +1,29 @@
 //! `tubes`: a table of the tubes.
 
-use crate::command::{Command, Invocation, JSON, Kind, Opt, at_most_one, described, options};
+use crate::command::{Invocation, Run, Tubes};
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::columns::Column;
 use crate::server::stats::Facts;
 use crate::server::tubes::stats_of;
-use crate::text::json::{self, Json};
 use crate::text::output::print;
+use crate::values::parse;
 use beanpole::protocol::TubeName;
+use clap::Args;
+use std::cmp::Reverse;
 
-pub const TUBES: Command = Command {
-    name: "tubes",
-    operands: "[TUBE…]",
-    operand_kind: Kind::Tube,
-    about: "list the tubes and what is in them",
-    options: || described(OPTIONS),
-    run: tubes,
-    ..Command::BLANK
-};
-
-options! {
-    sort: Column =
-        Opt::value("s", "sort", "COLUMN", "sort by this column, the most first (default: tube)"),
-    names: bool = Opt::flag("", "names", "only the names"),
-    json: bool = JSON,
+#[derive(Args)]
+pub struct List {
+    #[command(flatten)]
+    tubes: Tubes,
+    /// sort by this column, the most first (default: tube)
+    #[arg(short, long, value_name = "COLUMN", value_parser = parse::<Column>)]
+    sort: Option<Column>,
+    /// only the names
+    #[arg(long)]
+    names: bool,
+    /// write JSON
+    #[arg(short, long, conflicts_with = "names")]
+    json: bool,
 }
 
 /// The columns after the name of the tube.
@@ -34,35 +34,65 @@ const COLUMNS: [Column; 9] = {
     ]
 };
 
-fn tubes(invocation: &Invocation) -> Outcome {
-    let options = invocation.read(OPTIONS)?;
-    let patterns = invocation.tubes()?;
-    at_most_one(&[("json", options.json), ("names", options.names)])?;
-    let sort = options.sort;
-    if sort != Column::Tube && !COLUMNS.contains(&sort) {
-        return Failure::usage(format!("--sort: there is no column '{}'", sort.name()));
+impl Run for List {
+    const MANY_SERVERS: bool = true;
+
+    fn run(self, invocation: &Invocation) -> Outcome {
+        let patterns = self.tubes.patterns();
+        let sort = self.sort.unwrap_or(Column::Tube);
+        if sort != Column::Tube && !COLUMNS.contains(&sort) {
+            return Failure::usage(format!("--sort: there is no column '{}'", sort.name()));
+        }
+        let (found, outcome) = invocation.ask_each(|client| {
+            let mut names = client.tubes()?;
+            names.retain(|name| patterns.mean(name));
+            match self.names {
+                true => Ok(names
+                    .into_iter()
+                    .map(|name| (name, Facts::default()))
+                    .collect()),
+                false => stats_of(client, &names),
+            }
+        })?;
+        let any = found.iter().any(|(_, tubes)| !tubes.is_empty());
+        let found = found.into_iter().map(|(server, mut tubes)| {
+            tubes.sort_by_key(|(_, facts)| Reverse(figure(sort, facts)));
+            (server, tubes)
+        });
+        print(match self.json {
+            true => {
+                let list = |tubes: Vec<(_, Facts)>| {
+                    tubes.iter().map(|(_, facts)| facts.to_json()).collect()
+                };
+                invocation.as_json(found.map(|(server, tubes)| (server, list(tubes))).collect())
+            }
+            false => {
+                let show = if self.names { names } else { table };
+                invocation.as_text(
+                    found
+                        .map(|(server, tubes)| (server, show(&tubes)))
+                        .collect(),
+                )
+            }
+        })?;
+        outcome?;
+        Ok(Status::done_if(any || patterns.0.is_empty()))
     }
-    let mut client = invocation.connect()?;
-    let mut names = client.tubes()?;
-    names.retain(|name| patterns.mean(name));
-    let all = !names.is_empty() || patterns.0.is_empty();
-    if options.names {
-        print(names.iter().map(|name| format!("{name}\n")).collect())?;
-        return Ok(Status::done_if(all));
+}
+
+fn names(tubes: &[(TubeName, Facts)]) -> String {
+    tubes.iter().map(|(name, _)| format!("{name}\n")).collect()
+}
+
+/// A figure of a tube, without the connection that asks: it watches and uses
+/// `default`.
+fn figure(column: Column, facts: &Facts) -> u64 {
+    let ours = u64::from(facts.text("name") == "default");
+    match column {
+        Column::Watching => facts.watching(),
+        Column::Using => facts.number(column.key()).saturating_sub(ours),
+        _ => facts.number(column.key()),
     }
-    let mut facts = stats_of(&mut client, &names)?;
-    let key = sort.key();
-    facts.sort_by_key(|(_, facts)| std::cmp::Reverse(facts.number(key)));
-    if options.json {
-        let list = facts
-            .iter()
-            .map(|(_, facts)| facts.to_json())
-            .collect::<Json>();
-        print(json::line(&list) + "\n")?;
-        return Ok(Status::done_if(all));
-    }
-    print(table(&facts))?;
-    Ok(Status::done_if(all))
 }
 
 /// The column of names has room for names up to this length. A longer name
@@ -81,7 +111,7 @@ fn table(facts: &[(TubeName, Facts)]) -> String {
     for (name, facts) in facts {
         text += &format!("{:<width$}", name.as_str());
         for column in COLUMNS {
-            text += &format!("  {:>8}", facts.number(column.key()));
+            text += &format!("  {:>8}", figure(column, facts));
         }
         text.push('\n');
     }

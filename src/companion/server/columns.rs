@@ -48,7 +48,7 @@ const TABLE: [(Column, &str, &str, usize, &str); COUNT] = [
         "current-jobs-delayed",
     ),
     (Column::Buried, "buried", "BURY", 6, "current-jobs-buried"),
-    (Column::Total, "total", "TOTAL", 7, "total-jobs"),
+    (Column::Total, "puts", "PUTS", 7, "total-jobs"),
     (Column::Using, "using", "USE", 6, "current-using"),
     (Column::Watching, "watching", "WATCH", 6, "current-watching"),
     (Column::Waiting, "waiting", "WAIT", 5, "current-waiting"),
@@ -84,6 +84,8 @@ impl Column {
 /// Reads the name of a column, or its title on a narrow screen.
 impl Parse for Column {
     fn parse(text: &str) -> Result<Column, String> {
+        // As it was called before.
+        let text = if text == "total" { "puts" } else { text };
         let is_called = |column: &Column| {
             [column.name(), column.head().0].map(|name| name.eq_ignore_ascii_case(text))
                 != [false; 2]
