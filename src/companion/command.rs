@@ -253,6 +253,9 @@ pub struct Invocation {
     pub groups: &'static [Group],
 }
 
+/// What each server has answered.
+pub type Answers<'a, T> = Vec<(&'a Server, T)>;
+
 impl Invocation {
     /// The command's own options, read into their struct.
     pub fn read<O: Default>(&self, settings: Settings<O>) -> Outcome<O> {
@@ -304,7 +307,7 @@ impl Invocation {
     pub fn ask_each<T>(
         &self,
         mut ask: impl FnMut(&mut Client) -> Outcome<T>,
-    ) -> Outcome<(Vec<(&Server, T)>, Outcome<()>)> {
+    ) -> Outcome<(Answers<'_, T>, Outcome<()>)> {
         let mut found = Vec::new();
         let mut failures = Vec::new();
         for server in &self.servers {
@@ -325,7 +328,7 @@ impl Invocation {
 
     /// What the servers have answered as JSON: an object with their addresses,
     /// or the answer alone if one was asked.
-    pub fn as_json(&self, found: Vec<(&Server, Json)>) -> String {
+    pub fn as_json(&self, found: Answers<'_, Json>) -> String {
         let mut found = found.into_iter();
         json::line(&match self.servers.len() {
             1 => found.next().map_or(Json::Null, |(_, json)| json),
@@ -337,7 +340,7 @@ impl Invocation {
 
     /// The same as text: each under the name of its server if several were
     /// asked.
-    pub fn as_text(&self, found: Vec<(&Server, String)>) -> String {
+    pub fn as_text(&self, found: Answers<'_, String>) -> String {
         if self.servers.len() == 1 {
             return found.into_iter().map(|(_, text)| text).collect();
         }
