@@ -7,9 +7,9 @@
 //! the reply sends it, if it need not wait for that.
 
 use super::Stream;
-use crate::engine::{ConnectionId, Time};
+use crate::engine::ConnectionId;
 use crate::protocol::Reply;
-use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
 use std::net::IpAddr;
 
 /// A body of this length or more, in bytes, is not copied: its own worker sends it
@@ -23,9 +23,9 @@ pub struct Client {
     pub id: ConnectionId,
     /// The address for which it counts, if connections are counted.
     pub address: Option<IpAddr>,
-    /// `Some` if others had hung up when this client connected, at this time.
-    /// Its first command waits until they are gone.
-    pub comes_after_leavers: Option<Time>,
+    /// So many bytes have come, and no command in them is left to be executed.
+    /// Noted before any thread sends the last reply.
+    executed: AtomicU64,
     /// Guards which thread sends next. While a thread holds it, it sends
     /// nothing that could make it wait for the client.
     slot: Mutex<Slot>,
@@ -82,10 +82,21 @@ impl Client {
             stream,
             id,
             address: None,
-            comes_after_leavers: None,
+            executed: AtomicU64::new(0),
             slot: Mutex::default(),
             filled: Condvar::new(),
         }
+    }
+
+    /// Notes that everything is executed that came in the first `bytes` bytes.
+    pub fn note_executed(&self, bytes: u64) {
+        self.executed.store(bytes, Ordering::Release);
+    }
+
+    /// Whether everything is executed that this client will ever have sent. To be
+    /// asked when its peer has sent the end of its stream.
+    pub fn has_nothing_left(&self) -> bool {
+        self.stream.received() == Some(self.executed.load(Ordering::Acquire))
     }
 
     /// Blocks until the answer is there. All replies before it must have been

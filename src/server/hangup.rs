@@ -1,21 +1,18 @@
 //! The hang-up lists: they tell which peers send nothing more.
 //!
 //! Each connection is in the first list from the start. The acceptor asks it
-//! before each connection that it takes, and nobody sleeps for it, but for the
-//! acceptor when all places are taken (`await_one`). A connection that has waited
-//! in a reserve is in the second list as well: its worker cannot read, so the
-//! acceptor waits for this list and for connections at the same time. So a
-//! request costs nothing here, and while there are places, the end of a
-//! connection that has never waited wakes nobody but its worker.
+//! before each connection that it takes, and nobody sleeps for it. A connection
+//! that has waited in a reserve is in the second list as well: its worker cannot
+//! read, so the acceptor waits for this list and for connections at the same time.
+//! So a request costs nothing here, and the end of a connection that has never
+//! waited wakes nobody but its worker.
 
 use super::client::Client;
 use crate::engine::ConnectionId;
 use crate::sys::HangupList;
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
 
 /// Both lists. A connection stays in them until its socket is closed.
 pub struct Hangups {
@@ -46,14 +43,6 @@ impl Hangups {
     /// its sending half first, and the rest later, may be told of twice.
     pub fn take(&self) -> Vec<ConnectionId> {
         take(&self.all)
-    }
-
-    /// Blocks until a peer has hung up, or until the time is over. Returns
-    /// whether one has.
-    pub fn await_one(&self, most: Duration) -> bool {
-        let most = PollTimeout::try_from(most).expect("a short time");
-        let mut list = [PollFd::new(self.all.as_fd(), PollFlags::POLLIN)];
-        poll(&mut list, most).is_ok_and(|count| count > 0)
     }
 
     /// The same of those that have waited.
@@ -99,17 +88,6 @@ mod tests {
             Client::new(Stream(ours.into()), ConnectionId(number)),
             theirs,
         )
-    }
-
-    #[test]
-    fn it_is_awaited_that_a_peer_hangs_up_but_not_for_long() {
-        let hangups = Hangups::new().unwrap();
-        let (client, peer) = client(1);
-        hangups.watch(&client).unwrap();
-        assert!(!hangups.await_one(Duration::from_millis(1)));
-        drop(peer);
-        assert!(hangups.await_one(Duration::from_secs(60)));
-        assert_eq!(hangups.take(), [client.id]);
     }
 
     #[test]

@@ -93,6 +93,7 @@ impl fmt::Display for Address {
 pub struct Listener {
     /// Readable when a client has connected.
     pub socket: OwnedFd,
+    is_unix: bool,
     /// The address of the socket itself.
     place: String,
     /// The socket's file, if we have made it. It is removed at the end, if it
@@ -169,11 +170,11 @@ impl Listener {
             }
             _ => return Err(io::Error::other("neither a TCP nor a Unix stream socket")),
         };
-        let file = None;
         Ok(Listener {
             socket,
+            is_unix: address.family() == Some(AddressFamily::Unix),
             place,
-            file,
+            file: None,
         })
     }
 
@@ -198,7 +199,11 @@ impl Listener {
     ///
     /// As for `accept(2)`; also if no connection is waiting.
     pub fn accept(&self) -> nix::Result<Stream> {
-        sys::accept(self.socket.as_fd()).map(Stream)
+        let socket = sys::accept(self.socket.as_fd())?;
+        if self.is_unix {
+            sys::count_received(&socket).ok();
+        }
+        Ok(Stream(socket))
     }
 }
 

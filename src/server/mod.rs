@@ -7,7 +7,7 @@
 //! | main | starts the others, waits for signals, drains and stops the server | the system, and with the process | nobody; at the end it closes connections | the one lock, to drain and to check health; at the end a client's slot and the binlog's |
 //! | signals | turns signals into events for main | main, and with the process | nobody | none |
 //! | recovery | reads the binlog, mends its end and makes its files ready | main, and when the jobs are there | nobody | the binlog's |
-//! | acceptor | accepts and hands each socket to an idle worker, or starts one; notices clients that hang up | main, and when the server stops | clients that wait and hang up | the one lock, a client's slot, the binlog's |
+//! | acceptor | accepts and hands each socket to an idle worker, or starts one; notices clients that hang up, and ends the connections of those of which nothing is left to be done | main, and when the server stops | clients that wait and hang up | the one lock, a client's slot, the binlog's |
 //! | worker, one for each open connection | reads, executes under the lock, writes | the acceptor, and when idle for a while, or when the server stops | its client, and clients that wait for what it has done | the one lock, a client's slot, the binlog's |
 //! | timer | has the engine tick when something is due, and gives free memory back | main, and when the server stops | clients that wait | the one lock, a client's slot, the binlog's |
 //! | committer, with `-b` | writes and syncs the binlog for those who wait | main, and when the binlog closes | clients whose replies were left to it | the binlog's, a client's slot |
@@ -35,7 +35,6 @@ mod clock;
 #[cfg(not(simulated))]
 mod hangup;
 mod input;
-mod leavers;
 pub mod limits;
 mod listener;
 mod memory;

@@ -5,7 +5,6 @@ use super::addresses::Addresses;
 use super::client::Client;
 use super::clock::{self, Clock};
 use super::hangup::Hangups;
-use super::leavers::Leavers;
 use super::memory::{Memory, Surplus};
 use super::sleep::Sleep;
 use super::stream::Stream;
@@ -47,9 +46,8 @@ pub struct Shared {
     /// The timer thread. It is woken when something is due before the end of
     /// its sleep.
     pub timer: OnceLock<Thread>,
-    /// Word that a client is gone, for those who wait until one has left, or at
-    /// the end until all have.
-    departure: Word,
+    /// Word that the last client is gone, for the end of the server.
+    emptiness: Word,
     /// The server is ending: no further command is read.
     stopping: AtomicBool,
 }
@@ -62,7 +60,6 @@ pub struct Guarded {
     clients: HashMap<ConnectionId, Arc<Client>>,
     /// How many clients each address has.
     addresses: Addresses,
-    leavers: Leavers,
     /// How many workers there are, those without a client among them.
     pub workers: u64,
     /// How long the timer sleeps, and the memory that it gives back.
@@ -80,17 +77,12 @@ impl Guarded {
         tick_at.into_iter().chain(self.surplus.due).min()
     }
 
-    /// How long a client that connected at this time waits for those that had
-    /// hung up before.
-    fn wait_for_leavers(&mut self, connected_at: Time, now: Time) -> Option<Duration> {
-        self.drop_leavers(now);
-        self.leavers.wait_of(connected_at, now)
-    }
-
-    /// Forgets leavers that are gone, or have stayed too long.
-    fn drop_leavers(&mut self, now: Time) {
-        let clients = &self.clients;
-        self.leavers.drop_gone(now, |id| clients.contains_key(&id));
+    /// Frees the place of a client that has left. Nothing is done if it is free
+    /// already.
+    fn free_place(&mut self, id: ConnectionId) -> Option<Arc<Client>> {
+        let client = self.clients.remove(&id)?;
+        self.addresses.forget(client.address);
+        Some(client)
     }
 }
 
@@ -129,14 +121,13 @@ impl Shared {
                 is_unwritten: false,
                 clients: HashMap::new(),
                 addresses: Addresses::new(limits.max_connections_per_address),
-                leavers: Leavers::default(),
                 workers: 0,
                 sleep: Sleep::default(),
                 surplus: Surplus::default(),
             }),
             binlog,
             timer: OnceLock::new(),
-            departure: Word::default(),
+            emptiness: Word::default(),
             stopping: AtomicBool::new(false),
         })
     }
@@ -332,44 +323,14 @@ impl Shared {
     }
 
     /// Adds a connection, unless there are too many already, in all or from its
-    /// address.
+    /// address. What those held that have left before is free then.
     pub fn connect(
         &self,
         stream: Stream,
         address: Option<IpAddr>,
     ) -> Result<Arc<Client>, (Stream, Full)> {
-        self.notice_hangups();
-        let mut refused = match self.try_connect(stream, address) {
-            Ok(client) => return Ok(client),
-            Err(refused) => refused,
-        };
-        // Perhaps it comes for one that is just leaving. While a worker reads, the
-        // system tells of the end of its stream a little later.
-        let until = self.with_lock(|state, now| state.leavers.news_end(now));
-        loop {
-            self.await_leavers(self.clock.now());
-            refused = match self.try_connect(refused.0, address) {
-                Ok(client) => return Ok(client),
-                Err(refused) => refused,
-            };
-            let Some(until) = until else {
-                return Err(refused);
-            };
-            let left = until.since(self.clock.now());
-            if left.is_zero() || !self.hangups.await_one(left) {
-                self.with_lock(|state, now| state.leavers.note_no_news(now));
-                return Err(refused);
-            }
-            self.notice_hangups();
-        }
-    }
-
-    fn try_connect(
-        &self,
-        stream: Stream,
-        address: Option<IpAddr>,
-    ) -> Result<Arc<Client>, (Stream, Full)> {
-        self.with_lock(|state, now| {
+        self.end_the_gone();
+        self.with_lock(|state, _| {
             let count = state.clients.len();
             if count >= self.limits.max_connections {
                 return Err((stream, Full::All(count)));
@@ -379,7 +340,6 @@ impl Shared {
             }
             let mut client = Client::new(stream, state.engine.connect());
             client.address = address;
-            client.comes_after_leavers = (!state.leavers.is_empty()).then_some(now);
             let client = Arc::new(client);
             state.clients.insert(client.id, Arc::clone(&client));
             Ok(client)
@@ -396,29 +356,33 @@ impl Shared {
         });
     }
 
-    /// Notes which clients have hung up.
-    fn notice_hangups(&self) {
+    /// Ends the connections, in the engine, of clients that have left and of which
+    /// nothing is left to be executed. Otherwise a client that connects after them
+    /// could be faster than their workers, and find jobs reserved that nobody holds
+    /// any more: scripts that come one after the other would see that often.
+    ///
+    /// This waits for nobody. Whose commands are still to be executed ends later,
+    /// by its worker; so does one with very many jobs, of which this makes the first
+    /// ones ready.
+    fn end_the_gone(&self) {
         let gone = self.hangups.take();
         if gone.is_empty() {
             return;
         }
-        self.with_lock(|state, now| {
-            for id in gone {
-                state.engine.half_close(id);
-                state.leavers.add(id, now);
-            }
-            state.drop_leavers(now);
+        let gone: Vec<_> = self.with_lock(|state, _| {
+            // The answer of one that waits is on its way before it ends.
+            gone.iter().for_each(|id| state.engine.half_close(*id));
+            let there = gone.iter().filter_map(|id| state.clients.get(id));
+            there.cloned().collect()
         });
-    }
-
-    /// Blocks until the clients that hung up before this time are gone, or for a
-    /// moment: one that has closed only its sending half may stay.
-    pub fn await_leavers(&self, connected_at: Time) {
-        let mut state = self.state.lock();
-        while let Some(most) = state.wait_for_leavers(connected_at, self.clock.now()) {
-            state.leavers.awaited_by += 1;
-            state = self.state.await_word(state, &self.departure, most);
-            state.leavers.awaited_by -= 1;
+        for client in gone.iter().filter(|client| client.has_nothing_left()) {
+            // Its worker will neither execute anything nor wait for anybody.
+            let is_leaving = client.stream.has_sent_all();
+            let freed = self.with_lock(|state, now| {
+                let is_over = state.engine.disconnect(client.id, now);
+                (is_over && is_leaving).then(|| state.free_place(client.id))
+            });
+            drop(freed);
         }
     }
 
@@ -428,16 +392,7 @@ impl Shared {
     pub fn disconnect(&self, id: ConnectionId) {
         let piece = |state: &mut Guarded, now| {
             let is_over = self.is_stopping() || state.engine.disconnect(id, now);
-            is_over.then(|| {
-                let gone = state.clients.remove(&id);
-                if let Some(client) = &gone {
-                    state.addresses.forget(client.address);
-                }
-                (
-                    gone,
-                    state.clients.is_empty() || state.leavers.awaited_by > 0,
-                )
-            })
+            is_over.then(|| (state.free_place(id), state.clients.is_empty()))
         };
         // One piece is enough for nearly every connection. One that has held
         // very many jobs lets others go first before each further piece.
@@ -447,7 +402,7 @@ impl Shared {
             gone = self.with_lock_last(piece);
         }
         if let Some((_, true)) = gone {
-            self.departure.give();
+            self.emptiness.give();
         }
     }
 
@@ -466,7 +421,7 @@ impl Shared {
             if left.is_zero() {
                 break;
             }
-            state = self.state.await_word(state, &self.departure, left);
+            state = self.state.await_word(state, &self.emptiness, left);
         }
         state.clients.is_empty()
     }

@@ -68,6 +68,12 @@ impl Stream {
         v4.or_else(|| Some(address.as_sockaddr_in6()?.ip().into()))
     }
 
+    /// How many bytes the peer has sent in all; `None` if the system cannot tell.
+    /// To be asked when it has sent the end of its stream.
+    pub fn received(&self) -> Option<u64> {
+        sys::received(&self.0)
+    }
+
     /// Whether the peer's side has received all that was written. Then there is
     /// room for a short reply.
     pub fn has_sent_all(&self) -> bool {

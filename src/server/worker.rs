@@ -12,7 +12,6 @@ use super::output::{Output, SEND_BYTES};
 use super::process;
 use super::shared::Shared;
 use crate::binlog::{Binlog, Failed, Lsn, Moment};
-use crate::engine::Time;
 use crate::log::{self, Level};
 use crate::protocol::framing::MAX_LINE;
 use crate::protocol::{Framer, Reply, Request, RestsOn};
@@ -84,8 +83,8 @@ struct Worker<'a> {
     write_wait: Option<Duration>,
     /// Whether the client has waited, and is in the list of those that have.
     has_waited: bool,
-    /// `Some` until its first command: as the client's.
-    comes_after_leavers: Option<Time>,
+    /// How many bytes it has read.
+    received: u64,
     /// Whether another thread sends the last reply.
     is_owed_reply: bool,
     /// About how many bytes were left to other threads since it was seen that the
@@ -109,7 +108,7 @@ impl<'a> Worker<'a> {
             held: shared.memory.hold(),
             read_patience: None,
             write_wait: write_wait(shared),
-            comes_after_leavers: client.comes_after_leavers,
+            received: 0,
             has_waited: false,
             is_owed_reply: false,
             unseen: LEFT_UNSEEN,
@@ -197,6 +196,7 @@ impl<'a> Worker<'a> {
                 }
                 Err(error) => return Err(error),
                 Ok(count) => {
+                    self.received += count as u64;
                     self.count_held();
                     if self.framer.held() > 0 && !self.shared.has_memory() {
                         self.framer.refuse_body();
@@ -229,12 +229,12 @@ impl<'a> Worker<'a> {
 
     /// Executes some of the requests, and handles their replies.
     fn execute(&mut self) -> io::Result<Next> {
-        if let Some(connected_at) = self.comes_after_leavers.take() {
-            self.shared.await_leavers(connected_at);
-        }
         let (shared, others) = (self.shared, self.held.by_others());
         let (id, has_much) = (self.client.id, self.has_much());
         let next = self.batch.execute(shared, id, others, has_much);
+        if self.batch.is_empty() && self.input.unread().is_empty() {
+            self.client.note_executed(self.received);
+        }
         if shared.binlog.is_some() {
             // A job may be gone while its body waits here for the disk.
             self.count_held();

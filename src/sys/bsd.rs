@@ -91,6 +91,15 @@ pub fn peer(socket: &OwnedFd) -> nix::Result<String> {
     getpeereid(socket).map(|(user, _)| format!("uid={user}"))
 }
 
+pub fn count_received(_: &OwnedFd) -> nix::Result<()> {
+    Ok(())
+}
+
+/// There is no such count.
+pub fn received(_: &OwnedFd) -> Option<u64> {
+    None
+}
+
 pub fn unsent(socket: BorrowedFd<'_>) -> io::Result<usize> {
     let (fd, mut count): (_, libc::c_int) = (socket.as_raw_fd(), 0);
     // SAFETY: the kernel writes an int there, and nothing else.

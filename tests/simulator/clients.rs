@@ -187,6 +187,7 @@ impl<'a> Line<'a> {
         if bytes >= line.len() + 2 {
             judge::says(self.caller, line);
         }
+        self.asked += 1;
         self.peer.send(&command.as_bytes()[..bytes]);
     }
 
@@ -232,6 +233,6 @@ impl<'a> Line<'a> {
         self.is_over = true;
         judge::is_done(self.caller);
         self.peer.leave();
-        judge::leaves(self.caller);
+        judge::leaves(self.caller, self.asked, self.replies);
     }
 }

@@ -10,7 +10,6 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// A client that connects: who it is, and the server's end.
 pub type Caller = (usize, Peer, Stream);
@@ -138,13 +137,6 @@ impl Hangups {
         self.0.state().waiting.push(one);
         self.0.ring();
         Ok(())
-    }
-
-    pub fn await_one(&self, most: Duration) -> bool {
-        let is_quiet = |state: &mut State| !has_news(&state.all);
-        let state = self.0.state();
-        let waited = self.0.rung.wait_timeout_while(state, most, is_quiet);
-        !waited.expect("no thread panics").1.timed_out()
     }
 
     pub fn take_waiting(&self) -> Vec<ConnectionId> {

@@ -34,8 +34,9 @@ pub struct Socket {
 
 #[derive(Default)]
 struct State {
-    /// What the client has sent and nobody has read.
+    /// What the client has sent and nobody has read, and how much it has sent.
     asked: VecDeque<u8>,
+    sent: u64,
     /// The client sends nothing more, or nobody wants to read it.
     is_over: bool,
     /// The client has closed it.
@@ -136,6 +137,10 @@ impl Stream {
         self.0.state().unread() <= self.0.window
     }
 
+    pub fn received(&self) -> Option<u64> {
+        Some(self.0.state().sent)
+    }
+
     pub fn peer_ip(&self) -> Option<std::net::IpAddr> {
         None
     }
@@ -186,6 +191,7 @@ impl Peer {
         let mut state = self.0.state();
         if !state.is_over {
             state.asked.extend(bytes);
+            state.sent += bytes.len() as u64;
         }
         self.0.tell(state);
     }

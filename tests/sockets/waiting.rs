@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::thread;
+use std::time::{Duration, Instant};
 
 /// Connects so many clients that wait for a job. Each begins to wait after the
 /// one before it.
@@ -66,7 +67,7 @@ fn a_half_closed_client_gets_the_job_that_is_there() {
 #[test]
 fn what_a_client_held_is_free_when_the_next_one_looks() {
     let server = Server::start(&[]);
-    for _ in 0..500 {
+    for _ in 0..1500 {
         let mut first = server.connect();
         let id = first.put("x");
         first.reserve();
@@ -91,7 +92,7 @@ fn and_on_a_unix_socket_as_well() {
         assert_eq!(String::from_utf8_lossy(&bytes), reply);
         stream.shutdown(Shutdown::Both).expect("a connection");
     };
-    for id in 1..500 {
+    for id in 1..=1500 {
         ask(
             "put 0 0 60 1\r\nx\r\nreserve\r\n",
             format!("INSERTED {id}\r\nRESERVED {id} 1\r\nx\r\n"),
@@ -103,22 +104,58 @@ fn and_on_a_unix_socket_as_well() {
     }
 }
 
+/// Even if there is a new such client each time.
 #[test]
-fn a_client_that_goes_on_reading_after_it_sent_all_holds_up_nobody_for_long() {
-    let server = Server::start(&["-z", "1048576"]);
-    let mut client = server.connect();
-    let id = client.put(vec![b'x'; 1 << 20]);
-    let mut stuck = server.connect();
-    stuck.send(format!("peek {id}\r\n").repeat(16));
-    stuck.send_no_more();
-    stuck.await_output();
-    for _ in 0..20 {
-        assert_eq!(server.connect().ask("list-tube-used"), "USING default");
+fn half_closed_clients_that_do_not_read_delay_nobody_who_connects() {
+    const CLIENTS: usize = 40;
+    let most = (CLIENTS + 2).to_string();
+    for options in [
+        &["-z", "1048576"][..],
+        &["-z", "1048576", "--max-connections-per-address", &most],
+    ] {
+        let server = Server::start(options);
+        let mut client = server.connect();
+        let id = client.put(vec![b'x'; 1 << 20]);
+        let mut delayed = Duration::ZERO;
+        let stuck = (0..CLIENTS).map(|_| {
+            let mut stuck = server.connect();
+            stuck.send(format!("peek {id}\r\n").repeat(8));
+            stuck.send_no_more();
+            stuck.await_output();
+            let came = Instant::now();
+            assert_eq!(server.connect().ask("list-tube-used"), "USING default");
+            delayed += came.elapsed();
+            stuck
+        });
+        let stuck: Vec<_> = stuck.collect();
+        assert!(delayed < Duration::from_secs(10), "{delayed:?}");
+        for mut client in stuck {
+            for _ in 0..8 {
+                assert_eq!(client.job_or_none().map(|job| job.id), Some(id));
+            }
+            client.expect_end();
+        }
     }
-    for _ in 0..16 {
-        assert_eq!(stuck.job_or_none().map(|job| job.id), Some(id));
+}
+
+/// What it has sent before its end is executed first.
+#[test]
+fn what_a_client_asks_for_as_it_leaves_is_done_while_it_holds_its_jobs() {
+    let server = Server::start(&[]);
+    for _ in 0..300 {
+        let mut client = server.connect();
+        let id = client.put("x");
+        client.reserve();
+        client.send(format!("bury {id} 0\r\n"));
+        client.send_no_more();
+        let mut next = server.connect();
+        next.send("reserve-with-timeout 0\r\n");
+        client.expect("BURIED\r\n");
+        client.expect_end();
+        next.expect("TIMED_OUT\r\n");
+        assert_eq!(next.ask(&format!("kick-job {id}")), "KICKED");
+        next.delete(id);
     }
-    stuck.expect_end();
 }
 
 #[test]

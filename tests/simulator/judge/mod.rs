@@ -73,6 +73,8 @@ struct Caller {
     /// Since then it sends nothing more.
     is_over_at: Option<u64>,
     left_at: Option<u64>,
+    /// It left when it had got the reply to all that it had sent.
+    has_heard_all: bool,
     /// When it had sent its first commands.
     said_at: Option<u64>,
     /// It has quit, or is about to leave or to half-close.
@@ -253,6 +255,7 @@ pub fn caller(name: &str) -> usize {
             came_at: threads::tick(),
             is_over_at: None,
             left_at: None,
+            has_heard_all: false,
             said_at: None,
             is_done: false,
             asked_at: None,
@@ -291,12 +294,15 @@ pub fn half_closes(caller: usize) {
     watch(|judge| judge.callers[caller].is_over_at = Some(threads::tick()));
 }
 
-pub fn leaves(caller: usize) {
+/// It had asked for so many replies, and got so many.
+pub fn leaves(caller: usize, asked: usize, replies: usize) {
     let now = threads::tick();
     watch(|judge| {
         let caller = &mut judge.callers[caller];
         caller.is_over_at.get_or_insert(now);
         caller.left_at = Some(now);
+        caller.has_heard_all =
+            caller.said.is_empty() && replies >= asked && replies == caller.expected.len();
     });
 }
 
@@ -451,13 +457,10 @@ impl Judge {
         if caller.asked_at.is_none() && !self.is_stopping {
             let name = &caller.name;
             for other in self.links.values().map(|other| &self.callers[*other]) {
-                // Nobody waits long for those who are gone, even if all stand still.
-                // (A thread may have read the clock before that.)
-                let is_long_ago = |left: &u64| world::stood_still_after(left.saturating_sub(LATE));
-                let left_at = other.left_at.filter(|left| !is_long_ago(left));
-                let was_gone = left_at.is_some_and(|left| left < caller.came_at);
+                // Nobody waits for those that still have something to be done.
+                let was_gone = other.left_at.is_some_and(|left| left < caller.came_at);
                 assert!(
-                    !was_gone,
+                    !(was_gone && other.has_heard_all),
                     "{name} is served though {}, who was gone before, is still there",
                     other.name
                 );
