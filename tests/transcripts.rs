@@ -24,6 +24,7 @@ mod sockets;
 #[path = "transcripts/story.rs"]
 mod story;
 
+use beanpole::protocol::command;
 use clockwork::Clockwork;
 use manual::Manual;
 use player::Stage;
@@ -143,6 +144,13 @@ fn every_command_and_every_reply_stands_in_an_exchange_of_the_manual() {
     assert_eq!(unsaid(&stories), [] as [&str; 0], "in no exchange");
 }
 
+/// The other tests compare these names with the manual, the card and the stories.
+#[test]
+fn the_tests_know_each_command_that_the_server_knows() {
+    let tested: BTreeSet<&str> = COMMANDS.into_iter().chain([EXTENSION]).collect();
+    assert_eq!(tested, command::names().collect());
+}
+
 #[test]
 fn the_manual_explains_each_command_where_it_shows_it() {
     let manual = Manual::read();
@@ -197,7 +205,7 @@ fn unsaid(stories: &[Story]) -> Vec<&'static str> {
             }
         }
     }
-    let all = COMMANDS.into_iter().chain(REPLIES);
+    let all = COMMANDS.into_iter().chain([EXTENSION]).chain(REPLIES);
     all.filter(|&word| !said.contains(word)).collect()
 }
 

@@ -225,6 +225,11 @@ const COMMANDS: &[(&str, Arguments)] = &[
     ("quit", |_| Some(Command::Quit)),
 ];
 
+/// The name of each command, the extensions included.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    COMMANDS.iter().map(|(prefix, _)| prefix.trim_end())
+}
+
 /// Parses a line, given without its CR LF.
 ///
 /// # Errors

@@ -384,3 +384,12 @@ fn is_known(line: &str) -> bool {
     let mut beginnings = COMMANDS.split('|');
     beginnings.any(|beginning| line.starts_with(beginning))
 }
+
+#[test]
+fn the_model_knows_each_command_that_the_server_knows() {
+    for command in beanpole::protocol::command::names() {
+        // The model closes the connection before it looks at a line.
+        let is_quit = command == "quit";
+        assert!(is_quit || is_known(&format!("{command} ")), "{command}");
+    }
+}
