@@ -12,6 +12,7 @@ mod cutting;
 mod dumping;
 mod editing;
 mod extensions;
+mod hostile;
 mod jobs;
 mod keeping;
 mod listing;

@@ -3,6 +3,7 @@
 use super::screen::Screen;
 use super::story::{on_each_server, tell};
 use super::support::{Running, Server, beanpoled, servers, wait_for};
+use unicode_width::UnicodeWidthStr;
 
 /// What `ls` says of jobs, line by line, without their ages and what is left.
 fn table(server: &Server, arguments: &[&str]) -> Vec<String> {
@@ -288,5 +289,22 @@ fn a_body_does_nothing_to_the_terminal_that_shows_it() {
         let mut screen = Screen::start(peek.args(["peek", "1"]), 80, 5);
         assert_eq!(screen.wait(), Some(0));
         screen.wait_for("\\x1b]0;owned\\x07two\nlines");
+    }
+}
+
+#[test]
+fn a_line_is_no_wider_than_the_terminal_whatever_its_characters_take() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        let body = "队列".repeat(40);
+        tell(&server, &format!("$ put -q {body}"));
+        let listed = server
+            .beanpole()
+            .args(["ls", "default"])
+            .env("COLUMNS", "80")
+            .output();
+        let listed = String::from_utf8(listed.unwrap().stdout).unwrap();
+        let widest = listed.lines().map(UnicodeWidthStr::width).max();
+        assert!((79..=80).contains(&widest.unwrap()), "{listed}");
     }
 }

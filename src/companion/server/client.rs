@@ -9,7 +9,7 @@
 use crate::failure::{Failure, Outcome, plain};
 use crate::server::address::Address;
 use crate::server::names;
-use crate::server::reply::{Job, RawReply, Reply};
+use crate::server::reply::{Job, LARGEST_BODY, RawReply, Reply, announced_body, too_large};
 use crate::server::stats::{self, Facts, JobFacts, State};
 use crate::signals::timeout_until;
 use crate::text::output::complain;
@@ -28,6 +28,8 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How many requests may be under way at most.
 const WINDOW: usize = 1000;
+/// The largest body that servers take if they are told nothing else.
+const USUAL_BODY: u64 = 65_535;
 /// No more requests are queued while this many bytes wait to be sent.
 const WINDOW_BYTES: usize = 1 << 18;
 
@@ -40,6 +42,8 @@ pub struct Client {
     pub tells: bool,
     /// Whether the server knows words after a put, once this was asked.
     knows_words: Option<bool>,
+    /// The largest body that the server takes, once this was asked.
+    largest_body: u64,
     stream: TcpStream,
     /// Bytes that were received and not parsed yet.
     input: VecDeque<u8>,
@@ -87,6 +91,7 @@ impl Client {
         Ok(Client {
             address: address.clone(),
             stream: stream?,
+            largest_body: USUAL_BODY,
             input: VecDeque::new(),
             output: VecDeque::new(),
             patience,
@@ -237,12 +242,34 @@ impl Client {
     }
 
     fn take_reply(&mut self) -> Outcome<Option<RawReply>> {
+        self.bound_body()?;
         let parsed = RawReply::parse(self.input.make_contiguous());
         let Some((reply, length)) = parsed.map_err(|reason| self.lost(reason))? else {
             return Ok(None);
         };
         self.input.drain(..length);
         Ok(Some(reply))
+    }
+
+    /// Fails if a body is announced that is larger than the server takes. Only
+    /// for a body above the usual limit is the server asked for its own, over
+    /// another connection, because this one has the body to send first. If it
+    /// does not tell, the largest body that any server takes is the limit.
+    fn bound_body(&mut self) -> Outcome<()> {
+        let input = self.input.make_contiguous();
+        let Some(size) = announced_body(input).filter(|size| *size > self.largest_body) else {
+            return Ok(());
+        };
+        if self.largest_body == USUAL_BODY {
+            let stats = Client::connect(&self.address, self.patience)
+                .and_then(|mut other| other.server_stats());
+            let told = stats.map(|stats| stats.number("max-job-size"));
+            self.largest_body = told.unwrap_or(LARGEST_BODY).max(USUAL_BODY);
+        }
+        match size <= self.largest_body {
+            true => Ok(()),
+            false => Err(self.lost(too_large(size, self.largest_body))),
+        }
     }
 
     fn send_some(&mut self) -> Outcome<()> {

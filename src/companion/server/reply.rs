@@ -5,6 +5,7 @@
 //! There the engine makes a reply; here it may come from any server.
 
 use crate::failure::{Failure, Outcome};
+use crate::text::words::shown;
 use beanpole::protocol::JobId;
 use std::fmt;
 
@@ -83,6 +84,11 @@ const WORDS: &[(&str, Reply)] = &[
 /// A longer line does not come from a queue: the longest known reply is `USING`
 /// with a name of 200 bytes.
 const LONGEST_LINE: usize = 1024;
+/// The largest body that a server can be told to take, in bytes.
+pub const LARGEST_BODY: u64 = 1 << 30;
+/// The largest document, in bytes: a list of 300,000 tubes with the longest
+/// names.
+const LARGEST_DOCUMENT: u64 = 1 << 26;
 
 /// A reply within the bytes that were received.
 pub struct Frame<'a> {
@@ -94,32 +100,68 @@ pub struct Frame<'a> {
     pub length: usize,
 }
 
-impl Frame<'_> {
-    /// The reply at the start of these bytes; `None` if it is not complete yet.
-    pub fn first(bytes: &[u8]) -> Result<Option<Frame<'_>>, String> {
+/// The line of a reply, and what is announced to follow.
+struct Head<'a> {
+    line: &'a [u8],
+    size: Option<u64>,
+}
+
+impl Head<'_> {
+    /// `None` if the line is not complete yet.
+    fn first(bytes: &[u8]) -> Result<Option<Head<'_>>, String> {
         let Some(end) = bytes.iter().position(|&byte| byte == b'\n') else {
             return match bytes.len() {
                 ..=LONGEST_LINE => Ok(None),
                 _ => Err(not_understood(&bytes[..40])),
             };
         };
-        let Some(line) = bytes[..end].strip_suffix(b"\r") else {
-            return Err(not_understood(&bytes[..end]));
+        let line = bytes[..end].strip_suffix(b"\r");
+        let line = line.ok_or_else(|| not_understood(&bytes[..end]))?;
+        let mut words = line.split(|&byte| byte == b' ');
+        let most = match words.next() {
+            Some(b"OK") => LARGEST_DOCUMENT,
+            Some(b"RESERVED" | b"FOUND") => LARGEST_BODY,
+            _ => return Ok(Some(Head { line, size: None })),
         };
-        let after = end + 1;
-        let mut frame = Frame {
-            line,
-            chunk: None,
-            length: after,
+        let size = words.next_back().and_then(number);
+        let size = size.ok_or_else(|| not_understood(line))?;
+        match size <= most {
+            true => Ok(Some(Head {
+                line,
+                size: Some(size),
+            })),
+            false => Err(too_large(size, most)),
+        }
+    }
+}
+
+/// The size of the body that the reply at the start of these bytes announces.
+pub fn announced_body(bytes: &[u8]) -> Option<u64> {
+    let head = Head::first(bytes).ok()??;
+    head.size.filter(|_| !head.line.starts_with(b"OK"))
+}
+
+/// The message about a reply with so many bytes.
+pub fn too_large(size: u64, most: u64) -> String {
+    format!("the server announces {size} bytes, more than the {most} that a reply can have")
+}
+
+impl Frame<'_> {
+    /// The reply at the start of these bytes; `None` if it is not complete yet.
+    pub fn first(bytes: &[u8]) -> Result<Option<Frame<'_>>, String> {
+        let Some(Head { line, size }) = Head::first(bytes)? else {
+            return Ok(None);
         };
-        let Some(size) = chunk_size(line) else {
-            return Ok(Some(frame));
+        let after = line.len() + 2;
+        let Some(size) = size else {
+            return Ok(Some(Frame {
+                line,
+                chunk: None,
+                length: after,
+            }));
         };
-        let ends = size.and_then(|size| {
-            let end = after.checked_add(usize::try_from(size).ok()?)?;
-            Some((end, end.checked_add(2)?))
-        });
-        let (end, length) = ends.ok_or_else(|| not_understood(line))?;
+        let end = after + usize::try_from(size).map_err(|_| not_understood(line))?;
+        let length = end + 2;
         if bytes.len() < length {
             return Ok(None);
         }
@@ -129,9 +171,11 @@ impl Frame<'_> {
                 "what follows '{line}' does not end where the line says"
             ));
         }
-        frame.chunk = Some(&bytes[after..end]);
-        frame.length = length;
-        Ok(Some(frame))
+        Ok(Some(Frame {
+            line,
+            chunk: Some(&bytes[after..end]),
+            length,
+        }))
     }
 }
 
@@ -147,7 +191,7 @@ impl RawReply {
 
     /// The meaning of the reply, if it belongs to the protocol.
     pub fn understand(self) -> Result<Reply, String> {
-        let line = std::str::from_utf8(&self.line).map_err(|_| not_understood(&self.line))?;
+        let line = shown(&self.line, false);
         let words: Vec<&str> = line.split(' ').collect();
         let count = words.get(1).and_then(|word| number(word.as_bytes()));
         let id = count.map(JobId);
@@ -171,14 +215,6 @@ impl RawReply {
         };
         known.ok_or_else(|| not_understood(&self.line))
     }
-}
-
-/// The size of the chunk after a line. `None`: there is no chunk. `Some(None)`:
-/// the line announces a chunk, but not its size.
-fn chunk_size(line: &[u8]) -> Option<Option<u64>> {
-    let mut words = line.split(|&byte| byte == b' ');
-    let has_chunk = matches!(words.next(), Some(b"OK" | b"RESERVED" | b"FOUND"));
-    has_chunk.then(|| number(words.next_back()?))
 }
 
 /// The message about such a line.

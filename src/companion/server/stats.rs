@@ -4,6 +4,7 @@
 //! value.
 
 use crate::text::json::{Json, number_or_text};
+use crate::text::words::shown;
 use crate::values::Parse;
 use beanpole::protocol::{JobId, Limit, Priority, PutOptions, Seconds, TubeName};
 
@@ -14,7 +15,8 @@ pub struct Facts(Vec<(String, String)>);
 impl Facts {
     /// Reads the dictionary in this document.
     pub fn parse(document: &[u8]) -> Result<Facts, String> {
-        let facts = lines(document)?.map(fact);
+        let document = shown(document, true);
+        let facts = lines(&document).map(fact);
         facts.collect::<Result<_, _>>().map(Facts)
     }
 
@@ -90,7 +92,8 @@ fn fact(text: &str) -> Result<(String, String), String> {
 /// The jobs in a list, and the id from which to go on if there are more.
 pub fn jobs(document: &[u8]) -> Result<(Vec<Facts>, Option<JobId>), String> {
     let mut jobs = Vec::new();
-    for line in lines(document)? {
+    let document = shown(document, true);
+    for line in lines(&document) {
         let inside = |line: &str| Some(line.strip_prefix("- {")?.strip_suffix('}')?.to_owned());
         if let Some(job) = inside(line) {
             let facts = job.split(", ").map(fact);
@@ -105,7 +108,8 @@ pub fn jobs(document: &[u8]) -> Result<(Vec<Facts>, Option<JobId>), String> {
 
 /// The tubes in a list.
 pub fn tubes(document: &[u8]) -> Result<Vec<TubeName>, String> {
-    let names = lines(document)?.map(|line| {
+    let document = shown(document, true);
+    let names = lines(&document).map(|line| {
         let name = line.strip_prefix("-").map(unquoted);
         let tube = name.and_then(|name| TubeName::parse(name.as_bytes()));
         tube.ok_or_else(|| format!("'{line}' is not a line of a list of tubes"))
@@ -113,12 +117,9 @@ pub fn tubes(document: &[u8]) -> Result<Vec<TubeName>, String> {
     names.collect()
 }
 
-fn lines(document: &[u8]) -> Result<impl Iterator<Item = &str>, String> {
-    let text = std::str::from_utf8(document)
-        .map_err(|_| String::from("the server sent statistics that are not text"))?;
-    Ok(text
-        .lines()
-        .filter(|line| !line.is_empty() && *line != "---"))
+fn lines(document: &str) -> impl Iterator<Item = &str> {
+    let lines = document.lines();
+    lines.filter(|line| !line.is_empty() && *line != "---")
 }
 
 fn unquoted(value: &str) -> String {

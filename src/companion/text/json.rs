@@ -6,6 +6,7 @@
 //! into a floating-point number. Objects keep their order.
 
 use crate::text::base64;
+use crate::text::words::disturbs;
 use serde_json::Number;
 pub use serde_json::{Map, Value as Json, json};
 
@@ -42,19 +43,19 @@ pub fn parse(bytes: &[u8]) -> Result<Json, String> {
 }
 
 /// The value on one line. Escapes stand for characters that would disturb a
-/// terminal, and for those that end a line in some readers.
+/// terminal, among them those that end a line in some readers.
 pub fn line(value: &Json) -> String {
-    let disturbs = |c: char| matches!(c, '\x7f'..='\u{9f}' | '\u{2028}' | '\u{2029}');
     let text = value.to_string();
     let mut line = String::with_capacity(text.len());
+    // Only within a text can such a character stand.
     for piece in text.split_inclusive(disturbs) {
-        // Only within a text can such a character stand.
-        match piece.chars().next_back().filter(|last| disturbs(*last)) {
-            Some(last) => {
-                line += &piece[..piece.len() - last.len_utf8()];
-                line += &format!("\\u{:04x}", u32::from(last));
-            }
-            None => line += piece,
+        let last = piece.chars().next_back().filter(|last| disturbs(*last));
+        line += &piece[..piece.len() - last.map_or(0, char::len_utf8)];
+        for unit in last
+            .iter()
+            .flat_map(|last| last.encode_utf16(&mut [0; 2]).to_vec())
+        {
+            line += &format!("\\u{unit:04x}");
         }
     }
     line
@@ -68,10 +69,10 @@ mod tests {
     fn what_is_written_is_read_back() {
         let text = concat!(
             r#"{"z":null,"b":true,"big":18446744073709551615,"#,
-            r#""t":"\"\\/\n\r\t\u0000\u007f\u2028é😀","a":[-1.5,1.10,[]],"o":{}}"#
+            r#""t":"\"\\/\n\r\t\u0000\u007f\u2028\u202e\udb40\udc41é😀","a":[-1.5,1.10,[]],"o":{}}"#
         );
         let value = parse(text.as_bytes()).unwrap();
-        assert_eq!(value["t"], "\"\\/\n\r\t\0\x7f\u{2028}é😀");
+        assert_eq!(value["t"], "\"\\/\n\r\t\0\x7f\u{2028}\u{202e}\u{e0041}é😀");
         assert_eq!(value["big"].as_u64(), Some(u64::MAX));
         assert_eq!(line(&value), text);
     }

@@ -1,5 +1,7 @@
 //! Times and bodies, shortened to fit into a line of a table.
 
+use unicode_width::UnicodeWidthChar;
+
 /// A span of time in its largest unit.
 pub fn span(seconds: u64) -> String {
     match seconds {
@@ -11,34 +13,61 @@ pub fn span(seconds: u64) -> String {
 }
 
 /// A body in one line, which cannot disturb a terminal, of up to `width`
-/// characters if a width is given.
+/// columns if a width is given.
 pub fn beginning(body: &[u8], width: Option<usize>) -> String {
     let Some(width) = width else {
         return shown(body, false);
     };
-    // A character has at most four bytes.
-    let text = shown(&body[..body.len().min(4 * width)], false);
-    text.chars().take(width).collect()
+    // A character that takes a column has at most four bytes; a few may take
+    // none.
+    let mut text = shown(&body[..body.len().min(8 * width)], false);
+    text.truncate(fitting(&text, width));
+    text
 }
 
-/// These bytes as text, with escapes for all that is no text or would disturb a
-/// terminal. Line feeds and tabs stay if there may be several lines.
+/// The length in bytes of what fits into this many columns of a terminal.
+fn fitting(text: &str, width: usize) -> usize {
+    let mut columns = 0;
+    let beyond = text.char_indices().find(|(_, character)| {
+        columns += character.width().unwrap_or(0);
+        columns > width
+    });
+    beyond.map_or(text.len(), |(at, _)| at)
+}
+
+/// Whether a terminal takes this character for an order, or shows other text
+/// because of it: a control character, one that turns the direction of writing
+/// or one that cannot be seen.
+pub fn disturbs(character: char) -> bool {
+    matches!(character,
+        '\0'..='\x1f' | '\x7f'..='\u{9f}' | '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}'
+        | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+        | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// Bytes of a server as text, with escapes for all that is no text or would
+/// [disturb](disturbs) a terminal. Line feeds and tabs stay if there may be
+/// several lines.
+///
+/// This is the only way for bytes of a server to become text: what a [reply]
+/// or a [document] says went through it, so it can be written anywhere.
+///
+/// [reply]: crate::server::reply
+/// [document]: crate::server::stats
 pub fn shown(bytes: &[u8], lines: bool) -> String {
+    let is_escaped = |c: char| disturbs(c) && !(lines && matches!(c, '\n' | '\t'));
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
-        for character in chunk.valid().chars() {
-            match character {
-                '\n' | '\t' if lines => text.push(character),
-                '\n' | '\t' | '\r' => text.extend(character.escape_default()),
-                '\0'..='\x1f' | '\x7f' => text += &format!("\\x{:02x}", u32::from(character)),
-                // Other control characters, and those that turn the direction.
-                '\u{80}'..='\u{9f}' | '\u{200e}' | '\u{200f}' => {
-                    text.extend(character.escape_default());
-                }
-                '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
-                    text.extend(character.escape_default());
-                }
-                other => text.push(other),
+        for piece in chunk.valid().split_inclusive(is_escaped) {
+            let Some(last) = piece.chars().next_back().filter(|last| is_escaped(*last)) else {
+                text += piece;
+                continue;
+            };
+            text += &piece[..piece.len() - last.len_utf8()];
+            match last {
+                '\n' | '\t' | '\r' => text.extend(last.escape_default()),
+                ..='\x7f' => text += &format!("\\x{:02x}", u32::from(last)),
+                _ => text.extend(last.escape_unicode()),
             }
         }
         for byte in chunk.invalid() {
@@ -66,6 +95,8 @@ mod tests {
         assert_eq!(beginning("ab".repeat(100).as_bytes(), 3), "aba");
         assert_eq!(beginning("aéé".repeat(9).as_bytes(), 1), "a");
         assert_eq!(beginning("é".as_bytes(), 0), "");
+        assert_eq!(beginning("工作队列".as_bytes(), 5), "工作");
+        assert_eq!(beginning("e\u{301}tat".as_bytes(), 2), "e\u{301}t");
         assert_eq!(beginning(br#"{"it's":"a\\b"}"#, 20), r#"{"it's":"a\\b"}"#);
         assert_eq!(
             shown("a\tb\r\n\u{9b}\u{202e}".as_bytes(), true),

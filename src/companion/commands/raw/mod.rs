@@ -152,7 +152,7 @@ fn skip_line_end(input: &mut impl BufRead) -> io::Result<()> {
 fn write(output: &mut Output, reply: &RawReply) -> Outcome<()> {
     let RawReply { line, chunk } = reply;
     if output::is_terminal() {
-        output.line(String::from_utf8_lossy(line))?;
+        output.line(shown(line, false))?;
         if let Some(chunk) = chunk {
             let text = shown(chunk, true);
             output.bytes(text.as_bytes())?;
