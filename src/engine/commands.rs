@@ -1,10 +1,10 @@
 //! The commands: one match, with a line or a method for each. [`Command`]
 //! documents what each command means, and its replies.
 
-use super::connection::{Kick, Unfinished};
+use super::connection::{Kick, MOST_WATCHED, Unfinished, WATCHED_FREELY};
 use super::counts::command_key;
 use super::job::{JOB_OVERHEAD, Job, State, StoredOptions};
-use super::slab::{ConnectionIndex, TubeIndex};
+use super::slab::ConnectionIndex;
 use super::tube::{Pause, Tube};
 use super::{Change, ConnectionId, Engine, Outcome, PIECE, Time, WATCH_OVERHEAD};
 use crate::protocol::command::{AfterPut, ListJobs, Put};
@@ -109,12 +109,15 @@ impl Engine {
             // The line named a size above the limit, so it got no id.
             return Reply::JobTooBig;
         };
+        let tube = self.connections[by].used;
         let options = put.options.as_deref();
+        let is_spread_too_far =
+            options.is_some_and(|options| self.options.is_spread_too_far(options, tube));
         let options = options.map_or(0, |options| self.options.needed(options));
         let needed = u64::from(put.size) + 2 + JOB_OVERHEAD + options;
         let refusal = match &body {
             Err(NoBody::TooBig) => Some(Reply::JobTooBig),
-            _ if !self.has_room(needed) => Some(Reply::OutOfMemory),
+            _ if is_spread_too_far || !self.has_room(needed) => Some(Reply::OutOfMemory),
             Err(NoBody::NoRoom) => Some(Reply::OutOfMemory),
             Err(NoBody::NoCrlf) => Some(Reply::ExpectedCrlf),
             Ok(_) if self.draining => Some(Reply::Draining),
@@ -137,7 +140,7 @@ impl Engine {
         }
         let state = match put.delay {
             Seconds(0) => State::Ready,
-            delay => State::delayed(now + delay),
+            delay => State::Delayed { until: now + delay },
         };
         self.jobs.insert(
             id,
@@ -187,7 +190,7 @@ impl Engine {
         now: Time,
     ) -> Outcome {
         self.count_as_worker(by);
-        if !self.look(by) {
+        if self.is_behind() {
             self.connections[by].unfinished = Some(Unfinished::Reserve(timeout));
             return Outcome::Unfinished;
         }
@@ -213,30 +216,11 @@ impl Engine {
         }
     }
 
-    /// Has a connection that watches many tubes look at those that it must look
-    /// at. Returns whether it has looked at all of them.
-    fn look(&mut self, by: ConnectionIndex) -> bool {
-        let order = self.take_order();
-        let Some(many) = &mut self.connections[by].watched.listening else {
-            return true;
-        };
-        self.effects.steps += many.look(by, order, &mut self.tubes);
-        many.has_looked()
-    }
-
     /// The best ready job of all tubes that a connection watches.
-    fn best_watched(&mut self, by: ConnectionIndex) -> Option<JobId> {
-        let watched = &mut self.connections[by].watched;
-        if let Some(many) = &mut watched.listening {
-            return many.first(&self.tubes, &mut self.effects.steps);
-        }
-        self.effects.steps += watched.tubes().len();
-        self.best_of(self.connections[by].watched.tubes().iter())
-    }
-
-    /// The best ready job of these tubes.
-    pub(super) fn best_of<'a>(&self, tubes: impl Iterator<Item = &'a TubeIndex>) -> Option<JobId> {
-        let offers = tubes.filter_map(|&tube| self.tubes[tube].offer());
+    pub(super) fn best_watched(&mut self, by: ConnectionIndex) -> Option<JobId> {
+        let watched = &self.connections[by].watched;
+        self.effects.steps += watched.len();
+        let offers = watched.iter().filter_map(|&tube| self.tubes[tube].offer());
         offers.min().map(|(_, id)| id)
     }
 
@@ -289,7 +273,7 @@ impl Engine {
         self.record(Change::Update(id));
         match delay {
             Seconds(0) => self.change_state(id, State::Ready),
-            delay => self.change_state(id, State::delayed(now + delay)),
+            delay => self.change_state(id, State::Delayed { until: now + delay }),
         }
         self.serve(now);
         Some(Reply::Released)
@@ -324,32 +308,37 @@ impl Engine {
         matches!(job.state, State::Reserved { by: holder, .. } if holder == by).then_some(job)
     }
 
+    /// A tube that exists costs little to watch, and its jobs have to go: so a
+    /// connection may watch some of these even if the memory is full.
     fn watch(&mut self, by: ConnectionIndex, name: TubeName) -> Reply {
         let tube = self.tubes.find(&name);
         let watched = &self.connections[by].watched;
-        if tube.is_none_or(|tube| !watched.contains(tube)) {
-            if !self.has_room(WATCH_OVERHEAD) {
-                return Reply::OutOfMemory;
-            }
-            let tube = self.tubes.find_or_make(&name);
-            self.connections[by].watched.add(tube);
-            self.tubes[tube].watching += 1;
-            self.watches += 1;
-            self.look(by);
+        let count = watched.len();
+        if tube.is_some_and(|tube| watched.contains(&tube)) {
+            return Reply::Watching(count);
         }
-        Reply::Watching(self.connections[by].watched.tubes().len())
+        let is_free = tube.is_some() && count <= WATCHED_FREELY;
+        if count >= MOST_WATCHED || !is_free && !self.has_room(WATCH_OVERHEAD) {
+            return Reply::OutOfMemory;
+        }
+        let tube = self.tubes.find_or_make(&name);
+        self.connections[by].watched.push(tube);
+        self.tubes[tube].watching += 1;
+        self.watches += 1;
+        Reply::Watching(count + 1)
     }
 
     fn ignore(&mut self, by: ConnectionIndex, name: TubeName) -> Reply {
         let watched = &self.connections[by].watched;
-        let tube = self.tubes.find(&name);
-        if let Some(tube) = tube.filter(|&tube| watched.contains(tube)) {
-            if watched.tubes().len() == 1 {
+        if let Some(tube) = self.tubes.find(&name)
+            && let Some(position) = watched.iter().position(|&one| one == tube)
+        {
+            if watched.len() == 1 {
                 return Reply::NotIgnored;
             }
-            self.unwatch(by, tube);
+            self.unwatch(by, position, tube);
         }
-        Reply::Watching(self.connections[by].watched.tubes().len())
+        Reply::Watching(self.connections[by].watched.len())
     }
 
     // Others.
@@ -386,11 +375,14 @@ impl Engine {
     fn kick_some(&mut self, by: ConnectionIndex, mut kick: Kick, now: Time) -> Outcome {
         let used = self.connections[by].used;
         for _ in 0..KICKED_AT_ONCE.min(kick.left) {
+            if self.is_behind() {
+                break;
+            }
             let tube = &self.tubes[used];
             let next = if kick.only_buried {
                 tube.buried.first_key_value().map(|(_, &id)| id)
             } else {
-                tube.delayed.first().map(|(_, id)| id)
+                tube.delayed.first().map(|&(_, id)| id)
             };
             let Some(id) = next else {
                 kick.left = 0;
@@ -428,7 +420,7 @@ impl Engine {
         self.tubes[tube].pauses += 1;
         self.tubes[tube].pause = (length > Seconds(0)).then_some(Pause { length, until });
         self.set_tube_timer(tube);
-        self.unserved.push(tube);
+        self.note_unserved(tube);
         self.serve(now);
         Some(Reply::Paused)
     }
@@ -440,10 +432,9 @@ impl Engine {
         Some(Reply::JobStats(Box::new(stats)))
     }
 
-    fn stats_tube(&mut self, name: &TubeName, now: Time) -> Option<Reply> {
+    fn stats_tube(&self, name: &TubeName, now: Time) -> Option<Reply> {
         let tube = &self.tubes[self.tubes.find(name)?];
-        self.effects.steps += tube.listeners.len();
-        Some(Reply::Stats(tube.document(self.waiting_at(tube), now)))
+        Some(Reply::Stats(tube.document(now)))
     }
 
     fn list_tubes(&mut self) -> Reply {
@@ -452,7 +443,7 @@ impl Engine {
     }
 
     fn list_tubes_watched(&mut self, by: ConnectionIndex) -> Reply {
-        let watched = self.connections[by].watched.tubes();
+        let watched = &self.connections[by].watched;
         self.effects.steps += watched.len();
         let names = watched.iter().map(|&tube| self.tubes[tube].name.clone());
         Reply::Tubes(names.collect())
@@ -486,5 +477,259 @@ impl Engine {
         }
         let next = others.next().map(|(id, _)| id);
         Reply::Jobs(Box::new(JobList { jobs, next }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Config;
+    use crate::protocol::Framer;
+
+    /// An engine at a time that stands still.
+    struct Bench(Engine);
+
+    impl Bench {
+        fn new() -> Bench {
+            Bench(Engine::new(Config::new(100), Time::default()))
+        }
+
+        /// A connection that watches so many tubes beside `default`: `0`, `1`
+        /// and so on.
+        fn watching(&mut self, count: usize) -> ConnectionId {
+            let id = self.0.connect();
+            (0..count).for_each(|tube| drop(self.ask(id, &format!("watch {tube}\r\n"))));
+            id
+        }
+
+        fn put(&mut self, id: ConnectionId, tube: usize, put: &str) {
+            self.ask(id, &format!("use {tube}\r\nput {put}\r\n\r\n"));
+        }
+
+        /// The outcome of the last of these requests, and the steps of the
+        /// longest call.
+        fn ask(&mut self, id: ConnectionId, text: &str) -> (Outcome, usize) {
+            self.ask_at(id, text, Time::default())
+        }
+
+        fn ask_at(&mut self, id: ConnectionId, text: &str, now: Time) -> (Outcome, usize) {
+            let mut framer = Framer::new(100);
+            let (mut outcome, mut longest) = (Outcome::Quit, 0);
+            let mut input = text.as_bytes();
+            while let Some(mut request) = framer.next(&mut input) {
+                loop {
+                    self.0.effects.steps = 0;
+                    outcome = self.0.execute(id, request, now);
+                    longest = longest.max(self.0.effects.steps);
+                    if outcome != Outcome::Unfinished {
+                        break;
+                    }
+                    request = Request::GoOn;
+                }
+            }
+            (outcome, longest)
+        }
+
+        /// Ticks until nothing is due. Returns how often, and the steps of the
+        /// longest call.
+        fn tick(&mut self, now: Time) -> (usize, usize) {
+            let (mut ticks, mut longest) = (0, 0);
+            while self.0.wake_at().is_some_and(|at| at <= now) {
+                self.0.effects.steps = 0;
+                self.0.tick(now);
+                longest = longest.max(self.0.effects.steps);
+                ticks += 1;
+            }
+            (ticks, longest)
+        }
+
+        /// Which jobs were given to connections that waited.
+        fn given(&mut self) -> Vec<(ConnectionId, u64)> {
+            let replies = self.0.effects.replies.drain(..);
+            let job = |(id, reply)| match reply {
+                Reply::Reserved(job, _) => (id, job.0),
+                _ => panic!("{reply:?}"),
+            };
+            replies.map(job).collect()
+        }
+    }
+
+    fn reply(reply: Reply) -> Outcome {
+        Outcome::Reply(reply)
+    }
+
+    #[test]
+    fn a_command_costs_a_step_for_each_job_and_tube_that_it_looks_at() {
+        let mut bench = Bench::new();
+        let [few, many] = [9, 1600].map(|count| bench.watching(count));
+        let other = bench.0.connect();
+        for (id, text, steps) in [
+            (other, "use 5\r\n", 1),
+            // Copying a name costs little.
+            (other, "list-tubes\r\n", 1 + 1601 / 16),
+            (few, "list-tubes-watched\r\n", 11),
+            (few, "reserve-with-timeout 0\r\n", 11),
+            (many, "reserve-with-timeout 0\r\n", 1602),
+            (other, "stats-tube 5\r\n", 1),
+            (other, "put 0 0 60 0\r\n\r\n", 1),
+            (other, "put 0 0 60 0 con:a\r\n\r\n", 1),
+            (other, "put 0 0 60 0 con:a\r\n\r\n", 1),
+            (other, "list-jobs 0 2\r\n", 3),
+            (few, "reserve\r\n", 12),
+            // The other job with its key has to wait.
+            (few, "reserve\r\n", 13),
+            (few, "delete 1\r\n", 2),
+            (few, "delete 2\r\n", 3),
+            (few, "delete 3\r\n", 2),
+            // It stands in the queues of ten tubes, and leaves them again.
+            (few, "reserve\r\n", 21),
+            (other, "put 0 0 60 0\r\n\r\n", 23),
+            (many, "reserve\r\n", 3203),
+            (other, "put 0 0 60 0\r\n\r\n", 3205),
+        ] {
+            assert_eq!(bench.ask(id, text).1, steps, "{text}");
+        }
+        assert_eq!(bench.given(), [(few, 4), (many, 5)]);
+    }
+
+    #[test]
+    fn those_who_wait_get_the_best_of_the_jobs_that_mature_together() {
+        let mut bench = Bench::new();
+        let waiting = [3, 40, 50].map(|count| bench.watching(count));
+        let other = bench.0.connect();
+        for (tube, priority) in [(2, 9), (45, 0), (30, 5), (1, 7)] {
+            bench.put(other, tube, &format!("{priority} 1 60 0"));
+        }
+        for id in waiting {
+            assert_eq!(bench.ask(id, "reserve\r\n").0, Outcome::Waiting);
+        }
+        bench.tick(Time::default() + Seconds(2));
+        bench.0.check();
+        let [few, many, more] = waiting;
+        assert_eq!(bench.given(), [(few, 4), (many, 3), (more, 2)]);
+    }
+
+    /// 500 clients wait in 500 tubes each, and a job becomes ready in each tube.
+    #[test]
+    fn very_many_waiting_clients_are_served_in_pieces_and_in_their_order() {
+        let mut bench = Bench::new();
+        let waiting: Vec<_> = (0..500).map(|_| bench.watching(500)).collect();
+        let late = bench.watching(500);
+        let other = bench.0.connect();
+        (0..500).for_each(|tube| bench.put(other, tube, "0 1 60 0"));
+        for &id in &waiting {
+            assert_eq!(bench.ask(id, "reserve\r\n").0, Outcome::Waiting);
+        }
+        let now = Time::default() + Seconds(1);
+        // The first call does what is due; a put and a reserve come meanwhile.
+        let (outcome, put) = bench.ask_at(other, "use 7\r\nput 9 0 60 0\r\n\r\n", now);
+        assert_eq!(outcome, reply(Reply::Inserted(JobId(501))));
+        bench.0.check();
+        assert!((1..100).contains(&bench.0.effects.replies.len()));
+        // Who comes last does not overtake those who wait.
+        let (outcome, reserve) = bench.ask_at(late, "reserve\r\n", now);
+        let Outcome::Reply(Reply::Reserved(JobId(501), _)) = outcome else {
+            panic!("{outcome:?}");
+        };
+        for longest in [put, reserve] {
+            assert!(longest < 5 * PIECE, "{longest} steps");
+        }
+        let expected: Vec<_> = waiting.into_iter().zip(1..).collect();
+        assert_eq!(bench.given(), expected);
+        bench.0.check();
+    }
+
+    /// Each of 1,000 tubes has a job of the one key, and very many clients wait.
+    #[test]
+    fn a_key_that_becomes_free_costs_no_step_for_each_tube_and_client() {
+        let mut bench = Bench::new();
+        let other = bench.0.connect();
+        (0..1000).for_each(|tube| bench.put(other, tube, "0 0 60 0 con:key"));
+        let holder = bench.watching(1000);
+        let (_, longest) = bench.ask(holder, "reserve\r\n");
+        assert!(longest < 3 * PIECE, "{longest} steps");
+        let waiting: Vec<_> = (0..3000).map(|_| bench.watching(17)).collect();
+        for &id in &waiting {
+            assert_eq!(bench.ask(id, "reserve\r\n").0, Outcome::Waiting);
+        }
+        let (_, longest) = bench.ask(holder, "use 3\r\nput 5 0 60 0 con:key:2\r\n\r\n");
+        assert!(longest < 4 * PIECE, "{longest} steps");
+        bench.tick(Time::default());
+        assert_eq!(bench.given(), [(waiting[0], 2)]);
+        let (_, longest) = bench.ask(holder, "delete 1\r\n");
+        assert!(longest < 4 * PIECE, "{longest} steps");
+        bench.tick(Time::default());
+        assert_eq!(bench.given(), [(waiting[1], 3)]);
+        bench.0.check();
+    }
+
+    #[test]
+    fn a_key_may_be_in_a_thousand_tubes_and_a_put_into_one_more_is_refused() {
+        let mut bench = Bench::new();
+        let id = bench.0.connect();
+        (0..1000).for_each(|tube| bench.put(id, tube, "0 0 60 0 con:key"));
+        let put = "put 0 0 60 0 con:key\r\n\r\n";
+        let refused = reply(Reply::OutOfMemory);
+        assert_eq!(bench.ask(id, &format!("use 1000\r\n{put}")).0, refused);
+        let again = bench.ask(id, &format!("use 7\r\n{put}")).0;
+        assert_eq!(again, reply(Reply::Inserted(JobId(1002))));
+        bench.ask(id, "delete 1\r\n");
+        let again = bench.ask(id, &format!("use 1000\r\n{put}")).0;
+        assert_eq!(again, reply(Reply::Inserted(JobId(1003))));
+        bench.0.check();
+    }
+
+    #[test]
+    fn a_connection_may_watch_ten_thousand_tubes() {
+        let mut bench = Bench::new();
+        let id = bench.watching(MOST_WATCHED - 1);
+        let again = bench.ask(id, "watch 77\r\n").0;
+        assert_eq!(again, reply(Reply::Watching(MOST_WATCHED)));
+        let refused = reply(Reply::OutOfMemory);
+        assert_eq!(bench.ask(id, "watch one-more\r\n").0, refused);
+        bench.ask(id, "ignore 77\r\n");
+        let again = bench.ask(id, "watch one-more\r\n").0;
+        assert_eq!(again, reply(Reply::Watching(MOST_WATCHED)));
+        // What it needed for the list is given back.
+        (0..MOST_WATCHED).for_each(|tube| drop(bench.ask(id, &format!("ignore {tube}\r\n"))));
+        let index = bench.0.find(id).expect("it is connected");
+        assert!(bench.0.connections[index].watched.capacity() < 10);
+    }
+
+    #[test]
+    fn what_takes_work_off_the_server_is_never_refused_for_memory() {
+        let mut bench = Bench::new();
+        let producer = bench.0.connect();
+        (0..300).for_each(|tube| bench.put(producer, tube, "0 0 60 0"));
+        bench.0.config.max_memory = Some(bench.0.memory());
+        let worker = bench.0.connect();
+        let refused = reply(Reply::OutOfMemory);
+        assert_eq!(bench.ask(producer, "put 0 0 60 0\r\n\r\n").0, refused);
+        assert_eq!(bench.ask(worker, "watch new\r\n").0, refused);
+        for tube in 0..100 {
+            let outcome = bench.ask(worker, &format!("watch {tube}\r\n")).0;
+            assert_eq!(outcome, reply(Reply::Watching(tube + 2)));
+        }
+        assert_eq!(bench.ask(worker, "watch 100\r\n").0, refused);
+        for id in 1..=100 {
+            let outcome = bench.ask(worker, "reserve\r\n").0;
+            assert!(matches!(outcome, Outcome::Reply(Reply::Reserved(JobId(job), _)) if job == id));
+        }
+        let text = "bury 2 0\r\nrelease 3 0 9\r\ntouch 4\r\nkick-job 2\r\nkick-job 3\r\n";
+        assert_eq!(bench.ask(worker, text).0, reply(Reply::Kicked));
+        (1..=100).for_each(|id| drop(bench.ask(worker, &format!("delete {id}\r\n"))));
+        let outcome = bench.ask(producer, "put 0 0 60 0\r\n\r\n").0;
+        assert!(matches!(outcome, Outcome::Reply(Reply::Inserted(_))));
+    }
+
+    #[test]
+    fn it_is_known_whether_anybody_waits() {
+        let mut bench = Bench::new();
+        let [waiting, other] = [0; 2].map(|_| bench.0.connect());
+        assert!(!bench.0.has_waiting());
+        bench.ask(waiting, "reserve\r\n");
+        assert!(bench.0.has_waiting());
+        bench.ask(other, "put 0 0 60 0\r\n\r\n");
+        assert!(!bench.0.has_waiting());
     }
 }

@@ -2,9 +2,8 @@
 //! jobs that it holds, and what it waits for.
 
 use super::Time;
-use super::slab::{ConnectionIndex, TubeIndex};
+use super::slab::TubeIndex;
 use super::tube::Order;
-use super::watch::Watched;
 use crate::protocol::command::Put;
 use crate::protocol::{JobId, Seconds};
 use std::collections::BTreeSet;
@@ -13,31 +12,36 @@ use std::collections::BTreeSet;
 /// time to run.
 const SAFETY_MARGIN: Seconds = Seconds(1);
 
-/// Names a connection. No other connection gets the same id, not even a later
-/// one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// Names a connection. They are given in the order in which connections come,
+/// and none is given twice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
 
-impl ConnectionId {
-    /// Its index. An earlier connection may have had the same index.
-    pub(super) fn index(self) -> ConnectionIndex {
-        ConnectionIndex::new(self.0 as u32)
-    }
-}
+/// How many tubes a connection may watch. A reserve looks at each of them, and a
+/// connection that waits stands in the queue of each: with so many tubes, that
+/// takes about a millisecond under the lock.
+pub const MOST_WATCHED: usize = 10_000;
+
+/// A connection may watch so many existing tubes even if there is no memory
+/// left: a worker takes jobs away, and must not be locked out.
+pub const WATCHED_FREELY: usize = 100;
 
 #[derive(Default)]
 pub struct Connection {
-    /// Distinguishes this connection from earlier ones that had the same index.
-    pub serial: u32,
+    pub id: ConnectionId,
     /// The tube that its puts go to.
     pub used: TubeIndex,
-    /// The tubes that its reserves take from.
-    pub watched: Watched,
+    /// The tubes that its reserves take from; at least one. They are in the order
+    /// of `list-tubes-watched`: when one goes, the last one takes its place, as
+    /// in the reference server.
+    pub watched: Vec<TubeIndex>,
     /// The jobs that it has reserved, by the end of their time to run.
     pub reserved: BTreeSet<(Time, JobId)>,
     /// `Some` while it waits for a job. Then it is in the queues of all watched
-    /// tubes, or listens to all of them.
+    /// tubes.
     pub wait: Option<Wait>,
+    /// When its timer rings; nothing happens to it before.
+    pub timer: Option<Time>,
     /// `Some` between the line of a put and the end of its body: the id that
     /// the job gets, and the numbers of the line.
     pub incoming: Option<(JobId, Put)>,
@@ -64,8 +68,8 @@ pub struct Wait {
 pub enum Unfinished {
     /// A `kick` of very many jobs.
     Kick(Kick),
-    /// A reserve with this timeout, by a connection that has very many tubes to
-    /// look at.
+    /// A reserve with this timeout, while clients that came before it are to be
+    /// served first.
     Reserve(Option<Seconds>),
 }
 
@@ -81,11 +85,6 @@ pub struct Kick {
 }
 
 impl Connection {
-    /// The id of the connection that is at this index.
-    pub fn id(&self, index: ConnectionIndex) -> ConnectionId {
-        ConnectionId(u64::from(self.serial) << 32 | u64::from(index.0))
-    }
-
     /// The moment from which a reserve answers `DEADLINE_SOON` instead of
     /// waiting; `None` if the connection has no jobs.
     pub fn deadline_soon_at(&self) -> Option<Time> {
@@ -110,9 +109,11 @@ mod tests {
     fn the_next_connection_at_its_place_has_another_id() {
         let mut engine = Engine::new(Config::new(100), Time::default());
         let gone = engine.connect();
+        let index_of_gone = engine.find(gone);
         assert!(engine.disconnect(gone, Time::default()));
         let next = engine.connect();
-        assert!(next.index() == gone.index() && next != gone);
+        assert!(engine.find(next) == index_of_gone && next != gone);
+        assert!(engine.find(gone).is_none());
         assert!(engine.is_idle(next) && !engine.is_idle(gone));
     }
 }

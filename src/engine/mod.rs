@@ -15,8 +15,8 @@
 //!
 //! No call takes long, however many jobs there are: work on very many jobs is
 //! done in pieces of at most a thousand. `disconnect` says whether all is done, a
-//! `kick` or a `reserve` is [`Unfinished`](Outcome::Unfinished), and after a
-//! `tick` `wake_at` tells whether more is due. Between two pieces the caller may
+//! `kick` or a `reserve` is [`Unfinished`](Outcome::Unfinished), and after each
+//! call `wake_at` tells whether more is due. Between two pieces the caller may
 //! serve other connections.
 //!
 //! Time enters only as an argument and should not run backwards. If it does, a
@@ -33,14 +33,13 @@
 //! - A job is in exactly one collection, the one that its state names. (A ready
 //!   job with a limit is in the line of its key, and may be in the ready queue
 //!   as well.)
-//! - A tube that is not paused never has both a job in its ready queue and a
-//!   waiting connection.
-//! - Each tube's and each connection's timer is set to its next event.
+//! - If a tube that is not paused has both a job in its ready queue and a waiting
+//!   connection, it is among the unserved tubes, and nobody else can reserve.
+//! - Each tube's and each connection's timer is set to its next event or earlier.
 
 mod commands;
 mod connection;
 mod counts;
-mod delayed;
 mod job;
 mod options;
 mod ready;
@@ -49,7 +48,6 @@ mod stats;
 mod time;
 mod transitions;
 mod tube;
-mod watch;
 mod wheel;
 
 pub use crate::protocol::Counters;
@@ -60,11 +58,11 @@ pub use time::{Shift, Time};
 use crate::protocol::{Body, JobId, Reply, TubeName};
 use connection::Connection;
 use counts::{ConnectionCounts, JobCounts, Totals};
-use job::{Job, JobTable, State};
+use job::{Job, Jobs, State};
 use options::SideTables;
 use slab::{ConnectionIndex, OfConnections, Slab, TubeIndex};
+use std::collections::{BTreeMap, BTreeSet};
 use tube::{Order, Tubes};
-use watch::Watched;
 use wheel::Wheel;
 
 /// What each tube that a connection watches beside its first one takes, in
@@ -162,6 +160,7 @@ pub enum Change {
 }
 
 /// What a timer belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Owner {
     /// The keys of deleted jobs, all together.
     Keys,
@@ -169,41 +168,24 @@ enum Owner {
     Connection(ConnectionIndex),
 }
 
-impl Owner {
-    /// The number of its timer: even for a tube, odd for a connection, and 0
-    /// for the keys.
-    fn timer(self) -> u32 {
-        match self {
-            Owner::Keys => 0,
-            Owner::Tube(index) => index.0 * 2 + 2,
-            Owner::Connection(index) => index.0 * 2 + 1,
-        }
-    }
-
-    fn of(timer: u32) -> Owner {
-        match timer % 2 {
-            0 if timer == 0 => Owner::Keys,
-            0 => Owner::Tube(TubeIndex::new(timer / 2 - 1)),
-            _ => Owner::Connection(ConnectionIndex::new(timer / 2)),
-        }
-    }
-}
-
 /// All jobs, tubes and connections.
 pub struct Engine {
     /// The settings; they never change.
     pub config: Config,
-    jobs: JobTable,
+    jobs: Jobs,
     tubes: Tubes,
     connections: Slab<OfConnections, Connection>,
+    connections_by_id: BTreeMap<ConnectionId, ConnectionIndex>,
     options: SideTables,
-    wheel: Wheel,
-    /// The next numbers: of a job, of a burial, of a connection that looks or
-    /// waits, and of a connection.
+    wheel: Wheel<Owner>,
+    /// When the timer of the keys of deleted jobs rings.
+    keys_timer: Option<Time>,
+    /// The next numbers: of a job, of a burial, of a connection that waits, and
+    /// of a connection.
     next_id: u64,
     next_burial: u64,
     next_order: Order,
-    next_serial: u32,
+    next_connection: u64,
     /// The sums over all tubes and connections.
     jobs_now: JobCounts,
     connections_now: ConnectionCounts,
@@ -222,9 +204,10 @@ pub struct Engine {
     pub draining: bool,
     /// What the caller has to do, and then to clear.
     pub effects: Effects,
-    /// Tubes that may have a ready job for a waiting connection; empty between
-    /// calls.
-    unserved: Vec<TubeIndex>,
+    /// Tubes that may have a ready job for a waiting connection, each with the
+    /// connection that had waited longest when that was noted. Mostly empty
+    /// between calls: what is left is served in the next ones.
+    unserved: BTreeSet<(Order, TubeIndex)>,
 }
 
 impl Engine {
@@ -232,15 +215,17 @@ impl Engine {
     pub fn new(config: Config, now: Time) -> Engine {
         let mut engine = Engine {
             config,
-            jobs: JobTable::default(),
+            jobs: Jobs::default(),
             tubes: Tubes::new(),
             connections: Slab::new(),
+            connections_by_id: BTreeMap::new(),
             options: SideTables::default(),
             wheel: Wheel::new(now),
+            keys_timer: None,
             next_id: 1,
             next_burial: 0,
-            next_order: Order::MIN,
-            next_serial: 0,
+            next_order: 0,
+            next_connection: 1,
             jobs_now: JobCounts::default(),
             connections_now: ConnectionCounts::default(),
             watches: 0,
@@ -251,7 +236,7 @@ impl Engine {
             latest_restored: Time::default(),
             draining: false,
             effects: Effects::default(),
-            unserved: Vec::new(),
+            unserved: BTreeSet::new(),
         };
         let default = engine.tubes.find_or_make(&TubeName::default_tube());
         assert_eq!(default, Tubes::DEFAULT);
@@ -260,19 +245,20 @@ impl Engine {
 
     /// A new connection: it uses `default` and watches it.
     pub fn connect(&mut self) -> ConnectionId {
-        let serial = self.next_serial;
-        self.next_serial = self.next_serial.wrapping_add(1);
+        let id = ConnectionId(self.next_connection);
+        self.next_connection += 1;
         let index = self.connections.insert(Connection {
-            serial,
+            id,
             used: Tubes::DEFAULT,
-            watched: Watched::only(Tubes::DEFAULT),
+            watched: vec![Tubes::DEFAULT],
             ..Connection::default()
         });
+        self.connections_by_id.insert(id, index);
         let default = &mut self.tubes[Tubes::DEFAULT];
         default.using += 1;
         default.watching += 1;
         self.totals.connections += 1;
-        self.connections[index].id(index)
+        id
     }
 
     /// The connection is gone: its jobs become ready again, or are buried if
@@ -298,30 +284,35 @@ impl Engine {
         self.serve(now);
         // This is the order of the reference server, and `list-tubes` shows it.
         for _ in 0..PIECE {
-            match *self.connections[index].watched.tubes() {
-                [first, _, ..] => self.unwatch(index, first),
+            match self.connections[index].watched[..] {
+                [first, _, ..] => self.unwatch(index, 0, first),
                 _ => break,
             }
         }
         let connection = &self.connections[index];
-        if !connection.reserved.is_empty() || connection.watched.tubes().len() > 1 {
+        if !connection.reserved.is_empty() || connection.watched.len() > 1 {
             return false;
         }
-        // The first watched tube of a connection is not counted.
-        self.watches += 1;
-        self.unwatch(index, connection.watched.tubes()[0]);
-        let connection = self.connections.remove(index).expect("it was there");
+        self.connections_by_id.remove(&id);
+        let mut connection = self.connections.remove(index).expect("it was there");
+        self.wheel
+            .clear(Owner::Connection(index), &mut connection.timer);
         self.connections_now.producers -= usize::from(connection.is_producer);
         self.connections_now.workers -= usize::from(connection.is_worker);
+        self.tubes[connection.watched[0]].watching -= 1;
+        self.remove_tube_if_unused(connection.watched[0]);
         self.tubes[connection.used].using -= 1;
         self.remove_tube_if_unused(connection.used);
         true
     }
 
-    /// The connection, which does not wait, watches this tube no more.
-    fn unwatch(&mut self, index: ConnectionIndex, tube: TubeIndex) {
-        if let Some(key) = self.connections[index].watched.remove(tube) {
-            self.tubes[tube].listeners.remove(&key);
+    /// The connection, which does not wait, watches the tube at this position no
+    /// more.
+    fn unwatch(&mut self, index: ConnectionIndex, position: usize, tube: TubeIndex) {
+        let watched = &mut self.connections[index].watched;
+        watched.swap_remove(position);
+        if watched.len() * 4 < watched.capacity() {
+            watched.shrink_to(watched.len() * 2);
         }
         self.tubes[tube].watching -= 1;
         self.watches -= 1;
@@ -341,7 +332,10 @@ impl Engine {
     /// When to call [`tick`](Self::tick): at or before the next due time.
     /// `None` if the clock alone will change nothing.
     pub fn wake_at(&self) -> Option<Time> {
-        self.wheel.wake_at
+        match self.is_behind() {
+            true => Some(Time::default()),
+            false => self.wheel.wake_at,
+        }
     }
 
     /// Whether any connection waits for a job. If none does, no client can see
@@ -373,7 +367,7 @@ impl Engine {
         self.next_id = self.next_id.max(id.0 + 1);
         let state = match stored.state {
             StoredState::Ready => State::Ready,
-            StoredState::Delayed { until } => State::delayed(until),
+            StoredState::Delayed { until } => State::Delayed { until },
             StoredState::Buried { order } => State::Buried { order },
             StoredState::Deleted { until } => return self.restore_key(stored, until),
         };
@@ -448,22 +442,20 @@ impl Engine {
 
     /// The index of a connection, if it is still there.
     fn find(&self, id: ConnectionId) -> Option<ConnectionIndex> {
-        let index = id.index();
-        (self.connections.get(index)?.id(index) == id).then_some(index)
+        self.connections_by_id.get(&id).copied()
     }
 
     /// Removes a tube that nothing uses. It may still have been paused, so its
     /// timer is cleared.
     fn remove_tube_if_unused(&mut self, index: TubeIndex) {
-        if self.tubes.remove_if_unused(index) {
-            self.wheel.set(Owner::Tube(index).timer(), None);
+        if let Some(mut tube) = self.tubes.remove_if_unused(index) {
+            self.wheel.clear(Owner::Tube(index), &mut tube.timer);
         }
     }
 
     /// For tests: panics if an invariant is broken. It looks at everything in
     /// the engine.
     pub fn check(&self) {
-        assert!(self.unserved.is_empty());
         let hidden = self.check_options();
         let mut jobs_now = JobCounts::default();
         for tube in self.tubes.members.iter() {
@@ -474,8 +466,18 @@ impl Engine {
             let ready = ready - hidden;
             let counted = [tube.ready.len(), tube.delayed.len(), tube.buried.len()];
             assert_eq!(counted, [ready, delayed, buried]);
+            let is_noted = |order| {
+                self.unserved
+                    .range(..=(order, index))
+                    .any(|&(_, tube)| tube == index)
+            };
             assert!(
-                tube.offer().is_none() || self.waiting_at(tube) == 0,
+                tube.offer().is_none()
+                    || tube
+                        .waiting
+                        .keys()
+                        .next()
+                        .is_none_or(|&order| is_noted(order)),
                 "{} has waiting connections and ready jobs",
                 tube.name
             );
@@ -483,7 +485,9 @@ impl Engine {
             for (sum, count) in jobs_now.by_state.iter_mut().zip(tube.jobs.by_state) {
                 *sum += count;
             }
-            assert!(self.wake_at() <= tube.next_event() || tube.next_event().is_none());
+            let event = tube.next_event();
+            assert!(event.is_none() || tube.timer.is_some() && tube.timer <= event);
+            assert!(self.wake_at() <= tube.timer || tube.timer.is_none());
         }
         assert_eq!(self.tubes.names.len(), self.tubes.members.len());
         assert_eq!(jobs_now, self.jobs_now);
@@ -495,13 +499,17 @@ impl Engine {
             connections_now.workers += usize::from(connection.is_worker);
             connections_now.waiting += usize::from(connection.wait.is_some());
             held += connection.reserved.len();
-            let watched = &connection.watched;
-            let waits = connection.wait.is_some();
-            watches += watched.tubes().len() as u64 - 1;
-            if let Some(many) = &watched.listening {
-                many.check(watched.tubes(), &self.tubes, waits);
+            watches += connection.watched.len() as u64 - 1;
+            let index = self.find(connection.id).expect("it is found by its id");
+            for &tube in &connection.watched {
+                let waiting = connection.wait.map(|wait| wait.order);
+                let stands = waiting.map(|order| self.tubes[tube].waiting.get(&order));
+                assert!(stands.is_none_or(|stands| stands == Some(&index)));
             }
+            let (timer, event) = (connection.timer, connection.next_event());
+            assert!(event.is_none() || timer.is_some() && timer <= event);
         }
+        assert_eq!(self.connections_by_id.len(), self.connections.len());
         assert_eq!(connections_now, self.connections_now);
         let [_, _, reserved, _] = jobs_now.by_state;
         assert_eq!((held, watches), (reserved, self.watches));

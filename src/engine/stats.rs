@@ -37,17 +37,17 @@ impl Engine {
 }
 
 impl Tube {
-    /// The answer to `stats-tube`. So many connections wait at this tube.
+    /// The answer to `stats-tube`.
     // Not inlined, for the same reason as above.
     #[inline(never)]
-    pub fn document(&self, waiting: usize, now: Time) -> Document {
+    pub fn document(&self, now: Time) -> Document {
         let mut document = Document::default();
         document.add_text("name", self.name.as_str());
         add_jobs(&mut document, &self.jobs);
         document.add("total-jobs", self.total_jobs);
         document.add("current-using", self.using);
         document.add("current-watching", self.watching);
-        document.add("current-waiting", waiting);
+        document.add("current-waiting", self.waiting.len());
         document.add("cmd-delete", self.deletes);
         document.add("cmd-pause-tube", self.pauses);
         let pause = |pause: Pause| (pause.length.0, pause.until.since(now).as_secs());

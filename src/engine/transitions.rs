@@ -27,12 +27,10 @@
 use super::connection::Wait;
 use super::job::State;
 use super::slab::{ConnectionIndex, TubeIndex};
-use super::tube::{Order, Tube};
+use super::tube::Order;
 use super::{Change, Engine, Owner, PIECE};
 use super::{JobId, Reply, Time};
 use crate::protocol::Priority;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 
 impl Engine {
     /// Does what is due by now, and says whether anything was due. At most a
@@ -41,14 +39,20 @@ impl Engine {
     /// past. So a reserve that comes then gets the best of the jobs that are
     /// ready, and a better one may be due and not ready yet.
     pub fn tick(&mut self, now: Time) -> bool {
+        if self.is_behind() {
+            self.serve(now);
+            if self.is_behind() {
+                return true;
+            }
+        }
         let mut due = Vec::new();
         self.wheel.advance(now, PIECE, &mut due);
         self.effects.steps += due.len();
         // All of it counts as one moment: a connection that waits when jobs
         // become ready at the same moment gets the best of them.
         let mut left = PIECE;
-        for &timer in &due {
-            match Owner::of(timer) {
+        for &owner in &due {
+            match owner {
                 Owner::Keys => self.end_keys(now, &mut left),
                 Owner::Tube(tube) => self.end_delays(tube, now, &mut left),
                 Owner::Connection(connection) => self.time_out_jobs(connection, now, &mut left),
@@ -56,12 +60,21 @@ impl Engine {
         }
         self.serve(now);
         // Only now is it known which connections still wait, and which were
-        // served.
-        for &timer in &due {
-            match Owner::of(timer) {
-                Owner::Keys => self.set_keys_timer(),
-                Owner::Tube(tube) => self.set_tube_timer(tube),
-                Owner::Connection(connection) => self.end_wait(connection, now),
+        // served. Until here the timers that have rung count as set.
+        for &owner in &due {
+            match owner {
+                Owner::Keys => {
+                    self.keys_timer = None;
+                    self.set_keys_timer();
+                }
+                Owner::Tube(tube) => {
+                    self.tubes[tube].timer = None;
+                    self.set_tube_timer(tube);
+                }
+                Owner::Connection(connection) => {
+                    self.connections[connection].timer = None;
+                    self.end_wait(connection, now);
+                }
             }
         }
         !due.is_empty()
@@ -73,11 +86,11 @@ impl Engine {
         let tube = &mut self.tubes[index];
         if tube.pause.is_some_and(|pause| pause.until <= now) {
             tube.pause = None;
-            self.unserved.push(index);
+            self.note_unserved(index);
         }
         while *left > 0 {
             match self.tubes[index].delayed.first() {
-                Some((until, id)) if until <= now => self.change_state(id, State::Ready),
+                Some(&(until, id)) if until <= now => self.change_state(id, State::Ready),
                 _ => break,
             }
             *left -= 1;
@@ -103,10 +116,10 @@ impl Engine {
     }
 
     /// Ends a connection's wait with `DEADLINE_SOON` or `TIMED_OUT`, if it is
-    /// time.
+    /// time. While others are to be served, there may still be a job for it.
     fn end_wait(&mut self, index: ConnectionIndex, now: Time) {
         let connection = &self.connections[index];
-        if let Some(wait) = connection.wait {
+        if let Some(wait) = connection.wait.filter(|_| !self.is_behind()) {
             // If both are due, the protocol says that `DEADLINE_SOON` comes
             // first.
             if connection.deadline_soon_at().is_some_and(|at| at <= now) {
@@ -148,125 +161,63 @@ impl Engine {
         Reply::Reserved(id, body)
     }
 
-    /// Gives the ready jobs of the unserved tubes to the connections that wait
-    /// for them: first come, first served, and each gets the best job that it
-    /// can have.
+    /// Gives ready jobs to the connections that wait for them: first come, first
+    /// served, whichever tube has the job, and each gets the best job that it can
+    /// have. If that takes very many steps, [`is_behind`](Self::is_behind) says
+    /// that there is more to do.
     pub(super) fn serve(&mut self, now: Time) {
-        if self.unserved.is_empty() {
-            // The usual case: nobody waits at a tube where a job became ready.
-            return;
-        }
-        let mut tubes = std::mem::take(&mut self.unserved);
-        // A tube is listed once for each of its jobs that became ready.
-        tubes.sort_unstable();
-        tubes.dedup();
-        let first = tubes.iter().filter_map(|&tube| self.first_to_serve(tube));
-        // The connection that came first is served first, whichever tube has
-        // its job.
-        let mut next: BinaryHeap<_> = first.collect();
-        while let Some(Reverse((order, tube))) = next.pop() {
-            // Since this entry was made, the connection may have been served
-            // from another tube, or the job may have been given away.
-            if let Some(first) = self.waiter(tube, order)
-                && let Some(id) = self.best_for_waiter(first, &tubes)
-            {
-                self.stop_waiting(first);
-                let reply = self.reserve(id, first, now);
-                let first = self.connections[first].id(first);
-                self.effects.replies.push((first, reply));
-            }
-            next.extend(self.first_to_serve(tube));
-        }
-        // The empty vector is kept for its allocation.
-        tubes.clear();
-        self.unserved = tubes;
-    }
-
-    /// The best job for a connection that waits, when jobs became ready in these
-    /// tubes. There was none for it in any other tube.
-    fn best_for_waiter(&mut self, index: ConnectionIndex, unserved: &[TubeIndex]) -> Option<JobId> {
-        let watched = &self.connections[index].watched;
-        if watched.listening.is_none() {
-            self.effects.steps += watched.tubes().len();
-            return self.best_of(watched.tubes().iter());
-        }
-        self.effects.steps += unserved.len();
-        self.best_of(unserved.iter().filter(|&&tube| watched.contains(tube)))
-    }
-
-    /// The first connection that this tube has a job for: its order among all
-    /// that wait, and the tube. If there is none, the tube has told all of its
-    /// listeners.
-    fn first_to_serve(&mut self, index: TubeIndex) -> Option<Reverse<(Order, TubeIndex)>> {
-        self.tubes[index].offer()?;
-        let listener = self.first_waiting_listener(index);
-        let waiting = self.tubes[index].waiting.keys().next().copied();
-        let first = waiting.into_iter().chain(listener).min()?;
-        Some(Reverse((first, index)))
-    }
-
-    /// The order of the first listener of a tube that waits. Those before it
-    /// that do not wait are told that they must look at the tube.
-    fn first_waiting_listener(&mut self, index: TubeIndex) -> Option<Order> {
-        let listeners = &mut self.tubes[index].listeners;
-        while let Some((&key, &first)) = listeners.first_key_value() {
-            let connection = &mut self.connections[first];
-            let order = connection.wait.map(|wait| wait.order);
-            if order == Some(key) {
-                return order;
-            }
+        let most = self.effects.steps + PIECE;
+        while self.effects.steps < most
+            && let Some((order, tube)) = self.unserved.pop_first()
+        {
             self.effects.steps += 1;
-            listeners.remove(&key);
-            let many = connection.watched.listening.as_mut();
-            let many = many.expect("only who watches many tubes listens");
-            match order {
-                None => many.tell(index),
-                // It waits, but began later than it looked at this tube.
-                Some(order) => {
-                    listeners.insert(order, first);
-                    many.set_key(index, Some(order));
-                }
+            // Since this was noted, the connection may have been served from
+            // another tube, or the job may have been given away. The next one
+            // waits since later, so nobody is overtaken.
+            if let Some((first, connection)) = self.first_to_serve(tube)
+                && first == order
+                && let Some(id) = self.best_watched(connection)
+            {
+                let reply = self.reserve(id, connection, now);
+                self.answer_waiting(connection, reply);
             }
+            self.note_unserved(tube);
         }
-        None
     }
 
-    /// The connection that waits at this tube since this order.
-    fn waiter(&self, tube: TubeIndex, order: Order) -> Option<ConnectionIndex> {
-        let tube = &self.tubes[tube];
-        let is_waiting = |&&one: &&ConnectionIndex| {
-            let wait = self.connections[one].wait;
-            wait.is_some_and(|wait| wait.order == order)
-        };
-        let listener = tube.listeners.get(&order).filter(is_waiting);
-        tube.waiting.get(&order).or(listener).copied()
+    /// Whether there are jobs for connections that wait. Until these have got
+    /// them, no other connection may reserve.
+    pub(super) fn is_behind(&self) -> bool {
+        !self.unserved.is_empty()
     }
 
-    /// How many connections wait at a tube.
-    pub(super) fn waiting_at(&self, tube: &Tube) -> usize {
-        let is_waiting = |one: &&ConnectionIndex| self.connections[**one].wait.is_some();
-        tube.waiting.len() + tube.listeners.values().filter(is_waiting).count()
+    /// The connection that has waited longest for a job that this tube has.
+    fn first_to_serve(&self, tube: TubeIndex) -> Option<(Order, ConnectionIndex)> {
+        let tube = self.tubes.members.get(tube)?;
+        tube.offer()?;
+        let (&order, &connection) = tube.waiting.first_key_value()?;
+        Some((order, connection))
     }
 
-    /// Puts a connection last in the queues of all tubes that it watches. One
-    /// that listens to them needs no queue: its reserve has just looked at them.
+    /// Notes that this tube may have a job for a connection that waits. The
+    /// caller serves them when everything is in place.
+    pub(super) fn note_unserved(&mut self, tube: TubeIndex) {
+        let first = self.first_to_serve(tube);
+        self.unserved.extend(first.map(|(order, _)| (order, tube)));
+    }
+
+    /// Puts a connection last in the queues of all tubes that it watches.
     pub(super) fn start_waiting(&mut self, index: ConnectionIndex, until: Option<Time>) {
-        let order = self.take_order();
+        let order = self.next_order;
+        self.next_order += 1;
         let connection = &mut self.connections[index];
         connection.wait = Some(Wait { order, until });
-        if connection.watched.listening.is_none() {
-            for &tube in connection.watched.tubes() {
-                self.tubes[tube].waiting.insert(order, index);
-            }
+        for &tube in &connection.watched {
+            self.tubes[tube].waiting.insert(order, index);
         }
+        self.effects.steps += connection.watched.len();
         self.connections_now.waiting += 1;
         self.set_connection_timer(index);
-    }
-
-    pub(super) fn take_order(&mut self) -> Order {
-        let order = self.next_order;
-        self.next_order = order.checked_add(1).expect("fewer than 2^64 of them");
-        order
     }
 
     pub(super) fn stop_waiting(&mut self, index: ConnectionIndex) {
@@ -274,18 +225,16 @@ impl Engine {
         let Some(wait) = connection.wait.take() else {
             return;
         };
-        if connection.watched.listening.is_none() {
-            for &tube in connection.watched.tubes() {
-                self.tubes[tube].waiting.remove(&wait.order);
-            }
+        for &tube in &connection.watched {
+            self.tubes[tube].waiting.remove(&wait.order);
         }
+        self.effects.steps += connection.watched.len();
         self.connections_now.waiting -= 1;
-        self.set_connection_timer(index);
     }
 
     pub(super) fn answer_waiting(&mut self, index: ConnectionIndex, reply: Reply) {
         self.stop_waiting(index);
-        let id = self.connections[index].id(index);
+        let id = self.connections[index].id;
         self.effects.replies.push((id, reply));
     }
 
@@ -296,9 +245,9 @@ impl Engine {
         let from = &mut self.tubes[tube];
         match state {
             State::Ready => self.options.remove_ready((tube, from), priority, id),
-            State::Delayed { position, .. } => from.delayed.remove(position, |id, position| {
-                self.jobs.set_position(id, position)
-            }),
+            State::Delayed { until } => {
+                from.delayed.remove(&(until, id));
+            }
             State::Buried { order } => {
                 from.buried.remove(&order);
             }
@@ -315,14 +264,13 @@ impl Engine {
         match state {
             State::Ready => {
                 self.options.add_ready((tube, into), priority, id);
-                // The caller serves them when everything is in place.
                 if self.tubes[tube].is_awaited_for(priority, id) {
-                    self.unserved.push(tube);
+                    self.note_unserved(tube);
                 }
             }
-            State::Delayed { until, .. } => into.delayed.insert(until, id, |id, position| {
-                self.jobs.set_position(id, position)
-            }),
+            State::Delayed { until } => {
+                into.delayed.insert((until, id));
+            }
             State::Buried { order } => {
                 into.buried.insert(order, id);
             }
@@ -360,13 +308,18 @@ impl Engine {
     }
 
     pub(super) fn set_tube_timer(&mut self, index: TubeIndex) {
-        let due = self.tubes[index].next_event();
-        self.wheel.set(Owner::Tube(index).timer(), due);
+        let tube = &mut self.tubes[index];
+        if let Some(due) = tube.next_event() {
+            self.wheel.set(Owner::Tube(index), &mut tube.timer, due);
+        }
     }
 
     pub(super) fn set_connection_timer(&mut self, index: ConnectionIndex) {
-        let due = self.connections[index].next_event();
-        self.wheel.set(Owner::Connection(index).timer(), due);
+        let connection = &mut self.connections[index];
+        if let Some(due) = connection.next_event() {
+            let timer = &mut connection.timer;
+            self.wheel.set(Owner::Connection(index), timer, due);
+        }
     }
 }
 

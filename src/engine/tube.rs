@@ -3,38 +3,32 @@
 
 use super::Time;
 use super::counts::JobCounts;
-use super::delayed::DelayQueue;
 use super::ready::ReadyQueue;
 use super::slab::{ConnectionIndex, OfTubes, Slab, TubeIndex};
 use crate::protocol::document::TubeNames;
 use crate::protocol::{JobId, Priority, Seconds, TubeName};
-use std::collections::{BTreeMap, HashMap};
-use std::num::NonZeroU64;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Index, IndexMut};
 
-/// The order in which connections look at tubes and begin to wait: who waits
-/// with a smaller one came earlier.
-pub type Order = NonZeroU64;
+/// The order in which connections begin to wait: a smaller one came earlier.
+pub type Order = u64;
 
 /// A tube. It exists while it holds a job in any state, or while a connection
 /// uses or watches it. `default` always exists.
 pub struct Tube {
     pub name: TubeName,
     pub ready: ReadyQueue,
-    pub delayed: DelayQueue,
+    /// The delayed jobs, by the end of their delay.
+    pub delayed: BTreeSet<(Time, JobId)>,
     /// The buried jobs, by the order of their burial.
     pub buried: BTreeMap<u64, JobId>,
     /// How many jobs it has, by state: those in the collections above, and the
     /// reserved ones, which are in collections of the connections.
     pub jobs: JobCounts,
-    /// The connections that wait here and watch few tubes, by the order in
-    /// which they began to wait.
+    /// The connections that wait here.
     pub waiting: BTreeMap<Order, ConnectionIndex>,
-    /// Connections that watch many tubes and have looked here: the tube tells
-    /// them when it has a better job to offer. The key of one that waits is the
-    /// order in which it began, or that of an earlier reserve. Others may have
-    /// stopped waiting, or have never waited.
-    pub listeners: BTreeMap<Order, ConnectionIndex>,
+    /// When its timer rings; nothing happens to it before.
+    pub timer: Option<Time>,
     /// While this is `Some`, `reserve` takes no job from this tube.
     /// (`reserve-job` does.)
     pub pause: Option<Pause>,
@@ -59,8 +53,7 @@ impl Tube {
     /// Whether connections may have to be told of this job, which has just
     /// become ready: it is better than all that were ready here before.
     pub fn is_awaited_for(&self, priority: Priority, id: JobId) -> bool {
-        let is_awaited = !self.waiting.is_empty() || !self.listeners.is_empty();
-        is_awaited && self.ready.first() == Some((priority, id))
+        !self.waiting.is_empty() && self.ready.first() == Some((priority, id))
     }
 
     /// The job that a reserve gets from this tube.
@@ -70,7 +63,7 @@ impl Tube {
 
     /// When the clock alone next changes something here.
     pub fn next_event(&self) -> Option<Time> {
-        let matures = self.delayed.first().map(|(until, _)| until);
+        let matures = self.delayed.first().map(|&(until, _)| until);
         let resumes = self.pause.map(|pause| pause.until);
         matures.into_iter().chain(resumes).min()
     }
@@ -83,7 +76,7 @@ impl Tube {
 /// The tubes that exist, by index and by name.
 pub struct Tubes {
     pub members: Slab<OfTubes, Tube>,
-    by_name: HashMap<TubeName, TubeIndex>,
+    by_name: BTreeMap<TubeName, TubeIndex>,
     /// In the order of `list-tubes`: when a tube is removed, the last one takes
     /// its position, as in the reference server.
     pub names: TubeNames,
@@ -95,14 +88,15 @@ impl Tubes {
     /// The tube `default`.
     pub const DEFAULT: TubeIndex = TubeIndex::new(0);
 
-    /// What a tube takes in memory besides its name, in bytes.
-    const OVERHEAD: u64 = 500;
+    /// What a tube takes in memory besides its name, in bytes. It has up to four
+    /// collections, and each of them takes 200 bytes for its first members.
+    const OVERHEAD: u64 = 1200;
 
     /// No tubes: the first one made must be `default`.
     pub fn new() -> Tubes {
         Tubes {
             members: Slab::new(),
-            by_name: HashMap::new(),
+            by_name: BTreeMap::new(),
             names: TubeNames::default(),
             name_bytes: 0,
         }
@@ -120,11 +114,11 @@ impl Tubes {
         let index = self.members.insert(Tube {
             name: name.clone(),
             ready: ReadyQueue::default(),
-            delayed: DelayQueue::default(),
+            delayed: BTreeSet::new(),
             buried: BTreeMap::new(),
             jobs: JobCounts::default(),
             waiting: BTreeMap::new(),
-            listeners: BTreeMap::new(),
+            timer: None,
             pause: None,
             using: 0,
             watching: 0,
@@ -139,11 +133,10 @@ impl Tubes {
         index
     }
 
-    /// Removes a tube if it has no jobs and no connections. Returns whether it
-    /// was removed.
-    pub fn remove_if_unused(&mut self, index: TubeIndex) -> bool {
+    /// Removes a tube if it has no jobs and no connections, and returns it.
+    pub fn remove_if_unused(&mut self, index: TubeIndex) -> Option<Tube> {
         if index == Self::DEFAULT || !self[index].is_unused() {
-            return false;
+            return None;
         }
         let tube = self.members.remove(index).expect("it was there");
         self.by_name.remove(&tube.name);
@@ -153,11 +146,7 @@ impl Tubes {
             self[moved].position = tube.position;
         }
         self.name_bytes -= tube.name.as_str().len() as u64;
-        // After very many tubes are gone, the map gives their memory back.
-        if self.by_name.len() * 4 < self.by_name.capacity() {
-            self.by_name.shrink_to(self.by_name.len() * 2);
-        }
-        true
+        Some(tube)
     }
 
     /// What the tubes other than `default` take, in bytes.
@@ -178,23 +167,5 @@ impl Index<TubeIndex> for Tubes {
 impl IndexMut<TubeIndex> for Tubes {
     fn index_mut(&mut self, index: TubeIndex) -> &mut Tube {
         &mut self.members[index]
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn when_most_tubes_are_gone_the_memory_of_their_names_is_given_back() {
-        let mut tubes = Tubes::new();
-        tubes.find_or_make(&TubeName::default_tube());
-        let names = (1..100).map(|number: u32| number.to_string());
-        let made: Vec<_> = names
-            .map(|name| tubes.find_or_make(&TubeName::parse(name.as_bytes()).unwrap()))
-            .collect();
-        assert!(tubes.by_name.capacity() >= 100);
-        assert!(made.into_iter().all(|tube| tubes.remove_if_unused(tube)));
-        assert!(tubes.by_name.capacity() < 10);
     }
 }

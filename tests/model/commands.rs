@@ -1,7 +1,10 @@
 //! The model's answers to command lines and bodies.
 
 use super::documents::{list, word};
-use super::{Client, Incoming, JOB_OVERHEAD, Job, Model, Options, SECOND, State, WATCH_OVERHEAD};
+use super::{
+    Client, Incoming, JOB_OVERHEAD, Job, Model, Options, SECOND, State, WATCH_OVERHEAD,
+    WATCHED_FREELY,
+};
 
 /// The beginnings of the known commands. If a line begins with one of them but
 /// cannot be read, it is malformed. Any other line is unknown.
@@ -41,7 +44,8 @@ impl Model {
         let reply = match incoming.expect("an awaited body") {
             Incoming::TooBig => "JOB_TOO_BIG".into(),
             Incoming::Job(job, size)
-                if !self.has_room(size + 2 + JOB_OVERHEAD + self.needed_for(&job.options)) =>
+                if self.is_spread_too_far(&job.options, &used)
+                    || !self.has_room(size + 2 + JOB_OVERHEAD + self.needed_for(&job.options)) =>
             {
                 "OUT_OF_MEMORY".into()
             }
@@ -144,9 +148,11 @@ impl Model {
             ["watch", tube] => {
                 let tube = name(tube)?;
                 let watched = &self.client(client).watched;
-                if watched.iter().any(|one| one == tube) {
-                    format!("WATCHING {}", watched.len())
-                } else if !self.has_room(WATCH_OVERHEAD) {
+                let (is_watched, count) = (watched.iter().any(|one| one == tube), watched.len());
+                let is_free = count <= WATCHED_FREELY && self.tube(tube).is_some();
+                if is_watched {
+                    format!("WATCHING {count}")
+                } else if !is_free && !self.has_room(WATCH_OVERHEAD) {
                     "OUT_OF_MEMORY".into()
                 } else {
                     self.make_tube(tube);

@@ -22,10 +22,14 @@ pub type Client = usize;
 /// body; for each job that has a history of reserves, releases and the like;
 /// and for each watched tube after a connection's first, as well as for each
 /// tube besides its name.
-const JOB_OVERHEAD: usize = 120;
+const JOB_OVERHEAD: usize = 220;
 const HISTORY_OVERHEAD: usize = 40;
 const WATCH_OVERHEAD: usize = 40;
-const TUBE_OVERHEAD: usize = 500;
+const TUBE_OVERHEAD: usize = 1200;
+
+/// A connection may watch so many existing tubes, beside its first one, even if
+/// the memory is full.
+const WATCHED_FREELY: usize = 100;
 
 /// The same for the options of a job, and for a key that stays taken, besides the
 /// keys' text; and for a key with a limit.

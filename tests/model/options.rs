@@ -85,6 +85,23 @@ impl Model {
         }
     }
 
+    /// Whether jobs with the same limit are in as many tubes as they may be, and
+    /// none of them in this one.
+    pub(super) fn is_spread_too_far(&self, options: &Options, tube: &str) -> bool {
+        let Some((key, _)) = &options.limit else {
+            return false;
+        };
+        let has_key = |job: &&Job| {
+            job.options
+                .limit
+                .as_ref()
+                .is_some_and(|(its, _)| its == key)
+        };
+        let tubes = self.jobs.iter().filter(has_key).map(|job| &*job.tube);
+        let tubes: BTreeSet<&str> = tubes.collect();
+        tubes.len() >= 1000 && !tubes.contains(tube)
+    }
+
     /// How many more jobs with the limit of this one may be reserved.
     pub(super) fn places_free(&self, job: &Job) -> usize {
         let Some((key, _)) = &job.options.limit else {

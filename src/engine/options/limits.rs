@@ -7,7 +7,8 @@
 //! queues; when it has a place again, they come back. So a ready queue only
 //! ever has jobs that `reserve` may give away, and nobody passes over anything.
 //! Such a change costs a step for each tube in which the key has ready jobs,
-//! however many jobs these are.
+//! however many jobs these are. So that it never costs much, the jobs of a key
+//! may be in so many tubes only.
 
 use super::SideTables;
 use crate::engine::job::{Job, State};
@@ -17,6 +18,10 @@ use crate::engine::tube::{Tube, Tubes};
 use crate::engine::{Engine, JobId};
 use crate::protocol::{Key, Priority};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// In how many tubes there may be jobs with the same key. A put into one more is
+/// refused.
+const MOST_TUBES: usize = 1000;
 
 /// The first job of a line: its tube, its priority and its id.
 type First = (TubeIndex, Priority, JobId);
@@ -37,22 +42,36 @@ pub struct Places {
     limits: BTreeMap<u32, usize>,
     /// How many of its jobs are reserved.
     pub reserved: usize,
-    /// Its ready jobs. No line is empty.
-    lines: BTreeMap<TubeIndex, ReadyQueue>,
+    /// Its jobs in each tube that has any.
+    lines: BTreeMap<TubeIndex, Line>,
+}
+
+/// The jobs of a key in a tube.
+#[derive(Default)]
+struct Line {
+    /// How many there are, in any state.
+    jobs: usize,
+    ready: ReadyQueue,
 }
 
 impl Places {
-    /// A job with this limit is there.
-    pub fn add(&mut self, most: u32) {
+    /// A job with this limit is in this tube.
+    pub fn add(&mut self, tube: TubeIndex, most: u32) {
         *self.limits.entry(most).or_default() += 1;
+        self.lines.entry(tube).or_default().jobs += 1;
     }
 
     /// It is gone.
-    pub fn remove(&mut self, most: u32) {
+    pub fn remove(&mut self, tube: TubeIndex, most: u32) {
         let jobs = self.limits.get_mut(&most).expect("the job was there");
         *jobs -= 1;
         if *jobs == 0 {
             self.limits.remove(&most);
+        }
+        let line = self.lines.get_mut(&tube).expect("the job was there");
+        line.jobs -= 1;
+        if line.jobs == 0 {
+            self.lines.remove(&tube);
         }
     }
 
@@ -73,6 +92,13 @@ impl Limits {
 
     pub fn has(&self, key: &Key) -> bool {
         self.keys.contains_key(key)
+    }
+
+    /// Whether the key is in as many tubes as it may be, and not in this one.
+    pub fn is_everywhere_but_in(&self, tube: TubeIndex, key: &Key) -> bool {
+        self.keys.get(key).is_some_and(|places| {
+            places.lines.len() >= MOST_TUBES && !places.lines.contains_key(&tube)
+        })
     }
 
     /// How many more jobs with this key may be reserved now.
@@ -103,13 +129,11 @@ impl Limits {
     ) {
         let places = self.keys.get_mut(key).expect("one of its jobs is there");
         let is_full = places.is_full();
-        let line = places.lines.entry(index).or_default();
+        let line = places.lines.get_mut(&index);
+        let line = &mut line.expect("one of its jobs is here").ready;
         let before = line.first();
         change(line);
         let after = line.first();
-        if after.is_none() {
-            places.lines.remove(&index);
-        }
         if before == after {
             return;
         }
@@ -139,11 +163,12 @@ impl Limits {
         let was_full = places.is_full();
         change(places);
         let is_full = places.is_full();
-        let first = |(&tube, line): (&TubeIndex, &ReadyQueue)| {
-            let (priority, id) = line.first().expect("no line is empty");
-            (tube, priority, id)
+        let first = |(&tube, line): (&TubeIndex, &Line)| {
+            let (priority, id) = line.ready.first()?;
+            Some((tube, priority, id))
         };
-        let changed = (was_full != is_full).then(|| places.lines.iter().map(first).collect());
+        let first = || places.lines.iter().filter_map(first).collect();
+        let changed = (was_full != is_full).then(first);
         if places.limits.is_empty() {
             self.keys.remove(key);
         }
@@ -167,19 +192,23 @@ impl Limits {
                 places.reserved,
                 count(|s| matches!(s, State::Reserved { .. }))
             );
-            let lines = places.lines.values().map(ReadyQueue::len);
+            let lines = places.lines.values().map(|line| line.ready.len());
             assert_eq!(lines.sum::<usize>(), count(|s| s == State::Ready));
             assert_eq!(places.limits.values().sum::<usize>(), jobs.len());
             let most = jobs.iter().map(|&(_, _, most)| most).max();
             assert_eq!(places.limits.last_key_value().map(|(&most, _)| most), most);
             for (&tube, line) in &places.lines {
-                let (priority, id) = line.first().expect("no line is empty");
+                let here = jobs.iter().filter(|(_, job, _)| job.tube == tube);
+                assert_eq!(line.jobs, here.count());
+                let Some((priority, id)) = line.ready.first() else {
+                    continue;
+                };
                 let is_in = tubes[tube].ready.has(priority, id);
                 assert_eq!(is_in, !places.is_full(), "job {id} of the key {key}");
                 if places.is_full() {
                     passed_over.insert((tube, priority, id));
                 }
-                *hidden.entry(tube).or_default() += line.len() - usize::from(is_in);
+                *hidden.entry(tube).or_default() += line.ready.len() - usize::from(is_in);
             }
         }
         assert!(jobs.is_empty());
@@ -251,22 +280,23 @@ impl Engine {
     /// the ready queues; if it has a free place now, they come back, and the
     /// caller serves.
     pub(super) fn change_places(&mut self, key: &Key, change: impl FnOnce(&mut Places)) {
-        let limits = &mut self.options.limits;
-        let Some((is_full, first)) = limits.change_places(key, change) else {
+        let changed = self.options.limits.change_places(key, change);
+        let Some((is_full, first)) = changed else {
             return;
         };
         self.effects.steps += first.len();
         for job @ (index, priority, id) in first {
             let tube = &mut self.tubes[index];
+            let passed_over = &mut self.options.limits.passed_over;
             if is_full {
                 tube.ready.remove(priority, id);
-                limits.passed_over.insert(job);
+                passed_over.insert(job);
                 continue;
             }
-            limits.passed_over.remove(&job);
+            passed_over.remove(&job);
             tube.ready.insert(priority, id);
             if tube.is_awaited_for(priority, id) {
-                self.unserved.push(index);
+                self.note_unserved(index);
             }
         }
     }

@@ -21,7 +21,7 @@ use super::slab::TubeIndex;
 use super::{Engine, StoredJob, Time};
 use crate::protocol::{JobId, OptionStats, Priority, PutOptions};
 use limits::Limits;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use unique::UniqueKeys;
 
 /// What the options of a job take without the text of its keys, in bytes, as
@@ -32,13 +32,10 @@ const OPTIONS_OVERHEAD: u64 = 400;
 /// What a key with a limit takes besides, in bytes, however many jobs have it.
 const LIMIT_OVERHEAD: u64 = 1000;
 
-/// A map of no more capacity than this keeps its memory.
-const SMALL: usize = 64;
-
 /// What is known of jobs with options.
 #[derive(Default)]
 pub struct SideTables {
-    jobs: HashMap<JobId, Box<StoredOptions>>,
+    jobs: BTreeMap<JobId, Box<StoredOptions>>,
     unique: UniqueKeys,
     limits: Limits,
     /// The lengths of the keys of all jobs, in bytes.
@@ -60,8 +57,14 @@ impl SideTables {
         OPTIONS_OVERHEAD + options.keys_len() as u64 + u64::from(is_new) * LIMIT_OVERHEAD
     }
 
+    /// Whether a job with these options may not be put into this tube, because
+    /// its limit is in very many tubes already.
+    pub fn is_spread_too_far(&self, options: &PutOptions, tube: TubeIndex) -> bool {
+        let limit = options.limit.as_ref();
+        limit.is_some_and(|limit| self.limits.is_everywhere_but_in(tube, &limit.key))
+    }
+
     pub fn of(&self, id: JobId) -> Option<&StoredOptions> {
-        // If no job has options, this is one comparison.
         self.jobs.get(&id).map(|options| &**options)
     }
 
@@ -93,21 +96,13 @@ impl Engine {
         });
         self.options.jobs.insert(id, Box::new(stored));
         if let Some(limit) = limit {
-            self.change_places(&limit.key, |places| places.add(limit.most));
+            self.change_places(&limit.key, |places| places.add(tube, limit.most));
         }
     }
 
     /// Takes the options of a job that has left its collection. Its key is free.
     pub(super) fn detach(&mut self, id: JobId, job: &Job) -> Option<StoredOptions> {
-        // `remove` hashes the id even if the map is empty.
-        if self.options.jobs.is_empty() {
-            return None;
-        }
         let stored = *self.options.jobs.remove(&id)?;
-        if self.options.jobs.capacity() > SMALL.max(self.options.jobs.len() * 4) {
-            let room = self.options.jobs.len() * 2;
-            self.options.jobs.shrink_to(room);
-        }
         self.options.keys_len -= stored.options.keys_len() as u64;
         if let Some(unique) = &stored.options.unique {
             let tube = self.tubes[job.tube].name.clone();
@@ -117,7 +112,7 @@ impl Engine {
             let was_reserved = matches!(job.state, State::Reserved { .. });
             self.change_places(&limit.key, |places| {
                 places.reserved -= usize::from(was_reserved);
-                places.remove(limit.most);
+                places.remove(job.tube, limit.most);
             });
         }
         Some(stored)

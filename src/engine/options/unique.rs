@@ -178,8 +178,9 @@ impl Engine {
 
     pub(in crate::engine) fn set_keys_timer(&mut self) {
         let first = self.options.unique.ends.first();
-        let due = first.map(|&(until, _)| until);
-        self.wheel.set(Owner::Keys.timer(), due);
+        if let Some(&(due, _)) = first {
+            self.wheel.set(Owner::Keys, &mut self.keys_timer, due);
+        }
     }
 
     /// Brings back the key of a deleted job.
