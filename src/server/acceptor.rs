@@ -3,8 +3,7 @@
 
 use super::client::Client;
 use super::shared::Shared;
-use super::workers::Workers;
-use super::{Listener, Stream};
+use super::{Listener, Stream, workers};
 use crate::log;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -20,11 +19,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Accepts connections until the other end of the pipe `stop` is closed.
 pub fn run(shared: &Arc<Shared>, listeners: &[Listener], stop: BorrowedFd<'_>) {
     let mut open: Vec<_> = listeners.iter().collect();
-    let acceptor = Acceptor {
-        shared,
-        workers: Workers::new(Arc::clone(shared)),
-        stop,
-    };
+    let acceptor = Acceptor { shared, stop };
     loop {
         let sockets = open.iter().map(|listener| listener.socket.as_fd());
         let Some(ready) = acceptor.wait(sockets, PollTimeout::NONE) else {
@@ -40,7 +35,6 @@ pub fn run(shared: &Arc<Shared>, listeners: &[Listener], stop: BorrowedFd<'_>) {
 
 struct Acceptor<'a> {
     shared: &'a Arc<Shared>,
-    workers: Workers,
     /// The pipe whose other end is closed when the server ends.
     stop: BorrowedFd<'a>,
 }
@@ -120,17 +114,23 @@ impl Acceptor<'_> {
                 &client.stream,
                 format_args!("closed at once: watching it: {error}"),
             );
-            return self.shared.disconnect(client.id);
+            return self.close(client);
         }
-        while let Err(error) = self.workers.hand_over(&client) {
+        while let Err(error) = workers::hand_over(self.shared, &client) {
             log::client_warning(
                 &client.stream,
                 format_args!("starting a thread: {error}; accepting pauses"),
             );
             if self.pause() {
-                return self.shared.disconnect(client.id);
+                return self.close(client);
             }
         }
+    }
+
+    fn close(&self, client: Arc<Client>) {
+        self.shared.disconnect(client.id);
+        drop(client);
+        self.shared.closed(|_| ());
     }
 
     /// Waits a little, or until the server ends. Returns whether it ends.

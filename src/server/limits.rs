@@ -11,9 +11,10 @@ use std::fs;
 use std::path::Path;
 
 /// Descriptors that are set aside, besides those that are open at the start:
-/// for the pipe that stops the acceptor, and for the two hang-up lists. (The one
-/// that lists the open ones is free again, for a connection that is one too many.)
-const OTHER_DESCRIPTORS: u64 = 4;
+/// for the pipe that stops the acceptor, for the two hang-up lists, and for a
+/// connection that is just closing. (The one that lists the open ones is free again,
+/// for a connection that is one too many.)
+const OTHER_DESCRIPTORS: u64 = 5;
 
 /// Descriptors that are set aside for the binlog: its lock, its directory, and
 /// the files that are being read, written, synced and moved.

@@ -8,6 +8,7 @@ use super::hangup::Hangups;
 use super::memory::{Memory, Surplus};
 use super::sleep::Sleep;
 use super::stream::Stream;
+use super::workers::Workers;
 use super::{Engine, Limits};
 use crate::binlog::{Binlog, Lsn, Moment, longest_put};
 use crate::engine::{ConnectionId, Outcome, Time};
@@ -46,7 +47,7 @@ pub struct Shared {
     /// The timer thread. It is woken when something is due before the end of
     /// its sleep.
     pub timer: OnceLock<Thread>,
-    /// Word that the last client is gone, for the end of the server.
+    /// Word that the last socket is closed, for the end of the server.
     emptiness: Word,
     /// The server is ending: no further command is read.
     stopping: AtomicBool,
@@ -57,11 +58,15 @@ pub struct Guarded {
     pub engine: Engine,
     /// Whether anything was appended to the binlog since the lock was taken.
     is_unwritten: bool,
+    /// Those that have a place.
     clients: HashMap<ConnectionId, Arc<Client>>,
+    /// How many sockets of clients are open. That may be more, by one: a place is
+    /// free for the next client when the last one has left, and its worker closes
+    /// the socket soon.
+    open: usize,
     /// How many clients each address has.
     addresses: Addresses,
-    /// How many workers there are, those without a client among them.
-    pub workers: u64,
+    pub workers: Workers,
     /// How long the timer sleeps, and the memory that it gives back.
     pub sleep: Sleep,
     pub surplus: Surplus,
@@ -77,12 +82,12 @@ impl Guarded {
         tick_at.into_iter().chain(self.surplus.due).min()
     }
 
-    /// Frees the place of a client that has left. Nothing is done if it is free
-    /// already.
-    fn free_place(&mut self, id: ConnectionId) -> Option<Arc<Client>> {
-        let client = self.clients.remove(&id)?;
-        self.addresses.forget(client.address);
-        Some(client)
+    /// Frees the place of a client that has left, if it is not free already. Its
+    /// socket is still open: somebody else has the client, too.
+    fn free_place(&mut self, id: ConnectionId) {
+        if let Some(client) = self.clients.remove(&id) {
+            self.addresses.forget(client.address);
+        }
     }
 }
 
@@ -121,7 +126,8 @@ impl Shared {
                 is_unwritten: false,
                 clients: HashMap::new(),
                 addresses: Addresses::new(limits.max_connections_per_address),
-                workers: 0,
+                open: 0,
+                workers: Workers::default(),
                 sleep: Sleep::default(),
                 surplus: Surplus::default(),
             }),
@@ -279,7 +285,8 @@ impl Shared {
         };
         let answers: Vec<_> = replies.into_iter().filter_map(find).collect();
         // If much memory has become free, the timer will give it back.
-        let taken = state.engine.memory() + self.memory.held() + state.workers * FREED_BY_WORKER;
+        let workers = state.workers.count as u64;
+        let taken = state.engine.memory() + self.memory.held() + workers * FREED_BY_WORKER;
         state.surplus.note(taken, now);
         // The timer is woken only for what comes before the end of its sleep.
         let wanted = state.timer_is_wanted_at(now);
@@ -331,7 +338,7 @@ impl Shared {
     ) -> Result<Arc<Client>, (Stream, Full)> {
         self.end_the_gone();
         self.with_lock(|state, _| {
-            let count = state.clients.len();
+            let count = state.clients.len().max(state.open.saturating_sub(1));
             if count >= self.limits.max_connections {
                 return Err((stream, Full::All(count)));
             }
@@ -342,6 +349,7 @@ impl Shared {
             client.address = address;
             let client = Arc::new(client);
             state.clients.insert(client.id, Arc::clone(&client));
+            state.open += 1;
             Ok(client)
         })
     }
@@ -378,11 +386,13 @@ impl Shared {
         for client in gone.iter().filter(|client| client.has_nothing_left()) {
             // Its worker will neither execute anything nor wait for anybody.
             let is_leaving = client.stream.has_sent_all();
-            let freed = self.with_lock(|state, now| {
-                let is_over = state.engine.disconnect(client.id, now);
-                (is_over && is_leaving).then(|| state.free_place(client.id))
+            self.with_lock(|state, now| {
+                if state.engine.disconnect(client.id, now) && is_leaving {
+                    state.free_place(client.id);
+                    let is_unserved = state.workers.forget(client.id);
+                    state.open -= usize::from(is_unserved);
+                }
             });
-            drop(freed);
         }
     }
 
@@ -392,18 +402,31 @@ impl Shared {
     pub fn disconnect(&self, id: ConnectionId) {
         let piece = |state: &mut Guarded, now| {
             let is_over = self.is_stopping() || state.engine.disconnect(id, now);
-            is_over.then(|| (state.free_place(id), state.clients.is_empty()))
+            if is_over {
+                state.free_place(id);
+            }
+            is_over
         };
         // One piece is enough for nearly every connection. One that has held
         // very many jobs lets others go first before each further piece.
-        let mut gone = self.with_lock(piece);
-        while gone.is_none() {
+        let mut is_over = self.with_lock(piece);
+        while !is_over {
             self.await_relief();
-            gone = self.with_lock_last(piece);
+            is_over = self.with_lock_last(piece);
         }
-        if let Some((_, true)) = gone {
+    }
+
+    /// Notes that the socket of a client that is disconnected is closed, and does
+    /// what comes next.
+    pub fn closed<R>(&self, next: impl FnOnce(&mut Guarded) -> R) -> R {
+        let (next, is_last) = self.with_lock(|state, _| {
+            state.open -= 1;
+            (next(state), state.open == 0)
+        });
+        if is_last {
             self.emptiness.give();
         }
+        next
     }
 
     /// Whether the server is ending.
@@ -411,19 +434,19 @@ impl Shared {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    /// Blocks until no client is connected, or for `timeout`. Returns whether none
-    /// is.
+    /// Blocks until all sockets of clients are closed, or for `timeout`. Returns
+    /// whether they are.
     pub fn await_emptiness(&self, timeout: Duration) -> bool {
         let until = self.clock.now() + timeout;
         let mut state = self.state.lock();
-        while !state.clients.is_empty() {
+        while state.open > 0 {
             let left = until.since(self.clock.now());
             if left.is_zero() {
                 break;
             }
             state = self.state.await_word(state, &self.emptiness, left);
         }
-        state.clients.is_empty()
+        state.open == 0
     }
 
     /// Makes all workers finish what they have read, and close. Clients that
@@ -432,6 +455,8 @@ impl Shared {
         // The flag comes first: a worker that reads just before its client is
         // stopped sees the flag before it reads again.
         self.stopping.store(true, Ordering::Relaxed);
+        let idle = self.with_lock(|state, _| std::mem::take(&mut state.workers.idle));
+        drop(idle);
         for client in self.clients() {
             client.stop();
         }

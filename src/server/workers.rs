@@ -1,10 +1,17 @@
-//! The workers: each serves one client after the other.
+//! The workers: threads that serve one client after the other.
+//!
+//! A client goes to the worker that became idle last, so those that are not needed
+//! any more stay idle, and end. If none is idle, another one is started. When there
+//! are as many as there may be connections, one of them is just leaving its client:
+//! it finds the new one in a queue. The acceptor waits for none of this.
 
 use super::client::Client;
 use super::shared::Shared;
 use super::worker;
-use crate::sync::{Receiver, Sender, bounded, thread};
+use crate::engine::ConnectionId;
+use crate::sync::{Sender, bounded, thread};
 use crate::sys;
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,88 +23,116 @@ const STACK: usize = 128 * 1024;
 /// How long a worker waits for another client before it ends.
 const LINGERS: Duration = Duration::from_secs(10);
 
-/// How long the acceptor waits for a worker that is about to be idle. Then it
-/// looks whether that worker has ended instead.
-const SOON: Duration = Duration::from_millis(1);
-
-/// Gives clients to idle workers and to new ones. When it is dropped, idle
-/// workers end.
+/// The workers, as the one lock guards them.
+#[derive(Default)]
 pub struct Workers {
-    shared: Arc<Shared>,
-    /// A channel without buffer: sending succeeds only if an idle worker waits
-    /// for a client.
-    to_idle: Sender<Arc<Client>>,
-    /// The other end of the channel, for workers.
-    clients: Receiver<Arc<Client>>,
+    /// How many there are: never more than there may be connections.
+    pub count: usize,
+    /// Those without a client, in the order in which they became idle. A worker
+    /// whose sender is dropped ends.
+    pub idle: Vec<Sender<Arc<Client>>>,
+    /// Clients that wait for a worker. While there is one, no worker is idle.
+    queue: VecDeque<Arc<Client>>,
 }
 
 impl Workers {
-    /// There are no workers yet.
-    pub fn new(shared: Arc<Shared>) -> Workers {
-        let (to_idle, clients) = bounded(0);
-        Workers {
-            shared,
-            to_idle,
-            clients,
-        }
-    }
-
-    /// Gives the client to an idle worker, or to a new one if none is idle.
-    ///
-    /// # Errors
-    ///
-    /// If no worker is idle, and the system has no thread left.
-    pub fn hand_over(&self, client: &Arc<Client>) -> io::Result<()> {
-        if self.to_idle.try_send(Arc::clone(client)).is_ok() {
-            return Ok(());
-        }
-        while !self.may_start_one() {
-            // There are as many workers as there may be clients. So one of them
-            // has no client any more, and will soon be idle, or end.
-            let handed = self.to_idle.send_timeout(Arc::clone(client), SOON);
-            if handed.is_ok() {
-                return Ok(());
-            }
-        }
-        self.start_one(client)
-            .inspect_err(|_| one_less(&self.shared))
-    }
-
-    /// Counts one more worker, unless there are as many as there may be clients.
-    fn may_start_one(&self) -> bool {
-        self.shared.with_lock(|state, _| {
-            let most = self.shared.limits.max_connections as u64;
-            let may = state.workers < most;
-            state.workers += u64::from(may);
-            may
-        })
-    }
-
-    fn start_one(&self, client: &Arc<Client>) -> io::Result<()> {
-        sys::find_room_for_threads()?;
-        let (shared, clients) = (Arc::clone(&self.shared), self.clients.clone());
-        let first = Arc::clone(client);
-        let worker = thread::Builder::new()
-            .name("worker".into())
-            .stack_size(STACK);
-        worker.spawn(move || work(&shared, first, &clients))?;
-        Ok(())
+    /// Forgets a client that needs no worker any more. Returns whether it was
+    /// still waiting for one.
+    pub fn forget(&mut self, id: ConnectionId) -> bool {
+        let before = self.queue.len();
+        self.queue.retain(|client| client.id != id);
+        self.queue.len() < before
     }
 }
 
+/// Who serves a client.
+enum Server {
+    Idle(Sender<Arc<Client>>),
+    New,
+    /// The next one that is free.
+    Next,
+}
+
+/// Has a worker serve the client.
+///
+/// # Errors
+///
+/// If no worker is idle, and the system has no thread left.
+pub fn hand_over(shared: &Arc<Shared>, client: &Arc<Client>) -> io::Result<()> {
+    let server = shared.with_lock(|state, _| {
+        let workers = &mut state.workers;
+        if let Some(idle) = workers.idle.pop() {
+            return Server::Idle(idle);
+        }
+        if workers.count < shared.limits.max_connections {
+            workers.count += 1;
+            return Server::New;
+        }
+        workers.queue.push_back(Arc::clone(client));
+        Server::Next
+    });
+    match server {
+        Server::Idle(idle) => {
+            let sent = idle.send(Arc::clone(client));
+            sent.expect("a worker waits as long as there is its sender");
+            Ok(())
+        }
+        Server::New => start(shared, client).inspect_err(|_| one_less(shared)),
+        Server::Next => Ok(()),
+    }
+}
+
+fn start(shared: &Arc<Shared>, client: &Arc<Client>) -> io::Result<()> {
+    sys::find_room_for_threads()?;
+    let (shared, first) = (Arc::clone(shared), Arc::clone(client));
+    let worker = thread::Builder::new()
+        .name("worker".into())
+        .stack_size(STACK);
+    worker.spawn(move || work(&shared, first))?;
+    Ok(())
+}
+
 /// A worker's life. It ends when no client has come for a while.
-fn work(shared: &Shared, first: Arc<Client>, clients: &Receiver<Arc<Client>>) {
-    let mut client = first;
-    loop {
+fn work(shared: &Shared, first: Arc<Client>) {
+    let mut next = Some(first);
+    while let Some(client) = next {
         worker::serve(shared, &client);
         drop(client);
+        next = next_client(shared);
+    }
+    one_less(shared);
+}
+
+/// The next client, for a worker that has closed its last one.
+fn next_client(shared: &Shared) -> Option<Arc<Client>> {
+    let (sender, clients) = bounded(1);
+    let queued = shared.closed(|state| {
+        let queued = state.workers.queue.pop_front();
+        if queued.is_none() && !shared.is_stopping() {
+            state.workers.idle.push(sender);
+        }
+        queued
+    });
+    if queued.is_some() {
+        return queued;
+    }
+    loop {
         match clients.recv_timeout(LINGERS) {
-            Ok(next) => client = next,
-            Err(_) => return one_less(shared),
+            Ok(client) => return Some(client),
+            Err(error) if error.is_timeout() => {
+                // The worker that has been idle for longest ends. That is this one,
+                // unless a client is already on its way to it.
+                let longest = shared.with_lock(|state, _| {
+                    let idle = &mut state.workers.idle;
+                    (!idle.is_empty()).then(|| idle.remove(0))
+                });
+                drop(longest);
+            }
+            Err(_) => return None,
         }
     }
 }
 
 fn one_less(shared: &Shared) {
-    shared.with_lock(|state, _| state.workers -= 1);
+    shared.with_lock(|state, _| state.workers.count -= 1);
 }

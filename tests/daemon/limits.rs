@@ -121,6 +121,26 @@ fn clients_that_come_and_go_start_no_more_threads_than_there_may_be_clients() {
     );
 }
 
+/// The clients that still come are served by the same few.
+#[test]
+fn workers_that_are_not_needed_end_though_others_are() {
+    let mut daemon = Daemon::start([] as [&str; 0]);
+    let port = daemon.port();
+    let threads = || daemon.status("Threads").trim().parse::<usize>();
+    let clients: Vec<_> = (0..100).map(|_| Client::connect(port)).collect();
+    // None leaves before all have their workers.
+    let asked = clients.into_iter().map(|mut client| {
+        client.ask("use a", "USING a");
+        client
+    });
+    drop(asked.collect::<Vec<_>>());
+    assert!(threads().expect("a number") > 100);
+    eventually("few workers are left", || {
+        Client::connect(port).ask("use a", "USING a");
+        threads().expect("a number") < 20
+    });
+}
+
 #[test]
 fn a_burst_does_not_get_past_the_limit_and_is_a_line_or_two_in_the_log() {
     let mut daemon = Daemon::start(["--max-connections", "10"]);
@@ -186,8 +206,8 @@ fn with_few_descriptors_it_warns_and_serves_as_many_as_it_says() {
     let _hears = UnixDatagram::bind(&manager).expect("a socket");
     let directory = directory.path().to_str().expect("text");
     for (options, least) in [
-        (&["-p", "0"][..], 50),
-        (&["-p", "0", "-b", directory, "-s", "4096"], 30),
+        (&["-p", "0"][..], 49),
+        (&["-p", "0", "-b", directory, "-s", "4096"], 29),
     ] {
         // The way to a service manager takes a descriptor as well.
         let mut command = shell(line, options.iter().copied());

@@ -1,73 +1,50 @@
-//! A channel without room, as `crossbeam_channel` has it.
+//! A channel for one value, as `crossbeam_channel` has it.
 
 use crate::sync::{Condvar, Mutex};
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What is sent is taken by somebody who waits for it.
+/// It takes one value at a time, and its two ends are one each.
 pub fn bounded<T>(room: usize) -> (Sender<T>, Receiver<T>) {
-    assert_eq!(room, 0);
+    assert_eq!(room, 1);
     let channel = Arc::new(Channel {
-        state: Mutex::new(Handing {
-            waiting: 0,
-            handed: VecDeque::new(),
-            is_open: true,
-        }),
+        state: Mutex::new((None, true)),
         changed: Condvar::new(),
     });
     (Sender(channel.clone()), Receiver(channel))
 }
 
 struct Channel<T> {
-    state: Mutex<Handing<T>>,
+    /// What was sent, and whether more may be.
+    state: Mutex<(Option<T>, bool)>,
     changed: Condvar,
 }
 
-struct Handing<T> {
-    waiting: usize,
-    /// For so many of those who wait.
-    handed: VecDeque<T>,
-    is_open: bool,
-}
-
-/// The one sender.
 pub struct Sender<T>(Arc<Channel<T>>);
 
 pub struct Receiver<T>(Arc<Channel<T>>);
 
-impl<T> Clone for Receiver<T> {
-    fn clone(&self) -> Receiver<T> {
-        Receiver(self.0.clone())
+/// Nothing has come in time, or nothing will.
+pub struct RecvTimeoutError {
+    is_timeout: bool,
+}
+
+impl RecvTimeoutError {
+    pub fn is_timeout(&self) -> bool {
+        self.is_timeout
     }
 }
 
 impl<T> Sender<T> {
-    /// Gives it back if nobody waits for it.
-    pub fn try_send(&self, value: T) -> Result<(), T> {
-        let mut state = self.0.state.lock().expect("no thread panics");
-        if state.handed.len() == state.waiting {
-            return Err(value);
-        }
-        state.handed.push_back(value);
-        drop(state);
-        self.0.changed.notify_all();
-        Ok(())
-    }
-}
-
-impl<T> Sender<T> {
-    /// Gives it back if nobody has waited for it in this time.
-    pub fn send_timeout(&self, value: T, time: Duration) -> Result<(), T> {
-        let state = self.0.state.lock().expect("no thread panics");
-        let is_full = |state: &mut Handing<T>| state.handed.len() == state.waiting;
-        let waited = self.0.changed.wait_timeout_while(state, time, is_full);
-        let mut state = waited.expect("no thread panics").0;
-        if is_full(&mut state) {
-            return Err(value);
-        }
-        state.handed.push_back(value);
-        drop(state);
+    pub fn send(&self, value: T) -> Result<(), ()> {
+        let before = self
+            .0
+            .state
+            .lock()
+            .expect("no thread panics")
+            .0
+            .replace(value);
+        assert!(before.is_none(), "it is full");
         self.0.changed.notify_all();
         Ok(())
     }
@@ -75,20 +52,18 @@ impl<T> Sender<T> {
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
-        self.0.state.lock().expect("no thread panics").is_open = false;
+        self.0.state.lock().expect("no thread panics").1 = false;
         self.0.changed.notify_all();
     }
 }
 
 impl<T> Receiver<T> {
-    pub fn recv_timeout(&self, time: Duration) -> Result<T, ()> {
-        let mut state = self.0.state.lock().expect("no thread panics");
-        state.waiting += 1;
-        self.0.changed.notify_all();
-        let is_idle = |state: &mut Handing<T>| state.handed.is_empty() && state.is_open;
+    pub fn recv_timeout(&self, time: Duration) -> Result<T, RecvTimeoutError> {
+        let state = self.0.state.lock().expect("no thread panics");
+        let is_idle = |state: &mut (Option<T>, bool)| state.0.is_none() && state.1;
         let waited = self.0.changed.wait_timeout_while(state, time, is_idle);
-        state = waited.expect("no thread panics").0;
-        state.waiting -= 1;
-        state.handed.pop_front().ok_or(())
+        let mut state = waited.expect("no thread panics").0;
+        let is_timeout = state.1;
+        state.0.take().ok_or(RecvTimeoutError { is_timeout })
     }
 }

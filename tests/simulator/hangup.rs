@@ -3,7 +3,7 @@
 use crate::engine::ConnectionId;
 use crate::server::client::Client;
 use crate::server::shared::Shared;
-use crate::server::workers::Workers;
+use crate::server::workers;
 use crate::simulator::judge;
 use crate::simulator::stream::{Peer, Stream};
 use crate::sync::{Condvar, Mutex, MutexGuard};
@@ -32,7 +32,6 @@ struct State {
 
 /// As `acceptor::run`.
 pub fn accept(shared: &Arc<Shared>, door: &Door) {
-    let workers = Workers::new(shared.clone());
     loop {
         match door.wait() {
             Call::End => return,
@@ -41,7 +40,7 @@ pub fn accept(shared: &Arc<Shared>, door: &Door) {
                 judge::connects(who, peer);
                 if let Ok(client) = shared.connect(stream, None) {
                     shared.hangups.watch(&client).expect("memory");
-                    workers.hand_over(&client).expect("a thread");
+                    workers::hand_over(shared, &client).expect("a thread");
                 }
             }
         }

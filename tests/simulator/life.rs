@@ -223,9 +223,9 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
         thread::park();
     }
 
-    let workers = shared.with_lock(|state, _| state.workers);
+    let workers = shared.with_lock(|state, _| state.workers.count);
     assert!(
-        workers <= plan.max_connections as u64,
+        workers <= plan.max_connections,
         "there are {workers} workers"
     );
     judge::stops();
