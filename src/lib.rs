@@ -86,6 +86,34 @@
 //! which costs some 11 kB and is easy to follow. No users, passwords or
 //! encryption: the protocol has none. No trait between engine and server: there
 //! is one of each.
+//!
+//! # Terms
+//!
+//! The words of the field are used in its sense; this is what each of them
+//! names here.
+//!
+//! - **Connection**: one client's socket, and what the engine keeps for it: the
+//!   tube that it uses, those that it watches, the jobs that it holds. *Worker* is
+//!   the thread that serves a connection; in the statistics and in the manual it
+//!   is a client that reserves, as the protocol has it.
+//! - **Options of a put**: what may follow its numbers. A *unique key* (`idp`)
+//!   lets one job of a kind exist, a *concurrency limit* (`con`) bounds how many
+//!   of a kind are reserved, a *try limit* (`try`) how often workers may lose one.
+//! - **Outbox**: the replies that wait to leave for one client, in their order.
+//! - **Half-closed**: the peer sends no more, but still reads. *Closed*: it does
+//!   neither.
+//! - **LSN**, log sequence number: a place in the binlog. A record is *written*
+//!   when it is in a file, and *durable* up to an LSN when a sync said so.
+//! - **Group commit**: one sync for all that wait.
+//! - **Segment**: one file of the binlog. A *prepared* segment is allocated, and
+//!   not yet begun; an *obsolete* one has nothing that lives.
+//! - **Compaction**: moving what lives out of the oldest segment, so that it
+//!   becomes obsolete. *Live bytes* are those that a recovery would need.
+//! - **Lease**: until when the directory is certainly ours, on storage that
+//!   another machine can take over. *Fencing* keeps the one that lost it from
+//!   writing or answering.
+//! - **Backpressure**: making a client wait, instead of keeping more for it.
+//! - **Time slice**: how much of long work is done under one hold of the lock.
 
 pub mod arguments;
 pub mod binlog;
