@@ -1,16 +1,19 @@
-//! The statistics of a server as text for Prometheus.
+//! The statistics of servers as text for Prometheus.
 //!
-//! The names of counters end in `_total`; units are seconds and bytes.
-//! `beanstalk_up` says whether the server answers; if it does not, this is the
-//! only metric.
+//! The names of counters end in `_total`; units are seconds and bytes. What a
+//! server does not tell is left out. `beanstalk_up` says whether a server
+//! answers; if it does not, this is its only metric.
 
 use crate::failure::{Failure, Outcome};
-use crate::server::address::Address;
 use crate::server::client::Client;
+use crate::server::columns::Column;
+use crate::server::names::Server;
 use crate::server::sample::Sample;
 use crate::server::stats::{Facts, State};
 use crate::server::tubes::Patterns;
+use crate::server::watch::{Known, Tube};
 use beanpole::protocol::TubeName;
+use std::fmt::Display;
 use std::time::Duration;
 
 /// The content type of the text.
@@ -24,40 +27,41 @@ pub const SCRAPE_PATIENCE: Duration = Duration::from_secs(5);
 pub struct Wanted {
     /// Of these tubes.
     pub tubes: Patterns,
-    /// With the age of the next ready job of each tube.
+    /// Of so many of them: those in trouble first, and then the largest.
+    pub most: Option<usize>,
+    /// With what the next ready job of each tube tells.
     pub age: bool,
 }
 
-/// The metrics. If the server does not answer, there is only one, and the
-/// failure.
-pub fn scrape(address: &Address, patience: Duration, wanted: &Wanted) -> (String, Option<Failure>) {
-    let rest = ask(address, patience, wanted);
-    let mut text = Text::default();
-    text.begin("up", "Whether the server answers.");
-    text.sample("up", &[], u8::from(rest.is_ok()));
-    match rest {
-        Ok(rest) => (text.0 + &rest.0, None),
-        Err(failure) => (text.0, Some(failure)),
-    }
-}
-
-fn ask(address: &Address, patience: Duration, wanted: &Wanted) -> Outcome<Text> {
-    let mut client = Client::connect(address, patience)?;
-    let ages_of = |tubes| if wanted.age { tubes } else { Vec::new() };
-    let sample = Sample::take(&mut client, &wanted.tubes, ages_of)?;
-    let mut text = Text::default();
-    text.server(&sample.server);
-    text.tubes(&sample.tubes);
-    if wanted.age {
-        const AGE: &str = "tube_next_ready_age_seconds";
-        text.begin(AGE, "Age of the next ready job of the tube.");
-        for (tube, _) in &sample.tubes {
-            if let Some(Some(age)) = sample.ages.get(tube) {
-                text.sample(AGE, &[("tube", tube.as_str())], age);
-            }
+/// The metrics, with a label for each server if there are several, and why
+/// servers gave none.
+pub fn scrape(servers: &[Server], patience: Duration, wanted: &Wanted) -> (String, Vec<Failure>) {
+    let mut metrics = Metrics::default();
+    let mut failures = Vec::new();
+    for server in servers {
+        metrics.server = match servers.len() {
+            1 => String::new(),
+            _ => format!("server=\"{}\"", escaped(&server.title())),
+        };
+        let known = ask(server, patience, wanted);
+        let is_up = u8::from(known.is_ok());
+        metrics.add("up", "Whether the server answers.", &[], is_up);
+        match known {
+            Ok(known) => metrics.of(&known, wanted),
+            Err(failure) => failures.push(failure),
         }
     }
-    Ok(text)
+    (metrics.text(), failures)
+}
+
+fn ask(server: &Server, patience: Duration, wanted: &Wanted) -> Outcome<Known> {
+    let mut client = Client::connect(&server.address, patience)?;
+    let all = |tubes: &[(TubeName, Facts)]| tubes.iter().map(|(name, _)| name.clone()).collect();
+    let choose = |tubes: &[_]| (if wanted.age { all(tubes) } else { Vec::new() }, Vec::new());
+    let sample = Sample::take(&mut client, &wanted.tubes, choose)?;
+    let mut known = Known::default();
+    known.take(Duration::ZERO, sample);
+    Ok(known)
 }
 
 /// A metric with the value of one key: its name, the key, its help.
@@ -68,9 +72,13 @@ const SERVER: &[Plain] = &[
     ("urgent_jobs", "current-jobs-urgent", "Ready jobs with a priority below 1024."),
     ("job_timeouts_total", "job-timeouts", "Reservations that timed out."),
     ("jobs_created_total", "total-jobs", "Jobs put."),
+    ("puts_refused_total", "puts-refused", "Puts refused for want of room or in drain mode."),
     ("max_job_size_bytes", "max-job-size", "The largest body that the server takes."),
+    ("memory_used_bytes", "memory-used", "Memory that jobs take."),
+    ("memory_limit_bytes", "max-memory", "The limit of that memory; 0 if there is none."),
     ("tubes", "current-tubes", "Tubes that exist."),
     ("connections", "current-connections", "Open connections."),
+    ("connections_limit", "max-connections", "The highest number of open connections."),
     ("producer_connections", "current-producers", "Open connections that have put a job."),
     ("worker_connections", "current-workers", "Open connections that have reserved a job."),
     ("waiting_connections", "current-waiting", "Connections that wait for a job."),
@@ -79,6 +87,8 @@ const SERVER: &[Plain] = &[
     ("binlog_oldest_index", "binlog-oldest-index", "The oldest binlog file needed."),
     ("binlog_current_index", "binlog-current-index", "The binlog file being written."),
     ("binlog_max_size_bytes", "binlog-max-size", "The size at which a new binlog file is begun."),
+    ("binlog_size_bytes", "binlog-size", "The size of all binlog files."),
+    ("binlog_live_bytes", "binlog-live-size", "What the binlog's jobs take of that size."),
     ("binlog_records_written_total", "binlog-records-written", "Records written to the binlog."),
     ("binlog_records_migrated_total", "binlog-records-migrated", "Records moved by compaction."),
 ];
@@ -91,72 +101,137 @@ const TUBE: &[Plain] = &[
     ("tube_watching_connections", "current-watching", "Connections that watch the tube."),
     ("tube_waiting_connections", "current-waiting", "Connections that wait for a job of the tube."),
     ("tube_deletes_total", "cmd-delete", "Jobs of the tube that were deleted."),
+    ("tube_reserves_total", "total-reserves", "Reservations of jobs of the tube."),
+    ("tube_releases_total", "total-releases", "Releases of jobs of the tube."),
+    ("tube_buries_total", "total-buries", "Burials of jobs of the tube."),
+    ("tube_timeouts_total", "total-timeouts", "Reservations of jobs of the tube that timed out."),
+    ("tube_kicks_total", "total-kicks", "Kicks of jobs of the tube."),
     ("tube_pauses_total", "cmd-pause-tube", "Pauses of the tube."),
     ("tube_pause_left_seconds", "pause-time-left", "Time until the tube's pause ends."),
 ];
 
+/// The metrics in their order, each with its help and its samples.
 #[derive(Default)]
-struct Text(String);
+struct Metrics {
+    all: Vec<(&'static str, &'static str, String)>,
+    /// The label of the server whose samples come next.
+    server: String,
+}
 
-impl Text {
-    fn server(&mut self, facts: &Facts) {
-        self.begin("info", "The server, as a metric that is always 1.");
+impl Metrics {
+    fn of(&mut self, known: &Known, wanted: &Wanted) {
+        let facts = &known.facts;
         let labels = ["version", "id", "hostname", "os", "platform"];
-        self.sample("info", &labels.map(|key| (key, facts.text(key))), 1);
-        self.begin("draining", "Whether the server takes no new jobs.");
-        self.sample("draining", &[], u8::from(facts.text("draining") == "true"));
-        self.begin("jobs", "Jobs by state.");
-        for state in State::ALL {
-            self.sample("jobs", &[("state", state.name())], facts.jobs_in(&[state]));
+        let labels = labels.map(|key| (key, facts.text(key)));
+        self.add(
+            "info",
+            "The server, as a metric that is always 1.",
+            &labels,
+            1,
+        );
+        let draining = u8::from(facts.text("draining") == "true");
+        self.add(
+            "draining",
+            "Whether the server takes no new jobs.",
+            &[],
+            draining,
+        );
+        if let Some(refusal) = facts.get("put-refusal") {
+            for reason in ["memory", "disk", "draining"] {
+                let help = "Whether puts are refused for this reason.";
+                let is_so = u8::from(refusal == reason);
+                self.add("put_refusal", help, &[("reason", reason)], is_so);
+            }
         }
-        self.begin("commands_total", "Commands received.");
+        for (state, jobs) in State::ALL.into_iter().zip(facts.jobs()) {
+            self.add("jobs", "Jobs by state.", &[("state", state.name())], jobs);
+        }
         for (key, value) in facts.iter() {
             if let Some(command) = key.strip_prefix("cmd-") {
-                self.sample("commands_total", &[("command", command)], value);
+                let labels = [("command", command)];
+                self.add("commands_total", "Commands received.", &labels, value);
             }
         }
-        self.begin("cpu_seconds_total", "CPU time spent.");
         for (mode, key) in [("user", "rusage-utime"), ("system", "rusage-stime")] {
-            self.sample("cpu_seconds_total", &[("mode", mode)], facts.text(key));
+            let value = facts.text(key);
+            self.add(
+                "cpu_seconds_total",
+                "CPU time spent.",
+                &[("mode", mode)],
+                value,
+            );
         }
-        for (name, key, help) in SERVER {
-            self.begin(name, help);
-            self.sample(name, &[], facts.number(key));
+        self.plain(SERVER, facts, &[]);
+        let mut tubes: Vec<_> = known.tubes.iter().collect();
+        if let Some(most) = wanted.most {
+            let trouble = |tube: &Tube| tube.figure(Column::Tube).unwrap_or(0.0);
+            let jobs = |tube: &Tube| tube.facts.jobs_in(&State::ALL);
+            tubes.sort_by(|(_, one), (_, other)| {
+                let by_trouble = trouble(other).total_cmp(&trouble(one));
+                by_trouble.then(jobs(other).cmp(&jobs(one)))
+            });
+            tubes.truncate(most);
+            tubes.sort_by_key(|(name, _)| *name);
         }
-    }
-
-    fn tubes(&mut self, tubes: &[(TubeName, Facts)]) {
-        self.begin("tube_jobs", "Jobs of the tube by state.");
-        for (name, facts) in tubes {
-            for state in State::ALL {
-                let labels = [("tube", name.as_str()), ("state", state.name())];
-                self.sample("tube_jobs", &labels, facts.jobs_in(&[state]));
+        for (name, tube) in tubes {
+            let label = ("tube", name.as_str());
+            for (state, jobs) in State::ALL.into_iter().zip(tube.facts.jobs()) {
+                let labels = [label, ("state", state.name())];
+                self.add("tube_jobs", "Jobs of the tube by state.", &labels, jobs);
+            }
+            self.plain(TUBE, &tube.facts, &[label]);
+            if let Some(age) = tube.age {
+                const AGE: &str = "Age of the next ready job of the tube.";
+                self.add("tube_next_ready_age_seconds", AGE, &[label], age);
+            }
+            if wanted.age {
+                const TRIES: &str = "Tries of a job of the tube that fails at each; 0 without one.";
+                let tries = tube.suspect.as_ref().map_or(0, |job| job.reserves);
+                self.add("tube_failing_job_tries", TRIES, &[label], tries);
             }
         }
-        for (metric, key, help) in TUBE {
-            self.begin(metric, help);
-            for (name, facts) in tubes {
-                self.sample(metric, &[("tube", name.as_str())], facts.number(key));
+    }
+
+    fn plain(&mut self, metrics: &[Plain], facts: &Facts, labels: &[(&str, &str)]) {
+        for (name, key, help) in metrics {
+            if let Some(value) = facts.get(key) {
+                self.add(name, help, labels, value);
             }
         }
     }
 
-    fn begin(&mut self, name: &str, help: &str) {
-        let kind = match name.ends_with("_total") {
-            true => "counter",
-            false => "gauge",
-        };
-        self.0 += &format!("# HELP beanstalk_{name} {help}\n# TYPE beanstalk_{name} {kind}\n");
-    }
-
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
+    /// Adds a sample to the metric of this name.
+    fn add(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        labels: &[(&str, &str)],
+        value: impl Display,
+    ) {
         let label = |(key, value): &(&str, &str)| format!("{key}=\"{}\"", escaped(value));
-        let labels: Vec<_> = labels.iter().map(label).collect();
+        let mut labels: Vec<_> = labels.iter().map(label).collect();
+        labels.extend(Some(self.server.clone()).filter(|label| !label.is_empty()));
         let labels = match labels.as_slice() {
             [] => String::new(),
             some => format!("{{{}}}", some.join(",")),
         };
-        self.0 += &format!("beanstalk_{name}{labels} {value}\n");
+        let sample = format!("beanstalk_{name}{labels} {value}\n");
+        match self.all.iter_mut().find(|(known, ..)| *known == name) {
+            Some((.., samples)) => *samples += &sample,
+            None => self.all.push((name, help, sample)),
+        }
+    }
+
+    fn text(&self) -> String {
+        let metrics = self.all.iter().map(|(name, help, samples)| {
+            let kind = if name.ends_with("_total") {
+                "counter"
+            } else {
+                "gauge"
+            };
+            format!("# HELP beanstalk_{name} {help}\n# TYPE beanstalk_{name} {kind}\n{samples}")
+        });
+        metrics.collect()
     }
 }
 
@@ -164,4 +239,76 @@ impl Text {
 fn escaped(value: &str) -> String {
     let value = value.replace('\\', "\\\\").replace('"', "\\\"");
     value.replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The metrics of a server that says this, and of its tubes.
+    fn metrics(server: &str, tubes: &[(&str, &str)], most: Option<usize>) -> String {
+        let facts = |text: &str| Facts::parse(text.as_bytes()).unwrap();
+        let named =
+            |(name, text): &(&str, &str)| (TubeName::parse(name.as_bytes()).unwrap(), facts(text));
+        let mut known = Known::default();
+        let sample = Sample {
+            server: facts(server),
+            tubes: tubes.iter().map(named).collect(),
+            asked: Vec::new(),
+            next: Vec::new(),
+            others: Vec::new(),
+        };
+        known.take(Duration::ZERO, sample);
+        let wanted = Wanted {
+            most,
+            ..Wanted::default()
+        };
+        let mut metrics = Metrics::default();
+        metrics.of(&known, &wanted);
+        metrics.text()
+    }
+
+    #[test]
+    fn refused_puts_and_room_are_told_where_the_server_tells_them() {
+        let stats = "memory-used: 900\nmax-memory: 1000\nbinlog-size: 70\nbinlog-live-size: 20\n\
+                     put-refusal: memory\nputs-refused: 7\nmax-connections: 100";
+        let text = metrics(
+            stats,
+            &[("a", "total-timeouts: 3\ntotal-reserves: 9")],
+            None,
+        );
+        for line in [
+            "beanstalk_put_refusal{reason=\"memory\"} 1",
+            "beanstalk_put_refusal{reason=\"disk\"} 0",
+            "beanstalk_puts_refused_total 7",
+            "beanstalk_memory_used_bytes 900",
+            "beanstalk_memory_limit_bytes 1000",
+            "beanstalk_binlog_size_bytes 70",
+            "beanstalk_binlog_live_bytes 20",
+            "beanstalk_connections_limit 100",
+            "beanstalk_tube_timeouts_total{tube=\"a\"} 3",
+            "beanstalk_tube_reserves_total{tube=\"a\"} 9",
+        ] {
+            assert!(text.contains(&format!("\n{line}\n")), "{line}\n{text}");
+        }
+        let text = metrics("uptime: 1", &[("a", "current-jobs-ready: 1")], None);
+        assert!(
+            !text.contains("refus") && !text.contains("timeouts"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn of_many_tubes_those_in_trouble_come_first_and_then_the_largest() {
+        let watched = "current-watching: 1\ncurrent-jobs-ready";
+        let (small, large) = (format!("{watched}: 1"), format!("{watched}: 9"));
+        let tubes = [
+            ("buried", "current-jobs-buried: 1"),
+            ("large", large.as_str()),
+            ("small", small.as_str()),
+        ];
+        let text = metrics("uptime: 1", &tubes, Some(2));
+        assert!(text.contains("buried") && text.contains("large"), "{text}");
+        assert!(!text.contains("small"), "{text}");
+    }
 }

@@ -12,14 +12,29 @@ pub const GROUPS: &[Group] = &[
         title: "Look",
         changes: false,
         commands: &[
-            Entry::old(&top::TOP),
-            Entry::old(&console::CONSOLE),
-            Entry::old(&why::WHY),
-            Entry::old(&stats::STATS),
+            Entry::of::<top::Top>("top", "show servers and their tubes on a live screen"),
+            Entry::of::<console::Serve>(
+                "console",
+                "serve a page for the browser that shows servers, tubes and jobs",
+            ),
+            Entry::of::<why::Why>(
+                "why",
+                "say what keeps jobs from being done, the worst first",
+            ),
+            Entry::of::<stats::Stats>(
+                "stats",
+                "show the statistics of the server, of a tube or of a job",
+            ),
             Entry::of::<tubes::List>("tubes", "list the tubes and what is in them"),
-            Entry::old(&metrics::METRICS),
-            Entry::old(&check::CHECK),
-            Entry::old(&ping::PING),
+            Entry::of::<metrics::Metrics>(
+                "metrics",
+                "write the statistics as text for Prometheus, or serve them",
+            ),
+            Entry::of::<check::Check>(
+                "check",
+                "say in one line whether a server is well, for monitoring",
+            ),
+            Entry::of::<ping::Ping>("ping", "measure how fast a server answers"),
             Entry::old(&tail::TAIL),
             Entry::old(&ls::LS),
             Entry::old(&peek::PEEK),

@@ -144,6 +144,34 @@ fn metrics_go_into_a_file_at_once_and_say_whether_the_server_is_up() {
     }
 }
 
+#[test]
+fn several_servers_have_a_label_each_and_tubes_a_bound() {
+    for program in servers() {
+        let (server, other) = (Server::start(&program, &[]), Server::start(&program, &[]));
+        tell(&server, "$ put -q -t mail x\n$ pause default 0");
+        let dead = Port::reserve(0).unwrap().number.to_string();
+        let [one, two] = [server.address(), other.address()];
+        let mut command = server.beanpole();
+        let arguments = [
+            "metrics", "-a", &one, "-a", &two, "-a", &dead, "--tubes", "1",
+        ];
+        let output = command.args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(3));
+        let series = check_metrics(&String::from_utf8(output.stdout).unwrap());
+        assert_eq!(series[&format!("beanstalk_up{{server=\"{one}\"}}")], "1");
+        assert_eq!(
+            series[&format!("beanstalk_up{{server=\"127.0.0.1:{dead}\"}}")],
+            "0"
+        );
+        let of = |server: &str, tube: &str| {
+            format!("beanstalk_tube_jobs{{tube=\"{tube}\",state=\"ready\",server=\"{server}\"}}")
+        };
+        assert_eq!(series[&of(&one, "mail")], "1");
+        assert_eq!(series[&of(&two, "default")], "0");
+        assert!(!series.contains_key(&of(&one, "default")));
+    }
+}
+
 /// What a web server says to this request, without the text of a good answer.
 fn scrape(port: u16, request: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -162,21 +190,43 @@ fn metrics_are_served_to_who_asks_for_them() {
     for program in servers() {
         let mut server = Server::start(&program, &[]);
         let mut command = server.beanpole();
-        command.args(["metrics", "--listen", "127.0.0.1:0"]);
+        command.args([
+            "metrics",
+            "--listen",
+            "127.0.0.1:0",
+            "--host",
+            "queue.example",
+        ]);
         let mut served = Running::start(&mut command);
         let line = served.wait_for_line_with("serving http://127.0.0.1:");
         let port = line.trim_end().trim_end_matches("/metrics");
         let port: u16 = port.rsplit(':').next().unwrap().parse().unwrap();
-        let good = scrape(port, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+        let good = scrape(port, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
         assert!(good.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4"));
         assert!(good.contains("\r\nConnection: close\r\n\r\n"), "{good}");
         for (request, status) in [
-            ("GET /metrics HTTP/1.0\r\n\r\n", "200 OK"),
-            ("GET /else HTTP/1.1\r\n\r\n", "404 Not Found"),
-            ("POST /metrics HTTP/1.1\r\n\r\n", "405 Method Not Allowed"),
+            ("GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n", "200 OK"),
+            (
+                "GET /else HTTP/1.1\r\nHost: 127.0.0.1:9\r\n\r\n",
+                "404 Not Found",
+            ),
+            (
+                "POST /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n",
+                "405 Method Not Allowed",
+            ),
+            // A page of another site may have given its name our address.
+            (
+                "GET /metrics HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+                "403 Forbidden",
+            ),
+            ("GET /metrics HTTP/1.1\r\n\r\n", "403 Forbidden"),
+            (
+                "GET /metrics HTTP/1.1\r\nHost: queue.example:9\r\n\r\n",
+                "200 OK",
+            ),
             // Its body is not waited for.
             (
-                "POST /metrics HTTP/1.1\r\nContent-Length: 1\r\n\r\n",
+                "POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\n",
                 "405 Method Not Allowed",
             ),
             ("hello\r\n\r\n", "400 Bad Request"),
@@ -193,6 +243,8 @@ fn metrics_are_served_to_who_asks_for_them() {
                 "{answer}"
             );
         }
+        let head = scrape(port, "HEAD /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        assert_eq!(head, good, "all but the body");
         // Nor do those harm who say nothing, too much or half of it.
         let _silent: Vec<_> = (0..100)
             .map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap())
@@ -201,11 +253,11 @@ fn metrics_are_served_to_who_asks_for_them() {
         assert!(scrape(port, &large).starts_with("HTTP/1.1 431 "));
         assert_eq!(scrape(port, "GET /metr"), "");
         assert_eq!(
-            scrape(port, "GET /metrics HTTP/1.1\r\n\r\n").len(),
+            scrape(port, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").len(),
             good.len()
         );
         server.kill();
-        let down = scrape(port, "GET /metrics HTTP/1.1\r\n\r\n");
+        let down = scrape(port, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
         assert!(down.contains("\r\nContent-Length: 89\r\n"), "{down}");
         served.wait_for_line_with("beanpole metrics: cannot connect to ");
     }

@@ -59,7 +59,7 @@ fn why_names_the_job_that_holds_up_the_others() {
         tell(
             &server,
             "$ put -q -t post -p 5 more\n$ why mail\n\
-             mail: None of its 1 worker waits or holds a job of it: they are busy with other tubes; 2 jobs are ready. Its next job has the priority 7; more urgent jobs are ready in post.\n[1]",
+             mail: Its worker is busy with other tubes; 2 jobs are ready. Its next job has the priority 7; more urgent jobs are ready in post.\n[1]",
         );
         let mut second = server.beanpole();
         second.args(["work", "-t", "mail", "--", "sleep", "100"]);
@@ -129,7 +129,7 @@ fn check_watches_pauses_watchers_timeouts_and_the_oldest_job() {
         $ check --unwatched-max 0
         BEANSTALK CRITICAL: unwatched 1 (limit 0) | 'ready'=1;;;0 'reserved'=0;;;0 'delayed'=0;;;0 'buried'=0;;;0 'unwatched'=1;;0;0 'workers'=0;;;0
         [2]
-        $ check --unwatched-max 1 --timeouts-max 0 --pause-max 1h,1d --oldest-max 1h
+        $ check --unwatched-max 1 --timeouts-max 0 --during 10ms --pause-max 1h,1d --oldest-max 1h
         BEANSTALK OK: ready 1, reserved 0, delayed 0, buried 0, oldest 0s, pause 0s, unwatched 1, timeouts 0, workers 0 | 'ready'=1;;;0 'reserved'=0;;;0 'delayed'=0;;;0 'buried'=0;;;0 'oldest'=0s;;3600;0 'pause'=0s;3600;86400;0 'unwatched'=1;;1;0 'timeouts'=0;;0;0 'workers'=0;;;0
         $ pause mail 0
         $ check -t default --unwatched-max 0 --oldest-max 0

@@ -118,6 +118,12 @@ def the_table_with_trouble_first(browser, url):
     browser.click("th button", "Delayed")
     browser.wait("most delayed jobs first", lambda: first() == "quiet")
     assert browser.find("th[aria-sort=descending]", "Delayed")
+    # The address says so, for others.
+    address = browser.run("return location.href")
+    browser.open("about:blank")
+    browser.open(address)
+    browser.wait("the same order", lambda: browser.find("th[aria-sort=descending]", "Delayed") and first() == "quiet")
+    browser.read("live, 1 tube has trouble")
     fits_a_phone(browser)
 
 
@@ -206,6 +212,52 @@ def jobs_of_all_kinds(browser, url):
     browser.open(tube_url(url, "kinds"))
     browser.click("button", "Buried")
     browser.read("No job is buried.")
+
+
+def bodies_that_were_packed(browser, url):
+    """What PHP has serialised is JSON, and base64 is text, beside the body itself."""
+    body = lambda: browser.run("return document.querySelector('.body').textContent")
+    php = 'a:2:{s:2:"id";i:7;i:0;O:4:"Mail":1:{s:2:"to";s:3:"é!";}}'.encode()
+    job = beanpole("put", "-t", "packed", "-f", "-", body=php).decode().strip()
+    browser.open(job_url(url, job))
+    browser.wait("PHP as JSON", lambda: body() == '{\n  "id": 7,\n  "0": {\n    "to": "é!"\n  }\n}')
+    browser.click("button", "Text")
+    browser.wait("the same as text", lambda: body() == php.decode())
+    job = beanpole("put", "-t", "packed", "eyJhIjogWzFdfQ==").decode().strip()
+    browser.open(job_url(url, job))
+    browser.wait("the body itself", lambda: body() == "eyJhIjogWzFdfQ==")
+    browser.click("button", "Base64")
+    browser.wait("what was packed", lambda: body() == '{\n  "a": [\n    1\n  ]\n}')
+
+
+def deeds_on_many_jobs(browser, url):
+    for number in range(12):
+        beanpole("put", "-q", "-t", "many", f"{'odd' if number % 2 else 'even'} {number}")
+    browser.open(tube_url(url, "many"))
+    browser.wait("twelve jobs", lambda: len(browser.run("return [...document.querySelectorAll('tbody tr')]")) == 12)
+    browser.run("document.querySelectorAll('tbody input')[0].click(); document.querySelectorAll('tbody input')[1].click()")
+    browser.read("2 ticked:")
+    picture(browser, "many", 1100)
+    browser.click(".bar button", "Bury")
+    browser.click("dialog button", "Bury")
+    browser.read("buried 2 jobs")
+    # Most tries first.
+    browser.click("th button", "Tries")
+    browser.wait("the order", lambda: browser.find("th[aria-sort=descending]", "Tries"))
+    # A search, and what it has found.
+    browser.open("about:blank")
+    browser.open(tube_url(url, "many"))
+    browser.see("tbody a")
+    browser.type("input[type=search]", "odd")
+    browser.press("enter")
+    browser.read("All that have this in their bodies:")
+    browser.wait("the search in the address", lambda: "text=odd" in browser.run("return location.href"))
+    # To clear means no more than what is shown.
+    browser.click(".actions button", "Clear")
+    browser.read("Delete 6 jobs that have “odd” in their bodies?")
+    browser.click("dialog button", "Delete")
+    browser.read("deleted 6 jobs")
+    assert beanpole("stats", "many").count(b"\n") and b"odd" not in beanpole("ls", "many")
 
 
 def markup_in_links(browser, url):
@@ -311,7 +363,6 @@ def the_console_goes_and_comes_back(browser, url, console):
     console.command = [*console.command[:5], port, "--allow-changes"]
     console.start()
     browser.read("live")
-    # It has another token for its page, and the page knows it.
     browser.open(tube_url(url, "default"))
     browser.click("button", "Put a job")
     browser.click("dialog button", "Put")
@@ -354,6 +405,8 @@ def main():
             the_table_with_trouble_first,
             the_curve_rises,
             jobs_of_all_kinds,
+            bodies_that_were_packed,
+            deeds_on_many_jobs,
             markup_in_links,
             edit_and_put_again,
             deeds_on_a_job,

@@ -4,55 +4,72 @@
 //! It prints one line, with the figures after a bar. The statuses are 0 OK, 1
 //! WARNING, 2 CRITICAL, 3 UNKNOWN. A limit is `CRITICAL` or `WARNING,CRITICAL`.
 
-use crate::command::{Command, Invocation, Kind, Opt, described, options};
+use crate::command::{Interval, Invocation, Number, Run};
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::census::oldest;
 use crate::server::client::Client;
 use crate::server::list::Scope;
 use crate::server::names::Server;
-use crate::server::stats::State;
-use crate::server::trouble::Trouble;
-use crate::server::tubes::{Pattern, Patterns, names_with_ready, next_ready, stats_of};
+use crate::server::sample::{Sample, per_second};
+use crate::server::stats::{Facts, JobFacts, State};
+use crate::server::trouble::refusal;
+use crate::server::tubes::{Pattern, Patterns, stats_of};
+use crate::text::json::{Json, json, line};
 use crate::text::output::print;
-use crate::values::Parse;
+use crate::values::{Parse, parse};
 use beanpole::protocol::{Seconds, TubeName};
+use clap::Args;
 use std::process::ExitCode;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
-pub const CHECK: Command = Command {
-    name: "check",
-    about: "say in one line whether a server is well, for monitoring",
-    options: || described(OPTIONS),
-    many_servers: true,
-    run: check,
-    failure_status: Some(|failure| match failure {
-        Failure::Unreachable(_) => Level::Critical.described().1,
-        _ => Level::Unknown.described().1,
-    }),
-    ..Command::BLANK
-};
-
-options! {
-    tubes: Vec<Pattern> =
-        Opt::value("t", "tube", "TUBE", "only this tube; may be repeated (default: the whole server)")
-            .of(Kind::Tube).many(),
-    ready_max: Option<Limit> =
-        Opt::value("", "ready-max", "[N,]N", "warning and critical limit of ready jobs"),
-    delayed_max: Option<Limit> = Opt::value("", "delayed-max", "[N,]N", "of delayed jobs"),
-    buried_max: Option<Limit> = Opt::value("", "buried-max", "[N,]N", "of buried jobs"),
-    age_max: Option<Oldest> =
-        Opt::value("", "age-max", "[TIME,]TIME", "of the age of a tube's next ready job"),
-    oldest_max: Option<Oldest> =
-        Opt::value("", "oldest-max", "[TIME,]TIME", "of the age of the oldest job in any state"),
-    pause_max: Option<Oldest> =
-        Opt::value("", "pause-max", "[TIME,]TIME", "of the time that a tube is still paused"),
-    unwatched_max: Option<Limit> =
-        Opt::value("", "unwatched-max", "[N,]N", "of tubes with ready jobs that nobody watches"),
-    timeouts_max: Option<Limit> =
-        Opt::value("", "timeouts-max", "[N,]N", "of timeouts since the server was started"),
-    workers_min: Option<Least> =
-        Opt::value("", "workers-min", "[N,]N",
-            "of workers; with --tube, of those who watch it"),
+#[derive(Args)]
+pub struct Check {
+    /// only this tube; may be repeated (default: the whole server)
+    #[arg(short = 't', long = "tube", value_name = "TUBE", value_parser = parse::<Pattern>)]
+    tubes: Vec<Pattern>,
+    /// warning and critical limit of ready jobs
+    #[arg(long, value_name = "[N,]N", value_parser = parse::<Limit>)]
+    ready_max: Option<Limit>,
+    /// of delayed jobs
+    #[arg(long, value_name = "[N,]N", value_parser = parse::<Limit>)]
+    delayed_max: Option<Limit>,
+    /// of buried jobs
+    #[arg(long, value_name = "[N,]N", value_parser = parse::<Limit>)]
+    buried_max: Option<Limit>,
+    /// of the age of a tube's next ready job
+    #[arg(long, value_name = "[TIME,]TIME", value_parser = parse::<Oldest>)]
+    age_max: Option<Oldest>,
+    /// of the age of the oldest job in any state
+    #[arg(long, value_name = "[TIME,]TIME", value_parser = parse::<Oldest>)]
+    oldest_max: Option<Oldest>,
+    /// of the time that a tube is still paused
+    #[arg(long, value_name = "[TIME,]TIME", value_parser = parse::<Oldest>)]
+    pause_max: Option<Oldest>,
+    /// of tubes with ready jobs that nobody watches
+    #[arg(long, value_name = "[N,]N", value_parser = parse::<Limit>)]
+    unwatched_max: Option<Limit>,
+    /// of the tries of a next or reserved job (default: none)
+    #[arg(long, value_name = "[N,]N", value_parser = parse::<Limit>)]
+    tries_max: Option<Limit>,
+    /// of timeouts in a minute, as --during measures
+    #[arg(long, value_name = "[N,]N", value_parser = parse::<Limit>)]
+    timeouts_max: Option<Limit>,
+    /// count timeouts for so long (default: 10)
+    #[arg(long, value_name = "TIME", value_parser = parse::<Interval>)]
+    during: Option<Interval>,
+    /// of workers; with --tube, of those who watch it
+    #[arg(long, value_name = "[N,]N", value_parser = parse::<Least>)]
+    workers_min: Option<Least>,
+    /// warn if more of the memory or connections is in use (default: never)
+    #[arg(long, value_name = "PERCENT", value_parser = parse::<Percent>)]
+    room: Option<Percent>,
+    /// write JSON
+    #[arg(short, long)]
+    json: bool,
 }
+
+type Percent = Number<1, 100>;
 
 /// How bad the state of a server is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,42 +81,42 @@ enum Level {
 }
 
 impl Level {
-    /// Its name, and the exit status that monitoring plugins use for it.
-    fn described(self) -> (&'static str, Status) {
-        let (name, code) = match self {
-            Level::Ok => ("OK", 0),
-            Level::Warning => ("WARNING", 1),
-            Level::Critical => ("CRITICAL", 2),
-            Level::Unknown => ("UNKNOWN", 3),
-        };
-        (name, Status::Own(ExitCode::from(code)))
+    fn name(self) -> &'static str {
+        ["OK", "WARNING", "UNKNOWN", "CRITICAL"][self as usize]
+    }
+
+    /// The exit status that monitoring plugins use for it.
+    fn exit_code(self) -> ExitCode {
+        ExitCode::from([0, 1, 3, 2][self as usize])
     }
 }
 
 /// The limits of a figure. A figure that just reaches a limit is still within
 /// it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limit {
     warning: Option<u64>,
-    critical: u64,
+    critical: Option<u64>,
     /// Whether a figure below the limit is bad, and not one above it.
     is_minimum: bool,
 }
 
 /// The limits of a figure that must not be lower.
+#[derive(Clone, Copy)]
 pub struct Least(Limit);
 /// The limits of an age in seconds that must not be higher.
+#[derive(Clone, Copy)]
 pub struct Oldest(Limit);
 
 impl Parse for Limit {
     fn parse(text: &str) -> Result<Limit, String> {
-        Limit::of_numbers(text, false)
+        Limit::read(text, false, |limit| number(text, limit))
     }
 }
 
 impl Parse for Least {
     fn parse(text: &str) -> Result<Least, String> {
-        Limit::of_numbers(text, true).map(Least)
+        Limit::read(text, true, |limit| number(text, limit)).map(Least)
     }
 }
 
@@ -110,12 +127,13 @@ impl Parse for Oldest {
     }
 }
 
-impl Limit {
-    fn of_numbers(text: &str, is_minimum: bool) -> Result<Limit, String> {
-        let wrong = |_| format!("'{text}' is not N or N,N");
-        Limit::read(text, is_minimum, |limit| limit.parse().map_err(wrong))
-    }
+fn number(text: &str, limit: &str) -> Result<u64, String> {
+    limit
+        .parse()
+        .map_err(|_| format!("'{text}' is not N or N,N"))
+}
 
+impl Limit {
     fn read(
         text: &str,
         is_minimum: bool,
@@ -125,150 +143,217 @@ impl Limit {
             None => (None, text),
             Some((warning, critical)) => (Some(warning), critical),
         };
+        let critical = read(critical)?;
         let limit = Limit {
             warning: warning.map(&read).transpose()?,
-            critical: read(critical)?,
+            critical: Some(critical),
             is_minimum,
         };
         match limit.warning {
             Some(warning) if limit.level(warning) == Level::Critical => Err(format!(
-                "a warning at {warning} would never come: at {} it is critical",
-                limit.critical
+                "a warning at {warning} would never come: at {critical} it is critical"
             )),
             _ => Ok(limit),
         }
     }
 
     fn level(self, value: u64) -> Level {
-        let breaks = |limit: u64| match self.is_minimum {
-            true => value < limit,
-            false => value > limit,
+        let breaks = |limit: Option<u64>| match self.is_minimum {
+            true => limit.is_some_and(|limit| value < limit),
+            false => limit.is_some_and(|limit| value > limit),
         };
-        match self.warning {
-            _ if breaks(self.critical) => Level::Critical,
-            Some(warning) if breaks(warning) => Level::Warning,
+        match (breaks(self.critical), breaks(self.warning)) {
+            (true, _) => Level::Critical,
+            (_, true) => Level::Warning,
             _ => Level::Ok,
         }
     }
 }
 
 /// A figure of a server, with its limits.
+#[derive(Default)]
 struct Reading {
     name: &'static str,
     unit: &'static str,
     value: u64,
-    limit: Option<Limit>,
+    limit: Limit,
+    /// What is said of it beside its value.
+    about: String,
 }
 
 impl Reading {
+    fn new(name: &'static str, value: u64, limit: Option<Limit>) -> Reading {
+        Reading {
+            name,
+            value,
+            limit: limit.unwrap_or_default(),
+            ..Reading::default()
+        }
+    }
+
+    fn in_unit(self, unit: &'static str) -> Reading {
+        Reading { unit, ..self }
+    }
+
     fn level(&self) -> Level {
-        let level = |limit: Limit| limit.level(self.value);
-        self.limit.map_or(Level::Ok, level)
+        self.limit.level(self.value)
     }
 
     /// The form in which plugins write figures:
     /// `'name'=value;warning;critical;minimum`. A colon follows a limit that is
     /// a minimum.
     fn performance(&self, prefix: &str) -> String {
-        let Reading {
-            name, unit, value, ..
-        } = self;
-        let colon = match self.limit {
-            Some(Limit {
-                is_minimum: true, ..
-            }) => ":",
-            _ => "",
-        };
-        let bounds = self
-            .limit
-            .map(|limit| [limit.warning, Some(limit.critical)]);
-        let bounds = bounds.unwrap_or_default();
+        let (name, value, unit) = (self.name, self.value, self.unit);
+        let colon = if self.limit.is_minimum { ":" } else { "" };
+        let bound = |bound: Option<u64>| bound.map(|bound| format!("{bound}{colon}"));
         let [warning, critical] =
-            bounds.map(|bound| bound.map_or(String::new(), |bound| format!("{bound}{colon}")));
+            [self.limit.warning, self.limit.critical].map(|limit| bound(limit).unwrap_or_default());
         format!("'{prefix}{name}'={value}{unit};{warning};{critical};0")
     }
 
     /// The figure for people; its limits are added if they matter.
     fn text(&self, with_limit: bool) -> String {
-        let Reading {
-            name, unit, value, ..
-        } = self;
-        let mut text = format!("{name} {value}{unit}");
-        if let Some(limit) = self.limit.filter(|_| with_limit) {
-            let warning = limit
-                .warning
-                .map_or(String::new(), |warning| format!("{warning}, "));
-            text += &format!(" (limit {warning}{})", limit.critical);
-        }
-        text
+        let limits = [self.limit.warning, self.limit.critical]
+            .into_iter()
+            .flatten();
+        let limits: Vec<_> = limits.map(|limit| limit.to_string()).collect();
+        let limits = match with_limit && !limits.is_empty() {
+            true => format!(" (limit {})", limits.join(", ")),
+            false => String::new(),
+        };
+        format!(
+            "{} {}{}{}{limits}",
+            self.name, self.value, self.unit, self.about
+        )
+    }
+
+    fn to_json(&self) -> (String, Json) {
+        let Limit {
+            warning, critical, ..
+        } = self.limit;
+        let level = self.level().name();
+        let (value, unit) = (self.value, self.unit);
+        let json = json!({"value": value, "unit": unit, "level": level, "warning": warning, "critical": critical});
+        (self.name.into(), json)
     }
 }
 
-fn check(invocation: &Invocation) -> Outcome {
-    let mut options = invocation.read(OPTIONS)?;
-    invocation.no_operands()?;
-    let patterns = Patterns(std::mem::take(&mut options.tubes));
-    let mut worst = Level::Ok;
-    let mut texts = Vec::new();
-    let mut figures = Vec::new();
-    let several = invocation.servers.len() > 1;
-    for Server { address, .. } in &invocation.servers {
-        let prefix = match several {
-            true => format!("{address} "),
-            false => String::new(),
-        };
-        let client = invocation.connect_to(address);
-        let found = client.and_then(|mut client| readings(&mut client, &patterns, &options));
-        let (level, text) = match found {
-            Ok((readings, draining)) => {
-                figures.extend(readings.iter().map(|reading| reading.performance(&prefix)));
-                verdict(&readings, draining)
-            }
-            Err(failure @ Failure::Unreachable(_)) => (Level::Critical, failure.to_string()),
-            Err(failure) => (Level::Unknown, failure.to_string()),
-        };
-        worst = worst.max(level);
-        texts.push(format!("{prefix}{text}"));
+impl Run for Check {
+    const MANY_SERVERS: bool = true;
+
+    fn exit_code(failure: &Failure) -> ExitCode {
+        match failure {
+            Failure::Unreachable(_) => Level::Critical,
+            _ => Level::Unknown,
+        }
+        .exit_code()
     }
-    let bar = if figures.is_empty() { "" } else { " | " };
-    let (name, status) = worst.described();
-    let (texts, figures) = (texts.join("; "), figures.join(" "));
-    print(format!("BEANSTALK {name}: {texts}{bar}{figures}\n"))?;
-    Ok(status)
+
+    fn run(self, invocation: &Invocation) -> Outcome {
+        let patterns = Patterns(self.tubes.clone());
+        let mut worst = Level::Ok;
+        let (mut texts, mut figures, mut json) = (Vec::new(), Vec::new(), Vec::new());
+        for Server { address, .. } in &invocation.servers {
+            let prefix = match invocation.servers.len() {
+                1 => String::new(),
+                _ => format!("{address} "),
+            };
+            let client = invocation.connect_to(address);
+            let found = client.and_then(|mut client| readings(&mut client, &patterns, &self));
+            let (level, text, readings) = match found {
+                Ok((readings, refused)) => {
+                    let (level, text) = verdict(&readings, refused);
+                    (level, text, readings)
+                }
+                Err(failure @ Failure::Unreachable(_)) => {
+                    (Level::Critical, failure.to_string(), Vec::new())
+                }
+                Err(failure) => (Level::Unknown, failure.to_string(), Vec::new()),
+            };
+            worst = worst.max(level);
+            figures.extend(readings.iter().map(|reading| reading.performance(&prefix)));
+            json.push(json!({
+                "server": address.to_string(),
+                "level": level.name(),
+                "text": text,
+                "figures": readings.iter().map(Reading::to_json).collect::<Json>(),
+            }));
+            texts.push(format!("{prefix}{text}"));
+        }
+        let bar = if figures.is_empty() { "" } else { " | " };
+        let (name, texts, figures) = (worst.name(), texts.join("; "), figures.join(" "));
+        print(match self.json {
+            true => line(&json!({"level": name, "servers": json})) + "\n",
+            false => format!("BEANSTALK {name}: {texts}{bar}{figures}\n"),
+        })?;
+        Ok(Status::Own(worst.exit_code()))
+    }
 }
 
 /// The level of a server, and the text about it: the figures that are wrong, or
-/// all figures if none is.
-fn verdict(readings: &[Reading], draining: bool) -> (Level, String) {
+/// all figures if none is. Before them stands why it takes no new jobs: in drain
+/// mode that is meant, and for want of room it is not.
+fn verdict(readings: &[Reading], refused: Option<&str>) -> (Level, String) {
     let worst = readings.iter().map(Reading::level).max();
     let worst = worst.unwrap_or(Level::Ok);
     let is_ill = worst > Level::Ok;
     let said = readings.iter();
     let said = said.filter(|reading| !is_ill || reading.level() > Level::Ok);
     let mut text: Vec<_> = said.map(|reading| reading.text(is_ill)).collect();
-    if draining {
-        text.push("draining".into());
-    }
-    // A server in drain mode refuses the jobs of producers.
-    let least = if draining { Level::Warning } else { Level::Ok };
+    let least = match refused {
+        None => Level::Ok,
+        Some("it drains") => {
+            text.push("draining".into());
+            Level::Warning
+        }
+        Some(reason) => {
+            text.insert(0, format!("takes no new jobs: {reason}"));
+            Level::Critical
+        }
+    };
     (worst.max(least), text.join(", "))
 }
 
-/// The figures of a server, or of these tubes of it, and whether it is in drain
-/// mode. A tube that does not exist counts as empty, without watchers.
+/// For how long timeouts are counted, if nothing else is said.
+const DURING: Duration = Duration::from_secs(10);
+
+/// The figures of a server, or of these tubes of it, and why it takes no new
+/// jobs. A tube that does not exist counts as empty, without watchers.
 fn readings(
     client: &mut Client,
     patterns: &Patterns,
-    options: &Options,
-) -> Outcome<(Vec<Reading>, bool)> {
-    let server = client.server_stats()?;
+    options: &Check,
+) -> Outcome<(Vec<Reading>, Option<&'static str>)> {
     // A tube that is given twice counts once.
     let tubes = patterns.named(client)?;
-    let tubes = tubes.as_slice();
-    let of_tubes = stats_of(client, tubes)?;
-    let sum = |key: &str| match tubes {
-        [] => server.number(key),
-        _ => of_tubes.iter().map(|(_, facts)| facts.number(key)).sum(),
+    let begun = Instant::now();
+    let before = match options.timeouts_max {
+        Some(_) => {
+            let before = timeouts(client, &tubes)?;
+            sleep(options.during.map_or(DURING, |time| time.0));
+            Some(before)
+        }
+        None => None,
+    };
+    // What is known of each tube costs a request for each, so it is asked for
+    // only if it is wanted; and so are jobs.
+    let wants_jobs = options.age_max.is_some() || options.tries_max.is_some();
+    let wants_tubes = wants_jobs || options.unwatched_max.is_some() || options.pause_max.is_some();
+    let names = |tubes: &[(TubeName, Facts)]| tubes.iter().map(|(name, _)| name.clone()).collect();
+    let choose = |tubes: &[_]| {
+        (
+            if wants_jobs { names(tubes) } else { Vec::new() },
+            Vec::new(),
+        )
+    };
+    let sample = match tubes.is_empty() && !wants_tubes {
+        true => Sample::of_server(client.server_stats()?),
+        false => Sample::take(client, patterns, choose)?,
+    };
+    let (server, of_tubes) = (&sample.server, &sample.tubes);
+    let sum = |key: &str| match tubes.is_empty() {
+        true => server.number(key),
+        false => of_tubes.iter().map(|(_, facts)| facts.number(key)).sum(),
     };
     let limits = [
         options.ready_max,
@@ -276,59 +361,52 @@ fn readings(
         options.delayed_max,
         options.buried_max,
     ];
-    let reading = |name, unit, value, limit| Reading {
-        name,
-        unit,
-        value,
-        limit,
-    };
     let counts = State::ALL.into_iter().zip(limits);
     let mut readings: Vec<_> = counts
-        .map(|(state, limit)| reading(state.name(), "", sum(state.count_key()), limit))
+        .map(|(state, limit)| Reading::new(state.name(), sum(state.count_key()), limit))
         .collect();
-    // These cost a request for each tube, so they are made only if they are
-    // asked for.
-    let wants_tubes =
-        options.unwatched_max.is_some() || options.pause_max.is_some() || options.age_max.is_some();
-    let of_all = match tubes {
-        [] if wants_tubes => {
-            let all = client.tubes()?;
-            stats_of(client, &all)?
-        }
-        _ => of_tubes.clone(),
-    };
-    if let Some(Oldest(limit)) = &options.age_max {
-        let ready = names_with_ready(&of_all);
-        let ages = next_ready(client, &ready)?.into_iter().map(|job| job.age);
-        readings.push(reading("age", "s", ages.max().unwrap_or(0), Some(*limit)));
+    if let Some(Oldest(limit)) = options.age_max {
+        let age = sample.next.iter().map(|job| job.age).max();
+        readings.push(Reading::new("age", age.unwrap_or(0), Some(limit)).in_unit("s"));
     }
-    if let Some(Oldest(limit)) = &options.oldest_max {
+    if let Some(Oldest(limit)) = options.oldest_max {
         let scope = Scope {
-            tubes: tubes.into(),
+            tubes: tubes.clone(),
             states: State::ALL.into(),
         };
         let age = oldest(client, &scope)?.map_or(0, |job| job.age);
-        readings.push(reading("oldest", "s", age, Some(*limit)));
+        readings.push(Reading::new("oldest", age, Some(limit)).in_unit("s"));
     }
-    if let Some(Oldest(limit)) = &options.pause_max {
-        let left = of_all
+    if let Some(Oldest(limit)) = options.pause_max {
+        let left = of_tubes
             .iter()
             .map(|(_, facts)| facts.number("pause-time-left"));
-        readings.push(reading("pause", "s", left.max().unwrap_or(0), Some(*limit)));
+        readings.push(Reading::new("pause", left.max().unwrap_or(0), Some(limit)).in_unit("s"));
     }
     if let Some(limit) = options.unwatched_max {
-        let unwatched = of_all.iter();
-        let unwatched = unwatched.filter(|(_, facts)| Trouble::of(facts) == Trouble::Unwatched);
-        readings.push(reading(
+        let is_unwatched =
+            |facts: &Facts| facts.jobs_in(&[State::Ready]) > 0 && facts.watching() == 0;
+        let unwatched = of_tubes.iter().filter(|(_, facts)| is_unwatched(facts));
+        readings.push(Reading::new(
             "unwatched",
-            "",
             unwatched.count() as u64,
             Some(limit),
         ));
     }
-    if let Some(limit) = options.timeouts_max {
-        let timeouts = server.number("job-timeouts");
-        readings.push(reading("timeouts", "", timeouts, Some(limit)));
+    if let Some(limit) = options.tries_max {
+        let jobs = sample.next.iter().chain(&sample.others);
+        let most: Option<&JobFacts> = jobs.max_by_key(|job| job.reserves);
+        let mut reading = Reading::new("tries", most.map_or(0, |job| job.reserves), Some(limit));
+        if let Some(job) = most {
+            reading.about = format!(" of job {}", job.id);
+        }
+        readings.push(reading);
+    }
+    if let Some((before, limit)) = before.zip(options.timeouts_max) {
+        let now = timeouts(client, &tubes)?;
+        let [rate] = per_second([before], [now], begun.elapsed());
+        let rate = (rate * 60.0).round() as u64;
+        readings.push(Reading::new("timeouts", rate, Some(limit)));
     }
     // With several tubes, the one with the fewest watchers counts.
     let watchers = |tube: &TubeName| {
@@ -337,9 +415,51 @@ fn readings(
     };
     let workers = tubes.iter().map(watchers).min();
     let workers = workers.unwrap_or_else(|| server.number("current-workers"));
-    let limit = options.workers_min.as_ref().map(|Least(limit)| *limit);
-    readings.push(reading("workers", "", workers, limit));
-    Ok((readings, server.text("draining") == "true"))
+    let limit = options.workers_min.map(|Least(limit)| limit);
+    readings.push(Reading::new("workers", workers, limit));
+    readings.extend(
+        options
+            .room
+            .iter()
+            .flat_map(|room| in_use(server, room.0 as u64)),
+    );
+    Ok((readings, refusal(server)))
+}
+
+/// How many reservations have timed out on the server, or in these tubes.
+fn timeouts(client: &mut Client, tubes: &[TubeName]) -> Outcome<u64> {
+    if tubes.is_empty() {
+        return Ok(client.server_stats()?.number("job-timeouts"));
+    }
+    let mut sum = 0;
+    for (tube, facts) in stats_of(client, tubes)? {
+        if facts.get("total-timeouts").is_none() {
+            return Failure::refused(format!("this server does not count the timeouts of {tube}"));
+        }
+        sum += facts.number("total-timeouts");
+    }
+    Ok(sum)
+}
+
+/// How much of what is limited is in use, in percent, as far as the server tells
+/// it. There is a warning above `most`.
+fn in_use(server: &Facts, most: u64) -> Vec<Reading> {
+    let limits = [
+        ("memory", "memory-used", "max-memory"),
+        ("connections", "current-connections", "max-connections"),
+    ];
+    let reading = |(name, used, limit): (&'static str, &str, &str)| {
+        let percent = server
+            .number(used)
+            .saturating_mul(100)
+            .checked_div(server.number(limit))?;
+        let limit = Limit {
+            warning: Some(most),
+            ..Limit::default()
+        };
+        Some(Reading::new(name, percent, Some(limit)).in_unit("%"))
+    };
+    limits.into_iter().filter_map(reading).collect()
 }
 
 #[cfg(test)]
@@ -347,12 +467,8 @@ mod tests {
     use super::*;
 
     fn reading(name: &'static str, value: u64, limit: Option<Limit>) -> Reading {
-        Reading {
-            name,
-            unit: if name == "age" { "s" } else { "" },
-            value,
-            limit,
-        }
+        let unit = if name == "age" { "s" } else { "" };
+        Reading::new(name, value, limit).in_unit(unit)
     }
 
     fn most(text: &str) -> Option<Limit> {
@@ -401,14 +517,41 @@ mod tests {
             reading("delayed", 0, None),
         ];
         let text = "ready 5 (limit 4, 9), buried 1 (limit 0), draining";
-        assert_eq!(verdict(&readings, true), (Level::Critical, text.into()));
+        let drains = Some("it drains");
+        assert_eq!(verdict(&readings, drains), (Level::Critical, text.into()));
         assert_eq!(
-            verdict(&readings[2..], false),
+            verdict(&readings[2..], None),
             (Level::Ok, "delayed 0".into())
         );
         assert_eq!(
-            verdict(&readings[2..], true),
+            verdict(&readings[2..], drains),
             (Level::Warning, "delayed 0, draining".into())
         );
+    }
+
+    #[test]
+    fn a_server_that_has_no_room_for_jobs_is_critical() {
+        let stats = Facts::parse(b"put-refusal: memory\ndraining: false").unwrap();
+        let text = "takes no new jobs: its memory is full, ready 1";
+        let readings = [reading("ready", 1, None)];
+        assert_eq!(
+            verdict(&readings, refusal(&stats)),
+            (Level::Critical, text.into())
+        );
+        let stats = Facts::parse(b"put-refusal: none\ndraining: false").unwrap();
+        assert_eq!(verdict(&readings, refusal(&stats)).0, Level::Ok);
+    }
+
+    #[test]
+    fn more_than_a_part_of_the_room_in_use_is_a_warning() {
+        let stats =
+            b"memory-used: 91\nmax-memory: 100\ncurrent-connections: 1\nmax-connections: 50";
+        let readings = in_use(&Facts::parse(stats).unwrap(), 90);
+        let text = "memory 91% (limit 90)";
+        assert_eq!(verdict(&readings, None), (Level::Warning, text.into()));
+        assert_eq!(readings[1].performance(""), "'connections'=2%;90;;0");
+        // A server without a limit has room.
+        let stats = Facts::parse(b"memory-used: 91\nmax-memory: 0").unwrap();
+        assert!(in_use(&stats, 90).is_empty());
     }
 }

@@ -1,27 +1,20 @@
 //! `stats`: shows the statistics of a server, a tube or a job.
 
-use crate::command::{Command, Invocation, JSON, Kind, described, options, word};
+use crate::command::{Invocation, Run, word};
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::client::Client;
-use crate::server::names::Server;
 use crate::server::stats::Facts;
-use crate::text::json::{Json, line};
-use crate::text::output::{complain, print};
+use crate::text::output::print;
 use beanpole::protocol::{JobId, TubeName};
+use clap::Args;
 
-pub const STATS: Command = Command {
-    name: "stats",
-    operands: "[TUBE | job ID]",
-    operand_kind: Kind::Tube,
-    about: "show the statistics of the server, of a tube or of a job",
-    options: || described(OPTIONS),
-    many_servers: true,
-    run: stats,
-    ..Command::BLANK
-};
-
-options! {
-    json: bool = JSON,
+#[derive(Args)]
+pub struct Stats {
+    #[arg(value_name = "TUBE")]
+    about: Vec<String>,
+    /// write JSON
+    #[arg(short, long)]
+    json: bool,
 }
 
 enum About {
@@ -30,40 +23,35 @@ enum About {
     Job(JobId),
 }
 
-fn stats(invocation: &Invocation) -> Outcome {
-    let options = invocation.read(OPTIONS)?;
-    let about = match invocation.operands() {
-        [] => About::Server,
-        [tube] => About::Tube(word(tube)?),
-        [job, id] if job == "job" => About::Job(word(id)?),
-        _ => return Failure::usage("about what? nothing, TUBE or job ID"),
-    };
-    let several = invocation.servers.len() > 1;
-    let mut found = Vec::new();
-    let mut failures = Vec::new();
-    for server in &invocation.servers {
-        let facts = invocation
-            .connect_to(&server.address)
-            .and_then(|mut client| ask(&mut client, &about));
-        match facts {
-            Ok(facts) => found.push((server, facts)),
-            Err(failure @ Failure::Unreachable(_)) => failures.push(failure),
-            Err(failure) if !several => return Err(failure),
-            Err(failure) => failures.push(failure.about(server.title())),
+impl Run for Stats {
+    const MANY_SERVERS: bool = true;
+
+    fn run(self, invocation: &Invocation) -> Outcome {
+        let about = match self.about.as_slice() {
+            [] => About::Server,
+            [tube] => About::Tube(word(tube)?),
+            [job, id] if job == "job" => About::Job(word(id)?),
+            _ => return Failure::usage("about what? nothing, TUBE or job ID"),
+        };
+        let (found, outcome) = invocation.ask_each(|client| ask(client, &about))?;
+        let show = |facts| match about {
+            About::Server => by_headings(facts),
+            _ => plain(facts),
+        };
+        // A server that is lost does not hide the answers of the others.
+        if !found.is_empty() {
+            let found = found.iter();
+            print(match self.json {
+                true => {
+                    invocation.as_json(found.map(|(one, facts)| (*one, facts.to_json())).collect())
+                }
+                false => {
+                    invocation.as_text(found.map(|(one, facts)| (*one, show(facts))).collect())
+                }
+            })?;
         }
+        outcome.map(|()| Status::Done)
     }
-    // A server that is lost does not hide the answers of the others.
-    if !found.is_empty() {
-        print(match options.json {
-            true => to_json(&found, several),
-            false => to_text(&found, several, &about),
-        })?;
-    }
-    let last = failures.pop();
-    for failure in &failures {
-        complain!("{failure}");
-    }
-    last.map_or(Ok(Status::Done), Err)
 }
 
 fn ask(client: &mut Client, about: &About) -> Outcome<Facts> {
@@ -75,31 +63,6 @@ fn ask(client: &mut Client, about: &About) -> Outcome<Facts> {
             facts.ok_or_else(|| Failure::no_job(*id))
         }
     }
-}
-
-/// The statistics of these servers; `several` tells whether several were asked,
-/// even if only one has answered.
-fn to_json(found: &[(&Server, Facts)], several: bool) -> String {
-    let pair = |(server, facts): &(&Server, Facts)| (server.address.to_string(), facts.to_json());
-    let json: Json = match found {
-        [(_, facts)] if !several => facts.to_json(),
-        _ => found.iter().map(pair).collect(),
-    };
-    line(&json) + "\n"
-}
-
-fn to_text(found: &[(&Server, Facts)], several: bool, about: &About) -> String {
-    let mut text = String::new();
-    for (index, (server, facts)) in found.iter().enumerate() {
-        if several {
-            text += &format!("{}{}\n", if index > 0 { "\n" } else { "" }, server.title());
-        }
-        text += &match about {
-            About::Server => by_headings(facts),
-            _ => plain(facts),
-        };
-    }
-    text
 }
 
 /// One line for each key.

@@ -1,93 +1,167 @@
 //! `why`: says in sentences what keeps jobs from being done.
 
-use crate::command::{Command, Invocation, Kind};
+use crate::command::{Invocation, Run, Tubes};
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::census::probe;
 use crate::server::client::Client;
-use crate::server::stats::Facts;
-use crate::server::trouble::{Trouble, late, sentences};
-use crate::server::tubes::stats_of;
-use crate::text::output::Output;
+use crate::server::columns::Column;
+use crate::server::sample::Sample;
+use crate::server::stats::{Facts, State};
+use crate::server::trouble::{LATE, Trouble, refusal, sentences};
+use crate::server::tubes::Patterns;
+use crate::server::watch::{Known, Tube};
+use crate::text::json::{Json, json};
+use crate::text::output::print;
 use beanpole::protocol::TubeName;
+use clap::Args;
+use std::cmp::Reverse;
+use std::time::Duration;
 
-pub const WHY: Command = Command {
-    name: "why",
-    operands: "[TUBE…]",
-    operand_kind: Kind::Tube,
-    about: "say what keeps jobs from being done, the worst first",
-    run: why,
-    ..Command::BLANK
-};
+#[derive(Args)]
+pub struct Why {
+    #[command(flatten)]
+    tubes: Tubes,
+    /// write JSON
+    #[arg(short, long)]
+    json: bool,
+}
 
 /// How many tubes are told of, if none is named.
 const TUBES: usize = 20;
 
-fn why(invocation: &Invocation) -> Outcome {
-    let tubes = invocation.tubes()?;
-    let mut client = invocation.connect()?;
-    let named = tubes.existing(&mut client)?;
-    let mut output = Output::new();
-    let server = of_server(&mut client)?;
-    let names = client.tubes()?;
-    let all = stats_of(&mut client, &names)?;
-    let tubes = match named.as_slice() {
-        [] => troubled(&mut client, &all)?,
-        named => {
-            let known = |name: &TubeName| {
-                let found = all.iter().find(|(known, _)| known == name);
-                found.cloned().ok_or_else(|| Failure::no_tube(name))
-            };
-            named.iter().map(known).collect::<Outcome<_>>()?
+/// What is in the way on a server.
+struct Told {
+    server: Option<String>,
+    /// The tubes, each with what is in its way.
+    tubes: Vec<(TubeName, Vec<String>)>,
+    /// How many tubes more are in trouble.
+    more: usize,
+    /// Whether it tells only of tubes in trouble.
+    is_choice: bool,
+}
+
+impl Run for Why {
+    const MANY_SERVERS: bool = true;
+
+    fn run(self, invocation: &Invocation) -> Outcome {
+        let patterns = self.tubes.patterns();
+        let (found, outcome) = invocation.ask_each(|client| ask(client, &patterns))?;
+        let is_well = found.iter().all(|(_, told)| told.is_well());
+        if !found.is_empty() {
+            let found = found.into_iter();
+            print(match self.json {
+                true => {
+                    invocation.as_json(found.map(|(one, told)| (one, told.to_json())).collect())
+                }
+                false => invocation.as_text(found.map(|(one, told)| (one, told.text())).collect()),
+            })?;
         }
+        outcome?;
+        Ok(Status::done_if(is_well))
+    }
+}
+
+fn ask(client: &mut Client, patterns: &Patterns) -> Outcome<Told> {
+    let named = patterns.existing(client)?;
+    let is_choice = named.is_empty();
+    let names = |tubes: &[(TubeName, Facts)]| tubes.iter().map(|(name, _)| name.clone()).collect();
+    let choose = |tubes: &[_]| {
+        (
+            if is_choice { names(tubes) } else { Vec::new() },
+            Vec::new(),
+        )
     };
-    let mut is_well = server.is_empty();
-    for sentence in server {
-        output.line(sentence)?;
+    let sample = Sample::take(client, &Patterns::default(), choose)?;
+    let all = sample.tubes.clone();
+    let mut known = Known::default();
+    known.take(Duration::ZERO, sample);
+    let server = of_server(client, &known.facts)?;
+    let (mut names, mut more) = (named, 0);
+    if is_choice {
+        names = troubled(&known);
+        more = names.split_off(names.len().min(TUBES)).len();
     }
-    for (name, facts) in tubes.iter().take(TUBES.max(named.len())) {
-        let mut said = sentences(&mut client, name, facts, &all)?;
-        is_well &= said.is_empty();
-        if said.is_empty() {
-            said.push("Nothing is in its way.".into());
+    let mut tubes = Vec::new();
+    for name in names {
+        let tube = known
+            .tubes
+            .get(&name)
+            .ok_or_else(|| Failure::no_tube(&name))?;
+        let said = sentences(client, &name, &tube.facts, &all)?;
+        tubes.push((name, said));
+    }
+    Ok(Told {
+        server,
+        tubes,
+        more,
+        is_choice,
+    })
+}
+
+impl Told {
+    fn is_well(&self) -> bool {
+        self.server.is_none() && self.tubes.iter().all(|(_, said)| said.is_empty())
+    }
+
+    fn to_json(&self) -> Json {
+        let tube = |(name, said): &(TubeName, _)| json!({"tube": name.as_str(), "why": said});
+        let tubes: Json = self.tubes.iter().map(tube).collect();
+        json!({"server": self.server, "tubes": tubes, "more": self.more})
+    }
+
+    fn text(&self) -> String {
+        let mut lines: Vec<String> = self.server.iter().cloned().collect();
+        lines.extend(self.tubes.iter().map(|(name, said)| match said.as_slice() {
+            [] => format!("{name}: Nothing is in its way."),
+            said => format!("{name}: {}", said.join(" ")),
+        }));
+        match (self.more, self.is_choice && lines.is_empty()) {
+            (_, true) => lines.push("Nothing is in the way of any job.".into()),
+            (0, _) => {}
+            (more, _) => lines.push(format!("And {more} more tubes.")),
         }
-        output.line(format_args!("{name}: {}", said.join(" ")))?;
-        output.sync()?;
+        lines.join("\n") + "\n"
     }
-    if named.is_empty() && tubes.len() > TUBES {
-        output.line(format_args!("And {} more tubes.", tubes.len() - TUBES))?;
-    }
-    if named.is_empty() && tubes.is_empty() && is_well {
-        output.line("Nothing is in the way of any job.")?;
-    }
-    output.sync()?;
-    Ok(Status::done_if(is_well))
 }
 
-/// What is in the way of all jobs. To know whether there is room for one, it is
-/// tried, if the server keeps jobs on a disk.
-fn of_server(client: &mut Client) -> Outcome<Vec<String>> {
-    let stats = client.server_stats()?;
-    let mut said = Vec::new();
-    if stats.text("draining") == "true" {
-        said.push("The server drains: it takes no new jobs.".into());
-    } else if stats.number("binlog-current-index") > 0
-        && let Err(reply) = probe(client)?
-    {
-        let meaning = reply.refusal().unwrap_or("the server refuses it");
-        said.push(format!("No job can be put: {meaning} ({reply})."));
-    }
-    Ok(said)
+/// What is in the way of all jobs. A server that keeps jobs on a disk and does
+/// not say whether there is room for one is asked to keep one.
+fn of_server(client: &mut Client, stats: &Facts) -> Outcome<Option<String>> {
+    let said = match (refusal(stats), stats.get("put-refusal")) {
+        (Some("it drains"), _) => "The server drains: it takes no new jobs.".into(),
+        (Some(reason), _) => {
+            let refused = stats.number("puts-refused");
+            format!("The server takes no new jobs: {reason}. It has refused {refused} puts.")
+        }
+        (None, None) if stats.number("binlog-current-index") > 0 => match probe(client)? {
+            Ok(_) => return Ok(None),
+            Err(reply) => {
+                let meaning = reply.refusal().unwrap_or("the server refuses it");
+                format!("No job can be put: {meaning} ({reply}).")
+            }
+        },
+        _ => return Ok(None),
+    };
+    Ok(Some(said))
 }
 
-/// The tubes that are in trouble, the worst first.
-fn troubled(client: &mut Client, all: &[(TubeName, Facts)]) -> Outcome<Vec<(TubeName, Facts)>> {
-    let late = late(client, all)?;
-    let mut tubes = all.to_vec();
-    let trouble = |(name, facts): &(TubeName, Facts)| (Trouble::of(facts), late.contains(name));
-    tubes.retain(|tube| trouble(tube) != (Trouble::None, false));
-    // Of tubes in the same trouble, the one with the most jobs comes first.
-    let jobs =
-        |facts: &Facts| facts.number("current-jobs-ready") + facts.number("current-jobs-buried");
-    tubes.sort_by_key(|tube| std::cmp::Reverse((trouble(tube), jobs(&tube.1))));
-    Ok(tubes)
+/// The tubes that are in trouble, the worst first; of those in the same trouble,
+/// the one with the most jobs.
+fn troubled(known: &Known) -> Vec<TubeName> {
+    let is_late = |tube: &Tube| {
+        tube.age.is_some_and(|age| age >= LATE) && tube.facts.number("current-waiting") == 0
+    };
+    let rank = |tube: &Tube| match tube.troubles.as_slice() {
+        // A pause of a tube without ready jobs keeps none from being done.
+        [Trouble::Paused(_)] => 0,
+        [] => u64::from(is_late(tube)),
+        _ => tube.figure(Column::Tube).unwrap_or(0.0) as u64,
+    };
+    let tubes = known.tubes.iter().map(|(name, tube)| {
+        let jobs = tube.facts.jobs_in(&[State::Ready, State::Buried]);
+        (rank(tube), jobs, name)
+    });
+    let mut tubes: Vec<_> = tubes.filter(|(rank, ..)| *rank > 0).collect();
+    tubes.sort_by_key(|(rank, jobs, _)| Reverse((*rank, *jobs)));
+    tubes.into_iter().map(|(.., name)| name.clone()).collect()
 }

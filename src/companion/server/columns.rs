@@ -21,32 +21,20 @@ pub enum Column {
     Put,
     /// Deletes in a second.
     Delete,
+    /// Timeouts in a second.
+    Timeouts,
     /// The age of the next ready job.
     Age,
 }
 
-/// How many columns there are.
-pub const COUNT: usize = 13;
-
 /// The columns in the order of [`Column`], each with its name, title, width and
 /// key. The name of the tube takes the width that is left.
-const TABLE: [(Column, &str, &str, usize, &str); COUNT] = [
+#[rustfmt::skip]
+const TABLE: [(Column, &str, &str, usize, &str); 14] = [
     (Column::Tube, "tube", "TUBE", 0, ""),
     (Column::Ready, "ready", "READY", 7, "current-jobs-ready"),
-    (
-        Column::Reserved,
-        "reserved",
-        "RSVD",
-        6,
-        "current-jobs-reserved",
-    ),
-    (
-        Column::Delayed,
-        "delayed",
-        "DLYD",
-        6,
-        "current-jobs-delayed",
-    ),
+    (Column::Reserved, "reserved", "RSVD", 6, "current-jobs-reserved"),
+    (Column::Delayed, "delayed", "DLYD", 6, "current-jobs-delayed"),
     (Column::Buried, "buried", "BURY", 6, "current-jobs-buried"),
     (Column::Total, "puts", "PUTS", 7, "total-jobs"),
     (Column::Using, "using", "USE", 6, "current-using"),
@@ -55,15 +43,11 @@ const TABLE: [(Column, &str, &str, usize, &str); COUNT] = [
     (Column::Pause, "pause", "PAUSE", 6, "pause-time-left"),
     (Column::Put, "put", "PUT/S", 6, "total-jobs"),
     (Column::Delete, "delete", "DEL/S", 6, "cmd-delete"),
+    (Column::Timeouts, "timeouts", "TMO/S", 6, "total-timeouts"),
     (Column::Age, "age", "AGE", 5, ""),
 ];
 
 impl Column {
-    /// All columns.
-    pub fn all() -> [Column; COUNT] {
-        TABLE.map(|(column, ..)| column)
-    }
-
     /// Its name.
     pub fn name(self) -> &'static str {
         TABLE[self as usize].1
@@ -86,11 +70,10 @@ impl Parse for Column {
     fn parse(text: &str) -> Result<Column, String> {
         // As it was called before.
         let text = if text == "total" { "puts" } else { text };
-        let is_called = |column: &Column| {
-            [column.name(), column.head().0].map(|name| name.eq_ignore_ascii_case(text))
-                != [false; 2]
-        };
-        let named = Column::all().into_iter().find(is_called);
+        let is = |name: &str| name.eq_ignore_ascii_case(text);
+        let mut table = TABLE.into_iter();
+        let named = table.find(|(_, name, title, ..)| is(name) || is(title));
+        let named = named.map(|(column, ..)| column);
         named.ok_or_else(|| format!("there is no column '{text}'"))
     }
 }

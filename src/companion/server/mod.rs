@@ -1,7 +1,8 @@
 //! Connections to a server, and what several commands do with one.
 //!
 //! [`client`] is a connection; [`reply`] and [`stats`] are the answers, and a
-//! [`sample`] is all that a screen or a page shows of a server, in [`columns`].
+//! [`sample`] is all that is asked about a server at one time. [`watch`] keeps what
+//! samples say, for screens and pages, with [`curves`] and [`columns`].
 //! On these are built [`list`], [`sweep`] and [`census`], which find jobs without
 //! taking them, [`take`] and [`place`], which take many jobs out or put them in,
 //! and [`change`], which does what a person asks for on a screen. A [`task`] is
@@ -13,6 +14,7 @@ pub mod census;
 pub mod change;
 pub mod client;
 pub mod columns;
+pub mod curves;
 pub mod form;
 pub mod list;
 pub mod names;
@@ -25,3 +27,4 @@ pub mod take;
 pub mod task;
 pub mod trouble;
 pub mod tubes;
+pub mod watch;

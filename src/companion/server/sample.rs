@@ -1,14 +1,15 @@
 //! The state of a server at one time: its statistics, those of its tubes, and
-//! the ages of their next jobs.
+//! some of the jobs of tubes.
 
 use crate::failure::Outcome;
 use crate::server::address::Address;
 use crate::server::client::Client;
-use crate::server::stats::{Facts, State};
+use crate::server::list::{Scope, Walk};
+use crate::server::stats::{Facts, JobFacts, State};
+use crate::server::take::jobs_of;
 use crate::server::tubes::{Patterns, names_with_ready, next_ready, stats_of};
-use beanpole::protocol::TubeName;
-use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use beanpole::protocol::{JobId, TubeName};
+use std::time::Duration;
 
 /// The rates of a server: the name of each, and the counters that it is the sum
 /// of.
@@ -18,49 +19,75 @@ pub const RATES: [(&str, &[&str]); 4] = [
     ("delete", &["cmd-delete"]),
     ("timeouts", &["job-timeouts"]),
 ];
-/// The rates of a tube.
-pub const TUBE_RATES: [(&str, &str); 2] = [("put", "total-jobs"), ("delete", "cmd-delete")];
+/// The rates of a tube. Only beanpoled counts the timeouts of each.
+pub const TUBE_RATES: [(&str, &str); 3] = [
+    ("put", "total-jobs"),
+    ("delete", "cmd-delete"),
+    ("timeouts", "total-timeouts"),
+];
+
+/// How many reserved jobs of a tube are looked at.
+const SOME: usize = 100;
 
 /// The state of a server at one time.
+#[derive(Default)]
 pub struct Sample {
-    pub at: Instant,
     pub server: Facts,
     /// The tubes in the order of their names, if all were asked for.
     pub tubes: Vec<(TubeName, Facts)>,
-    /// The age in seconds of the next ready job of each tube for which it was
-    /// asked; `None` if the job has gone meanwhile.
-    pub ages: HashMap<TubeName, Option<u64>>,
+    /// The tubes whose jobs were asked for.
+    pub asked: Vec<TubeName>,
+    /// The next ready job of each of them that has one.
+    pub next: Vec<JobFacts>,
+    /// Some of their reserved jobs, if the server lists them, and the jobs that
+    /// were asked for.
+    pub others: Vec<JobFacts>,
 }
 
 impl Sample {
-    /// Asks a server for a sample of these tubes. Of the tubes with a ready job,
-    /// `ages_of` chooses those whose next jobs are asked for: a job is read with
-    /// its body.
+    /// A sample of the server alone.
+    pub fn of_server(server: Facts) -> Sample {
+        Sample {
+            server,
+            ..Sample::default()
+        }
+    }
+
+    /// Asks a server for a sample of these tubes. `choose` chooses those whose
+    /// jobs are asked for (the next one is read with its body) and more jobs.
     pub fn take(
         client: &mut Client,
         tubes: &Patterns,
-        ages_of: impl FnOnce(Vec<TubeName>) -> Vec<TubeName>,
+        choose: impl FnOnce(&[(TubeName, Facts)]) -> (Vec<TubeName>, Vec<JobId>),
     ) -> Outcome<Sample> {
         let server = client.server_stats()?;
         let names = tubes.meant(client)?;
         let tubes = stats_of(client, &names)?;
+        let (asked, jobs) = choose(&tubes);
+        let mut chosen = tubes.clone();
+        chosen.retain(|(name, _)| asked.contains(name));
         // To use a tube creates it. So only tubes with a ready job are used:
         // they exist.
-        let asked = ages_of(names_with_ready(&tubes));
-        let next = next_ready(client, &asked)?;
-        let mut ages: HashMap<_, _> = asked.into_iter().map(|tube| (tube, None)).collect();
-        ages.extend(next.into_iter().map(|job| (job.tube, Some(job.age))));
+        let next = next_ready(client, &names_with_ready(&chosen))?;
+        let mut others = jobs_of(client, jobs)?;
+        chosen.retain(|(_, facts)| facts.jobs_in(&[State::Reserved]) > 0);
+        for (name, _) in chosen {
+            let scope = Scope {
+                tubes: vec![name],
+                states: vec![State::Reserved],
+            };
+            let Some(mut walk) = Walk::begin(client, &scope)? else {
+                break;
+            };
+            others.extend(walk.page(client, SOME)?);
+        }
         Ok(Sample {
-            at: Instant::now(),
             server,
             tubes,
-            ages,
+            asked,
+            next,
+            others,
         })
-    }
-
-    /// The jobs of the server in each state.
-    pub fn backlog(&self) -> [u64; State::ALL.len()] {
-        State::ALL.map(|state| self.server.jobs_in(&[state]))
     }
 
     /// The counters of the server for each of [`RATES`].
@@ -76,14 +103,15 @@ pub fn growth(before: u64, now: u64) -> u64 {
     now.checked_sub(before).unwrap_or(now)
 }
 
-/// How much a counter grew in a second.
-pub fn per_second(before: u64, now: u64, time: Duration) -> f64 {
-    growth(before, now) as f64 / time.as_secs_f64().max(0.001)
+/// How much counters grew in a second.
+pub fn per_second<const R: usize>(before: [u64; R], now: [u64; R], time: Duration) -> [f64; R] {
+    let seconds = time.as_secs_f64().max(0.001);
+    std::array::from_fn(|index| growth(before[index], now[index]) as f64 / seconds)
 }
 
 /// A connection that is made when it is needed, and again after a failure.
 pub struct Link {
-    pub address: Address,
+    address: Address,
     patience: Duration,
     client: Option<Client>,
 }

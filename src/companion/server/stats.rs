@@ -50,6 +50,11 @@ impl Facts {
         counts.sum()
     }
 
+    /// How many jobs there are in each state, in the order of [`State::ALL`].
+    pub fn jobs(&self) -> [u64; State::ALL.len()] {
+        State::ALL.map(|state| self.jobs_in(&[state]))
+    }
+
     /// Adds a key, if it is missing.
     pub fn add_missing(&mut self, key: &str, value: impl ToString) {
         if self.get(key).is_none() {

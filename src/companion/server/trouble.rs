@@ -1,7 +1,8 @@
-//! What keeps the jobs of a tube from being done, in sentences for people.
+//! What keeps jobs from being done: of a tube in a few words, as screens show
+//! it, and in sentences for people; and why a server takes no jobs.
 //!
-//! Most of it follows from the statistics of the tube. A closer look asks about
-//! its next jobs and about those that are reserved. Nothing is changed by it.
+//! Most of it follows from statistics. A closer look asks about the next jobs of
+//! a tube and about those that are reserved. Nothing is changed by it.
 
 use crate::failure::Outcome;
 use crate::server::client::Client;
@@ -10,51 +11,157 @@ use crate::server::stats::{Facts, JobFacts, State};
 use crate::server::sweep::Sweep;
 use crate::server::take::jobs_of;
 use crate::server::tubes::{names_with_ready, next_ready};
+use crate::server::watch::Tube;
 use crate::text::words::span;
 use beanpole::protocol::{JobId, Key, TubeName};
 use std::collections::BTreeMap;
 
-/// The kinds of trouble that a tube can be in, the worst last.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+/// What is wrong with a tube, the worst first.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Trouble {
-    #[default]
-    None,
+    /// A job was reserved so often and never done: its worker is lost each time,
+    /// or takes too long.
+    Fails(JobId, u64),
+    /// Jobs are ready, and nobody watches the tube.
+    Unwatched,
+    /// So many jobs are buried.
+    Buried(u64),
+    /// So many jobs timed out, in the last ten minutes or out of not many more
+    /// reservations.
+    TimesOut(u64),
+    /// The tube is paused for another time, though jobs are ready.
+    Held(u64),
     /// Jobs are ready and workers wait for some: as many as may be with the keys
     /// of these jobs are reserved.
     Limited,
-    /// Jobs are ready, but the tube is paused.
-    Paused,
-    /// Jobs are buried.
-    Buried,
-    /// Jobs are ready, and nobody watches the tube.
-    Unwatched,
+    /// The tube is paused for another time.
+    Paused(u64),
+    /// For so long jobs have been ready and none was deleted.
+    Still(u64),
+    /// The next ready job is so old.
+    Old(u64),
 }
 
+/// A job that was reserved so often in vain, and a tube with so many timeouts,
+/// will probably go on so.
+pub const OFTEN: u64 = 3;
+/// Where at least one reservation of so many ends with a timeout, it is no
+/// exception.
+const NO_EXCEPTION: u64 = 4;
+/// If no job was deleted for so many seconds though some are ready, that is
+/// long.
+const STILL: u64 = 60;
+/// A next ready job of this age, in seconds, is old.
+const OLD: u64 = 600;
+
 impl Trouble {
-    /// All trouble of a tube with these statistics, the worst first.
-    pub fn all(facts: &Facts) -> impl Iterator<Item = Trouble> {
-        let has = |key| facts.number(key) > 0;
-        let (ready, paused) = (has("current-jobs-ready"), has("pause-time-left"));
+    /// All trouble of a tube, the worst first.
+    pub fn of(tube: &Tube) -> Vec<Trouble> {
+        let facts = &tube.facts;
+        let number = |key| facts.number(key);
+        let [ready, reserved, delayed, buried] = facts.jobs();
+        let (paused, still) = (number("pause-time-left"), tube.still.as_secs());
+        let suspect = tube.suspect.as_ref();
+        let (timeouts, reserves) = (number("total-timeouts"), number("total-reserves"));
+        let recent = tube.curves.as_ref().map_or(0.0, |curves| curves.counted(2));
+        let timeouts = match timeouts >= OFTEN && timeouts * NO_EXCEPTION >= reserves {
+            true => timeouts,
+            false => recent.round() as u64,
+        };
+        let may_time_out = ready + reserved + delayed > 0;
+        let old = tube.age.filter(|age| *age >= OLD);
         let kinds = [
-            (Trouble::Unwatched, ready && facts.watching() == 0),
-            (Trouble::Buried, has("current-jobs-buried")),
-            (Trouble::Paused, ready && paused),
-            (Trouble::Limited, ready && !paused && has("current-waiting")),
+            suspect.map(|job| Trouble::Fails(job.id, job.reserves)),
+            (ready > 0 && facts.watching() == 0).then_some(Trouble::Unwatched),
+            (buried > 0).then_some(Trouble::Buried(buried)),
+            (timeouts >= OFTEN && may_time_out).then_some(Trouble::TimesOut(timeouts)),
+            (paused > 0).then_some(match ready {
+                0 => Trouble::Paused(paused),
+                _ => Trouble::Held(paused),
+            }),
+            (ready > 0 && paused == 0 && number("current-waiting") > 0).then_some(Trouble::Limited),
+            (ready > 0 && still >= STILL).then_some(Trouble::Still(still)),
+            old.map(Trouble::Old),
         ];
-        let there = kinds.into_iter().filter(|(_, is_there)| *is_there);
-        there.map(|(kind, _)| kind)
+        kinds.into_iter().flatten().collect()
     }
 
-    /// The worst trouble of a tube with these statistics.
-    pub fn of(facts: &Facts) -> Trouble {
-        Trouble::all(facts).next().unwrap_or_default()
+    /// Whether it needs a person, or only may need one.
+    pub fn is_grave(self) -> bool {
+        self.rank() > 4.0
+    }
+
+    /// How bad it is: the worst kind has the highest number.
+    pub fn rank(self) -> f64 {
+        match self {
+            Trouble::Fails(..) => 9.0,
+            Trouble::Unwatched => 8.0,
+            Trouble::Buried(_) => 7.0,
+            Trouble::TimesOut(_) => 6.0,
+            Trouble::Held(_) => 5.0,
+            Trouble::Limited => 4.0,
+            Trouble::Paused(_) => 3.0,
+            Trouble::Still(_) => 2.0,
+            Trouble::Old(_) => 1.0,
+        }
+    }
+
+    pub fn words(self) -> String {
+        match self {
+            Trouble::Fails(id, tries) => format!("job {id} fails at each of {tries} tries"),
+            Trouble::Unwatched => "nobody watches".into(),
+            Trouble::Buried(count) => format!("{count} buried"),
+            Trouble::TimesOut(count) => format!("{count} timeouts"),
+            Trouble::Held(left) | Trouble::Paused(left) => format!("paused, {} left", span(left)),
+            Trouble::Limited => "waits for a limit".into(),
+            Trouble::Still(time) => format!("no delete for {}", span(time)),
+            Trouble::Old(age) => format!("oldest job {}", span(age)),
+        }
+    }
+}
+
+/// All trouble of a tube in words, or what may become trouble if nothing else is
+/// wrong; empty if nothing is.
+pub fn words(troubles: &[Trouble]) -> String {
+    let may_become = |trouble: &Trouble| matches!(trouble, Trouble::Still(_) | Trouble::Old(_));
+    let told = troubles.iter().enumerate();
+    let told = told.filter(|(index, trouble)| *index == 0 || !may_become(trouble));
+    told.map(|(_, trouble)| trouble.words())
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+/// Whether a job was reserved often, and each time its worker was lost or took
+/// too long. A reservation that ends with a release or a burial is counted by
+/// the server, and the rest has failed.
+pub fn has_failed_often(job: &JobFacts) -> bool {
+    failures(job) >= OFTEN && job.state != State::Buried
+}
+
+fn failures(job: &JobFacts) -> u64 {
+    let settled = job
+        .all
+        .number("releases")
+        .saturating_add(job.all.number("buries"));
+    let under_way = u64::from(job.state == State::Reserved);
+    job.reserves
+        .saturating_sub(settled)
+        .saturating_sub(under_way)
+}
+
+/// Why a server takes no new jobs, if it says so.
+pub fn refusal(stats: &Facts) -> Option<&'static str> {
+    match stats.text("put-refusal") {
+        "memory" => Some("its memory is full"),
+        "disk" => Some("its disk is full"),
+        _ if stats.text("draining") == "true" => Some("it drains"),
+        "" | "none" => None,
+        _ => Some("it refuses them"),
     }
 }
 
 /// How old the next ready job may be before somebody should wonder why.
-const LATE: u64 = 60;
-/// A job that has timed out so often will probably do so again.
-const OFTEN: u64 = 3;
+pub const LATE: u64 = 60;
 /// How many jobs a closer look asks about.
 const SOME: usize = 100;
 /// How many ids around a known one may belong to reserved jobs.
@@ -74,16 +181,16 @@ pub fn sentences(
     all: &[(TubeName, Facts)],
 ) -> Outcome<Vec<String>> {
     let number = |key: &str| facts.number(key);
-    let [ready, reserved, delayed, buried] = State::ALL.map(|state| facts.jobs_in(&[state]));
+    let [ready, reserved, delayed, buried] = facts.jobs();
     let (watching, waiting) = (facts.watching(), number("current-waiting"));
     let paused = number("pause-time-left");
+    let next = Sweep::new(tube.clone(), State::Ready).look(client, SOME, IN_A_ROW)?;
+    let held = held(client, tube, reserved, next.first())?;
     let mut said = Vec::new();
+    said.extend(failing(tube, held.iter().chain(&next)));
     if paused > 0 {
-        let left = span(paused);
-        said.push(format!(
-            "It is paused for another {left}; {}.",
-            jobs(ready, "ready")
-        ));
+        let (left, ready) = (span(paused), jobs(ready, "ready"));
+        said.push(format!("It is paused for another {left}; {ready}."));
     }
     if ready > 0 && watching == 0 {
         said.push(match paused {
@@ -91,51 +198,39 @@ pub fn sentences(
             _ => "Nobody watches it.".into(),
         });
     }
-    let next = Sweep::new(tube.clone(), State::Ready).look(client, SOME, IN_A_ROW)?;
-    let held = held(client, tube, reserved, next.first())?;
     if ready > 0 && watching > 0 && paused == 0 && waiting == 0 {
         let age = next.first().map_or(0, |job| job.age);
         let late = match age >= LATE {
             true => format!(", the next one for {}", span(age)),
             false => String::new(),
         };
-        match reserved {
-            0 => said.push(format!(
-                "None of its {} waits or holds a job of it: they are busy with other tubes; {}{late}.",
-                workers(watching),
-                jobs(ready, "ready")
-            )),
-            _ => said.push(format!(
-                "All of its {} are busy: {}, {}{late}.",
-                workers(watching),
-                jobs(reserved, "reserved"),
-                jobs(ready, "ready")
-            )),
-        }
+        let workers = match watching {
+            1 => "Its worker is busy".into(),
+            _ => format!("All of its {watching} workers are busy"),
+        };
+        let ready = jobs(ready, "ready");
         if reserved == 0 {
+            said.push(format!("{workers} with other tubes; {ready}{late}."));
             said.extend(before(client, tube, next.first(), all)?);
+        } else {
+            let reserved = jobs(reserved, "reserved");
+            said.push(format!("{workers}: {reserved}, {ready}{late}."));
         }
     }
     said.extend(limited(&next, &held, ready));
     for job in held.iter().take(NAMED).filter(|_| ready > 0) {
-        let left = span(job.time_left.0.into());
-        let tries = job.reserves;
+        let (id, left, tries) = (job.id, span(job.time_left.0.into()), job.reserves);
         said.push(format!(
-            "Job {} is held by a worker for another {left}, at try {tries}.",
-            job.id
+            "Job {id} is held by {} for another {left}, at try {tries}.",
+            match job.all.get("reserved-by") {
+                Some(connection) => format!("connection {connection}"),
+                None => "a worker".into(),
+            }
         ));
     }
-    let mut often: Vec<_> = held.iter().chain(&next).collect();
-    often.retain(|job| job.all.number("timeouts") >= OFTEN);
-    if let Some(most) = often.iter().map(|job| job.all.number("timeouts")).max() {
-        let ids: Vec<_> = often.iter().map(|job| job.id).collect();
-        let ids = listed(&ids);
-        said.push(format!(
-            "{} again and again, up to {most} times: {ids}.",
-            jobs(often.len() as u64, "timed out")
-                .replace(" is ", " has ")
-                .replace(" are ", " have ")
-        ));
+    let (timeouts, reserves) = (number("total-timeouts"), number("total-reserves"));
+    if timeouts >= OFTEN && timeouts * NO_EXCEPTION >= reserves {
+        said.push(format!("{timeouts} of {reserves} reservations timed out."));
     }
     if buried > 0 {
         let first = Sweep::new(tube.clone(), State::Buried).first(client)?;
@@ -147,14 +242,33 @@ pub fn sentences(
     if ready == 0 && delayed > 0 {
         let first = Sweep::new(tube.clone(), State::Delayed).first(client)?;
         let first = first.map(|job| client.job(job.id)).transpose()?.flatten();
-        let left = first.map_or(0, |job| job.time_left.0);
+        let left = span(first.map_or(0, |job| job.time_left.0.into()));
+        let delayed = jobs(delayed, "delayed");
         said.push(format!(
-            "None is ready; {}, the next one for another {}.",
-            jobs(delayed, "delayed"),
-            span(left.into())
+            "None is ready; {delayed}, the next one for another {left}."
         ));
     }
     Ok(said)
+}
+
+/// A sentence about the jobs among these at which workers fail.
+fn failing<'a>(tube: &TubeName, jobs: impl Iterator<Item = &'a JobFacts>) -> Option<String> {
+    let failing: BTreeMap<_, _> = jobs
+        .filter(|job| has_failed_often(job))
+        .map(|job| (job.id, failures(job)))
+        .collect();
+    let (most, ids) = (failing.values().max()?, failing.keys().collect::<Vec<_>>());
+    let what = match ids.as_slice() {
+        [id] => format!("Job {id} was reserved {most} times, and each time"),
+        ids => format!(
+            "Jobs {} were reserved up to {most} times, and each time",
+            listed(ids)
+        ),
+    };
+    Some(format!(
+        "{what} the worker was lost or took too long: 'beanpole ls -t {tube} --tries {OFTEN}' \
+         lists such jobs."
+    ))
 }
 
 /// Sentences about ready jobs that a full limit keeps from workers: one for each
@@ -187,19 +301,6 @@ fn limited(next: &[JobFacts], held: &[JobFacts], ready: u64) -> Vec<String> {
         format!("{jobs} for limit {key}:{most}: {reserved}.")
     };
     full.into_iter().take(NAMED).map(sentence).collect()
-}
-
-/// Whether the next ready jobs of these tubes have waited too long.
-pub fn late(client: &mut Client, tubes: &[(TubeName, Facts)]) -> Outcome<Vec<TubeName>> {
-    let idle = |facts: &Facts| facts.number("current-waiting") == 0;
-    let busy: Vec<_> = tubes
-        .iter()
-        .filter(|(_, facts)| idle(facts))
-        .cloned()
-        .collect();
-    let next = next_ready(client, &names_with_ready(&busy))?;
-    let late = next.into_iter().filter(|job| job.age >= LATE);
-    Ok(late.map(|job| job.tube).collect())
 }
 
 /// A sentence about other tubes whose next jobs are more urgent than this one:
@@ -269,13 +370,6 @@ pub fn jobs(count: u64, state: &str) -> String {
         0 => format!("no job is {state}"),
         1 => format!("1 job is {state}"),
         _ => format!("{count} jobs are {state}"),
-    }
-}
-
-fn workers(count: u64) -> String {
-    match count {
-        1 => "1 worker".into(),
-        _ => format!("{count} workers"),
     }
 }
 

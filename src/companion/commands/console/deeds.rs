@@ -3,23 +3,24 @@
 //! was done.
 
 use super::jobs::LONGEST;
-use super::watch::Watched;
 use crate::failure::{Failure, Outcome};
 use crate::server::change::{self, JobAction};
-use crate::server::client::Terms;
+use crate::server::client::{Client, Terms};
 use crate::server::reply::Reply;
 use crate::server::stats::{State, free_states};
+use crate::server::watch::Watched;
 use crate::text::base64;
 use crate::text::json::{self, Json};
 use crate::transfer::{From, Transfer};
 use crate::values::Parse;
-use beanpole::protocol::{JobId, Priority, Seconds, TubeName};
+use beanpole::protocol::{JobId, TubeName};
+use std::sync::Arc;
 
 /// The longest request: a job in base64, and its other values.
 pub const LONGEST_REQUEST: usize = LONGEST / 3 * 4 + 4096;
 
 /// Does what this request says, and tells what was done.
-pub fn carry_out(servers: &[Watched], request: &[u8]) -> Outcome<String> {
+pub fn carry_out(servers: &[Arc<Watched>], request: &[u8]) -> Outcome<String> {
     let request = json::parse(request).map_err(Failure::Usage)?;
     let deed = Deed(&request);
     let server: usize = deed.number("server")?;
@@ -29,14 +30,13 @@ pub fn carry_out(servers: &[Watched], request: &[u8]) -> Outcome<String> {
     // Each deed has a connection of its own, so that none inherits a tube or a
     // job of another one.
     let client = &mut server.connect()?;
-    let job = |action: JobAction| -> Outcome<(JobAction, JobId)> { Ok((action, deed.read("id")?)) };
-    let (action, id) = match deed.text("do")? {
-        "delete" => job(JobAction::Delete)?,
-        "kick-job" => job(JobAction::Kick)?,
-        "bury" => job(JobAction::Bury)?,
+    let (action, done) = match deed.text("do")? {
+        "delete" => (JobAction::Delete, "deleted"),
+        "kick-job" => (JobAction::Kick, "kicked"),
+        "bury" => (JobAction::Bury, "buried"),
         "release" => {
-            let (priority, delay) = (deed.read("priority")?, deed.read("delay")?);
-            job(JobAction::Release(priority, delay))?
+            let action = JobAction::Release(deed.read("priority")?, deed.read("delay")?);
+            return change::act(client, action, deed.read("id")?);
         }
         "kick" => return change::kick(client, &deed.read("tube")?, deed.number("count")?),
         "pause" => return change::pause(client, &deed.read("tube")?, deed.read("time")?),
@@ -44,11 +44,22 @@ pub fn carry_out(servers: &[Watched], request: &[u8]) -> Outcome<String> {
             let (tube, most) = (deed.read("tube")?, deed.number("count")?);
             return change::clear(client, &tube, &deed.states()?, most);
         }
-        "put" => return put(server, &deed),
+        "put" => return put(client, &deed),
         "move" => return move_jobs(server, &deed),
         other => return Failure::usage(format!("there is no deed '{other}'")),
     };
-    change::act(client, action, id)
+    let ids = deed.ids()?;
+    let mut said = Vec::new();
+    for id in &ids {
+        said.push(change::act(client, action, *id)?);
+    }
+    // Who acts on many jobs wants their number, and why some were left.
+    let (well, ill): (Vec<_>, Vec<_>) = said.into_iter().partition(|said| said.starts_with(done));
+    match (ids.len(), well.as_slice(), ill.as_slice()) {
+        (1, [said], _) | (1, _, [said]) | (_, [], [said, ..]) => Ok(said.clone()),
+        (_, well, []) => Ok(format!("{done} {} jobs", well.len())),
+        (all, well, [first, ..]) => Ok(format!("{done} {} of {all} jobs: {first}", well.len())),
+    }
 }
 
 /// A request, which is an object of JSON.
@@ -71,6 +82,16 @@ impl<'a> Deed<'a> {
         number.ok_or_else(|| Failure::Usage(format!("the number '{key}' is missing")))
     }
 
+    /// The jobs that it is about: at least one.
+    fn ids(&self) -> Outcome<Vec<JobId>> {
+        let ids = self.0.get("ids").and_then(Json::as_array);
+        let ids = ids.filter(|ids| !ids.is_empty());
+        let ids = ids.ok_or_else(|| Failure::Usage("the list 'ids' is missing".into()))?;
+        let id = |id: &Json| JobId::parse(id.as_str().unwrap_or_default());
+        let ids: Result<_, _> = ids.iter().map(id).collect();
+        ids.map_err(|reason| Failure::Usage(format!("ids: {reason}")))
+    }
+
     /// The states in a list of words; all that a person may change if it is
     /// empty.
     fn states(&self) -> Outcome<Vec<State>> {
@@ -81,16 +102,15 @@ impl<'a> Deed<'a> {
     }
 }
 
-fn put(server: &Watched, deed: &Deed) -> Outcome<String> {
+fn put(client: &mut Client, deed: &Deed) -> Outcome<String> {
     let tube: TubeName = deed.read("tube")?;
     let terms = Terms {
-        priority: deed.read::<Priority>("priority")?,
-        delay: deed.read::<Seconds>("delay")?,
-        ttr: deed.read::<Seconds>("ttr")?,
+        priority: deed.read("priority")?,
+        delay: deed.read("delay")?,
+        ttr: deed.read("ttr")?,
     };
     let body = base64::decode(deed.text("body64")?);
     let body = body.ok_or_else(|| Failure::Usage("the body is not in base64".into()))?;
-    let mut client = server.connect()?;
     client.use_tube(&tube)?;
     client.queue_put(terms, None, &body);
     match client.reply()? {
@@ -108,15 +128,13 @@ fn move_jobs(server: &Watched, deed: &Deed) -> Outcome<String> {
     if from == to {
         return Failure::usage("both are the same tube");
     }
-    let states = deed.states()?;
+    let (states, most) = (deed.states()?, deed.number("count")?);
     let clients = [server.connect()?, server.connect()?];
-    let most = deed.number("count")?;
     let mut transfer =
         Transfer::within(clients, From::Tube(from.clone()), to.clone(), states, most);
     let outcome = transfer.move_jobs(&mut true);
     let said = format!("moved {} jobs of {from} to {to}", transfer.task.done);
-    match outcome {
-        Ok(()) => Ok(said),
-        Err(failure) => Err(failure.about(said)),
-    }
+    outcome
+        .map(|()| said.clone())
+        .map_err(|failure| failure.about(said))
 }

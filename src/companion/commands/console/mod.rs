@@ -1,89 +1,122 @@
 //! `console`: a page for the browser that shows servers, their tubes and their
 //! jobs and, if it is allowed, changes them.
 //!
-//! ```text
-//!  site ──> table, jobs, deeds ──> watch ──> tube ──> ring
-//!  (what is    (what is asked       (samples    (figures   (the last
-//!   asked)      and changed)         a server)   of one)    day)
-//! ```
-//!
-//! A thread for each server samples it and keeps [`ring`]s of curves. The
-//! threads of [`crate::http`] answer browsers from what is known, and ask the
-//! server only for jobs. [`guard`] decides who may ask. The page itself is in
-//! the folder `page`: HTML, CSS and JavaScript as a browser reads them, without
-//! a framework. It begins in `main.js`.
+//! Each server is [watched](crate::server::watch), whether or not a page is
+//! open. The threads of [`crate::http`] answer browsers from what is known, and
+//! ask the server only for jobs: [`site`] is all that can be asked for, [`jobs`]
+//! and [`deeds`] are questions about jobs and changes. The page itself is in the
+//! folder `page`: HTML, CSS and JavaScript as a browser reads them, without a
+//! framework. It begins in `main.js`.
 
-mod badge;
 mod deeds;
-mod guard;
 mod jobs;
-mod ring;
 mod site;
-mod table;
-mod tube;
-mod watch;
 
-use crate::command::{Command, Invocation, Kind, Opt, described, options};
+use crate::command::{Invocation, Run};
 use crate::failure::{Failure, Outcome};
 use crate::http;
+use crate::server::curves::FINEST;
+use crate::server::watch::{Habits, Watched};
 use crate::signals::end_at_signals;
 use crate::text::output::note;
-use guard::Guard;
+use clap::{Args, ValueHint};
 use site::Console;
-use std::ffi::OsString;
-use std::path::Path;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicUsize;
-use std::thread;
-use watch::Watched;
 
-pub const CONSOLE: Command = Command {
-    name: "console",
-    about: "serve a page for the browser that shows servers, tubes and jobs",
-    options: || described(OPTIONS),
-    many_servers: true,
-    run: console,
-    ..Command::BLANK
-};
-
-options! {
-    listen: String =
-        Opt::value("", "listen", "ADDR", "serve it at this HOST:PORT or PORT (default: 127.0.0.1:8080)")
-        => "127.0.0.1:8080".into(),
-    changes: bool = Opt::flag("", "allow-changes", "let the page change jobs and tubes"),
-    token: Option<OsString> =
-        Opt::value("", "token", "FILE", "demand the token in this file (default: a new one, or none on loopback)")
-            .of(Kind::File),
-    hosts: Vec<String> =
-        Opt::value("", "host", "NAME", "browsers know this machine by this name; may be repeated (default: localhost)")
-            .many(),
+#[derive(Args)]
+pub struct Serve {
+    /// serve it at this HOST:PORT or PORT (default: 127.0.0.1:8080)
+    #[arg(
+        long,
+        value_name = "ADDR",
+        default_value = "127.0.0.1:8080",
+        hide_default_value = true
+    )]
+    listen: String,
+    /// let the page change jobs and tubes
+    #[arg(long = "allow-changes")]
+    changes: bool,
+    /// demand the token in this file (default: a new one, or none on loopback)
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    token: Option<PathBuf>,
+    /// browsers know this machine by this name; may be repeated (default: localhost)
+    #[arg(long = "host", value_name = "NAME")]
+    hosts: Vec<String>,
 }
 
-fn console(invocation: &Invocation) -> Outcome {
-    let options = invocation.read(OPTIONS)?;
-    invocation.no_operands()?;
-    end_at_signals()?;
-    let listener = http::bind(&options.listen)?;
-    let file = options.token.as_deref().map(Path::new);
-    let guard = Guard::new(&listener, file, options.hosts)?;
-    let url = http::url(&listener)?;
-    note(match (&guard.token, file) {
-        // What stands after the # is not sent, and not kept by a proxy.
-        (Some(token), None) => format!("serving {url}/#token={token}"),
-        _ => format!("serving {url}/"),
-    });
-    let patience = invocation.patience;
-    let watched = |server: &_| Watched::new(Clone::clone(server), patience);
-    // It is there until the program ends.
-    let console: &Console = Box::leak(Box::new(Console {
-        servers: invocation.servers.iter().map(watched).collect(),
-        guard,
-        allows_changes: options.changes,
-        asking: AtomicUsize::new(0),
-    }));
-    for server in &console.servers {
-        let thread = thread::Builder::new().name("watch".into());
-        let spawned = thread.spawn(|| server.watch());
-        spawned.map_err(|error| Failure::io("cannot start a thread", error))?;
+/// A sample that takes long is followed by a pause that is so many times
+/// longer: the console is no burden for a server with very many tubes.
+const RESPITE: u32 = 20;
+
+impl Run for Serve {
+    const MANY_SERVERS: bool = true;
+
+    fn run(self, invocation: &Invocation) -> Outcome {
+        end_at_signals()?;
+        let listener = http::bind(&self.listen)?;
+        let url = http::url(&listener)?;
+        let is_local = |bound: std::net::SocketAddr| bound.ip().is_loopback();
+        // Off the loopback there is always a token.
+        let token = match &self.token {
+            Some(file) => Some(token_in(file)?),
+            None if listener.local_addr().is_ok_and(is_local) => None,
+            None => Some(new_token()?),
+        };
+        note(match (&token, self.token) {
+            // What stands after the # is not sent, and not kept by a proxy.
+            (Some(token), None) => format!("serving {url}/#token={token}"),
+            _ => format!("serving {url}/"),
+        });
+        let habits = Habits {
+            interval: FINEST,
+            respite: RESPITE,
+            patience: invocation.patience,
+        };
+        let servers = Watched::all(&invocation.servers, habits);
+        for server in &servers {
+            server.start(|| {})?;
+        }
+        let console = Console {
+            servers,
+            token,
+            allows_changes: self.changes,
+            asking: AtomicUsize::new(0),
+        };
+        http::serve(&listener, self.hosts, console)
     }
-    http::serve(&listener, console)
+}
+
+const SHORTEST: usize = 16;
+
+/// The token in a file that only its owner can read.
+fn token_in(path: &Path) -> Outcome<String> {
+    let shown = path.display();
+    let cannot = |error| Failure::io(format_args!("cannot read {shown}"), error);
+    let mut file = File::open(path).map_err(cannot)?;
+    if file.metadata().map_err(cannot)?.mode() & 0o077 != 0 {
+        return Failure::refused(format!(
+            "others may read {shown}: take that right away first (chmod 600)"
+        ));
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_err(cannot)?;
+    let token = text.trim();
+    match token.len() >= SHORTEST && token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        true => Ok(token.into()),
+        false => Failure::refused(format!(
+            "{shown}: a token is {SHORTEST} or more characters of ASCII without spaces"
+        )),
+    }
+}
+
+/// A token that nobody can guess: 128 bits.
+fn new_token() -> Outcome<String> {
+    let mut bytes = [0; 16];
+    let read = File::open("/dev/urandom").and_then(|mut random| random.read_exact(&mut bytes));
+    read.map_err(|error| Failure::io("cannot read /dev/urandom", error))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }

@@ -1,52 +1,53 @@
 //! What a browser can ask for: the files of the page, facts as JSON, and
-//! changes.
+//! changes; and who may ask and change.
+//!
+//! A page of another site must neither read what is here nor change it, even in
+//! the browser of someone who may. Such a page can send requests here, but it
+//! cannot read our answers and cannot hide its origin. Its last way is a name of
+//! its own that suddenly means our address: [`crate::http`] refuses that.
 
-use super::guard::{Guard, Refusal};
-use super::ring::{self, SPANS};
-use super::table::{self, Sort, View};
-use super::watch::Watched;
 use super::{deeds, jobs};
-use crate::exposition::{self, Wanted, scrape};
+use crate::exposition::{self, SCRAPE_PATIENCE, Wanted, scrape};
 use crate::failure::{Failure, Outcome};
-use crate::http::{Answer, Request, Site, Status, parameters};
+use crate::http::{Answer, Request, Site};
 use crate::server::client::Client;
-use crate::server::stats::State;
+use crate::server::columns::Column;
+use crate::server::curves::{self, SPANS};
 use crate::server::trouble::sentences;
-use crate::server::tubes::stats_of;
-use crate::text::json::{Json, float, json};
+use crate::server::tubes::{matches, stats_of};
+use crate::server::watch::{Known, Tube, Watched, sorted};
+use crate::text::json::{Json, json};
 use crate::values::Parse;
 use beanpole::protocol::TubeName;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 /// The console as a site.
 pub struct Console {
-    pub servers: Vec<Watched>,
-    pub guard: Guard,
+    pub servers: Vec<Arc<Watched>>,
+    /// What every request for facts or changes must know, if anything.
+    pub token: Option<String>,
     pub allows_changes: bool,
     /// How many requests ask a server right now.
     pub asking: AtomicUsize,
 }
 
-/// How many requests may ask servers at once. They are fewer than the requests
-/// that are answered at once, so that a silent server keeps nobody from what is
-/// known without asking.
+/// How many requests may ask servers at once. They are few, so that a silent
+/// server keeps nobody from what is known without asking.
 const MOST_ASKING: usize = 4;
 /// The highest number of rows of the table in one answer.
 const MOST_ROWS: usize = 500;
-
 /// How many other tubes are looked at for the reason why a tube stands still.
 const MOST_OTHERS: usize = 100;
 
-const HTML: &str = "text/html; charset=utf-8";
-const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
-const JSON: &str = "application/json";
 
-/// The files of the page, by their paths.
+/// The files of the page: their paths, their types and what is in them.
+#[rustfmt::skip]
 const FILES: &[(&str, &str, &str)] = &[
-    ("/", HTML, include_str!("page/index.html")),
-    ("/style.css", CSS, include_str!("page/style.css")),
+    ("/", "text/html; charset=utf-8", include_str!("page/index.html")),
+    ("/style.css", "text/css; charset=utf-8", include_str!("page/style.css")),
     ("/main.js", SCRIPT, include_str!("page/main.js")),
     ("/console.js", SCRIPT, include_str!("page/console.js")),
     ("/elements.js", SCRIPT, include_str!("page/elements.js")),
@@ -54,301 +55,249 @@ const FILES: &[(&str, &str, &str)] = &[
     ("/tubes.js", SCRIPT, include_str!("page/tubes.js")),
     ("/tube.js", SCRIPT, include_str!("page/tube.js")),
     ("/job.js", SCRIPT, include_str!("page/job.js")),
+    ("/body.js", SCRIPT, include_str!("page/body.js")),
     ("/changes.js", SCRIPT, include_str!("page/changes.js")),
     ("/icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
 ];
 
-/// Where the page has its token.
-const PAGE_TOKEN: &str = "PAGE-TOKEN";
-
-/// Nothing is loaded from elsewhere, nothing runs that stands in the page, and
-/// no other page may show or keep this one.
-const SAFETY: &[(&str, &str)] = &[
-    (
-        "Content-Security-Policy",
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
-         connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    ),
-    ("X-Content-Type-Options", "nosniff"),
-    ("X-Frame-Options", "DENY"),
-    ("Referrer-Policy", "no-referrer"),
-    ("Cross-Origin-Resource-Policy", "same-origin"),
-    ("Cross-Origin-Opener-Policy", "same-origin"),
-    ("Cache-Control", "no-store"),
-];
-
 impl Site for Console {
-    fn room_for_body(&self, head: &Request) -> Result<usize, Answer> {
-        if head.method != "POST" {
-            return Ok(0);
+    fn admit(&self, head: &Request) -> Result<usize, Answer> {
+        let path = head.path.as_str();
+        if !FILES.iter().any(|(known, ..)| *known == path) {
+            self.check_token(head)?;
         }
-        self.check_change(head).map_err(refused)?;
-        Ok(deeds::LONGEST_REQUEST)
+        match (head.method.as_str(), self.allows_changes) {
+            ("GET", _) => Ok(0),
+            ("POST", _) if !comes_from_here(head) => Err(Answer::refusal(
+                403,
+                "a page of another site may change nothing",
+            )),
+            ("POST", false) => Err(Answer::refusal(
+                403,
+                "this console only looks: it was started without --allow-changes",
+            )),
+            ("POST", true) if path == "/api/change" => Ok(deeds::LONGEST_REQUEST),
+            ("POST", true) => Err(Answer::refusal(404, "there is nothing to change")),
+            _ => Err(Answer::refusal(
+                405,
+                "only GET, HEAD and POST are known here",
+            )),
+        }
     }
 
-    fn answer(&self, request: &Request) -> Answer {
-        let answer = match request.method.as_str() {
-            "GET" => self.get(request),
-            "POST" => self.change(request),
-            _ => Err((Status::MethodNotAllowed, "only GET and POST are known here")),
+    fn answer(&self, request: &Request) -> Result<Answer, Answer> {
+        let path = request.path.as_str();
+        if let Some((_, kind, text)) = FILES.iter().find(|(known, ..)| *known == path) {
+            return Ok(Answer::ok(kind, *text));
+        }
+        let json = match path {
+            "/api/change" if request.method == "POST" => {
+                let _turn = self.turn()?;
+                json!({"said": deeds::carry_out(&self.servers, &request.body)?})
+            }
+            "/api/servers" => self.overview(),
+            "/api/tubes" => self.tubes(request),
+            "/api/tube" => self.tube(request)?,
+            "/api/why" => self.ask(request, |client, server| why(request, client, server))?,
+            "/api/curves" => self.curves(request)?,
+            "/api/jobs" => self.ask(request, |client, _| jobs::page(client, request))?,
+            "/api/job" => self.ask(request, |client, _| jobs::job(client, read(request, "id")?))?,
+            "/metrics" => {
+                let server = self.watched(request)?;
+                let _turn = self.turn()?;
+                let servers = [server.named.clone()];
+                let (text, _) = scrape(&servers, SCRAPE_PATIENCE, &Wanted::default());
+                return Ok(Answer::ok(exposition::KIND, text));
+            }
+            _ => return Err(Answer::refusal(404, "there is no such page")),
         };
-        let answer = answer.unwrap_or_else(refused);
-        Answer {
-            headers: SAFETY,
-            ..answer
-        }
+        Ok(Answer::ok("application/json", json.to_string()))
     }
 }
 
-fn refused((status, reason): Refusal) -> Answer {
-    Answer {
-        headers: SAFETY,
-        ..failed(status, reason)
+/// Reads the value of this parameter.
+pub fn read<T: Parse>(request: &Request, name: &str) -> Outcome<T> {
+    let about = |reason| Failure::Usage(format!("{name}: {reason}"));
+    T::parse(request.parameter(name)).map_err(about)
+}
+
+/// Reads the value of a parameter that may be missing.
+pub fn optional<T: Parse>(request: &Request, name: &str) -> Outcome<Option<T>> {
+    match request.parameter(name) {
+        "" => Ok(None),
+        _ => read(request, name).map(Some),
     }
 }
 
-fn failed(status: Status, reason: impl std::fmt::Display) -> Answer {
-    written(status, &json!({"error": reason.to_string()}))
+fn index(request: &Request, name: &str) -> usize {
+    request.parameter(name).parse().unwrap_or(0)
 }
 
-fn written(status: Status, value: &Json) -> Answer {
-    Answer {
-        kind: JSON,
-        ..Answer::text(status, value.to_string())
-    }
+/// Whether a request was made by our own page: browsers say which page sends
+/// what is more than a question.
+fn comes_from_here(request: &Request) -> bool {
+    let origin = request
+        .header("origin")
+        .and_then(|origin| origin.split_once("://"));
+    let host = request.header("host");
+    origin.is_some_and(|(_, of)| host.is_some_and(|host| host.eq_ignore_ascii_case(of)))
 }
 
-/// What a question brings, or why there is no answer. A server that is gone or
-/// refuses is a 502; a 503 says that this console has too much to do itself.
-fn told(outcome: Outcome<Json>) -> Answer {
-    match outcome {
-        Ok(value) => written(Status::Ok, &value),
-        Err(failure) => {
-            let status = match failure {
-                Failure::Usage(_) => Status::BadRequest,
-                Failure::Missing(_) => Status::NotFound,
-                _ => Status::BadGateway,
-            };
-            failed(status, failure)
-        }
-    }
+/// Compares without telling by the time it takes how much is right.
+fn is_same(given: &str, wanted: &str) -> bool {
+    let pairs = given.bytes().zip(wanted.bytes());
+    let difference = pairs.fold(0, |difference, (one, other)| difference | (one ^ other));
+    given.len() == wanted.len() && difference == 0
 }
 
-/// The parameters of a question.
-struct Question(Vec<(String, String)>);
+/// What is in the way of the jobs of a tube.
+fn why(request: &Request, client: &mut Client, server: &Watched) -> Outcome<Json> {
+    let tube: TubeName = read(request, "tube")?;
+    let facts = client.known_tube(&tube)?;
+    let others: Vec<_> = server.known().with_ready().take(MOST_OTHERS).collect();
+    let others = stats_of(client, &others)?;
+    let said = sentences(client, &tube, &facts, &others)?;
+    Ok(json!({"why": said.join(" ")}))
+}
 
-impl Question {
-    /// The value of this parameter; empty if it is missing.
-    fn text(&self, name: &str) -> &str {
-        let found = self.0.iter().find(|(known, _)| known == name);
-        found.map_or("", |(_, value)| value)
-    }
+/// A tube as a row. The key `server` is the index of its server.
+fn row(server: usize, now: Duration, name: &TubeName, tube: &Tube) -> Json {
+    let mut row = tube.to_json(name);
+    let slots = tube.curves.iter().flat_map(|curves| curves.slots(0, now));
+    row["server"] = server.into();
+    row["curve"] = curves::small(&slots.collect::<Vec<_>>());
+    row
+}
 
-    fn read<T: Parse>(&self, name: &str) -> Outcome<T> {
-        let about = |reason| Failure::Usage(format!("{name}: {reason}"));
-        T::parse(self.text(name)).map_err(about)
-    }
-
-    /// The value of a parameter that may be missing.
-    fn optional<T: Parse>(&self, name: &str) -> Outcome<Option<T>> {
-        match self.text(name) {
-            "" => Ok(None),
-            _ => self.read(name).map(Some),
-        }
-    }
-
-    fn index(&self, name: &str) -> usize {
-        self.text(name).parse().unwrap_or(0)
+/// Whether a name is looked for by this text, in capital or small letters: as a
+/// part, or as a whole if the text is a pattern.
+fn fits(name: &str, search: &str) -> bool {
+    let (name, search) = (name.to_ascii_lowercase(), search.to_ascii_lowercase());
+    match search.contains(['*', '?']) {
+        true => matches(search.as_bytes(), name.as_bytes()),
+        false => name.contains(&search),
     }
 }
 
 impl Console {
-    fn get(&self, request: &Request) -> Result<Answer, Refusal> {
-        self.guard.check_host(request)?;
-        let path = request.path.as_str();
-        if let Some((_, kind, text)) = FILES.iter().find(|(known, ..)| *known == path) {
-            let text = text.replace(PAGE_TOKEN, &self.guard.page_token);
-            return Ok(Answer {
-                kind,
-                ..Answer::text(Status::Ok, text)
-            });
-        }
-        self.guard.check_token(request)?;
-        let question = Question(parameters(&request.query));
-        Ok(told(match path {
-            "/api/servers" => Ok(self.overview()),
-            "/api/tubes" => Ok(self.tubes(&question)),
-            "/api/tube" => self.tube(&question),
-            "/api/why" => self.ask(&question, |client| self.why(&question, client))?,
-            "/api/curves" => self.curves(&question),
-            "/api/jobs" => self.ask(&question, |client| self.jobs(&question, client))?,
-            "/api/job" => self.ask(&question, |client| jobs::job(client, question.read("id")?))?,
-            "/metrics" => return self.metrics(&question),
-            _ => return Err((Status::NotFound, "there is no such page")),
-        }))
-    }
-
-    fn check_change(&self, request: &Request) -> Result<(), Refusal> {
-        self.guard.check_host(request)?;
-        self.guard.check_token(request)?;
-        self.guard.check_change(request)?;
-        match (self.allows_changes, request.path.as_str()) {
-            (false, _) => Err((
-                Status::Forbidden,
-                "this console only looks: it was started without --allow-changes",
-            )),
-            (true, "/api/change") => Ok(()),
-            (true, _) => Err((Status::NotFound, "there is nothing to change")),
+    fn check_token(&self, request: &Request) -> Result<(), Answer> {
+        let given = request.header("authorization");
+        let given = given.and_then(|value| value.strip_prefix("Bearer "));
+        match &self.token {
+            Some(token) if !given.is_some_and(|given| is_same(given, token)) => {
+                Err(Answer::refusal(401, "the token is missing or wrong"))
+            }
+            _ => Ok(()),
         }
     }
 
-    fn change(&self, request: &Request) -> Result<Answer, Refusal> {
-        self.check_change(request)?;
-        let _turn = self.turn()?;
-        let said = deeds::carry_out(&self.servers, &request.body);
-        Ok(told(said.map(|said| json!({"said": said}))))
-    }
-
-    fn watched(&self, question: &Question) -> Outcome<(usize, &Watched)> {
-        let index = question.index("server");
-        let server = self.servers.get(index);
-        let server = server.ok_or_else(|| Failure::Missing("there is no such server".into()))?;
-        Ok((index, server))
+    fn watched(&self, request: &Request) -> Outcome<&Watched> {
+        let server = self.servers.get(index(request, "server"));
+        let missing = || Failure::Missing("there is no such server".into());
+        server.map(|server| &**server).ok_or_else(missing)
     }
 
     /// The turn to ask a server; it is over when the result goes.
-    fn turn(&self) -> Result<Turn<'_>, Refusal> {
+    fn turn(&self) -> Result<Turn<'_>, Answer> {
         let turn = Turn(&self.asking);
         match self.asking.fetch_add(1, Ordering::Relaxed) < MOST_ASKING {
             true => Ok(turn),
-            false => Err((Status::Unavailable, "too many questions at once: try again")),
+            false => Err(Answer::refusal(
+                503,
+                "too many questions at once: try again",
+            )),
         }
     }
 
-    /// Asks the server that the question names, unless it is known not to
-    /// answer.
+    /// Asks the server that the request names, unless it is known not to answer.
     fn ask(
         &self,
-        question: &Question,
-        ask: impl FnOnce(&mut Client) -> Outcome<Json>,
-    ) -> Result<Outcome<Json>, Refusal> {
-        let server = match self.watched(question) {
-            Ok((_, server)) => server,
-            Err(failure) => return Ok(Err(failure)),
-        };
-        if let Some(reason) = server.known().trouble(server.now()) {
-            return Ok(Err(Failure::Unreachable(reason)));
+        request: &Request,
+        ask: impl FnOnce(&mut Client, &Watched) -> Outcome<Json>,
+    ) -> Result<Json, Answer> {
+        let server = self.watched(request)?;
+        if let Some((_, reason)) = server.known().lost(server.now()) {
+            return Err(Answer::refusal(502, reason));
         }
         let _turn = self.turn()?;
-        Ok(server.connect().and_then(|mut client| ask(&mut client)))
+        Ok(ask(&mut server.connect()?, server)?)
     }
 
     fn overview(&self) -> Json {
-        let servers = self.servers.iter().map(|server| {
-            let (now, known) = (server.now(), server.known());
-            let facts = &known.facts;
-            let address = server.named.address.to_string();
-            json!({
-                "name": server.named.name.as_ref().unwrap_or(&address),
-                "address": address,
-                "care": server.named.colour.is_some(),
-                "trouble": known.trouble(now),
-                "known": facts.get("id").is_some(),
-                "version": facts.text("version"),
-                "uptime": facts.number("uptime"),
-                "draining": facts.text("draining") == "true",
-                "jobs": State::ALL.map(|state| facts.jobs_in(&[state])),
-                "rates": known.rates.map(|rate| float((rate * 10.0).round() / 10.0)),
-                "tubes": facts.number("current-tubes"),
-                "connections": facts.number("current-connections"),
-                "producers": facts.number("current-producers"),
-                "workers": facts.number("current-workers"),
-                "waiting": facts.number("current-waiting"),
-                "curve": ring::small(&known.curves.slots(0, now)),
-            })
-        });
+        let card = |server: &Arc<Watched>| {
+            let mut card = server.to_json();
+            card["curve"] = curves::small(&server.known().curves.slots(0, server.now()));
+            card
+        };
+        // Tubes that need a person.
+        let grave = |server: &Arc<Watched>| {
+            let is_grave = |tube: &Tube| tube.troubles.iter().any(|trouble| trouble.is_grave());
+            let known = server.known();
+            known.existing().filter(|(_, tube)| is_grave(tube)).count()
+        };
         json!({
             "version": env!("CARGO_PKG_VERSION"),
             "changes": self.allows_changes,
-            "servers": servers.collect::<Json>(),
+            "grave": self.servers.iter().map(grave).sum::<usize>(),
+            "servers": self.servers.iter().map(card).collect::<Json>(),
         })
     }
 
-    fn tubes(&self, question: &Question) -> Json {
-        let view = View {
-            search: question.text("search").into(),
-            sort: Sort::named(question.text("sort")),
-            is_turned: question.text("turned") == "1",
-            server: question.text("server").parse().ok(),
-            from: question.index("from"),
-            count: question.index("count").clamp(1, MOST_ROWS),
+    /// The part of the table that is searched for, sorted and cut here, so that
+    /// the page shows any number of tubes quickly.
+    fn tubes(&self, request: &Request) -> Json {
+        // All are held for this short time, always in the same order.
+        let known: Vec<MutexGuard<Known>> = self.servers.iter().map(|one| one.known()).collect();
+        let (server, search) = (request.parameter("server"), request.parameter("search"));
+        let server: Option<usize> = server.parse().ok();
+        let is_of_server = |index: usize| server.is_none_or(|wanted| wanted == index);
+        let is_wanted =
+            |index: usize, name: &TubeName| is_of_server(index) && fits(name.as_str(), search);
+        // By trouble, if no column is named.
+        let by = match request.parameter("sort") {
+            "name" => None,
+            column => Some(Column::parse(column).unwrap_or(Column::Tube)),
         };
-        table::to_json(&self.servers, &view)
+        let rows = sorted(&known, is_wanted, by, request.parameter("turned") == "1");
+        let in_all = known
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| is_of_server(*index));
+        let total: usize = in_all.map(|(_, known)| known.existing().count()).sum();
+        let found = rows.len();
+        let count = index(request, "count").clamp(1, MOST_ROWS);
+        let shown = rows.into_iter().skip(index(request, "from")).take(count);
+        let shown = shown.map(|(at, name, tube)| row(at, self.servers[at].now(), name, tube));
+        json!({"total": total, "found": found, "rows": shown.collect::<Json>()})
     }
 
-    fn tube(&self, question: &Question) -> Outcome<Json> {
-        let (index, server) = self.watched(question)?;
-        let name: TubeName = question.read("tube")?;
+    fn tube(&self, request: &Request) -> Outcome<Json> {
+        let (server, name) = (self.watched(request)?, read(request, "tube")?);
         let known = server.known();
-        let tube = known.tubes.get(&name);
-        let tube = tube.ok_or_else(|| Failure::no_tube(&name))?;
+        let tube = known
+            .tubes
+            .get(&name)
+            .ok_or_else(|| Failure::no_tube(&name))?;
         Ok(json!({
-            "row": table::row(index, server.now(), &name, tube),
+            "row": row(index(request, "server"), server.now(), &name, tube),
             "gone": tube.is_gone,
-            "urgent": tube.urgent,
-            "using": tube.using,
-            "total": tube.counters[0],
-            "deleted": tube.counters[1],
+            "total": tube.facts.number("total-jobs"),
         }))
     }
 
-    /// What is in the way of the jobs of a tube.
-    fn why(&self, question: &Question, client: &mut Client) -> Outcome<Json> {
-        let (_, server) = self.watched(question)?;
-        let tube: TubeName = question.read("tube")?;
-        let facts = client.known_tube(&tube)?;
-        let others: Vec<_> = server.known().with_ready().take(MOST_OTHERS).collect();
-        let others = stats_of(client, &others)?;
-        let said = sentences(client, &tube, &facts, &others)?;
-        Ok(json!({"why": said.join(" ")}))
-    }
-
-    fn curves(&self, question: &Question) -> Outcome<Json> {
-        let (_, server) = self.watched(question)?;
-        let span = question.index("span").min(SPANS.len() - 1);
+    fn curves(&self, request: &Request) -> Outcome<Json> {
+        let server = self.watched(request)?;
+        let span = index(request, "span").min(SPANS.len() - 1);
         let (now, known) = (server.now(), server.known());
-        let slots = match question.optional::<TubeName>("tube")? {
-            None => ring::to_json(&known.curves.slots(span, now)),
+        let slots = match optional::<TubeName>(request, "tube")? {
+            None => curves::to_json(&known.curves.slots(span, now)),
             Some(tube) => {
                 let curves = known.tubes.get(&tube).and_then(|tube| tube.curves.as_ref());
                 let slots = curves.map(|curves| curves.slots(span, now));
-                ring::to_json(&slots.unwrap_or_default())
+                curves::to_json(&slots.unwrap_or_default())
             }
         };
         Ok(json!({"seconds": SPANS[span], "slots": slots}))
-    }
-
-    fn jobs(&self, question: &Question, client: &mut Client) -> Outcome<Json> {
-        let wanted = jobs::Wanted {
-            tube: question.read("tube")?,
-            state: question.optional("state")?,
-            text: question.text("text").into(),
-            from: question.optional("from")?,
-        };
-        jobs::page(client, &wanted)
-    }
-
-    fn metrics(&self, question: &Question) -> Result<Answer, Refusal> {
-        let Ok((_, server)) = self.watched(question) else {
-            return Err((Status::NotFound, "there is no such server"));
-        };
-        let _turn = self.turn()?;
-        let patience: Duration = exposition::SCRAPE_PATIENCE;
-        let (text, _) = scrape(&server.named.address, patience, &Wanted::default());
-        Ok(Answer {
-            kind: exposition::KIND,
-            ..Answer::text(Status::Ok, text)
-        })
     }
 }
 
@@ -365,49 +314,117 @@ impl Drop for Turn<'_> {
 mod tests {
     use super::*;
     use crate::server::address::Address;
-    use std::net::TcpListener;
+    use crate::server::watch::Habits;
 
-    /// A request that comes from our own page.
-    fn request(method: &str, path: &str, console: &Console) -> Request {
-        let headers = [
-            ("host", "localhost:8080"),
-            ("origin", "http://localhost:8080"),
-            ("x-beanpole-page", console.guard.page_token.as_str()),
-        ];
+    /// A console whose server is gone.
+    fn console(token: Option<&str>) -> Console {
+        let nobody = Address::parse("unix:/nowhere/socket").unwrap();
+        let habits = Habits {
+            interval: Duration::MAX,
+            respite: 1,
+            patience: Duration::MAX,
+        };
+        Console {
+            servers: vec![Arc::new(Watched::new(nobody.into(), habits))],
+            token: token.map(String::from),
+            allows_changes: true,
+            asking: AtomicUsize::new(0),
+        }
+    }
+
+    fn request(method: &str, path: &str, headers: &[(&str, &str)]) -> Request {
+        let owned = |(name, value): &(&str, &str)| (String::from(*name), String::from(*value));
         Request {
             method: method.into(),
             path: path.into(),
-            query: "tube=mail&id=1".into(),
-            headers: headers
-                .map(|(name, value)| (String::from(name), String::from(value)))
-                .into(),
-            body: br#"{"server":0,"do":"kick-job","id":"1"}"#.into(),
+            parameters: [("tube", "mail"), ("id", "1")].iter().map(owned).collect(),
+            headers: headers.iter().map(owned).collect(),
+            body: br#"{"server":0,"do":"kick-job","ids":["1"]}"#.into(),
+            ..Request::default()
         }
     }
 
     #[test]
     fn a_server_that_is_gone_is_502_and_a_busy_console_is_503() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let nobody = Address::parse("unix:/nowhere/socket").unwrap();
-        let console = Console {
-            servers: vec![Watched::new(nobody.into(), Duration::MAX)],
-            guard: Guard::new(&listener, None, Vec::new()).unwrap(),
-            allows_changes: true,
-            asking: AtomicUsize::new(0),
-        };
+        let console = console(None);
         let questions = [
             ("GET", "/api/why"),
             ("GET", "/api/jobs"),
             ("GET", "/api/job"),
             ("POST", "/api/change"),
         ];
-        let status = |(method, path)| console.answer(&request(method, path, &console)).status;
-        assert_eq!(questions.map(status), [Status::BadGateway; 4]);
+        let status = |(method, path)| match console.answer(&request(method, path, &[])) {
+            Ok(answer) | Err(answer) => answer.status,
+        };
+        assert_eq!(questions.map(status), [502; 4]);
         console.asking.store(MOST_ASKING, Ordering::Relaxed);
-        assert_eq!(questions.map(status), [Status::Unavailable; 4]);
-        assert_eq!(status(("GET", "/metrics")), Status::Unavailable);
-        assert_eq!(status(("GET", "/api/tubes")), Status::Ok);
+        assert_eq!(questions.map(status), [503; 4]);
+        assert_eq!(status(("GET", "/metrics")), 503);
+        assert_eq!(status(("GET", "/api/tubes")), 200);
         // Each of them has given its turn back.
         assert_eq!(console.asking.into_inner(), MOST_ASKING);
+    }
+
+    #[test]
+    fn a_token_is_demanded_if_there_is_one() {
+        let is_admitted = |token, headers: &[_]| {
+            let request = request("GET", "/api/servers", headers);
+            console(token).admit(&request).is_ok()
+        };
+        let with = |value| is_admitted(Some("secret"), &[("authorization", value)]);
+        assert!(with("Bearer secret"));
+        for wrong in [
+            "secret",
+            "Bearer",
+            "Bearer ",
+            "Bearer secre",
+            "Bearer secrets",
+            "Basic secret",
+        ] {
+            assert!(!with(wrong), "{wrong}");
+        }
+        assert!(!is_admitted(Some("secret"), &[]));
+        assert!(is_admitted(None, &[]));
+    }
+
+    #[test]
+    fn only_our_own_page_changes_something() {
+        let may = |origin: &str| {
+            let headers = [("host", "localhost:8080"), ("origin", origin)];
+            let request = request("POST", "/api/change", &headers);
+            console(None).admit(&request).is_ok()
+        };
+        assert!(may("http://localhost:8080"));
+        assert!(may("https://localhost:8080"));
+        for origin in ["http://localhost", "http://evil.example", "null", ""] {
+            assert!(!may(origin), "{origin}");
+        }
+        let request = request("POST", "/api/change", &[("host", "localhost:8080")]);
+        assert!(console(None).admit(&request).is_err());
+    }
+
+    #[test]
+    fn a_search_is_part_of_a_name_or_a_pattern_for_all_of_it() {
+        for (name, search) in [
+            ("mail", ""),
+            ("mail", "AI"),
+            ("mail-eu", "mail*"),
+            ("mail-eu", "*-e?"),
+            ("mail", "*"),
+            ("aab", "*ab"),
+            ("abcabd", "*ab?*"),
+            ("mail", "m**l"),
+        ] {
+            assert!(fits(name, search), "{name} {search}");
+        }
+        for (name, search) in [
+            ("mail", "x"),
+            ("mail-eu", "mail?"),
+            ("mail", "*z"),
+            ("mail", "ai*"),
+            ("", "?"),
+        ] {
+            assert!(!fits(name, search), "{name} {search}");
+        }
     }
 }

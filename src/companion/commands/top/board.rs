@@ -1,63 +1,54 @@
-//! What the screen shows: the latest answers of the servers, and what is
-//! selected. Also what a key does. Nothing here draws or asks a server.
+//! What the screen shows and what is selected, and what a key does. Nothing here
+//! draws or asks a server.
 
-use super::rows::{Row, beside};
-use super::sample::History;
-use super::watcher::{Answer, Look, Request};
-use crate::server::change::JobAction;
+use crate::failure::Outcome;
+use crate::server::change::{self, JobAction};
+use crate::server::client::Client;
 use crate::server::columns::Column;
-use crate::server::names;
 use crate::server::stats::State;
 use crate::server::tubes::Patterns;
+use crate::server::watch::{Known, Watched, sorted};
 use crate::text::terminal::Key;
 use crate::values::Parse;
 use beanpole::protocol::{JobId, Seconds, TubeName};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
+/// The columns that the table can be sorted by, from left to right.
+pub const COLUMNS: [Column; 11] = {
+    use Column::*;
+    [
+        Tube, Ready, Reserved, Delayed, Buried, Watching, Waiting, Put, Delete, Age, Timeouts,
+    ]
+};
+
 /// Everything that the screen shows.
-#[derive(Default)]
 pub struct Board {
-    pub servers: Vec<Server>,
+    pub servers: Vec<Arc<Watched>>,
     pub sort: Column,
-    pub reversed: bool,
+    pub is_turned: bool,
     /// Only these tubes are shown.
     tubes: Patterns,
     /// Only tubes with this text in their names are shown.
     pub filter: String,
-    /// The tubes that are to be shown, in their order. They are arranged when
-    /// something of this changes, because there may be very many.
-    rows: Vec<Row>,
-    /// Whether the screen stands still: new answers are not shown.
-    pub held: bool,
-    /// The selected tube, and the index of its server.
+    /// The tubes that are to be shown, in their order, with the index of their
+    /// server. They are arranged when something of this changes, because there
+    /// may be very many.
+    pub rows: Vec<(usize, TubeName)>,
+    /// Of which samples they were arranged.
+    arranged: Vec<Option<Duration>>,
+    /// Whether the screen stands still: no samples are taken.
+    pub is_held: bool,
     pub selected: Option<(usize, TubeName)>,
     /// The tube that fills the screen; `None` if the table of all tubes does.
-    pub page: Option<Page>,
+    pub page: Option<(usize, TubeName)>,
+    /// The job that was selected on the page; it may be gone.
+    job: Option<JobId>,
     /// Whether the help text is shown instead.
     pub help: bool,
     pub prompt: Option<Prompt>,
     /// The result of the last action.
     pub message: String,
-}
-
-/// A server, and its latest answers.
-pub struct Server {
-    pub named: names::Server,
-    pub history: Option<History>,
-    /// Why the last request had no answer.
-    pub failure: Option<String>,
-    /// For how long an answer has been missing, if that is long.
-    pub silent: Option<Duration>,
-}
-
-/// The page of one tube of a server.
-pub struct Page {
-    pub server: usize,
-    pub tube: TubeName,
-    /// The next jobs of the tube, once they are known.
-    pub look: Option<Look>,
-    /// The job that was selected; it may be gone.
-    job: Option<JobId>,
 }
 
 /// A question in the last line but one of the screen.
@@ -67,184 +58,168 @@ pub struct Prompt {
     purpose: Purpose,
 }
 
+/// What is to be done to a server; it says what was done.
+pub type Act = Box<dyn FnOnce(&mut Client) -> Outcome<String> + Send>;
+
+/// Makes of a text what is to be done, or says what is wrong with it.
+type Maker = Box<dyn Fn(&str) -> Result<Act, String>>;
+
 /// What the answer is for.
 enum Purpose {
     Filter,
-    Kick(usize, TubeName),
-    Pause(usize, TubeName),
-    /// If the answer is yes, this server gets this request.
-    Consent(usize, Request),
+    /// This server gets what is made of the text.
+    Value(usize, Maker),
+    /// If the answer is yes, this is done to this server.
+    Consent(usize, Act),
 }
 
 /// What the caller has to do after a key.
 pub enum Action {
     Nothing,
     Quit,
-    /// Send this request to this server, and take a new sample soon.
-    Ask(usize, Request),
+    /// Do this to this server, and take a new sample soon.
+    Do(usize, Act),
     /// Take a new sample soon.
     Refresh,
     /// Leave the terminal to the shell for a while.
     Suspend,
 }
 
-impl Server {
-    /// What is wrong with the server, in a word and in a sentence.
-    pub fn trouble(&self) -> Option<(&'static str, String)> {
-        if let Some(reason) = &self.failure {
-            return Some(("LOST", format!("{reason}; trying again")));
-        }
-        let (address, seconds) = (&self.named.address, self.silent?.as_secs());
-        let reason = format!("{address}: no answer for {seconds} seconds");
-        Some(("SILENT", reason))
-    }
-}
-
 impl Board {
-    pub fn new(servers: &[names::Server], sort: Column, tubes: Patterns) -> Board {
-        let server = |named: &names::Server| Server {
-            named: named.clone(),
-            history: None,
-            failure: None,
-            silent: None,
-        };
+    pub fn new(servers: Vec<Arc<Watched>>, sort: Column, tubes: Patterns) -> Board {
         Board {
-            servers: servers.iter().map(server).collect(),
+            servers,
             sort,
+            is_turned: false,
             tubes,
-            ..Board::default()
+            filter: String::new(),
+            rows: Vec::new(),
+            arranged: Vec::new(),
+            is_held: false,
+            selected: None,
+            page: None,
+            job: None,
+            help: false,
+            prompt: None,
+            message: String::new(),
         }
     }
 
-    /// The tubes that are to be shown, in their order.
-    pub fn rows(&self) -> &[Row] {
-        &self.rows
+    /// Takes notice of new samples, and tells what is wanted of the next ones if
+    /// `visible` rows can be seen.
+    pub fn update(&mut self, visible: usize) {
+        let sampled = self.servers.iter().map(|server| server.known().sampled);
+        let sampled = sampled.collect();
+        if self.arranged != sampled {
+            self.arranged = sampled;
+            self.arrange();
+        }
+        let shown = page_of(&self.rows, self.selection(), visible).1;
+        for (index, server) in self.servers.iter().enumerate() {
+            let of_it = |row: &&(usize, TubeName)| row.0 == index;
+            let shown = shown.iter().filter(of_it).map(|(_, tube)| tube.clone());
+            let page = self.page.iter().find(of_it);
+            let mut known = server.known();
+            known.is_held = self.is_held;
+            known.shown = shown.collect();
+            known.looks_into = page.map(|(_, tube)| (tube.clone(), visible));
+        }
     }
 
     fn arrange(&mut self) {
-        let mut rows = Vec::new();
-        for (index, server) in self.servers.iter().enumerate() {
-            let history = server.history.iter();
-            let is_shown =
-                |tube: &TubeName| self.tubes.mean(tube) && tube.as_str().contains(&self.filter);
-            rows.extend(history.flat_map(|history| Row::of(index, history, is_shown)));
-        }
-        rows.sort_by(|one, other| one.compare(other, self.sort));
-        if self.reversed {
-            rows.reverse();
-        }
-        self.rows = rows;
+        let known: Vec<MutexGuard<Known>> = self.servers.iter().map(|one| one.known()).collect();
+        let is_shown = |_, tube: &TubeName| {
+            self.tubes.mean(tube) && tube.as_str().contains(self.filter.as_str())
+        };
+        let rows = sorted(&known, is_shown, Some(self.sort), self.is_turned);
+        let rows = rows
+            .into_iter()
+            .map(|(server, name, _)| (server, name.clone()));
+        self.rows = rows.collect();
     }
 
     /// The index of the selected row; 0 if it is gone.
     pub fn selection(&self) -> usize {
-        let Some((server, tube)) = &self.selected else {
-            return 0;
-        };
-        let is_selected = |row: &Row| row.server == *server && row.tube == *tube;
-        self.rows.iter().position(is_selected).unwrap_or(0)
-    }
-
-    /// The requests to send to this server next, if `visible` rows can be seen.
-    pub fn requests(&self, server: usize, visible: usize) -> Vec<Request> {
-        let seen = match self.sort {
-            Column::Age => &self.rows,
-            _ => page_of(&self.rows, self.selection(), visible).1,
-        };
-        let mine = seen.iter().filter(|row| row.server == server);
-        let mut requests = vec![Request::Sample(mine.map(|row| row.tube.clone()).collect())];
-        if let Some(page) = self.page.as_ref().filter(|page| page.server == server) {
-            requests.push(Request::Look(page.tube.clone(), visible));
-        }
-        requests
-    }
-
-    /// Takes in the answer of a server.
-    pub fn hear(&mut self, server: usize, answer: Answer) {
-        let heard = &mut self.servers[server];
-        match answer {
-            Answer::Failed(reason) => {
-                heard.failure = Some(reason);
-                return;
-            }
-            // The screen stands still, so this is not shown.
-            Answer::Sample(_) | Answer::Look(..) if self.held => {}
-            Answer::Sample(sample) => {
-                heard.history = Some(History::after(heard.history.take(), *sample));
-                heard.failure = None;
-                return self.arrange();
-            }
-            Answer::Look(of, found) => {
-                let is_meant = |page: &&mut Page| page.server == server && page.tube == of;
-                if let Some(page) = self.page.as_mut().filter(is_meant) {
-                    page.look = Some(found);
-                }
-            }
-            Answer::Done(what) => self.message = what,
-        }
-        heard.failure = None;
+        let selected = self.selected.as_ref();
+        let place = |selected| self.rows.iter().position(|row| row == selected);
+        selected.and_then(place).unwrap_or(0)
     }
 
     /// Does what a key means, if `visible` rows can be seen.
     pub fn press(&mut self, key: Key, visible: usize) -> Action {
-        if matches!(key, Key::Ctrl('c') | Key::Closed) {
-            return Action::Quit;
+        match key {
+            Key::Ctrl('c') | Key::Closed => return Action::Quit,
+            Key::Ctrl('z') => return Action::Suspend,
+            _ => self.message.clear(),
         }
-        if key == Key::Ctrl('z') {
-            return Action::Suspend;
-        }
-        self.message.clear();
         if let Some(prompt) = self.prompt.take() {
             return self.answer(prompt, key);
         }
         if std::mem::take(&mut self.help) && key != Key::Char('q') {
             return Action::Nothing;
         }
-        match key {
-            Key::Char('q') => return Action::Quit,
-            Key::Char('?' | 'h') => self.help = true,
-            Key::Char('c') => self.ask_about_clearing(),
-            Key::Char(' ') => self.held = !self.held,
-            Key::Char('k') => {
-                if let Some((server, tube)) = self.selected_tube() {
-                    let question = format!("kick how many jobs of {tube}?");
-                    self.ask(question, Purpose::Kick(server, tube));
-                }
+        let on_tube = self
+            .page
+            .clone()
+            .or_else(|| self.rows.get(self.selection()).cloned());
+        match (key, on_tube) {
+            (Key::Char('q'), _) => return Action::Quit,
+            (Key::Char('?' | 'h'), _) => self.help = true,
+            (Key::Char(' '), _) => {
+                self.is_held = !self.is_held;
+                return Action::Refresh;
             }
-            Key::Char('p') => {
-                if let Some((server, tube)) = self.selected_tube() {
-                    let question = format!("pause {tube} for how long (0 ends a pause)?");
-                    self.ask(question, Purpose::Pause(server, tube));
-                }
+            (Key::Char('c'), Some((server, tube))) => self.ask_about_clearing(server, tube),
+            (Key::Char('k'), Some((server, tube))) => {
+                let question = format!("kick how many jobs of {tube}?");
+                let kick = move |text: &str| -> Result<Act, String> {
+                    let (tube, bound) = (tube.clone(), u32::parse(text)?);
+                    Ok(Box::new(move |client| {
+                        change::kick(client, &tube, bound.into())
+                    }))
+                };
+                self.ask(question, Purpose::Value(server, Box::new(kick)));
             }
-            _ => {}
+            (Key::Char('p'), Some((server, tube))) => {
+                let question = format!("pause {tube} for how long (0 ends a pause)?");
+                let pause = move |text: &str| -> Result<Act, String> {
+                    let (tube, time) = (tube.clone(), Seconds::parse(text)?);
+                    Ok(Box::new(move |client| change::pause(client, &tube, time)))
+                };
+                self.ask(question, Purpose::Value(server, Box::new(pause)));
+            }
+            (Key::Escape | Key::Enter | Key::Left, _) if self.page.is_some() => self.page = None,
+            (key, Some((server, _))) if self.page.is_some() => {
+                return self.press_in_tube(key, server);
+            }
+            (Key::Enter | Key::Right, on_tube @ Some(_)) => {
+                self.selected = on_tube.clone();
+                self.page = on_tube;
+                return Action::Refresh;
+            }
+            (key, _) => return self.press_in_list(key, visible),
         }
-        match (&self.page, key) {
-            (Some(_), Key::Escape | Key::Enter | Key::Left) => {
-                self.page = None;
-                Action::Nothing
-            }
-            (Some(_), key) => self.press_in_tube(key),
-            (None, key) => self.press_in_list(key, visible),
-        }
+        Action::Nothing
     }
 
     fn press_in_list(&mut self, key: Key, visible: usize) -> Action {
+        let page = isize::try_from(visible).unwrap_or(1);
         match key {
             Key::Up => self.select(-1),
             Key::Down => self.select(1),
-            Key::PageUp => self.select(-(isize::try_from(visible).unwrap_or(1))),
-            Key::PageDown => self.select(isize::try_from(visible).unwrap_or(1)),
+            Key::PageUp => self.select(-page),
+            Key::PageDown => self.select(page),
             Key::Home => self.select(isize::MIN),
             Key::End => self.select(isize::MAX),
-            Key::Char('s' | 'S') => {
-                self.sort = beside(self.sort, key == Key::Char('s'));
-                self.reversed = false;
+            Key::Char(letter @ ('s' | 'S')) => {
+                let steps = if letter == 's' { 1 } else { COLUMNS.len() - 1 };
+                let place = COLUMNS.iter().position(|column| *column == self.sort);
+                self.sort = COLUMNS[(place.unwrap_or(0) + steps) % COLUMNS.len()];
+                self.is_turned = false;
                 self.arrange();
-                return Action::Refresh;
             }
             Key::Char('r') => {
-                self.reversed = !self.reversed;
+                self.is_turned = !self.is_turned;
                 self.arrange();
             }
             Key::Char('/') => {
@@ -258,40 +233,29 @@ impl Board {
                 self.filter.clear();
                 self.arrange();
             }
-            Key::Enter | Key::Right => {
-                if let Some((server, tube)) = self.selected_tube() {
-                    self.selected = Some((server, tube.clone()));
-                    self.page = Some(Page {
-                        server,
-                        tube,
-                        look: None,
-                        job: None,
-                    });
-                    return Action::Refresh;
-                }
-            }
             _ => {}
         }
         Action::Nothing
     }
 
-    fn press_in_tube(&mut self, key: Key) -> Action {
+    fn press_in_tube(&mut self, key: Key, server: usize) -> Action {
         let jobs = self.jobs();
-        let (Some(selected), Some(page)) = (self.selected_job(), &mut self.page) else {
+        let Some(selected) = self.selected_job() else {
             return Action::Nothing;
         };
-        let server = page.server;
         let place = jobs.iter().position(|id| *id == selected).unwrap_or(0);
+        let act = |action: JobAction| -> Act {
+            Box::new(move |client| change::act(client, action, selected))
+        };
         match key {
-            Key::Up => page.job = Some(jobs[place.saturating_sub(1)]),
-            Key::Down => page.job = Some(*jobs.get(place + 1).unwrap_or(&selected)),
-            Key::Char('d') => {
-                let delete = Request::Act(JobAction::Delete, selected);
-                let question = format!("delete job {selected}? y/N");
-                self.ask(question, Purpose::Consent(server, delete));
-            }
-            Key::Char('u') => return Action::Ask(server, Request::Act(JobAction::Kick, selected)),
-            Key::Char('b') => return Action::Ask(server, Request::Act(JobAction::Bury, selected)),
+            Key::Up => self.job = Some(jobs[place.saturating_sub(1)]),
+            Key::Down => self.job = Some(*jobs.get(place + 1).unwrap_or(&selected)),
+            Key::Char('d') => self.ask(
+                format!("delete job {selected}? y/N"),
+                Purpose::Consent(server, act(JobAction::Delete)),
+            ),
+            Key::Char('u') => return Action::Do(server, act(JobAction::Kick)),
+            Key::Char('b') => return Action::Do(server, act(JobAction::Bury)),
             _ => {}
         }
         Action::Nothing
@@ -299,49 +263,41 @@ impl Board {
 
     /// The ids of the jobs on the page, in the order of the page.
     fn jobs(&self) -> Vec<JobId> {
-        let look = self.page.iter().filter_map(|page| page.look.as_ref());
-        let jobs = look.flatten().flat_map(|(_, jobs)| jobs);
-        jobs.map(|(job, _)| job.id).collect()
+        let Some((server, tube)) = &self.page else {
+            return Vec::new();
+        };
+        let known = self.servers[*server].known();
+        let jobs = known.jobs.iter().map(|(job, _)| job);
+        jobs.filter(|job| job.tube == *tube)
+            .map(|job| job.id)
+            .collect()
     }
 
     /// The job for the next action: the selected one, or else the first one.
     pub fn selected_job(&self) -> Option<JobId> {
         let jobs = self.jobs();
-        let selected = self.page.as_ref()?.job;
-        selected
-            .filter(|job| jobs.contains(job))
-            .or(jobs.first().copied())
+        let selected = self.job.filter(|job| jobs.contains(job));
+        selected.or(jobs.first().copied())
     }
 
-    fn ask_about_clearing(&mut self) {
-        let Some((server, tube)) = self.selected_tube() else {
-            return;
+    fn ask_about_clearing(&mut self, server: usize, tube: TubeName) {
+        let count = match self.servers[server].known().tubes.get(&tube) {
+            Some(known) => known.facts.jobs_in(&State::FREE),
+            None => 0,
         };
-        let history = self.servers[server].history.as_ref();
-        let facts = history.and_then(|history| history.tube(&tube));
-        match facts.map_or(0, |facts| facts.jobs_in(&State::FREE)) {
-            0 => self.message = format!("{tube} has no jobs but reserved ones"),
-            count => {
-                let question = format!("delete {count} jobs of {tube}, all but reserved ones? y/N");
-                let clear = Request::Clear(tube, count);
-                self.ask(question, Purpose::Consent(server, clear));
-            }
+        if count == 0 {
+            self.message = format!("{tube} has no jobs but reserved ones");
+            return;
         }
+        let question = format!("delete {count} jobs of {tube}, all but reserved ones? y/N");
+        let clear: Act = Box::new(move |client| change::clear(client, &tube, &State::FREE, count));
+        self.ask(question, Purpose::Consent(server, clear));
     }
 
     fn select(&mut self, steps: isize) {
         let target = self.selection().saturating_add_signed(steps);
-        let row = self.rows.get(target.min(self.rows.len().saturating_sub(1)));
-        self.selected = row.map(|row| (row.server, row.tube.clone()));
-    }
-
-    /// The tube for the next action.
-    fn selected_tube(&self) -> Option<(usize, TubeName)> {
-        if let Some(page) = &self.page {
-            return Some((page.server, page.tube.clone()));
-        }
-        let row = self.rows.get(self.selection())?;
-        Some((row.server, row.tube.clone()))
+        let target = target.min(self.rows.len().saturating_sub(1));
+        self.selected = self.rows.get(target).cloned();
     }
 
     fn ask(&mut self, question: String, purpose: Purpose) {
@@ -354,59 +310,31 @@ impl Board {
 
     /// Handles a key while a question is open.
     fn answer(&mut self, mut prompt: Prompt, key: Key) -> Action {
-        if let Purpose::Consent(server, request) = prompt.purpose {
-            return match key {
-                Key::Char('y' | 'Y') => Action::Ask(server, request),
-                _ => Action::Nothing,
-            };
-        }
-        match key {
-            Key::Escape => return Action::Nothing,
-            Key::Enter => return self.answered(prompt),
-            Key::Backspace => {
-                prompt.text.pop();
-            }
-            Key::Ctrl('u') => prompt.text.clear(),
-            Key::Char(character) => {
-                let fits = prompt.text.len() < TubeName::MAX_LEN;
-                let may_stand = match prompt.purpose {
-                    Purpose::Filter => true,
-                    // A time may end with a unit.
-                    Purpose::Pause(..) => character.is_ascii_alphanumeric() || character == '.',
-                    _ => character.is_ascii_digit(),
-                };
-                if fits && may_stand {
-                    prompt.text.push(character);
-                }
-            }
-            _ => {}
-        }
-        self.prompt = Some(prompt);
-        Action::Nothing
-    }
-
-    fn answered(&mut self, prompt: Prompt) -> Action {
-        let text = prompt.text;
-        let asked = match prompt.purpose {
-            Purpose::Filter => {
-                self.filter = text;
+        match (prompt.purpose, key) {
+            (Purpose::Consent(server, act), Key::Char('y' | 'Y')) => Action::Do(server, act),
+            (Purpose::Consent(..), _) | (_, Key::Escape) => Action::Nothing,
+            (Purpose::Filter, Key::Enter) => {
+                self.filter = prompt.text;
                 self.arrange();
-                return Action::Nothing;
+                Action::Nothing
             }
-            _ if text.is_empty() => return Action::Nothing,
-            Purpose::Kick(server, tube) => {
-                u32::parse(&text).map(|bound| (server, Request::Kick(tube, bound.into())))
-            }
-            Purpose::Pause(server, tube) => {
-                Seconds::parse(&text).map(|time| (server, Request::Pause(tube, time)))
-            }
-            // This purpose is served in `answer`, by a single key.
-            Purpose::Consent(..) => return Action::Nothing,
-        };
-        match asked {
-            Ok((server, request)) => Action::Ask(server, request),
-            Err(reason) => {
-                self.message = reason;
+            (Purpose::Value(server, act), Key::Enter) => match act(&prompt.text) {
+                Ok(act) => Action::Do(server, act),
+                Err(reason) => {
+                    self.message = reason;
+                    Action::Nothing
+                }
+            },
+            (purpose, key) => {
+                match key {
+                    Key::Backspace => drop(prompt.text.pop()),
+                    Key::Ctrl('u') => prompt.text.clear(),
+                    Key::Char(character) if prompt.text.len() < TubeName::MAX_LEN => {
+                        prompt.text.push(character);
+                    }
+                    _ => {}
+                }
+                self.prompt = Some(Prompt { purpose, ..prompt });
                 Action::Nothing
             }
         }
@@ -415,44 +343,52 @@ impl Board {
 
 /// The page of `visible` rows that contains the selected one: how many rows
 /// come before the page, and its rows.
-pub fn page_of(rows: &[Row], selected: usize, visible: usize) -> (usize, &[Row]) {
+pub fn page_of<T>(rows: &[T], selected: usize, visible: usize) -> (usize, &[T]) {
     let visible = visible.max(1);
     let start = (selected / visible * visible).min(rows.len());
-    (start, &rows[start..rows.len().min(start + visible)])
+    (
+        start,
+        &rows[start..rows.len().min(start.saturating_add(visible))],
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::names::Server;
     use crate::server::sample::Sample;
     use crate::server::stats::Facts;
-    use std::time::Instant;
+    use crate::server::watch::Habits;
 
     /// With ten thousand tubes, to arrange them takes longer than a key may.
     #[test]
     fn keys_that_change_no_order_arrange_nothing() {
-        let server = names::Server::parse("11300").unwrap();
-        let mut board = Board::new(&[server], Column::Tube, Patterns::default());
-        let tube = |number: u32| TubeName::parse(format!("t{number:05}").as_bytes()).unwrap();
-        let sample = Sample {
-            at: Instant::now(),
-            server: Facts::default(),
-            tubes: (0..10_000)
-                .map(|number| (tube(number), Facts::default()))
-                .collect(),
-            ages: Default::default(),
+        let habits = Habits {
+            interval: Duration::MAX,
+            respite: 1,
+            patience: Duration::MAX,
         };
-        board.hear(0, Answer::Sample(Box::new(sample)));
-        let arranged = board.rows().as_ptr();
-        for key in "/t0999"
-            .chars()
-            .map(Key::Char)
-            .chain([Key::Down, Key::Backspace])
-        {
+        let server = Watched::new(Server::parse("11300").unwrap(), habits);
+        let tube = |number: u32| TubeName::parse(format!("t{number:05}").as_bytes()).unwrap();
+        let tubes = (0..10_000).map(|number| (tube(number), Facts::default()));
+        let sample = Sample {
+            server: Facts::default(),
+            tubes: tubes.collect(),
+            asked: Vec::new(),
+            next: Vec::new(),
+            others: Vec::new(),
+        };
+        server.known().take(Duration::ZERO, sample);
+        let mut board = Board::new(vec![Arc::new(server)], Column::Tube, Patterns::default());
+        board.update(20);
+        let arranged = board.rows.as_ptr();
+        let keys = "/t0999".chars().map(Key::Char);
+        for key in keys.chain([Key::Down, Key::Backspace]) {
             board.press(key, 20);
-            assert_eq!(board.rows().as_ptr(), arranged);
+            board.update(20);
+            assert_eq!(board.rows.as_ptr(), arranged);
         }
         board.press(Key::Enter, 20);
-        assert_eq!(board.rows().len(), 100);
+        assert_eq!(board.rows.len(), 100);
     }
 }

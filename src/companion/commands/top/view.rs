@@ -1,15 +1,16 @@
 //! The board as lines of text. This file knows nothing of terminals.
 
-use super::board::{Board, Server, page_of};
-use super::line::{Line, Style, clip};
-use super::look::{counts_of, curve, curve_line, look_into};
-use super::rows::{Row, SHOWN, count, rate};
-use super::sample::{History, SECONDS};
+use super::board::{Board, COLUMNS, page_of};
 use crate::server::columns::Column;
-use crate::server::sample::RATES;
-use crate::server::stats::State;
+use crate::server::curves::Curves;
+use crate::server::sample::{RATES, TUBE_RATES};
+use crate::server::stats::{Facts, JobFacts, State};
+use crate::server::trouble::{Trouble, refusal, words};
+use crate::server::watch::{Known, Tube, Watched};
 use crate::text::colour::Colour;
-use crate::text::words::span;
+use crate::text::words::{beginning, shown, span};
+use beanpole::protocol::{JobId, TubeName};
+use std::time::Duration;
 
 const KEYS_OF_LIST: &str =
     "q quit  ? help  enter look  s sort  / filter  space hold  k kick  p pause";
@@ -32,30 +33,98 @@ b              bury the selected job
 Ctrl-Z         leave the terminal to the shell; its 'fg' comes back
 q              quit
 
-Red is what is lost, buried or not to be changed lightly. Yellow are jobs that
-nobody watches or that wait for a limit, timeouts, pauses, and a server that
-takes no new jobs.
-A small curve is the last minute; its highest point is the most in a second,
-or the most jobs there were, which a wide screen shows, too.";
+Red is what is lost, buried or refused. Yellow are tubes whose jobs nobody
+watches, fail, time out or wait for a limit, and pauses. A wide screen says what
+is wrong with each tube.
+A small curve is of the last two minutes; its highest point is the most in a
+second.";
+
+/// A line of the screen: pieces of text, some of them in a colour.
+#[derive(Clone, Default)]
+pub struct Line {
+    style: Style,
+    pieces: Vec<(String, Option<Colour>)>,
+}
+
+/// How a line stands out, as the number of the ANSI sequence.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Style {
+    #[default]
+    Plain = 0,
+    Bold = 1,
+    Dim = 2,
+    Reverse = 7,
+}
+
+impl Line {
+    fn plain(text: impl Into<String>) -> Line {
+        Line::default().add(text)
+    }
+
+    fn styled(self, style: Style) -> Line {
+        Line { style, ..self }
+    }
+
+    /// The same line with this text at its end.
+    fn add(self, text: impl Into<String>) -> Line {
+        self.add_in(None, text)
+    }
+
+    /// The same line with this text at its end, in a colour if one is given.
+    fn add_in(mut self, colour: Option<Colour>, text: impl Into<String>) -> Line {
+        self.pieces.push((text.into(), colour));
+        self
+    }
+
+    /// Its text, cut to this width, with the sequences for a terminal if it is
+    /// for one.
+    pub fn text(&self, width: usize, is_terminal: bool) -> String {
+        let base = format!("0;{}", self.style as u8);
+        let (mut line, mut room) = (String::new(), width);
+        for (text, colour) in &self.pieces {
+            // What a server says must not disturb the terminal.
+            let text = clip(&shown(text.as_bytes(), false), room);
+            room -= text.chars().count();
+            line += &match colour.and_then(Colour::code).filter(|_| is_terminal) {
+                Some(code) => format!("\x1b[{base};{code}m{text}\x1b[{base}m"),
+                None => text,
+            };
+        }
+        if !is_terminal {
+            return line.trim_end().into();
+        }
+        let rest = if self.style == Style::Reverse {
+            room
+        } else {
+            0
+        };
+        format!("\x1b[{base}m{line}{:rest$}\x1b[0m", "")
+    }
+}
+
+/// The first `width` characters of a text.
+fn clip(text: &str, width: usize) -> String {
+    text.chars().take(width).collect()
+}
 
 /// The whole screen, as `height` lines.
 pub fn screen(board: &Board, width: usize, height: usize) -> Vec<Line> {
     let mut lines = match board.help {
         true => HELP.lines().map(Line::plain).collect(),
-        false => head(board, width, height),
+        false => head(board, height),
     };
     let room = height.saturating_sub(lines.len() + 2);
+    match &board.page {
+        _ if board.help => {}
+        None => lines.extend(table(board, width, room)),
+        Some((server, tube)) => lines.extend(look_into(board, *server, tube, width, room)),
+    }
+    lines.resize(height.saturating_sub(2), Line::default());
+    lines.push(status(board));
     let keys = match board.page {
         None => KEYS_OF_LIST,
         Some(_) => KEYS_OF_TUBE,
     };
-    match &board.page {
-        _ if board.help => {}
-        None => lines.extend(table(board, width, room)),
-        Some(page) => lines.extend(look_into(board, page, width, room)),
-    }
-    lines.resize(height.saturating_sub(2), Line::default());
-    lines.push(status(board));
     lines.push(Line::plain(keys).styled(Style::Dim));
     lines.truncate(height);
     lines
@@ -63,60 +132,48 @@ pub fn screen(board: &Board, width: usize, height: usize) -> Vec<Line> {
 
 /// Everything at once, for an output that is not a terminal.
 pub fn printout(board: &Board, width: usize) -> Vec<String> {
-    let lines = [head(board, width, 0), table(board, width, usize::MAX)].concat();
-    let texts = lines.iter().map(|line| line.text(width));
-    texts.map(|text| text.trim_end().into()).collect()
+    let lines = [head(board, 0), table(board, width, usize::MAX)].concat();
+    lines.iter().map(|line| line.text(width, false)).collect()
 }
 
 /// How many rows of the table can be seen.
 pub fn visible_rows(board: &Board, height: usize) -> usize {
-    height
-        .saturating_sub(head(board, 0, height).len() + 3)
-        .max(1)
+    height.saturating_sub(head(board, height).len() + 3).max(1)
 }
-
-/// From this width on, the backlog has curves beside those of the rates.
-const ROOM_FOR_BACKLOG: usize = 120;
-/// From this width of the names on, each tube has a curve of its ready jobs, of
-/// so many seconds.
-const ROOM_FOR_ROW_CURVES: usize = 80;
-const ROW_CURVE: usize = 30;
 
 /// From this height on, there is a curve of each rate above the table.
 const ROOM_FOR_CURVES: usize = 20;
 
 /// The state of the servers: several lines for a single one, otherwise a line
 /// for each.
-fn head(board: &Board, width: usize, height: usize) -> Vec<Line> {
-    let curves = height >= ROOM_FOR_CURVES && board.page.is_none();
+fn head(board: &Board, height: usize) -> Vec<Line> {
+    let has_curves = height >= ROOM_FOR_CURVES && board.page.is_none();
     let mut lines = match board.servers.as_slice() {
-        [only] => server_lines(only, curves, width),
+        [only] => server_lines(only, has_curves),
         several => servers_table(several),
     };
     lines.push(Line::default());
     lines
 }
 
-fn server_lines(server: &Server, curves: bool, width: usize) -> Vec<Line> {
-    let title = Line::bold("").add_in(server.named.colour, server.named.title());
-    let trouble = server.trouble();
-    let Some(history) = &server.history else {
-        return vec![unheard_of(server, title)];
-    };
-    let facts = &history.latest.server;
+fn server_lines(server: &Watched, has_curves: bool) -> Vec<Line> {
+    let (now, known) = (server.now(), server.known());
+    let title = Line::default().styled(Style::Bold);
+    let title = title.add_in(server.named.colour, server.named.title());
+    let facts = &known.facts;
+    if facts.get("id").is_none() {
+        return vec![unheard_of(title, &known, now)];
+    }
     let number = |key| facts.number(key);
-    let (state, colour) = match trouble {
-        Some((word, _)) => (format!("  {word}"), Colour::RED),
-        None if facts.text("draining") == "true" => ("  DRAINING".into(), Colour::YELLOW),
-        None => (String::new(), Colour::YELLOW),
+    let state = match (known.lost(now), refusal(facts)) {
+        (Some((word, _)), _) => format!("  {word}"),
+        (None, Some(reason)) => format!("  TAKES NO JOBS: {reason}"),
+        (None, None) => String::new(),
     };
+    let (version, uptime) = (facts.text("version"), span(number("uptime")));
     let first = title
-        .add(format!(
-            "  {}  up {}",
-            facts.text("version"),
-            span(number("uptime"))
-        ))
-        .add_in(Some(colour), state)
+        .add(format!("  {version}  up {uptime}"))
+        .add_in(Some(Colour::RED), state)
         .add(format!(
             "  {} connections: {} put, {} work, {} wait",
             number("current-connections"),
@@ -124,201 +181,338 @@ fn server_lines(server: &Server, curves: bool, width: usize) -> Vec<Line> {
             number("current-workers"),
             number("current-waiting"),
         ));
-    let buried = (number("current-jobs-buried") > 0).then_some(Colour::RED);
-    let jobs = counts_of(Line::default(), facts, buried);
+    let jobs = counts_of(Line::default(), facts);
     let jobs = jobs.add(format!("; {} put so far", number("total-jobs")));
     let mut lines = vec![first, jobs];
-    let mut per_second = Line::plain("per second:");
-    for (index, ((name, keys), minute)) in RATES.into_iter().zip(&history.minutes).enumerate() {
-        let value: Option<f64> = keys.iter().map(|key| history.rate(key)).sum();
-        let is_bad = name == "timeouts" && value.is_some_and(|value| value > 0.0);
-        let colour = is_bad.then_some(Colour::YELLOW);
-        if curves {
-            let (now, is_wide) = (history.latest.at, width >= ROOM_FOR_BACKLOG);
-            let room = if is_wide {
-                half(width) - BEFORE
-            } else {
-                SECONDS
-            };
-            let line = curve_line(name, colour, value, &minute.growth(now), room);
-            lines.push(match is_wide {
-                true => beside(line, width, history, State::ALL[index]),
-                false => line,
-            });
-        } else {
-            let end = if name == "timeouts" { "" } else { "," };
-            let text = format!("{} {name}", rate(value, 9));
-            per_second = per_second.add(" ").add_in(colour, text).add(end);
+    let rates = RATES.map(|(name, _)| name);
+    if has_curves {
+        lines.extend(curve_lines("", rates, known.rates, &known.curves, now));
+    } else {
+        let mut line = Line::plain("per second:");
+        for (index, name) in rates.into_iter().enumerate() {
+            let value = known.rates.map(|rates| rates[index]);
+            let end = if index + 1 < RATES.len() { "," } else { "" };
+            let text = format!(" {} {name}{end}", rate(value, 9));
+            line = line.add_in(colour_of_rate(name, value), text);
         }
+        lines.push(line);
     }
-    if !curves {
-        lines.push(per_second);
-    }
-    let per_second = |key| rate(history.rate(key), 9);
-    lines.push(Line::plain(match number("binlog-current-index") {
+    let mut binlog = match number("binlog-current-index") {
         0 => "binlog off".into(),
         current => format!(
-            "binlog {} to {current} of {} each, {} records/s, {} moved/s",
+            "binlog {} to {current} of {} each",
             number("binlog-oldest-index"),
-            bytes(number("binlog-max-size")),
-            per_second("binlog-records-written"),
-            per_second("binlog-records-migrated"),
+            bytes(number("binlog-max-size"))
         ),
-    }));
+    };
+    for (name, used, most) in [
+        ("in use", "binlog-live-size", "binlog-size"),
+        ("memory", "memory-used", "max-memory"),
+    ] {
+        if number(most) > 0 {
+            let (used, most) = (bytes(number(used)), bytes(number(most)));
+            binlog += &format!("; {name}: {used} of {most}");
+        }
+    }
+    lines.push(Line::plain(binlog));
     lines
 }
 
-/// What stands before a curve, and the scale behind one.
-const BEFORE: usize = 20;
-const SCALE: usize = 13;
-
-/// How wide the half of a line is that has the curve of a rate.
-fn half(width: usize) -> usize {
-    (width / 2).min(BEFORE + SECONDS)
+/// A line for each rate, with the curve of its last two minutes.
+fn curve_lines<const R: usize>(
+    before: &str,
+    names: [&str; R],
+    rates: Option<[f64; R]>,
+    curves: &Curves<R>,
+    now: Duration,
+) -> Vec<Line> {
+    const WIDTH: usize = 60;
+    let slots = curves.slots(0, now);
+    let slots = &slots[slots.len().saturating_sub(WIDTH)..];
+    let line = |(index, name): (usize, &str)| {
+        let values = slots
+            .iter()
+            .map(|slot| slot.map_or(0.0, |slot| slot.rates[index]));
+        let most = values.clone().fold(0.0, f32::max);
+        let point = |value: f32| match (value / most * 7.0).round() {
+            _ if value <= 0.0 => ' ',
+            height => ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'][(height as usize).min(7)],
+        };
+        let value = rates.map(|rates| rates[index]);
+        let curve: String = values.map(point).collect();
+        let text = format!("{:>7}/s  {curve:>WIDTH$}", rate(value, 7));
+        let name_width = 9 + before.len();
+        let name = format!("{:<name_width$}", format!("{before}{name}"));
+        Line::default()
+            .add_in(colour_of_rate(name.trim(), value), name)
+            .add(text.trim_end())
+    };
+    names.into_iter().enumerate().map(line).collect()
 }
 
-/// Adds to a line the curve of the jobs in this state: how many they were, and
-/// the most in the time that is shown.
-fn beside(line: Line, width: usize, history: &History, state: State) -> Line {
-    let half = half(width);
-    let room = (width - half).saturating_sub(BEFORE + SCALE).min(SECONDS);
-    let values = history.backlog[state as usize].values(history.latest.at);
-    let (curve, most) = curve(&values, room);
-    let now = count(history.latest.server.jobs_in(&[state]), 7);
-    let scale = match most > 0.0 {
-        true => format!("  max {}", count(most as u64, 7)),
-        false => String::new(),
-    };
-    let right = format!("{:<9}{now:>7}  {curve}{scale}", state.name());
-    let used = line.text(half).chars().count();
-    line.add(" ".repeat(half - used)).add(right.trim_end())
+fn colour_of_rate(name: &str, value: Option<f64>) -> Option<Colour> {
+    let is_bad = name == "timeouts" && value.is_some_and(|value| value > 0.0);
+    is_bad.then_some(Colour::YELLOW)
+}
+
+/// Adds to a line how many jobs a server or a tube has.
+fn counts_of(line: Line, facts: &Facts) -> Line {
+    let [ready, reserved, delayed, buried] = facts.jobs();
+    let urgent = facts.number("current-jobs-urgent");
+    let text =
+        format!("jobs: {ready} ready ({urgent} urgent), {reserved} reserved, {delayed} delayed, ");
+    let colour = (buried > 0).then_some(Colour::RED);
+    line.add(text).add_in(colour, format!("{buried} buried"))
 }
 
 /// The line of a server that has not answered yet.
-fn unheard_of(server: &Server, title: Line) -> Line {
-    match server.trouble() {
+fn unheard_of(title: Line, known: &Known, now: Duration) -> Line {
+    match known.lost(now) {
         Some((_, reason)) => title.add("  ").add_in(Some(Colour::RED), reason),
         None => title.add("  connecting"),
     }
 }
 
 /// A line for each of several servers, under a title.
-fn servers_table(servers: &[Server]) -> Vec<Line> {
+fn servers_table(servers: &[std::sync::Arc<Watched>]) -> Vec<Line> {
     const WIDTH: usize = 31;
-    let cells = |cells: &[String]| -> String {
-        let cells = cells.iter().map(|cell| format!(" {cell:>6}"));
-        cells.collect()
-    };
+    let cell = |text: &str| format!(" {text:>6}");
     let heads = ["READY", "RSVD", "DLYD", "BURY", "PUT/S", "DEL/S", "TMO/S"];
-    let heads = cells(&heads.map(String::from));
-    let mut lines = vec![Line::bold(format!("{:<WIDTH$}{heads}", "  SERVER"))];
+    let heads: String = heads.map(cell).concat();
+    let title = Line::plain(format!("{:<WIDTH$}{heads}", "  SERVER"));
+    let mut lines = vec![title.styled(Style::Bold)];
     for (index, server) in servers.iter().enumerate() {
+        let (now, known) = (server.now(), server.known());
         let number = format!("{} ", index + 1);
-        let title = server.named.title();
-        let room = WIDTH - number.len();
+        let (title, room) = (server.named.title(), WIDTH - number.len());
         let line = Line::plain(number);
-        let Some(history) = &server.history else {
+        if known.facts.get("id").is_none() {
             let line = line.add_in(server.named.colour, title);
-            lines.push(unheard_of(server, line));
+            lines.push(unheard_of(line, &known, now));
             continue;
-        };
-        let facts = &history.latest.server;
+        }
         let title = format!("{:<room$}", clip(&title, room));
         let mut line = line.add_in(server.named.colour, title);
-        for state in State::ALL {
-            let jobs = facts.jobs_in(&[state]);
+        for (state, jobs) in State::ALL.into_iter().zip(known.facts.jobs()) {
             let is_bad = state == State::Buried && jobs > 0;
-            line = line.add_in(is_bad.then_some(Colour::RED), cells(&[count(jobs, 6)]));
+            line = line.add_in(is_bad.then_some(Colour::RED), cell(&count(jobs, 6)));
         }
-        lines.push(match server.trouble() {
+        let red = Some(Colour::RED);
+        lines.push(match (known.lost(now), refusal(&known.facts)) {
             // The rates are old, so they are left out.
-            Some((word, _)) => line.add_in(Some(Colour::RED), cells(&[word.into()])),
-            None => {
-                let rates = ["total-jobs", "cmd-delete", "job-timeouts"];
-                line.add(cells(&rates.map(|key| rate(history.rate(key), 6))))
+            (Some((word, _)), _) => line.add_in(red, cell(word)),
+            (None, Some(reason)) => line.add_in(red, format!(" TAKES NO JOBS: {reason}")),
+            (None, None) => {
+                let value = |index: usize| rate(known.rates.map(|rates| rates[index]), 6);
+                line.add([0, 2, 3].map(|index| cell(&value(index))).concat())
             }
         });
     }
     lines
 }
 
+/// From this width on, the table shows timeouts, and what is wrong.
+const ROOM_FOR_TROUBLE: usize = 100;
+/// Names up to this length have room on a wide screen in any case.
+const NAME: usize = 20;
+
 /// The title and the rows, in up to `room` lines together.
 fn table(board: &Board, width: usize, room: usize) -> Vec<Line> {
-    let figures: usize = SHOWN.into_iter().map(|column| column.head().1 + 1).sum();
-    let name_width = width.saturating_sub(figures - 1).max(8);
-    let several = board.servers.len() > 1;
-    let mut title = Line::bold("");
-    for column in SHOWN.into_iter() {
-        let mark = match (column == board.sort, board.reversed) {
+    let is_wide = width >= ROOM_FOR_TROUBLE;
+    let columns = &COLUMNS[1..COLUMNS.len() - usize::from(!is_wide)];
+    let figures: usize = columns.iter().map(|column| column.head().1 + 1).sum();
+    let selected = board.selection();
+    let (start, page) = page_of(&board.rows, selected, room.saturating_sub(1));
+    // Numbers stand beside the names, however wide the screen is.
+    let longest = page.iter().map(|(_, name)| name.as_str().len() + 8);
+    let longest = longest.max().unwrap_or(0).max(NAME);
+    let name_width = width.saturating_sub(figures).max(8).min(longest);
+    let head = |column: Column| {
+        let mark = match (column == board.sort, board.is_turned) {
             (false, _) => "",
             (true, false) => "*",
             (true, true) => "^",
         };
-        let text = format!("{mark}{}", column.head().0);
-        title = title.add(cell(&text, column, name_width));
+        format!("{mark}{}", column.head().0)
+    };
+    let mut title = Line::plain(format!("{:<name_width$}", head(Column::Tube)));
+    for &column in columns {
+        title = title.add(format!(" {:>1$}", head(column), column.head().1));
     }
-    let selected = board.selection();
-    let (start, page) = page_of(board.rows(), selected, room.saturating_sub(1));
-    let mut lines = vec![title];
-    for (index, row) in page.iter().enumerate() {
-        let style = match start + index == selected {
-            true => Style::Reverse,
-            false if board.servers[row.server].trouble().is_some() => Style::Dim,
-            false => Style::Plain,
+    let mut lines = vec![title.styled(Style::Bold)];
+    for (index, (server, name)) in page.iter().enumerate() {
+        let known = board.servers[*server].known();
+        let Some(tube) = known.tubes.get(name) else {
+            continue;
         };
-        let curve = row_curve(board, row, name_width);
-        lines.push(row_line(row, several, name_width, &curve).styled(style));
+        let number = match board.servers.len() {
+            1 => String::new(),
+            _ => format!("{} ", server + 1),
+        };
+        let line = row(&format!("{number}{name}"), tube, columns, name_width);
+        let line = match is_wide {
+            true => line.add("  ").add(words(&tube.troubles)),
+            false => line,
+        };
+        let is_lost = known.lost(board.servers[*server].now()).is_some();
+        lines.push(line.styled(match start + index == selected {
+            true => Style::Reverse,
+            false if is_lost => Style::Dim,
+            false => Style::Plain,
+        }));
     }
     lines
 }
 
-/// The curve of the ready jobs of a tube, if there is room for it.
-fn row_curve(board: &Board, row: &Row, name_width: usize) -> String {
-    let history = board.servers[row.server].history.as_ref();
-    let minute = history.and_then(|history| history.tube_backlog.get(&row.tube));
-    match (history, minute) {
-        (Some(history), Some(minute)) if name_width >= ROOM_FOR_ROW_CURVES => {
-            curve(&minute.values(history.latest.at), ROW_CURVE).0
-        }
-        _ => String::new(),
-    }
-}
-
-fn row_line(row: &Row, several: bool, name_width: usize, curve: &str) -> Line {
-    let mut line = Line::default();
-    for column in SHOWN.into_iter() {
-        let mut content = row.cell(column);
-        if column == Column::Tube {
-            let number = match several {
-                true => format!("{} ", row.server + 1),
-                false => String::new(),
-            };
-            let mark = row.mark();
-            let width = name_width - curve.chars().count();
-            let room = width.saturating_sub(number.len() + mark.len());
-            let name = format!("{number}{}{mark}", clip(&content, room));
-            content = format!("{name:<width$}{curve}");
-        }
-        line = line.add_in(row.colour(column), cell(&content, column, name_width));
+fn row(name: &str, tube: &Tube, columns: &[Column], name_width: usize) -> Line {
+    let mark = tube.troubles.iter().find_map(|trouble| match trouble {
+        Trouble::Held(left) | Trouble::Paused(left) => Some(format!(" ||{}", span(*left))),
+        Trouble::TimesOut(_) => Some(" !time".into()),
+        Trouble::Fails(..) => Some(" !job".into()),
+        _ => None,
+    });
+    let mark = mark.unwrap_or_default();
+    let name = format!(
+        "{}{mark}",
+        clip(name, name_width.saturating_sub(mark.len()))
+    );
+    let yellow = |is_so: bool| is_so.then_some(Colour::YELLOW);
+    let mut line = Line::default().add_in(yellow(!mark.is_empty()), format!("{name:<name_width$}"));
+    for &column in columns {
+        let (figure, (_, width)) = (tube.figure(column), column.head());
+        let has = figure.is_some_and(|figure| figure > 0.0);
+        let is_held_up =
+            |trouble: &Trouble| matches!(trouble, Trouble::Unwatched | Trouble::Limited);
+        let colour = match column {
+            Column::Buried if has => Some(Colour::RED),
+            Column::Ready => yellow(tube.troubles.iter().any(is_held_up)),
+            Column::Timeouts => yellow(has),
+            _ => None,
+        };
+        let text = match (column, figure) {
+            (Column::Put | Column::Delete | Column::Timeouts, figure) => rate(figure, width),
+            (_, None) => "-".into(),
+            (Column::Age, Some(age)) => span(age as u64),
+            (_, Some(figure)) => count(figure as u64, width),
+        };
+        line = line.add_in(colour, format!(" {text:>width$}"));
     }
     line
 }
 
-fn cell(content: &str, column: Column, name_width: usize) -> String {
-    let width = column.head().1;
-    match column {
-        Column::Tube => format!("{:<name_width$}", clip(content, name_width)),
-        _ => format!(" {content:>width$}"),
+/// The page of a tube, in up to `room` lines: its facts, its rates and its next
+/// jobs.
+fn look_into(
+    board: &Board,
+    server: usize,
+    name: &TubeName,
+    width: usize,
+    room: usize,
+) -> Vec<Line> {
+    let (now, selected) = (board.servers[server].now(), board.selected_job());
+    let known = board.servers[server].known();
+    let mut lines = vec![Line::plain(format!("tube {name}")).styled(Style::Bold)];
+    let Some(tube) = known.tubes.get(name).filter(|tube| !tube.is_gone) else {
+        lines.push(Line::plain("  does not exist"));
+        return lines;
+    };
+    let number = |key| tube.facts.number(key);
+    if !tube.troubles.is_empty() {
+        let told = format!("  {}", words(&tube.troubles));
+        lines.push(Line::default().add_in(Some(Colour::YELLOW), told));
     }
+    lines.push(counts_of(Line::plain("  "), &tube.facts));
+    lines.push(Line::plain(format!(
+        "  {} put so far, {} deleted",
+        number("total-jobs"),
+        number("cmd-delete")
+    )));
+    lines.push(Line::plain(format!(
+        "  connections: {} using, {} watching, {} waiting",
+        number("current-using"),
+        tube.facts.watching(),
+        number("current-waiting"),
+    )));
+    let names = TUBE_RATES.map(|(name, _)| name);
+    let none = Curves::default();
+    let curves = tube.curves.as_deref().unwrap_or(&none);
+    let mut curves = curve_lines("  ", names, tube.rates, curves, now);
+    if tube.facts.get("total-timeouts").is_none() {
+        curves.pop();
+    }
+    lines.extend(curves);
+    lines.push(Line::default());
+    let of_tube = known.jobs.iter().filter(|(job, _)| job.tube == *name);
+    let room = room.saturating_sub(lines.len());
+    lines.extend(jobs(&of_tube.collect::<Vec<_>>(), selected, width, room));
+    lines
+}
+
+/// The next jobs of each state, in up to `room` lines.
+fn jobs(
+    found: &[&(JobFacts, Vec<u8>)],
+    selected: Option<JobId>,
+    width: usize,
+    room: usize,
+) -> Vec<Line> {
+    let mut lines = Vec::new();
+    let by_state: Vec<_> = found
+        .chunk_by(|one, other| one.0.state == other.0.state)
+        .collect();
+    for (index, jobs) in by_state.iter().enumerate() {
+        let share = room.saturating_sub(lines.len()) / (by_state.len() - index);
+        let most = share.saturating_sub(2).min(jobs.len());
+        if most == 0 {
+            break;
+        }
+        let state = jobs[0].0.state;
+        let left = if state == State::Delayed { "LEFT" } else { "" };
+        let title = format!(
+            "next {:<8}{:>2} {:>10} {:>5} {:>5} {left:>5} {:>5} {:>6}  BODY",
+            state.name(),
+            "ID",
+            "PRI",
+            "AGE",
+            "TTR",
+            "TRIES",
+            "BYTES"
+        );
+        lines.push(Line::plain(title).styled(Style::Bold));
+        let is_selected = |job: &JobFacts| Some(job.id) == selected;
+        let place = jobs.iter().position(|(job, _)| is_selected(job));
+        for (job, body) in page_of(jobs, place.unwrap_or(0), most).1 {
+            let left = match state {
+                State::Delayed => span(job.time_left.0.into()),
+                _ => String::new(),
+            };
+            let facts = format!(
+                "{:>15} {:>10} {:>5} {:>5} {left:>5} {:>5} {:>6}  ",
+                job.id.0,
+                job.priority.0,
+                span(job.age),
+                span(job.ttr.0.into()),
+                count(job.reserves, 5),
+                count(body.len() as u64, 6),
+            );
+            let line = Line::plain(facts + &job.limit() + &beginning(body, Some(width)));
+            lines.push(match is_selected(job) {
+                true => line.styled(Style::Reverse),
+                false => line,
+            });
+        }
+        lines.push(Line::default());
+    }
+    lines
 }
 
 /// The open question, or else the state of the screen and the latest message.
 fn status(board: &Board) -> Line {
+    let line = Line::default().styled(Style::Bold);
     if let Some(prompt) = &board.prompt {
-        return Line::bold(format!("{} {}_", prompt.question, prompt.text));
+        return line.add(format!("{} {}_", prompt.question, prompt.text));
     }
     let mut parts = Vec::new();
-    if board.held {
+    if board.is_held {
         parts.push((None, "held".into()));
     }
     if !board.filter.is_empty() {
@@ -327,18 +521,21 @@ fn status(board: &Board) -> Line {
     if !board.message.is_empty() {
         parts.push((None, board.message.clone()));
     }
-    let known = board
-        .servers
-        .iter()
-        .filter(|server| server.history.is_some());
-    let lost = known.filter_map(Server::trouble);
-    parts.extend(lost.map(|(_, reason)| (Some(Colour::RED), reason)));
-    let mut line = Line::bold("");
-    for (index, (colour, text)) in parts.into_iter().enumerate() {
-        let space = if index > 0 { "  " } else { "" };
-        line = line.add(space).add_in(colour, text);
+    for server in &board.servers {
+        let (now, known) = (server.now(), server.known());
+        if let Some((_, reason)) = known.lost(now).filter(|_| known.facts.get("id").is_some()) {
+            let text = match known.failure {
+                Some(_) => format!("{reason}; trying again"),
+                None => format!("{}: {reason}", server.named.address),
+            };
+            parts.push((Some(Colour::RED), text));
+        }
     }
-    line
+    let parts = parts.into_iter().enumerate();
+    parts.fold(line, |line, (index, (colour, text))| {
+        line.add(if index > 0 { "  " } else { "" })
+            .add_in(colour, text)
+    })
 }
 
 fn bytes(number: u64) -> String {
@@ -346,5 +543,50 @@ fn bytes(number: u64) -> String {
         0..=9999 => format!("{number} B"),
         10_000..=10_239_999 => format!("{} KiB", number / 1024),
         _ => format!("{} MiB", number / (1 << 20)),
+    }
+}
+
+/// A number in at most `width` characters; a large one loses digits.
+fn count(number: u64, width: usize) -> String {
+    let (mut text, mut left) = (number.to_string(), number);
+    let mut units = ["k", "M", "G", "T", "P", "E"].into_iter();
+    while text.len() > width
+        && let Some(unit) = units.next()
+    {
+        left /= 1000;
+        text = format!("{left}{unit}");
+    }
+    text
+}
+
+/// A rate; a small one has a decimal.
+fn rate(rate: Option<f64>, width: usize) -> String {
+    match rate {
+        None => "-".into(),
+        Some(rate) if rate < 999.95 => format!("{rate:.1}"),
+        Some(rate) => count(rate as u64, width),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_numbers_lose_digits_rather_than_their_column() {
+        assert_eq!(count(999_999, 6), "999999");
+        assert_eq!(count(1_999_999, 6), "1999k");
+        assert_eq!(count(123_456_789, 7), "123456k");
+        assert_eq!(count(123_456_789, 5), "123M");
+        assert_eq!(count(u64::MAX, 6), "18446P");
+        assert_eq!(rate(Some(12.34), 6), "12.3");
+        assert_eq!(rate(Some(123_456.7), 6), "123456");
+        assert_eq!(rate(None, 6), "-");
+    }
+
+    #[test]
+    fn what_a_server_says_does_not_disturb_the_terminal() {
+        let line = Line::plain("a\x1b]0;title\x07\u{202e}b");
+        assert_eq!(line.text(40, false), "a\\x1b]0;title\\x07\\u{202e}b");
     }
 }

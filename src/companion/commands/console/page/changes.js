@@ -1,9 +1,9 @@
 // Buttons that change something, and the questions behind them. Whatever
 // destroys something asks first, and everything says what it did.
 
+import { bytesOf, textOf, toBase64 } from "./body.js";
 import { change } from "./console.js";
 import { button, count, element, notify, span } from "./elements.js";
-import { bytesOf, textOf } from "./job.js";
 
 /** The buttons for a tube; `row` is null if the tube does not exist. */
 export function tubeActions(view, row) {
@@ -13,7 +13,7 @@ export function tubeActions(view, row) {
   const pause = row.pause > 0
     ? button("Resume", () => act({ do: "pause", server, tube, time: "0" }))
     : button("Pause", () => askToPause(view));
-  return [put, button("Kick", () => askToKick(view)), pause, button("Move", () => askToMove(view)), button("Clear", () => askToClear(view), "danger")];
+  return [put, button("Kick", () => askToKick(view)), pause, button("Move", () => askToMove(view)), button("Clear", () => (view.wanted.text ? view.actOnMany("delete") : askToClear(view)), "danger")];
 }
 
 /** The buttons for a job: what the protocol allows in its state. */
@@ -23,8 +23,8 @@ export function jobActions(view, job) {
   const again = button("Edit and put again", () => askToPutAgain(view, job));
   // Only the connection that has reserved a job may act on it.
   if (state === "reserved") return [again];
-  const kick = button("Kick", () => act({ do: "kick-job", server, id }));
-  const bury = button("Bury", () => act({ do: "bury", server, id }));
+  const kick = button("Kick", () => act({ do: "kick-job", server, ids: [id] }));
+  const bury = button("Bury", () => act({ do: "bury", server, ids: [id] }));
   const release = button("Release", () => askToRelease(view, job));
   const remove = button("Delete", () => askToDelete(view, job), "danger");
   return [again, ...(state === "ready" ? [] : [kick]), ...(state === "buried" ? [] : [bury]), release, remove];
@@ -121,7 +121,18 @@ function askToClear({ server, tube, row }) {
 
 function askToDelete({ server }, { id, tube, age }) {
   const about = `It was put into ${tube} ${span(age)} ago, and cannot be brought back.`;
-  askFor(`Delete job ${id}?`, [element("p", {}, about)], "Delete", () => ({ do: "delete", server, id }), true);
+  askFor(`Delete job ${id}?`, [element("p", {}, about)], "Delete", () => ({ do: "delete", server, ids: [id] }), true);
+}
+
+/** What can be done to many jobs: the deeds, and the words for them. */
+export const DEEDS = [["kick-job", "Kick"], ["bury", "Bury"], ["delete", "Delete"]];
+
+/** Asks before it does something to these jobs; `which` says what they are. */
+export function askAboutMany({ server }, ids, which, deed) {
+  const verb = DEEDS.find(([name]) => name === deed)[1];
+  const isDanger = deed === "delete";
+  const about = isDanger ? [element("p", {}, "They are deleted and cannot be brought back.")] : [];
+  askFor(`${verb} ${count(ids.length)} jobs ${which}?`, about, verb, () => ({ do: deed, server, ids }), isDanger);
 }
 
 function askToRelease({ server }, { id, priority }) {
@@ -162,10 +173,4 @@ function fromHex(text) {
   const digits = text.replace(/\s+/g, "");
   if (!/^([0-9a-f]{2})*$/i.test(digits)) throw new Error("The body must be pairs of hexadecimal digits.");
   return Uint8Array.from(digits.match(/../g) ?? [], (pair) => parseInt(pair, 16));
-}
-
-function toBase64(bytes) {
-  let text = "";
-  for (const byte of bytes) text += String.fromCharCode(byte);
-  return btoa(text);
 }

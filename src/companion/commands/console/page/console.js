@@ -1,7 +1,5 @@
 // Talks to the console that serves this page, and knows whether it answers.
 
-let pageToken = document.querySelector("meta[name=page-token]").content;
-
 // The token came after the # of the first address. It stays in this tab: a
 // cookie would be sent to every port of that machine.
 const KEY = "beanpole-token";
@@ -21,12 +19,6 @@ export class Refusal extends Error {
 
 export const setToken = (token) => sessionStorage.setItem(KEY, token);
 
-/** Takes the token of the page again: a console that was restarted has another. */
-export async function renewPageToken() {
-  const page = new DOMParser().parseFromString(await (await fetch("/")).text(), "text/html");
-  pageToken = page.querySelector("meta[name=page-token]").content;
-}
-
 async function request(path, options = {}) {
   const headers = { ...options.headers };
   const token = sessionStorage.getItem(KEY);
@@ -37,9 +29,8 @@ async function request(path, options = {}) {
   } catch {
     throw new Refusal(0, "The console does not answer.");
   }
-  const content = await answer.json();
-  if (!answer.ok) throw new Refusal(answer.status, content.error);
-  return content;
+  if (!answer.ok) throw new Refusal(answer.status, (await answer.text()).trim());
+  return answer.json();
 }
 
 /** Asks for facts. Parameters that are empty are left out. */
@@ -50,10 +41,5 @@ export function ask(what, parameters = {}) {
 
 /** Changes something, and resolves to a sentence that says what was done. */
 export async function change(deed) {
-  const options = {
-    method: "POST",
-    headers: { "X-Beanpole-Page": pageToken },
-    body: JSON.stringify(deed),
-  };
-  return (await request("/api/change", options)).said;
+  return (await request("/api/change", { method: "POST", body: JSON.stringify(deed) })).said;
 }

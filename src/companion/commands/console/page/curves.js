@@ -1,6 +1,6 @@
 // Curves as SVG: the small one of a row, and the large ones with scales.
 
-import { element, rate, shape, tabs } from "./elements.js";
+import { element, rate, shape, short, tabs } from "./elements.js";
 
 const [HEIGHT, LEFT, TOP, BOTTOM] = [190, 44, 8, 22];
 /** How many slots a span has. */
@@ -122,12 +122,6 @@ function scale(most) {
   if (most <= 0) return 1;
   const power = 10 ** Math.floor(Math.log10(most));
   return [1, 2, 5, 10].map((step) => step * power).find((step) => step >= most);
-}
-
-function short(number) {
-  if (number >= 1e6) return `${+(number / 1e6).toFixed(1)}M`;
-  if (number >= 1e4) return `${+(number / 1e3).toFixed(1)}k`;
-  return String(+number.toFixed(number < 10 ? 1 : 0));
 }
 
 /** The time of the day so many seconds ago. */

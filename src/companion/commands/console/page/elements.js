@@ -93,6 +93,20 @@ export function size(bytes) {
   return bytes < 10000 ? `${count(bytes)} B` : `${count(Math.round(bytes / 1024))} KiB`;
 }
 
+/** What is wanted of a table: it stands after the ? of the address, so that it can be given to others. */
+export const kept = () => Object.fromEntries(new URLSearchParams(location.hash.split("?")[1] ?? ""));
+export function keep(wanted) {
+  const query = new URLSearchParams(Object.entries(wanted).filter(([, value]) => value)).toString();
+  history.replaceState(null, "", (location.hash.split("?")[0] || "#/") + (query && `?${query}`));
+}
+
+/** A number in a few characters. */
+export function short(number) {
+  if (number >= 1e6) return `${+(number / 1e6).toFixed(1)}M`;
+  if (number >= 1e4) return `${+(number / 1e3).toFixed(1)}k`;
+  return String(+number.toFixed(number < 10 ? 1 : 0));
+}
+
 /** Addresses of this page, which one can paste. */
 const part = encodeURIComponent;
 export const tubeLink = (server, tube) => `#/${part(server)}/tube/${part(tube)}`;

@@ -1,11 +1,9 @@
-// The view of one job: its statistics, and its body in one of three forms.
+// The view of one job: its statistics, and its body in several forms.
 
+import { bytesOf, formsOf } from "./body.js";
 import { jobActions } from "./changes.js";
 import { ask } from "./console.js";
 import { count, element, figures, setText, size, span, tabs, tubeLink } from "./elements.js";
-
-/** How many bytes are shown in hex. */
-const MOST_HEX = 65536;
 
 export class JobView {
   constructor(world, server, id) {
@@ -60,83 +58,19 @@ export class JobView {
 
   /** The body of a job never changes. */
   showBody(bytes, whole) {
-    const text = textOf(bytes);
-    const json = text === null ? null : indented(text);
-    const forms = { text: () => new TextDecoder().decode(bytes), hex: () => hex(bytes) };
-    const choices = [["text", "Text"], ["hex", "Hex"]];
-    if (json !== null) {
-      forms.json = () => json;
-      choices.unshift(["json", "JSON"]);
-    }
-    const chosen = json !== null ? "json" : text !== null ? "text" : "hex";
-    const show = (form) => setText(this.text, forms[form]());
+    const forms = formsOf(bytes);
+    const show = (index) => setText(this.text, forms[index][1]);
     const note = bytes.length < whole ? `the first ${size(bytes.length)} of ${size(whole)}` : whole ? size(whole) : "empty";
     this.bodyHead.replaceChildren(
       element("h2", {}, "Body"),
       element("span", { class: "faint" }, note),
-      tabs("Form of the body", choices, chosen, show),
+      tabs("Form of the body", forms.map(([name], index) => [index, name]), 0, show),
     );
-    show(chosen);
+    show(0);
   }
 
   fail(message) {
     this.where.className = "alarm";
     setText(this.where, message);
   }
-}
-
-export const bytesOf = (job) => Uint8Array.from(atob(job.body64), (byte) => byte.charCodeAt(0));
-
-/** The text in these bytes; null if they are not text. */
-export function textOf(bytes) {
-  try {
-    const text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
-    return /[\0-\x08\x0e-\x1a\x1c-\x1f\x7f]/.test(text) ? null : text;
-  } catch {
-    return null;
-  }
-}
-
-/**
- * JSON with indentation; null if this is no object or array of JSON. Only the
- * white space changes: numbers keep all their digits, and keys their order.
- */
-export function indented(text) {
-  if (!/^\s*[[{]/.test(text)) return null;
-  try {
-    JSON.parse(text);
-  } catch {
-    return null;
-  }
-  const tokens = text.match(/"(?:[^"\\]|\\.)*"|[{}[\]:,]|[^\s{}[\]:,"]+/g);
-  let depth = 0;
-  const line = () => `\n${"  ".repeat(depth)}`;
-  return tokens
-    .map((token, index) => {
-      if (token === ":") return ": ";
-      if (token === ",") return `,${line()}`;
-      if (token === "{" || token === "[") {
-        depth += 1;
-        return /[}\]]/.test(tokens[index + 1]) ? token : token + line();
-      }
-      if (token === "}" || token === "]") {
-        depth -= 1;
-        return /[{[]/.test(tokens[index - 1]) ? token : line() + token;
-      }
-      return token;
-    })
-    .join("");
-}
-
-/** Lines of 16 bytes: where they begin, the bytes, and their characters. */
-function hex(bytes) {
-  const lines = [];
-  for (let at = 0; at < Math.min(bytes.length, MOST_HEX); at += 16) {
-    const some = [...bytes.subarray(at, at + 16)];
-    const numbers = some.map((byte) => byte.toString(16).padStart(2, "0")).join(" ");
-    const letters = some.map((byte) => (byte > 31 && byte < 127 ? String.fromCharCode(byte) : "·")).join("");
-    lines.push(`${at.toString(16).padStart(6, "0")}  ${numbers.padEnd(47)}  ${letters}`);
-  }
-  if (bytes.length > MOST_HEX) lines.push("…");
-  return lines.join("\n");
 }

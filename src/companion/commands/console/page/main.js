@@ -1,7 +1,7 @@
 // Shows the view that the address names, and keeps it up to date: it asks the
 // console again and again, and says so if there is no answer.
 
-import { ask, setToken, renewPageToken } from "./console.js";
+import { ask, setToken } from "./console.js";
 import { element } from "./elements.js";
 import { JobView } from "./job.js";
 import { TubeView } from "./tube.js";
@@ -13,13 +13,12 @@ const state = document.getElementById("state");
 const path = document.getElementById("path");
 
 /** What all views know: the servers, and whether changes are allowed. */
-const world = { servers: [], changes: false };
+const world = { servers: [], changes: false, grave: 0 };
 let view = null;
 let timer = 0;
-let wasLost = false;
 
 /** The parts of the address after the #. */
-const parts = () => location.hash.replace(/^#\/?/, "").split("/").filter(Boolean).map(decode);
+const parts = () => location.hash.replace(/^#\/?/, "").split("?")[0].split("/").filter(Boolean).map(decode);
 
 function decode(part) {
   try {
@@ -55,8 +54,6 @@ async function refresh() {
   const shown = view;
   try {
     const overview = await ask("servers");
-    if (wasLost) await renewPageToken();
-    wasLost = false;
     const isFirst = !world.servers.length;
     Object.assign(world, overview);
     if (isFirst) open();
@@ -64,19 +61,21 @@ async function refresh() {
     if (shown === view || isFirst) await view.refresh();
   } catch (error) {
     if (error.status === 401) return askForToken();
-    wasLost = error.status === 0;
-    if (wasLost) say(true, "console is gone, trying again");
+    if (error.status === 0) say(true, "console is gone, trying again");
     else view?.fail?.(error.message);
   }
   clearTimeout(timer);
   timer = setTimeout(refresh, INTERVAL);
 }
 
-/** Says whether the servers answer. */
+/** Says in a sentence how the servers and their tubes are. */
 function tell() {
-  const lost = world.servers.filter((server) => server.trouble);
-  if (!lost.length) say(false, "live");
-  else say(true, lost.length === 1 ? `${lost[0].name} does not answer` : `${lost.length} servers do not answer`);
+  const { servers, grave } = world;
+  const lost = servers.filter((server) => server.lost);
+  const refusing = servers.filter((server) => server.refusal);
+  if (lost.length) say(true, lost.length === 1 ? `${lost[0].name} does not answer` : `${lost.length} servers do not answer`);
+  else if (refusing.length) say(true, `${refusing[0].name} takes no new jobs: ${refusing[0].refusal}`);
+  else say(false, grave ? `live, ${grave === 1 ? "1 tube has" : `${grave} tubes have`} trouble` : "live");
 }
 
 function say(isLost, text) {

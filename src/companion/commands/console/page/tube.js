@@ -1,14 +1,14 @@
 // The view of one tube: why it stands still, its figures, curves and jobs.
 
-import { tubeActions } from "./changes.js";
+import { DEEDS, askAboutMany, tubeActions } from "./changes.js";
 import { ask } from "./console.js";
 import { Curves } from "./curves.js";
-import { button, count, element, figures, jobLink, rate, setText, showItems, size, span, tabs } from "./elements.js";
+import { button, count, element, figures, jobLink, keep, kept, notify, rate, setText, showItems, size, span, tabs } from "./elements.js";
 
 const STATES = ["ready", "reserved", "delayed", "buried"];
 
 export class TubeView {
-  wanted = { state: "", text: "", from: "" };
+  wanted = { state: "", text: "", sort: "", from: "", ...kept() };
   /** The ids from which the pages before this one began. */
   earlier = [];
   nextWhy = 0;
@@ -19,7 +19,7 @@ export class TubeView {
     this.badge = element("span", { class: "badge", hidden: true });
     this.figures = element("div");
     this.actions = element("div", { class: "actions" });
-    this.curves = new Curves((of) => ask("curves", { server, tube, span: of }), ["put", "deleted"]);
+    this.curves = new Curves((of) => ask("curves", { server, tube, span: of }), ["put", "deleted", "timed out"]);
     const head = element("div", { class: "head" }, element("h1", {}, tube), this.badge, this.actions);
     this.sheets = [head, this.why, this.figures, this.curves.sheet, this.jobs()];
     this.figures.className = "sheet pad";
@@ -27,20 +27,29 @@ export class TubeView {
 
   jobs() {
     const states = [["", "All"], ...STATES.map((state) => [state, state[0].toUpperCase() + state.slice(1)])];
+    const { state, text } = this.wanted;
     this.search = element("input", {
       type: "search",
-      placeholder: "Search the bodies of the jobs",
+      value: text,
+      placeholder: "Search the bodies of the jobs: Enter begins",
       onchange: () => this.want({ text: this.search.value }),
     });
-    const titles = ["Job", "State", "Age", "Tries", "Left", "Priority", "Size", "Body"];
-    const isText = (index) => index < 2 || index === 7;
-    const head = titles.map((title, index) => element("th", { class: isText(index) && "left", scope: "col" }, title));
-    this.body = element("tbody");
+    this.tickAll = element("input", { type: "checkbox", "aria-label": "All jobs of this page", onchange: () => this.tick() });
+    const titles = ["", "Job", "State", "Age", "Tries", "Left", "Priority", "Size", "Body"];
+    const sorts = { Age: () => (this.wanted.sort === "oldest" ? "newest" : "oldest"), Tries: () => (this.wanted.sort === "tries" ? "" : "tries") };
+    const title = (name) => (sorts[name] ? element("button", { type: "button", onclick: () => this.want({ sort: sorts[name]() }) }, name) : name || this.tickAll);
+    const isText = (index) => index < 3 || index === 8;
+    this.head = element("tr", {}, ...titles.map((name, index) => element("th", { class: isText(index) && "left", scope: "col", "data-sort": name }, title(name))));
+    this.head.firstChild.hidden = !this.world.changes;
+    this.body = element("tbody", { onchange: () => this.showMany() });
     this.empty = element("p", { class: "empty" }, "Asking …");
     this.note = element("p", { class: "faint", role: "status" });
     this.back = button("Previous", () => this.turn(false));
     this.on = button("Next", () => this.turn(true));
-    const table = element("table", {}, element("thead", {}, element("tr", {}, ...head)), this.body);
+    const deeds = DEEDS.map(([deed, verb]) => button(verb, () => this.actOnMany(deed), deed === "delete" ? "danger" : ""));
+    this.which = element("span");
+    this.many = element("div", { class: "bar", hidden: true }, this.which, ...deeds);
+    const table = element("table", {}, element("thead", {}, this.head), this.body);
     return element(
       "section",
       { class: "sheet", "aria-label": "Jobs" },
@@ -48,9 +57,10 @@ export class TubeView {
         "div",
         { class: "bar" },
         element("h2", {}, "Jobs"),
-        tabs("State of the jobs", states, "", (state) => this.want({ state })),
+        tabs("State of the jobs", states, state, (state) => this.want({ state })),
         element("div", { class: "wide" }, this.search),
       ),
+      this.many,
       element("div", { class: "scroll" }, table),
       this.empty,
       element("div", { class: "bar" }, this.back, this.on, this.note),
@@ -59,20 +69,49 @@ export class TubeView {
 
   want(changes) {
     Object.assign(this.wanted, { from: "" }, changes);
+    keep(this.wanted);
     this.earlier = [];
     this.refreshJobs().catch((error) => this.fail(error.message));
   }
 
   turn(isForwards) {
     if (isForwards) this.earlier.push(this.wanted.from);
-    this.wanted.from = isForwards ? this.next : this.earlier.pop();
+    this.wanted.from = isForwards ? this.next : this.earlier.pop() ?? "";
+    keep(this.wanted);
     this.refreshJobs().catch((error) => this.fail(error.message));
+  }
+
+  /** The ids of the jobs that are ticked. */
+  ticked = () => [...this.body.querySelectorAll("input:checked")].map((box) => box.value);
+
+  tick() {
+    for (const box of this.body.querySelectorAll("input")) box.checked = this.tickAll.checked;
+    this.showMany();
+  }
+
+  /** Says what may be done to many jobs: to those that are ticked, or else to all that were searched for. */
+  showMany() {
+    const { length } = this.ticked();
+    this.many.hidden = !this.world.changes || (!length && !this.wanted.text);
+    setText(this.which, length ? `${count(length)} ticked:` : "All that have this in their bodies:");
+  }
+
+  async actOnMany(deed) {
+    const ticked = this.ticked();
+    if (ticked.length) return askAboutMany(this, ticked, "that are ticked", deed);
+    const { text, state } = this.wanted;
+    setText(this.note, "Searching …");
+    const found = await ask("jobs", { text, state, server: this.server, tube: this.tube, ids: 1 });
+    setText(this.note, "");
+    if (!found.jobs.length) return notify("No job has this in its body.", true);
+    const which = `that have “${text}” in their bodies${found.next == null ? "" : ", and perhaps others later"}`;
+    askAboutMany(this, found.jobs, which, deed);
   }
 
   async refresh() {
     if (await this.refreshTube()) this.refreshWhy().catch(() => {});
     // A search may be long: it is not done again and again.
-    const isSearch = this.wanted.text || (this.listed === false && this.wanted.from);
+    const isSearch = this.wanted.text || this.wanted.sort || (this.listed === false && this.wanted.from);
     await Promise.all([this.curves.refresh(), isSearch ? null : this.refreshJobs()]);
   }
 
@@ -88,7 +127,7 @@ export class TubeView {
       return;
     }
     const { row } = facts;
-    const lost = this.world.servers[this.server].trouble;
+    const { lost } = this.world.servers[this.server];
     if (lost) setText(this.why, `No answer: ${lost}. This is what was known before.`);
     if (facts.gone) setText(this.why, "The tube does not exist any more.");
     this.why.classList.toggle("alarm", Boolean(lost));
@@ -103,6 +142,7 @@ export class TubeView {
         ["waiting", count(row.waiting)],
         ["put/s", rate(row.put)],
         ["deleted/s", rate(row.delete)],
+        ["timeouts/s", rate(row.timeouts)],
         ["put so far", count(facts.total)],
         ["next job’s age", row.age == null ? "–" : span(row.age)],
       ]),
@@ -131,7 +171,13 @@ export class TubeView {
     this.listed = answer.listed;
     this.next = answer.next;
     const server = this.world.servers[this.server].name;
-    showItems(this.body, answer.jobs, (job) => job.id, (job) => makeRow(server, job), showJob);
+    showItems(this.body, answer.jobs, (job) => job.id, (job) => makeRow(server, job, this.world.changes), showJob);
+    this.showMany();
+    for (const head of this.head.children) {
+      const isSorted = { oldest: "Age", newest: "Age", tries: "Tries" }[asked.sort] === head.dataset.sort;
+      if (isSorted) head.setAttribute("aria-sort", asked.sort === "newest" ? "ascending" : "descending");
+      else head.removeAttribute("aria-sort");
+    }
     this.empty.hidden = answer.jobs.length > 0;
     setText(this.empty, asked.text ? "No job here has this in its body." : asked.state ? `No job is ${asked.state}.` : "There are no jobs.");
     this.back.disabled = !this.earlier.length;
@@ -140,7 +186,8 @@ export class TubeView {
     setText(this.note, this.noteOn(answer, asked));
   }
 
-  noteOn({ jobs, looked, next, listed }, { text, from }) {
+  noteOn({ jobs, looked, next, listed }, { text, sort, from }) {
+    if (sort && listed) return `The first of ${count(looked)} jobs`;
     if (!listed && !from) {
       return jobs.length ? "This server lists no jobs: these are the next ones and their neighbours." : "";
     }
@@ -156,12 +203,13 @@ export class TubeView {
   }
 }
 
-function makeRow(server, job) {
+function makeRow(server, job, changes) {
   const link = element("a", { href: jobLink(server, job.id) }, job.id);
   const cell = (label) => element("td", { "data-label": label });
   return element(
     "tr",
     {},
+    element("td", { class: "left", hidden: !changes }, element("input", { type: "checkbox", value: job.id, "aria-label": `Job ${job.id}` })),
     element("th", { class: "left", scope: "row" }, link),
     element("td", { class: "left" }, element("span")),
     ...["old", "tries", "left", "priority", ""].map(cell),
@@ -170,7 +218,7 @@ function makeRow(server, job) {
 }
 
 function showJob(line, job) {
-  const [, state, age, tries, left, priority, bytes, body] = line.children;
+  const [, , state, age, tries, left, priority, bytes, body] = line.children;
   state.firstChild.className = `badge plain ${job.state}`;
   setText(state.firstChild, job.state);
   setText(age, span(job.age));

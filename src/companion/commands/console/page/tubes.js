@@ -2,7 +2,7 @@
 
 import { ask } from "./console.js";
 import { Curves, smallCurve } from "./curves.js";
-import { button, count, element, figures, rate, setText, showItems, span, tubeLink } from "./elements.js";
+import { button, count, element, figures, keep, kept, rate, setText, short, showItems, span, tubeLink } from "./elements.js";
 
 const PAGE = 100;
 const STATES = ["ready", "reserved", "delayed", "buried"];
@@ -16,12 +16,13 @@ const COLUMNS = [
   ["waiting", "Waiting"],
   ["put", "Put/s"],
   ["delete", "Deleted/s"],
+  ["timeouts", "Timeouts/s"],
   ["age", "Next job’s age"],
 ];
 const RATES = ["put", "reserved", "deleted", "timed out"];
 
 export class TubesView {
-  wanted = { search: "", sort: "trouble", turned: "", from: 0 };
+  wanted = { search: "", sort: "", turned: "", from: 0, ...kept() };
 
   /** The tubes of all servers, or of the one with this index. */
   constructor(world, server = null) {
@@ -40,23 +41,24 @@ export class TubesView {
   table() {
     this.search = element("input", {
       type: "search",
+      value: this.wanted.search,
       placeholder: "Search: part of a name, or a pattern with * and ?",
       oninput: () => this.want({ search: this.search.value.trim() }),
       onkeydown: (event) => this.keyInSearch(event),
     });
-    this.troubleFirst = button("Trouble first", () => this.sortBy("trouble", false));
+    this.troubleFirst = button("Trouble first", () => this.sortBy("", false));
     this.head = element("tr", {}, this.columnHead("name", "Tube", "left"));
     if (this.isMixed()) this.head.append(element("th", { class: "left", scope: "col" }, "Server"));
     this.head.append(element("th", { class: "left", scope: "col" }, "10 minutes"));
     this.head.append(...COLUMNS.map(([key, title]) => this.columnHead(key, title)));
     this.body = element("tbody");
-    this.troubleFirst.hidden = true;
     this.count = element("p", { class: "faint", role: "status" });
     this.empty = element("p", { class: "empty", hidden: true });
     this.back = button("Previous", () => this.want({ from: Math.max(0, this.wanted.from - PAGE) }));
-    this.on = button("Next", () => this.want({ from: this.wanted.from + PAGE }));
+    this.on = button("Next", () => this.want({ from: +this.wanted.from + PAGE }));
     this.note = element("span", { class: "faint" });
     this.pages = element("div", { class: "bar", hidden: true }, this.back, this.on, this.note);
+    this.showSort();
     const table = element("table", {}, element("thead", {}, this.head), this.body);
     return element(
       "section",
@@ -80,18 +82,24 @@ export class TubesView {
 
   sortBy(sort, isTurned) {
     this.want({ sort, turned: isTurned ? 1 : "" });
+    this.showSort();
+  }
+
+  showSort() {
+    const { sort, turned } = this.wanted;
     for (const head of this.head.children) {
       // By figures, the largest come first.
-      const isDown = (sort === "name") === isTurned;
-      if (head.dataset.sort === sort) head.setAttribute("aria-sort", isDown ? "descending" : "ascending");
+      const isDown = (sort === "name") === Boolean(turned);
+      if (sort && head.dataset.sort === sort) head.setAttribute("aria-sort", isDown ? "descending" : "ascending");
       else head.removeAttribute("aria-sort");
     }
-    this.troubleFirst.hidden = sort === "trouble";
+    this.troubleFirst.hidden = !sort;
   }
 
   /** Shows another part of the table. */
   want(changes) {
     Object.assign(this.wanted, { from: 0 }, changes);
+    keep(this.wanted);
     this.refreshTable().catch(() => {});
   }
 
@@ -121,7 +129,8 @@ export class TubesView {
   }
 
   showRows({ rows, found, total }) {
-    const { from, search } = this.wanted;
+    const { search } = this.wanted;
+    const from = +this.wanted.from;
     setText(this.count, search ? `${count(found)} of ${count(total)}` : count(total));
     showItems(
       this.body,
@@ -139,8 +148,8 @@ export class TubesView {
   }
 
   showRow(line, row) {
-    const { name: server, trouble } = this.world.servers[row.server];
-    line.className = trouble ? "lost" : "";
+    const { name: server, lost } = this.world.servers[row.server];
+    line.className = lost ? "lost" : "";
     if (!line.childElementCount) {
       const link = element("a", { class: "name", href: tubeLink(server, row.name) }, row.name);
       line.append(element("th", { class: "left", scope: "row" }, link));
@@ -153,7 +162,7 @@ export class TubesView {
     cells[0].previousSibling.replaceChildren(...(row.curve.length > 1 ? [smallCurve(row.curve)] : []));
     COLUMNS.forEach(([key], index) => {
       const value = row[key];
-      const text = key === "age" ? (value == null ? "–" : span(value)) : index > 5 ? rate(value) : count(value);
+      const text = value == null ? "–" : key === "age" ? span(value) : index > 5 ? rate(value) : count(value);
       setText(cells[index], text);
       cells[index].className = !value ? "zero" : key === "buried" ? "buried" : "";
     });
@@ -179,27 +188,28 @@ function showBadge(cell, badge, row) {
 }
 
 function makeCard({ name }) {
-  const isOnly = location.hash.includes(encodeURIComponent(name));
+  const isOnly = location.hash.split("?")[0].includes(encodeURIComponent(name));
   const title = isOnly ? name : element("a", { href: `#/${encodeURIComponent(name)}` }, name);
-  const head = element("div", { class: "head" }, element("h2", {}, title), element("span", { class: "badge" }, "takes no new jobs"), element("div"));
+  const head = element("div", { class: "head" }, element("h2", {}, title), element("span", { class: "badge grave" }), element("div"));
   return element("li", { class: "sheet server" }, head, element("div"));
 }
 
 function showCard(card, server) {
-  const { name, address, known, trouble } = server;
+  const { name, address, known, lost, refusal } = server;
   card.classList.toggle("care", server.care);
-  card.classList.toggle("lost", Boolean(trouble));
+  card.classList.toggle("lost", Boolean(lost));
   const [head, body] = card.children;
-  head.children[1].hidden = !server.draining;
+  head.children[1].hidden = !refusal;
+  setText(head.children[1], `takes no new jobs: ${refusal}`);
   head.children[2].replaceChildren(smallCurve(server.curve));
   const parts = [];
-  if (trouble) parts.push(element("p", { class: "alarm", role: "alert" }, `No answer: ${trouble}.`));
+  if (lost) parts.push(element("p", { class: "alarm", role: "alert" }, `No answer: ${lost}.`));
   else if (!known) parts.push(element("p", {}, "Asking …"));
   if (known) {
     const rates = RATES.map((title, index) => `${rate(server.rates[index])} ${title}`);
     const { connections, producers, workers, waiting } = server;
     parts.push(
-      figures(server.jobs.map((number, index) => [STATES[index], count(number)])),
+      figures(server.jobs.map((number, index) => [STATES[index], short(number)])),
       element("p", {}, `A second: ${rates.join(", ")}`),
       element("p", { class: "faint" }, `Connections: ${count(connections)}; ${count(producers)} put, ${count(workers)} work, ${count(waiting)} wait`),
     );

@@ -1,10 +1,10 @@
-//! The curves: what a server or a tube was like in the last ten minutes, the
+//! Curves: what a server or a tube was like in the last ten minutes, the
 //! last hour and the last day.
 //!
 //! Each span of time has a ring of [`SLOTS`] slots. A slot keeps the highest
 //! backlog and the mean rates of its time. A time for which nothing is known,
 //! because the server was away or was started again, is a gap. A day of one
-//! tube takes 25 kB at most, and the rings grow only as time passes.
+//! tube takes 30 kB at most, and the rings grow only as time passes.
 
 use crate::server::sample::growth;
 use crate::text::json::{Json, json, number_or_text};
@@ -93,11 +93,23 @@ impl<const R: usize> Curves<R> {
         slots
     }
 
+    /// How much was counted by the rate of this index in the last ten minutes.
+    pub fn counted(&self, rate: usize) -> f64 {
+        let known = self.rings[0].slots.iter().flatten();
+        known.map(|point| f64::from(point.rates[rate])).sum::<f64>() * FINEST.as_secs_f64()
+    }
+
     /// How many bytes the rings take.
     #[cfg(test)]
     pub fn memory(&self) -> usize {
         let slots = self.rings.iter().map(|ring| ring.slots.capacity());
         slots.sum::<usize>() * size_of::<Option<Point<R>>>() + size_of::<Self>()
+    }
+}
+
+impl<const R: usize> Default for Curves<R> {
+    fn default() -> Curves<R> {
+        Curves::new(None)
     }
 }
 

@@ -1,0 +1,581 @@
+//! The part of HTTP/1.1 that `metrics --listen` and `console` need: one request
+//! for each connection, with a body of a known length or none. The package
+//! httparse reads the heads.
+//!
+//! Each connection has a thread, and everything it waits for has a bounded time.
+//! The number of connections is bounded, too: for one more, the one that has
+//! been idle for longest is closed. So whoever connects and sends nothing takes
+//! nobody's place, and no number of clients makes this program grow.
+//!
+//! It leaves out connections that stay open, encodings of bodies, and TLS.
+
+use crate::failure::{Failure, Outcome};
+use crate::text::output::complain;
+use httparse::Status::{Complete, Partial};
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What is served.
+pub trait Site: Sync + Send + 'static {
+    /// How many bytes the body of this request may have. It is asked when only
+    /// the head is there: an error answers the request without its body.
+    fn admit(&self, head: &Request) -> Result<usize, Answer> {
+        match head.method.as_str() {
+            "GET" => Ok(0),
+            _ => Err(Answer::refusal(405, "only GET and HEAD are known here")),
+        }
+    }
+
+    /// The answer to a complete request that was admitted.
+    fn answer(&self, request: &Request) -> Result<Answer, Answer>;
+}
+
+/// A request.
+#[derive(Debug, Default)]
+pub struct Request {
+    /// `HEAD` is told as `GET`: it differs only in what is written.
+    pub method: String,
+    pub is_head: bool,
+    /// The path, as it was sent.
+    pub path: String,
+    /// The names and values after the `?`, decoded.
+    pub parameters: Vec<(String, String)>,
+    /// The headers, with their names in small letters.
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    /// The content type.
+    kind: &'static str,
+    body: Vec<u8>,
+}
+
+/// How long a connection may take to send its head, how long to send its body,
+/// how long to take the answer, and how long to close.
+const PATIENCE: Duration = Duration::from_secs(5);
+const LONGEST_HEAD: usize = 8192;
+const MOST_HEADERS: usize = 64;
+const MOST_CONNECTIONS: usize = 64;
+/// The stack of a thread, in bytes.
+const STACK: usize = 512 << 10;
+
+/// Nothing is loaded from elsewhere, nothing runs that stands in the page, and
+/// no other page may show or keep this one.
+const SAFETY: &str = "\
+    Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; \
+    img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; \
+    frame-ancestors 'none'\r\n\
+    X-Content-Type-Options: nosniff\r\n\
+    X-Frame-Options: DENY\r\n\
+    Referrer-Policy: no-referrer\r\n\
+    Cross-Origin-Resource-Policy: same-origin\r\n\
+    Cross-Origin-Opener-Policy: same-origin\r\n\
+    Cache-Control: no-store\r\n";
+
+impl Request {
+    /// The value of a header, whose name is given in small letters; `None` if
+    /// it is missing or there are several.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let mut found = self.headers.iter().filter(|(known, _)| known == name);
+        match (found.next(), found.next()) {
+            (Some((_, value)), None) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// The value of a parameter; empty if it is missing.
+    pub fn parameter(&self, name: &str) -> &str {
+        let found = self.parameters.iter().find(|(known, _)| known == name);
+        found.map_or("", |(_, value)| value)
+    }
+
+    /// Whether the browser asked for us by a name that is ours: a page of
+    /// another site may give its own name our address. Nobody can give another
+    /// meaning to an address in numbers.
+    fn is_for(&self, hosts: &[String]) -> bool {
+        let host = self.header("host").and_then(name_in);
+        host.is_some_and(|host| {
+            let is = |name: &str| name.eq_ignore_ascii_case(host);
+            host.parse::<IpAddr>().is_ok() || is("localhost") || hosts.iter().any(|name| is(name))
+        })
+    }
+
+    /// The number of bytes that follow the head.
+    fn size_of_body(&self) -> Result<u64, Answer> {
+        let has = |name| self.headers.iter().any(|(known, _)| known == name);
+        if has("transfer-encoding") {
+            return Err(Answer::refusal(411, "a body needs a Content-Length"));
+        }
+        // `parse` would accept a sign.
+        let digits = |text: &&str| text.bytes().all(|byte| byte.is_ascii_digit());
+        let length = self.header("content-length").filter(digits);
+        match length.and_then(|text| text.parse().ok()) {
+            None if has("content-length") => Err(Answer::refusal(400, "this is no Content-Length")),
+            length => Ok(length.unwrap_or(0)),
+        }
+    }
+}
+
+impl Answer {
+    pub fn ok(kind: &'static str, body: impl Into<Vec<u8>>) -> Answer {
+        Answer {
+            status: 200,
+            kind,
+            body: body.into(),
+        }
+    }
+
+    /// Why there is no other answer.
+    pub fn refusal(status: u16, reason: impl Display) -> Answer {
+        Answer {
+            status,
+            ..Answer::ok("text/plain; charset=utf-8", format!("{reason}\n"))
+        }
+    }
+
+    fn reason(&self) -> &'static str {
+        match self.status {
+            200 => "OK",
+            400 => "Bad Request",
+            401 => "Unauthorized",
+            403 => "Forbidden",
+            404 => "Not Found",
+            405 => "Method Not Allowed",
+            411 => "Length Required",
+            413 => "Content Too Large",
+            431 => "Request Header Fields Too Large",
+            502 => "Bad Gateway",
+            _ => "Service Unavailable",
+        }
+    }
+}
+
+/// A server that is gone or refuses is a 502; a 503 is our own.
+impl From<Failure> for Answer {
+    fn from(failure: Failure) -> Answer {
+        let status = match failure {
+            Failure::Usage(_) => 400,
+            Failure::Missing(_) => 404,
+            _ => 502,
+        };
+        Answer::refusal(status, failure)
+    }
+}
+
+/// Listens at `HOST:PORT`, or at this port of the loopback.
+pub fn bind(address: &str) -> Outcome<TcpListener> {
+    let listener = match address.parse() {
+        Ok(port) => TcpListener::bind(("127.0.0.1", port)),
+        Err(_) => TcpListener::bind(address),
+    };
+    listener.map_err(|error| Failure::io(format_args!("cannot listen on {address}"), error))
+}
+
+/// Where a browser finds what listens there.
+pub fn url(listener: &TcpListener) -> Outcome<String> {
+    let bound = listener.local_addr();
+    let bound = bound.map_err(|error| Failure::io("cannot learn the own address", error));
+    Ok(format!("http://{}", bound?))
+}
+
+/// Serves this site until the program ends, to browsers that know this machine
+/// by one of these names.
+pub fn serve(listener: &TcpListener, hosts: Vec<String>, site: impl Site) -> ! {
+    let service: &'static _ = Box::leak(Box::new(Service {
+        site,
+        hosts,
+        open: Mutex::default(),
+        changed: Condvar::new(),
+    }));
+    loop {
+        let taken = listener.accept();
+        if let Err(error) = taken.and_then(|(stream, _)| service.begin(stream)) {
+            complain!("cannot take a connection: {error}");
+            // There may be a descriptor or a thread again when one has left.
+            thread::sleep(Duration::from_secs(1));
+        }
+    }
+}
+
+struct Service<S> {
+    site: S,
+    hosts: Vec<String>,
+    /// No answer is made, and no byte read or written, while this is held.
+    open: Mutex<Open>,
+    /// A connection was closed, or has become idle.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Open {
+    came: u64,
+    count: usize,
+    /// The connections whose bytes we wait for, or who should take ours, in the
+    /// order in which they came.
+    idle: BTreeMap<u64, TcpStream>,
+}
+
+impl<S: Site> Service<S> {
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives a connection a thread as soon as there is room for it.
+    fn begin(&'static self, stream: TcpStream) -> io::Result<()> {
+        let mut open = self.lock();
+        while open.count >= MOST_CONNECTIONS {
+            if let Some((_, oldest)) = open.idle.pop_first() {
+                // It fails only if the other side was faster.
+                let _ = oldest.shutdown(Shutdown::Both);
+            }
+            let waited = self.changed.wait(open);
+            open = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        open.count += 1;
+        open.came += 1;
+        let number = open.came;
+        drop(open);
+        let serve = move || {
+            // An error concerns only this client, which gets no answer.
+            let _ = self.serve(number, &stream);
+            self.leave(number);
+        };
+        let thread = thread::Builder::new().stack_size(STACK).spawn(serve);
+        thread.map(drop).inspect_err(|_| self.leave(number))
+    }
+
+    fn serve(&self, number: u64, stream: &TcpStream) -> io::Result<()> {
+        self.set_idle(number, Some(stream.try_clone()?));
+        let timed = || Timed(stream, Instant::now() + PATIENCE);
+        let head = match read_head(&mut timed())? {
+            Err(refusal) => return write(timed, &refusal, false),
+            Ok(head) => head,
+        };
+        let is_head = head.is_head;
+        let answer = match self.admit(&head) {
+            Err(refusal) => refusal,
+            Ok(size) => {
+                let mut request = head;
+                let missing = size.saturating_sub(request.body.len() as u64);
+                timed().take(missing).read_to_end(&mut request.body)?;
+                if (request.body.len() as u64) < size {
+                    return Err(ErrorKind::UnexpectedEof.into());
+                }
+                request.body.truncate(size as usize);
+                self.set_idle(number, None);
+                let answer = self.site.answer(&request);
+                self.set_idle(number, Some(stream.try_clone()?));
+                answer.unwrap_or_else(|refusal| refusal)
+            }
+        };
+        write(timed, &answer, is_head)
+    }
+
+    /// The size of the body, if the request may have one of this size.
+    fn admit(&self, head: &Request) -> Result<u64, Answer> {
+        if !head.is_for(&self.hosts) {
+            return Err(Answer::refusal(
+                403,
+                "this host name is not known here: see --host",
+            ));
+        }
+        let (size, room) = (head.size_of_body()?, self.site.admit(head)?);
+        match size <= room as u64 {
+            true => Ok(size),
+            false => Err(Answer::refusal(
+                413,
+                format_args!("a body may have {room} bytes here, and this has {size}"),
+            )),
+        }
+    }
+
+    fn set_idle(&self, number: u64, stream: Option<TcpStream>) {
+        let idle = &mut self.lock().idle;
+        match stream {
+            Some(stream) => idle.insert(number, stream),
+            None => idle.remove(&number),
+        };
+        self.changed.notify_all();
+    }
+
+    fn leave(&self, number: u64) {
+        let mut open = self.lock();
+        open.idle.remove(&number);
+        open.count -= 1;
+        self.changed.notify_all();
+    }
+}
+
+/// A stream that is read and written until this time, however slowly the other
+/// side sends or reads.
+struct Timed<'a>(&'a TcpStream, Instant);
+
+impl Timed<'_> {
+    fn left(&self) -> io::Result<Option<Duration>> {
+        let left = self.1.saturating_duration_since(Instant::now());
+        match left.is_zero() {
+            true => Err(ErrorKind::TimedOut.into()),
+            false => Ok(Some(left)),
+        }
+    }
+}
+
+impl Read for Timed<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.0.set_read_timeout(self.left()?)?;
+        self.0.read(into)
+    }
+}
+
+impl Write for Timed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.set_write_timeout(self.left()?)?;
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A request with what has come of its body, or the answer to what cannot be a
+/// request.
+fn read_head(stream: &mut Timed) -> io::Result<Result<Request, Answer>> {
+    let mut bytes = Vec::new();
+    loop {
+        let mut piece = [0; LONGEST_HEAD];
+        let count = stream.read(&mut piece)?;
+        bytes.extend_from_slice(&piece[..count]);
+        match head(&bytes) {
+            Ok(None) if count == 0 => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(None) => {}
+            Ok(Some(request)) => return Ok(Ok(request)),
+            Err(refusal) => return Ok(Err(refusal)),
+        }
+    }
+}
+
+/// The request whose head is at the beginning of these bytes, with the bytes
+/// after it as its body; `None` if the head is not complete yet.
+fn head(bytes: &[u8]) -> Result<Option<Request>, Answer> {
+    let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
+    let mut parsed = httparse::Request::new(&mut headers);
+    let length = match parsed.parse(bytes) {
+        Ok(Complete(length)) if length <= LONGEST_HEAD => length,
+        Ok(Partial) if bytes.len() < LONGEST_HEAD => return Ok(None),
+        Ok(_) | Err(httparse::Error::TooManyHeaders) => {
+            return Err(Answer::refusal(431, "this head is too large"));
+        }
+        Err(_) => return Err(Answer::refusal(400, "this is no request")),
+    };
+    let target = parsed.path.unwrap_or_default();
+    let header = |header: &httparse::Header| {
+        let value = String::from_utf8_lossy(header.value).into_owned();
+        (header.name.to_ascii_lowercase(), value)
+    };
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let method = parsed.method.unwrap_or_default();
+    Ok(Some(Request {
+        method: method.replace("HEAD", "GET"),
+        is_head: method == "HEAD",
+        path: path.into(),
+        parameters: parameters(query),
+        headers: parsed.headers.iter().map(header).collect(),
+        body: bytes[length..].into(),
+    }))
+}
+
+/// The names and values of a query, decoded.
+fn parameters(query: &str) -> Vec<(String, String)> {
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    pairs
+        .map(|(name, value)| (decoded(name), decoded(value)))
+        .collect()
+}
+
+/// A part of a query without its codes. What is not UTF-8 becomes the
+/// replacement character; a `%` without two digits stands for itself.
+fn decoded(text: &str) -> String {
+    let text = text.replace('+', " ");
+    let mut pieces = text.split('%');
+    let mut bytes = Vec::from(pieces.next().unwrap_or_default());
+    for piece in pieces {
+        let digits = piece.as_bytes().get(..2);
+        let digits = digits.filter(|digits| digits.iter().all(u8::is_ascii_hexdigit));
+        let code = digits.and_then(|_| u8::from_str_radix(&piece[..2], 16).ok());
+        bytes.push(code.unwrap_or(b'%'));
+        bytes.extend_from_slice(&piece.as_bytes()[if code.is_some() { 2 } else { 0 }..]);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The name in `NAME` or `NAME:PORT`; an IPv6 address loses its brackets.
+fn name_in(host: &str) -> Option<&str> {
+    let is_port = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if let Some(rest) = host.strip_prefix('[') {
+        let (name, rest) = rest.split_once(']')?;
+        let port = rest.strip_prefix(':').or(rest.is_empty().then_some(""))?;
+        return is_port(port).then_some(name);
+    }
+    let (name, port) = host.split_once(':').unwrap_or((host, ""));
+    is_port(port).then_some(name)
+}
+
+/// Writes an answer, without its body if only its head was asked for, and waits
+/// until the other side has closed the connection.
+fn write<'a>(timed: impl Fn() -> Timed<'a>, answer: &Answer, is_head: bool) -> io::Result<()> {
+    let (status, reason, kind) = (answer.status, answer.reason(), answer.kind);
+    let length = answer.body.len();
+    let mut bytes = format!(
+        "HTTP/1.1 {status} {reason}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\
+         {SAFETY}Connection: close\r\n\r\n"
+    )
+    .into_bytes();
+    if !is_head {
+        bytes.extend_from_slice(&answer.body);
+    }
+    let mut stream = timed();
+    stream.write_all(&bytes)?;
+    // If the socket were closed with unread bytes in it, the system would reset
+    // the connection, and the client would lose the answer.
+    stream.0.shutdown(Shutdown::Write)?;
+    io::copy(&mut timed(), &mut io::sink()).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(headers: &[(&str, &str)]) -> Request {
+        let owned = |(name, value): &(&str, &str)| (String::from(*name), String::from(*value));
+        Request {
+            headers: headers.iter().map(owned).collect(),
+            ..Request::default()
+        }
+    }
+
+    fn status_of(bytes: &[u8]) -> Result<bool, u16> {
+        let found = head(bytes).map(|found| found.is_some());
+        found.map_err(|answer| answer.status)
+    }
+
+    #[test]
+    fn a_head_is_read_once_all_of_it_is_there() {
+        let bytes = b"GET /a/b?c=d HTTP/1.1\r\nHost: x\r\nX-One: 1\r\n\r\nbody";
+        for cut in 0..bytes.len() - 4 {
+            assert_eq!(status_of(&bytes[..cut]), Ok(false), "{cut}");
+        }
+        let request = head(bytes).ok().flatten().unwrap();
+        let read = (request.method.as_str(), request.path.as_str());
+        assert_eq!(read, ("GET", "/a/b"));
+        assert_eq!(request.parameter("c"), "d");
+        assert_eq!(request.header("host"), Some("x"));
+        assert_eq!(request.header("x-one"), Some("1"));
+        assert_eq!(request.body, b"body");
+    }
+
+    #[test]
+    fn what_is_no_head_or_too_much_of_one_is_refused() {
+        let large = format!("GET / HTTP/1.1\r\na: {}", "x".repeat(LONGEST_HEAD));
+        let many = format!(
+            "GET / HTTP/1.1\r\n{}\r\n",
+            "a: b\r\n".repeat(MOST_HEADERS + 1)
+        );
+        for (bytes, status) in [
+            ("hello\r\n\r\n", 400),
+            ("GET / HTTP/1.1\r\nno colon\r\n\r\n", 400),
+            ("\0", 400),
+            (large.as_str(), 431),
+            (many.as_str(), 431),
+        ] {
+            assert_eq!(status_of(bytes.as_bytes()), Err(status), "{bytes:.30}");
+        }
+    }
+
+    #[test]
+    fn a_body_has_one_length_in_digits() {
+        for (headers, expected) in [
+            ("", Ok(0)),
+            ("Content-Length: 12\r\n", Ok(12)),
+            ("Content-Length: +12\r\n", Err(400)),
+            ("Content-Length: 99999999999999999999\r\n", Err(400)),
+            ("Content-Length: 1\r\nContent-Length: 1\r\n", Err(400)),
+            ("Transfer-Encoding: chunked\r\n", Err(411)),
+        ] {
+            let bytes = format!("POST / HTTP/1.1\r\n{headers}\r\n");
+            let request = head(bytes.as_bytes()).ok().flatten().unwrap();
+            let size = request.size_of_body().map_err(|answer| answer.status);
+            assert_eq!(size, expected, "{headers}");
+        }
+    }
+
+    #[test]
+    fn parameters_are_decoded_and_what_is_no_code_stays() {
+        for (query, expected) in [
+            ("", vec![]),
+            ("a=1&b", vec![("a", "1"), ("b", "")]),
+            ("q=a%20b+c%2B&&q=%C3%A9", vec![("q", "a b c+"), ("q", "é")]),
+            (
+                "q=%&r=%4&s=%zz&t=%ff&u=%+1&v=%é",
+                vec![
+                    ("q", "%"),
+                    ("r", "%4"),
+                    ("s", "%zz"),
+                    ("t", "\u{fffd}"),
+                    ("u", "% 1"),
+                    ("v", "%é"),
+                ],
+            ),
+            ("x=a=b", vec![("x", "a=b")]),
+        ] {
+            let found = parameters(query);
+            let found: Vec<_> = found
+                .iter()
+                .map(|(name, value)| (name.as_str(), value.as_str()))
+                .collect();
+            assert_eq!(found, expected, "{query}");
+        }
+    }
+
+    #[test]
+    fn only_hosts_that_are_ours_are_answered() {
+        let hosts = ["queue.example".into()];
+        let is_ours = |host: &str| request(&[("host", host)]).is_for(&hosts);
+        for host in [
+            "localhost",
+            "LOCALHOST:8080",
+            "127.0.0.1:1",
+            "[::1]:8080",
+            "[::1]",
+            "10.1.2.3",
+            "queue.example:80",
+        ] {
+            assert!(is_ours(host), "{host}");
+        }
+        for host in [
+            "",
+            "evil.example",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example:8080",
+            "localhost:80@evil",
+            "[::1]x",
+            "[::1",
+            "queue.example:x",
+            "::1",
+        ] {
+            assert!(!is_ours(host), "{host}");
+        }
+        assert!(!request(&[]).is_for(&hosts));
+        assert!(!request(&[("host", "localhost"), ("host", "localhost")]).is_for(&hosts));
+    }
+}

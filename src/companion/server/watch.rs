@@ -1,0 +1,482 @@
+//! Watches a server for `top` and the console: a thread samples it, and whoever
+//! shows something reads what is known.
+
+use crate::failure::{Failure, Outcome};
+use crate::server::client::Client;
+use crate::server::columns::Column;
+use crate::server::curves::Curves;
+use crate::server::names;
+use crate::server::sample::{Link, RATES, Sample, TUBE_RATES, per_second};
+use crate::server::stats::{Facts, JobFacts, State};
+use crate::server::sweep::Sweep;
+use crate::server::take::bodies;
+use crate::server::trouble::{Trouble, has_failed_often, refusal, words};
+use crate::server::tubes::Patterns;
+use crate::text::json::{Json, float, json};
+use beanpole::protocol::{JobId, TubeName};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+/// How many tubes of a server have curves at most. If one more comes to life,
+/// the one that has been quiet for longest loses its curves.
+pub const MOST_CURVES: usize = 1000;
+/// Of how many tubes the jobs are asked for in one sample: the next one is read
+/// with its body. The tubes take turns.
+const MOST_ASKED: usize = 30;
+/// The curves of a tube that is gone are kept for this time.
+const FORGET: Duration = Duration::from_secs(86_400);
+/// The longest time that a server may be silent before it counts as gone.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+/// The search for more jobs of a tube ends after this many ids in a row without
+/// one. They are few, because the search is done with each sample.
+const IDS: u64 = 1000;
+
+/// How a server is watched.
+#[derive(Clone, Copy)]
+pub struct Habits {
+    /// From one sample to the next.
+    pub interval: Duration,
+    /// A sample that takes long is followed by a pause that is so many times
+    /// longer.
+    pub respite: u32,
+    pub patience: Duration,
+}
+
+/// A server that is watched.
+pub struct Watched {
+    pub named: names::Server,
+    /// The beginning of time for all samples.
+    began: Instant,
+    habits: Habits,
+    known: Mutex<Known>,
+}
+
+/// What is known about a server, and what is wanted of it.
+#[derive(Default)]
+pub struct Known {
+    /// The last statistics; empty if there were none yet.
+    pub facts: Facts,
+    /// Why the last question had no answer.
+    pub failure: Option<String>,
+    /// When the last sample was taken.
+    pub sampled: Option<Duration>,
+    /// When the sample under way was begun.
+    asking_since: Option<Duration>,
+    /// Per second, once there were two samples.
+    pub rates: Option<[f64; RATES.len()]>,
+    counters: [u64; RATES.len()],
+    pub curves: Curves<{ RATES.len() }>,
+    pub tubes: BTreeMap<TubeName, Tube>,
+    /// Whether no more samples are wanted for now.
+    pub is_held: bool,
+    /// The tubes whose jobs are asked for in any case.
+    pub shown: Vec<TubeName>,
+    /// After which tube the jobs of others are asked for.
+    turn: Option<TubeName>,
+    /// The tube of which the next jobs are wanted, and how many of each state.
+    pub looks_into: Option<(TubeName, usize)>,
+    /// These jobs, with their bodies.
+    pub jobs: Vec<(JobFacts, Vec<u8>)>,
+}
+
+/// A tube of a server.
+#[derive(Default)]
+pub struct Tube {
+    pub facts: Facts,
+    pub troubles: Vec<Trouble>,
+    /// Per second, since the sample before.
+    pub rates: Option<[f64; TUBE_RATES.len()]>,
+    counters: [u64; TUBE_RATES.len()],
+    /// The age in seconds of the next ready job, if it is known.
+    pub age: Option<u64>,
+    /// A job that was reserved often and never done.
+    pub suspect: Option<JobFacts>,
+    /// For how long jobs have been ready and none was deleted.
+    pub still: Duration,
+    /// When it last moved: a job was deleted, or none was ready.
+    moved: Duration,
+    /// When something about it changed.
+    changed: Duration,
+    /// Whether the tube does not exist any more; its curves go on.
+    pub is_gone: bool,
+    /// Its curves begin when something happens in it.
+    pub curves: Option<Box<Curves<{ TUBE_RATES.len() }>>>,
+}
+
+impl Watched {
+    pub fn new(named: names::Server, habits: Habits) -> Watched {
+        Watched {
+            named,
+            began: Instant::now(),
+            habits: Habits {
+                patience: habits.patience.min(PATIENCE),
+                ..habits
+            },
+            known: Mutex::default(),
+        }
+    }
+
+    /// Servers that are to be watched.
+    pub fn all(servers: &[names::Server], habits: Habits) -> Vec<Arc<Watched>> {
+        let watched = |server: &names::Server| Arc::new(Watched::new(server.clone(), habits));
+        servers.iter().map(watched).collect()
+    }
+
+    /// What is known now. No socket is read or written while this is held.
+    pub fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The time since the beginning.
+    pub fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// A new connection, for a question of its own.
+    pub fn connect(&self) -> Outcome<Client> {
+        Client::connect(&self.named.address, self.habits.patience)
+    }
+
+    pub fn link(&self) -> Link {
+        Link::new(self.named.address.clone(), self.habits.patience)
+    }
+
+    /// What is known about the server itself.
+    pub fn to_json(&self) -> Json {
+        let (now, known) = (self.now(), self.known());
+        let (facts, address) = (&known.facts, self.named.address.to_string());
+        let rates = known.rates.unwrap_or_default();
+        json!({
+            "name": self.named.name.as_ref().unwrap_or(&address),
+            "address": address,
+            "care": self.named.colour.is_some(),
+            "lost": known.lost(now).map(|(_, reason)| reason),
+            "refusal": refusal(facts),
+            "known": facts.get("id").is_some(),
+            "version": facts.text("version"),
+            "uptime": facts.number("uptime"),
+            "jobs": facts.jobs(),
+            "rates": rates.map(|rate| float((rate * 10.0).round() / 10.0)),
+            "connections": facts.number("current-connections"),
+            "producers": facts.number("current-producers"),
+            "workers": facts.number("current-workers"),
+            "waiting": facts.number("current-waiting"),
+        })
+    }
+
+    /// Samples the server in a thread until the program ends, and calls `told`
+    /// after each sample. The thread takes the next one when it is unparked.
+    pub fn start(self: &Arc<Self>, told: impl Fn() + Send + 'static) -> Outcome<Thread> {
+        let watched = Arc::clone(self);
+        let watch = move || {
+            let mut link = watched.link();
+            loop {
+                let is_held = watched.known().is_held;
+                let took = match is_held {
+                    true => Duration::ZERO,
+                    false => watched.sample(&mut link, MOST_ASKED),
+                };
+                told();
+                // The next sample comes at the beginning of an interval, so that
+                // each slot of a curve has one.
+                let interval = watched.habits.interval.as_nanos();
+                let earliest = watched.now() + took * watched.habits.respite;
+                let next = (earliest.as_nanos() / interval + 1) * interval;
+                let wait = next.saturating_sub(watched.now().as_nanos());
+                thread::park_timeout(Duration::from_nanos(wait.try_into().unwrap_or(u64::MAX)));
+            }
+        };
+        let spawned = thread::Builder::new().name("watch".into()).spawn(watch);
+        let spawned = spawned.map_err(|error| Failure::io("cannot start a thread", error))?;
+        Ok(spawned.thread().clone())
+    }
+
+    /// Takes a sample with the jobs of up to so many tubes. Returns how long it
+    /// took.
+    pub fn sample(&self, link: &mut Link, most_asked: usize) -> Duration {
+        let begun = self.now();
+        self.known().asking_since = Some(begun);
+        let looks_into = self.known().looks_into.clone();
+        let choose = |tubes: &[_]| self.known().choose(tubes, most_asked);
+        let sample = link.ask(|client| {
+            let sample = Sample::take(client, &Patterns::default(), choose)?;
+            let look = |(tube, most): &(TubeName, usize)| look(client, tube, *most);
+            let jobs = looks_into.as_ref().map(look).transpose()?;
+            Ok((sample, jobs.unwrap_or_default()))
+        });
+        let taken = self.now();
+        let mut known = self.known();
+        known.asking_since = None;
+        match sample {
+            Ok((sample, jobs)) => {
+                known.take(begun, sample);
+                known.jobs = jobs;
+            }
+            Err(failure) => {
+                known.failure = Some(failure.to_string());
+                known.gap(taken);
+            }
+        }
+        taken - begun
+    }
+}
+
+/// The next jobs of a tube with their bodies, up to so many of each state.
+fn look(client: &mut Client, tube: &TubeName, most: usize) -> Outcome<Vec<(JobFacts, Vec<u8>)>> {
+    let mut jobs = Vec::new();
+    // `use` would create the tube.
+    if client.tube_stats(tube)?.is_some() {
+        for state in [State::Ready, State::Delayed, State::Buried] {
+            jobs.extend(Sweep::new(tube.clone(), state).look(client, most, IDS)?);
+        }
+    }
+    bodies(client, jobs)
+}
+
+impl Known {
+    /// Why there is no answer from the server, if there is none.
+    /// The word is for a narrow screen.
+    pub fn lost(&self, now: Duration) -> Option<(&'static str, String)> {
+        if let Some(reason) = &self.failure {
+            return Some(("LOST", reason.clone()));
+        }
+        let silent = now.saturating_sub(self.asking_since?).as_secs();
+        (silent > 0).then(|| ("SILENT", format!("no answer for {silent} s")))
+    }
+
+    /// The tubes that exist.
+    pub fn existing(&self) -> impl Iterator<Item = (&TubeName, &Tube)> {
+        self.tubes.iter().filter(|(_, tube)| !tube.is_gone)
+    }
+
+    /// The tubes that have a ready job.
+    pub fn with_ready(&self) -> impl Iterator<Item = TubeName> {
+        let ready = self.tubes.iter().filter(|(_, tube)| tube.ready() > 0);
+        ready.map(|(name, _)| name.clone())
+    }
+
+    /// The tubes among these whose jobs are asked for: those that are shown, and
+    /// those whose turn it is. Also the jobs that are asked for in any case.
+    fn choose(&mut self, tubes: &[(TubeName, Facts)], most: usize) -> (Vec<TubeName>, Vec<JobId>) {
+        let has_jobs = |facts: &Facts| facts.jobs_in(&[State::Ready, State::Reserved]) > 0;
+        let busy = tubes.iter().filter(|(_, facts)| has_jobs(facts));
+        let busy: Vec<_> = busy.map(|(name, _)| name).collect();
+        let after = |turn: &TubeName| busy.partition_point(|name| *name <= turn);
+        let from = self.turn.as_ref().map_or(0, after);
+        let mut chosen = self.shown.clone();
+        let others = busy[from..].iter().chain(&busy[..from]).take(most);
+        chosen.extend(others.map(|name| (*name).clone()));
+        if chosen.len() > self.shown.len() && busy.len() > most {
+            self.turn = chosen.last().cloned();
+        }
+        let suspects = self.tubes.values().filter_map(|tube| tube.suspect.as_ref());
+        (chosen, suspects.map(|job| job.id).collect())
+    }
+
+    /// Notes that nothing is known about this time.
+    fn gap(&mut self, at: Duration) {
+        self.sampled = None;
+        self.rates = None;
+        self.curves.gap(at);
+        for tube in self.tubes.values_mut() {
+            tube.curves.iter_mut().for_each(|curves| curves.gap(at));
+        }
+    }
+
+    /// Takes over a sample.
+    pub fn take(&mut self, at: Duration, sample: Sample) {
+        // Each run of a server has an id of its own.
+        if self.sampled.is_some() && self.facts.get("id") != sample.server.get("id") {
+            self.gap(at);
+        }
+        let before = self.sampled;
+        let counters = sample.counters();
+        let since = |then| per_second(self.counters, counters, at.saturating_sub(then));
+        self.rates = before.map(since);
+        self.counters = counters;
+        self.curves.note(at, sample.server.jobs(), counters);
+        self.failure = None;
+        self.sampled = Some(at);
+        self.facts = sample.server;
+        self.note_tubes(at, before, sample.tubes);
+        for name in &sample.asked {
+            self.tubes
+                .entry(name.clone())
+                .and_modify(|tube| tube.age = None);
+        }
+        for job in &sample.next {
+            let tube = self.tubes.entry(job.tube.clone());
+            tube.and_modify(|tube| tube.age = Some(job.age));
+        }
+        for job in sample.next.into_iter().chain(sample.others) {
+            if has_failed_often(&job)
+                && let Some(tube) = self.tubes.get_mut(&job.tube)
+            {
+                tube.suspect = Some(job);
+            }
+        }
+        for tube in self.tubes.values_mut() {
+            tube.troubles = Trouble::of(tube);
+        }
+    }
+
+    fn note_tubes(
+        &mut self,
+        at: Duration,
+        before: Option<Duration>,
+        tubes: Vec<(TubeName, Facts)>,
+    ) {
+        let mut old = std::mem::take(&mut self.tubes);
+        let mut curves = old.values().filter(|tube| tube.curves.is_some()).count();
+        // The newest change of a tube that waits for curves.
+        let mut waits = None;
+        for (name, facts) in tubes {
+            let mut tube = old.remove(&name).unwrap_or_default();
+            let had_curves = tube.curves.is_some();
+            tube.note(at, before, facts, curves < MOST_CURVES);
+            match tube.curves {
+                Some(_) => curves += usize::from(!had_curves),
+                None if tube.is_alive() => waits = waits.max(Some(tube.changed)),
+                None => {}
+            }
+            self.tubes.insert(name, tube);
+        }
+        // A tube without clients and jobs goes, and may come back.
+        for (name, mut tube) in old {
+            if tube.curves.is_some() && at - tube.changed < FORGET {
+                tube.note(at, before, Facts::default(), false);
+                tube.is_gone = true;
+                self.tubes.insert(name, tube);
+            }
+        }
+        if let Some(newest) = waits {
+            let candidates = self.tubes.values_mut().filter(|tube| tube.curves.is_some());
+            if let Some(oldest) = candidates.min_by_key(|tube| tube.changed)
+                && oldest.changed < newest
+            {
+                oldest.curves = None;
+            }
+        }
+    }
+}
+
+impl Tube {
+    /// Takes over the statistics of this time. The sample before was at
+    /// `before`; a tube that did not exist then began with counters of 0.
+    fn note(
+        &mut self,
+        at: Duration,
+        before: Option<Duration>,
+        facts: Facts,
+        may_have_curves: bool,
+    ) {
+        let counters = TUBE_RATES.map(|(_, key)| facts.number(key));
+        let is_new = self.changed.is_zero();
+        let (jobs, had) = (facts.jobs(), self.facts.jobs());
+        if is_new || counters[1] != self.counters[1] || jobs[0] == 0 || had[0] == 0 {
+            self.moved = at;
+        }
+        if is_new || jobs != had || counters != self.counters {
+            self.changed = at.max(Duration::from_millis(1));
+        }
+        let since = |then| per_second(self.counters, counters, at.saturating_sub(then));
+        self.rates = before.map(since);
+        self.still = at - self.moved;
+        self.counters = counters;
+        self.facts = facts;
+        self.suspect = None;
+        self.is_gone = false;
+        if self.ready() == 0 {
+            self.age = None;
+        }
+        if may_have_curves && self.curves.is_none() && self.is_alive() {
+            let zero_at = before.filter(|_| is_new);
+            self.curves = Some(Box::new(Curves::new(zero_at)));
+        }
+        if let Some(curves) = &mut self.curves {
+            curves.note(at, jobs, counters);
+        }
+    }
+
+    /// The figure of this column, if it is known. That of the name is how bad
+    /// its trouble is.
+    pub fn figure(&self, column: Column) -> Option<f64> {
+        let rate = |index: usize| self.rates.map(|rates| rates[index]);
+        match column {
+            Column::Tube => Some(self.troubles.first().map_or(0.0, |worst| worst.rank())),
+            Column::Put => rate(0),
+            Column::Delete => rate(1),
+            Column::Timeouts => self.facts.get(column.key()).and(rate(2)),
+            Column::Age => self.age.map(|age| age as f64),
+            Column::Watching => Some(self.facts.watching() as f64),
+            _ => Some(self.facts.number(column.key()) as f64),
+        }
+    }
+
+    /// The tube as a row of a table.
+    pub fn to_json(&self, name: &TubeName) -> Json {
+        let figure = |column| self.figure(column);
+        let whole = |column| figure(column).map(|figure| figure as u64);
+        let rate = |column| figure(column).map(|rate| float((rate * 100.0).round() / 100.0));
+        json!({
+            "name": name.as_str(),
+            "ready": whole(Column::Ready),
+            "reserved": whole(Column::Reserved),
+            "delayed": whole(Column::Delayed),
+            "buried": whole(Column::Buried),
+            "watching": whole(Column::Watching),
+            "waiting": whole(Column::Waiting),
+            "put": rate(Column::Put),
+            "delete": rate(Column::Delete),
+            "timeouts": rate(Column::Timeouts),
+            "age": self.age,
+            "pause": whole(Column::Pause),
+            "grave": self.troubles.iter().any(|trouble| trouble.is_grave()),
+            "trouble": (!self.troubles.is_empty()).then(|| words(&self.troubles)),
+        })
+    }
+
+    pub fn ready(&self) -> u64 {
+        self.facts.number("current-jobs-ready")
+    }
+
+    /// Whether something happens in it, or has happened.
+    fn is_alive(&self) -> bool {
+        self.facts.jobs() != [0; 4] || self.rates.is_some_and(|rates| rates != [0.0; 3])
+    }
+}
+
+/// The tubes of these servers that are wanted, by a column: those with the
+/// largest figures first, and among equals by name. Without a column they come
+/// by name alone.
+pub fn sorted<'a>(
+    known: &'a [MutexGuard<'_, Known>],
+    wanted: impl Fn(usize, &TubeName) -> bool,
+    by: Option<Column>,
+    is_turned: bool,
+) -> Vec<(usize, &'a TubeName, &'a Tube)> {
+    let mut rows = Vec::new();
+    for (server, known) in known.iter().enumerate() {
+        let tubes = known.existing().filter(|(name, _)| wanted(server, name));
+        rows.extend(tubes.map(|(name, tube)| {
+            let figure = by.map_or(Some(0.0), |column| tube.figure(column));
+            (figure.unwrap_or(-1.0), server, name, tube)
+        }));
+    }
+    rows.sort_by(
+        |(one_figure, one_server, one, _), (figure, server, other, _)| {
+            let by_figure = figure.total_cmp(one_figure);
+            by_figure
+                .then_with(|| one.cmp(other))
+                .then(one_server.cmp(server))
+        },
+    );
+    if is_turned {
+        rows.reverse();
+    }
+    rows.into_iter()
+        .map(|(_, server, name, tube)| (server, name, tube))
+        .collect()
+}
