@@ -23,36 +23,12 @@ use crate::binlog::storage::{File, Storage};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub use support::Random;
 
 const SECTOR: usize = 512;
 const BLOCK: u64 = 4096;
-
-/// Numbers that look random, and are the same for the same seed.
-#[derive(Clone)]
-pub struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64) -> Random {
-        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
-    }
-
-    /// A number less than `end`.
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    pub fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-}
 
 /// A disk. A clone is the same disk.
 #[derive(Clone, Default)]
@@ -135,7 +111,8 @@ pub enum Survival {
 
 impl Disk {
     pub fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap()
+        // A test that has failed meanwhile has poisoned it, and is told of anyway.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sets the watcher, which sees the disk before each operation that changes

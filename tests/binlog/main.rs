@@ -3,6 +3,7 @@
 //! nothing waits for the clock.
 
 use beanpole::{binlog, engine, protocol};
+use support::search;
 
 mod churn;
 mod clocks;
@@ -14,7 +15,5 @@ mod fence;
 mod history;
 mod keeping;
 mod model;
-#[path = "../laboratory/search.rs"]
-mod search;
 mod stories;
 mod takeover;

@@ -21,8 +21,6 @@ mod manual;
 mod metrics;
 mod moving;
 mod naming;
-#[path = "../laboratory/port.rs"]
-mod port;
 mod raw;
 mod refusing;
 mod reserve;

@@ -2,7 +2,7 @@
 
 use super::story::{on_each_server, tell};
 use super::support::{BEANPOLE, Running, Server, servers, wait_for};
-use crate::port::Port;
+use ::support::Port;
 use std::process::{Command, Stdio};
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::story::tell;
 use super::support::{Running, Server, servers};
-use crate::port::Port;
+use ::support::Port;
 use std::collections::{HashMap, HashSet};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};

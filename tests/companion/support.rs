@@ -1,8 +1,6 @@
 //! Servers to try the program on.
 
-use crate::port::Port;
-use signal_hook::consts::{SIGHUP, SIGINT};
-use signal_hook::flag;
+use ::support::Port;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -10,10 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Once};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
-
-/// How long to wait for what must come before a test is said to fail.
-const PATIENCE: Duration = Duration::from_secs(60);
+use std::time::Duration;
 
 /// The program under test.
 pub const BEANPOLE: &str = env!("CARGO_BIN_EXE_beanpole");
@@ -31,11 +26,14 @@ pub fn beanpoled() -> PathBuf {
     program
 }
 
-/// Debian's beanstalkd, or the one that is named, if it is there.
+/// The beanstalkd that is installed or named, if there is one.
 pub fn beanstalkd() -> Vec<PathBuf> {
-    let named = std::env::var_os("BEANSTALKD").unwrap_or("/usr/bin/beanstalkd".into());
-    let named = Some(PathBuf::from(named));
-    named.into_iter().filter(|path| path.exists()).collect()
+    static ONCE: Once = Once::new();
+    let found = ::support::beanstalkd();
+    if found.is_none() {
+        ONCE.call_once(|| ::support::left_out("a beanstalkd, for each story once more"));
+    }
+    found.into_iter().collect()
 }
 
 /// A running server, ended when this goes.
@@ -51,7 +49,7 @@ pub struct Server {
 
 impl Server {
     pub fn start(program: &Path, options: &[&str]) -> Server {
-        heed_signals();
+        ::support::prepare();
         let options: Vec<_> = options.iter().map(|option| String::from(*option)).collect();
         let reserved = Port::reserve(0).expect("there is a free port");
         let port = reserved.number;
@@ -90,15 +88,12 @@ impl Server {
     /// Has it take no new jobs any more, which it does soon after the signal.
     pub fn drain(&self) {
         self.signal("USR1");
-        let deadline = Instant::now() + PATIENCE;
         let is_draining = || {
             let stats = self.beanpole().args(["stats", "--json"]).output();
             let stats = stats.expect("the program runs").stdout;
             String::from_utf8_lossy(&stats).contains("\"draining\":true")
         };
-        while !is_draining() {
-            assert!(Instant::now() < deadline, "it does not drain");
-        }
+        wait_for("drain mode", is_draining);
     }
 
     /// The address for BEANPOLE_ADDR.
@@ -119,24 +114,6 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// Has the programs under test heed these signals although who started the tests
-/// ignores them, as `nohup` does: programs would inherit that. A signal that is
-/// handled here has its usual effect in them.
-fn heed_signals() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let status = std::fs::read_to_string("/proc/self/status").expect("Linux has it");
-        let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-        let ignored = u64::from_str_radix(ignored.expect("a mask").trim(), 16);
-        let ignored = ignored.expect("a mask in hexadecimal digits");
-        for signal in [SIGHUP, SIGINT] {
-            if ignored >> (signal - 1) & 1 == 1 {
-                flag::register(signal, Arc::default()).expect("a handler");
-            }
-        }
-    });
 }
 
 /// Starts a server there.
@@ -302,12 +279,9 @@ fn send(signal: &str, process: u32) {
 }
 
 /// Waits for an event; that it never comes is a failure.
-pub fn wait_for(what: &str, mut happened: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
-    while !happened() {
-        assert!(Instant::now() < until, "waited in vain for {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+#[track_caller]
+pub fn wait_for(what: &str, happened: impl FnMut() -> bool) {
+    ::support::eventually(what, happened);
 }
 
 /// Writes its process id, waits until it is told to go on, and ends well.

@@ -17,5 +17,4 @@ pub mod bench;
 pub mod differential;
 pub mod load;
 mod peer;
-pub mod port;
 pub mod soak;

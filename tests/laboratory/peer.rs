@@ -8,6 +8,8 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+pub use support::Random;
+
 /// How long a server may be silent, or not read, before a client gives up.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -153,39 +155,5 @@ impl Peer {
             l_linger: 0,
         };
         Ok(setsockopt(&self.stream, sockopt::Linger, &linger)?)
-    }
-}
-
-/// Seeded numbers that look random, the same on every machine (xorshift64*).
-#[derive(Clone, Debug)]
-pub struct Random(u64);
-
-impl Random {
-    /// The series of this seed.
-    pub fn new(seed: u64) -> Random {
-        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    /// The next number of 64 bits.
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    /// A number below `bound`, which is not 0.
-    pub fn below(&mut self, bound: usize) -> usize {
-        ((self.next() >> 32) as usize * bound) >> 32
-    }
-
-    /// True once in so many times, at random.
-    pub fn one_in(&mut self, bound: usize) -> bool {
-        self.below(bound) == 0
-    }
-
-    /// One of these.
-    pub fn choose<'a, T>(&mut self, all: &'a [T]) -> &'a T {
-        &all[self.below(all.len())]
     }
 }

@@ -6,12 +6,11 @@
 
 #[path = "naive.rs"]
 mod naive;
-#[path = "../laboratory/search.rs"]
-mod search;
 #[path = "world.rs"]
 mod world;
 
 use std::env;
+use support::search;
 use world::{Random, World};
 
 /// How many histories are played, and how many steps each has.

@@ -4,12 +4,10 @@
 
 #[path = "history.rs"]
 mod history;
-#[path = "random.rs"]
-mod random;
 #[path = "speech.rs"]
 mod speech;
 
-pub use random::Random;
+pub use support::Random;
 
 use crate::naive::{Client, Model, SECOND, State};
 use beanpole::engine::{

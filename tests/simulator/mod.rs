@@ -37,8 +37,6 @@ mod life;
 #[path = "../model/naive.rs"]
 mod naive;
 mod plan;
-#[path = "../laboratory/search.rs"]
-mod search;
 mod stored;
 pub(crate) mod stream;
 pub(crate) mod sync;
@@ -55,6 +53,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::panic;
 use std::time::{Duration, Instant};
+use support::search;
 
 /// The start of all histories, in nanoseconds since the epoch.
 const START: u64 = 1_700_000_000_000_000_000;

@@ -42,19 +42,21 @@ pub enum Received {
 }
 
 /// Plays the story, with the steps that are meant for this server. An error
-/// names the file, the line, what should have come and what came.
-pub fn play(story: &Story, side: Side, stage: &mut impl Stage) -> Result<(), String> {
+/// names the file, the line, what should have come and what came, and how late the
+/// stage was when that step began.
+pub fn play(story: &Story, side: Side, stage: &mut impl Stage) -> Result<(), (String, Duration)> {
     let mut player = Player {
         stage,
         unread: BTreeMap::new(),
     };
     for step in story.steps_for(side) {
+        let lag = player.stage.lag();
         let at = |Mismatch(reason)| format!("{}:{}: {reason}", story.name, step.line);
-        player.play_step(&step).map_err(at)?;
+        player.play_step(&step).map_err(|why| (at(why), lag))?;
     }
-    player
-        .finish()
-        .map_err(|Mismatch(reason)| format!("{}: at the end: {reason}", story.name))
+    let lag = player.stage.lag();
+    let at = |Mismatch(reason)| format!("{}: at the end: {reason}", story.name);
+    player.finish().map_err(|why| (at(why), lag))
 }
 
 struct Player<'a, S> {

@@ -6,22 +6,19 @@
 //! sleep again, the server has dealt with all that was sent.
 
 use crate::player::{Received, Stage};
-use crate::port::Port;
 use crate::story::{Side, Story};
-use nix::errno::Errno;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
+use support::Port;
 
 /// How long to wait for something that must come, before the story fails.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(15);
 /// If nothing comes from a server at rest for this long, nothing will come.
 const SILENCE: Duration = Duration::from_millis(5);
 /// How long a server may take before it acts on what was sent. It need not act
@@ -145,14 +142,14 @@ impl Stage for Sockets {
 
     fn drain(&mut self) -> io::Result<()> {
         self.server.come_to_rest()?;
-        kill(self.server.process_id(), Signal::SIGUSR1)?;
+        self.server.process.signal(Signal::SIGUSR1);
         self.server.act_and_rest(PATIENCE)
     }
 }
 
 /// A server process that runs as long as this value lives.
 struct Server {
-    child: Child,
+    process: support::Server,
     port: Port,
     /// What it had done when it last came to rest.
     activity: u64,
@@ -162,15 +159,9 @@ impl Server {
     fn start<'a>(program: &Path, options: impl Iterator<Item = &'a str>) -> Server {
         let port = Port::reserve(0).expect("a free port");
         let mut command = Command::new(program);
-        command
-            .args(["-l", "127.0.0.1", "-p", &port.number.to_string()])
-            .args(options)
-            .stderr(Stdio::null());
-        let child = command
-            .spawn()
-            .unwrap_or_else(|error| panic!("cannot start {}: {error}", program.display()));
+        command.args(["-l", "127.0.0.1", "-p", &port.number.to_string()]);
         Server {
-            child,
+            process: support::Server::spawn(command.args(options)),
             port,
             activity: 0,
         }
@@ -198,15 +189,11 @@ impl Server {
         }
     }
 
-    fn process_id(&self) -> Pid {
-        Pid::from_raw(i32::try_from(self.child.id()).expect("a process id"))
-    }
-
     /// Waits until all its threads sleep.
     fn come_to_rest(&mut self) -> io::Result<()> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            match self.activity_at_rest()? {
+            match self.process.sleeps()? {
                 Some(activity) => {
                     self.activity = activity;
                     return Ok(());
@@ -231,49 +218,6 @@ impl Server {
             wait(Duration::from_micros(100));
         }
         self.come_to_rest()
-    }
-
-    /// How often the server's threads have gone to sleep in all. `None` if one
-    /// of them does not sleep now.
-    fn activity_at_rest(&self) -> io::Result<Option<u64>> {
-        let mut activity = 0;
-        for thread in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
-            let status = match fs::read_to_string(thread?.path().join("status")) {
-                // The thread has ended meanwhile, before or after its file was
-                // opened.
-                Err(error)
-                    if error.kind() == ErrorKind::NotFound
-                        || error.raw_os_error() == Some(Errno::ESRCH as i32) =>
-                {
-                    return Ok(None);
-                }
-                status => status?,
-            };
-            let field = |key: &str| {
-                status
-                    .lines()
-                    .find_map(|line| line.strip_prefix(key))
-                    .map(str::trim)
-            };
-            match field("State:") {
-                Some(state) if state.starts_with('S') => {}
-                Some(state) if state.starts_with('Z') => {
-                    return Err(io::Error::other("the server has ended"));
-                }
-                _ => return Ok(None),
-            }
-            let times =
-                field("voluntary_ctxt_switches:").and_then(|times| times.parse::<u64>().ok());
-            activity += times.ok_or_else(|| io::Error::other("no number of switches"))?;
-        }
-        Ok(Some(activity))
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.child.kill().expect("a server that can be killed");
-        self.child.wait().expect("a server that can be reaped");
     }
 }
 

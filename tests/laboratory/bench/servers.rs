@@ -9,7 +9,6 @@
 //! the CPUs, and so does every thread that it makes.
 
 use super::load::{Cpus, Placement, Syncing};
-use crate::port::Port;
 use companion::failure::Failure;
 use companion::server::address::Address;
 use nix::errno::Errno;
@@ -26,6 +25,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use support::Port;
 
 /// How long a server may take to accept connections, or to end.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,10 +1,10 @@
 //! What the daemon tells the service manager.
 
-use crate::program::{Client, Daemon, PATIENCE, PROGRAM, TempDir};
 use nix::sys::signal::Signal;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process::Command;
+use support::{Client, Folder, PROGRAM, Server, patience};
 
 /// The next message, line by line.
 fn hear(socket: &UnixDatagram) -> Vec<String> {
@@ -15,23 +15,23 @@ fn hear(socket: &UnixDatagram) -> Vec<String> {
 }
 
 fn patient(socket: UnixDatagram) -> UnixDatagram {
-    socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    socket.set_read_timeout(Some(patience())).expect("a socket");
     socket
 }
 
 #[test]
 fn it_hears_of_readiness_once_clients_are_answered_and_of_the_end() {
-    let directory = TempDir::new();
+    let directory = Folder::new();
     let path = directory.path().join("notify");
     let manager = patient(UnixDatagram::bind(&path).expect("a socket"));
-    let mut command = Command::new(PROGRAM);
-    let mut daemon = Daemon::spawn(command.args(["-p", "0"]).env("NOTIFY_SOCKET", &path));
+    let mut command = Command::new(&*PROGRAM);
+    let daemon = Server::spawn(command.args(["-p", "0"]).env("NOTIFY_SOCKET", &path));
     assert_eq!(hear(&manager), ["STATUS=Recovering jobs"]);
     let ready = hear(&manager);
     let port = daemon.port();
     let status = format!("STATUS=Serving on 127.0.0.1:{port}");
     assert_eq!(ready, ["READY=1".into(), status]);
-    Client::connect(port).ask("use a", "USING a");
+    Client::connect(port).exchange("use a", "USING a");
     daemon.signal(Signal::SIGUSR1);
     assert_eq!(hear(&manager), ["STATUS=Draining: no new jobs are taken"]);
     daemon.signal(Signal::SIGTERM);
@@ -44,10 +44,10 @@ fn a_manager_without_a_file_hears_of_health_if_it_has_asked() {
     let name = format!("beanpoled-test-{}", std::process::id());
     let address = SocketAddr::from_abstract_name(&name).expect("a name");
     let manager = patient(UnixDatagram::bind_addr(&address).expect("a socket"));
-    let mut command = Command::new(PROGRAM);
+    let mut command = Command::new(&*PROGRAM);
     command.env("NOTIFY_SOCKET", format!("@{name}"));
     command.env("WATCHDOG_USEC", "20000").args(["-p", "0"]);
-    let _daemon = Daemon::spawn(&mut command);
+    let _daemon = Server::spawn(&mut command);
     while hear(&manager)[0] != "READY=1" {}
     assert_eq!(hear(&manager), ["WATCHDOG=1"]);
     assert_eq!(hear(&manager), ["WATCHDOG=1"]);
@@ -55,10 +55,10 @@ fn a_manager_without_a_file_hears_of_health_if_it_has_asked() {
 
 #[test]
 fn a_manager_without_a_name_is_none() {
-    let mut command = Command::new(PROGRAM);
+    let mut command = Command::new(&*PROGRAM);
     command.args(["-p", "0"]).env("NOTIFY_SOCKET", "");
-    let mut daemon = Daemon::spawn(&mut command);
-    Client::connect(daemon.port()).ask("use a", "USING a");
+    let daemon = Server::spawn(&mut command);
+    Client::connect(daemon.port()).exchange("use a", "USING a");
     daemon.signal(Signal::SIGTERM);
     let (status, log) = daemon.wait();
     assert_eq!(status.code(), Some(0));
@@ -67,11 +67,11 @@ fn a_manager_without_a_name_is_none() {
 
 #[test]
 fn a_manager_that_cannot_be_reached_is_worth_a_warning_and_no_more() {
-    let mut command = Command::new(PROGRAM);
+    let mut command = Command::new(&*PROGRAM);
     command
         .args(["-p", "0"])
         .env("NOTIFY_SOCKET", "/nonexistent");
-    let mut daemon = Daemon::spawn(&mut command);
+    let daemon = Server::spawn(&mut command);
     daemon.log_line("warning: telling the service manager through NOTIFY_SOCKET: No such file");
-    Client::connect(daemon.port()).ask("use a", "USING a");
+    Client::connect(daemon.port()).exchange("use a", "USING a");
 }

@@ -1,12 +1,12 @@
 //! The command line: help, version, errors and their statuses.
 
-use crate::program::{Client, Daemon, PROGRAM, TempDir, as_root, run, run_command, shell};
 use nix::errno::Errno;
 use std::io::Error;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::process::Command;
+use support::{Client, Folder, PROGRAM, Server, is_mighty, left_out, run, run_command, shell};
 
 /// The status with which the daemon ends, and the last line that it says.
 fn failure<'a>(options: impl IntoIterator<Item = &'a str>) -> (i32, String) {
@@ -35,6 +35,8 @@ fn a_wrong_command_line_is_status_5_and_a_line_on_the_usage() {
         (&["-p"], "beanpoled: flag requires an argument: -p"),
         (&["serve"], "beanpoled: unknown argument: serve"),
         (&["-z", "big"], "beanpoled: -z: invalid size: big"),
+        (&["-z", "-1"], "beanpoled: -z: invalid size: -1"),
+        (&["-l", "unix:"], "beanpoled: -l: invalid address: unix:"),
     ] {
         let (status, _, stderr) = run(options.iter().copied());
         let mut lines = stderr.lines();
@@ -56,12 +58,12 @@ fn a_user_that_does_not_exist_is_status_33() {
 fn a_user_that_we_may_not_become_is_status_34() {
     // Root may become anybody, so as root the daemon loses its capabilities
     // first.
-    let line = match as_root() {
+    let line = match is_mighty() {
         true => r#"exec setpriv --bounding-set=-all --inh-caps=-all -- "$0" "$@""#,
-        false if nix::unistd::geteuid().is_root() => return,
+        false if nix::unistd::geteuid().is_root() => return left_out("root, who may mount"),
         false => r#"exec "$0" "$@""#,
     };
-    let user = if as_root() { "nobody" } else { "root" };
+    let user = if is_mighty() { "nobody" } else { "root" };
     let (status, _, stderr) = run_command(&mut shell(line, ["-p", "0", "-u", user]));
     let message = format!(
         "error: -u {user}: becoming the user: {}",
@@ -81,7 +83,7 @@ fn an_address_that_is_not_to_be_had_is_status_111() {
         (111, format!("error: listening on {place}: {message}"))
     );
 
-    let directory = TempDir::new();
+    let directory = Folder::new();
     let path = directory.path().join("live");
     let _other = UnixListener::bind(&path).expect("a socket");
     let place = format!("unix:{}", path.display());
@@ -131,10 +133,10 @@ fn a_port_is_a_number_or_a_service_and_anything_else_is_status_5() {
 
 #[test]
 fn an_address_may_have_brackets_and_a_port() {
-    let mut daemon = Daemon::start(["-l", "127.0.0.1:0", "-p", "1", "-l", "[::1]:0"]);
+    let daemon = Server::start(["-l", "127.0.0.1:0", "-p", "1", "-l", "[::1]:0"]);
     let port = daemon.port();
     daemon.log_line("listening on [::1]:");
-    Client::connect(port).ask("use a", "USING a");
+    Client::connect(port).exchange("use a", "USING a");
     let (status, _, stderr) = run(["-l", "[::1"]);
     let message = stderr.lines().next();
     assert_eq!(
@@ -145,41 +147,41 @@ fn an_address_may_have_brackets_and_a_port() {
 
 #[test]
 fn the_size_of_the_binlogs_files_is_shown_as_it_was_given() {
-    let directory = TempDir::new();
+    let directory = Folder::new();
     let directory = directory.path().to_str().expect("text");
     for options in [&["-s", "5000"][..], &["-s", "5000", "-b", directory]] {
-        let mut daemon = Daemon::start(options.iter().copied());
+        let daemon = Server::start(options.iter().copied());
         let mut client = Client::connect(daemon.port());
-        assert_eq!(client.stat("binlog-max-size"), 5000);
+        assert_eq!(client.count("binlog-max-size"), 5000);
     }
-    let mut daemon = Daemon::start(["-s", "5000", "-f", "0"]);
+    let daemon = Server::start(["-s", "5000", "-f", "0"]);
     daemon.log_line("warning: -f has no effect without -b");
     daemon.log_line("warning: -s has no effect without -b");
 }
 
 #[test]
 fn it_listens_in_several_places_and_names_them() {
-    let directory = TempDir::new();
+    let directory = Folder::new();
     let path = directory.path().join("socket");
     let place = format!("unix:{}", path.display());
-    let mut daemon = Daemon::start(["-l", "127.0.0.1", "-l", &place, "-l", "localhost"]);
+    let daemon = Server::start(["-l", "127.0.0.1", "-l", &place, "-l", "localhost"]);
     let port = daemon.port();
     daemon.log_line(&format!("listening on {place}"));
     daemon.log_line("listening on ");
-    Client::connect(port).ask("use a", "USING a");
+    Client::connect(port).exchange("use a", "USING a");
     let unix = std::os::unix::net::UnixStream::connect(&path).expect("it listens");
-    Client::over(unix).ask("use b", "USING b");
+    Client::over(unix).exchange("use b", "USING b");
     assert_eq!(daemon.stop().code(), Some(0));
     assert!(!path.exists());
 }
 
 #[test]
 fn a_stale_socket_is_replaced_and_what_is_no_socket_is_not() {
-    let directory = TempDir::new();
+    let directory = Folder::new();
     let stale = directory.path().join("stale");
     drop(UnixListener::bind(&stale).expect("a socket"));
     assert!(stale.exists());
-    let mut daemon = Daemon::start(["-l", &format!("unix:{}", stale.display())]);
+    let daemon = Server::start(["-l", &format!("unix:{}", stale.display())]);
     daemon.log_line("listening on unix:");
     assert_eq!(daemon.stop().code(), Some(0));
 
@@ -191,11 +193,11 @@ fn a_stale_socket_is_replaced_and_what_is_no_socket_is_not() {
 
 #[test]
 fn the_mode_of_a_socket_decides_who_may_connect() {
-    let directory = TempDir::new();
+    let directory = Folder::new();
     let path = directory.path().join("socket");
     let place = format!("unix:{}", path.display());
     for (options, mode) in [(&[][..], 0o600), (&["--socket-mode", "0666"], 0o666)] {
-        let mut daemon = Daemon::start(["-l", &place].iter().chain(options).copied());
+        let daemon = Server::start(["-l", &place].iter().chain(options).copied());
         daemon.log_line("listening on unix:");
         let metadata = std::fs::metadata(&path).expect("a socket");
         assert_eq!(metadata.permissions().mode() & 0o7777, mode);
@@ -206,34 +208,34 @@ fn the_mode_of_a_socket_decides_who_may_connect() {
 #[test]
 fn a_client_gets_through_all_of_beanstalkds_options() {
     let options = ["-z", "3", "-V", "-c", "-n", "-f", "9", "-F", "-s", "4096"];
-    let mut daemon = Daemon::start(options);
+    let daemon = Server::start(options);
     let mut client = Client::connect(daemon.port());
-    client.ask("put 0 0 1 4\r\nbody", "JOB_TOO_BIG");
-    client.ask("put 0 0 1 3\r\njob", "INSERTED 1");
+    client.exchange("put 0 0 1 4\r\nbody", "JOB_TOO_BIG");
+    client.exchange("put 0 0 1 3\r\njob", "INSERTED 1");
     daemon.log_line(": connected");
     assert_eq!(daemon.stop().code(), Some(0));
 }
 
 #[test]
 fn the_log_names_who_has_asked_for_what_but_no_secrets() {
-    let mut daemon = Daemon::start(["-VV"]);
+    let daemon = Server::start(["-VV"]);
     let mut client = Client::connect(daemon.port());
-    client.ask("use a", "USING a");
-    client.ask("put 0 0 1 6\r\nsecret", "INSERTED 1");
+    client.exchange("use a", "USING a");
+    client.exchange("put 0 0 1 6\r\nsecret", "INSERTED 1");
     let stream = client.into_stream();
     let name = stream.local_addr().expect("an address").to_string();
     drop(stream);
-    let line = |daemon: &mut Daemon, end: &str| {
+    let line = |daemon: &Server, end: &str| {
         let line = daemon.log_line(&format!("{name}: {end}"));
         assert!(!line.contains("secret"), "{line}");
     };
-    line(&mut daemon, "connected");
-    line(&mut daemon, "use a");
-    line(&mut daemon, "USING");
-    line(&mut daemon, "put 0 0 1 6");
-    line(&mut daemon, "a body of 6 bytes");
-    line(&mut daemon, "INSERTED");
-    line(&mut daemon, "closed");
+    line(&daemon, "connected");
+    line(&daemon, "use a");
+    line(&daemon, "USING");
+    line(&daemon, "put 0 0 1 6");
+    line(&daemon, "a body of 6 bytes");
+    line(&daemon, "INSERTED");
+    line(&daemon, "closed");
 }
 
 #[test]
@@ -243,15 +245,31 @@ fn in_the_journal_lines_have_a_priority_and_no_time() {
     let line = r#"
         JOURNAL_STREAM=$(stat -L -c %d:%i /dev/fd/2) exec "$0" "$@"
     "#;
-    let mut daemon = Daemon::spawn(&mut shell(line, ["-p", "0"]));
+    let daemon = Server::spawn(&mut shell(line, ["-p", "0"]));
     assert!(
         daemon
             .log_line("listening on")
             .starts_with("<6>listening on")
     );
 
-    let mut elsewhere = Command::new(PROGRAM);
+    let mut elsewhere = Command::new(&*PROGRAM);
     elsewhere.args(["-p", "0"]).env("JOURNAL_STREAM", "1:1");
-    let mut daemon = Daemon::spawn(&mut elsewhere);
+    let daemon = Server::spawn(&mut elsewhere);
     assert!(daemon.log_line("listening on").contains("Z info: "));
+}
+
+#[test]
+fn what_it_opened_before_it_failed_is_gone() {
+    let folder = Folder::new();
+    let other = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let place = other.local_addr().expect("a port").to_string();
+    let socket = folder.socket("socket");
+    assert_eq!(failure(["-l", &*socket, "-l", &place]).0, 111);
+    assert!(!folder.join("socket").exists());
+}
+
+#[test]
+fn the_largest_size_of_a_body_has_a_limit() {
+    let server = Server::start(["-z", "9999999999"]);
+    assert_eq!(server.stat("max-job-size"), (1 << 30).to_string());
 }

@@ -1,80 +1,41 @@
 //! The whole server keeps the promises of the binlog.
 
-use crate::port::Port;
-use crate::program::{Client, Daemon, PROGRAM, TempDir, as_root, eventually, run_command};
-use beanpole::binlog::beanstalkd;
+use beanpole::binlog::beanstalkd as theirs;
 use beanpole::binlog::{Binlog, Options, SyncMode};
 use nix::sys::signal::Signal;
-use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
-use std::path::Path;
-use std::process::{Child, Command};
+use std::process::Command;
 use std::thread;
+use support::{
+    Client, Folder, PROGRAM, Resource, Server, as_root, beanstalkd, eventually, left_out,
+    run_command,
+};
 
-fn text(path: &Path) -> &str {
-    path.to_str().expect("a name of letters")
+/// The answer to a command. `None` if the server is gone.
+fn try_ask(client: &mut Client, command: &str) -> Option<String> {
+    client.try_send(format!("{command}\r\n")).ok()?;
+    Some(client.reply().ok()?.0)
 }
 
-/// A client that reads answers which it cannot know before.
-struct Talk(BufReader<TcpStream>);
-
-impl Talk {
-    fn connect(port: u16) -> Talk {
-        let stream = Client::connect(port).into_stream();
-        Talk(BufReader::new(stream))
-    }
-
-    /// The answer to a command, without CR LF. `None` if the server is gone.
-    fn try_ask(&mut self, command: &str) -> Option<String> {
-        self.0
-            .get_mut()
-            .write_all(format!("{command}\r\n").as_bytes())
-            .ok()?;
-        let mut line = String::new();
-        self.0.read_line(&mut line).ok()?;
-        line.strip_suffix("\r\n").map(str::to_owned)
-    }
-
-    fn ask(&mut self, command: &str) -> String {
-        self.try_ask(command).expect("an answer")
-    }
-
-    /// The block that follows an answer. The answer's last word is its length.
-    fn block(&mut self, answer: &str) -> String {
-        let (_, len) = answer.rsplit_once(' ').expect("a length");
-        let mut bytes = vec![0; len.parse::<usize>().expect("a length") + 2];
-        self.0.read_exact(&mut bytes).expect("a block");
-        String::from_utf8(bytes).expect("text")
-    }
-
-    /// A job as the server shows it. `None` if there is no such job.
-    fn job(&mut self, id: u64) -> Option<Job> {
-        let answer = self.ask(&format!("stats-job {id}"));
-        if answer == "NOT_FOUND" {
-            return None;
-        }
-        let stats = self.block(&answer);
-        let field = |name: &str| {
-            let mut lines = stats.lines().filter_map(|line| line.split_once(": "));
-            lines.find(|(key, _)| *key == name).expect("a field").1
-        };
-        let number = |name| field(name).parse().expect("a number");
-        let (state, pri) = (field("state").to_owned(), number("pri"));
-        let counters = ["reserves", "timeouts", "releases", "buries", "kicks"].map(number);
-        assert!(number("file") > 0);
-        let answer = self.ask(&format!("peek {id}"));
-        let body = self.block(&answer).trim_end().to_owned();
-        Some(Job {
-            body,
-            state,
-            pri,
-            counters,
-        })
-    }
+/// A job as the server shows it. `None` if there is no such job.
+fn job(client: &mut Client, id: u64) -> Option<Job> {
+    client.send(format!("stats-job {id}\r\n"));
+    let (_, stats) = client.reply().expect("an answer");
+    let stats = String::from_utf8(stats?).expect("text");
+    let field = |name: &str| {
+        let mut lines = stats.lines().filter_map(|line| line.split_once(": "));
+        lines.find(|(key, _)| *key == name).expect("a field").1
+    };
+    let number = |name| field(name).parse().expect("a number");
+    assert!(number("file") > 0);
+    client.send(format!("peek {id}\r\n"));
+    Some(Job {
+        body: String::from_utf8(client.job().body).expect("text"),
+        state: field("state").to_owned(),
+        pri: number("pri"),
+        counters: ["reserves", "timeouts", "releases", "buries", "kicks"].map(number),
+    })
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -95,11 +56,11 @@ struct Known {
 }
 
 /// Puts jobs and changes them in all ways, until the server is gone.
-fn work(mut talk: Talk, seed: usize, known: &mut Known) -> Option<()> {
+fn work(mut talk: Client, seed: usize, known: &mut Known) -> Option<()> {
     for round in seed.. {
         let body = format!("{round}-{}", "x".repeat(round * 37 % 900));
         let put = format!("put {round} 0 100 {}\r\n{body}", body.len());
-        let answer = talk.try_ask(&put)?;
+        let answer = try_ask(&mut talk, &put)?;
         let id = answer.strip_prefix("INSERTED ").expect("it is accepted");
         let mut job = Job {
             body,
@@ -120,10 +81,8 @@ fn work(mut talk: Talk, seed: usize, known: &mut Known) -> Option<()> {
         for step in 0..round % 5 {
             job.counters[0] += 1;
             may_be(Some(&job), false); // a reservation promises nothing
-            talk.try_ask(&format!("reserve-job {id}"))
+            try_ask(&mut talk, &format!("reserve-job {id}"))
                 .filter(|answer| answer.starts_with("RESERVED"))?;
-            let mut rest = String::new();
-            talk.0.read_line(&mut rest).ok()?;
             job.pri += 1;
             let command = match (round + step) % 3 {
                 0 => {
@@ -140,18 +99,18 @@ fn work(mut talk: Talk, seed: usize, known: &mut Known) -> Option<()> {
                 }
             };
             may_be(Some(&job), false);
-            talk.try_ask(&command)?;
+            try_ask(&mut talk, &command)?;
             may_be(Some(&job), true);
             if job.state != "ready" {
                 (job.state, job.counters[4]) = ("ready".into(), job.counters[4] + 1);
                 may_be(Some(&job), false);
-                talk.try_ask(&format!("kick-job {id}"))?;
+                try_ask(&mut talk, &format!("kick-job {id}"))?;
                 may_be(Some(&job), true);
             }
         }
         if round % 7 > 2 {
             may_be(None, false);
-            talk.try_ask(&format!("delete {id}"))?;
+            try_ask(&mut talk, &format!("delete {id}"))?;
             may_be(None, true);
         }
     }
@@ -161,29 +120,29 @@ fn work(mut talk: Talk, seed: usize, known: &mut Known) -> Option<()> {
 #[test]
 fn killed_under_load_it_loses_nothing_acknowledged() {
     for sync in [&["-f", "0"][..], &["-f", "50"], &["-F"]] {
-        let directory = TempDir::new();
-        let options = ["-b", text(directory.path()), "-s", "20000"];
+        let directory = Folder::new();
+        let options = ["-b", directory.text(), "-s", "20000"];
         let mut known: Vec<Known> = (0..4).map(|_| Known::default()).collect();
         for round in 0..8 {
-            let mut daemon = Daemon::start([&options[..], sync].concat());
+            let daemon = Server::start([&options[..], sync].concat());
             let port = daemon.port();
             thread::scope(|scope| {
                 for (seed, known) in known.iter_mut().enumerate() {
-                    let talk = Talk::connect(port);
+                    let talk = Client::connect(port);
                     scope.spawn(move || work(talk, seed * 100 + round * 13, known));
                 }
                 let mut client = Client::connect(port);
                 let written = 300 + 100 * round as u64;
                 eventually("much was written", || {
-                    client.stat("binlog-records-written") > written
+                    client.count("binlog-records-written") > written
                 });
                 daemon.signal(Signal::SIGKILL);
             });
             daemon.wait();
-            let mut daemon = Daemon::start([&options[..], sync].concat());
-            let mut talk = Talk::connect(daemon.port());
+            let daemon = Server::start([&options[..], sync].concat());
+            let talk = &mut Client::connect(daemon.port());
             for (id, states) in known.iter_mut().flat_map(|known| &mut known.jobs) {
-                let job = talk.job(*id);
+                let job = job(talk, *id);
                 assert!(
                     states.contains(&job),
                     "{sync:?}, job {id}: {job:?} is none of {states:?}"
@@ -197,14 +156,14 @@ fn killed_under_load_it_loses_nothing_acknowledged() {
 
 #[test]
 fn a_reservation_counts_when_it_ends_and_the_one_that_a_kill_cuts_short_need_not() {
-    let directory = TempDir::new();
-    let options = ["-b", text(directory.path()), "-f", "0"];
-    let mut daemon = Daemon::start(options);
+    let directory = Folder::new();
+    let options = ["-b", directory.text(), "-f", "0"];
+    let daemon = Server::start(options);
     let port = daemon.port();
-    let [mut leaver, mut alice] = [(); 2].map(|()| Talk::connect(port));
-    let reserve = |talk: &mut Talk, id: u64| {
-        let answer = talk.ask(&format!("reserve-job {id}"));
-        talk.block(&answer);
+    let [mut leaver, mut alice] = [(); 2].map(|()| Client::connect(port));
+    let reserve = |talk: &mut Client, id: u64| {
+        talk.send(format!("reserve-job {id}\r\n"));
+        talk.job();
     };
     for id in 1..=3 {
         let put = "put 0 0 100 1\r\nx";
@@ -214,7 +173,7 @@ fn a_reservation_counts_when_it_ends_and_the_one_that_a_kill_cuts_short_need_not
     // client has the second one. Job 2 was buried before it was reserved.
     reserve(&mut leaver, 1);
     drop(leaver);
-    let is_ready = |talk: &mut Talk| talk.job(1).is_some_and(|job| job.state == "ready");
+    let is_ready = |talk: &mut Client| job(talk, 1).is_some_and(|job| job.state == "ready");
     eventually("the job is back", || is_ready(&mut alice));
     reserve(&mut alice, 1);
     reserve(&mut alice, 2);
@@ -222,16 +181,16 @@ fn a_reservation_counts_when_it_ends_and_the_one_that_a_kill_cuts_short_need_not
     reserve(&mut alice, 2);
     // An appended record is written with the ones before it.
     let mut client = Client::connect(port);
-    let before = client.stat("binlog-records-written");
+    let before = client.count("binlog-records-written");
     reserve(&mut alice, 3);
     assert_eq!(alice.ask("delete 3"), "DELETED");
-    assert_eq!(client.stat("binlog-records-written"), before + 1);
+    assert_eq!(client.count("binlog-records-written"), before + 1);
     daemon.signal(Signal::SIGKILL);
     daemon.wait();
 
-    let mut daemon = Daemon::start(options);
-    let mut talk = Talk::connect(daemon.port());
-    let [first, second] = [1, 2].map(|id| talk.job(id).expect("it is kept"));
+    let daemon = Server::start(options);
+    let talk = &mut Client::connect(daemon.port());
+    let [first, second] = [1, 2].map(|id| job(talk, id).expect("it is kept"));
     assert_eq!((first.state.as_str(), first.counters[0]), ("ready", 1));
     assert_eq!((second.state.as_str(), second.counters[0]), ("ready", 2));
 }
@@ -239,62 +198,43 @@ fn a_reservation_counts_when_it_ends_and_the_one_that_a_kill_cuts_short_need_not
 #[test]
 fn a_failed_write_is_not_acknowledged_and_ends_it() {
     for sync in ["0", "50"] {
-        let directory = TempDir::new();
-        let options = [
-            "-p",
-            "0",
-            "-s",
-            "65536",
-            "-f",
-            sync,
-            "-b",
-            text(directory.path()),
-        ];
-        let mut daemon = Daemon::start(options);
+        let directory = Folder::new();
+        let options = ["-p", "0", "-s", "65536", "-f", sync, "-b", directory.text()];
+        let daemon = Server::start(options);
         let mut client = Client::connect(daemon.port());
         for id in 1..=3 {
-            client.ask("put 0 0 1 3\r\njob", &format!("INSERTED {id}"));
+            client.exchange("put 0 0 1 3\r\njob", &format!("INSERTED {id}"));
         }
-        let limit = Rlimit {
-            current: Some(1),
-            maximum: None,
-        };
-        let pid = i32::try_from(daemon.pid()).ok().and_then(Pid::from_raw);
-        prlimit(pid, Resource::Fsize, limit).expect("it still runs");
-        client.ask("delete 1", "INTERNAL_ERROR");
+        daemon.limit(Resource::Fsize, 1, None);
+        client.exchange("delete 1", "INTERNAL_ERROR");
         let (status, log) = daemon.wait();
         assert_eq!(status.code(), Some(11));
         let told =
             "the binlog failed: cannot write binlog.1 in the binlog directory: File too large";
         let lines = log.iter().filter(|line| line.contains(told));
         assert_eq!(lines.count(), 1, "{log:?}");
-        let mut daemon = Daemon::start(["-b", text(directory.path())]);
+        let daemon = Server::start(["-b", directory.text()]);
         let mut client = Client::connect(daemon.port());
-        assert!(client.stat("current-jobs-ready") >= 2);
-        client.ask("peek 3", "FOUND 3 3\r\njob");
+        assert!(client.count("current-jobs-ready") >= 2);
+        client.exchange("peek 3", "FOUND 3 3\r\njob");
     }
 }
 
 #[test]
 fn nobody_is_given_a_job_whose_put_is_not_kept() {
     for sync in ["0", "50"] {
-        let directory = TempDir::new();
-        let path = text(directory.path());
+        let directory = Folder::new();
+        let path = directory.text();
         let options = ["-p", "0", "-s", "65536", "-f", sync, "-b", path];
-        let mut daemon = Daemon::start(options);
+        let daemon = Server::start(options);
         let port = daemon.port();
         let (mut producer, mut worker) = (Client::connect(port), Client::connect(port));
         worker.send("reserve\r\n");
-        eventually("it waits", || producer.stat("current-waiting") == 1);
-        let limit = Rlimit {
-            current: Some(1),
-            maximum: None,
-        };
-        let pid = i32::try_from(daemon.pid()).ok().and_then(Pid::from_raw);
-        prlimit(pid, Resource::Fsize, limit).expect("it still runs");
+        eventually("it waits", || producer.count("current-waiting") == 1);
+        daemon.limit(Resource::Fsize, 1, None);
         // The job is not shown to anybody either.
         let put_and_list = "put 0 0 1 3\r\njob\r\nlist-jobs 0 1";
-        producer.ask(put_and_list, "INTERNAL_ERROR\r\nINTERNAL_ERROR");
+        producer.exchange(put_and_list, "INTERNAL_ERROR\r\nINTERNAL_ERROR");
         worker.expect("INTERNAL_ERROR\r\n");
         assert_eq!(daemon.wait().0.code(), Some(11));
     }
@@ -305,8 +245,8 @@ fn on_a_small_disk(work: fn(&str)) {
     if !as_root() {
         return;
     }
-    let directory = TempDir::new();
-    let path = text(directory.path());
+    let directory = Folder::new();
+    let path = directory.text();
     let mount = |arguments: &[&str]| run_command(Command::new("mount").args(arguments)).0;
     assert_eq!(mount(&["-t", "tmpfs", "-o", "size=2m", "tmpfs", path]), 0);
     let result = std::panic::catch_unwind(|| work(path));
@@ -314,18 +254,13 @@ fn on_a_small_disk(work: fn(&str)) {
     result.expect("as it should be");
 }
 
-#[test]
-fn a_full_disk_refuses_puts_until_there_is_room_again() {
-    on_a_small_disk(fill_and_empty);
-}
-
 /// Their puts stand behind lists that they do not read.
 #[test]
 fn clients_that_do_not_read_take_no_room_on_the_disk() {
     on_a_small_disk(|path| {
-        let mut daemon = Daemon::start(["-b", path, "-s", "65536"]);
+        let daemon = Server::start(["-b", path, "-s", "65536"]);
         let port = daemon.port();
-        let mut talk = Talk::connect(port);
+        let mut talk = Client::connect(port);
         for number in 1..=2000 {
             let watching = format!("WATCHING {}", number + 1);
             assert_eq!(talk.ask(&format!("watch {number:0>200}")), watching);
@@ -336,7 +271,7 @@ fn clients_that_do_not_read_take_no_room_on_the_disk() {
         // are read together.
         let first = "use default\r\n".repeat(5000);
         let asked = first + &"list-tubes\r\n".repeat(30) + &put.repeat(3);
-        let silent: Vec<Client<TcpStream>> = (0..60)
+        let silent: Vec<Client> = (0..60)
             .map(|_| {
                 let mut client = Client::connect(port);
                 client.send(&asked);
@@ -345,7 +280,7 @@ fn clients_that_do_not_read_take_no_room_on_the_disk() {
             .collect();
         let mut watcher = Client::connect(port);
         eventually("each has a list to read", || {
-            watcher.stat("cmd-list-tubes") >= 60
+            watcher.count("cmd-list-tubes") >= 60
         });
         for number in 0..50 {
             let answer = talk.ask(put.trim_end());
@@ -355,75 +290,9 @@ fn clients_that_do_not_read_take_no_room_on_the_disk() {
     });
 }
 
-fn fill_and_empty(path: &str) {
-    // Segments of the usual size do not fit on this disk, so the daemon makes
-    // smaller ones.
-    let options = ["-b", path, "-f", "0"];
-    let mut daemon = Daemon::start(options);
-    let mut talk = Talk::connect(daemon.port());
-    let put = format!("put 5 0 1000 2000\r\n{}", "x".repeat(2000));
-    let mut count = 0;
-    for _ in 0..3 {
-        while let Some(id) = talk.ask(&put).strip_prefix("INSERTED ") {
-            count = id.parse().expect("an id");
-        }
-        assert_eq!(talk.ask(&put), "OUT_OF_MEMORY");
-        assert_eq!(talk.ask("use a"), "USING a"); // the body is consumed
-        for round in 0..5000 {
-            let answer = talk.ask("reserve");
-            let id = answer.split(' ').nth(1).expect("RESERVED").to_owned();
-            talk.block(&answer);
-            assert_eq!(talk.ask(&format!("touch {id}")), "TOUCHED");
-            if round % 2 == 0 {
-                assert_eq!(talk.ask(&format!("release {id} {round} 0")), "RELEASED");
-            } else {
-                assert_eq!(talk.ask(&format!("bury {id} {round}")), "BURIED");
-                assert_eq!(talk.ask(&format!("kick-job {id}")), "KICKED");
-            }
-        }
-        daemon.signal(Signal::SIGKILL);
-        daemon.wait();
-        daemon = Daemon::start(options);
-        talk = Talk::connect(daemon.port());
-        for id in (1..=count).filter(|id| id % 3 != 0) {
-            talk.ask(&format!("delete {id}"));
-        }
-    }
-    assert_eq!(daemon.stop().code(), Some(0));
-}
-
-/// The beanstalkd that the environment variable `BEANSTALKD` names.
-struct Beanstalkd {
-    child: Child,
-    port: Port,
-}
-
-impl Beanstalkd {
-    fn start(program: &OsString, directory: &str, more: &[&str]) -> Beanstalkd {
-        let port = Port::reserve(0).expect("a port");
-        let number = port.number.to_string();
-        let child = Command::new(program)
-            .args(["-l", "127.0.0.1", "-p", &number, "-b", directory])
-            .args(more)
-            .spawn()
-            .expect("it can be started");
-        eventually("it listens", || {
-            TcpStream::connect(("127.0.0.1", port.number)).is_ok()
-        });
-        Beanstalkd { child, port }
-    }
-}
-
-impl Drop for Beanstalkd {
-    fn drop(&mut self) {
-        self.child.kill().expect("it can be killed");
-        self.child.wait().expect("it ends");
-    }
-}
-
 /// Makes jobs in all states, and returns the jobs that must be found
 /// afterwards.
-fn live(talk: &mut Talk, most: usize) -> BTreeMap<u64, Job> {
+fn live(talk: &mut Client, most: usize) -> BTreeMap<u64, Job> {
     let mut jobs = BTreeMap::new();
     for id in 1..=300 {
         let len = match id {
@@ -437,9 +306,9 @@ fn live(talk: &mut Talk, most: usize) -> BTreeMap<u64, Job> {
         let put = format!("put {id} 0 77 {}\r\n{body}", body.len());
         assert_eq!(talk.ask(&put), format!("INSERTED {id}"));
         let (mut state, mut pri, mut counters) = ("ready", id, [0; 5]);
-        let reserve = |talk: &mut Talk| {
-            let answer = talk.ask(&format!("reserve-job {id}"));
-            talk.block(&answer);
+        let reserve = |talk: &mut Client| {
+            talk.send(format!("reserve-job {id}\r\n"));
+            talk.job();
         };
         match id % 6 {
             1 => {
@@ -476,36 +345,35 @@ fn live(talk: &mut Talk, most: usize) -> BTreeMap<u64, Job> {
     jobs
 }
 
-fn assert_has(talk: &mut Talk, jobs: &BTreeMap<u64, Job>, buried_more: u32) {
+fn assert_has(talk: &mut Client, jobs: &BTreeMap<u64, Job>, buried_more: u32) {
     for id in 1..=300 {
         let mut expected = jobs.get(&id).cloned();
         // At its start, beanstalkd counts each buried job as buried once more.
         if let Some(job) = expected.as_mut().filter(|job| job.state == "buried") {
             job.counters[3] += buried_more;
         }
-        assert_eq!(talk.job(id), expected, "job {id}");
+        assert_eq!(job(talk, id), expected, "job {id}");
     }
 }
 
 #[test]
 fn jobs_move_from_beanstalkd_and_back() {
-    let Some(program) = std::env::var_os("BEANSTALKD") else {
-        eprintln!("not tried: BEANSTALKD does not name a beanstalkd");
-        return;
+    let Some(program) = beanstalkd() else {
+        return left_out("a beanstalkd");
     };
-    let directory = TempDir::new();
-    let path = text(directory.path());
-    let theirs = Beanstalkd::start(&program, path, &["-s", "50000"]);
-    let jobs = live(&mut Talk::connect(theirs.port.number), 65535);
+    let directory = Folder::new();
+    let path = directory.text();
+    let theirs = Server::launch(&program, ["-b", path, "-s", "50000"]);
+    let jobs = live(&mut Client::connect(theirs.port()), 65535);
     // Only one server can have the directory.
-    let (status, _, told) = run_command(Command::new(PROGRAM).args(["-p", "0", "-b", path]));
+    let (status, _, told) = run_command(Command::new(&*PROGRAM).args(["-p", "0", "-b", path]));
     assert_eq!(status, 10);
     assert!(told.contains("is locked by another server"), "{told}");
     drop(theirs);
 
-    let mut ours = Daemon::start(["-b", path]);
+    let ours = Server::start(["-b", path]);
     ours.log_line("took over 250 jobs from ");
-    let mut talk = Talk::connect(ours.port());
+    let mut talk = Client::connect(ours.port());
     assert_has(&mut talk, &jobs, 0);
     assert_eq!(talk.ask("put 0 0 1 1\r\nx"), "INSERTED 301");
     talk.ask("delete 301");
@@ -522,24 +390,24 @@ fn jobs_move_from_beanstalkd_and_back() {
         wait: false,
     };
     let opened = Binlog::open(&options, BTreeMap::new()).unwrap_or_else(|error| panic!("{error}"));
-    let mut file = beanstalkd::FILE_START.to_vec();
+    let mut file = theirs::FILE_START.to_vec();
     // beanstalkd would lose the jobs behind the two long ones.
     let short = opened
         .jobs
         .values()
         .filter(|job| job.body.content().len() < 65534);
-    short.for_each(|job| beanstalkd::encode(job, &mut file));
-    let back = TempDir::new();
+    short.for_each(|job| theirs::encode(job, &mut file));
+    let back = Folder::new();
     fs::write(back.path().join("binlog.1"), file).expect("there is room");
-    let theirs = Beanstalkd::start(&program, text(back.path()), &[]);
+    let theirs = Server::launch(&program, ["-b", back.text()]);
     let mut jobs = jobs;
     jobs.retain(|_, job| job.body.len() < 65534);
-    let mut talk = Talk::connect(theirs.port.number);
+    let mut talk = Client::connect(theirs.port());
     for id in jobs.keys() {
         assert!(
             talk.ask(&format!("peek {id}")).starts_with("FOUND"),
             "job {id}"
         );
-        talk = Talk::connect(theirs.port.number);
+        talk = Client::connect(theirs.port());
     }
 }

@@ -1,7 +1,7 @@
 //! Lists of jobs that are longer than one answer.
 
-use crate::client::Client;
-use crate::server::Server;
+use support::Client;
+use support::Server;
 
 /// The ids in one answer to `list-jobs`, and the id from which to go on.
 fn list(client: &mut Client, arguments: &str) -> (Vec<u64>, u64) {
@@ -17,7 +17,7 @@ fn list(client: &mut Client, arguments: &str) -> (Vec<u64>, u64) {
 
 #[test]
 fn a_walk_shows_each_job_that_stays_exactly_once() {
-    let server = Server::start(&[]);
+    let server = Server::start([]);
     let mut owner = server.connect();
     let ids: Vec<u64> = (0..3000).map(|_| owner.put("")).collect();
     let mut walker = server.connect();
@@ -42,7 +42,7 @@ fn a_walk_shows_each_job_that_stays_exactly_once() {
 
 #[test]
 fn one_answer_looks_at_a_thousand_jobs_at_most() {
-    let server = Server::start(&[]);
+    let server = Server::start([]);
     let mut owner = server.connect();
     for _ in 0..1500 {
         owner.put("");
@@ -57,8 +57,8 @@ fn one_answer_looks_at_a_thousand_jobs_at_most() {
 
 #[test]
 fn with_a_binlog_a_list_tells_in_which_file_a_job_is() {
-    let folder = crate::server::Folder::new();
-    let server = Server::start(&["-b", folder.path(".").to_str().expect("text")]);
+    let folder = support::Folder::new();
+    let server = Server::start(["-b", folder.join(".").to_str().expect("text")]);
     let mut client = server.connect();
     client.put("");
     let (list, job) = (

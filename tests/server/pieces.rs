@@ -1,8 +1,8 @@
 //! How bytes travel: bodies of all sizes come in segments of all sizes, and
 //! each reply goes out in one piece.
 
-use crate::client::{Client, Random, put};
-use crate::server::Server;
+use support::Server;
+use support::{Client, Random, put};
 
 /// Sends bytes in segments of random sizes.
 fn send_in_segments(client: &mut Client, mut bytes: &[u8], random: &mut Random) {
@@ -19,9 +19,9 @@ fn bodies_of_all_sizes_come_back_as_they_went() {
     let sizes = [
         0, 1, 2, 100, 1023, 1024, 4000, 16382, 16383, 16384, 16385, 16386, 65535,
     ];
-    let server = Server::start(&[]);
+    let server = Server::start([]);
     let mut client = server.connect();
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     for size in sizes {
         let body = random.bytes(size);
         for in_segments in [false, true] {
@@ -46,9 +46,9 @@ fn bodies_of_all_sizes_come_back_as_they_went() {
 #[test]
 fn bodies_of_ten_megabytes_too() {
     const LIMIT: usize = 10 << 20;
-    let server = Server::start(&["-z", &LIMIT.to_string()]);
+    let server = Server::start(["-z", &LIMIT.to_string()]);
     let mut client = server.connect();
-    let mut random = Random(2);
+    let mut random = Random::new(2);
     let body = random.bytes(LIMIT);
     send_in_segments(&mut client, &put(&body), &mut random);
     let id = client.inserted();
@@ -67,7 +67,7 @@ fn bodies_of_ten_megabytes_too() {
 
 #[test]
 fn a_job_comes_in_one_piece() {
-    let server = Server::start(&[]);
+    let server = Server::start([]);
     let mut client = server.connect();
     for size in [0, 1, 100, 2047, 2048, 4000, 16384] {
         for _ in 0..20 {
@@ -83,7 +83,7 @@ fn a_job_comes_in_one_piece() {
 
 #[test]
 fn what_is_asked_in_one_piece_is_answered_in_one_piece() {
-    let server = Server::start(&[]);
+    let server = Server::start([]);
     let mut client = server.connect();
     let body = "y".repeat(300);
     for round in 0..50 {

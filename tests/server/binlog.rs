@@ -1,8 +1,6 @@
 //! The directory of the binlog: which server may have it, and what waits for
 //! it.
 
-use crate::port::Port;
-use crate::program::{Client, Daemon, PROGRAM, TempDir, as_root, run};
 use beanpole::binlog::{Binlog, Options, SyncMode};
 use beanpole::engine::{Change, Counters, StoredJob, StoredState, Time};
 use beanpole::protocol::{Body, JobId, Priority, Seconds, TubeName};
@@ -10,15 +8,17 @@ use nix::sys::signal::Signal;
 use nix::unistd::{User, geteuid};
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
-use std::io::{BufRead, BufReader, Write};
-use std::net::{Shutdown, TcpStream};
+use std::io::Write;
+use std::net::TcpStream;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use support::Port;
+use support::{Client, Folder, PROGRAM, Server, as_root, run};
 
-fn text(directory: &TempDir) -> &str {
+fn text(directory: &Folder) -> &str {
     directory.path().to_str().expect("text")
 }
 
@@ -31,7 +31,7 @@ fn failure(directory: &str) -> (i32, String) {
 
 #[test]
 fn a_directory_that_cannot_be_used_is_status_10() {
-    let directory = TempDir::new();
+    let directory = Folder::new();
     let missing = format!("{}/missing", text(&directory));
     let (status, line) = failure(&missing);
     assert_eq!(status, 10);
@@ -40,7 +40,7 @@ fn a_directory_that_cannot_be_used_is_status_10() {
         "{line}"
     );
 
-    let mut other = Daemon::start(["-b", text(&directory)]);
+    let other = Server::start(["-b", text(&directory)]);
     other.port();
     let (status, line) = failure(text(&directory));
     assert_eq!(status, 10);
@@ -50,7 +50,7 @@ fn a_directory_that_cannot_be_used_is_status_10() {
 
 #[test]
 fn a_directory_in_which_no_file_can_be_made_is_refused() {
-    let (is_root, directory) = (geteuid().is_root(), TempDir::new());
+    let (is_root, directory) = (geteuid().is_root(), Folder::new());
     if is_root && !as_root() {
         return; // root may make files everywhere
     }
@@ -59,8 +59,8 @@ fn a_directory_in_which_no_file_can_be_made_is_refused() {
     chown(directory.path(), nobody, None).expect("it is ours");
     let user = nobody.map_or(&[][..], |_| &["-u", "nobody"]);
     let options = [&["-p", "0", "-b", text(&directory)], user].concat();
-    let mut daemon = Daemon::spawn(Command::new(PROGRAM).args(&options));
-    Client::connect(daemon.port()).ask("put 0 0 1 3\r\njob", "INSERTED 1");
+    let daemon = Server::spawn(Command::new(&*PROGRAM).args(&options));
+    Client::connect(daemon.port()).exchange("put 0 0 1 3\r\njob", "INSERTED 1");
     assert_eq!(daemon.stop().code(), Some(0));
     // Its files can be written to, but there will be no new one.
     chown(directory.path(), nobody.map(|_| 0), None).expect("it is ours");
@@ -75,101 +75,52 @@ fn a_directory_in_which_no_file_can_be_made_is_refused() {
 
 #[test]
 fn jobs_survive_a_restart_and_the_files_are_for_nobody_else() {
-    let directory = TempDir::new();
-    let mut daemon = Daemon::start(["-b", text(&directory)]);
+    let directory = Folder::new();
+    let daemon = Server::start(["-b", text(&directory)]);
     let mut client = Client::connect(daemon.port());
-    client.ask("put 0 0 1 3\r\njob", "INSERTED 1");
+    client.exchange("put 0 0 1 3\r\njob", "INSERTED 1");
     for file in fs::read_dir(directory.path()).expect("a directory") {
         let file = file.expect("a file");
         let mode = file.metadata().expect("a file").permissions().mode();
         assert_eq!(mode & 0o7777, 0o600, "{:?}", file.file_name());
     }
     assert_eq!(daemon.stop().code(), Some(0));
-    let mut daemon = Daemon::start(["-b", text(&directory)]);
+    let daemon = Server::start(["-b", text(&directory)]);
     let mut client = Client::connect(daemon.port());
-    client.ask("reserve", "RESERVED 1 3\r\njob");
+    client.exchange("reserve", "RESERVED 1 3\r\njob");
 }
 
 /// On shared storage a full disk may leave such a file. Nobody needs it.
 #[test]
 fn a_spare_that_can_be_neither_removed_nor_opened_is_told_and_left() {
-    let directory = TempDir::new();
-    let mut daemon = Daemon::start(["-b", text(&directory)]);
-    Client::connect(daemon.port()).ask("put 0 0 1 3\r\njob", "INSERTED 1");
+    let directory = Folder::new();
+    let daemon = Server::start(["-b", text(&directory)]);
+    Client::connect(daemon.port()).exchange("put 0 0 1 3\r\njob", "INSERTED 1");
     assert_eq!(daemon.stop().code(), Some(0));
     fs::create_dir(directory.path().join("binlog.spare3.17.2")).expect("it is ours");
-    let mut daemon = Daemon::start(["-b", text(&directory)]);
+    let daemon = Server::start(["-b", text(&directory)]);
     daemon.log_line(
         "warning: left alone, since it is not needed: cannot remove binlog.spare3.17.2 in the binlog directory: ",
     );
-    Client::connect(daemon.port()).ask("reserve", "RESERVED 1 3\r\njob");
-}
-
-/// A reply that waits for the disk may be sent by the thread that has written
-/// last, and not by the client's own worker.
-#[test]
-fn no_reply_overtakes_one_that_waits_for_the_disk() {
-    let directory = TempDir::new();
-    let mut daemon = Daemon::start(["-b", text(&directory), "-f", "0"]);
-    let port = daemon.port();
-    let put = b"put 0 0 60 1\r\nx\r\n";
-    let talk = move || {
-        let mut stream = Client::connect(port).into_stream();
-        stream.set_nodelay(true).expect("a socket");
-        let mut answers = BufReader::new(stream.try_clone().expect("a descriptor"));
-        let mut answer = || {
-            let mut line = String::new();
-            answers.read_line(&mut line).expect("an answer");
-            line
-        };
-        for _ in 0..100 {
-            for segment in [&put[..], b"use default\r\n", put, b"reserve\r\n"] {
-                stream.write_all(segment).expect("a server");
-                // Mostly this is long enough for the server to read the segment
-                // before the next one comes.
-                thread::sleep(Duration::from_micros(20));
-            }
-            let begins = [
-                "INSERTED ",
-                "USING default\r\n",
-                "INSERTED ",
-                "RESERVED ",
-                "x\r\n",
-            ];
-            for begin in begins {
-                let line = answer();
-                assert!(line.starts_with(begin), "{line:?}, not {begin:?}");
-            }
-        }
-        stream.write_all(put).expect("a server");
-        stream.shutdown(Shutdown::Write).expect("a connection");
-        assert!(answer().starts_with("INSERTED "));
-        assert_eq!(answer(), "");
-    };
-    let clients: Vec<_> = (0..8).map(|_| thread::spawn(talk)).collect();
-    for client in clients {
-        client.join().expect("replies in order");
-    }
-    assert_eq!(Client::connect(port).stat("total-jobs"), 8 * 201);
-    assert_eq!(daemon.stop().code(), Some(0));
+    Client::connect(daemon.port()).exchange("reserve", "RESERVED 1 3\r\njob");
 }
 
 #[test]
 fn a_second_server_waits_without_listening_and_takes_over() {
-    let directory = TempDir::new();
+    let directory = Folder::new();
     let options = ["-b", text(&directory)];
-    let mut first = Daemon::start(options);
-    Client::connect(first.port()).ask("put 0 0 1 3\r\njob", "INSERTED 1");
+    let first = Server::start(options);
+    Client::connect(first.port()).exchange("put 0 0 1 3\r\njob", "INSERTED 1");
 
     let reserved = Port::reserve(0).expect("a port");
     let port = reserved.number;
     let notify = directory.path().join("notify");
     let manager = UnixDatagram::bind(&notify).expect("a socket");
-    let mut command = Command::new(PROGRAM);
+    let mut command = Command::new(&*PROGRAM);
     command
         .args(options)
         .args(["--wait", "-p", &port.to_string()]);
-    let mut second = Daemon::spawn(command.env("NOTIFY_SOCKET", &notify));
+    let second = Server::spawn(command.env("NOTIFY_SOCKET", &notify));
     let waiting = format!("aiting: another server has {} locked", text(&directory));
     second.log_line(&waiting);
     let mut status = [0; 1000];
@@ -185,20 +136,20 @@ fn a_second_server_waits_without_listening_and_takes_over() {
     drop(first);
     assert_eq!(second.port(), port);
     let mut client = Client::connect(port);
-    client.ask("put 0 0 1 3\r\nnew", "DRAINING");
-    client.ask("reserve", "RESERVED 1 3\r\njob");
+    client.exchange("put 0 0 1 3\r\nnew", "DRAINING");
+    client.exchange("reserve", "RESERVED 1 3\r\njob");
     assert_eq!(second.stop().code(), Some(0));
 }
 
 #[test]
 fn who_waits_for_the_directory_can_be_ended_and_leaves_no_socket() {
-    let directory = TempDir::new();
+    let directory = Folder::new();
     let options = ["-b", text(&directory)];
-    let mut first = Daemon::start(options);
+    let first = Server::start(options);
     first.port();
     let socket = directory.path().join("socket");
     let place = format!("unix:{}", socket.display());
-    let mut second = Daemon::start(options.into_iter().chain(["--wait", "-l", &place]));
+    let second = Server::start(options.into_iter().chain(["--wait", "-l", &place]));
     second.log_line("waiting: another server has");
     assert!(socket.exists());
     assert_eq!(second.stop().code(), Some(0));
@@ -206,7 +157,7 @@ fn who_waits_for_the_directory_can_be_ended_and_leaves_no_socket() {
 }
 
 /// Puts and deletes jobs until the daemon ends, and returns how.
-fn use_up(daemon: Daemon, port: u16) -> (i32, Vec<String>) {
+fn use_up(daemon: Server, port: u16) -> (i32, Vec<String>) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("somebody listens");
     let put = [b"put 0 0 60 3000\r\n".as_slice(), &[b'x'; 3000], b"\r\n"].concat();
     thread::spawn(move || {
@@ -221,30 +172,30 @@ fn use_up(daemon: Daemon, port: u16) -> (i32, Vec<String>) {
 /// Somebody restores a copy of the directory while the server runs.
 #[test]
 fn another_directory_at_the_path_is_not_touched_and_ends_the_server() {
-    let place = TempDir::new();
+    let place = Folder::new();
     let (path, old) = (place.path().join("queue"), place.path().join("old"));
     fs::create_dir(&path).expect("room");
     let options = ["-s", "8192", "-b", path.to_str().expect("text")];
-    let mut daemon = Daemon::start(options);
+    let daemon = Server::start(options);
     let port = daemon.port();
     let mut client = Client::connect(port);
-    client.ask("put 0 0 60 3\r\njob", "INSERTED 1");
+    client.exchange("put 0 0 60 3\r\njob", "INSERTED 1");
     fs::rename(&path, &old).expect("it can be moved");
     let copied = Command::new("cp").arg("-a").args([&old, &path]).status();
     assert!(copied.expect("there is cp").success());
-    client.ask("delete 1", "DELETED");
+    client.exchange("delete 1", "DELETED");
     let (status, log) = use_up(daemon, port);
     assert_eq!(status, 11, "{log:?}");
     let told = "the directory was moved away, or another one was mounted over it";
     assert!(log.iter().any(|line| line.contains(told)), "{log:?}");
-    let mut daemon = Daemon::start(options);
-    Client::connect(daemon.port()).ask("reserve", "RESERVED 1 3\r\njob");
+    let daemon = Server::start(options);
+    Client::connect(daemon.port()).exchange("reserve", "RESERVED 1 3\r\njob");
 }
 
 #[test]
 fn who_removes_the_lock_admits_no_second_server() {
-    let directory = TempDir::new();
-    let mut first = Daemon::start(["-s", "8192", "-b", text(&directory)]);
+    let directory = Folder::new();
+    let first = Server::start(["-s", "8192", "-b", text(&directory)]);
     let port = first.port();
     fs::remove_file(directory.path().join("lock")).expect("it is there");
     let (status, line) = failure(text(&directory));
@@ -260,7 +211,7 @@ fn who_removes_the_lock_admits_no_second_server() {
 /// As on a machine without a clock of its own, before the network has set it.
 #[test]
 fn a_clock_that_is_behind_is_told_and_makes_no_delay_longer() {
-    let directory = TempDir::new();
+    let directory = Folder::new();
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .expect("a clock");
@@ -290,8 +241,8 @@ fn a_clock_that_is_behind_is_told_and_makes_no_delay_longer() {
     opened.binlog.append(&[Change::Put(JobId(1))], &jobs);
     opened.binlog.close().expect("it is kept");
     drop(opened);
-    let mut daemon = Daemon::start(["-b", text(&directory)]);
+    let daemon = Server::start(["-b", text(&directory)]);
     daemon.log_line("s behind the newest change in the binlog");
     let mut client = Client::connect(daemon.port());
-    client.ask("reserve-with-timeout 50", "RESERVED 1 3\r\njob");
+    client.exchange("reserve-with-timeout 50", "RESERVED 1 3\r\njob");
 }

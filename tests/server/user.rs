@@ -1,21 +1,19 @@
 //! How the daemon becomes another user.
 
-use crate::port::Port;
-use crate::program::{Client, Daemon, PROGRAM, TempDir, as_root, run_command, shell};
 use nix::unistd::{User, geteuid};
 use std::collections::BTreeSet;
 use std::fs::Permissions;
-use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-use std::process::Stdio;
+use support::Port;
+use support::{Client, Folder, PROGRAM, Server, as_root, run_command, shell};
 
 #[test]
 fn who_is_the_user_already_stays_it() {
     let me = User::from_uid(geteuid())
         .expect("readable")
         .expect("a name");
-    let mut daemon = Daemon::start(["-u", &me.name]);
-    Client::connect(daemon.port()).ask("use a", "USING a");
+    let daemon = Server::start(["-u", &me.name]);
+    Client::connect(daemon.port()).exchange("use a", "USING a");
     let uid = geteuid();
     assert_eq!(daemon.status("Uid"), format!("{uid}\t{uid}\t{uid}\t{uid}"));
 }
@@ -26,9 +24,9 @@ fn who_is_not_root_becomes_nobody_else() {
     if !as_root() {
         return;
     }
-    let directory = TempDir::new();
+    let directory = Folder::new();
     let program = directory.path().join("beanpoled");
-    std::fs::copy(PROGRAM, &program).expect("it can be copied");
+    std::fs::copy(&*PROGRAM, &program).expect("it can be copied");
     std::fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).expect("root may");
     let nobody = User::from_name("nobody").expect("readable");
     let group = nobody.expect("a user").gid.to_string();
@@ -36,7 +34,7 @@ fn who_is_not_root_becomes_nobody_else() {
         "exec setpriv --reuid nobody --regid $1 --clear-groups {} -p 0 -u $2",
         program.display()
     );
-    let start = |group, user| Daemon::spawn(&mut shell(&line, [group, user]));
+    let start = |group, user| Server::spawn(&mut shell(&line, [group, user]));
     start(&group, "nobody").log_line("listening on");
     for (group, user) in [(&*group, "daemon"), ("1", "nobody")] {
         let error = format!("-u {user}: becoming the user: Operation not permitted");
@@ -50,7 +48,7 @@ fn root_becomes_the_user_with_all_its_groups_and_no_other() {
         return;
     }
     // Only this process sees this user and its groups.
-    let directory = TempDir::new();
+    let directory = Folder::new();
     let (passwd, group) = (
         directory.path().join("passwd"),
         directory.path().join("group"),
@@ -83,7 +81,7 @@ fn root_becomes_the_user_with_all_its_groups_and_no_other() {
     ];
     let access = ["--socket-mode", "0660", "--socket-group", "others"];
     let options = options.into_iter().chain(access);
-    let mut daemon = Daemon::spawn(&mut shell(&line, options));
+    let daemon = Server::spawn(&mut shell(&line, options));
     // The daemon has bound the port and the socket in root's directory while it
     // was root.
     assert_eq!(daemon.port(), port);
@@ -95,7 +93,7 @@ fn root_becomes_the_user_with_all_its_groups_and_no_other() {
     assert_eq!(daemon.status("Groups"), "4002 4003");
     assert_eq!(daemon.status("CapEff"), "0000000000000000");
     assert_eq!(daemon.status("CapPrm"), "0000000000000000");
-    Client::connect(port).ask("use a", "USING a");
+    Client::connect(port).exchange("use a", "USING a");
 }
 
 #[test]
@@ -106,27 +104,22 @@ fn the_file_of_a_socket_belongs_to_the_user_who_can_use_and_remove_it() {
     let nobody = User::from_name("nobody")
         .expect("readable")
         .expect("a user");
-    let directory = TempDir::new();
+    let directory = Folder::new();
     chown(directory.path(), Some(nobody.uid.as_raw()), None).expect("root may");
     let socket = directory.path().join("socket");
     let place = format!("unix:{}", socket.display());
-    let mut daemon = Daemon::start(["-l", &place, "-u", "nobody"]);
+    let daemon = Server::start(["-l", &place, "-u", "nobody"]);
     daemon.log_line("listening on unix:");
     let file = std::fs::metadata(&socket).expect("a socket");
     let ids = (nobody.uid.as_raw(), nobody.gid.as_raw(), 0o600);
     assert_eq!((file.uid(), file.gid(), file.mode() & 0o7777), ids);
-    let line = r#"exec setpriv --reuid nobody --clear-groups nc -N -U "$@""#;
-    let mut nc = shell(line, [socket.to_str().expect("text")]);
-    let mut nc = nc
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("nc");
-    let mut stdin = nc.stdin.take().expect("a pipe");
-    stdin.write_all(b"use a\r\n").expect("it reads");
-    drop(stdin);
-    let output = nc.wait_with_output().expect("it ends");
-    assert_eq!(output.stdout, b"USING a\r\n");
+    let line = r#"exec setpriv --reuid nobody --clear-groups perl -MIO::Socket::UNIX -e '
+        my $server = IO::Socket::UNIX->new($ARGV[0]) or die;
+        print $server "use a\r\n";
+        print scalar <$server>;
+    ' "$@""#;
+    let mut asked = shell(line, [socket.to_str().expect("text")]);
+    assert_eq!(run_command(&mut asked).1, "USING a\r\n");
     daemon.signal(nix::sys::signal::Signal::SIGTERM);
     let (status, log) = daemon.wait();
     assert_eq!(status.code(), Some(0));
@@ -143,7 +136,7 @@ fn root_does_nothing_to_a_file_that_the_user_puts_in_the_place_of_the_socket() {
     }
     let nobody = User::from_name("nobody").expect("readable");
     let nobody = nobody.expect("a user").uid.as_raw();
-    let directory = TempDir::new();
+    let directory = Folder::new();
     let theirs = directory.path().join("theirs");
     let secret = directory.path().join("secret");
     std::fs::create_dir(&theirs).expect("a directory");

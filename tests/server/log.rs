@@ -1,6 +1,5 @@
 //! The log: what it says of a panic, and that no client ever waits for it.
 
-use crate::program::{Client, Daemon, PATIENCE, PROGRAM, TempDir, eventually};
 use beanpole::log;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{setsockopt, sockopt};
@@ -11,20 +10,21 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::mpsc;
 use std::thread;
+use support::{Client, Folder, PROGRAM, Server, eventually, patience};
 
 /// A daemon that logs everything to a pipe, and listens on a socket in a
 /// directory.
 struct Logging {
     daemon: Child,
-    directory: TempDir,
+    directory: Folder,
 }
 
 impl Logging {
     fn start(stderr: PipeWriter) -> Logging {
-        let directory = TempDir::new();
+        let directory = Folder::new();
         let place = format!("unix:{}/socket", directory.path().display());
         let options = ["-VV", "-f", "1", "-l", &place];
-        let daemon = Command::new(PROGRAM).args(options).stderr(stderr).spawn();
+        let daemon = Command::new(&*PROGRAM).args(options).stderr(stderr).spawn();
         let daemon = daemon.expect("it starts");
         Logging { daemon, directory }
     }
@@ -37,7 +37,7 @@ impl Logging {
             stream.is_some()
         });
         let stream = stream.expect("it listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        stream.set_read_timeout(Some(patience())).expect("a socket");
         Client::over(stream)
     }
 
@@ -69,7 +69,7 @@ fn a_log_that_nobody_reads_holds_up_neither_clients_nor_the_end() {
     let mut client = daemon.connect();
     // Four times as much as fits into the pipe and the buffer.
     for _ in 0..100 {
-        client.send(&"use a\r\n".repeat(200));
+        client.send("use a\r\n".repeat(200));
         client.expect(&"USING a\r\n".repeat(200));
     }
     assert_eq!(daemon.stop().code(), Some(0));
@@ -83,7 +83,7 @@ fn what_nobody_has_read_in_time_is_counted() {
     let daemon = Logging::start(stderr);
     let mut client = daemon.connect();
     for _ in 0..COMMANDS / 200 {
-        client.send(&"use a\r\n".repeat(200));
+        client.send("use a\r\n".repeat(200));
         client.expect(&"USING a\r\n".repeat(200));
     }
     let dropped = |line: &String| {
@@ -102,7 +102,7 @@ fn what_nobody_has_read_in_time_is_counted() {
     });
     // When the count has come, the reader keeps up, and no line is dropped at
     // the end without being counted.
-    counted.recv_timeout(PATIENCE).expect("a count");
+    counted.recv_timeout(patience()).expect("a count");
     assert_eq!(daemon.stop().code(), Some(0));
     let lines = reader.join().expect("it has read");
     let counts: Vec<usize> = lines.iter().filter_map(dropped).collect();
@@ -136,7 +136,7 @@ fn a_panic_is_one_line_with_time_and_level_and_the_end() {
     assert_eq!(lines.len(), 1, "{text}");
     let (time, words) = lines[0].split_once(' ').expect("a time");
     assert!(time.ends_with('Z'));
-    let begin = "error: panic in thread worker at tests/daemon/log.rs:";
+    let begin = "error: panic in thread worker at tests/server/log.rs:";
     assert!(words.starts_with(begin), "{words}");
     assert!(words.ends_with(": two words and a line"), "{words}");
 }
@@ -147,7 +147,7 @@ fn a_closed_standard_error_does_not_end_it() {
     drop(log);
     let daemon = Logging::start(stderr);
     let mut client = daemon.connect();
-    client.ask("use a", "USING a");
+    client.exchange("use a", "USING a");
     assert_eq!(daemon.stop().code(), Some(0));
     client.expect_end();
 }
@@ -158,16 +158,16 @@ fn a_pipe_that_is_full_from_the_start_does_not_hold_up_the_start() {
     // A pipe has room for 64 KiB.
     stderr.write_all(&[b'x'; 64 * 1024]).expect("room");
     let daemon = Logging::start(stderr);
-    daemon.connect().ask("use a", "USING a");
+    daemon.connect().exchange("use a", "USING a");
     assert_eq!(daemon.stop().code(), Some(0));
     drop(log);
 }
 
 #[test]
 fn a_connection_that_breaks_is_closed_for_that_reason() {
-    let mut daemon = Daemon::start(["-V"]);
+    let daemon = Server::start(["-V"]);
     let mut client = Client::connect(daemon.port());
-    client.ask("use a", "USING a");
+    client.exchange("use a", "USING a");
     let stream = client.into_stream();
     let name = stream.local_addr().expect("an address");
     let at_once = nix::libc::linger {

@@ -1,21 +1,20 @@
 //! How the daemon ends.
 
 use crate::limits::{limit_threads, start_for_thread_limits};
-use crate::program::{Client, Daemon, as_root, eventually, shell};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::net::TcpStream;
+use std::sync::mpsc;
 use std::thread;
+use support::{Client, Server, as_root, eventually, shell};
 
 #[test]
 fn a_signal_ends_it_in_order() {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
-        let mut daemon = Daemon::start([]);
+        let daemon = Server::start([]);
         let mut client = Client::connect(daemon.port());
-        client.ask("use a", "USING a");
+        client.exchange("use a", "USING a");
         daemon.signal(signal);
         client.expect_end();
         let (status, log) = daemon.wait();
@@ -29,25 +28,25 @@ fn a_signal_ends_it_in_order() {
 
 #[test]
 fn a_hang_up_and_a_broken_pipe_do_not_end_it() {
-    let mut daemon = Daemon::start([]);
+    let daemon = Server::start([]);
     let mut client = Client::connect(daemon.port());
     daemon.signal(Signal::SIGHUP);
     daemon.signal(Signal::SIGPIPE);
-    client.ask("use a", "USING a");
+    client.exchange("use a", "USING a");
     assert_eq!(daemon.stop().code(), Some(0));
 }
 
 #[test]
 fn draining_refuses_new_jobs_until_all_are_done_and_no_job_is_lost() {
-    let mut daemon = Daemon::start([]);
+    let daemon = Server::start([]);
     let mut client = Client::connect(daemon.port());
-    client.ask("put 0 0 1 3\r\njob", "INSERTED 1");
+    client.exchange("put 0 0 1 3\r\njob", "INSERTED 1");
     daemon.signal(Signal::SIGUSR1);
     daemon.log_line("drain mode");
-    client.ask("put 0 0 1 3\r\nnew", "DRAINING");
-    client.ask("reserve", "RESERVED 1 3\r\njob");
-    client.ask("delete 1", "DELETED");
-    assert_eq!(client.stat("current-jobs-ready"), 0);
+    client.exchange("put 0 0 1 3\r\nnew", "DRAINING");
+    client.exchange("reserve", "RESERVED 1 3\r\njob");
+    client.exchange("delete 1", "DELETED");
+    assert_eq!(client.count("current-jobs-ready"), 0);
 }
 
 #[test]
@@ -56,12 +55,12 @@ fn thousands_who_wait_and_some_who_are_stuck_do_not_hold_it_up() {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
     setrlimit(Resource::RLIMIT_NOFILE, most, most).expect("it can be raised so far");
     let count = usize::try_from((most / 2).min(2000)).expect("a number");
-    let mut daemon = Daemon::start(["-z", "10000000"]);
+    let daemon = Server::start(["-z", "10000000"]);
     let port = daemon.port();
 
     let mut client = Client::connect(port);
     let body = "x".repeat(10_000_000);
-    client.ask(&format!("put 0 0 100 10000000\r\n{body}"), "INSERTED 1");
+    client.exchange(&format!("put 0 0 100 10000000\r\n{body}"), "INSERTED 1");
     let mut clients = Vec::new();
     for number in 0..count {
         let mut client = Client::connect(port);
@@ -76,42 +75,9 @@ fn thousands_who_wait_and_some_who_are_stuck_do_not_hold_it_up() {
         clients.push(client);
     }
     let waiting = (0..count).filter(|number| number % 100 > 2).count();
-    let all = || client.stat("current-waiting") == waiting as u64;
+    let all = || client.count("current-waiting") == waiting as u64;
     eventually("all are there", all);
     assert_eq!(daemon.stop().code(), Some(0));
-}
-
-#[test]
-fn commands_in_flight_are_answered_before_it_ends() {
-    let mut daemon = Daemon::start([]);
-    let port = daemon.port();
-    // Each of these clients works as fast as it can until the end. It knows
-    // which of its puts were answered.
-    let workers: Vec<_> = (0..8)
-        .map(|_| {
-            let client = Client::connect(port).into_stream();
-            thread::spawn(move || work(client))
-        })
-        .collect();
-    let mut client = Client::connect(port);
-    eventually("they are at it", || client.stat("total-jobs") > 1000);
-    assert_eq!(daemon.stop().code(), Some(0));
-    for worker in workers {
-        worker.join().expect("each reply was whole");
-    }
-}
-
-/// Puts jobs until the connection ends. It must end after a whole reply.
-fn work(mut stream: TcpStream) {
-    let mut replies = BufReader::new(stream.try_clone().expect("a socket"));
-    let mut reply = String::new();
-    while stream.write_all(b"put 0 0 1 3\r\njob\r\n").is_ok() {
-        reply.clear();
-        match replies.read_line(&mut reply) {
-            Ok(0) | Err(_) => break,
-            Ok(_) => assert!(reply.starts_with("INSERTED ") && reply.ends_with("\r\n")),
-        }
-    }
 }
 
 #[test]
@@ -120,9 +86,9 @@ fn as_the_first_process_of_a_container_it_ends_as_well() {
         return;
     }
     let line = r#"exec unshare --pid --fork --kill-child "$0" "$@""#;
-    let mut launcher = Daemon::spawn(&mut shell(line, ["-p", "0"]));
+    let launcher = Server::spawn(&mut shell(line, ["-p", "0"]));
     let port = launcher.port();
-    Client::connect(port).ask("use a", "USING a");
+    Client::connect(port).exchange("use a", "USING a");
     let pid = launcher.pid();
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
     let first: i32 = children.expect("a list").trim().parse().expect("a child");
@@ -132,7 +98,7 @@ fn as_the_first_process_of_a_container_it_ends_as_well() {
 
 #[test]
 fn it_ends_while_accepting_pauses() {
-    let Some(mut daemon) = start_for_thread_limits() else {
+    let Some(daemon) = start_for_thread_limits() else {
         return;
     };
     let port = daemon.port();
@@ -141,4 +107,42 @@ fn it_ends_while_accepting_pauses() {
     client.send("use a\r\n");
     daemon.log_line("starting a thread: ");
     assert_eq!(daemon.stop().code(), Some(0));
+}
+
+#[test]
+fn what_the_server_has_read_is_answered_before_it_ends() {
+    const BATCH: usize = 50;
+    let server = Server::start([]);
+    let putting = |port| {
+        let mut client = Client::connect(port);
+        let (sender, started) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            loop {
+                // When the server ends, it may not read this at all. But if it
+                // does, it reads all of it at once.
+                if client
+                    .try_send("put 0 0 60 1\r\nx\r\n".repeat(BATCH))
+                    .is_err()
+                {
+                    return;
+                }
+                let replies = client.lines(BATCH);
+                if replies.is_empty() {
+                    return;
+                }
+                assert_eq!(replies.len(), BATCH);
+                assert!(replies.iter().all(|reply| reply.starts_with("INSERTED ")));
+                // After the first message, nobody receives any more.
+                let (Ok(()) | Err(_)) = sender.send(());
+            }
+        });
+        started.recv().unwrap();
+        thread
+    };
+    let clients: Vec<_> = (0..4).map(|_| putting(server.port())).collect();
+    server.signal(Signal::SIGTERM);
+    for client in clients {
+        client.join().unwrap();
+    }
+    assert_eq!(server.wait().0.code(), Some(0));
 }

@@ -1,7 +1,8 @@
 //! What decides whatever is left to chance.
 
-/// What decides: numbers that are the same for the same seed (SplitMix64), or
-/// first of all what somebody says.
+/// Numbers that look random, and are the same for the same seed (SplitMix64); or first
+/// of all those that somebody tells, as a fuzzer does.
+#[derive(Clone, Debug, Default)]
 pub struct Random {
     state: u64,
     /// Bytes, the next one last.
@@ -17,7 +18,6 @@ impl Random {
     }
 
     /// These bytes decide, one a time, as long as there are any.
-    #[allow(dead_code, reason = "only fuzzing says what happens")]
     pub fn told(bytes: &[u8]) -> Random {
         Random {
             state: 0,
@@ -26,11 +26,11 @@ impl Random {
     }
 
     /// Whether what was told is used up.
-    #[allow(dead_code, reason = "as above")]
     pub fn is_over(&self) -> bool {
         self.told.is_empty()
     }
 
+    #[allow(clippy::should_implement_trait, reason = "there is always a next one")]
     pub fn next(&mut self) -> u64 {
         if let Some(byte) = self.told.pop() {
             return byte.into();
@@ -42,15 +42,29 @@ impl Random {
         bits ^ (bits >> 31)
     }
 
-    pub fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit as u64) as usize
+    /// A number less than `limit`, which is not 0.
+    pub fn below<N: TryFrom<u64> + TryInto<u64>>(&mut self, limit: N) -> N {
+        let limit = limit.try_into().ok().expect("a limit of 64 bits");
+        let below = N::try_from(self.next() % limit);
+        below.ok().expect("less than the limit")
     }
 
-    pub fn one_in(&mut self, number: usize) -> bool {
-        self.below(number) == 0
+    /// True once in so many times.
+    pub fn one_in<N: TryFrom<u64> + TryInto<u64> + Default + PartialEq>(
+        &mut self,
+        times: N,
+    ) -> bool {
+        self.below(times) == N::default()
     }
 
     pub fn choose<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.below(from.len())]
+    }
+
+    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
+        let words = (0..count.div_ceil(8)).map(|_| self.next().to_le_bytes());
+        let mut bytes: Vec<u8> = words.flatten().collect();
+        bytes.truncate(count);
+        bytes
     }
 }

@@ -1,11 +1,11 @@
 //! Sockets that a launcher has bound. Here the launcher is a line of shell.
 
-use crate::program::{Client, Daemon, TempDir, run_command, shell};
 use nix::sys::socket::{AddressFamily, Shutdown, SockFlag, SockType, shutdown, socket};
 use std::net::{TcpListener, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Command;
+use support::{Client, Folder, Server, run_command, shell};
 
 /// Hands over standard input and output as two sockets, as systemd does it.
 const TWO: &str = r#"
@@ -17,7 +17,7 @@ const ONE: &str = r#"LISTEN_PID=$$ LISTEN_FDS=1 exec "$0" "$@" 3<&0 </dev/null"#
 fn inherited_sockets_serve_and_the_options_that_name_others_do_not() {
     let tcp = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = tcp.local_addr().expect("a port").port();
-    let directory = TempDir::new();
+    let directory = Folder::new();
     let path = directory.path().join("socket");
     let unix = UnixListener::bind(&path).expect("a socket");
     // A client that connects before the server runs is answered later.
@@ -28,7 +28,7 @@ fn inherited_sockets_serve_and_the_options_that_name_others_do_not() {
     command
         .stdin(OwnedFd::from(tcp))
         .stdout(OwnedFd::from(unix));
-    let mut daemon = Daemon::spawn(&mut command);
+    let daemon = Server::spawn_as_it_is(&mut command);
     drop(command);
     daemon.log_line(&format!("inherited 127.0.0.1:{port} jobs"));
     daemon.log_line(&format!("inherited unix:{} local", path.display()));
@@ -37,7 +37,7 @@ fn inherited_sockets_serve_and_the_options_that_name_others_do_not() {
     );
     early.expect("USING early\r\n");
     let unix = UnixStream::connect(&path).expect("it listens");
-    Client::over(unix).ask("use local", "USING local");
+    Client::over(unix).exchange("use local", "USING local");
     assert_eq!(daemon.stop().code(), Some(0));
     // The daemon leaves the socket's file, because the launcher has made it.
     assert!(path.exists());
@@ -47,7 +47,7 @@ fn inherited_sockets_serve_and_the_options_that_name_others_do_not() {
 fn a_socket_that_is_shut_down_is_listened_on_no_more_and_the_others_are() {
     let tcp = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = tcp.local_addr().expect("a port").port();
-    let directory = TempDir::new();
+    let directory = Folder::new();
     let path = directory.path().join("socket");
     let unix = UnixListener::bind(&path).expect("a socket");
     let ours = tcp.try_clone().expect("a descriptor");
@@ -55,14 +55,14 @@ fn a_socket_that_is_shut_down_is_listened_on_no_more_and_the_others_are() {
     command
         .stdin(OwnedFd::from(tcp))
         .stdout(OwnedFd::from(unix));
-    let mut daemon = Daemon::spawn(&mut command);
+    let daemon = Server::spawn_as_it_is(&mut command);
     daemon.log_line("listening on unix:");
     shutdown(ours.as_raw_fd(), Shutdown::Both).expect("a listener");
     daemon.log_line(&format!(
         "error: listening on 127.0.0.1:{port} ends: accepting a connection: Invalid argument"
     ));
     let unix = UnixStream::connect(&path).expect("it listens");
-    Client::over(unix).ask("use local", "USING local");
+    Client::over(unix).exchange("use local", "USING local");
     assert_eq!(daemon.stop().code(), Some(0));
 }
 
@@ -73,7 +73,7 @@ fn an_inherited_socket_is_not_passed_on_when_it_is_not_meant_for_us() {
     let mut command = shell(line, ["-p", "0"]);
     let other = tcp.local_addr().expect("a port").port();
     command.stdin(OwnedFd::from(tcp));
-    let mut daemon = Daemon::spawn(&mut command);
+    let daemon = Server::spawn_as_it_is(&mut command);
     assert_ne!(daemon.port(), other);
 }
 
@@ -90,7 +90,7 @@ fn what_cannot_be_listened_on_is_refused_with_its_number() {
     let unbound = socket(
         AddressFamily::Inet,
         SockType::Stream,
-        SockFlag::empty(),
+        SockFlag::SOCK_CLOEXEC,
         None,
     );
     let mut command = shell(ONE, []);

@@ -1,9 +1,9 @@
 //! Every job is delivered, and to one client only.
 
-use crate::client::{Client, Random, put};
-use crate::server::Server;
 use std::collections::BTreeSet;
 use std::thread;
+use support::Server;
+use support::{Client, Random, put};
 
 const TUBES: [&str; 3] = ["a", "b", "c"];
 
@@ -16,7 +16,7 @@ fn every_job_is_delivered_exactly_once() {
     const PRODUCERS: usize = 4;
     const CONSUMERS: usize = 8;
     const JOBS: usize = 1000;
-    let server = &Server::start(&[]);
+    let server = &Server::start([]);
     let delivered = thread::scope(|scope| {
         let consumers: Vec<_> = (0..CONSUMERS)
             .map(|_| scope.spawn(|| consume(server.connect())))
@@ -45,7 +45,7 @@ fn every_job_is_delivered_exactly_once() {
 
 /// Puts jobs in bursts, each job into a random tube.
 fn produce(mut client: Client, number: usize, jobs: usize) {
-    let mut random = Random(number as u64);
+    let mut random = Random::new(number as u64);
     let mut next = 0;
     while next < jobs {
         let burst = (next + 1 + random.below(20)).min(jobs);
@@ -96,7 +96,7 @@ fn nothing_is_lost_when_clients_vanish() {
     const PRODUCERS: usize = 3;
     const CONSUMERS: usize = 8;
     const JOBS: usize = 300;
-    let server = &Server::start(&[]);
+    let server = &Server::start([]);
     let mut delivered = thread::scope(|scope| {
         let consumers: Vec<_> = (0..CONSUMERS)
             .map(|number| scope.spawn(move || consume_and_vanish(server, number)))
@@ -130,7 +130,7 @@ fn nothing_is_lost_when_clients_vanish() {
 
 /// Puts jobs. Now and then its client vanishes in the middle of another put.
 fn produce_and_vanish(server: &Server, number: usize, jobs: usize) {
-    let mut random = Random(number as u64);
+    let mut random = Random::new(number as u64);
     let mut client = server.connect();
     for job in 0..jobs {
         client.put(format!("{number} {job}"));
@@ -150,7 +150,7 @@ fn produce_and_vanish(server: &Server, number: usize, jobs: usize) {
 /// it holds a job, while it waits, or while commands of it are not yet
 /// executed.
 fn consume_and_vanish(server: &Server, number: usize) -> Vec<Vec<u8>> {
-    let mut random = Random(1000 + number as u64);
+    let mut random = Random::new(1000 + number as u64);
     let mut bodies = Vec::new();
     loop {
         let mut client = server.connect();

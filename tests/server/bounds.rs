@@ -2,12 +2,10 @@
 //! bytes that it does not send or does not read. It gets no job that another
 //! client still works on.
 
-use crate::client::{Client, put};
-use crate::server::{Folder, Server, unix, until};
 use nix::sys::signal::Signal;
-use rustix::process::{Resource, Rlimit, prlimit};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use support::{Client, Folder, Resource, Server, eventually, put};
 
 const MIB: usize = 1 << 20;
 
@@ -26,7 +24,7 @@ fn watch_many(client: &mut Client, count: usize) {
 #[test]
 fn lists_that_nobody_reads_take_no_memory() {
     const TUBES: usize = 2000;
-    let server = Server::start(&[]);
+    let server = Server::start([]);
     let mut owner = server.connect();
     watch_many(&mut owner, TUBES);
     for _ in 0..1000 {
@@ -51,7 +49,7 @@ fn lists_that_nobody_reads_take_no_memory() {
 
 #[test]
 fn what_is_announced_and_not_sent_takes_no_room() {
-    let server = Server::start(&["-z", "100000000", "--max-memory", "1000000"]);
+    let server = Server::start(["-z", "100000000", "--max-memory", "1000000"]);
     let mut announcer = server.connect();
     announcer.send("put 0 0 60 900000\r\nxxx");
     server.await_stat("cmd-put", 1);
@@ -78,7 +76,7 @@ fn what_is_announced_and_not_sent_takes_no_room() {
 
 #[test]
 fn of_two_bodies_that_arrive_together_one_makes_way_if_there_is_no_room_for_both() {
-    let server = Server::start(&["-z", "900000", "--max-memory", "1000000"]);
+    let server = Server::start(["-z", "900000", "--max-memory", "1000000"]);
     let mut announcers = [server.connect(), server.connect()];
     for announcer in &mut announcers {
         announcer.send("put 0 0 60 900000\r\n");
@@ -86,9 +84,9 @@ fn of_two_bodies_that_arrive_together_one_makes_way_if_there_is_no_room_for_both
         announcer.await_read();
     }
     let mut client = server.connect();
-    until(|| {
+    eventually("one makes way", || {
         client.send(put(&[b'x'; 200_000]));
-        client.line().starts_with("INSERTED").then_some(())
+        client.line().starts_with("INSERTED")
     });
     let [_, second] = &mut announcers;
     second.send(vec![b'x'; 300_000]);
@@ -98,7 +96,7 @@ fn of_two_bodies_that_arrive_together_one_makes_way_if_there_is_no_room_for_both
 
 #[test]
 fn half_bodies_take_the_memory_of_what_has_come() {
-    let server = Server::start(&[]);
+    let server = Server::start([]);
     let mut clients: Vec<_> = (0..300).map(|_| server.connect()).collect();
     let served = |clients: &mut [Client]| {
         for client in clients {
@@ -117,13 +115,9 @@ fn half_bodies_take_the_memory_of_what_has_come() {
 
 #[test]
 fn a_body_for_which_the_system_has_no_memory_is_refused() {
-    let server = Server::start(&["-z", "1073741824"]);
-    let room = server.status("VmSize") + 60 * MIB as u64;
-    let limit = Rlimit {
-        current: Some(room),
-        maximum: Some(room),
-    };
-    prlimit(Some(server.pid()), Resource::As, limit).expect("it still runs");
+    let server = Server::start(["-z", "1073741824"]);
+    let room = server.size("VmSize") as u64 + 60 * MIB as u64;
+    server.limit(Resource::As, room, Some(room));
     let mut client = server.connect();
     client.send("put 0 0 60 200000000\r\n");
     client.send(vec![b'x'; 200_000_000]);
@@ -138,7 +132,7 @@ fn a_body_for_which_the_system_has_no_memory_is_refused() {
 #[test]
 fn large_bodies_do_not_take_the_mappings_that_threads_need() {
     const BODIES: usize = 1200;
-    let server = Server::start(&["-z", "200000"]);
+    let server = Server::start(["-z", "200000"]);
     let mut client = server.connect();
     let body = vec![b'x'; 140_000];
     let ids: Vec<_> = (0..BODIES).map(|_| client.put(&body)).collect();
@@ -153,7 +147,7 @@ fn large_bodies_do_not_take_the_mappings_that_threads_need() {
 #[test]
 fn a_silent_client_does_not_keep_the_buffer_that_it_has_filled() {
     const CLIENTS: usize = 200;
-    let server = Server::start(&[]);
+    let server = Server::start([]);
     let mut clients: Vec<_> = (0..CLIENTS).map(|_| server.connect()).collect();
     for client in &mut clients {
         client.ask("list-tube-used");
@@ -165,15 +159,15 @@ fn a_silent_client_does_not_keep_the_buffer_that_it_has_filled() {
     for client in &mut clients {
         client.lines(10_000);
     }
-    until(|| {
+    eventually("the buffers are given back", || {
         let more = server.memory().saturating_sub(before);
-        (more < CLIENTS * 60_000).then_some(())
+        more < CLIENTS * 60_000
     });
 }
 
 #[test]
 fn who_does_not_read_is_silent_too() {
-    let server = Server::start(&["-z", "1048576", "--idle-timeout", "1"]);
+    let server = Server::start(["-z", "1048576", "--idle-timeout", "1"]);
     let mut client = server.connect();
     let id = client.put(vec![b'x'; MIB]);
     let mut stuck = server.connect();
@@ -185,8 +179,8 @@ fn who_does_not_read_is_silent_too() {
 #[test]
 fn when_it_stops_nobody_gets_what_another_one_still_works_on() {
     let folder = Folder::new();
-    let path = folder.path("socket");
-    let mut server = Server::start(&["-l", &unix(&path)]);
+    let path = folder.join("socket");
+    let server = Server::start(["-l", "127.0.0.1:0", "-l", &folder.socket("socket")]);
     let mut owner = server.connect();
     let other = owner.put(vec![b'x'; 2000]);
     assert_eq!(owner.reserve().id, other);
@@ -216,5 +210,5 @@ fn when_it_stops_nobody_gets_what_another_one_still_works_on() {
     let (Ok(_) | Err(_)) = late.read_to_end(&mut rest);
     let rest = String::from_utf8(rest).expect("text");
     assert!(!rest.contains("RESERVED"), "it has got somebody's job");
-    assert_eq!(server.exit_status().code(), Some(0));
+    assert_eq!(server.wait().0.code(), Some(0));
 }

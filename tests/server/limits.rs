@@ -1,7 +1,6 @@
 //! What the daemon says and does when something runs out. It goes on as before
 //! when there is enough again.
 
-use crate::program::{Client, Daemon, TempDir, as_root, eventually, run_command, shell};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, socket};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -9,6 +8,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixDatagram;
 use std::thread;
 use std::time::{Duration, Instant};
+use support::{Client, Folder, Server, as_root, eventually, is_mighty, run_command, shell};
 
 #[test]
 fn one_connection_too_many_is_closed_and_a_place_that_is_left_is_free() {
@@ -20,12 +20,12 @@ fn one_connection_too_many_is_closed_and_a_place_that_is_left_is_free() {
         "--max-connections-per-address",
         "2",
     ];
-    let mut daemon = Daemon::start(limits);
+    let daemon = Server::start(limits);
     daemon.log_line("at most 2 connections");
     let port = daemon.port();
     let (mut first, mut second) = (Client::connect(port), Client::connect(port));
-    first.ask("use a", "USING a");
-    second.ask("use b", "USING b");
+    first.exchange("use a", "USING a");
+    second.exchange("use b", "USING b");
     let mut third = Client::connect(port);
     third.expect_end();
     let name = third.into_stream().local_addr().expect("an address");
@@ -34,34 +34,34 @@ fn one_connection_too_many_is_closed_and_a_place_that_is_left_is_free() {
     ));
     first.send("quit\r\n");
     first.expect_end();
-    Client::connect(port).ask("use c", "USING c");
-    second.ask("use b", "USING b");
+    Client::connect(port).exchange("use c", "USING c");
+    second.exchange("use b", "USING b");
 }
 
 /// Other addresses have the rest.
 #[test]
 fn one_address_may_have_so_many_connections_and_no_more() {
-    let mut daemon = Daemon::start(["--max-connections-per-address", "1", "-l", "0.0.0.0"]);
+    let daemon = Server::start(["--max-connections-per-address", "1", "-l", "0.0.0.0"]);
     let port = daemon.port();
     let mut first = Client::connect(port);
-    first.ask("use a", "USING a");
+    first.exchange("use a", "USING a");
     let mut second = Client::connect(port);
     second.expect_end();
     daemon.log_line("closed at once: its address has 1 connections already");
     let other = socket(
         AddressFamily::Inet,
         SockType::Stream,
-        SockFlag::empty(),
+        SockFlag::SOCK_CLOEXEC,
         None,
     );
     let other = other.expect("a socket");
     bind(other.as_raw_fd(), &SockaddrIn::new(127, 0, 0, 2, 0)).expect("an address of our own");
     let server = SockaddrIn::new(127, 0, 0, 1, port);
     nix::sys::socket::connect(other.as_raw_fd(), &server).expect("it listens");
-    Client::over(TcpStream::from(other)).ask("use b", "USING b");
+    Client::over(TcpStream::from(other)).exchange("use b", "USING b");
     first.send("quit\r\n");
     first.expect_end();
-    Client::connect(port).ask("use c", "USING c");
+    Client::connect(port).exchange("use c", "USING c");
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn and_so_is_the_place_of_an_address() {
 }
 
 fn come_one_after_the_other(options: &[&str]) {
-    let mut daemon = Daemon::start(options.iter().copied());
+    let daemon = Server::start(options.iter().copied());
     let port = daemon.port();
     let refused = (0..300).filter(|_| {
         let mut client = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
@@ -94,10 +94,10 @@ fn come_one_after_the_other(options: &[&str]) {
 #[test]
 fn clients_that_come_and_go_start_no_more_threads_than_there_may_be_clients() {
     const MOST: usize = 8;
-    let mut daemon = Daemon::start(["--max-connections", "8"]);
+    let daemon = Server::start(["--max-connections", "8"]);
     let port = daemon.port();
-    let threads = |daemon: &Daemon| daemon.status("Threads").trim().parse::<usize>();
-    Client::connect(port).ask("use a", "USING a");
+    let threads = |daemon: &Server| daemon.status("Threads").trim().parse::<usize>();
+    Client::connect(port).exchange("use a", "USING a");
     let at_first = threads(&daemon).expect("a number");
     let come_and_go = || {
         for _ in 0..1000 {
@@ -143,17 +143,17 @@ fn workers_that_are_not_needed_end_though_others_are() {
 
 #[test]
 fn a_burst_does_not_get_past_the_limit_and_is_a_line_or_two_in_the_log() {
-    let mut daemon = Daemon::start(["--max-connections", "10"]);
+    let daemon = Server::start(["--max-connections", "10"]);
     let port = daemon.port();
     let mut burst: Vec<_> = (0..300).map(|_| Client::connect(port)).collect();
     let mut late = burst.split_off(10);
     for client in &mut burst {
-        client.ask("use a", "USING a");
+        client.exchange("use a", "USING a");
     }
     for client in &mut late {
         client.expect_end();
     }
-    assert_eq!(burst[0].stat("total-connections"), 10);
+    assert_eq!(burst[0].count("total-connections"), 10);
     daemon.signal(nix::sys::signal::Signal::SIGTERM);
     let (status, log) = daemon.wait();
     assert_eq!(status.code(), Some(0));
@@ -176,11 +176,11 @@ fn a_burst_does_not_get_past_the_limit_and_is_a_line_or_two_in_the_log() {
 #[test]
 fn without_the_option_the_system_decides() {
     let line = r#"ulimit -n 200; exec "$0" "$@""#;
-    let mut daemon = Daemon::spawn(&mut shell(line, ["-p", "0"]));
+    let daemon = Server::spawn(&mut shell(line, ["-p", "0"]));
     let line = daemon.log_line(" connections, because the limit of open files is 200");
     assert!(line.contains("info: at most 1"), "{line}");
     let line = r#"ulimit -n 100; exec "$0" "$@""#;
-    let mut daemon = Daemon::spawn(&mut shell(line, ["-p", "0", "--max-connections", "95"]));
+    let daemon = Server::spawn(&mut shell(line, ["-p", "0", "--max-connections", "95"]));
     daemon.log_line("warning: --max-connections 95: lowered to ");
 }
 
@@ -191,9 +191,9 @@ fn threads_count_as_processes_of_the_user() {
         return;
     }
     let line = r#"exec prlimit --nproc=100 "$0" "$@""#;
-    let mut daemon = Daemon::spawn(&mut shell(line, ["-p", "0", "-u", "nobody"]));
+    let daemon = Server::spawn(&mut shell(line, ["-p", "0", "-u", "nobody"]));
     daemon.log_line("at most 68 connections, because the user's limit of processes is 100");
-    let mut daemon = Daemon::spawn(&mut shell(line, ["-p", "0"]));
+    let daemon = Server::spawn(&mut shell(line, ["-p", "0"]));
     let line = daemon.log_line(" connections, because");
     assert!(!line.contains("processes"), "{line}");
 }
@@ -201,7 +201,7 @@ fn threads_count_as_processes_of_the_user() {
 #[test]
 fn with_few_descriptors_it_warns_and_serves_as_many_as_it_says() {
     let line = r#"ulimit -n 64; exec "$0" "$@""#;
-    let directory = TempDir::new();
+    let directory = Folder::new();
     let manager = directory.path().join("manager");
     let _hears = UnixDatagram::bind(&manager).expect("a socket");
     let directory = directory.path().to_str().expect("text");
@@ -211,7 +211,7 @@ fn with_few_descriptors_it_warns_and_serves_as_many_as_it_says() {
     ] {
         // The way to a service manager takes a descriptor as well.
         let mut command = shell(line, options.iter().copied());
-        let mut daemon = Daemon::spawn(command.env("NOTIFY_SOCKET", &manager));
+        let daemon = Server::spawn(command.env("NOTIFY_SOCKET", &manager));
         let line = daemon.log_line("warning: at most ");
         let (_, most) = line.split_once("at most ").expect("a number");
         let most: usize = most
@@ -224,7 +224,7 @@ fn with_few_descriptors_it_warns_and_serves_as_many_as_it_says() {
         let port = daemon.port();
         let mut clients: Vec<_> = (0..most).map(|_| Client::connect(port)).collect();
         for client in &mut clients {
-            client.ask("use a", "USING a");
+            client.exchange("use a", "USING a");
         }
         // The binlog is in use, and there are more clients than may be served.
         let body = "x".repeat(3000);
@@ -234,13 +234,13 @@ fn with_few_descriptors_it_warns_and_serves_as_many_as_it_says() {
                 format!("put 0 0 1 3000\r\n{body}"),
                 format!("INSERTED {id}"),
             );
-            first.ask(&put, &inserted);
+            first.exchange(&put, &inserted);
         }
         for _ in 0..3 {
             Client::connect(port).expect_end();
         }
         for client in others {
-            client.ask("use b", "USING b");
+            client.exchange("use b", "USING b");
         }
         let (status, log) = {
             daemon.signal(nix::sys::signal::Signal::SIGTERM);
@@ -256,26 +256,26 @@ fn with_few_descriptors_it_warns_and_serves_as_many_as_it_says() {
 
 #[test]
 fn jobs_beyond_the_memory_are_refused_and_everything_else_goes_on() {
-    let mut daemon = Daemon::start(["--max-memory", "1M", "-z", "1000000"]);
+    let daemon = Server::start(["--max-memory", "1M", "-z", "1000000"]);
     let port = daemon.port();
     let mut client = Client::connect(port);
     let body = "x".repeat(600_000);
     let put = format!("put 0 0 1 600000\r\n{body}");
-    client.ask(&put, "INSERTED 1");
-    client.ask(&put, "OUT_OF_MEMORY");
+    client.exchange(&put, "INSERTED 1");
+    client.exchange(&put, "OUT_OF_MEMORY");
     daemon.log_line(": refused for want of room: OUT_OF_MEMORY");
-    client.ask("use a", "USING a");
-    client.ask("put 0 0 1 5\r\nsmall", "INSERTED 3");
-    client.ask("delete 1", "DELETED");
+    client.exchange("use a", "USING a");
+    client.exchange("put 0 0 1 5\r\nsmall", "INSERTED 3");
+    client.exchange("delete 1", "DELETED");
     // The memory of the deleted job is free at once.
-    client.ask(&put, "INSERTED 4");
+    client.exchange(&put, "INSERTED 4");
 }
 
 /// Without an option, too: it takes a part of what the system lets it have.
 #[test]
 fn a_flood_of_jobs_does_not_end_a_server_whose_memory_is_limited() {
     let line = r#"ulimit -v 200000; exec "$0" "$@""#;
-    let mut daemon = Daemon::spawn(&mut shell(line, ["-p", "0"]));
+    let daemon = Server::spawn(&mut shell(line, ["-p", "0"]));
     daemon.log_line("at most 438 connections, because the limit of the address space is 204800000");
     daemon.log_line(
         "at most 102400000 bytes of memory for clients, because the limit of the address space",
@@ -295,22 +295,22 @@ fn a_flood_of_jobs_does_not_end_a_server_whose_memory_is_limited() {
     let inserted = inserted.count() as u64;
     assert!((1600..1710).contains(&inserted), "{inserted}");
     let mut other = Client::connect(port);
-    other.ask("delete 1", "DELETED");
-    assert_eq!(other.stat("current-jobs-ready"), inserted - 1);
+    other.exchange("delete 1", "DELETED");
+    assert_eq!(other.count("current-jobs-ready"), inserted - 1);
 
-    let mut daemon = Daemon::start(["--max-memory", "0"]);
+    let daemon = Server::start(["--max-memory", "0"]);
     daemon.log_line("info: no limit of memory");
-    let mut daemon = Daemon::start(["--max-memory", "1000000G"]);
+    let daemon = Server::start(["--max-memory", "1000000G"]);
     daemon.log_line("warning: --max-memory 1073741824000000: more than the usual ");
 }
 
 #[test]
 fn a_full_server_takes_little_more_memory_than_its_option_says() {
     const PUTS: usize = 1000;
-    let mut daemon = Daemon::start(["--max-memory", "16M"]);
+    let daemon = Server::start(["--max-memory", "16M"]);
     let mut stream = Client::connect(daemon.port()).into_stream();
     let mut replies = BufReader::new(stream.try_clone().expect("a descriptor"));
-    let resident = |daemon: &Daemon| {
+    let resident = |daemon: &Server| {
         let status = daemon.status("VmRSS");
         let kilobytes = status.split_whitespace().next().map(str::parse::<u64>);
         kilobytes.and_then(Result::ok).expect("a size in kB")
@@ -333,7 +333,7 @@ fn a_full_server_takes_little_more_memory_than_its_option_says() {
 
 #[test]
 fn silence_is_ended_unless_it_waits_or_holds_something() {
-    let mut daemon = Daemon::start(["-V", "--idle-timeout", "2"]);
+    let daemon = Server::start(["-V", "--idle-timeout", "2"]);
     let port = daemon.port();
     // Each client sends all that it has to say at once, so that the time
     // between two commands is no silence.
@@ -348,7 +348,7 @@ fn silence_is_ended_unless_it_waits_or_holds_something() {
     // These clients have large buffers, which they first give back.
     let (mut announcing, mut halved) = (Client::connect(port), Client::connect(port));
     announcing.send("put 0 0 1 3000\r\n");
-    halved.send(&format!("put 0 0 1 16000\r\n{}", "x".repeat(5000)));
+    halved.send(format!("put 0 0 1 16000\r\n{}", "x".repeat(5000)));
     silent.expect_end();
     stalled.expect_end();
     announcing.expect_end();
@@ -362,23 +362,23 @@ fn silence_is_ended_unless_it_waits_or_holds_something() {
     producer.send("use later\r\nput 0 0 100 3\r\nnew\r\n");
     producer.expect("USING later\r\nINSERTED 5\r\n");
     waiting.expect("RESERVED 5 3\r\nnew\r\n");
-    holding.ask("delete 1", "DELETED");
+    holding.exchange("delete 1", "DELETED");
     holding.expect_end();
 }
 
 /// Starts a daemon whose number of threads can be limited. Root may have any
 /// number of threads, so as root the daemon becomes another user. `None` if the
 /// tests for root do not run.
-pub fn start_for_thread_limits() -> Option<Daemon> {
+pub fn start_for_thread_limits() -> Option<Server> {
     match nix::unistd::geteuid().is_root() {
-        true => as_root().then(|| Daemon::start(["-u", "nobody"])),
-        false => Some(Daemon::start([])),
+        true => as_root().then(|| Server::start(["-u", "nobody"])),
+        false => Some(Server::start([])),
     }
 }
 
 /// Sets how many threads the user of the daemon may have.
-pub fn limit_threads(daemon: &Daemon, most: &str) {
-    let line = match as_root() {
+pub fn limit_threads(daemon: &Server, most: &str) {
+    let line = match is_mighty() {
         true => r#"setpriv --reuid nobody --regid $(id -g nobody) --clear-groups prlimit "$@""#,
         false => r#"prlimit "$@""#,
     };
@@ -390,7 +390,7 @@ pub fn limit_threads(daemon: &Daemon, most: &str) {
 #[test]
 fn without_descriptors_accepting_pauses_and_nobody_feels_it() {
     // The limit of descriptors becomes lower after the daemon has read it.
-    let mut daemon = Daemon::start([]);
+    let daemon = Server::start([]);
     let port = daemon.port();
     let pid = daemon.pid().to_string();
     let (status, _, stderr) = run_command(&mut shell(
@@ -401,7 +401,7 @@ fn without_descriptors_accepting_pauses_and_nobody_feels_it() {
     let mut clients: Vec<_> = (0..86).map(|_| Client::connect(port)).collect();
     let mut waiting = clients.split_off(60);
     for client in &mut clients {
-        client.ask("use a", "USING a");
+        client.exchange("use a", "USING a");
     }
     daemon.log_line("warning: accepting a connection: ");
 
@@ -409,7 +409,7 @@ fn without_descriptors_accepting_pauses_and_nobody_feels_it() {
     // would use all of this time.
     let (start, before) = (Instant::now(), daemon.cpu_time());
     for client in &mut clients[..50] {
-        client.ask("use b", "USING b");
+        client.exchange("use b", "USING b");
         thread::sleep(Duration::from_millis(20));
     }
     let used = daemon.cpu_time() - before;
@@ -418,80 +418,58 @@ fn without_descriptors_accepting_pauses_and_nobody_feels_it() {
     // The clients that leave make room for those that wait.
     drop(clients);
     for client in &mut waiting {
-        client.ask("use c", "USING c");
+        client.exchange("use c", "USING c");
     }
 }
 
 #[test]
 fn without_threads_accepting_pauses_and_nobody_feels_it() {
-    let Some(mut daemon) = start_for_thread_limits() else {
+    let Some(daemon) = start_for_thread_limits() else {
         return;
     };
     let port = daemon.port();
     let mut first = Client::connect(port);
-    first.ask("use a", "USING a");
+    first.exchange("use a", "USING a");
     limit_threads(&daemon, "1");
     let mut second = Client::connect(port);
     second.send("use b\r\n");
     daemon.log_line("starting a thread: Resource temporarily unavailable");
-    first.ask("use c", "USING c");
+    first.exchange("use c", "USING c");
 
     // A worker that is free again serves the second client.
     first.send("quit\r\n");
     second.expect("USING b\r\n");
     let mut third = Client::connect(port);
     third.send("use d\r\n");
-    second.ask("use e", "USING e");
+    second.exchange("use e", "USING e");
     limit_threads(&daemon, "1000");
     third.expect("USING d\r\n");
 }
 
 #[test]
-fn stalled_clients_cost_nobody_else_anything() {
-    let mut daemon = Daemon::start([]);
-    let port = daemon.port();
-    let mut stalled = Vec::new();
-    for half in [
-        "put 0 0 1",
-        "put 0 0 1 100\r\nhalf",
-        "reserve\r\n",
-        "reserve\r",
-    ] {
-        let mut client = Client::connect(port);
-        client.send(half);
-        stalled.push(client);
-    }
-    let mut client = Client::connect(port);
-    eventually("they are stuck", || {
-        client.stat("current-waiting") == 1 && client.stat("cmd-put") == 1
-    });
-    client.ask("use a", "USING a");
-    client.ask("put 0 0 1 3\r\njob", "INSERTED 2");
-    client.ask("delete 2", "DELETED");
-}
-
-#[test]
 fn with_nothing_to_do_nothing_runs() {
-    let mut daemon = Daemon::start([]);
+    let daemon = Server::start([]);
     let port = daemon.port();
     let waiting: Vec<TcpStream> = (0..100)
         .map(|_| {
             let mut client = Client::connect(port);
-            client.ask("watch a", "WATCHING 2");
+            client.exchange("watch a", "WATCHING 2");
             client.send("reserve\r\n");
             client.into_stream()
         })
         .collect();
     let mut client = Client::connect(port);
-    eventually("all of them wait", || client.stat("current-waiting") == 100);
+    eventually("all of them wait", || {
+        client.count("current-waiting") == 100
+    });
     let mut before = None;
     eventually("all of them sleep", || {
-        before = daemon.sleeps();
-        before.is_some() && daemon.sleeps() == before
+        before = daemon.sleeps().expect("it runs");
+        before.is_some() && daemon.sleeps().expect("it runs") == before
     });
     let cpu_time = daemon.cpu_time();
     thread::sleep(Duration::from_secs(1));
-    assert_eq!(daemon.sleeps(), before);
+    assert_eq!(daemon.sleeps().expect("it runs"), before);
     assert_eq!(daemon.cpu_time(), cpu_time);
     drop(waiting);
 }

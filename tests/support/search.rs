@@ -14,7 +14,6 @@ pub fn tries(usual: u64) -> u64 {
 }
 
 /// The usual seeds, and as many after them as the environment asks for.
-#[allow(dead_code, reason = "not all who include this have such a range")]
 pub fn seeds(usual: Range<u64>) -> Range<u64> {
     usual.start..usual.start + tries(usual.end - usual.start)
 }

@@ -1,12 +1,11 @@
 //! Which clients wait and for what, and which clients need not wait.
 
-use crate::client::Client;
-use crate::server::{Folder, Server, unix};
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, Instant};
+use support::{Client, Folder, Server};
 
 /// Connects so many clients that wait for a job. Each begins to wait after the
 /// one before it.
@@ -22,7 +21,7 @@ fn waiters(server: &Server, count: usize) -> Vec<Client> {
 
 #[test]
 fn who_comes_first_is_served_first() {
-    let server = Server::start(&[]);
+    let server = Server::start([]);
     let mut waiters = waiters(&server, 20);
     let mut producer = server.connect();
     producer.send("put 0 0 60 1\r\nx\r\n".repeat(20));
@@ -33,7 +32,7 @@ fn who_comes_first_is_served_first() {
 
 #[test]
 fn who_closes_its_sending_half_while_it_waits_is_told_at_once() {
-    let server = Server::start(&[]);
+    let server = Server::start([]);
     let mut waiter = waiters(&server, 1).remove(0);
     waiter.send_no_more();
     waiter.expect("TIMED_OUT\r\n");
@@ -42,7 +41,7 @@ fn who_closes_its_sending_half_while_it_waits_is_told_at_once() {
 
 #[test]
 fn what_stands_behind_a_reserve_is_answered_to_a_half_closed_client_too() {
-    let server = Server::start(&[]);
+    let server = Server::start([]);
     let mut waiter = waiters(&server, 1).remove(0);
     waiter.send("use a\r\n".to_owned() + &"list-tube-used\r\n".repeat(2000));
     waiter.send("reserve-with-timeout 1000\r\nlist-tube-used\r\n");
@@ -55,7 +54,7 @@ fn what_stands_behind_a_reserve_is_answered_to_a_half_closed_client_too() {
 
 #[test]
 fn a_half_closed_client_gets_the_job_that_is_there() {
-    let server = Server::start(&[]);
+    let server = Server::start([]);
     let id = server.connect().put("x");
     let mut client = server.connect();
     client.send("reserve\r\nreserve\r\n");
@@ -66,7 +65,7 @@ fn a_half_closed_client_gets_the_job_that_is_there() {
 
 #[test]
 fn what_a_client_held_is_free_when_the_next_one_looks() {
-    let server = Server::start(&[]);
+    let server = Server::start([]);
     for _ in 0..1500 {
         let mut first = server.connect();
         let id = first.put("x");
@@ -82,8 +81,9 @@ fn what_a_client_held_is_free_when_the_next_one_looks() {
 #[test]
 fn and_on_a_unix_socket_as_well() {
     let folder = Folder::new();
-    let path = folder.path("socket");
-    let _server = Server::start(&["-l", &unix(&path)]);
+    let path = folder.join("socket");
+    let server = Server::start(["-l", "127.0.0.1:0", "-l", &folder.socket("socket")]);
+    server.log_line("listening on unix:");
     let ask = |text: &str, reply: String| {
         let mut stream = UnixStream::connect(&path).expect("a server");
         stream.write_all(text.as_bytes()).expect("it reads");
@@ -113,7 +113,7 @@ fn half_closed_clients_that_do_not_read_delay_nobody_who_connects() {
         &["-z", "1048576"][..],
         &["-z", "1048576", "--max-connections-per-address", &most],
     ] {
-        let server = Server::start(options);
+        let server = Server::start(options.iter().copied());
         let mut client = server.connect();
         let id = client.put(vec![b'x'; 1 << 20]);
         let mut delayed = Duration::ZERO;
@@ -141,7 +141,7 @@ fn half_closed_clients_that_do_not_read_delay_nobody_who_connects() {
 /// What it has sent before its end is executed first.
 #[test]
 fn what_a_client_asks_for_as_it_leaves_is_done_while_it_holds_its_jobs() {
-    let server = Server::start(&[]);
+    let server = Server::start([]);
     for _ in 0..300 {
         let mut client = server.connect();
         let id = client.put("x");
@@ -160,7 +160,7 @@ fn what_a_client_asks_for_as_it_leaves_is_done_while_it_holds_its_jobs() {
 
 #[test]
 fn who_closes_while_it_waits_gives_its_jobs_back_at_once() {
-    let server = Server::start(&[]);
+    let server = Server::start([]);
     let mut client = server.connect();
     let id = client.put("x");
     for unread in ["", "stats\r\n"] {
@@ -177,7 +177,7 @@ fn who_closes_while_it_waits_gives_its_jobs_back_at_once() {
 
 #[test]
 fn who_closes_while_it_waits_swallows_no_job() {
-    let server = Server::start(&[]);
+    let server = Server::start([]);
     let mut client = server.connect();
     for round in 0..200 {
         let mut waiter = server.connect();
@@ -201,7 +201,7 @@ fn who_closes_while_it_waits_swallows_no_job() {
 
 #[test]
 fn who_goes_in_the_middle_of_a_reply_gives_the_job_back() {
-    let server = Server::start(&["-z", "10000000"]);
+    let server = Server::start(["-z", "10000000"]);
     let mut client = server.connect();
     let body = vec![b'x'; 10_000_000];
     let id = client.put(&body);
@@ -219,7 +219,7 @@ fn who_goes_in_the_middle_of_a_reply_gives_the_job_back() {
 #[test]
 fn who_does_not_read_holds_up_nobody() {
     const MUCH: usize = 1 << 20;
-    let server = Server::start(&["-z", "1048576"]);
+    let server = Server::start(["-z", "1048576"]);
     let mut client = server.connect();
     let body = vec![b'x'; MUCH];
     let id = client.put(&body);
@@ -251,7 +251,7 @@ fn who_does_not_read_holds_up_nobody() {
 fn a_hundred_thousand_jobs_that_mature_together_are_all_ready() {
     const CLIENTS: usize = 2;
     const JOBS: usize = 50_000;
-    let server = &Server::start(&[]);
+    let server = &Server::start([]);
     thread::scope(|scope| {
         for _ in 0..CLIENTS {
             scope.spawn(move || {
