@@ -124,19 +124,19 @@ fn clients_that_come_and_go_start_no_more_threads_than_there_may_be_clients() {
 /// The clients that still come are served by the same few.
 #[test]
 fn workers_that_are_not_needed_end_though_others_are() {
-    let mut daemon = Daemon::start([] as [&str; 0]);
+    let daemon = Server::start([]);
     let port = daemon.port();
     let threads = || daemon.status("Threads").trim().parse::<usize>();
     let clients: Vec<_> = (0..100).map(|_| Client::connect(port)).collect();
     // None leaves before all have their workers.
     let asked = clients.into_iter().map(|mut client| {
-        client.ask("use a", "USING a");
+        client.exchange("use a", "USING a");
         client
     });
     drop(asked.collect::<Vec<_>>());
     assert!(threads().expect("a number") > 100);
     eventually("few workers are left", || {
-        Client::connect(port).ask("use a", "USING a");
+        Client::connect(port).exchange("use a", "USING a");
         threads().expect("a number") < 20
     });
 }
