@@ -60,7 +60,10 @@ pub const GROUPS: &[Group] = &[
             Entry::old(&move_jobs::MOVE),
             Entry::old(&copy::COPY),
             Entry::old(&work::WORK),
-            Entry::old(&raw::RAW),
+            Entry::of::<raw::Raw>(
+                "raw",
+                "speak the protocol: one command, a script from a pipe, or a prompt",
+            ),
         ],
     },
     Group {

@@ -2,7 +2,8 @@
 
 use super::screen::Screen;
 use super::story::{on_each_server, tell};
-use super::support::{Server, servers, wait_for};
+use super::support::{BEANPOLE, Server, beanpoled, servers, wait_for};
+use std::process::Command;
 
 #[test]
 fn one_command_prints_the_reply_as_it_came() {
@@ -75,6 +76,26 @@ fn a_script_is_one_conversation() {
     );
 }
 
+#[test]
+fn a_put_may_have_options_and_its_body_is_never_read_as_commands() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        let said = match program == beanpoled() {
+            true => "INSERTED 2\r\nINSERTED 2 READY\r\nFOUND 2 6\r\ndelete\r\n",
+            false => "BAD_FORMAT\r\nBAD_FORMAT\r\nNOT_FOUND\r\n",
+        };
+        let script =
+            "printf 'put 0 0 60 6 idp:a\\r\\ndelete\\r\\nput 0 0 60 4 idp:a\\nquit\\npeek 2\\n'";
+        let pipe = format!("{script} | '{BEANPOLE}' raw");
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", &pipe])
+            .env("BEANPOLE_ADDR", server.address());
+        let output = shell.output().unwrap();
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), said);
+    }
+}
+
 /// The program at a terminal, and its prompt, for which to wait before typing:
 /// until it comes, keys may mean something else.
 fn prompt(server: &Server) -> (Screen, String) {
@@ -98,7 +119,7 @@ fn the_prompt_completes_commands_and_tubes() {
         screen.type_keys("stats-t\t");
         screen.wait_for(&format!("{name} stats-tube <tube>"));
         screen.type_keys("m\t\t");
-        screen.wait_for(&format!("\nmail  mailing\n{name} stats-tube mail"));
+        screen.wait_for(&format!("\nmail     mailing\n{name} stats-tube mail"));
         screen.type_keys("in\t\r");
         screen.wait_for(&format!("{name} stats-tube mailing\nOK "));
         screen.wait_for("\ncurrent-jobs-ready: 1\n");
@@ -130,6 +151,31 @@ fn the_prompt_asks_for_the_body_of_a_put_and_counts_it() {
         screen.type_keys("quit\r");
         assert_eq!(screen.wait(), Some(0));
     }
+}
+
+#[test]
+fn of_lines_that_are_pasted_together_each_is_run() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        let (mut screen, name) = prompt(&server);
+        // As a terminal that marks what is pasted, and as one that does not.
+        screen.type_keys("\x1b[200~use a\rput 0 0 60 5\rhello\x1b[201~\r");
+        screen.wait_for(&format!("\nUSING a\nINSERTED 1\n{name}"));
+        screen.type_keys("use b\rput 0 0 60 5\rworld\rpeek 1\r");
+        screen.wait_for("\nUSING b\n");
+        screen.wait_for("\nINSERTED 2\n");
+        screen.wait_for("\nFOUND 1 5\nhello\n");
+    }
+}
+
+#[test]
+fn the_prompt_takes_the_options_of_a_put() {
+    let server = Server::start(&beanpoled(), &[]);
+    let (mut screen, name) = prompt(&server);
+    screen.type_keys("put 0 0 60 5 try:3\r");
+    screen.wait_for("\nbody>");
+    screen.type_keys("hello\r");
+    screen.wait_for(&format!("\nINSERTED 2\n{name}"));
 }
 
 #[test]
@@ -170,8 +216,9 @@ fn control_c_ends_the_waiting_and_not_the_prompt() {
         screen.wait_for(&format!(
             "interrupted: the connection is closed, the next command opens another\n{name}"
         ));
-        screen.type_keys("abandoned\x03list-tube-used\r");
-        screen.wait_for("abandoned^C\n");
+        screen.type_keys("abandoned\x03");
+        screen.wait_for(&format!("> abandoned\n{name}"));
+        screen.type_keys("list-tube-used\r");
         screen.wait_for("\nUSING default\n");
     }
 }

@@ -17,7 +17,6 @@ pub struct Terminal {
     keys: VecDeque<Key>,
     /// The beginning of a character whose rest has not come yet.
     partial: Vec<u8>,
-    is_full_screen: bool,
 }
 
 /// These begin and end the use of a separate screen without a cursor.
@@ -32,9 +31,7 @@ pub enum Key {
     Ctrl(char),
     Enter,
     Escape,
-    Tab,
     Backspace,
-    Delete,
     Up,
     Down,
     Left,
@@ -70,25 +67,16 @@ pub fn width() -> Option<usize> {
 }
 
 impl Terminal {
-    /// Switches to raw mode: each key comes by itself, none is echoed, and none
-    /// sends a signal.
-    pub fn raw() -> Outcome<Terminal> {
+    /// Switches to raw mode, in which each key comes by itself, none is echoed
+    /// and none sends a signal, and to a separate screen without a cursor.
+    pub fn full_screen() -> Outcome<Terminal> {
         let terminal = Terminal {
             input: io::stdin(),
             before: termios::tcgetattr(io::stdin()).map_err(no_terminal)?,
             keys: VecDeque::new(),
             partial: Vec::new(),
-            is_full_screen: false,
         };
         terminal.begin()?;
-        Ok(terminal)
-    }
-
-    /// Switches to raw mode and to a separate screen without a cursor.
-    pub fn full_screen() -> Outcome<Terminal> {
-        let mut terminal = Terminal::raw()?;
-        terminal.is_full_screen = true;
-        terminal.write(FULL_SCREEN)?;
         Ok(terminal)
     }
 
@@ -97,24 +85,19 @@ impl Terminal {
     pub fn suspend(&self) -> Outcome<()> {
         self.end();
         raise(Signal::SIGTSTP).map_err(|errno| Failure::io("cannot stop", errno.into()))?;
-        self.begin()?;
-        match self.is_full_screen {
-            true => self.write(FULL_SCREEN),
-            false => Ok(()),
-        }
+        self.begin()
     }
 
     fn begin(&self) -> Outcome<()> {
         let mut raw = self.before.clone();
         raw.make_raw();
-        termios::tcsetattr(&self.input, OptionalActions::Drain, &raw).map_err(no_terminal)
+        termios::tcsetattr(&self.input, OptionalActions::Drain, &raw).map_err(no_terminal)?;
+        self.write(FULL_SCREEN)
     }
 
     fn end(&self) {
         // If the terminal is gone, nothing can be done about it.
-        if self.is_full_screen {
-            let _ = self.write(GOODBYE);
-        }
+        let _ = self.write(GOODBYE);
         let _ = termios::tcsetattr(&self.input, OptionalActions::Drain, &self.before);
     }
 
@@ -188,7 +171,6 @@ fn decode(bytes: &[u8], keys: &mut VecDeque<Key>) -> usize {
             [0x1b, b'[' | b'O', ..] => sequence(rest),
             [0x1b, ..] => (Some(Key::Escape), 1),
             [b'\r' | b'\n', ..] => (Some(Key::Enter), 1),
-            [b'\t', ..] => (Some(Key::Tab), 1),
             [0x7f | 0x08, ..] => (Some(Key::Backspace), 1),
             [control @ ..=0x1f, ..] => {
                 let letter = match control {
@@ -236,7 +218,6 @@ fn sequence(bytes: &[u8]) -> (Option<Key>, usize) {
         b"D" => Some(Key::Left),
         b"H" | b"1~" | b"7~" => Some(Key::Home),
         b"F" | b"4~" | b"8~" => Some(Key::End),
-        b"3~" => Some(Key::Delete),
         b"5~" => Some(Key::PageUp),
         b"6~" => Some(Key::PageDown),
         _ => None,
@@ -264,13 +245,10 @@ mod tests {
             (b"\x1b[A\x1bOB\x1b[C\x1b[D", vec![Up, Down, Right, Left]),
             (
                 b"\x1b[H\x1b[4~\x1b[3~\x1b[5~\x1b[6~",
-                vec![Home, End, Delete, PageUp, PageDown],
+                vec![Home, End, PageUp, PageDown],
             ),
             (b"\x1b[1;5A\x1b[99~x", vec![Char('x')]),
-            (
-                b"\r\n\t\x7f\x08",
-                vec![Enter, Enter, Tab, Backspace, Backspace],
-            ),
+            (b"\r\n\x7f\x08", vec![Enter, Enter, Backspace, Backspace]),
             (
                 b"\x01\x03\x00\x1a",
                 vec![Ctrl('a'), Ctrl('c'), Ctrl(' '), Ctrl('z')],

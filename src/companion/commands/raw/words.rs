@@ -1,5 +1,9 @@
 //! The words of the protocol, for completion and for help at the prompt.
 
+use beanpole::protocol::command::{Command, parse};
+use clap::builder::{PossibleValue, TypedValueParser};
+use std::ffi::{OsStr, OsString};
+
 /// The commands, with their arguments.
 pub const COMMANDS: &[(&str, &str)] = &[
     ("put", "<pri> <delay> <ttr> [<bytes>]"),
@@ -31,16 +35,27 @@ pub const COMMANDS: &[(&str, &str)] = &[
     ("quit", ""),
 ];
 
-/// The names of the commands.
-pub const NAMES: [&str; COMMANDS.len()] = {
-    let mut names = [""; COMMANDS.len()];
-    let mut index = 0;
-    while index < names.len() {
-        names[index] = COMMANDS[index].0;
-        index += 1;
+/// Any words of a command line, of which a shell can complete the first.
+#[derive(Clone)]
+pub struct Any;
+
+impl TypedValueParser for Any {
+    type Value = OsString;
+
+    fn parse_ref(
+        &self,
+        _: &clap::Command,
+        _: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<OsString, clap::Error> {
+        Ok(value.into())
     }
-    names
-};
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let names = COMMANDS.iter().map(|(name, _)| PossibleValue::new(*name));
+        Some(Box::new(names))
+    }
+}
 
 /// The arguments of this command.
 fn arguments(command: &str) -> &'static str {
@@ -54,6 +69,16 @@ pub fn help_wanted(line: &str) -> Option<&str> {
     let mut words = line.split_whitespace();
     let asked = matches!(words.next(), Some("help" | "?"));
     asked.then(|| words.next().unwrap_or(""))
+}
+
+/// The commands that begin so, with their arguments.
+pub fn help(beginning: &str) -> String {
+    let commands = COMMANDS
+        .iter()
+        .filter(|(name, _)| name.starts_with(beginning));
+    let lines = commands.map(|(name, arguments)| format!("{name} {arguments}").trim_end().into());
+    let last = "After put comes the body; without <bytes> they are counted.".into();
+    lines.chain([last]).collect::<Vec<String>>().join("\n")
 }
 
 /// The arguments of the command in this line that are still to be typed. While
@@ -82,7 +107,13 @@ pub fn hint(line: &str) -> String {
 /// gives the names.
 pub fn candidates(line: &str, tubes: impl FnOnce() -> Vec<String>) -> Vec<String> {
     let (mut candidates, word) = match line.split_once(' ') {
-        None => (NAMES.map(String::from).to_vec(), line),
+        None => (
+            COMMANDS
+                .iter()
+                .map(|(name, _)| String::from(*name))
+                .collect(),
+            line,
+        ),
         Some((command, word))
             if !word.contains(' ') && arguments(command).starts_with("<tube>") =>
         {
@@ -101,26 +132,10 @@ pub fn more_follow(line: &str) -> bool {
     arguments.split_whitespace().count() > given.count()
 }
 
-/// The number of bytes that this line of `put` announces.
-pub fn announced(line: &str) -> Option<usize> {
-    let words = line.split(' ').filter(|word| !word.is_empty());
-    match words.collect::<Vec<_>>().as_slice() {
-        ["put", _, _, _, bytes] => bytes.parse().ok(),
-        _ => None,
-    }
-}
-
-/// Whether the reply to this line may take any time.
-pub fn may_wait(line: &str) -> bool {
-    let command = line.split(' ').next();
-    matches!(command, Some("reserve" | "reserve-with-timeout"))
-}
-
-/// Whether this line is a `put` without the number of bytes.
+/// Whether this line is a `put` that lacks nothing but the number of bytes.
 pub fn is_put_without_size(line: &str) -> bool {
-    let words: Vec<_> = line.split_whitespace().collect();
-    matches!(words.as_slice(), ["put", pri, delay, ttr]
-        if [pri, delay, ttr].iter().all(|word| word.parse::<u32>().is_ok()))
+    let with_size = parse(format!("{} 0", line.trim_end()).as_bytes());
+    parse(line.as_bytes()).is_err() && matches!(with_size, Ok(Command::Put(_)))
 }
 
 #[cfg(test)]
@@ -155,18 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_put_announces_its_body() {
-        assert_eq!(announced("put 1 2 3 4"), Some(4));
-        assert_eq!(announced("put 1 2 3  04"), Some(4));
-        for line in [
-            "put 1 2 3",
-            "put 1 2 3 x",
-            "put 1 2 3 -4",
-            "puts 1 2 3 4",
-            "put 1 2 3 4 5",
-        ] {
-            assert_eq!(announced(line), None, "{line}");
-        }
+    fn the_arguments_that_are_missing_are_known() {
         assert!(is_put_without_size("put 1 2 3"));
         assert!(!is_put_without_size("put 1 2 x"));
         for (line, left) in [
