@@ -45,7 +45,10 @@ pub const GROUPS: &[Group] = &[
         changes: true,
         commands: &[
             Entry::old(&put::PUT),
-            Entry::old(&reserve::RESERVE),
+            Entry::of::<reserve::Reserve>(
+                "reserve",
+                "take jobs and write their bodies; release, delete or bury them then",
+            ),
             Entry::old(&edit::EDIT),
             Entry::old(&by_id::DELETE),
             Entry::old(&by_id::BURY),

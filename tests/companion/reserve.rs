@@ -44,9 +44,9 @@ fn reserve_releases_what_it_took_unless_told_otherwise() {
         file       0
         reserves   3
         timeouts   0
-        releases   2
-        buries     1
-        kicks      0
+        releases   0
+        buries     3
+        kicks      2
         "#,
     );
 }
@@ -161,7 +161,8 @@ fn what_is_kept_is_touched_while_others_are_taken() {
         ),
         ("touch 5", "TOUCHED\r\n"),
         ("reserve-with-timeout 0", "TIMED_OUT\r\n"),
-        ("release 5 0 0", "RELEASED\r\n"),
+        ("bury 5 0", "BURIED\r\n"),
+        ("kick-job 5", "KICKED\r\n"),
     ]);
     let mut command = Command::new(BEANPOLE);
     command.args(["-a", &port.to_string(), "reserve", "-n", "2", "-w", "0"]);

@@ -232,6 +232,23 @@ fn what_is_released_by_hand_has_as_many_tries_again() {
 }
 
 #[test]
+fn to_look_at_a_job_by_reserving_it_is_no_try() {
+    on_each_server(
+        r#"
+        $ put x
+        1
+        $ reserve -l
+        x
+        $ reserve -l
+        x
+        $ work -n 1 --tries 3 -- false
+        ! beanpole work: job 1 of default: exit status 1 at try 1; delayed for 1 s
+        [1]
+        "#,
+    );
+}
+
+#[test]
 fn a_command_that_runs_too_long_has_failed() {
     on_each_server(
         r#"

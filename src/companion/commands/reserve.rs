@@ -7,47 +7,52 @@
 //! come again at once. Many jobs are kept by several connections: the more jobs
 //! a connection has, the longer beanstalkd takes for each of them.
 
-use crate::command::{
-    BODY_JSON, BODY_LINES, BODY_NULL, Command, DELAY, Invocation, Opt, PRIORITY, TUBES,
-    at_most_one, described, options,
-};
+use crate::command::{Bodies, Invocation, Run, Tubes};
 use crate::failure::{Failure, Outcome, Status};
-use crate::server::by_id::send_each;
+use crate::server::by_id::{send_each, to_make_ready};
 use crate::server::client::{self, Client, Event, Terms};
 use crate::server::form::Form;
 use crate::server::reply::{Job, Reply};
 use crate::server::stats::{Facts, JobFacts};
 use crate::server::take::{Room, reserve_now};
-use crate::server::tubes::{Pattern, Patterns};
 use crate::text::output::{Output, Progress, complain};
+use crate::values::parse;
 use beanpole::protocol::{JobId, Priority, Seconds, TubeName};
-use std::collections::HashSet;
+use clap::Args;
+use std::collections::{BTreeSet, HashSet};
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
-pub const RESERVE: Command = Command {
-    name: "reserve",
-    about: "take jobs and write their bodies; release, delete or bury them then",
-    options: || described(OPTIONS),
-    run: reserve,
-    ..Command::BLANK
-};
-
-options! {
-    tubes: Vec<Pattern> = TUBES,
-    count: Option<NonZeroU64> = Opt::value("n", "count", "N", "take N jobs (default: 1)"),
-    all: bool = Opt::flag("", "all", "take all that are ready"),
-    timeout: Option<Seconds> =
-        Opt::value("w", "timeout", "TIME",
-            "wait TIME for each (default: for ever; --all: 0)"),
-    delete: bool = Opt::flag("", "delete", "delete them once their bodies are written"),
-    bury: bool = Opt::flag("", "bury", "bury them once their bodies are written"),
-    release: bool = Opt::flag("", "release", "release them at the end (the default)"),
-    priority: Option<Priority> = PRIORITY,
-    delay: Seconds = DELAY => Seconds(0),
-    lines: bool = BODY_LINES,
-    null: bool = BODY_NULL,
-    json: bool = BODY_JSON,
+#[derive(Args)]
+pub struct Reserve {
+    #[command(flatten)]
+    tubes: Tubes,
+    /// take N jobs (default: 1)
+    #[arg(short = 'n', long, value_name = "N", value_parser = parse::<NonZeroU64>)]
+    count: Option<NonZeroU64>,
+    /// take all that are ready
+    #[arg(long, conflicts_with = "count")]
+    all: bool,
+    /// wait TIME for each (default: for ever; --all: 0)
+    #[arg(short = 'w', long, value_name = "TIME", value_parser = parse::<Seconds>)]
+    timeout: Option<Seconds>,
+    /// delete them once their bodies are written
+    #[arg(long, conflicts_with_all = ["bury", "release"])]
+    delete: bool,
+    /// bury them once their bodies are written
+    #[arg(long, conflicts_with = "release")]
+    bury: bool,
+    /// release them at the end (the default)
+    #[arg(long)]
+    release: bool,
+    /// the priority, smaller is sooner (default: the job's)
+    #[arg(short, long, value_name = "PRI", value_parser = parse::<Priority>)]
+    priority: Option<Priority>,
+    /// how long it stays delayed (default: 0)
+    #[arg(short, long, value_name = "TIME", value_parser = parse::<Seconds>)]
+    delay: Option<Seconds>,
+    #[command(flatten)]
+    bodies: Bodies,
 }
 
 /// What is done with a job after its body has been written.
@@ -62,82 +67,66 @@ enum Settle {
 /// time to run is one second at least.
 const SLOW: Duration = Duration::from_millis(300);
 
-fn reserve(invocation: &Invocation) -> Outcome {
-    let options = invocation.read(OPTIONS)?;
-    invocation.no_operands()?;
-    at_most_one(&[
-        ("delete", options.delete),
-        ("bury", options.bury),
-        ("release", options.release),
-    ])?;
-    let all = options.all;
-    at_most_one(&[("count", options.count.is_some()), ("all", all)])?;
-    let settle = match (options.delete, options.bury) {
-        (true, _) => Settle::Delete,
-        (_, true) => Settle::Bury,
-        _ => Settle::Release,
-    };
-    let form = Form::of(options.lines, options.null, options.json)?;
-    let tubes = Patterns(options.tubes).or_default();
-    let mut client = invocation.connect()?;
-    let tubes = tubes.named(&mut client)?;
-    let timeout = options.timeout.or(all.then_some(Seconds(0)));
-    let wanted = match options.count {
-        Some(count) => count.get(),
-        None if all => u64::MAX,
-        None => 1,
-    };
-    let mut taker = Taker {
-        settle,
-        priority: options.priority,
-        needs_facts: settle != Settle::Delete || form == Form::Json,
-        hands: vec![Hand::new(client, &tubes)?],
-        seen: HashSet::new(),
-    };
-    let mut output = Output::new();
-    let mut taken = 0;
-    let mut room = Room::default();
-    let mut settled = true;
-    let mut progress = Progress::beside_output("reserving");
-    while taken < wanted {
-        taker.touch_held(0)?;
-        if taker.hands[0].jobs.len() >= KEPT_BY_ONE {
-            let client = invocation.connect()?;
-            taker.hands.insert(0, Hand::new(client, &tubes)?);
+impl Run for Reserve {
+    fn run(self, invocation: &Invocation) -> Outcome {
+        let settle = match (self.delete, self.bury) {
+            (true, _) => Settle::Delete,
+            (_, true) => Settle::Bury,
+            _ => Settle::Release,
+        };
+        let form = Form::of(self.bodies.lines, self.bodies.null, self.bodies.json)?;
+        let mut client = invocation.connect()?;
+        let tubes = self.tubes.patterns().or_default().named(&mut client)?;
+        let timeout = self.timeout.or(self.all.then_some(Seconds(0)));
+        let usual = if self.all { u64::MAX } else { 1 };
+        let wanted = self.count.map_or(usual, NonZeroU64::get);
+        let mut taker = Taker {
+            settle,
+            priority: self.priority,
+            needs_facts: settle != Settle::Delete || form == Form::Json,
+            hands: vec![Hand::new(client, &tubes)?],
+            seen: HashSet::new(),
+            lost: false,
+        };
+        let mut output = Output::new();
+        let mut taken = 0;
+        let mut room = Room::default();
+        let mut progress = Progress::beside_output("reserving");
+        while taken < wanted {
+            taker.touch_held(0)?;
+            if taker.hands[0].jobs.len() >= KEPT_BY_ONE {
+                let client = invocation.connect()?;
+                taker.hands.insert(0, Hand::new(client, &tubes)?);
+            }
+            let left = usize::try_from(wanted - taken).unwrap_or(usize::MAX);
+            let since = Instant::now();
+            let batch = taker.take(timeout, left.min(room.jobs()))?;
+            if batch.is_empty() {
+                break;
+            }
+            for (job, facts) in &batch {
+                form.write(&mut output, job, facts.as_ref())?;
+            }
+            output.sync()?;
+            while settle != Settle::Release && !output.is_read_within(SLOW)? {
+                // Whose time is over is told when it is settled.
+                let ids = batch.iter().map(|(job, _)| job.id);
+                send_each(&mut taker.hands[0].client, ids, "touch")?;
+            }
+            taken += batch.len() as u64;
+            progress.add(batch.len() as u64);
+            room.learn(batch.iter().map(|(job, _)| job.body.len()));
+            taker.settle(batch, since)?;
         }
-        let left = usize::try_from(wanted - taken).unwrap_or(usize::MAX);
-        let since = Instant::now();
-        let batch = taker.take(timeout, left.min(room.jobs()))?;
-        if batch.is_empty() {
-            break;
+        drop(progress);
+        while !taker.hands.is_empty() {
+            let hand = taker.hands.remove(0);
+            taker.lost |= hand.release(self.delay.unwrap_or(Seconds(0)))?;
+            taker.touch_held(0)?;
         }
-        for (job, facts) in &batch {
-            form.write(&mut output, job, facts.as_ref())?;
-        }
-        output.sync()?;
-        let ids = batch.iter().map(|(job, _)| job.id);
-        while settle != Settle::Release && !output.is_read_within(SLOW)? {
-            touch(&mut taker.hands[0].client, ids.clone())?;
-        }
-        taken += batch.len() as u64;
-        progress.add(batch.len() as u64);
-        room.learn(batch.iter().map(|(job, _)| job.body.len()));
-        settled &= taker.settle(batch, since)?;
+        let is_enough = if self.all { taken > 0 } else { taken == wanted };
+        Ok(Status::done_if(is_enough && !taker.lost))
     }
-    drop(progress);
-    while !taker.hands.is_empty() {
-        settled &= taker.hands.remove(0).release(options.delay)?;
-        taker.touch_held(0)?;
-    }
-    Ok(Status::done_if(
-        settled && if all { taken > 0 } else { taken == wanted },
-    ))
-}
-
-/// Renews the time to run of these jobs. If the time of a job is over, this is
-/// reported when the job is settled.
-fn touch(client: &mut Client, ids: impl IntoIterator<Item = JobId>) -> Outcome<()> {
-    send_each(client, ids, "touch").map(drop)
 }
 
 /// A connection that keeps this many jobs takes no more.
@@ -153,6 +142,8 @@ struct Hand {
     pause: Duration,
     /// When the jobs were last touched, or else when the first one was taken.
     touched: Instant,
+    /// Whether the time of one of them was over before it could be touched.
+    lost: bool,
 }
 
 impl Hand {
@@ -164,6 +155,7 @@ impl Hand {
             jobs: Vec::new(),
             pause: Duration::MAX,
             touched: Instant::now(),
+            lost: false,
         })
     }
 
@@ -181,17 +173,34 @@ impl Hand {
         self.touched.checked_add(self.pause)
     }
 
+    /// Touches the jobs, and forgets those whose time was over.
     fn touch(&mut self) -> Outcome<()> {
         self.touched = Instant::now();
-        touch(&mut self.client, self.jobs.iter().map(|(id, _)| *id))
+        let ids = self.jobs.iter().map(|(id, _)| *id);
+        let missing = send_each(&mut self.client, ids, "touch")?;
+        self.lost |= !missing.is_empty();
+        missing.iter().for_each(say_lost);
+        self.jobs.retain(|(id, _)| !missing.contains(id));
+        Ok(())
     }
 
+    /// Gives the jobs back. Without a delay this is no release, because that
+    /// would count as a failed try; see [`to_make_ready`]. Returns whether a job
+    /// was lost.
     fn release(mut self, Seconds(delay): Seconds) -> Outcome<bool> {
-        for (id, Priority(pri)) in &self.jobs {
-            self.client
-                .queue(format_args!("release {id} {pri} {delay}"));
+        // If its time was over, somebody else may have buried a job, and it is
+        // not to be kicked.
+        if self.due().is_some_and(|due| due <= Instant::now()) {
+            self.touch()?;
         }
-        settled(&mut self.client, self.jobs.iter().map(|(id, _)| *id))
+        let lines = self.jobs.iter().flat_map(|&(id, priority)| {
+            let lines = match delay {
+                0 => to_make_ready(id, priority),
+                _ => vec![format!("release {id} {} {delay}", priority.0)],
+            };
+            lines.into_iter().map(move |line| (id, line))
+        });
+        Ok(settle(&mut self.client, lines)? || self.lost)
     }
 }
 
@@ -205,6 +214,8 @@ struct Taker {
     hands: Vec<Hand>,
     /// The ids of all jobs that are kept.
     seen: HashSet<JobId>,
+    /// Whether the time of a job was over before it was settled.
+    lost: bool,
 }
 
 impl Taker {
@@ -292,39 +303,47 @@ impl Taker {
     }
 
     /// Deletes or buries a batch that was taken at `since`, or keeps it for
-    /// release. Returns whether all jobs were still ours.
-    fn settle(&mut self, batch: Vec<Taken>, since: Instant) -> Outcome<bool> {
+    /// release.
+    fn settle(&mut self, batch: Vec<Taken>, since: Instant) -> Outcome<()> {
         let hand = &mut self.hands[0];
-        let mut ids = Vec::new();
+        let mut lines = Vec::new();
         for (Job { id, .. }, facts) in batch {
             let facts = facts.and_then(|facts| JobFacts::read(facts).ok());
             let own = facts.as_ref().map(|facts| facts.priority);
             let priority = self.priority.or(own).unwrap_or(Terms::PRIORITY);
             match self.settle {
-                Settle::Delete => hand.client.queue(format_args!("delete {id}")),
-                Settle::Bury => hand.client.queue(format_args!("bury {id} {}", priority.0)),
+                Settle::Delete => lines.push((id, format!("delete {id}"))),
+                Settle::Bury => lines.push((id, format!("bury {id} {}", priority.0))),
                 Settle::Release => {
                     let ttr = facts.map_or(Seconds(0), |facts| facts.ttr);
                     hand.keep(id, priority, ttr, since);
                     self.seen.insert(id);
-                    continue;
                 }
             }
-            ids.push(id);
         }
-        settled(&mut hand.client, ids)
+        self.lost |= settle(&mut hand.client, lines)?;
+        Ok(())
     }
 }
 
-/// Reads the replies for these jobs. Returns whether all were still ours when
-/// they were settled.
-fn settled(client: &mut Client, ids: impl IntoIterator<Item = JobId>) -> Outcome<bool> {
-    let mut all = true;
-    for id in ids {
-        if !client.reply()?.is_done(format_args!("job {id}"))? {
-            all = false;
-            complain!("job {id}: its time to run was over before it was settled");
-        }
-    }
-    Ok(all)
+/// Sends these lines about jobs, and says of which jobs the time was over before.
+/// Returns whether there were any.
+fn settle(client: &mut Client, lines: impl IntoIterator<Item = (JobId, String)>) -> Outcome<bool> {
+    let mut lost = BTreeSet::new();
+    client.each(
+        lines,
+        |(_, line)| line.clone(),
+        |(id, line), reply| {
+            if !reply.is_done(line)? {
+                lost.insert(id);
+            }
+            Ok(())
+        },
+    )?;
+    lost.iter().for_each(say_lost);
+    Ok(!lost.is_empty())
+}
+
+fn say_lost(id: &JobId) {
+    complain!("job {id}: its time to run was over before it was settled");
 }
