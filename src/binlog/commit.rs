@@ -21,7 +21,7 @@ use super::frame::segment_name;
 use super::room::{BLOCK, UNWRITTEN_PART};
 use super::storage::File;
 use super::writer::Writer;
-use super::{Binlog, Event, Failed, Lsn, Moment, SyncMode, locked};
+use super::{Binlog, Event, Failed, Lsn, SyncMode, locked};
 use crate::lock::FairGuard;
 use crate::sync::{Condvar, Instant, Mutex, MutexGuard, Ordering, thread};
 use std::io;
@@ -31,10 +31,6 @@ use std::time::Duration;
 /// Changes that nobody waits for are written after this time, if no sync is due
 /// before.
 const WRITTEN_WITHIN: Duration = Duration::from_millis(50);
-
-/// If another thread is writing when a sync is due, the committer tries again
-/// after this time.
-const RETRY_AFTER: Duration = Duration::from_millis(1);
 
 /// How often a server that has nothing to write looks whether the directory is
 /// still its own, if another machine could take it over. Without this,
@@ -48,7 +44,10 @@ pub(super) struct Turn {
     /// after a failure.
     writer: Option<Box<Writer>>,
     /// Those who wait, in the order in which they came.
-    waiters: Vec<Waiter>,
+    waiters: Vec<(Lsn, Arc<dyn Waits>)>,
+    /// The committer gets the writer next: something is due, and another thread was
+    /// writing.
+    is_wanted: bool,
 }
 
 impl Turn {
@@ -56,13 +55,30 @@ impl Turn {
         Turn {
             writer: Some(Box::new(writer)),
             waiters: Vec::new(),
+            is_wanted: false,
         }
     }
 }
 
-struct Waiter {
-    lsn: Lsn,
-    then: Box<dyn FnOnce(Result<(), Failed>) + Send>,
+/// Who waits until the log is durable up to an LSN.
+pub trait Waits: Send + Sync {
+    /// It is durable up to here, or has failed. This must not block: others wait
+    /// for the same thread.
+    fn durable(&self, up_to: Result<Lsn, Failed>);
+}
+
+/// The result, for a thread that waits for it.
+#[derive(Default)]
+struct Told {
+    up_to: Mutex<Option<Result<Lsn, Failed>>>,
+    changed: Condvar,
+}
+
+impl Waits for Told {
+    fn durable(&self, up_to: Result<Lsn, Failed>) {
+        *locked(self.up_to.lock()) = Some(up_to);
+        self.changed.notify_one();
+    }
 }
 
 /// What the threads of the binlog have to do.
@@ -87,63 +103,50 @@ impl Binlog {
     ///
     /// No change may be acknowledged before this returns.
     pub fn commit(&self, lsn: Lsn) -> Result<(), Failed> {
-        if let Some(kept) = self.commit_if_free(lsn) {
-            return kept;
-        }
+        let told = Arc::new(Told::default());
+        self.commit_then(lsn, told.clone());
         // Not with `park`: this would use up a wake-up that is meant for what the
         // caller does next, such as that of a stop for the timer.
-        let outcome = Arc::new((Mutex::new(None), Condvar::new()));
-        let told = Arc::clone(&outcome);
-        self.commit_then(lsn, move |kept| {
-            *locked(told.0.lock()) = Some(kept);
-            told.1.notify_one();
-        });
-        let (kept, is_told) = &*outcome;
-        let kept = is_told.wait_while(locked(kept.lock()), |kept| kept.is_none());
-        locked(kept).expect("it is told")
+        let is_missing = |up_to: &mut Option<_>| up_to.is_none();
+        let waited = told
+            .changed
+            .wait_while(locked(told.up_to.lock()), is_missing);
+        locked(waited).expect("it is told").map(drop)
     }
 
-    /// Like [`commit`](Self::commit), unless another thread is writing: then it
-    /// returns `None` at once.
-    pub fn commit_if_free(&self, lsn: Lsn) -> Option<Result<(), Failed>> {
+    /// Like [`commit`](Self::commit), without waiting for another thread's
+    /// write. `waits` is told the result, by this thread or by the thread that
+    /// writes.
+    pub fn commit_then(&self, lsn: Lsn, waits: Arc<dyn Waits>) {
+        let known = self.known(lsn).or_else(|| {
+            let mut turn = self.turn();
+            let known = self.known(lsn);
+            if known.is_none() {
+                turn.waiters.push((lsn, waits.clone()));
+                let is_free = !turn.is_wanted;
+                let writer = turn.writer.take_if(|_| is_free);
+                drop(turn);
+                if let Some(writer) = writer {
+                    // This caller is told like the others.
+                    let (Ok(()) | Err(Failed)) = self.write_and_make_room(writer);
+                }
+            }
+            known
+        });
+        if let Some(up_to) = known {
+            waits.durable(up_to);
+        }
+    }
+
+    /// What became of this, if that is known.
+    fn known(&self, lsn: Lsn) -> Option<Result<Lsn, Failed>> {
         // After a failure nothing is acknowledged any more, not even what was
         // written before it: a failed sync may have lost it.
         if self.failure.get().is_some() {
             return Some(Err(Failed));
         }
-        if self.reached.load(Ordering::Acquire) >= lsn.0 {
-            return Some(Ok(()));
-        }
-        let mut turn = self.turn();
-        let writer = turn.writer.take()?;
-        drop(turn);
-        Some(self.write_and_make_room(writer))
-    }
-
-    /// Like [`commit`](Self::commit), without waiting for another thread's
-    /// write. `then` is called when the result is known, by this thread or by
-    /// the thread that writes. It must not block, because others wait for that
-    /// thread. Before it is called, the replies are [confirmed](Self::confirm);
-    /// it may send them.
-    pub fn commit_then(&self, lsn: Lsn, then: impl FnOnce(Result<(), Failed>) + Send + 'static) {
-        let mut turn = self.turn();
-        if self.failure.get().is_some() {
-            drop(turn);
-            return then(Err(Failed));
-        }
-        if self.reached.load(Ordering::Acquire) >= lsn.0 {
-            drop(turn);
-            return then(self.confirm(self.moment()));
-        }
-        let then = Box::new(then);
-        turn.waiters.push(Waiter { lsn, then });
-        let writer = turn.writer.take();
-        drop(turn);
-        if let Some(writer) = writer {
-            // Those who wait get the result through `then`, this caller
-            // included.
-            let (Ok(()) | Err(Failed)) = self.write_and_make_room(writer);
-        }
+        let reached = Lsn(self.reached.load(Ordering::Acquire));
+        (reached >= lsn).then_some(Ok(reached))
     }
 
     /// Writes as [`write`](Self::write) does. On a full disk, and with little
@@ -168,23 +171,18 @@ impl Binlog {
     /// Writes all that was appended (and syncs it, with `Always`), and calls
     /// `then` of all whose records were among it.
     fn write(&self, mut writer: Box<Writer>) -> Result<(), Failed> {
-        let begun = self.moment();
         let end = self.write_and_sync(&mut writer)?;
         let mut turn = self.turn();
         self.reached.store(end.0, Ordering::Release);
-        let done = turn.waiters.extract_if(.., |waiter| waiter.lsn <= end);
-        let mut done: Vec<Waiter> = done.collect();
-        let mut kept = Ok(());
-        let mut tell = |done: Vec<Waiter>| {
-            // A sync that failed in another thread may have lost what was
-            // written here.
-            if self.failure.get().is_some() {
-                kept = Err(Failed);
-            }
-            // A thread that stood still since its look has to look again.
-            let confirmed = |()| self.confirm(begun);
-            done.into_iter()
-                .for_each(|waiter| (waiter.then)(kept.and_then(confirmed)));
+        let done = turn.waiters.extract_if(.., |(lsn, _)| *lsn <= end);
+        let mut done: Vec<_> = done.collect();
+        // A sync that failed in another thread may have lost what was written here.
+        let kept = || match self.failure.get() {
+            None => Ok(end),
+            Some(_) => Err(Failed),
+        };
+        let tell = |done: Vec<(Lsn, Arc<dyn Waits>)>| {
+            done.iter().for_each(|(_, waits)| waits.durable(kept()));
         };
         // A client that is told sends its next command at once. If the first of
         // these could take the writer, it would have a sync for itself, and all
@@ -196,12 +194,11 @@ impl Binlog {
             turn = self.turn();
         }
         turn.writer = Some(writer);
-        let are_left = !turn.waiters.is_empty();
+        let is_wanted = turn.is_wanted || !turn.waiters.is_empty();
         drop(turn);
-        if are_left {
-            // They came meanwhile. The committer writes for them, unless another
-            // thread takes the writer first. This thread's own reply does not
-            // wait for that.
+        if is_wanted {
+            // The committer writes for those who came meanwhile, unless another
+            // thread takes the writer first.
             let mut schedule = self.schedule();
             schedule.has_waiters = true;
             if schedule.committer_sleeps {
@@ -217,7 +214,7 @@ impl Binlog {
         {
             self.write_soon();
         }
-        kept
+        kept().map(drop)
     }
 
     /// Writes, syncs, looks whether the directory is still ours, in this order,
@@ -351,7 +348,7 @@ impl Binlog {
     /// Tells those who wait, and the binlog's threads, that the binlog failed.
     fn tell_failure(&self) -> Failed {
         let waiters = std::mem::take(&mut self.turn().waiters);
-        let tell = |waiter: Waiter| (waiter.then)(Err(Failed));
+        let tell = |(_, waits): (_, Arc<dyn Waits>)| waits.durable(Err(Failed));
         waiters.into_iter().for_each(tell);
         // Notified under the threads' lock. Otherwise a thread could check for
         // a failure, find none, and then sleep through the notification.
@@ -360,54 +357,6 @@ impl Binlog {
         self.upkeep_wanted.notify_one();
         drop(schedule);
         Failed
-    }
-
-    /// Whether the directory is still ours.
-    pub(super) fn look(&self) -> Result<(), Error> {
-        let Some(lease) = &self.lease else {
-            return Ok(());
-        };
-        let began = Moment(self.storage.now());
-        self.storage.look().map_err(Error::Lost)?;
-        lease.renew(began);
-        Ok(())
-    }
-
-    /// This moment, for [`confirm`](Self::confirm) and
-    /// [`may_tell`](Self::may_tell); `None` where no other machine can take the
-    /// directory over.
-    pub fn moment(&self) -> Option<Moment> {
-        self.lease.as_ref().map(|_| Moment(self.storage.now()))
-    }
-
-    /// Whether replies that were made at this moment may be sent now, without a
-    /// look. Call it right before they are sent.
-    pub fn may_tell(&self, made: Option<Moment>) -> bool {
-        let (Some(lease), Some(made)) = (&self.lease, made) else {
-            return true;
-        };
-        self.failure.get().is_none() && lease.covers(made, Moment(self.storage.now()))
-    }
-
-    /// Makes sure that replies that were made at this moment may be sent now:
-    /// looks whether the directory is still ours, if the last look is too long
-    /// ago. Nothing may be told of jobs after an error. Call it right before they
-    /// are sent, and not under the server's lock.
-    pub fn confirm(&self, made: Option<Moment>) -> Result<(), Failed> {
-        while !self.may_tell(made) {
-            let lease = self.lease.as_ref().expect("without it all may be told");
-            let looking = locked(lease.looking.lock());
-            if self.failure.get().is_some() {
-                return Err(Failed);
-            }
-            if self.may_tell(made) {
-                break;
-            }
-            let looked = self.look();
-            drop(looking);
-            looked.map_err(|error| self.fail(error))?;
-        }
-        Ok(())
     }
 
     fn turn(&self) -> FairGuard<'_, Turn> {
@@ -447,11 +396,8 @@ impl Binlog {
     }
 
     fn commit_until_closed(&self, mut tell: impl FnMut(Event<'_>)) {
-        while self.wait_for_commits() {
-            if self.commit_for_others().is_err() {
-                break;
-            }
-        }
+        let mut is_due = false;
+        while self.wait_for_commits() && self.commit_for_others(&mut is_due).is_ok() {}
         if let Some(error) = self.failure.get() {
             tell(Event::Failed(error));
         }
@@ -523,23 +469,24 @@ impl Binlog {
 
     /// One round of the work of both threads, for tests that start none.
     pub fn work_once(&self) -> Result<(), Failed> {
-        self.commit_for_others()?;
+        self.commit_for_others(&mut false)?;
         self.relieve()
     }
 
     /// Writes for those who wait, and writes and syncs what is due. If another
     /// thread has the writer, this does not wait for it: that thread writes for
-    /// those who wait, and what is due is tried again. Who does not write looks
-    /// whether the directory is still ours.
-    fn commit_for_others(&self) -> Result<(), Failed> {
+    /// those who wait, and leaves what is due to the next call. Who does not write
+    /// looks whether the directory is still ours.
+    fn commit_for_others(&self, is_due: &mut bool) -> Result<(), Failed> {
         let mut schedule = self.schedule();
         let now = Instant::now();
-        let is_due = schedule.due.take_if(|due| *due <= now).is_some();
+        *is_due |= schedule.due.take_if(|due| *due <= now).is_some();
         schedule.has_waiters = false;
         drop(schedule);
         let mut turn = self.turn();
-        let is_wanted = is_due || !turn.waiters.is_empty();
-        let writer = turn.writer.take_if(|_| is_wanted);
+        let has_work = *is_due || !turn.waiters.is_empty();
+        let writer = turn.writer.take_if(|_| has_work);
+        turn.is_wanted = *is_due && writer.is_none();
         drop(turn);
         match writer {
             Some(writer) => {
@@ -547,7 +494,7 @@ impl Binlog {
                 if self.tail().needs_upkeep() {
                     self.wake_for_upkeep();
                 }
-                if is_due {
+                if std::mem::take(is_due) {
                     if let SyncMode::Every(_) = self.sync {
                         self.sync_written()?;
                     }
@@ -564,12 +511,7 @@ impl Binlog {
                 }
                 Ok(())
             }
-            None => {
-                if is_due && self.failure.get().is_none() {
-                    self.schedule().due = now.checked_add(RETRY_AFTER);
-                }
-                self.look().map_err(|error| self.fail(error))
-            }
+            None => self.look().map_err(|error| self.fail(error)),
         }
     }
 }

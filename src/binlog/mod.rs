@@ -136,8 +136,9 @@ pub mod storage;
 mod tail;
 mod writer;
 
+pub use commit::Waits;
 pub use error::Error;
-pub use lease::{LEASE, Moment, RECENT};
+pub use lease::{LEASE, RECENT};
 pub use record::{Record, Update, lens, longest_put, put_len};
 
 use crate::engine::{Change, Engine, StoredJob};

@@ -1,7 +1,7 @@
 //! The acceptor: takes connections and hands each to a worker, and notices
 //! clients that hang up.
 
-use super::client::Client;
+use super::outbox::Client;
 use super::shared::Shared;
 use super::{Listener, Stream, workers};
 use crate::log;

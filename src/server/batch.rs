@@ -1,7 +1,7 @@
 //! What a client has asked for at once. It is executed in portions, so that no
 //! other client waits long for the lock, however much this one asks for.
 
-use super::output::SEND_BYTES;
+use super::outbox::{SEND_BYTES, size};
 use super::shared::{Guarded, Shared};
 use crate::binlog::{Lsn, NoRoom, longest_put};
 use crate::engine::{ConnectionId, Outcome, Time};
@@ -174,16 +174,6 @@ impl Batch {
             }
         }
         Next::Send
-    }
-}
-
-/// About how many bytes a reply has. Lists and statistics count as
-/// [`SEND_BYTES`], so each of them ends a portion.
-pub fn size(reply: &Reply) -> usize {
-    match reply {
-        Reply::Tubes(_) | Reply::Jobs(_) => SEND_BYTES,
-        Reply::Stats(_) | Reply::JobStats(_) | Reply::ServerStats(_) => SEND_BYTES,
-        _ => 32 + reply.body().map_or(0, |body| body.wire().len()),
     }
 }
 

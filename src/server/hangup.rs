@@ -7,7 +7,7 @@
 //! So a request costs nothing here, and the end of a connection that has never
 //! waited wakes nobody but its worker.
 
-use super::client::Client;
+use super::outbox::Client;
 use crate::engine::ConnectionId;
 use crate::sys::HangupList;
 use nix::errno::Errno;
@@ -85,7 +85,7 @@ mod tests {
     fn client(number: u64) -> (Client, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         (
-            Client::new(Stream(ours.into()), ConnectionId(number)),
+            Client::new(Stream(ours.into()), ConnectionId(number), None, None),
             theirs,
         )
     }

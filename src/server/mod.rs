@@ -30,7 +30,6 @@ mod acceptor;
 pub mod activation;
 mod addresses;
 mod batch;
-mod client;
 mod clock;
 #[cfg(not(simulated))]
 mod hangup;
@@ -39,7 +38,7 @@ pub mod limits;
 mod listener;
 mod memory;
 pub mod notify;
-mod output;
+mod outbox;
 pub mod privileges;
 mod process;
 mod shared;

@@ -2,15 +2,15 @@
 //! change of the state.
 
 use super::addresses::Addresses;
-use super::client::Client;
 use super::clock::{self, Clock};
 use super::hangup::Hangups;
 use super::memory::{Memory, Surplus};
+use super::outbox::Client;
 use super::sleep::Sleep;
 use super::stream::Stream;
 use super::workers::Workers;
 use super::{Engine, Limits};
-use crate::binlog::{Binlog, Lsn, Moment, longest_put};
+use crate::binlog::{Binlog, Lsn, longest_put};
 use crate::engine::{ConnectionId, Outcome, Time};
 use crate::lock::{FairGuard, FairMutex, Word};
 use crate::protocol::{Reply, Request};
@@ -225,19 +225,6 @@ impl Shared {
         self.binlog.as_ref()?.needed_for(reply.rests_on())
     }
 
-    /// This moment, if what is made now needs a look at shared storage before it
-    /// is sent.
-    pub fn moment(&self) -> Option<Moment> {
-        self.binlog.as_ref()?.moment()
-    }
-
-    /// Whether replies that were made then may be sent now, without a look at
-    /// the storage.
-    fn may_tell(&self, made: Option<Moment>) -> bool {
-        let binlog = self.binlog.as_ref();
-        binlog.is_none_or(|binlog| binlog.may_tell(made))
-    }
-
     /// The binlog has the changes in their order: those of a request are appended
     /// before the next one is executed.
     fn append_changes(&self, state: &mut Guarded, now: Time) {
@@ -292,26 +279,11 @@ impl Shared {
         let wanted = state.timer_is_wanted_at(now);
         let timer_oversleeps = state.sleep.cut_short(wanted);
         let is_unwritten = std::mem::take(&mut state.is_unwritten);
-        let made = match answers.is_empty() {
-            true => None,
-            false => self.moment(),
-        };
         drop(state);
 
         // Clients that wait come first: the rest has time.
         for (client, reply, needed) in answers {
-            match (&self.binlog, needed) {
-                (Some(binlog), Some(lsn)) => {
-                    // The thread that writes the put to the binlog answers:
-                    // this one, if no other thread is writing.
-                    binlog.commit_then(lsn, move |kept| {
-                        client.answer(kept.map_or(Reply::InternalError, |()| reply), true);
-                    });
-                }
-                // Looking at shared storage takes long. The client's worker does
-                // that itself.
-                _ => client.answer(reply, self.may_tell(made)),
-            }
+            client.answer(reply, needed);
         }
         if timer_oversleeps {
             self.wake_timer();
@@ -345,7 +317,8 @@ impl Shared {
             if let Err(count) = state.addresses.count(address) {
                 return Err((stream, Full::Address(count)));
             }
-            let mut client = Client::new(stream, state.engine.connect());
+            let (id, patience) = (state.engine.connect(), self.limits.idle_timeout);
+            let mut client = Client::new(stream, id, self.binlog.clone(), patience);
             client.address = address;
             let client = Arc::new(client);
             state.clients.insert(client.id, Arc::clone(&client));

@@ -3,6 +3,7 @@
 //! Rust's programs ignore SIGPIPE from their start.)
 
 use crate::sys;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
     AddressFamily, MsgFlags, Shutdown, SockaddrLike, SockaddrStorage, getpeername, send, sendmsg,
     setsockopt, shutdown, sockopt,
@@ -24,41 +25,29 @@ impl Stream {
         retry(|| sys::receive(self.0.as_fd(), buffer, most))
     }
 
-    /// Writes these pieces one after the other, with as few calls as possible.
-    /// Before each call, `goes_on` is told after how many waits the peer has still
-    /// taken nothing; an error of it ends the writing.
-    pub fn write_all(
-        &self,
-        mut pieces: &mut [IoSlice<'_>],
-        mut goes_on: impl FnMut(u32) -> io::Result<()>,
-    ) -> io::Result<()> {
-        let (socket, flags) = (self.0.as_raw_fd(), MsgFlags::empty());
-        let mut waits = 0;
-        while !pieces.is_empty() {
-            goes_on(waits)?;
-            // One piece, the usual case, is cheaper to send as such.
-            let written = retry(|| match &*pieces {
-                [piece] => Ok(send(socket, piece, flags)?),
-                pieces => Ok(sendmsg::<()>(socket, pieces, &[], flags, None)?),
-            });
-            match written {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => waits += 1,
-                written => {
-                    waits = 0;
-                    IoSlice::advance_slices(&mut pieces, written?);
-                }
-            }
+    /// Writes as much of these pieces as can be written without waiting, and
+    /// returns how many bytes that is.
+    pub fn try_write(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let (socket, flags) = (self.0.as_raw_fd(), MsgFlags::MSG_DONTWAIT);
+        // One piece, the usual case, is cheaper to send as such.
+        let written = retry(|| match pieces {
+            [piece] => Ok(send(socket, piece, flags)?),
+            pieces => Ok(sendmsg::<()>(socket, pieces, &[], flags, None)?),
+        });
+        match written {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+            written => written,
         }
-        Ok(())
     }
 
-    /// Writes as much as can be written without waiting, and returns how many
-    /// bytes that is.
-    pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        match retry(|| Ok(send(self.0.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT)?)) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
-            sent => sent,
-        }
+    /// Waits until something can be written, or until this time is over. Returns
+    /// whether something can be written, or the connection has ended.
+    pub fn await_room(&self, time: Option<Duration>) -> io::Result<bool> {
+        let longest = PollTimeout::MAX;
+        let time = time.map(|time| PollTimeout::try_from(time).unwrap_or(longest));
+        let time = time.unwrap_or(PollTimeout::NONE);
+        let mut socket = [PollFd::new(self.0.as_fd(), PollFlags::POLLOUT)];
+        retry(|| Ok(poll(&mut socket, time)? > 0))
     }
 
     /// The address of the peer; `None` on a Unix socket, or if the peer has gone.
@@ -89,12 +78,6 @@ impl Stream {
             sockopt::ReceiveTimeout,
             &time(patience),
         )?)
-    }
-
-    /// Sets how long one wait of [`write_all`](Self::write_all) takes. `None`, the
-    /// initial value, means for ever.
-    pub fn set_write_wait(&self, wait: Option<Duration>) -> io::Result<()> {
-        Ok(setsockopt(&self.0, sockopt::SendTimeout, &time(wait))?)
     }
 
     /// Makes a thread that reads from the socket see the end of the stream.
@@ -144,31 +127,31 @@ fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Read;
     use std::os::unix::net::UnixStream;
 
     #[test]
-    fn who_writes_to_a_peer_that_does_not_read_is_asked_before_each_wait() {
-        let (writing, _reading) = UnixStream::pair().unwrap();
-        let stream = Stream(writing.into());
-        let wait = Duration::from_millis(1);
-        stream.set_write_wait(Some(wait)).unwrap();
-        let mut asked = Vec::new();
-        let written = stream.write_all(&mut [IoSlice::new(&[b'x'; 1 << 20])], |waits| {
-            asked.push(waits);
-            match waits {
-                0..3 => Ok(()),
-                _ => Err(io::Error::other("the lease is over")),
-            }
-        });
-        assert_eq!(written.unwrap_err().to_string(), "the lease is over");
-        assert_eq!(asked, [0, 0, 1, 2, 3]);
+    fn a_peer_that_does_not_read_is_waited_for_no_longer_than_was_said() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let stream = Stream(ours.into());
+        let wait = Some(Duration::from_millis(1));
+        assert!(stream.await_room(wait).unwrap());
+        let mut sent = 0;
+        while let more @ 1.. = stream.try_write(&[IoSlice::new(&[b'x'; 1000])]).unwrap() {
+            sent += more;
+        }
+        assert!(!stream.await_room(wait).unwrap());
+        theirs.read_exact(&mut vec![0; sent]).unwrap();
+        assert!(stream.await_room(None).unwrap());
     }
 
     #[test]
     fn a_write_to_a_peer_that_is_gone_fails() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         drop(theirs);
-        let error = Stream(ours.into()).try_write(b"x").unwrap_err();
+        let error = Stream(ours.into())
+            .try_write(&[IoSlice::new(b"x")])
+            .unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
     }
 

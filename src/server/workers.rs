@@ -5,7 +5,7 @@
 //! are as many as there may be connections, one of them is just leaving its client:
 //! it finds the new one in a queue. The acceptor waits for none of this.
 
-use super::client::Client;
+use super::outbox::Client;
 use super::shared::Shared;
 use super::worker;
 use crate::engine::ConnectionId;

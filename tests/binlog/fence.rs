@@ -108,11 +108,15 @@ impl Machine {
     /// lock, right after its next look was answered.
     fn stand_still_at_the_next_look(&self) {
         let shared = self.shared.clone();
-        let stand_still = move || {
+        self.answer_the_next_look(move || {
             shared.pass(LEASE);
             shared.holder.store(2, Ordering::SeqCst);
-        };
-        *self.answered.lock().unwrap() = Some(Box::new(stand_still));
+        });
+    }
+
+    /// This happens when the next look was answered.
+    fn answer_the_next_look(&self, event: impl FnOnce() + Send + 'static) {
+        *self.answered.lock().unwrap() = Some(Box::new(event));
     }
 
     fn is_over(&self) -> bool {
@@ -339,34 +343,29 @@ fn who_has_lost_the_lock_tells_nothing_of_jobs_soon_after_its_last_look() {
     let shared = Shared::default();
     shared.pass(LEASE);
     let log = Machine::new(&shared, 1).take_over(SIZE).log;
-    let made = log.moment();
-    assert!(!log.may_tell(made), "it has not looked yet");
-    assert_eq!(log.confirm(made), Ok(()));
+    assert_eq!(log.confirm(), Ok(()));
     shared.holder.store(2, Ordering::SeqCst);
     // What the last look says holds for a moment. The storage takes longer to
     // give the lock of a silent machine away.
     shared.pass(RECENT);
-    assert_eq!(log.confirm(log.moment()), Ok(()));
+    assert_eq!(log.confirm(), Ok(()));
     shared.pass(Duration::from_nanos(1));
-    let made = log.moment();
-    assert!(!log.may_tell(made));
-    assert_eq!(log.confirm(made), Err(Failed));
+    assert_eq!(log.confirm(), Err(Failed));
     assert!(log.failure().is_some());
 }
 
+/// Otherwise a server whose looks take long could never tell anything.
 #[test]
-fn who_stands_still_before_it_sends_looks_again() {
+fn a_look_that_takes_long_is_good_for_the_reply_for_which_it_was_made() {
     let shared = Shared::default();
     shared.pass(LEASE);
-    let log = Machine::new(&shared, 1).take_over(SIZE).log;
-    let made = log.moment();
-    assert_eq!(log.confirm(made), Ok(()));
-    shared.pass(LEASE - Duration::from_nanos(1));
-    assert!(log.may_tell(made), "the look may take long");
-    shared.pass(Duration::from_nanos(1));
-    shared.holder.store(2, Ordering::SeqCst);
-    assert!(!log.may_tell(made));
-    assert_eq!(log.confirm(made), Err(Failed));
+    let machine = Machine::new(&shared, 1);
+    let log = machine.take_over(SIZE).log;
+    let storage = shared.clone();
+    machine.answer_the_next_look(move || storage.pass(LEASE - Duration::from_nanos(1)));
+    assert_eq!(log.confirm(), Ok(()));
+    let answered = machine.answered.lock().unwrap();
+    assert!(answered.is_none(), "it has looked");
 }
 
 #[test]
@@ -376,7 +375,7 @@ fn who_stands_still_while_it_looks_looks_again() {
     let machine = Machine::new(&shared, 1);
     let log = machine.take_over(SIZE).log;
     machine.stand_still_at_the_next_look();
-    assert_eq!(log.confirm(log.moment()), Err(Failed));
+    assert_eq!(log.confirm(), Err(Failed));
 }
 
 #[test]
@@ -386,13 +385,10 @@ fn who_stands_still_after_a_sync_does_not_acknowledge_it() {
     let machine = Machine::new(&shared, 1);
     let mut server = machine.take_over(SIZE);
     assert!(server.put(3, &mut Random::new(1)));
-    let told = Arc::new(Mutex::new(None));
-    let tell = told.clone();
     machine.stand_still_at_the_next_look();
     let needed = server.log.needed_for(RestsOn::AllSoFar).unwrap();
-    let then = move |kept| *tell.lock().unwrap() = Some(kept);
-    server.log.commit_then(needed, then);
-    assert_eq!(*told.lock().unwrap(), Some(Err(Failed)));
+    assert_eq!(server.log.commit(needed), Ok(()));
+    assert_eq!(server.log.confirm(), Err(Failed), "before a reply leaves");
 }
 
 #[test]
@@ -400,9 +396,7 @@ fn on_a_disk_of_its_own_a_server_need_not_look() {
     let disk = Disk::default();
     let opened = Binlog::open_in(Arc::new(disk), SyncMode::Always, SIZE, Jobs::new());
     let log = opened.unwrap().binlog;
-    assert_eq!(log.moment(), None);
-    assert!(log.may_tell(None));
-    assert_eq!(log.confirm(None), Ok(()));
+    assert_eq!(log.confirm(), Ok(()));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Where clients come in, and who has hung up.
 
 use crate::engine::ConnectionId;
-use crate::server::client::Client;
+use crate::server::outbox::Client;
 use crate::server::shared::Shared;
 use crate::server::workers;
 use crate::simulator::judge;

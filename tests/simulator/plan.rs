@@ -145,7 +145,7 @@ impl Plan {
             max_memory: random.one_in(8).then(|| 500 + random.below(8000)),
             max_connections: *choose(random, &[2, 10, 10, 10]),
             idle_timeout,
-            room: *choose(random, &[40, 300, 2000, 20000]),
+            room: *choose(random, &[40, 300, 5000, 20000]),
             lives: {
                 let count = *choose(random, &[1, 1, 2, 2, 3, 4]);
                 let blow = |random: &mut Random| blow(random).filter(|_| is_shared);

@@ -445,7 +445,7 @@ fn plan(clients: Vec<Vec<Deed>>) -> Plan {
         max_memory: None,
         max_connections: 10,
         idle_timeout: None,
-        room: 1000,
+        room: 10_000,
         lives: vec![life(clients)],
     }
 }

@@ -47,8 +47,8 @@ pub struct Judge {
     max_memory: Option<u64>,
     /// Clients that are silent are closed.
     has_timeout: bool,
-    /// Sockets hold less than real ones do. Then a reply that another thread sends may
-    /// find no room although the client reads, and the connection ends.
+    /// Clients that read nothing are closed as well. That happens where sockets
+    /// hold little.
     is_narrow: bool,
     connecting: Option<usize>,
     /// When the last client had left.
@@ -353,7 +353,7 @@ pub fn may_be_silent(caller: usize) -> bool {
 /// After this time all is written, whatever the options say, and a little.
 pub const WRITTEN_WITHIN: Duration = Duration::from_millis(60);
 
-/// Every real socket has room for so many bytes, and the server relies on that.
+/// What clients ask at once has shorter replies than this, mostly.
 const NARROW: usize = 4096;
 
 /// So late may something happen that is due.
@@ -429,9 +429,10 @@ impl Judge {
         let is_held = |job: &naive::Job| matches!(job.state, naive::State::Reserved { by, .. } if by == client);
         let is_busy = self.model.is_waiting(client) || self.model.jobs.iter().any(is_held);
         let is_silent = self.has_timeout && !is_busy;
+        let is_deaf = self.has_timeout && self.is_narrow;
         let has_ended = self.is_stopping || world::is_struck();
         assert!(
-            caller.is_done || is_silent || has_ended || self.is_narrow,
+            caller.is_done || is_silent || is_deaf || has_ended,
             "{} is sent away",
             caller.name
         );

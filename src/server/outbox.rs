@@ -1,0 +1,545 @@
+//! The outbox of a client: what is to be sent to it, in which order, what each
+//! reply waits for, and who sends it.
+//!
+//! A worker *posts* the replies to the commands that it has executed, and goes on.
+//! A thread that makes a job ready posts the answer of a waiting `reserve`. The
+//! thread that has written and synced the log says up to where it is *durable*.
+//! A reply that waits for nothing moves to the bytes that are *ready*, and
+//! whoever has made it ready sends it, if that is possible without waiting. What
+//! is left is for the worker.
+//!
+//! The invariants, all under the outbox's lock:
+//!
+//! 1. Replies leave in the order in which they were posted, and the answer of a
+//!    `reserve` comes after all that its worker posted before.
+//! 2. A reply is ready when the log is durable up to the LSN that it rests on. If
+//!    the log has failed, it is `INTERNAL_ERROR` instead. A reply that rests on
+//!    nothing waits for those before it, and for those of the same batch.
+//! 3. Right before bytes leave, the binlog is asked whether the storage is still
+//!    ours (`outbox_to_send`). Nobody else asks.
+//! 4. Bytes leave under the lock, and without waiting for the client. Only the
+//!    worker waits for the client, and without the lock.
+//! 5. While the worker reads, what is in the outbox fits into the socket. So
+//!    whoever makes it ready can send all of it, and the worker need not be woken.
+//! 6. While the worker sleeps here, some reply waits for the log, or a `reserve`
+//!    waits for its answer. Whoever brings the last of these wakes the worker, or
+//!    whoever cannot send all that is ready.
+//!
+//! Why does another thread send at all? To wake the worker for a short reply
+//! costs a switch of threads before the client gets it, and mostly another one
+//! after that, because the worker then finds nothing to read.
+
+use super::Stream;
+use crate::binlog::{Binlog, Failed, Lsn, Waits};
+use crate::engine::ConnectionId;
+use crate::log::{self, Level};
+use crate::protocol::{Body, Reply, RestsOn};
+use crate::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, Write};
+use std::net::IpAddr;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// So many bytes of replies are gathered before they are sent. For a client that
+/// does not read, the server holds about this much here, as much again in the
+/// batch, and one body or list.
+pub const SEND_BYTES: usize = 64 * 1024;
+
+/// A body of this length or more, in bytes, is not copied: the worker sends it
+/// directly from the job.
+const UNCOPIED_BODY: usize = 2048;
+
+/// So many bytes fit into every socket whose peer has taken all. (Each has room
+/// for twice as many.)
+const ROOM: usize = 2048;
+
+/// How much memory stays allocated for the next replies, in bytes.
+const CAPACITY_KEPT: usize = 4 * 1024;
+
+/// A client that is connected, as all threads see it: its socket and its outbox.
+pub struct Client {
+    pub stream: Stream,
+    /// Its id in the engine.
+    pub id: ConnectionId,
+    /// The address for which it counts, if connections are counted.
+    pub address: Option<IpAddr>,
+    /// So many bytes have come from it.
+    received: AtomicU64,
+    /// No command is left to be executed in so many of them. Noted before any
+    /// thread sends the last reply.
+    executed: AtomicU64,
+    /// Its name in the log, if connections are logged.
+    pub name: OnceLock<String>,
+    binlog: Option<Arc<Binlog>>,
+    /// For how long it may take no replies.
+    patience: Option<Duration>,
+    outbox: Mutex<Outbox>,
+    /// Wakes the worker, which alone sleeps here.
+    changed: Condvar,
+}
+
+/// What is to be sent, and who waits for what.
+#[derive(Default)]
+struct Outbox {
+    ready: Ready,
+    /// Batches of replies, each with the LSN for which it waits.
+    waiting: VecDeque<(Lsn, Vec<Reply>)>,
+    /// About how many bytes these have.
+    waiting_bytes: usize,
+    answer: Answer,
+    worker: Worker,
+    /// So many bytes fit into the socket for certain.
+    room: usize,
+    /// The server is ending: no `reserve` gets an answer any more.
+    is_stopped: bool,
+}
+
+/// Encoded replies that may leave.
+#[derive(Default)]
+struct Ready {
+    bytes: Vec<u8>,
+    /// Long bodies, each with the place in `bytes` where it belongs.
+    bodies: Vec<(usize, Body)>,
+    /// How much of all this has left, in bytes.
+    sent: usize,
+}
+
+/// The answer of a `reserve`.
+#[derive(Default)]
+enum Answer {
+    /// None waits.
+    #[default]
+    NotAwaited,
+    /// It came before its worker had posted what comes before it.
+    Early(Reply, Option<Lsn>),
+    /// The worker waits for it.
+    Awaited,
+}
+
+/// What the worker does, as far as others must know it.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Worker {
+    /// It will come and send what is ready.
+    #[default]
+    Comes,
+    /// It has left replies here, and reads.
+    Reads,
+    /// It sleeps until somebody wakes it.
+    Sleeps,
+}
+
+impl Client {
+    /// A client on this socket.
+    pub fn new(
+        stream: Stream,
+        id: ConnectionId,
+        binlog: Option<Arc<Binlog>>,
+        patience: Option<Duration>,
+    ) -> Client {
+        Client {
+            stream,
+            id,
+            address: None,
+            received: AtomicU64::new(0),
+            executed: AtomicU64::new(0),
+            name: OnceLock::new(),
+            binlog,
+            patience,
+            outbox: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Whether everything is executed that this client will ever have sent. To be
+    /// asked when its peer has sent the end of its stream.
+    pub fn has_nothing_left(&self) -> bool {
+        self.stream.received() == Some(self.executed.load(Ordering::Acquire))
+    }
+
+    // What the worker calls.
+
+    /// Notes that so many more bytes have come.
+    pub fn note_received(&self, bytes: usize) {
+        self.received.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Notes that all commands that have come are executed.
+    pub fn note_executed(&self) {
+        let received = self.received.load(Ordering::Relaxed);
+        self.executed.store(received, Ordering::Release);
+    }
+
+    /// Posts replies, which wait until the log is durable up to this LSN.
+    /// [`depart`](Self::depart) has them sent. Returns how many bytes the outbox
+    /// holds now.
+    pub fn post(&self, replies: &mut Vec<Reply>, needed: Option<Lsn>) -> usize {
+        let mut outbox = self.outbox();
+        outbox.worker = Worker::Comes;
+        outbox.post(replies, needed, self.name());
+        outbox.held()
+    }
+
+    /// How many bytes the outbox holds.
+    pub fn held(&self) -> usize {
+        self.outbox().held()
+    }
+
+    /// Posts a list, which may be too long for memory: it is sent as it is made,
+    /// after everything before it.
+    pub fn post_list(self: &Arc<Self>, list: &Reply, needed: Option<Lsn>) -> io::Result<()> {
+        let kept = match (&self.binlog, needed) {
+            (Some(binlog), Some(lsn)) => binlog.commit(lsn),
+            _ => Ok(()),
+        };
+        let outbox = self.outbox();
+        let has_waiting = !outbox.waiting.is_empty();
+        drop(outbox);
+        if has_waiting {
+            self.flush()?;
+        }
+        let out = &mut Parts(self);
+        match list {
+            list if kept.is_err() && list.rests_on() != RestsOn::Nothing => {
+                self.post(&mut vec![Reply::InternalError], None);
+                return Ok(());
+            }
+            Reply::Tubes(names) => names.encode(out)?,
+            Reply::Jobs(jobs) => jobs.encode(out)?,
+            _ => unreachable!("other replies are posted"),
+        }
+        log_reply(self.name(), list);
+        Ok(())
+    }
+
+    /// Sends what is ready. What waits for the log may stay here, if it is so
+    /// little that another thread can send all of it; then the worker may read.
+    pub fn depart(self: &Arc<Self>) -> io::Result<()> {
+        let outbox = self.outbox();
+        if outbox.held() == 0 {
+            return Ok(());
+        }
+        let mut outbox = self.commit(outbox);
+        if !outbox.waiting.is_empty() && outbox.fits(&self.stream) {
+            outbox.worker = Worker::Reads;
+            return Ok(());
+        }
+        drop(outbox);
+        self.finish()
+    }
+
+    /// Blocks until everything is sent.
+    pub fn flush(self: &Arc<Self>) -> io::Result<()> {
+        drop(self.commit(self.outbox()));
+        self.finish()
+    }
+
+    /// Blocks until everything is sent, and the answer of the client's `reserve`
+    /// after it. Returns false if the server ends before there is an answer.
+    pub fn await_answer(self: &Arc<Self>) -> io::Result<bool> {
+        let mut outbox = self.outbox();
+        match std::mem::take(&mut outbox.answer) {
+            Answer::Early(reply, needed) => outbox.post(&mut vec![reply], needed, self.name()),
+            Answer::NotAwaited | Answer::Awaited => outbox.answer = Answer::Awaited,
+        }
+        drop(outbox);
+        self.flush()?;
+        let answer = std::mem::take(&mut self.outbox().answer);
+        Ok(!matches!(answer, Answer::Awaited))
+    }
+
+    // What other threads call.
+
+    /// Posts the answer of a `reserve`, and sends it if it waits for nothing.
+    pub fn answer(self: &Arc<Self>, reply: Reply, needed: Option<Lsn>) {
+        let mut outbox = self.outbox();
+        // The server is ending. Hand out no job now: the client could no longer
+        // delete it, and it is ready again after the restart.
+        if outbox.is_stopped {
+            return;
+        }
+        if !matches!(outbox.answer, Answer::Awaited) {
+            // The worker has not posted yet what comes before, and takes this along.
+            outbox.answer = Answer::Early(reply, needed);
+            return;
+        }
+        outbox.answer = Answer::NotAwaited;
+        outbox.post(&mut vec![reply], needed, self.name());
+        drop(outbox);
+        match (&self.binlog, needed) {
+            (Some(binlog), Some(lsn)) => binlog.commit_then(lsn, self.clone()),
+            _ => self.send_for_worker(|_| ()),
+        }
+    }
+
+    /// For the end of the server: no `reserve` waits any longer, and the worker
+    /// reads the end of the stream.
+    pub fn stop(&self) {
+        let mut outbox = self.outbox();
+        outbox.is_stopped = true;
+        self.wake_worker(outbox);
+        self.stream.stop_reading();
+    }
+
+    /// Sends what is ready after this change, as far as that is possible without
+    /// waiting and the worker does not come for it anyway.
+    fn send_for_worker(&self, change: impl FnOnce(&mut Outbox)) {
+        // If the storage is no longer ours, the worker reads the end.
+        let Ok(mut outbox) = self.outbox_to_send() else {
+            return;
+        };
+        change(&mut outbox);
+        let is_long = !outbox.ready.bodies.is_empty();
+        if outbox.worker == Worker::Reads || outbox.worker == Worker::Sleeps && !is_long {
+            // After an error the worker reads the end as well.
+            if outbox.send(&self.stream).is_err() || outbox.ready.is_empty() {
+                outbox.ready = Ready::default();
+            } else if outbox.worker == Worker::Reads {
+                // There was room for this. A client that has used it up for what
+                // it does not read will not read this either.
+                outbox.clear();
+                self.stream.close();
+            }
+        }
+        self.wake_worker(outbox);
+    }
+
+    /// Wakes the worker if it sleeps and has something to do.
+    fn wake_worker(&self, mut outbox: MutexGuard<'_, Outbox>) {
+        let has_more = !outbox.ready.is_empty() || !outbox.waits();
+        if outbox.worker == Worker::Sleeps && has_more {
+            outbox.worker = Worker::Comes;
+            drop(outbox);
+            self.changed.notify_one();
+        }
+    }
+
+    // What both need.
+
+    /// Sends what is ready and waits for the rest, as the worker.
+    fn finish(&self) -> io::Result<()> {
+        // Whether the client has taken nothing for as long as it may.
+        let mut is_late = false;
+        loop {
+            let mut outbox = self.outbox_to_send()?;
+            outbox.worker = Worker::Comes;
+            let sent = match outbox.send(&self.stream) {
+                Ok(0) if is_late => Err(io::Error::other("takes no replies")),
+                sent => sent,
+            };
+            if let Err(error) = sent {
+                outbox.clear();
+                return Err(error);
+            }
+            if !outbox.ready.is_empty() {
+                drop(outbox);
+                is_late = !self.stream.await_room(self.patience)?;
+            } else if outbox.waits() {
+                outbox.ready = Ready::default();
+                outbox.worker = Worker::Sleeps;
+                let sleeps = |outbox: &mut Outbox| outbox.worker == Worker::Sleeps;
+                drop(self.changed.wait_while(outbox, sleeps));
+            } else {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Has the log made durable up to what the last reply waits for: by this
+    /// thread, or by another one, which tells us then.
+    fn commit<'a>(self: &'a Arc<Self>, outbox: MutexGuard<'a, Outbox>) -> MutexGuard<'a, Outbox> {
+        let last = outbox.waiting.back().map(|(lsn, _)| *lsn);
+        match (&self.binlog, last) {
+            (Some(binlog), Some(lsn)) => {
+                drop(outbox);
+                binlog.commit_then(lsn, self.clone());
+                self.outbox()
+            }
+            _ => outbox,
+        }
+    }
+
+    fn name(&self) -> Option<&str> {
+        self.name.get().map(String::as_str)
+    }
+
+    /// Locks the outbox, to send what is ready there now. This is the one place
+    /// that asks whether the storage is still ours.
+    fn outbox_to_send(&self) -> io::Result<MutexGuard<'_, Outbox>> {
+        let binlog = self.binlog.as_ref();
+        if binlog.is_none_or(|binlog| binlog.confirm().is_ok()) {
+            return Ok(self.outbox());
+        }
+        // Another server has the jobs. The client connects to that one when it
+        // finds this connection closed.
+        let mut outbox = self.outbox();
+        outbox.clear();
+        self.stream.close();
+        self.wake_worker(outbox);
+        Err(io::Error::other("the binlog failed"))
+    }
+
+    fn outbox(&self) -> MutexGuard<'_, Outbox> {
+        self.outbox.lock().expect("no thread panics")
+    }
+}
+
+impl Waits for Client {
+    fn durable(&self, up_to: Result<Lsn, Failed>) {
+        self.send_for_worker(|outbox| outbox.make_ready(up_to, self.name()));
+    }
+}
+
+/// Takes a long list as it is made.
+struct Parts<'a>(&'a Arc<Client>);
+
+impl Write for Parts<'_> {
+    fn write(&mut self, part: &[u8]) -> io::Result<usize> {
+        let mut outbox = self.0.outbox();
+        outbox.ready.bytes.extend_from_slice(part);
+        let is_much = outbox.held() >= SEND_BYTES;
+        drop(outbox);
+        if is_much {
+            self.0.flush()?;
+        }
+        Ok(part.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Outbox {
+    /// How many bytes there are, about.
+    fn held(&self) -> usize {
+        self.ready.len() + self.waiting_bytes
+    }
+
+    /// Whether the log or an answer is still to come.
+    fn waits(&self) -> bool {
+        !self.waiting.is_empty() || matches!(self.answer, Answer::Awaited) && !self.is_stopped
+    }
+
+    /// Whether all that is here fits into the socket for certain.
+    fn fits(&mut self, stream: &Stream) -> bool {
+        if self.held() > self.room && stream.has_sent_all() {
+            self.room = ROOM;
+        }
+        self.held() <= self.room
+    }
+
+    fn post(&mut self, replies: &mut Vec<Reply>, needed: Option<Lsn>, name: Option<&str>) {
+        let last = self.waiting.back().map(|(lsn, _)| *lsn);
+        match needed.max(last) {
+            None => replies
+                .drain(..)
+                .for_each(|reply| self.ready.add(&reply, name)),
+            Some(_) if replies.is_empty() => {}
+            Some(lsn) => {
+                self.waiting_bytes += replies.iter().map(size).sum::<usize>();
+                self.waiting.push_back((lsn, std::mem::take(replies)));
+            }
+        }
+    }
+
+    /// Makes those replies ready that wait for no more than this.
+    fn make_ready(&mut self, up_to: Result<Lsn, Failed>, name: Option<&str>) {
+        let is_over =
+            |(lsn, _): &mut (Lsn, _)| up_to.is_err() || up_to.is_ok_and(|end| *lsn <= end);
+        while let Some((_, replies)) = self.waiting.pop_front_if(is_over) {
+            for reply in replies {
+                self.waiting_bytes -= size(&reply);
+                // What rests on nothing is true all the same.
+                let is_true = up_to.is_ok() || reply.rests_on() == RestsOn::Nothing;
+                let reply = if is_true { reply } else { Reply::InternalError };
+                self.ready.add(&reply, name);
+            }
+        }
+    }
+
+    /// Sends as much of what is ready as the socket takes now.
+    fn send(&mut self, stream: &Stream) -> io::Result<usize> {
+        let sent = self.ready.send(stream)?;
+        self.room = self.room.saturating_sub(sent);
+        Ok(sent)
+    }
+
+    /// Forgets everything: the connection has ended.
+    fn clear(&mut self) {
+        self.ready = Ready::default();
+        self.waiting.clear();
+        self.waiting_bytes = 0;
+    }
+}
+
+impl Ready {
+    fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    fn len(&self) -> usize {
+        let bodies = self.bodies.iter().map(|(_, body)| body.wire().len());
+        self.bytes.len() + bodies.sum::<usize>() - self.sent
+    }
+
+    /// Encodes a reply.
+    fn add(&mut self, reply: &Reply, name: Option<&str>) {
+        log_reply(name, reply);
+        reply.encode(&mut self.bytes);
+        match reply.body() {
+            Some(body) if body.wire().len() >= UNCOPIED_BODY => {
+                self.bodies.push((self.bytes.len(), body.clone()));
+            }
+            Some(body) => self.bytes.extend_from_slice(body.wire()),
+            None => {}
+        }
+    }
+
+    /// Sends as much as the socket takes now, and returns how many bytes that is.
+    fn send(&mut self, stream: &Stream) -> io::Result<usize> {
+        if self.is_empty() {
+            return Ok(0);
+        }
+        let sent = if self.bodies.is_empty() {
+            // The usual case needs no list.
+            stream.try_write(&[IoSlice::new(&self.bytes[self.sent..])])?
+        } else {
+            let mut pieces = Vec::with_capacity(2 * self.bodies.len() + 1);
+            let mut from = 0;
+            for (at, body) in &self.bodies {
+                pieces.push(IoSlice::new(&self.bytes[from..*at]));
+                pieces.push(IoSlice::new(body.wire()));
+                from = *at;
+            }
+            pieces.push(IoSlice::new(&self.bytes[from..]));
+            let mut left = &mut pieces[..];
+            IoSlice::advance_slices(&mut left, self.sent);
+            stream.try_write(left)?
+        };
+        self.sent += sent;
+        if self.len() == 0 {
+            self.sent = 0;
+            self.bodies.clear();
+            self.bytes.clear();
+            self.bytes.shrink_to(CAPACITY_KEPT);
+        }
+        Ok(sent)
+    }
+}
+
+/// About how many bytes a reply has. Lists and statistics count as
+/// [`SEND_BYTES`], so each of them ends a portion.
+pub fn size(reply: &Reply) -> usize {
+    match reply {
+        Reply::Tubes(_) | Reply::Jobs(_) => SEND_BYTES,
+        Reply::Stats(_) | Reply::JobStats(_) | Reply::ServerStats(_) => SEND_BYTES,
+        _ => 32 + reply.body().map_or(0, |body| body.wire().len()),
+    }
+}
+
+fn log_reply(name: Option<&str>, reply: &Reply) {
+    if let Some(name) = name {
+        log::write(Level::Commands, format_args!("{name}: {}", reply.word()));
+    }
+}
