@@ -33,13 +33,58 @@
 //! 3. [`engine`]: what the commands do. `commands.rs` has a line or a method
 //!    for each command. `transitions.rs` begins with a table of how a job
 //!    passes from state to state.
-//! 4. [`server`]: a table of all threads, and the way of a command.
+//! 4. [`server`]: a table of all threads, who sends, and what waits where.
 //! 5. [`binlog`]: how jobs outlive the process, a power cut and a full disk.
 //!
-//! To find out what one command does, follow the same order. For `release`: its
-//! story is `tests/transcripts/10-release.txt`, its line and replies are at
-//! [`Command::Release`](protocol::Command::Release), and `release` in
-//! `engine/commands.rs` does it.
+//! # One `release` to its end
+//!
+//! A client says `release 7 0 0`. Its story is `tests/transcripts/10-release.txt`,
+//! and its grammar is at [`Command::Release`](protocol::Command::Release).
+//!
+//! 1. The client's [`worker`](server::worker) reads the line, and gets a request
+//!    from it in `parse`.
+//! 2. It takes the one lock and has the engine execute the request:
+//!    [`Batch::execute`](server::batch::Batch::execute).
+//! 3. The engine checks that the job is this client's, and moves it to the ready
+//!    jobs of its tube: [`Engine::execute`](engine::Engine::execute). If another
+//!    client waits for it, the engine reserves it for that one, and notes who gets
+//!    which reply.
+//! 4. The changes are appended to the binlog, in memory:
+//!    [`Shared::execute`](server::shared::Shared::execute). The binlog says what
+//!    must be durable before the reply leaves:
+//!    [`Binlog::needed_for`](binlog::Binlog::needed_for) gives an LSN.
+//! 5. The lock is released, in [`Shared::unlock`](server::shared::Shared::unlock),
+//!    and the answer of the client that waited goes to that one's outbox.
+//! 6. The worker posts `RELEASED`, with the LSN, to its own client's outbox:
+//!    [`Client::post`](server::outbox::Client::post). When it has nothing more to
+//!    execute, it has this sent: [`Client::depart`](server::outbox::Client::depart).
+//! 7. If nobody is writing the binlog, this worker writes and syncs it for all who
+//!    wait: [`Binlog::commit_then`](binlog::Binlog::commit_then). Otherwise it reads
+//!    the next command, and the thread that writes next takes its changes along.
+//! 8. Whoever has synced tells each outbox up to where the binlog is
+//!    [durable](binlog::Waits::durable), and this sends `RELEASED`.
+//!
+//! # One `reserve` to its end
+//!
+//! 1. The first steps are those above. But no job is ready, so the engine notes that
+//!    this client [waits](engine::Outcome::Waiting).
+//! 2. The worker gives its buffers back and sleeps, on a condition variable that
+//!    nobody else uses: [`Client::await_answer`](server::outbox::Client::await_answer).
+//! 3. A job becomes ready by another client's `put`, `release` or `kick`; or the
+//!    [`timer`](server::timer) has the engine tick, and a delay, a job's time or the
+//!    client's patience is over; or the [`acceptor`](server::acceptor) sees that the
+//!    client has left. The thread that does this gets the answer from the engine,
+//!    first come first served: [`Shared::unlock`](server::shared::Shared::unlock).
+//! 4. It posts the answer to the outbox:
+//!    [`Client::answer`](server::outbox::Client::answer). If the job's put is not
+//!    durable yet, the answer waits for that as `RELEASED` does above. If not, this
+//!    thread sends it at once, unless it is long, and then wakes the worker.
+//! 5. The worker sends what was left to it, and reads the next command.
+//!
+//! The clock acts only through the engine's timer wheel: each request first does
+//! what is due, and one thread sleeps until something is. With nothing to do, no
+//! thread runs; only where another machine could take the binlog over, one looks
+//! every two seconds whether the directory is still ours.
 //!
 //! # The one lock
 //!
@@ -63,22 +108,6 @@
 //! until the lock is never free. With how many cores that is so, nobody has
 //! measured. The next step would be a lock for each tube: a `reserve` of several
 //! tubes would take their locks in order, and `stats` would have to add up.
-//!
-//! # Waiting
-//!
-//! A worker whose client waits in `reserve` sleeps on a condition variable of
-//! its own. Three threads can end the wait: a worker whose command makes a job
-//! ready, the timer, and the acceptor, which notices clients that have left.
-//! That thread asks the engine which client gets which reply, first come first
-//! served. It writes a short reply to that client itself, and then wakes only
-//! the client's worker; it leaves a long reply to that worker. With a binlog,
-//! the reply waits until the job's put is kept, and the thread that writes the
-//! binlog sends it.
-//!
-//! The clock acts only through the engine's timer wheel: each request first does
-//! what is due, and one thread sleeps until something is. With nothing to do, no thread runs; only
-//! where another machine could take the binlog over, one looks every two seconds
-//! whether the directory is still ours.
 //!
 //! # What is not here
 //!
@@ -114,6 +143,9 @@
 //!   writing or answering.
 //! - **Backpressure**: making a client wait, instead of keeping more for it.
 //! - **Time slice**: how much of long work is done under one hold of the lock.
+
+// The pages are for those who read the code.
+#![allow(rustdoc::private_intra_doc_links)]
 
 pub mod arguments;
 pub mod binlog;

@@ -256,6 +256,11 @@ impl Jobs for BTreeMap<JobId, StoredJob> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lsn(u64);
 
+impl Lsn {
+    /// Where the log was when it was opened.
+    pub const START: Lsn = Lsn(0);
+}
+
 /// There is no room on the disk for another job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom;
@@ -435,7 +440,7 @@ impl Binlog {
             sync,
             segment_size,
             tail: Mutex::new(tail),
-            progress: Mutex::new(writer.progress(Lsn::default())),
+            progress: Mutex::new(writer.progress(Lsn::START)),
             turn: FairMutex::new(Turn::new(writer)),
             reached: AtomicU64::new(0),
             end: AtomicU64::new(0),

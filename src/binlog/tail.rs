@@ -112,8 +112,8 @@ impl Tail {
             steps: Vec::new(),
             first_put: Self::NO_PUT,
             taken_first_put: Self::NO_PUT,
-            taken_end: Lsn::default(),
-            end: Lsn::default(),
+            taken_end: Lsn::START,
+            end: Lsn::START,
             ledger,
             segment_size,
             offset,
@@ -348,7 +348,7 @@ impl Tail {
 
     /// This retired segment, which was taken, will be taken once more.
     pub fn take_back_retired(&mut self, number: u32) {
-        let after = Lsn::default();
+        let after = Lsn::START;
         self.retired.push_front(Retired { number, after });
     }
 }

@@ -4,32 +4,52 @@
 //!
 //! | Thread | Job | Started by, and ends | Writes to | Locks |
 //! |---|---|---|---|---|
-//! | main | starts the others, waits for signals, drains and stops the server | the system, and with the process | nobody; at the end it closes connections | the one lock, to drain and to check health; at the end a client's slot and the binlog's |
+//! | main | starts the others, waits for signals, drains and stops the server | the system, and with the process | nobody; at the end it closes connections | the one lock, to drain and to check health; at the end an outbox's and the binlog's |
 //! | signals | turns signals into events for main | main, and with the process | nobody | none |
 //! | recovery | reads the binlog, mends its end and makes its files ready | main, and when the jobs are there | nobody | the binlog's |
-//! | acceptor | accepts and hands each socket to an idle worker, or starts one; notices clients that hang up, and ends the connections of those of which nothing is left to be done | main, and when the server stops | clients that wait and hang up | the one lock, a client's slot, the binlog's |
-//! | worker, one for each open connection | reads, executes under the lock, writes | the acceptor, and when idle for a while, or when the server stops | its client, and clients that wait for what it has done | the one lock, a client's slot, the binlog's |
-//! | timer | has the engine tick when something is due, and gives free memory back | main, and when the server stops | clients that wait | the one lock, a client's slot, the binlog's |
-//! | committer, with `-b` | writes and syncs the binlog for those who wait | main, and when the binlog closes | clients whose replies were left to it | the binlog's, a client's slot |
-//! | segments, with `-b` | prepares and removes the binlog's files | main, and when the binlog closes | clients whose replies were left to it | the binlog's, a client's slot |
+//! | acceptor | accepts and hands each socket to an idle worker, or starts one; notices clients that hang up, and ends the connections of those of which nothing is left to be done | main, and when the server stops | clients that wait and hang up | the one lock, an outbox's, the binlog's |
+//! | worker, one for each open connection | reads, executes under the lock, writes | the acceptor, and when idle for a while, or when the server stops | its client, and clients that wait for what it has done | the one lock, an outbox's, the binlog's |
+//! | timer | has the engine tick when something is due, and gives free memory back | main, and when the server stops | clients that wait | the one lock, an outbox's, the binlog's |
+//! | committer, with `-b` | writes and syncs the binlog for those who wait | main, and when the binlog closes | clients whose replies were left to it | the binlog's, an outbox's |
+//! | segments, with `-b` | prepares and removes the binlog's files | main, and when the binlog closes | clients whose replies were left to it | the binlog's, an outbox's |
 //! | log | writes lines to standard error | main, and at the end | nobody | none |
 //!
-//! Whichever thread writes the binlog also sends the replies that were left to
-//! it. This may be any thread that takes the binlog's locks.
+//! The one lock is in `shared.rs`. No thread holds it and an outbox's lock at the
+//! same time, and a thread that holds an outbox's lock takes no other one. The
+//! thread that starts the [`Server`] owns it and stops it.
 //!
-//! The one lock is in `shared.rs`. No thread holds it and a client's slot at the
-//! same time, and a thread that holds a slot takes no other lock. The thread that
-//! starts the [`Server`] owns it and stops it.
+//! # The way of a command
 //!
-//! The way of a command: `worker` reads it, `batch` executes it under the lock,
-//! `shared` does what follows from it for other clients, and `output` sends the
-//! reply. With a binlog, `shared` appends the changes to it.
+//! `worker` reads and parses it. `batch` executes it under the one lock, and with a
+//! binlog, `shared` appends what has changed. The worker posts the reply to its
+//! client's `outbox`.
+//!
+//! # Who sends
+//!
+//! `outbox` holds what is to be sent to a client, in its order. Whoever makes a
+//! reply ready sends it, if that needs no waiting:
+//!
+//! - the worker, for a reply that waits for nothing;
+//! - the thread that made a job ready, for the answer of a waiting `reserve`
+//!   (`unlock` in `shared` is the one place where these come from);
+//! - the thread that wrote and synced the binlog, for all replies that waited for
+//!   that. This may be any thread that takes the binlog's locks.
+//!
+//! What is left is for the worker, which waits for its client and for nothing
+//! else.
+//!
+//! # Waiting
+//!
+//! `reserve` waits in one place, `await_answer` in `outbox`, and a reply with
+//! `-f 0` waits in the outbox until the binlog calls `durable`. Meanwhile its
+//! worker reads on, or sleeps in `finish` in the outbox if the client has left too
+//! much unread.
 
 #[cfg(not(simulated))]
-mod acceptor;
+pub(crate) mod acceptor;
 pub mod activation;
 mod addresses;
-mod batch;
+pub(crate) mod batch;
 mod clock;
 #[cfg(not(simulated))]
 mod hangup;
@@ -38,10 +58,10 @@ pub mod limits;
 mod listener;
 mod memory;
 pub mod notify;
-mod outbox;
+pub(crate) mod outbox;
 pub mod privileges;
 mod process;
-mod shared;
+pub(crate) mod shared;
 #[cfg(simulated)]
 #[path = "../../tests/simulator/mod.rs"]
 pub mod simulator;
@@ -49,8 +69,8 @@ mod sleep;
 mod socket_file;
 #[cfg(not(simulated))]
 mod stream;
-mod timer;
-mod worker;
+pub(crate) mod timer;
+pub(crate) mod worker;
 mod workers;
 
 pub use crate::sys::use_one_heap;

@@ -413,7 +413,7 @@ impl Write for Parts<'_> {
 impl Outbox {
     /// How many bytes there are, about.
     fn held(&self) -> usize {
-        self.ready.len() + self.waiting_bytes
+        self.ready.left() + self.waiting_bytes
     }
 
     /// Whether the log or an answer is still to come.
@@ -445,9 +445,10 @@ impl Outbox {
 
     /// Makes those replies ready that wait for no more than this.
     fn make_ready(&mut self, up_to: Result<Lsn, Failed>, name: Option<&str>) {
-        let is_over =
-            |(lsn, _): &mut (Lsn, _)| up_to.is_err() || up_to.is_ok_and(|end| *lsn <= end);
-        while let Some((_, replies)) = self.waiting.pop_front_if(is_over) {
+        let is_over = |lsn: Lsn| up_to.is_err() || up_to.is_ok_and(|end| lsn <= end);
+        while self.waiting.front().is_some_and(|batch| is_over(batch.0))
+            && let Some((_, replies)) = self.waiting.pop_front()
+        {
             for reply in replies {
                 self.waiting_bytes -= size(&reply);
                 // What rests on nothing is true all the same.
@@ -478,7 +479,8 @@ impl Ready {
         self.bytes.is_empty()
     }
 
-    fn len(&self) -> usize {
+    /// How many bytes are left.
+    fn left(&self) -> usize {
         let bodies = self.bodies.iter().map(|(_, body)| body.wire().len());
         self.bytes.len() + bodies.sum::<usize>() - self.sent
     }
@@ -518,7 +520,7 @@ impl Ready {
             stream.try_write(left)?
         };
         self.sent += sent;
-        if self.len() == 0 {
+        if self.left() == 0 {
             self.sent = 0;
             self.bodies.clear();
             self.bytes.clear();
@@ -541,5 +543,238 @@ pub fn size(reply: &Reply) -> usize {
 fn log_reply(name: Option<&str>, reply: &Reply) {
     if let Some(name) = name {
         log::write(Level::Commands, format_args!("{name}: {}", reply.word()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::{Body, JobId};
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+    use std::thread;
+
+    const INSERTED: Reply = Reply::Inserted(JobId(1));
+
+    /// A place in the log. These clients have none: the tests say what is durable.
+    const LSN: Option<Lsn> = Some(Lsn::START);
+
+    fn client() -> (Arc<Client>, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let patience = Some(Duration::from_millis(1));
+        let client = Client::new(Stream(ours.into()), ConnectionId(0), None, patience);
+        (Arc::new(client), theirs)
+    }
+
+    /// Fills the socket, so that there is no room for a reply. Returns how many
+    /// bytes that took.
+    fn fill(client: &Client) -> usize {
+        let piece = [IoSlice::new(&[b'.'; 1000])];
+        let sent = || client.stream.try_write(&piece).unwrap();
+        std::iter::repeat_with(sent)
+            .take_while(|&sent| sent > 0)
+            .sum()
+    }
+
+    fn receive(theirs: &mut UnixStream, length: usize) -> String {
+        let mut bytes = vec![0; length];
+        theirs.read_exact(&mut bytes).unwrap();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    /// All that was sent.
+    fn received(client: Arc<Client>, mut theirs: UnixStream) -> String {
+        client.stream.close();
+        let mut text = String::new();
+        theirs.read_to_string(&mut text).unwrap();
+        text
+    }
+
+    /// Does this while the worker sleeps and waits for an answer, and returns
+    /// whether it got one.
+    fn while_it_waits(client: &Arc<Client>, event: impl FnOnce()) -> io::Result<bool> {
+        thread::scope(|threads| {
+            let worker = threads.spawn(|| client.await_answer());
+            while client.outbox().worker != Worker::Sleeps {
+                thread::yield_now();
+            }
+            event();
+            worker.join().unwrap()
+        })
+    }
+
+    #[test]
+    fn who_has_the_answer_sends_it_for_a_worker_that_sleeps() {
+        let (client, mut theirs) = client();
+        let is_answered = while_it_waits(&client, || {
+            let mut outbox = client.outbox();
+            // So the worker cannot wake and send it.
+            outbox.answer = Answer::NotAwaited;
+            outbox.post(&mut vec![Reply::TimedOut], None, None);
+            drop(outbox);
+            client.send_for_worker(|outbox| outbox.answer = Answer::Awaited);
+            assert_eq!(receive(&mut theirs, 11), "TIMED_OUT\r\n");
+            assert!(client.outbox().worker == Worker::Sleeps);
+            client.answer(Reply::DeadlineSoon, None);
+        });
+        assert!(is_answered.unwrap());
+        assert_eq!(received(client, theirs), "DEADLINE_SOON\r\n");
+    }
+
+    #[test]
+    fn the_rest_of_an_answer_that_finds_no_room_is_sent_by_the_worker() {
+        let (client, mut theirs) = client();
+        let unread = fill(&client);
+        let answered = while_it_waits(&client, || {
+            client.answer(Reply::TimedOut, None);
+            receive(&mut theirs, unread);
+        });
+        // The peer may have read too late.
+        match answered {
+            Ok(is_answered) => assert!(is_answered),
+            Err(error) => assert_eq!(error.to_string(), "takes no replies"),
+        }
+    }
+
+    #[test]
+    fn an_answer_follows_what_its_worker_has_not_posted_yet() {
+        let (client, theirs) = client();
+        client.answer(Reply::TimedOut, None);
+        client.post(&mut vec![INSERTED], None);
+        assert!(client.await_answer().unwrap());
+        assert_eq!(received(client, theirs), "INSERTED 1\r\nTIMED_OUT\r\n");
+    }
+
+    #[test]
+    fn an_answer_waits_for_the_log_behind_a_put_of_its_client() {
+        let (client, theirs) = client();
+        client.post(&mut vec![INSERTED], LSN);
+        let is_answered = while_it_waits(&client, || {
+            client.answer(Reply::TimedOut, None);
+            assert!(client.outbox().worker == Worker::Sleeps);
+            client.durable(Ok(Lsn::START));
+        });
+        assert!(is_answered.unwrap());
+        assert_eq!(received(client, theirs), "INSERTED 1\r\nTIMED_OUT\r\n");
+    }
+
+    #[test]
+    fn a_long_answer_is_left_to_the_worker() {
+        for (length, is_left) in [(UNCOPIED_BODY - 1, false), (UNCOPIED_BODY, true)] {
+            let (client, mut theirs) = client();
+            client.outbox().worker = Worker::Sleeps;
+            client.outbox().answer = Answer::Awaited;
+            let body = Body::new(&vec![b'x'; length - 2]);
+            client.answer(Reply::Reserved(JobId(1), body), None);
+            assert_eq!(!client.outbox().ready.is_empty(), is_left);
+            client.flush().unwrap();
+            let expected = format!("RESERVED 1 {}\r\n", length - 2);
+            assert_eq!(receive(&mut theirs, expected.len()), expected);
+            assert_eq!(received(client, theirs).len(), length);
+        }
+    }
+
+    #[test]
+    fn nobody_who_waits_is_answered_once_the_server_ends() {
+        let (client, theirs) = client();
+        let is_answered = while_it_waits(&client, || {
+            client.stop();
+            client.answer(Reply::TimedOut, None);
+        });
+        assert!(!is_answered.unwrap());
+        assert!(
+            !client.await_answer().unwrap(),
+            "and no wait after it lasts"
+        );
+        assert_eq!(received(client, theirs), "");
+    }
+
+    #[test]
+    fn an_answer_that_came_before_the_end_of_the_server_is_sent() {
+        let (client, theirs) = client();
+        client.answer(Reply::TimedOut, None);
+        client.stop();
+        assert!(client.await_answer().unwrap());
+        assert_eq!(received(client, theirs), "TIMED_OUT\r\n");
+    }
+
+    #[test]
+    fn replies_leave_in_their_order_when_the_log_is_durable_and_the_worker_reads_meanwhile() {
+        let (client, mut theirs) = client();
+        client.post(&mut vec![INSERTED], LSN);
+        client.depart().unwrap();
+        client.post(&mut vec![Reply::TimedOut], None);
+        client.depart().unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let nothing = theirs.read(&mut [0]).unwrap_err();
+        assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
+        client.durable(Ok(Lsn::START));
+        theirs.set_nonblocking(false).unwrap();
+        assert_eq!(receive(&mut theirs, 23), "INSERTED 1\r\nTIMED_OUT\r\n");
+        assert_eq!(client.held(), 0);
+    }
+
+    #[test]
+    fn what_rests_on_a_log_that_has_failed_becomes_an_internal_error() {
+        let (client, theirs) = client();
+        client.post(&mut vec![Reply::Watching(1), INSERTED], LSN);
+        client.durable(Err(Failed));
+        client.flush().unwrap();
+        assert_eq!(received(client, theirs), "WATCHING 1\r\nINTERNAL_ERROR\r\n");
+    }
+
+    #[test]
+    fn a_worker_reads_on_only_while_what_waits_fits_into_the_socket() {
+        let (client, mut theirs) = client();
+        let most = ROOM / size(&INSERTED);
+        let fits = |client: &Client| client.outbox().fits(&client.stream);
+        client.post(&mut vec![INSERTED; most], LSN);
+        assert!(fits(&client));
+        client.post(&mut vec![INSERTED], LSN);
+        assert!(!fits(&client));
+        client.durable(Ok(Lsn::START));
+        client.flush().unwrap();
+        // The client has not read them, and the room is counted down.
+        client.post(&mut vec![INSERTED; most], LSN);
+        assert!(!fits(&client));
+        receive(&mut theirs, 12 * (most + 1));
+        assert!(fits(&client));
+    }
+
+    #[test]
+    fn a_client_that_leaves_no_room_for_a_reply_is_cut_off() {
+        let (client, mut theirs) = client();
+        client.outbox().room = ROOM;
+        let unread = fill(&client);
+        client.post(&mut vec![INSERTED], LSN);
+        client.depart().unwrap();
+        client.durable(Ok(Lsn::START));
+        receive(&mut theirs, unread);
+        assert_eq!(theirs.read(&mut [0]).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_client_that_takes_nothing_is_given_up_when_its_time_is_over() {
+        let (client, _theirs) = client();
+        fill(&client);
+        client.post(&mut vec![INSERTED], None);
+        let error = client.depart().unwrap_err();
+        assert_eq!(error.to_string(), "takes no replies");
+        assert_eq!(client.held(), 0);
+    }
+
+    #[test]
+    fn short_bodies_are_copied_and_long_ones_are_sent_from_where_they_are() {
+        let (client, theirs) = client();
+        let found = |length: usize| Reply::Found(JobId(1), Body::new(&vec![b'x'; length - 2]));
+        client.post(&mut vec![found(UNCOPIED_BODY - 1)], None);
+        assert_eq!(client.outbox().ready.bodies.len(), 0);
+        client.post(&mut vec![found(UNCOPIED_BODY), Reply::TimedOut], None);
+        assert_eq!(client.outbox().ready.bodies.len(), 1);
+        client.depart().unwrap();
+        let (short, long) = ("x".repeat(2045), "x".repeat(2046));
+        let expected =
+            format!("FOUND 1 2045\r\n{short}\r\nFOUND 1 2046\r\n{long}\r\nTIMED_OUT\r\n");
+        assert_eq!(received(client, theirs), expected);
     }
 }

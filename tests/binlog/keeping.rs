@@ -27,7 +27,7 @@ fn nothing_may_be_told_of_a_job_before_its_put_is_kept() {
         let second = log
             .needed_for(RestsOn::PutOf(JobId(2)))
             .expect("it is not written");
-        assert!(first > Lsn::default() && second >= first);
+        assert!(first > Lsn::START && second >= first);
         log.commit(first).unwrap();
         // The two puts were written together, so both are kept now.
         assert_eq!(

@@ -48,7 +48,7 @@ impl Server {
             live,
             jobs: opened.jobs,
             history,
-            lsn: Lsn::default(),
+            lsn: Lsn::START,
         }
     }
 
