@@ -45,51 +45,44 @@ impl Workers {
     }
 }
 
-/// Who serves a client.
-enum Server {
-    Idle(Sender<Arc<Client>>),
-    New,
-    /// The next one that is free.
-    Next,
-}
-
 /// Has a worker serve the client.
 ///
 /// # Errors
 ///
 /// If no worker is idle, and the system has no thread left.
 pub fn hand_over(shared: &Arc<Shared>, client: &Arc<Client>) -> io::Result<()> {
-    let server = shared.with_lock(|state, _| {
-        let workers = &mut state.workers;
-        if let Some(idle) = workers.idle.pop() {
-            return Server::Idle(idle);
+    loop {
+        let (idle, starts) = shared.with_lock(|state, _| {
+            let workers = &mut state.workers;
+            let idle = workers.idle.pop();
+            let starts = idle.is_none() && workers.count < shared.limits.max_connections;
+            if starts {
+                workers.count += 1;
+            } else if idle.is_none() {
+                workers.queue.push_back(Arc::clone(client));
+            }
+            (idle, starts)
+        });
+        match idle {
+            // It fails if the worker does not listen yet. Then that one ends.
+            Some(idle) if idle.try_send(Arc::clone(client)).is_err() => {}
+            None if starts => return start(shared, client),
+            _ => return Ok(()),
         }
-        if workers.count < shared.limits.max_connections {
-            workers.count += 1;
-            return Server::New;
-        }
-        workers.queue.push_back(Arc::clone(client));
-        Server::Next
-    });
-    match server {
-        Server::Idle(idle) => {
-            let sent = idle.send(Arc::clone(client));
-            sent.expect("a worker waits as long as there is its sender");
-            Ok(())
-        }
-        Server::New => start(shared, client).inspect_err(|_| one_less(shared)),
-        Server::Next => Ok(()),
     }
 }
 
 fn start(shared: &Arc<Shared>, client: &Arc<Client>) -> io::Result<()> {
-    sys::find_room_for_threads()?;
-    let (shared, first) = (Arc::clone(shared), Arc::clone(client));
-    let worker = thread::Builder::new()
-        .name("worker".into())
-        .stack_size(STACK);
-    worker.spawn(move || work(&shared, first))?;
-    Ok(())
+    let (serving, first) = (Arc::clone(shared), Arc::clone(client));
+    let worker = thread::Builder::new().name("worker".into());
+    let started = sys::find_room_for_threads().and_then(|()| {
+        let worker = worker.stack_size(STACK);
+        worker.spawn(move || work(&serving, first))
+    });
+    if started.is_err() {
+        shared.with_lock(|state, _| state.workers.count -= 1);
+    }
+    started.map(drop)
 }
 
 /// A worker's life. It ends when no client has come for a while.
@@ -100,12 +93,13 @@ fn work(shared: &Shared, first: Arc<Client>) {
         drop(client);
         next = next_client(shared);
     }
-    one_less(shared);
 }
 
-/// The next client, for a worker that has closed its last one.
+/// The next client, for a worker that has closed its last one; `None` if it is to
+/// end. Then it counts no more.
 fn next_client(shared: &Shared) -> Option<Arc<Client>> {
-    let (sender, clients) = bounded(1);
+    // Without a buffer, so that a client that is sent has a worker.
+    let (sender, clients) = bounded(0);
     let queued = shared.closed(|state| {
         let queued = state.workers.queue.pop_front();
         if queued.is_none() && !shared.is_stopping() {
@@ -120,19 +114,21 @@ fn next_client(shared: &Shared) -> Option<Arc<Client>> {
         match clients.recv_timeout(LINGERS) {
             Ok(client) => return Some(client),
             Err(error) if error.is_timeout() => {
-                // The worker that has been idle for longest ends. That is this one,
-                // unless a client is already on its way to it.
+                // The worker that has been idle for longest ends: this one, unless
+                // the acceptor has just chosen it.
                 let longest = shared.with_lock(|state, _| {
                     let idle = &mut state.workers.idle;
                     (!idle.is_empty()).then(|| idle.remove(0))
                 });
                 drop(longest);
             }
-            Err(_) => return None,
+            Err(_) => {
+                return shared.with_lock(|state, _| {
+                    let queued = state.workers.queue.pop_front();
+                    state.workers.count -= usize::from(queued.is_none());
+                    queued
+                });
+            }
         }
     }
-}
-
-fn one_less(shared: &Shared) {
-    shared.with_lock(|state, _| state.workers.count -= 1);
 }

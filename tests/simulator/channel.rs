@@ -1,23 +1,34 @@
-//! A channel for one value, as `crossbeam_channel` has it.
+//! A channel without room, as `crossbeam_channel` has it.
 
 use crate::sync::{Condvar, Mutex};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// It takes one value at a time, and its two ends are one each.
+/// What is sent is taken by somebody who waits for it.
 pub fn bounded<T>(room: usize) -> (Sender<T>, Receiver<T>) {
-    assert_eq!(room, 1);
+    assert_eq!(room, 0);
     let channel = Arc::new(Channel {
-        state: Mutex::new((None, true)),
+        state: Mutex::new(Handing {
+            waiting: 0,
+            handed: VecDeque::new(),
+            is_open: true,
+        }),
         changed: Condvar::new(),
     });
     (Sender(channel.clone()), Receiver(channel))
 }
 
 struct Channel<T> {
-    /// What was sent, and whether more may be.
-    state: Mutex<(Option<T>, bool)>,
+    state: Mutex<Handing<T>>,
     changed: Condvar,
+}
+
+struct Handing<T> {
+    waiting: usize,
+    /// For so many of those who wait.
+    handed: VecDeque<T>,
+    is_open: bool,
 }
 
 pub struct Sender<T>(Arc<Channel<T>>);
@@ -36,15 +47,14 @@ impl RecvTimeoutError {
 }
 
 impl<T> Sender<T> {
-    pub fn send(&self, value: T) -> Result<(), ()> {
-        let before = self
-            .0
-            .state
-            .lock()
-            .expect("no thread panics")
-            .0
-            .replace(value);
-        assert!(before.is_none(), "it is full");
+    /// Gives it back if nobody waits for it.
+    pub fn try_send(&self, value: T) -> Result<(), T> {
+        let mut state = self.0.state.lock().expect("no thread panics");
+        if state.handed.len() == state.waiting {
+            return Err(value);
+        }
+        state.handed.push_back(value);
+        drop(state);
         self.0.changed.notify_all();
         Ok(())
     }
@@ -52,18 +62,24 @@ impl<T> Sender<T> {
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
-        self.0.state.lock().expect("no thread panics").1 = false;
+        self.0.state.lock().expect("no thread panics").is_open = false;
         self.0.changed.notify_all();
     }
 }
 
 impl<T> Receiver<T> {
     pub fn recv_timeout(&self, time: Duration) -> Result<T, RecvTimeoutError> {
-        let state = self.0.state.lock().expect("no thread panics");
-        let is_idle = |state: &mut (Option<T>, bool)| state.0.is_none() && state.1;
+        let mut state = self.0.state.lock().expect("no thread panics");
+        state.waiting += 1;
+        self.0.changed.notify_all();
+        let is_idle = |state: &mut Handing<T>| state.handed.is_empty() && state.is_open;
         let waited = self.0.changed.wait_timeout_while(state, time, is_idle);
-        let mut state = waited.expect("no thread panics").0;
-        let is_timeout = state.1;
-        state.0.take().ok_or(RecvTimeoutError { is_timeout })
+        state = waited.expect("no thread panics").0;
+        state.waiting -= 1;
+        let is_timeout = state.is_open;
+        state
+            .handed
+            .pop_front()
+            .ok_or(RecvTimeoutError { is_timeout })
     }
 }
