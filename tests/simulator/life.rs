@@ -32,7 +32,7 @@ const SYNCED_WITHIN: Duration = Duration::from_millis(6);
 
 /// In how many pieces of the heap something empty is at most, and how many bytes
 /// its tables take, or the binlog's buffer for what is written at once.
-const PIECES: usize = 50;
+const PIECES: usize = 60;
 const TABLES: usize = 100_000;
 const BUFFER: usize = 600_000;
 
