@@ -283,6 +283,10 @@ pub struct Stats {
     pub records_migrated: u64,
     /// The length of a segment, as the options asked for it.
     pub max_size: u64,
+    /// The bytes of all files: of segments, and of the room prepared for more.
+    pub size: u64,
+    /// The bytes of these that live.
+    pub live_size: u64,
 }
 
 /// What the binlog's threads report while it is in use.
@@ -412,7 +416,14 @@ impl Binlog {
             records_written: tail.written,
             records_migrated: tail.migrated,
             max_size: self.segment_size,
+            size: tail.files_len(),
+            live_size: tail.ledger.live(),
         }
+    }
+
+    /// Whether puts are refused because the disk is full.
+    pub fn refuses_puts(&self) -> bool {
+        self.tail().refuses_puts()
     }
 
     /// The segment with the latest put of a live job. For a job that is gone, 0

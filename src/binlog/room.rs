@@ -126,6 +126,15 @@ impl Tail {
         fit.min_by_key(|(_, len)| *len)
     }
 
+    /// The bytes of all files: of segments that are needed, and of prepared ones.
+    pub fn files_len(&self) -> u64 {
+        let prepared = self.spares.iter().map(|spare| match *spare {
+            Spare::Ready(len) => len,
+            Spare::Missing | Spare::Taken => 0,
+        });
+        self.ledger.closed() + self.len.max(self.offset) + prepared.sum::<u64>()
+    }
+
     /// How many bytes of records can be appended without asking the disk.
     fn room(&self) -> u64 {
         let in_spare = |spare: &Spare| match *spare {

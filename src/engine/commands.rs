@@ -2,7 +2,7 @@
 //! documents what each command means, and its replies.
 
 use super::connection::{Kick, MOST_WATCHED, Unfinished, WATCHED_FREELY};
-use super::counts::command_key;
+use super::counts::{Event, command_key};
 use super::job::{JOB_OVERHEAD, Job, State, StoredOptions};
 use super::slab::ConnectionIndex;
 use super::tube::{Pause, Tube};
@@ -96,6 +96,7 @@ impl Engine {
         if !std::mem::replace(&mut connection.is_producer, true) {
             self.connections_now.producers += 1;
         }
+        connection.puts += 1;
         connection.incoming = Some((id, put));
         Outcome::AwaitBody
     }
@@ -123,6 +124,15 @@ impl Engine {
             Ok(_) if self.draining => Some(Reply::Draining),
             Ok(_) => None,
         };
+        match refusal {
+            Some(Reply::OutOfMemory) => {
+                self.totals.refused += 1;
+                self.refused_for_memory = Some(needed).filter(|&needed| !self.has_room(needed));
+            }
+            Some(Reply::Draining) => self.totals.refused += 1,
+            Some(_) => {}
+            None => self.refused_for_memory = None,
+        }
         match (body, refusal) {
             (Ok(body), None) => self.insert(by, id, put, body, now),
             (body, refusal) => {
@@ -269,7 +279,7 @@ impl Engine {
         let job = self.held_job(by, id)?;
         job.priority = priority;
         job.delay = delay;
-        self.jobs.history_mut(id).releases += 1;
+        self.count_event(id, Event::Release);
         self.record(Change::Update(id));
         match delay {
             Seconds(0) => self.change_state(id, State::Ready),
@@ -288,7 +298,7 @@ impl Engine {
     ) -> Option<Reply> {
         let job = self.held_job(by, id)?;
         job.priority = priority;
-        self.jobs.history_mut(id).buries += 1;
+        self.count_event(id, Event::Bury);
         self.record(Change::Update(id));
         let state = self.buried_last();
         self.change_state(id, state);
@@ -408,7 +418,7 @@ impl Engine {
     }
 
     fn kick_one(&mut self, id: JobId, now: Time) {
-        self.jobs.history_mut(id).kicks += 1;
+        self.count_event(id, Event::Kick);
         self.reset_tries(id);
         self.record(Change::Update(id));
         self.make_ready(id, now);
@@ -427,8 +437,7 @@ impl Engine {
 
     fn stats_job(&self, id: JobId, now: Time) -> Option<Reply> {
         let job = self.jobs.get(id)?;
-        let options = self.options.stats(id);
-        let stats = job.stats(id, &self.tubes[job.tube], options, now);
+        let stats = self.job_stats(id, job, now);
         Some(Reply::JobStats(Box::new(stats)))
     }
 
@@ -468,8 +477,7 @@ impl Engine {
         for (id, job) in others.by_ref().take(PIECE) {
             self.effects.steps += 1;
             if is_wanted(job) {
-                let options = self.options.stats(id);
-                jobs.push(job.stats(id, &self.tubes[job.tube], options, now));
+                jobs.push(self.job_stats(id, job, now));
                 if jobs.len() == most {
                     break;
                 }

@@ -30,6 +30,26 @@ impl JobCounts {
     }
 }
 
+/// What is counted for each job, and for each tube.
+#[derive(Clone, Copy)]
+pub enum Event {
+    Reserve,
+    Release,
+    Bury,
+    Timeout,
+    Kick,
+}
+
+/// The keys that tell how often the jobs of a tube had each [`Event`], in its
+/// order.
+pub const EVENT_KEYS: [&str; 5] = [
+    "total-reserves",
+    "total-releases",
+    "total-buries",
+    "total-timeouts",
+    "total-kicks",
+];
+
 /// Makes a list of keys, and finds the key that counts a command.
 macro_rules! counted_commands {
     ($($command:ident: $key:literal,)*) => {
@@ -89,6 +109,8 @@ pub struct Totals {
     pub jobs: u64,
     /// Connections accepted.
     pub connections: u64,
+    /// Puts refused because the server takes no job now, or not this one.
+    pub refused: u64,
 }
 
 /// How many connections are producers, how many are workers, and how many wait,

@@ -1,5 +1,6 @@
 //! A job in memory, the map of all jobs, and a job as the binlog stores it.
 
+use super::counts::Event;
 use super::slab::{ConnectionIndex, TubeIndex};
 use super::{Shift, Time};
 use crate::protocol::{Body, Counters, JobId, JobState, Priority, PutOptions, Seconds, TubeName};
@@ -118,11 +119,19 @@ impl Jobs {
         self.memory
     }
 
-    /// The counters of a job, for a change.
-    pub fn history_mut(&mut self, id: JobId) -> &mut Counters {
-        let is_new = self[id].history.is_none();
-        self.memory += u64::from(is_new) * HISTORY_OVERHEAD;
-        self[id].history.get_or_insert_default()
+    /// Counts an event of a job. Returns the tube of the job.
+    pub fn count(&mut self, id: JobId, event: Event) -> TubeIndex {
+        let job = self.by_id.get_mut(&id).expect("the job exists");
+        self.memory += u64::from(job.history.is_none()) * HISTORY_OVERHEAD;
+        let counters = job.history.get_or_insert_default();
+        *match event {
+            Event::Reserve => &mut counters.reserves,
+            Event::Timeout => &mut counters.timeouts,
+            Event::Release => &mut counters.releases,
+            Event::Bury => &mut counters.buries,
+            Event::Kick => &mut counters.kicks,
+        } += 1;
+        job.tube
     }
 
     pub fn get(&self, id: JobId) -> Option<&Job> {

@@ -4,11 +4,11 @@
 //! text has another order. The field that a key is filled from says what it
 //! counts.
 
-use super::counts::{COMMAND_KEYS, JobCounts};
-use super::job::Job;
+use super::counts::{COMMAND_KEYS, EVENT_KEYS, JobCounts};
+use super::job::{JOB_OVERHEAD, Job, State};
 use super::tube::{Pause, Tube};
 use super::{Engine, Time};
-use crate::protocol::{Document, JobId, JobStats, OptionStats};
+use crate::protocol::{Document, JobId, JobStats};
 
 impl Engine {
     /// The answer to `stats`, without what only the process knows. The server
@@ -32,7 +32,49 @@ impl Engine {
         document.add("current-waiting", self.connections_now.waiting);
         document.add("total-connections", self.totals.connections);
         document.add("draining", self.draining);
+        // What follows is ours.
+        document.add("memory-used", self.memory() + self.held_elsewhere);
+        document.add("max-memory", self.config.max_memory.unwrap_or(0));
+        document.add("put-refusal", self.put_refusal());
+        document.add("puts-refused", self.totals.refused);
         document
+    }
+
+    /// Why puts are refused now. It is for want of memory if there is no room for
+    /// the smallest job, or was none for the last put and still is none.
+    fn put_refusal(&self) -> &'static str {
+        let needed = self.refused_for_memory.unwrap_or(JOB_OVERHEAD + 2);
+        match () {
+            () if !self.has_room(needed) => "memory",
+            () if self.disk_is_full => "disk",
+            () if self.draining => "draining",
+            () => "none",
+        }
+    }
+
+    /// What `stats-job` and `list-jobs` tell. The engine does not know in which
+    /// file the job is; the server fills in `file`.
+    pub(super) fn job_stats(&self, id: JobId, job: &Job, now: Time) -> JobStats {
+        let left = |until: Time| u32::try_from(until.since(now).as_secs()).unwrap_or(u32::MAX);
+        let reserved_by = match job.state {
+            State::Reserved { by, .. } => self.connections[by].id.0,
+            _ => 0,
+        };
+        JobStats {
+            id,
+            tube: self.tubes[job.tube].name.clone(),
+            state: job.state.name(),
+            priority: job.priority,
+            age: now.since(job.created_at).as_secs(),
+            delay: job.delay,
+            ttr: job.ttr,
+            time_left: job.state.until().map_or(0, left),
+            file: 0,
+            counters: job.counters(),
+            size: u32::try_from(job.body.content().len()).unwrap_or(u32::MAX),
+            options: self.options.stats(id),
+            reserved_by,
+        }
     }
 }
 
@@ -54,37 +96,11 @@ impl Tube {
         let (length, left) = self.pause.map(pause).unwrap_or_default();
         document.add("pause", length);
         document.add("pause-time-left", left);
-        document
-    }
-}
-
-impl Job {
-    /// What `stats-job` and `list-jobs` tell. The engine does not know in which
-    /// file the job is; the server fills in `file`.
-    pub fn stats(
-        &self,
-        id: JobId,
-        tube: &Tube,
-        options: Option<Box<OptionStats>>,
-        now: Time,
-    ) -> JobStats {
-        JobStats {
-            id,
-            tube: tube.name.clone(),
-            state: self.state.name(),
-            priority: self.priority,
-            age: now.since(self.created_at).as_secs(),
-            delay: self.delay,
-            ttr: self.ttr,
-            time_left: self
-                .state
-                .until()
-                .map_or(0, |until| until.since(now).as_secs()),
-            file: 0,
-            counters: self.counters(),
-            size: u32::try_from(self.body.content().len()).unwrap_or(u32::MAX),
-            options,
+        // What follows is ours.
+        for (key, count) in EVENT_KEYS.iter().zip(self.events) {
+            document.add(key, count);
         }
+        document
     }
 }
 

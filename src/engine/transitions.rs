@@ -25,6 +25,7 @@
 //! well.)
 
 use super::connection::Wait;
+use super::counts::Event;
 use super::job::State;
 use super::slab::{ConnectionIndex, TubeIndex};
 use super::tube::Order;
@@ -103,7 +104,7 @@ impl Engine {
         while *left > 0 {
             match self.connections[index].reserved.first() {
                 Some(&(until, id)) if until <= now => {
-                    self.jobs.history_mut(id).timeouts += 1;
+                    self.count_event(id, Event::Timeout);
                     self.totals.timeouts += 1;
                     self.record(Change::Update(id));
                     let state = self.state_after_silence(id);
@@ -150,7 +151,8 @@ impl Engine {
 
     /// Gives a job to a connection that does not wait.
     pub(super) fn reserve(&mut self, id: JobId, by: ConnectionIndex, now: Time) -> Reply {
-        self.jobs.history_mut(id).reserves += 1;
+        self.count_event(id, Event::Reserve);
+        self.connections[by].reserves += 1;
         let job = &self.jobs[id];
         let (until, body) = (now + job.ttr, job.body.clone());
         // A log has a reserved job as ready: one that was ready is there already.
@@ -292,6 +294,12 @@ impl Engine {
         if self.config.keeps_changes {
             self.effects.changes.push(change);
         }
+    }
+
+    /// Counts what happens to a job, for the job and for its tube.
+    pub(super) fn count_event(&mut self, id: JobId, event: Event) {
+        let tube = self.jobs.count(id, event);
+        self.tubes[tube].events[event as usize] += 1;
     }
 
     /// Changes the counts that a job in this state appears in, and sets the

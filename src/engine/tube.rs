@@ -37,6 +37,8 @@ pub struct Tube {
     /// Connections that watch it.
     pub watching: usize,
     pub total_jobs: u64,
+    /// How often its jobs had each [`Event`](super::counts::Event).
+    pub events: [u64; 5],
     pub deletes: u64,
     pub pauses: u64,
     /// Its position in the list of names.
@@ -123,6 +125,7 @@ impl Tubes {
             using: 0,
             watching: 0,
             total_jobs: 0,
+            events: [0; 5],
             deletes: 0,
             pauses: 0,
             position,

@@ -164,7 +164,10 @@ impl<Owner: Copy + Ord> Wheel<Owner> {
     }
 
     fn note_if_empty(&mut self, level: usize, slot: usize) {
-        if self.slots[level * SLOTS + slot].is_empty() {
+        let timers = &mut self.slots[level * SLOTS + slot];
+        if timers.is_empty() {
+            // A set that has had members keeps memory for some.
+            *timers = BTreeSet::new();
             self.occupied[level] &= !(1 << slot);
         }
     }

@@ -73,7 +73,7 @@ pub struct JobStats {
     pub ttr: Seconds,
     /// How long it still stays delayed or reserved, in seconds; 0 in other
     /// states.
-    pub time_left: u64,
+    pub time_left: u32,
     /// The number of the binlog file with its latest put; 0 if none has it. The
     /// engine leaves it 0; the server asks the binlog and fills it in.
     pub file: u32,
@@ -83,6 +83,8 @@ pub struct JobStats {
     pub size: u32,
     /// Its options, if it has any.
     pub options: Option<Box<OptionStats>>,
+    /// The connection that has reserved it; 0 if none has.
+    pub reserved_by: u64,
 }
 
 impl JobStats {
@@ -100,7 +102,7 @@ impl JobStats {
             ("age: ", self.age),
             ("delay: ", self.delay.0.into()),
             ("ttr: ", self.ttr.0.into()),
-            ("time-left: ", self.time_left),
+            ("time-left: ", self.time_left.into()),
             ("file: ", self.file.into()),
             ("reserves: ", counters.reserves.into()),
             ("timeouts: ", counters.timeouts.into()),
@@ -114,9 +116,9 @@ impl JobStats {
         }
     }
 
-    /// Appends the keys and values for the job's options, with `between` before
-    /// each of them.
-    fn write_options(&self, out: &mut Vec<u8>, between: &str) {
+    /// Appends the keys and values that other servers do not have, with `between`
+    /// before each of them.
+    fn write_ours(&self, out: &mut Vec<u8>, between: &str) {
         for (key, fact) in self.options.iter().flat_map(|options| options.facts()) {
             out.extend_from_slice(between.as_bytes());
             out.extend_from_slice(key.as_bytes());
@@ -125,13 +127,14 @@ impl JobStats {
                 Fact::Number(number) => push_number(out, number),
             }
         }
+        write!(out, "{between}reserved-by: {}", self.reserved_by).expect("a Vec takes all bytes");
     }
 
     /// The bytes of the whole reply to `stats-job`.
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         let mut yaml = b"---\n".to_vec();
         self.write(&mut yaml, "\n");
-        self.write_options(&mut yaml, "\n");
+        self.write_ours(&mut yaml, "\n");
         write!(out, "OK {}\r\n", yaml.len() + 1).expect("a Vec takes all bytes");
         out.extend_from_slice(&yaml);
         out.extend_from_slice(b"\n\r\n");
@@ -143,7 +146,7 @@ impl JobStats {
         self.write(out, ", ");
         out.extend_from_slice(b", size: ");
         push_number(out, self.size.into());
-        self.write_options(out, ", ");
+        self.write_ours(out, ", ");
         out.extend_from_slice(b"}\n");
     }
 }
@@ -218,6 +221,7 @@ mod tests {
             },
             size: 10,
             options: None,
+            reserved_by: 0,
         }
     }
 
@@ -233,10 +237,10 @@ mod tests {
             jobs: vec![job(u64::MAX)],
             next: Some(JobId(12)),
         };
-        let expected = "OK 235\r\n---\njobs:\n\
+        let expected = "OK 251\r\n---\njobs:\n\
             - {id: 18446744073709551615, tube: \"default\", state: buried, pri: 4294967295, \
             age: 18446744073709551615, delay: 1, ttr: 2, time-left: 3, file: 4, reserves: 5, \
-            timeouts: 6, releases: 7, buries: 8, kicks: 9, size: 10}\nnext: 12\n\r\n";
+            timeouts: 6, releases: 7, buries: 8, kicks: 9, size: 10, reserved-by: 0}\nnext: 12\n\r\n";
         assert_eq!(encoded(&list), expected);
     }
 
@@ -256,7 +260,7 @@ mod tests {
         let (line, yaml) = text.split_once("\r\n").unwrap();
         assert_eq!(line, format!("OK {}", yaml.len() - 2));
         assert_eq!(yaml.matches("\n- {id: ").count(), 1000);
-        assert!(yaml.ends_with("size: 10}\nnext: 0\n\r\n"));
+        assert!(yaml.ends_with("size: 10, reserved-by: 0}\nnext: 0\n\r\n"));
     }
 
     #[test]

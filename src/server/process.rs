@@ -50,10 +50,17 @@ pub fn complete(document: &mut Document, shared: &Shared) {
         let name = names.as_ref().map(part).unwrap_or_default();
         name.to_string_lossy().into_owned()
     };
-    document.add("id", instance());
-    document.add_text("hostname", &name(UtsName::nodename));
-    document.add_text("os", &name(UtsName::version));
-    document.add_text("platform", &name(UtsName::machine));
+    let mut machine = Document::default();
+    machine.add("id", instance());
+    machine.add_text("hostname", &name(UtsName::nodename));
+    machine.add_text("os", &name(UtsName::version));
+    machine.add_text("platform", &name(UtsName::machine));
+    document.insert_before("memory-used", &machine);
+    let mut disk = Document::default();
+    disk.add("binlog-size", binlog.size);
+    disk.add("binlog-live-size", binlog.live_size);
+    document.insert_before("put-refusal", &disk);
+    document.add("max-connections", shared.limits.max_connections);
 }
 
 /// A random number that distinguishes this process from others.

@@ -13,7 +13,7 @@ use super::{Engine, Limits};
 use crate::binlog::{Binlog, Lsn, longest_put};
 use crate::engine::{ConnectionId, Outcome, Time};
 use crate::lock::{FairGuard, FairMutex, Word};
-use crate::protocol::{Reply, Request};
+use crate::protocol::{Command, Reply, Request};
 use crate::sync::thread::Thread;
 use crate::sync::{AtomicBool, OnceLock, Ordering};
 use std::collections::HashMap;
@@ -198,6 +198,9 @@ impl Shared {
         request: Request,
         now: Time,
     ) -> Outcome {
+        if let (Request::Command(Command::Stats), Some(binlog)) = (&request, &self.binlog) {
+            state.engine.disk_is_full = binlog.refuses_puts();
+        }
         let mut outcome = state.engine.execute(id, request, now);
         self.append_changes(state, now);
         // The engine knows no files. This cannot be done later: when the lock

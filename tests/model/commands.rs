@@ -3,7 +3,7 @@
 use super::documents::{list, word};
 use super::{
     Client, Incoming, JOB_OVERHEAD, Job, Model, Options, SECOND, State, WATCH_OVERHEAD,
-    WATCHED_FREELY,
+    WATCHED_FREELY, note,
 };
 
 /// The beginnings of the known commands. If a line begins with one of them but
@@ -41,11 +41,18 @@ impl Model {
     pub fn body(&mut self, client: Client, bytes: &str) {
         let incoming = self.client(client).incoming.take();
         let used = self.client(client).used.clone();
-        let reply = match incoming.expect("an awaited body") {
+        let incoming = incoming.expect("an awaited body");
+        let needed = match &incoming {
+            Incoming::TooBig => None,
+            Incoming::Job(job, size) => {
+                Some(size + 2 + JOB_OVERHEAD + self.needed_for(&job.options))
+            }
+        };
+        let reply = match incoming {
             Incoming::TooBig => "JOB_TOO_BIG".into(),
-            Incoming::Job(job, size)
+            Incoming::Job(job, _)
                 if self.is_spread_too_far(&job.options, &used)
-                    || !self.has_room(size + 2 + JOB_OVERHEAD + self.needed_for(&job.options)) =>
+                    || !self.has_room(needed.unwrap_or(0)) =>
             {
                 "OUT_OF_MEMORY".into()
             }
@@ -57,6 +64,15 @@ impl Model {
                 None => self.insert(*job, size, &used, bytes),
             },
         };
+        match &*reply {
+            "OUT_OF_MEMORY" => {
+                self.refused += 1;
+                self.refused_for_memory = needed.filter(|&needed| !self.has_room(needed));
+            }
+            "DRAINING" => self.refused += 1,
+            "JOB_TOO_BIG" | "EXPECTED_CRLF" => {}
+            _ => self.refused_for_memory = None,
+        }
         self.said.push((client, reply));
     }
 
@@ -126,6 +142,7 @@ impl Model {
                         0 => State::Ready,
                         _ => State::Delayed { until },
                     };
+                    "release"
                 })
             }
             ["bury", id, priority] => {
@@ -136,6 +153,7 @@ impl Model {
                     job.priority = priority;
                     job.buries += 1;
                     job.state = State::Buried { number };
+                    "burie"
                 })
             }
             ["touch", id] => {
@@ -143,6 +161,7 @@ impl Model {
                 self.change_held(client, id.parse().ok()?, "TOUCHED", |job| {
                     let until = now + job.ttr * SECOND;
                     job.state = State::Reserved { by: client, until };
+                    "touch"
                 })
             }
             ["watch", tube] => {
@@ -294,6 +313,7 @@ impl Model {
         let now = self.now;
         let job = self.jobs.iter_mut().find(|job| job.id == id).unwrap();
         job.reserves += 1;
+        note(&mut self.events, job, "reserve");
         let until = now + job.ttr * SECOND;
         job.state = State::Reserved { by: client, until };
         format!("RESERVED {id} {}\r\n{}", job.body.len(), job.body)
@@ -321,7 +341,7 @@ impl Model {
         client: Client,
         id: u64,
         reply: &str,
-        change: impl FnOnce(&mut Job),
+        change: impl FnOnce(&mut Job) -> &'static str,
     ) -> String {
         let is_its = |job: &&mut Job| {
             job.id == id && matches!(job.state, State::Reserved { by, .. } if by == client)
@@ -329,7 +349,8 @@ impl Model {
         match self.jobs.iter_mut().find(is_its) {
             None => "NOT_FOUND".into(),
             Some(job) => {
-                change(job);
+                let event = change(job);
+                note(&mut self.events, job, event);
                 self.serve();
                 reply.into()
             }
@@ -356,6 +377,7 @@ impl Model {
     fn kick_one(&mut self, id: u64) {
         let job = self.jobs.iter_mut().find(|job| job.id == id).unwrap();
         job.kicks += 1;
+        note(&mut self.events, job, "kick");
         job.options.silent = 0;
         job.state = State::Ready;
         self.serve();

@@ -1,6 +1,6 @@
 //! The documents in the model's answers: statistics and lists.
 
-use super::{Connection, Job, Model, SECOND, State};
+use super::{Connection, JOB_OVERHEAD, Job, Model, SECOND, State};
 
 /// The commands that `stats` counts, in its order.
 const COUNTED: [&str; 22] = [
@@ -50,6 +50,17 @@ impl Model {
         text += &format!("total-connections: {}\n", self.connected_ever);
         // A server adds here what only its process knows.
         text += &format!("draining: {}\n", self.draining);
+        text += &format!("memory-used: {}\n", self.memory() + self.held);
+        text += &format!("max-memory: {}\n", self.max_memory.unwrap_or(0));
+        let needed = self.refused_for_memory.unwrap_or(JOB_OVERHEAD + 2);
+        let refusal = match () {
+            () if !self.has_room(needed) => "memory",
+            () if self.disk_is_said_full => "disk",
+            () if self.draining => "draining",
+            () => "none",
+        };
+        text += &format!("put-refusal: {refusal}\n");
+        text += &format!("puts-refused: {}\n", self.refused);
         document(&text)
     }
 
@@ -73,13 +84,18 @@ impl Model {
         text += &format!("pause: {pause}\n");
         let left = until.saturating_sub(self.now) / SECOND;
         text += &format!("pause-time-left: {left}\n");
+        for event in ["reserve", "release", "burie", "timeout", "kick"] {
+            let count = self.events.get(&(name.to_string(), event)).unwrap_or(&0);
+            text += &format!("total-{event}s: {count}\n");
+        }
         document(&text)
     }
 
     pub(super) fn stats_job(&self, id: u64) -> String {
         match self.jobs.iter().find(|job| job.id == id) {
             Some(job) => {
-                let facts = [self.facts(job).to_vec(), self.facts_of_options(job)];
+                let options = self.facts_of_options(job);
+                let facts = [self.facts(job).to_vec(), options, vec![self.holder(job)]];
                 document(&format!("{}\n", facts.concat().join("\n")))
             }
             None => "NOT_FOUND".into(),
@@ -97,7 +113,13 @@ impl Model {
         let wanted = jobs.by_ref().filter(|(_, is_wanted)| *is_wanted);
         for (job, _) in wanted.take(count) {
             let size = vec![format!("size: {}", job.body.len())];
-            let facts = [self.facts(job).to_vec(), size, self.facts_of_options(job)];
+            let options = self.facts_of_options(job);
+            let facts = [
+                self.facts(job).to_vec(),
+                size,
+                options,
+                vec![self.holder(job)],
+            ];
             text += &format!("- {{{}}}\n", facts.concat().join(", "));
         }
         let jobs_key = match text.is_empty() {
@@ -106,6 +128,19 @@ impl Model {
         };
         let next = jobs.next().map_or(0, |(job, _)| job.id);
         document(&format!("{jobs_key}\n{text}next: {next}\n"))
+    }
+
+    /// Which connection holds a job.
+    fn holder(&self, job: &Job) -> String {
+        let holder = match job.state {
+            State::Reserved { by, .. } => {
+                let mut clients = self.clients.iter();
+                let holder = clients.find(|(client, _)| *client == by);
+                holder.expect("it is connected").1.number
+            }
+            _ => 0,
+        };
+        format!("reserved-by: {holder}")
     }
 
     /// The lines of `stats-job` for a job.

@@ -62,6 +62,13 @@ pub struct Model {
     /// The keys of deleted jobs that are still taken.
     pub kept: Vec<Kept>,
     counts: BTreeMap<String, u64>,
+    /// How often the jobs of a tube had an event, since the tube is there.
+    events: BTreeMap<(String, &'static str), u64>,
+    /// Puts refused, and what the last one needed if there was no memory for it.
+    refused: u64,
+    refused_for_memory: Option<usize>,
+    /// `stats` says that puts are refused because the disk is full.
+    pub disk_is_said_full: bool,
     timeouts: u64,
     jobs_ever: u64,
     /// The replies, each with its client, until they are taken.
@@ -134,6 +141,8 @@ struct Tube {
 
 #[derive(Default)]
 struct Connection {
+    /// The number of the connection since the server started.
+    number: usize,
     used: String,
     watched: Vec<String>,
     /// While it waits: the end of its timeout.
@@ -167,6 +176,7 @@ impl Model {
         self.numbers_given += 1;
         self.connected_ever += 1;
         let connection = Connection {
+            number: self.connected_ever,
             used: "default".into(),
             watched: vec!["default".into()],
             ..Connection::default()
@@ -237,6 +247,7 @@ impl Model {
                 State::Reserved { until, .. } if until <= now => {
                     job.timeouts += 1;
                     self.timeouts += 1;
+                    note(&mut self.events, job, "timeout");
                 }
                 _ => {}
             }
@@ -379,10 +390,16 @@ impl Model {
         let position = self.tubes.iter().position(|tube| tube.name == name);
         if let (Some(position), false) = (position, is_used) {
             self.tubes.swap_remove(position);
+            self.events.retain(|(tube, _), _| tube != name);
         }
     }
 
     fn count(&mut self, command: &str) {
         *self.counts.entry(command.into()).or_default() += 1;
     }
+}
+
+/// Notes that a job had this event.
+fn note(events: &mut BTreeMap<(String, &'static str), u64>, job: &Job, event: &'static str) {
+    *events.entry((job.tube.clone(), event)).or_default() += 1;
 }

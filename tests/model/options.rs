@@ -1,7 +1,7 @@
 //! The three options after a put.
 
 use super::{Client, Job, Kept, LIMIT_OVERHEAD, Model, OPTIONS_OVERHEAD, Options, SECOND, State};
-use super::{commands::name, documents::word};
+use super::{commands::name, documents::word, note};
 use std::collections::BTreeSet;
 
 impl Options {
@@ -134,6 +134,7 @@ impl Model {
                 job.options.silent += 1;
                 if job.options.silent >= tries {
                     job.buries += 1;
+                    note(&mut self.events, job, "burie");
                     job.state = State::Buried {
                         number: self.burials,
                     };

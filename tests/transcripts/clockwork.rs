@@ -240,8 +240,15 @@ fn add_process(document: &mut Document, uptime: Duration) {
     process.add("binlog-records-written", 0_u32);
     process.add("binlog-max-size", 10_u32 << 20);
     document.insert_before("draining", &process);
-    document.add("id", "0123456789abcdef");
-    document.add_text("hostname", "host");
-    document.add_text("os", "#1 SMP");
-    document.add_text("platform", "x86_64");
+    let mut machine = Document::default();
+    machine.add("id", "0123456789abcdef");
+    machine.add_text("hostname", "host");
+    machine.add_text("os", "#1 SMP");
+    machine.add_text("platform", "x86_64");
+    document.insert_before("memory-used", &machine);
+    let mut disk = Document::default();
+    disk.add("binlog-size", 0_u32);
+    disk.add("binlog-live-size", 0_u32);
+    document.insert_before("put-refusal", &disk);
+    document.add("max-connections", 1000_u32);
 }

@@ -1,6 +1,7 @@
 //! `try`: how often a job may be reserved without a word from its worker. After
 //! that it is buried, so that it cannot kill one worker after the other.
 
+use crate::engine::counts::Event;
 use crate::engine::job::State;
 use crate::engine::{Engine, JobId};
 
@@ -18,7 +19,7 @@ impl Engine {
         if stored.silent < tries {
             return State::Ready;
         }
-        self.jobs.history_mut(id).buries += 1;
+        self.count_event(id, Event::Bury);
         self.buried_last()
     }
 

@@ -504,6 +504,7 @@ impl Judge {
         let Some(&number) = self.links.get(&id.0) else {
             return;
         };
+        self.model.disk_is_said_full = engine.disk_is_full;
         let caller = &mut self.callers[number];
         let client = caller.client.expect("it is connected");
         if !asking.goes_on {
