@@ -1,5 +1,5 @@
-# beanpole: `make` builds, `make run` starts the server, `make check` tests it,
-# `make install` installs it. All of these can be set on the command line:
+# beanpole: `make` builds both programs, `make run` builds the daemon and starts it,
+# `make check` tests them, `make install` installs them. All of these can be set on the command line:
 
 PREFIX = /usr/local
 BINDIR = $(PREFIX)/bin
@@ -31,11 +31,10 @@ MUSL = $(if $(filter armv7,$(MACHINE)),musleabihf,musl)
 STATIC =
 
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+# Where the project is to be found: this is said in Cargo.toml alone.
+HOMEPAGE = $(shell sed -n 's/^repository = "\(.*\)"/\1/p' Cargo.toml)
 BUILT = target/$(if $(STATIC),$(TARGET)/)release
 PROGRAMS = beanpoled beanpole
-# The daemon and the companion. (The third package is for the developers of
-# these two.)
-PACKAGES = -p beanpole -p beanpole-companion
 # On a small box it matters more that the companion is small than that it is
 # fast.
 SMALL = CARGO_PROFILE_RELEASE_OPT_LEVEL=z
@@ -53,27 +52,28 @@ TEMPLATES = $(foreach unit,$(UNITS),src/packaging/$(unit):$(UNITDIR)/$(unit)) \
 COMPLETIONS = bash:$(BASHDIR)/beanpole zsh:$(ZSHDIR)/_beanpole fish:$(FISHDIR)/beanpole.fish
 # The programs contain the completions and the card, too.
 SOURCES = Cargo.toml Cargo.lock $(shell find src -type f) man/card.txt
+BUILD = $(if $(STATIC),$(LINKER)) $(CARGO) build --release --locked \
+    $(if $(STATIC),--target $(TARGET))
 
-all: $(BUILT)/beanpoled
+all: $(PROGRAMS:%=$(BUILT)/%)
 
-# Has rustup install the library of Rust for the target, if it is missing.
+# Nothing is downloaded without being asked for.
 define LIBRARY
-@test -d "$$(rustc --print target-libdir --target $(TARGET))" || \
-    rustup target add $(TARGET) || { \
+@test -d "$$(rustc --print target-libdir --target $(TARGET))" || { \
     echo "Rust has no library for $(TARGET). Where rustup is, this installs it:" >&2; \
     echo "    rustup target add $(TARGET)" >&2; exit 1; }
 endef
 
-# This builds both programs at once. Then an installation as root finds them
-# built, and needs no cargo.
+# If both are built, an installation as root needs no cargo.
 $(BUILT)/beanpoled: $(SOURCES) Makefile
 	$(if $(STATIC),$(LIBRARY))
-	$(if $(STATIC),$(LINKER)) $(CARGO) build --release --locked \
-	    $(if $(STATIC),-p beanpole,$(PACKAGES)) \
-	    $(if $(STATIC),--target $(TARGET))
-	$(if $(STATIC),$(SMALL) $(LINKER) $(CARGO) build --release --locked \
-	    -p beanpole-companion --target $(TARGET))
-	@touch $(PROGRAMS:%=$(BUILT)/%)
+	$(BUILD) -p beanpole
+	@touch $@
+
+# After the daemon: it uses the daemon's library.
+$(BUILT)/beanpole: $(BUILT)/beanpoled
+	$(if $(STATIC),$(SMALL)) $(BUILD) -p beanpole-companion
+	@touch $@
 
 # Each program as one file that needs no other file: it runs on any Linux.
 static:
@@ -87,12 +87,13 @@ image: static
 	    target/beanpole-$(VERSION)-$(ARCHITECTURE).oci.tar
 	@ls -l target/beanpole-$(VERSION)-$(ARCHITECTURE).oci.tar
 
-# This starts what `make` builds, so that after `make` nothing is compiled.
-run: all
+# The daemon alone.
+run: $(BUILT)/beanpoled
 	$(BUILT)/beanpoled $(ARGS)
 
+# Runs all suites, and says in one line what was left out and why.
 check:
-	$(CARGO) test --workspace --locked
+	@CARGO="$(CARGO)" tests/check
 
 # Compares the daemon with Debian's beanstalkd, if that is installed.
 bench: all
@@ -110,14 +111,14 @@ nightly:
 install: all
 	$(INSTALL) -d "$(DESTDIR)$(BINDIR)" "$(DESTDIR)$(SYSCONFDIR)/default"
 	$(INSTALL) -m 755 $(PROGRAMS:%=$(BUILT)/%) "$(DESTDIR)$(BINDIR)"
-	for manual in $(MANUALS); do \
+	@for manual in $(MANUALS); do \
 	    $(INSTALL) -D -m 644 $${manual%%:*} "$(DESTDIR)$${manual#*:}" || exit; \
 	done
-	for completion in $(COMPLETIONS); do \
+	@for completion in $(COMPLETIONS); do \
 	    text=$$($(NATIVE) completion $${completion%%:*}) && printf '%s\n' "$$text" | \
 	        $(INSTALL) -D -m 644 /dev/stdin "$(DESTDIR)$${completion#*:}" || exit; \
 	done
-	for template in $(TEMPLATES); do \
+	@for template in $(TEMPLATES); do \
 	    sed 's,@BINDIR@,$(BINDIR),g; s,@SYSCONFDIR@,$(SYSCONFDIR),g' $${template%%:*}.in | \
 	        $(INSTALL) -D -m 644 /dev/stdin "$(DESTDIR)$${template#*:}" || exit; \
 	done
@@ -136,10 +137,10 @@ uninstall:
 	    rm "$(DESTDIR)$(BINDIR)/beanstalkd"
 	rm -f $(PROGRAMS:%="$(DESTDIR)$(BINDIR)/%") $(UNITS:%="$(DESTDIR)$(UNITDIR)/%") \
 	    $(INITS:%="$(DESTDIR)$(INITDIR)/%")
-	for manual in $(MANUALS); do \
+	@for manual in $(MANUALS); do \
 	    rm -f "$(DESTDIR)$${manual#*:}"; \
 	done
-	for completion in $(COMPLETIONS); do \
+	@for completion in $(COMPLETIONS); do \
 	    rm -f "$(DESTDIR)$${completion#*:}"; \
 	done
 	! cmp -s src/packaging/beanpoled.default "$(DESTDIR)$(SYSCONFDIR)/default/beanpoled" || \
@@ -159,7 +160,7 @@ dist:
 deb: all
 	rm -rf target/deb
 	$(MAKE) install DESTDIR=target/deb PREFIX=/usr ZSHDIR=/usr/share/zsh/vendor-completions
-	src/packaging/deb target/deb $(VERSION) target
+	HOMEPAGE=$(HOMEPAGE) src/packaging/deb target/deb $(VERSION) target
 
 clean:
 	$(CARGO) clean

@@ -7,7 +7,7 @@ use crate::text::output::print;
 use clap::Args;
 
 /// The protocol on one screen; its manual page shows the same text.
-const CARD: &str = include_str!("../../../man/card.txt");
+const CARD: &str = include_str!("card.txt");
 
 #[derive(Args)]
 pub struct Help {
