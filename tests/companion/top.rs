@@ -168,19 +168,19 @@ jobs: 3 ready (2 urgent), 0 reserved, 1 delayed, 1 buried; 5 put so far
 per second: 0.0 put, 0.0 reserve, 0.0 delete, 0.0 timeouts
 binlog off
 
-tube images
-  nobody watches, 1 buried
-  jobs: 1 ready (0 urgent), 0 reserved, 0 delayed, 1 buried
-  2 put so far, 0 deleted
-  connections: 1 using, 0 watching, 0 waiting
-  put          0.0/s
-  delete       0.0/s
+TUBE                *READY   RSVD   DLYD   BURY  WATCH  WAIT  PUT/S  DEL/S   AGE
+images                   1      0      0      1      0     0    0.0    0.0 Ns
+nobody watches, 1 buried
 
 next ready   ID        PRI   AGE   TTR       TRIES  BYTES  BODY
               4       1024 Ns Ns           0      9  a picture
 
 next buried  ID        PRI   AGE   TTR       TRIES  BYTES  BODY
               5       1024 Ns Ns           1      3  bad
+
+
+
+
 
 
 
@@ -275,13 +275,13 @@ fn it_acts_on_the_selected_job_and_clears_a_tube_after_a_question() {
         screen.wait_for("\n\nq quit");
         screen.type_keys("dy");
         screen.wait_for("\ndeleted job 2\n");
-        screen.wait_for("  jobs: 1 ready (1 urgent), 0 reserved, 1 delayed, 0 buried");
+        screen.wait_for("\nmail                     1      0      1      0");
         screen.type_keys("\x1b[Bu");
         screen.wait_for("\nkicked job 3\n");
-        screen.wait_for("  jobs: 2 ready");
+        screen.wait_for("\nmail                     2      0      0      0");
         screen.type_keys("\x1b[B\x1b[Bb");
         screen.wait_for("\nburied job 3\n");
-        screen.wait_for("  jobs: 1 ready (1 urgent), 0 reserved, 0 delayed, 1 buried");
+        screen.wait_for("\nmail                     1      0      0      1");
         screen.type_keys("c");
         screen.wait_for("\ndelete 2 jobs of mail, all but reserved ones? y/N _\n");
         screen.type_keys("\r");

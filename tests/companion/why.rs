@@ -2,6 +2,8 @@
 
 use super::story::{on_each_server, tell};
 use super::support::{Running, Server, beanpoled, servers, wait_for};
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 
 #[test]
 fn why_says_what_is_in_the_way_the_worst_first() {
@@ -98,6 +100,89 @@ fn why_names_the_limit_that_keeps_ready_jobs_from_workers() {
          $ why mail\n\
          mail: All 2 ready jobs wait for limit deploy:1: jobs with this key are reserved in other tubes.\n[1]",
     );
+}
+
+/// A worker that takes a job, and is lost.
+fn lose_a_worker(server: &Server, tube: &str) {
+    let mut stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+    write!(stream, "watch {tube}\r\nreserve-with-timeout 0\r\n").unwrap();
+    let mut lines = BufReader::new(stream).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "WATCHING 2");
+    let reserved = lines.next().unwrap().unwrap();
+    assert!(reserved.starts_with("RESERVED"), "{reserved}");
+    drop(lines);
+    wait_for("it to be ready again", || {
+        says(server, tube, "jobs-reserved\":0")
+    });
+}
+
+#[test]
+fn a_job_at_which_workers_are_lost_is_trouble_at_once_with_its_id() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        tell(
+            &server,
+            "$ put -q -t mail -d 100000 later\n$ put -q -t mail poison",
+        );
+        let mut watcher = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+        watcher.write_all(b"watch mail\r\n").unwrap();
+        wait_for("somebody to watch", || {
+            says(&server, "mail", "watching\":1")
+        });
+        for _ in 0..2 {
+            lose_a_worker(&server, "mail");
+        }
+        let check = |level: &str, told: &str| {
+            let figures = "'ready'=1;;;0 'reserved'=0;;;0 'delayed'=1;;;0 'buried'=0;;;0";
+            let command = "$ check --tries-max 2 -t mail\nBEANSTALK";
+            (
+                format!("{command} {level}: {told} | {figures} "),
+                "'workers'=1;;;0",
+            )
+        };
+        let told = "ready 1, reserved 0, delayed 1, buried 0, tries 2 of job 2, workers 1";
+        let (before, after) = check("OK", told);
+        tell(&server, &format!("{before}'tries'=2;;2;0 {after}"));
+        lose_a_worker(&server, "mail");
+        tell(
+            &server,
+            "$ why\n\
+             mail: Job 2 was reserved 3 times, and each time the worker was lost or took too long: 'beanpole ls mail --tries 3' lists such jobs. Its worker is busy with other tubes; 1 job is ready.\n\
+             [1]\n\
+             $ ls mail --tries 3 -q\n2",
+        );
+        let (before, after) = check("CRITICAL", "tries 3 of job 2 (limit 2)");
+        tell(&server, &format!("{before}'tries'=3;;2;0 {after}\n[2]"));
+        let mut command = server.beanpole();
+        let output = command
+            .args(["top", "-i", "0.01", "--json"])
+            .output()
+            .unwrap();
+        let json = String::from_utf8(output.stdout).unwrap();
+        let trouble = "\"grave\":true,\"trouble\":\"job 2 fails at each of 3 tries\"";
+        assert!(json.contains(trouble), "{json}");
+        // A job that was released or buried has not failed so.
+        tell(
+            &server,
+            "$ bury 2\n$ why mail\nmail: 1 job is buried, the next one to be kicked is 2. None is ready; 1 job is delayed, the next one for another 27h.\n[1]",
+        );
+    }
+}
+
+#[test]
+fn the_sentences_count_one_as_one() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        tell(&server, "$ put -q -t mail -r 100000 slow next");
+        let mut worker = server.beanpole();
+        worker.args(["work", "-t", "mail", "--", "sleep", "100"]);
+        let _worker = Running::unheard(&mut worker);
+        wait_for("it to be reserved", || is_reserved(&server, "mail"));
+        tell(
+            &server,
+            "$ why mail\nmail: Its worker is busy: 1 job is reserved, 1 job is ready. Job 1 is held by a worker for another 27h, at try 1.\n[1]",
+        );
+    }
 }
 
 fn is_reserved(server: &Server, tube: &str) -> bool {

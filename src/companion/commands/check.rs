@@ -29,38 +29,38 @@ pub struct Check {
     #[arg(short = 't', long = "tube", value_name = "TUBE", value_parser = parse::<Pattern>)]
     tubes: Vec<Pattern>,
     /// warning and critical limit of ready jobs
-    #[arg(long, value_name = "[N,]N", value_parser = parse::<Limit>)]
+    #[arg(long, value_name = "[N,]N", value_parser = most)]
     ready_max: Option<Limit>,
     /// of delayed jobs
-    #[arg(long, value_name = "[N,]N", value_parser = parse::<Limit>)]
+    #[arg(long, value_name = "[N,]N", value_parser = most)]
     delayed_max: Option<Limit>,
     /// of buried jobs
-    #[arg(long, value_name = "[N,]N", value_parser = parse::<Limit>)]
+    #[arg(long, value_name = "[N,]N", value_parser = most)]
     buried_max: Option<Limit>,
     /// of the age of a tube's next ready job
-    #[arg(long, value_name = "[TIME,]TIME", value_parser = parse::<Oldest>)]
-    age_max: Option<Oldest>,
+    #[arg(long, value_name = "[TIME,]TIME", value_parser = time)]
+    age_max: Option<Limit>,
     /// of the age of the oldest job in any state
-    #[arg(long, value_name = "[TIME,]TIME", value_parser = parse::<Oldest>)]
-    oldest_max: Option<Oldest>,
+    #[arg(long, value_name = "[TIME,]TIME", value_parser = time)]
+    oldest_max: Option<Limit>,
     /// of the time that a tube is still paused
-    #[arg(long, value_name = "[TIME,]TIME", value_parser = parse::<Oldest>)]
-    pause_max: Option<Oldest>,
+    #[arg(long, value_name = "[TIME,]TIME", value_parser = time)]
+    pause_max: Option<Limit>,
     /// of tubes with ready jobs that nobody watches
-    #[arg(long, value_name = "[N,]N", value_parser = parse::<Limit>)]
+    #[arg(long, value_name = "[N,]N", value_parser = most)]
     unwatched_max: Option<Limit>,
     /// of the tries of a next or reserved job (default: none)
-    #[arg(long, value_name = "[N,]N", value_parser = parse::<Limit>)]
+    #[arg(long, value_name = "[N,]N", value_parser = most)]
     tries_max: Option<Limit>,
     /// of timeouts in a minute, as --during measures
-    #[arg(long, value_name = "[N,]N", value_parser = parse::<Limit>)]
+    #[arg(long, value_name = "[N,]N", value_parser = most)]
     timeouts_max: Option<Limit>,
     /// count timeouts for so long (default: 10)
     #[arg(long, value_name = "TIME", value_parser = parse::<Interval>)]
     during: Option<Interval>,
     /// of workers; with --tube, of those who watch it
-    #[arg(long, value_name = "[N,]N", value_parser = parse::<Least>)]
-    workers_min: Option<Least>,
+    #[arg(long, value_name = "[N,]N", value_parser = least)]
+    workers_min: Option<Limit>,
     /// warn if more of the memory or connections is in use (default: never)
     #[arg(long, value_name = "PERCENT", value_parser = parse::<Percent>)]
     room: Option<Percent>,
@@ -101,30 +101,21 @@ pub struct Limit {
     is_minimum: bool,
 }
 
-/// The limits of a figure that must not be lower.
-#[derive(Clone, Copy)]
-pub struct Least(Limit);
-/// The limits of an age in seconds that must not be higher.
-#[derive(Clone, Copy)]
-pub struct Oldest(Limit);
-
-impl Parse for Limit {
-    fn parse(text: &str) -> Result<Limit, String> {
-        Limit::read(text, false, |limit| number(text, limit))
-    }
+/// Reads the limits of a figure that must not be higher.
+fn most(text: &str) -> Result<Limit, String> {
+    Limit::read(text, false, |limit| number(text, limit))
 }
 
-impl Parse for Least {
-    fn parse(text: &str) -> Result<Least, String> {
-        Limit::read(text, true, |limit| number(text, limit)).map(Least)
-    }
+/// Reads the limits of a figure that must not be lower.
+fn least(text: &str) -> Result<Limit, String> {
+    Limit::read(text, true, |limit| number(text, limit))
 }
 
-impl Parse for Oldest {
-    fn parse(text: &str) -> Result<Oldest, String> {
-        let seconds = |limit: &str| Seconds::parse(limit).map(|Seconds(age)| age.into());
-        Limit::read(text, false, seconds).map(Oldest)
-    }
+/// Reads the limits of a time that must not be longer.
+fn time(text: &str) -> Result<Limit, String> {
+    Limit::read(text, false, |limit| {
+        Seconds::parse(limit).map(|Seconds(time)| time.into())
+    })
 }
 
 fn number(text: &str, limit: &str) -> Result<u64, String> {
@@ -213,27 +204,23 @@ impl Reading {
 
     /// The figure for people; its limits are added if they matter.
     fn text(&self, with_limit: bool) -> String {
-        let limits = [self.limit.warning, self.limit.critical]
-            .into_iter()
-            .flatten();
-        let limits: Vec<_> = limits.map(|limit| limit.to_string()).collect();
-        let limits = match with_limit && !limits.is_empty() {
-            true => format!(" (limit {})", limits.join(", ")),
-            false => String::new(),
+        let (name, value, unit, about) = (self.name, self.value, self.unit, &self.about);
+        let limit = match (self.limit.warning, self.limit.critical) {
+            _ if !with_limit => String::new(),
+            (Some(warning), Some(critical)) => format!(" (limit {warning}, {critical})"),
+            (one, other) => one
+                .or(other)
+                .map_or(String::new(), |limit| format!(" (limit {limit})")),
         };
-        format!(
-            "{} {}{}{}{limits}",
-            self.name, self.value, self.unit, self.about
-        )
+        format!("{name} {value}{unit}{about}{limit}")
     }
 
     fn to_json(&self) -> (String, Json) {
-        let Limit {
-            warning, critical, ..
-        } = self.limit;
-        let level = self.level().name();
-        let (value, unit) = (self.value, self.unit);
-        let json = json!({"value": value, "unit": unit, "level": level, "warning": warning, "critical": critical});
+        let (level, limit) = (self.level().name(), self.limit);
+        let json = json!({
+            "value": self.value, "unit": self.unit, "level": level,
+            "warning": limit.warning, "critical": limit.critical,
+        });
         (self.name.into(), json)
     }
 }
@@ -365,11 +352,11 @@ fn readings(
     let mut readings: Vec<_> = counts
         .map(|(state, limit)| Reading::new(state.name(), sum(state.count_key()), limit))
         .collect();
-    if let Some(Oldest(limit)) = options.age_max {
+    if let Some(limit) = options.age_max {
         let age = sample.next.iter().map(|job| job.age).max();
         readings.push(Reading::new("age", age.unwrap_or(0), Some(limit)).in_unit("s"));
     }
-    if let Some(Oldest(limit)) = options.oldest_max {
+    if let Some(limit) = options.oldest_max {
         let scope = Scope {
             tubes: tubes.clone(),
             states: State::ALL.into(),
@@ -377,7 +364,7 @@ fn readings(
         let age = oldest(client, &scope)?.map_or(0, |job| job.age);
         readings.push(Reading::new("oldest", age, Some(limit)).in_unit("s"));
     }
-    if let Some(Oldest(limit)) = options.pause_max {
+    if let Some(limit) = options.pause_max {
         let left = of_tubes
             .iter()
             .map(|(_, facts)| facts.number("pause-time-left"));
@@ -415,8 +402,7 @@ fn readings(
     };
     let workers = tubes.iter().map(watchers).min();
     let workers = workers.unwrap_or_else(|| server.number("current-workers"));
-    let limit = options.workers_min.map(|Least(limit)| limit);
-    readings.push(Reading::new("workers", workers, limit));
+    readings.push(Reading::new("workers", workers, options.workers_min));
     readings.extend(
         options
             .room
@@ -466,17 +452,13 @@ fn in_use(server: &Facts, most: u64) -> Vec<Reading> {
 mod tests {
     use super::*;
 
-    fn reading(name: &'static str, value: u64, limit: Option<Limit>) -> Reading {
+    fn reading(name: &'static str, value: u64, limit: Result<Limit, String>) -> Reading {
         let unit = if name == "age" { "s" } else { "" };
-        Reading::new(name, value, limit).in_unit(unit)
+        Reading::new(name, value, limit.ok()).in_unit(unit)
     }
 
-    fn most(text: &str) -> Option<Limit> {
-        Limit::parse(text).ok()
-    }
-
-    fn least(text: &str) -> Option<Limit> {
-        Least::parse(text).ok().map(|Least(limit)| limit)
+    fn none() -> Result<Limit, String> {
+        Err(String::new())
     }
 
     #[test]
@@ -503,7 +485,7 @@ mod tests {
                 reading("workers", 5, least("4,2")),
                 "'x:1 workers'=5;4:;2:;0",
             ),
-            (reading("ready", 5, None), "'x:1 ready'=5;;;0"),
+            (reading("ready", 5, none()), "'x:1 ready'=5;;;0"),
         ] {
             assert_eq!(reading.performance("x:1 "), expected);
         }
@@ -514,7 +496,7 @@ mod tests {
         let readings = [
             reading("ready", 5, most("4,9")),
             reading("buried", 1, most("0")),
-            reading("delayed", 0, None),
+            reading("delayed", 0, none()),
         ];
         let text = "ready 5 (limit 4, 9), buried 1 (limit 0), draining";
         let drains = Some("it drains");
@@ -533,7 +515,7 @@ mod tests {
     fn a_server_that_has_no_room_for_jobs_is_critical() {
         let stats = Facts::parse(b"put-refusal: memory\ndraining: false").unwrap();
         let text = "takes no new jobs: its memory is full, ready 1";
-        let readings = [reading("ready", 1, None)];
+        let readings = [reading("ready", 1, none())];
         assert_eq!(
             verdict(&readings, refusal(&stats)),
             (Level::Critical, text.into())

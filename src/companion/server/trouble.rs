@@ -266,7 +266,7 @@ fn failing<'a>(tube: &TubeName, jobs: impl Iterator<Item = &'a JobFacts>) -> Opt
         ),
     };
     Some(format!(
-        "{what} the worker was lost or took too long: 'beanpole ls -t {tube} --tries {OFTEN}' \
+        "{what} the worker was lost or took too long: 'beanpole ls {tube} --tries {OFTEN}' \
          lists such jobs."
     ))
 }

@@ -2,9 +2,8 @@
 
 use super::board::{Board, COLUMNS, page_of};
 use crate::server::columns::Column;
-use crate::server::curves::Curves;
-use crate::server::sample::{RATES, TUBE_RATES};
-use crate::server::stats::{Facts, JobFacts, State};
+use crate::server::sample::RATES;
+use crate::server::stats::{JobFacts, State};
 use crate::server::trouble::{Trouble, refusal, words};
 use crate::server::watch::{Known, Tube, Watched};
 use crate::text::colour::Colour;
@@ -116,8 +115,8 @@ pub fn screen(board: &Board, width: usize, height: usize) -> Vec<Line> {
     let room = height.saturating_sub(lines.len() + 2);
     match &board.page {
         _ if board.help => {}
-        None => lines.extend(table(board, width, room)),
-        Some((server, tube)) => lines.extend(look_into(board, *server, tube, width, room)),
+        None => lines.extend(page(board, width, room)),
+        Some(tube) => lines.extend(look_into(board, tube, width, room)),
     }
     lines.resize(height.saturating_sub(2), Line::default());
     lines.push(status(board));
@@ -132,7 +131,7 @@ pub fn screen(board: &Board, width: usize, height: usize) -> Vec<Line> {
 
 /// Everything at once, for an output that is not a terminal.
 pub fn printout(board: &Board, width: usize) -> Vec<String> {
-    let lines = [head(board, 0), table(board, width, usize::MAX)].concat();
+    let lines = [head(board, 0), page(board, width, usize::MAX)].concat();
     lines.iter().map(|line| line.text(width, false)).collect()
 }
 
@@ -181,15 +180,18 @@ fn server_lines(server: &Watched, has_curves: bool) -> Vec<Line> {
             number("current-workers"),
             number("current-waiting"),
         ));
-    let jobs = counts_of(Line::default(), facts);
-    let jobs = jobs.add(format!("; {} put so far", number("total-jobs")));
-    let mut lines = vec![first, jobs];
-    let rates = RATES.map(|(name, _)| name);
+    let [ready, reserved, delayed, buried] = facts.jobs();
+    let (urgent, put) = (number("current-jobs-urgent"), number("total-jobs"));
+    let red = (buried > 0).then_some(Colour::RED);
+    let jobs =
+        format!("jobs: {ready} ready ({urgent} urgent), {reserved} reserved, {delayed} delayed, ");
+    let jobs = Line::plain(jobs).add_in(red, format!("{buried} buried"));
+    let mut lines = vec![first, jobs.add(format!("; {put} put so far"))];
     if has_curves {
-        lines.extend(curve_lines("", rates, known.rates, &known.curves, now));
+        lines.extend(curve_lines(&known, now));
     } else {
         let mut line = Line::plain("per second:");
-        for (index, name) in rates.into_iter().enumerate() {
+        for (index, (name, _)) in RATES.into_iter().enumerate() {
             let value = known.rates.map(|rates| rates[index]);
             let end = if index + 1 < RATES.len() { "," } else { "" };
             let text = format!(" {} {name}{end}", rate(value, 9));
@@ -205,64 +207,48 @@ fn server_lines(server: &Watched, has_curves: bool) -> Vec<Line> {
             bytes(number("binlog-max-size"))
         ),
     };
-    for (name, used, most) in [
-        ("in use", "binlog-live-size", "binlog-size"),
-        ("memory", "memory-used", "max-memory"),
-    ] {
-        if number(most) > 0 {
-            let (used, most) = (bytes(number(used)), bytes(number(most)));
-            binlog += &format!("; {name}: {used} of {most}");
-        }
+    if number("binlog-size") > 0 {
+        let (live, size) = (number("binlog-live-size"), number("binlog-size"));
+        binlog += &format!(", {} of {} in use", bytes(live), bytes(size));
+    }
+    let (used, most) = (number("memory-used"), number("max-memory"));
+    if most > 0 && used >= most / 5 * 4 {
+        binlog += &format!("; memory {} of {}", bytes(used), bytes(most));
     }
     lines.push(Line::plain(binlog));
     lines
 }
 
 /// A line for each rate, with the curve of its last two minutes.
-fn curve_lines<const R: usize>(
-    before: &str,
-    names: [&str; R],
-    rates: Option<[f64; R]>,
-    curves: &Curves<R>,
-    now: Duration,
-) -> Vec<Line> {
+fn curve_lines(known: &Known, now: Duration) -> impl Iterator<Item = Line> {
     const WIDTH: usize = 60;
-    let slots = curves.slots(0, now);
-    let slots = &slots[slots.len().saturating_sub(WIDTH)..];
-    let line = |(index, name): (usize, &str)| {
-        let values = slots
-            .iter()
-            .map(|slot| slot.map_or(0.0, |slot| slot.rates[index]));
-        let most = values.clone().fold(0.0, f32::max);
-        let point = |value: f32| match (value / most * 7.0).round() {
-            _ if value <= 0.0 => ' ',
-            height => ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'][(height as usize).min(7)],
-        };
-        let value = rates.map(|rates| rates[index]);
-        let curve: String = values.map(point).collect();
-        let text = format!("{:>7}/s  {curve:>WIDTH$}", rate(value, 7));
-        let name_width = 9 + before.len();
-        let name = format!("{:<name_width$}", format!("{before}{name}"));
-        Line::default()
-            .add_in(colour_of_rate(name.trim(), value), name)
-            .add(text.trim_end())
-    };
-    names.into_iter().enumerate().map(line).collect()
+    let slots = known.curves.slots(0, now);
+    let slots = slots[slots.len().saturating_sub(WIDTH)..].to_vec();
+    let rates = known.rates;
+    RATES
+        .into_iter()
+        .enumerate()
+        .map(move |(index, (name, _))| {
+            let values = slots
+                .iter()
+                .map(|slot| slot.map_or(0.0, |slot| slot.rates[index]));
+            let values: Vec<f32> = values.collect();
+            let most = values.iter().copied().fold(0.0, f32::max);
+            let point = |value: &f32| match (value / most * 7.0).round() {
+                _ if *value <= 0.0 => ' ',
+                height => ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'][(height as usize).min(7)],
+            };
+            let value = rates.map(|rates| rates[index]);
+            let curve: String = values.iter().map(point).collect();
+            let text = format!("{:>7}/s  {curve:>WIDTH$}", rate(value, 7));
+            let line = Line::default().add_in(colour_of_rate(name, value), format!("{name:<9}"));
+            line.add(text.trim_end())
+        })
 }
 
 fn colour_of_rate(name: &str, value: Option<f64>) -> Option<Colour> {
     let is_bad = name == "timeouts" && value.is_some_and(|value| value > 0.0);
     is_bad.then_some(Colour::YELLOW)
-}
-
-/// Adds to a line how many jobs a server or a tube has.
-fn counts_of(line: Line, facts: &Facts) -> Line {
-    let [ready, reserved, delayed, buried] = facts.jobs();
-    let urgent = facts.number("current-jobs-urgent");
-    let text =
-        format!("jobs: {ready} ready ({urgent} urgent), {reserved} reserved, {delayed} delayed, ");
-    let colour = (buried > 0).then_some(Colour::RED);
-    line.add(text).add_in(colour, format!("{buried} buried"))
 }
 
 /// The line of a server that has not answered yet.
@@ -316,15 +302,25 @@ const ROOM_FOR_TROUBLE: usize = 100;
 /// Names up to this length have room on a wide screen in any case.
 const NAME: usize = 20;
 
-/// The title and the rows, in up to `room` lines together.
-fn table(board: &Board, width: usize, room: usize) -> Vec<Line> {
+/// The page of the table that contains the selected row, in up to `room` lines.
+fn page(board: &Board, width: usize, room: usize) -> Vec<Line> {
+    let selected = board.selection();
+    let (start, rows) = page_of(&board.rows, selected, room.saturating_sub(1));
+    table(board, rows, Some(selected - start), width)
+}
+
+/// A title, and these rows.
+fn table(
+    board: &Board,
+    rows: &[(usize, TubeName)],
+    selected: Option<usize>,
+    width: usize,
+) -> Vec<Line> {
     let is_wide = width >= ROOM_FOR_TROUBLE;
     let columns = &COLUMNS[1..COLUMNS.len() - usize::from(!is_wide)];
     let figures: usize = columns.iter().map(|column| column.head().1 + 1).sum();
-    let selected = board.selection();
-    let (start, page) = page_of(&board.rows, selected, room.saturating_sub(1));
     // Numbers stand beside the names, however wide the screen is.
-    let longest = page.iter().map(|(_, name)| name.as_str().len() + 8);
+    let longest = rows.iter().map(|(_, name)| name.as_str().len() + 8);
     let longest = longest.max().unwrap_or(0).max(NAME);
     let name_width = width.saturating_sub(figures).max(8).min(longest);
     let head = |column: Column| {
@@ -340,9 +336,9 @@ fn table(board: &Board, width: usize, room: usize) -> Vec<Line> {
         title = title.add(format!(" {:>1$}", head(column), column.head().1));
     }
     let mut lines = vec![title.styled(Style::Bold)];
-    for (index, (server, name)) in page.iter().enumerate() {
+    for (index, (server, name)) in rows.iter().enumerate() {
         let known = board.servers[*server].known();
-        let Some(tube) = known.tubes.get(name) else {
+        let Some(tube) = known.tubes.get(name).filter(|tube| !tube.is_gone) else {
             continue;
         };
         let number = match board.servers.len() {
@@ -355,7 +351,7 @@ fn table(board: &Board, width: usize, room: usize) -> Vec<Line> {
             false => line,
         };
         let is_lost = known.lost(board.servers[*server].now()).is_some();
-        lines.push(line.styled(match start + index == selected {
+        lines.push(line.styled(match Some(index) == selected {
             true => Style::Reverse,
             false if is_lost => Style::Dim,
             false => Style::Plain,
@@ -400,49 +396,19 @@ fn row(name: &str, tube: &Tube, columns: &[Column], name_width: usize) -> Line {
     line
 }
 
-/// The page of a tube, in up to `room` lines: its facts, its rates and its next
+/// The page of a tube, in up to `room` lines: its row, its trouble and its next
 /// jobs.
-fn look_into(
-    board: &Board,
-    server: usize,
-    name: &TubeName,
-    width: usize,
-    room: usize,
-) -> Vec<Line> {
-    let (now, selected) = (board.servers[server].now(), board.selected_job());
-    let known = board.servers[server].known();
-    let mut lines = vec![Line::plain(format!("tube {name}")).styled(Style::Bold)];
-    let Some(tube) = known.tubes.get(name).filter(|tube| !tube.is_gone) else {
-        lines.push(Line::plain("  does not exist"));
-        return lines;
+fn look_into(board: &Board, page: &(usize, TubeName), width: usize, room: usize) -> Vec<Line> {
+    let mut lines = table(board, std::slice::from_ref(page), None, width);
+    let selected = board.selected_job();
+    let known = board.servers[page.0].known();
+    let told = match known.tubes.get(&page.1).filter(|tube| !tube.is_gone) {
+        Some(tube) => words(&tube.troubles),
+        None => format!("{} does not exist", page.1),
     };
-    let number = |key| tube.facts.number(key);
-    if !tube.troubles.is_empty() {
-        let told = format!("  {}", words(&tube.troubles));
-        lines.push(Line::default().add_in(Some(Colour::YELLOW), told));
-    }
-    lines.push(counts_of(Line::plain("  "), &tube.facts));
-    lines.push(Line::plain(format!(
-        "  {} put so far, {} deleted",
-        number("total-jobs"),
-        number("cmd-delete")
-    )));
-    lines.push(Line::plain(format!(
-        "  connections: {} using, {} watching, {} waiting",
-        number("current-using"),
-        tube.facts.watching(),
-        number("current-waiting"),
-    )));
-    let names = TUBE_RATES.map(|(name, _)| name);
-    let none = Curves::default();
-    let curves = tube.curves.as_deref().unwrap_or(&none);
-    let mut curves = curve_lines("  ", names, tube.rates, curves, now);
-    if tube.facts.get("total-timeouts").is_none() {
-        curves.pop();
-    }
-    lines.extend(curves);
+    lines.push(Line::default().add_in(Some(Colour::YELLOW), told));
     lines.push(Line::default());
-    let of_tube = known.jobs.iter().filter(|(job, _)| job.tube == *name);
+    let of_tube = known.jobs.iter().filter(|(job, _)| job.tube == page.1);
     let room = room.saturating_sub(lines.len());
     lines.extend(jobs(&of_tube.collect::<Vec<_>>(), selected, width, room));
     lines
