@@ -6,6 +6,7 @@ use ::support::Port;
 use std::collections::{HashMap, HashSet};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::process::Command;
 
 /// The rules of the text format and of its conventions, as `promtool check
 /// metrics` knows them.
@@ -141,6 +142,36 @@ fn metrics_go_into_a_file_at_once_and_say_whether_the_server_is_up() {
         assert_eq!(metrics(&["-a", &address]), (Some(3), expected.into()));
         let nowhere = server.directory.path().join("nowhere/file");
         assert_eq!(metrics(&["-o", nowhere.to_str().unwrap()]).0, Some(4));
+    }
+}
+
+/// The alerts name metrics that exist.
+#[test]
+fn the_alerts_are_about_metrics_that_are_written() {
+    let server = Server::start(&servers()[0], &[]);
+    tell(&server, "$ put -q -t mail x");
+    let mut command = server.beanpole();
+    let output = command.args(["metrics", "--age"]).output().unwrap();
+    let written = String::from_utf8(output.stdout).unwrap();
+    let source = include_str!("../../src/companion/exposition.rs");
+    let rules = include_str!("../../src/packaging/prometheus-rules.yml");
+    for name in rules.split("beanstalk_").skip(1) {
+        let end = name.find(|c: char| !c.is_ascii_lowercase() && c != '_');
+        let name = &name[..end.unwrap()];
+        // What only newer servers tell stands in the source.
+        let is_known = written.contains(&format!("\nbeanstalk_{name}"))
+            || source.contains(&format!("\"{name}\""));
+        assert!(is_known, "{name}");
+    }
+    if Command::new("promtool").arg("--version").output().is_ok() {
+        let file = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../packaging/prometheus-rules.yml"
+        );
+        let checked = Command::new("promtool")
+            .args(["check", "rules", file])
+            .output();
+        assert!(checked.unwrap().status.success());
     }
 }
 

@@ -181,8 +181,9 @@ impl Watched {
                 told();
                 // The next sample comes at the beginning of an interval, so that
                 // each slot of a curve has one.
-                let interval = watched.habits.interval.as_nanos();
-                let earliest = watched.now() + took * watched.habits.respite;
+                let interval = watched.habits.interval;
+                let rest = (took * watched.habits.respite).saturating_sub(interval);
+                let (earliest, interval) = (watched.now() + rest, interval.as_nanos());
                 let next = (earliest.as_nanos() / interval + 1) * interval;
                 let wait = next.saturating_sub(watched.now().as_nanos());
                 thread::park_timeout(Duration::from_nanos(wait.try_into().unwrap_or(u64::MAX)));
