@@ -62,7 +62,10 @@ pub const GROUPS: &[Group] = &[
             Entry::old(&clear::CLEAR),
             Entry::old(&move_jobs::MOVE),
             Entry::old(&copy::COPY),
-            Entry::old(&work::WORK),
+            Entry::of::<work::Work>(
+                "work",
+                "run a command for each job, the body on its standard input",
+            ),
             Entry::of::<raw::Raw>(
                 "raw",
                 "speak the protocol: one command, a script from a pipe, or a prompt",

@@ -100,7 +100,7 @@ fn tests_end_also_where_who_starts_them_ignores_signals() {
     let mut command = Command::new("sh");
     command.args(["-c", "trap '' HUP INT; exec \"$@\"", "sh"]);
     command.arg(tests).args(["--exact", "-q"]);
-    command.arg("jobs::touch_gives_its_jobs_back_however_it_is_told_to_end");
+    command.arg("stopping::an_idle_worker_stops_at_once");
     let mut running = command.stdout(Stdio::null()).spawn().expect("it starts");
     let mut status = None;
     wait_for("the tests to end", || {
@@ -116,12 +116,11 @@ fn the_command_ends_with_its_worker_however_that_ends() {
         let server = Server::start(&program, &[]);
         tell(&server, "$ put -q x");
         let mut command = server.beanpole();
-        let script = format!("sleep 1000 &\n{PATIENT}");
-        command.args(["work", "--", "sh", "-c", &script]);
+        command.args(["work", "--", "sh", "-c", PATIENT]);
         let worker = Running::unheard(command.arg(server.directory.path()));
         let group = server.directory.wait_for("pid");
         worker.signal("KILL");
-        wait_for("the command and its children to be gone", || {
+        wait_for("the command to be gone", || {
             !group_exists(&group)
         });
     }

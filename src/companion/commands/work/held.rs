@@ -12,7 +12,7 @@
 //! restarted without a binlog has forgotten the job, and gives it to nobody:
 //! then the command may run to its end.
 
-use super::common::{Adrift, Common};
+use super::{Adrift, Common};
 use crate::failure::{Failure, Outcome};
 use crate::server::client::{self, Client, Event};
 use crate::server::reply::{Job, Reply};
@@ -249,7 +249,7 @@ impl<'a> Held<'a> {
         let id = self.job.id;
         let later = |reason: &str| Failure::refused(reason);
         let mut client = Client::first_of(&self.common.addresses, ATTEMPT)?;
-        client.watch_only(&self.common.tubes)?;
+        client.watch_only(&self.common.options.tubes)?;
         let Some(now) = client.job(id)? else {
             return Ok(Link::Forgotten);
         };

@@ -6,66 +6,97 @@
 //! thread waits for signals and for the slots.
 //!
 //! Two modules make this dependable: [`held`] knows when a job is ours, and
-//! [`process`] ends a command with everything that it started. If we are killed
-//! ourselves, [`tie`] ends the commands.
+//! [`process`] ends a command with everything that it started.
 //!
 //! What it leaves out: no job is certain to run exactly once. If we are cut off
 //! after a command has done its work, the server does not hear of it, and the
 //! job runs again. This is in the nature of the protocol.
 
-mod common;
 mod held;
 mod process;
 mod slot;
-mod tie;
 mod tries;
 
-use crate::command::{Command, Invocation, Kind, described, tubes_or_default};
+use crate::command::{Invocation, Run, tubes_or_default};
 use crate::failure::{Failure, Outcome, Status};
+use crate::server::address::Address;
 use crate::signals::{Caller, Calls, SIGCHLD, SIGHUP, SIGINT, SIGTERM, heeded, wait_for};
 use crate::text::output::complain;
-use beanpole::arguments::to_os;
-use common::{Common, OPTIONS};
+use crate::values::parse;
+use beanpole::protocol::{Seconds, TubeName};
+use clap::{Args, ValueHint};
 use slot::Slot;
+use std::ffi::OsString;
+use std::num::NonZeroU64;
 use std::os::fd::AsFd;
-use std::sync::Mutex;
-use tie::Guard;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-pub const WORK: Command = Command {
-    name: "work",
-    operands: "-- COMMAND [ARGUMENT…]",
-    operand_kind: Kind::Program,
-    about: "run a command for each job, the body on its standard input",
-    options: || described(OPTIONS),
-    options_first: true,
-    many_servers: true,
-    run: work,
-    ..Command::BLANK
-};
+#[derive(Args)]
+#[command(override_usage = "beanpole work [OPTIONS] -- COMMAND [ARGUMENT…]")]
+pub struct Work {
+    /// a tube; may be repeated (default: default)
+    #[arg(short, long = "tube", value_name = "TUBE", value_parser = parse::<TubeName>)]
+    tubes: Vec<TubeName>,
+    /// run N at the same time (default: 1)
+    #[arg(short, long, value_name = "N", default_value = "1", hide_default_value = true,
+        value_parser = clap::value_parser!(u16).range(1..=1000))]
+    jobs: u16,
+    /// bury a job when it has been tried so often (default: never)
+    #[arg(long, value_name = "N", value_parser = parse::<NonZeroU64>)]
+    tries: Option<NonZeroU64>,
+    /// the delay after the first failure, then doubling (default: 1)
+    #[arg(long, value_name = "TIME", default_value = "1", hide_default_value = true, value_parser = parse::<Seconds>)]
+    backoff: Seconds,
+    /// the longest delay (default: 3600)
+    #[arg(long, value_name = "TIME", default_value = "3600", hide_default_value = true, value_parser = parse::<Seconds>)]
+    backoff_max: Seconds,
+    /// from SIGTERM to SIGKILL for a command (default: 10)
+    #[arg(long, value_name = "TIME", default_value = "10", hide_default_value = true, value_parser = parse::<Seconds>)]
+    grace: Seconds,
+    /// the delay after exit status 75 (default: 60)
+    #[arg(long, value_name = "TIME", default_value = "60", hide_default_value = true, value_parser = parse::<Seconds>)]
+    again: Seconds,
+    /// end a command that runs longer; it has failed (default: never)
+    #[arg(long, value_name = "TIME", value_parser = parse::<Seconds>)]
+    timeout: Option<Seconds>,
+    /// stop after N jobs
+    #[arg(short = 'n', long, value_name = "N", value_parser = parse::<NonZeroU64>)]
+    count: Option<NonZeroU64>,
+    /// stop when no job is ready
+    #[arg(long)]
+    all: bool,
+    /// say what happens to each job
+    #[arg(short, long)]
+    verbose: bool,
+    #[arg(value_name = "COMMAND", trailing_var_arg = true, value_hint = ValueHint::CommandName)]
+    command: Vec<OsString>,
+}
 
-fn work(invocation: &Invocation) -> Outcome {
-    let options = invocation.read(OPTIONS)?;
-    let Some((program, arguments)) = invocation.operands().split_first() else {
-        return Failure::usage("which command?");
-    };
-    let common = Common {
-        addresses: invocation.addresses(),
-        tubes: tubes_or_default(options.tubes.clone()),
-        program: to_os(program),
-        arguments: arguments.iter().map(|argument| to_os(argument)).collect(),
-        patience: invocation.patience,
-        guard: Guard::start()?,
-        state: Mutex::default(),
-        options,
-    };
-    run_slots(&common)?;
-    let mut state = common.state();
-    // A run with --all or --count ends by itself, and its status tells whether
-    // a command has failed. Another run ends well when a signal stops it.
-    let is_asked = common.options.all || common.options.count.is_some();
-    match state.broken.take() {
-        Some(failure) => Err(failure),
-        None => Ok(Status::done_if(!(is_asked && state.failed))),
+impl Run for Work {
+    const MANY_SERVERS: bool = true;
+
+    fn run(mut self, invocation: &Invocation) -> Outcome {
+        if self.command.is_empty() {
+            return Failure::usage("which command?");
+        }
+        self.tubes = tubes_or_default(self.tubes);
+        let common = Common {
+            addresses: invocation.addresses(),
+            patience: invocation.patience,
+            state: Mutex::default(),
+            options: self,
+        };
+        run_slots(&common)?;
+        let mut state = common.state();
+        // A run with --all or --count ends by itself, and its status tells
+        // whether a command has failed. Another run ends well when a signal
+        // stops it.
+        let is_asked = common.options.all || common.options.count.is_some();
+        match state.broken.take() {
+            Some(failure) => Err(failure),
+            None => Ok(Status::done_if(!(is_asked && state.failed))),
+        }
     }
 }
 
@@ -74,7 +105,7 @@ fn run_slots(common: &Common) -> Outcome<()> {
     let mut ends = Calls::by_signals(&[])?;
     let mut callers = Vec::new();
     let mut ready = Vec::new();
-    for _ in 0..common.options.jobs.0 {
+    for _ in 0..common.options.jobs {
         let calls = Calls::by_signals(&[SIGCHLD])?;
         callers.push(calls.caller()?);
         ready.push((Slot::new(common, calls), ends.caller()?));
@@ -111,4 +142,112 @@ fn run_slots(common: &Common) -> Outcome<()> {
         }
     });
     Ok(())
+}
+
+/// The settings of all slots, and the state that they and the main thread
+/// share.
+pub struct Common {
+    pub options: Work,
+    /// The servers; the first one that serves is used.
+    pub addresses: Vec<Address>,
+    /// How long the server may be silent before we give up.
+    pub patience: Duration,
+    /// A thread that has locked this waits for nothing else.
+    pub state: Mutex<State>,
+}
+
+/// The state of the run.
+#[derive(Default)]
+pub struct State {
+    /// How urgently to stop: 0 not at all, 1 after the jobs under way, 2 at
+    /// once.
+    pub stop: u8,
+    /// How many jobs have been begun.
+    pub begun: u64,
+    /// Whether a command has failed.
+    pub failed: bool,
+    /// How many slots have not ended.
+    pub running: usize,
+    /// How many jobs run here while no connection holds them.
+    pub adrift: usize,
+    /// Since when there is trouble, and what was said of it last.
+    pub lost: Option<(Instant, String)>,
+    /// Why the first slot that failed could not go on.
+    pub broken: Option<Failure>,
+}
+
+/// While this value exists, a job is adrift.
+pub struct Adrift<'a>(&'a Common);
+
+impl Drop for Adrift<'_> {
+    fn drop(&mut self) {
+        self.0.state().adrift -= 1;
+    }
+}
+
+impl Common {
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn stops(&self) -> bool {
+        self.state().stop > 0
+    }
+
+    pub fn stops_at_once(&self) -> bool {
+        self.state().stop > 1
+    }
+
+    /// Whether to stop trying to settle a job with the server. `is_over` tells
+    /// whether the job's time to run is over.
+    pub fn gives_up(&self, is_over: bool) -> bool {
+        self.stops_at_once() || self.stops() && is_over
+    }
+
+    /// Says why something is tried again, unless another slot has said so.
+    pub fn lost(&self, reason: &str) {
+        let mut state = self.state();
+        match &mut state.lost {
+            Some((_, said)) if said == reason || !self.options.verbose => return,
+            Some((_, said)) => *said = reason.into(),
+            None => state.lost = Some((Instant::now(), reason.into())),
+        }
+        complain!("{reason}; trying again");
+    }
+
+    /// Says that the server can be reached again, and after how long.
+    pub fn found(&self, address: &Address) {
+        if let Some((since, _)) = self.state().lost.take() {
+            let seconds = since.elapsed().as_secs();
+            complain!("connected to {address} again after {seconds} s");
+        }
+    }
+
+    /// Notes that a job is adrift.
+    pub fn adrift(&self) -> Adrift<'_> {
+        self.state().adrift += 1;
+        Adrift(self)
+    }
+
+    /// Notes that a slot cannot go on. The others finish their present jobs.
+    pub fn breaks(&self, failure: Failure) {
+        let mut state = self.state();
+        state.stop = state.stop.max(1);
+        state.broken.get_or_insert(failure);
+    }
+
+    /// Asks for permission to begin a job, and counts it as begun.
+    pub fn may_begin(&self) -> bool {
+        let mut state = self.state();
+        let may =
+            state.stop == 0 && (self.options.count).is_none_or(|count| state.begun < count.get());
+        state.begun += u64::from(may);
+        may
+    }
+
+    /// Gives the permission back, because the job was lost before its command
+    /// began.
+    pub fn return_permission(&self) {
+        self.state().begun -= 1;
+    }
 }

@@ -1,7 +1,7 @@
 //! One slot: again and again it reserves a job, runs the command for it, and
 //! settles it.
 
-use super::common::Common;
+use super::Common;
 use super::held::{Held, PRECEDENCE};
 use super::process::Process;
 use super::tries::Tries;
@@ -103,7 +103,7 @@ impl<'a> Slot<'a> {
             Some(client) => client,
             None => {
                 let mut client = Client::first_of(addresses, *patience)?;
-                client.watch_only(&self.common.tubes)?;
+                client.watch_only(&self.common.options.tubes)?;
                 client
             }
         };
@@ -180,8 +180,11 @@ impl<'a> Slot<'a> {
             self.client = held.into_client();
             return Ok(());
         }
-        let run = match Process::start(self.common, &held.body, variables(&address, &held.job.all))
-        {
+        let run = match Process::start(
+            &self.common.options.command,
+            &held.body,
+            variables(&address, &held.job.all),
+        ) {
             Ok(process) => self.supervise(process, &mut held),
             Err(error) => return self.cannot_start(held, tries, &error),
         };
@@ -193,7 +196,7 @@ impl<'a> Slot<'a> {
 
     /// Keeps the job until the command has ended. Ends the command if the job
     /// is lost, the command's time is over, or we have to stop at once.
-    fn supervise(&mut self, process: Process<'_>, held: &mut Held<'_>) -> io::Result<Run> {
+    fn supervise(&mut self, process: Process, held: &mut Held<'_>) -> io::Result<Run> {
         let timeout = self.common.options.timeout;
         let times_out = timeout.map(|Seconds(time)| Instant::now() + seconds(time));
         // Why the command is being ended, and when SIGKILL follows.
@@ -309,7 +312,7 @@ impl<'a> Slot<'a> {
     /// again later. After any other error, such as a missing program, the other
     /// jobs would fare no better, so the run ends.
     fn cannot_start(&mut self, mut held: Held<'_>, tries: Tries, error: &io::Error) -> Outcome<()> {
-        let program = self.common.program.to_string_lossy();
+        let program = self.common.options.command[0].to_string_lossy();
         let what = format!("cannot start {program}: {}", plain(error));
         let (id, pri) = (held.job.id, held.job.priority.0);
         let passing = matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::OutOfMemory);
