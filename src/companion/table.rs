@@ -35,7 +35,7 @@ pub const GROUPS: &[Group] = &[
                 "say in one line whether a server is well, for monitoring",
             ),
             Entry::of::<ping::Ping>("ping", "measure how fast a server answers"),
-            Entry::old(&tail::TAIL),
+            Entry::of::<tail::Tail>("tail", "show jobs as they are put, of all tubes or of some"),
             Entry::old(&ls::LS),
             Entry::old(&peek::PEEK),
         ],
@@ -78,7 +78,10 @@ pub const GROUPS: &[Group] = &[
         commands: &[
             Entry::old(&dump::DUMP),
             Entry::old(&load::LOAD),
-            Entry::old(&binlog::BINLOG),
+            Entry::of::<binlog::Binlog>(
+                "binlog",
+                "look into a server's binlog while no server uses it, or save what is in it",
+            ),
         ],
     },
     Group {

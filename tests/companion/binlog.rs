@@ -90,7 +90,7 @@ fn nothing_is_read_while_a_server_has_the_directory() {
     );
     assert_eq!(
         binlog(&["repair", "DIR"], nowhere),
-        "beanpole binlog: repair takes a directory, and a new one to write to\n\
+        "beanpole binlog: repair and export7 take a directory, and a new one to write to\n\
          Try 'beanpole help binlog'.\n[2]\n"
     );
 }
@@ -240,15 +240,16 @@ fn what_is_damaged_is_named_and_the_rest_is_saved() {
     assert_eq!(
         binlog(&["verify", "DIR"], directory.path()),
         format!(
-            "binlog.1: {bytes} bytes from offset {offset} on cannot be read: {flaw}\n\
-             damaged: 1 files, 11 records, 5 jobs live\n[1]\n"
+            "binlog.1 at offset {offset}: {bytes} bytes cannot be read: {flaw}\n\
+             damaged: 1 files, 11 records, 5 jobs live\n\
+             beanpole binlog: 'beanpole binlog repair DIR NEW' saves what can be read\n[1]\n"
         )
     );
     let new = directory.path().join("new");
     assert_eq!(
         binlog(&["repair", "DIR", new.to_str().unwrap()], directory.path()),
         format!(
-            "5\nbeanpole binlog: binlog.1: {bytes} bytes from offset {offset} on cannot be read: {flaw}\n\
+            "5\nbeanpole binlog: binlog.1 at offset {offset}: {bytes} bytes cannot be read: {flaw}\n\
              beanpole binlog: what stood there is lost: jobs put there, and what happened there to others, \
              which may come back as they were before, or though they were deleted\n[1]\n"
         )
@@ -267,7 +268,9 @@ fn a_job_of_which_only_later_records_are_left_is_named() {
         "{said}"
     );
     assert!(
-        said.ends_with("damaged: 1 files, 11 records, 5 jobs live\n[1]\n"),
+        said.contains(
+            "\ndamaged: 1 files, 11 records, 5 jobs live\nbeanpole binlog: 'beanpole binlog repair"
+        ),
         "{said}"
     );
 }
@@ -283,7 +286,7 @@ fn a_torn_end_is_no_damage() {
     std::fs::write(&path, bytes).unwrap();
     let said = binlog(&["verify", "DIR"], directory.path());
     assert!(
-        said.contains(" on were never finished: a server drops them\nsound: 1 files"),
+        said.contains(" bytes were never finished: a server drops them\nsound: 1 files"),
         "{said}"
     );
     assert_eq!(said.lines().count(), 2, "{said}");
@@ -325,8 +328,7 @@ fn reading_goes_on_behind_a_lost_header_a_cut_file_and_a_missing_one() {
 
     damage(&directory, "binlog.2", 10);
     let said = binlog(&["verify", "DIR"], directory.path());
-    let header =
-        "binlog.2: 44 bytes from offset 0 on cannot be read: the header's checksum is wrong\n";
+    let header = "binlog.2 at offset 0: 44 bytes cannot be read: the header's checksum is wrong\n";
     assert!(said.contains(header), "{said}");
     // The records of both files are there.
     assert_eq!(lost(&said), 0, "{said}");
@@ -338,8 +340,7 @@ fn reading_goes_on_behind_a_lost_header_a_cut_file_and_a_missing_one() {
         .unwrap();
     file.set_len(1000).unwrap();
     let said = binlog(&["verify", "DIR"], directory.path());
-    let cut =
-        " bytes from offset 1000 on cannot be read: the file ends where its records go on to ";
+    let cut = " bytes cannot be read: the file ends where its records go on to ";
     assert!(said.contains(cut), "{said}");
     assert!((15..40).contains(&lost(&said)), "{said}");
 
@@ -382,7 +383,7 @@ fn half_written_files_of_beanstalkd_are_understood() {
         assert_eq!(
             said,
             format!(
-                "binlog.1: 88 bytes from offset {offset} on were never finished: a server drops them\n\
+                "binlog.1 at offset {offset}: 88 bytes were never finished: a server drops them\n\
                  sound: 1 files, 4 records, 4 jobs live\n"
             )
         );

@@ -120,8 +120,6 @@ fn the_command_ends_with_its_worker_however_that_ends() {
         let worker = Running::unheard(command.arg(server.directory.path()));
         let group = server.directory.wait_for("pid");
         worker.signal("KILL");
-        wait_for("the command to be gone", || {
-            !group_exists(&group)
-        });
+        wait_for("the command to be gone", || !group_exists(&group));
     }
 }

@@ -7,7 +7,7 @@
 //! we wait until its count of jobs grows. A job that is put and deleted between
 //! two looks is not seen.
 
-use crate::command::{BODY_JSON, Command, Interval, Invocation, Kind, Opt, described, options};
+use crate::command::{Interval, Invocation, Run, Tubes};
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::census::probe;
 use crate::server::client::Client;
@@ -18,30 +18,29 @@ use crate::server::take::{bodies, jobs_of};
 use crate::server::tubes::Patterns;
 use crate::text::output::{Output, complain};
 use crate::text::words::shown;
+use crate::values::parse;
 use beanpole::protocol::JobId;
+use clap::Args;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
-pub const TAIL: Command = Command {
-    name: "tail",
-    operands: "[TUBE…]",
-    operand_kind: Kind::Tube,
-    about: "show jobs as they are put, of all tubes or of some",
-    options: || described(OPTIONS),
-    run: tail,
-    ..Command::BLANK
-};
-
-options! {
-    count: NonZeroU64 =
-        Opt::value("n", "count", "N", "stop after N jobs") => NonZeroU64::MAX,
-    interval: Interval =
-        Opt::value("i", "interval", "TIME", "look so often (default: 0.2)")
-        => Interval(Duration::from_millis(200)),
-    json: bool = BODY_JSON,
+#[derive(Args)]
+pub struct Tail {
+    #[command(flatten)]
+    tubes: Tubes,
+    /// stop after N jobs
+    #[arg(short = 'n', long, value_name = "N", value_parser = parse::<NonZeroU64>)]
+    count: Option<NonZeroU64>,
+    /// look so often (default: 0.2)
+    #[arg(short, long, value_name = "TIME", value_parser = parse::<Interval>)]
+    interval: Option<Interval>,
+    /// write each job as a line of JSON
+    #[arg(short, long)]
+    json: bool,
 }
 
+const USUAL_INTERVAL: Duration = Duration::from_millis(200);
 /// How many ids beyond the expected ones are asked for, because a refused `put`
 /// may use up an id.
 const SLACK: u64 = 32;
@@ -53,27 +52,28 @@ const CHUNK: u64 = 5000;
 const LOOKS: u32 = 10;
 const GAPS: usize = 100;
 
-fn tail(invocation: &Invocation) -> Outcome {
-    let options = invocation.read(OPTIONS)?;
-    let tubes = invocation.tubes()?;
-    let mut left = options.count.get();
-    let mut client = invocation.connect()?;
-    let mut follower = Follower::new(&mut client, tubes, options.interval)?;
-    let mut output = Output::new();
-    loop {
-        for (job, body) in follower.look(&mut client)? {
-            match options.json {
-                true => output.json(&job_to_json(job.id, Some(&job.all), &body))?,
-                false => output.line(line(&job, &body))?,
+impl Run for Tail {
+    fn run(self, invocation: &Invocation) -> Outcome {
+        let interval = self.interval.map_or(USUAL_INTERVAL, |Interval(time)| time);
+        let mut left = self.count.map_or(u64::MAX, NonZeroU64::get);
+        let mut client = invocation.connect()?;
+        let mut follower = Follower::new(&mut client, self.tubes.patterns(), interval)?;
+        let mut output = Output::new();
+        loop {
+            for (job, body) in follower.look(&mut client)? {
+                match self.json {
+                    true => output.json(&job_to_json(job.id, Some(&job.all), &body))?,
+                    false => output.line(line(&job, &body))?,
+                }
+                left -= 1;
+                if left == 0 {
+                    output.sync()?;
+                    return Ok(Status::Done);
+                }
             }
-            left -= 1;
-            if left == 0 {
-                output.sync()?;
-                return Ok(Status::Done);
-            }
+            output.sync()?;
+            std::thread::sleep(interval);
         }
-        output.sync()?;
-        std::thread::sleep(options.interval.0);
     }
 }
 
@@ -112,11 +112,7 @@ struct Follower {
 }
 
 impl Follower {
-    fn new(
-        client: &mut Client,
-        tubes: Patterns,
-        Interval(interval): Interval,
-    ) -> Outcome<Follower> {
+    fn new(client: &mut Client, tubes: Patterns, interval: Duration) -> Outcome<Follower> {
         let started = Instant::now();
         let before = count(client)?;
         let mut now = before;

@@ -1,7 +1,7 @@
 //! Reads the findings of a log one after the other, and describes them.
 
 use crate::failure::{Failure, Outcome, plain};
-use crate::inspection::{At, Finding, Inspection};
+use crate::inspection::{Finding, Inspection};
 use crate::text::output::complain;
 use beanpole::binlog::{Error, Record};
 use beanpole::engine::StoredJob;
@@ -59,24 +59,21 @@ pub fn say(finding: &Finding) {
 
 /// The description of a finding. A record needs none.
 pub fn in_words(finding: &Finding) -> Option<String> {
-    let at = |at: &At| (name(at.number), at.offset);
-    Some(match finding {
-        Finding::Flaw(place, bytes, flaw) => {
-            let (file, offset) = at(place);
-            format!("{file}: {bytes} bytes from offset {offset} on cannot be read: {flaw}")
+    let (at, text) = match finding {
+        Finding::Flaw(at, bytes, flaw) => (at, format!("{bytes} bytes cannot be read: {flaw}")),
+        Finding::Torn(at, bytes) => {
+            let torn = format!("{bytes} bytes were never finished: a server drops them");
+            (at, torn)
         }
-        Finding::Torn(place, bytes) => {
-            let (file, offset) = at(place);
-            let dropped = "were never finished: a server drops them";
-            format!("{file}: {bytes} bytes from offset {offset} on {dropped}")
-        }
-        Finding::Missing(number) => format!("{}: missing, and needed", name(*number)),
-        Finding::NotWhole(place, id) => {
-            let (file, offset) = at(place);
-            format!("{file}: the body of job {id} at offset {offset} is not whole")
-        }
+        Finding::NotWhole(at, id) => (at, format!("the body of job {id} is not whole")),
+        Finding::Missing(number) => return Some(format!("{}: missing, and needed", name(*number))),
         Finding::Record(..) => return None,
-    })
+    };
+    Some(format!(
+        "{} at offset {}: {text}",
+        name(at.number),
+        at.offset
+    ))
 }
 
 /// The finding without the body of its job, for callers that only count: a log

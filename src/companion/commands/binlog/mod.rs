@@ -8,95 +8,88 @@ mod findings;
 mod live;
 mod save;
 
-use crate::command::{Command, Invocation, Kind};
+use crate::command::{Invocation, Run};
 use crate::failure::{Failure, Outcome, Status};
-use crate::inspection::{At, File, Finding, Format, Inspection};
+use crate::inspection::{Finding, Format, Inspection};
 use crate::text::output::{Output, complain};
-use beanpole::arguments;
 use cat::cat;
+use clap::{Args, ValueEnum, ValueHint};
 use findings::{in_words, inspect, name, read, without_body};
 use live::Live;
 use save::{export, repair};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-pub const BINLOG: Command = Command {
-    name: "binlog",
-    operands: "ls|verify|cat DIR | repair|export7 DIR NEW",
-    operand_kind: Kind::WordThenDirectories(&["ls", "verify", "cat", "repair", "export7"]),
-    about: "look into a server's binlog while no server uses it, or save what is in it",
-    run: binlog,
-    ..Command::BLANK
-};
+#[derive(Args)]
+#[command(override_usage = "beanpole binlog [OPTIONS] ls|verify|cat DIR | repair|export7 DIR NEW")]
+pub struct Binlog {
+    #[arg(value_name = "WHAT")]
+    what: What,
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    dir: PathBuf,
+    #[arg(value_name = "NEW", value_hint = ValueHint::DirPath)]
+    new: Option<PathBuf>,
+}
 
-fn binlog(invocation: &Invocation) -> Outcome {
-    let operands: Vec<&str> = invocation.operands().iter().map(String::as_str).collect();
-    let path = |text: &str| PathBuf::from(arguments::to_os(text));
-    match operands.as_slice() {
-        ["ls", dir] => list(&inspect(&path(dir))?),
-        ["verify", dir] => verify(&inspect(&path(dir))?),
-        ["cat", dir] => cat(&inspect(&path(dir))?),
-        ["repair", dir, new] => repair(&inspect(&path(dir))?, &path(new)),
-        ["export7", dir, new] => export(&inspect(&path(dir))?, &path(new)),
-        [] => Failure::usage("what? ls, verify, cat, repair or export7"),
-        [what @ ("ls" | "verify" | "cat"), ..] => {
-            Failure::usage(format!("{what} takes one directory"))
+#[derive(Clone, Copy, ValueEnum)]
+enum What {
+    Ls,
+    Verify,
+    Cat,
+    Repair,
+    Export7,
+}
+
+impl Run for Binlog {
+    fn run(self, _: &Invocation) -> Outcome {
+        let dir = &self.dir;
+        match (self.what, &self.new) {
+            (What::Ls, None) => list(&inspect(dir)?, dir),
+            (What::Verify, None) => verify(&inspect(dir)?, dir),
+            (What::Cat, None) => cat(&inspect(dir)?),
+            (What::Repair, Some(new)) => repair(&inspect(dir)?, new),
+            (What::Export7, Some(new)) => export(&inspect(dir)?, new),
+            (_, Some(_)) => Failure::usage("ls, verify and cat take one directory"),
+            (_, None) => {
+                Failure::usage("repair and export7 take a directory, and a new one to write to")
+            }
         }
-        [what @ ("repair" | "export7"), ..] => Failure::usage(format!(
-            "{what} takes a directory, and a new one to write to"
-        )),
-        [what, ..] => Failure::usage(format!(
-            "'{what}' is not ls, verify, cat, repair or export7"
-        )),
     }
 }
 
 /// Lists the files, with the format of each and how many live jobs it holds.
-fn list(inspection: &Inspection) -> Outcome {
+fn list(inspection: &Inspection, dir: &Path) -> Outcome {
     let mut live = Live::default();
     let mut records: BTreeMap<u32, u64> = BTreeMap::new();
     let flaws = read(inspection, |finding| {
-        if let Finding::Record(At { number, .. }, ..) | Finding::NotWhole(At { number, .. }, _) =
-            finding
-        {
-            *records.entry(number).or_default() += 1;
+        if let Finding::Record(at, ..) | Finding::NotWhole(at, _) = finding {
+            *records.entry(at.number).or_default() += 1;
         }
         live.note(without_body(finding));
         Ok(())
     })?;
     let mut output = Output::new();
-    output.line(format_args!(
-        "{:<12} {:<12} {:>11} {:>9} {:>9}",
-        "FILE", "FORMAT", "BYTES", "RECORDS", "LIVE JOBS"
-    ))?;
-    for File {
-        number,
-        len,
-        format,
-    } in inspection.files()
-    {
-        let format = match format {
+    output.line("FILE         FORMAT             BYTES   RECORDS LIVE JOBS")?;
+    for file in inspection.files() {
+        let format = match file.format {
             Format::Beanpole => "beanpole".into(),
             Format::Beanstalkd(version) => format!("beanstalkd {version}"),
             Format::Empty => "empty".into(),
         };
-        let living = live.there().filter(|living| living.file == number);
-        let living = living.count();
-        let records = records.get(&number).copied().unwrap_or(0);
+        let living = live.there().filter(|living| living.file == file.number);
+        let records = records.get(&file.number).unwrap_or(&0);
         output.line(format_args!(
-            "{:<12} {format:<12} {len:>11} {records:>9} {living:>9}",
-            name(number)
+            "{:<12} {format:<12} {:>11} {records:>9} {:>9}",
+            name(file.number),
+            file.len,
+            living.count()
         ))?;
     }
-    output.sync()?;
-    if flaws > 0 {
-        complain!("not everything could be read: see verify");
-    }
-    Ok(Status::done_if(flaws == 0))
+    finish(output, flaws, dir)
 }
 
 /// Reads the whole log, so that every checksum is checked.
-fn verify(inspection: &Inspection) -> Outcome {
+fn verify(inspection: &Inspection, dir: &Path) -> Outcome {
     let mut output = Output::new();
     let mut live = Live::default();
     let mut records = 0u64;
@@ -113,12 +106,20 @@ fn verify(inspection: &Inspection) -> Outcome {
         output.line(format_args!("job {id} is lost: no record says what it was"))?;
     }
     flaws += live.lost.len();
-    let files = inspection.files().count();
+    let (files, jobs) = (inspection.files().count(), live.there().count());
     let verdict = if flaws == 0 { "sound" } else { "damaged" };
     output.line(format_args!(
-        "{verdict}: {files} files, {records} records, {} jobs live",
-        live.there().count()
+        "{verdict}: {files} files, {records} records, {jobs} jobs live"
     ))?;
+    finish(output, flaws, dir)
+}
+
+/// Ends with status 1 if there are flaws, and says what can be done about them.
+fn finish(mut output: Output, flaws: usize, dir: &Path) -> Outcome {
     output.sync()?;
+    if flaws > 0 {
+        let dir = dir.display();
+        complain!("'beanpole binlog repair {dir} NEW' saves what can be read");
+    }
     Ok(Status::done_if(flaws == 0))
 }
