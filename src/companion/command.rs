@@ -8,6 +8,7 @@
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::address::Address;
 use crate::server::client::Client;
+use crate::server::form::Form;
 use crate::server::names::Server;
 use crate::server::tubes::{Pattern, Patterns};
 use crate::text::json::{self, Json};
@@ -131,31 +132,35 @@ pub struct Patience {
 
 // Options that several commands share.
 
-/// The operands `ID…|-`: ids, or all those on standard input.
-#[derive(Args)]
-pub struct Ids {
-    #[arg(value_name = "ID…|-")]
-    pub ids: Vec<String>,
+/// The ids in these operands, one at least. A single `-` stands for those on
+/// standard input.
+pub fn ids(operands: &[String]) -> Outcome<Vec<JobId>> {
+    match operands {
+        [] => Failure::usage("which job? give its id"),
+        [only] if only == INPUT => ids_of_input(),
+        ids => ids.iter().map(|text| id(text)).collect(),
+    }
 }
 
-impl Ids {
-    /// There must be one at least.
-    pub fn read(&self) -> Outcome<Vec<JobId>> {
-        match self.ids.as_slice() {
-            [] => Failure::usage("which job? give its id"),
-            [only] if only == INPUT => ids_of_input(),
-            ids => words(ids),
-        }
-    }
+fn id(text: &str) -> Outcome<JobId> {
+    JobId::parse(text).map_err(|reason| match TubeName::parse(text.as_bytes()) {
+        Some(tube) => Failure::Usage(format!("{reason}; a tube is named by -t {tube}")),
+        None => Failure::Usage(reason),
+    })
+}
+
+/// The name of a tube or a pattern of names.
+pub fn pattern(text: &str) -> Result<Pattern, String> {
+    Pattern::parse(text)
 }
 
 /// Tubes where nothing else can stand: as operands or after `-t`.
 #[derive(Args)]
 pub struct Tubes {
-    #[arg(value_name = "TUBE", value_parser = values::parse::<Pattern>)]
+    #[arg(value_name = "TUBE", value_parser = pattern)]
     operands: Vec<Pattern>,
     /// a tube or a pattern; may be repeated (default: the operands)
-    #[arg(short = 't', long = "tube", value_name = "TUBE", value_parser = values::parse::<Pattern>)]
+    #[arg(short = 't', long = "tube", value_name = "TUBE", value_parser = pattern)]
     tubes: Vec<Pattern>,
 }
 
@@ -177,6 +182,12 @@ pub struct Bodies {
     /// write each job as a line of JSON
     #[arg(short, long, conflicts_with_all = ["lines", "null"])]
     pub json: bool,
+}
+
+impl Bodies {
+    pub fn form(&self) -> Form {
+        Form::of(self.lines, self.null, self.json)
+    }
 }
 
 /// One command of the program.

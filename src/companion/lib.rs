@@ -22,7 +22,7 @@ mod exposition;
 pub mod failure;
 mod http;
 pub mod inspection;
-mod selection;
+mod jobs;
 pub mod server;
 mod signals;
 mod table;

@@ -2,8 +2,8 @@
 
 use crate::command::{Entry, Group};
 use crate::commands::{
-    binlog, by_id, check, clear, completion, console, copy, dump, edit, help, kick, load, ls,
-    metrics, move_jobs, pause, peek, ping, put, raw, reserve, stats, tail, top, tubes, why, work,
+    acts, binlog, check, completion, console, dump, edit, help, load, ls, metrics, pause, peek,
+    ping, put, raw, reserve, stats, tail, top, transfer, tubes, why, work,
 };
 
 /// All commands, in the order of the help.
@@ -36,32 +36,53 @@ pub const GROUPS: &[Group] = &[
             ),
             Entry::of::<ping::Ping>("ping", "measure how fast a server answers"),
             Entry::of::<tail::Tail>("tail", "show jobs as they are put, of all tubes or of some"),
-            Entry::old(&ls::LS),
-            Entry::old(&peek::PEEK),
+            Entry::of::<ls::Ls>("ls", "list the jobs of a server or of some tubes"),
+            Entry::of::<peek::Peek>(
+                "peek",
+                "show jobs: those with these ids, or the next of a tube",
+            ),
         ],
     },
     Group {
         title: "Touch",
         changes: true,
         commands: &[
-            Entry::old(&put::PUT),
+            Entry::of::<put::Put>("put", "put jobs into a tube and print their ids"),
             Entry::of::<reserve::Reserve>(
                 "reserve",
                 "take jobs and write their bodies; release, delete or bury them then",
             ),
-            Entry::old(&edit::EDIT),
-            Entry::old(&by_id::DELETE),
-            Entry::old(&by_id::BURY),
-            Entry::old(&by_id::RELEASE),
-            Entry::old(&by_id::KICK_JOB),
-            Entry::old(&kick::KICK),
+            Entry::of::<edit::Edit>(
+                "edit",
+                "change the body of a job in $EDITOR, and put it again",
+            ),
+            Entry::of::<acts::Delete>("delete", "delete jobs"),
+            Entry::of::<acts::Bury>("bury", "bury jobs"),
+            Entry::of::<acts::Release>(
+                "release",
+                "make jobs ready, or delayed, with a new priority if wanted",
+            ),
+            Entry::of::<acts::KickJob>("kick-job", "make buried or delayed jobs ready"),
+            Entry::of::<acts::Kick>(
+                "kick",
+                "make N (default: 1) buried jobs ready, or delayed ones if none is buried",
+            ),
             Entry::of::<pause::Pause>(
                 "pause",
                 "let nothing be reserved from tubes for TIME; 0 ends that, as does 'resume TUBE'",
             ),
-            Entry::old(&clear::CLEAR),
-            Entry::old(&move_jobs::MOVE),
-            Entry::old(&copy::COPY),
+            Entry::of::<acts::Clear>(
+                "clear",
+                "delete the ready, delayed and buried jobs of tubes, after a question",
+            ),
+            Entry::of::<transfer::Move>(
+                "move",
+                "move the jobs of a tube to another, on this server or another",
+            ),
+            Entry::of::<transfer::Copy>(
+                "copy",
+                "copy the jobs of a tube to another, on this server or another",
+            ),
             Entry::of::<work::Work>(
                 "work",
                 "run a command for each job, the body on its standard input",
@@ -76,8 +97,11 @@ pub const GROUPS: &[Group] = &[
         title: "Move house",
         changes: true,
         commands: &[
-            Entry::old(&dump::DUMP),
-            Entry::old(&load::LOAD),
+            Entry::of::<dump::Dump>(
+                "dump",
+                "write all jobs, or those of some tubes, for load to read",
+            ),
+            Entry::of::<load::Load>("load", "put the jobs of a dump into a server"),
             Entry::of::<binlog::Binlog>(
                 "binlog",
                 "look into a server's binlog while no server uses it, or save what is in it",

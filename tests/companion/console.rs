@@ -343,14 +343,11 @@ fn each_deed_says_what_it_did() {
                 r#""do":"pause","tube":"post","time":"0""#,
                 "ended the pause of post",
             ),
-            (
-                r#""do":"delete","ids":["9"]"#,
-                "job 9 cannot be deleted: it has gone, or is not in a state for this",
-            ),
+            (r#""do":"delete","ids":["9"]"#, "there is no job 9"),
             (r#""do":"bury","ids":["3","4"]"#, "buried 2 jobs"),
             (
                 r#""do":"kick-job","ids":["3","9","4"]"#,
-                "kicked 2 of 3 jobs: job 9 cannot be kicked: it has gone, or is not in a state for this",
+                "kicked 2 of 3 jobs: there is no job 9",
             ),
             (
                 r#""do":"clear","tube":"post","states":"ready","count":1"#,

@@ -33,7 +33,11 @@ fn what_is_written_as_json_can_be_put() {
             );
             tell(
                 &other,
-                "$ reserve -t mail -l\none\n$ kick -t mail 1\n0\n[1]",
+                match some {
+                    true => "$ reserve -t mail -l\none\n$ kick -t mail 1\n0\n[1]",
+                    // A job that was buried is buried again.
+                    false => "$ reserve -t mail -l\none\n$ ls -q --state buried\n3",
+                },
             );
             let listed = other.beanpole().args(["ls", "-j"]).output().unwrap();
             let listed = String::from_utf8(listed.stdout).unwrap();
@@ -56,8 +60,8 @@ fn a_line_at_fault_is_said_and_the_others_are_put() {
         1
         2
         3
-        ! beanpole put: stdin 3: 'body' is not a text
-        ! beanpole put: stdin 5: 'pri' is not a number from 0 to 4294967295
+        ! beanpole put: stdin 3: invalid type: integer `1`, expected a string at byte 9
+        ! beanpole put: stdin 5: invalid value: integer `-1`, expected u32 at byte 9
         ! beanpole put: stdin 6: expected value at byte 1
         [1]
         $ put --json -t other -p 3 -d 0 < '{"tube":"mail","pri":5,"delay":50000,"body":"e"}\n'

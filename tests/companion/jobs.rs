@@ -117,7 +117,7 @@ fn peek_shows_the_next_jobs_of_a_tube_in_each_state() {
         $ peek -t x --delayed -n 3 -l
         later
         $ peek -t x --delayed --buried
-        ! beanpole peek: --delayed and --buried exclude each other
+        ! beanpole peek: --buried and --delayed exclude each other
         ! Try 'beanpole help peek'.
         [2]
         $ peek -t nobody
@@ -158,7 +158,7 @@ fn jobs_are_deleted_kicked_buried_and_released_by_their_ids() {
         ! beanpole bury: there is no job 99
         [1]
         $ delete two
-        ! beanpole delete: 'two' is not the id of a job
+        ! beanpole delete: 'two' is not the id of a job; a tube is named by -t two
         ! Try 'beanpole help delete'.
         [2]
         $ delete

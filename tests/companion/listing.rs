@@ -84,7 +84,7 @@ fn ls_shows_what_is_in_tubes() {
             ! beanpole ls: there is no tube 'nobody'
             [1]
             $ ls --state lost
-            ! beanpole ls: --state: 'lost' is not ready, delayed, reserved or buried
+            ! beanpole ls: --state: 'lost' is none of ready, reserved, delayed, buried
             ! Try 'beanpole help ls'.
             [2]
             "#,
@@ -236,7 +236,7 @@ fn a_draining_server_with_a_binlog_is_dumped_whole() {
         2
         $ dump
         {"beanpole-dump":1,"server":"127.0.0.1:PORT","version":"1.13"}
-        {"tube":"default","state":"ready","pri":1024,"delay":0,"ttr":60,"id":2,"age":N,"reserves":0,"timeouts":0,"releases":0,"buries":0,"kicks":0,"body":"two"}
+        {"id":2,"tube":"default","state":"ready","pri":1024,"age":N,"delay":0,"ttr":60,"time-left":N,"file":1,"reserves":0,"timeouts":0,"releases":0,"buries":0,"kicks":0,"body":"two"}
         {"beanpole-dump-end":1,"jobs":1}
         "#,
     );

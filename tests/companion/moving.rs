@@ -36,7 +36,7 @@ fn clear_deletes_what_it_is_told_to_and_nothing_else() {
         $ clear a --state buried --yes
         2
         $ clear a --state lost --yes
-        ! beanpole clear: --state: 'lost' is not ready, delayed, reserved or buried
+        ! beanpole clear: --state: 'lost' is none of ready, reserved, delayed, buried
         ! Try 'beanpole help clear'.
         [2]
         $ tubes
@@ -151,8 +151,8 @@ fn move_keeps_priority_time_to_run_delay_and_state() {
         ready2
         ready3
         $ peek -t c -n 9 --buried --json
-        {{"id":9,"tube":"c","state":"buried","pri":7,"age":N,"delay":4294967295,"ttr":90,"time-left":N,"file":0,"reserves":1,"timeouts":0,"releases":0,"buries":1,"kicks":0,"body":"buried1"}}
-        {{"id":10,"tube":"c","state":"buried","pri":7,"age":N,"delay":4294967295,"ttr":90,"time-left":N,"file":0,"reserves":1,"timeouts":0,"releases":0,"buries":1,"kicks":0,"body":"buried2"}}
+        {{"id":12,"tube":"c","state":"buried","pri":7,"age":N,"delay":4294967295,"ttr":90,"time-left":N,"file":0,"reserves":1,"timeouts":0,"releases":0,"buries":1,"kicks":0,"body":"buried1"}}
+        {{"id":13,"tube":"c","state":"buried","pri":7,"age":N,"delay":4294967295,"ttr":90,"time-left":N,"file":0,"reserves":1,"timeouts":0,"releases":0,"buries":1,"kicks":0,"body":"buried2"}}
         $ move c c
         ! beanpole move: both are the same tube
         ! Try 'beanpole help move'.

@@ -100,7 +100,7 @@ fn conditions_choose_what_is_deleted_moved_and_copied() {
         $ clear mail fax --dry-run
         4
         $ clear mail --match e
-        ! beanpole clear: Delete 3 jobs of tube 'mail' at 127.0.0.1:PORT? no terminal to ask at: give --yes if you mean it
+        ! beanpole clear: Delete 1 ready, 1 delayed and 1 buried jobs of tube 'mail' at 127.0.0.1:PORT? no terminal to ask at: give --yes if you mean it
         ! Try 'beanpole help clear'.
         [2]
         $ clear mail --state reserved
@@ -160,7 +160,7 @@ fn ls_sorts_by_what_stands_out() {
         $ ls -q --sort state -n 1
         2
         $ ls --sort x
-        ! beanpole ls: --sort: there is no column 'x'
+        ! beanpole ls: --sort: 'x' is none of id, state, pri, age, left, tries, size, tube
         ! Try 'beanpole help ls'.
         [2]
         "#,

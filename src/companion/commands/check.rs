@@ -6,8 +6,8 @@
 
 use crate::command::{Interval, Invocation, Number, Run};
 use crate::failure::{Failure, Outcome, Status};
-use crate::server::census::oldest;
 use crate::server::client::Client;
+use crate::server::finder::oldest;
 use crate::server::list::Scope;
 use crate::server::names::Server;
 use crate::server::sample::{Sample, per_second};

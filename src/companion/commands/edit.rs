@@ -4,59 +4,56 @@
 //! Until then the old one stays where it is. If somebody takes it meanwhile, the
 //! new one is deleted again, and nothing has changed.
 
-use crate::command::{Command, Invocation, Opt, described, options};
+use crate::command::{Invocation, Run, ids};
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::by_id::{complain_of_each, send_each};
-use crate::server::client::Terms;
 use crate::server::place::{Placed, Placement, Placer};
 use crate::server::stats::{JobFacts, State};
 use crate::server::take::bodies;
 use crate::text::output::{complain, print};
 use beanpole::protocol::JobId;
+use clap::Args;
 use std::fs::{OpenOptions, remove_file};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-pub const EDIT: Command = Command {
-    name: "edit",
-    operands: "ID",
-    about: "change the body of a job in $EDITOR, and put it again",
-    options: || described(OPTIONS),
-    run: edit,
-    ..Command::BLANK
-};
-
-options! {
-    buried: bool = Opt::flag("", "buried", "leave a buried job buried (default: it becomes ready)"),
+#[derive(Args)]
+pub struct Edit {
+    #[arg(value_name = "ID")]
+    ids: Vec<String>,
+    /// leave a buried job buried (default: it becomes ready)
+    #[arg(long)]
+    buried: bool,
 }
 
-fn edit(invocation: &Invocation) -> Outcome {
-    let options = invocation.read(OPTIONS)?;
-    let [id] = invocation.ids()?[..] else {
-        return Failure::usage("which job? give one id");
-    };
-    let mut client = invocation.connect()?;
-    let jobs = client
-        .job(id)?
-        .into_iter()
-        .filter(|job| job.state != State::Reserved);
-    let jobs = bodies(&mut client, jobs.collect())?;
-    let Some((job, body)) = jobs.into_iter().next() else {
-        complain_of_each(&mut client, [id])?;
-        return Ok(Status::No);
-    };
-    let file = Draft::new(id, &body)?;
-    let edited = file.edited(&body)?;
-    if edited == body {
-        complain!("job {id} is as it was");
-        return Ok(Status::No);
+impl Run for Edit {
+    fn run(self, invocation: &Invocation) -> Outcome {
+        let [id] = ids(&self.ids)?[..] else {
+            return Failure::usage("which job? give one id");
+        };
+        let mut client = invocation.connect()?;
+        let jobs = client
+            .job(id)?
+            .into_iter()
+            .filter(|job| job.state != State::Reserved);
+        let jobs = bodies(&mut client, jobs.collect())?;
+        let Some((job, body)) = jobs.into_iter().next() else {
+            complain_of_each(&mut client, [id])?;
+            return Ok(Status::No);
+        };
+        let file = Draft::new(id, &body)?;
+        let edited = file.edited(&body)?;
+        if edited == body {
+            complain!("job {id} is as it was");
+            return Ok(Status::No);
+        }
+        // The editor may have taken longer than a server keeps idle connections.
+        let replaced = replace(invocation, &job, edited, self.buried);
+        replaced
+            .map_err(|failure| file.kept(failure))
+            .and_then(print_id)
     }
-    // The editor may have taken longer than a server keeps idle connections.
-    let replaced = replace(invocation, &job, edited, options.buried);
-    replaced
-        .map_err(|failure| file.kept(failure))
-        .and_then(print_id)
 }
 
 fn print_id(id: Option<JobId>) -> Outcome {
@@ -74,17 +71,8 @@ fn replace(
     body: Vec<u8>,
     stays_buried: bool,
 ) -> Outcome<Option<JobId>> {
-    let placement = Placement {
-        tube: job.tube.clone(),
-        terms: Terms {
-            priority: job.priority,
-            delay: job.delay_left(),
-            ttr: job.ttr,
-        },
-        words: job.words(),
-        buried: stays_buried && job.state == State::Buried,
-        body,
-    };
+    let mut placement = Placement::of(job, job.tube.clone(), body);
+    placement.buried &= stays_buried;
     let mut placer = Placer::new(invocation.connect()?);
     let Placed { ids, outcome, .. } = placer.place(&[placement]);
     outcome?;

@@ -4,20 +4,18 @@
 //! line are in the server. It says which line that is, and `--from` continues
 //! there. Jobs whose answer was lost are then put again.
 
-use crate::command::{Command, INPUT, Invocation, Kind, Opt, described, options};
+use crate::command::{INPUT, Invocation, Run};
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::client::Terms;
-use crate::server::form::{NO_TUBE, Told};
+use crate::server::form::{DUMP_VERSION, Line, Told};
 use crate::server::place::{Placement, Placer};
 use crate::server::stats::State;
 use crate::signals::interrupts;
-use crate::text::dump::{END_KEY, START_KEY, VERSION};
 use crate::text::file::{WholeFile, cannot_read, open};
-use crate::text::json::{self, Json};
 use crate::text::output::{Progress, complain, print};
-use crate::values::Parse;
-use beanpole::arguments;
+use crate::values::{Parse, parse};
 use beanpole::protocol::TubeName;
+use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::fs::{Metadata, metadata, remove_file};
 use std::io::{BufRead, BufReader, ErrorKind, Read};
@@ -25,31 +23,28 @@ use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-pub const LOAD: Command = Command {
-    name: "load",
-    operands: "[FILE]",
-    operand_kind: Kind::File,
-    about: "put the jobs of a dump into a server",
-    options: || described(OPTIONS),
-    run: load,
-    ..Command::BLANK
-};
-
-options! {
-    from: NonZeroU64 =
-        Opt::value("", "from", "LINE", "go on at this line of the dump") => NonZeroU64::MIN,
-    skip: Vec<NonZeroU64> =
-        Opt::value("", "skip", "LINE", "leave out this line; may be repeated").many(),
-    keep_going: bool =
-        Opt::flag("k", "keep-going", "leave out each line that cannot be loaded, and say so"),
-    tube: Option<TubeName> =
-        Opt::value("t", "tube", "TUBE", "put all of them into this tube (default: their own)").of(Kind::Tube),
-    note: Option<OsString> =
-        Opt::value("", "note", "FILE",
-            "note there how far it has come, and go on from there (default: nowhere)")
-            .of(Kind::File),
-    dry_run: bool =
-        Opt::flag("", "dry-run", "only read the dump, and say how many would be loaded"),
+#[derive(Args)]
+pub struct Load {
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    file: Option<OsString>,
+    /// go on at this line of the dump
+    #[arg(long, value_name = "LINE", value_parser = parse::<NonZeroU64>)]
+    from: Option<NonZeroU64>,
+    /// leave out this line; may be repeated
+    #[arg(long, value_name = "LINE", value_parser = parse::<NonZeroU64>)]
+    skip: Vec<NonZeroU64>,
+    /// leave out each line that cannot be loaded, and say so
+    #[arg(short, long)]
+    keep_going: bool,
+    /// put all of them into this tube (default: their own)
+    #[arg(short, long, value_name = "TUBE", value_parser = parse::<TubeName>)]
+    tube: Option<TubeName>,
+    /// note there how far it has come, and go on from there (default: nowhere)
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    note: Option<OsString>,
+    /// only read the dump, and say how many would be loaded
+    #[arg(long)]
+    dry_run: bool,
 }
 
 /// How many jobs are put together.
@@ -57,91 +52,87 @@ const BATCH: usize = 500;
 /// How many bytes of bodies are put together; the last body may exceed this.
 const BATCH_BYTES: usize = 1 << 22;
 
-fn load(invocation: &Invocation) -> Outcome {
-    let mut options = invocation.read(OPTIONS)?;
-    let note = options.note.take().filter(|_| !options.dry_run);
-    let note = note.as_deref().map(Path::new);
-    if let Some(line) = note.map(noted).transpose()?.flatten() {
-        options.from = options.from.max(line);
-    }
-    let (name, reader) = match invocation.operands() {
-        [] => open(INPUT.as_ref())?,
-        [path] => open(&arguments::to_os(path))?,
-        _ => return Failure::usage("which dump? give one file"),
-    };
-    let size = metadata(&name)
-        .ok()
-        .filter(Metadata::is_file)
-        .map(|file| file.len());
-    let mut dump = Dump::new(name, reader, size)?;
-    let mut loader = None;
-    let mut largest = u64::MAX;
-    if !options.dry_run {
-        let mut client = invocation.connect()?;
-        let told = client.server_stats()?.number("max-job-size");
-        largest = if told > 0 { told } else { largest };
-        loader = Some(Placer::new(client));
-    }
-    let interrupted = interrupts()?;
-    let mut progress = Progress::new("loading", None);
-    let mut loaded = 0u64;
-    loop {
-        let batch = dump.batch(&options, largest)?;
-        if interrupted.load(Ordering::SeqCst) && !batch.jobs.is_empty() {
-            drop(progress);
-            let why = Failure::Interrupted("interrupted".into());
-            return Err(dump.stopped(loaded, batch.lines[0], 0, why));
+impl Run for Load {
+    fn run(mut self, invocation: &Invocation) -> Outcome {
+        let note = self.note.take().filter(|_| !self.dry_run);
+        let note = note.as_deref().map(Path::new);
+        self.from = self.from.max(note.map(noted).transpose()?.flatten());
+        let (name, reader) = open(self.file.as_deref().unwrap_or(INPUT.as_ref()))?;
+        let size = metadata(&name)
+            .ok()
+            .filter(Metadata::is_file)
+            .map(|file| file.len());
+        let mut dump = Dump::new(name, reader, size)?;
+        let mut loader = None;
+        let mut largest = u64::MAX;
+        if !self.dry_run {
+            let mut client = invocation.connect()?;
+            let told = client.server_stats()?.number("max-job-size");
+            largest = if told > 0 { told } else { largest };
+            loader = Some(Placer::new(client));
         }
-        let (count, in_place, outcome) = match &mut loader {
-            Some(placer) => {
-                let placed = placer.place(&batch.jobs);
-                let count = placed.ids.len();
-                (count, count - placed.unburied.len(), placed.outcome)
+        let interrupted = interrupts()?;
+        let mut progress = Progress::new("loading", None);
+        let mut loaded = 0u64;
+        loop {
+            let batch = dump.batch(&self, largest)?;
+            if interrupted.load(Ordering::SeqCst) && !batch.jobs.is_empty() {
+                drop(progress);
+                let why = Failure::Interrupted("interrupted".into());
+                return Err(dump.stopped(loaded, batch.lines[0], 0, why));
             }
-            None => (batch.jobs.len(), batch.jobs.len(), Ok(())),
-        };
-        loaded += in_place as u64;
-        if let Some(total) = dump.expected() {
-            progress.expect(total);
-        }
-        progress.add(count as u64);
-        if let Err(failure) = outcome {
-            drop(progress);
-            // All jobs may be there while a burial failed: then the rest begins
-            // after them.
-            let next = match (batch.broken, &dump.end) {
-                (Some((line, _)), _) => line,
-                (None, Some(_)) => dump.line,
-                (None, None) => dump.line + 1,
+            let (count, in_place, outcome) = match &mut loader {
+                Some(placer) => {
+                    let placed = placer.place(&batch.jobs);
+                    let count = placed.ids.len();
+                    (count, count - placed.unburied.len(), placed.outcome)
+                }
+                None => (batch.jobs.len(), batch.jobs.len(), Ok(())),
             };
-            let line = batch.lines.get(count).copied().unwrap_or(next);
-            let unanswered = batch.jobs.len() - count;
-            return Err(dump.stopped(loaded, line, unanswered, failure));
+            loaded += in_place as u64;
+            if let Some(total) = dump.expected() {
+                progress.expect(total);
+            }
+            progress.add(count as u64);
+            if let Err(failure) = outcome {
+                drop(progress);
+                // All jobs may be there while a burial failed: then the rest begins
+                // after them.
+                let next = match (batch.broken, dump.is_over) {
+                    (Some((line, _)), _) => line,
+                    (None, true) => dump.line,
+                    (None, false) => dump.line + 1,
+                };
+                let line = batch.lines.get(count).copied().unwrap_or(next);
+                let unanswered = batch.jobs.len() - count;
+                return Err(dump.stopped(loaded, line, unanswered, failure));
+            }
+            if let Some((line, reason)) = batch.broken {
+                drop(progress);
+                return Err(dump.at_fault(loaded, line, &reason, self.dry_run));
+            }
+            if batch.jobs.is_empty() {
+                break;
+            }
+            if let Some(path) = note {
+                let mut file = WholeFile::create(path, 0o644)?;
+                file.bytes(format!("{}\n", dump.line + 1).as_bytes())?;
+                file.finish()?;
+            }
         }
-        if let Some((line, reason)) = batch.broken {
-            drop(progress);
-            return Err(dump.at_fault(loaded, line, &reason, options.dry_run));
+        drop(progress);
+        if let Some(placer) = &loader {
+            placer.say_what_is_lost();
         }
-        if batch.jobs.is_empty() {
-            break;
+        print(format!("{loaded}\n"))?;
+        let sound = dump.check_end()?;
+        if let Some(path) = note.filter(|_| sound) {
+            // Without any job there is no note. That of a dump that was cut short
+            // says where the whole one goes on.
+            let _ = remove_file(path);
         }
-        if let Some(path) = note {
-            let mut file = WholeFile::create(path, 0o644)?;
-            file.bytes(format!("{}\n", dump.line + 1).as_bytes())?;
-            file.finish()?;
-        }
+        Ok(Status::done_if(sound && dump.left_out == 0))
     }
-    drop(progress);
-    if let Some(path) = note {
-        // Without any job there is no note.
-        let _ = remove_file(path);
-    }
-    if let Some(placer) = &loader {
-        placer.say_what_is_lost();
-    }
-    print(format!("{loaded}\n"))?;
-    let sound = dump.check_end()?;
-    Ok(Status::done_if(sound && dump.left_out == 0))
 }
 
 /// The line that an earlier run has noted as the one to go on at, if any.
@@ -163,8 +154,14 @@ struct Dump {
     reader: BufReader<Box<dyn Read>>,
     /// The number of the line that was read last, from 1 on.
     line: u64,
-    /// The last line of the dump, once it has been read.
-    end: Option<Json>,
+    /// The first line, if it is a job: then these are only jobs, as `ls` lists
+    /// them, without an end of their own.
+    first: Option<Vec<u8>>,
+    only_jobs: bool,
+    /// Whether the last line of the dump has been read, and how many jobs it
+    /// counts.
+    is_over: bool,
+    written: Option<u64>,
     /// How many faulty lines were left out.
     left_out: u64,
     /// The line within which the dump ends, if it ends within one.
@@ -191,54 +188,69 @@ impl Dump {
             name,
             reader,
             line: 0,
-            end: None,
+            first: None,
+            only_jobs: false,
+            is_over: false,
+            written: None,
             left_out: 0,
             cut: None,
             size,
             read: 0,
         };
-        let first = dump.next_line()?.and_then(|line| json::parse(&line).ok());
-        let version = first.and_then(|first| first.get(START_KEY)?.as_u64());
-        let what = match version {
-            Some(VERSION) => return Ok(dump),
-            Some(other) => format!("a dump of version {other}: only {VERSION} is known"),
-            None => "not a dump of beanpole".into(),
+        let first = dump.next_line()?.unwrap_or_default();
+        let what = match Line::read(&first) {
+            Ok(Line::Start(DUMP_VERSION)) => return Ok(dump),
+            Ok(Line::Start(other)) => {
+                format!("a dump of version {other}: only {DUMP_VERSION} is known")
+            }
+            Ok(Line::Job(_)) => {
+                dump.line = 0;
+                dump.only_jobs = true;
+                dump.first = Some(first);
+                return Ok(dump);
+            }
+            _ => "not a dump of beanpole".into(),
         };
         Failure::refused(format!("{}: {what}", dump.name))
     }
 
     fn next_line(&mut self) -> Outcome<Option<Vec<u8>>> {
-        let mut line = Vec::new();
-        let count = self.reader.read_until(b'\n', &mut line);
-        let count = count.map_err(|error| cannot_read(&self.name, error))?;
-        self.line += 1;
-        self.read += count as u64;
-        Ok((count > 0).then_some(line))
+        let mut line = self.first.take().unwrap_or_default();
+        if line.is_empty() {
+            let count = self.reader.read_until(b'\n', &mut line);
+            self.read += count.map_err(|error| cannot_read(&self.name, error))? as u64;
+        }
+        self.line += u64::from(!line.is_empty());
+        Ok((!line.is_empty()).then_some(line))
     }
 
     /// The next of the jobs that are wanted. An empty batch means that there
     /// are no more.
-    fn batch(&mut self, options: &Options, largest: u64) -> Outcome<Batch> {
+    fn batch(&mut self, options: &Load, largest: u64) -> Outcome<Batch> {
         let mut batch = Batch::default();
         let mut bytes = 0;
-        while self.end.is_none() && batch.jobs.len() < BATCH && bytes < BATCH_BYTES {
-            let Some(line) = self.next_line()? else { break };
-            let value = json::parse(&line);
-            if value.is_err() && !line.ends_with(b"\n") {
+        while !self.is_over && batch.jobs.len() < BATCH && bytes < BATCH_BYTES {
+            let Some(text) = self.next_line()? else { break };
+            let line = Line::read(&text);
+            if line.is_err() && !text.ends_with(b"\n") {
                 self.cut = Some(self.line);
+                self.line -= 1;
                 break;
             }
-            if let Ok(end) = &value
-                && end.get(END_KEY).is_some()
-            {
-                self.end = value.ok();
+            if let Ok(Line::End(jobs)) = line {
+                (self.is_over, self.written) = (true, jobs);
                 break;
             }
             let is_line = |line: &NonZeroU64| line.get() == self.line;
-            if self.line < options.from.get() || options.skip.iter().any(is_line) {
+            let from = options.from.map_or(0, NonZeroU64::get);
+            if self.line < from || options.skip.iter().any(is_line) {
                 continue;
             }
-            match value.and_then(|value| placement(&value, &options.tube, largest)) {
+            let job = line.and_then(|line| match line {
+                Line::Job(told) => placement(told, &options.tube, largest),
+                _ => Err("a dump begins here".into()),
+            });
+            match job {
                 Ok(job) => {
                     bytes += job.body.len();
                     batch.jobs.push(job);
@@ -269,22 +281,18 @@ impl Dump {
         let end_line = self.line;
         // All lines except the first and the last are jobs.
         let there = end_line.saturating_sub(2);
-        let written = self
-            .end
-            .as_ref()
-            .map(|end| end.get("jobs").and_then(Json::as_u64));
-        let flaw = match written {
-            None => Some(match self.cut {
-                None => "the end is missing: the dump was cut short".into(),
-                Some(line) => format!("the dump was cut short within line {line}"),
-            }),
-            Some(Some(written)) if written != there => Some(format!(
+        let written = self.written.unwrap_or(there);
+        let flaw = match (self.cut, self.is_over) {
+            (Some(line), _) => Some(format!("the dump was cut short within line {line}")),
+            (None, false) if self.only_jobs => None,
+            (None, false) => Some("the end is missing: the dump was cut short".into()),
+            (None, true) if written != there => Some(format!(
                 "{written} jobs were written, but {there} are there"
             )),
-            Some(_) if self.next_line()?.is_some() => Some(format!(
+            (None, true) if self.next_line()?.is_some() => Some(format!(
                 "line {end_line} is the end, and what follows is not loaded"
             )),
-            Some(_) => None,
+            (None, true) => None,
         };
         if let Some(flaw) = &flaw {
             complain!("{}: {flaw}", self.name);
@@ -326,22 +334,22 @@ impl Dump {
 /// The job that this line of a dump describes. If `tube` is given, it replaces
 /// the job's own tube. A body larger than `largest`, the limit of the server,
 /// is an error.
-fn placement(value: &Json, tube: &Option<TubeName>, largest: u64) -> Result<Placement, String> {
-    let told = Told::read(value)?;
-    let own = told.tube.ok_or(NO_TUBE)?;
+fn placement(told: Told, tube: &Option<TubeName>, largest: u64) -> Result<Placement, String> {
+    let lacks = |key: &str| format!("'{key}' is missing");
     let size = told.body.len();
     if size as u64 > largest {
         return Err(format!(
             "the body has {size} bytes, and the server takes {largest}"
         ));
     }
-    let state = told.state.ok_or("'state' is none of a job")?;
+    let own = told.tube.ok_or_else(|| lacks("tube"))?;
+    let state = told.state.ok_or_else(|| lacks("state"))?;
     Ok(Placement {
         tube: tube.clone().unwrap_or(own),
         terms: Terms {
-            priority: told.priority.ok_or_else(|| Told::lacks("pri"))?,
-            delay: told.delay.ok_or_else(|| Told::lacks("delay"))?,
-            ttr: told.ttr.ok_or_else(|| Told::lacks("ttr"))?,
+            priority: told.priority.ok_or_else(|| lacks("pri"))?,
+            delay: told.delay.ok_or_else(|| lacks("delay"))?,
+            ttr: told.ttr.ok_or_else(|| lacks("ttr"))?,
         },
         words: told.words,
         buried: state == State::Buried,

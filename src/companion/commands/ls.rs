@@ -1,8 +1,8 @@
 //! `ls`: lists the jobs of a server or of some tubes, without touching any.
 
-use crate::command::{Command, Invocation, JSON, Kind, Opt, at_most_one, described, options};
+use crate::command::{Invocation, Run, Tubes};
 use crate::failure::{Outcome, Status};
-use crate::selection::{SELECTION, Selection};
+use crate::jobs::{Conditions, Selection};
 use crate::server::client::Client;
 use crate::server::form::job_to_json;
 use crate::server::list::MOST;
@@ -11,24 +11,37 @@ use crate::server::take::{each_body, measure};
 use crate::text::output::Output;
 use crate::text::terminal;
 use crate::text::words::{beginning, span};
-use crate::values::Parse;
 use beanpole::protocol::JobId;
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 
-pub const LS: Command = Command {
-    name: "ls",
-    operands: "[TUBE…]",
-    operand_kind: Kind::Tube,
-    about: "list the jobs of a server or of some tubes",
-    options: || [described(OPTIONS), described(SELECTION)].concat(),
-    run: ls,
-    ..Command::BLANK
-};
+#[derive(Args)]
+pub struct Ls {
+    #[command(flatten)]
+    tubes: Tubes,
+    #[command(flatten)]
+    conditions: Conditions,
+    #[command(flatten)]
+    form: Form,
+}
 
-options! {
-    quiet: bool = Opt::flag("q", "quiet", "only the ids"),
-    json: bool = JSON,
-    sort: Sort = Opt::value("s", "sort", "COLUMN", "sort by this column (default: id)")
-        .of(Kind::Words(&["id", "state", "pri", "age", "left", "tries", "size", "tube"])),
+#[derive(Args)]
+struct Form {
+    /// only the ids
+    #[arg(short, long)]
+    quiet: bool,
+    /// write JSON
+    #[arg(short, long, conflicts_with = "quiet")]
+    json: bool,
+    /// sort by this column (default: id)
+    #[arg(short, long, value_name = "COLUMN", value_parser = column())]
+    sort: Option<&'static Column>,
+}
+
+fn column() -> impl TypedValueParser<Value = &'static Column> {
+    let names = PossibleValuesParser::new(COLUMNS.iter().map(|(name, ..)| *name));
+    let named = |name: String| COLUMNS.iter().find(|(known, ..)| *known == name);
+    names.map(move |name| named(name).expect("it is one of these"))
 }
 
 /// A column: its name; its width, negative if its text stands at the left; its
@@ -43,7 +56,7 @@ type Column = (
 );
 
 #[rustfmt::skip]
-const COLUMNS: [Column; 8] = [
+static COLUMNS: [Column; 8] = [
     ("id", 9, |job| job.id.to_string(), Some(|job| job.id.0)),
     ("state", -8, |job| job.state.name().into(), None),
     ("pri", 10, |job| job.priority.0.to_string(), Some(|job| job.priority.0.into())),
@@ -54,63 +67,41 @@ const COLUMNS: [Column; 8] = [
     ("tube", -12, |job| job.tube.to_string(), None),
 ];
 
-/// The column to sort by.
-#[derive(Clone, Copy)]
-pub(crate) struct Sort(&'static Column);
-
-impl Default for Sort {
-    fn default() -> Sort {
-        Sort(&COLUMNS[0])
-    }
-}
-
-impl Parse for Sort {
-    fn parse(text: &str) -> Result<Sort, String> {
-        let named = COLUMNS
-            .iter()
-            .find(|(name, ..)| name.eq_ignore_ascii_case(text));
-        named
-            .map(Sort)
-            .ok_or_else(|| format!("there is no column '{text}'"))
-    }
-}
-
-fn ls(invocation: &Invocation) -> Outcome {
-    let options = invocation.read(OPTIONS)?;
-    at_most_one(&[("quiet", options.quiet), ("json", options.json)])?;
-    let tubes = invocation.tubes()?;
-    let mut client = invocation.connect()?;
-    let selection = Selection::of(invocation, OPTIONS.len(), &mut client, &tubes)?;
-    let mut table = Table::new(&selection, &options);
-    let Sort((name, .., text, order)) = options.sort;
-    let status = match *name {
-        "id" => selection.pages(&mut client, |client, jobs| {
-            table.show(client, jobs)?;
-            Ok(table.left > 0)
-        })?,
-        _ => {
-            let mut all = Vec::new();
-            let status = selection.pages(&mut client, |client, mut jobs| {
-                if *name == "size" {
-                    measure(client, &mut jobs)?;
+impl Run for Ls {
+    fn run(self, invocation: &Invocation) -> Outcome {
+        let mut client = invocation.connect()?;
+        let selection = self.conditions.of(&mut client, &self.tubes.patterns())?;
+        let mut table = Table::new(&selection, &self.form);
+        let (name, _, text, order) = self.form.sort.unwrap_or(&COLUMNS[0]);
+        let status = match *name {
+            "id" => selection.pages(&mut client, |client, jobs| {
+                table.show(client, jobs)?;
+                Ok(table.left > 0)
+            })?,
+            _ => {
+                let mut all = Vec::new();
+                let status = selection.pages(&mut client, |client, mut jobs| {
+                    if *name == "size" {
+                        measure(client, &mut jobs)?;
+                    }
+                    all.extend(jobs);
+                    Ok(true)
+                })?;
+                all.sort_by_cached_key(|job| match order {
+                    Some(order) => (order(job), String::new()),
+                    None => (0, text(job)),
+                });
+                for some in all.chunks(MOST) {
+                    if table.left > 0 {
+                        table.show(&mut client, some.to_vec())?;
+                    }
                 }
-                all.extend(jobs);
-                Ok(true)
-            })?;
-            all.sort_by_cached_key(|job| match order {
-                Some(order) => (order(job), String::new()),
-                None => (0, text(job)),
-            });
-            for some in all.chunks(MOST) {
-                if table.left > 0 {
-                    table.show(&mut client, some.to_vec())?;
-                }
+                status
             }
-            status
-        }
-    };
-    table.output.sync()?;
-    Ok(Status::done_if(status == Status::Done && table.has_rows))
+        };
+        table.output.sync()?;
+        Ok(Status::done_if(status == Status::Done && table.has_rows))
+    }
 }
 
 /// What is left of the delay of a delayed job, or of the time to run of a
@@ -122,7 +113,7 @@ fn left(job: &JobFacts) -> Option<u64> {
 
 /// The rows, in one of three forms: a table, ids, or JSON.
 struct Table<'a> {
-    options: &'a Options,
+    options: &'a Form,
     selection: &'a Selection,
     /// Whether there is a column for the tube: not if exactly one tube is
     /// named.
@@ -132,11 +123,11 @@ struct Table<'a> {
     output: Output,
     has_rows: bool,
     /// How many more rows are wanted.
-    left: u64,
+    left: usize,
 }
 
 impl Table<'_> {
-    fn new<'a>(selection: &'a Selection, options: &'a Options) -> Table<'a> {
+    fn new<'a>(selection: &'a Selection, options: &'a Form) -> Table<'a> {
         Table {
             options,
             selection,
@@ -151,13 +142,13 @@ impl Table<'_> {
     /// Shows the jobs among these that are wanted.
     fn show(&mut self, client: &mut Client, mut jobs: Vec<JobFacts>) -> Outcome<()> {
         if !self.selection.needs_bodies() {
-            jobs.truncate(usize::try_from(self.left).unwrap_or(usize::MAX));
+            jobs.truncate(self.left);
             if self.options.quiet {
                 return jobs.iter().try_for_each(|job| self.id(job.id));
             }
         }
         each_body(client, jobs, |job, body| {
-            match self.left > 0 && self.selection.has_part(&body) {
+            match self.left > 0 && self.selection.has_parts(&body) {
                 true => self.row(job, &body),
                 false => Ok(()),
             }

@@ -2,21 +2,17 @@
 //! uses another. A module opens with its entry in the list of commands and the
 //! options that it reads.
 
+pub mod acts;
 pub mod binlog;
-pub mod by_id;
 pub mod check;
-pub mod clear;
 pub mod completion;
 pub mod console;
-pub mod copy;
 pub mod dump;
 pub mod edit;
 pub mod help;
-pub mod kick;
 pub mod load;
 pub mod ls;
 pub mod metrics;
-pub mod move_jobs;
 pub mod pause;
 pub mod peek;
 pub mod ping;
@@ -26,6 +22,7 @@ pub mod reserve;
 pub mod stats;
 pub mod tail;
 pub mod top;
+pub mod transfer;
 pub mod tubes;
 pub mod why;
 pub mod work;

@@ -1,84 +1,91 @@
 //! `peek`: shows jobs and leaves them where they are.
 
-use crate::command::{
-    BODY_JSON, BODY_LINES, BODY_NULL, Command, Invocation, Opt, TUBE, at_most_one, described,
-    options,
-};
+use crate::command::{Bodies, Invocation, Run, ids};
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::client::{self, Client};
+use crate::server::finder::{first, near};
 use crate::server::form::Form;
 use crate::server::reply::Job;
 use crate::server::stats::State;
-use crate::server::sweep::Sweep;
 use crate::text::output::{Output, complain};
+use crate::values::parse;
 use beanpole::protocol::{JobId, TubeName};
+use clap::Args;
 use std::num::NonZeroU64;
 
-pub const PEEK: Command = Command {
-    name: "peek",
-    operands: "[ID…|-]",
-    about: "show jobs: those with these ids, or the next of a tube",
-    options: || described(OPTIONS),
-    run: peek,
-    ..Command::BLANK
-};
+#[derive(Args)]
+pub struct Peek {
+    #[arg(value_name = "ID|-")]
+    ids: Vec<String>,
+    #[command(flatten)]
+    next: Next,
+    #[command(flatten)]
+    bodies: Bodies,
+}
 
-options! {
-    tube: Option<TubeName> = TUBE,
-    ready: bool = Opt::flag("", "ready", "the next ready job of the tube (the default)"),
-    delayed: bool = Opt::flag( "", "delayed", "the delayed job with the shortest delay left"),
-    buried: bool = Opt::flag("", "buried", "the buried job that would be kicked first"),
-    count: Option<NonZeroU64> = Opt::value("n", "count", "N", "show N jobs (default: 1)"),
-    lines: bool = BODY_LINES,
-    null: bool = BODY_NULL,
-    json: bool = BODY_JSON,
+#[derive(Args)]
+#[group(multiple = true, conflicts_with = "ids")]
+struct Next {
+    /// the tube (default: default)
+    #[arg(short, long, value_name = "TUBE", value_parser = parse::<TubeName>)]
+    tube: Option<TubeName>,
+    /// the next ready job of the tube (the default)
+    #[arg(long)]
+    ready: bool,
+    /// the delayed job with the shortest delay left
+    #[arg(long, conflicts_with = "ready")]
+    delayed: bool,
+    /// the buried job that would be kicked first
+    #[arg(long, conflicts_with_all = ["ready", "delayed"])]
+    buried: bool,
+    /// show N jobs (default: 1)
+    #[arg(short = 'n', long, value_name = "N", value_parser = parse::<NonZeroU64>)]
+    count: Option<NonZeroU64>,
 }
 
 /// The search for more jobs ends after this many ids in a row without one.
 const PATIENCE: u64 = 100_000;
 
-fn peek(invocation: &Invocation) -> Outcome {
-    let options = invocation.read(OPTIONS)?;
-    at_most_one(&[
-        ("ready", options.ready),
-        ("delayed", options.delayed),
-        ("buried", options.buried),
-    ])?;
-    let form = Form::of(options.lines, options.null, options.json)?;
-    let states = [
-        (options.ready, State::Ready),
-        (options.delayed, State::Delayed),
-        (options.buried, State::Buried),
-    ];
-    let state = states.into_iter().find(|(given, _)| *given);
-    let by_id = !invocation.operands().is_empty();
-    if by_id && (state.is_some() || options.count.is_some() || options.tube.is_some()) {
-        return Failure::usage("give ids, or say which jobs of a tube, not both");
-    }
-    let ids = if by_id { invocation.ids()? } else { Vec::new() };
-    let mut show = Show {
-        client: invocation.connect()?,
-        form,
-        has_titles: false,
-        output: Output::new(),
-    };
-    let mut all = true;
-    for id in ids {
-        if !show.by_id(id)? {
-            all = false;
-            complain!("{}", Failure::no_job(id));
+impl Run for Peek {
+    fn run(self, invocation: &Invocation) -> Outcome {
+        let Next {
+            tube,
+            delayed,
+            buried,
+            count,
+            ..
+        } = self.next;
+        let state = match (delayed, buried) {
+            (true, _) => State::Delayed,
+            (_, true) => State::Buried,
+            _ => State::Ready,
+        };
+        let ids = match self.ids.as_slice() {
+            [] => Vec::new(),
+            some => ids(some)?,
+        };
+        let mut show = Show {
+            client: invocation.connect()?,
+            form: self.bodies.form(),
+            has_titles: false,
+            output: Output::new(),
+        };
+        let mut all = true;
+        for id in ids {
+            if !show.by_id(id)? {
+                all = false;
+                complain!("{}", Failure::no_job(id));
+            }
         }
+        if self.ids.is_empty() {
+            let tube = tube.unwrap_or(TubeName::default_tube());
+            // To look would create the tube by using it, so this comes first.
+            show.client.known_tube(&tube)?;
+            all = show.next(&tube, state, count.map_or(1, NonZeroU64::get))?;
+        }
+        show.output.sync()?;
+        Ok(Status::done_if(all))
     }
-    if !by_id {
-        let tube = options.tube.unwrap_or(TubeName::default_tube());
-        // The sweep would create the tube by using it, so this must come first.
-        show.client.known_tube(&tube)?;
-        let state = state.map_or(State::Ready, |(_, state)| state);
-        let count = options.count.map_or(1, NonZeroU64::get);
-        all = show.next(Sweep::new(tube, state), count)?;
-    }
-    show.output.sync()?;
-    Ok(Status::done_if(all))
 }
 
 /// A connection, and the form in which jobs are shown.
@@ -90,10 +97,10 @@ struct Show {
 }
 
 impl Show {
-    /// Shows up to `count` jobs of a sweep. Returns whether there was any.
-    fn next(&mut self, mut sweep: Sweep, count: u64) -> Outcome<bool> {
+    /// Shows up to `count` jobs of a tube. Returns whether there was any.
+    fn next(&mut self, tube: &TubeName, state: State, count: u64) -> Outcome<bool> {
         if count == 1 {
-            let first = sweep.first(&mut self.client)?;
+            let first = first(&mut self.client, tube, state)?;
             first.iter().try_for_each(|job| self.job(job))?;
             return Ok(first.is_some());
         }
@@ -104,7 +111,7 @@ impl Show {
         }
         let mut any = false;
         let count = usize::try_from(count).unwrap_or(usize::MAX);
-        for job in sweep.look(&mut self.client, count, PATIENCE)? {
+        for job in near(&mut self.client, tube, state, count, PATIENCE)? {
             any |= self.by_id(job.id)?;
         }
         Ok(any)

@@ -1,125 +1,147 @@
 //! `put`: puts jobs from arguments, files or standard input.
 
-use crate::command::{
-    Command, DELAY, Invocation, Kind, Opt, TUBE, at_most_one, described, options,
-};
+use crate::command::{Invocation, Run};
 use crate::failure::{Failure, Outcome, Status};
-use crate::server::client::{Client, Terms};
-use crate::server::form::Told;
+use crate::server::client::Terms;
+use crate::server::form::{Line, Told};
+use crate::server::place::{Placement, Placer};
 use crate::server::reply::Reply;
-use crate::text::dump::{END_KEY, START_KEY};
+use crate::server::stats::State;
 use crate::text::file::{cannot_read, open};
-use crate::text::json;
 use crate::text::output::{Output, Progress, complain};
-use beanpole::arguments;
+use crate::values::parse;
 use beanpole::protocol::framing::MAX_LINE;
 use beanpole::protocol::{Limit, Priority, PutOptions, Seconds, TubeName, Unique};
+use clap::{Args, ValueHint};
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, IsTerminal, Read, stdin};
 use std::num::NonZeroU32;
+use std::os::unix::ffi::OsStringExt;
 
-pub const PUT: Command = Command {
-    name: "put",
-    operands: "[BODY…]",
-    about: "put jobs into a tube and print their ids",
-    options: || described(OPTIONS),
-    many_servers: true,
-    run: put,
-    ..Command::BLANK
-};
-
-options! {
-    tube: Option<TubeName> = TUBE,
-    priority: Option<Priority> =
-        Opt::value("p", "priority", "PRI", "the priority, smaller is sooner (default: 1024)"),
-    delay: Option<Seconds> = DELAY,
-    ttr: Option<Seconds> = Opt::value("r", "ttr", "TIME", "the time to run (default: 60)"),
-    files: Vec<OsString> =
-        Opt::value("f", "file", "FILE",
-            "a file's content is a body; may be repeated, - is stdin").of(Kind::File).many(),
-    lines: bool = Opt::flag("l", "lines", "each line of the files or of stdin is a body"),
-    null: bool = Opt::flag("0", "null", "the same, but NUL bytes end the bodies"),
-    json: bool =
-        Opt::flag("j", "json", "each line is a job in JSON, as ls, reserve and dump write it"),
-    unique: Option<Unique> =
-        Opt::value("", "unique", "KEY[:TIME]",
-            "no other job with this key in the tube, nor for TIME after its delete (default: 0)"),
-    limit: Option<Limit> =
-        Opt::value("", "limit", "KEY[:N]",
-            "at most N jobs with this key are reserved at a time (default: 1)"),
-    tries: Option<NonZeroU32> =
-        Opt::value("", "tries", "N", "buried after N tries that end without a word"),
-    quiet: bool = Opt::flag("q", "quiet", "do not print the ids"),
+#[derive(Args)]
+pub struct Put {
+    #[arg(value_name = "BODY")]
+    bodies: Vec<OsString>,
+    /// the tube (default: default)
+    #[arg(short, long, value_name = "TUBE", value_parser = parse::<TubeName>)]
+    tube: Option<TubeName>,
+    /// the priority, smaller is sooner (default: 1024)
+    #[arg(short, long, value_name = "PRI", value_parser = parse::<Priority>)]
+    priority: Option<Priority>,
+    /// how long it stays delayed (default: 0)
+    #[arg(short, long, value_name = "TIME", value_parser = parse::<Seconds>)]
+    delay: Option<Seconds>,
+    /// the time to run (default: 60)
+    #[arg(short = 'r', long, value_name = "TIME", value_parser = parse::<Seconds>)]
+    ttr: Option<Seconds>,
+    /// a file's content is a body; may be repeated, - is stdin
+    #[arg(short, long = "file", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    files: Vec<OsString>,
+    /// each line of the files or of stdin is a body
+    #[arg(short, long)]
+    lines: bool,
+    /// the same, but NUL bytes end the bodies
+    #[arg(short = '0', long, conflicts_with = "lines")]
+    null: bool,
+    /// each line is a job in JSON, as ls, reserve and dump write it
+    #[arg(short, long, conflicts_with_all = ["lines", "null"])]
+    json: bool,
+    /// no other job with this key in the tube, nor for TIME after its delete (default: 0)
+    #[arg(long, value_name = "KEY[:TIME]", value_parser = parse::<Unique>)]
+    unique: Option<Unique>,
+    /// at most N jobs with this key are reserved at a time (default: 1)
+    #[arg(long, value_name = "KEY[:N]", value_parser = parse::<Limit>)]
+    limit: Option<Limit>,
+    /// buried after N tries that end without a word
+    #[arg(long, value_name = "N", value_parser = parse::<NonZeroU32>)]
+    tries: Option<NonZeroU32>,
+    /// do not print the ids
+    #[arg(short, long)]
+    quiet: bool,
 }
 
 /// How many bytes the words may have, whatever numbers stand before them: a
 /// longer line would be refused, and its body read as commands.
 const MAX_WORDS: usize = MAX_LINE - "put 4294967295 4294967295 4294967295 1073741824 \r\n".len();
 
-fn put(invocation: &Invocation) -> Outcome {
-    let options = invocation.read(OPTIONS)?;
-    at_most_one(&[
-        ("lines", options.lines),
-        ("null", options.null),
-        ("json", options.json),
-    ])?;
-    let end = match (options.lines || options.json, options.null) {
-        (true, _) => Some(b'\n'),
-        (_, true) => Some(b'\0'),
-        _ => None,
-    };
-    let mut files = options.files.clone();
-    let bodies = invocation.operands();
-    match (bodies.is_empty(), files.is_empty(), end) {
-        (true, true, _) => files.push("-".into()),
-        (false, false, _) => {
-            return Failure::usage("give bodies or --file, not both");
+impl Run for Put {
+    const MANY_SERVERS: bool = true;
+
+    fn run(mut self, invocation: &Invocation) -> Outcome {
+        let bodies = std::mem::take(&mut self.bodies);
+        self.warn_of_a_tube(&bodies);
+        let options = self;
+        let end = match (options.lines || options.json, options.null) {
+            (true, _) => Some(b'\n'),
+            (_, true) => Some(b'\0'),
+            _ => None,
+        };
+        let mut files = options.files.clone();
+        match (bodies.is_empty(), files.is_empty(), end) {
+            (true, true, _) => files.push("-".into()),
+            (false, false, _) => {
+                return Failure::usage("give bodies or --file, not both");
+            }
+            (false, _, Some(_)) => {
+                return Failure::usage("bodies given as operands are not split");
+            }
+            _ => {}
         }
-        (false, _, Some(_)) => {
-            return Failure::usage("bodies given as operands are not split");
+        let words = PutOptions {
+            unique: options.unique.clone(),
+            limit: options.limit.clone(),
+            tries: options.tries.map(NonZeroU32::get),
+        };
+        let words = Some(words).filter(|words| *words != PutOptions::NONE);
+        if words
+            .as_ref()
+            .is_some_and(|words| words.to_string().len() > MAX_WORDS)
+        {
+            return Failure::usage("the keys are too long together");
         }
-        _ => {}
+        let mut placer = Placer::new(invocation.connect_to_first()?);
+        if words.is_some() && !placer.knows_words()? {
+            return Failure::refused("the server does not know --unique, --limit and --tries");
+        }
+        let mut puts = Puts {
+            placer,
+            invocation,
+            options: &options,
+            words,
+            ids: Output::new(),
+            all: true,
+            answered: 0,
+            progress: Progress::beside_output("putting"),
+        };
+        let bodies = bodies.into_iter().enumerate().map(|(index, body)| Body {
+            origin: format!("body {}", index + 1),
+            bytes: body.into_vec(),
+        });
+        puts.put(bodies.collect())?;
+        for path in &files {
+            let mut source = Source::open(path)?;
+            while let Some(batch) = source.read(end)? {
+                puts.put(batch)?;
+            }
+        }
+        Ok(Status::done_if(puts.all))
     }
-    let words = PutOptions {
-        unique: options.unique.clone(),
-        limit: options.limit.clone(),
-        tries: options.tries.map(NonZeroU32::get),
-    };
-    let words = Some(words).filter(|words| *words != PutOptions::NONE);
-    if words
-        .as_ref()
-        .is_some_and(|words| words.to_string().len() > MAX_WORDS)
-    {
-        return Failure::usage("the keys are too long together");
-    }
-    let mut client = invocation.connect_to_first()?;
-    if words.is_some() && !client.knows_words()? {
-        return Failure::refused("the server does not know --unique, --limit and --tries");
-    }
-    let mut puts = Puts {
-        client,
-        invocation,
-        options: &options,
-        words,
-        used: None,
-        ids: Output::new(),
-        all: true,
-        sent: 0,
-        answered: 0,
-        progress: Progress::beside_output("putting"),
-    };
-    let bodies = bodies.iter().enumerate().map(|(index, body)| Body {
-        origin: format!("body {}", index + 1),
-        bytes: arguments::to_bytes(body),
-    });
-    puts.put(bodies.collect())?;
-    for path in &files {
-        let mut source = Source::open(path)?;
-        while let Some(batch) = source.read(end)? {
-            puts.put(batch)?;
+}
+
+impl Put {
+    /// `put mail hello` puts two jobs into `default`, and a person may have
+    /// meant another thing.
+    fn warn_of_a_tube(&self, bodies: &[OsString]) {
+        if let (None, [first, _, ..]) = (&self.tube, bodies)
+            && let Some(tube) = TubeName::parse(first.as_encoded_bytes())
+            && stdin().is_terminal()
+        {
+            complain!(
+                "'{tube}' is the first of {} bodies for the tube 'default'; a tube is named by -t {tube}",
+                bodies.len()
+            );
         }
     }
-    Ok(Status::done_if(puts.all))
 }
 
 struct Body {
@@ -128,36 +150,25 @@ struct Body {
     bytes: Vec<u8>,
 }
 
-/// A body that is about to become a job.
-struct NewJob {
-    origin: String,
-    tube: TubeName,
-    terms: Terms,
-    words: Option<PutOptions>,
-    body: Vec<u8>,
-}
-
 struct Puts<'a> {
-    client: Client,
+    placer: Placer,
     invocation: &'a Invocation,
-    options: &'a Options,
+    options: &'a Put,
     /// The words that the options say.
     words: Option<PutOptions>,
-    /// The tube into which the connection puts jobs now.
-    used: Option<TubeName>,
     ids: Output,
     /// Whether every body has become a job up to now.
     all: bool,
-    /// How many bodies were sent, and how many of these were answered.
-    sent: u64,
-    answered: u64,
+    /// How many bodies were answered.
+    answered: usize,
     progress: Progress,
 }
 
 impl Puts<'_> {
-    /// The job of a body; `None` if it is none, because it is a line without a
-    /// job, or one at fault. What an option says goes before what a line says.
-    fn job(&mut self, Body { origin, bytes }: Body) -> Option<NewJob> {
+    /// The job of a body, and where that came from; `None` if it is none,
+    /// because it is a line without a job, or one at fault. What an option says
+    /// goes before what a line says.
+    fn job(&mut self, Body { origin, bytes }: Body) -> Option<(String, Placement)> {
         let told = match self.options.json {
             false => Ok(Some(Told {
                 body: bytes,
@@ -173,8 +184,7 @@ impl Puts<'_> {
         let options = self.options;
         let tube = options.tube.clone().or(told.tube);
         let priority = options.priority.or(told.priority);
-        Some(NewJob {
-            origin,
+        let placement = Placement {
             tube: tube.unwrap_or(TubeName::default_tube()),
             terms: Terms {
                 priority: priority.unwrap_or(Terms::PRIORITY),
@@ -182,8 +192,10 @@ impl Puts<'_> {
                 ttr: options.ttr.or(told.ttr).unwrap_or(Seconds(60)),
             },
             words: self.words.clone().or(told.words),
+            buried: told.state == Some(State::Buried),
             body: told.body,
-        })
+        };
+        Some((origin, placement))
     }
 
     /// What a line of JSON tells of a job. `None` if it is the head or the end
@@ -192,111 +204,90 @@ impl Puts<'_> {
         if line.trim_ascii().is_empty() {
             return Ok(None);
         }
-        let value = json::parse(line)?;
-        if value.get(START_KEY).is_some() || value.get(END_KEY).is_some() {
+        let Line::Job(told) = Line::read(line)? else {
             return Ok(None);
-        }
-        let told = Told::read(&value)?;
+        };
         let needs_words = self.words.is_none() && told.words.is_some();
-        match !needs_words
-            || self
-                .client
+        if needs_words
+            && !self
+                .placer
                 .knows_words()
                 .map_err(|failure| failure.to_string())?
         {
-            true => Ok(Some(told)),
-            false => Err("the server does not know the words of this job".into()),
+            return Err("the server does not know the words of this job".into());
         }
+        Ok(Some(told))
     }
 
     /// Puts a batch and prints the ids. If there are several servers and the one
     /// in use is lost, the first that serves gets the bodies without an answer.
     fn put(&mut self, batch: Vec<Body>) -> Outcome<()> {
-        let jobs: Vec<_> = batch
-            .into_iter()
-            .filter_map(|body| self.job(body))
-            .collect();
-        let mut left = jobs.as_slice();
+        let jobs = batch.into_iter().filter_map(|body| self.job(body));
+        let (origins, jobs): (Vec<_>, Vec<_>) = jobs.unzip();
+        let (mut origins, mut left) = (origins.as_slice(), jobs.as_slice());
         loop {
             let before = self.answered;
-            let lost = match self.put_all(left) {
+            let lost = match self.put_all(origins, left) {
                 Err(Failure::Unreachable(reason)) => reason,
                 outcome => return outcome,
             };
-            let count = usize::try_from(self.answered - before).unwrap_or(left.len());
-            left = &left[count..];
-            let unknown = self.sent - self.answered;
+            let answered = self.answered - before;
+            (origins, left) = (&origins[answered..], &left[answered..]);
+            let unknown = left.len();
             if self.invocation.servers.len() == 1 {
-                let answered = self.answered;
                 return Err(Failure::Unreachable(format!(
-                    "{lost}\nthe first {answered} bodies were answered; the next {unknown} may be jobs, too"
+                    "{lost}\nthe first {} bodies were answered; the next {unknown} may be jobs, too",
+                    self.answered
                 )));
             }
-            self.client = self.invocation.connect_to_first()?;
-            self.used = None;
+            self.placer.reconnected(self.invocation.connect_to_first()?);
+            let address = self.placer.address().clone();
             let has_words = left.iter().any(|job| job.words.is_some());
-            if has_words && !self.client.knows_words()? {
+            if has_words && !self.placer.knows_words()? {
                 return Failure::refused(format!(
-                    "{lost}\n{}: the server does not know the words of these jobs",
-                    self.client.address
+                    "{lost}\n{address}: the server does not know the words of these jobs"
                 ));
             }
-            self.sent = self.answered;
-            complain!(
-                "{lost}; going on at {}, where {unknown} bodies may come twice",
-                self.client.address
-            );
+            complain!("{lost}; going on at {address}, where {unknown} bodies may come twice");
         }
     }
 
     /// Puts these jobs and prints their ids, even if one of them is refused: the
     /// bodies that were sent before the refusal arrived have become jobs.
-    fn put_all(&mut self, jobs: &[NewJob]) -> Outcome<()> {
+    fn put_all(&mut self, origins: &[String], jobs: &[Placement]) -> Outcome<()> {
+        let (replies, outcome) = self.placer.send(jobs, true);
         let mut refused = None;
-        let mut jobs = jobs.iter().peekable();
-        let outcome = self.client.pipeline(
-            |client| {
-                let job = jobs.peek()?;
-                if self.used.as_ref() != Some(&job.tube) {
-                    client.queue(format_args!("use {}", job.tube));
-                    self.used = Some(job.tube.clone());
-                    return Some("");
+        let mut unburied = Vec::new();
+        self.progress.add(replies.len() as u64);
+        self.answered += replies.len();
+        for ((origin, job), reply) in origins.iter().zip(jobs).zip(replies) {
+            match &reply {
+                Reply::Inserted(id) if job.buried => unburied.push((*id, job.terms.priority)),
+                Reply::Inserted(_) => {}
+                Reply::InsertedBefore(id, state) if !self.options.quiet => {
+                    complain!("{origin}: job {id} has the key: {state}");
                 }
-                let job = jobs.next()?;
-                self.sent += 1;
-                client.queue_put(job.terms, job.words.as_ref(), &job.body);
-                Some(&job.origin)
-            },
-            |origin, reply| {
-                if let Reply::Using(_) = reply {
-                    return Ok(());
+                Reply::InsertedBefore(..) => {}
+                Reply::Buried(Some(id)) => {
+                    complain!("{origin}: the server was short of memory and buried job {id}");
                 }
-                self.progress.add(1);
-                self.answered += 1;
-                match reply {
-                    Reply::Inserted(_) | Reply::InsertedBefore(..) if self.options.quiet => {}
-                    Reply::Inserted(id) => self.ids.line(id)?,
-                    Reply::InsertedBefore(id, state) => {
-                        self.ids.line(id)?;
-                        complain!("{origin}: job {id} has the key: {state}");
-                    }
-                    Reply::Buried(Some(id)) => {
-                        self.ids.line(id)?;
-                        complain!("{origin}: the server was short of memory and buried job {id}");
-                    }
-                    Reply::JobTooBig => {
-                        self.all = false;
-                        complain!("{}", Failure::unexpected(origin, &reply));
-                    }
-                    _ => {
-                        refused.get_or_insert(Failure::unexpected(origin, &reply));
-                    }
+                Reply::JobTooBig => {
+                    self.all = false;
+                    complain!("{}", Failure::unexpected(origin, &reply));
                 }
-                Ok(())
-            },
-        );
+                _ => drop(refused.get_or_insert(Failure::unexpected(origin, &reply))),
+            }
+            match reply {
+                Reply::Inserted(id) | Reply::InsertedBefore(id, _) if !self.options.quiet => {
+                    self.ids.line(id)?;
+                }
+                Reply::Buried(Some(id)) => self.ids.line(id)?,
+                _ => {}
+            }
+        }
         self.ids.sync()?;
         outcome?;
+        self.placer.bury(&mut unburied)?;
         refused.map_or(Ok(()), Err)
     }
 }

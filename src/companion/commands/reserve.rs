@@ -74,7 +74,7 @@ impl Run for Reserve {
             (_, true) => Settle::Bury,
             _ => Settle::Release,
         };
-        let form = Form::of(self.bodies.lines, self.bodies.null, self.bodies.json)?;
+        let form = self.bodies.form();
         let mut client = invocation.connect()?;
         let tubes = self.tubes.patterns().or_default().named(&mut client)?;
         let timeout = self.timeout.or(self.all.then_some(Seconds(0)));

@@ -9,8 +9,8 @@
 
 use crate::command::{Interval, Invocation, Run, Tubes};
 use crate::failure::{Failure, Outcome, Status};
-use crate::server::census::probe;
 use crate::server::client::Client;
+use crate::server::finder::probe;
 use crate::server::form::job_to_json;
 use crate::server::reply::Reply;
 use crate::server::stats::JobFacts;

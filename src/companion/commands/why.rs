@@ -2,9 +2,9 @@
 
 use crate::command::{Invocation, Run, Tubes};
 use crate::failure::{Failure, Outcome, Status};
-use crate::server::census::probe;
 use crate::server::client::Client;
 use crate::server::columns::Column;
+use crate::server::finder::probe;
 use crate::server::sample::Sample;
 use crate::server::stats::{Facts, State};
 use crate::server::trouble::{LATE, Trouble, refusal, sentences};

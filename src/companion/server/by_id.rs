@@ -1,18 +1,113 @@
-//! Acts one by one on jobs that are named by their ids.
+//! Acts on jobs that are named by their ids, many at once.
 //!
-//! In the protocol, only the connection that has reserved a job may bury,
-//! release or touch it. One run of this program is one connection, so it first
-//! reserves the job by its id. This is possible in every state except
-//! 'reserved'.
+//! In the protocol, only the connection that has reserved a job may bury or
+//! release it. One run of this program is one connection, so it first reserves
+//! the job by its id. This is possible in every state except 'reserved'.
 
-use crate::failure::{Failure, Outcome, Status};
+use crate::failure::Outcome;
 use crate::server::client::{self, Client};
+use crate::server::list::MOST;
 use crate::server::reply::Reply;
 use crate::server::stats::{JobFacts, State};
 use crate::server::take::jobs_of;
-use crate::text::output::{Progress, complain, print};
-use beanpole::protocol::{JobId, Priority};
+use crate::server::task::Task;
+use crate::text::output::complain;
+use beanpole::protocol::{JobId, Priority, Seconds};
 use std::collections::HashSet;
+
+/// What can be done to a job.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Act {
+    Delete,
+    /// Makes it ready if it is buried or delayed.
+    Kick,
+    /// Without a priority, it keeps its own.
+    Bury(Option<Priority>),
+    /// Makes it ready or, with a delay, delayed.
+    Release(Option<Priority>, Seconds),
+}
+
+impl Act {
+    /// Does it to these jobs. Returns those to which it could not be done: they
+    /// were not found, or not in a state for it.
+    pub fn on(self, client: &mut Client, ids: &[JobId]) -> Outcome<Vec<JobId>> {
+        match self {
+            Act::Delete => send_each(client, ids.iter().copied(), "delete"),
+            Act::Kick => send_each(client, ids.iter().copied(), "kick-job"),
+            Act::Bury(_) | Act::Release(..) => {
+                let jobs = jobs_of(client, ids.iter().copied())?;
+                let lines = jobs.iter().flat_map(|job| {
+                    let lines = self.lines(job).into_iter();
+                    lines.map(|line| (job.id, line))
+                });
+                let mut done: HashSet<JobId> = jobs.iter().map(|job| job.id).collect();
+                let lines: Vec<_> = lines.collect();
+                client.each(
+                    lines,
+                    |(_, line)| line.clone(),
+                    |(id, line), reply| {
+                        if !matches!(reply, Reply::Reserved(_)) && !reply.is_done(line)? {
+                            done.remove(&id);
+                        }
+                        Ok(())
+                    },
+                )?;
+                // The second time, a job is in another state.
+                Ok(ids
+                    .iter()
+                    .copied()
+                    .filter(|id| !done.contains(id))
+                    .collect())
+            }
+        }
+    }
+
+    /// Does it to these jobs, some at a time, until a signal ends the task.
+    pub fn on_all(
+        self,
+        client: &mut Client,
+        jobs: &[(JobId, State)],
+        task: &mut Task,
+    ) -> Outcome<()> {
+        for some in jobs.chunks(MOST) {
+            if !task.goes_on()? {
+                break;
+            }
+            let ids: Vec<JobId> = some.iter().map(|(id, _)| *id).collect();
+            let missing = self.on(client, &ids)?.len();
+            task.drop(missing as u64);
+            task.add((some.len() - missing) as u64);
+        }
+        Ok(())
+    }
+
+    /// The commands that do it to a job. They are sent together, so that an
+    /// interruption cannot leave a job half-way.
+    fn lines(self, job: &JobFacts) -> Vec<String> {
+        let (id, reserve) = (job.id, format!("reserve-job {}", job.id));
+        let priority = |given: Option<Priority>| given.unwrap_or(job.priority).0;
+        match self {
+            Act::Delete => vec![format!("delete {id}")],
+            Act::Kick => vec![format!("kick-job {id}")],
+            Act::Bury(pri) => vec![reserve, format!("bury {id} {}", priority(pri))],
+            Act::Release(pri, Seconds(0)) => {
+                let ready = to_make_ready(id, Priority(priority(pri)));
+                [vec![reserve], ready].concat()
+            }
+            Act::Release(pri, Seconds(delay)) => {
+                vec![reserve, format!("release {id} {} {delay}", priority(pri))]
+            }
+        }
+    }
+}
+
+/// The commands that make ready a job that this connection has reserved. They
+/// bury it first, because a release would count as a failed try for `work
+/// --tries`. They are sent together, so that an interruption cannot leave the
+/// job buried.
+pub fn to_make_ready(id: JobId, Priority(pri): Priority) -> Vec<String> {
+    vec![format!("bury {id} {pri}"), format!("kick-job {id}")]
+}
 
 /// Sends a command about each of these jobs, pipelined. Returns the jobs that
 /// were not found, or not in a state for the command.
@@ -45,33 +140,6 @@ pub fn as_input(ids: &[JobId]) -> String {
     }
 }
 
-/// Does the same, some jobs at a time, and reports those that were missing.
-pub fn on_each(client: &mut Client, ids: Vec<JobId>, verb: &'static str) -> Outcome {
-    let mut progress = Progress::new(verb, Some(ids.len() as u64));
-    let mut all = true;
-    for some in ids.chunks(AT_ONCE) {
-        let missing = send_each(client, some.iter().copied(), verb)?;
-        all &= !complain_of_each(client, missing)?;
-        progress.add(some.len() as u64);
-    }
-    Ok(Status::done_if(all))
-}
-
-/// Prints how many of these jobs exist and are not reserved, and reports the
-/// others.
-pub fn count_free(client: &mut Client, mut ids: Vec<JobId>) -> Outcome {
-    ids.sort();
-    ids.dedup();
-    let mut free = jobs_of(client, ids.iter().copied())?;
-    free.retain(|job| job.state != State::Reserved);
-    print(format!("{}\n", free.len()))?;
-    let free: HashSet<JobId> = free.iter().map(|job| job.id).collect();
-    ids.retain(|id| !free.contains(id));
-    complain_of_each(client, ids).map(|any| Status::done_if(!any))
-}
-
-const AT_ONCE: usize = 1000;
-
 /// Reports why a command could do nothing to these jobs. Returns whether there
 /// were any.
 pub fn complain_of_each(
@@ -91,65 +159,12 @@ pub fn complain_of_each(
 }
 
 /// Why nothing could be done to a job that is in this state, or does not exist.
-fn why_not(id: JobId, state: Option<&str>) -> String {
+pub fn why_not(id: JobId, state: Option<&str>) -> String {
     match state {
         None => format!("there is no job {id}"),
         Some("reserved") => {
             format!("job {id} is reserved by another connection, and only that may act on it")
         }
         Some(state) => format!("job {id} is {state}: this is no state for it"),
-    }
-}
-
-/// Reserves each of these jobs and settles it with these commands. The status
-/// tells whether all could be reserved.
-pub fn on_each_reserved<L: IntoIterator<Item = String>>(
-    client: &mut Client,
-    ids: Vec<JobId>,
-    lines: impl Fn(&JobFacts) -> L,
-) -> Outcome {
-    let mut all = true;
-    for id in ids {
-        match reserve_by_id(client, id)? {
-            Ok(job) => settle(client, lines(&job))?,
-            Err(reason) => {
-                all = false;
-                complain!("{reason}");
-            }
-        }
-    }
-    Ok(Status::done_if(all))
-}
-
-/// Sends these commands together. It is a failure if the server does not carry
-/// out one of them.
-pub fn settle(client: &mut Client, lines: impl IntoIterator<Item = String>) -> Outcome<()> {
-    client.each(lines, String::clone, |line, reply| {
-        match reply.is_done(&line)? {
-            true => Ok(()),
-            false => Err(Failure::unexpected(line, &reply)),
-        }
-    })
-}
-
-/// The commands that make ready a job that this connection has reserved. They
-/// bury it first, because a release would count as a failed try for `work
-/// --tries`. They are sent together, so that an interruption cannot leave the
-/// job buried.
-pub fn to_make_ready(id: JobId, Priority(pri): Priority) -> Vec<String> {
-    vec![format!("bury {id} {pri}"), format!("kick-job {id}")]
-}
-
-/// Reserves this job. Returns its facts from before, or why it cannot be
-/// reserved.
-pub fn reserve_by_id(client: &mut Client, id: JobId) -> Outcome<Result<JobFacts, String>> {
-    let Some(facts) = client.job(id)? else {
-        return Ok(Err(why_not(id, None)));
-    };
-    let line = format!("reserve-job {id}");
-    match client.call(&line)? {
-        Reply::Reserved(_) => Ok(Ok(facts)),
-        Reply::NotFound => Ok(Err(why_not(id, Some("reserved")))),
-        other => Err(Failure::unexpected(line, &other)),
     }
 }

@@ -1,26 +1,18 @@
-//! What a person changes while looking at a screen. Each change is told in
-//! words afterwards.
+//! What a person asks for on a screen or a page. Each says in words what was
+//! done.
 
 use crate::failure::{Failure, Outcome};
-use crate::server::by_id::{reserve_by_id, settle, to_make_ready};
+pub use crate::server::by_id::Act as JobAction;
+use crate::server::by_id::{Act, why_not};
 use crate::server::client::Client;
+use crate::server::finder::pages;
+use crate::server::list::Scope;
 use crate::server::reply::Reply;
 use crate::server::stats::State;
-use crate::server::sweep::Sweep;
 use crate::server::task::Task;
-use beanpole::protocol::{JobId, Priority, Seconds, TubeName};
+use beanpole::protocol::{JobId, Seconds, TubeName};
 
-/// What can be done to a job.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum JobAction {
-    Delete,
-    Kick,
-    Bury,
-    /// Makes it ready or, with a delay, delayed.
-    Release(Priority, Seconds),
-}
-
-/// Kicks up to this many jobs of a tube.
+/// Kicks up to `bound` jobs of a tube, which the server chooses.
 pub fn kick(client: &mut Client, tube: &TubeName, bound: u64) -> Outcome<String> {
     client.use_tube(tube)?;
     match client.call(format_args!("kick {bound}"))? {
@@ -29,7 +21,7 @@ pub fn kick(client: &mut Client, tube: &TubeName, bound: u64) -> Outcome<String>
     }
 }
 
-/// Pauses a tube for this time; 0 ends a pause.
+/// Pauses a tube, or ends its pause with 0 seconds.
 pub fn pause(client: &mut Client, tube: &TubeName, time: Seconds) -> Outcome<String> {
     let Seconds(seconds) = time;
     let reply = client.call(format_args!("pause-tube {tube} {seconds}"))?;
@@ -40,61 +32,46 @@ pub fn pause(client: &mut Client, tube: &TubeName, time: Seconds) -> Outcome<Str
     })
 }
 
-/// Deletes up to `most` jobs of a tube, in these states.
+/// Deletes jobs of a tube in these states, at most so many.
 pub fn clear(client: &mut Client, tube: &TubeName, states: &[State], most: u64) -> Outcome<String> {
+    let jobs = found(client, tube, states, most)?;
     let mut task = Task::quiet(most);
-    delete_in(client, tube, states, &mut task)?;
+    Act::Delete.on_all(client, &jobs, &mut task)?;
     Ok(format!("deleted {} jobs of {tube}", task.done))
 }
 
-/// Deletes jobs of a tube in these states until nothing is left of the task.
-/// Ready jobs should come last, because others may become ready meanwhile.
-pub fn delete_in(
+/// The jobs of a tube in these states, at most so many.
+pub fn found(
     client: &mut Client,
     tube: &TubeName,
     states: &[State],
-    task: &mut Task,
-) -> Outcome<()> {
-    for state in states {
-        let mut sweep = Sweep::new(tube.clone(), *state);
-        while task.goes_on()?
-            && let Some(count) = sweep.send_to_next(client, task.left, "delete")?
-        {
-            task.add(count);
-        }
-    }
-    Ok(())
+    most: u64,
+) -> Outcome<Vec<(JobId, State)>> {
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    let scope = Scope {
+        tubes: vec![tube.clone()],
+        states: states.into(),
+    };
+    let mut jobs = Vec::new();
+    pages(client, &scope, |_, page| {
+        jobs.extend(page.iter().map(|job| (job.id, job.state)));
+        Ok(jobs.len() < most)
+    })?;
+    jobs.truncate(most);
+    Ok(jobs)
 }
 
 /// Does this to a job.
-pub fn act(client: &mut Client, action: JobAction, id: JobId) -> Outcome<String> {
-    let (line, done) = match action {
-        JobAction::Delete => (format!("delete {id}"), "deleted"),
-        JobAction::Kick => (format!("kick-job {id}"), "kicked"),
-        JobAction::Bury => match reserve_by_id(client, id)? {
-            Ok(job) => (format!("bury {id} {}", job.priority.0), "buried"),
-            Err(reason) => return Ok(reason),
-        },
-        JobAction::Release(priority, delay) => return release(client, id, priority, delay),
-    };
-    Ok(match client.call(&line)?.is_done(line)? {
-        true => format!("{done} job {id}"),
-        false => format!("job {id} cannot be {done}: it has gone, or is not in a state for this"),
-    })
-}
-
-fn release(client: &mut Client, id: JobId, pri: Priority, delay: Seconds) -> Outcome<String> {
-    if let Err(reason) = reserve_by_id(client, id)? {
-        return Ok(reason);
+pub fn act(client: &mut Client, act: Act, id: JobId) -> Outcome<String> {
+    if !act.on(client, &[id])?.is_empty() {
+        let facts = client.facts(&format!("stats-job {id}"))?;
+        return Ok(why_not(id, facts.as_ref().map(|facts| facts.text("state"))));
     }
-    Ok(match delay {
-        Seconds(0) => {
-            settle(client, to_make_ready(id, pri))?;
-            format!("job {id} is ready")
-        }
-        Seconds(delay) => {
-            settle(client, [format!("release {id} {} {delay}", pri.0)])?;
-            format!("job {id} is delayed for {delay} s")
-        }
+    Ok(match act {
+        Act::Delete => format!("deleted job {id}"),
+        Act::Kick => format!("kicked job {id}"),
+        Act::Bury(_) => format!("buried job {id}"),
+        Act::Release(_, Seconds(0)) => format!("job {id} is ready"),
+        Act::Release(_, Seconds(delay)) => format!("job {id} is delayed for {delay} s"),
     })
 }

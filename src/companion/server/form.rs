@@ -1,6 +1,18 @@
-//! How jobs are written: as their bodies, or as lines of JSON.
+//! How jobs are written, as their bodies or as lines of JSON, and how such lines
+//! are read.
+//!
+//! A line is the same wherever it stands: what the server says of the job, then
+//! the words of its put, if it has any, and its body. A body that is not UTF-8
+//! is in base64. A dump has such lines between its own first and last one:
+//!
+//! ```text
+//! {"beanpole-dump":1,"server":"127.0.0.1:11300","version":"1.12"}
+//! {"id":1,"tube":"default","state":"ready","pri":0,…,"body":"text"}
+//! {"id":2,"tube":"default","state":"buried","pri":0,…,"body64":"AP8="}
+//! {"beanpole-dump-end":1,"jobs":2}
+//! ```
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
 use crate::server::reply::Job;
 use crate::server::stats::{Facts, State};
 use crate::text::base64;
@@ -8,6 +20,7 @@ use crate::text::json::{self, Json, json};
 use crate::text::output::{self, Output};
 use crate::text::words::shown;
 use beanpole::protocol::{JobId, Priority, PutOptions, Seconds, TubeName};
+use serde::Deserialize;
 
 /// The form in which jobs are written.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -22,14 +35,13 @@ pub enum Form {
 }
 
 impl Form {
-    /// The form for these flags, of which at most one may be given.
-    pub fn of(lines: bool, null: bool, json: bool) -> Outcome<Form> {
+    /// The form for these flags, of which at most one is given.
+    pub fn of(lines: bool, null: bool, json: bool) -> Form {
         match (lines, null, json) {
-            (false, false, false) => Ok(Form::Exact),
-            (true, false, false) => Ok(Form::Ended(b'\n')),
-            (false, true, false) => Ok(Form::Ended(b'\0')),
-            (false, false, true) => Ok(Form::Json),
-            _ => Failure::usage("--lines, --null and --json exclude each other"),
+            (true, ..) => Form::Ended(b'\n'),
+            (_, true, _) => Form::Ended(b'\0'),
+            (.., true) => Form::Json,
+            _ => Form::Exact,
         }
     }
 
@@ -54,12 +66,37 @@ impl Form {
 /// A job as JSON.
 pub fn job_to_json(id: JobId, facts: Option<&Facts>, body: &[u8]) -> Json {
     let mut job = facts.map_or_else(|| json!({"id": id.0}), Facts::to_json);
+    if let Some(words) = facts.and_then(Facts::words) {
+        job["words"] = words.to_string().into();
+    }
     let (key, body) = json::body(body);
     job[key] = body;
     job
 }
 
-/// What a line of JSON tells of a job, as `ls`, `reserve` and `dump` write it.
+/// The first line of a dump.
+pub fn dump_start(server: &str, version: &str) -> Json {
+    json!({"beanpole-dump": DUMP_VERSION, "server": server, "version": version})
+}
+
+/// The last line of a dump of so many jobs.
+pub fn dump_end(jobs: u64) -> Json {
+    json!({"beanpole-dump-end": 1, "jobs": jobs})
+}
+
+/// The only version of the format of dumps.
+pub const DUMP_VERSION: u64 = 1;
+
+/// A line of JSON about a job, or the first or the last one of a dump.
+pub enum Line {
+    /// The version of the format.
+    Start(u64),
+    /// How many jobs are before it, if it says so.
+    End(Option<u64>),
+    Job(Told),
+}
+
+/// What a line tells of a job. What it does not tell is up to the reader.
 #[derive(Default)]
 pub struct Told {
     pub tube: Option<TubeName>,
@@ -73,56 +110,65 @@ pub struct Told {
     pub body: Vec<u8>,
 }
 
-impl Told {
-    /// Reads what is told. Keys that say nothing about a new job do not matter.
-    pub fn read(value: &Json) -> Result<Told, String> {
-        let number = |key: &str| {
-            let number = value.get(key).map(|number| {
-                let number = number.as_u64().and_then(|number| number.try_into().ok());
-                number.ok_or_else(|| Told::lacks(key))
-            });
-            number.transpose()
-        };
-        let text = |key: &str| value.get(key).map(|text| text.as_str().unwrap_or_default());
-        let tube = text("tube").map(|name| TubeName::parse(name.as_bytes()).ok_or(NO_TUBE));
-        let state = text("state").map(|name| State::parse(name).ok_or("'state' is none of a job"));
+/// The keys. Others say nothing about a new job.
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Keys {
+    beanpole_dump: Option<u64>,
+    beanpole_dump_end: Option<u64>,
+    jobs: Option<u64>,
+    tube: Option<String>,
+    state: Option<String>,
+    pri: Option<u32>,
+    delay: Option<u32>,
+    time_left: Option<u32>,
+    ttr: Option<u32>,
+    words: Option<String>,
+    body: Option<String>,
+    body64: Option<String>,
+}
+
+impl Line {
+    pub fn read(line: &[u8]) -> Result<Line, String> {
+        let keys: Keys = json::parse(line)?;
+        if let Some(version) = keys.beanpole_dump {
+            return Ok(Line::Start(version));
+        }
+        if keys.beanpole_dump_end.is_some() {
+            return Ok(Line::End(keys.jobs));
+        }
+        let tube = keys
+            .tube
+            .map(|name| TubeName::parse(name.as_bytes()).ok_or("'tube' is not the name of a tube"));
+        let state = keys
+            .state
+            .map(|name| State::parse(&name).ok_or("'state' is none of a job"));
         let state = state.transpose()?;
         // A job that is ready tells the delay that it once had. What is left of
-        // one has a key of its own, except in a dump.
-        let delay = match (state, value.get("time-left")) {
-            (Some(State::Delayed), Some(_)) => number("time-left")?,
-            (None | Some(State::Delayed), _) => number("delay")?,
-            (Some(_), _) => number("delay")?.map(|_| 0),
+        // one has a key of its own, except in dumps of before.
+        let delay = match state {
+            None => keys.delay,
+            Some(State::Delayed) => keys.time_left.or(keys.delay),
+            Some(_) => keys.delay.map(|_| 0),
         };
-        let body = match (value.get("body"), value.get("body64")) {
+        let body = match (keys.body, keys.body64) {
+            (Some(body), None) => body.into(),
+            (None, Some(body)) => base64::decode(&body).ok_or("'body64' is not base64")?,
             (Some(_), Some(_)) => return Err("there is both 'body' and 'body64'".into()),
             (None, None) => return Err("there is neither 'body' nor 'body64'".into()),
-            (Some(body), None) => body.as_str().ok_or("'body' is not a text")?.into(),
-            (None, Some(body)) => {
-                let bytes = body.as_str().and_then(base64::decode);
-                bytes.ok_or("'body64' is not base64")?
-            }
         };
-        let words = text("words").map(|words| {
+        let words = keys.words.map(|words| {
             let words = PutOptions::parse(format!(" {words}").as_bytes());
             words.ok_or("'words' are none that may follow a put")
         });
-        Ok(Told {
+        Ok(Line::Job(Told {
             words: words.transpose()?,
             tube: tube.transpose()?,
             state,
-            priority: number("pri")?.map(Priority),
+            priority: keys.pri.map(Priority),
             delay: delay.map(Seconds),
-            ttr: number("ttr")?.map(Seconds),
+            ttr: keys.ttr.map(Seconds),
             body,
-        })
-    }
-
-    /// The reason why a line without a number under this key is at fault.
-    pub fn lacks(key: &str) -> String {
-        format!("'{key}' is not a number from 0 to {}", u32::MAX)
+        }))
     }
 }
-
-/// The reason why a line without a tube is at fault.
-pub const NO_TUBE: &str = "'tube' is not the name of a tube";

@@ -1,7 +1,6 @@
 //! Jobs in the order of their ids, as `list-jobs` shows them. beanpoled has
-//! this command; the protocol does not. With other servers, a caller needs
-//! another way: a [sweep](crate::server::sweep) or a
-//! [census](crate::server::census).
+//! this command; the protocol does not. With other servers, the
+//! [finder](crate::server::finder) has another way.
 
 use crate::failure::{Failure, Outcome};
 use crate::server::client::Client;

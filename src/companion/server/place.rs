@@ -8,8 +8,8 @@
 use crate::failure::{Failure, Outcome};
 use crate::server::address::Address;
 use crate::server::by_id::{as_input, send_each};
-use crate::server::census::probe;
 use crate::server::client::{Client, Terms};
+use crate::server::finder::probe;
 use crate::server::reply::Reply;
 use crate::server::stats::{JobFacts, State};
 use crate::server::take::jobs_of;
@@ -32,6 +32,23 @@ pub struct Placement {
     pub words: Option<PutOptions>,
     pub buried: bool,
     pub body: Vec<u8>,
+}
+
+impl Placement {
+    /// A job that is to be as this one is, in this tube and with this body.
+    pub fn of(job: &JobFacts, tube: TubeName, body: Vec<u8>) -> Placement {
+        Placement {
+            tube,
+            terms: Terms {
+                priority: job.priority,
+                delay: job.delay_left(),
+                ttr: job.ttr,
+            },
+            words: job.words(),
+            buried: job.state == State::Buried,
+            body,
+        }
+    }
 }
 
 /// Puts jobs into place on a server.
@@ -70,6 +87,16 @@ impl Placer {
             before: HashSet::new(),
             limited: HashSet::new(),
         }
+    }
+
+    /// Goes on over another connection.
+    pub fn reconnected(&mut self, client: Client) {
+        (self.client, self.used) = (client, None);
+    }
+
+    /// Whether the server knows words after a put.
+    pub fn knows_words(&mut self) -> Outcome<bool> {
+        self.client.knows_words()
     }
 
     /// The address of the server.
@@ -188,10 +215,35 @@ impl Placer {
         batch: &[Placement],
         knows_words: bool,
     ) -> (Vec<JobId>, Outcome<Option<Failure>>) {
+        let (replies, outcome) = self.send(batch, knows_words);
+        let (mut ids, mut surplus, mut refused) = (Vec::new(), Vec::new(), None);
+        for reply in replies {
+            match reply {
+                Reply::Inserted(id) | Reply::Buried(Some(id)) => match refused {
+                    None => ids.push(id),
+                    Some(_) => surplus.push(id),
+                },
+                Reply::InsertedBefore(id, _) => {
+                    self.before.insert(id);
+                    if refused.is_none() {
+                        ids.push(id);
+                    }
+                }
+                other => refused = refused.or(Some(Failure::unexpected("put", &other))),
+            }
+        }
+        let outcome = outcome.and_then(|()| {
+            self.take_away(&surplus)?;
+            Ok(refused)
+        });
+        (ids, outcome)
+    }
+
+    /// Sends these jobs, those that are to be buried with the longest delay.
+    /// Returns the replies, in order, as far as they have come.
+    pub fn send(&mut self, batch: &[Placement], knows_words: bool) -> (Vec<Reply>, Outcome<()>) {
         let mut jobs = batch.iter().peekable();
-        let mut ids = Vec::new();
-        let mut surplus = Vec::new();
-        let mut refused = None;
+        let mut replies = Vec::new();
         let outcome = self.client.pipeline(
             |client| {
                 let job = jobs.peek()?;
@@ -211,32 +263,17 @@ impl Placer {
                 jobs.next().map(drop)
             },
             |(), reply| {
-                match reply {
-                    Reply::Using(_) => {}
-                    Reply::Inserted(id) | Reply::Buried(Some(id)) => match refused {
-                        None => ids.push(id),
-                        Some(_) => surplus.push(id),
-                    },
-                    Reply::InsertedBefore(id, _) => {
-                        self.before.insert(id);
-                        if refused.is_none() {
-                            ids.push(id);
-                        }
-                    }
-                    other => refused = refused.take().or(Some(Failure::unexpected("put", &other))),
+                if !matches!(reply, Reply::Using(_)) {
+                    replies.push(reply);
                 }
                 Ok(())
             },
         );
-        let outcome = outcome.and_then(|()| {
-            self.take_away(&surplus)?;
-            Ok(refused)
-        });
-        (ids, outcome)
+        (replies, outcome)
     }
 
     /// Buries these jobs. Those that are not buried remain in the list.
-    fn bury(&mut self, jobs: &mut Vec<(JobId, Priority)>) -> Outcome<()> {
+    pub fn bury(&mut self, jobs: &mut Vec<(JobId, Priority)>) -> Outcome<()> {
         let lines = jobs.iter().flat_map(|(id, Priority(pri))| {
             let lines = [format!("reserve-job {id}"), format!("bury {id} {pri}")];
             lines.map(|line| (*id, line))

@@ -55,6 +55,23 @@ impl Facts {
         State::ALL.map(|state| self.jobs_in(&[state]))
     }
 
+    /// The words of the put of a job, if the server tells any.
+    pub fn words(&self) -> Option<PutOptions> {
+        let mut text = String::new();
+        for (word, key, number) in [
+            ("idp", "idempotency-key", "idempotency-ttl"),
+            ("con", "concurrency-key", "concurrency-limit"),
+        ] {
+            if let Some(key) = self.get(key).filter(|key| !key.is_empty()) {
+                text += &format!(" {word}:{key}:{}", self.number(number));
+            }
+        }
+        if let Some(tries) = self.get("tries") {
+            text += &format!(" try:{tries}");
+        }
+        PutOptions::parse(text.as_bytes())
+    }
+
     /// Adds a key, if it is missing.
     pub fn add_missing(&mut self, key: &str, value: impl ToString) {
         if self.get(key).is_none() {
@@ -221,19 +238,7 @@ impl JobFacts {
 
     /// The words of its put, if the server tells any.
     pub fn words(&self) -> Option<PutOptions> {
-        let mut text = String::new();
-        for (word, key, number) in [
-            ("idp", "idempotency-key", "idempotency-ttl"),
-            ("con", "concurrency-key", "concurrency-limit"),
-        ] {
-            if let Some(key) = self.all.get(key).filter(|key| !key.is_empty()) {
-                text += &format!(" {word}:{key}:{}", self.all.number(number));
-            }
-        }
-        if let Some(tries) = self.all.get("tries") {
-            text += &format!(" try:{tries}");
-        }
-        PutOptions::parse(text.as_bytes())
+        self.all.words()
     }
 
     /// The limit for which the job is not given out although it is ready: as

@@ -6,9 +6,9 @@
 
 use crate::failure::Outcome;
 use crate::server::client::Client;
+use crate::server::finder::{first, near};
 use crate::server::list::{MOST, Scope, Walk};
 use crate::server::stats::{Facts, JobFacts, State};
-use crate::server::sweep::Sweep;
 use crate::server::take::jobs_of;
 use crate::server::tubes::{names_with_ready, next_ready};
 use crate::server::watch::Tube;
@@ -184,7 +184,7 @@ pub fn sentences(
     let [ready, reserved, delayed, buried] = facts.jobs();
     let (watching, waiting) = (facts.watching(), number("current-waiting"));
     let paused = number("pause-time-left");
-    let next = Sweep::new(tube.clone(), State::Ready).look(client, SOME, IN_A_ROW)?;
+    let next = near(client, tube, State::Ready, SOME, IN_A_ROW)?;
     let held = held(client, tube, reserved, next.first())?;
     let mut said = Vec::new();
     said.extend(failing(tube, held.iter().chain(&next)));
@@ -233,14 +233,14 @@ pub fn sentences(
         said.push(format!("{timeouts} of {reserves} reservations timed out."));
     }
     if buried > 0 {
-        let first = Sweep::new(tube.clone(), State::Buried).first(client)?;
+        let first = first(client, tube, State::Buried)?;
         let first = first.map_or(String::new(), |job| {
             format!(", the next one to be kicked is {}", job.id)
         });
         said.push(format!("{}{first}.", jobs(buried, "buried")));
     }
     if ready == 0 && delayed > 0 {
-        let first = Sweep::new(tube.clone(), State::Delayed).first(client)?;
+        let first = first(client, tube, State::Delayed)?;
         let first = first.map(|job| client.job(job.id)).transpose()?.flatten();
         let left = span(first.map_or(0, |job| job.time_left.0.into()));
         let delayed = jobs(delayed, "delayed");

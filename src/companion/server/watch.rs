@@ -5,10 +5,10 @@ use crate::failure::{Failure, Outcome};
 use crate::server::client::Client;
 use crate::server::columns::Column;
 use crate::server::curves::Curves;
+use crate::server::finder::near;
 use crate::server::names;
 use crate::server::sample::{Link, RATES, Sample, TUBE_RATES, per_second};
 use crate::server::stats::{Facts, JobFacts, State};
-use crate::server::sweep::Sweep;
 use crate::server::take::bodies;
 use crate::server::trouble::{Trouble, has_failed_often, refusal, words};
 use crate::server::tubes::Patterns;
@@ -230,7 +230,7 @@ fn look(client: &mut Client, tube: &TubeName, most: usize) -> Outcome<Vec<(JobFa
     // `use` would create the tube.
     if client.tube_stats(tube)?.is_some() {
         for state in [State::Ready, State::Delayed, State::Buried] {
-            jobs.extend(Sweep::new(tube.clone(), state).look(client, most, IDS)?);
+            jobs.extend(near(client, tube, state, most, IDS)?);
         }
     }
     bodies(client, jobs)

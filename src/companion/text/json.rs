@@ -7,6 +7,7 @@
 
 use crate::text::base64;
 use crate::text::words::disturbs;
+use serde::de::DeserializeOwned;
 use serde_json::Number;
 pub use serde_json::{Map, Value as Json, json};
 
@@ -34,7 +35,7 @@ pub fn body(bytes: &[u8]) -> (String, Json) {
 /// The value in these bytes. Only white space may follow it.
 ///
 /// The error says what is wrong, and at which byte of the last line.
-pub fn parse(bytes: &[u8]) -> Result<Json, String> {
+pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     serde_json::from_slice(bytes).map_err(|error| {
         let text = error.to_string();
         let what = text.split(" at line ").next().unwrap_or_default();
@@ -71,7 +72,7 @@ mod tests {
             r#"{"z":null,"b":true,"big":18446744073709551615,"#,
             r#""t":"\"\\/\n\r\t\u0000\u007f\u2028\u202e\udb40\udc41é😀","a":[-1.5,1.10,[]],"o":{}}"#
         );
-        let value = parse(text.as_bytes()).unwrap();
+        let value: Json = parse(text.as_bytes()).unwrap();
         assert_eq!(value["t"], "\"\\/\n\r\t\0\x7f\u{2028}\u{202e}\u{e0041}é😀");
         assert_eq!(value["big"].as_u64(), Some(u64::MAX));
         assert_eq!(line(&value), text);
@@ -102,9 +103,9 @@ mod tests {
             ("\"\n\"", 0),
             ("\"\\ud800\"", 8),
         ] {
-            let error = parse(text.as_bytes()).unwrap_err();
+            let error = parse::<Json>(text.as_bytes()).unwrap_err();
             assert!(error.ends_with(&format!(" at byte {byte}")), "{error}");
         }
-        assert!(parse("[".repeat(100_000).as_bytes()).is_err());
+        assert!(parse::<Json>("[".repeat(100_000).as_bytes()).is_err());
     }
 }

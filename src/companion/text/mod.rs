@@ -3,7 +3,6 @@
 
 pub mod base64;
 pub mod colour;
-pub mod dump;
 pub mod file;
 pub mod json;
 pub(crate) mod output;

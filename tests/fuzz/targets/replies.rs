@@ -28,11 +28,11 @@ fn read(document: &[u8]) {
     if let Ok(facts) = Facts::parse(document) {
         let _ = JobFacts::read(facts.clone());
         let written = facts.to_json().to_string();
-        json::parse(written.as_bytes()).expect("what was written can be read");
+        json::parse::<json::Json>(written.as_bytes()).expect("what was written can be read");
     }
     let _ = tubes(document);
-    if let Ok(value) = json::parse(document) {
-        assert_eq!(json::parse(value.to_string().as_bytes()), Ok(value));
+    if let Ok(value) = json::parse::<json::Json>(document) {
+        assert_eq!(json::parse::<json::Json>(value.to_string().as_bytes()), Ok(value));
     }
     if let Ok(text) = std::str::from_utf8(document) {
         let _ = Address::parse(text);

@@ -8,10 +8,11 @@ use crate::server::change::{self, JobAction};
 use crate::server::client::{Client, Terms};
 use crate::server::reply::Reply;
 use crate::server::stats::{State, free_states};
+use crate::server::task::Task;
 use crate::server::watch::Watched;
 use crate::text::base64;
 use crate::text::json::{self, Json};
-use crate::transfer::{From, Transfer};
+use crate::transfer::Transfer;
 use crate::values::Parse;
 use beanpole::protocol::{JobId, TubeName};
 use std::sync::Arc;
@@ -33,9 +34,9 @@ pub fn carry_out(servers: &[Arc<Watched>], request: &[u8]) -> Outcome<String> {
     let (action, done) = match deed.text("do")? {
         "delete" => (JobAction::Delete, "deleted"),
         "kick-job" => (JobAction::Kick, "kicked"),
-        "bury" => (JobAction::Bury, "buried"),
+        "bury" => (JobAction::Bury(None), "buried"),
         "release" => {
-            let action = JobAction::Release(deed.read("priority")?, deed.read("delay")?);
+            let action = JobAction::Release(Some(deed.read("priority")?), deed.read("delay")?);
             return change::act(client, action, deed.read("id")?);
         }
         "kick" => return change::kick(client, &deed.read("tube")?, deed.number("count")?),
@@ -129,10 +130,11 @@ fn move_jobs(server: &Watched, deed: &Deed) -> Outcome<String> {
         return Failure::usage("both are the same tube");
     }
     let (states, most) = (deed.states()?, deed.number("count")?);
-    let clients = [server.connect()?, server.connect()?];
-    let mut transfer =
-        Transfer::within(clients, From::Tube(from.clone()), to.clone(), states, most);
-    let outcome = transfer.move_jobs(&mut true);
+    let mut clients = [server.connect()?, server.connect()?];
+    let ids = change::found(&mut clients[0], &from, &states, most)?;
+    let ids: Vec<JobId> = ids.into_iter().map(|(id, _)| id).collect();
+    let mut transfer = Transfer::new(clients, to.clone(), states, Task::quiet(most));
+    let outcome = transfer.run(&ids, true).1;
     let said = format!("moved {} jobs of {from} to {to}", transfer.task.done);
     outcome
         .map(|()| said.clone())

@@ -4,11 +4,11 @@
 use super::site::{optional, read};
 use crate::failure::{Failure, Outcome};
 use crate::http::Request;
-use crate::selection::contains;
+use crate::jobs::contains;
 use crate::server::client::{self, Client};
+use crate::server::finder::{first, near};
 use crate::server::list::{Scope, Walk};
 use crate::server::stats::{JobFacts, State};
-use crate::server::sweep::Sweep;
 use crate::server::take::{each_body, jobs_of};
 use crate::text::base64;
 use crate::text::json::{Json, json};
@@ -137,7 +137,7 @@ impl Page {
         let share = PAGE / free.len().max(1);
         let mut jobs = Vec::new();
         for state in free {
-            jobs.extend(Sweep::new(self.tube.clone(), state).look(client, share, AROUND)?);
+            jobs.extend(near(client, &self.tube, state, share, AROUND)?);
         }
         self.next = Some(JobId(1));
         self.show(client, jobs)
@@ -149,7 +149,7 @@ impl Page {
     fn ids(&mut self, client: &mut Client, JobId(mut at): JobId) -> Outcome<()> {
         let mut highest = client.server_stats()?.number("total-jobs");
         for state in [State::Ready, State::Delayed, State::Buried] {
-            let first = Sweep::new(self.tube.clone(), state).first(client)?;
+            let first = first(client, &self.tube, state)?;
             highest = highest.max(first.map_or(0, |job| job.id.0 + AROUND));
         }
         while self.has_room() && at <= highest {

@@ -255,7 +255,7 @@ impl Board {
                 Purpose::Consent(server, act(JobAction::Delete)),
             ),
             Key::Char('u') => return Action::Do(server, act(JobAction::Kick)),
-            Key::Char('b') => return Action::Do(server, act(JobAction::Bury)),
+            Key::Char('b') => return Action::Do(server, act(JobAction::Bury(None))),
             _ => {}
         }
         Action::Nothing
