@@ -101,7 +101,7 @@ bench: all
 
 # Attacks the server in ways that should not hurt it; takes some three minutes.
 attack:
-	tests/laboratory/attack.sh
+	tests/peers/attacks
 
 # All that a release needs, with twenty times as many tries in random searches,
 # and on more machines; takes hours. Needs root, on Debian.

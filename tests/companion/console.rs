@@ -1,5 +1,5 @@
 //! The console as browsers and attackers meet it: what it answers over HTTP.
-//! What its page shows is tried in a browser, by tests/console.
+//! What its page shows is tried in a browser, by tests/peers/console.
 
 use super::story::tell;
 use super::support::{Running, Server, servers};

@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 const USAGE: &str = "\
-Usage: attack clients|differential|soak [OPTION]...
+Usage: attack clients|differential [OPTION]...
 Does to servers what clients should not, and tells what comes of it.
 'attack clients --help' and so on tell the options.
 ";
@@ -16,7 +16,6 @@ fn main() -> ExitCode {
     match how.as_deref() {
         Some("clients") => laboratory::attacks::run(&arguments),
         Some("differential") => laboratory::differential::run(&arguments),
-        Some("soak") => laboratory::soak::run(&arguments),
         Some("--help" | "-h") => {
             print!("{USAGE}");
             ExitCode::SUCCESS

@@ -8,13 +8,10 @@
 //! `attack` does to a server what clients should not do. [`attacks`] has
 //! clients that misbehave, and tells what a well-behaved client feels
 //! meanwhile. [`differential`] looks for commands that our server and
-//! beanstalkd answer differently. [`soak`] lets many clients do everything at
-//! once, and keeps account of each job. `tests/laboratory/attack.sh` runs their
-//! small forms.
+//! beanstalkd answer differently. `tests/peers/attacks` runs their small forms.
 
 pub mod attacks;
 pub mod bench;
 pub mod differential;
 pub mod load;
 mod peer;
-pub mod soak;

@@ -1,6 +1,6 @@
 //! A client that does only what it is told: it also sends half a command, and
-//! reads replies only when it is told to. The attacks, the differential test
-//! and the soak use it.
+//! reads replies only when it is told to. The attacks and the
+//! differential test use it.
 
 use companion::server::reply::Frame;
 use nix::sys::socket::{setsockopt, sockopt};
@@ -128,24 +128,6 @@ impl Peer {
         }
         self.stream.set_nonblocking(false)?;
         Ok(sent)
-    }
-
-    /// Whether the server closes the connection before this moment. Reads
-    /// nothing until then.
-    pub fn is_closed_before(&mut self, until: Instant) -> io::Result<bool> {
-        self.stream.set_nonblocking(true)?;
-        while Instant::now() < until {
-            // While there are unread bytes, only a write shows whether the
-            // connection is closed.
-            match self.stream.write(b"\r\n") {
-                Ok(_) => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                Err(_) => return Ok(true),
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        self.stream.set_nonblocking(false)?;
-        Ok(false)
     }
 
     /// Drops the connection so that the server sees a reset.

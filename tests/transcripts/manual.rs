@@ -28,7 +28,7 @@ const BUT: &str = ", but ";
 /// How that comment goes on if the HTML edition has a picture instead.
 const PICTURE: &str = ".  Picture: ";
 /// The files that the page shows.
-const FILES: [&str; 2] = ["man/card.txt", "tests/clients/thirty_lines.py"];
+const FILES: [&str; 2] = ["man/card.txt", "tests/peers/clients/thirty_lines.py"];
 
 /// The page, as the lines of its source.
 pub struct Manual {

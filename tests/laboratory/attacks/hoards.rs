@@ -42,53 +42,6 @@ fn drain(peer: &mut Peer) -> io::Result<usize> {
     unreachable!("a range without an end")
 }
 
-/// The name of a tube, as long as a name may be.
-fn long_name(number: usize) -> String {
-    format!("{number:0200}")
-}
-
-/// Sends these bytes as fast as the server takes them, and reads no replies.
-/// Then keeps silent for a while.
-fn press_unread(target: &Target, peers: &mut [Peer], bytes: &[u8]) -> io::Result<String> {
-    let until = Instant::now() + target.duration();
-    let mut sent = 0;
-    for peer in &mut *peers {
-        sent += peer.press(
-            bytes,
-            until.min(Instant::now() + Duration::from_millis(100)),
-        )?;
-    }
-    sleep(until.saturating_duration_since(Instant::now()));
-    Ok(format!("{sent} bytes taken"))
-}
-
-pub fn unread_list_tubes(target: &Target) -> io::Result<String> {
-    let tubes = target.size(2000, 20_000);
-    let mut holder = Peer::connect(target.address)?;
-    each(&mut holder, 0..tubes, "WATCHING", |number| {
-        format!("watch {}\r\n", long_name(number))
-    })?;
-    let mut peers = connect(target, 1)?;
-    // If the server reads more from a client that sends much, it now reads all
-    // of the commands at once.
-    peers[0].ask_all(&b"list-tube-used\r\n".repeat(4000), 4000, "USING")?;
-    press_unread(target, &mut peers, &b"list-tubes\r\n".repeat(256))
-}
-
-pub fn unread_list_tubes_watched(target: &Target) -> io::Result<String> {
-    let tubes = target.size(2000, 20_000);
-    let mut peers = connect(target, 1)?;
-    each(&mut peers[0], 0..tubes, "WATCHING", |number| {
-        format!("watch {}\r\n", long_name(number))
-    })?;
-    press_unread(target, &mut peers, &b"list-tubes-watched\r\n".repeat(256))
-}
-
-pub fn unread_stats(target: &Target) -> io::Result<String> {
-    let mut peers = connect(target, target.size(10, 50))?;
-    press_unread(target, &mut peers, &b"stats\r\n".repeat(100_000))
-}
-
 pub fn unread_jobs(target: &Target) -> io::Result<String> {
     let (clients, bodies) = (target.size(30, 100), 100);
     let mut producer = Peer::connect(target.address)?;
@@ -120,22 +73,6 @@ pub fn unread_jobs(target: &Target) -> io::Result<String> {
     }
     sleep(target.duration());
     Ok(format!("{} kB of bodies peeked at", held * 60))
-}
-
-pub fn idle_timeout(target: &Target) -> io::Result<String> {
-    let mut peers = connect(target, 5)?;
-    let commands = b"stats\r\n".repeat(100_000);
-    for peer in &mut peers {
-        peer.press(&commands, Instant::now() + Duration::from_millis(200))?;
-    }
-    // The server may have much to do before it notices that nobody reads.
-    let until = Instant::now() + Duration::from_secs(60);
-    for peer in &mut peers {
-        if !peer.is_closed_before(until)? {
-            return Err(io::Error::other("one that does not read is not closed"));
-        }
-    }
-    Ok("closed".into())
 }
 
 /// How much memory a silent connection may take, in bytes: the manual's figure,
@@ -170,13 +107,6 @@ fn silent_after(
         true => Ok(said),
         false => Err(io::Error::other(said)),
     }
-}
-
-pub fn silent_after_a_batch(target: &Target) -> io::Result<String> {
-    let batch = b"delete 1000000000000\r\n".repeat(3000);
-    silent_after(target, target.size(200, 500), |peer| {
-        peer.ask_all(&batch, 3000, "NOT_FOUND")
-    })
 }
 
 pub fn silent_after_all_sizes(target: &Target) -> io::Result<String> {

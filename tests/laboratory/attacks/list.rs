@@ -45,12 +45,6 @@ const NO_PIECES: &str = "env GLIBC_TUNABLES=glibc.malloc.tcache_count=0";
 /// All attacks.
 pub const ATTACKS: &[Attack] = &[
     Attack {
-        name: "slow-lines",
-        about: "300 clients send a command a byte at a time",
-        run: rude::slow_lines,
-        ..PLAIN
-    },
-    Attack {
         name: "trickled-lines",
         about: "300 clients send a line in 3 seconds and half of one, where one is idle",
         our_options: "--idle-timeout 1",
@@ -62,66 +56,6 @@ pub const ATTACKS: &[Attack] = &[
         about: "300 clients send bodies of 60 kB, 100 bytes at a time",
         growth: 40,
         run: rude::slow_bodies,
-        ..PLAIN
-    },
-    Attack {
-        name: "announced-bodies",
-        about: "2,000 clients announce 62 kB each, and send nothing of it",
-        run: rude::announced_bodies,
-        ..PLAIN
-    },
-    Attack {
-        name: "half-bodies",
-        about: "500 clients announce 62 kB each, and send half",
-        growth: 40,
-        run: rude::half_bodies,
-        ..PLAIN
-    },
-    Attack {
-        name: "announced-gigabyte",
-        about: "one client announces 1 GiB, and sends 1 MB of it",
-        options: "-z 1073741824",
-        run: rude::announced_gigabyte,
-        ..PLAIN
-    },
-    Attack {
-        name: "refused-allocation",
-        about: "the same, where the system does not give the server 1 GiB",
-        options: "-z 1073741824",
-        // With its own bound, it would refuse puts before the system does.
-        our_options: "--max-memory 0",
-        under: "prlimit --as=1000000000",
-        // The server holds what has come, until there is no room for more.
-        growth: 1000,
-        run: rude::refused_allocation,
-    },
-    Attack {
-        name: "announced-limit",
-        about: "one client announces the 100 MB that all jobs may take, and sends nothing",
-        options: "-z 200000000",
-        our_options: "--max-memory 100M",
-        run: rude::announced_limit,
-        ..PLAIN
-    },
-    Attack {
-        name: "unread-list-tubes",
-        about: "256 pipelined list-tubes, 20,000 tubes of 200 bytes, unread",
-        growth: 12,
-        run: hoards::unread_list_tubes,
-        ..PLAIN
-    },
-    Attack {
-        name: "unread-list-tubes-watched",
-        about: "the same with list-tubes-watched",
-        growth: 12,
-        run: hoards::unread_list_tubes_watched,
-        ..PLAIN
-    },
-    Attack {
-        name: "unread-stats",
-        about: "50 clients pipeline stats for as long as they are taken, and read nothing",
-        growth: 40,
-        run: hoards::unread_stats,
         ..PLAIN
     },
     Attack {
@@ -140,21 +74,6 @@ pub const ATTACKS: &[Attack] = &[
         ..PLAIN
     },
     Attack {
-        name: "idle-timeout",
-        about: "clients that do not read, with a time limit for idle ones",
-        our_options: "--idle-timeout 1",
-        growth: 40,
-        run: hoards::idle_timeout,
-        ..PLAIN
-    },
-    Attack {
-        name: "silent-after-a-batch",
-        about: "500 clients send a batch of 64 kB once, and then nothing",
-        under: NO_PIECES,
-        run: hoards::silent_after_a_batch,
-        ..PLAIN
-    },
-    Attack {
         name: "silent-after-all-sizes",
         about: "500 clients put and delete jobs of all sizes once, and then nothing",
         under: NO_PIECES,
@@ -168,30 +87,9 @@ pub const ATTACKS: &[Attack] = &[
         ..PLAIN
     },
     Attack {
-        name: "garbage",
-        about: "8 clients send random bytes as fast as they are taken, and read",
-        run: crowds::garbage,
-        ..PLAIN
-    },
-    Attack {
         name: "connections",
         about: "20,000 connections opened and dropped, by 8 clients",
         run: crowds::connections,
-        ..PLAIN
-    },
-    Attack {
-        name: "descriptors",
-        about: "more clients than a server with 64 descriptors can have",
-        under: "prlimit --nofile=64",
-        run: crowds::descriptors,
-        ..PLAIN
-    },
-    Attack {
-        name: "mappings",
-        about: "10,000 bodies of 128 KiB, and 8,000 connections",
-        options: "-z 200000",
-        growth: 100,
-        run: crowds::mappings,
         ..PLAIN
     },
     Attack {
@@ -237,22 +135,9 @@ pub const ATTACKS: &[Attack] = &[
         ..PLAIN
     },
     Attack {
-        name: "pipelined-stats",
-        about: "50 clients pipeline stats, and read",
-        run: crowds::pipelined_stats,
-        ..PLAIN
-    },
-    Attack {
         name: "pipelined-cycles",
         about: "50 clients pipeline put and reserve, 200 at a time, and delete",
         run: crowds::pipelined_cycles,
-        ..PLAIN
-    },
-    Attack {
-        name: "unread-log",
-        about: "everything is logged, and nobody reads the log",
-        options: "-V -V 2>{log} >{log}",
-        run: crowds::unread_log,
         ..PLAIN
     },
 ];

@@ -32,7 +32,6 @@ mod target;
 use crate::bench::load::Placement;
 use crate::bench::servers::{self, Server, Source};
 use companion::failure::Failure;
-use companion::text::json::Json;
 pub(crate) use gauge::Held;
 use list::{ATTACKS, Attack};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -59,7 +58,6 @@ Status 1 if a server of ours failed an attack.
   --theirs COMMAND   attack this server as well, beside ours
   --only NAME        this attack alone; may be repeated
   --small            smaller and at the same time, for what must not take long
-  --json FILE        write what was found to FILE as well
   --list             name the attacks
   -h, --help         this text
 ";
@@ -78,7 +76,6 @@ struct Options {
     theirs: Option<String>,
     only: Vec<String>,
     small: bool,
-    json: Option<PathBuf>,
 }
 
 /// Runs `attack clients` with these arguments. The status is 0; 1 if a server
@@ -114,7 +111,6 @@ fn carry_out(arguments: &[String]) -> std::result::Result<bool, Failure> {
     options.optopt("", "theirs", "", "");
     options.optmulti("", "only", "", "");
     options.optflag("", "small", "");
-    options.optopt("", "json", "", "");
     options.optflag("", "list", "");
     options.optflag("h", "help", "");
     let given = options.parse(arguments);
@@ -134,7 +130,6 @@ fn carry_out(arguments: &[String]) -> std::result::Result<bool, Failure> {
         theirs: given.opt_str("theirs"),
         only: given.opt_strs("only"),
         small: given.opt_present("small"),
-        json: given.opt_str("json").map(PathBuf::from),
     };
     let known = |name: &&String| !ATTACKS.iter().any(|attack| attack.name == **name);
     if let Some(unknown) = options.only.iter().find(known) {
@@ -181,11 +176,6 @@ fn attack_all(options: &Options) -> std::result::Result<bool, Failure> {
         }
     });
     let results = results.into_inner().expect("no thread panics");
-    if let Some(path) = &options.json {
-        let json: Json = results.iter().map(report::json).collect();
-        let doing = format!("writing {}", path.display());
-        std::fs::write(path, format!("{json}\n")).map_err(Failure::of(doing))?;
-    }
     if let Some(failure) = failed.into_inner().expect("no thread panics") {
         return Err(failure);
     }
@@ -265,7 +255,6 @@ fn besiege(attack: &'static Attack, target: &Target) -> Result {
         let felt = neighbour.join().expect("the neighbour does not panic");
         let mut result = Result {
             attack: attack.name,
-            about: attack.about,
             server: "ours",
             felt,
             held: [before, Some(peak), after],

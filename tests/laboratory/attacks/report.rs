@@ -2,14 +2,12 @@
 //! same as JSON.
 
 use super::gauge::Held;
-use super::neighbour::{Felt, PHASES};
-use companion::text::json::{Json, json};
+use super::neighbour::Felt;
 use std::time::Duration;
 
 /// What was found out about one server in one attack.
 pub struct Result {
     pub attack: &'static str,
-    pub about: &'static str,
     pub server: &'static str,
     pub felt: [Felt; 3],
     /// What the server held before, at the worst moment, and afterwards. The
@@ -77,41 +75,4 @@ fn milliseconds(duration: Duration) -> String {
     } else {
         format!("{ms:.0}")
     }
-}
-
-/// The same, for programs.
-pub fn json(result: &Result) -> Json {
-    let felt = |felt: &Felt| {
-        let micros = |share| felt.quantile(share).as_micros() as u64;
-        json!({
-            "cycles": felt.count(),
-            "refused": felt.refused,
-            "p50_us": micros(0.5),
-            "p99_us": micros(0.99),
-            "longest_us": micros(1.0),
-        })
-    };
-    let held = |held: &Option<Held>| {
-        held.as_ref().map(|held| {
-            json!({
-                "memory_bytes": held.memory,
-                "threads": held.threads,
-                "descriptors": held.descriptors,
-            })
-        })
-    };
-    let phases = PHASES.iter().zip(&result.felt);
-    let felt = phases.map(|(phase, told)| (phase.to_string(), felt(told)));
-    let moments = ["before", "peak", "after"].iter().zip(&result.held);
-    let held = moments.map(|(moment, told)| (moment.to_string(), held(told)));
-    json!({
-        "attack": result.attack,
-        "about": result.about,
-        "server": result.server,
-        "felt": felt.collect::<Json>(),
-        "held": held.collect::<Json>(),
-        "took_ms": result.took.as_millis() as u64,
-        "note": result.note,
-        "faults": result.faults,
-    })
 }

@@ -4,7 +4,7 @@
 # The server there must have no jobs. The status is 0 if the client works well
 # with it.
 set -eu
-# shellcheck source=tests/clients/thirty_lines.sh
+# shellcheck source=tests/peers/clients/thirty_lines.sh
 . "$(dirname "$0")/thirty_lines.sh"
 
 # Asks, and expects this status and this reply. <id> stands for the job's id.
