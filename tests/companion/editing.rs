@@ -89,6 +89,8 @@ fn a_job_is_edited_and_put_again() {
         let edit = |editor: &str, arguments: &[&str]| {
             let mut command = server.beanpole();
             command.arg("edit").args(arguments).env("EDITOR", editor);
+            // What it leaves for whoever has lost a job is gone with the test.
+            command.env("TMPDIR", server.directory.path());
             let output = command.env_remove("VISUAL").output().unwrap();
             let said = [output.stdout, output.stderr].concat();
             (
