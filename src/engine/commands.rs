@@ -9,11 +9,17 @@ use super::tube::{Pause, Tube};
 use super::{Change, ConnectionId, Engine, Outcome, PIECE, Time, WATCH_OVERHEAD};
 use crate::protocol::command::{AfterPut, ListJobs, Put};
 use crate::protocol::framing::NoBody;
-use crate::protocol::{Body, Command, JobId, JobList, Priority, Reply, Request, Seconds, TubeName};
+use crate::protocol::{
+    Body, Command, ConnectionList, ConnectionStats, JobId, JobList, Priority, Reply, Request,
+    Seconds, TubeName,
+};
 
 /// How many jobs a piece of a long kick takes. It is few, because each of them
 /// changes, and a full disk has little room for the changes of one piece.
 const KICKED_AT_ONCE: usize = 20;
+
+/// How many connections a `list-connections` tells of at most.
+const LISTED_AT_ONCE: usize = 100;
 
 impl Engine {
     /// Executes a request of a connection. Before that, it ticks if something
@@ -24,6 +30,7 @@ impl Engine {
         }
         let by = self.find(id).expect("only who is connected asks");
         debug_assert!(self.connections[by].wait.is_none());
+        self.connections[by].asked_at = now;
         self.effects.steps += 1;
         match request {
             Request::Command(command) => {
@@ -77,6 +84,7 @@ impl Engine {
             Command::ListTubeUsed => Reply::Using(self.used_tube(by).name.clone()),
             Command::ListTubesWatched => self.list_tubes_watched(by),
             Command::ListJobs(list) => self.list_jobs(&list, now),
+            Command::ListConnections(from, count) => self.list_connections(from, count, now),
         }))
     }
 
@@ -485,6 +493,34 @@ impl Engine {
         }
         let next = others.next().map(|(id, _)| id);
         Reply::Jobs(Box::new(JobList { jobs, next }))
+    }
+
+    /// Tells of a limited number of connections. What the engine does not know
+    /// of them, the server fills in.
+    fn list_connections(&mut self, from: u64, count: u64, now: Time) -> Reply {
+        let most = usize::try_from(count).map_or(LISTED_AT_ONCE, |count| count.min(LISTED_AT_ONCE));
+        let mut others = self.connections_by_id.range(ConnectionId(from)..);
+        let stats = |(id, &index): (&ConnectionId, &ConnectionIndex)| {
+            let connection = &self.connections[index];
+            ConnectionStats {
+                id: id.0,
+                address: String::new(),
+                age: 0,
+                idle: now.since(connection.asked_at).as_secs(),
+                is_producer: connection.is_producer,
+                is_worker: connection.is_worker,
+                is_waiting: connection.wait.is_some(),
+                tube: self.tubes[connection.used].name.clone(),
+                watched: connection.watched.len(),
+                held: connection.reserved.len(),
+                puts: connection.puts,
+                reserves: connection.reserves,
+            }
+        };
+        let connections: Vec<_> = others.by_ref().take(most).map(stats).collect();
+        self.effects.steps += connections.len();
+        let next = others.next().map(|(id, _)| id.0);
+        Reply::Connections(ConnectionList { connections, next })
     }
 }
 

@@ -53,6 +53,8 @@ pub struct Connection {
     pub is_producer: bool,
     /// It has sent a reserve, or got a job by `reserve-job`.
     pub is_worker: bool,
+    /// When it sent the last command; zero if it has sent none.
+    pub asked_at: Time,
     /// How many puts it has sent, and how many jobs it has got.
     pub puts: u64,
     pub reserves: u64,

@@ -61,13 +61,13 @@ macro_rules! counted_commands {
         enum Key { $($command),* }
 
         /// The position of the key that counts a command. `reserve-job`,
-        /// `kick-job` and `quit` have no key, nor has our own `list-jobs`.
+        /// `kick-job` and `quit` have no key, nor have our own lists.
         pub fn command_key(command: &Command) -> Option<usize> {
-            use Command::{KickJob, ListJobs, PauseNoTube, Quit, ReserveJob};
+            use Command::{KickJob, ListConnections, ListJobs, PauseNoTube, Quit, ReserveJob};
             match command {
                 $(Command::$command { .. } => Some(Key::$command as usize),)*
                 PauseNoTube => Some(Key::PauseTube as usize),
-                ReserveJob(_) | KickJob(_) | ListJobs(_) | Quit => None,
+                ReserveJob(_) | KickJob(_) | ListJobs(_) | ListConnections(..) | Quit => None,
             }
         }
     };

@@ -131,6 +131,12 @@ pub enum Command {
     /// thousand jobs at most, so a list may be shorter than asked, or empty,
     /// while `next` is not 0. A tube that does not exist has no jobs.
     ListJobs(Box<ListJobs>),
+    /// `list-connections <from> <count>`: the connections with this id or a higher
+    /// one, at most so many and at most 100. This command is ours: beanstalkd
+    /// answers `UNKNOWN_COMMAND`. Reply: `OK <bytes>` and YAML: `connections`, a
+    /// list with a line for each, and `next`, the id to continue from, or 0 after
+    /// the last one.
+    ListConnections(u64, u64),
     /// `quit`: closes the connection. No reply.
     Quit,
 }
@@ -222,6 +228,7 @@ const COMMANDS: &[(&str, Arguments)] = &[
     ("list-tubes", |rest| nothing(rest, Command::ListTubes)),
     ("list-tube-used", |rest| nothing(rest, Command::ListTubeUsed)),
     ("list-jobs ", list_jobs),
+    ("list-connections ", list_connections),
     ("quit", |_| Some(Command::Quit)),
 ];
 
@@ -300,6 +307,12 @@ fn pause_tube(mut rest: &[u8]) -> Option<Command> {
         None => Command::PauseNoTube,
     };
     nothing(rest, pause)
+}
+
+fn list_connections(mut rest: &[u8]) -> Option<Command> {
+    let from = number(&mut rest)?;
+    let count = number(&mut rest).filter(|&count| count > 0)?;
+    nothing(rest, Command::ListConnections(from, count))
 }
 
 fn list_jobs(mut rest: &[u8]) -> Option<Command> {
@@ -523,6 +536,19 @@ mod tests {
             );
         }
         assert_eq!(parse(b"list-jobs"), Err(Unknown));
+    }
+
+    #[test]
+    fn a_list_of_connections_begins_at_a_number_and_has_a_length() {
+        let list = |from, count| Ok(Command::ListConnections(from, count));
+        assert_eq!(parse(b"list-connections 0 1"), list(0, 1));
+        let line = format!("list-connections {0} {0}", u64::MAX);
+        assert_eq!(parse(line.as_bytes()), list(u64::MAX, u64::MAX));
+        for bad in ["", "1", "1 0", "1 2 ", "1 2 a", "-1 2", "a 2"] {
+            let line = format!("list-connections {bad}");
+            assert_eq!(parse(line.as_bytes()), Err(Malformed), "{bad}");
+        }
+        assert_eq!(parse(b"list-connections"), Err(Unknown));
     }
 
     #[test]

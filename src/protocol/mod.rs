@@ -8,6 +8,7 @@
 
 mod body;
 pub mod command;
+mod connections;
 pub mod document;
 pub mod framing;
 pub mod jobs;
@@ -17,6 +18,7 @@ pub mod reply;
 
 pub use body::Body;
 pub use command::Command;
+pub use connections::{ConnectionList, ConnectionStats};
 pub use document::Document;
 pub use framing::{Framer, Request};
 pub use jobs::{Counters, JobList, JobState, JobStats};

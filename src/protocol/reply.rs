@@ -2,7 +2,7 @@
 
 use super::document::{TubeNames, push_number};
 use super::jobs::{JobList, JobStats};
-use super::{Body, Document, JobId, JobState, Priority, TubeName};
+use super::{Body, ConnectionList, Document, JobId, JobState, Priority, TubeName};
 
 /// What the server answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +67,8 @@ pub enum Reply {
     Tubes(TubeNames),
     /// `OK <bytes>` and YAML: a list of jobs, and the id to continue from.
     Jobs(Box<JobList>),
+    /// `OK <bytes>` and YAML: a list of connections, and the id to continue from.
+    Connections(ConnectionList),
     /// `OUT_OF_MEMORY`: no room for the job.
     OutOfMemory,
     /// `INTERNAL_ERROR`: the server cannot keep what it would promise.
@@ -97,6 +99,7 @@ impl Reply {
             Reply::Stats(document) | Reply::ServerStats(document) => return document.encode(out),
             Reply::JobStats(job) => return job.encode(out),
             Reply::Tubes(names) => return names.encode(out).expect("a Vec takes all bytes"),
+            Reply::Connections(list) => return list.encode(out),
             Reply::Jobs(list) => return list.encode(out).expect("a Vec takes all bytes"),
             line => out.extend_from_slice(line.word().as_bytes()),
         }
@@ -188,6 +191,7 @@ impl Reply {
             Reply::KickedCount(_) | Reply::Kicked => "KICKED",
             Reply::Paused => "PAUSED",
             Reply::Stats(_) | Reply::JobStats(_) | Reply::ServerStats(_) => "OK",
+            Reply::Connections(_) => "OK",
             Reply::Tubes(_) | Reply::Jobs(_) => "OK",
             Reply::OutOfMemory => "OUT_OF_MEMORY",
             Reply::InternalError => "INTERNAL_ERROR",

@@ -31,7 +31,7 @@
 
 use super::Stream;
 use crate::binlog::{Binlog, Failed, Lsn, Waits};
-use crate::engine::ConnectionId;
+use crate::engine::{ConnectionId, Time};
 use crate::log::{self, Level};
 use crate::protocol::{Body, Reply, RestsOn};
 use crate::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
@@ -64,6 +64,7 @@ pub struct Client {
     pub id: ConnectionId,
     /// The address for which it counts, if connections are counted.
     pub address: Option<IpAddr>,
+    pub connected_at: Time,
     /// So many bytes have come from it.
     received: AtomicU64,
     /// No command is left to be executed in so many of them. Noted before any
@@ -141,6 +142,7 @@ impl Client {
             stream,
             id,
             address: None,
+            connected_at: Time::default(),
             received: AtomicU64::new(0),
             executed: AtomicU64::new(0),
             name: OnceLock::new(),
@@ -536,6 +538,7 @@ pub fn size(reply: &Reply) -> usize {
     match reply {
         Reply::Tubes(_) | Reply::Jobs(_) => SEND_BYTES,
         Reply::Stats(_) | Reply::JobStats(_) | Reply::ServerStats(_) => SEND_BYTES,
+        Reply::Connections(_) => SEND_BYTES,
         _ => 32 + reply.body().map_or(0, |body| body.wire().len()),
     }
 }

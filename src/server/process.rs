@@ -1,7 +1,8 @@
 //! The process and the machine: what `stats` tells of them.
 
 use super::shared::Shared;
-use crate::protocol::Document;
+use crate::engine::ConnectionId;
+use crate::protocol::{ConnectionList, ConnectionStats, Document};
 use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike};
 use nix::sys::utsname::UtsName;
@@ -61,6 +62,27 @@ pub fn complete(document: &mut Document, shared: &Shared) {
     disk.add("binlog-live-size", binlog.live_size);
     document.insert_before("put-refusal", &disk);
     document.add("max-connections", shared.limits.max_connections);
+}
+
+/// Adds to a list of connections what the engine does not know of them. Those
+/// that have left meanwhile are left out.
+pub fn name_peers(list: &mut ConnectionList, shared: &Shared) {
+    if cfg!(simulated) {
+        return; // as above
+    }
+    let (now, clients) = shared.with_lock(|state, now| {
+        let client = |one: &ConnectionStats| state.clients.get(&ConnectionId(one.id)).cloned();
+        (now, list.connections.iter().map(client).collect::<Vec<_>>())
+    });
+    let mut clients = clients.into_iter();
+    list.connections.retain_mut(|one| {
+        let Some(Some(client)) = clients.next() else {
+            return false;
+        };
+        one.address = client.stream.to_string();
+        one.age = now.since(client.connected_at).as_secs();
+        true
+    });
 }
 
 /// A random number that distinguishes this process from others.

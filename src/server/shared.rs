@@ -59,7 +59,7 @@ pub struct Guarded {
     /// Whether anything was appended to the binlog since the lock was taken.
     is_unwritten: bool,
     /// Those that have a place.
-    clients: HashMap<ConnectionId, Arc<Client>>,
+    pub(super) clients: HashMap<ConnectionId, Arc<Client>>,
     /// How many sockets of clients are open. That may be more, by one: a place is
     /// free for the next client when the last one has left, and its worker closes
     /// the socket soon.
@@ -312,7 +312,7 @@ impl Shared {
         address: Option<IpAddr>,
     ) -> Result<Arc<Client>, (Stream, Full)> {
         self.end_the_gone();
-        self.with_lock(|state, _| {
+        self.with_lock(|state, now| {
             let count = state.clients.len().max(state.open.saturating_sub(1));
             if count >= self.limits.max_connections {
                 return Err((stream, Full::All(count)));
@@ -323,6 +323,7 @@ impl Shared {
             let (id, patience) = (state.engine.connect(), self.limits.idle_timeout);
             let mut client = Client::new(stream, id, self.binlog.clone(), patience);
             client.address = address;
+            client.connected_at = now;
             let client = Arc::new(client);
             state.clients.insert(client.id, Arc::clone(&client));
             state.open += 1;

@@ -231,6 +231,7 @@ impl<'a> Worker<'a> {
                 format_args!("refused for want of room: OUT_OF_MEMORY"),
             ),
             Reply::ServerStats(document) => process::complete(document, self.shared),
+            Reply::Connections(list) => process::name_peers(list, self.shared),
             Reply::Jobs(list) => {
                 // A thousand jobs are too many to look up under the lock.
                 if let Some(binlog) = &self.shared.binlog {

@@ -9,7 +9,8 @@ use super::{
 /// The beginnings of the known commands. If a line begins with one of them but
 /// cannot be read, it is malformed. Any other line is unknown.
 const COMMANDS: &str = "put |use |reserve|delete |release |bury |touch |watch |ignore |peek |\
-    peek-ready|peek-delayed|peek-buried|kick |kick-job |pause-tube|stats|list-tube|list-jobs ";
+    peek-ready|peek-delayed|peek-buried|kick |kick-job |pause-tube|stats|list-tube|list-jobs |\
+    list-connections ";
 
 /// The longest line, with its CR LF, in bytes. A `list-jobs` with the longest
 /// name of a tube can exceed it.
@@ -236,6 +237,13 @@ impl Model {
             ["list-jobs", from, count, ref filter @ ..] => {
                 self.list_those(from.parse().ok()?, count.parse().ok()?, filter)?
             }
+            ["list-connections", from, count] => {
+                let (from, count): (usize, u64) = (from.parse().ok()?, count.parse().ok()?);
+                if count == 0 {
+                    return None;
+                }
+                self.list_connections(from, count)
+            }
             _ => return None,
         };
         self.count(words[0]);
@@ -273,7 +281,9 @@ impl Model {
         } else {
             self.last_id += 1;
             job.id = self.last_id;
-            self.client(client).producer = true;
+            let connection = self.client(client);
+            connection.producer = true;
+            connection.puts += 1;
             Incoming::Job(Box::new(job), size)
         });
         String::new()
@@ -316,7 +326,9 @@ impl Model {
         note(&mut self.events, job, "reserve");
         let until = now + job.ttr * SECOND;
         job.state = State::Reserved { by: client, until };
-        format!("RESERVED {id} {}\r\n{}", job.body.len(), job.body)
+        let reply = format!("RESERVED {id} {}\r\n{}", job.body.len(), job.body);
+        self.client(client).reserves += 1;
+        reply
     }
 
     fn delete(&mut self, client: Client, id: u64) -> String {

@@ -130,6 +130,36 @@ impl Model {
         document(&format!("{jobs_key}\n{text}next: {next}\n"))
     }
 
+    /// A server adds the addresses and ages.
+    pub(super) fn list_connections(&self, from: usize, count: u64) -> String {
+        let those = self.clients.iter().filter(|(_, one)| one.number >= from);
+        let most = count.min(100) as usize;
+        let mut text = String::new();
+        for (client, one) in those.clone().take(most) {
+            let held =
+                |job: &&Job| matches!(job.state, State::Reserved { by, .. } if by == *client);
+            text += &format!(
+                "- {{id: {}, address: \"\", age: 0, idle: 0, producer: {}, worker: {}, \
+                waiting: {}, tube: \"{}\", watched: {}, held: {}, puts: {}, reserves: {}}}\n",
+                one.number,
+                one.producer,
+                one.worker,
+                self.is_waiting(*client),
+                one.used,
+                one.watched.len(),
+                self.jobs.iter().filter(held).count(),
+                one.puts,
+                one.reserves,
+            );
+        }
+        let key = match text.is_empty() {
+            true => "connections: []",
+            false => "connections:",
+        };
+        let next = those.clone().nth(most).map_or(0, |(_, one)| one.number);
+        document(&format!("{key}\n{text}next: {next}\n"))
+    }
+
     /// Which connection holds a job.
     fn holder(&self, job: &Job) -> String {
         let holder = match job.state {

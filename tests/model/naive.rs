@@ -150,6 +150,8 @@ struct Connection {
     half_closed: bool,
     producer: bool,
     worker: bool,
+    puts: u64,
+    reserves: u64,
     incoming: Option<Incoming>,
 }
 

@@ -116,6 +116,13 @@ impl World {
                 let count = *random.choose(&[1, 2, 1000, u64::MAX]);
                 format!("list-jobs {id} {count}{}", random.choose(&filter))
             }
+            74 if random.one_in(3) => {
+                format!(
+                    "list-connections {} {}",
+                    random.below(6),
+                    1 + random.below(4)
+                )
+            }
             74 => (*random.choose(&MALFORMED)).into(),
             _ if random.one_in(4) => "quit".into(),
             _ => "stats".into(),

@@ -134,6 +134,12 @@ impl Client {
         if let Reply::ServerStats(document) = &mut reply {
             add_process(document, uptime);
         }
+        if let Reply::Connections(list) = &mut reply {
+            for one in &mut list.connections {
+                one.address = "127.0.0.1:11301".into();
+                one.age = uptime.as_secs();
+            }
+        }
         reply.encode(&mut self.output);
         self.output
             .extend_from_slice(reply.body().map_or(&[], |body| body.wire()));
