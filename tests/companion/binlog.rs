@@ -428,7 +428,7 @@ fn export7_loses_no_job_that_its_server_can_take() {
 }
 
 #[test]
-fn export7_says_which_words_beanstalkd_does_not_know() {
+fn export7_says_which_options_beanstalkd_does_not_know() {
     let directory = Directory::new();
     let server = Server::start(&ours(), &["-b", directory.text()]);
     tell(
@@ -445,7 +445,7 @@ fn export7_says_which_words_beanstalkd_does_not_know() {
     let verified = binlog(&["verify", "DIR"], directory.path());
     assert!(verified.ends_with(" records, 3 jobs live\n"), "{verified}");
     let new = Directory::new();
-    let start = "beanpole binlog: beanstalkd knows no words after a put: 1";
+    let start = "beanpole binlog: beanstalkd knows no options of a put: 1";
     assert_eq!(
         binlog(&["export7", "DIR", new.text()], directory.path()),
         format!(

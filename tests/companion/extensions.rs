@@ -99,7 +99,7 @@ fn a_dump_keeps_the_words_and_a_load_says_where_they_are_lost() {
 
     for theirs in beanstalkd() {
         let theirs = Server::start(&theirs, &[]);
-        let lost = "2 jobs have lost their words (idp, con, try): the server does not know them";
+        let lost = "2 jobs have lost their options (idp, con, try): the server does not know them";
         tell(
             &theirs,
             &format!("$ load '{}'\n3\n! beanpole load: {lost}", file.display()),

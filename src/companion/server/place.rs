@@ -104,7 +104,7 @@ impl Placer {
         &self.client.address
     }
 
-    /// Says how many jobs have lost their words or are not buried, if any.
+    /// Says how many jobs have lost their options or are not buried, if any.
     pub fn say_what_is_lost(&self) {
         if self.parked > 0 {
             complain!(
@@ -114,7 +114,7 @@ impl Placer {
         }
         if self.wordless > 0 {
             complain!(
-                "{} jobs have lost their words (idp, con, try): the server does not know them",
+                "{} jobs have lost their options (idp, con, try): the server does not know them",
                 self.wordless
             );
         }

@@ -24,9 +24,9 @@ use std::path::{Path, PathBuf};
 #[command(override_usage = "beanpole binlog [OPTIONS] ls|verify|cat DIR | repair|export7 DIR NEW")]
 pub struct Binlog {
     #[arg(value_name = "WHAT")]
-    what: What,
+    what: Option<What>,
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
-    dir: PathBuf,
+    dir: Option<PathBuf>,
     #[arg(value_name = "NEW", value_hint = ValueHint::DirPath)]
     new: Option<PathBuf>,
 }
@@ -42,8 +42,10 @@ enum What {
 
 impl Run for Binlog {
     fn run(self, _: &Invocation) -> Outcome {
-        let dir = &self.dir;
-        match (self.what, &self.new) {
+        let Some((what, dir)) = self.what.zip(self.dir.as_ref()) else {
+            return Failure::usage("what, and in which directory?");
+        };
+        match (what, &self.new) {
             (What::Ls, None) => list(&inspect(dir)?, dir),
             (What::Verify, None) => verify(&inspect(dir)?, dir),
             (What::Cat, None) => cat(&inspect(dir)?),

@@ -153,7 +153,7 @@ pub fn export(inspection: &Inspection, new: &Path) -> Outcome {
     told(jobs.len(), sound)
 }
 
-/// Says what beanstalkd's files have no place for: the words of jobs, and the
+/// Says what beanstalkd's files have no place for: the options of puts, and the
 /// keys that deleted jobs have left taken.
 fn say_what_is_lost(jobs: &[&StoredJob], keys: usize) {
     let words = || {
@@ -170,7 +170,7 @@ fn say_what_is_lost(jobs: &[&StoredJob], keys: usize) {
         (keys, "keys of deleted jobs are no longer taken (idp)"),
     ] {
         if count > 0 {
-            complain!("beanstalkd knows no words after a put: {count} {what}");
+            complain!("beanstalkd knows no options of a put: {count} {what}");
         }
     }
 }

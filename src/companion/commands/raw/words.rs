@@ -86,21 +86,13 @@ pub fn help(beginning: &str) -> String {
 pub fn hint(line: &str) -> String {
     let mut words = line.split(' ');
     let arguments = arguments(words.next().unwrap_or_default());
-    if !line.contains(' ') {
-        let space = if arguments.is_empty() { "" } else { " " };
-        return format!("{space}{arguments}");
+    let typed = words.filter(|word| !word.is_empty()).count();
+    let left: Vec<&str> = arguments.split(' ').skip(typed).collect();
+    let left = left.join(" ");
+    match left.is_empty() || line.ends_with(' ') {
+        true => left,
+        false => format!(" {left}"),
     }
-    let typed: Vec<&str> = words.collect();
-    let (last, before) = typed.split_last().unwrap_or((&"", &[]));
-    let done = before.iter().filter(|word| !word.is_empty()).count();
-    let skip = done + usize::from(!last.is_empty());
-    let left: Vec<&str> = arguments.split(' ').skip(skip).collect();
-    let space = if last.is_empty() || left.is_empty() {
-        ""
-    } else {
-        " "
-    };
-    format!("{space}{}", left.join(" "))
 }
 
 /// What the last word of this line can become. If the word is a tube, `tubes`

@@ -17,7 +17,7 @@ mod process;
 mod slot;
 mod tries;
 
-use crate::command::{Invocation, Run, tubes_or_default};
+use crate::command::{Invocation, Number, Run, tubes_or_default};
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::address::Address;
 use crate::signals::{Caller, Calls, SIGCHLD, SIGHUP, SIGINT, SIGTERM, heeded, wait_for};
@@ -39,9 +39,8 @@ pub struct Work {
     #[arg(short, long = "tube", value_name = "TUBE", value_parser = parse::<TubeName>)]
     tubes: Vec<TubeName>,
     /// run N at the same time (default: 1)
-    #[arg(short, long, value_name = "N", default_value = "1", hide_default_value = true,
-        value_parser = clap::value_parser!(u16).range(1..=1000))]
-    jobs: u16,
+    #[arg(short, long, value_name = "N", default_value = "1", hide_default_value = true, value_parser = parse::<Number<1, 1000>>)]
+    jobs: Number<1, 1000>,
     /// bury a job when it has been tried so often (default: never)
     #[arg(long, value_name = "N", value_parser = parse::<NonZeroU64>)]
     tries: Option<NonZeroU64>,
@@ -105,7 +104,7 @@ fn run_slots(common: &Common) -> Outcome<()> {
     let mut ends = Calls::by_signals(&[])?;
     let mut callers = Vec::new();
     let mut ready = Vec::new();
-    for _ in 0..common.options.jobs {
+    for _ in 0..common.options.jobs.0 {
         let calls = Calls::by_signals(&[SIGCHLD])?;
         callers.push(calls.caller()?);
         ready.push((Slot::new(common, calls), ends.caller()?));
