@@ -72,7 +72,42 @@ fn run(server: &Server, line: &str) -> String {
     let _ = stdin.write_all(&input);
     drop(stdin);
     let output = child.wait_with_output().expect("the program ends");
-    without_times(&told(&output).replace(&port, "PORT"))
+    without_times(&without_ours(&told(&output).replace(&port, "PORT")))
+}
+
+/// What only beanpoled tells in its statistics.
+const OURS: [&str; 6] = [
+    "reserved-by",
+    "total-reserves",
+    "total-releases",
+    "total-buries",
+    "total-timeouts",
+    "total-kicks",
+];
+
+/// The text without what only beanpoled tells, and with a table of a job as it is
+/// without this.
+fn without_ours(text: &str) -> String {
+    let mut text = String::from(text);
+    for key in OURS {
+        let pair = format!(",\"{key}\":");
+        let mut parts = text.split(&pair);
+        let mut rest = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            rest += part.trim_start_matches(|c: char| c.is_ascii_digit());
+        }
+        text = rest;
+    }
+    let is_job = text.contains("\nreserved-by  ");
+    let is_ours = |line: &&str| OURS.iter().any(|key| line.starts_with(&format!("{key} ")));
+    let lines = text.split_inclusive('\n').filter(|line| !is_ours(line));
+    let narrower = |line: &str| match line.split_at_checked("time-left".len()) {
+        Some((key, value)) if is_job => {
+            format!("{key}{}", value.strip_prefix("  ").unwrap_or(value))
+        }
+        _ => line.into(),
+    };
+    lines.map(narrower).collect()
 }
 
 /// The text with `N` for what depends on how fast the machine is.

@@ -17,7 +17,7 @@ fn the_command_gets_the_body_and_the_facts_and_success_deletes_the_job() {
         \xff\xfe⊣
         $ put -t mail -p 3 -r 90 'x'
         3
-        $ work -t mail -t other --count 1 -- sh -c 'env | grep ^BEANPOLE_JOB_ | grep -v AGE | grep -v LEFT | grep -v FILE | LC_ALL=C sort'
+        $ work -t mail -t other --count 1 -- sh -c 'env | grep ^BEANPOLE_JOB_ | grep -v AGE | grep -v LEFT | grep -v FILE | grep -v RESERVED_BY | LC_ALL=C sort'
         BEANPOLE_JOB_BURIES=0
         BEANPOLE_JOB_DELAY=0
         BEANPOLE_JOB_ID=3
