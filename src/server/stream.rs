@@ -3,17 +3,23 @@
 //! Rust's programs ignore SIGPIPE from their start.)
 
 use crate::sys;
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, Shutdown, SockaddrLike, SockaddrStorage, getpeername, send, sendmsg,
-    setsockopt, shutdown, sockopt,
+    AddressFamily, MsgFlags, Shutdown, SockaddrLike, SockaddrStorage, getpeername, recv, send,
+    sendmsg, setsockopt, shutdown, sockopt,
 };
 use nix::sys::time::{TimeVal, TimeValLike};
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long a peer has for what is on its way to it when the server ends the
+/// connection. The end of the server lasts a little longer.
+const RECEIVES_WITHIN: Duration = Duration::from_secs(1);
 
 /// A connected socket.
 pub struct Stream(pub OwnedFd);
@@ -84,6 +90,28 @@ impl Stream {
     pub fn stop_reading(&self) {
         // This fails only if the peer has already ended the connection.
         let (Ok(()) | Err(_)) = shutdown(self.0.as_raw_fd(), Shutdown::Read);
+    }
+
+    /// To be called before the socket is closed while the peer may still send: a
+    /// socket that is closed with unread input discards what the peer has not
+    /// received yet. This ends our half, and drops the input until the peer has
+    /// received all, or for a moment. `is_stopped`: [`stop_reading`](Self::stop_reading)
+    /// was called, so the end of the input tells nothing of the peer.
+    pub fn finish(&self, is_stopped: bool) {
+        let (socket, until) = (self.0.as_raw_fd(), Instant::now() + RECEIVES_WITHIN);
+        let mut dropped = [0; 4096];
+        while Instant::now() < until {
+            match recv(socket, &mut dropped, MsgFlags::MSG_DONTWAIT) {
+                Ok(1..) => {}
+                Ok(0) if !is_stopped => return,
+                Ok(0) | Err(Errno::EAGAIN) if !self.has_sent_all() => {
+                    // This fails only if the peer has already ended the connection.
+                    let (Ok(()) | Err(_)) = shutdown(socket, Shutdown::Write);
+                    thread::sleep(Duration::from_millis(10));
+                }
+                _ => return,
+            }
+        }
     }
 
     /// Ends the connection in both directions.

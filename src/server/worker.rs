@@ -33,13 +33,24 @@ pub fn serve(shared: &Shared, client: &Arc<Client>) {
         }
     };
     note(format_args!("connected"));
-    match Worker::new(shared, client).run() {
-        Ok(()) => note(format_args!("closed")),
+    let end = Worker::new(shared, client).run();
+    match &end {
+        Ok(_) => note(format_args!("closed")),
         Err(error) => note(format_args!("closed: {error}")),
     }
     // This comes before the socket closes: a client that sees it closed may
     // connect again at once, and must find its place free.
     shared.disconnect(client.id);
+    if let Ok(End::Ours) = end {
+        client.stream.finish(shared.is_stopping());
+    }
+}
+
+/// Who has ended a connection.
+enum End {
+    Peer,
+    /// The peer may still be sending.
+    Ours,
 }
 
 struct Worker<'a> {
@@ -72,13 +83,13 @@ impl<'a> Worker<'a> {
 
     /// Serves until the end of the connection. What was executed is answered,
     /// whatever has ended it.
-    fn run(&mut self) -> io::Result<()> {
+    fn run(&mut self) -> io::Result<End> {
         let end = self.serve();
         let sent = self.client.flush();
-        end.and(sent)
+        end.and_then(|end| sent.map(|()| end))
     }
 
-    fn serve(&mut self) -> io::Result<()> {
+    fn serve(&mut self) -> io::Result<End> {
         loop {
             self.parse();
             if self.batch.is_empty() {
@@ -87,10 +98,13 @@ impl<'a> Worker<'a> {
                 self.client.depart()?;
                 self.count_held(0);
                 if self.shared.is_stopping() || !self.read()? {
-                    return Ok(());
+                    return Ok(match self.shared.is_stopping() {
+                        true => End::Ours,
+                        false => End::Peer,
+                    });
                 }
             } else if self.execute()? == Next::Close {
-                return Ok(());
+                return Ok(End::Ours);
             }
         }
     }

@@ -5,8 +5,10 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
+use std::io::Read;
 use std::sync::mpsc;
 use std::thread;
+use std::time::{Duration, Instant};
 use support::{Client, Server, as_root, eventually, shell};
 
 #[test]
@@ -145,4 +147,51 @@ fn what_the_server_has_read_is_answered_before_it_ends() {
         client.join().unwrap();
     }
     assert_eq!(server.wait().0.code(), Some(0));
+}
+
+/// Closing a socket with unread input would discard what is still on its way.
+#[test]
+fn executed_commands_are_answered_to_a_slow_client_that_has_sent_more() {
+    for ends_by_signal in [true, false] {
+        let server = Server::start(["-z", "400000"]);
+        let mut client = server.connect();
+        let id = client.put(vec![b'x'; 400_000]);
+        client.send(format!("peek {id}\r\n").repeat(8));
+        if !ends_by_signal {
+            client.send("quit\r\n");
+        }
+        client.await_output();
+        client.send("list-tubes\r\n".repeat(10_000));
+        if ends_by_signal {
+            server.signal(Signal::SIGTERM);
+        }
+        let (mut replies, mut bytes) = (Vec::new(), vec![0; 100_000]);
+        loop {
+            thread::sleep(Duration::from_millis(5));
+            match client.stream().read(&mut bytes).expect("an orderly end") {
+                0 => break,
+                count => replies.extend_from_slice(&bytes[..count]),
+            }
+        }
+        let found = format!("FOUND {id} 400000\r\n{}\r\n", "x".repeat(400_000));
+        assert_eq!(replies.len() - replies.len() % found.len(), 8 * found.len());
+        if ends_by_signal {
+            assert_eq!(server.wait().0.code(), Some(0));
+        }
+    }
+}
+
+/// It neither reads nor stops sending.
+#[test]
+fn a_client_that_sends_for_ever_does_not_hold_up_the_end() {
+    let server = Server::start(["-z", "400000"]);
+    let mut client = server.connect();
+    let id = client.put(vec![b'x'; 400_000]);
+    client.send(format!("peek {id}\r\n").repeat(20));
+    client.await_output();
+    let sending = thread::spawn(move || while client.try_send("list-tubes\r\n").is_ok() {});
+    let began = Instant::now();
+    assert_eq!(server.stop().code(), Some(0));
+    assert!(began.elapsed() < Duration::from_secs(10));
+    sending.join().expect("it is cut off");
 }
