@@ -72,8 +72,13 @@ impl Anchor {
     /// Opens a file in it. A file that is created is for its owner alone.
     pub fn file(&self, name: &str, flags: OFlag) -> io::Result<File> {
         let mode = Mode::S_IRUSR | Mode::S_IWUSR;
-        let flags = flags | OFlag::O_CLOEXEC;
-        Ok(again(|| openat(&self.directory, name, flags, mode))?.into())
+        // Opening a pipe would wait for its other end, and reading for ever.
+        let flags = flags | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
+        let file: File = again(|| openat(&self.directory, name, flags, mode))?.into();
+        match file.metadata()?.is_file() {
+            true => Ok(file),
+            false => Err(io::Error::other("it is no regular file")),
+        }
     }
 
     /// Renames a file. An error if the new name is taken. This check is enough:

@@ -25,6 +25,8 @@ pub fn inherited_sockets() -> Result<Vec<Inherited>, String> {
         .parse()
         .map_err(|_| format!("invalid number of inherited sockets in LISTEN_FDS: {count}"))?;
     let names = variable("LISTEN_FDNAMES").unwrap_or_default();
+    // They go into lines of the log.
+    let names = names.replace(char::is_control, "?");
     let names = names.split(':').chain(std::iter::repeat(""));
     let mut sockets = Vec::new();
     for (index, name) in (0..count).zip(names) {

@@ -78,6 +78,16 @@ fn an_inherited_socket_is_not_passed_on_when_it_is_not_meant_for_us() {
 }
 
 #[test]
+fn a_name_from_the_launcher_makes_no_line_of_the_log() {
+    let tcp = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let mut command = shell(ONE, []);
+    command.env("LISTEN_FDNAMES", "a\nerror: b");
+    let daemon = Server::spawn_as_it_is(command.stdin(OwnedFd::from(tcp)));
+    let line = daemon.log_line("inherited ");
+    assert!(line.ends_with(" a?error"), "{line}");
+}
+
+#[test]
 fn what_cannot_be_listened_on_is_refused_with_its_number() {
     let udp = UdpSocket::bind("127.0.0.1:0").expect("a port");
     let mut command = shell(ONE, []);

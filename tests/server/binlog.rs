@@ -5,7 +5,8 @@ use beanpole::binlog::{Binlog, Options, SyncMode};
 use beanpole::engine::{Change, Counters, StoredJob, StoredState, Time};
 use beanpole::protocol::{Body, JobId, Priority, Seconds, TubeName};
 use nix::sys::signal::Signal;
-use nix::unistd::{User, geteuid};
+use nix::sys::stat::Mode;
+use nix::unistd::{User, geteuid, mkfifo};
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::io::Write;
@@ -29,6 +30,24 @@ fn failure(directory: &str) -> (i32, String) {
     (status, stderr.lines().last().unwrap_or_default().into())
 }
 
+/// Opening a pipe would wait for its other end, and reading it for ever.
+#[test]
+fn what_is_no_regular_file_is_refused_and_not_waited_for() {
+    let directory = Folder::new();
+    let server = Server::start(["-b", text(&directory)]);
+    server.port();
+    server.stop();
+    let pipe = directory.path().join("binlog.1");
+    fs::remove_file(&pipe).expect("the first segment");
+    mkfifo(&pipe, Mode::S_IRWXU).expect("a pipe");
+    let (status, line) = failure(text(&directory));
+    assert_eq!(status, 10);
+    assert!(
+        line.contains("binlog.1") && line.contains("no regular file"),
+        "{line}"
+    );
+}
+
 #[test]
 fn a_directory_that_cannot_be_used_is_status_10() {
     let directory = Folder::new();
@@ -39,6 +58,7 @@ fn a_directory_that_cannot_be_used_is_status_10() {
         line.contains(&missing) && line.contains("No such file"),
         "{line}"
     );
+    assert!(line.ends_with("; create it first"), "{line}");
 
     let other = Server::start(["-b", text(&directory)]);
     other.port();
