@@ -7,10 +7,10 @@
 use beanpole::binlog::storage::Directory;
 use beanpole::binlog::{self, Binlog};
 use beanpole::engine::{Config, Engine};
-use beanpole::log;
+use beanpole::log::{self, Level};
 use beanpole::options::{self, Exit, Invocation, Options};
 use beanpole::server::activation::{self, Inherited};
-use beanpole::server::limits::{Capacity, MemoryLimit};
+use beanpole::server::limits::{Capacity, MemoryLimit, size};
 use beanpole::server::{Clock, Limits, Listener, Server, VERSION, notify, privileges, spawn};
 use crossbeam_channel::{Receiver, Sender, bounded, never, select, tick, unbounded};
 use nix::sys::stat::{Mode, umask};
@@ -187,12 +187,13 @@ fn max_connections(options: &Options) -> usize {
     let (most, because) = (capacity.connections, capacity.because);
     let usual = format!("at most {most} connections, because {because}");
     match options.max_connections {
-        Some(asked) if asked <= most => log::info(format_args!("at most {asked} connections")),
+        Some(asked) if asked <= most => detail(format_args!("at most {asked} connections")),
         Some(asked) => log::warning(format_args!(
             "--max-connections {asked}: lowered to {most}, because {because}"
         )),
         None if most < Capacity::FEW => log::warning(format_args!("{usual}")),
-        None => log::info(format_args!("{usual}")),
+        None if most < Capacity::EXPECTED => log::info(format_args!("{usual}")),
+        None => detail(format_args!("{usual}")),
     }
     options.max_connections.unwrap_or(most).min(most)
 }
@@ -200,19 +201,22 @@ fn max_connections(options: &Options) -> usize {
 /// How much memory to allow, in bytes: what the options ask for, or else as much
 /// as the system can have without ending the server; `None` for no limit.
 fn max_memory(options: &Options) -> Option<u64> {
-    let usual = MemoryLimit::find();
-    match (options.max_memory, usual) {
-        (Some(0), _) => log::info(format_args!("no limit of memory")),
+    let clients = |bytes| format!("at most {} of memory for clients", size(bytes));
+    match (options.max_memory, MemoryLimit::find()) {
+        (Some(0), _) => detail(format_args!("no limit of memory")),
         (Some(asked), Some(MemoryLimit { bytes, because })) if asked > bytes => {
+            let (asked, usual) = (size(asked), size(bytes));
             log::warning(format_args!(
-                "--max-memory {asked}: more than the usual {bytes}, because {because}"
+                "--max-memory: {asked} is more than the usual {usual}, because {because}"
             ));
         }
-        (Some(asked), _) => log::info(format_args!("at most {asked} bytes of memory for clients")),
+        (Some(asked), _) => detail(format_args!("{}", clients(asked))),
         (None, Some(MemoryLimit { bytes, because })) => {
-            log::info(format_args!(
-                "at most {bytes} bytes of memory for clients, because {because}"
-            ));
+            let line = format!("{}, because {because}", clients(bytes));
+            match bytes < MemoryLimit::EXPECTED {
+                true => log::info(format_args!("{line}")),
+                false => detail(format_args!("{line}")),
+            }
             return Some(bytes);
         }
         (None, None) => log::warning(format_args!(
@@ -220,6 +224,13 @@ fn max_memory(options: &Options) -> Option<u64> {
         )),
     }
     options.max_memory.filter(|bytes| *bytes > 0)
+}
+
+/// Logs what nobody needs to know who has not asked for more.
+fn detail(text: std::fmt::Arguments<'_>) {
+    if log::is_on(Level::Connections) {
+        log::info(text);
+    }
 }
 
 /// Locks the binlog, if the options ask for one, and reads the jobs in it.
@@ -328,5 +339,13 @@ fn cannot_become(user: &str, error: io::Error) -> Failure {
 }
 
 fn cannot_listen(place: impl std::fmt::Display, error: io::Error) -> Failure {
-    (Exit::CannotListen, format!("listening on {place}: {error}"))
+    let place = place.to_string();
+    let hint = match error.kind() {
+        io::ErrorKind::AddrInUse if !place.starts_with("unix:") => {
+            "; stop the other server, perhaps beanstalkd, or choose another port with -p"
+        }
+        _ => "",
+    };
+    let failure = format!("listening on {place}: {error}{hint}");
+    (Exit::CannotListen, failure)
 }

@@ -109,7 +109,11 @@ impl fmt::Display for Error {
                     f,
                     "cannot use the binlog directory: {}: {source}",
                     path.display()
-                )
+                )?;
+                match source.kind() {
+                    io::ErrorKind::NotFound => f.write_str("; create it first"),
+                    _ => Ok(()),
+                }
             }
             Error::Locked(path) => write!(
                 f,

@@ -58,6 +58,9 @@ impl Capacity {
     /// asked for so few, the log gets a warning.
     pub const FEW: usize = 100;
 
+    /// A user would not expect fewer connections than this.
+    pub const EXPECTED: usize = 1000;
+
     /// Finds out what the system allows. To be called when the sockets to
     /// listen on are bound. The limit on descriptors is raised as far as we
     /// may.
@@ -104,6 +107,9 @@ pub struct MemoryLimit {
 }
 
 impl MemoryLimit {
+    /// A user would not expect less than this.
+    pub const EXPECTED: u64 = 1 << 30;
+
     /// Finds out what the system allows, and leaves room for what is not
     /// counted: threads, what the allocator keeps, and other programs. `None`
     /// if nothing is known.
@@ -113,7 +119,7 @@ impl MemoryLimit {
         let (what, limit) = known.min_by_key(|(_, limit)| *limit)?;
         Some(MemoryLimit {
             bytes: limit - set_aside(limit),
-            because: format!("{what} is {limit}"),
+            because: format!("{what} is {}", size(limit)),
         })
     }
 }
@@ -171,6 +177,19 @@ fn physical_memory() -> Option<u64> {
         .find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kibibytes = total.trim().strip_suffix("kB")?.trim_end().parse().ok();
     kibibytes.and_then(|number: u64| number.checked_mul(1024))
+}
+
+/// A number of bytes, for people to read.
+pub fn size(bytes: u64) -> String {
+    let (mut unit, mut value) = (0, bytes as f64);
+    while value >= 999.5 {
+        (unit, value) = (unit + 1, value / 1000.0);
+    }
+    let unit_name = ["bytes", "kB", "MB", "GB", "TB", "PB", "EB"][unit];
+    match unit > 0 && value < 9.95 {
+        true => format!("{value:.1} {unit_name}"),
+        false => format!("{value:.0} {unit_name}"),
+    }
 }
 
 /// For systems without /proc: even a box of 64 megabytes can have so many
@@ -263,6 +282,21 @@ mod tests {
         assert_eq!(bound(1024, 4).connections, 240);
         assert_eq!(bound(10, 1).connections, 1);
         assert_eq!(bound(1024, 1).because, "it is 1024");
+    }
+
+    #[test]
+    fn a_size_has_two_or_three_digits_and_a_unit() {
+        let sizes = [0, 999, 1000, 999_499, 999_500, 18_957_376_512, u64::MAX];
+        let shown = [
+            "0 bytes",
+            "999 bytes",
+            "1.0 kB",
+            "999 kB",
+            "1.0 MB",
+            "19 GB",
+            "18 EB",
+        ];
+        assert_eq!(sizes.map(size), shown);
     }
 
     #[test]

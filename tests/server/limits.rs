@@ -15,6 +15,7 @@ fn one_connection_too_many_is_closed_and_a_place_that_is_left_is_free() {
     // Their address has all its places, too. But that the server is full is asked
     // first: who is refused for that counts for no address.
     let limits = [
+        "-V",
         "--max-connections",
         "2",
         "--max-connections-per-address",
@@ -193,7 +194,7 @@ fn threads_count_as_processes_of_the_user() {
     let line = r#"exec prlimit --nproc=100 "$0" "$@""#;
     let daemon = Server::spawn(&mut shell(line, ["-p", "0", "-u", "nobody"]));
     daemon.log_line("at most 68 connections, because the user's limit of processes is 100");
-    let daemon = Server::spawn(&mut shell(line, ["-p", "0"]));
+    let daemon = Server::spawn(&mut shell(line, ["-V", "-p", "0"]));
     let line = daemon.log_line(" connections, because");
     assert!(!line.contains("processes"), "{line}");
 }
@@ -278,7 +279,7 @@ fn a_flood_of_jobs_does_not_end_a_server_whose_memory_is_limited() {
     let daemon = Server::spawn(&mut shell(line, ["-p", "0"]));
     daemon.log_line("at most 438 connections, because the limit of the address space is 204800000");
     daemon.log_line(
-        "at most 102400000 bytes of memory for clients, because the limit of the address space",
+        "at most 102 MB of memory for clients, because the limit of the address space is 205 MB",
     );
     let port = daemon.port();
     let flood = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
@@ -298,10 +299,10 @@ fn a_flood_of_jobs_does_not_end_a_server_whose_memory_is_limited() {
     other.exchange("delete 1", "DELETED");
     assert_eq!(other.count("current-jobs-ready"), inserted - 1);
 
-    let daemon = Server::start(["--max-memory", "0"]);
+    let daemon = Server::start(["-V", "--max-memory", "0"]);
     daemon.log_line("info: no limit of memory");
     let daemon = Server::start(["--max-memory", "1000000G"]);
-    daemon.log_line("warning: --max-memory 1073741824000000: more than the usual ");
+    daemon.log_line("warning: --max-memory: 1.1 PB is more than the usual ");
 }
 
 #[test]

@@ -78,9 +78,14 @@ fn an_address_that_is_not_to_be_had_is_status_111() {
     let place = other.local_addr().expect("a port").to_string();
     let port = place.rsplit(':').next().expect("a port");
     let message = Error::from(Errno::EADDRINUSE);
+    // On the usual port that may be beanstalkd.
+    let hint = "stop the other server, perhaps beanstalkd, or choose another port with -p";
     assert_eq!(
         failure(["-p", port]),
-        (111, format!("error: listening on {place}: {message}"))
+        (
+            111,
+            format!("error: listening on {place}: {message}; {hint}")
+        )
     );
 
     let directory = Folder::new();
