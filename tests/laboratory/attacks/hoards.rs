@@ -145,7 +145,7 @@ fn watch_tubes(peer: &mut Peer, tubes: usize) -> io::Result<usize> {
 
 pub fn tubes(target: &Target) -> io::Result<String> {
     let mut peer = Peer::connect(target.address)?;
-    let tubes = watch_tubes(&mut peer, target.size(10_000, 200_000))?;
+    let tubes = watch_tubes(&mut peer, target.size(9000, 9900))?;
     let mut reader = Peer::connect(target.address)?;
     for _ in 0..5 {
         reader.ask("list-tubes\r\n")?;
@@ -160,7 +160,7 @@ pub fn tubes(target: &Target) -> io::Result<String> {
 
 pub fn watched(target: &Target) -> io::Result<String> {
     let mut peer = Peer::connect(target.address)?;
-    let tubes = watch_tubes(&mut peer, target.size(5000, 100_000))?;
+    let tubes = watch_tubes(&mut peer, target.size(5000, 9000))?;
     peer.ask("ignore default\r\n")?;
     each(&mut peer, 0..100, "TIMED_OUT", |_| {
         "reserve-with-timeout 0\r\n".into()

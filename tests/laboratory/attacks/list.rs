@@ -94,14 +94,14 @@ pub const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "tubes",
-        about: "200,000 tubes, listed, and gone again",
+        about: "9,900 tubes, listed, and gone again",
         growth: 40,
         run: hoards::tubes,
         ..PLAIN
     },
     Attack {
         name: "watched",
-        about: "one client watches 100,000 tubes, and tries to reserve 100 times",
+        about: "one client watches 9,000 tubes, and tries to reserve 100 times",
         growth: 40,
         run: hoards::watched,
         ..PLAIN
