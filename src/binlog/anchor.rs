@@ -84,7 +84,7 @@ impl Anchor {
     /// Renames a file. An error if the new name is taken. This check is enough:
     /// the directory is locked, so no other server writes here. On shared
     /// storage, a server that has lost the lock has no file left to rename (see
-    /// [`fence`](super::fence)).
+    /// [`lease`](super::lease)).
     pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let find = || faccessat(&self.directory, to, AccessFlags::F_OK, AtFlags::empty());
         match again(find) {

@@ -1,7 +1,46 @@
-//! The lease: how long a server on shared storage may tell of jobs after it has
-//! looked whether the lock is still its own.
+//! The lock of a directory; and for one that several machines can use, the fence
+//! around it and the lease on it. A server that has lost the lock acknowledges
+//! nothing any more, tells nothing of jobs, and damages nothing. All that the
+//! daemon knows of shared storage is here, and the outbox asks one question,
+//! [`confirm`](Binlog::confirm), before replies leave.
 //!
-//! `fence` keeps a server that has lost the lock from acknowledging a change.
+//! # The fence
+//!
+//! On a local file system the lock is enough: it is ours until this process
+//! ends. On a shared file system, another machine may get the lock meanwhile,
+//! when the network was away for too long, and nobody tells us. The file
+//! systems that we tried then opened our files again as if nothing had
+//! happened, without the lock. A server cannot know in advance whether a write
+//! comes too late. So:
+//!
+//! - *Write, sync, look, answer.* A server that takes the lock writes a line of
+//!   its own into the lock's file before it reads anything else. After each
+//!   write and sync, and before it answers, a server looks at that file. If its
+//!   own line is still there, the next server will read all that it has
+//!   written. (A look before the write would say nothing: the lock may be lost
+//!   between the two.)
+//! - *No server writes where another one may write.* A server begins a segment
+//!   of its own, in a file that it has made itself, and never appends to the
+//!   records of another server. (Recovery writes these once more as it has read
+//!   them, and zeros after them.) Suppose the other server writes late. Then its
+//!   bytes lie after the end that the header of our segment tells, or in a file
+//!   that has no name any more. Also, each server has its own names for the
+//!   files that it prepares ahead, and removes those of others before it reads
+//!   anything. So if another server renames such a file late, there is nothing
+//!   to rename. (One that can be neither removed nor opened stays: GlusterFS has
+//!   one copy of it instead of three, and would rename it for nobody.)
+//! - *No old contents are read.* A machine may still have old pages of a file
+//!   that it has read. So a file never changes its meaning: on shared storage
+//!   a retired segment is removed, and never becomes a spare. Besides, the
+//!   kernel is asked to forget the pages.
+//!
+//! Left out: a server that loses the lock between a write and its look does not
+//! learn what becomes of these changes. They were not acknowledged, and are
+//! kept or not.
+//!
+//! # The lease
+//!
+//! The fence keeps a server that has lost the lock from acknowledging a change.
 //! But a reply that changes nothing waits for no sync and so for no look:
 //! RESERVED, FOUND, TIMED_OUT, statistics. Meanwhile another server may have
 //! deleted these jobs. So right before replies leave, the outbox asks
@@ -24,10 +63,255 @@
 //! send. And if the process stands still between the last reading of the clock
 //! and the call that sends, that one reply comes late.
 
+use super::anchor::{Anchor, again};
 use super::error::Error;
+use super::frame::{OLD_SPARE, SPARE, segment_number, shows_segment};
 use super::{Binlog, Failed, locked};
 use crate::sync::{AtomicU64, Mutex, Ordering};
-use std::time::Duration;
+use crate::sys::{forget_pages, is_shared, whole_file};
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::libc;
+use nix::sys::utsname::uname;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, BufReader, Read};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The name of the lock's file.
+const LOCK: &str = "lock";
+
+/// The length of the line in the lock's file.
+const LINE: usize = 256;
+
+/// A directory's lock, held as long as this value exists.
+pub(super) struct Fence {
+    /// The lock's file. While the lock is held, no other descriptor of this
+    /// file may be closed: that would end a lock of this kind.
+    file: fs::File,
+    /// On a shared file system: our line in the file, which no other server
+    /// writes.
+    line: Option<[u8; LINE]>,
+    /// What is appended to the names that are this server's own; empty on a
+    /// local file system.
+    suffix: String,
+    /// On a shared file system: how many files this server has made under each
+    /// of these names.
+    made: Mutex<BTreeMap<String, u64>>,
+    /// Why files that other servers have prepared are still there.
+    pub left: Vec<Error>,
+}
+
+impl Fence {
+    /// Locks a directory. With `wait`, waits until no other server has it.
+    ///
+    /// The lock is the one that beanstalkd takes (a write lock by `fcntl` on
+    /// the file `lock`). So its servers and ours exclude each other, and also
+    /// servers on several machines, if the file system passes such locks on.
+    pub fn lock(anchor: &Anchor, path: &Path, wait: bool) -> Result<Fence, Error> {
+        let refused = |source| Error::Directory {
+            path: path.to_owned(),
+            source,
+        };
+        let opened = anchor.file(LOCK, OFlag::O_RDWR | OFlag::O_CREAT);
+        let file = opened.map_err(|source| Error::Directory {
+            path: path.join(LOCK),
+            source,
+        })?;
+        match lock_whole(&file, wait) {
+            Ok(()) => {}
+            Err(Errno::EAGAIN | Errno::EACCES) => return Err(Error::Locked(path.to_owned())),
+            Err(errno) => return Err(refused(errno.into())),
+        }
+        if is_shared(&file).map_err(refused)? {
+            return Fence::raise(file, anchor);
+        }
+        // Even if somebody removes the file `lock`, no second server gets in.
+        if !anchor.lock(wait) {
+            return Err(Error::Locked(path.to_owned()));
+        }
+        Ok(Fence {
+            file,
+            line: None,
+            suffix: String::new(),
+            made: Mutex::default(),
+            left: remove_prepared(anchor, false)?,
+        })
+    }
+
+    /// Puts a fence around a shared directory.
+    pub fn raise(file: fs::File, anchor: &Anchor) -> Result<Fence, Error> {
+        let (now, line) = write_line(&file).map_err(Error::on("write", LOCK))?;
+        Ok(Fence {
+            file,
+            line: Some(line),
+            suffix: format!(".{now}"),
+            made: Mutex::default(),
+            left: remove_prepared(anchor, true)?,
+        })
+    }
+
+    /// An error if the directory or the lock is not where others look for it.
+    pub fn must_be_in_place(&self, anchor: &Anchor) -> io::Result<()> {
+        anchor.must_be_in_place(LOCK, &self.file)
+    }
+
+    /// Whether other machines can use the directory.
+    pub fn is_shared(&self) -> bool {
+        self.line.is_some()
+    }
+
+    /// An error if the directory is not ours any more. Then what was written
+    /// before may not be acknowledged.
+    pub fn look(&self) -> io::Result<()> {
+        let Some(line) = &self.line else {
+            return Ok(());
+        };
+        // This asks the storage, not a cache, and fails if this descriptor has
+        // lost the lock. (Taking the lock again would tell as much. But a
+        // thread that a signal interrupts in that call may wait for GlusterFS's
+        // answer for ever.)
+        if is_locked_by_other(&self.file)? {
+            return Err(io::Error::other("another server has it"));
+        }
+        // Another server may have had the lock, and be gone again.
+        forget_pages(&self.file)?;
+        let mut found = [0; LINE];
+        self.file.read_exact_at(&mut found, 0)?;
+        match found == *line {
+            true => Ok(()),
+            false => {
+                let who = String::from_utf8_lossy(&found);
+                let who = who.trim_end().split_once(' ').map_or("", |(_, who)| who);
+                Err(io::Error::other(format!("{who} has taken over")))
+            }
+        }
+    }
+
+    /// The name on disk of the file that the binlog calls `name`: segments keep
+    /// their name, all other files are this server's own.
+    pub fn own_name(&self, name: &str) -> String {
+        let made = self.made.lock().expect("no thread panics");
+        self.name_on_disk(name, made.get(name).copied())
+    }
+
+    /// The name on disk of a file that is made now, or gets this name now. No
+    /// name is used twice, but for those of segments, whose numbers grow.
+    ///
+    /// A copy of the storage that was away for a moment may still have an older
+    /// file of a name that was used before. If the name is then changed on all
+    /// copies, that copy changes it for the older file. From then on nobody can
+    /// open the file, because the copies differ.
+    pub fn new_name(&self, name: &str) -> String {
+        if self.line.is_none() || segment_number(name).is_some() {
+            return name.to_owned();
+        }
+        let mut made = self.made.lock().expect("no thread panics");
+        let count = made.entry(name.to_owned()).or_default();
+        *count += 1;
+        self.name_on_disk(name, Some(*count))
+    }
+
+    fn name_on_disk(&self, name: &str, count: Option<u64>) -> String {
+        match count {
+            Some(count) => format!("{name}{}.{count}", self.suffix),
+            None => name.to_owned(),
+        }
+    }
+}
+
+/// Writes a line that no other server writes. Returns the number it begins with,
+/// too.
+fn write_line(file: &fs::File) -> io::Result<(u128, [u8; LINE])> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.map_err(io::Error::other)?.as_nanos();
+    let system = uname()?;
+    let host = system.nodename().to_string_lossy();
+    let text = format!("{now} process {} on {host}", std::process::id());
+    let text = &text.as_bytes()[..text.len().min(LINE - 1)];
+    let mut line = [b' '; LINE];
+    line[..text.len()].copy_from_slice(text);
+    line[LINE - 1] = b'\n';
+    file.write_all_at(&line, 0)?;
+    file.sync_all()?;
+    Ok((now, line))
+}
+
+/// Takes the lock of all of a file.
+fn lock_whole(file: &fs::File, wait: bool) -> nix::Result<()> {
+    let region = whole_file();
+    let how = || match wait {
+        true => FcntlArg::F_SETLKW(&region),
+        false => FcntlArg::F_SETLK(&region),
+    };
+    again(|| fcntl(file, how())).map(drop)
+}
+
+fn is_locked_by_other(file: &fs::File) -> nix::Result<bool> {
+    let mut region = whole_file();
+    let asked = fcntl(file, FcntlArg::F_GETLK(&mut region));
+    asked.map(|_| region.l_type != libc::F_UNLCK as libc::c_short)
+}
+
+/// Whether one of these files cannot be read, or has a byte that is not zero.
+fn has_something<'a>(anchor: &Anchor, mut names: impl Iterator<Item = &'a String>) -> bool {
+    names.any(|name| {
+        let file = anchor.file(name, OFlag::O_RDONLY).map(BufReader::new);
+        file.map_or(true, |file| {
+            let mut bytes = file.bytes();
+            bytes.any(|byte| byte.map_or(true, |byte| byte != 0))
+        })
+    })
+}
+
+/// Removes files that other servers have prepared for themselves, on this
+/// storage or before the directory was copied here. They were never part of the
+/// binlog. But where no segment holds anything, they may show that there was
+/// one: then they stay, and the start is refused.
+///
+/// Returns why some of them are still there: they cannot be opened either, so
+/// nobody can make a segment of them.
+///
+/// # Errors
+///
+/// If one cannot be removed, though it can be opened.
+fn remove_prepared(anchor: &Anchor, is_shared: bool) -> Result<Vec<Error>, Error> {
+    let names = anchor.list().map_err(Error::on("list", "the files"))?;
+    let segments = names.iter().filter(|name| segment_number(name).is_some());
+    if names.iter().any(|name| shows_segment(name)) && !has_something(anchor, segments) {
+        return Ok(Vec::new());
+    }
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_prepared = |name: &String| {
+        let rest = name.strip_prefix(SPARE).or(name.strip_prefix(OLD_SPARE));
+        match rest.map(|rest| rest.split_once('.').unwrap_or((rest, ""))) {
+            Some((number, suffix)) if is_number(number) => match suffix {
+                "" => is_shared || name == OLD_SPARE,
+                suffix => suffix.split('.').all(is_number),
+            },
+            _ => false,
+        }
+    };
+    let mut left = Vec::new();
+    for name in names.into_iter().filter(is_prepared) {
+        match anchor.remove(&name) {
+            Ok(()) => {}
+            // The server that prepared it has just made a segment of it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                let opened = anchor.file(&name, OFlag::O_RDWR);
+                let error = Error::on("remove", name)(error);
+                match opened {
+                    Ok(_) => return Err(error),
+                    Err(_) => left.push(error),
+                }
+            }
+        }
+    }
+    Ok(left)
+}
 
 /// A reply is sent at most so long after the look that it rests on has begun.
 /// beanpole-machines(7) has the storage wait at least 10 seconds for a silent
@@ -108,6 +392,162 @@ impl Lease {
 mod tests {
     use super::*;
 
+    /// A fence around a directory, whatever its file system.
+    fn raise(path: &Path) -> Fence {
+        let anchor = Anchor::open(path).unwrap();
+        let file = anchor.file(LOCK, OFlag::O_RDWR | OFlag::O_CREAT);
+        Fence::raise(file.unwrap(), &anchor).unwrap()
+    }
+
+    #[test]
+    fn who_finds_another_line_than_his_own_has_lost_the_lock() {
+        let directory = tempfile::tempdir().unwrap();
+        let first = raise(directory.path());
+        assert!(first.look().is_ok());
+        let second = raise(directory.path());
+        assert!(second.look().is_ok());
+        let lost = first.look().unwrap_err().to_string();
+        let who = format!("process {} on ", std::process::id());
+        assert!(
+            lost.starts_with(&who) && lost.ends_with(" has taken over"),
+            "{lost}"
+        );
+    }
+
+    /// Linux has a lock that counts as another process's, if it is taken through
+    /// another descriptor.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn one_server_at_a_time_has_the_lock_and_the_other_one_sees_that() {
+        let directory = tempfile::tempdir().unwrap();
+        let fence = raise(directory.path());
+        lock_whole(&fence.file, false).unwrap();
+        let mut other = fs::OpenOptions::new();
+        let other = other.write(true).open(directory.path().join(LOCK)).unwrap();
+        let region = whole_file();
+        let take = || fcntl(&other, FcntlArg::F_OFD_SETLK(&region));
+        assert_eq!(take(), Err(Errno::EAGAIN));
+        // As if the storage had given the lock away.
+        let release = libc::flock {
+            l_type: libc::F_UNLCK as libc::c_short,
+            ..region
+        };
+        fcntl(&fence.file, FcntlArg::F_SETLK(&release)).unwrap();
+        take().unwrap();
+        assert_eq!(lock_whole(&fence.file, false), Err(Errno::EAGAIN));
+        let lost = fence.look().unwrap_err().to_string();
+        assert_eq!(lost, "another server has it");
+    }
+
+    #[test]
+    fn what_others_have_prepared_is_removed_and_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let names = [
+            "binlog.1",
+            "binlog.1.bak",
+            "binlog.reserve.0.7",
+            "binlog.reserve.7",
+            "binlog.spare",
+            "binlog.spare-notes",
+            "notes",
+        ];
+        for name in names {
+            fs::write(directory.path().join(name), "x").unwrap();
+        }
+        let fence = raise(directory.path());
+        let left = fs::read_dir(directory.path()).unwrap();
+        let mut left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(
+            left,
+            [
+                "binlog.1",
+                "binlog.1.bak",
+                "binlog.spare-notes",
+                "lock",
+                "notes"
+            ]
+        );
+        assert_eq!(fence.own_name("binlog.2"), "binlog.2");
+    }
+
+    /// A file server that was away for a moment may still have an older file.
+    #[test]
+    fn on_a_shared_disk_no_name_is_used_twice() {
+        let directory = tempfile::tempdir().unwrap();
+        let fence = raise(directory.path());
+        for count in 1..3 {
+            let name = format!("binlog.spare{}.{count}", fence.suffix);
+            assert_eq!(fence.new_name("binlog.spare"), name);
+            assert_eq!(fence.own_name("binlog.spare"), name);
+            fs::write(directory.path().join(name), "").unwrap();
+        }
+        assert_eq!(fence.new_name("binlog.2"), "binlog.2");
+        assert!(fence.is_shared());
+        // The next server finds them.
+        raise(directory.path());
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_shows_that_there_were_segments_stays_where_none_holds_anything() {
+        for (is_shared, left_over) in [(true, "binlog.spare2"), (false, "binlog.spare2.17")] {
+            let directory = tempfile::tempdir().unwrap();
+            let path = |name| directory.path().join(name);
+            fs::write(path(left_over), "").unwrap();
+            let anchor = Anchor::open(directory.path()).unwrap();
+            for segment in [None, Some(""), Some("\0\0")] {
+                if let Some(text) = segment {
+                    fs::write(path("binlog.1"), text).unwrap();
+                }
+                remove_prepared(&anchor, is_shared).unwrap();
+                assert!(path(left_over).exists());
+            }
+            fs::write(path("binlog.1"), "\0x").unwrap();
+            remove_prepared(&anchor, is_shared).unwrap();
+            assert!(!path(left_over).exists());
+        }
+    }
+
+    /// A file server that had no room may have one copy of a file where three
+    /// belong; then nobody can open or remove it while another one is away.
+    /// Here a directory is such a file.
+    #[test]
+    fn what_can_be_neither_removed_nor_opened_stays_and_keeps_nobody_from_starting() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name| directory.path().join(name);
+        fs::write(path("binlog.1"), "x").unwrap();
+        fs::create_dir(path("binlog.spare3.17.2")).unwrap();
+        fs::write(path("binlog.spare4.17.1"), "x").unwrap();
+        let fence = raise(directory.path());
+        let left: Vec<_> = fence.left.iter().map(Error::to_string).collect();
+        let why = "in the binlog directory: Is a directory (os error 21)";
+        assert_eq!(left, [format!("cannot remove binlog.spare3.17.2 {why}")]);
+        assert!(!path("binlog.spare4.17.1").exists());
+    }
+
+    #[test]
+    fn on_a_local_disk_there_is_no_fence() {
+        let directory = tempfile::tempdir().unwrap();
+        let lock = || {
+            let anchor = Anchor::open(directory.path()).unwrap();
+            Fence::lock(&anchor, directory.path(), false).unwrap()
+        };
+        let fence = lock();
+        assert!(!fence.is_shared());
+        assert_eq!(fs::read(directory.path().join("lock")).unwrap(), b"");
+        // Files that were copied here from a shared directory belong to no
+        // server, and an earlier server's spare is not needed any more.
+        drop(fence);
+        fs::write(directory.path().join("binlog.1"), "x").unwrap();
+        for name in ["binlog.spare", "binlog.spare.17", "binlog.reserve"] {
+            fs::write(directory.path().join(name), "").unwrap();
+        }
+        lock();
+        assert!(directory.path().join("binlog.spare").exists());
+        assert!(!directory.path().join("binlog.spare.17").exists());
+        assert!(!directory.path().join("binlog.reserve").exists());
+    }
     #[test]
     fn a_reply_rests_on_a_look_that_is_recent_when_asked_for_and_not_old_when_it_leaves() {
         let at = Duration::from_millis;

@@ -67,13 +67,9 @@
 //! [`append`](Binlog::append) makes one from the other; it makes no system call
 //! and copies no body.
 //!
-//! [`commit`](Binlog::commit) is group commit. A thread that finds nobody
-//! writing takes the `writer`, writes all that any thread has appended so far,
-//! syncs once, and tells each thread whose records were among these. A thread
-//! that finds somebody writing leaves a function to be called when its records
-//! are kept. The next thread that takes the writer writes them. This may be the
-//! committer, a thread that writes for those who wait, and that writes and
-//! syncs in time what nobody waits for.
+//! [`commit_then`](Binlog::commit_then) is group commit: one thread writes and
+//! syncs what all have appended, and tells each that waits for this. `log` is about
+//! that.
 //!
 //! What a reply needs is one question: [`needed_for`](Binlog::needed_for). A job
 //! may be reserved before its own put is kept, but no client may be told of it.
@@ -93,8 +89,8 @@
 //! # Who holds what, in which order
 //!
 //! 1. The server's lock, if it is held at all. Under it, only `admits`,
-//!    `append`, `needed_for`, `is_pressed`, `moment` and what `stats` and
-//!    `stats-job` ask for are allowed.
+//!    `append`, `needed_for`, `is_pressed` and what `stats` and `stats-job` ask
+//!    for are allowed.
 //! 2. `upkeep`. A thread holds it for as long as it makes spares, or removes
 //!    spares and retired segments. The writer needs it neither to begin a segment
 //!    in a spare nor to give one up.
@@ -110,22 +106,20 @@
 //!
 //! # In which order to read
 //!
-//! `frame` and `record`, `tail` with `ledger`, `writer`, `commit`, `room`,
-//! `spare`; then `segment`, `opening` and `recovery`; then `beanstalkd` and
+//! `frame` and `record`, `tail` with `ledger`, `log`, `room`, `spare`; then `segment`, `opening` and `recovery`; then `beanstalkd` and
 //! `import`. Below all of them is `storage`, with the `anchor` that holds the
-//! directory, and the `fence` and the `lease` for one that two machines can use.
+//! directory, and the `lease` for one that two machines can use.
 //! There the tests put in a disk of their own, which loses and breaks whatever a
 //! real one might.
 
 mod anchor;
 pub mod beanstalkd;
-mod commit;
 mod error;
-mod fence;
 pub mod frame;
 pub mod import;
 mod lease;
 mod ledger;
+mod log;
 mod opening;
 pub mod record;
 mod recovery;
@@ -134,26 +128,24 @@ pub mod segment;
 mod spare;
 pub mod storage;
 mod tail;
-mod writer;
 
-pub use commit::Waits;
 pub use error::Error;
 pub use lease::{LEASE, RECENT};
+pub use log::Waits;
 pub use record::{Record, Update, lens, longest_put, put_len};
 
 use crate::engine::{Change, Engine, StoredJob};
 use crate::lock::FairMutex;
 use crate::protocol::{JobId, RestsOn};
 use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, OnceLock, Ordering};
-use commit::{Schedule, Turn};
 use lease::Lease;
+use log::{Progress, Schedule, Turn, Writer};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use storage::{Directory, Storage};
 use tail::Tail;
-use writer::{Progress, Writer};
 
 /// How many changes the engine makes at most under one hold of the lock before
 /// they are appended: a piece of long work has a thousand, and a request a few.

@@ -4,12 +4,12 @@
 use super::error::Error;
 use super::frame::{HEADER_LEN, Header, SPARE, spare_slot};
 use super::ledger::Ledger;
+use super::log::Writer;
 use super::room::BLOCK;
 use super::segment::Found;
 use super::spare::{cut, lengthen, name_spare, rename};
 use super::storage::Storage;
 use super::tail::{Spare, Tail};
-use super::writer::Writer;
 use super::{Binlog, Opened, SyncMode};
 use crate::protocol::JobId;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const LONGEST_SEGMENT: u64 = 1 << 30;
 
 /// The names of the second and the third spare until there is a segment, and
 /// after that. So one of them with its right name shows that there was a segment.
-/// If a start is interrupted, the next one removes these files (see `fence`).
+/// If a start is interrupted, the next one removes these files (see `lease`).
 const FIRST_SPARES: [(&str, &str); 2] = [
     ("binlog.spare2.0", "binlog.spare2"),
     ("binlog.spare3.0", "binlog.spare3"),

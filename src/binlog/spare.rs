@@ -15,7 +15,7 @@
 //! their names cannot be, `no_room` says why, each put tries again, and clients
 //! can still work off their jobs. Where changes are at stake, in a segment or in
 //! the name of one that begins, the same error is the end of the binlog
-//! (`writer`).
+//! (`log`).
 
 use super::error::{Error, is_full};
 use super::frame::{Header, segment_name, spare_name};

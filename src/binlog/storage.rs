@@ -3,12 +3,12 @@
 //! [`Directory`] is the real one. The tests have others, which know what a power
 //! cut leaves behind and can make any operation fail. So each operation says
 //! here what must be synced to make it durable. All that the real one does itself
-//! is to lock the directory, with the `anchor` and the `fence`.
+//! is to lock the directory, with the `anchor` and the `lease`.
 
 use super::anchor::{Anchor, again};
 use super::error::{Error, is_full};
-use super::fence::Fence;
 use super::frame::segment_number;
+use super::lease::Fence;
 use super::segment::chunk_len;
 use crate::sys::{allocate, forget_pages, time_since_boot, unshare, write_in_place};
 use nix::errno::Errno;
@@ -59,7 +59,7 @@ pub trait Storage: Send + Sync {
         RandomState::new().build_hasher().finish() as u32
     }
     /// Whether another machine could take the directory over while we use it.
-    /// Then we append nothing to another server's segment, see `fence`.
+    /// Then we append nothing to another server's segment, see `lease`.
     fn is_shared(&self) -> bool {
         false
     }

@@ -1,26 +1,38 @@
-//! Group commit: if no other thread is writing, a thread writes for all that
-//! wait. Also the committer and the thread `segments`, which do in time what no
-//! other thread does.
+//! The log: group commit, and the writer.
+//!
+//! A thread that needs the log durable up to an LSN, and finds nobody writing, takes
+//! the [`Writer`]. It writes everything that any thread has appended, syncs once, and
+//! tells all who wait for this. A thread that finds somebody writing leaves word whom
+//! to tell. After the write, the committer writes for those who came meanwhile,
+//! unless another thread takes the writer first. The committer also writes and syncs
+//! in time what nobody waits for.
 //!
 //! | call | when it returns |
 //! |---|---|
-//! | [`commit`](Binlog::commit) | what was appended is kept: written, and synced with `Always` |
+//! | [`commit`](Binlog::commit) | the log is durable up to there: synced with `Always`, else written |
+//! | [`commit_then`](Binlog::commit_then) | at once if another thread is writing; that one [tells](Waits) |
 //! | [`settle`](Binlog::settle) | it is written and synced, whatever the options say |
-//! | [`relieve`](Binlog::relieve) | it is kept, and spares are made of what it has retired |
-//! | [`look`](Binlog::look) | the directory was ours a moment ago; everywhere but on shared storage, at once |
-//! | [`confirm`](Binlog::confirm) | the last such look is young enough for a reply |
+//! | [`relieve`](Binlog::relieve) | it is durable, and spares are made of what it has retired |
+//!
+//! - Syncs come one after the other. After the first failure nothing is durable any
+//!   more, and nothing is tried again.
+//! - With `Always`, the writer is free only when all who waited are told.
+//! - When something is due while another thread writes, the committer gets the writer
+//!   next. It does not poll.
+//! - On shared storage, a look follows each write and sync: see `lease`.
 //!
 //! Why nothing simpler? With a mutex around writing and syncing, all threads
 //! that come during a sync would sync one after the other. With a condition
 //! variable on which all wait for the writing thread, each sync would wake all
-//! of them, and most would learn that they have to wait for the next sync. Here
-//! no thread is woken before its change is kept.
+//! of them, and most would learn that they have to wait for the next sync.
 
-use super::error::Error;
-use super::frame::segment_name;
+use super::error::{Error, is_full};
+use super::frame::{CONTINUED, HEADER_LEN, Header, Place, segment_name};
+use super::record::Record;
 use super::room::{BLOCK, UNWRITTEN_PART};
+use super::spare::name_spare;
 use super::storage::File;
-use super::writer::Writer;
+use super::tail::{Spare, Step};
 use super::{Binlog, Event, Failed, Lsn, SyncMode, locked};
 use crate::lock::FairGuard;
 use crate::sync::{Condvar, Instant, Mutex, MutexGuard, Ordering, thread};
@@ -244,7 +256,10 @@ impl Binlog {
             SyncMode::Every(span) => span * 3 / 4,
             SyncMode::Always | SyncMode::Never => WRITTEN_WITHIN,
         };
-        self.schedule().due = time.checked_add(delay);
+        let mut schedule = self.schedule();
+        let due = time.checked_add(delay);
+        schedule.due = schedule.due.into_iter().chain(due).min();
+        drop(schedule);
         self.scheduled.notify_one();
     }
 
@@ -500,19 +515,197 @@ impl Binlog {
                     }
                     // Changes that came during this round found `pending` set,
                     // and relied on it. Their time began with the round.
+                    self.pending.store(false, Ordering::Release);
                     if self.is_behind() {
+                        self.pending.store(true, Ordering::Release);
                         self.write_soon_after(now);
-                    } else {
-                        self.pending.store(false, Ordering::Release);
-                        if self.is_behind() {
-                            self.write_soon();
-                        }
                     }
                 }
                 Ok(())
             }
             None => self.look().map_err(|error| self.fail(error)),
         }
+    }
+}
+
+// The writer.
+
+/// Gathered bytes are written when there are this many.
+const GATHER: usize = 256 << 10;
+/// A body of this length or more is written without being copied.
+const UNCOPIED_BODY: usize = 64 << 10;
+
+/// Holds the current segment's file and the place where the next byte goes.
+pub(super) struct Writer {
+    number: u32,
+    salt: u32,
+    file: Arc<dyn File>,
+    /// Where the next written byte goes.
+    offset: u64,
+    /// Encoded bytes that are not written yet; they belong at `offset`.
+    gathered: Vec<u8>,
+    /// Up to where the segment was synced when the present batch began.
+    synced: u64,
+    /// An empty vector with capacity, to be exchanged for the steps in the
+    /// tail.
+    steps: Vec<Step>,
+}
+
+/// The capacity that stays when a batch was larger.
+const MOST_STEPS_KEPT: usize = 4096;
+
+/// How far the current segment's file is written and synced.
+#[derive(Clone)]
+pub(super) struct Progress {
+    pub number: u32,
+    pub file: Arc<dyn File>,
+    /// Up to where it is written: the offset in the file, and the LSN in
+    /// the binlog.
+    pub written: u64,
+    pub written_to: Lsn,
+    /// Up to where it is synced, in the same way.
+    pub synced: u64,
+    pub synced_to: Lsn,
+}
+
+impl Writer {
+    /// A writer that continues at `offset` in a segment that is synced up to
+    /// there.
+    pub fn new(number: u32, salt: u32, file: Arc<dyn File>, offset: u64) -> Writer {
+        Writer {
+            number,
+            salt,
+            file,
+            offset,
+            gathered: Vec::new(),
+            synced: offset,
+            steps: Vec::new(),
+        }
+    }
+
+    /// Where in the segment the next byte goes.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// The progress of a binlog that is written and synced up to this writer's
+    /// offset, which is `lsn`.
+    pub fn progress(&self, lsn: Lsn) -> Progress {
+        Progress {
+            number: self.number,
+            file: self.file.clone(),
+            written: self.offset,
+            written_to: lsn,
+            synced: self.offset,
+            synced_to: lsn,
+        }
+    }
+
+    /// Writes all that was appended, and returns up to where that was.
+    pub fn write(&mut self, binlog: &Binlog) -> Result<Lsn, Failed> {
+        let fail = |error| binlog.fail(error);
+        let empty = std::mem::take(&mut self.steps);
+        let (mut steps, end) = binlog.tail().take(empty);
+        // Each frame written now says how far the segment is synced at this
+        // moment.
+        self.synced = binlog.progress().synced;
+        let mut lsn = binlog.progress().written_to;
+        for step in &steps {
+            match step {
+                Step::Write(record) => {
+                    self.write_record(record, binlog).map_err(fail)?;
+                    lsn.0 += record.len();
+                }
+                Step::Begin(header, slot) => {
+                    self.flush(binlog).map_err(fail)?;
+                    binlog.sync_segment(&*self.file, self.number)?;
+                    let begun = self.begin_segment(header, *slot, lsn, binlog);
+                    begun.map_err(fail)?;
+                    lsn.0 += HEADER_LEN;
+                }
+            }
+        }
+        self.flush(binlog).map_err(fail)?;
+        debug_assert_eq!(lsn, end);
+        steps.clear();
+        steps.shrink_to(MOST_STEPS_KEPT);
+        self.steps = steps;
+        let mut progress = binlog.progress();
+        progress.written = self.offset;
+        progress.written_to = end;
+        Ok(end)
+    }
+
+    fn write_record(&mut self, record: &Record, binlog: &Binlog) -> Result<(), Error> {
+        let place = Place {
+            number: self.number,
+            salt: self.salt,
+            offset: self.offset + self.gathered.len() as u64,
+        };
+        let body = record.encode(place, self.synced, &mut self.gathered);
+        if body.len() < UNCOPIED_BODY {
+            self.gathered.extend_from_slice(body);
+        } else {
+            self.flush(binlog)?;
+            self.write_bytes(body, binlog)?;
+        }
+        if self.gathered.len() >= GATHER {
+            self.flush(binlog)?;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self, binlog: &Binlog) -> Result<(), Error> {
+        let mut gathered = std::mem::take(&mut self.gathered);
+        self.write_bytes(&gathered, binlog)?;
+        gathered.clear();
+        self.gathered = gathered;
+        Ok(())
+    }
+
+    /// Writes these bytes after the previous ones.
+    fn write_bytes(&mut self, bytes: &[u8], binlog: &Binlog) -> Result<(), Error> {
+        let mut written = self.file.write_at(bytes, self.offset);
+        // The segment has become longer than its file, and the disk is full.
+        while written.as_ref().is_err_and(is_full) && binlog.give_spare_up() {
+            written = self.file.write_at(bytes, self.offset);
+        }
+        written.map_err(Error::on("write", segment_name(self.number)))?;
+        self.offset += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Continues in the next segment, after all records of this one are synced,
+    /// in this order: the header is written into the spare and synced; the spare
+    /// gets the segment's name, and that is synced. Only then records are
+    /// written to it. So a segment of that name always has its header, and a
+    /// torn part is always at the end of the newest segment. The segment before
+    /// is told last that another one has begun, so that is never said too early.
+    fn begin_segment(
+        &mut self,
+        header: &Header,
+        slot: usize,
+        lsn: Lsn,
+        binlog: &Binlog,
+    ) -> Result<(), Error> {
+        let give_up = || binlog.give_spare_up();
+        let (file, salt) = name_spare(&*binlog.storage, slot, header, give_up)?;
+        // Nothing relies on this, so it may fail. On shared storage this file may
+        // be another server's.
+        if !binlog.storage.is_shared() {
+            self.file.write_at(&CONTINUED, self.offset).ok();
+        }
+        binlog.tail().spares[slot] = Spare::Missing;
+        self.number = header.number;
+        self.salt = salt;
+        self.file = file;
+        self.offset = HEADER_LEN;
+        self.synced = HEADER_LEN;
+        let mut begun = self.progress(lsn);
+        begun.written_to.0 += HEADER_LEN;
+        begun.synced_to.0 += HEADER_LEN;
+        *binlog.progress() = begun;
+        Ok(())
     }
 }
 
@@ -581,6 +774,26 @@ mod tests {
             unwritten = update() - begun;
         }
         assert_eq!(unwritten, (BLOCK / 16 / record + 1) * record);
+    }
+
+    /// A disk may hang for minutes.
+    #[test]
+    fn the_committer_sleeps_while_another_thread_writes_and_then_does_what_is_due() {
+        let (_directory, binlog, _) = log(SyncMode::Every(Duration::from_millis(1)));
+        let writer = binlog.turn().writer.take().unwrap();
+        binlog.write_soon();
+        binlog.spawn_threads(|_| ()).unwrap();
+        let sleeps = || binlog.turn().is_wanted && binlog.schedule().committer_sleeps;
+        while !sleeps() {
+            thread::yield_now();
+        }
+        assert_eq!(binlog.schedule().due, None, "it would wake again for that");
+        binlog.write(writer).unwrap();
+        while binlog.pending.load(Ordering::Acquire) {
+            thread::yield_now();
+        }
+        assert!(!binlog.is_behind());
+        binlog.close().unwrap();
     }
 
     #[test]
