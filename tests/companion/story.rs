@@ -87,7 +87,7 @@ const OURS: [&str; 6] = [
 
 /// The text without what only beanpoled tells, and with a table of a job as it is
 /// without this.
-fn without_ours(text: &str) -> String {
+pub fn without_ours(text: &str) -> String {
     let mut text = String::from(text);
     for key in OURS {
         let pair = format!(",\"{key}\":");

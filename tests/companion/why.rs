@@ -67,10 +67,10 @@ fn why_names_the_job_that_holds_up_the_others() {
         second.args(["work", "-t", "mail", "--", "sleep", "100"]);
         let _second = Running::unheard(&mut second);
         wait_for("it to be reserved", || is_reserved(&server, "mail"));
-        tell(
-            &server,
-            "$ why mail\n\
-             mail: All of its 2 workers are busy: 1 job is reserved, 1 job is ready. Job 1 is held by a worker for another 27h, at try 1.\n[1]",
+        assert_eq!(
+            why(&server, &["mail"]),
+            "mail: All of its 2 workers are busy: 1 job is reserved, 1 job is ready. \
+             Job 1 is held by a worker for another 27h, at try 1.\n"
         );
     }
 }
@@ -90,12 +90,14 @@ fn why_names_the_limit_that_keeps_ready_jobs_from_workers() {
     let _workers = Running::unheard(&mut workers);
     wait_for("one to be reserved", || is_reserved(&server, "web"));
     wait_for("the other to wait", || says(&server, "web", "waiting\":1"));
+    assert_eq!(
+        why(&server, &[]),
+        "mail: Its ready job waits for limit deploy:1: jobs with this key are reserved in other tubes.\n\
+         web: Its ready job waits for limit deploy:1: job 2 with this key is reserved. Job 2 is held by a worker for another 27h, at try 1.\n"
+    );
     tell(
         &server,
-        "$ why\n\
-         mail: Its ready job waits for limit deploy:1: jobs with this key are reserved in other tubes.\n\
-         web: Its ready job waits for limit deploy:1: job 2 with this key is reserved. Job 2 is held by a worker for another 27h, at try 1.\n[1]\n\
-         $ put -q -t mail -d 100000 later\n\
+        "$ put -q -t mail -d 100000 later\n\
          $ put -q -t mail -p 1 --limit deploy four\n\
          $ why mail\n\
          mail: All 2 ready jobs wait for limit deploy:1: jobs with this key are reserved in other tubes.\n[1]",
@@ -178,11 +180,126 @@ fn the_sentences_count_one_as_one() {
         worker.args(["work", "-t", "mail", "--", "sleep", "100"]);
         let _worker = Running::unheard(&mut worker);
         wait_for("it to be reserved", || is_reserved(&server, "mail"));
-        tell(
-            &server,
-            "$ why mail\nmail: Its worker is busy: 1 job is reserved, 1 job is ready. Job 1 is held by a worker for another 27h, at try 1.\n[1]",
+        assert_eq!(
+            why(&server, &["mail"]),
+            "mail: Its worker is busy: 1 job is reserved, 1 job is ready. \
+             Job 1 is held by a worker for another 27h, at try 1.\n"
         );
     }
+}
+
+/// What `why` says of a tube or of all, without the number of a connection,
+/// which only beanpoled tells.
+fn why(server: &Server, arguments: &[&str]) -> String {
+    let (status, said) = said(server, &[&["why"], arguments].concat());
+    assert_eq!(status, Some(1), "{said}");
+    let mut parts = said.split("by connection ");
+    let mut told = String::from(parts.next().unwrap());
+    for part in parts {
+        told += &format!(
+            "by a worker{}",
+            part.trim_start_matches(|c: char| c.is_ascii_digit())
+        );
+    }
+    told
+}
+
+/// What a command says, with its figures.
+fn said(server: &Server, arguments: &[&str]) -> (Option<i32>, String) {
+    let output = server.beanpole().args(arguments).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    (output.status.code(), said)
+}
+
+#[test]
+fn a_server_whose_memory_is_full_says_so_in_every_tool() {
+    let server = Server::start(&beanpoled(), &["--max-memory", "100000"]);
+    let file = server.directory.write("large", &[b'x'; 50_000]);
+    let put = || {
+        said(
+            &server,
+            &["put", "-q", "-t", "mail", "-f", file.to_str().unwrap()],
+        )
+        .0
+    };
+    wait_for("a put to be refused", || put() == Some(4));
+    let (status, why) = said(&server, &["why"]);
+    let reason = "The server takes no new jobs: its memory is full. It has refused 1 puts.\n";
+    assert!(status == Some(1) && why.starts_with(reason), "{why}");
+    let (status, check) = said(&server, &["check", "--room", "90"]);
+    let reason = "BEANSTALK CRITICAL: takes no new jobs: its memory is full";
+    assert!(status == Some(2) && check.starts_with(reason), "{check}");
+    let (_, metrics) = said(&server, &["metrics"]);
+    for line in [
+        "beanstalk_put_refusal{reason=\"memory\"} 1",
+        "beanstalk_put_refusal{reason=\"disk\"} 0",
+        "beanstalk_puts_refused_total 1",
+        "beanstalk_memory_limit_bytes 100000",
+    ] {
+        assert!(
+            metrics.contains(&format!("\n{line}\n")),
+            "{line}\n{metrics}"
+        );
+    }
+    let (_, top) = said(&server, &["top", "-i", "10ms"]);
+    let head = top.lines().next().unwrap();
+    assert!(head.contains("TAKES NO JOBS: its memory is full"), "{top}");
+    // With room again, nothing of it is left.
+    tell(
+        &server,
+        "$ delete 1\n$ why\nNothing is in the way of any job.",
+    );
+    assert_eq!(said(&server, &["check"]).0, Some(0));
+}
+
+#[test]
+fn a_tube_whose_jobs_time_out_is_marked_and_its_timeouts_are_a_rate() {
+    let server = Server::start(&beanpoled(), &[]);
+    tell(&server, "$ put -q -t mail -r 1 slow");
+    // Each of them gets the job when the one before has had it for too long.
+    let mut workers = Vec::new();
+    for _ in 0..4 {
+        let stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+        (&stream).write_all(b"watch mail\r\nreserve\r\n").unwrap();
+        let mut lines = BufReader::new(stream).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "WATCHING 2");
+        assert_eq!(lines.next().unwrap().unwrap(), "RESERVED 1 4");
+        workers.push(lines);
+    }
+    let (_, top) = said(&server, &["top", "-i", "10ms"]);
+    assert!(top.contains("\nmail !job"), "{top}");
+    let (_, top) = said(&server, &["top", "-i", "10ms", "--json"]);
+    assert!(
+        top.contains("job 1 fails at each of 4 tries, 3 timeouts"),
+        "{top}"
+    );
+    let (status, why) = said(&server, &["why"]);
+    let reason = "mail: Job 1 was reserved 3 times, and each time the worker was lost or took";
+    assert!(status == Some(1) && why.starts_with(reason), "{why}");
+    assert!(why.contains("3 of 4 reservations timed out."), "{why}");
+    let check = [
+        "check",
+        "-t",
+        "mail",
+        "--timeouts-max",
+        "0",
+        "--during",
+        "2s",
+    ];
+    let (status, check) = said(&server, &check);
+    let reason = "BEANSTALK CRITICAL: timeouts ";
+    assert!(status == Some(2) && check.starts_with(reason), "{check}");
+    // Those of another tube do not count.
+    let check = [
+        "check",
+        "-t",
+        "default",
+        "--timeouts-max",
+        "0",
+        "--during",
+        "10ms",
+    ];
+    assert_eq!(said(&server, &check).0, Some(0));
 }
 
 fn is_reserved(server: &Server, tube: &str) -> bool {

@@ -80,13 +80,13 @@ fn plain(facts: &Facts) -> String {
 fn by_headings(facts: &Facts) -> String {
     #[rustfmt::skip]
     const HEADINGS: &[(&str, &[&str])] = &[
-        ("Jobs", &["current-jobs-", "total-jobs", "job-timeouts", "max-job-size"]),
+        ("Jobs", &["current-jobs-", "total-jobs", "job-timeouts", "max-job-size", "put"]),
         ("Tubes", &["current-tubes"]),
-        ("Connections", &["current-", "total-connections"]),
+        ("Connections", &["current-", "total-connections", "max-connections"]),
         ("Commands", &["cmd-"]),
         ("Binlog", &["binlog-"]),
         ("Server", &[
-            "pid", "version", "uptime", "rusage-", "draining", "id", "hostname", "os", "platform",
+            "pid", "version", "uptime", "rusage-", "memory-used", "max-memory", "draining", "id", "hostname", "os", "platform",
         ]),
         ("Other", &[""]),
     ];

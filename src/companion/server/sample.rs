@@ -9,6 +9,7 @@ use crate::server::stats::{Facts, JobFacts, State};
 use crate::server::take::jobs_of;
 use crate::server::tubes::{Patterns, names_with_ready, next_ready, stats_of};
 use beanpole::protocol::{JobId, TubeName};
+use std::collections::HashSet;
 use std::time::Duration;
 
 /// The rates of a server: the name of each, and the counters that it is the sum
@@ -64,8 +65,9 @@ impl Sample {
         let names = tubes.meant(client)?;
         let tubes = stats_of(client, &names)?;
         let (asked, jobs) = choose(&tubes);
+        let wanted: HashSet<_> = asked.iter().collect();
         let mut chosen = tubes.clone();
-        chosen.retain(|(name, _)| asked.contains(name));
+        chosen.retain(|(name, _)| wanted.contains(name));
         // To use a tube creates it. So only tubes with a ready job are used:
         // they exist.
         let next = next_ready(client, &names_with_ready(&chosen))?;
