@@ -5,7 +5,7 @@
 //! and a line of help. Parsing, usage texts and the completions of the shells
 //! come from there.
 
-use crate::failure::{Failure, Outcome, Status};
+use crate::failure::{Failure, Outcome};
 use crate::server::address::Address;
 use crate::server::client::Client;
 use crate::server::form::Form;
@@ -14,11 +14,10 @@ use crate::server::tubes::{Pattern, Patterns};
 use crate::text::json::{self, Json};
 use crate::text::output::{complain, print};
 use crate::values::{self, Parse};
-use beanpole::arguments::{self, Given};
 use beanpole::protocol::{JobId, TubeName};
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{ArgMatches, Args, ValueHint};
+use clap::{ArgMatches, Args};
 use std::error::Error;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -47,8 +46,6 @@ pub struct Entry {
     options: fn(clap::Command) -> clap::Command,
     run: fn(&ArgMatches, &Invocation) -> Outcome,
     pub exit_code: fn(&Failure) -> ExitCode,
-    /// A command of the form from before.
-    pub old: Option<&'static Command>,
 }
 
 impl Entry {
@@ -63,28 +60,12 @@ impl Entry {
                 Err(error) => Err(Failure::Usage(error.to_string())),
             },
             exit_code: C::exit_code,
-            old: None,
-        }
-    }
-
-    pub const fn old(command: &'static Command) -> Entry {
-        Entry {
-            name: command.name,
-            about: command.about,
-            many_servers: command.many_servers,
-            options: |parser| parser,
-            run: |_, _| unreachable!(),
-            exit_code: Failure::exit_code,
-            old: Some(command),
         }
     }
 
     /// What reads its command line, with the options that all commands take.
     pub fn parser(&self) -> clap::Command {
-        let parser = clap::Command::new(self.name);
-        let parser = self
-            .old
-            .map_or_else(|| (self.options)(parser.clone()), Command::parser);
+        let parser = (self.options)(clap::Command::new(self.name));
         let own_timeout = parser
             .get_opts()
             .any(|own| own.get_long() == Some("timeout"));
@@ -190,57 +171,6 @@ impl Bodies {
     }
 }
 
-/// One command of the program.
-pub struct Command {
-    pub name: &'static str,
-    /// The operands, as the usage shows them after the options.
-    pub operands: &'static str,
-    /// What an operand is.
-    pub operand_kind: Kind,
-    /// One line of help.
-    pub about: &'static str,
-    /// Its own options.
-    pub options: fn() -> Vec<Opt>,
-    /// Whether the first operand ends the options: all arguments after it
-    /// belong to another program.
-    pub options_first: bool,
-    /// Whether it takes several servers: to ask all of them, or the first one
-    /// that serves.
-    pub many_servers: bool,
-    pub run: fn(&Invocation) -> Outcome,
-    /// The status of a failure, if this command has statuses of its own.
-    pub failure_status: Option<fn(&Failure) -> Status>,
-}
-
-/// One option of a command.
-#[derive(Clone, Copy)]
-pub struct Opt {
-    /// One letter, or nothing.
-    pub short: &'static str,
-    pub long: &'static str,
-    /// The name of its value in the usage; empty for a flag.
-    pub value: &'static str,
-    pub kind: Kind,
-    /// Whether it may be given several times.
-    pub many: bool,
-    pub about: &'static str,
-}
-
-/// What an operand or a value is, for completion.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A shell cannot complete it.
-    Free,
-    Tube,
-    File,
-    /// First one of these words, then directories.
-    WordThenDirectories(&'static [&'static str]),
-    /// The name of a program.
-    Program,
-    /// One of these words.
-    Words(&'static [&'static str]),
-}
-
 /// Commands that belong together.
 pub struct Group {
     pub title: &'static str,
@@ -249,13 +179,8 @@ pub struct Group {
     pub commands: &'static [Entry],
 }
 
-/// The options of a command. Each comes with the function that reads a value
-/// into its field, so no option is looked up by its name.
-pub type Settings<O> = &'static [(Opt, fn(&mut O, &str) -> Result<(), String>)];
-
 /// One run of a command: what the command line says.
 pub struct Invocation {
-    pub given: Given,
     /// The servers that were named, at least one.
     pub servers: Vec<Server>,
     /// How long a server may be silent before we give up.
@@ -268,49 +193,9 @@ pub struct Invocation {
 pub type Answers<'a, T> = Vec<(&'a Server, T)>;
 
 impl Invocation {
-    /// The command's own options, read into their struct.
-    pub fn read<O: Default>(&self, settings: Settings<O>) -> Outcome<O> {
-        self.read_after(0, settings)
-    }
-
-    /// The options of these settings, whose table begins at the index `first`.
-    pub fn read_after<O: Default>(&self, first: usize, settings: Settings<O>) -> Outcome<O> {
-        let mut options = O::default();
-        read(&self.given, first, settings, &mut options)?;
-        Ok(options)
-    }
-
     /// All commands.
     pub fn commands(&self) -> impl Iterator<Item = &'static Entry> {
         self.groups.iter().flat_map(|group| group.commands)
-    }
-
-    /// The operands.
-    pub fn operands(&self) -> &[String] {
-        &self.given.operands
-    }
-
-    /// Fails if there are operands.
-    pub fn no_operands(&self) -> Outcome<()> {
-        match self.operands() {
-            [] => Ok(()),
-            [first, ..] => Failure::usage(format!("it takes no operand '{first}'")),
-        }
-    }
-
-    /// The operands, each the id of a job; there must be one at least. A single
-    /// `-` stands for the ids on standard input.
-    pub fn ids(&self) -> Outcome<Vec<JobId>> {
-        match self.operands() {
-            [] => Failure::usage("which job? give its id"),
-            [only] if only == INPUT => ids_of_input(),
-            ids => words(ids),
-        }
-    }
-
-    /// The operands, each the name of a tube or a pattern of names.
-    pub fn tubes(&self) -> Outcome<Patterns> {
-        words(self.operands()).map(Patterns)
     }
 
     /// Asks each server. One that fails does not hide the answers of the
@@ -498,21 +383,6 @@ fn said(error: &clap::Error) -> Failure {
     })
 }
 
-/// A question to put after an unknown word, if one of the known words is
-/// similar.
-pub fn did_you_mean<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> String {
-    let distances = known.map(|name| match word.len() > 2 && name.starts_with(word) {
-        true => (0, name),
-        false => (strsim::osa_distance(word, name), name),
-    });
-    match distances.min() {
-        Some((distance, name)) if 3 * distance <= word.len() => {
-            format!(": did you mean '{name}'?")
-        }
-        _ => String::new(),
-    }
-}
-
 /// The operand that stands for standard input.
 pub const INPUT: &str = "-";
 
@@ -525,20 +395,6 @@ pub fn ids_of_input() -> Outcome<Vec<JobId>> {
     ids.map_err(|failure| failure.about("standard input"))
 }
 
-/// Reads the options of these settings; their table begins at the index
-/// `first`.
-pub fn read<O>(given: &Given, first: usize, settings: Settings<O>, into: &mut O) -> Outcome<()> {
-    for (index, value) in &given.options {
-        let own = index.checked_sub(first);
-        if let Some((option, read)) = own.and_then(|own| settings.get(own)) {
-            read(into, value).map_err(|reason| {
-                Failure::Usage(format!("{}: {reason}", option.syntax().shown()))
-            })?;
-        }
-    }
-    Ok(())
-}
-
 /// A number within these bounds.
 #[derive(Clone, Copy)]
 pub struct Number<const LEAST: u64, const MOST: u64>(pub usize);
@@ -548,26 +404,6 @@ impl<const LEAST: u64, const MOST: u64> Parse for Number<LEAST, MOST> {
         let number = values::number(text, LEAST, MOST)?;
         let too_large = |_| format!("'{text}' is more than this machine can count");
         usize::try_from(number).map(Number).map_err(too_large)
-    }
-}
-
-/// A number of bytes within these bounds, perhaps with a unit: `k`, `M` and `G`
-/// are powers of 1024, with or without `iB`.
-pub struct Size<const LEAST: u64, const MOST: u64>(pub usize);
-
-impl<const LEAST: u64, const MOST: u64> Parse for Size<LEAST, MOST> {
-    fn parse(text: &str) -> Result<Self, String> {
-        let short = text.strip_suffix("iB").unwrap_or(text);
-        let units = [("k", 10), ("K", 10), ("M", 20), ("G", 30)].into_iter();
-        let mut with_unit =
-            units.filter_map(|(unit, shift)| Some((short.strip_suffix(unit)?, shift)));
-        let (number, shift) = with_unit.next().unwrap_or((text, 0));
-        let bytes = number.parse::<u64>().ok();
-        let bytes = bytes.and_then(|number| number.checked_mul(1 << shift));
-        let bytes = bytes.filter(|bytes| (LEAST..=MOST).contains(bytes));
-        let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());
-        let wrong = || format!("'{text}' is not a size from {LEAST} to {MOST} bytes");
-        bytes.map(Size).ok_or_else(wrong)
     }
 }
 
@@ -597,246 +433,10 @@ pub fn words<T: Parse>(texts: &[String]) -> Outcome<Vec<T>> {
     texts.iter().map(|text| word(text)).collect()
 }
 
-/// Fails unless at most one of these options was given.
-pub fn at_most_one(options: &[(&str, bool)]) -> Outcome<()> {
-    let mut given = options.iter().filter(|(_, given)| *given);
-    match (given.next(), given.next()) {
-        (Some((one, _)), Some((other, _))) => {
-            Failure::usage(format!("--{one} and --{other} exclude each other"))
-        }
-        _ => Ok(()),
-    }
-}
-
 /// These tubes, or the tube `default` if there are none.
 pub fn tubes_or_default(tubes: Vec<TubeName>) -> Vec<TubeName> {
     match tubes.is_empty() {
         true => vec![TubeName::default_tube()],
         false => tubes,
-    }
-}
-
-/// The options of these settings, without the functions that read them.
-pub fn described<O>(settings: Settings<O>) -> Vec<Opt> {
-    settings.iter().map(|(option, _)| *option).collect()
-}
-
-/// Makes a struct `Options` with a field for each option of a command, and the
-/// settings that say which option goes into which field. A default value may
-/// follow `=>`.
-#[macro_export]
-macro_rules! options {
-    ($($field:ident: $type:ty = $option:expr $(=> $default:expr)?,)*) => {
-        pub(crate) struct Options {
-            $(pub(crate) $field: $type,)*
-        }
-
-        impl Default for Options {
-            fn default() -> Options {
-                Options {
-                    $($field: $crate::command::options!(@ $($default)?),)*
-                }
-            }
-        }
-
-        pub(crate) const OPTIONS: $crate::command::Settings<Options> = &[$((
-            $option,
-            |options, value| $crate::values::Read::read(&mut options.$field, value),
-        ),)*];
-    };
-    (@) => { Default::default() };
-    (@ $default:expr) => { $default };
-}
-pub use options;
-
-/// The options that every command takes, before its name or after it.
-mod common {
-    use crate::command::{Interval, Opt};
-    use crate::server::client::PATIENCE;
-    use crate::server::names::Server;
-
-    options! {
-        servers: Vec<Server> =
-            Opt::value("a", "addr", "ADDR",
-                "the server: HOST:PORT, PORT, unix:PATH or a name (default: 11300)").many(),
-        help: bool = Opt::flag("h", "help", "show the usage"),
-        timeout: Interval =
-            Opt::value("", "timeout", "TIME", "wait TIME for a reply (default: 10)")
-            => Interval(PATIENCE),
-        version: bool = Opt::flag("V", "version", "show the version"),
-    }
-}
-pub(crate) use common::{OPTIONS as GLOBAL, Options as Common};
-
-impl Command {
-    /// The common options that may stand after the command. `--timeout` is not
-    /// among them if the command has an option of this name with another
-    /// meaning.
-    pub(crate) fn common_settings(&self) -> Settings<Common> {
-        let has_own = (self.options)().iter().any(|own| own.long == "timeout");
-        &GLOBAL[..if has_own { 2 } else { 3 }]
-    }
-
-    /// The same for clap, for its help and for completion.
-    fn parser(&self) -> clap::Command {
-        let mut parser = clap::Command::new(self.name).about(self.about);
-        for option in (self.options)() {
-            let mut arg = clap::Arg::new(option.long)
-                .long(option.long)
-                .help(option.about);
-            if let Some(letter) = option.short.chars().next() {
-                arg = arg.short(letter);
-            }
-            parser = parser.arg(match option.value {
-                "" => arg.action(clap::ArgAction::SetTrue),
-                value => of_kind(arg.value_name(value), option.kind),
-            });
-        }
-        if self.operands.is_empty() {
-            return parser;
-        }
-        let operands = clap::Arg::new("operands")
-            .num_args(0..)
-            .value_name(self.operands);
-        let mut operands = of_kind(operands, self.operand_kind);
-        if self.operand_kind == Kind::Tube {
-            operands = operands.value_name("TUBE");
-        }
-        parser
-            .arg(operands.trailing_var_arg(self.options_first))
-            .override_usage(format!(
-                "beanpole {} [OPTIONS] {}",
-                self.name, self.operands
-            ))
-    }
-
-    /// The defaults for a new entry.
-    pub const BLANK: Command = Command {
-        name: "",
-        operands: "",
-        operand_kind: Kind::Free,
-        about: "",
-        options: Vec::new,
-        options_first: false,
-        many_servers: false,
-        run: |_| unreachable!("every entry of the table has a function"),
-        failure_status: None,
-    };
-}
-
-impl Opt {
-    /// An option without a value.
-    pub const fn flag(short: &'static str, long: &'static str, about: &'static str) -> Opt {
-        Opt::value(short, long, "", about)
-    }
-
-    /// An option with a value.
-    pub const fn value(
-        short: &'static str,
-        long: &'static str,
-        value: &'static str,
-        about: &'static str,
-    ) -> Opt {
-        Opt {
-            short,
-            long,
-            value,
-            kind: Kind::Free,
-            many: false,
-            about,
-        }
-    }
-
-    /// What the parser needs to know about it.
-    pub fn syntax(&self) -> arguments::Opt {
-        arguments::Opt {
-            short: self.short,
-            long: self.long,
-            value: self.value,
-            many: self.many,
-        }
-    }
-
-    /// The same option, with a value of this kind.
-    pub const fn of(self, kind: Kind) -> Opt {
-        Opt { kind, ..self }
-    }
-
-    /// The same option, but it may be given several times.
-    pub const fn many(self) -> Opt {
-        Opt { many: true, ..self }
-    }
-}
-
-fn of_kind(arg: clap::Arg, kind: Kind) -> clap::Arg {
-    match kind {
-        Kind::Free | Kind::Tube => arg,
-        Kind::File => arg.value_hint(ValueHint::FilePath),
-        Kind::Program => arg.value_hint(ValueHint::CommandName),
-        Kind::Words(words) | Kind::WordThenDirectories(words) => {
-            arg.value_parser(clap::builder::PossibleValuesParser::new(words))
-        }
-    }
-}
-
-/// Options that several commands share.
-pub const TUBE: Opt = Opt::value("t", "tube", "TUBE", "the tube (default: default)").of(Kind::Tube);
-pub const TUBES: Opt = Opt::value(
-    "t",
-    "tube",
-    "TUBE",
-    "a tube; may be repeated (default: default)",
-)
-.of(Kind::Tube)
-.many();
-pub const PRIORITY: Opt = Opt::value(
-    "p",
-    "priority",
-    "PRI",
-    "the priority, smaller is sooner (default: the job's)",
-);
-pub const DELAY: Opt = Opt::value(
-    "d",
-    "delay",
-    "TIME",
-    "how long it stays delayed (default: 0)",
-);
-pub const JSON: Opt = Opt::flag("j", "json", "write JSON");
-pub const YES: Opt = Opt::flag("y", "yes", "do not ask");
-pub const BODY_LINES: Opt = Opt::flag("l", "lines", "write a line feed after each body");
-pub const BODY_NULL: Opt = Opt::flag("0", "null", "write a NUL after each body");
-pub const BODY_JSON: Opt = Opt::flag("j", "json", "write each job as a line of JSON");
-pub const DRY_RUN: Opt = Opt::flag("", "dry-run", "only say how many jobs it would be");
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_have_units_that_are_powers_of_1024() {
-        type Any = Size<0, { 1 << 40 }>;
-        for (text, bytes) in [
-            ("0", 0),
-            ("100", 100),
-            ("64k", 65_536),
-            ("64KiB", 65_536),
-            ("2M", 2 << 20),
-            ("1GiB", 1 << 30),
-        ] {
-            assert_eq!(Any::parse(text).map(|Size(size)| size), Ok(bytes), "{text}");
-        }
-        for text in [
-            "",
-            "k",
-            "1.5k",
-            "5iB",
-            "64kB",
-            "1kk",
-            "-1",
-            "2048G",
-            "20000000000G",
-        ] {
-            assert!(Any::parse(text).is_err(), "{text}");
-        }
     }
 }

@@ -30,12 +30,8 @@ pub mod text;
 mod transfer;
 pub mod values;
 
-use beanpole::arguments::{Given, ParsingStyle};
-use clap::ArgMatches;
 use clap::error::ErrorKind;
-use command::{
-    Entry, Invocation, Opt, RESUME, described, did_you_mean, find, program, read, refused,
-};
+use command::{Entry, Interval, Invocation, RESUME, find, program, refused};
 use commands::help;
 use failure::{Failure, Outcome};
 use server::address::{ADDRESS_VARIABLE, Address, DEFAULT_PORT};
@@ -68,13 +64,10 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
             format!("beanpole help {name}").trim_end()
         ));
     }
-    match command {
-        Some(Entry { old: Some(old), .. }) if old.failure_status.is_some() => {
-            old.failure_status.unwrap()(&failure).exit_code()
-        }
-        Some(command) => (command.exit_code)(&failure),
-        None => failure.exit_code(),
-    }
+    let exit_code = command.map_or(Failure::exit_code as fn(&Failure) -> ExitCode, |command| {
+        command.exit_code
+    });
+    exit_code(&failure)
 }
 
 /// Runs the command that the arguments name, and stores it in `named`. Options
@@ -99,73 +92,19 @@ fn run_named(arguments: &[OsString], named: &mut Option<&'static Entry>) -> Outc
     let (group, command) = find(GROUPS, name)?;
     *named = Some(command);
     speak_for(command.name);
-    let (mut servers, mut patience) = (Vec::new(), None);
-    let (mut given, mut matches) = (
-        Given {
-            options: Vec::new(),
-            operands: Vec::new(),
-        },
-        None,
-    );
-    let mut read_common = |matches: &ArgMatches| {
-        servers.extend(
-            matches
-                .get_many::<Server>("servers")
-                .into_iter()
-                .flatten()
-                .cloned(),
-        );
-        let own = matches
-            .try_get_one::<command::Interval>("patience")
-            .ok()
-            .flatten();
-        patience = patience.or(own.copied());
-    };
-    if let Some(old) = command.old {
-        let mut table = (old.options)();
-        let own = table.len();
-        table.extend(described(old.common_settings()));
-        let style = match old.options_first {
-            true => ParsingStyle::StopAtFirstFree,
-            false => ParsingStyle::FloatingFrees,
-        };
-        given = split(&table, style, &rest)?;
-        let mut common = command::Common {
-            timeout: command::Interval(std::time::Duration::ZERO),
-            ..Default::default()
-        };
-        read(&given, own, old.common_settings(), &mut common)?;
-        if common.help {
+    let parser = command.parser();
+    let matches = match parser.try_get_matches_from(named_first(name, &rest)) {
+        Ok(matches) => matches,
+        Err(error) if error.kind() == ErrorKind::DisplayHelp => {
             return print(help::usage(command));
         }
-        servers = common.servers;
-        if !common.timeout.0.is_zero() {
-            patience = Some(common.timeout);
-        }
-        servers.extend(
-            before
-                .get_many::<Server>("servers")
-                .into_iter()
-                .flatten()
-                .cloned(),
-        );
-        patience = patience.or(before.get_one::<command::Interval>("patience").copied());
-    } else {
-        match command
-            .parser()
-            .try_get_matches_from(named_first(name, &rest))
-        {
-            Ok(found) => {
-                read_common(&found);
-                matches = Some(found);
-            }
-            Err(error) if error.kind() == ErrorKind::DisplayHelp => {
-                return print(help::usage(command));
-            }
-            Err(error) => return refused(error),
-        }
-        read_common(&before);
-    }
+        Err(error) => return refused(error),
+    };
+    let named = [&matches, &before].map(|matches| matches.get_many::<Server>("servers"));
+    let mut servers: Vec<Server> = named.into_iter().flatten().flatten().cloned().collect();
+    // A command with another --timeout has none of these.
+    let patience = [&matches, &before].map(|matches| matches.try_get_one::<Interval>("patience"));
+    let patience = patience.into_iter().find_map(|given| given.ok().flatten());
     if servers.is_empty() {
         servers.push(usual_server()?);
     }
@@ -176,33 +115,15 @@ fn run_named(arguments: &[OsString], named: &mut Option<&'static Entry>) -> Outc
         servers.iter().for_each(warn_of);
     }
     let invocation = Invocation {
-        given,
         servers,
-        patience: patience.map_or(PATIENCE, |command::Interval(time)| time),
+        patience: patience.map_or(PATIENCE, |Interval(time)| *time),
         groups: GROUPS,
     };
-    match (matches, command.old) {
-        (Some(matches), _) => command.run(&matches, &invocation),
-        (None, Some(old)) => (old.run)(&invocation),
-        (None, None) => unreachable!("it was read"),
-    }
+    command.run(&matches, &invocation)
 }
 
 fn named_first(name: &str, arguments: &[OsString]) -> Vec<OsString> {
     [&[name.into()], arguments].concat()
-}
-
-/// Splits a command line into options and operands. For an unknown option, the
-/// error suggests a similar one.
-fn split(table: &[Opt], style: ParsingStyle, arguments: &[OsString]) -> Outcome<Given> {
-    let syntax: Vec<_> = table.iter().map(Opt::syntax).collect();
-    Given::split(&syntax, style, arguments).map_err(|reason| {
-        let names = table.iter().map(|option| format!("--{}", option.long));
-        let names: Vec<_> = names.collect();
-        let unknown = reason.strip_prefix("unknown flag: ");
-        let hint = unknown.map(|name| did_you_mean(name, names.iter().map(String::as_str)));
-        Failure::Usage(reason.clone() + &hint.unwrap_or_default())
-    })
 }
 
 /// The server that the environment names, or else the usual one.

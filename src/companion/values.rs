@@ -167,48 +167,6 @@ where
     }
 }
 
-/// The field of an option. Its type says how often the option may be given.
-pub trait Read {
-    /// Takes over this value, which is empty for a flag.
-    ///
-    /// # Errors
-    ///
-    /// A message that says what the value should be instead.
-    fn read(&mut self, value: &str) -> Result<(), String>;
-}
-
-/// An option with a default value; the last value given counts.
-impl<T: Parse> Read for T {
-    fn read(&mut self, value: &str) -> Result<(), String> {
-        *self = T::parse(value)?;
-        Ok(())
-    }
-}
-
-/// A flag.
-impl Read for bool {
-    fn read(&mut self, _: &str) -> Result<(), String> {
-        *self = true;
-        Ok(())
-    }
-}
-
-/// An option that may be missing; the last value given counts.
-impl<T: Parse> Read for Option<T> {
-    fn read(&mut self, value: &str) -> Result<(), String> {
-        *self = Some(T::parse(value)?);
-        Ok(())
-    }
-}
-
-/// An option that may be given several times.
-impl<T: Parse> Read for Vec<T> {
-    fn read(&mut self, value: &str) -> Result<(), String> {
-        self.push(T::parse(value)?);
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -241,18 +199,5 @@ mod tests {
         assert_eq!(Duration::parse(&longest), Ok(Duration::MAX));
         assert!(Seconds::parse(&longest).is_err());
         assert_eq!(Seconds::parse("4294967295"), Ok(Seconds(u32::MAX)));
-    }
-
-    #[test]
-    fn an_option_is_given_once_or_often_as_its_field_says() {
-        let (mut once, mut often, mut flag, mut usual) = (None, Vec::new(), false, 7_u32);
-        for text in ["1", "2"] {
-            once.read(text).unwrap();
-            often.read(text).unwrap();
-            flag.read("").unwrap();
-            usual.read(text).unwrap();
-        }
-        assert_eq!((once, often, flag), (Some(2_u32), vec![1_u32, 2], true));
-        assert_eq!(usual, 2);
     }
 }

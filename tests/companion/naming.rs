@@ -138,3 +138,61 @@ fn before_it_changes_a_server_with_a_warning_colour_it_says_so_to_a_person() {
         assert_eq!(command.output().unwrap().stderr, b"");
     }
 }
+
+#[test]
+fn a_tube_may_be_named_by_an_option_or_an_operand_where_only_tubes_can_stand() {
+    on_each_server(
+        r#"
+        $ put -q -t mail one two
+        $ put -q -t fax three
+        $ ls -q -t mail
+        1
+        2
+        $ ls -q fax -t mail -n 3
+        1
+        2
+        3
+        $ tubes -t mail --names
+        mail
+        $ delete -t mail --match two --dry-run
+        1
+        $ delete -t mail --match two --yes
+        1
+        $ bury -t mail --yes
+        1
+        $ kick-job -t mail --state buried --yes
+        1
+        $ move -t mail -t fax later
+        2
+        $ clear -t later --yes
+        2
+        $ kick mail
+        ! beanpole kick: 'mail' is not a number of jobs; a tube is named by -t mail
+        ! Try 'beanpole help kick'.
+        [2]
+        $ peek mail
+        ! beanpole peek: 'mail' is not the id of a job; a tube is named by -t mail
+        ! Try 'beanpole help peek'.
+        [2]
+        $ delete
+        ! beanpole delete: which job? give its id
+        ! Try 'beanpole help delete'.
+        [2]
+        $ delete 1 --match x
+        ! beanpole delete: ids and conditions exclude each other
+        ! Try 'beanpole help delete'.
+        [2]
+        "#,
+    );
+}
+
+#[test]
+fn put_says_on_a_terminal_that_its_first_body_looks_like_a_tube() {
+    let server = Server::start(&servers()[0], &[]);
+    let mut put = server.beanpole();
+    put.args(["put", "mail", "hello"]);
+    let screen = Screen::start(&put, 100, 10);
+    screen.wait_for(
+        "'mail' is the first of 2 bodies for the tube 'default'; a tube is named by -t mail",
+    );
+}

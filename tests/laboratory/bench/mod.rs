@@ -20,6 +20,7 @@
 //! `figures`, `rounds` and `report` (what is told), `table`.
 
 mod accounting;
+mod arguments;
 mod calls;
 mod figures;
 pub(crate) mod load;

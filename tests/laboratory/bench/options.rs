@@ -1,11 +1,12 @@
 //! The arguments of `bench`, and the usage that describes them.
 
+use super::arguments::{Opt, described, options, read};
 use super::load::{Held, Length, Load, Placement, Syncing, Work};
 use super::servers::Source;
 use crate::load::arrivals::Rate;
 use crate::load::jobs::STAMP;
 use beanpole::arguments::{Given, ParsingStyle};
-use companion::command::{Number, Opt, described, options, read};
+use companion::command::Number;
 use companion::failure::{Failure, Outcome};
 use companion::values::Parse;
 
@@ -211,7 +212,7 @@ pub fn parse(arguments: &[OsString]) -> Outcome<Request> {
     let given =
         Given::split(&table, ParsingStyle::FloatingFrees, arguments).map_err(Failure::Usage)?;
     let mut options = Options::default();
-    read(&given, 0, OPTIONS, &mut options)?;
+    read(&given, OPTIONS, &mut options)?;
     if options.help {
         return Ok(Request::Usage(usage()));
     }
