@@ -286,13 +286,15 @@ fn open(
 /// make room.
 fn start_keeping(binlog: &Arc<Binlog>, tell: Sender<i32>) -> io::Result<()> {
     let told = move |event: binlog::Event<'_>| match event {
-        binlog::Event::NoRoom(error) => {
-            log::warning(format_args!("the binlog takes no new jobs: {error}"));
+        binlog::Event::NoRoom(len, error) => {
+            log::warning(format_args!(
+                "the binlog has no room for a new job of {len} bytes: {error}"
+            ));
         }
         binlog::Event::Stays(error) => {
             log::warning(format_args!("{error}; the file is not needed"));
         }
-        binlog::Event::Room => log::info(format_args!("the binlog takes new jobs again")),
+        binlog::Event::Room => log::info(format_args!("the binlog has room for such a job again")),
         binlog::Event::Failed(_) => {
             // The server has to stop in order. If sending fails, it is already
             // stopping.

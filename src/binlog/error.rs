@@ -50,6 +50,13 @@ pub enum Error {
     },
     /// No segment is there, though something shows that there were some.
     Gone,
+    /// What lives leaves too little of the disk free.
+    Full {
+        /// How many bytes live.
+        live: u64,
+        /// How many may live.
+        most: u64,
+    },
     /// The disk has no room for copies of beanstalkd's jobs.
     NoRoomToTakeOver {
         /// How many bytes the copies need.
@@ -85,7 +92,11 @@ impl Error {
 
     /// Whether an operation failed because the disk or the quota is full.
     pub(super) fn is_full(&self) -> bool {
-        matches!(self, Error::File { source, .. } if is_full(source))
+        match self {
+            Error::File { source, .. } => is_full(source),
+            Error::Full { .. } => true,
+            _ => false,
+        }
     }
 }
 
@@ -152,6 +163,10 @@ impl fmt::Display for Error {
             Error::Gone => write!(
                 f,
                 "the segments are missing, though the spares show that there were some; nothing was changed; put them back, or move the spares away too to start without their jobs"
+            ),
+            Error::Full { live, most } => write!(
+                f,
+                "the jobs take {live} bytes of the {most} that the disk has for them"
             ),
             Error::NoRoomToTakeOver { needed, free } => {
                 write!(

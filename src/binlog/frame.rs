@@ -30,10 +30,11 @@
 //! | 8 | 4 | CRC-32, continued from the salt (in version 2 from 0), of the segment's number (4 bytes), the frame's offset (8), and the 8 bytes before |
 //! | 12 | 4 | CRC-32, continued from the one before, of the record |
 //!
-//! A length of 2^32-1 is no frame either. It says that the next segment has
-//! begun, so that a start notices if the newest segment is missing. It counts
-//! only there, and only if zeros follow: the next segment's header says where
-//! the records end.
+//! A frame with a length of 2^32-1 has no record. It says that the next segment
+//! has begun, so that a start notices if the newest segment is missing.
+//!
+//! What follows the 16 zeros after the last record may be left over from an
+//! earlier use of the file.
 //!
 //! Because of the number and the offset in its CRC, a record is valid only in
 //! its own place. Because of the salt, nobody who supplies a body can make bytes
@@ -51,9 +52,9 @@ pub(super) const OLD_HEADER_LEN: u64 = 40;
 /// Length of the frame before each record.
 pub const FRAME_LEN: u64 = 16;
 
-/// Where the next frame would begin, this says that the next segment has begun.
-/// No record is so long. It is not synced, and there may be no room for it.
-pub(super) const CONTINUED: [u8; 4] = [0xff; 4];
+/// The length in a frame that says that the next segment has begun. No record is
+/// so long.
+const CONTINUED: u32 = u32::MAX;
 
 const MAGIC: &[u8; 8] = b"beanpole";
 const VERSION: u32 = 4;
@@ -224,15 +225,42 @@ impl Frame {
     /// The frame in these bytes, if they are a frame that belongs to this
     /// place.
     pub fn decode(bytes: &[u8; FRAME_LEN as usize], place: Place) -> Option<Frame> {
-        let mut fields = Fields(bytes);
-        let frame = Frame {
-            len: fields.u32()?,
-            unsynced: fields.u32()?,
-            seed: fields.u32()?,
-            crc: fields.u32()?,
+        Frame::read(bytes).filter(|frame| frame.belongs_to(place))
+    }
+
+    /// The frame that these bytes would be, if they belong to their place.
+    pub(super) fn read(bytes: &[u8; FRAME_LEN as usize]) -> Option<Frame> {
+        let (fields, _) = bytes.as_chunks::<4>();
+        let [len, unsynced, seed, crc] = *fields else {
+            return None;
         };
-        let is_right = || frame.seed == Self::seed(place, frame.len, frame.unsynced);
-        (frame.len > 0 && is_right()).then_some(frame)
+        let frame = Frame {
+            len: u32::from_le_bytes(len),
+            unsynced: u32::from_le_bytes(unsynced),
+            seed: u32::from_le_bytes(seed),
+            crc: u32::from_le_bytes(crc),
+        };
+        (frame.len > 0).then_some(frame)
+    }
+
+    /// Whether it was written in this place.
+    pub(super) fn belongs_to(&self, place: Place) -> bool {
+        self.seed == Self::seed(place, self.len, self.unsynced)
+    }
+
+    /// What is written after the last record of a segment when the next one has
+    /// begun. It is not synced, and there may be no room for it.
+    pub(super) fn continued(place: Place) -> [u8; FRAME_LEN as usize] {
+        let seed = Self::seed(place, CONTINUED, 0);
+        let mut bytes = [0; FRAME_LEN as usize];
+        let fields = [CONTINUED, 0, seed, seed].map(u32::to_le_bytes);
+        bytes.copy_from_slice(fields.as_flattened());
+        bytes
+    }
+
+    /// Whether it says that the next segment has begun.
+    pub fn is_continued(&self) -> bool {
+        self.len == CONTINUED
     }
 
     /// Up to where the segment was known to be synced when this frame was

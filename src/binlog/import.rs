@@ -12,7 +12,7 @@ use super::error::Error;
 use super::frame::{HEADER_LEN, segment_name, segment_number};
 use super::opening::Opening;
 use super::record::{Record, Tubes};
-use super::room::{BLOCK, least_spares};
+use super::room::{BLOCK, most_spares};
 use super::segment::{Found, Kind};
 use super::{Binlog, Jobs, NoRoom, Opened};
 use crate::engine::{Change, StoredState};
@@ -218,7 +218,7 @@ pub(super) fn take_over<J: Jobs>(
 fn copy<J: Jobs>(binlog: &Binlog, theirs: &Theirs<J>) -> Result<(), NoRoom> {
     for (index, id) in theirs.ids.iter().enumerate() {
         let job = theirs.jobs.stored(*id).expect("it is there");
-        binlog.make_room(Record::Put(job).grown_len())?;
+        binlog.make_room_to_copy(Record::Put(job).grown_len())?;
         let end = binlog.append(&[Change::Put(*id)], &*theirs.jobs);
         if index % JOBS_AT_ONCE == 0 {
             binlog.commit(end).map_err(|_| NoRoom)?;
@@ -270,7 +270,7 @@ fn room_needed<J: Jobs>(asked: u64, theirs: &Theirs<J>) -> u64 {
         offset += put;
     }
     // The last one says that beanstalkd's files are not needed any more.
-    (segments + 1 + least_spares(segments + 1) as u64) * len
+    (segments + 1 + most_spares(segments + 6) as u64) * len
 }
 
 /// Removes files that are not needed any more.

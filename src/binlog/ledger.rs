@@ -24,8 +24,10 @@ pub(super) struct Ledger {
     /// What the latest puts of live jobs take together at their longest, in
     /// bytes.
     live: u64,
-    /// The length of all segments but the current one together.
+    /// The length of all segments but the current one together, and of what is
+    /// left empty at the ends of their files.
     closed: u64,
+    empty: u64,
     /// For the maximum: the number and length of the longest of these, then of
     /// the longest of those after it, and so on. A segment counts with what its
     /// jobs may grow to, if that is more than its length.
@@ -38,8 +40,10 @@ struct Segment {
     /// The jobs that were put here first, in the order of their ids, have this id
     /// or a higher one.
     first: JobId,
-    /// Its length; not known yet for the current segment.
+    /// Its length, and what is left empty at the end of its file; not known yet
+    /// for the current segment.
     len: u64,
+    empty: u64,
     /// What the latest puts of live jobs in this segment take at their longest,
     /// in bytes.
     live: u64,
@@ -59,16 +63,19 @@ impl Ledger {
             next_id,
             live: 0,
             closed: 0,
+            empty: 0,
             longest: VecDeque::new(),
         }
     }
 
     /// Another segment becomes the current one. The previous one has this
-    /// length.
-    pub fn begin(&mut self, number: u32, previous_len: u64) {
+    /// length, in a file of this length.
+    pub fn begin(&mut self, number: u32, previous_len: u64, file_len: u64) {
         if let Some(previous) = self.segments.back_mut() {
             previous.len = previous_len;
+            previous.empty = file_len.saturating_sub(previous_len);
             self.closed += previous_len;
+            self.empty += previous.empty;
             let grown_len = previous_len.max(HEADER_LEN + previous.live);
             let longest = &mut self.longest;
             while longest.back().is_some_and(|(_, len)| *len <= grown_len) {
@@ -80,6 +87,7 @@ impl Ledger {
             number,
             first: self.next_id,
             len: 0,
+            empty: 0,
             live: 0,
             ids: VecDeque::new(),
         });
@@ -99,11 +107,6 @@ impl Ledger {
             .back()
             .expect("there is always a segment")
             .number
-    }
-
-    /// How many segments there are.
-    pub fn segments(&self) -> usize {
-        self.segments.len()
     }
 
     /// One more than the highest id seen.
@@ -131,6 +134,11 @@ impl Ledger {
     /// The length of all segments but the current one together.
     pub fn closed(&self) -> u64 {
         self.closed
+    }
+
+    /// What is left empty at the ends of their files.
+    pub fn empty(&self) -> u64 {
+        self.empty
     }
 
     /// The length of the longest segment, or what lives in one if that may grow
@@ -209,6 +217,7 @@ impl Ledger {
         }
         let retired = self.segments.pop_front()?;
         self.closed -= retired.len;
+        self.empty -= retired.empty;
         if self
             .longest
             .front()
@@ -253,11 +262,11 @@ mod tests {
     #[test]
     fn jobs_are_found_where_they_were_put_or_moved_to() {
         let mut ledger = Ledger::new(JobId(1));
-        ledger.begin(1, 0);
+        ledger.begin(1, 0, 0);
         (1..=3).for_each(|id| ledger.put(JobId(id), 10));
-        ledger.begin(2, 30);
+        ledger.begin(2, 30, 30);
         (4..=5).for_each(|id| ledger.put(JobId(id), 10));
-        ledger.begin(3, 20);
+        ledger.begin(3, 20, 20);
         ledger.moved(JobId(2), 10);
         ledger.put(JobId(6), 10);
         let segments = (1..=6).map(|id| ledger.segment_of(JobId(id)).unwrap());
@@ -268,10 +277,10 @@ mod tests {
     #[test]
     fn the_oldest_segment_retires_when_its_jobs_are_moved_or_deleted() {
         let mut ledger = Ledger::new(JobId(1));
-        ledger.begin(1, 0);
+        ledger.begin(1, 0, 0);
         (1..=3).for_each(|id| ledger.put(JobId(id), 10));
         assert_eq!(ledger.next_in_oldest(), None); // the oldest is the current one
-        ledger.begin(2, 80);
+        ledger.begin(2, 80, 80);
         assert_eq!(ledger.longest(), 80);
         assert_eq!(ledger.retire(), None);
         ledger.delete(JobId(2), 10);
@@ -292,10 +301,10 @@ mod tests {
     #[test]
     fn a_segment_counts_with_what_its_jobs_may_grow_to() {
         let mut ledger = Ledger::new(JobId(1));
-        ledger.begin(1, 0);
+        ledger.begin(1, 0, 0);
         ledger.put(JobId(1), 100);
         assert_eq!(ledger.live_in_current(), 100);
-        ledger.begin(2, HEADER_LEN + 60);
+        ledger.begin(2, HEADER_LEN + 60, HEADER_LEN + 60);
         assert_eq!(
             (ledger.closed(), ledger.longest()),
             (HEADER_LEN + 60, HEADER_LEN + 100)
@@ -308,9 +317,9 @@ mod tests {
     fn very_many_segments_retire_at_once() {
         const MANY: u32 = 300_000;
         let mut ledger = Ledger::new(JobId(1));
-        ledger.begin(1, 0);
+        ledger.begin(1, 0, 0);
         for number in 2..=MANY {
-            ledger.begin(number, u64::from(number % 1000));
+            ledger.begin(number, u64::from(number % 1000), u64::from(number % 1000));
         }
         assert_eq!(ledger.longest(), 999);
         let retired = std::iter::from_fn(|| ledger.retire()).count();
@@ -321,9 +330,9 @@ mod tests {
     #[test]
     fn an_id_out_of_order_is_found_too() {
         let mut ledger = Ledger::new(JobId(1));
-        ledger.begin(1, 0);
+        ledger.begin(1, 0, 0);
         ledger.put(JobId(9), 10);
-        ledger.begin(2, 10);
+        ledger.begin(2, 10, 10);
         ledger.put(JobId(3), 10);
         assert_eq!(ledger.segment_of(JobId(3)), Some(2));
         assert_eq!(ledger.next_id(), JobId(10));

@@ -27,7 +27,7 @@
 //! of them, and most would learn that they have to wait for the next sync.
 
 use super::error::{Error, is_full};
-use super::frame::{CONTINUED, HEADER_LEN, Header, Place, segment_name};
+use super::frame::{FRAME_LEN, Frame, HEADER_LEN, Header, Place, segment_name};
 use super::record::Record;
 use super::room::{BLOCK, UNWRITTEN_PART};
 use super::spare::name_spare;
@@ -426,12 +426,22 @@ impl Binlog {
             }
             let stay = std::mem::take(&mut self.tail().not_removed);
             stay.iter().for_each(|error| tell(Event::Stays(error)));
-            let no_room = self.tail().no_room.clone();
+            let refused = {
+                let mut tail = self.tail();
+                if tail
+                    .refused
+                    .as_ref()
+                    .is_some_and(|(put, _)| tail.admits(*put))
+                {
+                    tail.refused = None;
+                }
+                tail.refused.clone()
+            };
             // A full disk may become a broken one.
-            let why = no_room.as_ref().map(|error| error.kind());
-            match &no_room {
+            let why = refused.as_ref().map(|(_, error)| error.kind());
+            match &refused {
                 _ if why == told => {}
-                Some(error) => tell(Event::NoRoom(error)),
+                Some((put, error)) => tell(Event::NoRoom(*put, error)),
                 None => tell(Event::Room),
             }
             told = why;
@@ -540,6 +550,8 @@ pub(super) struct Writer {
     number: u32,
     salt: u32,
     file: Arc<dyn File>,
+    /// The length of the file when this writer came to it.
+    file_len: u64,
     /// Where the next written byte goes.
     offset: u64,
     /// Encoded bytes that are not written yet; they belong at `offset`.
@@ -575,6 +587,7 @@ impl Writer {
         Writer {
             number,
             salt,
+            file_len: file.len().unwrap_or(0),
             file,
             offset,
             gathered: Vec::new(),
@@ -616,16 +629,21 @@ impl Writer {
                     self.write_record(record, binlog).map_err(fail)?;
                     lsn.0 += record.len();
                 }
-                Step::Begin(header, slot) => {
+                Step::Begin(header, slot, file) => {
                     self.flush(binlog).map_err(fail)?;
                     binlog.sync_segment(&*self.file, self.number)?;
-                    let begun = self.begin_segment(header, *slot, lsn, binlog);
+                    let begun = self.begin_segment(header, *slot, file.clone(), lsn, binlog);
                     begun.map_err(fail)?;
                     lsn.0 += HEADER_LEN;
                 }
             }
         }
+        // What follows may be left over from an earlier use of the file.
+        let zeros = FRAME_LEN.min(self.file_len.saturating_sub(self.end()));
+        self.gathered
+            .resize(self.gathered.len() + zeros as usize, 0);
         self.flush(binlog).map_err(fail)?;
+        self.offset -= zeros;
         debug_assert_eq!(lsn, end);
         steps.clear();
         steps.shrink_to(MOST_STEPS_KEPT);
@@ -636,12 +654,21 @@ impl Writer {
         Ok(end)
     }
 
-    fn write_record(&mut self, record: &Record, binlog: &Binlog) -> Result<(), Error> {
-        let place = Place {
+    /// Where the next record goes.
+    fn end(&self) -> u64 {
+        self.offset + self.gathered.len() as u64
+    }
+
+    fn place(&self, offset: u64) -> Place {
+        Place {
             number: self.number,
             salt: self.salt,
-            offset: self.offset + self.gathered.len() as u64,
-        };
+            offset,
+        }
+    }
+
+    fn write_record(&mut self, record: &Record, binlog: &Binlog) -> Result<(), Error> {
+        let place = self.place(self.end());
         let body = record.encode(place, self.synced, &mut self.gathered);
         if body.len() < UNCOPIED_BODY {
             self.gathered.extend_from_slice(body);
@@ -685,19 +712,22 @@ impl Writer {
         &mut self,
         header: &Header,
         slot: usize,
+        file: Option<Arc<dyn File>>,
         lsn: Lsn,
         binlog: &Binlog,
     ) -> Result<(), Error> {
         let give_up = || binlog.give_spare_up();
-        let (file, salt) = name_spare(&*binlog.storage, slot, header, give_up)?;
+        let (file, salt) = name_spare(&*binlog.storage, slot, file, header, give_up)?;
         // Nothing relies on this, so it may fail. On shared storage this file may
         // be another server's.
         if !binlog.storage.is_shared() {
-            self.file.write_at(&CONTINUED, self.offset).ok();
+            let end = self.place(self.offset);
+            self.file.write_at(&Frame::continued(end), self.offset).ok();
         }
         binlog.tail().spares[slot] = Spare::Missing;
         self.number = header.number;
         self.salt = salt;
+        self.file_len = file.len().unwrap_or(0);
         self.file = file;
         self.offset = HEADER_LEN;
         self.synced = HEADER_LEN;

@@ -133,6 +133,7 @@ pub use error::Error;
 pub use lease::{LEASE, RECENT};
 pub use log::Waits;
 pub use record::{Record, Update, lens, longest_put, put_len};
+pub use spare::{Room, WithJobs};
 
 use crate::engine::{Change, Engine, StoredJob};
 use crate::lock::FairMutex;
@@ -284,10 +285,9 @@ pub struct Stats {
 /// What the binlog's threads report while it is in use.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// Another spare cannot be made, mostly because the disk is full: puts will
-    /// be refused when those that there are do not suffice.
-    NoRoom(&'a Error),
-    /// There is room again.
+    /// A put of this length was refused, mostly because the disk is full.
+    NoRoom(u64, &'a Error),
+    /// There is room for such a put again.
     Room,
     /// A file that is not needed any more could not be removed. It stays until
     /// the next start.
@@ -413,9 +413,19 @@ impl Binlog {
         }
     }
 
-    /// Whether puts are refused because the disk is full.
+    /// Whether puts are refused because the disk is full: there is no room for
+    /// any, or there was none for the last one and still is none.
     pub fn refuses_puts(&self) -> bool {
-        self.tail().refuses_puts()
+        let tail = self.tail();
+        let refused = tail.refused.as_ref();
+        tail.refuses_puts() || refused.is_some_and(|(put, _)| !tail.admits(*put))
+    }
+
+    /// How many bytes the binlog's files have, and how many of these the puts of
+    /// living jobs take at their longest.
+    pub fn bytes(&self) -> (u64, u64) {
+        let tail = self.tail();
+        (tail.file_len(), tail.ledger.live())
     }
 
     /// The segment with the latest put of a live job. For a job that is gone, 0

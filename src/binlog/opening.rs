@@ -49,9 +49,9 @@ impl Opening {
         // The first one is twice as long for a moment: so there is room for all
         // spares beside the segment that begins in it.
         let make_all = |len: u64| {
-            lengthen(storage, SPARE, 0, 2 * len)?;
+            lengthen(storage, SPARE, 0, 2 * len, len)?;
             let mut others = FIRST_SPARES.iter();
-            others.try_for_each(|(name, _)| lengthen(storage, name, 0, len))
+            others.try_for_each(|(name, _)| lengthen(storage, name, 0, len, len))
         };
         while let Err(error) = make_all(len) {
             // It may not have come to all of them.
@@ -69,12 +69,12 @@ impl Opening {
             next_id,
             salt: None, // the spare gets one
         };
-        let (file, salt) = name_spare(storage, 0, &header, || false)?;
+        let (file, salt) = name_spare(storage, 0, None, &header, || false)?;
         for (first_name, name) in FIRST_SPARES {
             rename(storage, first_name, name, || false)?;
         }
         let mut ledger = Ledger::new(next_id);
-        ledger.begin(number, 0);
+        ledger.begin(number, 0, 0);
         let writer = Writer::new(number, salt, file, HEADER_LEN);
         if len < asked {
             let told = format!("no room for segments of {asked} bytes; they have {len}");
@@ -125,10 +125,7 @@ impl Opening {
         len: u64,
         spares: Vec<Spare>,
     ) -> Binlog {
-        let lens = spares.iter().map(|spare| match *spare {
-            Spare::Ready(len) => len,
-            Spare::Missing | Spare::Taken => 0,
-        });
+        let lens = spares.iter().map(|spare| spare.len());
         let longest = lens.fold(len.max(BLOCK), u64::max);
         let size = self.soft_len().min(longest);
         let mut tail = Tail::new(ledger, size, writer.offset(), len);
@@ -143,10 +140,10 @@ impl Opening {
         let (was, asked) = (binlog.tail().segment_size, self.soft_len());
         if was < asked {
             binlog.tail().segment_size = asked;
-            if binlog.make_spares(0).is_err() {
+            if binlog.make_spares().is_err() {
                 binlog.tail().segment_size = was;
                 // If this fails as well, puts are refused, and try it again.
-                binlog.make_spares(0).ok();
+                binlog.make_spares().ok();
             }
         }
     }
@@ -170,6 +167,7 @@ impl Opening {
 
     /// The result of opening: the binlog and all that it held.
     pub(super) fn opened<J>(self, binlog: Binlog, jobs: J) -> Opened<J> {
+        binlog.open_spares();
         let next_id = binlog.tail().ledger.next_id();
         Opened {
             binlog: Arc::new(binlog),

@@ -16,7 +16,7 @@ use super::log::Writer;
 use super::opening::Opening;
 use super::record::{Record, Tubes};
 use super::segment::{Found, Kind, Numbered, Reader, find, last_set_byte};
-use super::spare::zeroed;
+use super::spare::allocated;
 use super::storage::{File, Storage, read_part, write_again, write_zeros};
 use super::tail::Spare;
 use super::{Jobs, Opened, SyncMode};
@@ -247,8 +247,12 @@ impl Opening {
         {
             return Err(on("mend")(error));
         }
+        // Old contents of the file mean nothing. But a record that was torn off
+        // might be right in its place once more, after other records.
         let last = last_set_byte(file, end).map_err(on("read"))?;
-        if let Some(last) = last {
+        if replayed.is_torn
+            && let Some(last) = last
+        {
             let torn = last + 1 - end;
             let told = "dropped a torn tail of changes that were never synced";
             self.notices
@@ -295,7 +299,7 @@ impl Opening {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Spare::Missing),
             opened => opened.map_err(Error::on("open", name))?,
         };
-        match zeroed(&*file) {
+        match allocated(&*file) {
             Ok(len) if len > 0 => return Ok(Spare::Ready(len)),
             Err(error) if !is_full(&error) => return Err(Error::on("prepare", name)(error)),
             Ok(_) | Err(_) => {}
@@ -323,6 +327,8 @@ struct Replayed {
     /// end.
     synced: u64,
     end: u64,
+    /// Whether something unfinished follows.
+    is_torn: bool,
 }
 
 /// Reads segments, and brings the jobs in them back.
@@ -331,19 +337,21 @@ fn replay(segments: &[Found], jobs: &mut impl Jobs) -> Result<Replayed, Error> {
         ledger: Ledger::new(JobId(1)),
         synced: 0,
         end: 0,
+        is_torn: false,
     };
     let ledger = &mut replayed.ledger;
-    let mut tubes = Tubes::default();
+    let (mut tubes, mut file_len) = (Tubes::default(), 0);
     for (index, found) in segments.iter().enumerate() {
         let header = found.header().expect("they are segments");
         let next = segments.get(index + 1).and_then(Found::header);
         ledger.raise_next_id(header.next_id);
-        ledger.begin(found.number, replayed.end);
+        ledger.begin(found.number, replayed.end, file_len);
+        file_len = found.len;
         let mut reader = Reader::new(found, found.start, next.as_ref())?;
         while let Some((_, record)) = reader.next(&mut tubes)? {
             replay_record(record, ledger, jobs);
         }
-        reader.must_be_whole()?;
+        replayed.is_torn = reader.must_be_whole()?;
         replayed.synced = reader.synced.max(found.start);
         replayed.end = reader.offset;
     }

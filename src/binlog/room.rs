@@ -1,40 +1,48 @@
 //! How much room there is, and what follows from that. Pure: `spare` makes the
 //! files that this module decides about.
 //!
-//! **The rule.** *A put is admitted only if two spares of full length are left
-//! after it, and one more for each sixteen segments. Everything else may use
-//! them, and moving gives them back.*
+//! **The rule.** *A put is admitted only if two prepared files of full length
+//! are left after it, and one more for each sixteen segments. Everything else may
+//! use them, and compaction gives them back.* Besides, on a disk that is nearly full, *a put is refused while the
+//! live bytes leave compaction too little to work with*
+//! ([`fits`](Tail::fits)).
 //!
-//! A *spare* is a file of zeros in which a segment can begin without asking the
-//! disk for anything. Its *full length* is that of a segment; while there is a
-//! longer segment, or a job is put that would make one, it is as long as that.
-//! So what lives in any one segment fits into one spare. That must be so
-//! although a job that is put again may have more to tell, up to its longest put
-//! ([`put_len`](super::put_len)). So the live puts in a segment, each at its
-//! longest, are never longer than its file. A segment with nothing but puts of
-//! small jobs ends before its file is full. One more spare is made than the rule
-//! asks for: then no put waits while the next spare is made after a segment has
-//! begun.
+//! A *prepared file* (a spare) is one in which a segment can begin without
+//! asking the disk for anything. Its *full length* is that of a segment; while
+//! there is a longer segment, or a put waits that would make one, it is as long
+//! as that. So what lives in any one segment fits into one prepared file. That
+//! must be so although a job that is put again may have more to tell, up to its
+//! longest put ([`put_len`](super::put_len)). So the live puts in a segment, each
+//! at its longest, are never longer than its file. A segment with nothing but
+//! puts of small jobs ends before its file is full. One more file than the rule
+//! asks for is prepared when half of the current segment is used: mostly an older segment has become
+//! obsolete by then, and its file is taken. If not, no put waits while a new one
+//! is made.
 //!
 //! Why two? When the disk is full and puts are refused, everything else must get
-//! along with two spares. To retire the oldest segment takes at most one of them.
-//! Meanwhile jobs are moved so fast that all of the binlog has been gone through
-//! before updates and deletions have taken an eighth of a segment
+//! along with two prepared files. To free the oldest segment takes at most one of
+//! them. Meanwhile jobs are moved so fast that all of the binlog has been gone
+//! through before updates and deletions have taken an eighth of a segment
 //! ([`may_move_for`](Tail::may_move_for)), if there are fewer than some 800,000
 //! jobs for each MiB of a segment: no append looks at more than 256 of them. So
-//! the oldest segment is retired before the room is used up, and its file becomes
-//! the next spare. It is not given to the disk in between, where another program
-//! could take it; for the same reason no file is cut at its last record. Why one
-//! more for each sixteen? A segment ends before a record that does not fit, and
-//! when jobs are moved, these unused ends may add up to more than before.
+//! the oldest segment is obsolete before the room is used up, and its file becomes
+//! the next prepared one. It is not given to the disk in between, where another
+//! program could take it; for the same reason no file is cut at its last record.
+//! Why one more for each sixteen? A segment ends before a record that does not
+//! fit, and when jobs are moved, these empty ends may add up to more than before.
+//!
+//! Why a bound on live bytes? The fuller the files are with what lives, the more
+//! has to be moved to free one of them: near the last byte, each put would move a
+//! whole segment. With a sixteenth left free, a put moves some eight times its
+//! own length, and after a delete there is room for the next put.
 //!
 //! Work on very many jobs, such as a long kick, is done in pieces. While less
 //! than two full lengths are left, each piece waits until what was appended
-//! before it is written and the retired segments are spares again
+//! before it is written and the obsolete segments are prepared files again
 //! ([`is_pressed`](Tail::is_pressed)). A single piece may still need more than
 //! all this, if segments are very short. Then a segment grows beyond its file. If
-//! the disk is full, spares that have become ready meanwhile are given up for
-//! that, one after the other.
+//! the disk is full, prepared files that have become ready meanwhile are given up
+//! for that, one after the other.
 //!
 //! **Who asks what.** `no_room` holds why the last attempt to make room has
 //! failed; it is empty again after one that has not.
@@ -42,12 +50,13 @@
 //! | question | who asks, and when | if so |
 //! |---|---|---|
 //! | [`admits`](Tail::admits) | a worker, under the server's lock, before each put | the put is executed; else the worker makes room first, or refuses it |
-//! | [`is_pressed`](Tail::is_pressed) | a worker or the timer, before each piece of its work | it writes and makes spares before that piece |
-//! | [`lacks_room`](Tail::lacks_room), or a full disk | the thread that has just written, if it is not the committer | it makes spares itself, if they are needed |
+//! | [`is_pressed`](Tail::is_pressed) | a worker or the timer, before each piece of its work | it writes and prepares files before that piece |
+//! | [`lacks_room`](Tail::lacks_room), or a full disk | the thread that has just written, if it is not the committer | it prepares files itself, if they are needed |
 //! | [`needs_upkeep`](Tail::needs_upkeep) | the same thread | it wakes the thread `segments` |
 //! | [`has_much_garbage`](Tail::has_much_garbage), [`refuses_puts`](Tail::refuses_puts) | each append | it moves jobs, faster while puts are refused |
 //! | [`may_move`](Tail::may_move) | each append, before it moves a job | the job is moved, else it stays until there is room |
 
+use super::error::Error;
 use super::frame::{HEADER_LEN, MOST_SPARES};
 use super::tail::{Spare, Tail};
 
@@ -57,7 +66,22 @@ pub(super) const BLOCK: u64 = 4096;
 /// How many spares of full length are left after a put at least, and for how
 /// many segments it is one more.
 const SPARES_AFTER_PUT: usize = 2;
-const SEGMENTS_PER_SPARE: usize = 16;
+const SEGMENTS_PER_SPARE: u64 = 16;
+
+/// How many spares a put leaves beside so many segments.
+fn spares_beside(segments: u64) -> usize {
+    SPARES_AFTER_PUT + (segments / SEGMENTS_PER_SPARE).min(MOST_SPARES as u64 / 2) as usize
+}
+
+/// How many spares there are at most beside so many segments.
+pub(super) fn most_spares(segments: u64) -> usize {
+    spares_beside(segments) + 1
+}
+
+/// The live bytes leave free at least one part in so many of what the disk has
+/// for segments, and half a segment. The empty ends of segments may take half of
+/// that.
+const FREE_PART: u64 = 16;
 
 /// While room is short, no more should wait to be written than a full length
 /// divided by this.
@@ -66,31 +90,99 @@ pub(super) const UNWRITTEN_PART: u64 = 16;
 impl Tail {
     /// Whether a put of this length is admitted: see the rule.
     pub fn admits(&self, put: u64) -> bool {
-        let full = self.full_len(put);
-        let ready = self.spares.iter().filter(|spare| spare.has(full));
+        self.has_spares_for(put) && self.fits(put)
+    }
+
+    /// Whether a put of this length leaves two spares.
+    pub fn has_spares_for(&self, put: u64) -> bool {
         // If the put does not fit into the current segment, it begins another
         // one.
         let used = usize::from(self.rest_for_puts() < put);
-        ready.count() >= self.spares_after_put(0) + used
+        let full = self.full_len(put);
+        self.ready(full) >= spares_beside(self.segments(full)) + used
     }
 
-    /// How many spares a put has to leave when there are this many more
-    /// segments.
-    fn spares_after_put(&self, more_segments: usize) -> usize {
-        spares_beside(self.ledger.segments() + more_segments)
+    /// Whether what lives leaves compaction enough to work with, if a put of this
+    /// length is added. Where the disk is not nearly full, it does.
+    pub fn fits(&self, put: u64) -> bool {
+        let live = self.ledger.live() + put;
+        self.free_of(put).is_none_or(|(all, free)| {
+            let empty = self.ledger.empty().max(free / 2);
+            live + free <= all && live + empty + free / 2 <= all
+        })
     }
 
-    /// How many spares there should be at least: one more than puts must leave,
-    /// also after the next segments.
-    pub fn least_spares(&self) -> usize {
-        self.spares_after_put(2) + 1
+    /// An error if a put of this length does not fit.
+    pub fn must_fit(&self, put: u64) -> Result<(), Error> {
+        match self.fits(put) {
+            true => Ok(()),
+            false => Err(Error::Full {
+                live: self.ledger.live(),
+                most: self.most_live(put).unwrap_or(0),
+            }),
+        }
     }
 
-    /// How many spares there should be at most. It is not the same number:
+    /// How many bytes may live beside a put of this length, as far as is known.
+    pub fn most_live(&self, put: u64) -> Option<u64> {
+        self.free_of(put)
+            .map(|(all, free)| all.saturating_sub(free))
+    }
+
+    /// How many bytes all segments may have beside a put of this length, and how
+    /// many of these have to be free.
+    fn free_of(&self, put: u64) -> Option<(u64, u64)> {
+        let (capacity, full) = (self.capacity?, self.full_len(put));
+        let spares = spares_beside(capacity / full) as u64;
+        let all = capacity.saturating_sub(spares * full);
+        Some((all, (all / FREE_PART).max(full / 2)))
+    }
+
+    /// How many segments of this length would be as long as all that there are.
+    fn segments(&self, full: u64) -> u64 {
+        (self.ledger.closed() + self.ledger.empty() + self.len).div_ceil(full)
+    }
+
+    /// How many bytes of garbage there are: what no live job needs.
+    pub fn garbage(&self) -> u64 {
+        let used = self.ledger.closed() + self.offset;
+        used.saturating_sub(self.ledger.live())
+    }
+
+    /// How many bytes the files of the binlog have.
+    pub fn file_len(&self) -> u64 {
+        let spares = self.spares.iter().map(|spare| spare.len());
+        let segments = self.ledger.closed() + self.ledger.empty() + self.len.max(self.offset);
+        segments + spares.sum::<u64>()
+    }
+
+    /// How many spares of this length are ready.
+    fn ready(&self, len: u64) -> usize {
+        self.spares.iter().filter(|spare| spare.has(len)).count()
+    }
+
+    /// How many spares should be ready now: see the rule.
+    pub fn lacks_spares(&self) -> bool {
+        let is_half_used = self.offset >= self.len / 2;
+        let full = self.prepared_len();
+        let wanted = spares_beside(self.segments(full) + 2)
+            + usize::from(is_half_used || !self.waiting.is_empty());
+        let taken = self.spares.iter().filter(|spare| **spare == Spare::Taken);
+        self.ready(full) + taken.count() < wanted
+    }
+
+    /// How many spares there should be at most. It is more than what is wanted:
     /// otherwise a spare would be made and removed again and again while the
     /// number of segments goes up and down.
     pub fn most_spares(&self) -> usize {
-        self.spares_after_put(6) + 1
+        most_spares(self.segments(self.prepared_len()) + 6)
+    }
+
+    /// The length that spares are made with: also the longest put that waits for
+    /// room has to fit.
+    pub fn prepared_len(&self) -> u64 {
+        let longest = self.waiting.last_key_value();
+        self.full_len(longest.map_or(0, |(put, _)| *put))
     }
 
     /// The length that a spare must have, while a put of this length (0: none)
@@ -137,10 +229,7 @@ impl Tail {
 
     /// How many bytes of records can be appended without asking the disk.
     fn room(&self) -> u64 {
-        let in_spare = |spare: &Spare| match *spare {
-            Spare::Ready(len) => len.saturating_sub(HEADER_LEN),
-            Spare::Missing | Spare::Taken => 0,
-        };
+        let in_spare = |spare: &Spare| spare.len().saturating_sub(HEADER_LEN);
         self.rest() + self.spares.iter().map(in_spare).sum::<u64>()
     }
 
@@ -160,7 +249,7 @@ impl Tail {
 
     /// Whether puts are refused because the disk is full.
     pub fn refuses_puts(&self) -> bool {
-        self.no_room.is_some() && !self.admits(0)
+        self.no_room.is_some() && !self.has_spares_for(0)
     }
 
     /// Whether less room is left than the two spares that puts leave.
@@ -178,38 +267,21 @@ impl Tail {
     /// when there are segments to make spares of, and when there is hardly any
     /// room: what has been given back to the disk may be free only now.
     pub fn needs_upkeep(&self) -> bool {
-        let full = self.full_len(0);
-        let is_missing = |spare: &Spare| *spare != Spare::Taken && !spare.has(full);
         !self.retired.is_empty()
             || match self.no_room {
-                Some(_) => self.room() < full / 4,
-                None => {
-                    let right = self.least_spares()..=self.most_spares();
-                    !right.contains(&self.spares.len()) || self.spares.iter().any(is_missing)
-                }
+                Some(_) => self.room() < self.full_len(0) / 4,
+                None => self.lacks_spares() || self.spares.len() > self.most_spares(),
             }
     }
 
     /// Whether there is so much garbage that jobs have to be moved.
     pub fn has_much_garbage(&self) -> bool {
         let (size, live) = (self.full_len(0), self.ledger.live());
-        let used = self.ledger.closed() + self.offset;
-        let garbage = used.saturating_sub(live);
         // The manual's bound on the disk's use is twice what lives and five files.
-        // It has room for this much: beside `used` there are three spares, one
-        // more for each sixteen segments, and what is left of the current file.
-        garbage > size / 4 + live / 4 + live.saturating_sub(4 * size) / 4
+        // It has room for this much: beside what is used there are three spares,
+        // and what is left of the current file.
+        self.garbage() > size / 4 + live / 4 + live.saturating_sub(4 * size) / 4
     }
-}
-
-/// How many spares a put leaves beside so many segments.
-fn spares_beside(segments: usize) -> usize {
-    SPARES_AFTER_PUT + (segments / SEGMENTS_PER_SPARE).min(MOST_SPARES / 2)
-}
-
-/// How many spares there should be at least beside so many segments.
-pub(super) fn least_spares(segments: u64) -> usize {
-    spares_beside(segments as usize + 2) + 1
 }
 
 #[cfg(test)]
@@ -227,7 +299,7 @@ mod tests {
     /// lengths.
     fn tail(spares: &[u64]) -> Tail {
         let mut ledger = Ledger::new(JobId(1));
-        ledger.begin(1, 0);
+        ledger.begin(1, 0, 0);
         let mut tail = Tail::new(ledger, BLOCK, HEADER_LEN, BLOCK);
         tail.spares = spares.iter().map(|&len| Spare::Ready(len)).collect();
         tail
@@ -244,7 +316,7 @@ mod tests {
     /// Closes the current segment, which has this length, and begins another
     /// one.
     fn begin(tail: &mut Tail, len: u64) {
-        tail.ledger.begin(tail.ledger.current() + 1, len);
+        tail.ledger.begin(tail.ledger.current() + 1, len, BLOCK);
     }
 
     fn on_a_full_disk(mut tail: Tail) -> Tail {
@@ -266,25 +338,61 @@ mod tests {
     }
 
     #[test]
+    fn a_third_spare_is_made_when_half_of_the_segment_is_used_or_a_put_waits() {
+        let mut two = tail(&[BLOCK; 2]);
+        assert!(tail(&[BLOCK]).lacks_spares() && !two.lacks_spares());
+        two.offset = BLOCK / 2;
+        assert!(two.lacks_spares());
+        two.offset = BLOCK / 2 - 1;
+        two.waiting.insert(ROOM + 1, 1);
+        assert_eq!(two.prepared_len(), 2 * BLOCK);
+        two.spares = vec![Spare::Ready(2 * BLOCK); 2];
+        assert!(two.lacks_spares());
+        two.spares.push(Spare::Ready(2 * BLOCK));
+        assert!(!two.lacks_spares());
+    }
+
+    #[test]
     fn for_each_sixteen_segments_there_is_one_more_spare() {
         let spares = |segments| {
             let mut tail = tail(&[]);
             (1..segments).for_each(|_| begin(&mut tail, BLOCK));
-            let after_put = (0..).find(|&count| {
-                tail.spares = vec![Spare::Ready(BLOCK); count];
-                tail.admits(0)
-            });
-            (after_put.unwrap(), tail.least_spares(), tail.most_spares())
+            let count_until = |tail: &mut Tail, is_right: &dyn Fn(&Tail) -> bool| {
+                let counts = (0..).find(|&count| {
+                    tail.spares = vec![Spare::Ready(BLOCK); count];
+                    is_right(tail)
+                });
+                counts.unwrap()
+            };
+            let after_put = count_until(&mut tail, &|tail| tail.has_spares_for(0));
+            let wanted = count_until(&mut tail, &|tail| !tail.lacks_spares());
+            (after_put, wanted, tail.most_spares())
         };
-        assert_eq!(spares(9), (2, 3, 3));
-        assert_eq!(spares(10), (2, 3, 4));
-        assert_eq!(spares(13), (2, 3, 4));
-        assert_eq!(spares(14), (2, 4, 4));
-        assert_eq!(spares(15), (2, 4, 4));
-        assert_eq!(spares(16), (3, 4, 4));
+        assert_eq!(spares(9), (2, 2, 3));
+        assert_eq!(spares(10), (2, 2, 4));
+        assert_eq!(spares(13), (2, 2, 4));
+        assert_eq!(spares(14), (2, 3, 4));
+        assert_eq!(spares(15), (2, 3, 4));
+        assert_eq!(spares(16), (3, 3, 4));
+        assert_eq!(spares_beside(u64::MAX), 2 + MOST_SPARES / 2);
+    }
+
+    #[test]
+    fn what_lives_leaves_a_sixteenth_of_the_disk_free_and_half_a_segment() {
+        let most = |capacity, empty| {
+            let mut tail = tail(&[BLOCK; 3]);
+            tail.capacity = Some(capacity);
+            tail.ledger.begin(2, BLOCK - empty, BLOCK);
+            (1..ROOM).take_while(|&put| tail.fits(put)).last()
+        };
+        assert_eq!(most(2 * BLOCK, 0), None);
+        assert_eq!(most(3 * BLOCK, 0), Some(BLOCK / 2));
+        assert_eq!(most(3 * BLOCK, BLOCK / 4), Some(BLOCK / 2));
+        assert_eq!(most(3 * BLOCK, BLOCK / 4 + 1), Some(BLOCK / 2 - 1));
         let mut tail = tail(&[]);
-        (1..530_000).for_each(|_| begin(&mut tail, BLOCK));
-        assert_eq!(tail.least_spares(), 2 + MOST_SPARES / 2 + 1);
+        tail.capacity = Some(163 * BLOCK);
+        // 163 segments leave 12 spares.
+        assert_eq!(tail.most_live(0), Some(151 * BLOCK - 151 * BLOCK / 16));
     }
 
     #[test]
@@ -359,19 +467,19 @@ mod tests {
     }
 
     #[test]
-    fn there_is_work_while_spares_are_missing_or_segments_are_retired() {
-        let mut tail_of_three = tail(&[BLOCK; 3]);
-        assert!(!tail_of_three.needs_upkeep());
-        tail_of_three.spares[1] = Spare::Taken;
-        assert!(!tail_of_three.needs_upkeep());
-        tail_of_three.spares[1] = Spare::Missing;
-        assert!(tail_of_three.needs_upkeep());
-        assert!(tail(&[BLOCK; 2]).needs_upkeep() && tail(&[BLOCK; 4]).needs_upkeep());
+    fn there_is_work_while_spares_are_missing_or_segments_are_obsolete() {
+        let mut two = tail(&[BLOCK; 2]);
+        assert!(!two.needs_upkeep());
+        two.spares[1] = Spare::Taken;
+        assert!(!two.needs_upkeep());
+        two.spares[1] = Spare::Missing;
+        assert!(two.needs_upkeep());
+        assert!(tail(&[BLOCK; 4]).needs_upkeep());
         assert!(!on_a_full_disk(tail_with(BLOCK / 4, &[])).needs_upkeep());
         assert!(on_a_full_disk(tail_with(BLOCK / 4 - 1, &[])).needs_upkeep());
-        let mut retired = tail(&[BLOCK; 3]);
-        retired.take_back_retired(1);
-        assert!(retired.needs_upkeep());
+        let mut obsolete = tail(&[BLOCK; 3]);
+        obsolete.take_back_retired(1);
+        assert!(obsolete.needs_upkeep());
     }
 
     #[test]

@@ -4,11 +4,10 @@
 use super::beanstalkd;
 use super::error::Error;
 use super::frame::{
-    CONTINUED, FRAME_LEN, Frame, HEADER_LEN, Header, OLD_HEADER_LEN, Place, segment_name,
-    segment_number,
+    FRAME_LEN, Frame, HEADER_LEN, Header, OLD_HEADER_LEN, Place, segment_name, segment_number,
 };
 use super::record::{Record, Tubes};
-use super::storage::{File, Storage};
+use super::storage::{File, Storage, read_part};
 use std::io::{self, BufReader, Read};
 use std::sync::Arc;
 
@@ -165,20 +164,29 @@ impl Found {
     ) -> Result<Option<u64>, Error> {
         // No frame begins in the zeros at the end, and there may be many of
         // them. The last byte that is set is in the record behind a frame.
-        let end = self.last_set_byte(from)?.unwrap_or(from);
-        let bytes = self.read_from(from)?.bytes().zip(from + 1..=end);
-        let mut window = [0; FRAME_LEN as usize];
-        for (byte, end) in bytes {
-            window.rotate_left(1);
-            window[window.len() - 1] = byte.map_err(Error::on("read", self.name()))?;
-            let offset = end.saturating_sub(FRAME_LEN);
-            let place = self.place(offset);
-            if offset >= from
-                && let Some(frame) = Frame::decode(&window, place)
-                && is_looked_for(&frame, offset)
-            {
-                return Ok(Some(offset));
+        let end = self.last_set_byte(from)?.map_or(from, |last| last + 1);
+        let file = self.open()?;
+        let mut bytes = vec![0; chunk_len(end - from)];
+        let mut start = from;
+        while start + FRAME_LEN <= end {
+            let len = chunk_len(end - start);
+            let read = read_part(&*file, start, start + len as u64, |part, at| {
+                bytes[(at - start) as usize..][..part.len()].copy_from_slice(part);
+                Ok(())
+            });
+            read.map_err(Error::on("read", self.name()))?;
+            for (offset, window) in (start..).zip(bytes[..len].windows(FRAME_LEN as usize)) {
+                // Most that is looked at is no frame, and the checksum takes
+                // longest.
+                if window[..4] != [0; 4]
+                    && let Some(frame) = window.first_chunk().and_then(Frame::read)
+                    && is_looked_for(&frame, offset)
+                    && frame.belongs_to(self.place(offset))
+                {
+                    return Ok(Some(offset));
+                }
             }
+            start += len as u64 - (FRAME_LEN - 1);
         }
         Ok(None)
     }
@@ -303,6 +311,7 @@ impl<'a> Reader<'a> {
         self.source.read_exact(&mut bytes).map_err(read)?;
         let place = self.found.place(offset);
         let frame = Frame::decode(&bytes, place);
+        let frame = frame.filter(|frame| !frame.is_continued());
         if let Some(frame) = &frame {
             self.later = offset + FRAME_LEN + u64::from(frame.len);
         }
@@ -326,26 +335,27 @@ impl<'a> Reader<'a> {
 
     /// An error if these records are followed by damage, or by another segment
     /// that is not there.
-    pub(super) fn must_be_whole(&self) -> Result<(), Error> {
+    ///
+    /// Returns whether something unfinished follows.
+    pub(super) fn must_be_whole(&self) -> Result<bool, Error> {
         match self.end()? {
             End::Continued => Err(Error::Missing {
                 number: self.found.number.saturating_add(1),
             }),
-            End::Whole | End::Torn(_) => Ok(()),
+            End::Whole => Ok(false),
+            End::Torn(_) => Ok(true),
         }
     }
 
-    /// Whether the next segment has begun after these records. (There may have
-    /// been no room to say so.) What says so is the last that was written here.
-    /// On flash, a torn end may begin with the same bytes.
-    fn is_continued(&self) -> Result<bool, Error> {
-        let mut bytes = CONTINUED.map(|_| 0);
-        match self.found.read_from(self.offset)?.read_exact(&mut bytes) {
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
-            read => read.map_err(Error::on("read", self.found.name()))?,
-        }
-        let after = self.offset + CONTINUED.len() as u64;
-        Ok(bytes == CONTINUED && self.found.last_set_byte(after)?.is_none())
+    /// What stands where the next frame would begin; zeros after the end of the
+    /// file.
+    fn next_bytes(&self) -> Result<[u8; FRAME_LEN as usize], Error> {
+        let (mut bytes, mut next) = ([0; FRAME_LEN as usize], Vec::new());
+        let source = self.found.read_from(self.offset)?;
+        let read = source.take(FRAME_LEN).read_to_end(&mut next);
+        read.map_err(Error::on("read", self.found.name()))?;
+        bytes[..next.len()].copy_from_slice(&next);
+        Ok(bytes)
     }
 
     /// Checks what follows the records. If there is a next segment, its header
@@ -360,14 +370,25 @@ impl<'a> Reader<'a> {
                 false => Err(found.damaged(offset, flaw)),
             };
         }
-        if self.is_continued()? {
+        let next = self.next_bytes()?;
+        if Frame::decode(&next, found.place(offset)).is_some_and(|frame| frame.is_continued()) {
             return Ok(End::Continued);
         }
         let Some(last) = found.last_set_byte(offset)? else {
             return Ok(End::Whole);
         };
         let is_behind_sync = |frame: &Frame, at| frame.synced(at) > offset;
-        match found.find_frame(self.later, is_behind_sync)? {
+        let is_whole = |frame: &Frame, at| at + u64::from(frame.len) <= found.len;
+        let is_ours = |frame: &Frame, at| is_behind_sync(frame, at) || is_whole(frame, at);
+        let Some(first) = found.find_frame(offset, is_ours)? else {
+            // Zeros follow the last record, and after them there is only what an
+            // earlier use of the file has left.
+            return Ok(match next == [0; FRAME_LEN as usize] {
+                true => End::Whole,
+                false => End::Torn(last + 1 - offset),
+            });
+        };
+        match found.find_frame(self.later.max(first), is_behind_sync)? {
             Some(_) => Err(found.damaged(offset, format!("{flaw}, and it had been synced"))),
             None => Ok(End::Torn(last + 1 - offset)),
         }

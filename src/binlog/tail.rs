@@ -13,10 +13,11 @@ use super::error::Error;
 use super::frame::{HEADER_LEN, Header};
 use super::ledger::Ledger;
 use super::record::{Record, Update, put_len};
+use super::storage::File;
 use super::{Jobs, Lsn};
 use crate::engine::{Change, StoredJob};
 use crate::protocol::JobId;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// How many bytes may be moved for each byte of garbage.
@@ -30,8 +31,9 @@ const MOVE_LOOKS: u32 = 256;
 pub(super) enum Step {
     /// Write this record after the previous one.
     Write(Record),
-    /// Continue in this one of the spares, with this header.
-    Begin(Header, usize),
+    /// Continue in this one of the spares, with this header. Its file is open,
+    /// unless it could not be opened.
+    Begin(Header, usize, Option<Arc<dyn File>>),
 }
 
 /// A segment that no live job needs. It may be removed when the binlog is
@@ -54,6 +56,14 @@ pub(super) enum Spare {
 }
 
 impl Spare {
+    /// The length of its file.
+    pub fn len(self) -> u64 {
+        match self {
+            Spare::Ready(len) => len,
+            Spare::Missing | Spare::Taken => 0,
+        }
+    }
+
     /// Whether a segment of this length could begin in it.
     pub fn has(self, len: u64) -> bool {
         matches!(self, Spare::Ready(ready) if ready >= len)
@@ -85,12 +95,24 @@ pub(super) struct Tail {
     pub(super) len: u64,
     /// The files in which the next segments can begin.
     pub(super) spares: Vec<Spare>,
+    /// The open files of those that are ready: a segment begins also when no
+    /// other file can be opened.
+    pub(super) open: BTreeMap<usize, Arc<dyn File>>,
+    /// The lengths of the puts that wait for room, and how many there are of
+    /// each.
+    pub(super) waiting: BTreeMap<u64, usize>,
+    /// How many bytes the binlog's files could have together on this disk, as
+    /// it was found last; `None` if that is not known.
+    pub(super) capacity: Option<u64>,
     /// Retired segments, oldest first.
     pub(super) retired: VecDeque<Retired>,
     /// How many bytes may be moved. Negative after more were moved.
     credit: i64,
     /// Why the last attempt to make room failed, if it did.
     pub no_room: Option<Arc<Error>>,
+    /// The put that was refused last, and why, until there is room for one of its
+    /// length.
+    pub refused: Option<(u64, Arc<Error>)>,
     /// Why files that are not needed could not be removed, to be told.
     pub not_removed: Vec<Error>,
     /// While beanstalkd's files are being taken over: the number that the
@@ -119,9 +141,13 @@ impl Tail {
             offset,
             len,
             spares: Vec::new(),
+            open: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            capacity: None,
             retired: VecDeque::new(),
             credit: 0,
             no_room: None,
+            refused: None,
             not_removed: Vec::new(),
             floor: None,
             written: 0,
@@ -209,9 +235,9 @@ impl Tail {
 
     /// Begins a segment in a spare, which is ready and has this length.
     pub fn begin_segment(&mut self, slot: usize, len: u64) {
-        self.spares[slot] = Spare::Taken;
+        let file = self.take_spare(slot, Spare::Taken);
         let number = self.ledger.current() + 1;
-        self.ledger.begin(number, self.offset);
+        self.ledger.begin(number, self.offset, self.len);
         let header = Header {
             number,
             oldest: self.floor.unwrap_or(self.ledger.oldest()),
@@ -219,10 +245,16 @@ impl Tail {
             next_id: self.ledger.next_id(),
             salt: None, // the writer gives it one
         };
-        self.steps.push(Step::Begin(header, slot));
+        self.steps.push(Step::Begin(header, slot, file));
         self.end.0 += HEADER_LEN;
         self.offset = HEADER_LEN;
         self.len = len;
+    }
+
+    /// From now on this spare is not ready, but this. Returns its open file.
+    pub fn take_spare(&mut self, slot: usize, spare: Spare) -> Option<Arc<dyn File>> {
+        self.spares[slot] = spare;
+        self.open.remove(&slot)
     }
 
     /// Takes the steps that have to be written, in exchange for the vector
@@ -279,6 +311,22 @@ impl Tail {
         if !self.has_much_garbage() && !self.refuses_puts() {
             self.credit = 0;
         }
+        self.move_jobs(next, jobs, false);
+    }
+
+    /// Moves jobs for a put that waits for room, as many as one append may move,
+    /// and only until a segment is obsolete: then its file may suffice. Returns
+    /// whether that has changed anything.
+    pub fn compact_for_put(&mut self, jobs: &dyn Jobs) -> bool {
+        let before = (self.migrated, self.ledger.oldest());
+        let credit = std::mem::replace(&mut self.credit, MOVE_BYTES as i64);
+        self.move_jobs(&[], jobs, true);
+        self.credit = credit;
+        self.retire();
+        before != (self.migrated, self.ledger.oldest())
+    }
+
+    fn move_jobs(&mut self, next: &[Change], jobs: &dyn Jobs, is_for_put: bool) {
         let mut bytes = 0;
         for _ in 0..MOVE_LOOKS {
             // The next append may use the credit that is left.
@@ -287,7 +335,7 @@ impl Tail {
             }
             let Some(id) = self.ledger.next_in_oldest() else {
                 // Much garbage at once can retire several segments.
-                match self.retire() {
+                match self.retire() && !is_for_put {
                     true => continue,
                     false => return,
                 }
@@ -387,7 +435,7 @@ mod tests {
 
     fn new(number: u32, len: u64) -> Tail {
         let mut ledger = Ledger::new(JobId(1));
-        ledger.begin(number, 0);
+        ledger.begin(number, 0, 0);
         Tail::new(ledger, 4096, HEADER_LEN, len)
     }
 
@@ -397,7 +445,7 @@ mod tests {
         for id in jobs.keys() {
             tail.append(Change::Put(*id), &[], jobs);
         }
-        tail.ledger.begin(2, LONG);
+        tail.ledger.begin(2, LONG, LONG);
         tail.offset = HEADER_LEN;
         tail
     }

@@ -109,6 +109,28 @@ impl Engine {
         Outcome::AwaitBody
     }
 
+    /// Whether the body that has come for this connection becomes a job, if there
+    /// is room for it on the disk.
+    pub fn will_insert(&self, id: ConnectionId) -> bool {
+        let by = self.find(id).expect("only who is connected asks");
+        let connection = &self.connections[by];
+        let Some((_, put)) = &connection.incoming else {
+            return false;
+        };
+        let tube = connection.used;
+        let options = put.options.as_deref();
+        let is_spread_too_far =
+            options.is_some_and(|options| self.options.is_spread_too_far(options, tube));
+        let is_refused = is_spread_too_far || !self.has_room(self.needed_for(put)) || self.draining;
+        !is_refused && !self.is_there(put, tube)
+    }
+
+    fn needed_for(&self, put: &Put) -> u64 {
+        let options = put.options.as_deref();
+        let options = options.map_or(0, |options| self.options.needed(options));
+        u64::from(put.size) + 2 + JOB_OVERHEAD + options
+    }
+
     /// What becomes of a put. [`Put::followed_by`] has decided what its bytes
     /// are. If there are several reasons to refuse it, the first one here is the
     /// reply. A body for which the disk has no room comes here as
@@ -122,8 +144,7 @@ impl Engine {
         let options = put.options.as_deref();
         let is_spread_too_far =
             options.is_some_and(|options| self.options.is_spread_too_far(options, tube));
-        let options = options.map_or(0, |options| self.options.needed(options));
-        let needed = u64::from(put.size) + 2 + JOB_OVERHEAD + options;
+        let needed = self.needed_for(&put);
         let refusal = match &body {
             Err(NoBody::TooBig) => Some(Reply::JobTooBig),
             _ if is_spread_too_far || !self.has_room(needed) => Some(Reply::OutOfMemory),

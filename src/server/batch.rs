@@ -3,7 +3,7 @@
 
 use super::outbox::{SEND_BYTES, size};
 use super::shared::{Guarded, Shared};
-use crate::binlog::{Lsn, NoRoom, longest_put};
+use crate::binlog::{Lsn, NoRoom, Room, longest_put};
 use crate::engine::{ConnectionId, Outcome, Time};
 use crate::protocol::framing::NoBody;
 use crate::protocol::{Reply, Request};
@@ -32,6 +32,8 @@ pub struct Batch {
     size: usize,
     /// What must be committed before the replies are sent.
     needed: Option<Lsn>,
+    /// What the binlog has prepared for the put that comes next.
+    room: Option<Room>,
 }
 
 /// What comes after a portion.
@@ -108,9 +110,12 @@ impl Batch {
         shared.await_relief();
         if let Some(binlog) = &shared.binlog
             && let Some(Request::Body(Ok(body))) = self.requests.front()
-            && binlog.make_room(longest_put(body.wire().len())) == Err(NoRoom)
         {
-            self.requests[0] = Request::Body(Err(NoBody::NoRoom));
+            let put = longest_put(body.wire().len());
+            match binlog.make_room(put, &|work| shared.with_jobs(work)) {
+                Ok(room) => self.room = Some(room),
+                Err(NoRoom) => self.requests[0] = Request::Body(Err(NoBody::NoRoom)),
+            }
         }
     }
 
@@ -137,14 +142,16 @@ impl Batch {
             let Some(request) = self.requests.pop_front() else {
                 break;
             };
-            if shared.has_no_room_for(&request) {
+            if shared.has_no_room_for(state, id, &request) {
                 self.requests.push_front(request);
                 return Next::AwaitRoom;
             }
             // Each request counts as if it had come alone, so each gets a
             // moment of its own.
             now = now + Duration::from_nanos(1);
-            match shared.execute(state, id, request, now) {
+            let outcome = shared.execute(state, id, request, now);
+            self.room = None;
+            match outcome {
                 Outcome::Reply(reply) => {
                     self.needed = self.needed.max(shared.needed_for(&reply));
                     self.size += size(&reply);

@@ -10,7 +10,7 @@ use super::sleep::Sleep;
 use super::stream::Stream;
 use super::workers::Workers;
 use super::{Engine, Limits};
-use crate::binlog::{Binlog, Lsn, longest_put};
+use crate::binlog::{Binlog, Jobs, Lsn, longest_put};
 use crate::engine::{ConnectionId, Outcome, Time};
 use crate::lock::{FairGuard, FairMutex, Word};
 use crate::protocol::{Command, Reply, Request};
@@ -180,13 +180,22 @@ impl Shared {
     /// Whether this is a body for which the binlog has no room yet. If it has
     /// room, nobody else can use it before the body is put under the same hold
     /// of the lock.
-    pub fn has_no_room_for(&self, request: &Request) -> bool {
+    /// A put that is refused for another reason needs none.
+    pub fn has_no_room_for(&self, state: &Guarded, id: ConnectionId, request: &Request) -> bool {
         match (&self.binlog, request) {
             (Some(binlog), Request::Body(Ok(body))) => {
-                !binlog.admits(longest_put(body.wire().len()))
+                !binlog.admits(longest_put(body.wire().len())) && state.engine.will_insert(id)
             }
             _ => false,
         }
+    }
+
+    /// Has the binlog move jobs, as they are now.
+    pub fn with_jobs(&self, work: &mut dyn FnMut(&dyn Jobs)) {
+        self.with_lock_last(|state, now| {
+            state.engine.shift = clock::shift(now, state.engine.shift);
+            work(&state.engine);
+        });
     }
 
     /// Does what a connection asks for, and appends what has changed to the

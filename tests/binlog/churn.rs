@@ -3,10 +3,14 @@
 use crate::disk::{Disk, Random};
 use crate::model::{Server, Traffic, open};
 use crate::search;
-use beanpole::binlog::{SyncMode, lens};
+use beanpole::binlog::{Jobs, SyncMode, lens, put_len};
 use beanpole::engine::{Change, StoredJob};
-use beanpole::protocol::{JobId, RestsOn};
+use beanpole::protocol::{Body, JobId, RestsOn};
 use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 const SIZE: u64 = 64 << 10;
 
@@ -288,6 +292,7 @@ fn who_makes_room_on_a_full_disk_writes_nothing_for_those_who_come_meanwhile() {
     let (disk, mut server, mut random) = jobs_put(10, 60_000);
     server.log.work_once().unwrap();
     disk.set_capacity(Some(disk.used()));
+    server.fills = true;
     while server.put(60_000, &mut random) {
         assert!(server.commit());
     }
@@ -312,15 +317,9 @@ fn who_makes_room_on_a_full_disk_writes_nothing_for_those_who_come_meanwhile() {
             log.append(&changes, &jobs);
         }
     }));
-    let spares = |disk: &Disk| {
-        disk.names()
-            .iter()
-            .filter(|name| name.contains("spare"))
-            .count()
-    };
-    let before = spares(&disk);
-    assert!(server.commit());
-    assert!(spares(&disk) > before, "it has made room");
+    let is_there = |disk: &Disk| disk.names().contains(&"binlog.1".to_owned());
+    assert!(is_there(&disk) && server.commit());
+    assert!(!is_there(&disk), "it has made room");
     let needed = server.log.needed_for(RestsOn::PutOf(came));
     assert!(needed.is_some(), "it has written what came later");
 }
@@ -357,6 +356,154 @@ fn a_start_on_a_full_disk_beside_a_copy_loses_nothing() {
         copy.set_capacity(Some(copy.used() + room));
         assert_eq!(open(&copy, SyncMode::Always, SIZE).jobs, jobs, "{room}");
     }
+}
+
+/// A small box lives in this state. Each row: the disk, the segments, the bodies.
+#[test]
+fn on_a_full_disk_a_delete_makes_room_for_the_next_put() {
+    const KB: u64 = 1 << 10;
+    for (capacity, size, body, usable) in [
+        (4 << 20, 1 << 20, 9000, 0.35),
+        (4 << 20, 64 * KB, 3000, 0.8),
+        (40 << 20, 1 << 20, 9000, 0.8),
+        (100 << 20, 10 << 20, 9000, 0.7),
+        (100 << 20, 1 << 20, 9000, 0.85),
+    ] {
+        let disk = Disk::default();
+        disk.set_capacity(Some(capacity));
+        let mut server = Server::open(&disk, SyncMode::Always, size);
+        let random = &mut Random::new(size);
+        while server.put(body, random) {
+            assert!(server.commit());
+            server.log.work_once().unwrap();
+            server.history.forget();
+        }
+        let full = server.jobs.len();
+        let used = (full * body) as f64 / capacity as f64;
+        let delete = |server: &mut Server, random: &mut Random| {
+            let which = random.below(server.jobs.len() as u64) as usize;
+            let id = *server.jobs.keys().nth(which).unwrap();
+            server.delete(id);
+            assert!(server.commit(), "{:?}", server.log.failure());
+            server.history.forget();
+        };
+        let mut deleted = 0;
+        while deleted == 0 || !server.put(body, random) {
+            delete(&mut server, random);
+            deleted += 1;
+        }
+        assert!(server.commit());
+        let mut worked = 0;
+        let before = server.log.stats();
+        for _ in 0..300 {
+            delete(&mut server, random);
+            worked += u32::from(server.put(body, random));
+            assert!(server.commit(), "{:?}", server.log.failure());
+            server.history.forget();
+        }
+        let moved = server.log.stats().records_migrated - before.records_migrated;
+        println!(
+            "{capacity} bytes in segments of {size}: {used:.2} used, {deleted} of {full} deleted \
+             before a put, {worked} of 300 pairs, {moved} jobs moved"
+        );
+        assert!(used >= usable && deleted <= 2 && worked >= 290);
+        let jobs = server.jobs.clone();
+        drop(server);
+        assert_eq!(open(&disk, SyncMode::Always, size).jobs, jobs);
+    }
+}
+
+#[test]
+fn a_put_that_is_refused_takes_no_disk() {
+    let disk = Disk::default();
+    let mut server = Server::open(&disk, SyncMode::Always, SIZE);
+    let random = &mut Random::new(1);
+    assert!(server.put(100, random) && server.commit());
+    server.log.work_once().unwrap();
+    let used = disk.used();
+    for room in [1 << 20, 3 << 20, 9 << 20] {
+        disk.set_capacity(Some(used + room));
+        assert!(!server.put(4 << 20, random));
+        assert!(
+            disk.used() <= used + SIZE,
+            "{} of {room}",
+            disk.used() - used
+        );
+        assert!(server.put(100, random) && server.commit());
+    }
+}
+
+/// If the small ones shortened what the large one needs, it would be made again
+/// and again.
+#[test]
+fn a_large_put_beside_small_ones_gets_its_files_once() {
+    let disk = Disk::default();
+    let server = Server::open(&disk, SyncMode::Always, SIZE);
+    let (log, job) = (
+        server.log.clone(),
+        jobs_put(1, 1000).1.jobs[&JobId(1)].clone(),
+    );
+    let large = StoredJob {
+        body: Body::new(&[b'x'; 3 << 20]),
+        ..job.clone()
+    };
+    // Who comes while another thread writes is served by the committer.
+    log.spawn_threads(|_| ()).unwrap();
+    // The server's lock.
+    let state = Mutex::new((server.jobs, 1));
+    let put = |job: &StoredJob| {
+        let (tube_len, keys_len, body_len) = lens(job);
+        let len = put_len(tube_len, keys_len, body_len);
+        loop {
+            let with_jobs = |work: &mut dyn FnMut(&dyn Jobs)| work(&state.lock().unwrap().0);
+            let _room = log.make_room(len, &with_jobs).unwrap();
+            let (jobs, next_id) = &mut *state.lock().unwrap();
+            if !log.admits(len) {
+                continue;
+            }
+            let id = JobId(*next_id);
+            *next_id += 1;
+            jobs.insert(id, StoredJob { id, ..job.clone() });
+            let end = log.append(&[Change::Put(id)], jobs);
+            break end;
+        }
+    };
+    let is_done = AtomicBool::new(false);
+    thread::scope(|threads| {
+        for _ in 0..4 {
+            threads.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    log.commit(put(&job)).unwrap();
+                    // Unlike the server's lock, this one is not fair.
+                    thread::sleep(Duration::from_micros(100));
+                }
+            });
+        }
+        thread::sleep(Duration::from_millis(50));
+        log.commit(put(&large)).unwrap();
+        is_done.store(true, Ordering::Relaxed);
+    });
+    log.close().unwrap();
+    let (_, large) = disk.made();
+    assert!(large <= 5, "{large} files were made that long");
+}
+
+/// When a segment has begun, an older one mostly becomes obsolete soon.
+#[test]
+fn in_a_steady_state_no_file_is_made_or_removed() {
+    let (disk, mut server, mut random) = jobs_put(20, 1000);
+    let (mut made, mut newest) = (0, 0);
+    churn(&mut server, &disk, 4000, |server, round| {
+        assert!(server.put(1000, &mut random));
+        server.delete(JobId(round + 1));
+        if round == 500 {
+            (made, newest) = (disk.made().0, server.log.stats().current_index);
+        }
+    });
+    let begun = server.log.stats().current_index - newest;
+    println!("{begun} segments begun");
+    assert!(begun > 40);
+    assert_eq!(disk.made().0, made);
 }
 
 #[test]

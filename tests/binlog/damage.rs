@@ -106,7 +106,7 @@ fn an_older_segment_cut_at_every_byte_is_damage() {
     for name in segments(&disk).0.iter().rev().skip(1) {
         let bytes = disk.contents(name);
         // The last bytes only say that another segment has begun.
-        let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1 - 4;
+        let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1 - 16;
         for len in (0..bytes.len()).filter(|len| *len < end || len % 100 == 0) {
             match try_open(&with(&disk, name, &bytes[..len])) {
                 Ok(opened) => assert!(len >= end && opened.jobs == jobs, "{name}, {len} bytes"),
@@ -217,8 +217,8 @@ fn a_missing_segment_is_named() {
     }
 }
 
-/// Flash may show what was not written as bytes FF, as many as there were. Four
-/// of them say that the next segment has begun.
+/// Flash may show what was not written as bytes FF. A frame that says that the
+/// next segment has begun starts with four of them.
 #[test]
 fn a_torn_end_of_ones_does_not_ask_for_another_segment() {
     let (disk, ..) = log(true);
@@ -229,12 +229,12 @@ fn a_torn_end_of_ones_does_not_ask_for_another_segment() {
     assert!(error.contains(" is missing"), "{error}");
     let mut bytes = disk.contents(&newest);
     let end = 1 + bytes.iter().rposition(|byte| *byte != 0).unwrap();
-    assert_eq!(bytes[end - 4..end], [0xff; 4]);
-    bytes[end..end + 4].fill(0xff);
+    let start = end - 16;
+    assert_eq!(bytes[start..start + 4], [0xff; 4]);
+    bytes[start..end].fill(0xff);
     let torn = with(&disk, &newest, &bytes);
     let told = format!(
-        "{newest}: dropped a torn tail of changes that were never synced: 8 bytes from offset {} on",
-        end - 4
+        "{newest}: dropped a torn tail of changes that were never synced: 16 bytes from offset {start} on"
     );
     assert_eq!(try_open(&torn).unwrap().notices, [told]);
     assert!(try_open(&torn).unwrap().notices.is_empty());
@@ -261,19 +261,28 @@ fn a_start_needs_no_room_but_any_other_error_ends_it() {
     let (disk, _, jobs) = &log(false);
     let (new, none) = (Disk::default(), Jobs::new());
     let mut first_starts = failing_starts(&new, &none, ErrorKind::Other);
-    assert!(first_starts.all(|told| told.contains(": cannot ")));
+    // The files of spares may be opened later.
+    let ends = |told: &String| told.contains(": cannot ") || told == "open: ";
+    assert!(first_starts.all(|told| ends(&told)));
     let starts = |kind| failing_starts(disk, jobs, kind);
     let failing: Vec<_> = starts(ErrorKind::Other).collect();
-    let ends = |told: &String| told.contains(": cannot ");
     assert!(failing.iter().all(ends), "{failing:?}");
-    let is_tolerated = |told: &String| told.ends_with(": ") && !told.starts_with("read");
+    let is_tolerated = |told: &String| {
+        told.ends_with(": ") && !told.starts_with("read") && !told.starts_with("open")
+    };
     let goes_on: Vec<_> = starts(ErrorKind::StorageFull)
         .filter(is_tolerated)
         .collect();
     // For the records, for the segment's file, and for three spares.
     let newest = ["unshare: ", "write: ", "allocate: "];
     let spare = ["allocate: ", "unshare: ", "sync: "];
-    assert_eq!(goes_on, [newest, spare, spare, spare].concat());
+    let names = disk.names();
+    let spares = names
+        .iter()
+        .filter(|name| name.contains("spare"))
+        .map(|_| spare);
+    let expected: Vec<_> = [newest].into_iter().chain(spares).collect();
+    assert_eq!(goes_on, expected.concat());
 }
 
 /// So long a record is read in parts.
@@ -316,7 +325,7 @@ fn a_spare_without_room_for_its_last_block_is_shorter() {
 #[test]
 fn an_empty_spare_is_removed() {
     let (disk, _, jobs) = log(true);
-    let disk = with(&disk, "binlog.spare", b"");
+    disk.put("binlog.spare", b"");
     assert_eq!(try_open(&disk).unwrap().jobs, jobs);
     assert!(!disk.names().contains(&"binlog.spare".into()));
 }
@@ -580,7 +589,10 @@ fn forge(knows_salt: bool, spoilt: Range<usize>) {
     bytes[put_at as usize..][spoilt].fill(0);
     let opened = try_open(&with(&disk, "binlog.1", &bytes)).unwrap();
     assert_eq!(opened.jobs.into_keys().collect::<Vec<_>>(), [JobId(1)]);
-    assert!(opened.notices[0].contains("dropped a torn tail"));
+    // Without its frame, the rest of a body may be left from an earlier use of
+    // the file.
+    let is_told = |notice: &String| notice.contains("dropped a torn tail");
+    assert_eq!(opened.notices.iter().any(is_told), knows_salt);
 }
 
 /// Segments of the versions before, as beanpoled 1.13 wrote them at first: the

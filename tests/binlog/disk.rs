@@ -58,6 +58,8 @@ pub struct State {
     /// What was freed: until which operation it cannot be used, and how many
     /// bytes that are.
     freed: Vec<(u64, u64)>,
+    /// How many times a file was given a mebibyte or more at once.
+    large: u64,
     /// What only copies of files still use.
     copies: u64,
     frees_after: u64,
@@ -210,6 +212,13 @@ impl Disk {
         }
     }
 
+    /// How many files were ever made, and how many times one of them was given a
+    /// mebibyte or more at once.
+    pub fn made(&self) -> (usize, u64) {
+        let state = self.state();
+        (state.files.len(), state.large)
+    }
+
     /// The names of the files, in order.
     pub fn names(&self) -> Vec<String> {
         self.state().names.keys().cloned().collect()
@@ -335,6 +344,7 @@ impl State {
             .next_multiple_of(BLOCK)
             .saturating_sub(self.files[file].allocated);
         self.must_have_room(more)?;
+        self.large += u64::from(more >= 1 << 20);
         self.files[file].allocated += more;
         Ok(())
     }

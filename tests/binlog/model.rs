@@ -16,6 +16,8 @@ pub struct Server {
     pub jobs: Jobs,
     pub live: Live,
     pub history: History,
+    /// Whether puts may fill the disk up to the last byte.
+    pub fills: bool,
     lsn: Lsn,
 }
 
@@ -48,6 +50,7 @@ impl Server {
             live,
             jobs: opened.jobs,
             history,
+            fills: false,
             lsn: Lsn::START,
         }
     }
@@ -107,10 +110,15 @@ impl Server {
             options,
         };
         let (tube_len, keys_len, body_len) = lens(&job);
-        let room = self.log.make_room(put_len(tube_len, keys_len, body_len));
-        if room.is_err() {
+        let put = put_len(tube_len, keys_len, body_len);
+        let jobs = &self.jobs;
+        let room = match self.fills {
+            false => self.log.make_room(put, &|work| work(jobs)).map(Some),
+            true => self.log.make_room_to_copy(put).map(|()| None),
+        };
+        let Ok(_room) = room else {
             return false;
-        }
+        };
         self.history.next_id = id.0 + 1;
         self.live.add(&job);
         self.append(Change::Put(job.id), Record::Put(job));

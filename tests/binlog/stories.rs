@@ -48,8 +48,14 @@ impl Story {
             }
             ("disk", _) => {
                 let names = self.disk.names();
-                let show =
-                    |name: &String| format!("{name}: {}", in_words(&self.disk.contents(name)));
+                let show = |name: &String| {
+                    let bytes = self.disk.contents(name);
+                    let is_used = bytes.iter().any(|byte| *byte != 0);
+                    match name.contains("spare") && is_used {
+                        true => format!("{name}: {} bytes, used before", bytes.len()),
+                        false => format!("{name}: {}", in_words(&bytes)),
+                    }
+                };
                 return names.iter().map(show).collect();
             }
             _ => panic!("{line}"),

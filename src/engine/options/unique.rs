@@ -121,6 +121,16 @@ impl UniqueKeys {
 }
 
 impl Engine {
+    /// Whether the key of a put is taken.
+    pub(in crate::engine) fn is_there(&self, put: &Put, tube: TubeIndex) -> bool {
+        let unique = put.options.as_ref().and_then(|one| one.unique.as_ref());
+        unique.is_some_and(|unique| {
+            let tube = self.tubes[tube].name.clone();
+            let holder = self.options.unique.holder(tube, unique.key.clone());
+            holder.is_some()
+        })
+    }
+
     /// The reply to a put whose key is taken. If the put is more urgent than
     /// the job that has the key, that job becomes as urgent.
     pub(in crate::engine) fn inserted_before(
