@@ -17,8 +17,8 @@
 //!    nothing waits for those before it, and for those of the same batch.
 //! 3. Right before bytes leave, the binlog is asked whether the storage is still
 //!    ours (`outbox_to_send`). Nobody else asks.
-//! 4. Bytes leave under the lock, and without waiting for the client. Only the
-//!    worker waits for the client, and without the lock.
+//! 4. Bytes leave without waiting for the client, by one thread at a time: under the
+//!    lock, or while `sending` says so. Only the worker waits for the client.
 //! 5. While the worker reads, what is in the outbox fits into the socket. So
 //!    whoever makes it ready can send all of it, and the worker need not be woken.
 //! 6. While the worker sleeps here, some reply waits for the log, or a `reserve`
@@ -88,6 +88,9 @@ struct Outbox {
     waiting: VecDeque<(Lsn, Vec<Reply>)>,
     /// About how many bytes these have.
     waiting_bytes: usize,
+    /// So many bytes another thread is sending now, without the lock, for a worker
+    /// that reads.
+    sending: usize,
     answer: Answer,
     worker: Worker,
     /// So many bytes fit into the socket for certain.
@@ -217,8 +220,9 @@ impl Client {
     /// Sends what is ready. What waits for the log may stay here, if it is so
     /// little that another thread can send all of it; then the worker may read.
     pub fn depart(self: &Arc<Self>) -> io::Result<()> {
-        let outbox = self.outbox();
-        if outbox.held() == 0 {
+        let mut outbox = self.outbox();
+        if outbox.ready.is_empty() && outbox.waiting.is_empty() {
+            outbox.worker = Worker::Reads;
             return Ok(());
         }
         let mut outbox = self.commit(outbox);
@@ -292,15 +296,46 @@ impl Client {
         };
         change(&mut outbox);
         let is_long = !outbox.ready.bodies.is_empty();
-        if outbox.worker == Worker::Reads || outbox.worker == Worker::Sleeps && !is_long {
-            // After an error the worker reads the end as well.
-            if outbox.send(&self.stream).is_err() || outbox.ready.is_empty() {
-                outbox.ready = Ready::default();
-            } else if outbox.worker == Worker::Reads {
-                // There was room for this. A client that has used it up for what
-                // it does not read will not read this either.
+        if outbox.worker == Worker::Reads {
+            return self.send_while_it_reads(outbox);
+        }
+        // After an error the worker reads the end as well.
+        if outbox.worker == Worker::Sleeps
+            && outbox.sending == 0
+            && !is_long
+            && (outbox.send(&self.stream).is_err() || outbox.ready.is_empty())
+        {
+            outbox.ready = Ready::default();
+        }
+        self.wake_worker(outbox);
+    }
+
+    /// Sends what is ready, without the lock: the client may ask again, and its
+    /// worker post the next reply, before this thread has its CPU again.
+    fn send_while_it_reads<'a>(&'a self, mut outbox: MutexGuard<'a, Outbox>) {
+        // If another thread is sending, that one goes on with this.
+        while outbox.worker == Worker::Reads && outbox.sending == 0 && !outbox.ready.is_empty() {
+            let mut ready = std::mem::take(&mut outbox.ready);
+            outbox.sending = ready.left();
+            drop(outbox);
+            let sent = ready.send(&self.stream);
+            outbox = self.outbox();
+            outbox.sending = 0;
+            outbox.room = outbox.room.saturating_sub(*sent.as_ref().unwrap_or(&0));
+            // After an error the worker reads the end. There was room for this: a
+            // client that has used it up for what it does not read will not read
+            // this either.
+            if sent.is_ok() && !ready.is_empty() {
                 outbox.clear();
                 self.stream.close();
+            }
+            // More has become ready meanwhile.
+            if outbox.worker == Worker::Reads && !outbox.ready.is_empty() {
+                drop(outbox);
+                let Ok(again) = self.outbox_to_send() else {
+                    return;
+                };
+                outbox = again;
             }
         }
         self.wake_worker(outbox);
@@ -309,7 +344,7 @@ impl Client {
     /// Wakes the worker if it sleeps and has something to do.
     fn wake_worker(&self, mut outbox: MutexGuard<'_, Outbox>) {
         let has_more = !outbox.ready.is_empty() || !outbox.waits();
-        if outbox.worker == Worker::Sleeps && has_more {
+        if outbox.worker == Worker::Sleeps && outbox.sending == 0 && has_more {
             outbox.worker = Worker::Comes;
             drop(outbox);
             self.changed.notify_one();
@@ -325,7 +360,11 @@ impl Client {
         loop {
             let mut outbox = self.outbox_to_send()?;
             outbox.worker = Worker::Comes;
-            let sent = match outbox.send(&self.stream) {
+            let sent = match outbox.sending {
+                0 => outbox.send(&self.stream),
+                sending => Ok(sending),
+            };
+            let sent = match sent {
                 Ok(0) if is_late => Err(io::Error::other("takes no replies")),
                 sent => sent,
             };
@@ -333,11 +372,11 @@ impl Client {
                 outbox.clear();
                 return Err(error);
             }
-            if !outbox.ready.is_empty() {
+            if outbox.sending == 0 && !outbox.ready.is_empty() {
                 drop(outbox);
                 is_late = !self.stream.await_room(self.patience)?;
-            } else if outbox.waits() {
-                outbox.ready = Ready::default();
+            } else if outbox.sending > 0 || outbox.waits() {
+                outbox.ready.shrink();
                 outbox.worker = Worker::Sleeps;
                 let sleeps = |outbox: &mut Outbox| outbox.worker == Worker::Sleeps;
                 drop(self.changed.wait_while(outbox, sleeps));
@@ -415,7 +454,7 @@ impl Write for Parts<'_> {
 impl Outbox {
     /// How many bytes there are, about.
     fn held(&self) -> usize {
-        self.ready.left() + self.waiting_bytes
+        self.ready.left() + self.waiting_bytes + self.sending
     }
 
     /// Whether the log or an answer is still to come.
@@ -497,6 +536,13 @@ impl Ready {
             }
             Some(body) => self.bytes.extend_from_slice(body.wire()),
             None => {}
+        }
+    }
+
+    /// Frees the memory if there is nothing.
+    fn shrink(&mut self) {
+        if self.is_empty() {
+            *self = Ready::default();
         }
     }
 

@@ -354,7 +354,7 @@ pub fn may_be_silent(caller: usize) -> bool {
 pub const WRITTEN_WITHIN: Duration = Duration::from_millis(60);
 
 /// What clients ask at once has shorter replies than this, mostly.
-const NARROW: usize = 4096;
+const NARROW: usize = 10_000;
 
 /// So late may something happen that is due.
 const LATE: u64 = 150_000_000;
