@@ -190,6 +190,11 @@ impl Client {
         self.outbox().held()
     }
 
+    /// Frees the memory that is kept for the next replies.
+    pub fn give_back(&self) {
+        self.outbox().ready.shrink();
+    }
+
     /// Posts a list, which may be too long for memory: it is sent as it is made,
     /// after everything before it.
     pub fn post_list(self: &Arc<Self>, list: &Reply, needed: Option<Lsn>) -> io::Result<()> {
@@ -810,6 +815,16 @@ mod tests {
         let error = client.depart().unwrap_err();
         assert_eq!(error.to_string(), "takes no replies");
         assert_eq!(client.held(), 0);
+    }
+
+    #[test]
+    fn a_silent_client_keeps_no_memory_for_replies() {
+        let (client, _theirs) = client();
+        client.post(&mut vec![INSERTED; 100], None);
+        client.depart().unwrap();
+        assert!(client.outbox().ready.bytes.capacity() > 0);
+        client.give_back();
+        assert_eq!(client.outbox().ready.bytes.capacity(), 0);
     }
 
     #[test]

@@ -284,6 +284,7 @@ impl<'a> Worker<'a> {
     /// Frees all buffers that are empty.
     fn give_back(&mut self) {
         self.batch = Batch::default();
+        self.client.give_back();
         self.input.give_back();
         self.count_held(0);
     }
