@@ -97,6 +97,8 @@ impl Stream {
     /// received yet. This ends our half, and drops the input until the peer has
     /// received all, or for a moment. `is_stopped`: [`stop_reading`](Self::stop_reading)
     /// was called, so the end of the input tells nothing of the peer.
+    // Its buffer must not be in the frame below which an idle worker reads.
+    #[inline(never)]
     pub fn finish(&self, is_stopped: bool) {
         let (socket, until) = (self.0.as_raw_fd(), Instant::now() + RECEIVES_WITHIN);
         let mut dropped = [0; 4096];
