@@ -32,7 +32,10 @@ fn read(document: &[u8]) {
     }
     let _ = tubes(document);
     if let Ok(value) = json::parse::<json::Json>(document) {
-        assert_eq!(json::parse::<json::Json>(value.to_string().as_bytes()), Ok(value));
+        assert_eq!(
+            json::parse::<json::Json>(value.to_string().as_bytes()),
+            Ok(value)
+        );
     }
     if let Ok(text) = std::str::from_utf8(document) {
         let _ = Address::parse(text);
