@@ -109,7 +109,7 @@ def trouble_with_jobs():
         queue.release(job, delay=1000)
         queue.kick_job(job)
         stats = queue.stats_job(job)
-        assert set(stats) == set(greenstalk.StatsJob.__annotations__)
+        assert set(stats) >= set(greenstalk.StatsJob.__annotations__)
         assert (stats["tube"], stats["state"]) == ("trouble", "ready")
         names = ["pri", "delay", "reserves", "timeouts", "releases", "buries", "kicks"]
         assert [stats[name] for name in names] == [2**16, 1000, 3, 0, 2, 1, 2]
@@ -197,13 +197,13 @@ def workers():
 def statistics():
     with client() as queue:
         stats = queue.stats()
-        assert set(stats) == set(greenstalk.Stats.__annotations__)
+        assert set(stats) >= set(greenstalk.Stats.__annotations__)
         for state in ["urgent", "ready", "reserved", "delayed", "buried"]:
             assert stats[f"current-jobs-{state}"] == 0
         assert stats["max-job-size"] == 1_000_000
         assert stats["draining"] == "false"
         tube = queue.stats_tube("default")
-        assert set(tube) == set(greenstalk.StatsTube.__annotations__)
+        assert set(tube) >= set(greenstalk.StatsTube.__annotations__)
 
 
 await_server()
