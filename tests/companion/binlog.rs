@@ -278,11 +278,11 @@ fn a_job_of_which_only_later_records_are_left_is_named() {
 #[test]
 fn a_torn_end_is_no_damage() {
     let directory = written_by(&ours());
-    // Something that was begun, and never finished, where zeros were.
+    // A record that was begun, and never finished.
     let path = directory.path().join("binlog.1");
     let mut bytes = std::fs::read(&path).unwrap();
     let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
-    bytes[end + 100..end + 110].fill(7);
+    bytes[end..end + 30].fill(7);
     std::fs::write(&path, bytes).unwrap();
     let said = binlog(&["verify", "DIR"], directory.path());
     assert!(
