@@ -18,6 +18,23 @@ const OWN: &[&str] = &[
     "version",
 ];
 
+/// Keys that only our server has. They come after those of both.
+const ADDED: &[&str] = &[
+    "binlog-live-size",
+    "binlog-size",
+    "max-connections",
+    "max-memory",
+    "memory-used",
+    "put-refusal",
+    "puts-refused",
+    "reserved-by",
+    "total-buries",
+    "total-kicks",
+    "total-releases",
+    "total-reserves",
+    "total-timeouts",
+];
+
 /// The reply in a form that is the same for both servers if they agree.
 pub fn masked(line: &[u8], chunk: Option<&[u8]>) -> Vec<u8> {
     let Some(chunk) = chunk else {
@@ -30,6 +47,13 @@ pub fn masked(line: &[u8], chunk: Option<&[u8]>) -> Vec<u8> {
     let mut text = b"OK".to_vec();
     let is_job = chunk.starts_with(b"---\nid: ");
     for line in chunk.split(|&byte| byte == b'\n') {
+        let is_added = |key: &&str| {
+            let rest = line.strip_prefix(key.as_bytes());
+            rest.is_some_and(|rest| rest.starts_with(b": "))
+        };
+        if ADDED.iter().any(is_added) {
+            continue;
+        }
         text.push(b'\n');
         let colon = line.windows(2).position(|pair| pair == b": ");
         let Some((key, value)) = colon.map(|at| (&line[..at], &line[at + 2..])) else {
@@ -56,9 +80,9 @@ mod tests {
 
     #[test]
     fn only_what_must_differ_is_masked() {
-        let ours = b"---\nid: 7\ntube: \"a\"\nage: 3\npri: 5\n";
+        let ours = b"---\nid: 7\ntube: \"a\"\nage: 3\npri: 5\nreserved-by: 0\n";
         let theirs = b"---\nid: 7\ntube: a\nage: 4\npri: 5\n";
-        assert_eq!(masked(b"OK 36", Some(ours)), masked(b"OK 34", Some(theirs)));
+        assert_eq!(masked(b"OK 51", Some(ours)), masked(b"OK 34", Some(theirs)));
         let other = b"---\nid: 8\ntube: a\nage: 4\npri: 5\n";
         assert_ne!(
             masked(b"OK 34", Some(other)),
