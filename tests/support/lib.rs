@@ -3,7 +3,7 @@
 //! out.
 //!
 //! *A test has one deadline.* All that a thread of a test waits for has to come within
-//! [`DEADLINE`] from its first wait; what does not come fails the test, and the test
+//! `DEADLINE` from its first wait; what does not come fails the test, and the test
 //! harness tells its name.
 //!
 //! *A test runs if what it needs is there*: root, another server, a shell. If it is
