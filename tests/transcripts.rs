@@ -13,27 +13,21 @@
 
 #[path = "transcripts/clockwork.rs"]
 mod clockwork;
-#[path = "transcripts/manual.rs"]
-mod manual;
 #[path = "transcripts/player.rs"]
 mod player;
 #[path = "transcripts/sockets.rs"]
 mod sockets;
-#[path = "transcripts/story.rs"]
-mod story;
 
-use beanpole::protocol::command;
 use clockwork::Clockwork;
-use manual::Manual;
 use player::Stage;
 use sockets::Sockets;
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use std::{env, fs, thread};
-use story::{Action, Side, Story};
+use std::{env, thread};
+use support::page::Manual;
+use support::story::{self, Side, Story};
 use support::{beanstalkd, left_out};
 
 /// Stories count in seconds. A stage that is late by less than this cannot make
@@ -48,70 +42,6 @@ const ENOUGH: usize = 5;
 
 /// How many servers run at the same time; most of them wait for the clock.
 const SERVERS_AT_A_TIME: usize = 24;
-
-/// The first word of every command of the protocol, without our extensions.
-const COMMANDS: [&str; 25] = [
-    "put",
-    "use",
-    "reserve",
-    "reserve-with-timeout",
-    "reserve-job",
-    "delete",
-    "release",
-    "bury",
-    "touch",
-    "watch",
-    "ignore",
-    "peek",
-    "peek-ready",
-    "peek-delayed",
-    "peek-buried",
-    "kick",
-    "kick-job",
-    "stats",
-    "stats-job",
-    "stats-tube",
-    "list-tubes",
-    "list-tube-used",
-    "list-tubes-watched",
-    "quit",
-    "pause-tube",
-];
-
-/// The commands that are extensions.
-const EXTENSIONS: [&str; 2] = ["list-jobs", "list-connections"];
-
-/// The first word of every reply, without [`REPLIES_IN_DISTRESS`].
-const REPLIES: [&str; 23] = [
-    "INSERTED",
-    "BURIED",
-    "EXPECTED_CRLF",
-    "JOB_TOO_BIG",
-    "DRAINING",
-    "USING",
-    "RESERVED",
-    "DEADLINE_SOON",
-    "TIMED_OUT",
-    "DELETED",
-    "NOT_FOUND",
-    "RELEASED",
-    "TOUCHED",
-    "WATCHING",
-    "NOT_IGNORED",
-    "FOUND",
-    "KICKED",
-    "OK",
-    "PAUSED",
-    "BAD_FORMAT",
-    "UNKNOWN_COMMAND",
-    // KICKED has two forms: with a count after kick, and alone after kick-job.
-    "KICKED 1",
-    "KICKED\r\n",
-];
-
-/// The replies of a server that has no memory left, or whose disk is full or
-/// broken. The stories and the exchanges of the manual need not have them.
-const REPLIES_IN_DISTRESS: [&str; 2] = ["OUT_OF_MEMORY", "INTERNAL_ERROR"];
 
 #[test]
 fn the_engine_tells_every_story() {
@@ -137,84 +67,8 @@ fn beanstalkd_agrees_with_every_story() {
 }
 
 #[test]
-fn every_command_and_every_reply_stands_in_a_story() {
-    assert_eq!(unsaid(&stories()), [] as [&str; 0], "in no story");
-}
-
-#[test]
-fn every_command_and_every_reply_stands_in_an_exchange_of_the_manual() {
-    let stories = Manual::read().stories();
-    assert_eq!(unsaid(&stories), [] as [&str; 0], "in no exchange");
-}
-
-/// The other tests compare these names with the manual, the card and the stories.
-#[test]
-fn the_tests_know_each_command_that_the_server_knows() {
-    let tested: BTreeSet<&str> = COMMANDS.into_iter().chain(EXTENSIONS).collect();
-    assert_eq!(tested, command::names().collect());
-}
-
-#[test]
-fn the_manual_explains_each_command_where_it_shows_it() {
-    let manual = Manual::read();
-    let commands = manual.commands();
-    let explained: BTreeSet<&str> = commands.iter().map(|&(command, _)| command).collect();
-    let all = COMMANDS.into_iter().chain(EXTENSIONS);
-    assert_eq!(explained, all.collect());
-    for (command, exchanges) in &commands {
-        let is_sent = |line: &str| {
-            let sent = line.split_once(": ").map(|(_, sent)| sent);
-            sent.and_then(|sent| sent.split(' ').next()) == Some(command)
-        };
-        assert!(exchanges.lines().any(is_sent), "{command} is not shown");
-    }
-}
-
-#[test]
-fn the_manual_explains_each_reply_word() {
-    let manual = Manual::read();
-    let explained: BTreeSet<&str> = manual.replies().into_iter().collect();
-    let words = REPLIES.map(|reply| reply.split([' ', '\r']).next().expect("a word"));
-    let all = words.into_iter().chain(REPLIES_IN_DISTRESS);
-    assert_eq!(explained, all.collect::<BTreeSet<_>>());
-}
-
-#[test]
-fn the_manual_explains_each_key_in_the_order_in_which_it_is_sent() {
-    let manual = Manual::read();
-    for section in ["Of the server", "Of a tube", "Of a job"] {
-        let sent = manual.keys_sent(section);
-        assert!(!sent.is_empty(), "{section}: no document");
-        assert_eq!(manual.keys(section), sent, "{section}");
-    }
-}
-
-/// The commands and replies that do not appear in these stories.
-fn unsaid(stories: &[Story]) -> Vec<&'static str> {
-    let mut said = BTreeSet::new();
-    for story in stories {
-        for step in story.steps_for(Side::Beanpole) {
-            match step.action {
-                Action::Send(bytes) | Action::Expect(bytes) => {
-                    let text = String::from_utf8_lossy(&bytes).into_owned();
-                    for line in text.split_inclusive("\r\n") {
-                        let word = line.split([' ', '\r']).next().unwrap_or(line);
-                        let two: Vec<&str> = line.trim_end().split(' ').take(2).collect();
-                        said.extend([word.to_owned(), two.join(" "), line.to_owned()]);
-                    }
-                }
-                Action::ExpectDocument(_) => drop(said.insert("OK".to_owned())),
-                _ => {}
-            }
-        }
-    }
-    let all = COMMANDS.into_iter().chain(EXTENSIONS).chain(REPLIES);
-    all.filter(|&word| !said.contains(word)).collect()
-}
-
-#[test]
 fn the_stories_are_numbered_like_chapters() {
-    for (index, story) in stories().iter().enumerate() {
+    for (index, story) in story::all().iter().enumerate() {
         let number = format!("{:02}-", index + 1);
         assert!(
             story.name.starts_with(&number),
@@ -222,30 +76,6 @@ fn the_stories_are_numbered_like_chapters() {
             story.name
         );
     }
-}
-
-/// Reads all stories, in the order of their numbers.
-fn stories() -> Vec<Story> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts");
-    let mut texts = BTreeMap::new();
-    for entry in fs::read_dir(&folder).expect("the folder of the transcripts") {
-        let path = entry.expect("an entry of that folder").path();
-        if path.extension().is_some_and(|extension| extension == "txt") {
-            let name = path
-                .file_name()
-                .expect("a name")
-                .to_string_lossy()
-                .into_owned();
-            texts.insert(
-                name,
-                fs::read_to_string(&path).expect("a transcript in UTF-8"),
-            );
-        }
-    }
-    let parse = |(name, text): (String, String)| {
-        Story::parse(&name, &text).unwrap_or_else(|error| panic!("{error}"))
-    };
-    texts.into_iter().map(parse).collect()
 }
 
 /// Plays a story. If it fails and the stage was late, plays it again.
@@ -269,7 +99,7 @@ fn play<S: Stage>(story: &Story, side: Side, stage: impl Fn(&Story) -> S) -> Res
 /// its own, several at the same time.
 fn play_all<S: Stage>(side: Side, stage: impl Fn(&Story) -> S + Sync) {
     let only = env::var("STORY").unwrap_or_default();
-    let stories: Vec<_> = stories()
+    let stories: Vec<_> = story::all()
         .into_iter()
         .chain(Manual::read().stories())
         .filter(|story| story.name.contains(&only))

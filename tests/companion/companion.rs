@@ -17,7 +17,6 @@ mod jobs;
 mod keeping;
 mod listing;
 mod looking;
-mod manual;
 mod metrics;
 mod moving;
 mod naming;

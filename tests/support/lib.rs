@@ -11,10 +11,12 @@
 //! end. With `CHECK_ALL=1`, as in `.ci/run`, what is missing is a failure.
 
 mod client;
+pub mod page;
 pub mod port;
 mod random;
 pub mod search;
 mod server;
+pub mod story;
 
 pub use client::{Client, Job, put};
 pub use port::Port;
@@ -28,7 +30,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
-use std::{env, thread};
+use std::{env, fs, thread};
+
+/// A file or a folder of the sources.
+pub fn source(name: &str) -> PathBuf {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join(name)
+}
+
+/// The text of a file of the sources.
+pub fn text_of(name: &str) -> String {
+    fs::read_to_string(source(name)).unwrap_or_else(|error| panic!("reading {name}: {error}"))
+}
 
 /// How long a test may wait. On a machine that is much slower, such as an emulated one,
 /// `CHECK_DEADLINE` is the number of seconds.

@@ -11,9 +11,10 @@ use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrIn, bind, getsockname, setsockopt, socket, sockopt,
 };
 use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// A TCP port of 127.0.0.1, kept as long as this value lives.
+/// A TCP port of a loopback address, kept as long as this value lives.
 #[derive(Debug)]
 pub struct Port {
     /// The number, for the server that will listen there.
@@ -22,17 +23,23 @@ pub struct Port {
 }
 
 impl Port {
-    /// Reserves the port of this number, or with 0 any port that is free.
+    /// Reserves the port of this number at 127.0.0.1, or with 0 any port that is free.
     ///
     /// # Errors
     ///
     /// If another process listens there, or this process may not bind the port,
     /// or no descriptor is left.
     pub fn reserve(number: u16) -> io::Result<Port> {
+        Port::reserve_at(Ipv4Addr::LOCALHOST, number)
+    }
+
+    /// The same at another address.
+    pub fn reserve_at(host: Ipv4Addr, number: u16) -> io::Result<Port> {
         let (family, flags) = (AddressFamily::Inet, SockFlag::SOCK_CLOEXEC);
         let bound = socket(family, SockType::Stream, flags, None)?;
         setsockopt(&bound, sockopt::ReuseAddr, &true)?;
-        bind(bound.as_raw_fd(), &SockaddrIn::new(127, 0, 0, 1, number))?;
+        let place = SockaddrIn::from(SocketAddrV4::new(host, number));
+        bind(bound.as_raw_fd(), &place)?;
         Ok(Port {
             number: getsockname::<SockaddrIn>(bound.as_raw_fd())?.port(),
             _bound: bound,
@@ -46,7 +53,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     #[test]
-    fn only_who_asks_for_its_number_gets_it() {
+    fn a_reserved_port_is_given_only_to_a_server_that_asks_for_its_number() {
         let port = Port::reserve(0).unwrap();
         let place = ("127.0.0.1", port.number);
         let refused = TcpStream::connect(place).unwrap_err();

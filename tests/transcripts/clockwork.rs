@@ -2,7 +2,6 @@
 //! when a story says so. Each client is two buffers.
 
 use crate::player::{Received, Stage};
-use crate::story::{Side, Story};
 use beanpole::engine::{Config, ConnectionId, Engine, Outcome, Time};
 use beanpole::options::{self, Invocation};
 use beanpole::protocol::{Document, Framer, Reply};
@@ -10,6 +9,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::time::Duration;
+use support::story::{Side, Story};
 
 /// When each story begins: some day in the year 2026.
 const START: Time = Time::from_nanos(1_795_000_000_000_000_000);

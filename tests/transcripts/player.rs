@@ -1,9 +1,9 @@
 //! Plays a story on a stage, step by step, and compares every byte.
 
-use crate::story::{Action, Document, Side, Step, Story, fits, lines_fit};
 use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
+use support::story::{Action, Document, Side, Step, Story, fits, lines_fit};
 
 /// Where a story is played: a server, and clients that are connected to it.
 /// An error says what the stage could not do.

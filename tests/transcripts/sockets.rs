@@ -6,7 +6,6 @@
 //! sleep again, the server has dealt with all that was sent.
 
 use crate::player::{Received, Stage};
-use crate::story::{Side, Story};
 use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -16,7 +15,12 @@ use std::process::Command;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use support::Port;
+use support::story::{Side, Story};
 
+/// Where the servers listen. A stray client would be a connection that the story does
+/// not know of: programs that look for a server which has ended, and whose port one of
+/// these may have got, look for it at 127.0.0.1.
+const HOST: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 /// How long to wait for something that must come, before the story fails.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// If nothing comes from a server at rest for this long, nothing will come.
@@ -157,9 +161,9 @@ struct Server {
 
 impl Server {
     fn start<'a>(program: &Path, options: impl Iterator<Item = &'a str>) -> Server {
-        let port = Port::reserve(0).expect("a free port");
+        let port = Port::reserve_at(HOST, 0).expect("a free port");
         let mut command = Command::new(program);
-        command.args(["-l", "127.0.0.1", "-p", &port.number.to_string()]);
+        command.args(["-l", &HOST.to_string(), "-p", &port.number.to_string()]);
         Server {
             process: support::Server::spawn(command.args(options)),
             port,
@@ -172,7 +176,7 @@ impl Server {
         let deadline = Instant::now() + PATIENCE;
         loop {
             self.come_to_rest()?;
-            match TcpStream::connect((Ipv4Addr::LOCALHOST, self.port.number)) {
+            match TcpStream::connect((HOST, self.port.number)) {
                 Err(error)
                     if error.kind() == ErrorKind::ConnectionRefused
                         && Instant::now() < deadline =>

@@ -1,11 +1,12 @@
-//! The manual pages: they tell of every command and option, and the examples of
-//! the first are true.
+//! The companion's manual page: it describes every command and option, and its
+//! examples are what a shell shows.
 
-use super::support::{BEANPOLE, Server, servers};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
+use support::{Folder, Server, beanstalkd, left_out, source, text_of};
 
+const BEANPOLE: &str = env!("CARGO_BIN_EXE_beanpole");
 const PAGE: &str = include_str!("../../man/beanpole.1");
 
 /// The sections about commands: the name of each, and its lines.
@@ -39,7 +40,7 @@ fn help(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn every_command_has_a_section_in_the_order_of_the_help() {
+fn every_command_has_a_section() {
     let overview = help(&[]);
     let mut commands: Vec<_> = overview
         .lines()
@@ -56,12 +57,12 @@ fn every_command_has_a_section_in_the_order_of_the_help() {
 
 #[test]
 fn help_shows_the_protocol_on_one_screen() {
-    let card = include_str!("../../man/card.txt");
-    assert_eq!(help(&["protocol"]), card.replace(['<', '>'], ""));
+    let card = text_of("man/card.txt").replace(['<', '>'], "");
+    assert_eq!(help(&["protocol"]), card);
 }
 
 #[test]
-fn every_option_is_described_where_it_belongs_and_no_other_is() {
+fn each_section_describes_exactly_the_options_of_its_command() {
     let shared: Vec<_> = PAGE
         .split(".Sh TUBES AND JOBS\n")
         .nth(1)
@@ -108,7 +109,7 @@ fn every_option_is_described_where_it_belongs_and_no_other_is() {
 }
 
 #[test]
-fn help_says_what_holds_without_an_option() {
+fn help_names_the_default_of_each_option() {
     // Without these, there is nothing of the kind.
     const NOTHING: &[&str] = &[
         "delayed-max",
@@ -172,10 +173,15 @@ fn as_typed(line: &str) -> String {
 }
 
 #[test]
-fn its_examples_are_true() {
-    for program in servers() {
+fn examples_show_what_a_shell_shows() {
+    let ours = support::program("beanpoled");
+    if beanstalkd().is_none() {
+        left_out("a beanstalkd, for each example once more");
+    }
+    for program in [Some(ours), beanstalkd()].into_iter().flatten() {
         for (name, lines) in sections() {
-            let server = Server::start(&program, &[]);
+            let server = Server::launch(&program, []);
+            let folder = Folder::new();
             let mut playing = false;
             let mut skipping = false;
             let mut expected = String::new();
@@ -191,7 +197,7 @@ fn its_examples_are_true() {
                         let line = line.replace("\\e", "\\").replace("\\&", "");
                         expected += &format!("{line}\n");
                         if let Some(command) = line.strip_prefix("$ ") {
-                            played += &format!("{line}\n{}", play(&server, command));
+                            played += &format!("{line}\n{}", play(&server, folder.path(), command));
                         }
                     }
                 }
@@ -206,16 +212,16 @@ fn its_examples_are_true() {
 }
 
 /// What a shell says to this, without what cannot be seen at the ends of lines.
-fn play(server: &Server, command: &str) -> String {
+fn play(server: &Server, folder: &Path, command: &str) -> String {
     let mut path = Path::new(BEANPOLE).parent().unwrap().as_os_str().to_owned();
     path.push(":");
     path.push(std::env::var_os("PATH").unwrap());
     let output = Command::new("sh")
         .args(["-c", &format!("{{ {command}\n}} 2>&1")])
         .env("PATH", path)
-        .env("BEANPOLE_ADDR", server.address())
-        .env("XDG_STATE_HOME", server.directory.path())
-        .current_dir(server.directory.path())
+        .env("BEANPOLE_ADDR", format!("127.0.0.1:{}", server.port()))
+        .env("XDG_STATE_HOME", folder)
+        .current_dir(folder)
         .output()
         .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -225,10 +231,11 @@ fn play(server: &Server, command: &str) -> String {
 }
 
 #[test]
-fn mandoc_has_nothing_to_say() {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../man/beanpole.1");
-    let Ok(output) = Command::new("mandoc").args(["-Tlint", page]).output() else {
-        return;
+fn mandoc_finds_no_fault() {
+    let mut mandoc = Command::new("mandoc");
+    mandoc.arg("-Tlint").arg(source("man/beanpole.1"));
+    let Ok(output) = mandoc.output() else {
+        return left_out("mandoc");
     };
     let said = String::from_utf8(output.stdout).unwrap();
     // Its neighbours need not be installed.

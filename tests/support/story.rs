@@ -1,5 +1,7 @@
 //! A transcript as data: its text is parsed into the steps to play.
 
+use crate::{source, text_of};
+use std::fs;
 use std::time::Duration;
 
 /// One transcript.
@@ -71,6 +73,19 @@ pub enum Side {
     Beanpole,
     /// The real one.
     Beanstalkd,
+}
+
+/// All transcripts, in the order of their numbers.
+pub fn all() -> Vec<Story> {
+    let folder = "tests/transcripts";
+    let entries = fs::read_dir(source(folder)).expect("the folder of the transcripts");
+    let names = entries.map(|entry| entry.expect("an entry").file_name());
+    let names = names.map(|name| name.into_string().expect("a name in UTF-8"));
+    let mut names: Vec<String> = names.filter(|name| name.ends_with(".txt")).collect();
+    names.sort();
+    let parse = |name: &String| Story::parse(name, &text_of(&format!("{folder}/{name}")));
+    let stories: Result<_, String> = names.iter().map(parse).collect();
+    stories.unwrap_or_else(|error| panic!("{error}"))
 }
 
 impl Story {

@@ -7,9 +7,10 @@
 //! The proofs stay in the English page, and so do the lines of a display that no
 //! reader sees.
 
-use super::{NAME, NOT_AN_EXCHANGE, PICTURE, shown};
+use super::PICTURE;
 use std::fs;
-use std::path::Path;
+use support::page::{NAME, NOT_AN_EXCHANGE, shown};
+use support::{source, text_of};
 
 /// The macros whose words are the same in all languages: those of the protocol,
 /// and names.
@@ -224,18 +225,17 @@ fn difference(here: &[(String, String)], there: &[(String, String)]) -> String {
 
 /// The page in English.
 fn english() -> String {
-    super::text_of(&format!("man/{NAME}")).expect("the page")
+    text_of(&format!("man/{NAME}"))
 }
 
 #[test]
-fn each_translation_says_what_the_manual_says() {
-    let man = Path::new(env!("CARGO_MANIFEST_DIR")).join("man");
+fn each_translation_has_the_structure_names_and_numbers_of_the_manual() {
     let mut found = Vec::new();
-    for entry in fs::read_dir(&man).expect("the manuals") {
+    for entry in fs::read_dir(source("man")).expect("the manuals") {
         let language = entry.expect("a name").file_name();
         let language = language.to_str().expect("a name in UTF-8");
         let page = format!("man/{language}/{NAME}");
-        if let Some(translation) = super::text_of(&page) {
+        if let Ok(translation) = fs::read_to_string(source(&page)) {
             found.extend(faults(&page, &english(), &translation));
         }
     }
@@ -243,7 +243,7 @@ fn each_translation_says_what_the_manual_says() {
 }
 
 #[test]
-fn a_translation_that_says_something_else_is_found() {
+fn a_translation_with_another_structure_name_or_number_is_found() {
     let english = english();
     assert_eq!(faults("itself", &english, &english), Vec::<String>::new());
     let changes = [
