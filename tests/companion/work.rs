@@ -64,7 +64,7 @@ fn a_failure_delays_the_job_and_the_last_try_buries_it() {
         $ kick
         1
         $ work --all --backoff 1000 --tries 3 -- sh -c 'kill -9 $$'
-        ! beanpole work: job 1 of default: killed by signal 9 at try 2; delayed for 2000 s
+        ! beanpole work: job 1 of default: signal 9 (SIGKILL) at try 2; delayed for 2000 s
         [1]
         $ kick
         1

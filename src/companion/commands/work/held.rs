@@ -12,39 +12,38 @@
 //! restarted without a binlog has forgotten the job, and gives it to nobody:
 //! then the command may run to its end.
 
-use super::{Adrift, Common};
+use super::Common;
 use crate::failure::{Failure, Outcome};
 use crate::server::client::{self, Client, Event};
 use crate::server::reply::{Job, Reply};
 use crate::server::stats::{JobFacts, State};
-use crate::signals::{Calls, wait_for};
+use crate::signals::Calls;
 use crate::text::output::complain;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A job that we hold.
-pub struct Held<'a> {
-    common: &'a Common,
-    link: Link<'a>,
+pub struct Held {
+    common: &'static Common,
+    link: Link,
     pub job: JobFacts,
     pub body: Vec<u8>,
     /// When the server may give the job to another worker.
     lease: Instant,
-    /// When the job has to be touched next.
-    next_touch: Instant,
+    /// When to touch the job or, without a connection, to connect again.
+    next: Instant,
     /// When the touch was sent that has no reply yet.
     touching: Option<Instant>,
-    /// When to connect again, if the connection is lost.
-    retry: Instant,
 }
 
 /// What ties the job to us.
-enum Link<'a> {
+enum Link {
     /// The connection that has reserved it.
     Connection(Client),
     /// There is no connection, and the job is to be taken back. Meanwhile no
     /// other slot takes a job, because it could be this one.
-    Adrift { _note: Adrift<'a> },
+    Adrift { _note: Arc<()> },
     /// The server has lost the job, so it can give it to nobody.
     Forgotten,
     /// Nothing: the job is not ours any more, for this reason. The connection
@@ -61,10 +60,10 @@ pub const PRECEDENCE: Duration = Duration::from_millis(500);
 /// How long an attempt may take; during it, nothing watches the command.
 const ATTEMPT: Duration = Duration::from_secs(2);
 
-impl<'a> Held<'a> {
+impl Held {
     /// Takes over a job that this connection has just reserved, and asks for
     /// its facts. `None`: the job is lost again.
-    pub fn new(common: &'a Common, mut client: Client, job: Job) -> Outcome<Option<Held<'a>>> {
+    pub fn new(common: &'static Common, mut client: Client, job: Job) -> Outcome<Option<Held>> {
         let id = job.id;
         let sent = Instant::now();
         client.queue(format_args!("stats-job {id}"));
@@ -79,9 +78,8 @@ impl<'a> Held<'a> {
             job: JobFacts::read(facts).map_err(Failure::Refused)?,
             body: job.body,
             lease: sent,
-            next_touch: sent,
+            next: sent,
             touching: None,
-            retry: sent,
         };
         held.renewed(sent);
         Ok(Some(held))
@@ -110,69 +108,50 @@ impl<'a> Held<'a> {
     fn renewed(&mut self, sent: Instant) {
         let ttr = Duration::from_secs(self.job.ttr.0.max(1).into());
         self.lease = sent + ttr;
-        self.next_touch = sent + ttr / 3;
+        self.next = sent + ttr / 3;
         self.touching = None;
     }
 
-    /// Keeps the job until a call comes, the time is up, or the job is lost.
+    /// Keeps the job until a call comes, the time is up, or something about the
+    /// job changes.
     pub fn keep(&mut self, calls: &Calls, until: Option<Instant>) {
-        loop {
-            let now = Instant::now();
-            let mut wake = until.map_or(self.lease, |until| until.min(self.lease));
-            let client = match &mut self.link {
-                Link::Forgotten | Link::Gone(_) => return calls.wait(until),
-                _ if now >= self.lease => {
-                    return self
-                        .lose("its time to run was over before the server could be reached");
-                }
-                _ if now >= wake => return,
-                Link::Adrift { .. } if now >= self.retry => {
-                    self.take_back();
-                    if self.loss().is_some() {
-                        return;
-                    }
-                    continue;
-                }
-                Link::Adrift { .. } => {
-                    wake = wake.min(self.retry);
-                    wait_for(&[calls.as_fd()], Some(wake));
-                    if Instant::now() < wake {
-                        return;
-                    }
-                    continue;
-                }
-                Link::Connection(client) => client,
-            };
-            if self.touching.is_none() {
-                if now >= self.next_touch {
-                    client.queue(format_args!("touch {}", self.job.id));
-                    self.touching = Some(now);
-                } else {
-                    wake = wake.min(self.next_touch);
-                }
+        let now = Instant::now();
+        let at_latest = |at: Instant| Some(until.map_or(at, |until| until.min(at)));
+        let client = match &mut self.link {
+            Link::Forgotten | Link::Gone(_) => return calls.wait(until),
+            _ if now >= self.lease => {
+                return self.lose("its time to run was over before the server could be reached");
             }
-            match client.wait(Some(wake), &[calls.as_fd()]) {
-                Ok(Event::Time) => {}
-                Ok(Event::Other) => return,
-                Ok(Event::Reply(reply)) => match (client.understand(reply), self.touching) {
-                    (Ok(Reply::Touched), Some(sent)) => self.renewed(sent),
-                    (Ok(Reply::NotFound), _) => return self.lose("the server took it back"),
-                    (Ok(other), _) => return self.lose(format!("the server answered {other}")),
-                    (Err(failure), _) => return self.lose(failure.to_string()),
-                },
-                Err(failure) => self.disconnected(&failure),
-            }
+            Link::Adrift { .. } if now >= self.next => return self.take_back(),
+            Link::Adrift { .. } => return calls.wait(at_latest(self.next.min(self.lease))),
+            Link::Connection(client) => client,
+        };
+        if self.touching.is_none() && now >= self.next {
+            client.queue(format_args!("touch {}", self.job.id));
+            self.touching = Some(now);
+        }
+        let next = match self.touching {
+            Some(_) => self.lease,
+            None => self.next,
+        };
+        match client.wait(at_latest(next), &[calls.as_fd()]) {
+            Ok(Event::Time | Event::Other) => {}
+            Ok(Event::Reply(reply)) => match (client.understand(reply), self.touching) {
+                (Ok(Reply::Touched), Some(sent)) => self.renewed(sent),
+                (Ok(Reply::NotFound), _) => self.lose("the server took it back"),
+                (Ok(other), _) => self.lose(format!("the server answered {other}")),
+                (Err(failure), _) => self.lose(failure.to_string()),
+            },
+            Err(failure) => self.disconnected(&failure),
         }
     }
 
     fn disconnected(&mut self, failure: &Failure) {
-        let id = self.job.id;
-        complain!("job {id}: {failure}; trying to keep it");
-        self.link = Link::Adrift {
-            _note: self.common.adrift(),
-        };
+        complain!("job {}: {failure}; trying to keep it", self.job.id);
+        let _note = Arc::clone(&self.common.adrift);
+        self.link = Link::Adrift { _note };
         self.touching = None;
-        self.retry = Instant::now();
+        self.next = Instant::now();
     }
 
     /// Tells the server with this line what to do with the job. If the server
@@ -181,20 +160,22 @@ impl<'a> Held<'a> {
     pub fn settle(&mut self, line: &str, calls: &mut Calls) -> Result<(), String> {
         let mut asked = false;
         loop {
-            if matches!(self.link, Link::Adrift { .. }) {
-                self.take_back();
-            }
+            let now = Instant::now();
             let client = match &mut self.link {
                 // We had asked before the connection broke, and the job is
                 // gone: so the server has heard us.
                 Link::Forgotten if asked => return Ok(()),
                 Link::Forgotten => return Err("the server does not know it any more".into()),
                 Link::Gone(reason) => return Err(format!("{reason}; it may run again")),
-                Link::Adrift { .. } if self.common.gives_up(Instant::now() >= self.lease) => {
+                Link::Adrift { .. } if now >= self.next => {
+                    self.take_back();
+                    continue;
+                }
+                Link::Adrift { .. } if self.common.gives_up(now >= self.lease) => {
                     return Err("the server cannot be reached; it may run again".into());
                 }
                 Link::Adrift { .. } => {
-                    calls.wait(Some(self.retry));
+                    calls.wait(Some(self.next));
                     calls.take();
                     continue;
                 }
@@ -203,11 +184,8 @@ impl<'a> Held<'a> {
             asked = true;
             client.queue(line);
             // A touch may still be under way; its reply comes first.
-            let before = match self.touching.take() {
-                Some(_) => client.reply().map(drop),
-                None => Ok(()),
-            };
-            match before.and_then(|()| client.reply()) {
+            let before = self.touching.take().map(|_| client.reply()).transpose();
+            match before.and_then(|_| client.reply()) {
                 Ok(Reply::Deleted | Reply::Released | Reply::Buried(_)) => return Ok(()),
                 Ok(Reply::NotFound) => self.lose("the server took it back"),
                 Ok(other) => self.lose(format!("the server answered {other}")),
@@ -216,36 +194,32 @@ impl<'a> Held<'a> {
         }
     }
 
-    /// Tries to connect and to take the job back, unless the last attempt was
-    /// just now. If the attempt fails, the job stays adrift.
+    /// Tries to connect and to take the job back. If the attempt fails, the job
+    /// stays adrift.
     fn take_back(&mut self) {
         let sent = Instant::now();
-        if sent < self.retry {
-            return;
-        }
-        let id = self.job.id;
         match self.try_to_take_back() {
-            Ok(Link::Connection(mut client)) => {
-                client.patience = self.common.patience;
-                self.common.found(&client.address);
-                complain!("job {id}: taken back");
-                self.link = Link::Connection(client);
-                self.job.reserves += 1;
-                self.renewed(sent);
+            Ok(link) => {
+                if let Link::Connection(client) = &link {
+                    self.common.found(&client.address);
+                    complain!("job {}: taken back", self.job.id);
+                    self.job.reserves += 1;
+                    self.renewed(sent);
+                }
+                self.link = link;
             }
-            Ok(link) => self.link = link,
             Err(reason) => {
                 if self.common.options.verbose {
                     self.common.lost(&reason.to_string());
                 }
-                self.retry = Instant::now() + RETRY;
+                self.next = Instant::now() + RETRY;
             }
         }
     }
 
     /// Connects and takes the job back. Returns the new tie; after an error, a
     /// later attempt may succeed.
-    fn try_to_take_back(&self) -> Outcome<Link<'a>> {
+    fn try_to_take_back(&self) -> Outcome<Link> {
         let id = self.job.id;
         let later = |reason: &str| Failure::refused(reason);
         let mut client = Client::first_of(&self.common.addresses, ATTEMPT)?;
@@ -275,12 +249,14 @@ impl<'a> Held<'a> {
             return later("the server still waits for the lost connection");
         }
         match client.call(format_args!("reserve-job {id}"))? {
-            Reply::Reserved(_) => Ok(Link::Connection(client)),
-            Reply::NotFound => later("it was not to be had"),
-            other => {
-                let what = format!("reserve-job: the server answered {other}");
-                Ok(Link::Gone(what))
+            Reply::Reserved(_) => {
+                client.patience = self.common.patience;
+                Ok(Link::Connection(client))
             }
+            Reply::NotFound => later("it was not to be had"),
+            other => Ok(Link::Gone(format!(
+                "reserve-job: the server answered {other}"
+            ))),
         }
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Each of the `-j` slots is a thread with its own connection. It reserves a
 //! job, runs the command with the job's body as standard input, and touches the
-//! job meanwhile. At the end it deletes, releases or buries the job. The main
-//! thread waits for signals and for the slots.
+//! job meanwhile. At the end it deletes, releases or buries the job. Another
+//! thread waits for signals.
 //!
 //! Two modules make this dependable: [`held`] knows when a job is ours, and
 //! [`process`] ends a command with everything that it started.
@@ -15,12 +15,11 @@
 mod held;
 mod process;
 mod slot;
-mod tries;
 
 use crate::command::{Invocation, Number, Run, tubes_or_default};
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::address::Address;
-use crate::signals::{Caller, Calls, SIGCHLD, SIGHUP, SIGINT, SIGTERM, heeded, wait_for};
+use crate::signals::{Caller, Calls, SIGCHLD, SIGHUP, SIGINT, SIGTERM, heeded};
 use crate::text::output::complain;
 use crate::values::parse;
 use beanpole::protocol::{Seconds, TubeName};
@@ -28,8 +27,8 @@ use clap::{Args, ValueHint};
 use slot::Slot;
 use std::ffi::OsString;
 use std::num::NonZeroU64;
-use std::os::fd::AsFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 #[derive(Args)]
@@ -80,13 +79,42 @@ impl Run for Work {
             return Failure::usage("which command?");
         }
         self.tubes = tubes_or_default(self.tubes);
-        let common = Common {
+        let mut signals = Calls::by_signals(&heeded(&[SIGTERM, SIGINT, SIGHUP]))?;
+        let calls = (0..self.jobs.0).map(|_| Calls::by_signals(&[SIGCHLD]));
+        let calls: Vec<Calls> = calls.collect::<Outcome<_>>()?;
+        // The thread that waits for signals may outlive the slots.
+        let common: &'static Common = Box::leak(Box::new(Common {
             addresses: invocation.addresses(),
             patience: invocation.patience,
+            callers: calls.iter().map(Calls::caller).collect::<Outcome<_>>()?,
+            adrift: Arc::default(),
             state: Mutex::default(),
             options: self,
+        }));
+        let no_thread = Failure::of("cannot start a thread");
+        let watch = move || {
+            loop {
+                signals.wait(None);
+                if signals.take() {
+                    common.stop();
+                }
+            }
         };
-        run_slots(&common)?;
+        Builder::new().spawn(watch).map_err(no_thread)?;
+        let mut slots = Vec::new();
+        for (number, calls) in (1..).zip(calls) {
+            let work = move || {
+                let ended = Slot::new(common, calls).run();
+                ended.unwrap_or_else(|failure| common.breaks(failure));
+            };
+            match Builder::new().name(format!("slot {number}")).spawn(work) {
+                Ok(slot) => slots.push(slot),
+                Err(error) => common.breaks(Failure::io("cannot start a thread", error)),
+            }
+        }
+        for slot in slots {
+            slot.join().expect("a slot does not panic");
+        }
         let mut state = common.state();
         // A run with --all or --count ends by itself, and its status tells
         // whether a command has failed. Another run ends well when a signal
@@ -99,60 +127,19 @@ impl Run for Work {
     }
 }
 
-fn run_slots(common: &Common) -> Outcome<()> {
-    let mut signals = Calls::by_signals(&heeded(&[SIGTERM, SIGINT, SIGHUP]))?;
-    let mut ends = Calls::by_signals(&[])?;
-    let mut callers = Vec::new();
-    let mut ready = Vec::new();
-    for _ in 0..common.options.jobs.0 {
-        let calls = Calls::by_signals(&[SIGCHLD])?;
-        callers.push(calls.caller()?);
-        ready.push((Slot::new(common, calls), ends.caller()?));
-    }
-    std::thread::scope(|scope| {
-        for (number, (slot, end)) in ready.into_iter().enumerate() {
-            let run = move || {
-                if let Err(failure) = slot.run() {
-                    common.breaks(failure);
-                }
-                common.state().running -= 1;
-                end.call();
-            };
-            common.state().running += 1;
-            let thread = std::thread::Builder::new().name(format!("slot {}", number + 1));
-            if let Err(error) = thread.spawn_scoped(scope, run) {
-                common.state().running -= 1;
-                common.breaks(Failure::io("cannot start a thread", error));
-            }
-        }
-        while common.state().running > 0 {
-            if common.stops() {
-                callers.iter().for_each(Caller::call);
-            }
-            wait_for(&[signals.as_fd(), ends.as_fd()], None);
-            ends.take();
-            if signals.take() {
-                if !common.stops() {
-                    complain!("stopping when the commands under way have ended");
-                }
-                let mut state = common.state();
-                state.stop = state.stop.saturating_add(1);
-            }
-        }
-    });
-    Ok(())
-}
-
-/// The settings of all slots, and the state that they and the main thread
-/// share.
+/// The settings of all slots, and the state that they share.
 pub struct Common {
     pub options: Work,
     /// The servers; the first one that serves is used.
     pub addresses: Vec<Address>,
     /// How long the server may be silent before we give up.
     pub patience: Duration,
+    /// Wake the slots.
+    callers: Vec<Caller>,
+    /// Each job that runs here while no connection holds it has a clone.
+    pub adrift: Arc<()>,
     /// A thread that has locked this waits for nothing else.
-    pub state: Mutex<State>,
+    state: Mutex<State>,
 }
 
 /// The state of the run.
@@ -160,28 +147,15 @@ pub struct Common {
 pub struct State {
     /// How urgently to stop: 0 not at all, 1 after the jobs under way, 2 at
     /// once.
-    pub stop: u8,
+    stop: u8,
     /// How many jobs have been begun.
     pub begun: u64,
     /// Whether a command has failed.
     pub failed: bool,
-    /// How many slots have not ended.
-    pub running: usize,
-    /// How many jobs run here while no connection holds them.
-    pub adrift: usize,
     /// Since when there is trouble, and what was said of it last.
-    pub lost: Option<(Instant, String)>,
+    lost: Option<(Instant, String)>,
     /// Why the first slot that failed could not go on.
-    pub broken: Option<Failure>,
-}
-
-/// While this value exists, a job is adrift.
-pub struct Adrift<'a>(&'a Common);
-
-impl Drop for Adrift<'_> {
-    fn drop(&mut self) {
-        self.0.state().adrift -= 1;
-    }
+    broken: Option<Failure>,
 }
 
 impl Common {
@@ -197,10 +171,33 @@ impl Common {
         self.state().stop > 1
     }
 
+    /// Stops the run, more urgently each time.
+    fn stop(&self) {
+        if !self.stops() {
+            complain!("stopping when the commands under way have ended");
+        }
+        let mut state = self.state();
+        state.stop = state.stop.saturating_add(1);
+        self.callers.iter().for_each(Caller::call);
+    }
+
+    /// Notes that a slot cannot go on. The others finish their present jobs.
+    fn breaks(&self, failure: Failure) {
+        let mut state = self.state();
+        state.stop = state.stop.max(1);
+        state.broken.get_or_insert(failure);
+        self.callers.iter().for_each(Caller::call);
+    }
+
     /// Whether to stop trying to settle a job with the server. `is_over` tells
     /// whether the job's time to run is over.
     pub fn gives_up(&self, is_over: bool) -> bool {
         self.stops_at_once() || self.stops() && is_over
+    }
+
+    /// Whether a job of any slot is adrift.
+    pub fn is_adrift(&self) -> bool {
+        Arc::strong_count(&self.adrift) > 1
     }
 
     /// Says why something is tried again, unless another slot has said so.
@@ -222,31 +219,12 @@ impl Common {
         }
     }
 
-    /// Notes that a job is adrift.
-    pub fn adrift(&self) -> Adrift<'_> {
-        self.state().adrift += 1;
-        Adrift(self)
-    }
-
-    /// Notes that a slot cannot go on. The others finish their present jobs.
-    pub fn breaks(&self, failure: Failure) {
-        let mut state = self.state();
-        state.stop = state.stop.max(1);
-        state.broken.get_or_insert(failure);
-    }
-
     /// Asks for permission to begin a job, and counts it as begun.
     pub fn may_begin(&self) -> bool {
         let mut state = self.state();
-        let may =
-            state.stop == 0 && (self.options.count).is_none_or(|count| state.begun < count.get());
+        let most = self.options.count.map_or(u64::MAX, NonZeroU64::get);
+        let may = state.stop == 0 && state.begun < most;
         state.begun += u64::from(may);
         may
-    }
-
-    /// Gives the permission back, because the job was lost before its command
-    /// began.
-    pub fn return_permission(&self) {
-        self.state().begun -= 1;
     }
 }

@@ -1,14 +1,21 @@
 //! One slot: again and again it reserves a job, runs the command for it, and
 //! settles it.
+//!
+//! How often a job has been tried, only the server can count, because workers
+//! come and go. Its counters do not tell which worker reserved a job and why,
+//! but they tell how a reservation ended. A release counts as a failure. A
+//! timeout does as well: the command was too slow. A reservation that ended
+//! without a trace may come from a command that killed its worker, or from a
+//! restart of the server; these are counted separately. A burial ends a round:
+//! if somebody makes the job ready again, it may be tried as often as before.
 
 use super::Common;
 use super::held::{Held, PRECEDENCE};
 use super::process::Process;
-use super::tries::Tries;
 use crate::failure::{Failure, Outcome, plain};
 use crate::server::address::{ADDRESS_VARIABLE, Address};
-use crate::server::client::{Client, Event};
-use crate::server::reply::{Job, Reply};
+use crate::server::client::{self, Client, Event};
+use crate::server::reply::Job;
 use crate::server::stats::Facts;
 use crate::signals::Calls;
 use crate::text::output::complain;
@@ -17,13 +24,12 @@ use nix::sys::signal::Signal;
 use std::io::{self, ErrorKind};
 use std::num::NonZeroU64;
 use std::os::fd::AsFd;
-use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 /// One slot.
-pub struct Slot<'a> {
-    common: &'a Common,
+pub struct Slot {
+    common: &'static Common,
     calls: Calls,
     client: Option<Client>,
     /// How many attempts to connect have failed in a row.
@@ -41,6 +47,17 @@ enum Run {
     TimedOut,
 }
 
+/// What happened to a job before its present reservation.
+#[derive(Clone, Copy)]
+struct Tries {
+    /// Reservations that ended in a failure.
+    failed: u64,
+    /// Reservations that ended without a trace.
+    vanished: u64,
+    /// The number of burials, plus one.
+    rounds: u64,
+}
+
 /// The wait for a job begins again after this many seconds, so that a dead
 /// connection is noticed.
 const WAIT: u64 = 60;
@@ -53,8 +70,8 @@ const LOOK: Duration = Duration::from_millis(50);
 const BURY: i32 = 65;
 const AGAIN: i32 = 75;
 
-impl<'a> Slot<'a> {
-    pub fn new(common: &'a Common, calls: Calls) -> Slot<'a> {
+impl Slot {
+    pub fn new(common: &'static Common, calls: Calls) -> Slot {
         Slot {
             common,
             calls,
@@ -91,52 +108,41 @@ impl<'a> Slot<'a> {
 
     /// Waits for a job for a while, or until the run is to stop.
     fn try_to_reserve(&mut self) -> Outcome<Option<Job>> {
-        let Common {
-            addresses,
-            patience,
-            ..
-        } = self.common;
-        while self.common.state().adrift > 0 && !self.common.stops() {
+        let common = self.common;
+        while common.is_adrift() && !common.stops() {
             self.rest(LOOK);
         }
         let mut client = match self.client.take() {
             Some(client) => client,
             None => {
-                let mut client = Client::first_of(addresses, *patience)?;
-                client.watch_only(&self.common.options.tubes)?;
+                let mut client = Client::first_of(&common.addresses, common.patience)?;
+                client.watch_only(&common.options.tubes)?;
                 client
             }
         };
-        if self.failures > 0 {
-            self.common.found(&client.address);
-            self.failures = 0;
+        if std::mem::take(&mut self.failures) > 0 {
+            common.found(&client.address);
             self.rest(PRECEDENCE);
         }
-        let wait = if self.common.options.all { 0 } else { WAIT };
+        let wait = if common.options.all { 0 } else { WAIT };
         client.queue(format_args!("reserve-with-timeout {wait}"));
-        let until = Instant::now() + Duration::from_secs(wait) + *patience;
-        loop {
+        let until = Instant::now() + Duration::from_secs(wait) + common.patience;
+        while !common.stops() {
             let reply = match client.wait(Some(until), &[self.calls.as_fd()])? {
                 Event::Reply(reply) => client.understand(reply)?,
                 Event::Time => return Err(client.silent()),
                 Event::Other => {
                     self.calls.take();
-                    if self.common.stops() {
-                        // The connection is closed. If a job is on its way to
-                        // us, the server makes it ready again.
-                        return Ok(None);
-                    }
                     continue;
                 }
             };
-            let job = match reply {
-                Reply::Reserved(job) => Some(job),
-                Reply::TimedOut => None,
-                other => return Err(Failure::unexpected("reserve-with-timeout", &other)),
-            };
+            let job = client::job("reserve-with-timeout", reply)?;
             self.client = Some(client);
             return Ok(job);
         }
+        // The connection is closed. If a job is on its way to us, the server
+        // makes it ready again.
+        Ok(None)
     }
 
     /// Waits before the next attempt; each failure makes the wait longer.
@@ -160,43 +166,40 @@ impl<'a> Slot<'a> {
     fn work_on(&mut self, client: Client, job: Job) -> Outcome<()> {
         let id = job.id;
         let address = client.address.clone();
-        let mut held = match Held::new(self.common, client, job) {
-            Ok(Some(held)) => held,
+        let gone = || Failure::Missing("gone before the command was started".into());
+        let held = Held::new(self.common, client, job).and_then(|held| held.ok_or_else(gone));
+        let mut held = match held {
+            Ok(held) => held,
             Err(failure @ Failure::Refused(_)) => return Err(failure),
-            none => {
-                let gone = "gone before the command was started".into();
-                let reason = none.map_or_else(|failure| failure.to_string(), |_| gone);
+            Err(reason) => {
                 complain!("job {id}: {reason}");
-                self.common.return_permission();
+                self.common.state().begun -= 1;
                 return Ok(());
             }
         };
+        let options = &self.common.options;
         let tries = Tries::of(&held.job.all);
-        let limit = self.common.options.tries.map(NonZeroU64::get);
+        let limit = options.tries.map(NonZeroU64::get);
         if let Some(count) = limit.and_then(|limit| tries.vanished(limit)) {
             let what = format!("reserved {count} times to no end; buried without another try");
             let line = format!("bury {id} {}", held.job.priority.0);
             self.settle(&mut held, &line, &what, true);
-            self.client = held.into_client();
-            return Ok(());
+        } else {
+            let variables = variables(&address, &held.job.all);
+            let run = match Process::start(&options.command, &held.body, variables) {
+                Ok(process) => self.supervise(process, &mut held),
+                Err(error) => return self.cannot_start(held, tries, &error),
+            };
+            let run = run.map_err(Failure::of("cannot wait for the command"))?;
+            self.finish(&mut held, tries, run);
         }
-        let run = match Process::start(
-            &self.common.options.command,
-            &held.body,
-            variables(&address, &held.job.all),
-        ) {
-            Ok(process) => self.supervise(process, &mut held),
-            Err(error) => return self.cannot_start(held, tries, &error),
-        };
-        let run = run.map_err(|error| Failure::io("cannot wait for the command", error))?;
-        self.finish(&mut held, tries, run);
         self.client = held.into_client();
         Ok(())
     }
 
     /// Keeps the job until the command has ended. Ends the command if the job
     /// is lost, the command's time is over, or we have to stop at once.
-    fn supervise(&mut self, process: Process, held: &mut Held<'_>) -> io::Result<Run> {
+    fn supervise(&mut self, process: Process, held: &mut Held) -> io::Result<Run> {
         let timeout = self.common.options.timeout;
         let times_out = timeout.map(|Seconds(time)| Instant::now() + seconds(time));
         // Why the command is being ended, and when SIGKILL follows.
@@ -239,52 +242,41 @@ impl<'a> Slot<'a> {
     }
 
     /// Decides what to do with the job, according to the end of its command.
-    fn finish(&mut self, held: &mut Held<'_>, tries: Tries, run: Run) {
+    fn finish(&mut self, held: &mut Held, tries: Tries, run: Run) {
         let (id, pri) = (held.job.id, held.job.priority.0);
         let options = &self.common.options;
         let bury = format!("bury {id} {pri}");
-        let release = |delay| format!("release {id} {pri} {delay}");
-        let code = match run {
-            Run::Ended(status) => status.code(),
-            _ => None,
-        };
-        let (line, what) = match (run, code) {
-            (Run::Lost(reason), _) => {
+        let release = |delay: u64| format!("release {id} {pri} {delay}");
+        let failure = match run {
+            Run::Lost(reason) => {
                 return self.report(held, &format!("{reason}; the command was ended"));
             }
-            (Run::Stopped, _) => (release(0), "stopped; released".into()),
-            (_, Some(0)) => (format!("delete {id}"), "done".into()),
-            (_, Some(BURY)) => (bury, "exit status 65; buried".into()),
-            (_, Some(AGAIN)) => {
-                let Seconds(again) = options.again;
-                (
-                    release(again.into()),
-                    format!("exit status 75; delayed for {again} s"),
-                )
-            }
-            (run, _) => {
-                let number = tries.number();
-                let failure = match run {
-                    Run::Ended(status) => how_it_failed(status),
-                    _ => "it ran too long".into(),
-                };
-                let failure = format!("{failure} at try {number}");
-                match options.tries {
-                    Some(limit) if tries.is_last_of(limit.get()) => {
-                        (bury, format!("{failure}; buried"))
-                    }
-                    _ => {
-                        let delay = self.delay(number);
-                        (release(delay), format!("{failure}; delayed for {delay} s"))
-                    }
+            Run::Stopped => return self.settle(held, &release(0), "stopped; released", true),
+            Run::TimedOut => "it ran too long".into(),
+            Run::Ended(status) => match status.code() {
+                Some(0) => return self.settle(held, &format!("delete {id}"), "done", false),
+                Some(BURY) => return self.settle(held, &bury, "exit status 65; buried", true),
+                Some(AGAIN) => {
+                    let Seconds(again) = options.again;
+                    let what = format!("exit status 75; delayed for {again} s");
+                    return self.settle(held, &release(again.into()), &what, true);
                 }
-            }
+                _ => status.to_string().replace(": ", " "),
+            },
         };
-        self.settle(held, &line, &what, code != Some(0));
+        let failure = format!("{failure} at try {}", tries.number());
+        let limit = options.tries.map(NonZeroU64::get);
+        if limit.is_some_and(|limit| tries.is_last_of(limit)) {
+            self.settle(held, &bury, &format!("{failure}; buried"), true);
+        } else {
+            let delay = self.delay(tries);
+            let what = format!("{failure}; delayed for {delay} s");
+            self.settle(held, &release(delay), &what, true);
+        }
     }
 
     /// Settles the job with the server, and reports what happened.
-    fn settle(&mut self, held: &mut Held<'_>, line: &str, what: &str, is_failure: bool) {
+    fn settle(&mut self, held: &mut Held, line: &str, what: &str, is_failure: bool) {
         match held.settle(line, &mut self.calls) {
             Ok(()) if is_failure => self.report(held, what),
             Ok(()) if self.common.options.verbose => say(held, what),
@@ -294,33 +286,28 @@ impl<'a> Slot<'a> {
     }
 
     /// Reports that something went wrong with a job.
-    fn report(&self, held: &Held<'_>, what: &str) {
+    fn report(&self, held: &Held, what: &str) {
         self.common.state().failed = true;
         say(held, what);
     }
 
-    /// The delay after this many tries, in seconds.
-    fn delay(&self, tries: u64) -> u64 {
-        let doublings = u32::try_from(tries - 1).unwrap_or(u32::MAX);
-        let (Seconds(first), Seconds(most)) =
-            (self.common.options.backoff, self.common.options.backoff_max);
-        let delay = u64::from(first).saturating_mul(2u64.saturating_pow(doublings));
-        delay.min(most.into())
+    /// The delay after this try, in seconds.
+    fn delay(&self, tries: Tries) -> u64 {
+        let options = &self.common.options;
+        let doublings = u32::try_from(tries.failed).unwrap_or(u32::MAX);
+        let delay = u64::from(options.backoff.0).saturating_mul(2u64.saturating_pow(doublings));
+        delay.min(options.backoff_max.0.into())
     }
 
     /// Gives the job back. If the system is short of something, the slot tries
     /// again later. After any other error, such as a missing program, the other
     /// jobs would fare no better, so the run ends.
-    fn cannot_start(&mut self, mut held: Held<'_>, tries: Tries, error: &io::Error) -> Outcome<()> {
+    fn cannot_start(&mut self, mut held: Held, tries: Tries, error: &io::Error) -> Outcome<()> {
         let program = self.common.options.command[0].to_string_lossy();
         let what = format!("cannot start {program}: {}", plain(error));
         let (id, pri) = (held.job.id, held.job.priority.0);
         let passing = matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::OutOfMemory);
-        let delay = if passing {
-            self.delay(tries.number())
-        } else {
-            0
-        };
+        let delay = if passing { self.delay(tries) } else { 0 };
         let line = format!("release {id} {pri} {delay}");
         if let Err(reason) = held.settle(&line, &mut self.calls) {
             complain!("job {id}: {reason}");
@@ -348,15 +335,81 @@ fn seconds(count: u32) -> Duration {
     Duration::from_secs(count.into())
 }
 
-fn say(held: &Held<'_>, what: &str) {
+fn say(held: &Held, what: &str) {
     let (id, tube) = (held.job.id, &held.job.tube);
     complain!("job {id} of {tube}: {what}");
 }
 
-fn how_it_failed(status: ExitStatus) -> String {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("exit status {code}"),
-        (None, Some(signal)) => format!("killed by signal {signal}"),
-        (None, None) => format!("{status}"),
+impl Tries {
+    /// Reads the counters of a job that has just been reserved.
+    fn of(facts: &Facts) -> Tries {
+        let failed = facts.number("releases") + facts.number("timeouts");
+        let buries = facts.number("buries");
+        let ended = failed.saturating_add(buries).saturating_add(1);
+        Tries {
+            failed,
+            vanished: facts.number("reserves").saturating_sub(ended),
+            rounds: buries.saturating_add(1),
+        }
+    }
+
+    /// The number of the present try, from 1 on.
+    fn number(self) -> u64 {
+        self.failed.saturating_add(1)
+    }
+
+    /// Whether the present try is the last one, if `limit` tries are allowed in
+    /// a round.
+    fn is_last_of(self, limit: u64) -> bool {
+        self.failed >= (limit - 1).saturating_mul(self.rounds)
+    }
+
+    /// How many reservations ended without a trace, if `limit` allows no more.
+    fn vanished(self, limit: u64) -> Option<u64> {
+        (self.vanished >= limit.saturating_mul(self.rounds)).then_some(self.vanished)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tries(reserves: u64, releases: u64, timeouts: u64, buries: u64) -> Tries {
+        let text = format!(
+            "reserves: {reserves}\nreleases: {releases}\ntimeouts: {timeouts}\nburies: {buries}\n"
+        );
+        Tries::of(&Facts::parse(text.as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn releases_and_timeouts_are_tries_and_burials_begin_anew() {
+        for (tries, number, is_last) in [
+            (tries(1, 0, 0, 0), 1, false),
+            (tries(2, 1, 0, 0), 2, false),
+            (tries(3, 1, 1, 0), 3, true),
+            (tries(4, 1, 1, 1), 3, false),
+            (tries(6, 3, 1, 1), 5, true),
+            // Reservations that ended without a trace are no tries.
+            (tries(9, 1, 0, 0), 2, false),
+        ] {
+            assert_eq!((tries.number(), tries.is_last_of(3)), (number, is_last));
+        }
+        assert!(tries(1, 0, 0, 0).is_last_of(1));
+    }
+
+    #[test]
+    fn reservations_without_an_end_count_by_themselves() {
+        for (tries, vanished) in [
+            (tries(1, 0, 0, 0), None),
+            (tries(3, 0, 0, 0), None),
+            (tries(4, 0, 0, 0), Some(3)),
+            (tries(4, 1, 0, 0), None),
+            (tries(5, 0, 0, 1), None),
+            (tries(8, 0, 0, 1), Some(6)),
+            // beanstalkd forgets reservations when it is restarted.
+            (tries(0, 0, 0, 0), None),
+        ] {
+            assert_eq!(tries.vanished(3), vanished);
+        }
     }
 }
