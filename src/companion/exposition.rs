@@ -257,6 +257,7 @@ mod tests {
             asked: Vec::new(),
             next: Vec::new(),
             others: Vec::new(),
+            connections: Vec::new(),
         };
         known.take(Duration::ZERO, sample);
         let wanted = Wanted {

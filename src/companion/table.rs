@@ -2,8 +2,8 @@
 
 use crate::command::{Entry, Group};
 use crate::commands::{
-    acts, binlog, check, completion, console, dump, edit, help, load, ls, metrics, pause, peek,
-    ping, put, raw, reserve, stats, tail, top, transfer, tubes, why, work,
+    acts, binlog, check, clients, completion, console, dump, edit, help, load, ls, metrics, pause,
+    peek, ping, put, raw, reserve, stats, tail, top, transfer, tubes, why, work,
 };
 
 /// All commands, in the order of the help.
@@ -26,6 +26,10 @@ pub const GROUPS: &[Group] = &[
                 "show the statistics of the server, of a tube or of a job",
             ),
             Entry::of::<tubes::List>("tubes", "list the tubes and what is in them"),
+            Entry::of::<clients::Clients>(
+                "clients",
+                "list the connections: who puts, who works and who waits",
+            ),
             Entry::of::<metrics::Metrics>(
                 "metrics",
                 "write the statistics as text for Prometheus, or serve them",

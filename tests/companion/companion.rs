@@ -6,6 +6,7 @@
 
 mod binlog;
 mod check;
+mod clients;
 mod completion;
 mod console;
 mod cutting;

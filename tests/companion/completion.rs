@@ -39,7 +39,8 @@ fn shell(server: &Server, name: &str) -> Option<Command> {
 
 /// Lines, and what the last word of each can become.
 const COMPLETED: &[(&str, &[&str])] = &[
-    ("beanpole cl", &["clear"]),
+    ("beanpole cle", &["clear"]),
+    ("beanpole cl", &["clear", "clients"]),
     ("beanpole ki", &["kick", "kick-job"]),
     ("beanpole --ver", &["--version"]),
     ("beanpole reserve --de", &["--delay", "--delete"]),

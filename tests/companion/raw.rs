@@ -145,8 +145,8 @@ fn the_prompt_asks_for_the_body_of_a_put_and_counts_it() {
         screen.wait_for(&format!("\nFOUND 1 6\nhéllo\n{name}"));
         screen.type_keys("help\r");
         screen.wait_for("\nrelease <id> <pri> <delay>\n");
-        screen.type_keys("help list\r");
-        screen.wait_for("help list\nlist-jobs <from> <count> [<tube> [<state>]]\nlist-tubes\n");
+        screen.type_keys("help list-t\r");
+        screen.wait_for("help list-t\nlist-tubes\n");
         screen.wait_for(&format!("they are counted.\n{name}"));
         screen.type_keys("quit\r");
         assert_eq!(screen.wait(), Some(0));

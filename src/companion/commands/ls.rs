@@ -176,7 +176,7 @@ impl Table<'_> {
             let titles = self.columns(|(name, ..)| name.to_uppercase());
             self.output.line(titles + "BODY")?;
         }
-        let facts = self.columns(|(_, _, text, _)| text(&job)) + &job.limit();
+        let facts = self.columns(|(_, _, text, _)| text(&job)) + &job.note();
         let used = facts.chars().count();
         let width = self.width.map(|width| width.saturating_sub(used));
         self.output.line(facts + &beginning(body, width))

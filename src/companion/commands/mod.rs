@@ -5,6 +5,7 @@
 pub mod acts;
 pub mod binlog;
 pub mod check;
+pub mod clients;
 pub mod completion;
 pub mod console;
 pub mod dump;

@@ -5,7 +5,7 @@ use crate::failure::{Failure, Outcome, Status};
 use crate::server::client::Client;
 use crate::server::columns::Column;
 use crate::server::finder::probe;
-use crate::server::sample::Sample;
+use crate::server::sample::{Sample, is_large};
 use crate::server::stats::{Facts, State};
 use crate::server::trouble::{LATE, Trouble, refusal, sentences};
 use crate::server::tubes::Patterns;
@@ -15,7 +15,8 @@ use crate::text::output::print;
 use beanpole::protocol::TubeName;
 use clap::Args;
 use std::cmp::Reverse;
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 #[derive(Args)]
 pub struct Why {
@@ -28,6 +29,9 @@ pub struct Why {
 
 /// How many tubes are told of, if none is named.
 const TUBES: usize = 20;
+
+/// The time from the first look to the second.
+const BETWEEN: Duration = Duration::from_millis(500);
 
 /// What is in the way on a server.
 struct Told {
@@ -71,10 +75,20 @@ fn ask(client: &mut Client, patterns: &Patterns) -> Outcome<Told> {
             Vec::new(),
         )
     };
-    let sample = Sample::take(client, &Patterns::default(), choose)?;
+    let begun = Instant::now();
+    let look = |client: &mut Client| {
+        let sample = Sample::take(client, &Patterns::default(), choose)?;
+        sample.with_connections(client)
+    };
+    let sample = look(client)?;
     let all = sample.tubes.clone();
     let mut known = Known::default();
     known.take(Duration::ZERO, sample);
+    // Only a second look tells whether a large tube grows.
+    if all.iter().any(|(_, facts)| is_large(facts)) {
+        sleep(BETWEEN);
+        known.take(begun.elapsed(), look(client)?);
+    }
     let server = of_server(client, &known.facts)?;
     let (mut names, mut more) = (named, 0);
     if is_choice {
@@ -87,7 +101,8 @@ fn ask(client: &mut Client, patterns: &Patterns) -> Outcome<Told> {
             .tubes
             .get(&name)
             .ok_or_else(|| Failure::no_tube(&name))?;
-        let said = sentences(client, &name, &tube.facts, &all)?;
+        let growth = tube.growth.as_ref();
+        let said = sentences(client, &name, &tube.facts, growth, &all)?;
         tubes.push((name, said));
     }
     Ok(Told {

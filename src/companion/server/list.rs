@@ -1,11 +1,12 @@
-//! Jobs in the order of their ids, as `list-jobs` shows them. beanpoled has
-//! this command; the protocol does not. With other servers, the
-//! [finder](crate::server::finder) has another way.
+//! Jobs in the order of their ids, as `list-jobs` shows them, and connections, as
+//! `list-connections` does. beanpoled has these commands; the protocol does not.
+//! With other servers, the [finder](crate::server::finder) has another way to
+//! jobs; to connections there is none.
 
 use crate::failure::{Failure, Outcome};
 use crate::server::client::Client;
 use crate::server::reply::Reply;
-use crate::server::stats::{self, JobFacts, State};
+use crate::server::stats::{self, Facts, JobFacts, State};
 use beanpole::protocol::framing::MAX_LINE;
 use beanpole::protocol::{JobId, TubeName};
 
@@ -26,7 +27,7 @@ impl Scope {
     }
 }
 
-/// The highest number of jobs that one request asks for.
+/// The highest number of jobs or connections that one request asks for.
 pub const MOST: usize = 1000;
 
 /// A walk through the jobs of a scope. It meets a job that stays exactly once.
@@ -89,8 +90,8 @@ impl Walk {
             return Failure::refused(format!("{line}: the server lists no jobs"));
         };
         let wrong = |reason| Failure::Unreachable(format!("{line}: {reason}"));
-        let (jobs, next) = stats::jobs(&document).map_err(wrong)?;
-        self.next = next.filter(|next| *next > from);
+        let (jobs, next) = stats::list(&document).map_err(wrong)?;
+        self.next = next.map(JobId).filter(|next| *next > from);
         let known = jobs.into_iter().map(|facts| client.known(facts));
         let mut jobs: Vec<_> = known
             .filter_map(Outcome::transpose)
@@ -114,4 +115,28 @@ impl Walk {
             false => all,
         }
     }
+}
+
+/// Gives the connections of a server in the order in which they came, some at a
+/// time, until `each` has enough. Returns whether this server lists them.
+pub fn connections(
+    client: &mut Client,
+    mut each: impl FnMut(Vec<Facts>) -> Outcome<bool>,
+) -> Outcome<bool> {
+    let mut next = Some(0);
+    while let Some(from) = next {
+        let line = format!("list-connections {from} {MOST}");
+        let document = match client.call(&line)? {
+            Reply::Ok(document) => document,
+            Reply::UnknownCommand => return Ok(false),
+            other => return Err(Failure::unexpected(line, &other)),
+        };
+        let wrong = |reason| Failure::Unreachable(format!("{line}: {reason}"));
+        let (page, after) = stats::list(&document).map_err(wrong)?;
+        next = after.filter(|after| *after > from);
+        if !each(page)? {
+            break;
+        }
+    }
+    Ok(true)
 }

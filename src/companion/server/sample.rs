@@ -4,7 +4,7 @@
 use crate::failure::Outcome;
 use crate::server::address::Address;
 use crate::server::client::Client;
-use crate::server::list::{Scope, Walk};
+use crate::server::list::{Scope, Walk, connections};
 use crate::server::stats::{Facts, JobFacts, State};
 use crate::server::take::jobs_of;
 use crate::server::tubes::{Patterns, names_with_ready, next_ready, stats_of};
@@ -30,6 +30,16 @@ pub const TUBE_RATES: [(&str, &str); 3] = [
 /// How many reserved jobs of a tube are looked at.
 const SOME: usize = 100;
 
+/// How many connections are looked at.
+const MOST_CONNECTIONS: usize = 10_000;
+/// A tube with fewer jobs that wait for a worker is not worth a closer look.
+const LARGE: u64 = 1000;
+
+/// Whether many jobs of this tube wait for a worker.
+pub fn is_large(tube: &Facts) -> bool {
+    tube.jobs_in(&[State::Ready, State::Delayed]) >= LARGE
+}
+
 /// The state of a server at one time.
 #[derive(Default)]
 pub struct Sample {
@@ -43,6 +53,8 @@ pub struct Sample {
     /// Some of their reserved jobs, if the server lists them, and the jobs that
     /// were asked for.
     pub others: Vec<JobFacts>,
+    /// Connections, if they were asked for and the server lists them.
+    pub connections: Vec<Facts>,
 }
 
 impl Sample {
@@ -89,7 +101,20 @@ impl Sample {
             asked,
             next,
             others,
+            connections: Vec::new(),
         })
+    }
+
+    /// The same, with the connections if a tube is so large that somebody may
+    /// want to know who fills it.
+    pub fn with_connections(mut self, client: &mut Client) -> Outcome<Sample> {
+        if self.tubes.iter().any(|(_, facts)| is_large(facts)) {
+            connections(client, |page| {
+                self.connections.extend(page);
+                Ok(self.connections.len() < MOST_CONNECTIONS)
+            })?;
+        }
+        Ok(self)
     }
 
     /// The counters of the server for each of [`RATES`].

@@ -87,15 +87,15 @@ impl Facts {
 
     /// The dictionary as JSON, with numbers as numbers and text as text.
     pub fn to_json(&self) -> Json {
-        // The `id` is a number only for a job, and only a job has a state.
-        let is_job = self.get("state").is_some();
+        // The `id` of a server is no number.
+        let is_server = self.get("pid").is_some();
         let typed = self.0.iter().map(|(key, value)| {
             let json = match key.as_str() {
-                "draining" => (value == "true").into(),
-                "name" | "tube" | "version" | "hostname" | "os" | "platform" => {
+                "draining" | "producer" | "worker" | "waiting" => (value == "true").into(),
+                "name" | "tube" | "version" | "hostname" | "os" | "platform" | "address" => {
                     value.as_str().into()
                 }
-                "id" if !is_job => value.as_str().into(),
+                "id" if is_server => value.as_str().into(),
                 _ => number_or_text(value),
             };
             (key.as_str(), json)
@@ -111,21 +111,22 @@ fn fact(text: &str) -> Result<(String, String), String> {
     Ok((key.into(), unquoted(value)))
 }
 
-/// The jobs in a list, and the id from which to go on if there are more.
-pub fn jobs(document: &[u8]) -> Result<(Vec<Facts>, Option<JobId>), String> {
-    let mut jobs = Vec::new();
+/// The jobs or connections in a list, and the number from which to go on if there
+/// are more.
+pub fn list(document: &[u8]) -> Result<(Vec<Facts>, Option<u64>), String> {
+    let mut items = Vec::new();
     let document = shown(document, true);
     for line in lines(&document) {
         let inside = |line: &str| Some(line.strip_prefix("- {")?.strip_suffix('}')?.to_owned());
-        if let Some(job) = inside(line) {
-            let facts = job.split(", ").map(fact);
-            jobs.push(Facts(facts.collect::<Result<_, _>>()?));
+        if let Some(item) = inside(line) {
+            let facts = item.split(", ").map(fact);
+            items.push(Facts(facts.collect::<Result<_, _>>()?));
         } else if let Some(next) = line.strip_prefix("next: ") {
             let next = next.parse().map_err(|_| format!("'{next}' is not an id"))?;
-            return Ok((jobs, Some(JobId(next)).filter(|id| id.0 > 0)));
+            return Ok((items, Some(next).filter(|next| *next > 0)));
         }
     }
-    Err("the list of jobs has no end".into())
+    Err("the list has no end".into())
 }
 
 /// The tubes in a list.
@@ -249,12 +250,14 @@ impl JobFacts {
         words.flatten()?.limit
     }
 
-    /// The same for a table; empty for other jobs.
-    pub fn limit(&self) -> String {
-        let limit = self.full_limit();
-        limit.map_or(String::new(), |Limit { key, most }| {
-            format!("limit {key}:{most}  ")
-        })
+    /// What a table says before the body: for which limit a ready job waits, or
+    /// which connection holds a reserved one.
+    pub fn note(&self) -> String {
+        match (self.full_limit(), self.all.number("reserved-by")) {
+            (Some(Limit { key, most }), _) => format!("limit {key}:{most}  "),
+            (None, 0) => String::new(),
+            (None, connection) => format!("connection {connection}  "),
+        }
     }
 
     /// The job in this dictionary; an error if it describes no job.
@@ -297,10 +300,10 @@ mod tests {
 
     #[test]
     fn in_json_names_stay_text_and_counts_are_numbers() {
-        let server = b"---\ntotal-jobs: 3\nrusage-utime: 0.001438\nversion: \"1.12\"\nid: 12345678\ndraining: false\n";
+        let server = b"---\ntotal-jobs: 3\npid: 9\nrusage-utime: 0.001438\nversion: \"1.12\"\nid: 12345678\ndraining: false\n";
         assert_eq!(
             Facts::parse(server).unwrap().to_json().to_string(),
-            r#"{"total-jobs":3,"rusage-utime":0.001438,"version":"1.12","id":"12345678","draining":false}"#
+            r#"{"total-jobs":3,"pid":9,"rusage-utime":0.001438,"version":"1.12","id":"12345678","draining":false}"#
         );
         let job = b"---\nid: 7\ntube: 9\nstate: ready\n";
         assert_eq!(
@@ -312,12 +315,13 @@ mod tests {
     #[test]
     fn a_list_of_jobs_is_read_with_the_place_to_go_on() {
         let list = b"---\njobs:\n- {id: 7, tube: \"a\", size: 5}\n- {id: 9}\nnext: 12\n";
-        let (jobs, next) = jobs(list).unwrap();
+        let (jobs, next) = super::list(list).unwrap();
         let pairs: Vec<_> = jobs[0].iter().collect();
         assert_eq!(pairs, [("id", "7"), ("tube", "a"), ("size", "5")]);
-        assert_eq!((jobs[1].number("id"), next), (9, Some(JobId(12))));
-        assert_eq!(super::jobs(b"---\njobs: []\nnext: 0\n"), Ok((vec![], None)));
-        assert!(super::jobs(b"---\njobs:\n").is_err());
+        assert_eq!((jobs[1].number("id"), next), (9, Some(12)));
+        let empty = b"---\njobs: []\nnext: 0\n";
+        assert_eq!(super::list(empty), Ok((vec![], None)));
+        assert!(super::list(b"---\njobs:\n").is_err());
     }
 
     #[test]

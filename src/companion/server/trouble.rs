@@ -11,13 +11,13 @@ use crate::server::list::{MOST, Scope, Walk};
 use crate::server::stats::{Facts, JobFacts, State};
 use crate::server::take::jobs_of;
 use crate::server::tubes::{names_with_ready, next_ready};
-use crate::server::watch::Tube;
+use crate::server::watch::{Growth, Tube};
 use crate::text::words::span;
 use beanpole::protocol::{JobId, Key, TubeName};
 use std::collections::BTreeMap;
 
 /// What is wrong with a tube, the worst first.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Trouble {
     /// A job was reserved so often and never done: its worker is lost each time,
     /// or takes too long.
@@ -34,6 +34,8 @@ pub enum Trouble {
     /// Jobs are ready and workers wait for some: as many as may be with the keys
     /// of these jobs are reserved.
     Limited,
+    /// More jobs are put than are done.
+    Grows(Growth),
     /// The tube is paused for another time.
     Paused(u64),
     /// For so long jobs have been ready and none was deleted.
@@ -75,11 +77,10 @@ impl Trouble {
             (ready > 0 && facts.watching() == 0).then_some(Trouble::Unwatched),
             (buried > 0).then_some(Trouble::Buried(buried)),
             (timeouts >= OFTEN && may_time_out).then_some(Trouble::TimesOut(timeouts)),
-            (paused > 0).then_some(match ready {
-                0 => Trouble::Paused(paused),
-                _ => Trouble::Held(paused),
-            }),
+            (paused > 0 && ready > 0).then_some(Trouble::Held(paused)),
             (ready > 0 && paused == 0 && number("current-waiting") > 0).then_some(Trouble::Limited),
+            tube.growth.clone().map(Trouble::Grows),
+            (paused > 0 && ready == 0).then_some(Trouble::Paused(paused)),
             (ready > 0 && still >= STILL).then_some(Trouble::Still(still)),
             old.map(Trouble::Old),
         ];
@@ -87,12 +88,12 @@ impl Trouble {
     }
 
     /// Whether it needs a person, or only may need one.
-    pub fn is_grave(self) -> bool {
+    pub fn is_grave(&self) -> bool {
         self.rank() > 4.0
     }
 
     /// How bad it is: the worst kind has the highest number.
-    pub fn rank(self) -> f64 {
+    pub fn rank(&self) -> f64 {
         match self {
             Trouble::Fails(..) => 9.0,
             Trouble::Unwatched => 8.0,
@@ -100,22 +101,27 @@ impl Trouble {
             Trouble::TimesOut(_) => 6.0,
             Trouble::Held(_) => 5.0,
             Trouble::Limited => 4.0,
+            Trouble::Grows(_) => 3.5,
             Trouble::Paused(_) => 3.0,
             Trouble::Still(_) => 2.0,
             Trouble::Old(_) => 1.0,
         }
     }
 
-    pub fn words(self) -> String {
+    pub fn words(&self) -> String {
         match self {
             Trouble::Fails(id, tries) => format!("job {id} fails at each of {tries} tries"),
             Trouble::Unwatched => "nobody watches".into(),
             Trouble::Buried(count) => format!("{count} buried"),
             Trouble::TimesOut(count) => format!("{count} timeouts"),
-            Trouble::Held(left) | Trouble::Paused(left) => format!("paused, {} left", span(left)),
+            Trouble::Held(left) | Trouble::Paused(left) => format!("paused, {} left", span(*left)),
             Trouble::Limited => "waits for a limit".into(),
-            Trouble::Still(time) => format!("no delete for {}", span(time)),
-            Trouble::Old(age) => format!("oldest job {}", span(age)),
+            Trouble::Grows(Growth { rate, producer }) => match producer {
+                Some(producer) => format!("grows by {rate}/s, most from {producer}"),
+                None => format!("grows by {rate}/s"),
+            },
+            Trouble::Still(time) => format!("no delete for {}", span(*time)),
+            Trouble::Old(age) => format!("oldest job {}", span(*age)),
         }
     }
 }
@@ -178,6 +184,7 @@ pub fn sentences(
     client: &mut Client,
     tube: &TubeName,
     facts: &Facts,
+    growth: Option<&Growth>,
     all: &[(TubeName, Facts)],
 ) -> Outcome<Vec<String>> {
     let number = |key: &str| facts.number(key);
@@ -218,6 +225,16 @@ pub fn sentences(
         }
     }
     said.extend(limited(&next, &held, ready));
+    if let Some(Growth { rate, producer }) = growth {
+        said.push(match producer {
+            Some(producer) => {
+                format!("It grows by {rate} jobs a second; most of them come from {producer}.")
+            }
+            None => {
+                format!("It grows by {rate} jobs a second; from whom, this server does not tell.")
+            }
+        });
+    }
     for job in held.iter().take(NAMED).filter(|_| ready > 0) {
         let (id, left, tries) = (job.id, span(job.time_left.0.into()), job.reserves);
         said.push(format!(

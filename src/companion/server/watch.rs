@@ -7,14 +7,14 @@ use crate::server::columns::Column;
 use crate::server::curves::Curves;
 use crate::server::finder::near;
 use crate::server::names;
-use crate::server::sample::{Link, RATES, Sample, TUBE_RATES, per_second};
+use crate::server::sample::{Link, RATES, Sample, TUBE_RATES, growth, is_large, per_second};
 use crate::server::stats::{Facts, JobFacts, State};
 use crate::server::take::bodies;
 use crate::server::trouble::{Trouble, has_failed_often, refusal, words};
 use crate::server::tubes::Patterns;
 use crate::text::json::{Json, float, json};
 use beanpole::protocol::{JobId, TubeName};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -29,6 +29,9 @@ const MOST_ASKED: usize = 30;
 const FORGET: Duration = Duration::from_secs(86_400);
 /// The longest time that a server may be silent before it counts as gone.
 pub const PATIENCE: Duration = Duration::from_secs(5);
+/// A tube grows fast if a quarter of what is put into it stays there, and if it
+/// would have twice as many jobs in this time, in seconds.
+const DOUBLES_WITHIN: f64 = 600.0;
 /// The search for more jobs of a tube ends after this many ids in a row without
 /// one. They are few, because the search is done with each sample.
 const IDS: u64 = 1000;
@@ -75,6 +78,9 @@ pub struct Known {
     pub shown: Vec<TubeName>,
     /// After which tube the jobs of others are asked for.
     turn: Option<TubeName>,
+    /// How many puts each connection had sent, by its number, if the connections
+    /// were asked for.
+    puts: HashMap<u64, u64>,
     /// The tube of which the next jobs are wanted, and how many of each state.
     pub looks_into: Option<(TubeName, usize)>,
     /// These jobs, with their bodies.
@@ -93,6 +99,8 @@ pub struct Tube {
     pub age: Option<u64>,
     /// A job that was reserved often and never done.
     pub suspect: Option<JobFacts>,
+    /// How fast it grows, if that is fast.
+    pub growth: Option<Growth>,
     /// For how long jobs have been ready and none was deleted.
     pub still: Duration,
     /// When it last moved: a job was deleted, or none was ready.
@@ -103,6 +111,15 @@ pub struct Tube {
     pub is_gone: bool,
     /// Its curves begin when something happens in it.
     pub curves: Option<Box<Curves<{ TUBE_RATES.len() }>>>,
+}
+
+/// How fast a tube grows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Growth {
+    /// By how many jobs a second.
+    pub rate: u64,
+    /// Who puts most of them, if the server tells it: an address or a process.
+    pub producer: Option<String>,
 }
 
 impl Watched {
@@ -203,6 +220,7 @@ impl Watched {
         let choose = |tubes: &[_]| self.known().choose(tubes, most_asked);
         let sample = link.ask(|client| {
             let sample = Sample::take(client, &Patterns::default(), choose)?;
+            let sample = sample.with_connections(client)?;
             let look = |(tube, most): &(TubeName, usize)| look(client, tube, *most);
             let jobs = looks_into.as_ref().map(look).transpose()?;
             Ok((sample, jobs.unwrap_or_default()))
@@ -302,6 +320,7 @@ impl Known {
         self.sampled = Some(at);
         self.facts = sample.server;
         self.note_tubes(at, before, sample.tubes);
+        self.note_producers(&sample.connections);
         for name in &sample.asked {
             self.tubes
                 .entry(name.clone())
@@ -320,6 +339,28 @@ impl Known {
         }
         for tube in self.tubes.values_mut() {
             tube.troubles = Trouble::of(tube);
+        }
+    }
+
+    /// Notes who has put most into each tube that grows since the connections were
+    /// asked for before.
+    fn note_producers(&mut self, connections: &[Facts]) {
+        let puts = connections.iter();
+        let puts = puts.map(|one| (one.number("id"), one.number("puts")));
+        let before = std::mem::replace(&mut self.puts, puts.collect());
+        let mut most = HashMap::new();
+        for one in connections {
+            let puts = one.number("puts");
+            let puts = growth(*before.get(&one.number("id")).unwrap_or(&0), puts);
+            let most = most.entry(one.text("tube")).or_insert((0, ""));
+            *most = (puts, one.text("address")).max(*most);
+        }
+        for (name, tube) in &mut self.tubes {
+            if let (Some(growth), Some((1.., producer))) =
+                (&mut tube.growth, most.get(name.as_str()))
+            {
+                growth.producer = Some((*producer).into());
+            }
         }
     }
 
@@ -387,6 +428,15 @@ impl Tube {
         self.still = at - self.moved;
         self.counters = counters;
         self.facts = facts;
+        self.growth = self.rates.and_then(|[put, delete, _]| {
+            let rate = put - delete;
+            let waits = self.facts.jobs_in(&[State::Ready, State::Delayed]) as f64;
+            let is_fast = rate * 4.0 >= put && rate * DOUBLES_WITHIN >= waits;
+            (is_large(&self.facts) && is_fast).then_some(Growth {
+                rate: rate as u64,
+                producer: None,
+            })
+        });
         self.suspect = None;
         self.is_gone = false;
         if self.ready() == 0 {

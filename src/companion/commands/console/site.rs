@@ -156,7 +156,12 @@ fn why(request: &Request, client: &mut Client, server: &Watched) -> Outcome<Json
     let facts = client.known_tube(&tube)?;
     let others: Vec<_> = server.known().with_ready().take(MOST_OTHERS).collect();
     let others = stats_of(client, &others)?;
-    let said = sentences(client, &tube, &facts, &others)?;
+    let growth = server
+        .known()
+        .tubes
+        .get(&tube)
+        .and_then(|tube| tube.growth.clone());
+    let said = sentences(client, &tube, &facts, growth.as_ref(), &others)?;
     Ok(json!({"why": said.join(" ")}))
 }
 

@@ -26,8 +26,9 @@ pub const COMMANDS: &[(&str, &str)] = &[
     ("stats", ""),
     ("stats-job", "<id>"),
     ("stats-tube", "<tube>"),
-    // Only beanpoled has this command.
+    // Only beanpoled has these two.
     ("list-jobs", "<from> <count> [<tube> [<state>]]"),
+    ("list-connections", "<from> <count>"),
     ("list-tubes", ""),
     ("list-tube-used", ""),
     ("list-tubes-watched", ""),

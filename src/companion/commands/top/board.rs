@@ -377,6 +377,7 @@ mod tests {
             asked: Vec::new(),
             next: Vec::new(),
             others: Vec::new(),
+            connections: Vec::new(),
         };
         server.known().take(Duration::ZERO, sample);
         let mut board = Board::new(vec![Arc::new(server)], Column::Tube, Patterns::default());

@@ -365,6 +365,7 @@ fn row(name: &str, tube: &Tube, columns: &[Column], name_width: usize) -> Line {
         Trouble::Held(left) | Trouble::Paused(left) => Some(format!(" ||{}", span(*left))),
         Trouble::TimesOut(_) => Some(" !time".into()),
         Trouble::Fails(..) => Some(" !job".into()),
+        Trouble::Grows(_) => Some(" !grows".into()),
         _ => None,
     });
     let mark = mark.unwrap_or_default();
@@ -460,7 +461,7 @@ fn jobs(
                 count(job.reserves, 5),
                 count(body.len() as u64, 6),
             );
-            let line = Line::plain(facts + &job.limit() + &beginning(body, Some(width)));
+            let line = Line::plain(facts + &job.note() + &beginning(body, Some(width)));
             lines.push(match is_selected(job) {
                 true => line.styled(Style::Reverse),
                 false => line,
