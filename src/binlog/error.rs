@@ -43,30 +43,15 @@ pub enum Error {
         /// The segment.
         number: u32,
     },
-    /// beanstalkd was started on the directory, and wrote this file.
-    Foreign {
-        /// The number of the file.
-        number: u32,
-    },
-    /// No segment is there, though something shows that there were some.
-    Gone,
-    /// What lives leaves too little of the disk free.
-    Full {
-        /// How many bytes live.
-        live: u64,
-        /// How many may live.
-        most: u64,
-    },
-    /// The disk has no room for copies of beanstalkd's jobs.
-    NoRoomToTakeOver {
-        /// How many bytes the copies need.
-        needed: u64,
-        /// How many there are, if that is known.
-        free: Option<u64>,
-    },
+    /// Something else stands in the way. The text is complete.
+    Refused(String),
     /// Another server has taken over the directory.
     Lost(io::Error),
 }
+
+/// What to do about damage.
+const REPAIR: &str =
+    "save what can be read to a new directory with `beanpole binlog repair DIR NEW`";
 
 impl Error {
     /// For `map_err`: adds what was being done, to which file.
@@ -92,11 +77,7 @@ impl Error {
 
     /// Whether an operation failed because the disk or the quota is full.
     pub(super) fn is_full(&self) -> bool {
-        match self {
-            Error::File { source, .. } => is_full(source),
-            Error::Full { .. } => true,
-            _ => false,
-        }
+        self.kind().is_some_and(|kind| is_full(&kind.into()))
     }
 }
 
@@ -108,23 +89,19 @@ pub(super) fn is_full(error: &io::Error) -> bool {
     )
 }
 
-/// What to do about damage.
-const REPAIR: &str =
-    "save what can be read to a new directory with `beanpole binlog repair DIR NEW`";
-
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Directory { path, source } => {
+                let path = path.display();
+                let advice = match source.kind() {
+                    io::ErrorKind::NotFound => "; create it first",
+                    _ => "",
+                };
                 write!(
                     f,
-                    "cannot use the binlog directory: {}: {source}",
-                    path.display()
-                )?;
-                match source.kind() {
-                    io::ErrorKind::NotFound => f.write_str("; create it first"),
-                    _ => Ok(()),
-                }
+                    "cannot use the binlog directory: {path}: {source}{advice}"
+                )
             }
             Error::Locked(path) => write!(
                 f,
@@ -153,31 +130,7 @@ impl fmt::Display for Error {
                 "{} is missing though jobs in it are needed; nothing was changed; put it back, or {REPAIR}",
                 segment_name(*number)
             ),
-            Error::Foreign { number } => {
-                let name = segment_name(*number);
-                write!(
-                    f,
-                    "{name} was written by beanstalkd, after the segments of beanpoled; nothing was changed; move {name} to another directory to start with the jobs of beanpoled (its own jobs are taken over by a start with -b on that directory)",
-                )
-            }
-            Error::Gone => write!(
-                f,
-                "the segments are missing, though the spares show that there were some; nothing was changed; put them back, or move the spares away too to start without their jobs"
-            ),
-            Error::Full { live, most } => write!(
-                f,
-                "the jobs take {live} bytes of the {most} that the disk has for them"
-            ),
-            Error::NoRoomToTakeOver { needed, free } => {
-                write!(
-                    f,
-                    "cannot take over the jobs of beanstalkd: copies of them need {needed} bytes on the disk"
-                )?;
-                if let Some(free) = free {
-                    write!(f, ", and {free} are free")?;
-                }
-                f.write_str("; nothing was changed; make room, or start beanstalkd again")
-            }
+            Error::Refused(text) => f.write_str(text),
             Error::Lost(source) => write!(
                 f,
                 "the lock on the binlog directory is lost: {source}; nothing is acknowledged or changed there any more"

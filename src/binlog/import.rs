@@ -250,10 +250,12 @@ fn undo<J: Jobs>(opening: &Opening, first: u32, theirs: &Theirs<J>, error: Error
     if !error.is_full() {
         return error;
     }
-    Error::NoRoomToTakeOver {
-        needed: room_needed(opening.soft_len(), theirs),
-        free: storage.free(),
-    }
+    let needed = room_needed(opening.soft_len(), theirs);
+    let free = storage.free();
+    let free = free.map_or(String::new(), |free| format!(", and {free} are free"));
+    Error::Refused(format!(
+        "cannot take over the jobs of beanstalkd: copies of them need {needed} bytes on the disk{free}; nothing was changed; make room, or start beanstalkd again"
+    ))
 }
 
 /// How many bytes of files a takeover needs, with segments of this length.

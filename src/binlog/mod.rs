@@ -421,13 +421,6 @@ impl Binlog {
         tail.refuses_puts() || refused.is_some_and(|(put, _)| !tail.admits(*put))
     }
 
-    /// How many bytes the binlog's files have, and how many of these the puts of
-    /// living jobs take at their longest.
-    pub fn bytes(&self) -> (u64, u64) {
-        let tail = self.tail();
-        (tail.file_len(), tail.ledger.live())
-    }
-
     /// The segment with the latest put of a live job. For a job that is gone, 0
     /// or any segment.
     pub fn segment_of(&self, id: JobId) -> u32 {

@@ -57,10 +57,12 @@ pub(super) fn recover<J: Jobs>(
     }
     let foreign = files.theirs.iter().filter(|file| file.number >= needed);
     if let Some(file) = foreign.min_by_key(|file| matches!(file.kind, Kind::Nothing)) {
-        let number = file.number;
+        let name = file.name();
         return Err(match file.kind {
             Kind::Nothing => file.damaged(0, "there is nothing in it, though there was"),
-            _ => Error::Foreign { number },
+            _ => Error::Refused(format!(
+                "{name} was written by beanstalkd, after the segments of beanpoled; nothing was changed; move {name} to another directory to start with the jobs of beanpoled (its own jobs are taken over by a start with -b on that directory)"
+            )),
         });
     }
     let old = files.ours.iter().filter(|found| found.number < needed);
@@ -84,6 +86,9 @@ fn oldest_needed(newest: &Found, header: &Header) -> Result<u32, Error> {
     }
     Ok(oldest)
 }
+
+/// No segment is there, though something shows that there were some.
+const GONE: &str = "the segments are missing, though the spares show that there were some; nothing was changed; put them back, or move the spares away too to start without their jobs";
 
 /// The files with the name of a segment, by what they are, each kind in order.
 struct Files {
@@ -130,7 +135,7 @@ impl Files {
             if names.iter().any(|name| shows_segment(name)) {
                 return Err(match self.theirs.last() {
                     Some(file) => file.damaged(0, "there is nothing in it, though there was"),
-                    None => Error::Gone,
+                    None => Error::Refused(GONE.into()),
                 });
             }
         }

@@ -116,10 +116,11 @@ impl Tail {
     pub fn must_fit(&self, put: u64) -> Result<(), Error> {
         match self.fits(put) {
             true => Ok(()),
-            false => Err(Error::Full {
-                live: self.ledger.live(),
-                most: self.most_live(put).unwrap_or(0),
-            }),
+            false => Err(Error::Refused(format!(
+                "the jobs take {} bytes of the {} that the disk has for them",
+                self.ledger.live(),
+                self.most_live(put).unwrap_or(0)
+            ))),
         }
     }
 
