@@ -5,7 +5,7 @@
 //! and a line of help. Parsing, usage texts and the completions of the shells
 //! come from there.
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, Status};
 use crate::server::address::Address;
 use crate::server::client::Client;
 use crate::server::form::Form;
@@ -15,8 +15,7 @@ use crate::text::json::{self, Json};
 use crate::text::output::{complain, print};
 use crate::values::{self, Parse};
 use beanpole::protocol::{JobId, TubeName};
-use clap::builder::StyledStr;
-use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::error::{ContextKind, ErrorKind};
 use clap::{ArgMatches, Args};
 use std::error::Error;
 use std::process::ExitCode;
@@ -203,7 +202,7 @@ impl Invocation {
     pub fn ask_each<T>(
         &self,
         mut ask: impl FnMut(&mut Client) -> Outcome<T>,
-    ) -> Outcome<(Answers<'_, T>, Outcome<()>)> {
+    ) -> Outcome<(Answers<'_, T>, Outcome)> {
         let mut found = Vec::new();
         let mut failures = Vec::new();
         for server in &self.servers {
@@ -215,35 +214,34 @@ impl Invocation {
                 Err(failure) => failures.push(failure.about(server.title())),
             }
         }
-        let last = failures.pop();
-        for failure in failures {
-            complain!("{failure}");
-        }
-        Ok((found, last.map_or(Ok(()), Err)))
+        Ok((found, last_of(failures)))
     }
 
-    /// What the servers have answered as JSON: an object with their addresses,
-    /// or the answer alone if one was asked.
-    pub fn as_json(&self, found: Answers<'_, Json>) -> String {
-        let mut found = found.into_iter();
-        json::line(&match self.servers.len() {
-            1 => found.next().map_or(Json::Null, |(_, json)| json),
-            _ => found
-                .map(|(server, json)| (server.address.to_string(), json))
-                .collect(),
-        }) + "\n"
-    }
-
-    /// The same as text: each under the name of its server if several were
-    /// asked.
-    pub fn as_text(&self, found: Answers<'_, String>) -> String {
-        if self.servers.len() == 1 {
-            return found.into_iter().map(|(_, text)| text).collect();
-        }
-        let parts = found
-            .iter()
-            .map(|(server, text)| format!("{}\n{text}", server.title()));
-        parts.collect::<Vec<_>>().join("\n")
+    /// Prints what the servers have answered. If several were asked, JSON is an
+    /// object with their addresses, and each text comes under the name of its
+    /// server.
+    pub fn show<T>(
+        &self,
+        as_json: bool,
+        found: Answers<'_, T>,
+        to_json: impl Fn(&T) -> Json,
+        to_text: impl Fn(&T) -> String,
+    ) -> Outcome {
+        let of_each =
+            |(server, answer): &(&Server, T)| (server.address.to_string(), to_json(answer));
+        let text = match (found.as_slice(), self.servers.len()) {
+            ([], _) => return Ok(Status::Done),
+            ([(_, only)], 1) if as_json => json::line(&to_json(only)) + "\n",
+            ([(_, only)], 1) => to_text(only),
+            (all, _) if as_json => json::line(&all.iter().map(of_each).collect()) + "\n",
+            (all, _) => {
+                let titled = |(server, answer): &(&Server, T)| {
+                    format!("{}\n{}", server.title(), to_text(answer))
+                };
+                all.iter().map(titled).collect::<Vec<_>>().join("\n")
+            }
+        };
+        print(text)
     }
 
     /// The address of the server; the first one, if there are several.
@@ -277,6 +275,18 @@ impl Invocation {
     }
 }
 
+/// The failure of a command that has failed for several servers: the last one.
+/// The others are reported at once.
+pub fn last_of(failures: impl IntoIterator<Item = Failure>) -> Outcome {
+    let mut last = Ok(Status::Done);
+    for failure in failures {
+        if let Err(before) = std::mem::replace(&mut last, Err(failure)) {
+            complain!("{before}");
+        }
+    }
+    last
+}
+
 /// What reads the options before the name of a command.
 pub fn program() -> clap::Command {
     Patience::augment_args(Servers::augment_args(clap::Command::new("beanpole")))
@@ -294,19 +304,18 @@ pub fn find(groups: &'static [Group], name: &str) -> Outcome<(&'static Group, &'
     let wanted = if name == RESUME { "pause" } else { name };
     let pairs = |group: &'static Group| group.commands.iter().map(move |one| (group, one));
     let mut commands = groups.iter().flat_map(pairs);
-    let known: Vec<_> = commands.clone().map(|(_, command)| command.name).collect();
-    commands
-        .find(|(_, command)| command.name == wanted)
-        .ok_or_else(|| {
-            // The error of clap names the command that a typo may stand for.
-            let program = clap::Command::new("beanpole").disable_help_subcommand(true);
-            let program = program.subcommands(known.into_iter().map(clap::Command::new));
-            said(
-                &program
-                    .try_get_matches_from(["beanpole", name])
-                    .expect_err("none has this name"),
-            )
-        })
+    let known: Vec<_> = commands
+        .clone()
+        .map(|(_, one)| clap::Command::new(one.name))
+        .collect();
+    commands.find(|(_, one)| one.name == wanted).ok_or_else(|| {
+        // The error of clap names the command that a typo may stand for.
+        let program = clap::Command::new("beanpole").disable_help_subcommand(true);
+        let parsed = program
+            .subcommands(known)
+            .try_get_matches_from(["beanpole", name]);
+        said(&parsed.expect_err("none has this name"))
+    })
 }
 
 /// Answers what clap does not take for a command: it wants the version, or is
@@ -318,70 +327,35 @@ pub fn refused(error: clap::Error) -> Outcome {
     }
 }
 
-/// What clap says of a command line, in the words of this program.
+/// What clap says of a command line, without its advice about usage. Of a value
+/// that cannot be read it is only said why.
 fn said(error: &clap::Error) -> Failure {
-    let text = |kind| match error.get(kind) {
-        Some(ContextValue::String(text)) => text.clone(),
-        Some(ContextValue::Strings(texts)) => texts.join(", "),
-        Some(ContextValue::StyledStrs(texts)) => texts
-            .iter()
-            .map(StyledStr::to_string)
-            .collect::<Vec<_>>()
-            .join(", "),
-        _ => String::new(),
-    };
-    // An option comes with the name of its value.
-    let name = |text: String| text.split(' ').next().unwrap_or_default().to_owned();
-    let option = name(text(ContextKind::InvalidArg));
-    let about = |what: String| match option.starts_with("--") {
-        true => format!("{option}: {what}"),
-        false => what,
-    };
-    let value = text(ContextKind::InvalidValue);
-    Failure::Usage(match error.kind() {
-        ErrorKind::ValueValidation => {
-            about(error.source().map(ToString::to_string).unwrap_or_default())
+    let option = error.get(ContextKind::InvalidArg).map(ToString::to_string);
+    let option = option.iter().flat_map(|option| option.split(' ')).next();
+    Failure::Usage(match (error.kind(), error.source(), option) {
+        (ErrorKind::ValueValidation, Some(reason), Some(option)) if option.starts_with("--") => {
+            format!("{option}: {reason}")
         }
-        ErrorKind::InvalidValue if value.is_empty() => {
-            format!("flag requires an argument: {option}")
-        }
-        ErrorKind::InvalidValue => about(format!(
-            "'{value}' is none of {}",
-            text(ContextKind::ValidValue)
-        )),
-        ErrorKind::InvalidSubcommand => {
-            let name = text(ContextKind::InvalidSubcommand);
-            let similar = text(ContextKind::SuggestedSubcommand);
-            // The best one comes last, but the beginning of a word says more.
-            let begun = similar.split(", ").find(|known| known.starts_with(&name));
-            let hint = match begun.or(similar.split(", ").last()) {
-                None | Some("") => String::new(),
-                Some(known) => format!(": did you mean '{known}'?"),
-            };
-            format!("there is no command '{name}'{hint}")
-        }
-        ErrorKind::UnknownArgument if option.starts_with('-') => {
-            match text(ContextKind::SuggestedArg) {
-                similar if similar.is_empty() => format!("unknown flag: {option}"),
-                similar => format!("unknown flag: {option}: did you mean '{similar}'?"),
-            }
-        }
-        ErrorKind::UnknownArgument => format!("it takes no operand '{option}'"),
-        ErrorKind::ArgumentConflict => {
-            let other = name(text(ContextKind::PriorArg));
-            format!("{other} and {option} exclude each other")
-        }
-        ErrorKind::TooManyValues => format!("flag takes no argument: {option}"),
+        (ErrorKind::ValueValidation, Some(reason), _) => reason.to_string(),
         _ => {
             let text = error.to_string();
-            text.lines()
-                .next()
-                .unwrap_or_default()
+            let is_said = |line: &&str| {
+                !["Usage:", "For more"]
+                    .iter()
+                    .any(|end| line.starts_with(end))
+            };
+            let said = text
                 .trim_start_matches("error: ")
-                .into()
+                .lines()
+                .take_while(is_said);
+            let said = said.map(str::trim).filter(|line| !line.is_empty());
+            said.collect::<Vec<_>>().join("; ")
         }
     })
 }
+
+/// The protocol on one screen; its manual page shows the same text.
+pub const CARD: &str = include_str!("commands/card.txt");
 
 /// The operand that stands for standard input.
 pub const INPUT: &str = "-";

@@ -26,7 +26,11 @@ fn server() -> Server {
 /// A shell that finds the program by its name.
 fn shell(server: &Server, name: &str) -> Option<Command> {
     let shells = ["/bin", "/usr/bin", "/usr/local/bin"].map(|place| Path::new(place).join(name));
-    let mut command = Command::new(shells.iter().find(|path| path.exists())?);
+    let Some(program) = shells.iter().find(|path| path.exists()) else {
+        ::support::left_out(name);
+        return None;
+    };
+    let mut command = Command::new(program);
     let mut path = Path::new(BEANPOLE).parent().unwrap().as_os_str().to_owned();
     path.push(":");
     path.push(std::env::var_os("PATH").unwrap_or_default());

@@ -117,7 +117,7 @@ fn peek_shows_the_next_jobs_of_a_tube_in_each_state() {
         $ peek -t x --delayed -n 3 -l
         later
         $ peek -t x --delayed --buried
-        ! beanpole peek: --buried and --delayed exclude each other
+        ! beanpole peek: the argument '--delayed' cannot be used with '--buried'
         ! Try 'beanpole help peek'.
         [2]
         $ peek -t nobody
@@ -321,7 +321,7 @@ fn a_paused_tube_gives_no_jobs_until_the_pause_ends() {
         ! beanpole pause: there is no tube 'nobody'
         [1]
         $ pause -x
-        ! beanpole pause: unknown flag: -x
+        ! beanpole pause: unexpected argument '-x' found; tip: to pass '-x' as a value, use '-- -x'
         ! Try 'beanpole help pause'.
         [2]
         "#,

@@ -84,7 +84,7 @@ fn ls_shows_what_is_in_tubes() {
             ! beanpole ls: there is no tube 'nobody'
             [1]
             $ ls --state lost
-            ! beanpole ls: --state: 'lost' is none of ready, reserved, delayed, buried
+            ! beanpole ls: invalid value 'lost' for '--state <STATE>'; [possible values: ready, reserved, delayed, buried]
             ! Try 'beanpole help ls'.
             [2]
             "#,

@@ -134,6 +134,20 @@ fn ping_tells_how_fast_a_server_answers() {
             ":: connected in  ms\n:  ms\n:  ms\n:  ms\n \
              answers: % within , % within , % within , longest  ms\n"
         );
+        // Several servers are asked in turn, and one that is not there hides none.
+        let (other, dead) = (Server::start(&program, &[]), Port::reserve(0).unwrap());
+        let [dead, one, two] = [dead.number, server.port, other.port].map(|port| port.to_string());
+        let mut ping = server.beanpole();
+        ping.args(["ping", "-a", &dead, "-a", &one, "-a", &two]);
+        let output = ping
+            .args(["-n", "2", "-i", "10ms", "--json"])
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(3));
+        let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        for port in [one, two] {
+            assert_eq!(said[format!("127.0.0.1:{port}")]["answers"], 2);
+        }
         // Interrupted, it says what it has found; and so it does if the server ends.
         for ends in [
             |_: &mut Server, ping: &Running| ping.signal("INT"),

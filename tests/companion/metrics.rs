@@ -163,15 +163,16 @@ fn the_alerts_are_about_metrics_that_are_written() {
             || source.contains(&format!("\"{name}\""));
         assert!(is_known, "{name}");
     }
-    if Command::new("promtool").arg("--version").output().is_ok() {
-        let file = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../packaging/prometheus-rules.yml"
-        );
-        let checked = Command::new("promtool")
-            .args(["check", "rules", file])
-            .output();
-        assert!(checked.unwrap().status.success());
+    let file = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../packaging/prometheus-rules.yml"
+    );
+    match Command::new("promtool")
+        .args(["check", "rules", file])
+        .output()
+    {
+        Ok(checked) => assert!(checked.status.success()),
+        Err(_) => ::support::left_out("promtool, to check the rules"),
     }
 }
 

@@ -36,7 +36,7 @@ fn clear_deletes_what_it_is_told_to_and_nothing_else() {
         $ clear a --state buried --yes
         2
         $ clear a --state lost --yes
-        ! beanpole clear: --state: 'lost' is none of ready, reserved, delayed, buried
+        ! beanpole clear: invalid value 'lost' for '--state <STATE>'; [possible values: ready, reserved, delayed, buried]
         ! Try 'beanpole help clear'.
         [2]
         $ tubes

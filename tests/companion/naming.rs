@@ -10,27 +10,27 @@ fn a_word_that_is_almost_right_is_answered_with_the_right_one() {
     on_each_server(
         r#"
         $ stast
-        ! beanpole: there is no command 'stast': did you mean 'stats'?
+        ! beanpole: unrecognized subcommand 'stast'; tip: a similar subcommand exists: 'stats'
         ! Try 'beanpole help'.
         [2]
         $ help comp
-        ! beanpole help: there is no command 'comp': did you mean 'completion'?
+        ! beanpole help: unrecognized subcommand 'comp'; tip: some similar subcommands exist: 'top', 'completion', 'copy'
         ! Try 'beanpole help help'.
         [2]
         $ stats --jsno
-        ! beanpole stats: unknown flag: --jsno: did you mean '--json'?
+        ! beanpole stats: unexpected argument '--jsno' found; tip: a similar argument exists: '--json'
         ! Try 'beanpole help stats'.
         [2]
         $ --versoin
-        ! beanpole: unknown flag: --versoin: did you mean '--version'?
+        ! beanpole: unexpected argument '--versoin' found; tip: a similar argument exists: '--version'
         ! Try 'beanpole help'.
         [2]
         $ fetch
-        ! beanpole: there is no command 'fetch'
+        ! beanpole: unrecognized subcommand 'fetch'
         ! Try 'beanpole help'.
         [2]
         $ stats -x
-        ! beanpole stats: unknown flag: -x
+        ! beanpole stats: unexpected argument '-x' found; tip: to pass '-x' as a value, use '-- -x'
         ! Try 'beanpole help stats'.
         [2]
         $ -a http://example.org stats

@@ -115,10 +115,10 @@ fn the_prompt_completes_commands_and_tubes() {
         let server = Server::start(&program, &[]);
         tell(&server, "$ put -q -t mail x\n$ put -q -t mailing y");
         let (mut screen, name) = prompt(&server);
-        // The rest of the word, a hint, both tubes, the longer one.
+        // The rest of the word, both tubes, the longer one.
         screen.type_keys("stats-t\t");
-        screen.wait_for(&format!("{name} stats-tube <tube>"));
-        screen.type_keys("m\t\t");
+        screen.wait_for(&format!("{name} stats-tube"));
+        screen.type_keys(" m\t\t");
         screen.wait_for(&format!("\nmail     mailing\n{name} stats-tube mail"));
         screen.type_keys("in\t\r");
         screen.wait_for(&format!("{name} stats-tube mailing\nOK "));
@@ -144,10 +144,8 @@ fn the_prompt_asks_for_the_body_of_a_put_and_counts_it() {
         screen.type_keys("peek 1\r");
         screen.wait_for(&format!("\nFOUND 1 6\nhéllo\n{name}"));
         screen.type_keys("help\r");
-        screen.wait_for("\nrelease <id> <pri> <delay>\n");
-        screen.type_keys("help list-t\r");
-        screen.wait_for("help list-t\nlist-tubes\n");
-        screen.wait_for(&format!("they are counted.\n{name}"));
+        let card = include_str!("../../man/card.txt");
+        screen.wait_for(&format!("{}\n{name}", card.lines().last().unwrap()));
         screen.type_keys("quit\r");
         assert_eq!(screen.wait(), Some(0));
     }

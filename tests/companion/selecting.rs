@@ -160,7 +160,7 @@ fn ls_sorts_by_what_stands_out() {
         $ ls -q --sort state -n 1
         2
         $ ls --sort x
-        ! beanpole ls: --sort: 'x' is none of id, state, pri, age, left, tries, size, tube
+        ! beanpole ls: invalid value 'x' for '--sort <COLUMN>'; [possible values: id, state, pri, age, left, tries, size, tube]
         ! Try 'beanpole help ls'.
         [2]
         "#,

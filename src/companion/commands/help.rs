@@ -1,13 +1,10 @@
 //! `help`: the commands, the usage of one, and the protocol on one screen.
 
-use crate::command::{Entry, Group, Invocation, Run, find, program};
+use crate::command::{CARD, Entry, Group, Invocation, Run, find, program};
 use crate::failure::Outcome;
 use crate::server::address::ADDRESS_VARIABLE;
 use crate::text::output::print;
 use clap::Args;
-
-/// The protocol on one screen; its manual page shows the same text.
-const CARD: &str = include_str!("card.txt");
 
 #[derive(Args)]
 pub struct Help {

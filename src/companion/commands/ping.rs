@@ -1,21 +1,23 @@
-//! `ping`: measures how fast a server answers one of its smallest commands.
+//! `ping`: measures how fast servers answer one of their smallest commands.
 
-use crate::command::{Interval, Invocation, Run};
-use crate::failure::{Failure, Outcome, Status};
+use crate::command::{Interval, Invocation, Run, last_of};
+use crate::failure::{Failure, Outcome};
+use crate::server::client::Client;
+use crate::server::names::Server;
 use crate::server::reply::Reply;
 use crate::signals::{Calls, SIGINT, SIGTERM};
-use crate::text::json::{float, json};
+use crate::text::json::{Json, float, json};
 use crate::text::output::Output;
 use crate::values::parse;
 use clap::Args;
-use std::num::NonZeroU64;
+use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
 #[derive(Args)]
 pub struct Ping {
     /// ask so often (default: until interrupted)
     #[arg(short = 'n', long, value_name = "N")]
-    count: Option<NonZeroU64>,
+    count: Option<NonZeroUsize>,
     /// from one to the next (default: 1)
     #[arg(short, long, value_name = "TIME", value_parser = parse::<Interval>)]
     interval: Option<Interval>,
@@ -28,89 +30,115 @@ pub struct Ping {
 }
 
 impl Run for Ping {
+    const MANY_SERVERS: bool = true;
+
     fn run(self, invocation: &Invocation) -> Outcome {
-        let most = self.count.map_or(u64::MAX, NonZeroU64::get);
+        let most = self.count.map_or(usize::MAX, NonZeroUsize::get);
         let interval = self.interval.map_or(Duration::from_secs(1), |time| time.0);
         let mut interrupted = Calls::by_signals(&[SIGINT, SIGTERM])?;
         let mut output = Output::new();
-        let mut latencies = Latencies::default();
-        let begun = Instant::now();
-        let mut client = invocation.connect()?;
-        let (title, connected) = (invocation.servers[0].title(), begun.elapsed());
-        if !self.json {
-            let took = milliseconds(connected);
-            output.line(format_args!("{title}: connected in {took:.3} ms"))?;
-            output.sync()?;
-        }
-        let mut outcome = Ok(Status::Done);
-        while latencies.count() < most {
-            let asked = Instant::now();
-            match client.call("list-tube-used") {
-                Ok(Reply::Using(_)) => latencies.record(asked.elapsed()),
-                Ok(other) => return Err(Failure::unexpected("list-tube-used", &other)),
-                Err(failure) => {
-                    outcome = Err(failure);
-                    break;
-                }
-            }
-            if !self.quiet && !self.json {
-                let took = milliseconds(asked.elapsed());
-                output.line(format_args!("{}: {took:.3} ms", latencies.count()))?;
-                output.sync()?;
-            }
-            if latencies.count() < most {
-                interrupted.wait(Some(asked + interval));
-                if interrupted.take() {
-                    break;
-                }
+        let (mut all, mut failures) = (Vec::new(), Vec::new());
+        for server in &invocation.servers {
+            let begun = Instant::now();
+            match invocation.connect_to(&server.address) {
+                Ok(client) => all.push(Pinged {
+                    server,
+                    connected: milliseconds(begun),
+                    link: Ok(client),
+                    latencies: Vec::new(),
+                }),
+                Err(failure) => failures.push(failure),
             }
         }
-        let answers = latencies.count();
-        let [half, most, nearly_all, longest] =
-            [0.5, 0.9, 0.99, 1.0].map(|share| milliseconds(latencies.quantile(share)));
-        if self.json {
-            let connected = milliseconds(connected);
-            let [connected, half, most, nearly_all, longest] =
-                [connected, half, most, nearly_all, longest].map(float);
-            output.json(&json!({
-                "server": title, "connected-ms": connected, "answers": answers,
-                "50%-ms": half, "90%-ms": most, "99%-ms": nearly_all, "longest-ms": longest,
-            }))?;
-        } else {
+        for Pinged {
+            server, connected, ..
+        } in all.iter().filter(|_| !self.json)
+        {
             output.line(format_args!(
-                "{answers} answers: 50% within {half:.3}, 90% within {most:.3}, \
-                 99% within {nearly_all:.3}, longest {longest:.3} ms"
+                "{}: connected in {connected:.3} ms",
+                server.title()
             ))?;
         }
-        output.sync()?;
-        outcome
+        for round in 1..=most {
+            output.sync()?;
+            let asked = Instant::now();
+            for one in &mut all {
+                if let Some(took) = one.ask().filter(|_| !self.quiet && !self.json) {
+                    match invocation.servers.len() {
+                        1 => output.line(format_args!("{round}: {took:.3} ms"))?,
+                        _ => output.line(format_args!("{}: {took:.3} ms", one.server.title()))?,
+                    }
+                }
+            }
+            if round == most || all.iter().all(|one| one.link.is_err()) {
+                break;
+            }
+            output.sync()?;
+            interrupted.wait(Some(asked + interval));
+            if interrupted.take() {
+                break;
+            }
+        }
+        drop(output);
+        let told = all.iter().map(|one| (one.server, one)).collect();
+        invocation.show(self.json, told, |one| one.to_json(), |one| one.text())?;
+        failures.extend(all.into_iter().filter_map(|one| one.link.err()));
+        last_of(failures)
     }
 }
 
-/// The time that each answer took, in microseconds: 4 bytes for a request, of
-/// which there are a hundred a second at most.
-#[derive(Default)]
-struct Latencies(Vec<u32>);
+/// A server, and what was measured.
+struct Pinged<'a> {
+    server: &'a Server,
+    /// The connection, or why there is none.
+    link: Outcome<Client>,
+    /// How many milliseconds it took to connect, and each answer.
+    connected: f64,
+    latencies: Vec<f64>,
+}
 
-impl Latencies {
-    fn count(&self) -> u64 {
-        self.0.len() as u64
+impl Pinged<'_> {
+    /// How long an answer took, if it came.
+    fn ask(&mut self) -> Option<f64> {
+        const REQUEST: &str = "list-tube-used";
+        let asked = Instant::now();
+        match self.link.as_mut().ok()?.call(REQUEST) {
+            Ok(Reply::Using(_)) => self.latencies.push(milliseconds(asked)),
+            Ok(other) => self.link = Err(Failure::unexpected(REQUEST, &other)),
+            Err(failure) => self.link = Err(failure),
+        }
+        self.link.is_ok().then(|| self.latencies.last().copied())?
     }
 
-    fn record(&mut self, latency: Duration) {
-        let micros = u32::try_from(latency.as_micros()).unwrap_or(u32::MAX);
-        self.0.push(micros);
+    /// The times that 50, 90, 99 and 100 % of the answers did not exceed.
+    fn within(&self) -> [f64; 4] {
+        let mut all = self.latencies.clone();
+        all.sort_by(f64::total_cmp);
+        [50, 90, 99, 100].map(|percent| {
+            let place = (all.len() * percent).div_ceil(100).saturating_sub(1);
+            all.get(place).copied().unwrap_or(0.0)
+        })
     }
 
-    /// The time that this share of the answers did not exceed.
-    fn quantile(&mut self, share: f64) -> Duration {
-        self.0.sort_unstable();
-        let place = (share * self.0.len() as f64).ceil() as usize;
-        let micros = self.0.get(place.saturating_sub(1)).copied();
-        Duration::from_micros(micros.unwrap_or(0).into())
+    fn text(&self) -> String {
+        let (answers, [half, most, nearly_all, longest]) = (self.latencies.len(), self.within());
+        format!(
+            "{answers} answers: 50% within {half:.3}, 90% within {most:.3}, \
+             99% within {nearly_all:.3}, longest {longest:.3} ms\n"
+        )
+    }
+
+    fn to_json(&self) -> Json {
+        let [half, most, nearly_all, longest] = self.within().map(float);
+        json!({
+            "server": self.server.title(),
+            "connected-ms": float(self.connected),
+            "answers": self.latencies.len(),
+            "50%-ms": half, "90%-ms": most, "99%-ms": nearly_all, "longest-ms": longest,
+        })
     }
 }
 
-fn milliseconds(time: Duration) -> f64 {
-    time.as_secs_f64() * 1000.0
+fn milliseconds(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1000.0
 }

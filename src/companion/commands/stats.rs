@@ -1,10 +1,9 @@
 //! `stats`: shows the statistics of a server, a tube or a job.
 
 use crate::command::{Invocation, Run, word};
-use crate::failure::{Failure, Outcome, Status};
+use crate::failure::{Failure, Outcome};
 use crate::server::client::Client;
 use crate::server::stats::Facts;
-use crate::text::output::print;
 use beanpole::protocol::{JobId, TubeName};
 use clap::Args;
 
@@ -34,23 +33,12 @@ impl Run for Stats {
             _ => return Failure::usage("about what? nothing, TUBE or job ID"),
         };
         let (found, outcome) = invocation.ask_each(|client| ask(client, &about))?;
-        let show = |facts| match about {
+        let show = |facts: &Facts| match about {
             About::Server => by_headings(facts),
             _ => plain(facts),
         };
-        // A server that is lost does not hide the answers of the others.
-        if !found.is_empty() {
-            let found = found.iter();
-            print(match self.json {
-                true => {
-                    invocation.as_json(found.map(|(one, facts)| (*one, facts.to_json())).collect())
-                }
-                false => {
-                    invocation.as_text(found.map(|(one, facts)| (*one, show(facts))).collect())
-                }
-            })?;
-        }
-        outcome.map(|()| Status::Done)
+        invocation.show(self.json, found, Facts::to_json, show)?;
+        outcome
     }
 }
 

@@ -5,7 +5,6 @@ use crate::failure::{Failure, Outcome, Status};
 use crate::server::columns::Column;
 use crate::server::stats::Facts;
 use crate::server::tubes::stats_of;
-use crate::text::output::print;
 use crate::values::parse;
 use beanpole::protocol::TubeName;
 use clap::Args;
@@ -43,7 +42,7 @@ impl Run for List {
         if sort != Column::Tube && !COLUMNS.contains(&sort) {
             return Failure::usage(format!("--sort: there is no column '{}'", sort.name()));
         }
-        let (found, outcome) = invocation.ask_each(|client| {
+        let (mut found, outcome) = invocation.ask_each(|client| {
             let mut names = client.tubes()?;
             names.retain(|name| patterns.mean(name));
             match self.names {
@@ -55,30 +54,24 @@ impl Run for List {
             }
         })?;
         let any = found.iter().any(|(_, tubes)| !tubes.is_empty());
-        let found = found.into_iter().map(|(server, mut tubes)| {
+        for (_, tubes) in &mut found {
             tubes.sort_by_key(|(_, facts)| Reverse(figure(sort, facts)));
-            (server, tubes)
-        });
-        print(match self.json {
-            true => {
-                let list = |tubes: Vec<(_, Facts)>| {
-                    tubes.iter().map(|(_, facts)| facts.to_json()).collect()
-                };
-                invocation.as_json(found.map(|(server, tubes)| (server, list(tubes))).collect())
+        }
+        let to_json = |tubes: &Found| tubes.iter().map(|(_, facts)| facts.to_json()).collect();
+        let to_text = |tubes: &Found| {
+            if self.names {
+                names(tubes)
+            } else {
+                table(tubes)
             }
-            false => {
-                let show = if self.names { names } else { table };
-                invocation.as_text(
-                    found
-                        .map(|(server, tubes)| (server, show(&tubes)))
-                        .collect(),
-                )
-            }
-        })?;
+        };
+        invocation.show(self.json, found, to_json, to_text)?;
         outcome?;
         Ok(Status::done_if(any || patterns.0.is_empty()))
     }
 }
+
+type Found = Vec<(TubeName, Facts)>;
 
 fn names(tubes: &[(TubeName, Facts)]) -> String {
     tubes.iter().map(|(name, _)| format!("{name}\n")).collect()

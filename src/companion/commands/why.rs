@@ -11,7 +11,6 @@ use crate::server::trouble::{LATE, Trouble, refusal, sentences};
 use crate::server::tubes::Patterns;
 use crate::server::watch::{Known, Tube};
 use crate::text::json::{Json, json};
-use crate::text::output::print;
 use beanpole::protocol::TubeName;
 use clap::Args;
 use std::cmp::Reverse;
@@ -51,15 +50,7 @@ impl Run for Why {
         let patterns = self.tubes.patterns();
         let (found, outcome) = invocation.ask_each(|client| ask(client, &patterns))?;
         let is_well = found.iter().all(|(_, told)| told.is_well());
-        if !found.is_empty() {
-            let found = found.into_iter();
-            print(match self.json {
-                true => {
-                    invocation.as_json(found.map(|(one, told)| (one, told.to_json())).collect())
-                }
-                false => invocation.as_text(found.map(|(one, told)| (one, told.text())).collect()),
-            })?;
-        }
+        invocation.show(self.json, found, Told::to_json, Told::text)?;
         outcome?;
         Ok(Status::done_if(is_well))
     }

@@ -9,7 +9,6 @@
 //! which lines are followed by a body, and which replies may take any time.
 
 mod prompt;
-mod words;
 
 use crate::command::{Invocation, Run};
 use crate::failure::{Failure, Outcome, Status};
@@ -22,85 +21,62 @@ use beanpole::protocol::command::{AfterPut, Command, Put, parse};
 use clap::Args;
 use std::ffi::OsString;
 use std::io::{self, BufRead, Read};
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::time::Instant;
 
 #[derive(Args)]
 pub struct Raw {
-    #[arg(value_name = "COMMAND", trailing_var_arg = true, value_parser = words::Any)]
-    command: Vec<OsString>,
+    #[arg(value_name = "REQUEST", trailing_var_arg = true)]
+    request: Vec<OsString>,
 }
 
 impl Run for Raw {
     fn run(self, invocation: &Invocation) -> Outcome {
-        let client = invocation.connect()?;
-        if self.command.is_empty() && terminal::is_there() {
+        let mut client = invocation.connect()?;
+        let is_one = !self.request.is_empty();
+        if !is_one && terminal::is_there() {
             return prompt::run(invocation, client);
         }
-        let mut session = Session {
-            client,
-            output: Output::new(),
-            worst: Ok(Status::Done),
-        };
+        let words: Vec<_> = self.request.into_iter().map(OsString::into_vec).collect();
         let mut input = io::stdin().lock();
-        if self.command.is_empty() {
-            while let Some(line) = read_line(&mut input)?
-                && session.send(&line, &mut input)?
-            {}
-        } else {
-            let words: Vec<_> = self.command.into_iter().map(OsString::into_vec).collect();
-            session.send(&words.join(&b' '), &mut input)?;
-        }
-        session.worst
-    }
-}
-
-/// Sends commands one after the other, without a person.
-struct Session {
-    client: Client,
-    output: Output,
-    /// The outcome of the worst reply up to now.
-    worst: Outcome,
-}
-
-impl Session {
-    /// Sends a line, and the body that it announces from this input; then
-    /// writes the reply. Returns whether another line may follow.
-    fn send(&mut self, line: &[u8], input: &mut impl BufRead) -> Outcome<bool> {
-        let body = match put(line) {
-            Some(Put { size, .. }) => Some(read_body(line, size, input)?),
-            None => None,
+        let mut output = Output::new();
+        let mut worst = Ok(Status::Done);
+        let mut next = match is_one {
+            true => Some(words.join(&b' ')),
+            false => read_line(&mut input)?,
         };
-        queue(&mut self.client, line, body.as_deref())?;
-        match self.client.wait(latest(&self.client, line), &[]) {
-            Ok(Event::Reply(reply)) => {
-                self.note(&reply);
-                write(&mut self.output, &reply)?;
-                Ok(true)
+        while let Some(line) = next {
+            let put = put(&line);
+            let body = put.map(|put| read_body(&line, put.size, &mut input));
+            match exchange(&mut client, &line, body.transpose()?.as_deref(), &[]) {
+                Ok(Event::Reply(reply)) => {
+                    worst = match (worst, outcome_of(&reply.line)) {
+                        (Ok(Status::Done), outcome) | (Ok(_), outcome @ Err(_)) => outcome,
+                        (worst, _) => worst,
+                    };
+                    write(&mut output, &reply)?;
+                }
+                // The server was told to close the connection.
+                Err(_) if line.starts_with(b"quit") => break,
+                Ok(_) => return Err(client.silent()),
+                Err(failure) => return Err(failure),
             }
-            // The server was told to close the connection.
-            Err(_) if line.starts_with(b"quit") => Ok(false),
-            Ok(_) => Err(self.client.silent()),
-            Err(failure) => Err(failure),
+            next = if is_one { None } else { read_line(&mut input)? };
         }
+        worst
     }
+}
 
-    fn note(&mut self, RawReply { line, .. }: &RawReply) {
-        match (line.as_slice(), &self.worst) {
-            (_, Err(_)) => {}
-            (b"NOT_FOUND" | b"TIMED_OUT" | b"DEADLINE_SOON" | b"NOT_IGNORED", _) => {
-                self.worst = Ok(Status::No);
-            }
-            (
-                b"BAD_FORMAT" | b"UNKNOWN_COMMAND" | b"EXPECTED_CRLF" | b"JOB_TOO_BIG"
-                | b"DRAINING" | b"OUT_OF_MEMORY" | b"INTERNAL_ERROR",
-                _,
-            ) => {
-                let line = shown(line, false);
-                self.worst = Failure::refused(format!("the server answered {line}"));
-            }
-            _ => {}
+/// What the status says of a reply with this line.
+fn outcome_of(line: &[u8]) -> Outcome {
+    match line {
+        b"NOT_FOUND" | b"TIMED_OUT" | b"DEADLINE_SOON" | b"NOT_IGNORED" => Ok(Status::No),
+        b"BAD_FORMAT" | b"UNKNOWN_COMMAND" | b"EXPECTED_CRLF" | b"JOB_TOO_BIG" | b"DRAINING"
+        | b"OUT_OF_MEMORY" | b"INTERNAL_ERROR" => {
+            Failure::refused(format!("the server answered {}", shown(line, false)))
         }
+        _ => Ok(Status::Done),
     }
 }
 
@@ -112,34 +88,35 @@ fn put(line: &[u8]) -> Option<Put> {
     }
 }
 
-/// Queues a line and its body. A server that does not know the options of a put
-/// refuses its line, and would read the body as commands: it does not get the
-/// body.
-fn queue(client: &mut Client, line: &[u8], body: Option<&[u8]>) -> Outcome<()> {
+/// Sends a line and its body, and waits for the reply or for one of `others`.
+/// Only to a `reserve` may the reply take any time.
+///
+/// A server that does not know the options of a put refuses its line, and would
+/// read the body as commands: it does not get the body.
+fn exchange(
+    client: &mut Client,
+    line: &[u8],
+    body: Option<&[u8]>,
+    others: &[BorrowedFd<'_>],
+) -> Outcome<Event> {
     let has_options = put(line).is_some_and(|put| put.options.is_some());
     let is_read = !has_options || client.knows_words()?;
-    client.queue_bytes(line);
-    client.queue_bytes(b"\r\n");
-    if let Some(body) = body.filter(|_| is_read) {
-        client.queue_bytes(body);
+    for bytes in [Some(line), body.filter(|_| is_read)].into_iter().flatten() {
+        client.queue_bytes(bytes);
         client.queue_bytes(b"\r\n");
     }
-    Ok(())
-}
-
-/// When the reply to this line must have come; `None` if it may take any time.
-fn latest(client: &Client, line: &[u8]) -> Option<Instant> {
-    match parse(line) {
+    let until = match parse(line) {
         Ok(Command::Reserve | Command::ReserveWithTimeout(_)) => None,
         _ => Some(Instant::now() + client.patience),
-    }
+    };
+    client.wait(until, others)
 }
 
 /// The next line without its line end; `None` at the end of the input.
 fn read_line(input: &mut impl BufRead) -> Outcome<Option<Vec<u8>>> {
     let mut line = Vec::new();
     let count = input.read_until(b'\n', &mut line);
-    let count = count.map_err(|error| Failure::io("cannot read the commands", error))?;
+    let count = count.map_err(Failure::of("cannot read the commands"))?;
     let line = line.strip_suffix(b"\n").unwrap_or(&line);
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     Ok((count > 0).then(|| line.to_vec()))
@@ -155,9 +132,9 @@ fn read_body(line: &[u8], size: u32, input: &mut impl BufRead) -> Outcome<Vec<u8
                 input.consume(1);
             }
         }
-        Ok(())
+        io::Result::Ok(())
     };
-    read().map_err(|error| Failure::io("cannot read the body", error))?;
+    read().map_err(Failure::of("cannot read the body"))?;
     let (came, line) = (body.len() as u64, shown(line, false));
     match came < size.into() {
         true => Failure::refused(format!("'{line}' announces {size} bytes, but {came} came")),

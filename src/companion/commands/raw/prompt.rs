@@ -1,21 +1,20 @@
-//! The prompt of `raw`, with history, completion and hints. The package
-//! rustyline edits its lines. Of lines that are pasted together each is run.
+//! The prompt of `raw`, with history and completion. The package rustyline edits
+//! its lines. Of lines that are pasted together each is run.
 
-use super::words;
-use super::{latest, put, queue, write};
-use crate::command::Invocation;
+use super::{exchange, put, write};
+use crate::command::{CARD, Invocation};
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::client::{Client, Event};
 use crate::signals::{Calls, SIGINT};
-use crate::text::output::{Output, complain};
-use rustyline::completion::{Completer, Pair};
+use crate::text::output::{Output, complain, print};
+use beanpole::protocol::command::{Command, names, parse};
+use rustyline::completion::Completer;
 use rustyline::error::ReadlineError;
 use rustyline::highlight::Highlighter;
-use rustyline::hint::{Hint, Hinter};
+use rustyline::hint::Hinter;
 use rustyline::history::FileHistory;
 use rustyline::validate::Validator;
 use rustyline::{CompletionType, Config, Context, Editor, Helper};
-use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -33,14 +32,18 @@ pub fn run(invocation: &Invocation, client: Client) -> Outcome {
     let mut prompt = Prompt::new(client)?;
     let mut interrupts = Calls::by_signals(&[SIGINT])?;
     let name = format!("{}> ", invocation.address());
-    while let Some(line) = prompt.line(&name, false)? {
-        if line.trim().is_empty() {
-            continue;
+    while let Some(line) = prompt.line(&name)? {
+        let first = line.split_whitespace().next();
+        if first.is_some() {
+            prompt.remember(&line);
         }
-        prompt.remember(&line);
-        if let Some(beginning) = words::help_wanted(&line) {
-            say(&words::help(beginning))?;
-            continue;
+        match first {
+            None => continue,
+            Some("help" | "?") => {
+                print(CARD.into())?;
+                continue;
+            }
+            Some(_) => {}
         }
         let Some((line, body)) = prompt.with_body(line)? else {
             continue;
@@ -48,10 +51,9 @@ pub fn run(invocation: &Invocation, client: Client) -> Outcome {
         let known = prompt.helper().client.take();
         let request = known.map_or_else(|| invocation.connect(), Ok);
         let request = request.and_then(|mut client| {
-            queue(&mut client, line.as_bytes(), body.as_deref())?;
             interrupts.take();
-            let latest = latest(&client, line.as_bytes());
-            let event = client.wait(latest, &[interrupts.as_fd()])?;
+            let others = [interrupts.as_fd()];
+            let event = exchange(&mut client, line.as_bytes(), body.as_deref(), &others)?;
             Ok((client, event))
         });
         match request {
@@ -59,21 +61,19 @@ pub fn run(invocation: &Invocation, client: Client) -> Outcome {
                 write(&mut Output::new(), &reply)?;
                 prompt.helper().client.replace(Some(client));
             }
-            Ok((client, Event::Time)) => say(&client.silent().to_string())?,
+            Ok((client, Event::Time)) => say(client.silent())?,
             Ok((_, Event::Other)) => {
                 say("interrupted: the connection is closed, the next command opens another")?;
             }
             Err(_) if line.starts_with("quit") => break,
-            Err(failure) => say(&failure.to_string())?,
+            Err(failure) => say(failure)?,
         }
     }
     Ok(Status::Done)
 }
 
-fn say(text: &str) -> Outcome<()> {
-    let mut output = Output::new();
-    output.line(text)?;
-    output.sync()
+fn say(text: impl std::fmt::Display) -> Outcome<()> {
+    print(format!("{text}\n")).map(drop)
 }
 
 struct Prompt {
@@ -89,21 +89,18 @@ impl Prompt {
         let make = || {
             let config = Config::builder().max_history_size(LINES)?;
             let config = config.completion_type(CompletionType::List).build();
-            let mut editor = Editor::with_config(config)?;
-            editor.set_helper(Some(Typing {
-                client: RefCell::new(Some(client)),
-                is_body: false,
-            }));
-            Ok(editor)
+            Editor::with_config(config)
         };
-        let editor = make().map_err(|error: ReadlineError| unusable(&error))?;
-        let path = match std::env::var_os(VARIABLE) {
-            Some(path) => Some(PathBuf::from(path)).filter(|path| !path.as_os_str().is_empty()),
-            None => std::env::home_dir().map(|home| home.join(FILE)),
-        };
+        let mut editor: Editor<Typing, FileHistory> = make().map_err(unusable)?;
+        editor.set_helper(Some(Typing {
+            client: RefCell::new(Some(client)),
+        }));
+        let named = std::env::var_os(VARIABLE).map(PathBuf::from);
+        let usual = || std::env::home_dir().map(|home| home.join(FILE));
+        let path = named.or_else(usual);
         let mut prompt = Prompt {
             editor,
-            history: path,
+            history: path.filter(|path| !path.as_os_str().is_empty()),
             pasted: VecDeque::new(),
         };
         if let Some(path) = prompt.history.clone().filter(|path| path.exists()) {
@@ -118,8 +115,7 @@ impl Prompt {
     }
 
     /// A line that the user types; `None` at the end.
-    fn line(&mut self, prompt: &str, is_body: bool) -> Outcome<Option<String>> {
-        self.helper().is_body = is_body;
+    fn line(&mut self, prompt: &str) -> Outcome<Option<String>> {
         loop {
             if let Some(line) = self.pasted.pop_front() {
                 return Ok(Some(line));
@@ -129,7 +125,7 @@ impl Prompt {
                 Ok(text) => self.pasted.extend(text.lines().map(String::from)),
                 Err(ReadlineError::Interrupted) => {}
                 Err(ReadlineError::Eof) => return Ok(None),
-                Err(error) => return Err(unusable(&error)),
+                Err(error) => return Err(unusable(error)),
             }
         }
     }
@@ -138,27 +134,24 @@ impl Prompt {
     /// user is asked. `None`: there is nothing to send.
     fn with_body(&mut self, line: String) -> Outcome<Option<(String, Option<Vec<u8>>)>> {
         let announced = put(line.as_bytes()).map(|put| put.size as usize);
-        let counted = words::is_put_without_size(&line);
-        if announced.is_none() && !counted {
+        if announced.is_none() && !is_put_without_size(&line) {
             return Ok(Some((line, None)));
         }
-        let Some(body) = self.line("body> ", true)? else {
+        let Some(body) = self.line("body> ")? else {
             return Ok(None);
         };
         let length = body.len();
-        match announced {
+        let line = match announced {
             Some(bytes) if bytes != length => {
-                say(&format!(
+                say(format!(
                     "the body has {length} bytes, not {bytes}: nothing was sent"
                 ))?;
-                Ok(None)
+                return Ok(None);
             }
-            Some(_) => Ok(Some((line, Some(body.into())))),
-            None => Ok(Some((
-                format!("{} {length}", line.trim_end()),
-                Some(body.into()),
-            ))),
-        }
+            Some(_) => line,
+            None => format!("{} {length}", line.trim_end()),
+        };
+        Ok(Some((line, Some(body.into()))))
     }
 
     /// Adds a line to the history, and to its file.
@@ -180,83 +173,71 @@ impl Prompt {
     }
 }
 
-fn unusable(error: &ReadlineError) -> Failure {
+/// Whether this line is a `put` that lacks nothing but the number of bytes.
+fn is_put_without_size(line: &str) -> bool {
+    let with_size = parse(format!("{} 0", line.trim_end()).as_bytes());
+    parse(line.as_bytes()).is_err() && matches!(with_size, Ok(Command::Put(_)))
+}
+
+fn unusable(error: ReadlineError) -> Failure {
     Failure::Refused(format!("cannot use the terminal: {error}"))
 }
 
-/// What helps while a line is typed.
+/// Completes the names of commands, and those of tubes.
 struct Typing {
-    /// The connection, which is asked for tubes to complete their names.
+    /// The connection, which is asked for tubes.
     client: RefCell<Option<Client>>,
-    /// Whether a body is typed, with which nobody can help.
-    is_body: bool,
 }
 
 impl Completer for Typing {
-    type Candidate = Pair;
+    type Candidate = String;
 
     fn complete(
         &self,
         line: &str,
         cursor: usize,
         _: &Context<'_>,
-    ) -> rustyline::Result<(usize, Vec<Pair>)> {
+    ) -> rustyline::Result<(usize, Vec<String>)> {
         let before = &line[..cursor];
-        let start = before.rfind(' ').map_or(0, |space| space + 1);
-        let tubes = || {
-            let mut client = self.client.borrow_mut();
-            let tubes = client.as_mut().and_then(|client| client.tubes().ok());
-            tubes
-                .into_iter()
-                .flatten()
-                .map(|tube| tube.to_string())
-                .collect()
-        };
-        let found = match self.is_body {
-            true => Vec::new(),
-            false => words::candidates(before, tubes),
-        };
-        let pair = |display: String| {
-            let whole = format!("{}{display}", &before[..start]);
-            let space = if words::more_follow(&whole) { " " } else { "" };
-            Pair {
-                replacement: format!("{display}{space}"),
-                display,
+        let (start, mut found): (_, Vec<String>) = match before.split_once(' ') {
+            None => (0, names().map(String::from).collect()),
+            Some(("use" | "watch" | "ignore" | "stats-tube" | "pause-tube", _)) => {
+                let mut client = self.client.borrow_mut();
+                let tubes = client.as_mut().and_then(|client| client.tubes().ok());
+                let tubes = tubes.iter().flatten().map(ToString::to_string);
+                (
+                    before.find(' ').map_or(0, |space| space + 1),
+                    tubes.collect(),
+                )
             }
+            Some(_) => return Ok((cursor, Vec::new())),
         };
-        Ok((start, found.into_iter().map(pair).collect()))
-    }
-}
-
-/// The arguments that are still to be typed: they are shown, and no key inserts
-/// them.
-struct Arguments(String);
-
-impl Hint for Arguments {
-    fn display(&self) -> &str {
-        &self.0
-    }
-
-    fn completion(&self) -> Option<&str> {
-        None
+        found.retain(|name| name.starts_with(&before[start..]));
+        Ok((start, found))
     }
 }
 
 impl Hinter for Typing {
-    type Hint = Arguments;
-
-    fn hint(&self, line: &str, cursor: usize, _: &Context<'_>) -> Option<Arguments> {
-        let is_wanted = !self.is_body && cursor == line.len();
-        let hint = is_wanted.then(|| words::hint(line))?;
-        (!hint.is_empty()).then_some(Arguments(hint))
-    }
+    type Hint = String;
 }
-
-impl Highlighter for Typing {
-    fn highlight_hint<'h>(&self, hint: &'h str) -> Cow<'h, str> {
-        format!("\x1b[2m{hint}\x1b[0m").into()
-    }
-}
-
+impl Highlighter for Typing {}
 impl Validator for Typing {}
 impl Helper for Typing {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_put_that_lacks_its_size_is_told_from_one_that_is_wrong() {
+        for (line, is_so) in [
+            ("put 1 2 3", true),
+            ("put 1 2 3 ", true),
+            ("put 1 2 3 4", false),
+            ("put 1 2 x", false),
+            ("puts 1 2 3", false),
+        ] {
+            assert_eq!(is_put_without_size(line), is_so, "{line}");
+        }
+    }
+}
