@@ -11,7 +11,7 @@
 //! nothing that is promised in time can be checked, and a switch of threads
 //! costs much more. Here a second of the server costs as much as what happens
 //! in it. No order of memory is weaker here than the strictest; for what that
-//! could hide there is ThreadSanitizer (`tests/laboratory/sanitize`).
+//! could hide there is ThreadSanitizer (`tests/machines/sanitize`).
 
 use crate::simulator::disk::Random;
 use generator::{Generator, Gn};

@@ -4,6 +4,7 @@ use crate::client::{Client, field};
 use crate::port::Port;
 use crate::{eventually, patience, until};
 use nix::sys::signal::{Signal, kill};
+use nix::time::ClockId;
 use nix::unistd::Pid;
 pub use rustix::process::Resource;
 use rustix::process::{Rlimit, prlimit};
@@ -124,9 +125,14 @@ impl Server {
         options: impl IntoIterator<Item = &'a str>,
         reserved: Port,
     ) -> Server {
+        let place = ["-l", "127.0.0.1", "-p", &reserved.number.to_string()];
+        Server::listening_on(Command::new(program).args(place).args(options), reserved)
+    }
+
+    /// Starts a command that becomes a server on this port.
+    pub fn listening_on(command: &mut Command, reserved: Port) -> Server {
         let port = reserved.number;
-        let place = ["-l", "127.0.0.1", "-p", &port.to_string()];
-        let mut server = Server::spawn(Command::new(program).args(place).args(options));
+        let mut server = Server::spawn(command);
         server.port.set(port).expect("it has none");
         server.reserved = Some(reserved);
         eventually("the server listens", || {
@@ -142,6 +148,13 @@ impl Server {
         self.child.kill().expect("a server that can be killed");
         self.child.wait().expect("a server that can be reaped");
         self.reserved.take()
+    }
+
+    /// Ends the server in order. Its port can be listened on again.
+    pub fn end(mut self) -> Option<Port> {
+        let reserved = self.reserved.take();
+        self.stop();
+        reserved
     }
 
     /// The port on which it listens, as soon as it does.
@@ -265,14 +278,12 @@ impl Server {
         Ok(Some(sleeps))
     }
 
-    /// The processor time that the process has used.
+    /// The processor time that all threads of the process have used, also those that
+    /// have ended.
     pub fn cpu_time(&self) -> Duration {
-        let stat = self.file("stat");
-        let (_, after_name) = stat.rsplit_once(')').expect("a name in parentheses");
-        let fields: Vec<_> = after_name.split_whitespace().collect();
-        let ticks = [11, 12].map(|at| fields[at].parse::<u64>().expect("a number"));
-        // The kernel shows times in hundredths of a second.
-        Duration::from_millis(10 * ticks.iter().sum::<u64>())
+        let clock = ClockId::pid_cpu_clock_id(self.pid());
+        let time = clock.and_then(ClockId::now).expect("it still runs");
+        time.into()
     }
 }
 

@@ -1,0 +1,342 @@
+//! Streams of commands, made from a seed. Most commands are valid, so that
+//! there are jobs. Some are nearly valid: they differ in a byte or a number.
+//! The others are garbage.
+
+use support::Random;
+
+/// How many clients there are.
+pub const CLIENTS: usize = 4;
+
+/// What happens next.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// A client sends these bytes.
+    Send {
+        client: usize,
+        bytes: Vec<u8>,
+        /// The number of segments into which the bytes are cut.
+        segments: usize,
+        /// Whether they are sent together with what this client sends next.
+        joined: bool,
+    },
+    /// A client closes its connection.
+    Close(usize),
+    /// Both servers switch to drain mode.
+    Drain,
+}
+
+/// The options of both servers, and what happens.
+#[derive(Clone, Debug)]
+pub struct Stream {
+    pub max_job_size: u32,
+    pub actions: Vec<Action>,
+}
+
+const TUBES: &[&str] = &["a", "b", "default", "c-1", "A+/;.$_()9"];
+const BAD_NAMES: &[&str] = &["-a", "a b", "", "\u{e9}", "a%", "a\tb", "a\"b"];
+const PRIORITIES: &[&str] = &["0", "1", "1", "5", "1023", "1024", "4294967295"];
+const DELAYS: &[&str] = &["0", "0", "0", "0", "1000", "100000", "4294967295"];
+const TTRS: &[&str] = &["60", "100", "100000", "4294967295"];
+const NUMBERS: &[&str] = &[
+    "0",
+    "00",
+    "1",
+    "2147483647",
+    "2147483648",
+    "4294967294",
+    "4294967295",
+    "4294967296",
+    "9223372036854775807",
+    "9223372036854775808",
+    "18446744073709551615",
+    "18446744073709551616",
+    "99999999999999999999999",
+    "-1",
+    "-0",
+    "+1",
+    "0x10",
+    "1e3",
+    "1.5",
+    "",
+    " 1",
+    "1 ",
+    "\t1",
+    "x",
+];
+
+/// Makes the stream of this seed.
+pub fn stream(seed: u64, commands: usize) -> Stream {
+    let mut random = Random::new(seed);
+    let max_job_size = *random.choose(&[10, 100, 65535]);
+    let clients = 1 + random.below(CLIENTS);
+    let drains_at = random.one_in(10).then(|| random.below(commands));
+    let mut puts = 0;
+    let mut actions = Vec::new();
+    while actions.len() < commands {
+        let client = random.below(clients);
+        if drains_at == Some(actions.len()) {
+            actions.push(Action::Drain);
+        }
+        if random.one_in(60) {
+            actions.push(Action::Close(client));
+            continue;
+        }
+        let mut bytes = command(&mut random, &mut puts, max_job_size);
+        // A wrong word could become a right one.
+        if random.one_in(8) && !has_wrong_words(&bytes) {
+            spoil(&mut random, &mut bytes);
+        }
+        let is_long = tame_long_line(&mut bytes);
+        if !is_timely(&bytes) {
+            continue;
+        }
+        actions.push(Action::Send {
+            client,
+            bytes,
+            segments: if !is_long && random.one_in(10) {
+                2 + random.below(4)
+            } else {
+                1
+            },
+            joined: random.one_in(4),
+        });
+    }
+    Stream {
+        max_job_size,
+        actions,
+    }
+}
+
+fn tube(random: &mut Random) -> String {
+    match random.below(40) {
+        0 => "x".repeat(200),
+        1 => "x".repeat(201),
+        2 => random.choose(BAD_NAMES).to_string(),
+        _ => random.choose(TUBES).to_string(),
+    }
+}
+
+/// The id of a job that may exist.
+fn id(random: &mut Random, puts: usize) -> String {
+    match random.below(50) {
+        0 => random.choose(NUMBERS).to_string(),
+        // Most commands name a recent job.
+        1..40 => (puts + 2).saturating_sub(random.below(8)).to_string(),
+        _ => (1 + random.below(puts + 2)).to_string(),
+    }
+}
+
+/// Makes one command with its CR LF, and its body if it has one.
+fn command(random: &mut Random, puts: &mut usize, max_job_size: u32) -> Vec<u8> {
+    let pri = *random.choose(PRIORITIES);
+    let delay = *random.choose(DELAYS);
+    let id = id(random, *puts);
+    let line = match random.below(100) {
+        0..25 => return put(random, puts, max_job_size),
+        25..32 => format!("use {}", tube(random)),
+        32..40 => format!("watch {}", tube(random)),
+        40..44 => format!("ignore {}", tube(random)),
+        44..54 => "reserve-with-timeout 0".into(),
+        54 => "reserve".into(),
+        55 => "reserve-with-timeout 1000".into(),
+        56..59 => format!("reserve-job {id}"),
+        59..64 => format!("delete {id}"),
+        64..68 => format!("release {id} {pri} {delay}"),
+        68..72 => format!("bury {id} {pri}"),
+        72..74 => format!("touch {id}"),
+        74..76 => format!("peek {id}"),
+        76 => "peek-ready".into(),
+        77 => "peek-delayed".into(),
+        78 => "peek-buried".into(),
+        79..82 => format!("kick {}", random.choose(&["0", "1", "1", "2", "3", "100"])),
+        82..84 => format!("kick-job {id}"),
+        84..87 => format!("stats-job {id}"),
+        87..89 => format!("stats-tube {}", tube(random)),
+        89 => "stats".into(),
+        90 => "list-tubes".into(),
+        91 => "list-tube-used".into(),
+        92 => "list-tubes-watched".into(),
+        93 => format!(
+            "pause-tube {} {}",
+            tube(random),
+            random.choose(&["0", "1000"])
+        ),
+        94 => "quit".into(),
+        95 => format!("kick {}", random.choose(NUMBERS)),
+        96 => format!("release {id} {} 0", random.choose(NUMBERS)),
+        97 => format!("bury {id} {}", random.choose(NUMBERS)),
+        _ => return garbage(random),
+    };
+    format!("{line}\r\n").into_bytes()
+}
+
+/// What may not follow the numbers of a put, although words that look like these
+/// may. (Those that may follow on our server may not on theirs, so they are not
+/// sent.)
+const WRONG_WORDS: &[&str] = &[
+    " idp",
+    " idp:",
+    " idp:a:",
+    " idp:a:-1",
+    " idp:a:4294967296",
+    " idp:-a",
+    " idp:a idp:b",
+    "  idp:a",
+    " idp:a ",
+    " IDP:a",
+    " con:a:0",
+    " con:a:b",
+    " con:a:1:2",
+    " try:0",
+    " try:",
+    " try:1 try:2",
+    " try:a",
+    " con:a try:1 x:y",
+];
+
+fn has_wrong_words(bytes: &[u8]) -> bool {
+    let line = bytes.split(|&byte| byte == b'\r').next();
+    let ends_in = |word: &&str| line.is_some_and(|line| line.ends_with(word.as_bytes()));
+    WRONG_WORDS.iter().any(ends_in)
+}
+
+fn put(random: &mut Random, puts: &mut usize, max_job_size: u32) -> Vec<u8> {
+    let size = match random.below(20) {
+        0 => max_job_size as usize + random.below(4),
+        1 => max_job_size as usize - random.below(4),
+        2 => 20_000 + random.below(60_000),
+        _ => random.below(12),
+    };
+    let mut body = vec![b'x'; size];
+    if random.one_in(4) {
+        let byte = *random.choose(b"\r\n\0 \xff");
+        body.fill(byte);
+    }
+    let told = match random.below(60) {
+        0 => size + 1,
+        1 => size.saturating_sub(1),
+        2 => size + 2,
+        _ => size,
+    };
+    let told = match random.below(300) {
+        0 => random.choose(NUMBERS).to_string(),
+        _ => told.to_string(),
+    };
+    let pri = match random.below(30) {
+        0 => random.choose(NUMBERS),
+        _ => random.choose(PRIORITIES),
+    };
+    let (delay, ttr) = (random.choose(DELAYS), random.choose(TTRS));
+    *puts += 1;
+    let word = match random.below(40) {
+        0 => random.choose(WRONG_WORDS),
+        _ => "",
+    };
+    let line = format!("put {pri} {delay} {ttr} {told}{word}\r\n");
+    [line.as_bytes(), &body, b"\r\n"].concat()
+}
+
+fn garbage(random: &mut Random) -> Vec<u8> {
+    let length = match random.below(10) {
+        0 => 200 + random.below(50),
+        1 => 400 + random.below(300),
+        _ => random.below(30),
+    };
+    let mut line: Vec<u8> = match random.one_in(2) {
+        true => (0..length).map(|_| random.next() as u8).collect(),
+        false => (0..length).map(|_| b' ' + random.below(95) as u8).collect(),
+    };
+    if random.one_in(3) {
+        let start = *random.choose(&["stats", "use ", "peek-", "put ", "kick", "list-tube"]);
+        line.splice(0..0, start.bytes());
+    }
+    line.extend_from_slice(b"\r\n");
+    line
+}
+
+/// Changes a command a little, but not its last CR LF.
+fn spoil(random: &mut Random, bytes: &mut Vec<u8>) {
+    let end = bytes.windows(2).position(|pair| pair == b"\r\n");
+    let line = end.unwrap_or(bytes.len());
+    let at = random.below(line + 1);
+    match random.below(9) {
+        0 => bytes.insert(at, b' '),
+        1 => bytes.insert(at, random.next() as u8),
+        2 if at < line => drop(bytes.remove(at)),
+        3 if at < line => bytes[at] = random.next() as u8,
+        4 => drop(bytes.splice(line..line, *b" x")),
+        5 => bytes.insert(line, b' '),
+        6 => bytes.truncate(at),
+        7 if at < line => bytes[at] = bytes[at].to_ascii_uppercase(),
+        _ => {
+            // One of its words becomes a number.
+            let spaces = (0..line).filter(|&at| bytes[at] == b' ');
+            let spaces: Vec<usize> = spaces.collect();
+            if let Some(&space) = spaces.get(random.below(spaces.len().max(1))) {
+                let rest = bytes[space + 1..line].iter();
+                let word = rest.take_while(|&&byte| byte != b' ').count();
+                let number = random.choose(NUMBERS).bytes();
+                bytes.splice(space + 1..space + 1 + word, number);
+            }
+        }
+    }
+    if !bytes.ends_with(b"\r\n") {
+        bytes.extend_from_slice(b"\r\n");
+    }
+}
+
+/// Changes a line that is too long, so that beanstalkd can see its end: it gets
+/// no CR inside, and no length with which beanstalkd cuts its CR LF in two.
+/// Returns whether the line is too long.
+fn tame_long_line(bytes: &mut Vec<u8>) -> bool {
+    let end = bytes.windows(2).position(|pair| pair == b"\r\n");
+    let line = end.unwrap_or(bytes.len());
+    if line + 2 <= 224 {
+        return false;
+    }
+    for byte in bytes[..line].iter_mut().filter(|byte| **byte == b'\r') {
+        *byte = b'r';
+    }
+    if (line + 2) % 224 == 1 {
+        bytes.insert(line, b'x');
+    }
+    true
+}
+
+/// Whether the effects of a command come at once, or only after the end of the
+/// stream, and whether both servers are meant to understand its timeout.
+fn is_timely(bytes: &[u8]) -> bool {
+    let end = bytes.windows(2).position(|pair| pair == b"\r\n");
+    let line = String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]).into_owned();
+    let is_soon = |word: &&str| {
+        let digits: String = word.chars().take_while(char::is_ascii_digit).collect();
+        digits
+            .parse()
+            .is_ok_and(|number: u64| (1..=30).contains(&number))
+    };
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let word = |at: usize| words.get(at).copied().unwrap_or("0");
+    if let Some(timeout) = line.strip_prefix("reserve-with-timeout") {
+        let digits = timeout.trim_start_matches(' ');
+        let is_number = digits.starts_with(|first: char| first.is_ascii_digit());
+        let digits: String = digits.chars().take_while(char::is_ascii_digit).collect();
+        let number: u64 = digits.parse().unwrap_or(u64::MAX);
+        return is_number
+            && timeout.starts_with(' ')
+            && number <= 2_000_000_000
+            && !is_soon(&digits.as_str());
+    }
+    if line.starts_with("put ") {
+        // A time to run of 0 means one second.
+        let ttr = word(3);
+        let is_none = ttr.trim_start_matches('0').is_empty();
+        return !is_soon(&word(2)) && !is_soon(&ttr) && !is_none;
+    }
+    if line.starts_with("release ") {
+        return !is_soon(&word(3));
+    }
+    if line.starts_with("pause-tube") {
+        return !words.iter().skip(1).any(is_soon);
+    }
+    true
+}
