@@ -13,6 +13,7 @@ use crate::server::stats::{Facts, State};
 use crate::server::tubes::Patterns;
 use crate::server::watch::{Known, Tube};
 use beanpole::protocol::TubeName;
+use std::collections::HashMap;
 use std::fmt::Display;
 use std::time::Duration;
 
@@ -45,7 +46,7 @@ pub fn scrape(servers: &[Server], patience: Duration, wanted: &Wanted) -> (Strin
         };
         let known = ask(server, patience, wanted);
         let is_up = u8::from(known.is_ok());
-        metrics.add("up", "Whether the server answers.", &[], is_up);
+        metrics.add("up", &[], is_up);
         match known {
             Ok(known) => metrics.of(&known, wanted),
             Err(failure) => failures.push(failure),
@@ -64,11 +65,17 @@ fn ask(server: &Server, patience: Duration, wanted: &Wanted) -> Outcome<Known> {
     Ok(known)
 }
 
-/// A metric with the value of one key: its name, the key, its help.
-type Plain = (&'static str, &'static str, &'static str);
-
+/// The metrics in their order: the name of each, the key of the statistics that is
+/// its only value, if there is one, and its help. Those of tubes say so.
 #[rustfmt::skip]
-const SERVER: &[Plain] = &[
+const METRICS: &[(&str, &str, &str)] = &[
+    ("up", "", "Whether the server answers."),
+    ("info", "", "The server, as a metric that is always 1."),
+    ("draining", "", "Whether the server takes no new jobs."),
+    ("put_refusal", "", "Whether puts are refused for this reason."),
+    ("jobs", "", "Jobs by state."),
+    ("commands_total", "", "Commands received."),
+    ("cpu_seconds_total", "", "CPU time spent."),
     ("urgent_jobs", "current-jobs-urgent", "Ready jobs with a priority below 1024."),
     ("job_timeouts_total", "job-timeouts", "Reservations that timed out."),
     ("jobs_created_total", "total-jobs", "Jobs put."),
@@ -91,10 +98,7 @@ const SERVER: &[Plain] = &[
     ("binlog_live_bytes", "binlog-live-size", "What the binlog's jobs take of that size."),
     ("binlog_records_written_total", "binlog-records-written", "Records written to the binlog."),
     ("binlog_records_migrated_total", "binlog-records-migrated", "Records moved by compaction."),
-];
-
-#[rustfmt::skip]
-const TUBE: &[Plain] = &[
+    ("tube_jobs", "", "Jobs of the tube by state."),
     ("tube_urgent_jobs", "current-jobs-urgent", "Ready jobs of the tube with a priority below 1024."),
     ("tube_jobs_created_total", "total-jobs", "Jobs put into the tube."),
     ("tube_using_connections", "current-using", "Connections that use the tube."),
@@ -108,12 +112,14 @@ const TUBE: &[Plain] = &[
     ("tube_kicks_total", "total-kicks", "Kicks of jobs of the tube."),
     ("tube_pauses_total", "cmd-pause-tube", "Pauses of the tube."),
     ("tube_pause_left_seconds", "pause-time-left", "Time until the tube's pause ends."),
+    ("tube_next_ready_age_seconds", "", "Age of the next ready job of the tube."),
+    ("tube_failing_job_tries", "", "Tries of a job of the tube that fails at each; 0 without one."),
 ];
 
-/// The metrics in their order, each with its help and its samples.
+/// The samples of each metric.
 #[derive(Default)]
 struct Metrics {
-    all: Vec<(&'static str, &'static str, String)>,
+    samples: HashMap<&'static str, String>,
     /// The label of the server whose samples come next.
     server: String,
 }
@@ -122,46 +128,27 @@ impl Metrics {
     fn of(&mut self, known: &Known, wanted: &Wanted) {
         let facts = &known.facts;
         let labels = ["version", "id", "hostname", "os", "platform"];
-        let labels = labels.map(|key| (key, facts.text(key)));
-        self.add(
-            "info",
-            "The server, as a metric that is always 1.",
-            &labels,
-            1,
-        );
-        let draining = u8::from(facts.text("draining") == "true");
-        self.add(
-            "draining",
-            "Whether the server takes no new jobs.",
-            &[],
-            draining,
-        );
+        self.add("info", &labels.map(|key| (key, facts.text(key))), 1);
+        let is_draining = facts.text("draining") == "true";
+        self.add("draining", &[], u8::from(is_draining));
         if let Some(refusal) = facts.get("put-refusal") {
             for reason in ["memory", "disk", "draining"] {
-                let help = "Whether puts are refused for this reason.";
                 let is_so = u8::from(refusal == reason);
-                self.add("put_refusal", help, &[("reason", reason)], is_so);
+                self.add("put_refusal", &[("reason", reason)], is_so);
             }
         }
         for (state, jobs) in State::ALL.into_iter().zip(facts.jobs()) {
-            self.add("jobs", "Jobs by state.", &[("state", state.name())], jobs);
+            self.add("jobs", &[("state", state.name())], jobs);
         }
         for (key, value) in facts.iter() {
             if let Some(command) = key.strip_prefix("cmd-") {
-                let labels = [("command", command)];
-                self.add("commands_total", "Commands received.", &labels, value);
+                self.add("commands_total", &[("command", command)], value);
             }
         }
         for (mode, key) in [("user", "rusage-utime"), ("system", "rusage-stime")] {
-            let value = facts.text(key);
-            self.add(
-                "cpu_seconds_total",
-                "CPU time spent.",
-                &[("mode", mode)],
-                value,
-            );
+            self.add("cpu_seconds_total", &[("mode", mode)], facts.text(key));
         }
-        self.plain(SERVER, facts, &[]);
+        self.plain(false, facts, &[]);
         let mut tubes: Vec<_> = known.tubes.iter().collect();
         if let Some(most) = wanted.most {
             let trouble = |tube: &Tube| tube.figure(Column::Tube).unwrap_or(0.0);
@@ -176,38 +163,32 @@ impl Metrics {
         for (name, tube) in tubes {
             let label = ("tube", name.as_str());
             for (state, jobs) in State::ALL.into_iter().zip(tube.facts.jobs()) {
-                let labels = [label, ("state", state.name())];
-                self.add("tube_jobs", "Jobs of the tube by state.", &labels, jobs);
+                self.add("tube_jobs", &[label, ("state", state.name())], jobs);
             }
-            self.plain(TUBE, &tube.facts, &[label]);
+            self.plain(true, &tube.facts, &[label]);
             if let Some(age) = tube.age {
-                const AGE: &str = "Age of the next ready job of the tube.";
-                self.add("tube_next_ready_age_seconds", AGE, &[label], age);
+                self.add("tube_next_ready_age_seconds", &[label], age);
             }
             if wanted.age {
-                const TRIES: &str = "Tries of a job of the tube that fails at each; 0 without one.";
                 let tries = tube.suspect.as_ref().map_or(0, |job| job.reserves);
-                self.add("tube_failing_job_tries", TRIES, &[label], tries);
+                self.add("tube_failing_job_tries", &[label], tries);
             }
         }
     }
 
-    fn plain(&mut self, metrics: &[Plain], facts: &Facts, labels: &[(&str, &str)]) {
-        for (name, key, help) in metrics {
-            if let Some(value) = facts.get(key) {
-                self.add(name, help, labels, value);
+    /// Adds the values of keys, as far as the server tells them.
+    fn plain(&mut self, of_tube: bool, facts: &Facts, labels: &[(&str, &str)]) {
+        for (name, key, _) in METRICS {
+            if name.starts_with("tube_") == of_tube
+                && let Some(value) = facts.get(key)
+            {
+                self.add(name, labels, value);
             }
         }
     }
 
     /// Adds a sample to the metric of this name.
-    fn add(
-        &mut self,
-        name: &'static str,
-        help: &'static str,
-        labels: &[(&str, &str)],
-        value: impl Display,
-    ) {
+    fn add(&mut self, name: &'static str, labels: &[(&str, &str)], value: impl Display) {
         let label = |(key, value): &(&str, &str)| format!("{key}=\"{}\"", escaped(value));
         let mut labels: Vec<_> = labels.iter().map(label).collect();
         labels.extend(Some(self.server.clone()).filter(|label| !label.is_empty()));
@@ -215,23 +196,22 @@ impl Metrics {
             [] => String::new(),
             some => format!("{{{}}}", some.join(",")),
         };
-        let sample = format!("beanstalk_{name}{labels} {value}\n");
-        match self.all.iter_mut().find(|(known, ..)| *known == name) {
-            Some((.., samples)) => *samples += &sample,
-            None => self.all.push((name, help, sample)),
-        }
+        *self.samples.entry(name).or_default() += &format!("beanstalk_{name}{labels} {value}\n");
     }
 
     fn text(&self) -> String {
-        let metrics = self.all.iter().map(|(name, help, samples)| {
+        let text = |(name, _, help): &(&str, &str, &str)| {
+            let samples = self.samples.get(name)?;
             let kind = if name.ends_with("_total") {
                 "counter"
             } else {
                 "gauge"
             };
-            format!("# HELP beanstalk_{name} {help}\n# TYPE beanstalk_{name} {kind}\n{samples}")
-        });
-        metrics.collect()
+            Some(format!(
+                "# HELP beanstalk_{name} {help}\n# TYPE beanstalk_{name} {kind}\n{samples}"
+            ))
+        };
+        METRICS.iter().filter_map(text).collect()
     }
 }
 

@@ -2,12 +2,13 @@
 //! for each connection, with a body of a known length or none. The package
 //! httparse reads the heads.
 //!
-//! Each connection has a thread, and everything it waits for has a bounded time.
-//! The number of connections is bounded, too: for one more, the one that has
-//! been idle for longest is closed. So whoever connects and sends nothing takes
-//! nobody's place, and no number of clients makes this program grow.
+//! Each connection has a thread. The number of connections is bounded: for one
+//! more, the oldest one is closed. So whoever connects and sends nothing, or
+//! takes no answer, takes nobody's place, and no number of clients makes this
+//! program grow.
 //!
-//! It leaves out connections that stay open, encodings of bodies, and TLS.
+//! It leaves out connections that stay open, encodings of bodies, the words
+//! after a status, and TLS.
 
 use crate::failure::{Failure, Outcome};
 use crate::text::output::complain;
@@ -15,10 +16,10 @@ use httparse::Status::{Complete, Partial};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What is served.
 pub trait Site: Sync + Send + 'static {
@@ -59,8 +60,7 @@ pub struct Answer {
     body: Vec<u8>,
 }
 
-/// How long a connection may take to send its head, how long to send its body,
-/// how long to take the answer, and how long to close.
+/// How long a connection may send nothing, or take nothing of its answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 const LONGEST_HEAD: usize = 8192;
 const MOST_HEADERS: usize = 64;
@@ -102,11 +102,20 @@ impl Request {
     /// another site may give its own name our address. Nobody can give another
     /// meaning to an address in numbers.
     fn is_for(&self, hosts: &[String]) -> bool {
-        let host = self.header("host").and_then(name_in);
-        host.is_some_and(|host| {
-            let is = |name: &str| name.eq_ignore_ascii_case(host);
-            host.parse::<IpAddr>().is_ok() || is("localhost") || hosts.iter().any(|name| is(name))
-        })
+        let host = self.header("host").unwrap_or_default();
+        let is_port = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        let name = match host.rsplit_once(':') {
+            Some((name, port)) if is_port(port) => name,
+            _ => host,
+        };
+        let in_brackets = name
+            .strip_prefix('[')
+            .and_then(|name| name.strip_suffix(']'));
+        let is = |own: &str| own.eq_ignore_ascii_case(name);
+        name.parse::<Ipv4Addr>().is_ok()
+            || in_brackets.is_some_and(|name| name.parse::<Ipv6Addr>().is_ok())
+            || is("localhost")
+            || hosts.iter().any(|own| is(own))
     }
 
     /// The number of bytes that follow the head.
@@ -139,22 +148,6 @@ impl Answer {
         Answer {
             status,
             ..Answer::ok("text/plain; charset=utf-8", format!("{reason}\n"))
-        }
-    }
-
-    fn reason(&self) -> &'static str {
-        match self.status {
-            200 => "OK",
-            400 => "Bad Request",
-            401 => "Unauthorized",
-            403 => "Forbidden",
-            404 => "Not Found",
-            405 => "Method Not Allowed",
-            411 => "Length Required",
-            413 => "Content Too Large",
-            431 => "Request Header Fields Too Large",
-            502 => "Bad Gateway",
-            _ => "Service Unavailable",
         }
     }
 }
@@ -194,11 +187,13 @@ pub fn serve(listener: &TcpListener, hosts: Vec<String>, site: impl Site) -> ! {
         site,
         hosts,
         open: Mutex::default(),
-        changed: Condvar::new(),
+        closed: Condvar::new(),
     }));
+    let mut came = 0;
     loop {
+        came += 1;
         let taken = listener.accept();
-        if let Err(error) = taken.and_then(|(stream, _)| service.begin(stream)) {
+        if let Err(error) = taken.and_then(|(stream, _)| service.begin(came, stream)) {
             complain!("cannot take a connection: {error}");
             // There may be a descriptor or a thread again when one has left.
             thread::sleep(Duration::from_secs(1));
@@ -211,17 +206,16 @@ struct Service<S> {
     hosts: Vec<String>,
     /// No answer is made, and no byte read or written, while this is held.
     open: Mutex<Open>,
-    /// A connection was closed, or has become idle.
-    changed: Condvar,
+    /// A connection was closed.
+    closed: Condvar,
 }
 
 #[derive(Default)]
 struct Open {
-    came: u64,
+    /// How many connections have a thread.
     count: usize,
-    /// The connections whose bytes we wait for, or who should take ours, in the
-    /// order in which they came.
-    idle: BTreeMap<u64, TcpStream>,
+    /// Those that were not told to go, in the order in which they came.
+    streams: BTreeMap<u64, TcpStream>,
 }
 
 impl<S: Site> Service<S> {
@@ -230,58 +224,61 @@ impl<S: Site> Service<S> {
     }
 
     /// Gives a connection a thread as soon as there is room for it.
-    fn begin(&'static self, stream: TcpStream) -> io::Result<()> {
+    fn begin(&'static self, number: u64, stream: TcpStream) -> io::Result<()> {
         let mut open = self.lock();
         while open.count >= MOST_CONNECTIONS {
-            if let Some((_, oldest)) = open.idle.pop_first() {
+            if let Some((_, oldest)) = open.streams.pop_first() {
                 // It fails only if the other side was faster.
                 let _ = oldest.shutdown(Shutdown::Both);
             }
-            let waited = self.changed.wait(open);
-            open = waited.unwrap_or_else(PoisonError::into_inner);
+            // One whose answer is just being made goes later than the next.
+            let waited = self.closed.wait_timeout(open, Duration::from_millis(50));
+            open = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+        open.streams.insert(number, stream.try_clone()?);
         open.count += 1;
-        open.came += 1;
-        let number = open.came;
         drop(open);
         let serve = move || {
             // An error concerns only this client, which gets no answer.
-            let _ = self.serve(number, &stream);
+            let _ = self.serve(&stream);
             self.leave(number);
         };
         let thread = thread::Builder::new().stack_size(STACK).spawn(serve);
         thread.map(drop).inspect_err(|_| self.leave(number))
     }
 
-    fn serve(&self, number: u64, stream: &TcpStream) -> io::Result<()> {
-        self.set_idle(number, Some(stream.try_clone()?));
-        let timed = || Timed(stream, Instant::now() + PATIENCE);
-        let head = match read_head(&mut timed())? {
-            Err(refusal) => return write(timed, &refusal, false),
-            Ok(head) => head,
+    fn leave(&self, number: u64) {
+        let mut open = self.lock();
+        open.streams.remove(&number);
+        open.count -= 1;
+        self.closed.notify_all();
+    }
+
+    fn serve(&self, stream: &TcpStream) -> io::Result<()> {
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let mut request = match read_head(stream)? {
+            Ok(request) => request,
+            Err(refusal) => return write(stream, &refusal, false),
         };
-        let is_head = head.is_head;
-        let answer = match self.admit(&head) {
-            Err(refusal) => refusal,
+        let answer = match self.admit(&request) {
+            Err(refusal) => Err(refusal),
             Ok(size) => {
-                let mut request = head;
-                let missing = size.saturating_sub(request.body.len() as u64);
-                timed().take(missing).read_to_end(&mut request.body)?;
-                if (request.body.len() as u64) < size {
+                let missing = size.saturating_sub(request.body.len());
+                stream.take(missing as u64).read_to_end(&mut request.body)?;
+                if request.body.len() < size {
                     return Err(ErrorKind::UnexpectedEof.into());
                 }
-                request.body.truncate(size as usize);
-                self.set_idle(number, None);
-                let answer = self.site.answer(&request);
-                self.set_idle(number, Some(stream.try_clone()?));
-                answer.unwrap_or_else(|refusal| refusal)
+                request.body.truncate(size);
+                self.site.answer(&request)
             }
         };
-        write(timed, &answer, is_head)
+        let answer = answer.unwrap_or_else(|refusal| refusal);
+        write(stream, &answer, request.is_head)
     }
 
     /// The size of the body, if the request may have one of this size.
-    fn admit(&self, head: &Request) -> Result<u64, Answer> {
+    fn admit(&self, head: &Request) -> Result<usize, Answer> {
         if !head.is_for(&self.hosts) {
             return Err(Answer::refusal(
                 403,
@@ -289,67 +286,19 @@ impl<S: Site> Service<S> {
             ));
         }
         let (size, room) = (head.size_of_body()?, self.site.admit(head)?);
-        match size <= room as u64 {
-            true => Ok(size),
-            false => Err(Answer::refusal(
+        match usize::try_from(size).ok().filter(|size| *size <= room) {
+            Some(size) => Ok(size),
+            None => Err(Answer::refusal(
                 413,
                 format_args!("a body may have {room} bytes here, and this has {size}"),
             )),
         }
     }
-
-    fn set_idle(&self, number: u64, stream: Option<TcpStream>) {
-        let idle = &mut self.lock().idle;
-        match stream {
-            Some(stream) => idle.insert(number, stream),
-            None => idle.remove(&number),
-        };
-        self.changed.notify_all();
-    }
-
-    fn leave(&self, number: u64) {
-        let mut open = self.lock();
-        open.idle.remove(&number);
-        open.count -= 1;
-        self.changed.notify_all();
-    }
-}
-
-/// A stream that is read and written until this time, however slowly the other
-/// side sends or reads.
-struct Timed<'a>(&'a TcpStream, Instant);
-
-impl Timed<'_> {
-    fn left(&self) -> io::Result<Option<Duration>> {
-        let left = self.1.saturating_duration_since(Instant::now());
-        match left.is_zero() {
-            true => Err(ErrorKind::TimedOut.into()),
-            false => Ok(Some(left)),
-        }
-    }
-}
-
-impl Read for Timed<'_> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.0.set_read_timeout(self.left()?)?;
-        self.0.read(into)
-    }
-}
-
-impl Write for Timed<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.set_write_timeout(self.left()?)?;
-        self.0.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 /// A request with what has come of its body, or the answer to what cannot be a
 /// request.
-fn read_head(stream: &mut Timed) -> io::Result<Result<Request, Answer>> {
+fn read_head(mut stream: &TcpStream) -> io::Result<Result<Request, Answer>> {
     let mut bytes = Vec::new();
     loop {
         let mut piece = [0; LONGEST_HEAD];
@@ -419,37 +368,20 @@ fn decoded(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The name in `NAME` or `NAME:PORT`; an IPv6 address loses its brackets.
-fn name_in(host: &str) -> Option<&str> {
-    let is_port = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    if let Some(rest) = host.strip_prefix('[') {
-        let (name, rest) = rest.split_once(']')?;
-        let port = rest.strip_prefix(':').or(rest.is_empty().then_some(""))?;
-        return is_port(port).then_some(name);
-    }
-    let (name, port) = host.split_once(':').unwrap_or((host, ""));
-    is_port(port).then_some(name)
-}
-
 /// Writes an answer, without its body if only its head was asked for, and waits
 /// until the other side has closed the connection.
-fn write<'a>(timed: impl Fn() -> Timed<'a>, answer: &Answer, is_head: bool) -> io::Result<()> {
-    let (status, reason, kind) = (answer.status, answer.reason(), answer.kind);
-    let length = answer.body.len();
-    let mut bytes = format!(
-        "HTTP/1.1 {status} {reason}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\
+fn write(mut stream: &TcpStream, answer: &Answer, is_head: bool) -> io::Result<()> {
+    let (status, kind, length) = (answer.status, answer.kind, answer.body.len());
+    let head = format!(
+        "HTTP/1.1 {status} \r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\
          {SAFETY}Connection: close\r\n\r\n"
-    )
-    .into_bytes();
-    if !is_head {
-        bytes.extend_from_slice(&answer.body);
-    }
-    let mut stream = timed();
-    stream.write_all(&bytes)?;
+    );
+    let body = if is_head { &[][..] } else { &answer.body };
+    stream.write_all(&[head.as_bytes(), body].concat())?;
     // If the socket were closed with unread bytes in it, the system would reset
     // the connection, and the client would lose the answer.
-    stream.0.shutdown(Shutdown::Write)?;
-    io::copy(&mut timed(), &mut io::sink()).map(drop)
+    stream.shutdown(Shutdown::Write)?;
+    io::copy(&mut stream, &mut io::sink()).map(drop)
 }
 
 #[cfg(test)]

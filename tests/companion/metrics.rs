@@ -234,34 +234,25 @@ fn metrics_are_served_to_who_asks_for_them() {
         let port = line.trim_end().trim_end_matches("/metrics");
         let port: u16 = port.rsplit(':').next().unwrap().parse().unwrap();
         let good = scrape(port, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
-        assert!(good.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4"));
+        assert!(good.starts_with("HTTP/1.1 200 \r\nContent-Type: text/plain; version=0.0.4"));
         assert!(good.contains("\r\nConnection: close\r\n\r\n"), "{good}");
         for (request, status) in [
-            ("GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n", "200 OK"),
-            (
-                "GET /else HTTP/1.1\r\nHost: 127.0.0.1:9\r\n\r\n",
-                "404 Not Found",
-            ),
-            (
-                "POST /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n",
-                "405 Method Not Allowed",
-            ),
+            ("GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n", "200"),
+            ("GET /else HTTP/1.1\r\nHost: 127.0.0.1:9\r\n\r\n", "404"),
+            ("POST /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", "405"),
             // A page of another site may have given its name our address.
-            (
-                "GET /metrics HTTP/1.1\r\nHost: evil.example\r\n\r\n",
-                "403 Forbidden",
-            ),
-            ("GET /metrics HTTP/1.1\r\n\r\n", "403 Forbidden"),
+            ("GET /metrics HTTP/1.1\r\nHost: evil.example\r\n\r\n", "403"),
+            ("GET /metrics HTTP/1.1\r\n\r\n", "403"),
             (
                 "GET /metrics HTTP/1.1\r\nHost: queue.example:9\r\n\r\n",
-                "200 OK",
+                "200",
             ),
             // Its body is not waited for.
             (
                 "POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\n",
-                "405 Method Not Allowed",
+                "405",
             ),
-            ("hello\r\n\r\n", "400 Bad Request"),
+            ("hello\r\n\r\n", "400"),
         ] {
             // With a body or without.
             let body = "x".repeat(20_000);
@@ -271,7 +262,7 @@ fn metrics_are_served_to_who_asks_for_them() {
             );
             let answer = scrape(port, request);
             assert!(
-                answer.starts_with(&format!("HTTP/1.1 {status}\r\n")),
+                answer.starts_with(&format!("HTTP/1.1 {status} \r\n")),
                 "{answer}"
             );
         }

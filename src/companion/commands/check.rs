@@ -11,7 +11,7 @@ use crate::server::finder::oldest;
 use crate::server::list::Scope;
 use crate::server::names::Server;
 use crate::server::sample::{Sample, per_second};
-use crate::server::stats::{Facts, JobFacts, State};
+use crate::server::stats::{Facts, State};
 use crate::server::trouble::refusal;
 use crate::server::tubes::{Pattern, Patterns, stats_of};
 use crate::text::json::{Json, json, line};
@@ -89,11 +89,18 @@ impl Level {
     fn exit_code(self) -> ExitCode {
         ExitCode::from([0, 1, 3, 2][self as usize])
     }
+
+    fn of(failure: &Failure) -> Level {
+        match failure {
+            Failure::Unreachable(_) => Level::Critical,
+            _ => Level::Unknown,
+        }
+    }
 }
 
 /// The limits of a figure. A figure that just reaches a limit is still within
 /// it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Limit {
     warning: Option<u64>,
     critical: Option<u64>,
@@ -103,24 +110,23 @@ pub struct Limit {
 
 /// Reads the limits of a figure that must not be higher.
 fn most(text: &str) -> Result<Limit, String> {
-    Limit::read(text, false, |limit| number(text, limit))
+    Limit::read(text, false, number)
 }
 
 /// Reads the limits of a figure that must not be lower.
 fn least(text: &str) -> Result<Limit, String> {
-    Limit::read(text, true, |limit| number(text, limit))
+    Limit::read(text, true, number)
 }
 
 /// Reads the limits of a time that must not be longer.
 fn time(text: &str) -> Result<Limit, String> {
-    Limit::read(text, false, |limit| {
-        Seconds::parse(limit).map(|Seconds(time)| time.into())
+    Limit::read(text, false, |one| {
+        Seconds::parse(one).map(|time| time.0.into())
     })
 }
 
-fn number(text: &str, limit: &str) -> Result<u64, String> {
-    limit
-        .parse()
+fn number(text: &str) -> Result<u64, String> {
+    text.parse()
         .map_err(|_| format!("'{text}' is not N or N,N"))
 }
 
@@ -128,23 +134,22 @@ impl Limit {
     fn read(
         text: &str,
         is_minimum: bool,
-        read: impl Fn(&str) -> Result<u64, String>,
+        read: fn(&str) -> Result<u64, String>,
     ) -> Result<Limit, String> {
         let (warning, critical) = match text.split_once(',') {
-            None => (None, text),
-            Some((warning, critical)) => (Some(warning), critical),
+            None => (None, read(text)?),
+            Some((warning, critical)) => (Some(read(warning)?), read(critical)?),
         };
-        let critical = read(critical)?;
         let limit = Limit {
-            warning: warning.map(&read).transpose()?,
+            warning,
             critical: Some(critical),
             is_minimum,
         };
-        match limit.warning {
-            Some(warning) if limit.level(warning) == Level::Critical => Err(format!(
+        match warning.filter(|warning| limit.level(*warning) == Level::Critical) {
+            None => Ok(limit),
+            Some(warning) => Err(format!(
                 "a warning at {warning} would never come: at {critical} it is critical"
             )),
-            _ => Ok(limit),
         }
     }
 
@@ -162,7 +167,6 @@ impl Limit {
 }
 
 /// A figure of a server, with its limits.
-#[derive(Default)]
 struct Reading {
     name: &'static str,
     unit: &'static str,
@@ -173,17 +177,14 @@ struct Reading {
 }
 
 impl Reading {
-    fn new(name: &'static str, value: u64, limit: Option<Limit>) -> Reading {
+    fn new(name: &'static str, value: u64, unit: &'static str, limit: Option<Limit>) -> Reading {
         Reading {
             name,
+            unit,
             value,
             limit: limit.unwrap_or_default(),
-            ..Reading::default()
+            about: String::new(),
         }
-    }
-
-    fn in_unit(self, unit: &'static str) -> Reading {
-        Reading { unit, ..self }
     }
 
     fn level(&self) -> Level {
@@ -196,23 +197,23 @@ impl Reading {
     fn performance(&self, prefix: &str) -> String {
         let (name, value, unit) = (self.name, self.value, self.unit);
         let colon = if self.limit.is_minimum { ":" } else { "" };
-        let bound = |bound: Option<u64>| bound.map(|bound| format!("{bound}{colon}"));
-        let [warning, critical] =
-            [self.limit.warning, self.limit.critical].map(|limit| bound(limit).unwrap_or_default());
+        let bound = |bound: u64| format!("{bound}{colon}");
+        let bound = |limit: Option<u64>| limit.map(bound).unwrap_or_default();
+        let (warning, critical) = (bound(self.limit.warning), bound(self.limit.critical));
         format!("'{prefix}{name}'={value}{unit};{warning};{critical};0")
     }
 
     /// The figure for people; its limits are added if they matter.
     fn text(&self, with_limit: bool) -> String {
         let (name, value, unit, about) = (self.name, self.value, self.unit, &self.about);
-        let limit = match (self.limit.warning, self.limit.critical) {
-            _ if !with_limit => String::new(),
-            (Some(warning), Some(critical)) => format!(" (limit {warning}, {critical})"),
-            (one, other) => one
-                .or(other)
-                .map_or(String::new(), |limit| format!(" (limit {limit})")),
-        };
-        format!("{name} {value}{unit}{about}{limit}")
+        let limits = [self.limit.warning, self.limit.critical]
+            .into_iter()
+            .flatten();
+        let limits: Vec<_> = limits.map(|limit| limit.to_string()).collect();
+        match with_limit && !limits.is_empty() {
+            true => format!("{name} {value}{unit}{about} (limit {})", limits.join(", ")),
+            false => format!("{name} {value}{unit}{about}"),
+        }
     }
 
     fn to_json(&self) -> (String, Json) {
@@ -229,11 +230,7 @@ impl Run for Check {
     const MANY_SERVERS: bool = true;
 
     fn exit_code(failure: &Failure) -> ExitCode {
-        match failure {
-            Failure::Unreachable(_) => Level::Critical,
-            _ => Level::Unknown,
-        }
-        .exit_code()
+        Level::of(failure).exit_code()
     }
 
     fn run(self, invocation: &Invocation) -> Outcome {
@@ -246,16 +243,13 @@ impl Run for Check {
                 _ => format!("{address} "),
             };
             let client = invocation.connect_to(address);
-            let found = client.and_then(|mut client| readings(&mut client, &patterns, &self));
+            let found = client.and_then(|mut client| self.readings(&mut client, &patterns));
             let (level, text, readings) = match found {
                 Ok((readings, refused)) => {
                     let (level, text) = verdict(&readings, refused);
                     (level, text, readings)
                 }
-                Err(failure @ Failure::Unreachable(_)) => {
-                    (Level::Critical, failure.to_string(), Vec::new())
-                }
-                Err(failure) => (Level::Unknown, failure.to_string(), Vec::new()),
+                Err(failure) => (Level::of(&failure), failure.to_string(), Vec::new()),
             };
             worst = worst.max(level);
             figures.extend(readings.iter().map(|reading| reading.performance(&prefix)));
@@ -304,112 +298,96 @@ fn verdict(readings: &[Reading], refused: Option<&str>) -> (Level, String) {
 /// For how long timeouts are counted, if nothing else is said.
 const DURING: Duration = Duration::from_secs(10);
 
-/// The figures of a server, or of these tubes of it, and why it takes no new
-/// jobs. A tube that does not exist counts as empty, without watchers.
-fn readings(
-    client: &mut Client,
-    patterns: &Patterns,
-    options: &Check,
-) -> Outcome<(Vec<Reading>, Option<&'static str>)> {
-    // A tube that is given twice counts once.
-    let tubes = patterns.named(client)?;
-    let begun = Instant::now();
-    let before = match options.timeouts_max {
-        Some(_) => {
-            let before = timeouts(client, &tubes)?;
-            sleep(options.during.map_or(DURING, |time| time.0));
-            Some(before)
+impl Check {
+    /// The figures of a server, or of these tubes of it, and why it takes no new
+    /// jobs. A tube that does not exist counts as empty, without watchers.
+    fn readings(
+        &self,
+        client: &mut Client,
+        patterns: &Patterns,
+    ) -> Outcome<(Vec<Reading>, Option<&'static str>)> {
+        // A tube that is given twice counts once.
+        let tubes = patterns.named(client)?;
+        let begun = Instant::now();
+        let before = self
+            .timeouts_max
+            .map(|_| timeouts(client, &tubes))
+            .transpose()?;
+        if before.is_some() {
+            sleep(self.during.map_or(DURING, |time| time.0));
         }
-        None => None,
-    };
-    // What is known of each tube costs a request for each, so it is asked for
-    // only if it is wanted; and so are jobs.
-    let wants_jobs = options.age_max.is_some() || options.tries_max.is_some();
-    let wants_tubes = wants_jobs || options.unwatched_max.is_some() || options.pause_max.is_some();
-    let names = |tubes: &[(TubeName, Facts)]| tubes.iter().map(|(name, _)| name.clone()).collect();
-    let choose = |tubes: &[_]| {
-        (
-            if wants_jobs { names(tubes) } else { Vec::new() },
-            Vec::new(),
-        )
-    };
-    let sample = match tubes.is_empty() && !wants_tubes {
-        true => Sample::of_server(client.server_stats()?),
-        false => Sample::take(client, patterns, choose)?,
-    };
-    let (server, of_tubes) = (&sample.server, &sample.tubes);
-    let sum = |key: &str| match tubes.is_empty() {
-        true => server.number(key),
-        false => of_tubes.iter().map(|(_, facts)| facts.number(key)).sum(),
-    };
-    let limits = [
-        options.ready_max,
-        None,
-        options.delayed_max,
-        options.buried_max,
-    ];
-    let counts = State::ALL.into_iter().zip(limits);
-    let mut readings: Vec<_> = counts
-        .map(|(state, limit)| Reading::new(state.name(), sum(state.count_key()), limit))
-        .collect();
-    if let Some(limit) = options.age_max {
-        let age = sample.next.iter().map(|job| job.age).max();
-        readings.push(Reading::new("age", age.unwrap_or(0), Some(limit)).in_unit("s"));
-    }
-    if let Some(limit) = options.oldest_max {
-        let scope = Scope {
-            tubes: tubes.clone(),
-            states: State::ALL.into(),
+        // What is known of each tube costs a request for each, so it is asked for
+        // only if it is wanted; and so are jobs.
+        let wants_jobs = self.age_max.or(self.tries_max).is_some();
+        let wants_tubes = self.unwatched_max.or(self.pause_max).is_some();
+        let choose = |tubes: &[(TubeName, Facts)]| {
+            let chosen = tubes.iter().filter(|_| wants_jobs);
+            (chosen.map(|(name, _)| name.clone()).collect(), Vec::new())
         };
-        let age = oldest(client, &scope)?.map_or(0, |job| job.age);
-        readings.push(Reading::new("oldest", age, Some(limit)).in_unit("s"));
-    }
-    if let Some(limit) = options.pause_max {
-        let left = of_tubes
-            .iter()
-            .map(|(_, facts)| facts.number("pause-time-left"));
-        readings.push(Reading::new("pause", left.max().unwrap_or(0), Some(limit)).in_unit("s"));
-    }
-    if let Some(limit) = options.unwatched_max {
-        let is_unwatched =
-            |facts: &Facts| facts.jobs_in(&[State::Ready]) > 0 && facts.watching() == 0;
-        let unwatched = of_tubes.iter().filter(|(_, facts)| is_unwatched(facts));
-        readings.push(Reading::new(
-            "unwatched",
-            unwatched.count() as u64,
-            Some(limit),
-        ));
-    }
-    if let Some(limit) = options.tries_max {
-        let jobs = sample.next.iter().chain(&sample.others);
-        let most: Option<&JobFacts> = jobs.max_by_key(|job| job.reserves);
-        let mut reading = Reading::new("tries", most.map_or(0, |job| job.reserves), Some(limit));
-        if let Some(job) = most {
-            reading.about = format!(" of job {}", job.id);
+        let sample = match tubes.is_empty() && !wants_jobs && !wants_tubes {
+            true => Sample::of_server(client.server_stats()?),
+            false => Sample::take(client, patterns, choose)?,
+        };
+        let server = &sample.server;
+        let of_tubes = || sample.tubes.iter().map(|(_, facts)| facts);
+        let sum = |key: &str| match tubes.is_empty() {
+            true => server.number(key),
+            false => of_tubes().map(|facts| facts.number(key)).sum(),
+        };
+        let limits = [self.ready_max, None, self.delayed_max, self.buried_max];
+        let counts = State::ALL.into_iter().zip(limits);
+        let mut readings: Vec<_> = counts
+            .map(|(state, limit)| Reading::new(state.name(), sum(state.count_key()), "", limit))
+            .collect();
+        if self.age_max.is_some() {
+            let age = sample.next.iter().map(|job| job.age).max().unwrap_or(0);
+            readings.push(Reading::new("age", age, "s", self.age_max));
         }
-        readings.push(reading);
+        if self.oldest_max.is_some() {
+            let scope = Scope {
+                tubes: tubes.clone(),
+                states: State::ALL.into(),
+            };
+            let age = oldest(client, &scope)?.map_or(0, |job| job.age);
+            readings.push(Reading::new("oldest", age, "s", self.oldest_max));
+        }
+        if self.pause_max.is_some() {
+            let left = of_tubes().map(|facts| facts.number("pause-time-left"));
+            let left = left.max().unwrap_or(0);
+            readings.push(Reading::new("pause", left, "s", self.pause_max));
+        }
+        if self.unwatched_max.is_some() {
+            let is_unwatched = |facts: &&Facts| facts.jobs()[0] > 0 && facts.watching() == 0;
+            let count = of_tubes().filter(is_unwatched).count() as u64;
+            readings.push(Reading::new("unwatched", count, "", self.unwatched_max));
+        }
+        if self.tries_max.is_some() {
+            let jobs = sample.next.iter().chain(&sample.others);
+            let most = jobs.max_by_key(|job| job.reserves);
+            let tries = most.map_or(0, |job| job.reserves);
+            readings.push(Reading {
+                about: most.map_or(String::new(), |job| format!(" of job {}", job.id)),
+                ..Reading::new("tries", tries, "", self.tries_max)
+            });
+        }
+        if let Some(before) = before {
+            let [rate] = per_second([before], [timeouts(client, &tubes)?], begun.elapsed());
+            let rate = (rate * 60.0).round() as u64;
+            readings.push(Reading::new("timeouts", rate, "", self.timeouts_max));
+        }
+        // With several tubes, the one with the fewest watchers counts.
+        let watchers = |tube: &TubeName| {
+            let found = sample.tubes.iter().find(|(name, _)| name == tube);
+            found.map_or(0, |(_, facts)| facts.watching())
+        };
+        let workers = tubes.iter().map(watchers).min();
+        let workers = workers.unwrap_or_else(|| server.number("current-workers"));
+        readings.push(Reading::new("workers", workers, "", self.workers_min));
+        if let Some(Number(most)) = self.room {
+            readings.extend(in_use(server, most as u64));
+        }
+        Ok((readings, refusal(server)))
     }
-    if let Some((before, limit)) = before.zip(options.timeouts_max) {
-        let now = timeouts(client, &tubes)?;
-        let [rate] = per_second([before], [now], begun.elapsed());
-        let rate = (rate * 60.0).round() as u64;
-        readings.push(Reading::new("timeouts", rate, Some(limit)));
-    }
-    // With several tubes, the one with the fewest watchers counts.
-    let watchers = |tube: &TubeName| {
-        let found = of_tubes.iter().find(|(name, _)| name == tube);
-        found.map_or(0, |(_, facts)| facts.watching())
-    };
-    let workers = tubes.iter().map(watchers).min();
-    let workers = workers.unwrap_or_else(|| server.number("current-workers"));
-    readings.push(Reading::new("workers", workers, options.workers_min));
-    readings.extend(
-        options
-            .room
-            .iter()
-            .flat_map(|room| in_use(server, room.0 as u64)),
-    );
-    Ok((readings, refusal(server)))
 }
 
 /// How many reservations have timed out on the server, or in these tubes.
@@ -429,23 +407,20 @@ fn timeouts(client: &mut Client, tubes: &[TubeName]) -> Outcome<u64> {
 
 /// How much of what is limited is in use, in percent, as far as the server tells
 /// it. There is a warning above `most`.
-fn in_use(server: &Facts, most: u64) -> Vec<Reading> {
+fn in_use(server: &Facts, most: u64) -> impl Iterator<Item = Reading> {
     let limits = [
         ("memory", "memory-used", "max-memory"),
         ("connections", "current-connections", "max-connections"),
     ];
-    let reading = |(name, used, limit): (&'static str, &str, &str)| {
-        let percent = server
-            .number(used)
-            .saturating_mul(100)
-            .checked_div(server.number(limit))?;
+    limits.into_iter().filter_map(move |(name, used, all)| {
+        let used = server.number(used).saturating_mul(100);
         let limit = Limit {
             warning: Some(most),
             ..Limit::default()
         };
-        Some(Reading::new(name, percent, Some(limit)).in_unit("%"))
-    };
-    limits.into_iter().filter_map(reading).collect()
+        let percent = used.checked_div(server.number(all))?;
+        Some(Reading::new(name, percent, "%", Some(limit)))
+    })
 }
 
 #[cfg(test)]
@@ -454,7 +429,7 @@ mod tests {
 
     fn reading(name: &'static str, value: u64, limit: Result<Limit, String>) -> Reading {
         let unit = if name == "age" { "s" } else { "" };
-        Reading::new(name, value, limit.ok()).in_unit(unit)
+        Reading::new(name, value, unit, limit.ok())
     }
 
     fn none() -> Result<Limit, String> {
@@ -528,12 +503,12 @@ mod tests {
     fn more_than_a_part_of_the_room_in_use_is_a_warning() {
         let stats =
             b"memory-used: 91\nmax-memory: 100\ncurrent-connections: 1\nmax-connections: 50";
-        let readings = in_use(&Facts::parse(stats).unwrap(), 90);
+        let readings: Vec<_> = in_use(&Facts::parse(stats).unwrap(), 90).collect();
         let text = "memory 91% (limit 90)";
         assert_eq!(verdict(&readings, None), (Level::Warning, text.into()));
         assert_eq!(readings[1].performance(""), "'connections'=2%;90;;0");
         // A server without a limit has room.
         let stats = Facts::parse(b"memory-used: 91\nmax-memory: 0").unwrap();
-        assert!(in_use(&stats, 90).is_empty());
+        assert_eq!(in_use(&stats, 90).count(), 0);
     }
 }

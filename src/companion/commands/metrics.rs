@@ -1,9 +1,9 @@
 //! `metrics`: the statistics as text for Prometheus. The text is printed, put
 //! into a file for a textfile collector, or served by HTTP.
 
-use crate::command::{Invocation, Run};
+use crate::command::{Invocation, Run, last_of};
 use crate::exposition::{KIND, SCRAPE_PATIENCE, Wanted, scrape};
-use crate::failure::{Outcome, Status};
+use crate::failure::Outcome;
 use crate::http::{self, Answer, Request, Site};
 use crate::server::names::Server;
 use crate::server::tubes::{Pattern, Patterns};
@@ -59,7 +59,7 @@ impl Run for Metrics {
             };
             http::serve(&listener, self.hosts, scraped)
         }
-        let (text, mut failures) = scrape(servers, patience, &wanted);
+        let (text, failures) = scrape(servers, patience, &wanted);
         if let Some(file) = &self.output {
             let mut file = WholeFile::create(file, 0o644)?;
             file.bytes(text.as_bytes())?;
@@ -67,9 +67,7 @@ impl Run for Metrics {
         } else {
             print(text)?;
         }
-        let last = failures.pop();
-        failures.iter().for_each(|failure| complain!("{failure}"));
-        last.map_or(Ok(Status::Done), Err)
+        last_of(failures)
     }
 }
 

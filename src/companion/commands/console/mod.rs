@@ -25,7 +25,7 @@ use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicUsize;
+use std::sync::Arc;
 
 #[derive(Args)]
 pub struct Serve {
@@ -84,7 +84,7 @@ impl Run for Serve {
             servers,
             token,
             allows_changes: self.changes,
-            asking: AtomicUsize::new(0),
+            asking: Arc::default(),
         };
         http::serve(&listener, self.hosts, console)
     }

@@ -19,7 +19,6 @@ use crate::server::watch::{Known, Tube, Watched, sorted};
 use crate::text::json::{Json, json};
 use crate::values::Parse;
 use beanpole::protocol::TubeName;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
@@ -29,8 +28,8 @@ pub struct Console {
     /// What every request for facts or changes must know, if anything.
     pub token: Option<String>,
     pub allows_changes: bool,
-    /// How many requests ask a server right now.
-    pub asking: AtomicUsize,
+    /// Each request that asks a server right now has a clone.
+    pub asking: Arc<()>,
 }
 
 /// How many requests may ask servers at once. They are few, so that a silent
@@ -203,9 +202,9 @@ impl Console {
     }
 
     /// The turn to ask a server; it is over when the result goes.
-    fn turn(&self) -> Result<Turn<'_>, Answer> {
-        let turn = Turn(&self.asking);
-        match self.asking.fetch_add(1, Ordering::Relaxed) < MOST_ASKING {
+    fn turn(&self) -> Result<Arc<()>, Answer> {
+        let turn = Arc::clone(&self.asking);
+        match Arc::strong_count(&turn) <= 1 + MOST_ASKING {
             true => Ok(turn),
             false => Err(Answer::refusal(
                 503,
@@ -306,15 +305,6 @@ impl Console {
     }
 }
 
-/// Counts a request that asks a server.
-struct Turn<'a>(&'a AtomicUsize);
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -333,7 +323,7 @@ mod tests {
             servers: vec![Arc::new(Watched::new(nobody.into(), habits))],
             token: token.map(String::from),
             allows_changes: true,
-            asking: AtomicUsize::new(0),
+            asking: Arc::default(),
         }
     }
 
@@ -362,12 +352,13 @@ mod tests {
             Ok(answer) | Err(answer) => answer.status,
         };
         assert_eq!(questions.map(status), [502; 4]);
-        console.asking.store(MOST_ASKING, Ordering::Relaxed);
+        let turns = [(); MOST_ASKING].map(|()| console.turn().ok().unwrap());
         assert_eq!(questions.map(status), [503; 4]);
         assert_eq!(status(("GET", "/metrics")), 503);
         assert_eq!(status(("GET", "/api/tubes")), 200);
         // Each of them has given its turn back.
-        assert_eq!(console.asking.into_inner(), MOST_ASKING);
+        drop(turns);
+        assert_eq!(Arc::strong_count(&console.asking), 1);
     }
 
     #[test]
