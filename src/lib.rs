@@ -30,7 +30,7 @@
 //!    beanstalkd.
 //! 2. [`protocol::command`]: each command, its grammar, its replies, and what
 //!    decides between them.
-//! 3. [`engine`]: what the commands do. `commands.rs` has a line or a method
+//! 3. [`engine`]: what the commands do. `commands` has a line or a method
 //!    for each command. `transitions.rs` begins with a table of how a job
 //!    passes from state to state.
 //! 4. [`server`]: a table of all threads, who sends, and what waits where.

@@ -410,7 +410,7 @@ pub fn words<T: Parse>(texts: &[String]) -> Outcome<Vec<T>> {
 /// These tubes, or the tube `default` if there are none.
 pub fn tubes_or_default(tubes: Vec<TubeName>) -> Vec<TubeName> {
     match tubes.is_empty() {
-        true => vec![TubeName::default_tube()],
+        true => vec![TubeName::default()],
         false => tubes,
     }
 }

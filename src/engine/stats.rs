@@ -1,14 +1,21 @@
-//! The documents that tell what the engine counts.
+//! The documents that tell what the engine counts, and the lists of what it has.
 //!
 //! The keys stand in the order in which beanstalkd sends them; the protocol's
 //! text has another order. The field that a key is filled from says what it
 //! counts.
 
 use super::counts::{COMMAND_KEYS, EVENT_KEYS, JobCounts};
-use super::job::{JOB_OVERHEAD, Job, State};
+use super::job::{JOB_OVERHEAD, Job};
+use super::slab::ConnectionIndex;
 use super::tube::{Pause, Tube};
-use super::{Engine, Time};
-use crate::protocol::{Document, JobId, JobStats};
+use super::{ConnectionId, Engine, PIECE, Time};
+use crate::protocol::command::ListJobs;
+use crate::protocol::{
+    ConnectionList, ConnectionStats, Document, JobId, JobList, JobStats, Reply, TubeName,
+};
+
+/// How many connections a `list-connections` tells of at most.
+const LISTED_AT_ONCE: usize = 100;
 
 impl Engine {
     /// The answer to `stats`, without what only the process knows. The server
@@ -25,7 +32,7 @@ impl Engine {
         document.add("job-timeouts", self.totals.timeouts);
         document.add("total-jobs", self.totals.jobs);
         document.add("max-job-size", self.config.max_job_size);
-        document.add("current-tubes", self.tubes.names.len());
+        document.add("current-tubes", self.tubes_by_name.names.len());
         document.add("current-connections", self.connections.len());
         document.add("current-producers", self.connections_now.producers);
         document.add("current-workers", self.connections_now.workers);
@@ -52,14 +59,89 @@ impl Engine {
         }
     }
 
+    pub(super) fn stats_job(&self, id: JobId, now: Time) -> Option<Reply> {
+        let job = self.jobs.get(&id)?;
+        let stats = self.job_stats(id, job, now);
+        Some(Reply::JobStats(Box::new(stats)))
+    }
+
+    pub(super) fn stats_tube(&self, name: &TubeName, now: Time) -> Option<Reply> {
+        let tube = &self.tubes[self.find_tube(name)?];
+        Some(Reply::Stats(tube.document(now)))
+    }
+
+    pub(super) fn list_tubes(&mut self) -> Reply {
+        self.effects.steps += self.tubes_by_name.names.len() / 16;
+        Reply::Tubes(self.tubes_by_name.names.clone())
+    }
+
+    pub(super) fn list_tubes_watched(&mut self, by: ConnectionIndex) -> Reply {
+        let watched = &self.connections[by].watched;
+        self.effects.steps += watched.len();
+        let names = watched.iter().map(|&tube| self.tubes[tube].name.clone());
+        Reply::Tubes(names.collect())
+    }
+
+    /// Looks at a limited number of jobs, so that nobody waits long for it.
+    pub(super) fn list_jobs(&mut self, list: &ListJobs, now: Time) -> Reply {
+        let tube = list.tube.as_ref().map(|name| self.find_tube(name));
+        if tube == Some(None) {
+            return Reply::Jobs(Box::default());
+        }
+        let is_wanted = |job: &Job| {
+            tube.is_none_or(|tube| tube == Some(job.tube))
+                && list.state.is_none_or(|state| job.state.name() == state)
+        };
+        let most = usize::try_from(list.count).map_or(PIECE, |count| count.min(PIECE));
+        let mut jobs = Vec::with_capacity(most.min(self.jobs.len()));
+        let mut others = self.jobs.range(list.from..);
+        for (&id, job) in others.by_ref().take(PIECE) {
+            self.effects.steps += 1;
+            if is_wanted(job) {
+                jobs.push(self.job_stats(id, job, now));
+                if jobs.len() == most {
+                    break;
+                }
+            }
+        }
+        let next = others.next().map(|(&id, _)| id);
+        Reply::Jobs(Box::new(JobList { jobs, next }))
+    }
+
+    /// Tells of a limited number of connections. What the engine does not know
+    /// of them, the server fills in.
+    pub(super) fn list_connections(&mut self, from: u64, count: u64, now: Time) -> Reply {
+        let most = usize::try_from(count).map_or(LISTED_AT_ONCE, |count| count.min(LISTED_AT_ONCE));
+        let mut others = self.connections_by_id.range(ConnectionId(from)..);
+        let stats = |(id, &index): (&ConnectionId, &ConnectionIndex)| {
+            let connection = &self.connections[index];
+            ConnectionStats {
+                id: id.0,
+                address: String::new(),
+                age: 0,
+                idle: now.since(connection.asked_at).as_secs(),
+                is_producer: connection.is_producer,
+                is_worker: connection.is_worker,
+                is_waiting: connection.wait.is_some(),
+                tube: self.tubes[connection.used].name.clone(),
+                watched: connection.watched.len(),
+                held: connection.reserved.len(),
+                puts: connection.puts,
+                reserves: connection.reserves,
+            }
+        };
+        let connections: Vec<_> = others.by_ref().take(most).map(stats).collect();
+        self.effects.steps += connections.len();
+        let next = others.next().map(|(id, _)| id.0);
+        Reply::Connections(ConnectionList { connections, next })
+    }
+
     /// What `stats-job` and `list-jobs` tell. The engine does not know in which
     /// file the job is; the server fills in `file`.
-    pub(super) fn job_stats(&self, id: JobId, job: &Job, now: Time) -> JobStats {
+    fn job_stats(&self, id: JobId, job: &Job, now: Time) -> JobStats {
         let left = |until: Time| u32::try_from(until.since(now).as_secs()).unwrap_or(u32::MAX);
-        let reserved_by = match job.state {
-            State::Reserved { by, .. } => self.connections[by].id.0,
-            _ => 0,
-        };
+        let holder = job.state.holder();
+        let reserved_by = holder.map_or(0, |holder| self.connections[holder].id.0);
         JobStats {
             id,
             tube: self.tubes[job.tube].name.clone(),
@@ -70,9 +152,9 @@ impl Engine {
             ttr: job.ttr,
             time_left: job.state.until().map_or(0, left),
             file: 0,
-            counters: job.counters(),
+            counters: job.counters,
             size: u32::try_from(job.body.content().len()).unwrap_or(u32::MAX),
-            options: self.options.stats(id),
+            options: self.option_stats(job),
             reserved_by,
         }
     }

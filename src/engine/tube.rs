@@ -1,29 +1,34 @@
 //! Tubes: their queues, the connections that wait at them, and the list of all
 //! tubes.
 
-use super::Time;
-use super::counts::JobCounts;
+use super::counts::{Event, JobCounts};
 use super::ready::ReadyQueue;
-use super::slab::{ConnectionIndex, OfTubes, Slab, TubeIndex};
+use super::slab::{ConnectionIndex, TubeIndex};
+use super::{Engine, Owner, Time};
 use crate::protocol::document::TubeNames;
-use crate::protocol::{JobId, Priority, Seconds, TubeName};
+use crate::protocol::{Counters, JobId, Priority, Seconds, TubeName};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::{Index, IndexMut};
 
 /// The order in which connections begin to wait: a smaller one came earlier.
 pub type Order = u64;
 
 /// A tube. It exists while it holds a job in any state, or while a connection
 /// uses or watches it. `default` always exists.
+#[derive(Default)]
 pub struct Tube {
     pub name: TubeName,
+    /// The ready jobs that a reserve may take.
     pub ready: ReadyQueue,
+    /// The first ready job of each key whose concurrency limit is reached: a
+    /// reserve passes these over, and they are only peeked at.
+    pub passed_over: ReadyQueue,
     /// The delayed jobs, by the end of their delay.
     pub delayed: BTreeSet<(Time, JobId)>,
     /// The buried jobs, by the order of their burial.
-    pub buried: BTreeMap<u64, JobId>,
-    /// How many jobs it has, by state: those in the collections above, and the
-    /// reserved ones, which are in collections of the connections.
+    pub buried: BTreeSet<(u64, JobId)>,
+    /// How many jobs it has, by state: those in the collections above and in the
+    /// lines of keys, and the reserved ones, which are in collections of the
+    /// connections.
     pub jobs: JobCounts,
     /// The connections that wait here.
     pub waiting: BTreeMap<Order, ConnectionIndex>,
@@ -63,6 +68,19 @@ impl Tube {
         self.ready.first().filter(|_| self.pause.is_none())
     }
 
+    /// The connection that has waited longest for a job that this tube has.
+    pub fn first_to_serve(&self) -> Option<(Order, ConnectionIndex)> {
+        self.offer()?;
+        let (&order, &connection) = self.waiting.first_key_value()?;
+        Some((order, connection))
+    }
+
+    /// The next ready job, whether or not the limit of its key is reached.
+    pub fn next_ready(&self) -> Option<JobId> {
+        let firsts = [self.ready.first(), self.passed_over.first()];
+        firsts.into_iter().flatten().min().map(|(_, id)| id)
+    }
+
     /// When the clock alone next changes something here.
     pub fn next_event(&self) -> Option<Time> {
         let matures = self.delayed.first().map(|&(until, _)| until);
@@ -70,105 +88,73 @@ impl Tube {
         matures.into_iter().chain(resumes).min()
     }
 
-    fn is_unused(&self) -> bool {
-        self.jobs.sum() + self.using + self.watching == 0
+    /// Counts what happens to one of its jobs.
+    pub fn count(&mut self, event: Event, of_job: &mut Counters) {
+        *match event {
+            Event::Reserve => &mut of_job.reserves,
+            Event::Release => &mut of_job.releases,
+            Event::Bury => &mut of_job.buries,
+            Event::Timeout => &mut of_job.timeouts,
+            Event::Kick => &mut of_job.kicks,
+        } += 1;
+        self.events[event as usize] += 1;
     }
 }
 
-/// The tubes that exist, by index and by name.
-pub struct Tubes {
-    pub members: Slab<OfTubes, Tube>,
-    by_name: BTreeMap<TubeName, TubeIndex>,
+/// The tube `default`, which is made first.
+pub const DEFAULT: TubeIndex = TubeIndex::new(0);
+
+/// What a tube takes in memory besides its name, in bytes. It has up to five
+/// collections, and most of them take 200 bytes for their first members.
+pub const TUBE_OVERHEAD: u64 = 1200;
+
+/// Which tubes exist.
+#[derive(Default)]
+pub struct TubesByName {
+    pub indices: BTreeMap<TubeName, TubeIndex>,
     /// In the order of `list-tubes`: when a tube is removed, the last one takes
     /// its position, as in the reference server.
     pub names: TubeNames,
-    /// The lengths of all names, in bytes.
-    name_bytes: u64,
 }
 
-impl Tubes {
-    /// The tube `default`.
-    pub const DEFAULT: TubeIndex = TubeIndex::new(0);
-
-    /// What a tube takes in memory besides its name, in bytes. It has up to four
-    /// collections, and each of them takes 200 bytes for its first members.
-    const OVERHEAD: u64 = 1200;
-
-    /// No tubes: the first one made must be `default`.
-    pub fn new() -> Tubes {
-        Tubes {
-            members: Slab::new(),
-            by_name: BTreeMap::new(),
-            names: TubeNames::default(),
-            name_bytes: 0,
-        }
+impl Engine {
+    pub(super) fn find_tube(&self, name: &TubeName) -> Option<TubeIndex> {
+        self.tubes_by_name.indices.get(name).copied()
     }
 
-    pub fn find(&self, name: &TubeName) -> Option<TubeIndex> {
-        self.by_name.get(name).copied()
-    }
-
-    pub fn find_or_make(&mut self, name: &TubeName) -> TubeIndex {
-        if let Some(index) = self.find(name) {
+    pub(super) fn find_or_make_tube(&mut self, name: &TubeName) -> TubeIndex {
+        if let Some(index) = self.find_tube(name) {
             return index;
         }
-        let position = self.names.len();
-        let index = self.members.insert(Tube {
+        let by_name = &mut self.tubes_by_name;
+        let index = self.tubes.insert(Tube {
             name: name.clone(),
-            ready: ReadyQueue::default(),
-            delayed: BTreeSet::new(),
-            buried: BTreeMap::new(),
-            jobs: JobCounts::default(),
-            waiting: BTreeMap::new(),
-            timer: None,
-            pause: None,
-            using: 0,
-            watching: 0,
-            total_jobs: 0,
-            events: [0; 5],
-            deletes: 0,
-            pauses: 0,
-            position,
+            position: by_name.names.len(),
+            ..Tube::default()
         });
-        self.by_name.insert(name.clone(), index);
-        self.names.push(name.clone());
-        self.name_bytes += name.as_str().len() as u64;
+        by_name.indices.insert(name.clone(), index);
+        by_name.names.push(name.clone());
+        if index != DEFAULT {
+            self.memory += name.as_str().len() as u64 + TUBE_OVERHEAD;
+        }
         index
     }
 
-    /// Removes a tube if it has no jobs and no connections, and returns it.
-    pub fn remove_if_unused(&mut self, index: TubeIndex) -> Option<Tube> {
-        if index == Self::DEFAULT || !self[index].is_unused() {
-            return None;
+    /// Removes a tube if it has no jobs and no connections. It may still have been
+    /// paused, so its timer is cleared.
+    pub(super) fn remove_tube_if_unused(&mut self, index: TubeIndex) {
+        let tube = &self.tubes[index];
+        if index == DEFAULT || tube.jobs.sum() + tube.using + tube.watching > 0 {
+            return;
         }
-        let tube = self.members.remove(index).expect("it was there");
-        self.by_name.remove(&tube.name);
-        self.names.swap_remove(tube.position);
-        if let Some(moved) = self.names.get(tube.position) {
-            let moved = self.by_name[moved];
-            self[moved].position = tube.position;
+        let mut tube = self.tubes.remove(index).expect("it was there");
+        self.wheel.clear(Owner::Tube(index), &mut tube.timer);
+        let by_name = &mut self.tubes_by_name;
+        by_name.indices.remove(&tube.name);
+        by_name.names.swap_remove(tube.position);
+        self.memory -= tube.name.as_str().len() as u64 + TUBE_OVERHEAD;
+        if let Some(moved) = by_name.names.get(tube.position) {
+            self.tubes[by_name.indices[moved]].position = tube.position;
         }
-        self.name_bytes -= tube.name.as_str().len() as u64;
-        Some(tube)
-    }
-
-    /// What the tubes other than `default` take, in bytes.
-    pub fn memory(&self) -> u64 {
-        let names = self.name_bytes - self[Self::DEFAULT].name.as_str().len() as u64;
-        names + (self.members.len() as u64 - 1) * Self::OVERHEAD
-    }
-}
-
-impl Index<TubeIndex> for Tubes {
-    type Output = Tube;
-
-    fn index(&self, index: TubeIndex) -> &Tube {
-        &self.members[index]
-    }
-}
-
-impl IndexMut<TubeIndex> for Tubes {
-    fn index_mut(&mut self, index: TubeIndex) -> &mut Tube {
-        &mut self.members[index]
     }
 }

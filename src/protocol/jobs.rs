@@ -204,7 +204,7 @@ mod tests {
     fn job(id: u64) -> JobStats {
         JobStats {
             id: JobId(id),
-            tube: TubeName::default_tube(),
+            tube: TubeName::default(),
             state: JobState::Buried,
             priority: Priority(u32::MAX),
             age: u64::MAX,

@@ -23,11 +23,6 @@ impl TubeName {
         Some(TubeName(text.into()))
     }
 
-    /// `default`, the tube that each connection uses and watches at first.
-    pub fn default_tube() -> TubeName {
-        TubeName("default".into())
-    }
-
     /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -37,6 +32,13 @@ impl TubeName {
 /// Whether a byte may stand in a tube's name (a hyphen may not be the first).
 pub(super) fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-+/;.$_()".contains(&byte)
+}
+
+/// `default`, the tube that each connection uses and watches at first.
+impl Default for TubeName {
+    fn default() -> TubeName {
+        TubeName("default".into())
+    }
 }
 
 impl fmt::Display for TubeName {

@@ -19,11 +19,9 @@ pub const SECOND: u64 = 1_000_000_000;
 pub type Client = usize;
 
 /// How many bytes count against the limit of memory: for each job besides its
-/// body; for each job that has a history of reserves, releases and the like;
-/// and for each watched tube after a connection's first, as well as for each
-/// tube besides its name.
+/// body; for each watched tube after a connection's first; and for each tube
+/// besides its name.
 const JOB_OVERHEAD: usize = 220;
-const HISTORY_OVERHEAD: usize = 40;
 const WATCH_OVERHEAD: usize = 40;
 const TUBE_OVERHEAD: usize = 1200;
 
@@ -345,11 +343,7 @@ impl Model {
 
     /// How many bytes jobs, tubes other than `default`, and watches take.
     pub fn memory(&self) -> usize {
-        let job = |job: &Job| {
-            let events = job.reserves + job.timeouts + job.releases + job.buries + job.kicks;
-            let history = if events > 0 { HISTORY_OVERHEAD } else { 0 };
-            job.body.len() + 2 + JOB_OVERHEAD + history
-        };
+        let job = |job: &Job| job.body.len() + 2 + JOB_OVERHEAD;
         let tube = |tube: &Tube| match &*tube.name {
             "default" => 0,
             name => name.len() + TUBE_OVERHEAD,

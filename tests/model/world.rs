@@ -1,6 +1,7 @@
 //! The engine and the model side by side: the same clients say the same things
 //! to both at the same time, and each reply and each wake-up is compared, byte
-//! for byte, and the engine's invariants checked after every step.
+//! for byte. Often a client asks for all that can be asked, so that whatever the
+//! engine counts and lists is compared, too.
 
 #[path = "history.rs"]
 mod history;
@@ -88,6 +89,34 @@ impl World {
             (18, Some(client)) if self.random.one_in(4) => self.half_close(client),
             (_, Some(client)) if !self.model.is_waiting(client) => self.speak(client),
             _ => self.pass_time(),
+        }
+        if self.random.one_in(4) {
+            self.ask_everything();
+        }
+    }
+
+    fn ask_everything(&mut self) {
+        let mut links = self.links.iter();
+        let may_ask = |(client, link): &(&Client, &Link)| {
+            link.body.is_none() && !self.model.is_waiting(**client)
+        };
+        let Some((&client, _)) = links.find(may_ask) else {
+            return;
+        };
+        for line in [
+            "stats",
+            "list-jobs 0 1000",
+            "list-connections 0 100",
+            "list-tubes",
+            "list-tubes-watched",
+            "peek-ready",
+            "peek-delayed",
+            "peek-buried",
+        ] {
+            self.send(client, line, None);
+        }
+        for tube in &speech::TUBES[..self.tubes] {
+            self.send(client, &format!("stats-tube {tube}"), None);
         }
     }
 
@@ -345,7 +374,6 @@ impl World {
         }
         assert_eq!(said, expected, "left the engine, right the model");
 
-        self.engine.check();
         let wake_at = self.engine.wake_at().map(Time::as_nanos);
         if let Some(event) = self.model.next_event() {
             assert!(wake_at.is_some_and(|at| at <= event), "it would oversleep");

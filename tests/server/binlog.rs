@@ -238,7 +238,7 @@ fn a_clock_that_is_behind_is_told_and_makes_no_delay_longer() {
     let tomorrow = Time::default() + now + Seconds(86_400);
     let job = StoredJob {
         id: JobId(1),
-        tube: TubeName::default_tube(),
+        tube: TubeName::default(),
         body: Body::new(b"job"),
         priority: Priority(0),
         delay: Seconds(1),

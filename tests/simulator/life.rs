@@ -298,7 +298,6 @@ fn leave_nothing(door: &Arc<Door>, room: usize) {
 fn nothing_is_left(shared: &Shared, plan: &Plan) {
     shared.with_lock(|state, _| {
         let engine = &state.engine;
-        engine.check();
         let left = (
             engine.job_count(),
             engine.keys_of_deleted(),

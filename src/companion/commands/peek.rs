@@ -78,7 +78,7 @@ impl Run for Peek {
             }
         }
         if self.ids.is_empty() {
-            let tube = tube.unwrap_or(TubeName::default_tube());
+            let tube = tube.unwrap_or_default();
             // To look would create the tube by using it, so this comes first.
             show.client.known_tube(&tube)?;
             all = show.next(&tube, state, count.map_or(1, NonZeroU64::get))?;

@@ -185,7 +185,7 @@ impl Puts<'_> {
         let tube = options.tube.clone().or(told.tube);
         let priority = options.priority.or(told.priority);
         let placement = Placement {
-            tube: tube.unwrap_or(TubeName::default_tube()),
+            tube: tube.unwrap_or_default(),
             terms: Terms {
                 priority: priority.unwrap_or(Terms::PRIORITY),
                 delay: options.delay.or(told.delay).unwrap_or(Seconds(0)),

@@ -327,7 +327,7 @@ impl Client {
 
     /// Makes `reserve` take jobs from these tubes and no others.
     pub fn watch_only(&mut self, tubes: &[TubeName]) -> Outcome<()> {
-        let default = TubeName::default_tube();
+        let default = TubeName::default();
         let others = tubes.iter().filter(|tube| **tube != default);
         let mut lines: Vec<String> = others.map(|tube| format!("watch {tube}")).collect();
         if !tubes.contains(&default) {

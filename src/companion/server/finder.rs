@@ -303,7 +303,7 @@ fn highest(client: &mut Client, scope: &Scope) -> Outcome<(u64, Option<Reply>)> 
 /// The tube is `default`, because that exists always: beanstalkd never forgets
 /// a tube for which it has refused a job.
 pub fn probe(client: &mut Client) -> Outcome<Result<JobId, Reply>> {
-    client.use_tube(&TubeName::default_tube())?;
+    client.use_tube(&TubeName::default())?;
     // The delay is the longest one, so that nobody reserves the job.
     client.queue(format_args!("put {0} {0} 1 0\r\n", u32::MAX));
     let id = match client.reply()? {

@@ -49,7 +49,7 @@ impl Patterns {
     /// The same, or the tube `default` if there is none.
     pub fn or_default(mut self) -> Patterns {
         if self.0.is_empty() {
-            self.0.push(Pattern::Name(TubeName::default_tube()));
+            self.0.push(Pattern::Name(TubeName::default()));
         }
         self
     }

@@ -102,7 +102,6 @@ pub fn begin(legacy: &mut Legacy, engine: &Engine, next_id: JobId, now: Time, pl
     let jobs: Jobs = ids
         .filter_map(|id| Some((id, engine.stored(id)?)))
         .collect();
-    engine.check();
     legacy.check(&jobs, next_id);
     legacy.history = History::new(jobs.clone(), next_id.0);
     legacy.durable = 0;

@@ -100,7 +100,7 @@ pub fn repair(inspection: &Inspection, new: &Path) -> Outcome {
 fn ghost(id: JobId) -> StoredJob {
     StoredJob {
         id,
-        tube: TubeName::default_tube(),
+        tube: TubeName::default(),
         body: Body::new(b""),
         priority: Priority(0),
         delay: Seconds(0),

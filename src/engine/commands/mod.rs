@@ -1,0 +1,88 @@
+//! The commands: one match, with a line or a method for each. [`Command`]
+//! documents what each command means, and its replies. The methods are in
+//! `producers.rs` (put and use), `workers.rs` (from reserve to ignore) and
+//! `others.rs` (peek, kick and pause-tube); the documents and lists are in
+//! `stats.rs`.
+
+mod others;
+mod producers;
+mod workers;
+
+use super::connection::Unfinished;
+use super::counts::command_key;
+use super::slab::ConnectionIndex;
+use super::tube::Tube;
+use super::{ConnectionId, Engine, Outcome, Time};
+use crate::protocol::{Command, Reply, Request};
+
+impl Engine {
+    /// Executes a request of a connection. Before that, it ticks if something
+    /// is due. The connection must exist and must not be waiting.
+    pub fn execute(&mut self, id: ConnectionId, request: Request, now: Time) -> Outcome {
+        if self.wake_at().is_some_and(|at| at <= now) {
+            self.tick(now);
+        }
+        let by = self.find(id).expect("only who is connected asks");
+        debug_assert!(self.connections[by].wait.is_none());
+        self.connections[by].asked_at = now;
+        self.effects.steps += 1;
+        match request {
+            Request::Command(command) => {
+                let outcome = self.command(by, command, now);
+                outcome.unwrap_or(Outcome::Reply(Reply::NotFound))
+            }
+            Request::Body(body) => Outcome::Reply(self.body(by, body, now)),
+            Request::Refused(reply) => Outcome::Reply(reply),
+            Request::GoOn => match self.connections[by].unfinished.take() {
+                Some(Unfinished::Kick(kick)) => self.kick_some(by, kick, now),
+                Some(Unfinished::Reserve(timeout)) => self.reserve_or_wait(by, timeout, now),
+                None => unreachable!("a request is under way"),
+            },
+        }
+    }
+
+    /// `None` if there is no such job or tube, or if the job's state does not
+    /// allow the command.
+    fn command(&mut self, by: ConnectionIndex, command: Command, now: Time) -> Option<Outcome> {
+        // Each well-formed command is counted, whether it succeeds or not.
+        if let Some(key) = command_key(&command) {
+            self.totals.commands[key] += 1;
+        }
+        Some(Outcome::Reply(match command {
+            Command::Put(put) => return Some(self.put(by, put)),
+            Command::Reserve => return Some(self.reserve_or_wait(by, None, now)),
+            Command::ReserveWithTimeout(timeout) => {
+                return Some(self.reserve_or_wait(by, Some(timeout), now));
+            }
+            Command::Kick(bound) => return Some(self.kick(by, bound, now)),
+            Command::Quit => return Some(Outcome::Quit),
+            Command::Use(tube) => self.use_tube(by, tube),
+            Command::ReserveJob(id) => self.reserve_job(by, id, now)?,
+            Command::Delete(id) => self.delete(by, id, now)?,
+            Command::Release(id, priority, delay) => self.release(by, id, priority, delay, now)?,
+            Command::Bury(id, priority) => self.bury(by, id, priority, now)?,
+            Command::Touch(id) => self.touch(by, id, now)?,
+            Command::Watch(tube) => self.watch(by, tube),
+            Command::Ignore(tube) => self.ignore(by, tube),
+            Command::Peek(id) => self.peek(id)?,
+            Command::PeekReady => self.peek(self.used_tube(by).next_ready()?)?,
+            Command::PeekDelayed => self.peek(self.used_tube(by).delayed.first()?.1)?,
+            Command::PeekBuried => self.peek(self.used_tube(by).buried.first()?.1)?,
+            Command::KickJob(id) => self.kick_job(id, now)?,
+            Command::PauseTube(tube, length) => self.pause_tube(&tube, length, now)?,
+            Command::PauseNoTube => Reply::BadFormat,
+            Command::Stats => Reply::ServerStats(self.server_document()),
+            Command::StatsJob(id) => self.stats_job(id, now)?,
+            Command::StatsTube(tube) => self.stats_tube(&tube, now)?,
+            Command::ListTubes => self.list_tubes(),
+            Command::ListTubeUsed => Reply::Using(self.used_tube(by).name.clone()),
+            Command::ListTubesWatched => self.list_tubes_watched(by),
+            Command::ListJobs(list) => self.list_jobs(&list, now),
+            Command::ListConnections(from, count) => self.list_connections(from, count, now),
+        }))
+    }
+
+    fn used_tube(&self, by: ConnectionIndex) -> &Tube {
+        &self.tubes[self.connections[by].used]
+    }
+}

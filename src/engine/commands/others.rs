@@ -1,0 +1,95 @@
+//! What anybody may say: `peek` and its variants, `kick` and `pause-tube`.
+
+use crate::engine::connection::{Kick, Unfinished};
+use crate::engine::counts::Event;
+use crate::engine::job::State;
+use crate::engine::slab::ConnectionIndex;
+use crate::engine::tube::Pause;
+use crate::engine::{Change, Engine, Outcome, Time};
+use crate::protocol::{JobId, Reply, Seconds, TubeName};
+
+/// How many jobs a piece of a long kick takes. It is few, because each of them
+/// changes, and a full disk has little room for the changes of one piece.
+const KICKED_AT_ONCE: usize = 20;
+
+impl Engine {
+    pub(super) fn peek(&self, id: JobId) -> Option<Reply> {
+        let job = self.jobs.get(&id)?;
+        Some(Reply::Found(id, job.body.clone()))
+    }
+
+    pub(super) fn kick(&mut self, by: ConnectionIndex, bound: u32, now: Time) -> Outcome {
+        let tube = self.used_tube(by);
+        let only_buried = !tube.buried.is_empty();
+        // It kicks as many jobs as there are now, at most. One that is buried or
+        // delayed while this kick is under way may be among them.
+        let there = match only_buried {
+            true => tube.buried.len(),
+            false => tube.delayed.len(),
+        };
+        let kick = Kick {
+            only_buried,
+            left: there.min(bound as usize),
+            kicked: 0,
+        };
+        self.kick_some(by, kick, now)
+    }
+
+    /// Does a piece of a kick. Each job is offered to the waiting connections
+    /// before the next one is kicked.
+    pub(super) fn kick_some(&mut self, by: ConnectionIndex, mut kick: Kick, now: Time) -> Outcome {
+        for _ in 0..KICKED_AT_ONCE.min(kick.left) {
+            if self.is_behind() {
+                break;
+            }
+            let tube = self.used_tube(by);
+            let next = match kick.only_buried {
+                true => tube.buried.first().map(|&(_, id)| id),
+                false => tube.delayed.first().map(|&(_, id)| id),
+            };
+            let Some(id) = next else {
+                kick.left = 0;
+                break;
+            };
+            self.kick_one(id, now);
+            kick.kicked += 1;
+            kick.left -= 1;
+        }
+        if kick.left == 0 {
+            return Outcome::Reply(Reply::KickedCount(kick.kicked));
+        }
+        self.connections[by].unfinished = Some(Unfinished::Kick(kick));
+        Outcome::Unfinished
+    }
+
+    pub(super) fn kick_job(&mut self, id: JobId, now: Time) -> Option<Reply> {
+        let state = self.jobs.get(&id)?.state;
+        matches!(state, State::Buried { .. } | State::Delayed { .. }).then(|| {
+            self.kick_one(id, now);
+            Reply::Kicked
+        })
+    }
+
+    fn kick_one(&mut self, id: JobId, now: Time) {
+        self.reset_tries(id);
+        self.record(Change::Update(id));
+        self.change_state(id, State::Ready, Some(Event::Kick));
+        self.serve(now);
+    }
+
+    pub(super) fn pause_tube(
+        &mut self,
+        name: &TubeName,
+        length: Seconds,
+        now: Time,
+    ) -> Option<Reply> {
+        let tube = self.find_tube(name)?;
+        let until = now + length;
+        self.tubes[tube].pauses += 1;
+        self.tubes[tube].pause = (length > Seconds(0)).then_some(Pause { length, until });
+        self.set_tube_timer(tube);
+        self.note_unserved(tube);
+        self.serve(now);
+        Some(Reply::Paused)
+    }
+}

@@ -1,0 +1,138 @@
+//! What producers say: `put` and `use`.
+
+use crate::engine::job::{JOB_OVERHEAD, Job, State, StoredOptions};
+use crate::engine::slab::{ConnectionIndex, TubeIndex};
+use crate::engine::{Change, ConnectionId, Engine, Outcome, Time};
+use crate::protocol::command::{AfterPut, Put};
+use crate::protocol::framing::NoBody;
+use crate::protocol::{Body, Counters, JobId, Reply, Seconds, TubeName};
+
+impl Engine {
+    /// The id is given now, before the body has come: a put that fails later
+    /// has used it up.
+    pub(super) fn put(&mut self, by: ConnectionIndex, put: Put) -> Outcome {
+        match put.followed_by(self.config.max_job_size) {
+            AfterPut::TooBig => return Outcome::AwaitBody,
+            AfterPut::NoBody => return Outcome::Reply(Reply::BadFormat),
+            AfterPut::Body => {}
+        }
+        let id = JobId(self.next_id);
+        self.next_id += 1;
+        let connection = &mut self.connections[by];
+        if !std::mem::replace(&mut connection.is_producer, true) {
+            self.connections_now.producers += 1;
+        }
+        connection.puts += 1;
+        connection.incoming = Some((id, put));
+        Outcome::AwaitBody
+    }
+
+    /// Whether the body that has come for this connection becomes a job, if there
+    /// is room for it on the disk.
+    pub fn will_insert(&self, id: ConnectionId) -> bool {
+        let by = self.find(id).expect("only who is connected asks");
+        let connection = &self.connections[by];
+        connection.incoming.as_ref().is_some_and(|(_, put)| {
+            let refusal = self.refusal(put, connection.used, None);
+            refusal.is_none() && self.holder(put, connection.used).is_none()
+        })
+    }
+
+    /// Why a put is refused, if it is: the first reason here is the reply.
+    /// [`Put::followed_by`] has decided what its bytes are. A body for which the
+    /// disk has no room comes here as [`NoBody::NoRoom`].
+    fn refusal(&self, put: &Put, tube: TubeIndex, no_body: Option<NoBody>) -> Option<Reply> {
+        let options = put.options.as_ref();
+        let limit = options.and_then(|options| options.limit.as_ref());
+        let is_spread_too_far = limit.is_some_and(|limit| self.is_spread_too_far(limit, tube));
+        match no_body {
+            Some(NoBody::TooBig) => Some(Reply::JobTooBig),
+            _ if is_spread_too_far || !self.has_room(self.needed_for(put)) => {
+                Some(Reply::OutOfMemory)
+            }
+            Some(NoBody::NoRoom) => Some(Reply::OutOfMemory),
+            Some(NoBody::NoCrlf) => Some(Reply::ExpectedCrlf),
+            None => self.draining.then_some(Reply::Draining),
+        }
+    }
+
+    fn needed_for(&self, put: &Put) -> u64 {
+        let options = put.options.as_deref();
+        let options = options.map_or(0, |options| self.needed_for_options(options));
+        u64::from(put.size) + 2 + JOB_OVERHEAD + options
+    }
+
+    /// What becomes of a put, now that its body has come.
+    pub(super) fn body(
+        &mut self,
+        by: ConnectionIndex,
+        body: Result<Body, NoBody>,
+        now: Time,
+    ) -> Reply {
+        let connection = &mut self.connections[by];
+        let tube = connection.used;
+        let Some((id, put)) = connection.incoming.take() else {
+            // The line named a size above the limit, so it got no id.
+            return Reply::JobTooBig;
+        };
+        match (self.refusal(&put, tube, body.as_ref().err().copied()), body) {
+            (None, Ok(body)) => {
+                self.refused_for_memory = None;
+                self.insert(tube, id, put, body, now)
+            }
+            (refusal, body) => {
+                self.effects.garbage.extend(body);
+                let reply = refusal.expect("what is no body is refused");
+                if reply == Reply::OutOfMemory {
+                    let needed = self.needed_for(&put);
+                    self.refused_for_memory = (!self.has_room(needed)).then_some(needed);
+                }
+                let is_of_server = matches!(reply, Reply::OutOfMemory | Reply::Draining);
+                self.totals.refused += u64::from(is_of_server);
+                reply
+            }
+        }
+    }
+
+    fn insert(&mut self, tube: TubeIndex, id: JobId, put: Put, body: Body, now: Time) -> Reply {
+        if let Some(reply) = self.inserted_before(&put, tube, now) {
+            self.effects.garbage.push(body);
+            return reply;
+        }
+        let state = match put.delay {
+            Seconds(0) => State::Ready,
+            delay => State::Delayed { until: now + delay },
+        };
+        let options = put.options;
+        let options = options.map(|options| Box::new(StoredOptions::new(*options)));
+        let job = Job {
+            body,
+            created_at: now,
+            state,
+            tube,
+            priority: put.priority,
+            delay: put.delay,
+            ttr: put.ttr,
+            counters: Counters::default(),
+            options,
+        };
+        self.add(id, job);
+        self.record(Change::Put(id));
+        self.tubes[tube].total_jobs += 1;
+        self.totals.jobs += 1;
+        self.serve(now);
+        Reply::Inserted(id)
+    }
+
+    pub(super) fn use_tube(&mut self, by: ConnectionIndex, name: TubeName) -> Reply {
+        if self.find_tube(&name).is_none() && !self.has_room(0) {
+            return Reply::OutOfMemory;
+        }
+        let tube = self.find_or_make_tube(&name);
+        let before = std::mem::replace(&mut self.connections[by].used, tube);
+        self.tubes[tube].using += 1;
+        self.tubes[before].using -= 1;
+        self.remove_tube_if_unused(before);
+        Reply::Using(name)
+    }
+}

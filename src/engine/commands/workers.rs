@@ -1,0 +1,173 @@
+//! What workers say: `reserve` and its variants, what ends a reservation or
+//! prolongs it, `watch` and `ignore`.
+
+use crate::engine::connection::{MOST_WATCHED, Unfinished, WATCHED_FREELY};
+use crate::engine::counts::Event;
+use crate::engine::job::{Job, State};
+use crate::engine::slab::ConnectionIndex;
+use crate::engine::{Change, Engine, Outcome, Time, WATCH_OVERHEAD};
+use crate::protocol::{JobId, Priority, Reply, Seconds, TubeName};
+
+impl Engine {
+    /// Reserves a job, if there is one. If not, the first of these cases
+    /// applies: a job that this connection holds is about to time out; this
+    /// client may not wait; it waits.
+    pub(super) fn reserve_or_wait(
+        &mut self,
+        by: ConnectionIndex,
+        timeout: Option<Seconds>,
+        now: Time,
+    ) -> Outcome {
+        self.count_as_worker(by);
+        if self.is_behind() {
+            self.connections[by].unfinished = Some(Unfinished::Reserve(timeout));
+            return Outcome::Unfinished;
+        }
+        let best = self.best_watched(by);
+        let connection = &self.connections[by];
+        let deadline_soon = connection.deadline_soon_at().is_some_and(|at| at <= now);
+        let may_wait = timeout != Some(Seconds(0)) && !connection.half_closed;
+        Outcome::Reply(if let Some(id) = best {
+            self.reserve(id, by, now)
+        } else if deadline_soon {
+            Reply::DeadlineSoon
+        } else if !may_wait {
+            Reply::TimedOut
+        } else {
+            self.start_waiting(by, timeout.map(|timeout| now + timeout));
+            return Outcome::Waiting;
+        })
+    }
+
+    fn count_as_worker(&mut self, by: ConnectionIndex) {
+        if !std::mem::replace(&mut self.connections[by].is_worker, true) {
+            self.connections_now.workers += 1;
+        }
+    }
+
+    /// The best ready job of all tubes that a connection watches.
+    pub(in crate::engine) fn best_watched(&mut self, by: ConnectionIndex) -> Option<JobId> {
+        let watched = &self.connections[by].watched;
+        self.effects.steps += watched.len();
+        let offers = watched.iter().filter_map(|&tube| self.tubes[tube].offer());
+        offers.min().map(|(_, id)| id)
+    }
+
+    pub(super) fn reserve_job(
+        &mut self,
+        by: ConnectionIndex,
+        id: JobId,
+        now: Time,
+    ) -> Option<Reply> {
+        let holder = self.jobs.get(&id)?.state.holder();
+        if holder.is_some() || self.is_at_limit(id) {
+            return None;
+        }
+        self.count_as_worker(by);
+        Some(self.reserve(id, by, now))
+    }
+
+    pub(super) fn delete(&mut self, by: ConnectionIndex, id: JobId, now: Time) -> Option<Reply> {
+        let holder = self.jobs.get(&id)?.state.holder();
+        if holder.is_some_and(|holder| holder != by) {
+            return None;
+        }
+        let job = self.remove(id)?;
+        self.keep_key(id, &job, now);
+        let tube = &mut self.tubes[job.tube];
+        tube.deletes += 1;
+        let deleted = Change::Delete {
+            id,
+            tube_len: tube.name.as_str().len(),
+            body_len: job.body.wire().len(),
+            keys_len: job.keys_len(),
+        };
+        self.record(deleted);
+        self.remove_tube_if_unused(job.tube);
+        self.effects.garbage.push(job.body);
+        self.serve(now);
+        Some(Reply::Deleted)
+    }
+
+    pub(super) fn release(
+        &mut self,
+        by: ConnectionIndex,
+        id: JobId,
+        priority: Priority,
+        delay: Seconds,
+        now: Time,
+    ) -> Option<Reply> {
+        let job = self.held_job(by, id)?;
+        job.priority = priority;
+        job.delay = delay;
+        let state = match delay {
+            Seconds(0) => State::Ready,
+            delay => State::Delayed { until: now + delay },
+        };
+        self.record(Change::Update(id));
+        self.change_state(id, state, Some(Event::Release));
+        self.serve(now);
+        Some(Reply::Released)
+    }
+
+    pub(super) fn bury(
+        &mut self,
+        by: ConnectionIndex,
+        id: JobId,
+        priority: Priority,
+        now: Time,
+    ) -> Option<Reply> {
+        self.held_job(by, id)?.priority = priority;
+        let state = self.buried_last();
+        self.record(Change::Update(id));
+        self.change_state(id, state, Some(Event::Bury));
+        self.serve(now);
+        Some(Reply::Buried)
+    }
+
+    pub(super) fn touch(&mut self, by: ConnectionIndex, id: JobId, now: Time) -> Option<Reply> {
+        let until = now + self.held_job(by, id)?.ttr;
+        self.change_state(id, State::Reserved { by, until }, None);
+        Some(Reply::Touched)
+    }
+
+    /// A job that this connection has reserved.
+    fn held_job(&mut self, by: ConnectionIndex, id: JobId) -> Option<&mut Job> {
+        let job = self.jobs.get_mut(&id)?;
+        matches!(job.state, State::Reserved { by: holder, .. } if holder == by)
+            .then_some(&mut **job)
+    }
+
+    /// A tube that exists costs little to watch, and its jobs have to go: so a
+    /// connection may watch some of these even if the memory is full.
+    pub(super) fn watch(&mut self, by: ConnectionIndex, name: TubeName) -> Reply {
+        let tube = self.find_tube(&name);
+        let watched = &self.connections[by].watched;
+        let count = watched.len();
+        if tube.is_some_and(|tube| watched.contains(&tube)) {
+            return Reply::Watching(count);
+        }
+        let is_free = tube.is_some() && count <= WATCHED_FREELY;
+        if count >= MOST_WATCHED || !is_free && !self.has_room(WATCH_OVERHEAD) {
+            return Reply::OutOfMemory;
+        }
+        let tube = self.find_or_make_tube(&name);
+        self.connections[by].watched.push(tube);
+        self.tubes[tube].watching += 1;
+        self.memory += WATCH_OVERHEAD;
+        Reply::Watching(count + 1)
+    }
+
+    pub(super) fn ignore(&mut self, by: ConnectionIndex, name: TubeName) -> Reply {
+        let watched = &self.connections[by].watched;
+        if let Some(tube) = self.find_tube(&name)
+            && let Some(position) = watched.iter().position(|&one| one == tube)
+        {
+            if watched.len() == 1 {
+                return Reply::NotIgnored;
+            }
+            self.unwatch(by, position, tube);
+        }
+        Reply::Watching(self.connections[by].watched.len())
+    }
+}

@@ -1,0 +1,248 @@
+//! No call takes long, and whom the engine serves first: on engines with very
+//! many tubes, jobs or waiting clients.
+
+use super::connection::MOST_WATCHED;
+use super::*;
+use crate::protocol::{Framer, Request, Seconds};
+
+/// An engine at a time that stands still.
+struct Bench(Engine);
+
+impl Bench {
+    fn new() -> Bench {
+        Bench(Engine::new(Config::new(100), Time::default()))
+    }
+
+    /// A connection that watches so many tubes beside `default`: `0`, `1`
+    /// and so on.
+    fn watching(&mut self, count: usize) -> ConnectionId {
+        let id = self.0.connect();
+        (0..count).for_each(|tube| drop(self.ask(id, &format!("watch {tube}\r\n"))));
+        id
+    }
+
+    fn put(&mut self, id: ConnectionId, tube: usize, put: &str) {
+        self.ask(id, &format!("use {tube}\r\nput {put}\r\n\r\n"));
+    }
+
+    /// The outcome of the last of these requests, and the steps of the
+    /// longest call.
+    fn ask(&mut self, id: ConnectionId, text: &str) -> (Outcome, usize) {
+        self.ask_at(id, text, Time::default())
+    }
+
+    fn ask_at(&mut self, id: ConnectionId, text: &str, now: Time) -> (Outcome, usize) {
+        let mut framer = Framer::new(100);
+        let (mut outcome, mut longest) = (Outcome::Quit, 0);
+        let mut input = text.as_bytes();
+        while let Some(mut request) = framer.next(&mut input) {
+            loop {
+                self.0.effects.steps = 0;
+                outcome = self.0.execute(id, request, now);
+                longest = longest.max(self.0.effects.steps);
+                if outcome != Outcome::Unfinished {
+                    break;
+                }
+                request = Request::GoOn;
+            }
+        }
+        (outcome, longest)
+    }
+
+    /// Ticks until nothing is due. Returns how often, and the steps of the
+    /// longest call.
+    fn tick(&mut self, now: Time) -> (usize, usize) {
+        let (mut ticks, mut longest) = (0, 0);
+        while self.0.wake_at().is_some_and(|at| at <= now) {
+            self.0.effects.steps = 0;
+            self.0.tick(now);
+            longest = longest.max(self.0.effects.steps);
+            ticks += 1;
+        }
+        (ticks, longest)
+    }
+
+    /// Which jobs were given to connections that waited.
+    fn given(&mut self) -> Vec<(ConnectionId, u64)> {
+        let replies = self.0.effects.replies.drain(..);
+        let job = |(id, reply)| match reply {
+            Reply::Reserved(job, _) => (id, job.0),
+            _ => panic!("{reply:?}"),
+        };
+        replies.map(job).collect()
+    }
+}
+
+fn reply(reply: Reply) -> Outcome {
+    Outcome::Reply(reply)
+}
+
+#[test]
+fn a_command_costs_a_step_for_each_job_and_tube_that_it_looks_at() {
+    let mut bench = Bench::new();
+    let [few, many] = [9, 1600].map(|count| bench.watching(count));
+    let other = bench.0.connect();
+    for (id, text, steps) in [
+        (other, "use 5\r\n", 1),
+        // Copying a name costs little.
+        (other, "list-tubes\r\n", 1 + 1601 / 16),
+        (few, "list-tubes-watched\r\n", 11),
+        (few, "reserve-with-timeout 0\r\n", 11),
+        (many, "reserve-with-timeout 0\r\n", 1602),
+        (other, "stats-tube 5\r\n", 1),
+        (other, "put 0 0 60 0\r\n\r\n", 1),
+        (other, "put 0 0 60 0 con:a\r\n\r\n", 1),
+        (other, "put 0 0 60 0 con:a\r\n\r\n", 1),
+        (other, "list-jobs 0 2\r\n", 3),
+        (few, "reserve\r\n", 12),
+        // The other job with its key has to wait.
+        (few, "reserve\r\n", 13),
+        (few, "delete 1\r\n", 2),
+        (few, "delete 2\r\n", 3),
+        (few, "delete 3\r\n", 2),
+        // It stands in the queues of ten tubes, and leaves them again.
+        (few, "reserve\r\n", 21),
+        (other, "put 0 0 60 0\r\n\r\n", 23),
+        (many, "reserve\r\n", 3203),
+        (other, "put 0 0 60 0\r\n\r\n", 3205),
+    ] {
+        assert_eq!(bench.ask(id, text).1, steps, "{text}");
+    }
+    assert_eq!(bench.given(), [(few, 4), (many, 5)]);
+}
+
+#[test]
+fn those_who_wait_get_the_best_of_the_jobs_that_mature_together() {
+    let mut bench = Bench::new();
+    let waiting = [3, 40, 50].map(|count| bench.watching(count));
+    let other = bench.0.connect();
+    for (tube, priority) in [(2, 9), (45, 0), (30, 5), (1, 7)] {
+        bench.put(other, tube, &format!("{priority} 1 60 0"));
+    }
+    for id in waiting {
+        assert_eq!(bench.ask(id, "reserve\r\n").0, Outcome::Waiting);
+    }
+    bench.tick(Time::default() + Seconds(2));
+    let [few, many, more] = waiting;
+    assert_eq!(bench.given(), [(few, 4), (many, 3), (more, 2)]);
+}
+
+/// 500 clients wait in 500 tubes each, and a job becomes ready in each tube.
+#[test]
+fn very_many_waiting_clients_are_served_in_pieces_and_in_their_order() {
+    let mut bench = Bench::new();
+    let waiting: Vec<_> = (0..500).map(|_| bench.watching(500)).collect();
+    let late = bench.watching(500);
+    let other = bench.0.connect();
+    (0..500).for_each(|tube| bench.put(other, tube, "0 1 60 0"));
+    for &id in &waiting {
+        assert_eq!(bench.ask(id, "reserve\r\n").0, Outcome::Waiting);
+    }
+    let now = Time::default() + Seconds(1);
+    // The first call does what is due; a put and a reserve come meanwhile.
+    let (outcome, put) = bench.ask_at(other, "use 7\r\nput 9 0 60 0\r\n\r\n", now);
+    assert_eq!(outcome, reply(Reply::Inserted(JobId(501))));
+    assert!((1..100).contains(&bench.0.effects.replies.len()));
+    // Who comes last does not overtake those who wait.
+    let (outcome, reserve) = bench.ask_at(late, "reserve\r\n", now);
+    let Outcome::Reply(Reply::Reserved(JobId(501), _)) = outcome else {
+        panic!("{outcome:?}");
+    };
+    for longest in [put, reserve] {
+        assert!(longest < 5 * PIECE, "{longest} steps");
+    }
+    let expected: Vec<_> = waiting.into_iter().zip(1..).collect();
+    assert_eq!(bench.given(), expected);
+}
+
+/// Each of 1,000 tubes has a job of the one key, and very many clients wait.
+#[test]
+fn a_key_that_becomes_free_costs_no_step_for_each_tube_and_client() {
+    let mut bench = Bench::new();
+    let other = bench.0.connect();
+    (0..1000).for_each(|tube| bench.put(other, tube, "0 0 60 0 con:key"));
+    let holder = bench.watching(1000);
+    let (_, longest) = bench.ask(holder, "reserve\r\n");
+    assert!(longest < 3 * PIECE, "{longest} steps");
+    let waiting: Vec<_> = (0..3000).map(|_| bench.watching(17)).collect();
+    for &id in &waiting {
+        assert_eq!(bench.ask(id, "reserve\r\n").0, Outcome::Waiting);
+    }
+    let (_, longest) = bench.ask(holder, "use 3\r\nput 5 0 60 0 con:key:2\r\n\r\n");
+    assert!(longest < 4 * PIECE, "{longest} steps");
+    bench.tick(Time::default());
+    assert_eq!(bench.given(), [(waiting[0], 2)]);
+    let (_, longest) = bench.ask(holder, "delete 1\r\n");
+    assert!(longest < 4 * PIECE, "{longest} steps");
+    bench.tick(Time::default());
+    assert_eq!(bench.given(), [(waiting[1], 3)]);
+}
+
+#[test]
+fn a_key_may_be_in_a_thousand_tubes_and_a_put_into_one_more_is_refused() {
+    let mut bench = Bench::new();
+    let id = bench.0.connect();
+    (0..1000).for_each(|tube| bench.put(id, tube, "0 0 60 0 con:key"));
+    let put = "put 0 0 60 0 con:key\r\n\r\n";
+    let refused = reply(Reply::OutOfMemory);
+    assert_eq!(bench.ask(id, &format!("use 1000\r\n{put}")).0, refused);
+    let again = bench.ask(id, &format!("use 7\r\n{put}")).0;
+    assert_eq!(again, reply(Reply::Inserted(JobId(1002))));
+    bench.ask(id, "delete 1\r\n");
+    let again = bench.ask(id, &format!("use 1000\r\n{put}")).0;
+    assert_eq!(again, reply(Reply::Inserted(JobId(1003))));
+}
+
+#[test]
+fn a_connection_may_watch_ten_thousand_tubes() {
+    let mut bench = Bench::new();
+    let id = bench.watching(MOST_WATCHED - 1);
+    let again = bench.ask(id, "watch 77\r\n").0;
+    assert_eq!(again, reply(Reply::Watching(MOST_WATCHED)));
+    let refused = reply(Reply::OutOfMemory);
+    assert_eq!(bench.ask(id, "watch one-more\r\n").0, refused);
+    bench.ask(id, "ignore 77\r\n");
+    let again = bench.ask(id, "watch one-more\r\n").0;
+    assert_eq!(again, reply(Reply::Watching(MOST_WATCHED)));
+    // What it needed for the list is given back.
+    (0..MOST_WATCHED).for_each(|tube| drop(bench.ask(id, &format!("ignore {tube}\r\n"))));
+    let index = bench.0.find(id).expect("it is connected");
+    assert!(bench.0.connections[index].watched.capacity() < 10);
+}
+
+#[test]
+fn what_takes_work_off_the_server_is_never_refused_for_memory() {
+    let mut bench = Bench::new();
+    let producer = bench.0.connect();
+    (0..300).for_each(|tube| bench.put(producer, tube, "0 0 60 0"));
+    bench.0.config.max_memory = Some(bench.0.memory());
+    let worker = bench.0.connect();
+    let refused = reply(Reply::OutOfMemory);
+    assert_eq!(bench.ask(producer, "put 0 0 60 0\r\n\r\n").0, refused);
+    assert_eq!(bench.ask(worker, "watch new\r\n").0, refused);
+    for tube in 0..100 {
+        let outcome = bench.ask(worker, &format!("watch {tube}\r\n")).0;
+        assert_eq!(outcome, reply(Reply::Watching(tube + 2)));
+    }
+    assert_eq!(bench.ask(worker, "watch 100\r\n").0, refused);
+    for id in 1..=100 {
+        let outcome = bench.ask(worker, "reserve\r\n").0;
+        assert!(matches!(outcome, Outcome::Reply(Reply::Reserved(JobId(job), _)) if job == id));
+    }
+    let text = "bury 2 0\r\nrelease 3 0 9\r\ntouch 4\r\nkick-job 2\r\nkick-job 3\r\n";
+    assert_eq!(bench.ask(worker, text).0, reply(Reply::Kicked));
+    (1..=100).for_each(|id| drop(bench.ask(worker, &format!("delete {id}\r\n"))));
+    let outcome = bench.ask(producer, "put 0 0 60 0\r\n\r\n").0;
+    assert!(matches!(outcome, Outcome::Reply(Reply::Inserted(_))));
+}
+
+#[test]
+fn it_is_known_whether_anybody_waits() {
+    let mut bench = Bench::new();
+    let [waiting, other] = [0; 2].map(|_| bench.0.connect());
+    assert!(!bench.0.has_waiting());
+    bench.ask(waiting, "reserve\r\n");
+    assert!(bench.0.has_waiting());
+    bench.ask(other, "put 0 0 60 0\r\n\r\n");
+    assert!(!bench.0.has_waiting());
+}
