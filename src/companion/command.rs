@@ -6,10 +6,9 @@
 //! come from there.
 
 use crate::failure::{Failure, Outcome, Status};
-use crate::server::address::Address;
+use crate::server::address::{Address, Server};
 use crate::server::client::Client;
 use crate::server::form::Form;
-use crate::server::names::Server;
 use crate::server::tubes::{Pattern, Patterns};
 use crate::text::json::{self, Json};
 use crate::text::output::{complain, print};

@@ -5,9 +5,9 @@
 //! answers; if it does not, this is its only metric.
 
 use crate::failure::{Failure, Outcome};
+use crate::server::address::Server;
 use crate::server::client::Client;
 use crate::server::columns::Column;
-use crate::server::names::Server;
 use crate::server::sample::Sample;
 use crate::server::stats::{Facts, State};
 use crate::server::tubes::Patterns;

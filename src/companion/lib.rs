@@ -27,16 +27,14 @@ pub mod server;
 mod signals;
 mod table;
 pub mod text;
-mod transfer;
 pub mod values;
 
 use clap::error::ErrorKind;
 use command::{Entry, Interval, Invocation, RESUME, find, program, refused};
 use commands::help;
 use failure::{Failure, Outcome};
-use server::address::{ADDRESS_VARIABLE, Address, DEFAULT_PORT};
+use server::address::{ADDRESS_VARIABLE, Address, DEFAULT_PORT, Server, warn_of};
 use server::client::PATIENCE;
-use server::names::{Server, warn_of};
 use std::ffi::OsString;
 use std::process::ExitCode;
 use table::GROUPS;

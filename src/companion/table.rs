@@ -2,8 +2,8 @@
 
 use crate::command::{Entry, Group};
 use crate::commands::{
-    acts, binlog, check, clients, completion, console, dump, edit, help, load, ls, metrics, pause,
-    peek, ping, put, raw, reserve, stats, tail, top, transfer, tubes, why, work,
+    acts, binlog, check, clients, completion, console, dump, help, ls, metrics, pause, peek, ping,
+    put, raw, reserve, stats, tail, top, tubes, why, work,
 };
 
 /// All commands, in the order of the help.
@@ -26,7 +26,7 @@ pub const GROUPS: &[Group] = &[
     Group { title: "Touch", changes: true, commands: &[
         Entry::of::<put::Put>("put", "put jobs into a tube and print their ids"),
         Entry::of::<reserve::Reserve>("reserve", "take jobs and write their bodies; release, delete or bury them then"),
-        Entry::of::<edit::Edit>("edit", "change the body of a job in $EDITOR, and put it again"),
+        Entry::of::<acts::Edit>("edit", "change the body of a job in $EDITOR, and put it again"),
         Entry::of::<acts::Delete>("delete", "delete jobs"),
         Entry::of::<acts::Bury>("bury", "bury jobs"),
         Entry::of::<acts::Release>("release", "make jobs ready, or delayed, with a new priority if wanted"),
@@ -34,14 +34,14 @@ pub const GROUPS: &[Group] = &[
         Entry::of::<acts::Kick>("kick", "make N (default: 1) buried jobs ready, or delayed ones if none is buried"),
         Entry::of::<pause::Pause>("pause", "let nothing be reserved from tubes for TIME; 0 ends that, as does 'resume TUBE'"),
         Entry::of::<acts::Clear>("clear", "delete the ready, delayed and buried jobs of tubes, after a question"),
-        Entry::of::<transfer::Move>("move", "move the jobs of a tube to another, on this server or another"),
-        Entry::of::<transfer::Copy>("copy", "copy the jobs of a tube to another, on this server or another"),
+        Entry::of::<acts::Move>("move", "move the jobs of a tube to another, on this server or another"),
+        Entry::of::<acts::Copy>("copy", "copy the jobs of a tube to another, on this server or another"),
         Entry::of::<work::Work>("work", "run a command for each job, the body on its standard input"),
         Entry::of::<raw::Raw>("raw", "speak the protocol: one command, a script from a pipe, or a prompt"),
     ] },
     Group { title: "Move house", changes: true, commands: &[
         Entry::of::<dump::Dump>("dump", "write all jobs, or those of some tubes, for load to read"),
-        Entry::of::<load::Load>("load", "put the jobs of a dump into a server"),
+        Entry::of::<put::Load>("load", "put the jobs of a dump into a server"),
         Entry::of::<binlog::Binlog>("binlog", "look into a server's binlog while no server uses it, or save what is in it"),
     ] },
     Group { title: "About itself", changes: false, commands: &[

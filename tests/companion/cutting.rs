@@ -93,11 +93,11 @@ fn move_says_what_may_be_in_both_places() {
                 "$ put -q -t from a b\n\
                  $ move from to -a {here} --to {own}\n0\n\
                  ! beanpole move: 127.0.0.1:{here}: the server closed the connection\n\
-                 ! 1 jobs may be in both places: 'echo 1 | beanpole peek -a 127.0.0.1:{here} -' shows which are still here; in the same order, 'echo 3 | beanpole peek -a 127.0.0.1:PORT -' shows them there\n[3]\n\
+                 ! 1 job may be in both places: 'echo 1 | beanpole peek -a 127.0.0.1:{here} -' shows which are still here; in the same order, 'echo 3 | beanpole peek -a 127.0.0.1:PORT -' shows them there\n[3]\n\
                  $ delete 3\n\
                  $ move from to --to {there}\n0\n\
                  ! beanpole move: 127.0.0.1:{there}: the server closed the connection\n\
-                 ! the answers about 1 jobs, from 1 on, are missing: they are still here, and some may be there, too: 'beanpole ls -a 127.0.0.1:{there} to' lists them last\n[3]\n\
+                 ! no answer has come about 1 job, from 1 on: still here, and perhaps there, too, where 'beanpole ls -a 127.0.0.1:{there} to' lists what came last\n[3]\n\
                  $ ls -q from to\n1\n2\n4"
             ),
         );

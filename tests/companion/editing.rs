@@ -122,7 +122,7 @@ fn a_job_is_edited_and_put_again() {
         );
         assert_eq!(
             edit(&taken, &["2"]).0.lines().next(),
-            Some("beanpole edit: job 2 was taken by somebody else meanwhile; nothing has changed")
+            Some("beanpole edit: job 2 was taken by somebody else meanwhile")
         );
         tell(
             &server,

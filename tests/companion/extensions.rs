@@ -1,5 +1,5 @@
-//! The words after a put: put, ls, dump and load know them, and ask a server
-//! before they use them.
+//! The options of a put: put, ls, dump, load, move and edit know them, and ask a
+//! server before they use them.
 
 use super::story::tell;
 use super::support::{Server, beanpoled, beanstalkd};
@@ -64,7 +64,62 @@ fn ls_tells_why_a_ready_job_is_not_given_out() {
 }
 
 #[test]
-fn a_dump_keeps_the_words_and_a_load_says_where_they_are_lost() {
+fn a_job_whose_unique_key_is_taken_in_the_other_tube_stays_where_it_is() {
+    let server = Server::start(&beanpoled(), &[]);
+    tell(
+        &server,
+        r#"
+        $ put -t mail --unique a one
+        2
+        $ move - mail < '2'
+        0
+        ! beanpole move: job 2 stays: its unique key is taken there by job 2
+        [1]
+        $ put -q -t post --unique a other
+        $ move mail post
+        0
+        ! beanpole move: job 2 stays: its unique key is taken there by job 6
+        [1]
+        $ copy mail third
+        1
+        $ ls -q -t mail -t post
+        2
+        6
+        "#,
+    );
+}
+
+#[test]
+fn a_job_with_a_unique_key_is_not_lost_by_edit() {
+    let server = Server::start(&beanpoled(), &[]);
+    tell(&server, "$ put -q -t mail --unique a one");
+    let mut edit = server.beanpole();
+    edit.args(["edit", "2"]).env("EDITOR", "sed -i s/one/two/");
+    edit.env_remove("VISUAL")
+        .env("TMPDIR", server.directory.path());
+    let said = String::from_utf8(edit.output().unwrap().stderr).unwrap();
+    let reason = "beanpole edit: job 2 stays: its unique key is taken there by job 2\n";
+    assert!(said.starts_with(reason), "{said}");
+    tell(&server, "$ peek 2 -l\none");
+}
+
+/// As dumps had it before.
+#[test]
+fn the_options_of_a_put_may_be_called_words_in_a_dump() {
+    let server = Server::start(&beanpoled(), &[]);
+    tell(
+        &server,
+        r#"
+        $ put -q --json < '{"tube":"web","words":"con:b:2","body":"x"}'
+        "#,
+    );
+    let listed = server.beanpole().args(["ls", "-j"]).output().unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    assert!(listed.contains(r#""options":"con:b:2""#), "{listed}");
+}
+
+#[test]
+fn a_dump_keeps_the_options_of_a_put_and_load_says_where_they_are_lost() {
     let server = Server::start(&beanpoled(), &[]);
     tell(
         &server,
@@ -77,10 +132,13 @@ fn a_dump_keeps_the_words_and_a_load_says_where_they_are_lost() {
     let file = server.directory.path().join("dump");
     tell(&server, &format!("$ dump -o '{}'", file.display()));
     let dumped = std::fs::read_to_string(&file).unwrap();
-    let words: Vec<bool> = dumped.lines().map(|line| line.contains("words")).collect();
-    assert_eq!(words, [false, true, true, false, false], "{dumped}");
+    let options: Vec<bool> = dumped
+        .lines()
+        .map(|line| line.contains("options"))
+        .collect();
+    assert_eq!(options, [false, true, true, false, false], "{dumped}");
     assert!(
-        dumped.contains(r#""words":"idp:a:60 con:b:2 try:3","body":"one""#),
+        dumped.contains(r#""options":"idp:a:60 con:b:2 try:3","body":"one""#),
         "{dumped}"
     );
 
@@ -89,11 +147,11 @@ fn a_dump_keeps_the_words_and_a_load_says_where_they_are_lost() {
     let again = ours.beanpole().arg("dump").output().unwrap();
     let again = String::from_utf8(again.stdout).unwrap();
     assert!(
-        again.contains(r#""words":"idp:a:60 con:b:2 try:3","body":"one""#),
+        again.contains(r#""options":"idp:a:60 con:b:2 try:3","body":"one""#),
         "{again}"
     );
     assert!(
-        again.contains(r#""words":"con:b:2","body":"two""#),
+        again.contains(r#""options":"con:b:2","body":"two""#),
         "{again}"
     );
 

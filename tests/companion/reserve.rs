@@ -171,7 +171,7 @@ fn what_is_kept_is_touched_while_others_are_taken() {
 }
 
 #[test]
-fn many_jobs_are_kept_by_several_connections_and_each_is_released_once() {
+fn many_jobs_are_kept_and_each_is_released_once() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         let mut bodies = String::new();

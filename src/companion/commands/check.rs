@@ -6,10 +6,9 @@
 
 use crate::command::{Interval, Invocation, Number, Run};
 use crate::failure::{Failure, Outcome, Status};
+use crate::server::address::Server;
 use crate::server::client::Client;
-use crate::server::finder::oldest;
-use crate::server::list::Scope;
-use crate::server::names::Server;
+use crate::server::finder::{Scope, oldest};
 use crate::server::sample::{Sample, per_second};
 use crate::server::stats::{Facts, State};
 use crate::server::trouble::refusal;

@@ -3,7 +3,7 @@
 
 use crate::command::{Invocation, Run, Tubes};
 use crate::failure::{Failure, Outcome, Status};
-use crate::server::list::connections;
+use crate::server::finder::connections;
 use crate::server::stats::Facts;
 use crate::text::output::{Output, complain};
 use crate::text::words::span;

@@ -3,11 +3,9 @@
 
 use crate::command::{Invocation, Run, Tubes};
 use crate::failure::Outcome;
-use crate::server::finder;
+use crate::server::finder::{self, MOST, Scope, each_body, jobs_of};
 use crate::server::form::{dump_end, dump_start, job_to_json};
-use crate::server::list::Scope;
 use crate::server::stats::State;
-use crate::server::take::{Room, bodies, jobs_of};
 use crate::server::trouble::listed;
 use crate::server::tubes::stats_of;
 use crate::text::file::WholeFile;
@@ -35,7 +33,7 @@ impl Run for Dump {
             tubes: tubes.existing(&mut client)?,
             states: State::ALL.into(),
         };
-        let (ids, status) = finder::all(&mut client, &scope)?;
+        let (ids, status) = finder::all(&mut client, &scope, usize::MAX)?;
         // No other user may read the bodies.
         let create = |path| WholeFile::create(Path::new(path), 0o600);
         let mut file = self.output.as_ref().map(create).transpose()?;
@@ -46,20 +44,14 @@ impl Run for Dump {
         };
         write(dump_start(&client.address.to_string(), &version))?;
         let mut progress = Progress::new("dumping", Some(ids.len() as u64));
-        let mut room = Room::default();
-        let mut left = ids.as_slice();
         let mut jobs = 0u64;
-        while !left.is_empty() {
-            let now = left.split_off(..room.jobs().min(left.len()));
-            let now = now.unwrap_or_default();
-            let there = jobs_of(&mut client, now.iter().copied())?;
-            let batch = bodies(&mut client, there)?;
-            room.learn(batch.iter().map(|(_, body)| body.len()));
-            for (job, body) in &batch {
-                write(job_to_json(job.id, Some(&job.all), body))?;
-            }
-            jobs += batch.len() as u64;
-            progress.add(now.len() as u64);
+        for some in ids.chunks(MOST) {
+            let there = jobs_of(&mut client, some.iter().map(|(id, _)| *id))?;
+            each_body(&mut client, there, |job, body| {
+                jobs += 1;
+                write(job_to_json(job.id, Some(&job.all), &body))
+            })?;
+            progress.add(some.len() as u64);
         }
         write(dump_end(jobs))?;
         drop(progress);
@@ -68,11 +60,9 @@ impl Run for Dump {
             None => output.sync()?,
         }
         let names = tubes.meant(&mut client)?;
-        let stats = stats_of(&mut client, &names)?;
-        let paused = stats
-            .iter()
-            .filter(|(_, facts)| facts.number("pause-time-left") > 0);
-        let paused: Vec<_> = paused.map(|(tube, _)| tube).collect();
+        let mut paused = stats_of(&mut client, &names)?;
+        paused.retain(|(_, facts)| facts.number("pause-time-left") > 0);
+        let paused: Vec<_> = paused.iter().map(|(tube, _)| tube).collect();
         if !paused.is_empty() {
             complain!(
                 "a dump has no pauses: pause these where it is loaded: {}",

@@ -2,16 +2,14 @@
 
 use crate::command::{Invocation, Run, Tubes};
 use crate::failure::{Outcome, Status};
-use crate::jobs::{Conditions, Selection};
+use crate::jobs::Conditions;
 use crate::server::client::Client;
+use crate::server::finder::each_body;
 use crate::server::form::job_to_json;
-use crate::server::list::MOST;
 use crate::server::stats::{JobFacts, State};
-use crate::server::take::{each_body, measure};
 use crate::text::output::Output;
 use crate::text::terminal;
 use crate::text::words::{beginning, span};
-use beanpole::protocol::JobId;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
@@ -70,38 +68,50 @@ static COLUMNS: [Column; 8] = [
 impl Run for Ls {
     fn run(self, invocation: &Invocation) -> Outcome {
         let mut client = invocation.connect()?;
-        let selection = self.conditions.of(&mut client, &self.tubes.patterns())?;
-        let mut table = Table::new(&selection, &self.form);
+        let tubes = self.tubes.patterns();
+        let mut selection = self.conditions.of(&mut client, &tubes)?;
+        let mut table = Table {
+            form: &self.form,
+            has_tubes: selection.scope.tubes.len() != 1,
+            width: terminal::width(),
+            output: Output::new(),
+            has_rows: false,
+        };
         let (name, _, text, order) = self.form.sort.unwrap_or(&COLUMNS[0]);
         let status = match *name {
-            "id" => selection.pages(&mut client, |client, jobs| {
-                table.show(client, jobs)?;
-                Ok(table.left > 0)
-            })?,
+            "id" => selection.pages(&mut client, |client, jobs| table.show(client, jobs))?,
             _ => {
+                // The first ones of all that are sorted are wanted.
+                let most = std::mem::replace(&mut selection.most, usize::MAX);
                 let mut all = Vec::new();
                 let status = selection.pages(&mut client, |client, mut jobs| {
                     if *name == "size" {
                         measure(client, &mut jobs)?;
                     }
                     all.extend(jobs);
-                    Ok(true)
+                    Ok(())
                 })?;
                 all.sort_by_cached_key(|job| match order {
                     Some(order) => (order(job), String::new()),
                     None => (0, text(job)),
                 });
-                for some in all.chunks(MOST) {
-                    if table.left > 0 {
-                        table.show(&mut client, some.to_vec())?;
-                    }
-                }
+                all.truncate(most);
+                table.show(&mut client, all)?;
                 status
             }
         };
         table.output.sync()?;
         Ok(Status::done_if(status == Status::Done && table.has_rows))
     }
+}
+
+/// Adds to these jobs how large their bodies are, unless the server has told it.
+fn measure(client: &mut Client, jobs: &mut [JobFacts]) -> Outcome<()> {
+    let unknown = jobs.iter_mut().filter(|job| job.all.get("size").is_none());
+    each_body(client, unknown, |job, body| {
+        job.all.add_missing("size", body.len());
+        Ok(())
+    })
 }
 
 /// What is left of the delay of a delayed job, or of the time to run of a
@@ -113,8 +123,7 @@ fn left(job: &JobFacts) -> Option<u64> {
 
 /// The rows, in one of three forms: a table, ids, or JSON.
 struct Table<'a> {
-    options: &'a Form,
-    selection: &'a Selection,
+    form: &'a Form,
     /// Whether there is a column for the tube: not if exactly one tube is
     /// named.
     has_tubes: bool,
@@ -122,53 +131,21 @@ struct Table<'a> {
     width: Option<usize>,
     output: Output,
     has_rows: bool,
-    /// How many more rows are wanted.
-    left: usize,
 }
 
 impl Table<'_> {
-    fn new<'a>(selection: &'a Selection, options: &'a Form) -> Table<'a> {
-        Table {
-            options,
-            selection,
-            has_tubes: selection.scope.tubes.len() != 1,
-            width: terminal::width(),
-            output: Output::new(),
-            has_rows: false,
-            left: selection.most(),
+    fn show(&mut self, client: &mut Client, jobs: Vec<JobFacts>) -> Outcome<()> {
+        if self.form.quiet {
+            self.has_rows |= !jobs.is_empty();
+            return jobs.iter().try_for_each(|job| self.output.line(job.id));
         }
-    }
-
-    /// Shows the jobs among these that are wanted.
-    fn show(&mut self, client: &mut Client, mut jobs: Vec<JobFacts>) -> Outcome<()> {
-        if !self.selection.needs_bodies() {
-            jobs.truncate(self.left);
-            if self.options.quiet {
-                return jobs.iter().try_for_each(|job| self.id(job.id));
-            }
-        }
-        each_body(client, jobs, |job, body| {
-            match self.left > 0 && self.selection.has_parts(&body) {
-                true => self.row(job, &body),
-                false => Ok(()),
-            }
-        })
-    }
-
-    fn id(&mut self, id: JobId) -> Outcome<()> {
-        self.left -= 1;
-        self.has_rows = true;
-        self.output.line(id)
+        each_body(client, jobs, |job, body| self.row(job, &body))
     }
 
     fn row(&mut self, mut job: JobFacts, body: &[u8]) -> Outcome<()> {
-        if self.options.quiet {
-            return self.id(job.id);
-        }
         let is_first = !std::mem::replace(&mut self.has_rows, true);
-        self.left -= 1;
         job.all.add_missing("size", body.len());
-        if self.options.json {
+        if self.form.json {
             let json = job_to_json(job.id, Some(&job.all), body);
             return self.output.json(&json);
         }

@@ -5,7 +5,7 @@ use crate::command::{Invocation, Run, last_of};
 use crate::exposition::{KIND, SCRAPE_PATIENCE, Wanted, scrape};
 use crate::failure::Outcome;
 use crate::http::{self, Answer, Request, Site};
-use crate::server::names::Server;
+use crate::server::address::Server;
 use crate::server::tubes::{Pattern, Patterns};
 use crate::signals::end_at_signals;
 use crate::text::file::WholeFile;

@@ -39,8 +39,8 @@ impl Run for Pause {
         };
         let line = |tube: &TubeName| format!("pause-tube {tube} {time}");
         let mut missing = None;
-        client.each(tubes, line, |tube, reply| {
-            if !reply.is_done(format_args!("pause-tube {tube}"))? {
+        client.each(tubes, line, |tube, line, reply| {
+            if !reply.is_done(line)? {
                 missing.get_or_insert(Failure::no_tube(&tube));
             }
             Ok(())

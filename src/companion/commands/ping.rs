@@ -2,8 +2,8 @@
 
 use crate::command::{Interval, Invocation, Run, last_of};
 use crate::failure::{Failure, Outcome};
+use crate::server::address::Server;
 use crate::server::client::Client;
-use crate::server::names::Server;
 use crate::server::reply::Reply;
 use crate::signals::{Calls, SIGINT, SIGTERM};
 use crate::text::json::{Json, float, json};

@@ -1,22 +1,28 @@
-//! `put`: puts jobs from arguments, files or standard input.
+//! `put` and `load`: put jobs from arguments, files or standard input.
+//!
+//! `load` reads a dump, or what `ls` lists. Its jobs are put in order: if it
+//! stops, all jobs up to some line are in the server. It says which line that is,
+//! and `--from` continues there. Jobs whose answer was lost are then put again.
 
-use crate::command::{Invocation, Run};
+use crate::command::{INPUT, Invocation, Run};
 use crate::failure::{Failure, Outcome, Status};
-use crate::server::client::Terms;
-use crate::server::form::{Line, Told};
-use crate::server::place::{Placement, Placer};
+use crate::server::form::{DUMP_VERSION, Line};
 use crate::server::reply::Reply;
-use crate::server::stats::State;
-use crate::text::file::{cannot_read, open};
-use crate::text::output::{Output, Progress, complain};
-use crate::values::parse;
+use crate::server::writer::{self, NewJob, Writer, Written};
+use crate::signals::interrupts;
+use crate::text::file::{WholeFile, cannot_read, open};
+use crate::text::output::{Output, Progress, complain, print};
+use crate::values::{Parse, parse};
 use beanpole::protocol::framing::MAX_LINE;
 use beanpole::protocol::{Limit, Priority, PutOptions, Seconds, TubeName, Unique};
 use clap::{Args, ValueHint};
-use std::ffi::OsString;
-use std::io::{BufRead, BufReader, IsTerminal, Read, stdin};
-use std::num::NonZeroU32;
+use std::ffi::{OsStr, OsString};
+use std::fs::{Metadata, metadata, remove_file};
+use std::io::{BufRead, BufReader, ErrorKind, IsTerminal, Read, stdin};
+use std::num::{NonZeroU32, NonZeroU64};
 use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
+use std::sync::atomic::Ordering;
 
 #[derive(Args)]
 pub struct Put {
@@ -60,9 +66,9 @@ pub struct Put {
     quiet: bool,
 }
 
-/// How many bytes the words may have, whatever numbers stand before them: a
+/// How many bytes the options may have, whatever numbers stand before them: a
 /// longer line would be refused, and its body read as commands.
-const MAX_WORDS: usize = MAX_LINE - "put 4294967295 4294967295 4294967295 1073741824 \r\n".len();
+const MAX_OPTIONS: usize = MAX_LINE - "put 4294967295 4294967295 4294967295 1073741824 \r\n".len();
 
 impl Run for Put {
     const MANY_SERVERS: bool = true;
@@ -70,60 +76,59 @@ impl Run for Put {
     fn run(mut self, invocation: &Invocation) -> Outcome {
         let bodies = std::mem::take(&mut self.bodies);
         self.warn_of_a_tube(&bodies);
-        let options = self;
-        let end = match (options.lines || options.json, options.null) {
+        let end = match (self.lines || self.json, self.null) {
             (true, _) => Some(b'\n'),
             (_, true) => Some(b'\0'),
             _ => None,
         };
-        let mut files = options.files.clone();
-        match (bodies.is_empty(), files.is_empty(), end) {
-            (true, true, _) => files.push("-".into()),
-            (false, false, _) => {
-                return Failure::usage("give bodies or --file, not both");
-            }
+        match (bodies.is_empty(), self.files.is_empty(), end) {
+            (true, true, _) => self.files.push(INPUT.into()),
+            (false, false, _) => return Failure::usage("give bodies or --file, not both"),
             (false, _, Some(_)) => {
                 return Failure::usage("bodies given as operands are not split");
             }
             _ => {}
         }
-        let words = PutOptions {
-            unique: options.unique.clone(),
-            limit: options.limit.clone(),
-            tries: options.tries.map(NonZeroU32::get),
+        let options = PutOptions {
+            unique: self.unique.take(),
+            limit: self.limit.take(),
+            tries: self.tries.map(NonZeroU32::get),
         };
-        let words = Some(words).filter(|words| *words != PutOptions::NONE);
-        if words
-            .as_ref()
-            .is_some_and(|words| words.to_string().len() > MAX_WORDS)
-        {
+        if options.to_string().len() > MAX_OPTIONS {
             return Failure::usage("the keys are too long together");
         }
-        let mut placer = Placer::new(invocation.connect_to_first()?);
-        if words.is_some() && !placer.knows_words()? {
-            return Failure::refused("the server does not know --unique, --limit and --tries");
-        }
         let mut puts = Puts {
-            placer,
+            writer: Writer::new(invocation.connect_to_first()?),
             invocation,
-            options: &options,
-            words,
+            command: &self,
+            options: Some(options).filter(|options| *options != PutOptions::NONE),
             ids: Output::new(),
             all: true,
             answered: 0,
             progress: Progress::beside_output("putting"),
         };
-        let bodies = bodies.into_iter().enumerate().map(|(index, body)| Body {
-            origin: format!("body {}", index + 1),
-            bytes: body.into_vec(),
-        });
-        puts.put(bodies.collect())?;
-        for path in &files {
-            let mut source = Source::open(path)?;
-            while let Some(batch) = source.read(end)? {
-                puts.put(batch)?;
+        puts.check_options()?;
+        let bodies = (1..)
+            .zip(bodies)
+            .filter_map(|(number, body)| puts.job(&format!("body {number}"), body.into_vec()));
+        let batch = bodies.collect();
+        puts.put(batch)?;
+        for path in &self.files {
+            let mut source = Source::open(path, end)?;
+            let mut batch = Vec::new();
+            // Those that are in the buffer already go together.
+            while let Some(mut body) = source.next()? {
+                if body.last().copied() == end {
+                    body.pop();
+                }
+                batch.extend(puts.job(&source.place(), body));
+                if !source.has_next() {
+                    puts.put(std::mem::take(&mut batch))?;
+                }
             }
+            puts.put(batch)?;
         }
+        puts.writer.say_what_is_lost();
         Ok(Status::done_if(puts.all))
     }
 }
@@ -144,18 +149,15 @@ impl Put {
     }
 }
 
-struct Body {
-    /// Where the body came from, for messages.
-    origin: String,
-    bytes: Vec<u8>,
-}
+/// A job that is to be put, and where it comes from, for messages.
+type Sourced = (String, NewJob);
 
 struct Puts<'a> {
-    placer: Placer,
+    writer: Writer,
     invocation: &'a Invocation,
-    options: &'a Put,
-    /// The words that the options say.
-    words: Option<PutOptions>,
+    command: &'a Put,
+    /// What the command line says, for all jobs.
+    options: Option<PutOptions>,
     ids: Output,
     /// Whether every body has become a job up to now.
     all: bool,
@@ -165,67 +167,47 @@ struct Puts<'a> {
 }
 
 impl Puts<'_> {
-    /// The job of a body, and where that came from; `None` if it is none,
-    /// because it is a line without a job, or one at fault. What an option says
-    /// goes before what a line says.
-    fn job(&mut self, Body { origin, bytes }: Body) -> Option<(String, Placement)> {
-        let told = match self.options.json {
-            false => Ok(Some(Told {
-                body: bytes,
-                ..Told::default()
-            })),
-            true => self.told(&bytes),
-        };
-        let told = told.unwrap_or_else(|reason| {
-            self.all = false;
-            complain!("{origin}: {reason}");
-            None
-        })?;
-        let options = self.options;
-        let tube = options.tube.clone().or(told.tube);
-        let priority = options.priority.or(told.priority);
-        let placement = Placement {
-            tube: tube.unwrap_or_default(),
-            terms: Terms {
-                priority: priority.unwrap_or(Terms::PRIORITY),
-                delay: options.delay.or(told.delay).unwrap_or(Seconds(0)),
-                ttr: options.ttr.or(told.ttr).unwrap_or(Seconds(60)),
-            },
-            words: self.words.clone().or(told.words),
-            buried: told.state == Some(State::Buried),
-            body: told.body,
-        };
-        Some((origin, placement))
+    /// Refuses to go on without the options of the command line.
+    fn check_options(&mut self) -> Outcome<()> {
+        if self.options.is_some() && !self.writer.knows_options()? {
+            return Failure::refused("the server does not know --unique, --limit and --tries");
+        }
+        Ok(())
     }
 
-    /// What a line of JSON tells of a job. `None` if it is the head or the end
-    /// of a dump, or empty.
-    fn told(&mut self, line: &[u8]) -> Result<Option<Told>, String> {
-        if line.trim_ascii().is_empty() {
-            return Ok(None);
-        }
-        let Line::Job(told) = Line::read(line)? else {
-            return Ok(None);
+    /// The job of a body; `None` if it is none, because it is a line without a
+    /// job, or one at fault. What an option says goes before what a line says.
+    fn job(&mut self, origin: &str, body: Vec<u8>) -> Option<Sourced> {
+        let line = match self.command.json {
+            false => Ok(Line::Job(NewJob::with(body))),
+            true if body.trim_ascii().is_empty() => return None,
+            true => Line::read(&body),
         };
-        let needs_words = self.words.is_none() && told.words.is_some();
-        if needs_words
-            && !self
-                .placer
-                .knows_words()
-                .map_err(|failure| failure.to_string())?
-        {
-            return Err("the server does not know the words of this job".into());
-        }
-        Ok(Some(told))
+        let mut job = match line {
+            Ok(Line::Job(job)) => job,
+            // The first or the last line of a dump.
+            Ok(_) => return None,
+            Err(reason) => {
+                self.all = false;
+                complain!("{origin}: {reason}");
+                return None;
+            }
+        };
+        let command = self.command;
+        job.tube = command.tube.clone().unwrap_or(job.tube);
+        job.priority = command.priority.unwrap_or(job.priority);
+        job.delay = command.delay.unwrap_or(job.delay);
+        job.ttr = command.ttr.unwrap_or(job.ttr);
+        job.options = self.options.clone().or(job.options);
+        Some((origin.into(), job))
     }
 
     /// Puts a batch and prints the ids. If there are several servers and the one
     /// in use is lost, the first that serves gets the bodies without an answer.
-    fn put(&mut self, batch: Vec<Body>) -> Outcome<()> {
-        let jobs = batch.into_iter().filter_map(|body| self.job(body));
-        let (origins, jobs): (Vec<_>, Vec<_>) = jobs.unzip();
+    fn put(&mut self, batch: Vec<Sourced>) -> Outcome<()> {
+        let (origins, jobs): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
         let (mut origins, mut left) = (origins.as_slice(), jobs.as_slice());
-        loop {
+        while !left.is_empty() {
             let before = self.answered;
             let lost = match self.put_all(origins, left) {
                 Err(Failure::Unreachable(reason)) => reason,
@@ -240,100 +222,384 @@ impl Puts<'_> {
                     self.answered
                 )));
             }
-            self.placer.reconnected(self.invocation.connect_to_first()?);
-            let address = self.placer.address().clone();
-            let has_words = left.iter().any(|job| job.words.is_some());
-            if has_words && !self.placer.knows_words()? {
-                return Failure::refused(format!(
-                    "{lost}\n{address}: the server does not know the words of these jobs"
-                ));
-            }
+            self.writer.reconnected(self.invocation.connect_to_first()?);
+            let address = self.writer.address();
             complain!("{lost}; going on at {address}, where {unknown} bodies may come twice");
+            self.check_options()?;
         }
+        Ok(())
     }
 
     /// Puts these jobs and prints their ids, even if one of them is refused: the
     /// bodies that were sent before the refusal arrived have become jobs.
-    fn put_all(&mut self, origins: &[String], jobs: &[Placement]) -> Outcome<()> {
-        let (replies, outcome) = self.placer.send(jobs, true);
+    fn put_all(&mut self, origins: &[String], jobs: &[NewJob]) -> Outcome<()> {
+        let Written {
+            replies, outcome, ..
+        } = self.writer.write(jobs);
+        let is_quiet = self.command.quiet;
         let mut refused = None;
-        let mut unburied = Vec::new();
         self.progress.add(replies.len() as u64);
         self.answered += replies.len();
-        for ((origin, job), reply) in origins.iter().zip(jobs).zip(replies) {
-            match &reply {
-                Reply::Inserted(id) if job.buried => unburied.push((*id, job.terms.priority)),
-                Reply::Inserted(_) => {}
-                Reply::InsertedBefore(id, state) if !self.options.quiet => {
+        for (origin, reply) in origins.iter().zip(&replies) {
+            if let Some(id) = writer::id(reply)
+                && (!is_quiet || matches!(reply, Reply::Buried(_)))
+            {
+                self.ids.line(id)?;
+            }
+            match reply {
+                Reply::InsertedBefore(id, state) if !is_quiet => {
                     complain!("{origin}: job {id} has the key: {state}");
                 }
-                Reply::InsertedBefore(..) => {}
+                Reply::Inserted(_) | Reply::InsertedBefore(..) => {}
                 Reply::Buried(Some(id)) => {
                     complain!("{origin}: the server was short of memory and buried job {id}");
                 }
                 Reply::JobTooBig => {
                     self.all = false;
-                    complain!("{}", Failure::unexpected(origin, &reply));
+                    complain!("{}", Failure::unexpected(origin, reply));
                 }
-                _ => drop(refused.get_or_insert(Failure::unexpected(origin, &reply))),
-            }
-            match reply {
-                Reply::Inserted(id) | Reply::InsertedBefore(id, _) if !self.options.quiet => {
-                    self.ids.line(id)?;
-                }
-                Reply::Buried(Some(id)) => self.ids.line(id)?,
-                _ => {}
+                _ => drop(refused.get_or_insert(Failure::unexpected(origin, reply))),
             }
         }
         self.ids.sync()?;
-        outcome?;
-        self.placer.bury(&mut unburied)?;
-        refused.map_or(Ok(()), Err)
+        outcome.and(refused.map_or(Ok(()), Err))
     }
 }
 
-/// A file, or standard input, from which bodies are read.
+/// A file, or standard input, from which bodies or lines are read.
 struct Source {
     name: String,
     reader: BufReader<Box<dyn Read>>,
-    bodies: u64,
+    /// What ends each; without it, the whole source is one body.
+    end: Option<u8>,
+    /// How many were read, and how many bytes.
+    number: u64,
+    read: u64,
 }
 
 impl Source {
-    fn open(path: &OsString) -> Outcome<Source> {
+    fn open(path: &OsStr, end: Option<u8>) -> Outcome<Source> {
         let (name, reader) = open(path)?;
         Ok(Source {
             name,
             reader: BufReader::with_capacity(1 << 20, reader),
-            bodies: 0,
+            end,
+            number: 0,
+            read: 0,
         })
     }
 
-    /// The next bodies: at least one, and all others that are in the buffer
-    /// already. Without an end byte the whole source is one body.
-    fn read(&mut self, end: Option<u8>) -> Outcome<Option<Vec<Body>>> {
-        let mut batch = Vec::new();
-        while batch.is_empty() || end.is_some_and(|end| self.reader.buffer().contains(&end)) {
-            let mut bytes = Vec::new();
-            let count = match end {
-                Some(end) => self.reader.read_until(end, &mut bytes),
-                None => self.reader.read_to_end(&mut bytes),
-            };
-            let count = count.map_err(|error| cannot_read(&self.name, error))?;
-            // Without an end byte, an empty source is one empty body.
-            if count == 0 && (end.is_some() || self.bodies > 0) {
-                break;
-            }
-            if bytes.last().copied() == end {
-                bytes.pop();
-            }
-            self.bodies += 1;
-            let origin = match end {
-                Some(_) => format!("{} {}", self.name, self.bodies),
-                None => self.name.clone(),
-            };
-            batch.push(Body { origin, bytes });
+    /// The next one, with its end.
+    fn next(&mut self) -> Outcome<Option<Vec<u8>>> {
+        let mut bytes = Vec::new();
+        let count = match self.end {
+            Some(end) => self.reader.read_until(end, &mut bytes),
+            None => self.reader.read_to_end(&mut bytes),
+        };
+        let count = count.map_err(|error| cannot_read(&self.name, error))?;
+        // Without an end byte, an empty source is one empty body.
+        if count == 0 && (self.end.is_some() || self.number > 0) {
+            return Ok(None);
         }
-        Ok((!batch.is_empty()).then_some(batch))
+        self.number += 1;
+        self.read += count as u64;
+        Ok(Some(bytes))
+    }
+
+    /// Whether the next one can be had without waiting.
+    fn has_next(&self) -> bool {
+        self.end
+            .is_some_and(|end| self.reader.buffer().contains(&end))
+    }
+
+    /// Where the last one stands.
+    fn place(&self) -> String {
+        match self.end {
+            Some(_) => format!("{} {}", self.name, self.number),
+            None => self.name.clone(),
+        }
     }
 }
+
+#[derive(Args)]
+pub struct Load {
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    file: Option<OsString>,
+    /// go on at this line of the dump
+    #[arg(long, value_name = "LINE", value_parser = parse::<NonZeroU64>)]
+    from: Option<NonZeroU64>,
+    /// leave out this line; may be repeated
+    #[arg(long, value_name = "LINE", value_parser = parse::<NonZeroU64>)]
+    skip: Vec<NonZeroU64>,
+    /// leave out each line that cannot be loaded, and say so
+    #[arg(short, long)]
+    keep_going: bool,
+    /// put all of them into this tube (default: their own)
+    #[arg(short, long, value_name = "TUBE", value_parser = parse::<TubeName>)]
+    tube: Option<TubeName>,
+    /// note there how far it has come, and go on from there (default: nowhere)
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    note: Option<OsString>,
+    /// only read the dump, and say how many would be loaded
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// How many jobs are put together.
+const BATCH: usize = 500;
+/// How many bytes of bodies are put together; the last body may exceed this.
+const BATCH_BYTES: usize = 1 << 22;
+
+impl Run for Load {
+    fn run(mut self, invocation: &Invocation) -> Outcome {
+        let note = self.note.take().filter(|_| !self.dry_run);
+        let note = note.as_deref().map(Path::new);
+        self.from = self.from.max(note.map(noted).transpose()?.flatten());
+        let path = self.file.as_deref().unwrap_or(INPUT.as_ref());
+        let mut dump = Dump {
+            source: Source::open(path, Some(b'\n'))?,
+            only_jobs: false,
+            is_over: false,
+            written: None,
+            left_out: 0,
+            cut: None,
+        };
+        let size = metadata(path).ok().filter(Metadata::is_file);
+        let mut writer = None;
+        let mut largest = u64::MAX;
+        if !self.dry_run {
+            let mut client = invocation.connect()?;
+            let told = client.server_stats()?.number("max-job-size");
+            largest = if told > 0 { told } else { largest };
+            writer = Some(Writer::new(client));
+        }
+        let interrupted = interrupts()?;
+        let mut progress = Progress::new("loading", None);
+        let mut loaded = 0;
+        loop {
+            let batch = dump.batch(&self, largest)?;
+            if interrupted.load(Ordering::SeqCst) && !batch.jobs.is_empty() {
+                drop(progress);
+                let why = Failure::Interrupted("interrupted".into());
+                return Err(dump.stopped(loaded, batch.lines[0], 0, why));
+            }
+            let (count, unburied, outcome) = match &mut writer {
+                Some(writer) => {
+                    let written = writer.write_in_order(&batch.jobs);
+                    let (count, unburied) = (written.replies.len(), written.unburied.len());
+                    (count, unburied, written.outcome)
+                }
+                None => (batch.jobs.len(), 0, Ok(())),
+            };
+            loaded += count - unburied;
+            if let Some(file) = &size {
+                // As if the rest were like what was read.
+                let Source { number, read, .. } = dump.source;
+                let total = u128::from(number) * u128::from(file.len()) / u128::from(read.max(1));
+                progress.expect(u64::try_from(total).unwrap_or(u64::MAX));
+            }
+            progress.add(count as u64);
+            if let Err(failure) = outcome {
+                drop(progress);
+                // All jobs may be there while a burial failed: then the rest begins
+                // after them.
+                let unanswered = batch.jobs.len() - count;
+                return Err(dump.stopped(loaded, batch.lines[count], unanswered, failure));
+            }
+            if let Some(reason) = batch.broken {
+                drop(progress);
+                return Err(dump.at_fault(loaded, &reason, self.dry_run));
+            }
+            if batch.jobs.is_empty() {
+                break;
+            }
+            if let Some(path) = note {
+                let mut file = WholeFile::create(path, 0o644)?;
+                file.bytes(format!("{}\n", dump.source.number + 1).as_bytes())?;
+                file.finish()?;
+            }
+        }
+        drop(progress);
+        if let Some(writer) = &writer {
+            writer.say_what_is_lost();
+        }
+        print(format!("{loaded}\n"))?;
+        let sound = dump.check_end()?;
+        if let Some(path) = note.filter(|_| sound) {
+            // Without any job there is no note. That of a dump that was cut short
+            // says where the whole one goes on.
+            let _ = remove_file(path);
+        }
+        Ok(Status::done_if(sound && dump.left_out == 0))
+    }
+}
+
+/// The line that an earlier run has noted as the one to go on at, if any.
+fn noted(path: &Path) -> Outcome<Option<NonZeroU64>> {
+    let shown = path.display();
+    match std::fs::read_to_string(path) {
+        Ok(text) => match NonZeroU64::parse(text.trim()) {
+            Ok(line) => Ok(Some(line)),
+            Err(_) => Failure::refused(format!("{shown} notes no line of a dump")),
+        },
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Failure::io(format_args!("cannot read {shown}"), error)),
+    }
+}
+
+/// A dump that is being read.
+struct Dump {
+    source: Source,
+    /// Whether these are only jobs, as `ls` lists them, without an end of their
+    /// own.
+    only_jobs: bool,
+    /// Whether the last line of the dump has been read, and how many jobs it
+    /// counts.
+    is_over: bool,
+    written: Option<u64>,
+    /// How many faulty lines were left out.
+    left_out: u64,
+    /// The line within which the dump ends, if it ends within one.
+    cut: Option<u64>,
+}
+
+/// Jobs, and the lines that they stand on.
+#[derive(Default)]
+struct Batch {
+    jobs: Vec<NewJob>,
+    /// The line of each job, and that of what comes after them.
+    lines: Vec<u64>,
+    /// Why the line after them is not a job, if it is none.
+    broken: Option<String>,
+}
+
+impl Dump {
+    /// The next of the jobs that are wanted. An empty batch means that there
+    /// are no more.
+    fn batch(&mut self, options: &Load, largest: u64) -> Outcome<Batch> {
+        let mut batch = Batch::default();
+        let mut bytes = 0;
+        while !self.is_over && batch.jobs.len() < BATCH && bytes < BATCH_BYTES {
+            let Some(text) = self.source.next()? else {
+                break;
+            };
+            let (number, line) = (self.source.number, Line::read(&text));
+            if number == 1 {
+                match line {
+                    Ok(Line::Start(DUMP_VERSION)) => continue,
+                    Ok(Line::Start(other)) => {
+                        let known = format!("only {DUMP_VERSION} is known");
+                        return self.refused(&format!("a dump of version {other}: {known}"));
+                    }
+                    Ok(Line::Job(_)) => self.only_jobs = true,
+                    _ => return self.refused(NO_DUMP),
+                }
+            }
+            if line.is_err() && !text.ends_with(b"\n") {
+                self.cut = Some(number);
+                self.source.number -= 1;
+                break;
+            }
+            if let Ok(Line::End(jobs)) = line {
+                (self.is_over, self.written) = (true, jobs);
+                break;
+            }
+            let from = options.from.map_or(0, NonZeroU64::get);
+            if number < from || options.skip.iter().any(|line| line.get() == number) {
+                continue;
+            }
+            match line {
+                Ok(Line::Job(job)) if job.body.len() as u64 <= largest => {
+                    bytes += job.body.len();
+                    batch.lines.push(number);
+                    batch.jobs.push(NewJob {
+                        tube: options.tube.clone().unwrap_or(job.tube),
+                        ..job
+                    });
+                    continue;
+                }
+                Ok(Line::Job(NewJob { body, .. })) => {
+                    let size = body.len();
+                    let reason =
+                        format!("the body has {size} bytes, and the server takes {largest}");
+                    batch.broken = Some(reason);
+                }
+                Ok(_) => batch.broken = Some("a dump begins here".into()),
+                Err(reason) => batch.broken = Some(reason),
+            }
+            if !options.keep_going {
+                break;
+            }
+            self.left_out += 1;
+            let reason = batch.broken.take().unwrap_or_default();
+            complain!("{} line {number}: {reason}; left out", self.source.name);
+        }
+        let is_next = batch.broken.is_some() || self.is_over;
+        batch.lines.push(self.source.number + u64::from(!is_next));
+        Ok(batch)
+    }
+
+    fn refused<T>(&self, what: &str) -> Outcome<T> {
+        Failure::refused(format!("{}: {what}", self.source.name))
+    }
+
+    /// Whether the dump is complete; if not, this prints a message.
+    fn check_end(&mut self) -> Outcome<bool> {
+        let end_line = self.source.number;
+        if end_line == 0 {
+            return self.refused(NO_DUMP);
+        }
+        // All lines except the first and the last are jobs.
+        let there = end_line.saturating_sub(2);
+        let written = self.written.unwrap_or(there);
+        let flaw = match (self.cut, self.is_over) {
+            (Some(line), _) => Some(format!("the dump was cut short within line {line}")),
+            (None, false) if self.only_jobs => None,
+            (None, false) => Some("the end is missing: the dump was cut short".into()),
+            (None, true) if written != there => Some(format!(
+                "{written} jobs were written, but {there} are there"
+            )),
+            (None, true) if self.source.next()?.is_some() => Some(format!(
+                "line {end_line} is the end, and what follows is not loaded"
+            )),
+            (None, true) => None,
+        };
+        if let Some(flaw) = &flaw {
+            complain!("{}: {flaw}", self.source.name);
+        }
+        Ok(flaw.is_none())
+    }
+
+    /// The failure that says how to go on without the line that was read last.
+    fn at_fault(&self, loaded: usize, reason: &str, dry_run: bool) -> Failure {
+        let Source { name, number, .. } = &self.source;
+        let advice = match dry_run {
+            false => format!(
+                "{loaded} jobs are loaded; 'load --from {number} --skip {number}' goes on without \
+                 that line"
+            ),
+            true => format!(
+                "{loaded} jobs would be loaded before it; 'load --skip {number}' would leave it out"
+            ),
+        };
+        Failure::Refused(format!("{name} line {number}: {reason}\n{advice}"))
+    }
+
+    /// The failure that says at which line to go on.
+    fn stopped(&self, loaded: usize, line: u64, unanswered: usize, failure: Failure) -> Failure {
+        let name = &self.source.name;
+        let mut advice =
+            format!("{loaded} jobs are loaded; 'load --from {line}' goes on with the rest");
+        if unanswered > 0 && matches!(failure, Failure::Unreachable(_)) {
+            advice += &format!(
+                ";\nsome of the {unanswered} from there on may be there already and come twice"
+            );
+        }
+        failure
+            .about(format_args!("{name} line {line}"))
+            .with(advice)
+    }
+}
+
+/// What is said of other files.
+const NO_DUMP: &str = "not a dump of beanpole";

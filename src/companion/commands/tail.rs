@@ -10,18 +10,17 @@
 use crate::command::{Interval, Invocation, Run, Tubes};
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::client::Client;
-use crate::server::finder::probe;
+use crate::server::finder::{bodies, jobs_of, probe};
 use crate::server::form::job_to_json;
 use crate::server::reply::Reply;
 use crate::server::stats::JobFacts;
-use crate::server::take::{bodies, jobs_of};
 use crate::server::tubes::Patterns;
 use crate::text::output::{Output, complain};
 use crate::text::words::shown;
 use crate::values::parse;
 use beanpole::protocol::JobId;
 use clap::Args;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
@@ -46,10 +45,8 @@ const USUAL_INTERVAL: Duration = Duration::from_millis(200);
 const SLACK: u64 = 32;
 /// How many ids are asked for together.
 const CHUNK: u64 = 5000;
-/// An id may have no job yet because the body is still on its way. `LOOKS` is
-/// how many times such an id is looked at, and `GAPS` how many of them are
-/// remembered.
-const LOOKS: u32 = 10;
+/// How many ids are remembered that have no job yet because a body may still be
+/// on its way.
 const GAPS: usize = 100;
 
 impl Run for Tail {
@@ -101,13 +98,11 @@ struct Follower {
     /// next job could not have a lower id. Each job since then has used up at
     /// least one id.
     base: (u64, u64),
-    /// Ids below `next` whose jobs may still come, and how many looks each has
-    /// left. The body of such a job was on its way when a later job was
-    /// complete.
-    gaps: BTreeMap<u64, u32>,
-    /// All jobs from this id on are new. One before it is new if it was put
-    /// after `started`.
-    first: u64,
+    /// Ids below `next` whose jobs may still come: the body of such a job was on
+    /// its way when a later job was complete.
+    gaps: BTreeSet<u64>,
+    /// The count at the last look.
+    counted: u64,
     started: Instant,
 }
 
@@ -133,8 +128,7 @@ impl Follower {
             }
         };
         // The jobs for which we waited were put before ours.
-        let waited_for = now - before.min(now);
-        let next = match waited_for {
+        let next = match now.saturating_sub(before) {
             0 => id + 1,
             jobs => id.saturating_sub(jobs + SLACK).max(1),
         };
@@ -142,8 +136,8 @@ impl Follower {
             tubes,
             next,
             base: (id + 1, count(client)?),
-            gaps: BTreeMap::new(),
-            first: id + 1,
+            gaps: BTreeSet::new(),
+            counted: before,
             started,
         })
     }
@@ -158,54 +152,42 @@ impl Follower {
 
     /// The jobs that are new since the last look.
     fn look(&mut self, client: &mut Client) -> Outcome<Vec<(JobFacts, Vec<u8>)>> {
-        let least = self.least_next(count(client)?);
-        let mut ids: Vec<u64> = self.gaps.keys().copied().collect();
-        let mut from = self.next;
-        let end = if least > from {
-            least.saturating_add(SLACK)
-        } else {
-            from
-        };
-        let mut seen = BTreeSet::new();
+        let created = count(client)?;
+        if std::mem::replace(&mut self.counted, created) == created {
+            return Ok(Vec::new());
+        }
+        let least = self.least_next(created);
+        let end = least.max(self.next).saturating_add(SLACK);
+        let mut ids: Vec<u64> = self.gaps.iter().copied().collect();
+        let (mut from, mut last) = (self.next, 0);
         let mut found = Vec::new();
-        while from < end || !ids.is_empty() {
+        while from < end {
             let to = end.min(from.saturating_add(CHUNK));
             ids.extend(from..to);
-            from = to;
+            self.gaps.extend(from..to);
             let mut jobs = jobs_of(client, ids.drain(..).map(JobId))?;
-            seen.extend(jobs.iter().map(|job| job.id.0));
+            for job in &jobs {
+                self.gaps.remove(&job.id.0);
+                last = last.max(job.id.0);
+            }
+            while self.gaps.len() > GAPS + SLACK as usize {
+                self.gaps.pop_first();
+            }
+            from = to;
             let since = self.started.elapsed().as_secs();
-            jobs.retain(|job| job.id.0 >= self.first || job.age <= since);
-            jobs.retain(|job| self.tubes.mean(&job.tube));
+            jobs.retain(|job| job.age <= since && self.tubes.mean(&job.tube));
             found.extend(bodies(client, jobs)?);
         }
-        let behind_last = seen.last().map_or(0, |last| last + 1);
-        self.advance(least.max(behind_last), &seen);
-        if behind_last > least {
+        if last + 1 > least {
             // These jobs may have been put after the count, or ids may have
             // been used up without a job. A new count tells which.
             let surely = self.least_next(count(client)?);
-            self.base.0 += behind_last.saturating_sub(surely);
+            self.base.0 += (last + 1).saturating_sub(surely);
         }
+        self.next = self.next.max(least).max(last + 1);
+        // Later ids are asked for anyway.
+        self.gaps.split_off(&self.next);
         Ok(found)
-    }
-
-    /// Moves on to this id, and remembers the ids before it that had no job.
-    fn advance(&mut self, next: u64, seen: &BTreeSet<u64>) {
-        self.gaps.retain(|id, looks| {
-            *looks -= 1;
-            *looks > 0 && !seen.contains(id)
-        });
-        let newest = next.saturating_sub(GAPS as u64).max(self.next);
-        self.gaps.extend(
-            (newest..next)
-                .filter(|id| !seen.contains(id))
-                .map(|id| (id, LOOKS)),
-        );
-        while self.gaps.len() > GAPS {
-            self.gaps.pop_first();
-        }
-        self.next = self.next.max(next);
     }
 }
 

@@ -1,11 +1,24 @@
-//! The address of a server: a host and port, a port, or the path of a socket.
+//! The address of a server: a host and port, a port, the path of a socket, or a
+//! name from a file of the user: `-a prod` instead of a host and a port.
+//!
+//! Each line of that file is a name, an address and, for a server that needs
+//! care, a colour. The text after a `#` is a comment.
+//!
+//! ```text
+//! prod  10.1.2.3:11300  red
+//! test  unix:/run/beanpoled/socket
+//! ```
 
+use crate::failure::plain;
+use crate::text::colour::Colour;
+use crate::text::output::note;
+use crate::values::Parse;
 use std::fmt;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, IsTerminal};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The address of a server.
@@ -122,6 +135,102 @@ impl fmt::Display for Address {
             Address::Tcp { host, port } => write!(f, "{host}:{port}"),
             Address::Unix(path) => write!(f, "unix:{}", path.display()),
         }
+    }
+}
+
+/// The environment variable with the path of that file. If it is empty, there
+/// is no file.
+const FILE_VARIABLE: &str = "BEANPOLE_SERVERS";
+/// The name of the file in the home directory, if the variable is not set.
+const FILE: &str = ".beanpole_servers";
+
+/// A server as the user has named it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    pub address: Address,
+    /// Its name, if the user called it by one.
+    pub name: Option<String>,
+    /// Its warning colour, if it has one.
+    pub colour: Option<Colour>,
+}
+
+/// Reads a name in the file, or an address. A file that the variable names may be
+/// missing, but if it cannot be read otherwise, this is an error. If the usual
+/// file cannot be read, it counts as missing: the home directory may be closed to
+/// us.
+impl Parse for Server {
+    fn parse(text: &str) -> Result<Server, String> {
+        let named = std::env::var_os(FILE_VARIABLE).map(PathBuf::from);
+        let usual = || std::env::home_dir().map(|home| home.join(FILE));
+        let path = named.clone().or_else(usual).unwrap_or_default();
+        let shown = path.display();
+        let contents = match std::fs::read_to_string(&path) {
+            Err(error) if named.is_some() && error.kind() != ErrorKind::NotFound => {
+                return Err(format!("cannot read {shown}: {}", plain(error)));
+            }
+            contents => contents.unwrap_or_default(),
+        };
+        let found = (1..).zip(contents.lines()).find_map(|(number, line)| {
+            let mut words = line.split('#').next()?.split_whitespace();
+            let is_meant = words.next() == Some(text);
+            let wrong = |reason| format!("{shown} line {number}: {reason}");
+            is_meant.then(|| Server::read(text, words).map_err(wrong))
+        });
+        found.unwrap_or_else(|| Address::parse(text).map(Server::from))
+    }
+}
+
+impl From<Address> for Server {
+    fn from(address: Address) -> Server {
+        Server {
+            address,
+            name: None,
+            colour: None,
+        }
+    }
+}
+
+impl Server {
+    /// Reads what follows the name in a line of the file.
+    fn read<'a>(name: &str, mut words: impl Iterator<Item = &'a str>) -> Result<Server, String> {
+        let address = words.next().ok_or("the address is missing")?;
+        let server = Server {
+            address: Address::parse(address)?,
+            name: Some(name.into()),
+            colour: words.next().map(Colour::parse).transpose()?,
+        };
+        match words.next() {
+            Some(word) => Err(format!("'{word}' follows the colour")),
+            None => Ok(server),
+        }
+    }
+
+    /// Its name, if it has one, and its address.
+    pub fn title(&self) -> String {
+        match &self.name {
+            Some(name) => format!("{name} {}", self.address),
+            None => self.address.to_string(),
+        }
+    }
+}
+
+/// Tells a person which server is about to be changed, if it has a warning
+/// colour.
+pub fn warn_of(server: &Server) {
+    if let Some(colour) = server.colour.filter(|_| io::stderr().is_terminal()) {
+        note(colour.paint(&server.title()));
+    }
+}
+
+/// What to add if a name that was tried as a host is unknown there, too.
+pub fn lacking(host: &str) -> String {
+    let path = match std::env::var_os(FILE_VARIABLE) {
+        Some(path) => PathBuf::from(path),
+        None => Path::new("~").join(FILE),
+    };
+    match path.as_os_str().is_empty() || host.contains(['.', ':']) {
+        true => String::new(),
+        false => format!("; and there is no server '{host}' in {}", path.display()),
     }
 }
 

@@ -7,13 +7,12 @@
 //! lost.
 
 use crate::failure::{Failure, Outcome, plain};
-use crate::server::address::Address;
-use crate::server::names;
+use crate::server::address::{self, Address};
 use crate::server::reply::{Job, LARGEST_BODY, RawReply, Reply, announced_body, too_large};
 use crate::server::stats::{self, Facts, JobFacts, State};
 use crate::signals::timeout_until;
 use crate::text::output::complain;
-use beanpole::protocol::{JobId, Priority, PutOptions, Seconds, TubeName};
+use beanpole::protocol::{JobId, TubeName};
 use nix::poll::{PollFd, PollFlags, poll};
 use std::collections::VecDeque;
 use std::fmt;
@@ -40,8 +39,8 @@ pub struct Client {
     pub patience: Duration,
     /// Whether a person is told of the first job whose state nobody knows.
     pub tells: bool,
-    /// Whether the server knows words after a put, once this was asked.
-    knows_words: Option<bool>,
+    /// Whether the server knows the options of a put, once this was asked.
+    knows_options: Option<bool>,
     /// The largest body that the server takes, once this was asked.
     largest_body: u64,
     stream: TcpStream,
@@ -62,31 +61,18 @@ pub enum Event {
     Other,
 }
 
-/// The numbers that a new job is put with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
-    pub priority: Priority,
-    pub delay: Seconds,
-    pub ttr: Seconds,
-}
-
-impl Terms {
-    /// The default priority of a job: the first one that is not urgent.
-    pub const PRIORITY: Priority = Priority(1024);
-}
-
 impl Client {
     /// Connects. No reply may take longer than `patience`.
     pub fn connect(address: &Address, patience: Duration) -> Outcome<Client> {
         let stream = address.connect(patience).map_err(|error| {
-            let nickname = match address {
+            let hint = match address {
                 Address::Tcp { host, .. } if error.kind() == ErrorKind::NotFound => {
-                    names::lacking(host)
+                    address::lacking(host)
                 }
                 _ => String::new(),
             };
             let reason = plain(error);
-            Failure::Unreachable(format!("cannot connect to {address}: {reason}{nickname}"))
+            Failure::Unreachable(format!("cannot connect to {address}: {reason}{hint}"))
         });
         Ok(Client {
             address: address.clone(),
@@ -96,7 +82,7 @@ impl Client {
             output: VecDeque::new(),
             patience,
             tells: false,
-            knows_words: None,
+            knows_options: None,
         })
     }
 
@@ -131,30 +117,17 @@ impl Client {
         self.output.extend(bytes);
     }
 
-    /// Queues a `put` into the used tube. Only a server that
-    /// [knows](Self::knows_words) words may get any.
-    pub fn queue_put(&mut self, terms: Terms, words: Option<&PutOptions>, body: &[u8]) {
-        let (pri, delay, ttr) = (terms.priority.0, terms.delay.0, terms.ttr.0);
-        let size = body.len();
-        match words {
-            None => self.queue(format_args!("put {pri} {delay} {ttr} {size}")),
-            Some(words) => self.queue(format_args!("put {pri} {delay} {ttr} {size} {words}")),
-        }
-        self.queue_bytes(body);
-        self.queue_bytes(b"\r\n");
-    }
-
-    /// Whether the server knows the words that may follow a put. If it does not,
-    /// it reads the body of such a put as commands. The put that asks makes no
-    /// job, since its body does not end as it must.
-    pub fn knows_words(&mut self) -> Outcome<bool> {
-        if let Some(known) = self.knows_words {
+    /// Whether the server knows the options that may follow a put. If it does
+    /// not, it reads the body of such a put as commands. The put that asks makes
+    /// no job, since its body does not end as it must.
+    pub fn knows_options(&mut self) -> Outcome<bool> {
+        if let Some(known) = self.knows_options {
             return Ok(known);
         }
         self.queue("put 0 0 60 0 idp:a con:a try:1");
         let knows = self.call("xx")? != Reply::BadFormat;
         self.reply()?;
-        self.knows_words = Some(knows);
+        self.knows_options = Some(knows);
         Ok(knows)
     }
 
@@ -166,8 +139,12 @@ impl Client {
 
     /// Waits for the next reply.
     pub fn reply(&mut self) -> Outcome<Reply> {
-        let until = Instant::now() + self.patience;
-        match self.wait(Some(until), &[])? {
+        self.reply_by(Some(Instant::now() + self.patience))
+    }
+
+    /// Waits for the next reply until this time, or for ever.
+    pub fn reply_by(&mut self, until: Option<Instant>) -> Outcome<Reply> {
+        match self.wait(until, &[])? {
             Event::Reply(reply) => self.understand(reply),
             _ => Err(self.silent()),
         }
@@ -302,16 +279,38 @@ impl Client {
     }
 
     /// Sends a request of one line about each of these, pipelined, and handles
-    /// the replies.
+    /// the replies. `answer` gets the line, too, for its messages.
     pub fn each<T>(
         &mut self,
         about: impl IntoIterator<Item = T>,
         line: impl Fn(&T) -> String,
-        answer: impl FnMut(T, Reply) -> Outcome<()>,
+        mut answer: impl FnMut(T, &str, Reply) -> Outcome<()>,
     ) -> Outcome<()> {
         let mut about = about.into_iter();
-        let ask = |client: &mut Client| about.next().inspect(|one| client.queue(line(one)));
-        self.pipeline(ask, answer)
+        self.pipeline(
+            |client| {
+                let one = about.next()?;
+                let line = line(&one);
+                client.queue(&line);
+                Some((one, line))
+            },
+            |(one, line), reply| answer(one, &line, reply),
+        )
+    }
+
+    /// The same, for replies that are all kept, as `read` understands them.
+    pub fn all<T, R>(
+        &mut self,
+        about: impl IntoIterator<Item = T>,
+        line: impl Fn(&T) -> String,
+        read: impl Fn(&str, Reply) -> Outcome<R>,
+    ) -> Outcome<Vec<(T, R)>> {
+        let mut answers = Vec::new();
+        self.each(about, line, |one, line, reply| {
+            answers.push((one, read(line, reply)?));
+            Ok(())
+        })?;
+        Ok(answers)
     }
 }
 
@@ -333,7 +332,7 @@ impl Client {
         if !tubes.contains(&default) {
             lines.push(format!("ignore {default}"));
         }
-        self.each(lines, String::clone, |line, reply| match reply {
+        self.each(lines, String::clone, |_, line, reply| match reply {
             Reply::Watching(_) => Ok(()),
             other => Err(Failure::unexpected(line, &other)),
         })
@@ -364,8 +363,7 @@ impl Client {
 
     /// The facts of a job, if it exists.
     pub fn job(&mut self, id: JobId) -> Outcome<Option<JobFacts>> {
-        let reply = self.call(format_args!("stats-job {id}"))?;
-        let facts = facts(&format!("stats-job {id}"), reply)?;
+        let facts = self.facts(&format!("stats-job {id}"))?;
         facts.map_or(Ok(None), |facts| self.known(facts))
     }
 
@@ -383,8 +381,8 @@ impl Client {
             }
             return Ok(None);
         }
-        let asked = format!("stats-job {id}");
-        let wrong = |reason| Failure::Unreachable(format!("{asked}: {reason}"));
+        let wrong = format!("stats-job {id}");
+        let wrong = |reason| Failure::Unreachable(format!("{wrong}: {reason}"));
         JobFacts::read(facts).map(Some).map_err(wrong)
     }
 
@@ -414,7 +412,7 @@ pub fn facts(asked: &str, reply: Reply) -> Outcome<Option<Facts>> {
 }
 
 /// The job in a reply; `None` if there is none.
-pub fn job(asked: impl fmt::Display, reply: Reply) -> Outcome<Option<Job>> {
+pub fn job(asked: &str, reply: Reply) -> Outcome<Option<Job>> {
     match reply {
         Reply::Found(job) | Reply::Reserved(job) => Ok(Some(job)),
         Reply::NotFound | Reply::TimedOut | Reply::DeadlineSoon => Ok(None),

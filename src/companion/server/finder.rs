@@ -1,29 +1,50 @@
-//! Finds jobs without touching any.
+//! Finds jobs and reads them, without touching any.
 //!
-//! beanpoled [lists](crate::server::list) its jobs. The protocol has no list:
+//! beanpoled lists its jobs in the order of their ids. The protocol has no list:
 //! it shows the first ready, delayed or buried job of a tube, and any job whose
-//! id is known. Jobs that were put together have neighbouring ids, so with
-//! other servers the first jobs lead to others: the ids around them are asked
-//! for, many at once, until as many jobs are found as the server counts. At
-//! worst, when a job lies far from all others, that is each id that was ever
+//! id is known. Jobs that were put together have neighbouring ids, so with other
+//! servers the first jobs lead to others: the ids around them are asked for, many
+//! at once, until as many jobs are found as are wanted, or as the server counts.
+//! At worst, when a job lies far from all others, that is each id that was ever
 //! given; never does it change anything.
 //!
 //! To reserve all jobs and release them would be cheaper. But this would keep
 //! them from their workers and change their counters. If it were interrupted,
 //! buried and delayed jobs would stay ready.
 
-use crate::failure::{Outcome, Status};
-use crate::server::by_id::send_each;
-use crate::server::client::{Client, job};
-use crate::server::list::{MOST, Scope, Walk};
+use crate::failure::{Failure, Outcome, Status};
+use crate::server::client::{Client, facts, job};
 use crate::server::reply::{Job, Reply};
-use crate::server::stats::{JobFacts, State};
-use crate::server::take::jobs_of;
+use crate::server::stats::{self, Facts, JobFacts, State};
 use crate::text::output::{Progress, complain};
+use beanpole::protocol::framing::MAX_LINE;
 use beanpole::protocol::{JobId, TubeName};
-use std::collections::BTreeSet;
+use std::borrow::Borrow;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
+/// The jobs that a caller is interested in.
+#[derive(Clone)]
+pub struct Scope {
+    /// Jobs in these tubes; in all tubes if this is empty.
+    pub tubes: Vec<TubeName>,
+    /// Jobs in one of these states.
+    pub states: Vec<State>,
+}
+
+impl Scope {
+    /// Whether this job belongs to the scope.
+    pub fn has(&self, job: &JobFacts) -> bool {
+        self.has_tube(&job.tube) && self.states.contains(&job.state)
+    }
+
+    fn has_tube(&self, tube: &TubeName) -> bool {
+        self.tubes.is_empty() || self.tubes.contains(tube)
+    }
+}
+
+/// The highest number of jobs or connections that one request asks for.
+pub const MOST: usize = 1000;
 /// How many ids are asked for at once around a job, at least and at most.
 const NARROWEST: u64 = 16;
 const WIDEST: u64 = 10_000;
@@ -31,11 +52,13 @@ const WIDEST: u64 = 10_000;
 const BEYOND: u64 = 10_000_000;
 
 /// Gives the jobs of this scope in the order of their ids, which is the order in
-/// which they were put, some at a time, until `each` has enough. The status
-/// tells whether all could be found; if not, this prints a message.
+/// which they were put, some at a time, until `each` has enough. A server that
+/// lists no jobs is searched until `most` are found. The status tells whether all
+/// could be found; if not, this prints a message.
 pub fn pages(
     client: &mut Client,
     scope: &Scope,
+    most: usize,
     mut each: impl FnMut(&mut Client, Vec<JobFacts>) -> Outcome<bool>,
 ) -> Outcome {
     if let Some(mut walk) = Walk::begin(client, scope)? {
@@ -47,7 +70,7 @@ pub fn pages(
         }
         return Ok(Status::Done);
     }
-    let (ids, status) = by_asking(client, scope)?;
+    let (ids, status) = by_asking(client, scope, most)?;
     for ids in ids.chunks(MOST) {
         let mut jobs = jobs_of(client, ids.iter().copied())?;
         jobs.retain(|job| scope.has(job));
@@ -58,22 +81,26 @@ pub fn pages(
     Ok(status)
 }
 
-/// The ids of the jobs of this scope, and whether none is missing.
-pub fn all(client: &mut Client, scope: &Scope) -> Outcome<(Vec<JobId>, Status)> {
-    let mut progress = Progress::new("finding jobs", None);
-    let mut ids = Vec::new();
-    let status = pages(client, scope, |_, jobs| {
-        progress.add(jobs.len() as u64);
-        ids.extend(jobs.iter().map(|job| job.id));
-        Ok(true)
+/// The jobs of this scope, at most so many, each with its state; and whether none
+/// is missing.
+pub fn all(
+    client: &mut Client,
+    scope: &Scope,
+    most: usize,
+) -> Outcome<(Vec<(JobId, State)>, Status)> {
+    let mut found = Vec::new();
+    let status = pages(client, scope, most, |_, jobs| {
+        found.extend(jobs.iter().map(|job| (job.id, job.state)));
+        Ok(found.len() < most)
     })?;
-    Ok((ids, status))
+    found.truncate(most);
+    Ok((found, status))
 }
 
 /// The job that was put first among those in this scope.
 pub fn oldest(client: &mut Client, scope: &Scope) -> Outcome<Option<JobFacts>> {
     let mut first = None;
-    pages(client, scope, |_, jobs| {
+    pages(client, scope, usize::MAX, |_, jobs| {
         first = jobs.into_iter().next();
         Ok(first.is_none())
     })?;
@@ -89,13 +116,13 @@ pub fn first(client: &mut Client, tube: &TubeName, state: State) -> Outcome<Opti
     let line = format!("peek-{}", state.name());
     client.use_tube(tube)?;
     let reply = client.call(&line)?;
-    job(line, reply)
+    job(&line, reply)
 }
 
 /// Up to `most` jobs of a tube in one state: the first one, those with the ids
 /// after it, and those before it. With mixed priorities this is not the order of
-/// the queue. A direction is given up after `patience` ids in a row without
-/// such a job; a list, after it has shown `patience` jobs.
+/// the queue. The search is given up after `patience` ids in a row without such a
+/// job; a list, after it has shown `patience` jobs.
 pub fn near(
     client: &mut Client,
     tube: &TubeName,
@@ -106,15 +133,12 @@ pub fn near(
     let Some(Job { id: start, .. }) = first(client, tube, state)? else {
         return Ok(Vec::new());
     };
-    let there = client.tube_stats(tube)?;
-    let there = there.map_or(0, |facts| facts.number(state.count_key()));
-    let most = most
-        .min(usize::try_from(there).unwrap_or(usize::MAX))
-        .max(1);
     let scope = Scope {
         tubes: vec![tube.clone()],
         states: vec![state],
     };
+    let there = usize::try_from(count(client, &scope)?).unwrap_or(usize::MAX);
+    let most = most.min(there).max(1);
     let mut found = Vec::new();
     if let Some(mut walk) = Walk::begin(client, &scope)? {
         // Each direction has a page at least.
@@ -128,65 +152,155 @@ pub fn near(
             }
         }
     } else {
-        let mut asked = start.0..start.0;
-        for upwards in [true, false] {
-            let (mut in_vain, mut width) = (0, NARROWEST);
-            while found.len() < most && in_vain < patience {
-                let ids = match upwards {
-                    true => asked.end..asked.end.saturating_add(width),
-                    false => asked.start.saturating_sub(width).max(1)..asked.start,
-                };
-                if ids.is_empty() {
-                    break;
-                }
-                asked = asked.start.min(ids.start)..asked.end.max(ids.end);
-                in_vain += ids.end - ids.start;
-                let mut jobs = jobs_of(client, ids.map(JobId))?;
-                jobs.retain(|job| scope.has(job));
-                in_vain = if jobs.is_empty() { in_vain } else { 0 };
-                width = (width * 2).min(MOST as u64);
-                found.extend(jobs);
-            }
+        let (mut search, mut in_vain) = (Search::around([start.0].into(), u64::MAX), 0);
+        while found.len() < most
+            && in_vain < patience
+            && let Some(ids) = search.next()
+        {
+            let asked = ids.end - ids.start;
+            let mut jobs = jobs_of(client, ids.map(JobId))?;
+            jobs.retain(|job| scope.has(job));
+            in_vain = if jobs.is_empty() { in_vain + asked } else { 0 };
+            found.extend(jobs);
         }
+        found.sort_by_key(|job| (job.id < start, job.id));
     }
     found.truncate(most);
     Ok(found)
 }
 
-/// The jobs of a scope on a server that lists none.
-fn by_asking(client: &mut Client, scope: &Scope) -> Outcome<(Vec<JobId>, Status)> {
-    let (highest, refused) = highest(client, scope)?;
+/// A walk through the jobs of a scope, on a server that lists them. It meets a
+/// job that stays exactly once.
+pub struct Walk {
+    scope: Scope,
+    /// The id from which the walk goes on; `None` at the end.
+    next: Option<JobId>,
+}
+
+impl Walk {
+    /// A walk that begins at the first job; `None` if this server does not list
+    /// its jobs.
+    pub fn begin(client: &mut Client, scope: &Scope) -> Outcome<Option<Walk>> {
+        let line = format!("list-jobs {} 1", u64::MAX);
+        match client.call(&line)? {
+            Reply::Ok(_) => Ok(Some(Walk {
+                scope: scope.clone(),
+                next: Some(JobId(0)),
+            })),
+            Reply::UnknownCommand => Ok(None),
+            other => Err(Failure::unexpected(line, &other)),
+        }
+    }
+
+    /// Goes on with the job of this id, or with the next one after it.
+    pub fn go_to(&mut self, id: JobId) {
+        self.next = Some(id);
+    }
+
+    /// The id from which the walk goes on; `None` at the end.
+    pub fn place(&self) -> Option<JobId> {
+        self.next
+    }
+
+    /// Whether the walk has come to its end.
+    pub fn is_over(&self) -> bool {
+        self.next.is_none()
+    }
+
+    /// The jobs of the scope among those that one request shows, at most
+    /// `most`. An empty page need not be the end: the request may have shown
+    /// other jobs.
+    pub fn page(&mut self, client: &mut Client, most: usize) -> Outcome<Vec<JobFacts>> {
+        let Some(from) = self.next else {
+            return Ok(Vec::new());
+        };
+        let line = self.line(from, most);
+        let Reply::Ok(document) = client.call(&line)? else {
+            return Failure::refused(format!("{line}: the server lists no jobs"));
+        };
+        let wrong = |reason| Failure::Unreachable(format!("{line}: {reason}"));
+        let (jobs, next) = stats::list(&document).map_err(wrong)?;
+        self.next = next.map(JobId).filter(|next| *next > from);
+        let known = jobs.into_iter().map(|facts| client.known(facts));
+        let known = known.filter_map(Outcome::transpose);
+        let mut jobs = known.collect::<Outcome<Vec<_>>>()?;
+        jobs.retain(|job| self.scope.has(job));
+        Ok(jobs)
+    }
+
+    /// The request. If there is exactly one tube, it names the tube, and the
+    /// state if there is exactly one, provided that a line has room for them.
+    /// The jobs in the reply are checked in any case.
+    fn line(&self, from: JobId, most: usize) -> String {
+        let all = format!("list-jobs {from} {most}");
+        let narrow = match (self.scope.tubes.as_slice(), self.scope.states.as_slice()) {
+            ([tube], [state]) => format!("{all} {tube} {}", state.name()),
+            ([tube], _) => format!("{all} {tube}"),
+            _ => return all,
+        };
+        match narrow.len() + 2 <= MAX_LINE {
+            true => narrow,
+            false => all,
+        }
+    }
+}
+
+/// Gives the connections of a server in the order in which they came, some at a
+/// time, until `each` has enough. Returns whether this server lists them.
+pub fn connections(
+    client: &mut Client,
+    mut each: impl FnMut(Vec<Facts>) -> Outcome<bool>,
+) -> Outcome<bool> {
+    let mut next = Some(0);
+    while let Some(from) = next {
+        let line = format!("list-connections {from} {MOST}");
+        let document = match client.call(&line)? {
+            Reply::Ok(document) => document,
+            Reply::UnknownCommand => return Ok(false),
+            other => return Err(Failure::unexpected(line, &other)),
+        };
+        let wrong = |reason| Failure::Unreachable(format!("{line}: {reason}"));
+        let (page, after) = stats::list(&document).map_err(wrong)?;
+        next = after.filter(|after| *after > from);
+        if !each(page)? {
+            break;
+        }
+    }
+    Ok(true)
+}
+
+/// The jobs of a scope on a server that lists none: at least `most` of them if
+/// there are so many.
+fn by_asking(client: &mut Client, scope: &Scope, most: usize) -> Outcome<(Vec<JobId>, Status)> {
+    let starts = starts(client, scope)?;
+    let (highest, refused) = highest(client, &starts)?;
     // Jobs are counted in any state, because a job may change its state
     // meanwhile, and after the highest id was determined: a job that is put
     // later does not count.
-    let count = count(client, scope)?;
+    let in_any_state = Scope {
+        states: State::ALL.into(),
+        ..scope.clone()
+    };
+    let there = count(client, &in_any_state)?;
     let beyond = if refused.is_none() { 0 } else { BEYOND };
-    let mut asked = Asked::around(starts(client, scope)?, highest.saturating_add(beyond));
+    let mut search = Search::around(starts, highest.saturating_add(beyond));
     let mut progress = Progress::new("looking at job", Some(highest));
-    let mut ids = Vec::new();
-    let (mut found, mut width) = (0, NARROWEST);
-    'search: while found < count {
-        let new = asked.widen(width);
-        if new.is_empty() {
-            break;
+    let (mut ids, mut found) = (Vec::new(), 0);
+    while found < there
+        && ids.len() < most
+        && let Some(range) = search.next()
+    {
+        progress.add(range.end - range.start);
+        for job in jobs_of(client, range.map(JobId))? {
+            found += u64::from(scope.has_tube(&job.tube));
+            ids.extend(scope.has(&job).then_some(job.id));
         }
-        for range in new {
-            progress.add(range.end - range.start);
-            for job in jobs_of(client, range.map(JobId))? {
-                found += u64::from(scope.tubes.is_empty() || scope.tubes.contains(&job.tube));
-                ids.extend(scope.has(&job).then_some(job.id));
-            }
-            if found >= count {
-                break 'search;
-            }
-        }
-        width = (width * 2).min(WIDEST);
     }
     drop(progress);
     ids.sort();
     let missing = match &refused {
-        None => 0,
-        Some(_) => self::count(client, scope)?.saturating_sub(found),
+        Some(_) if ids.len() < most => count(client, &in_any_state)?.saturating_sub(found),
+        _ => 0,
     };
     if let Some(reply) = refused.filter(|_| missing > 0) {
         complain!(
@@ -197,16 +311,20 @@ fn by_asking(client: &mut Client, scope: &Scope) -> Outcome<(Vec<JobId>, Status)
     Ok((ids, Status::done_if(missing == 0)))
 }
 
-/// The ids that were asked for: ranges in order, with others between them.
-struct Asked {
+/// Goes through all ids, each once, in ranges that begin at some of them and grow
+/// in both directions.
+struct Search {
+    /// The ids that were given out, in order.
     ranges: Vec<Range<u64>>,
     /// The id after the last one that can exist.
     end: u64,
+    width: u64,
+    next: VecDeque<Range<u64>>,
 }
 
-impl Asked {
-    /// Nothing yet, but to begin at these ids; without any, at the last one.
-    fn around(starts: BTreeSet<u64>, highest: u64) -> Asked {
+impl Search {
+    /// Begins at these ids; without any, at the last one.
+    fn around(starts: BTreeSet<u64>, highest: u64) -> Search {
         let end = starts.last().map_or(highest, |last| highest.max(*last));
         let end = end.saturating_add(1);
         let starts = if starts.is_empty() {
@@ -214,30 +332,43 @@ impl Asked {
         } else {
             starts
         };
-        let ranges = starts.into_iter().map(|id| id..id).collect();
-        Asked { ranges, end }
+        Search {
+            ranges: starts.into_iter().map(|id| id..id).collect(),
+            end,
+            width: NARROWEST,
+            next: VecDeque::new(),
+        }
     }
 
-    /// Widens each range in both directions. Returns what is new: nothing if
-    /// all ids were asked for.
-    fn widen(&mut self, width: u64) -> Vec<Range<u64>> {
-        let mut new = Vec::new();
+    /// Widens each range in both directions.
+    fn widen(&mut self) {
         let mut widened: Vec<Range<u64>> = Vec::new();
         let nexts: Vec<u64> = self.ranges.iter().skip(1).map(|next| next.start).collect();
         let nexts = nexts.into_iter().chain([self.end]);
         for (range, next) in std::mem::take(&mut self.ranges).into_iter().zip(nexts) {
             let least = widened.last().map_or(1, |before| before.end);
-            let from = range.start.saturating_sub(width).max(least);
-            let to = range.end.saturating_add(width).min(next);
-            new.extend([range.end..to, from..range.start]);
+            let from = range.start.saturating_sub(self.width).max(least);
+            let to = range.end.saturating_add(self.width).min(next);
+            self.next.extend([range.end..to, from..range.start]);
             match widened.last_mut().filter(|before| before.end == from) {
                 Some(before) => before.end = to,
                 None => widened.push(from..to),
             }
         }
         self.ranges = widened;
-        new.retain(|range| !range.is_empty());
-        new
+        self.next.retain(|range| !range.is_empty());
+        self.width = (self.width * 2).min(WIDEST);
+    }
+}
+
+impl Iterator for Search {
+    type Item = Range<u64>;
+
+    fn next(&mut self) -> Option<Range<u64>> {
+        if self.next.is_empty() {
+            self.widen();
+        }
+        self.next.pop_front()
     }
 }
 
@@ -253,25 +384,23 @@ fn starts(client: &mut Client, scope: &Scope) -> Outcome<BTreeSet<u64>> {
         let Some(facts) = client.tube_stats(&tube)? else {
             continue;
         };
-        for state in State::ALL
-            .into_iter()
-            .filter(|state| facts.jobs_in(&[*state]) > 0)
-        {
+        let has_some = |state: &State| facts.jobs_in(&[*state]) > 0;
+        for state in State::ALL.into_iter().filter(has_some) {
             ids.extend(first(client, &tube, state)?.map(|job| job.id.0));
         }
     }
     Ok(ids)
 }
 
-/// How many jobs the tubes have, in any state.
+/// How many jobs the server counts in the scope.
 fn count(client: &mut Client, scope: &Scope) -> Outcome<u64> {
     if scope.tubes.is_empty() {
-        return Ok(client.server_stats()?.jobs_in(&State::ALL));
+        return Ok(client.server_stats()?.jobs_in(&scope.states));
     }
     let mut count = 0;
     for tube in &scope.tubes {
         let facts = client.tube_stats(tube)?;
-        count += facts.map_or(0, |facts| facts.jobs_in(&State::ALL));
+        count += facts.map_or(0, |facts| facts.jobs_in(&scope.states));
     }
     Ok(count)
 }
@@ -283,18 +412,19 @@ fn count(client: &mut Client, scope: &Scope) -> Outcome<u64> {
 /// of puts is enough. With a binlog, ids go on from earlier runs. Then a job is
 /// put, which tells its id, and is deleted again. If the server accepts no job,
 /// the jobs that can be seen tell the least that it can be.
-fn highest(client: &mut Client, scope: &Scope) -> Outcome<(u64, Option<Reply>)> {
+fn highest(client: &mut Client, starts: &BTreeSet<u64>) -> Outcome<(u64, Option<Reply>)> {
     let stats = client.server_stats()?;
     let puts = stats.number("cmd-put");
     if stats.get("binlog-current-index") == Some("0") {
         return Ok((puts, None));
     }
-    let refused = match probe(client)? {
-        Ok(JobId(id)) => return Ok((id, None)),
-        Err(reply) => reply,
-    };
-    let highest = starts(client, scope)?.last().copied().unwrap_or(0);
-    Ok((highest.saturating_add(puts), Some(refused)))
+    Ok(match probe(client)? {
+        Ok(JobId(id)) => (id, None),
+        Err(reply) => {
+            let last = starts.last().copied().unwrap_or(0);
+            (last.saturating_add(puts), Some(reply))
+        }
+    })
 }
 
 /// Puts a job, deletes it at once, and returns its id, or the reply with which
@@ -311,7 +441,69 @@ pub fn probe(client: &mut Client) -> Outcome<Result<JobId, Reply>> {
         other => return Ok(Err(other)),
     };
     // If it is missing, somebody has kicked it and a worker has it.
-    send_each(client, [id], "delete").map(|_| Ok(id))
+    client
+        .call(format_args!("delete {id}"))?
+        .is_done("delete")?;
+    Ok(Ok(id))
+}
+
+/// The facts of the jobs among these that exist, in the given order.
+pub fn jobs_of(
+    client: &mut Client,
+    ids: impl IntoIterator<Item = JobId>,
+) -> Outcome<Vec<JobFacts>> {
+    let found = client.all(ids, |id| format!("stats-job {id}"), facts)?;
+    let found = found.into_iter().filter_map(|(_, facts)| facts);
+    let known = found.map(|facts| client.known(facts));
+    known.filter_map(Outcome::transpose).collect()
+}
+
+/// Gives those of these jobs that still exist, each with its body, in order.
+pub fn each_body<J: Borrow<JobFacts>>(
+    client: &mut Client,
+    jobs: impl IntoIterator<Item = J>,
+    mut each: impl FnMut(J, Vec<u8>) -> Outcome<()>,
+) -> Outcome<()> {
+    let line = |job: &J| format!("peek {}", job.borrow().id);
+    client.each(jobs, line, |one, line, reply| match job(line, reply)? {
+        Some(found) => each(one, found.body),
+        None => Ok(()),
+    })
+}
+
+/// The jobs among these that still exist, with their bodies.
+pub fn bodies(client: &mut Client, jobs: Vec<JobFacts>) -> Outcome<Vec<(JobFacts, Vec<u8>)>> {
+    let mut found = Vec::new();
+    each_body(client, jobs, |job, body| {
+        found.push((job, body));
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Decides how many jobs may be in memory at once, by the bodies seen up to
+/// now.
+#[derive(Default)]
+pub struct Room {
+    largest: Option<usize>,
+}
+
+impl Room {
+    /// The number of jobs at once if their bodies are small.
+    const JOBS: usize = 500;
+    /// The number of bytes of bodies at once.
+    const BYTES: usize = 1 << 24;
+
+    /// Learns from bodies of these sizes.
+    pub fn learn(&mut self, sizes: impl Iterator<Item = usize>) {
+        self.largest = self.largest.max(sizes.max());
+    }
+
+    /// How many jobs may be in memory at once: one, until a body has been seen.
+    pub fn jobs(&self) -> usize {
+        let largest = self.largest.unwrap_or(Room::BYTES);
+        (Room::BYTES / largest.max(1)).clamp(1, Room::JOBS)
+    }
 }
 
 #[cfg(test)]
@@ -319,31 +511,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_id_is_asked_for_once_those_near_the_first_jobs_at_first() {
-        let mut asked = Asked::around([40, 50, 400].into(), 1000);
-        assert_eq!(
-            asked.widen(4),
-            [40..44, 36..40, 50..54, 46..50, 400..404, 396..400]
-        );
-        assert_eq!(asked.widen(4), [44..46, 32..36, 54..58, 404..408, 392..396]);
-        let mut all: Vec<u64> = (32..58).chain(392..408).collect();
-        loop {
-            let new = asked.widen(100);
-            if new.is_empty() {
-                break;
-            }
-            all.extend(new.into_iter().flatten());
-        }
-        all.sort();
-        assert!(all.into_iter().eq(1..=1000));
+    fn a_search_asks_for_each_id_once_and_for_those_near_the_first_jobs_at_first() {
+        let ranges: Vec<_> = Search::around([40, 50, 400].into(), 1000).collect();
+        assert_eq!(ranges[..5], [40..50, 24..40, 50..66, 400..416, 384..400]);
+        let mut ids: Vec<u64> = ranges.into_iter().flatten().collect();
+        ids.sort();
+        assert!(ids.into_iter().eq(1..=1000));
     }
 
     #[test]
-    fn without_a_first_job_the_newest_ids_come_first() {
-        let mut asked = Asked::around(BTreeSet::new(), 10);
-        for (width, first, end) in [(4, 7, 11), (40, 1, 7)] {
-            assert!(asked.widen(width).into_iter().flatten().eq(first..end));
-        }
-        assert!(asked.widen(40).is_empty());
+    fn a_search_without_a_first_job_begins_at_the_newest_ids() {
+        let mut search = Search::around(BTreeSet::new(), 20);
+        assert_eq!(search.next(), Some(5..21));
+        assert_eq!(search.next(), Some(1..5));
+        assert_eq!(search.next(), None);
     }
 }

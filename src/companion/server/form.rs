@@ -2,7 +2,7 @@
 //! are read.
 //!
 //! A line is the same wherever it stands: what the server says of the job, then
-//! the words of its put, if it has any, and its body. A body that is not UTF-8
+//! the options of its put, if it has any, and its body. A body that is not UTF-8
 //! is in base64. A dump has such lines between its own first and last one:
 //!
 //! ```text
@@ -15,6 +15,7 @@
 use crate::failure::Outcome;
 use crate::server::reply::Job;
 use crate::server::stats::{Facts, State};
+use crate::server::writer::NewJob;
 use crate::text::base64;
 use crate::text::json::{self, Json, json};
 use crate::text::output::{self, Output};
@@ -66,8 +67,8 @@ impl Form {
 /// A job as JSON.
 pub fn job_to_json(id: JobId, facts: Option<&Facts>, body: &[u8]) -> Json {
     let mut job = facts.map_or_else(|| json!({"id": id.0}), Facts::to_json);
-    if let Some(words) = facts.and_then(Facts::words) {
-        job["words"] = words.to_string().into();
+    if let Some(options) = facts.and_then(Facts::options) {
+        job["options"] = options.to_string().into();
     }
     let (key, body) = json::body(body);
     job[key] = body;
@@ -93,21 +94,7 @@ pub enum Line {
     Start(u64),
     /// How many jobs are before it, if it says so.
     End(Option<u64>),
-    Job(Told),
-}
-
-/// What a line tells of a job. What it does not tell is up to the reader.
-#[derive(Default)]
-pub struct Told {
-    pub tube: Option<TubeName>,
-    pub state: Option<State>,
-    pub priority: Option<Priority>,
-    /// What is left of the delay.
-    pub delay: Option<Seconds>,
-    pub ttr: Option<Seconds>,
-    /// The words of its put.
-    pub words: Option<PutOptions>,
-    pub body: Vec<u8>,
+    Job(NewJob),
 }
 
 /// The keys. Others say nothing about a new job.
@@ -123,7 +110,9 @@ struct Keys {
     delay: Option<u32>,
     time_left: Option<u32>,
     ttr: Option<u32>,
-    words: Option<String>,
+    // As it was called before.
+    #[serde(alias = "words")]
+    options: Option<String>,
     body: Option<String>,
     body64: Option<String>,
 }
@@ -137,38 +126,36 @@ impl Line {
         if keys.beanpole_dump_end.is_some() {
             return Ok(Line::End(keys.jobs));
         }
-        let tube = keys
-            .tube
-            .map(|name| TubeName::parse(name.as_bytes()).ok_or("'tube' is not the name of a tube"));
-        let state = keys
-            .state
-            .map(|name| State::parse(&name).ok_or("'state' is none of a job"));
-        let state = state.transpose()?;
-        // A job that is ready tells the delay that it once had. What is left of
-        // one has a key of its own, except in dumps of before.
-        let delay = match state {
-            None => keys.delay,
-            Some(State::Delayed) => keys.time_left.or(keys.delay),
-            Some(_) => keys.delay.map(|_| 0),
-        };
         let body = match (keys.body, keys.body64) {
             (Some(body), None) => body.into(),
             (None, Some(body)) => base64::decode(&body).ok_or("'body64' is not base64")?,
             (Some(_), Some(_)) => return Err("there is both 'body' and 'body64'".into()),
             (None, None) => return Err("there is neither 'body' nor 'body64'".into()),
         };
-        let words = keys.words.map(|words| {
-            let words = PutOptions::parse(format!(" {words}").as_bytes());
-            words.ok_or("'words' are none that may follow a put")
-        });
-        Ok(Line::Job(Told {
-            words: words.transpose()?,
-            tube: tube.transpose()?,
-            state,
-            priority: keys.pri.map(Priority),
-            delay: delay.map(Seconds),
-            ttr: keys.ttr.map(Seconds),
-            body,
-        }))
+        let mut job = NewJob::with(body);
+        if let Some(name) = keys.tube {
+            let tube = TubeName::parse(name.as_bytes());
+            job.tube = tube.ok_or("'tube' is not the name of a tube")?;
+        }
+        let state = keys
+            .state
+            .map(|name| State::parse(&name).ok_or("'state' is none of a job"));
+        let state = state.transpose()?;
+        job.buried = state == Some(State::Buried);
+        // A job that is ready tells the delay that it once had. What is left of
+        // one has a key of its own, except in dumps of before.
+        let delay = match state {
+            None => keys.delay,
+            Some(State::Delayed) => keys.time_left.or(keys.delay),
+            Some(_) => None,
+        };
+        job.delay = delay.map_or(job.delay, Seconds);
+        job.priority = keys.pri.map_or(job.priority, Priority);
+        job.ttr = keys.ttr.map_or(job.ttr, Seconds);
+        if let Some(options) = keys.options {
+            let known = PutOptions::parse(format!(" {options}").as_bytes());
+            job.options = Some(known.ok_or("'options' are none that may follow a put")?);
+        }
+        Ok(Line::Job(job))
     }
 }

@@ -4,9 +4,8 @@
 use crate::failure::Outcome;
 use crate::server::address::Address;
 use crate::server::client::Client;
-use crate::server::list::{Scope, Walk, connections};
+use crate::server::finder::{Scope, Walk, connections, jobs_of};
 use crate::server::stats::{Facts, JobFacts, State};
-use crate::server::take::jobs_of;
 use crate::server::tubes::{Patterns, names_with_ready, next_ready, stats_of};
 use beanpole::protocol::{JobId, TubeName};
 use std::collections::HashSet;

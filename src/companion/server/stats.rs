@@ -55,15 +55,15 @@ impl Facts {
         State::ALL.map(|state| self.jobs_in(&[state]))
     }
 
-    /// The words of the put of a job, if the server tells any.
-    pub fn words(&self) -> Option<PutOptions> {
+    /// The options of the put of a job, if the server tells any.
+    pub fn options(&self) -> Option<PutOptions> {
         let mut text = String::new();
-        for (word, key, number) in [
+        for (name, key, number) in [
             ("idp", "idempotency-key", "idempotency-ttl"),
             ("con", "concurrency-key", "concurrency-limit"),
         ] {
             if let Some(key) = self.get(key).filter(|key| !key.is_empty()) {
-                text += &format!(" {word}:{key}:{}", self.number(number));
+                text += &format!(" {name}:{key}:{}", self.number(number));
             }
         }
         if let Some(tries) = self.get("tries") {
@@ -237,17 +237,17 @@ impl JobFacts {
         }
     }
 
-    /// The words of its put, if the server tells any.
-    pub fn words(&self) -> Option<PutOptions> {
-        self.all.words()
+    /// The options of its put, if the server tells any.
+    pub fn options(&self) -> Option<PutOptions> {
+        self.all.options()
     }
 
     /// The limit for which the job is not given out although it is ready: as
     /// many jobs with its key as may be are reserved.
     pub fn full_limit(&self) -> Option<Limit> {
         let is_full = self.all.get("concurrency-free") == Some("0");
-        let words = (is_full && self.state == State::Ready).then(|| self.words());
-        words.flatten()?.limit
+        let options = (is_full && self.state == State::Ready).then(|| self.options());
+        options.flatten()?.limit
     }
 
     /// What a table says before the body: for which limit a ready job waits, or

@@ -6,10 +6,8 @@
 
 use crate::failure::Outcome;
 use crate::server::client::Client;
-use crate::server::finder::{first, near};
-use crate::server::list::{MOST, Scope, Walk};
+use crate::server::finder::{MOST, Scope, Walk, first, jobs_of, near};
 use crate::server::stats::{Facts, JobFacts, State};
-use crate::server::take::jobs_of;
 use crate::server::tubes::{names_with_ready, next_ready};
 use crate::server::watch::{Growth, Tube};
 use crate::text::words::span;
@@ -306,7 +304,7 @@ fn limited(next: &[JobFacts], held: &[JobFacts], ready: u64) -> Vec<String> {
             some => format!("{some} of the next {} ready jobs wait", next.len()),
         };
         let has_key = |job: &&JobFacts| {
-            let limit = job.words().and_then(|words| words.limit);
+            let limit = job.options().and_then(|options| options.limit);
             limit.is_some_and(|limit| limit.key == key)
         };
         let ids: Vec<_> = held.iter().filter(has_key).map(|job| job.id).collect();

@@ -3,9 +3,9 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::server::client::{Client, facts, job};
+use crate::server::finder::jobs_of;
 use crate::server::reply::Reply;
 use crate::server::stats::{Facts, JobFacts, State};
-use crate::server::take::jobs_of;
 use crate::values::Parse;
 use beanpole::protocol::TubeName;
 use std::collections::HashSet;
@@ -135,14 +135,11 @@ pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
 
 /// The statistics of the tubes among these that exist.
 pub fn stats_of(client: &mut Client, names: &[TubeName]) -> Outcome<Vec<(TubeName, Facts)>> {
-    let mut all = Vec::new();
     let line = |name: &&TubeName| format!("stats-tube {name}");
-    client.each(names, line, |name, reply| {
-        let facts = facts(&line(&name), reply)?;
-        all.extend(facts.map(|facts| (name.clone(), facts)));
-        Ok(())
-    })?;
-    Ok(all)
+    let all = client.all(names, line, facts)?.into_iter();
+    Ok(all
+        .filter_map(|(name, facts)| Some((name.clone(), facts?)))
+        .collect())
 }
 
 /// The tubes among these that have a ready job.
@@ -162,7 +159,7 @@ pub fn next_ready(client: &mut Client, tubes: &[TubeName]) -> Outcome<Vec<JobFac
         .iter()
         .flat_map(|tube| [format!("use {tube}"), "peek-ready".into()]);
     let mut ids = Vec::new();
-    client.each(lines, String::clone, |line, reply| {
+    client.each(lines, String::clone, |_, line, reply| {
         if !matches!(reply, Reply::Using(_)) {
             ids.extend(job(line, reply)?.map(|job| job.id));
         }

@@ -2,14 +2,13 @@
 //! shows something reads what is known.
 
 use crate::failure::{Failure, Outcome};
+use crate::server::address::Server;
 use crate::server::client::Client;
 use crate::server::columns::Column;
 use crate::server::curves::Curves;
-use crate::server::finder::near;
-use crate::server::names;
+use crate::server::finder::{bodies, near};
 use crate::server::sample::{Link, RATES, Sample, TUBE_RATES, growth, is_large, per_second};
 use crate::server::stats::{Facts, JobFacts, State};
-use crate::server::take::bodies;
 use crate::server::trouble::{Trouble, has_failed_often, refusal, words};
 use crate::server::tubes::Patterns;
 use crate::text::json::{Json, float, json};
@@ -49,7 +48,7 @@ pub struct Habits {
 
 /// A server that is watched.
 pub struct Watched {
-    pub named: names::Server,
+    pub named: Server,
     /// The beginning of time for all samples.
     began: Instant,
     habits: Habits,
@@ -123,7 +122,7 @@ pub struct Growth {
 }
 
 impl Watched {
-    pub fn new(named: names::Server, habits: Habits) -> Watched {
+    pub fn new(named: Server, habits: Habits) -> Watched {
         Watched {
             named,
             began: Instant::now(),
@@ -136,8 +135,8 @@ impl Watched {
     }
 
     /// Servers that are to be watched.
-    pub fn all(servers: &[names::Server], habits: Habits) -> Vec<Arc<Watched>> {
-        let watched = |server: &names::Server| Arc::new(Watched::new(server.clone(), habits));
+    pub fn all(servers: &[Server], habits: Habits) -> Vec<Arc<Watched>> {
+        let watched = |server: &Server| Arc::new(Watched::new(server.clone(), habits));
         servers.iter().map(watched).collect()
     }
 

@@ -8,7 +8,7 @@
 
 use crate::command::{Invocation, Run, program, word};
 use crate::failure::{Failure, Outcome};
-use crate::server::names::Server;
+use crate::server::address::Server;
 use crate::text::output::print;
 use beanpole::protocol::command;
 use clap::{Arg, Args, ValueHint};

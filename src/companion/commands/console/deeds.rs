@@ -4,15 +4,15 @@
 
 use super::jobs::LONGEST;
 use crate::failure::{Failure, Outcome};
-use crate::server::change::{self, JobAction};
-use crate::server::client::{Client, Terms};
+use crate::server::act::{self, Act, Task};
+use crate::server::client::Client;
 use crate::server::reply::Reply;
 use crate::server::stats::{State, free_states};
-use crate::server::task::Task;
+use crate::server::transfer::Transfer;
 use crate::server::watch::Watched;
+use crate::server::writer::{NewJob, Writer, Written};
 use crate::text::base64;
 use crate::text::json::{self, Json};
-use crate::transfer::Transfer;
 use crate::values::Parse;
 use beanpole::protocol::{JobId, TubeName};
 use std::sync::Arc;
@@ -32,27 +32,27 @@ pub fn carry_out(servers: &[Arc<Watched>], request: &[u8]) -> Outcome<String> {
     // job of another one.
     let client = &mut server.connect()?;
     let (action, done) = match deed.text("do")? {
-        "delete" => (JobAction::Delete, "deleted"),
-        "kick-job" => (JobAction::Kick, "kicked"),
-        "bury" => (JobAction::Bury(None), "buried"),
+        "delete" => (Act::Delete, "deleted"),
+        "kick-job" => (Act::Kick, "kicked"),
+        "bury" => (Act::Bury(None), "buried"),
         "release" => {
-            let action = JobAction::Release(Some(deed.read("priority")?), deed.read("delay")?);
-            return change::act(client, action, deed.read("id")?);
+            let action = Act::Release(Some(deed.read("priority")?), deed.read("delay")?);
+            return act::act(client, action, deed.read("id")?);
         }
-        "kick" => return change::kick(client, &deed.read("tube")?, deed.number("count")?),
-        "pause" => return change::pause(client, &deed.read("tube")?, deed.read("time")?),
+        "kick" => return act::kick(client, &deed.read("tube")?, deed.number("count")?),
+        "pause" => return act::pause(client, &deed.read("tube")?, deed.read("time")?),
         "clear" => {
             let (tube, most) = (deed.read("tube")?, deed.number("count")?);
-            return change::clear(client, &tube, &deed.states()?, most);
+            return act::clear(client, &tube, &deed.states()?, most);
         }
-        "put" => return put(client, &deed),
+        "put" => return put(server.connect()?, &deed),
         "move" => return move_jobs(server, &deed),
         other => return Failure::usage(format!("there is no deed '{other}'")),
     };
     let ids = deed.ids()?;
     let mut said = Vec::new();
     for id in &ids {
-        said.push(change::act(client, action, *id)?);
+        said.push(act::act(client, action, *id)?);
     }
     // Who acts on many jobs wants their number, and why some were left.
     let (well, ill): (Vec<_>, Vec<_>) = said.into_iter().partition(|said| said.starts_with(done));
@@ -103,23 +103,28 @@ impl<'a> Deed<'a> {
     }
 }
 
-fn put(client: &mut Client, deed: &Deed) -> Outcome<String> {
+fn put(client: Client, deed: &Deed) -> Outcome<String> {
     let tube: TubeName = deed.read("tube")?;
-    let terms = Terms {
+    let body = base64::decode(deed.text("body64")?);
+    let body = body.ok_or_else(|| Failure::Usage("the body is not in base64".into()))?;
+    let job = NewJob {
+        tube: tube.clone(),
         priority: deed.read("priority")?,
         delay: deed.read("delay")?,
         ttr: deed.read("ttr")?,
+        ..NewJob::with(body)
     };
-    let body = base64::decode(deed.text("body64")?);
-    let body = body.ok_or_else(|| Failure::Usage("the body is not in base64".into()))?;
-    client.use_tube(&tube)?;
-    client.queue_put(terms, None, &body);
-    match client.reply()? {
-        Reply::Inserted(id) => Ok(format!("put job {id} into {tube}")),
-        Reply::Buried(Some(id)) => Ok(format!(
+    let Written {
+        replies, outcome, ..
+    } = Writer::new(client).write(&[job]);
+    outcome?;
+    match replies.first() {
+        Some(Reply::Inserted(id)) => Ok(format!("put job {id} into {tube}")),
+        Some(Reply::Buried(Some(id))) => Ok(format!(
             "put job {id} into {tube}, but the server was short of memory and buried it"
         )),
-        other => Err(Failure::unexpected("put", &other)),
+        Some(other) => Err(Failure::unexpected("put", other)),
+        None => Failure::refused("put: there was no reply"),
     }
 }
 
@@ -130,12 +135,11 @@ fn move_jobs(server: &Watched, deed: &Deed) -> Outcome<String> {
         return Failure::usage("both are the same tube");
     }
     let (states, most) = (deed.states()?, deed.number("count")?);
-    let mut clients = [server.connect()?, server.connect()?];
-    let ids = change::found(&mut clients[0], &from, &states, most)?;
-    let ids: Vec<JobId> = ids.into_iter().map(|(id, _)| id).collect();
-    let mut transfer = Transfer::new(clients, to.clone(), states, Task::quiet(most));
-    let outcome = transfer.run(&ids, true).1;
-    let said = format!("moved {} jobs of {from} to {to}", transfer.task.done);
+    let (mut client, target) = (server.connect()?, server.connect()?);
+    let ids = act::found(&mut client, &from, &states, most)?;
+    let (mut transfer, mut task) = (Transfer::new(target, to.clone(), true), Task::quiet(most));
+    let outcome = task.carry_out(&mut transfer, &mut client, &ids, false);
+    let said = format!("moved {} jobs of {from} to {to}", task.done);
     outcome
         .map(|()| said.clone())
         .map_err(|failure| failure.about(said))

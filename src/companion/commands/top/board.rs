@@ -2,7 +2,7 @@
 //! draws or asks a server.
 
 use crate::failure::Outcome;
-use crate::server::change::{self, JobAction};
+use crate::server::act::{self, Act as JobAction};
 use crate::server::client::Client;
 use crate::server::columns::Column;
 use crate::server::stats::State;
@@ -175,7 +175,7 @@ impl Board {
                 let kick = move |text: &str| -> Result<Act, String> {
                     let (tube, bound) = (tube.clone(), u32::parse(text)?);
                     Ok(Box::new(move |client| {
-                        change::kick(client, &tube, bound.into())
+                        act::kick(client, &tube, bound.into())
                     }))
                 };
                 self.ask(question, Purpose::Value(server, Box::new(kick)));
@@ -184,7 +184,7 @@ impl Board {
                 let question = format!("pause {tube} for how long (0 ends a pause)?");
                 let pause = move |text: &str| -> Result<Act, String> {
                     let (tube, time) = (tube.clone(), Seconds::parse(text)?);
-                    Ok(Box::new(move |client| change::pause(client, &tube, time)))
+                    Ok(Box::new(move |client| act::pause(client, &tube, time)))
                 };
                 self.ask(question, Purpose::Value(server, Box::new(pause)));
             }
@@ -245,7 +245,7 @@ impl Board {
         };
         let place = jobs.iter().position(|id| *id == selected).unwrap_or(0);
         let act = |action: JobAction| -> Act {
-            Box::new(move |client| change::act(client, action, selected))
+            Box::new(move |client| act::act(client, action, selected))
         };
         match key {
             Key::Up => self.job = Some(jobs[place.saturating_sub(1)]),
@@ -290,7 +290,7 @@ impl Board {
             return;
         }
         let question = format!("delete {count} jobs of {tube}, all but reserved ones? y/N");
-        let clear: Act = Box::new(move |client| change::clear(client, &tube, &State::FREE, count));
+        let clear: Act = Box::new(move |client| act::clear(client, &tube, &State::FREE, count));
         self.ask(question, Purpose::Consent(server, clear));
     }
 
@@ -355,7 +355,7 @@ pub fn page_of<T>(rows: &[T], selected: usize, visible: usize) -> (usize, &[T]) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::names::Server;
+    use crate::server::address::Server;
     use crate::server::sample::Sample;
     use crate::server::stats::Facts;
     use crate::server::watch::Habits;

@@ -1,0 +1,339 @@
+//! Acts on jobs: one, or many at a time until a signal ends the work; and what a
+//! person asks for on a screen or a page, which says in words what was done.
+//!
+//! In the protocol, only the connection that has reserved a job may bury or
+//! release it. One run of this program is one connection, so it first reserves
+//! the job by its id. This is possible in every state except 'reserved'.
+
+use crate::failure::{Failure, Outcome};
+use crate::server::client::{Client, facts};
+use crate::server::finder::{self, MOST, Scope, jobs_of};
+use crate::server::reply::Reply;
+use crate::server::stats::State;
+use crate::server::writer::NewJob;
+use crate::signals::interrupts;
+use crate::text::output::{Progress, complain};
+use beanpole::protocol::{JobId, Priority, Seconds, TubeName};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What can be done to a job.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Act {
+    Delete,
+    /// Makes it ready if it is buried or delayed.
+    Kick,
+    /// Without a priority, it keeps its own.
+    Bury(Option<Priority>),
+    /// Makes it ready or, with a delay, delayed.
+    Release(Option<Priority>, Seconds),
+}
+
+impl Act {
+    /// Does it to these jobs. Returns those to which it could not be done: they
+    /// were not found, or not in a state for it.
+    pub fn to(self, client: &mut Client, ids: &[JobId]) -> Outcome<Vec<JobId>> {
+        let jobs = match self {
+            Act::Bury(None) | Act::Release(None, _) => jobs_of(client, ids.iter().copied())?,
+            _ => Vec::new(),
+        };
+        let own: HashMap<_, _> = jobs.iter().map(|job| (job.id, job.priority)).collect();
+        let lines = ids.iter().flat_map(|&id| {
+            let own = own.get(&id).copied().unwrap_or(NewJob::PRIORITY);
+            self.lines(id, own).into_iter().map(move |line| (id, line))
+        });
+        send(client, lines)
+    }
+
+    /// The commands that do it to a job with this priority of its own.
+    fn lines(self, id: JobId, own: Priority) -> Vec<String> {
+        let reserve = format!("reserve-job {id}");
+        match self {
+            Act::Delete => vec![format!("delete {id}")],
+            Act::Kick => vec![format!("kick-job {id}")],
+            Act::Bury(priority) => {
+                let Priority(priority) = priority.unwrap_or(own);
+                vec![reserve, format!("bury {id} {priority}")]
+            }
+            Act::Release(priority, delay) => {
+                let release = to_release(id, priority.unwrap_or(own), delay);
+                [vec![reserve], release].concat()
+            }
+        }
+    }
+}
+
+/// The commands that release a job that this connection has reserved. Without a
+/// delay they bury and kick it, because a release would count as a failed try for
+/// `work --tries`. They are sent together, so that an interruption cannot leave
+/// the job buried.
+pub fn to_release(id: JobId, Priority(pri): Priority, Seconds(delay): Seconds) -> Vec<String> {
+    match delay {
+        0 => vec![format!("bury {id} {pri}"), format!("kick-job {id}")],
+        _ => vec![format!("release {id} {pri} {delay}")],
+    }
+}
+
+/// Sends these lines about jobs, pipelined. Returns the jobs, in order, that were
+/// not found, or not in a state for one of them.
+pub fn send(
+    client: &mut Client,
+    lines: impl IntoIterator<Item = (JobId, String)>,
+) -> Outcome<Vec<JobId>> {
+    let mut left = Vec::new();
+    let line = |(_, line): &(JobId, String)| line.clone();
+    client.each(lines, line, |(id, _), line, reply| {
+        // A job that cannot be reserved cannot be buried or released either.
+        let is_done = match reply {
+            Reply::Reserved(_) => true,
+            Reply::NotFound if line.starts_with("reserve-job") => true,
+            other => other.is_done(line)?,
+        };
+        // Of several commands about a job, the first one that fails counts.
+        if !is_done && left.last() != Some(&id) {
+            left.push(id);
+        }
+        Ok(())
+    })?;
+    Ok(left)
+}
+
+/// Sends a command about each of these jobs, pipelined. Returns those that were
+/// not found, or not in a state for it.
+pub fn send_each(client: &mut Client, ids: &[JobId], verb: &str) -> Outcome<Vec<JobId>> {
+    let line = |id: &JobId| (*id, format!("{verb} {id}"));
+    send(client, ids.iter().map(line))
+}
+
+/// The beginning of a command line that writes these ids, for the commands that
+/// read ids.
+pub fn as_input(ids: &[JobId]) -> String {
+    match ids {
+        [JobId(first), .., JobId(last)] if last - first + 1 == ids.len() as u64 => {
+            format!("seq {first} {last}")
+        }
+        _ => {
+            let ids = ids.iter().map(|id| format!(" {id}"));
+            format!("echo{}", ids.collect::<String>())
+        }
+    }
+}
+
+/// Reports why a command could do nothing to these jobs.
+pub fn complain_of_each(client: &mut Client, ids: &[JobId]) -> Outcome<()> {
+    for (id, facts) in client.all(ids, |id| format!("stats-job {id}"), facts)? {
+        let state = facts.as_ref().map(|facts| facts.text("state"));
+        complain!("{}", why_not(*id, state));
+    }
+    Ok(())
+}
+
+/// Why nothing could be done to a job that is in this state, or does not exist.
+fn why_not(id: JobId, state: Option<&str>) -> String {
+    match state {
+        None => format!("there is no job {id}"),
+        Some("reserved") => {
+            format!("job {id} is reserved by another connection, and only that may act on it")
+        }
+        Some(state) => format!("job {id} is {state}: this is no state for it"),
+    }
+}
+
+/// What is done to many jobs, some at a time.
+pub trait Work {
+    /// Whether the number of jobs is told even if they were named one by one.
+    const COUNTS: bool = false;
+
+    /// How many jobs it takes at once.
+    fn at_once(&self) -> usize {
+        MOST
+    }
+
+    /// Does it to these jobs, and counts in the task those that are done, even if
+    /// it fails. Returns those to which it could not be done.
+    fn do_some(
+        &mut self,
+        client: &mut Client,
+        ids: &[JobId],
+        task: &mut Task,
+    ) -> Outcome<Vec<JobId>>;
+
+    /// Says what there is to be said at the end, and whether all was well.
+    fn conclude(&self) -> bool {
+        true
+    }
+}
+
+impl Work for Act {
+    fn do_some(
+        &mut self,
+        client: &mut Client,
+        ids: &[JobId],
+        task: &mut Task,
+    ) -> Outcome<Vec<JobId>> {
+        let left = self.to(client, ids)?;
+        task.add((ids.len() - left.len()) as u64);
+        Ok(left)
+    }
+}
+
+/// Work that goes on until nothing is left of it, or a signal ends it between two
+/// batches.
+pub struct Task {
+    /// How many jobs are still to be done.
+    pub left: u64,
+    pub done: u64,
+    /// To how many it could not be done.
+    pub missing: usize,
+    progress: Option<Progress>,
+    /// Whether a signal told us to stop; `None` before the first batch.
+    interrupted: Option<Arc<AtomicBool>>,
+}
+
+impl Task {
+    /// Work on up to `left` jobs, with a bar.
+    pub fn new(what: &'static str, left: u64) -> Task {
+        Task {
+            progress: Some(Progress::new(what, Some(left))),
+            interrupted: None,
+            ..Task::quiet(left)
+        }
+    }
+
+    /// Work that shows nothing, and that no signal ends.
+    pub fn quiet(left: u64) -> Task {
+        Task {
+            left,
+            done: 0,
+            missing: 0,
+            progress: None,
+            interrupted: Some(Arc::default()),
+        }
+    }
+
+    /// Does this work to these jobs. If they were `named` one by one, each to
+    /// which it cannot be done is told.
+    pub fn carry_out(
+        &mut self,
+        work: &mut impl Work,
+        client: &mut Client,
+        mut ids: &[JobId],
+        named: bool,
+    ) -> Outcome<()> {
+        while !ids.is_empty() && self.goes_on()? {
+            let now = ids.split_off(..work.at_once().min(ids.len()));
+            let left = work.do_some(client, now.unwrap_or_default(), self)?;
+            self.left = self.left.saturating_sub(left.len() as u64);
+            self.missing += left.len();
+            if named {
+                complain_of_each(client, &left)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether another batch may begin. After the first call, a signal to stop
+    /// takes effect when the batch is done. Before that it ends the program at
+    /// once, because nothing is under way.
+    pub fn goes_on(&mut self) -> Outcome<bool> {
+        if self.interrupted.is_none() {
+            self.interrupted = Some(interrupts()?);
+        }
+        Ok(self.left > 0 && !self.is_interrupted())
+    }
+
+    fn is_interrupted(&self) -> bool {
+        let interrupted = self.interrupted.as_ref();
+        interrupted.is_some_and(|interrupted| interrupted.load(Ordering::SeqCst))
+    }
+
+    /// Of the jobs that were left, notes that this many are done.
+    pub fn add(&mut self, count: u64) {
+        self.left = self.left.saturating_sub(count);
+        self.done += count;
+        if let Some(progress) = &mut self.progress {
+            progress.add(count);
+        }
+    }
+
+    /// Removes the bar. Returns how many jobs are done, and the failure if a
+    /// signal has ended the work.
+    pub fn end(self) -> (u64, Outcome<()>) {
+        match self.left > 0 && self.is_interrupted() {
+            true => {
+                let total = self.done + self.left;
+                (self.done, Err(Failure::interrupted(self.done, total)))
+            }
+            false => (self.done, Ok(())),
+        }
+    }
+}
+
+/// Kicks up to `bound` jobs of the used tube, which the server chooses. Returns
+/// how many.
+pub fn kick_some(client: &mut Client, bound: u64) -> Outcome<u64> {
+    match client.call(format_args!("kick {bound}"))? {
+        Reply::Kicked(Some(count)) if count <= bound => Ok(count),
+        other => Err(Failure::unexpected(format_args!("kick {bound}"), &other)),
+    }
+}
+
+/// Kicks up to `bound` jobs of a tube, and says how many.
+pub fn kick(client: &mut Client, tube: &TubeName, bound: u64) -> Outcome<String> {
+    client.use_tube(tube)?;
+    Ok(format!(
+        "kicked {} jobs of {tube}",
+        kick_some(client, bound)?
+    ))
+}
+
+/// Pauses a tube, or ends its pause with 0 seconds.
+pub fn pause(client: &mut Client, tube: &TubeName, time: Seconds) -> Outcome<String> {
+    let Seconds(seconds) = time;
+    let reply = client.call(format_args!("pause-tube {tube} {seconds}"))?;
+    Ok(match (reply.is_done("pause-tube")?, seconds) {
+        (true, 0) => format!("ended the pause of {tube}"),
+        (true, _) => format!("paused {tube} for {seconds} s"),
+        (false, _) => format!("there is no tube {tube} any more"),
+    })
+}
+
+/// Deletes jobs of a tube in these states, at most so many.
+pub fn clear(client: &mut Client, tube: &TubeName, states: &[State], most: u64) -> Outcome<String> {
+    let ids = found(client, tube, states, most)?;
+    let mut task = Task::quiet(most);
+    task.carry_out(&mut Act::Delete, client, &ids, false)?;
+    Ok(format!("deleted {} jobs of {tube}", task.done))
+}
+
+/// The jobs of a tube in these states, at most so many.
+pub fn found(
+    client: &mut Client,
+    tube: &TubeName,
+    states: &[State],
+    most: u64,
+) -> Outcome<Vec<JobId>> {
+    let scope = Scope {
+        tubes: vec![tube.clone()],
+        states: states.into(),
+    };
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    let (jobs, _) = finder::all(client, &scope, most)?;
+    Ok(jobs.into_iter().map(|(id, _)| id).collect())
+}
+
+/// Does this to a job.
+pub fn act(client: &mut Client, act: Act, id: JobId) -> Outcome<String> {
+    if !act.to(client, &[id])?.is_empty() {
+        let facts = client.facts(&format!("stats-job {id}"))?;
+        return Ok(why_not(id, facts.as_ref().map(|facts| facts.text("state"))));
+    }
+    Ok(match act {
+        Act::Delete => format!("deleted job {id}"),
+        Act::Kick => format!("kicked job {id}"),
+        Act::Bury(_) => format!("buried job {id}"),
+        Act::Release(_, Seconds(0)) => format!("job {id} is ready"),
+        Act::Release(_, Seconds(delay)) => format!("job {id} is delayed for {delay} s"),
+    })
+}

@@ -1,0 +1,326 @@
+//! Puts jobs: with their priority, delay, time to run, options and state. This is
+//! the one way in which commands make jobs.
+//!
+//! A buried job is put with the longest delay, so that nobody gets it. Then it
+//! is reserved by its id and buried. Servers before 1.12 cannot reserve by id.
+//! There the job stays delayed for 136 years; `kick` ends this delay as it
+//! would have ended the burial.
+
+use crate::failure::{Failure, Outcome};
+use crate::server::act::{as_input, send_each};
+use crate::server::address::Address;
+use crate::server::client::Client;
+use crate::server::finder::{jobs_of, probe};
+use crate::server::reply::Reply;
+use crate::server::stats::{JobFacts, State};
+use crate::text::output::complain;
+use beanpole::protocol::{JobId, Priority, PutOptions, Seconds, TubeName};
+use std::collections::HashSet;
+use std::time::Instant;
+
+/// The longest delay: 136 years. Nobody else puts jobs with it.
+const LONGEST: Seconds = Seconds(u32::MAX);
+/// How many ids before the latest one may belong to jobs without an answer.
+const LOOK_BACK: u64 = 10_000;
+
+/// A job that is to be put.
+pub struct NewJob {
+    pub tube: TubeName,
+    pub priority: Priority,
+    /// What is left of the delay.
+    pub delay: Seconds,
+    pub ttr: Seconds,
+    pub options: Option<PutOptions>,
+    pub buried: bool,
+    pub body: Vec<u8>,
+}
+
+impl NewJob {
+    /// The default priority of a job: the first one that is not urgent.
+    pub const PRIORITY: Priority = Priority(1024);
+
+    /// A job with this body, and all else as usual.
+    pub fn with(body: Vec<u8>) -> NewJob {
+        NewJob {
+            tube: TubeName::default(),
+            priority: NewJob::PRIORITY,
+            delay: Seconds(0),
+            ttr: Seconds(60),
+            options: None,
+            buried: false,
+            body,
+        }
+    }
+
+    /// A job that is to be as this one is, in this tube and with this body.
+    pub fn like(job: &JobFacts, tube: TubeName, body: Vec<u8>) -> NewJob {
+        NewJob {
+            tube,
+            priority: job.priority,
+            delay: job.delay_left(),
+            ttr: job.ttr,
+            options: job.options(),
+            buried: job.state == State::Buried,
+            body,
+        }
+    }
+
+    fn has_limit(&self) -> bool {
+        let options = self.options.as_ref();
+        options.is_some_and(|options| options.limit.is_some())
+    }
+}
+
+/// Puts jobs into a server.
+pub struct Writer {
+    client: Client,
+    used: Option<TubeName>,
+    /// How many jobs should be buried, but had to be delayed.
+    parked: u64,
+    /// How many jobs were put without their options, which it does not know.
+    without_options: u64,
+}
+
+/// The result for a batch.
+pub struct Written {
+    /// The replies to the first jobs of the batch, as far as they have come.
+    pub replies: Vec<Reply>,
+    /// The jobs that should be buried, but are still delayed.
+    pub unburied: Vec<JobId>,
+    pub outcome: Outcome<()>,
+}
+
+impl Writer {
+    /// Puts jobs over this connection.
+    pub fn new(client: Client) -> Writer {
+        Writer {
+            client,
+            used: None,
+            parked: 0,
+            without_options: 0,
+        }
+    }
+
+    /// Goes on over another connection.
+    pub fn reconnected(&mut self, client: Client) {
+        (self.client, self.used) = (client, None);
+    }
+
+    /// Whether the server knows the options of a put.
+    pub fn knows_options(&mut self) -> Outcome<bool> {
+        self.client.knows_options()
+    }
+
+    /// The address of the server.
+    pub fn address(&self) -> &Address {
+        &self.client.address
+    }
+
+    /// Says how many jobs have lost their options or are not buried, if any.
+    pub fn say_what_is_lost(&self) {
+        if self.parked > 0 {
+            complain!(
+                "{} buried jobs are delayed for 136 years instead: the server cannot reserve by id",
+                self.parked
+            );
+        }
+        if self.without_options > 0 {
+            complain!(
+                "{} jobs have lost their options (idp, con, try): the server does not know them",
+                self.without_options
+            );
+        }
+    }
+
+    /// Puts a batch of jobs. If one is refused, the others are put nevertheless,
+    /// and the replies say which ones were.
+    ///
+    /// If the connection is lost, it is not known which of the jobs without a
+    /// reply exist. Then a new connection buries what is left to be buried, and
+    /// deletes the jobs without a reply that wait for it. If that is not possible
+    /// either, the failure says what is to be done.
+    pub fn write(&mut self, batch: &[NewJob]) -> Written {
+        self.put(batch, false)
+    }
+
+    /// The same, but if a job is refused, the jobs after it are deleted again:
+    /// all replies are about jobs that were put.
+    pub fn write_in_order(&mut self, batch: &[NewJob]) -> Written {
+        self.put(batch, true)
+    }
+
+    fn put(&mut self, batch: &[NewJob], in_order: bool) -> Written {
+        let began = Instant::now();
+        let mut replies = Vec::new();
+        let mut outcome = self.send(batch, &mut replies);
+        let mut refused = None;
+        if in_order && let Some(at) = replies.iter().position(|reply| id(reply).is_none()) {
+            let after = replies.split_off(at);
+            refused = Some(Failure::unexpected("put", &after[0]));
+            // A job that was there before is not ours to delete.
+            let ours = after
+                .iter()
+                .filter(|reply| !matches!(reply, Reply::InsertedBefore(..)));
+            let surplus: Vec<_> = ours.filter_map(id).collect();
+            outcome = outcome.and_then(|()| self.take_away(&surplus));
+        }
+        let put = batch.iter().zip(&replies);
+        let mut unburied: Vec<_> = put
+            .filter_map(|(job, reply)| match reply {
+                Reply::Inserted(id) if job.buried => Some((*id, job)),
+                _ => None,
+            })
+            .collect();
+        outcome = outcome.and_then(|()| self.bury(&mut unburied));
+        if let Err(Failure::Unreachable(_)) = outcome
+            && batch.iter().any(|job| job.buried)
+        {
+            let last = replies.iter().rev().find_map(id);
+            let lost = &batch[replies.len()..];
+            // Why this does not succeed either is known already.
+            let _ = self.repair(lost, last, &mut unburied, began);
+        }
+        let unburied: Vec<JobId> = unburied.into_iter().map(|(id, _)| id).collect();
+        if !unburied.is_empty() {
+            let (count, input) = (unburied.len(), as_input(&unburied));
+            let address = &self.client.address;
+            outcome = outcome.map_err(|failure| {
+                failure.with(format_args!(
+                    "{count} jobs that should be buried are delayed for 136 years instead: \
+                     '{input} | beanpole bury -a {address} -' buries them"
+                ))
+            });
+        }
+        Written {
+            replies,
+            unburied,
+            outcome: outcome.and_then(|()| refused.map_or(Ok(()), Err)),
+        }
+    }
+
+    /// Sends these jobs, those that are to be buried with the longest delay, and
+    /// those with options without them if the server knows none. Adds the
+    /// replies, in order, as far as they come.
+    fn send(&mut self, batch: &[NewJob], replies: &mut Vec<Reply>) -> Outcome<()> {
+        let has_options = batch.iter().any(|job| job.options.is_some());
+        let knows_options = has_options && self.client.knows_options()?;
+        let mut jobs = batch.iter().peekable();
+        self.client.pipeline(
+            |client| {
+                let job = jobs.peek()?;
+                if self.used.as_ref() != Some(&job.tube) {
+                    client.queue(format_args!("use {}", job.tube));
+                    self.used = Some(job.tube.clone());
+                    return Some(false);
+                }
+                let Seconds(delay) = if job.buried { LONGEST } else { job.delay };
+                let (pri, ttr, size) = (job.priority.0, job.ttr.0, job.body.len());
+                let line = format!("put {pri} {delay} {ttr} {size}");
+                match &job.options {
+                    Some(options) if knows_options => {
+                        client.queue(format_args!("{line} {options}"))
+                    }
+                    options => {
+                        self.without_options += u64::from(options.is_some());
+                        client.queue(line);
+                    }
+                }
+                client.queue_bytes(&job.body);
+                client.queue_bytes(b"\r\n");
+                jobs.next().map(|_| true)
+            },
+            |is_put, reply| match (is_put, reply) {
+                (true, reply) => {
+                    replies.push(reply);
+                    Ok(())
+                }
+                (false, Reply::Using(_)) => Ok(()),
+                (false, other) => Err(Failure::unexpected("use", &other)),
+            },
+        )
+    }
+
+    /// Buries jobs over a new connection. Deletes those jobs of the lost part of
+    /// a batch that exist, but would wait for 136 years to be buried.
+    fn repair(
+        &mut self,
+        lost: &[NewJob],
+        last: Option<JobId>,
+        unburied: &mut Vec<(JobId, &NewJob)>,
+        began: Instant,
+    ) -> Outcome<()> {
+        self.reconnected(Client::connect(&self.client.address, self.client.patience)?);
+        self.bury(unburied)?;
+        if lost.iter().any(|job| job.buried)
+            && let Ok(JobId(latest)) = probe(&mut self.client)?
+        {
+            let first = last.map_or(0, |last| last.0 + 1);
+            let first = first.max(latest.saturating_sub(LOOK_BACK));
+            let mut jobs = jobs_of(&mut self.client, (first..latest).map(JobId))?;
+            jobs.retain(|job| {
+                job.state == State::Delayed
+                    && job.delay == LONGEST
+                    && job.age <= began.elapsed().as_secs()
+                    && lost.iter().any(|lost| lost.buried && lost.tube == job.tube)
+            });
+            let ids: Vec<_> = jobs.iter().map(|job| job.id).collect();
+            self.used = None;
+            self.take_away(&ids)?;
+        }
+        Ok(())
+    }
+
+    /// Deletes jobs that should not have been put.
+    pub fn take_away(&mut self, ids: &[JobId]) -> Outcome<()> {
+        send_each(&mut self.client, ids, "delete").map(drop)
+    }
+
+    /// Buries these jobs. Those that are not buried remain in the list.
+    fn bury(&mut self, jobs: &mut Vec<(JobId, &NewJob)>) -> Outcome<()> {
+        let lines = jobs.iter().flat_map(|&(id, job)| {
+            let lines = [
+                format!("reserve-job {id}"),
+                format!("bury {id} {}", job.priority.0),
+            ];
+            lines.map(move |line| (id, job, line))
+        });
+        let lines: Vec<_> = lines.collect();
+        let parked = &mut self.parked;
+        let mut settled = HashSet::new();
+        let mut refused = None;
+        let outcome = self.client.each(
+            lines,
+            |(.., line)| line.clone(),
+            |(id, job, _), line, reply| {
+                match reply {
+                    Reply::UnknownCommand => {
+                        *parked += 1;
+                        settled.insert(id);
+                    }
+                    Reply::Reserved(_) => {}
+                    // NOT_FOUND answers `bury` if `reserve-job` has failed: the
+                    // key of the job is full, or another client has already
+                    // found the job, and has decided about it.
+                    Reply::NotFound if job.has_limit() => {
+                        refused.get_or_insert(Failure::Refused(format!(
+                            "job {id} cannot be buried now: its key is full"
+                        )));
+                    }
+                    Reply::Buried(_) | Reply::NotFound => drop(settled.insert(id)),
+                    other => drop(refused.get_or_insert(Failure::unexpected(line, &other))),
+                }
+                Ok(())
+            },
+        );
+        jobs.retain(|(id, _)| !settled.contains(id));
+        outcome.and_then(|()| refused.map_or(Ok(()), Err))
+    }
+}
+
+/// The id of the job that is there according to this reply to a put.
+pub fn id(reply: &Reply) -> Option<JobId> {
+    match reply {
+        Reply::Inserted(id) | Reply::InsertedBefore(id, _) | Reply::Buried(Some(id)) => Some(*id),
+        _ => None,
+    }
+}
