@@ -2,7 +2,7 @@
 //! draws or asks a server.
 
 use crate::failure::Outcome;
-use crate::server::act::{self, Act as JobAction};
+use crate::server::act::{self, Act};
 use crate::server::client::Client;
 use crate::server::columns::Column;
 use crate::server::stats::State;
@@ -23,6 +23,7 @@ pub const COLUMNS: [Column; 11] = {
 };
 
 /// Everything that the screen shows.
+#[derive(Default)]
 pub struct Board {
     pub servers: Vec<Arc<Watched>>,
     pub sort: Column,
@@ -55,34 +56,39 @@ pub struct Board {
 pub struct Prompt {
     pub question: String,
     pub text: String,
-    purpose: Purpose,
+    /// Whether a single key answers it, and only `y` means yes.
+    is_consent: bool,
+    /// What an answer means.
+    then: Then,
 }
+
+type Then = Box<dyn FnOnce(&mut Board, &str) -> Action>;
 
 /// What is to be done to a server; it says what was done.
-pub type Act = Box<dyn FnOnce(&mut Client) -> Outcome<String> + Send>;
-
-/// Makes of a text what is to be done, or says what is wrong with it.
-type Maker = Box<dyn Fn(&str) -> Result<Act, String>>;
-
-/// What the answer is for.
-enum Purpose {
-    Filter,
-    /// This server gets what is made of the text.
-    Value(usize, Maker),
-    /// If the answer is yes, this is done to this server.
-    Consent(usize, Act),
-}
+pub type Change = Box<dyn FnOnce(&mut Client) -> Outcome<String> + Send>;
 
 /// What the caller has to do after a key.
 pub enum Action {
     Nothing,
     Quit,
     /// Do this to this server, and take a new sample soon.
-    Do(usize, Act),
+    Do(usize, Change),
     /// Take a new sample soon.
     Refresh,
     /// Leave the terminal to the shell for a while.
     Suspend,
+}
+
+impl Prompt {
+    /// A question whose answer is a text that Enter ends.
+    fn new(question: String, then: impl FnOnce(&mut Board, &str) -> Action + 'static) -> Prompt {
+        Prompt {
+            question,
+            text: String::new(),
+            is_consent: false,
+            then: Box::new(then),
+        }
+    }
 }
 
 impl Board {
@@ -90,18 +96,8 @@ impl Board {
         Board {
             servers,
             sort,
-            is_turned: false,
             tubes,
-            filter: String::new(),
-            rows: Vec::new(),
-            arranged: Vec::new(),
-            is_held: false,
-            selected: None,
-            page: None,
-            job: None,
-            help: false,
-            prompt: None,
-            message: String::new(),
+            ..Board::default()
         }
     }
 
@@ -172,21 +168,23 @@ impl Board {
             (Key::Char('c'), Some((server, tube))) => self.ask_about_clearing(server, tube),
             (Key::Char('k'), Some((server, tube))) => {
                 let question = format!("kick how many jobs of {tube}?");
-                let kick = move |text: &str| -> Result<Act, String> {
-                    let (tube, bound) = (tube.clone(), u32::parse(text)?);
-                    Ok(Box::new(move |client| {
-                        act::kick(client, &tube, bound.into())
-                    }))
+                let kick = move |bound: u32| -> Change {
+                    Box::new(move |client| act::kick(client, &tube, bound.into()))
                 };
-                self.ask(question, Purpose::Value(server, Box::new(kick)));
+                let kick = Prompt::new(question, move |board, text| {
+                    board.change(server, text, kick)
+                });
+                self.prompt = Some(kick);
             }
             (Key::Char('p'), Some((server, tube))) => {
                 let question = format!("pause {tube} for how long (0 ends a pause)?");
-                let pause = move |text: &str| -> Result<Act, String> {
-                    let (tube, time) = (tube.clone(), Seconds::parse(text)?);
-                    Ok(Box::new(move |client| act::pause(client, &tube, time)))
+                let pause = move |time: Seconds| -> Change {
+                    Box::new(move |client| act::pause(client, &tube, time))
                 };
-                self.ask(question, Purpose::Value(server, Box::new(pause)));
+                let pause = Prompt::new(question, move |board, text| {
+                    board.change(server, text, pause)
+                });
+                self.prompt = Some(pause);
             }
             (Key::Escape | Key::Enter | Key::Left, _) if self.page.is_some() => self.page = None,
             (key, Some((server, _))) if self.page.is_some() => {
@@ -223,10 +221,15 @@ impl Board {
                 self.arrange();
             }
             Key::Char('/') => {
+                let question = "show tubes with this in their names:".into();
+                let filter = |board: &mut Board, text: &str| {
+                    board.filter = text.into();
+                    board.arrange();
+                    Action::Nothing
+                };
                 self.prompt = Some(Prompt {
-                    question: "show tubes with this in their names:".into(),
                     text: self.filter.clone(),
-                    purpose: Purpose::Filter,
+                    ..Prompt::new(question, filter)
                 });
             }
             Key::Escape => {
@@ -244,18 +247,17 @@ impl Board {
             return Action::Nothing;
         };
         let place = jobs.iter().position(|id| *id == selected).unwrap_or(0);
-        let act = |action: JobAction| -> Act {
-            Box::new(move |client| act::act(client, action, selected))
-        };
+        let act =
+            |action: Act| -> Change { Box::new(move |client| act::act(client, action, selected)) };
         match key {
             Key::Up => self.job = Some(jobs[place.saturating_sub(1)]),
             Key::Down => self.job = Some(*jobs.get(place + 1).unwrap_or(&selected)),
-            Key::Char('d') => self.ask(
-                format!("delete job {selected}? y/N"),
-                Purpose::Consent(server, act(JobAction::Delete)),
-            ),
-            Key::Char('u') => return Action::Do(server, act(JobAction::Kick)),
-            Key::Char('b') => return Action::Do(server, act(JobAction::Bury(None))),
+            Key::Char('d') => {
+                let question = format!("delete job {selected}? y/N");
+                self.confirm(question, server, act(Act::Delete));
+            }
+            Key::Char('u') => return Action::Do(server, act(Act::Kick)),
+            Key::Char('b') => return Action::Do(server, act(Act::Bury(None))),
             _ => {}
         }
         Action::Nothing
@@ -290,8 +292,8 @@ impl Board {
             return;
         }
         let question = format!("delete {count} jobs of {tube}, all but reserved ones? y/N");
-        let clear: Act = Box::new(move |client| act::clear(client, &tube, &State::FREE, count));
-        self.ask(question, Purpose::Consent(server, clear));
+        let clear = move |client: &mut Client| act::clear(client, &tube, &State::FREE, count);
+        self.confirm(question, server, Box::new(clear));
     }
 
     fn select(&mut self, steps: isize) {
@@ -300,44 +302,46 @@ impl Board {
         self.selected = self.rows.get(target).cloned();
     }
 
-    fn ask(&mut self, question: String, purpose: Purpose) {
+    /// Asks whether to do this to this server.
+    fn confirm(&mut self, question: String, server: usize, change: Change) {
         self.prompt = Some(Prompt {
-            question,
-            text: String::new(),
-            purpose,
+            is_consent: true,
+            ..Prompt::new(question, move |_, _| Action::Do(server, change))
         });
+    }
+
+    /// What is to be done to this server if this text is a value for it.
+    fn change<T: Parse>(
+        &mut self,
+        server: usize,
+        text: &str,
+        change: impl FnOnce(T) -> Change,
+    ) -> Action {
+        match T::parse(text) {
+            Ok(value) => Action::Do(server, change(value)),
+            Err(reason) => {
+                self.message = reason;
+                Action::Nothing
+            }
+        }
     }
 
     /// Handles a key while a question is open.
     fn answer(&mut self, mut prompt: Prompt, key: Key) -> Action {
-        match (prompt.purpose, key) {
-            (Purpose::Consent(server, act), Key::Char('y' | 'Y')) => Action::Do(server, act),
-            (Purpose::Consent(..), _) | (_, Key::Escape) => Action::Nothing,
-            (Purpose::Filter, Key::Enter) => {
-                self.filter = prompt.text;
-                self.arrange();
-                Action::Nothing
+        match (key, prompt.is_consent) {
+            (Key::Char('y' | 'Y'), true) | (Key::Enter, false) => {
+                return (prompt.then)(self, &prompt.text);
             }
-            (Purpose::Value(server, act), Key::Enter) => match act(&prompt.text) {
-                Ok(act) => Action::Do(server, act),
-                Err(reason) => {
-                    self.message = reason;
-                    Action::Nothing
-                }
-            },
-            (purpose, key) => {
-                match key {
-                    Key::Backspace => drop(prompt.text.pop()),
-                    Key::Ctrl('u') => prompt.text.clear(),
-                    Key::Char(character) if prompt.text.len() < TubeName::MAX_LEN => {
-                        prompt.text.push(character);
-                    }
-                    _ => {}
-                }
-                self.prompt = Some(Prompt { purpose, ..prompt });
-                Action::Nothing
+            (Key::Escape, _) | (_, true) => return Action::Nothing,
+            (Key::Backspace, _) => drop(prompt.text.pop()),
+            (Key::Ctrl('u'), _) => prompt.text.clear(),
+            (Key::Char(character), _) if prompt.text.len() < TubeName::MAX_LEN => {
+                prompt.text.push(character);
             }
+            _ => {}
         }
+        self.prompt = Some(prompt);
+        Action::Nothing
     }
 }
 

@@ -35,8 +35,7 @@ q              quit
 Red is what is lost, buried or refused. Yellow are tubes whose jobs nobody
 watches, fail, time out or wait for a limit, and pauses. A wide screen says what
 is wrong with each tube.
-A small curve is of the last two minutes; its highest point is the most in a
-second.";
+What was before, and bodies in full, the console shows.";
 
 /// A line of the screen: pieces of text, some of them in a colour.
 #[derive(Clone, Default)]
@@ -110,7 +109,7 @@ fn clip(text: &str, width: usize) -> String {
 pub fn screen(board: &Board, width: usize, height: usize) -> Vec<Line> {
     let mut lines = match board.help {
         true => HELP.lines().map(Line::plain).collect(),
-        false => head(board, height),
+        false => head(board),
     };
     let room = height.saturating_sub(lines.len() + 2);
     match &board.page {
@@ -131,31 +130,27 @@ pub fn screen(board: &Board, width: usize, height: usize) -> Vec<Line> {
 
 /// Everything at once, for an output that is not a terminal.
 pub fn printout(board: &Board, width: usize) -> Vec<String> {
-    let lines = [head(board, 0), page(board, width, usize::MAX)].concat();
+    let lines = [head(board), page(board, width, usize::MAX)].concat();
     lines.iter().map(|line| line.text(width, false)).collect()
 }
 
 /// How many rows of the table can be seen.
 pub fn visible_rows(board: &Board, height: usize) -> usize {
-    height.saturating_sub(head(board, height).len() + 3).max(1)
+    height.saturating_sub(head(board).len() + 3).max(1)
 }
-
-/// From this height on, there is a curve of each rate above the table.
-const ROOM_FOR_CURVES: usize = 20;
 
 /// The state of the servers: several lines for a single one, otherwise a line
 /// for each.
-fn head(board: &Board, height: usize) -> Vec<Line> {
-    let has_curves = height >= ROOM_FOR_CURVES && board.page.is_none();
+fn head(board: &Board) -> Vec<Line> {
     let mut lines = match board.servers.as_slice() {
-        [only] => server_lines(only, has_curves),
+        [only] => server_lines(only),
         several => servers_table(several),
     };
     lines.push(Line::default());
     lines
 }
 
-fn server_lines(server: &Watched, has_curves: bool) -> Vec<Line> {
+fn server_lines(server: &Watched) -> Vec<Line> {
     let (now, known) = (server.now(), server.known());
     let title = Line::default().styled(Style::Bold);
     let title = title.add_in(server.named.colour, server.named.title());
@@ -164,40 +159,33 @@ fn server_lines(server: &Watched, has_curves: bool) -> Vec<Line> {
         return vec![unheard_of(title, &known, now)];
     }
     let number = |key| facts.number(key);
-    let state = match (known.lost(now), refusal(facts)) {
-        (Some((word, _)), _) => format!("  {word}"),
-        (None, Some(reason)) => format!("  TAKES NO JOBS: {reason}"),
-        (None, None) => String::new(),
-    };
+    let state = state(&known, now).map_or(String::new(), |state| format!("  {state}"));
     let (version, uptime) = (facts.text("version"), span(number("uptime")));
+    let [all, put, work, wait] = ["connections", "producers", "workers", "waiting"]
+        .map(|key| facts.number(&format!("current-{key}")));
     let first = title
         .add(format!("  {version}  up {uptime}"))
         .add_in(Some(Colour::RED), state)
         .add(format!(
-            "  {} connections: {} put, {} work, {} wait",
-            number("current-connections"),
-            number("current-producers"),
-            number("current-workers"),
-            number("current-waiting"),
+            "  {all} connections: {put} put, {work} work, {wait} wait"
         ));
     let [ready, reserved, delayed, buried] = facts.jobs();
     let (urgent, put) = (number("current-jobs-urgent"), number("total-jobs"));
-    let red = (buried > 0).then_some(Colour::RED);
     let jobs =
         format!("jobs: {ready} ready ({urgent} urgent), {reserved} reserved, {delayed} delayed, ");
-    let jobs = Line::plain(jobs).add_in(red, format!("{buried} buried"));
-    let mut lines = vec![first, jobs.add(format!("; {put} put so far"))];
-    if has_curves {
-        lines.extend(curve_lines(&known, now));
-    } else {
-        let mut line = Line::plain("per second:");
-        for (index, (name, _)) in RATES.into_iter().enumerate() {
-            let value = known.rates.map(|rates| rates[index]);
-            let end = if index + 1 < RATES.len() { "," } else { "" };
-            let text = format!(" {} {name}{end}", rate(value, 9));
-            line = line.add_in(colour_of_rate(name, value), text);
-        }
-        lines.push(line);
+    let jobs = Line::plain(jobs)
+        .add_in(
+            (buried > 0).then_some(Colour::RED),
+            format!("{buried} buried"),
+        )
+        .add(format!("; {put} put so far"));
+    let mut rates = Line::plain("per second:");
+    for (index, (name, _)) in RATES.into_iter().enumerate() {
+        let value = known.rates.map(|rates| rates[index]);
+        let is_bad = name == "timeouts" && value.is_some_and(|value| value > 0.0);
+        let end = if index + 1 < RATES.len() { "," } else { "" };
+        let text = format!(" {} {name}{end}", rate(value, 9));
+        rates = rates.add_in(is_bad.then_some(Colour::YELLOW), text);
     }
     let mut binlog = match number("binlog-current-index") {
         0 => "binlog off".into(),
@@ -215,40 +203,7 @@ fn server_lines(server: &Watched, has_curves: bool) -> Vec<Line> {
     if most > 0 && used >= most / 5 * 4 {
         binlog += &format!("; memory {} of {}", bytes(used), bytes(most));
     }
-    lines.push(Line::plain(binlog));
-    lines
-}
-
-/// A line for each rate, with the curve of its last two minutes.
-fn curve_lines(known: &Known, now: Duration) -> impl Iterator<Item = Line> {
-    const WIDTH: usize = 60;
-    let slots = known.curves.slots(0, now);
-    let slots = slots[slots.len().saturating_sub(WIDTH)..].to_vec();
-    let rates = known.rates;
-    RATES
-        .into_iter()
-        .enumerate()
-        .map(move |(index, (name, _))| {
-            let values = slots
-                .iter()
-                .map(|slot| slot.map_or(0.0, |slot| slot.rates[index]));
-            let values: Vec<f32> = values.collect();
-            let most = values.iter().copied().fold(0.0, f32::max);
-            let point = |value: &f32| match (value / most * 7.0).round() {
-                _ if *value <= 0.0 => ' ',
-                height => ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'][(height as usize).min(7)],
-            };
-            let value = rates.map(|rates| rates[index]);
-            let curve: String = values.iter().map(point).collect();
-            let text = format!("{:>7}/s  {curve:>WIDTH$}", rate(value, 7));
-            let line = Line::default().add_in(colour_of_rate(name, value), format!("{name:<9}"));
-            line.add(text.trim_end())
-        })
-}
-
-fn colour_of_rate(name: &str, value: Option<f64>) -> Option<Colour> {
-    let is_bad = name == "timeouts" && value.is_some_and(|value| value > 0.0);
-    is_bad.then_some(Colour::YELLOW)
+    vec![first, jobs, rates, Line::plain(binlog)]
 }
 
 /// The line of a server that has not answered yet.
@@ -257,6 +212,12 @@ fn unheard_of(title: Line, known: &Known, now: Duration) -> Line {
         Some((_, reason)) => title.add("  ").add_in(Some(Colour::RED), reason),
         None => title.add("  connecting"),
     }
+}
+
+/// What of a server needs a person: it does not answer, or it takes no jobs.
+fn state(known: &Known, now: Duration) -> Option<String> {
+    let lost = known.lost(now).map(|(word, _)| word.into());
+    lost.or_else(|| refusal(&known.facts).map(|reason| format!("TAKES NO JOBS: {reason}")))
 }
 
 /// A line for each of several servers, under a title.
@@ -283,12 +244,10 @@ fn servers_table(servers: &[std::sync::Arc<Watched>]) -> Vec<Line> {
             let is_bad = state == State::Buried && jobs > 0;
             line = line.add_in(is_bad.then_some(Colour::RED), cell(&count(jobs, 6)));
         }
-        let red = Some(Colour::RED);
-        lines.push(match (known.lost(now), refusal(&known.facts)) {
-            // The rates are old, so they are left out.
-            (Some((word, _)), _) => line.add_in(red, cell(word)),
-            (None, Some(reason)) => line.add_in(red, format!(" TAKES NO JOBS: {reason}")),
-            (None, None) => {
+        lines.push(match state(&known, now) {
+            // The rates are old, or there is no room for them.
+            Some(state) => line.add_in(Some(Colour::RED), cell(&state)),
+            None => {
                 let value = |index: usize| rate(known.rates.map(|rates| rates[index]), 6);
                 line.add([0, 2, 3].map(|index| cell(&value(index))).concat())
             }
