@@ -20,7 +20,7 @@
 //! Times are nanoseconds, in version 5 microseconds. The states are 0 deleted,
 //! 1 ready, 2 reserved, 3 buried, 4 delayed.
 
-use super::record::{Record, Tubes, Update, counters};
+use super::format::{Record, Tubes, Update, counters};
 use crate::engine::{Counters, StoredJob, StoredState, Time};
 use crate::protocol::{Body, JobId, Priority, Seconds, TubeName};
 use std::fmt;
@@ -213,7 +213,7 @@ impl<R: Read> Records<R> {
         self.fill(Arc::get_mut(&mut wire).expect("nobody else knows it yet"))?;
         let record = match Body::from_wire(wire) {
             _ if job.is_deleted => Some(Record::Delete(id)),
-            body => body.map(|body| Record::Put(job.update.with(tube, body))),
+            body => body.map(|body| Record::Put(job.update.with(tube, None, body))),
         };
         Ok(Ok((id, record)))
     }

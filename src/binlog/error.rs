@@ -1,6 +1,6 @@
 //! What can be wrong with a binlog, in words for the operator.
 
-use super::frame::segment_name;
+use super::format::segment_name;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;

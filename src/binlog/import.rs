@@ -9,9 +9,8 @@
 
 use super::beanstalkd::{End, Format, Records};
 use super::error::Error;
-use super::frame::{HEADER_LEN, segment_name, segment_number};
+use super::format::{HEADER_LEN, Record, Tubes, segment_name, segment_number};
 use super::opening::Opening;
-use super::record::{Record, Tubes};
 use super::room::{BLOCK, most_spares};
 use super::segment::{Found, Kind};
 use super::{Binlog, Jobs, NoRoom, Opened};

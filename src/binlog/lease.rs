@@ -65,7 +65,7 @@
 
 use super::anchor::{Anchor, again};
 use super::error::Error;
-use super::frame::{OLD_SPARE, SPARE, segment_number, shows_segment};
+use super::format::{SPARE, segment_number, shows_segment};
 use super::{Binlog, Failed, locked};
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::sys::{forget_pages, is_shared, whole_file};
@@ -285,10 +285,10 @@ fn remove_prepared(anchor: &Anchor, is_shared: bool) -> Result<Vec<Error>, Error
     }
     let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     let is_prepared = |name: &String| {
-        let rest = name.strip_prefix(SPARE).or(name.strip_prefix(OLD_SPARE));
+        let rest = name.strip_prefix(SPARE);
         match rest.map(|rest| rest.split_once('.').unwrap_or((rest, ""))) {
             Some((number, suffix)) if is_number(number) => match suffix {
-                "" => is_shared || name == OLD_SPARE,
+                "" => is_shared,
                 suffix => suffix.split('.').all(is_number),
             },
             _ => false,
@@ -445,8 +445,8 @@ mod tests {
         let names = [
             "binlog.1",
             "binlog.1.bak",
-            "binlog.reserve.0.7",
-            "binlog.reserve.7",
+            "binlog.spare.0.7",
+            "binlog.spare2.7",
             "binlog.spare",
             "binlog.spare-notes",
             "notes",
@@ -537,16 +537,15 @@ mod tests {
         assert!(!fence.is_shared());
         assert_eq!(fs::read(directory.path().join("lock")).unwrap(), b"");
         // Files that were copied here from a shared directory belong to no
-        // server, and an earlier server's spare is not needed any more.
+        // server.
         drop(fence);
         fs::write(directory.path().join("binlog.1"), "x").unwrap();
-        for name in ["binlog.spare", "binlog.spare.17", "binlog.reserve"] {
+        for name in ["binlog.spare", "binlog.spare.17"] {
             fs::write(directory.path().join(name), "").unwrap();
         }
         lock();
         assert!(directory.path().join("binlog.spare").exists());
         assert!(!directory.path().join("binlog.spare.17").exists());
-        assert!(!directory.path().join("binlog.reserve").exists());
     }
     #[test]
     fn a_reply_rests_on_a_look_that_is_recent_when_asked_for_and_not_old_when_it_leaves() {

@@ -7,7 +7,7 @@
 //! are retired in the order of their numbers, so later records about a job
 //! (updates, its deletion) outlive its put and need no accounting.
 
-use super::frame::HEADER_LEN;
+use super::format::HEADER_LEN;
 use crate::protocol::JobId;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;

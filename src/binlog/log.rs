@@ -27,8 +27,7 @@
 //! of them, and most would learn that they have to wait for the next sync.
 
 use super::error::{Error, is_full};
-use super::frame::{FRAME_LEN, Frame, HEADER_LEN, Header, Place, segment_name};
-use super::record::Record;
+use super::format::{FRAME_LEN, Frame, HEADER_LEN, Header, Place, Record, segment_name};
 use super::room::{BLOCK, UNWRITTEN_PART};
 use super::spare::name_spare;
 use super::storage::File;

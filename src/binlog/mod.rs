@@ -16,8 +16,8 @@
 //! The binlog is cut into *segments*, the files `binlog.1`, `binlog.2` and so
 //! on. Each has a header, then records, then zeros. Records are written to the
 //! newest segment. The next segments will begin in the *spares*, `binlog.spare`,
-//! `binlog.spare2` and so on, which are files full of zeros. `frame` and
-//! `record` describe the bytes, beanpole-binlog(5) lists all states in which
+//! `binlog.spare2` and so on, which are files full of zeros. `format` describes
+//! the bytes, beanpole-binlog(5) lists all states in which
 //! the directory may be found, and five stories in `tests/binlog/stories` show
 //! it at work.
 //!
@@ -106,7 +106,7 @@
 //!
 //! # In which order to read
 //!
-//! `frame` and `record`, `tail` with `ledger`, `log`, `room`, `spare`; then `segment`, `opening` and `recovery`; then `beanstalkd` and
+//! `format`, `tail` with `ledger`, `log`, `room`, `spare`; then `segment`, `opening` and `recovery`; then `beanstalkd` and
 //! `import`. Below all of them is `storage`, with the `anchor` that holds the
 //! directory, and the `lease` for one that two machines can use.
 //! There the tests put in a disk of their own, which loses and breaks whatever a
@@ -115,13 +115,12 @@
 mod anchor;
 pub mod beanstalkd;
 mod error;
-pub mod frame;
+pub mod format;
 pub mod import;
 mod lease;
 mod ledger;
 mod log;
 mod opening;
-pub mod record;
 mod recovery;
 mod room;
 pub mod segment;
@@ -130,9 +129,9 @@ pub mod storage;
 mod tail;
 
 pub use error::Error;
+pub use format::{Record, Update, lens, longest_put, put_len};
 pub use lease::{LEASE, RECENT};
 pub use log::Waits;
-pub use record::{Record, Update, lens, longest_put, put_len};
 pub use spare::{Room, WithJobs};
 
 use crate::engine::{Change, Engine, StoredJob};

@@ -2,7 +2,7 @@
 //! is done to its files before it is used.
 
 use super::error::Error;
-use super::frame::{HEADER_LEN, Header, SPARE, spare_slot};
+use super::format::{HEADER_LEN, Header, SPARE, spare_slot};
 use super::ledger::Ledger;
 use super::log::Writer;
 use super::room::BLOCK;
@@ -67,7 +67,7 @@ impl Opening {
             oldest: floor.unwrap_or(number),
             previous_end: 0,
             next_id,
-            salt: None, // the spare gets one
+            salt: 0, // the spare gets one
         };
         let (file, salt) = name_spare(storage, 0, None, &header, || false)?;
         for (first_name, name) in FIRST_SPARES {

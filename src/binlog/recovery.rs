@@ -9,13 +9,12 @@
 //! spare.)
 
 use super::error::{Error, is_full};
-use super::frame::{Header, shows_segment, spare_name, spare_slot};
+use super::format::{HEADER_LEN, Header, Record, Tubes, shows_segment, spare_name, spare_slot};
 use super::import;
 use super::ledger::Ledger;
 use super::log::Writer;
 use super::opening::Opening;
-use super::record::{Record, Tubes};
-use super::segment::{Found, Kind, Numbered, Reader, find, last_set_byte};
+use super::segment::{Found, Kind, Numbered, Reader, find};
 use super::spare::allocated;
 use super::storage::{File, Storage, read_part, write_again, write_zeros};
 use super::tail::Spare;
@@ -76,8 +75,8 @@ pub(super) fn recover<J: Jobs>(
 fn oldest_needed(newest: &Found, header: &Header) -> Result<u32, Error> {
     let mut oldest = header.oldest;
     if oldest < header.number {
-        let (mut reader, mut tubes) = (Reader::new(newest, newest.start, None)?, Tubes::default());
-        while let Some(mark) = reader.next_mark(&mut tubes)? {
+        let mut reader = Reader::new(newest, HEADER_LEN, None)?;
+        while let Some(mark) = reader.next_mark()? {
             oldest = oldest.max(mark);
         }
         // A mark after a damaged record would not be found, and a segment that
@@ -254,9 +253,8 @@ impl Opening {
         }
         // Old contents of the file mean nothing. But a record that was torn off
         // might be right in its place once more, after other records.
-        let last = last_set_byte(file, end).map_err(on("read"))?;
         if replayed.is_torn
-            && let Some(last) = last
+            && let Some(last) = newest.last_set_byte(end)?
         {
             let torn = last + 1 - end;
             let told = "dropped a torn tail of changes that were never synced";
@@ -352,12 +350,12 @@ fn replay(segments: &[Found], jobs: &mut impl Jobs) -> Result<Replayed, Error> {
         ledger.raise_next_id(header.next_id);
         ledger.begin(found.number, replayed.end, file_len);
         file_len = found.len;
-        let mut reader = Reader::new(found, found.start, next.as_ref())?;
+        let mut reader = Reader::new(found, HEADER_LEN, next.as_ref())?;
         while let Some((_, record)) = reader.next(&mut tubes)? {
             replay_record(record, ledger, jobs);
         }
         replayed.is_torn = reader.must_be_whole()?;
-        replayed.synced = reader.synced.max(found.start);
+        replayed.synced = reader.synced.max(HEADER_LEN);
         replayed.end = reader.offset;
     }
     Ok(replayed)

@@ -57,7 +57,7 @@
 //! | [`may_move`](Tail::may_move) | each append, before it moves a job | the job is moved, else it stays until there is room |
 
 use super::error::Error;
-use super::frame::{HEADER_LEN, MOST_SPARES};
+use super::format::{HEADER_LEN, MOST_SPARES};
 use super::tail::{Spare, Tail};
 
 /// A file's length is a multiple of this.

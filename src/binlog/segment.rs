@@ -3,11 +3,11 @@
 
 use super::beanstalkd;
 use super::error::Error;
-use super::frame::{
-    FRAME_LEN, Frame, HEADER_LEN, Header, OLD_HEADER_LEN, Place, segment_name, segment_number,
+use super::format::{
+    FRAME_LEN, Frame, HEADER_LEN, Header, Place, Record, Tubes, VERSION, segment_name,
+    segment_number,
 };
-use super::record::{Record, Tubes};
-use super::storage::{File, Storage, read_part};
+use super::storage::{File, Storage};
 use std::io::{self, BufReader, Read};
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use std::sync::Arc;
 const CHUNK: usize = 256 << 10;
 /// How many bytes of a file's start are read to find out which program wrote
 /// it.
-const HEAD_LEN: u64 = 1024;
+const HEAD_LEN: usize = 1024;
 
 /// A file with the name of a segment. It is opened only while it is read: there
 /// may be more of these files than a process can have open.
@@ -27,8 +27,7 @@ pub struct Found {
     pub len: u64,
     /// Which program wrote it.
     pub kind: Kind,
-    /// Where its records begin, and the salt of their frames.
-    pub start: u64,
+    /// The salt of its frames.
     salt: u32,
 }
 
@@ -67,43 +66,33 @@ impl Found {
             storage,
             len: 0,
             kind: Kind::Nothing,
-            start: HEADER_LEN,
             salt: 0,
         };
-        let file = found.open()?;
-        found.len = file.len().map_err(Error::on("read", found.name()))?;
-        let mut start = Vec::with_capacity(HEAD_LEN as usize);
-        let source = Source { file, offset: 0 };
-        let read = source.take(HEAD_LEN).read_to_end(&mut start);
-        read.map_err(Error::on("read", found.name()))?;
-        found.kind = match (
-            beanstalkd::Format::of(&start),
-            Header::decode(&start, number),
-        ) {
+        let len = found.open()?.len();
+        found.len = len.map_err(Error::on("read", found.name()))?;
+        let mut window = found.window()?;
+        let start = window.at(0, HEAD_LEN)?;
+        if let Some(version) = Header::other_version(start) {
+            return Err(Error::Refused(format!(
+                "{} is of version {version} of the format, and this program reads only version {VERSION}; nothing was changed; start the beanpoled that wrote it, and move its jobs with `beanpole dump` and `beanpole load`",
+                found.name()
+            )));
+        }
+        found.kind = match (beanstalkd::Format::of(start), Header::decode(start, number)) {
             (Some(format), _) => Kind::Beanstalkd(format),
             (None, Ok(header)) => Kind::Segment(header),
             (None, Err(_)) if found.last_set_byte(0)?.is_none() => Kind::Nothing,
             (None, Err(flaw)) => Kind::Damaged(flaw),
         };
-        found.find_salt(&start);
-        Ok(found)
-    }
-
-    /// Finds out where the records begin, and with which salt. If the header is
-    /// lost, the first frame tells.
-    fn find_salt(&mut self, start: &[u8]) {
-        let header = self.header();
-        let frame_at = |offset: u64| start.get(offset as usize..)?.first_chunk();
-        (self.start, self.salt) = match (header, frame_at(OLD_HEADER_LEN), frame_at(HEADER_LEN)) {
-            (Some(header), ..) => (header.len(), header.salt.unwrap_or(0)),
-            (None, Some(frame), _)
-                if Frame::decode(frame, self.place(OLD_HEADER_LEN)).is_some() =>
-            {
-                (OLD_HEADER_LEN, 0)
-            }
-            (None, _, Some(frame)) => (HEADER_LEN, Frame::salt(frame, self.number, HEADER_LEN)),
-            _ => (HEADER_LEN, 0),
+        // If the header is lost, the first frame tells the salt.
+        let frame = start.get(HEADER_LEN as usize..);
+        let frame = frame.and_then(|start| Frame::read(start.first_chunk()?));
+        found.salt = match (found.header(), frame) {
+            (Some(header), _) => header.salt,
+            (None, Some(frame)) => frame.salt_in(found.place(HEADER_LEN)),
+            (None, None) => 0,
         };
+        Ok(found)
     }
 
     /// A place in it.
@@ -133,6 +122,16 @@ impl Found {
         opened.map_err(Error::on("open", self.name()))
     }
 
+    fn window(&self) -> Result<Window, Error> {
+        Ok(Window {
+            file: self.open()?,
+            name: self.name(),
+            len: self.len,
+            from: 0,
+            bytes: Vec::new(),
+        })
+    }
+
     /// The file from an offset on.
     pub fn read_from(&self, offset: u64) -> Result<BufReader<Source>, Error> {
         let file = self.open()?;
@@ -151,8 +150,16 @@ impl Found {
 
     /// The offset of the last byte that is not zero, at or after an offset.
     pub fn last_set_byte(&self, offset: u64) -> Result<Option<u64>, Error> {
-        let last = last_set_byte(&*self.open()?, offset);
-        last.map_err(Error::on("read", self.name()))
+        let (mut window, mut at, mut last) = (self.window()?, offset, None);
+        while at < self.len {
+            let bytes = window.at(at, CHUNK)?;
+            if !is_all_zeros(bytes) {
+                let index = bytes.iter().rposition(|byte| *byte != 0);
+                last = index.map(|index| at + index as u64).or(last);
+            }
+            at += bytes.len() as u64;
+        }
+        Ok(last)
     }
 
     /// The offset of the first frame at or after `from` that is valid in its
@@ -162,34 +169,76 @@ impl Found {
         from: u64,
         is_looked_for: impl Fn(&Frame, u64) -> bool,
     ) -> Result<Option<u64>, Error> {
-        // No frame begins in the zeros at the end, and there may be many of
-        // them. The last byte that is set is in the record behind a frame.
-        let end = self.last_set_byte(from)?.map_or(from, |last| last + 1);
-        let file = self.open()?;
-        let mut bytes = vec![0; chunk_len(end - from)];
+        let mut window = self.window()?;
         let mut start = from;
-        while start + FRAME_LEN <= end {
-            let len = chunk_len(end - start);
-            let read = read_part(&*file, start, start + len as u64, |part, at| {
-                bytes[(at - start) as usize..][..part.len()].copy_from_slice(part);
-                Ok(())
-            });
-            read.map_err(Error::on("read", self.name()))?;
-            for (offset, window) in (start..).zip(bytes[..len].windows(FRAME_LEN as usize)) {
-                // Most that is looked at is no frame, and the checksum takes
-                // longest.
-                if window[..4] != [0; 4]
-                    && let Some(frame) = window.first_chunk().and_then(Frame::read)
-                    && is_looked_for(&frame, offset)
-                    && frame.belongs_to(self.place(offset))
-                {
-                    return Ok(Some(offset));
+        while start + FRAME_LEN <= self.len {
+            let bytes = window.at(start, CHUNK)?;
+            if !is_all_zeros(bytes) {
+                for (offset, bytes) in (start..).zip(bytes.windows(FRAME_LEN as usize)) {
+                    // Most that is looked at is no frame, and the checksum takes
+                    // longest.
+                    if bytes[..4] != [0; 4]
+                        && let Some(frame) = bytes.first_chunk().and_then(Frame::read)
+                        && is_looked_for(&frame, offset)
+                        && frame.belongs_to(self.place(offset))
+                    {
+                        return Ok(Some(offset));
+                    }
                 }
             }
-            start += len as u64 - (FRAME_LEN - 1);
+            start += bytes.len() as u64 - (FRAME_LEN - 1);
         }
         Ok(None)
     }
+}
+
+/// A part of a file in memory. If parts are asked for in their order, each is read
+/// once.
+struct Window {
+    file: Arc<dyn File>,
+    name: String,
+    /// The length of the file.
+    len: u64,
+    /// The offset of the first of these bytes.
+    from: u64,
+    bytes: Vec<u8>,
+}
+
+impl Window {
+    /// So many bytes from an offset on, or fewer where the file ends.
+    fn at(&mut self, offset: u64, len: usize) -> Result<&[u8], Error> {
+        let left = self.len.saturating_sub(offset);
+        let within = |len: usize| usize::try_from(left).unwrap_or(len).min(len);
+        let wanted = within(len);
+        let start = offset
+            .checked_sub(self.from)
+            .and_then(|start| usize::try_from(start).ok());
+        let has_it = |start: &usize| self.bytes.len().checked_sub(*start) >= Some(wanted);
+        let start = match start.filter(has_it) {
+            Some(start) => start,
+            None => {
+                self.bytes.resize(within(len.max(CHUNK)), 0);
+                self.from = offset;
+                let read = read_exact(&*self.file, &mut self.bytes, offset);
+                read.map_err(Error::on("read", self.name.as_str()))?;
+                0
+            }
+        };
+        Ok(&self.bytes[start..][..wanted])
+    }
+}
+
+fn read_exact(file: &dyn File, mut bytes: &mut [u8], mut offset: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match file.read_at(bytes, offset)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            read => {
+                bytes = &mut bytes[read..];
+                offset += read as u64;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// How many of so many bytes are read at once.
@@ -197,22 +246,12 @@ pub(super) fn chunk_len(bytes: u64) -> usize {
     bytes.min(CHUNK as u64) as usize
 }
 
-/// The offset of a file's last byte that is not zero, at or after an offset.
-pub(super) fn last_set_byte(file: &dyn File, offset: u64) -> io::Result<Option<u64>> {
-    let (mut last, mut at) = (None, offset);
-    let mut chunk = vec![0; chunk_len(file.len()?.saturating_sub(offset))];
-    loop {
-        let read = file.read_at(&mut chunk, at)?;
-        if read == 0 {
-            return Ok(last);
-        }
-        // Each byte is compared with its neighbour: the processor does this for
-        // many bytes at a time.
-        let zeros = chunk[0] == 0 && chunk[..read - 1] == chunk[1..read];
-        if !zeros && let Some(index) = chunk[..read].iter().rposition(|byte| *byte != 0) {
-            last = Some(at + index as u64);
-        }
-        at += read as u64;
+/// Each byte is compared with its neighbour: the processor does this for many bytes
+/// at a time.
+fn is_all_zeros(bytes: &[u8]) -> bool {
+    match bytes {
+        [] => true,
+        [first, rest @ ..] => *first == 0 && bytes[..rest.len()] == *rest,
     }
 }
 
@@ -244,13 +283,13 @@ pub enum End {
 /// Reads the records of a segment.
 pub struct Reader<'a> {
     found: &'a Found,
-    source: BufReader<Source>,
+    window: Window,
     /// Where the next record begins.
     pub offset: u64,
     /// How far the segment was synced, by what the records so far say.
     pub synced: u64,
-    /// Where to search for later frames if no record begins at `offset`. After a
-    /// frame this is behind its record, since a body may look like frames.
+    /// Where to search for later frames if no record begins at `offset`. If a frame
+    /// is there, this is after its record, since a body may look like frames.
     pub later: u64,
     end: u64,
     has_next: bool,
@@ -267,7 +306,7 @@ impl<'a> Reader<'a> {
         }
         Ok(Reader {
             found,
-            source: found.read_from(offset)?,
+            window: found.window()?,
             offset,
             synced: 0,
             later: offset + 1,
@@ -279,16 +318,21 @@ impl<'a> Reader<'a> {
     /// The next record and its offset; `None` if no record begins at `offset`.
     pub fn next(&mut self, tubes: &mut Tubes) -> Result<Option<(u64, Record)>, Error> {
         let offset = self.offset;
-        let record = self.next_with(|frame, source| Record::read(frame, source, tubes))?;
+        let record = self.next_with(|bytes| Record::decode(bytes, tubes))?;
         Ok(record.map(|record| (offset, record)))
     }
 
     /// The segment that the next mark names. The records before it are checked
     /// and not decoded.
-    pub(super) fn next_mark(&mut self, tubes: &mut Tubes) -> Result<Option<u32>, Error> {
-        let read =
-            |frame: &Frame, source: &mut _, tubes: &mut _| Record::read_mark(frame, source, tubes);
-        while let Some(mark) = self.next_with(|frame, source| read(frame, source, tubes))? {
+    pub(super) fn next_mark(&mut self) -> Result<Option<u32>, Error> {
+        let mark = |bytes: &[u8]| match Record::is_mark(bytes) {
+            true => match Record::decode(bytes, &mut Tubes::default())? {
+                Record::Mark(oldest) => Some(Some(oldest)),
+                _ => None,
+            },
+            false => Some(None),
+        };
+        while let Some(mark) = self.next_with(mark)? {
             if mark.is_some() {
                 return Ok(mark);
             }
@@ -298,46 +342,39 @@ impl<'a> Reader<'a> {
 
     fn next_with<T>(
         &mut self,
-        read_record: impl FnOnce(&Frame, &mut BufReader<Source>) -> io::Result<Option<T>>,
+        decode: impl FnOnce(&[u8]) -> Option<T>,
     ) -> Result<Option<T>, Error> {
-        let offset = self.offset;
+        let (found, offset) = (self.found, self.offset);
         self.later = offset + 1;
-        let left = self.end.saturating_sub(offset);
-        if left < FRAME_LEN {
-            return Ok(None);
-        }
-        let read = |error| Error::on("read", self.found.name())(error);
-        let mut bytes = [0; FRAME_LEN as usize];
-        self.source.read_exact(&mut bytes).map_err(read)?;
-        let place = self.found.place(offset);
-        let frame = Frame::decode(&bytes, place);
-        let frame = frame.filter(|frame| !frame.is_continued());
-        if let Some(frame) = &frame {
-            self.later = offset + FRAME_LEN + u64::from(frame.len);
-        }
-        let Some(frame) = frame.filter(|frame| u64::from(frame.len) <= left - FRAME_LEN) else {
+        let bytes = self.window.at(offset, FRAME_LEN as usize)?;
+        let frame = bytes.first_chunk().and_then(Frame::read);
+        let belongs = |frame: &Frame| frame.belongs_to(found.place(offset));
+        let Some(frame) = frame.filter(|frame| belongs(frame) && !frame.is_continued()) else {
             return Ok(None);
         };
-        match read_record(&frame, &mut self.source) {
-            Ok(None) => Ok(None),
-            Ok(Some(record)) => {
-                self.offset = self.later;
-                self.synced = self.synced.max(frame.synced(offset));
-                Ok(Some(record))
-            }
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                let flaw = "this record is whole, and makes no sense";
-                Err(self.found.damaged(offset, flaw))
-            }
-            Err(error) => Err(read(error)),
+        let start = offset + FRAME_LEN;
+        self.later = start + u64::from(frame.len);
+        if self.later > self.end {
+            return Ok(None);
         }
+        let bytes = self.window.at(start, frame.len as usize)?;
+        if !frame.announces(bytes) {
+            return Ok(None);
+        }
+        let Some(decoded) = decode(bytes) else {
+            let flaw = "this record is whole, and makes no sense";
+            return Err(found.damaged(offset, flaw));
+        };
+        self.offset = self.later;
+        self.synced = self.synced.max(frame.synced(offset));
+        Ok(Some(decoded))
     }
 
     /// An error if these records are followed by damage, or by another segment
     /// that is not there.
     ///
     /// Returns whether something unfinished follows.
-    pub(super) fn must_be_whole(&self) -> Result<bool, Error> {
+    pub(super) fn must_be_whole(&mut self) -> Result<bool, Error> {
         match self.end()? {
             End::Continued => Err(Error::Missing {
                 number: self.found.number.saturating_add(1),
@@ -347,21 +384,10 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What stands where the next frame would begin; zeros after the end of the
-    /// file.
-    fn next_bytes(&self) -> Result<[u8; FRAME_LEN as usize], Error> {
-        let (mut bytes, mut next) = ([0; FRAME_LEN as usize], Vec::new());
-        let source = self.found.read_from(self.offset)?;
-        let read = source.take(FRAME_LEN).read_to_end(&mut next);
-        read.map_err(Error::on("read", self.found.name()))?;
-        bytes[..next.len()].copy_from_slice(&next);
-        Ok(bytes)
-    }
-
     /// Checks what follows the records. If there is a next segment, its header
     /// says where they end. In the newest one something unfinished may follow;
     /// but it is damage if a later frame says that this place had been synced.
-    pub fn end(&self) -> Result<End, Error> {
+    pub fn end(&mut self) -> Result<End, Error> {
         let (found, offset) = (self.found, self.offset);
         let flaw = "this is not the record that was written there";
         if self.has_next {
@@ -370,8 +396,12 @@ impl<'a> Reader<'a> {
                 false => Err(found.damaged(offset, flaw)),
             };
         }
-        let next = self.next_bytes()?;
-        if Frame::decode(&next, found.place(offset)).is_some_and(|frame| frame.is_continued()) {
+        // Zeros follow the end of the file.
+        let mut next = [0; FRAME_LEN as usize];
+        let bytes = self.window.at(offset, next.len())?;
+        next[..bytes.len()].copy_from_slice(bytes);
+        let frame = Frame::read(&next).filter(|frame| frame.belongs_to(found.place(offset)));
+        if frame.is_some_and(|frame| frame.is_continued()) {
             return Ok(End::Continued);
         }
         let Some(last) = found.last_set_byte(offset)? else {

@@ -28,7 +28,7 @@
 //! (`log`).
 
 use super::error::{Error, is_full};
-use super::frame::{FRAME_LEN, Header, segment_name, spare_name};
+use super::format::{FRAME_LEN, Header, segment_name, spare_name};
 use super::room::BLOCK;
 use super::storage::{File, Storage, write_zeros};
 use super::tail::{Spare, Tail};
@@ -511,10 +511,7 @@ pub(super) fn name_spare(
 ) -> Result<(Arc<dyn File>, u32), Error> {
     let name = spare_name(slot);
     let salt = storage.random();
-    let header = Header {
-        salt: Some(salt),
-        ..*header
-    };
+    let header = Header { salt, ..*header };
     let spare = match file {
         Some(file) => file,
         None => storage.open(&name).map_err(Error::on("open", &name))?,

@@ -7,7 +7,7 @@
 
 use super::anchor::{Anchor, again};
 use super::error::{Error, is_full};
-use super::frame::segment_number;
+use super::format::segment_number;
 use super::lease::Fence;
 use super::segment::chunk_len;
 use crate::sys::{allocate, forget_pages, time_since_boot, unshare, write_in_place};

@@ -10,9 +10,8 @@
 //! for a little moving.
 
 use super::error::Error;
-use super::frame::{HEADER_LEN, Header};
+use super::format::{HEADER_LEN, Header, Record, Update, put_len};
 use super::ledger::Ledger;
-use super::record::{Record, Update, put_len};
 use super::storage::File;
 use super::{Jobs, Lsn};
 use crate::engine::{Change, StoredJob};
@@ -182,7 +181,7 @@ impl Tail {
                 body_len,
                 keys_len,
             } => {
-                let len = put_len(tube_len, keys_len, body_len);
+                let len = put_len(id, tube_len, keys_len, body_len);
                 // While its key is taken, what is left of it is live.
                 let rest = jobs.stored(id).filter(StoredJob::is_deleted);
                 let record = rest.map_or(Record::Delete(id), Record::Put);
@@ -243,7 +242,7 @@ impl Tail {
             oldest: self.floor.unwrap_or(self.ledger.oldest()),
             previous_end: self.offset,
             next_id: self.ledger.next_id(),
-            salt: None, // the writer gives it one
+            salt: 0, // the writer gives it one
         };
         self.steps.push(Step::Begin(header, slot, file));
         self.end.0 += HEADER_LEN;

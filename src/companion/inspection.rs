@@ -7,9 +7,8 @@
 
 use beanpole::binlog::Error;
 use beanpole::binlog::beanstalkd;
-use beanpole::binlog::frame::{HEADER_LEN, Header};
+use beanpole::binlog::format::{HEADER_LEN, Header, Record, Tubes};
 use beanpole::binlog::import;
-use beanpole::binlog::record::{Record, Tubes};
 use beanpole::binlog::segment::{End, Found, Kind, Reader, find};
 use beanpole::binlog::storage::{Directory, Storage};
 use beanpole::protocol::JobId;
@@ -175,7 +174,7 @@ fn read_segment(
         tell(unreadable(file, file.len, end - file.len, flaw));
     }
     let next = next.filter(|_| end <= file.len);
-    let mut offset = file.start;
+    let mut offset = HEADER_LEN;
     loop {
         let mut reader = Reader::new(file, offset, next)?;
         let stopped = loop {

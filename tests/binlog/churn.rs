@@ -453,7 +453,7 @@ fn a_large_put_beside_small_ones_gets_its_files_once() {
     let state = Mutex::new((server.jobs, 1));
     let put = |job: &StoredJob| {
         let (tube_len, keys_len, body_len) = lens(job);
-        let len = put_len(tube_len, keys_len, body_len);
+        let len = put_len(JobId(u64::MAX), tube_len, keys_len, body_len);
         loop {
             let with_jobs = |work: &mut dyn FnMut(&dyn Jobs)| work(&state.lock().unwrap().0);
             let _room = log.make_room(len, &with_jobs).unwrap();

@@ -76,7 +76,7 @@ impl Server {
                     len += 5000 + random.below(10_000);
                 }
                 let id = JobId(self.history.next_id);
-                return self.put_with(len as usize, words_of(id), random);
+                return self.put_with(len as usize, options_of(id), random);
             }
         }
         true
@@ -109,8 +109,7 @@ impl Server {
             counters: Counters::default(),
             options,
         };
-        let (tube_len, keys_len, body_len) = lens(&job);
-        let put = put_len(tube_len, keys_len, body_len);
+        let put = live_len(&job);
         let jobs = &self.jobs;
         let room = match self.fills {
             false => self.log.make_room(put, &|work| work(jobs)).map(Some),
@@ -263,19 +262,18 @@ impl Live {
     }
 }
 
-/// How many bytes the put of a job takes.
-fn live_len(job: &StoredJob) -> u64 {
+/// How many bytes the put of a job takes at most.
+pub fn live_len(job: &StoredJob) -> u64 {
     let (tube_len, keys_len, body_len) = lens(job);
-    let words_len = keys_len.map_or(0, |keys_len| 18 + keys_len);
-    75 + (tube_len + words_len + body_len) as u64
+    put_len(job.id, tube_len, keys_len, body_len)
 }
 
-/// The words of the job with this id, mostly none.
-fn words_of(JobId(id): JobId) -> Option<Box<StoredOptions>> {
+/// The options of the job with this id; most have none.
+fn options_of(JobId(id): JobId) -> Option<Box<StoredOptions>> {
     let lines = [" idp:a:9", " con:limit:2", " try:3", " try:1 con:b idp:key"];
     let which = (id * 7 % 16) as usize;
-    let words = PutOptions::parse(lines.get(which)?.as_bytes()).expect("these are words");
-    Some(Box::new(StoredOptions::new(words)))
+    let options = PutOptions::parse(lines.get(which)?.as_bytes()).expect("these are options");
+    Some(Box::new(StoredOptions::new(options)))
 }
 
 pub fn open(disk: &Disk, sync: SyncMode, size: u64) -> Opened {

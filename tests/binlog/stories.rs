@@ -82,10 +82,10 @@ fn in_words(bytes: &[u8]) -> String {
         let id = frame[17];
         words.push(match frame[16] {
             _ if len == 0 => break,
+            kind if kind % 8 == 1 => format!("put {id}"),
+            kind if kind % 8 == 2 => format!("update {id}"),
+            3 => format!("delete {id}"),
             4 => format!("mark {id}"),
-            7 => format!("delete {id}"),
-            kind @ 128.. if kind & 8 == 0 => format!("put {id}"),
-            128.. => format!("update {id}"),
             kind => panic!("a record of kind {kind}"),
         });
         offset += 16 + len;

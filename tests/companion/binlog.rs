@@ -444,6 +444,9 @@ fn export7_says_which_options_beanstalkd_does_not_know() {
     drop(server);
     let verified = binlog(&["verify", "DIR"], directory.path());
     assert!(verified.ends_with(" records, 3 jobs live\n"), "{verified}");
+    let said = binlog(&["cat", "DIR"], directory.path());
+    let options = r#""options":"con:b:2 try:3","tries-failed":0,"#;
+    assert!(said.contains(options), "{said}");
     let new = Directory::new();
     let start = "beanpole binlog: beanstalkd knows no options of a put: 1";
     assert_eq!(

@@ -66,7 +66,7 @@ fn job_fields(job: &StoredJob) -> Json {
     });
     add(&mut fields, state_fields(job.state, &job.counters));
     if let Some(StoredOptions { options, silent }) = job.options.as_deref() {
-        fields["words"] = options.to_string().into();
+        fields["options"] = options.to_string().into();
         if options.tries.is_some() {
             fields["tries-failed"] = (*silent).into();
         }

@@ -66,7 +66,7 @@ pub fn repair(inspection: &Inspection, new: &Path) -> Outcome {
     let count = jobs.values().filter(|job| !job.is_deleted()).count();
     let write = |jobs: &BTreeMap<_, StoredJob>, id| {
         let (tube_len, keys_len, body_len) = lens(&jobs[&id]);
-        let room = log.make_room_to_copy(put_len(tube_len, keys_len, body_len));
+        let room = log.make_room_to_copy(put_len(id, tube_len, keys_len, body_len));
         room.map_err(|_| failed())?;
         Ok(log.append(&[Change::Put(id)], jobs))
     };

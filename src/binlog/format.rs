@@ -1,0 +1,1108 @@
+//! The bytes of the binlog: names of files, the header of a segment, the frame
+//! before each record, and the records. Pure: values to bytes and back; no file is
+//! opened here.
+//!
+//! A segment is a header, then records one after the other, each after its frame,
+//! then zeros. A record lies in one segment. What follows the 16 zeros after the
+//! last record may be left over from an earlier use of the file. Integers of a
+//! fixed length are little-endian.
+//!
+//! **Header**, 44 bytes:
+//!
+//! | offset | size | |
+//! |---|---|---|
+//! | 0 | 8 | `beanpole` |
+//! | 8 | 4 | version of the format: 5 |
+//! | 12 | 4 | the segment's number, as in the file's name |
+//! | 16 | 4 | the oldest segment that was needed when this one began |
+//! | 20 | 8 | where the records of the segment before end; 0 if there is none |
+//! | 28 | 8 | the next job id when this one began |
+//! | 36 | 4 | the segment's salt, a random number |
+//! | 40 | 4 | CRC-32 of the 40 bytes before |
+//!
+//! **Frame**, 16 bytes:
+//!
+//! | offset | size | |
+//! |---|---|---|
+//! | 0 | 4 | length of the record, without the frame; 0 ends the segment |
+//! | 4 | 4 | how many bytes before this frame were not known to be synced when it was written |
+//! | 8 | 4 | CRC-32 of the segment's number (4 bytes), the frame's offset (8) and the 8 bytes before, combined with the salt by exclusive or |
+//! | 12 | 4 | CRC-32, continued from the one before, of the record |
+//!
+//! A frame with a length of 2^32-1 has no record. It says that the next segment has
+//! begun, so that a start notices if the newest segment is missing.
+//!
+//! Because of the number and the offset in its checksum, a record is valid only in
+//! its own place. Because of the salt, nobody who supplies a body can make bytes in
+//! it that are a frame there. If a record is bad, the second field of later frames
+//! tells whether it had been synced; if it had, it is damage and not a torn end.
+//!
+//! **Record**: a byte for its kind, then what this kind has. A *number* has 7 bits
+//! in a byte, the lowest first, in as few bytes as it needs; the highest bit of a
+//! byte says that another one follows.
+//!
+//! | kind | | |
+//! |---|---|---|
+//! | 1 | put | the job's fields; number: the length of a text; the text; the body with CR LF up to the end |
+//! | 2 | update | the job's fields |
+//! | 3 | delete | number: id |
+//! | 4 | mark | number: the oldest segment that is needed from here on |
+//!
+//! **Fields** of a job: the numbers id, priority, delay and TTR; the moment, unless
+//! the job is ready; the counters, if one of them is not 0; and in 8 bytes the time
+//! of the put. The moment is the end of the delay, the place among the buried jobs,
+//! or for a deleted job the end of its key's time. The counters are the numbers of
+//! reserves, timeouts, releases, buries and kicks, and of tries that have ended
+//! without a command. Delay and TTR are in seconds, times in nanoseconds since the
+//! Unix epoch. An update has all of them, not only those that changed.
+//!
+//! The kind of a put or an update is a sum with the state (0 ready, 8 buried, 16
+//! delayed, 24 deleted), and 32 if there are counters.
+//!
+//! The **text** is the name of the tube, and the options of the put as the command
+//! had them, with a space before each. When the key of a deleted job stays taken,
+//! the job is put again in the state deleted, with its unique key alone and an empty
+//! body. When the time of the key is over, this is deleted in turn.
+
+use crate::engine::{Counters, StoredJob, StoredOptions, StoredState, Time};
+use crate::protocol::framing::MAX_LINE;
+use crate::protocol::{Body, JobId, Priority, PutOptions, Seconds, TubeName};
+use crc32fast::Hasher;
+use std::collections::HashSet;
+
+/// Length of a segment's header.
+pub const HEADER_LEN: u64 = 44;
+/// Length of the frame before each record.
+pub const FRAME_LEN: u64 = 16;
+
+/// The length in a frame that says that the next segment has begun. No record is
+/// so long.
+const CONTINUED: u32 = u32::MAX;
+
+const MAGIC: &[u8; 8] = b"beanpole";
+pub(super) const VERSION: u32 = 5;
+
+/// The name of a segment's file.
+pub(super) fn segment_name(number: u32) -> String {
+    format!("binlog.{number}")
+}
+
+/// The number of the segment in the file of this name; `None` if this is no
+/// segment's name.
+pub(super) fn segment_number(name: &str) -> Option<u32> {
+    let number = name.strip_prefix("binlog.")?.parse().ok()?;
+    (number > 0 && segment_name(number) == name).then_some(number)
+}
+
+/// The name of the first prepared segment. The next ones have a number after it,
+/// from 2 on. Their contents are not part of the binlog.
+pub(super) const SPARE: &str = "binlog.spare";
+
+/// No disk has so many prepared segments. A file whose name has a higher number is
+/// left alone.
+pub(super) const MOST_SPARES: usize = 1 << 16;
+
+/// The name of a prepared segment.
+pub(super) fn spare_name(slot: usize) -> String {
+    match slot {
+        0 => SPARE.into(),
+        _ => format!("{SPARE}{}", slot + 1),
+    }
+}
+
+/// The prepared segment of this name; `None` if this is the name of none.
+pub(super) fn spare_slot(name: &str) -> Option<usize> {
+    let slot = match name.strip_prefix(SPARE)? {
+        "" => 0,
+        number => number.parse::<usize>().ok()?.checked_sub(1)?,
+    };
+    (slot < MOST_SPARES && spare_name(slot) == name).then_some(slot)
+}
+
+/// Whether the file of this name shows that there was a segment: there are no such
+/// files before the first one has its name. Without this, a directory that has lost
+/// all its segments would look new, and the server would start with no jobs. On
+/// shared storage, each server has names of its own for its prepared segments, with
+/// numbers after them.
+pub(super) fn shows_segment(name: &str) -> bool {
+    let end = name.match_indices('.').nth(1).map(|(end, _)| end);
+    let (name, numbers) = name.split_at(end.unwrap_or(name.len()));
+    let mut numbers = numbers.split('.').skip(1).peekable();
+    spare_slot(name) > Some(0)
+        && numbers.peek() != Some(&FIRST)
+        && numbers.all(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// What follows the names of the second and the third prepared segment until there
+/// is a segment.
+pub(super) const FIRST: &str = "0";
+
+/// The header of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Its number.
+    pub number: u32,
+    /// The oldest segment that was needed when this one began.
+    pub oldest: u32,
+    /// Where the records of the previous segment end; 0 if there is none.
+    pub previous_end: u64,
+    /// When this segment began, no job had this id or a higher one.
+    pub next_id: JobId,
+    /// A random number.
+    pub salt: u32,
+}
+
+impl Header {
+    /// The bytes of the header.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = [
+            &MAGIC[..],
+            &VERSION.to_le_bytes(),
+            &self.number.to_le_bytes(),
+            &self.oldest.to_le_bytes(),
+            &self.previous_end.to_le_bytes(),
+            &self.next_id.0.to_le_bytes(),
+            &self.salt.to_le_bytes(),
+        ]
+        .concat();
+        let crc = crc32fast::hash(&bytes);
+        bytes.extend(crc.to_le_bytes());
+        bytes
+    }
+
+    /// The header at the start of the file with this number; or what is wrong
+    /// with it.
+    pub fn decode(start: &[u8], number: u32) -> Result<Header, &'static str> {
+        let Some(bytes) = start.first_chunk::<{ HEADER_LEN as usize }>() else {
+            return Err("the file ends within its header");
+        };
+        let u32_at = |offset| Fields(&bytes[offset..]).u32().expect("it is within");
+        let u64_at = |offset| Fields(&bytes[offset..]).u64().expect("it is within");
+        let header = Header {
+            number: u32_at(12),
+            oldest: u32_at(16),
+            previous_end: u64_at(20),
+            next_id: JobId(u64_at(28)),
+            salt: u32_at(36),
+        };
+        match header {
+            _ if !bytes.starts_with(MAGIC) => Err("this is not a binlog segment"),
+            _ if u32_at(40) != crc32fast::hash(&bytes[..40]) => {
+                Err("the header's checksum is wrong")
+            }
+            _ if header.number != number => Err("the segment is another one by its header"),
+            _ if header.oldest > number => Err("by its header, the segment itself is not needed"),
+            _ if (1..HEADER_LEN).contains(&header.previous_end) => {
+                Err("by its header, the segment before ends within its own")
+            }
+            _ if header.next_id == JobId(u64::MAX) => Err("by its header, no id is left for a job"),
+            _ => Ok(header),
+        }
+    }
+
+    /// The version of a segment that starts with these bytes, if it is another one
+    /// than ours, and the header is whole.
+    pub(super) fn other_version(start: &[u8]) -> Option<u32> {
+        let version = Fields(start.strip_prefix(MAGIC)?).u32()?;
+        let is_whole = |len: usize| {
+            let (header, crc) = start.split_at_checked(len)?;
+            Some(Fields(crc).u32()? == crc32fast::hash(header))
+        };
+        // In version 2, the header was shorter.
+        let is_whole = is_whole(36) == Some(true) || is_whole(40) == Some(true);
+        (is_whole && version != VERSION).then_some(version)
+    }
+}
+
+/// Where a frame stands. Its checksums depend on this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The segment's number.
+    pub number: u32,
+    /// The segment's salt.
+    pub salt: u32,
+    /// The offset in it.
+    pub offset: u64,
+}
+
+impl Place {
+    /// The checksum of the place and of the first two fields of a frame there.
+    fn seed(self, len: u32, unsynced: u32) -> u32 {
+        // One piece of 20 bytes takes half the time of four.
+        let mut bytes = [0; 20];
+        bytes[..4].copy_from_slice(&self.number.to_le_bytes());
+        bytes[4..12].copy_from_slice(&self.offset.to_le_bytes());
+        bytes[12..16].copy_from_slice(&len.to_le_bytes());
+        bytes[16..].copy_from_slice(&unsynced.to_le_bytes());
+        crc32fast::hash(&bytes) ^ self.salt
+    }
+}
+
+/// The bytes before each record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Length of the record, never 0.
+    pub len: u32,
+    /// How many bytes before the frame were not known to be synced; `u32::MAX`
+    /// also stands for more.
+    unsynced: u32,
+    /// The checksum of these two and of the place.
+    seed: u32,
+    /// The checksum of the record, continued from `seed`.
+    crc: u32,
+}
+
+impl Frame {
+    /// The frame that these bytes would be, if they
+    /// [belong](Self::belongs_to) to their place.
+    pub(super) fn read(bytes: &[u8; FRAME_LEN as usize]) -> Option<Frame> {
+        let mut fields = Fields(bytes);
+        let len = fields.u32().filter(|len| *len > 0)?;
+        Some(Frame {
+            len,
+            unsynced: fields.u32()?,
+            seed: fields.u32()?,
+            crc: fields.u32()?,
+        })
+    }
+
+    /// Whether it was written in this place.
+    pub(super) fn belongs_to(&self, place: Place) -> bool {
+        self.seed == place.seed(self.len, self.unsynced)
+    }
+
+    /// Whether this is the record that it announces.
+    pub(super) fn announces(&self, record: &[u8]) -> bool {
+        self.crc == crc_of(self.seed, [record, &[]])
+    }
+
+    /// With which salt it would belong to a place whose salt is unknown, and 0 there.
+    pub(super) fn salt_in(&self, place: Place) -> u32 {
+        self.seed ^ place.seed(self.len, self.unsynced)
+    }
+
+    /// What is written after the last record of a segment when the next one has
+    /// begun. It is not synced, and there may be no room for it.
+    pub(super) fn continued(place: Place) -> [u8; FRAME_LEN as usize] {
+        encode_frame(place, CONTINUED, 0, [&[], &[]])
+    }
+
+    /// Whether it says that the next segment has begun.
+    pub fn is_continued(&self) -> bool {
+        self.len == CONTINUED
+    }
+
+    /// Up to where the segment was known to be synced when this frame was
+    /// written at this offset.
+    pub fn synced(&self, offset: u64) -> u64 {
+        offset.saturating_sub(self.unsynced.into())
+    }
+}
+
+/// The frame of a record in two parts.
+fn encode_frame(
+    place: Place,
+    len: u32,
+    unsynced: u32,
+    record: [&[u8]; 2],
+) -> [u8; FRAME_LEN as usize] {
+    let seed = place.seed(len, unsynced);
+    let fields = [len, unsynced, seed, crc_of(seed, record)].map(u32::to_le_bytes);
+    let bytes = fields.as_flattened().try_into();
+    bytes.expect("four fields of 4 bytes are a frame")
+}
+
+/// The checksum of a record in two parts, continued from that of its frame.
+fn crc_of(seed: u32, record: [&[u8]; 2]) -> u32 {
+    let mut crc = Hasher::new_with_initial(seed);
+    record.iter().for_each(|part| crc.update(part));
+    crc.finalize()
+}
+
+/// A change of a job, or a mark of the binlog itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// A job with everything. It replaces what was known of this job.
+    Put(StoredJob),
+    /// The fields of a job after a change.
+    Update(Update),
+    /// The job is gone.
+    Delete(JobId),
+    /// The oldest segment that is needed from here on.
+    Mark(u32),
+}
+
+const PUT: u8 = 1;
+const UPDATE: u8 = 2;
+const DELETE: u8 = 3;
+const MARK: u8 = 4;
+/// The bits of a kind that tell these apart.
+const WHAT: u8 = 7;
+/// The lowest of the two bits of the state.
+const STATE: u8 = 8;
+const HAS_COUNTERS: u8 = 32;
+/// All kinds are lower.
+const NO_KIND: u8 = 64;
+
+impl Record {
+    /// How many bytes it takes, with its frame.
+    pub(super) fn len(&self) -> u64 {
+        let len = match self {
+            Record::Put(job) => {
+                let text_len = text_len(job);
+                let text_len = number_len(text_len as u64) + text_len;
+                Update::of(job).len() + text_len + job.body.wire().len()
+            }
+            Record::Update(update) => update.len(),
+            Record::Delete(id) => 1 + number_len(id.0),
+            Record::Mark(oldest) => 1 + number_len((*oldest).into()),
+        };
+        FRAME_LEN + len as u64
+    }
+
+    /// How many bytes it may come to take: a job that is put again may have
+    /// more to tell.
+    pub(super) fn grown_len(&self) -> u64 {
+        match self {
+            Record::Put(job) => {
+                let (tube_len, keys_len, body_len) = lens(job);
+                put_len(job.id, tube_len, keys_len, body_len)
+            }
+            Record::Update(_) | Record::Delete(_) | Record::Mark(_) => self.len(),
+        }
+    }
+
+    /// Appends frame and record to `out`, except the body, which is returned:
+    /// it must be written right after them. (A large body is not worth
+    /// copying.)
+    ///
+    /// `synced` is how far the segment is known to be synced.
+    pub(super) fn encode(&self, place: Place, synced: u64, out: &mut Vec<u8>) -> &[u8] {
+        let start = out.len();
+        out.extend_from_slice(&[0; FRAME_LEN as usize]);
+        let mut body: &[u8] = &[];
+        match self {
+            Record::Put(job) => {
+                Update::of(job).encode(PUT, out);
+                encode_number(text_len(job) as u64, out);
+                out.extend_from_slice(job.tube.as_str().as_bytes());
+                if let Some(stored) = &job.options {
+                    out.push(b' ');
+                    out.extend_from_slice(stored.options.to_string().as_bytes());
+                }
+                body = job.body.wire();
+            }
+            Record::Update(update) => update.encode(UPDATE, out),
+            Record::Delete(id) => {
+                out.push(DELETE);
+                encode_number(id.0, out);
+            }
+            Record::Mark(oldest) => {
+                out.push(MARK);
+                encode_number((*oldest).into(), out);
+            }
+        }
+        let (frame, record) = out[start..].split_at_mut(FRAME_LEN as usize);
+        let len = u32::try_from(record.len() + body.len()).expect("a body has at most 1 GiB");
+        let unsynced = u32::try_from(place.offset - synced).unwrap_or(u32::MAX);
+        frame.copy_from_slice(&encode_frame(place, len, unsynced, [record, body]));
+        body
+    }
+
+    /// The record in these bytes; `None` if they make no sense.
+    pub(super) fn decode(bytes: &[u8], tubes: &mut Tubes) -> Option<Record> {
+        let mut fields = Fields(bytes);
+        let kind = fields.u8()?;
+        let record = match kind & WHAT {
+            PUT if kind < NO_KIND => {
+                let update = Update::decode(kind, &mut fields)?;
+                let text_len = usize::try_from(fields.number()?).ok()?;
+                let text = fields.take(text_len)?;
+                let end = text.iter().position(|byte| *byte == b' ');
+                let (tube, options) = text.split_at(end.unwrap_or(text.len()));
+                let tube = tubes.name(tube)?;
+                let options = match options {
+                    [] => None,
+                    options => Some(PutOptions::parse(options)?),
+                };
+                let body = Body::from_wire(std::mem::take(&mut fields.0))?;
+                let job = update.with(tube, options, body);
+                (!job.is_deleted() || is_key(&job)).then_some(Record::Put(job))?
+            }
+            UPDATE if kind < NO_KIND => {
+                let update = Update::decode(kind, &mut fields)?;
+                let is_deleted = matches!(update.state, StoredState::Deleted { .. });
+                (!is_deleted).then_some(Record::Update(update))?
+            }
+            DELETE if kind == DELETE => Record::Delete(fields.id()?),
+            MARK if kind == MARK => Record::Mark(u32::try_from(fields.number()?).ok()?),
+            _ => return None,
+        };
+        fields.0.is_empty().then_some(record)
+    }
+
+    /// Whether these bytes are a mark, so that it need not be decoded otherwise.
+    pub(super) fn is_mark(bytes: &[u8]) -> bool {
+        bytes.first() == Some(&MARK)
+    }
+}
+
+/// Whether this may be what is left of a deleted job.
+fn is_key(job: &StoredJob) -> bool {
+    let options = job.options.as_ref().map(|stored| &stored.options);
+    let is_key = |options: &PutOptions| {
+        options.unique.is_some() && options.limit.is_none() && options.tries.is_none()
+    };
+    options.is_some_and(is_key) && job.body.content().is_empty()
+}
+
+/// The length of the name of a job's tube and of its options.
+fn text_len(job: &StoredJob) -> usize {
+    let options = job.options.as_ref();
+    let options_len = options.map_or(0, |stored| 1 + stored.options.to_string().len());
+    job.tube.as_str().len() + options_len
+}
+
+/// The longest options without the keys.
+const MOST_OPTIONS: usize = " idp::4294967295 con::4294967295 try:4294967295".len();
+
+/// The longest fields of a job without the id. A job without options has no tries to
+/// count.
+const MOST_FIELDS: usize = 3 * U32_LEN + U64_LEN + 5 * U32_LEN + 1 + 8;
+const U32_LEN: usize = 5;
+const U64_LEN: usize = 10;
+
+/// The length that a put with its frame has at most, whatever happens to the job,
+/// from its id and the lengths of the tube's name, of the keys (`None` if the job has
+/// no options) and of the body with CR LF, in bytes. (No put is near 4 GiB: the
+/// server accepts no body above 1 GiB.)
+pub fn put_len(id: JobId, tube_len: usize, keys_len: Option<usize>, body_len: usize) -> u64 {
+    let (options_len, tries_len) = match keys_len {
+        Some(keys_len) => (MOST_OPTIONS + keys_len, U32_LEN - 1),
+        None => (0, 0),
+    };
+    let fields_len = number_len(id.0) + MOST_FIELDS + tries_len;
+    let text_len = tube_len + options_len;
+    let text_len = number_len(text_len as u64) + text_len;
+    FRAME_LEN + (1 + fields_len + text_len + body_len) as u64
+}
+
+/// The length of the longest put with a body of this length, in bytes with CR
+/// LF, whatever its id, tube and options are.
+pub fn longest_put(body_len: usize) -> u64 {
+    put_len(JobId(u64::MAX), TubeName::MAX_LEN, Some(MAX_LINE), body_len)
+}
+
+/// The lengths that the length of a job's put depends on: of the name of its
+/// tube, of its keys, and of its body with CR LF.
+pub fn lens(job: &StoredJob) -> (usize, Option<usize>, usize) {
+    let keys_len = job.options.as_ref().map(|stored| stored.options.keys_len());
+    (job.tube.as_str().len(), keys_len, job.body.wire().len())
+}
+
+/// The fields of a job: everything except its tube, its options and its body,
+/// which never change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // the fields are those of a stored job
+pub struct Update {
+    pub id: JobId,
+    pub priority: Priority,
+    pub delay: Seconds,
+    pub ttr: Seconds,
+    pub created_at: Time,
+    pub state: StoredState,
+    pub counters: Counters,
+    /// How many tries have ended without a command.
+    pub silent: u32,
+}
+
+impl Update {
+    /// The fields of a job.
+    pub fn of(job: &StoredJob) -> Update {
+        Update {
+            id: job.id,
+            priority: job.priority,
+            delay: job.delay,
+            ttr: job.ttr,
+            created_at: job.created_at,
+            state: job.state,
+            counters: job.counters,
+            silent: job.options.as_ref().map_or(0, |stored| stored.silent),
+        }
+    }
+
+    /// Changes the fields of a job to these.
+    pub fn apply(self, job: &mut StoredJob) {
+        let options = job.options.take().map(|stored| stored.options);
+        *job = self.with(job.tube.clone(), options, job.body.clone());
+    }
+
+    /// The whole job.
+    pub fn with(self, tube: TubeName, options: Option<PutOptions>, body: Body) -> StoredJob {
+        let silent = self.silent;
+        StoredJob {
+            id: self.id,
+            tube,
+            body,
+            priority: self.priority,
+            delay: self.delay,
+            ttr: self.ttr,
+            created_at: self.created_at,
+            state: self.state,
+            counters: self.counters,
+            options: options.map(|options| Box::new(StoredOptions { options, silent })),
+        }
+    }
+
+    /// Appends the kind of a record with these fields, and the fields.
+    fn encode(&self, what: u8, out: &mut Vec<u8>) {
+        let state = match self.state {
+            StoredState::Ready => 0,
+            StoredState::Buried { .. } => 1,
+            StoredState::Delayed { .. } => 2,
+            StoredState::Deleted { .. } => 3,
+        };
+        let counters = u8::from(self.counts().is_some()) * HAS_COUNTERS;
+        out.push(what + state * STATE + counters);
+        self.numbers().for_each(|number| encode_number(number, out));
+        out.extend(self.created_at.as_nanos().to_le_bytes());
+    }
+
+    /// The length of the kind and the fields.
+    fn len(&self) -> usize {
+        1 + self.numbers().map(number_len).sum::<usize>() + 8
+    }
+
+    /// All fields but the time of the put, as they are written.
+    fn numbers(&self) -> impl Iterator<Item = u64> {
+        let moment = match self.state {
+            StoredState::Ready => None,
+            StoredState::Buried { order } => Some(order),
+            StoredState::Delayed { until } | StoredState::Deleted { until } => {
+                Some(until.as_nanos())
+            }
+        };
+        let numbers = [self.priority.0, self.delay.0, self.ttr.0].map(u64::from);
+        let counts = self.counts().into_iter().flatten().map(u64::from);
+        [self.id.0]
+            .into_iter()
+            .chain(numbers)
+            .chain(moment)
+            .chain(counts)
+    }
+
+    /// The counters, if one of them is not 0.
+    fn counts(&self) -> Option<[u32; 6]> {
+        let [a, b, c, d, e] = counters(&self.counters);
+        Some([a, b, c, d, e, self.silent]).filter(|counts| *counts != [0; 6])
+    }
+
+    /// The fields of a record of this kind.
+    fn decode(kind: u8, fields: &mut Fields) -> Option<Update> {
+        let id = fields.id()?;
+        let [priority, delay, ttr] = fields.numbers()?;
+        let moment = |fields: &mut Fields| fields.number().map(Time::from_nanos);
+        let state = match kind / STATE % 4 {
+            0 => StoredState::Ready,
+            1 => StoredState::Buried {
+                // The next buried job gets the next number, so the highest one is
+                // never used.
+                order: fields.number().filter(|order| *order < u64::MAX)?,
+            },
+            2 => StoredState::Delayed {
+                until: moment(fields)?,
+            },
+            _ => StoredState::Deleted {
+                until: moment(fields)?,
+            },
+        };
+        let [reserves, timeouts, releases, buries, kicks, silent] = match kind & HAS_COUNTERS {
+            0 => [0; 6],
+            _ => fields.numbers()?,
+        };
+        Some(Update {
+            id,
+            priority: Priority(priority),
+            delay: Seconds(delay),
+            ttr: Seconds(ttr),
+            created_at: Time::from_nanos(fields.u64()?),
+            state,
+            counters: Counters {
+                reserves,
+                timeouts,
+                releases,
+                buries,
+                kicks,
+            },
+            silent,
+        })
+    }
+}
+
+/// The counters in the order in which they are written.
+pub(super) fn counters(counters: &Counters) -> [u32; 5] {
+    let Counters {
+        reserves,
+        timeouts,
+        releases,
+        buries,
+        kicks,
+    } = *counters;
+    [reserves, timeouts, releases, buries, kicks]
+}
+
+/// How many bytes [`encode_number`] appends.
+fn number_len(number: u64) -> usize {
+    let bits = (u64::BITS - number.leading_zeros()).max(1);
+    bits.div_ceil(7) as usize
+}
+
+fn encode_number(mut number: u64, out: &mut Vec<u8>) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+/// Reads bytes field by field; `None` when there are not enough bytes.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (field, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(field)
+    }
+
+    fn u8(&mut self) -> Option<u8> {
+        self.take(1).map(|field| field[0])
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        let field = self.take(4)?.try_into().ok()?;
+        Some(u32::from_le_bytes(field))
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        let field = self.take(8)?.try_into().ok()?;
+        Some(u64::from_le_bytes(field))
+    }
+
+    /// A number in as few bytes as it needs.
+    fn number(&mut self) -> Option<u64> {
+        let mut number = 0;
+        for shift in (0..u64::BITS).step_by(7) {
+            let byte = self.u8()?;
+            let bits = u64::from(byte & 0x7f);
+            number |= bits << shift;
+            if byte & 0x80 == 0 {
+                let is_shortest = bits > 0 || shift == 0;
+                return (is_shortest && number >> shift == bits).then_some(number);
+            }
+        }
+        None
+    }
+
+    /// Numbers of 32 bits.
+    fn numbers<const N: usize>(&mut self) -> Option<[u32; N]> {
+        let mut numbers = [0; N];
+        for number in &mut numbers {
+            *number = u32::try_from(self.number()?).ok()?;
+        }
+        Some(numbers)
+    }
+
+    /// A job's id. The two highest numbers are no ids: a header may have to name
+    /// the next id, and one more must be left after that.
+    fn id(&mut self) -> Option<JobId> {
+        let id = self.number().filter(|id| *id < u64::MAX - 1)?;
+        Some(JobId(id))
+    }
+}
+
+/// The names of tubes read so far, so that each is in memory once.
+#[derive(Default)]
+pub struct Tubes {
+    names: HashSet<TubeName>,
+    /// The one that was read last. Most often the next job is in the same tube.
+    last: Option<TubeName>,
+}
+
+impl Tubes {
+    /// The name in these bytes, if they are one.
+    pub fn name(&mut self, bytes: &[u8]) -> Option<TubeName> {
+        let is_it = |name: &&TubeName| name.as_str().as_bytes() == bytes;
+        if self.last.as_ref().filter(is_it).is_none() {
+            let known = self.names.get(std::str::from_utf8(bytes).ok()?);
+            let name = known.cloned().or_else(|| TubeName::parse(bytes))?;
+            self.names.insert(name.clone());
+            self.last = Some(name);
+        }
+        self.last.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLACE: Place = Place {
+        number: 3,
+        salt: 0x89ab_cdef,
+        offset: 100,
+    };
+
+    #[test]
+    fn segments_are_known_by_their_names() {
+        assert_eq!(segment_number("binlog.12"), Some(12));
+        for end in ["", "0", "01", "+1", "x", "spare"] {
+            assert_eq!(segment_number(&format!("binlog.{end}")), None, "{end}");
+        }
+    }
+
+    #[test]
+    fn prepared_segments_are_known_by_their_names() {
+        assert_eq!(spare_slot("binlog.spare"), Some(0));
+        assert_eq!(spare_slot("binlog.spare2"), Some(1));
+        assert_eq!(spare_slot("binlog.spare65536"), Some(MOST_SPARES - 1));
+        for number in ["1", "02", "+2", "65537", "x"] {
+            let name = format!("binlog.spare{number}");
+            assert_eq!(spare_slot(&name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_second_prepared_segment_shows_that_there_was_a_segment() {
+        for name in ["binlog.spare2", "binlog.spare12", "binlog.spare2.17.3"] {
+            assert!(shows_segment(name), "{name}");
+        }
+        for name in [
+            "binlog.1",
+            "binlog.spare",
+            "binlog.spare.17.3",
+            "binlog.spare2.0",
+            "binlog.spare2.0.17.3",
+            "binlog.spare2.old",
+            "lock",
+            "",
+        ] {
+            assert!(!shows_segment(name), "{name}");
+        }
+    }
+
+    fn header() -> Header {
+        Header {
+            number: 3,
+            oldest: 2,
+            previous_end: 4711,
+            next_id: JobId(12),
+            salt: 0x1234_5678,
+        }
+    }
+
+    #[test]
+    fn a_header_is_these_bytes_and_any_flipped_bit_is_noticed() {
+        let bytes = header().encode();
+        assert_eq!(
+            bytes[..40],
+            [
+                &b"beanpole"[..],
+                &[5, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0],
+                &[0x67, 0x12, 0, 0, 0, 0, 0, 0, 12, 0, 0, 0, 0, 0, 0, 0],
+                &[0x78, 0x56, 0x34, 0x12],
+            ]
+            .concat()
+        );
+        assert_eq!(Header::decode(&bytes, 3), Ok(header()));
+        assert_eq!(Header::other_version(&bytes), None);
+        assert!(Header::decode(&bytes, 4).is_err());
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(Header::decode(&flipped, 3).is_err(), "bit {bit}");
+            assert_eq!(Header::other_version(&flipped), None, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_header_that_contradicts_itself_is_refused() {
+        let (mut within, mut needless, mut last) = (header(), header(), header());
+        within.previous_end = 43;
+        needless.oldest = 4;
+        last.next_id = JobId(u64::MAX);
+        for header in [within, needless, last] {
+            assert!(Header::decode(&header.encode(), 3).is_err(), "{header:?}");
+        }
+    }
+
+    #[test]
+    fn a_segment_of_another_version_is_told_from_damage() {
+        for (version, len) in [(2, 36), (4, 40), (6, 40)] {
+            let mut bytes = header().encode();
+            bytes[8] = version;
+            let crc = crc32fast::hash(&bytes[..len]).to_le_bytes();
+            bytes[len..len + 4].copy_from_slice(&crc);
+            assert_eq!(Header::other_version(&bytes), Some(version.into()));
+        }
+    }
+
+    #[test]
+    fn the_salt_is_found_from_a_frame_whose_header_is_lost() {
+        let bytes = bytes_of(&Record::Delete(JobId(1)));
+        let frame = Frame::read(bytes.first_chunk().unwrap()).unwrap();
+        assert_eq!(frame.salt_in(Place { salt: 0, ..PLACE }), PLACE.salt);
+        assert!(frame.belongs_to(PLACE));
+    }
+
+    fn job(state: StoredState, counters: Counters, body: &[u8]) -> StoredJob {
+        StoredJob {
+            id: JobId(7),
+            tube: TubeName::parse(b"mail").unwrap(),
+            body: Body::new(body),
+            priority: Priority(1),
+            delay: Seconds(2),
+            ttr: Seconds(60),
+            created_at: Time::from_nanos(9),
+            state,
+            counters,
+            options: None,
+        }
+    }
+
+    fn with_options(text: &str, silent: u32, job: StoredJob) -> StoredJob {
+        let options = PutOptions::parse(text.as_bytes()).unwrap();
+        StoredJob {
+            options: Some(Box::new(StoredOptions { options, silent })),
+            ..job
+        }
+    }
+
+    const NONE: Counters = Counters {
+        reserves: 0,
+        timeouts: 0,
+        releases: 0,
+        buries: 0,
+        kicks: 0,
+    };
+    const MOST: Counters = Counters {
+        reserves: u32::MAX,
+        timeouts: u32::MAX,
+        releases: u32::MAX,
+        buries: u32::MAX,
+        kicks: u32::MAX,
+    };
+    const BURIED: StoredState = StoredState::Buried { order: 5 };
+    const DELETED: StoredState = StoredState::Deleted {
+        until: Time::from_nanos(9),
+    };
+
+    /// A job whose numbers are all at their ends.
+    fn longest(text: &str) -> StoredJob {
+        let until = Time::from_nanos(u64::MAX);
+        let job = StoredJob {
+            id: JobId(u64::MAX - 2),
+            priority: Priority(u32::MAX),
+            delay: Seconds(u32::MAX),
+            ttr: Seconds(u32::MAX),
+            ..job(StoredState::Delayed { until }, MOST, b"hi")
+        };
+        match text {
+            "" => job,
+            text => with_options(text, u32::MAX, job),
+        }
+    }
+
+    fn one_of_each() -> Vec<Record> {
+        let counters = Counters {
+            timeouts: 127,
+            releases: 128,
+            buries: 1 << 21,
+            ..MOST
+        };
+        let key = with_options(" idp:a:60", 0, job(DELETED, NONE, b""));
+        let all = with_options(" idp:a:60 con:bc:2 try:3", 2, job(BURIED, counters, b"hi"));
+        vec![
+            Record::Put(job(StoredState::Ready, NONE, b"")),
+            Record::Put(job(BURIED, NONE, &[0; 1000])),
+            Record::Put(longest("")),
+            Record::Put(key),
+            Record::Put(with_options(
+                " try:1",
+                0,
+                job(StoredState::Ready, NONE, b""),
+            )),
+            Record::Update(Update::of(&all)),
+            Record::Put(all),
+            Record::Update(Update::of(&job(StoredState::Ready, NONE, b""))),
+            Record::Update(Update::of(&longest(""))),
+            Record::Delete(JobId(1)),
+            Record::Mark(2),
+        ]
+    }
+
+    /// A record with its frame, in its place.
+    fn bytes_of(record: &Record) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let body = record.encode(PLACE, 40, &mut bytes).to_vec();
+        bytes.extend(body);
+        assert_eq!(bytes.len() as u64, record.len(), "{record:?}");
+        bytes
+    }
+
+    /// The bytes of the record in these, if all checksums are right in this place.
+    fn checked(bytes: &[u8], place: Place) -> Option<&[u8]> {
+        let (frame, rest) = bytes.split_first_chunk()?;
+        let frame = Frame::read(frame).filter(|frame| frame.belongs_to(place))?;
+        let record = rest.get(..frame.len as usize)?;
+        frame.announces(record).then_some(record)
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Record> {
+        Record::decode(bytes, &mut Tubes::default())
+    }
+
+    #[test]
+    fn a_record_is_these_bytes() {
+        let counters = Counters {
+            reserves: 258,
+            ..NONE
+        };
+        let bytes = bytes_of(&Record::Put(job(BURIED, counters, b"hi")));
+        assert_eq!(bytes[..8], [30, 0, 0, 0, 60, 0, 0, 0]); // length, not synced
+        // Any program that has CRC-32 can calculate this.
+        assert_eq!(
+            bytes[8..16],
+            [0xa8, 0xbe, 0x6b, 0x17, 0xdc, 0xd7, 0x70, 0xc1]
+        );
+        let fields = [7, 1, 2, 60, 5, 0x82, 2, 0, 0, 0, 0, 0];
+        let put_at = [9, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(
+            bytes[16..],
+            [&[1 + 8 + 32], &fields[..], &put_at, b"\x04mailhi\r\n"].concat()
+        );
+        let text = " idp:key:60 con:ab:2 try:3";
+        let options = with_options(text, 1, job(BURIED, counters, b"hi"));
+        let fields = [7, 1, 2, 60, 5, 0x82, 2, 0, 0, 0, 0, 1];
+        let rest = [b"\x1email", text.as_bytes(), b"hi\r\n"].concat();
+        assert_eq!(
+            bytes_of(&Record::Put(options))[16..],
+            [&[1 + 8 + 32], &fields[..], &put_at, &rest].concat()
+        );
+        let ready = Update::of(&job(StoredState::Ready, NONE, b""));
+        assert_eq!(
+            bytes_of(&Record::Update(ready))[16..],
+            [&[2, 7, 1, 2, 60][..], &put_at].concat()
+        );
+        assert_eq!(bytes_of(&Record::Delete(JobId(258)))[16..], [3, 0x82, 2]);
+        assert_eq!(bytes_of(&Record::Mark(2))[16..], [4, 2]);
+    }
+
+    #[test]
+    fn what_was_written_is_read_in_its_own_place_only() {
+        let other_places = [
+            Place { number: 4, ..PLACE },
+            Place { salt: 1, ..PLACE },
+            Place {
+                offset: 99,
+                ..PLACE
+            },
+        ];
+        for record in one_of_each() {
+            let bytes = bytes_of(&record);
+            assert_eq!(decode(checked(&bytes, PLACE).unwrap()), Some(record));
+            for place in other_places {
+                assert_eq!(checked(&bytes, place), None, "{place:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_or_a_missing_byte_is_noticed() {
+        for record in one_of_each() {
+            let bytes = bytes_of(&record);
+            for bit in 0..bytes.len() * 8 {
+                let mut flipped = bytes.clone();
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(checked(&flipped, PLACE), None, "{record:?}, bit {bit}");
+            }
+            for len in 0..bytes.len() {
+                assert_eq!(checked(&bytes[..len], PLACE), None, "{record:?}, {len}");
+            }
+        }
+    }
+
+    /// So what is put again has room where what was put before had room.
+    #[test]
+    fn a_put_never_outgrows_the_length_it_is_counted_with() {
+        for record in one_of_each() {
+            assert!(record.len() <= record.grown_len(), "{record:?}");
+        }
+        for text in ["", " idp:a:4294967295 con:b:4294967295 try:4294967295"] {
+            let tube = TubeName::parse(&[b'a'; 200]).unwrap();
+            let longest = Record::Put(StoredJob {
+                tube,
+                ..longest(text)
+            });
+            assert_eq!(longest.len(), longest.grown_len());
+            assert!(longest.len() <= longest_put(4));
+        }
+    }
+
+    #[test]
+    fn a_number_has_no_byte_too_many() {
+        for number in [0, 1, 127, 128, 16383, 16384, u64::MAX / 2, u64::MAX] {
+            let mut bytes = Vec::new();
+            encode_number(number, &mut bytes);
+            assert_eq!(bytes.len(), number_len(number));
+            assert_eq!(Fields(&bytes).number(), Some(number));
+        }
+        let beyond = [&[0xff; 9][..], &[2]].concat();
+        for wrong in [&[0x80, 0][..], &[0x80], &beyond, &[0xff; 11]] {
+            assert_eq!(Fields(wrong).number(), None, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_record_that_no_server_writes_makes_no_sense() {
+        let deleted = |body| job(DELETED, NONE, body);
+        let ready = || job(StoredState::Ready, NONE, b"");
+        let last = StoredState::Buried { order: u64::MAX };
+        let id = JobId(u64::MAX - 1);
+        for record in [
+            // Of a deleted job, more than its key, or nothing.
+            Record::Put(deleted(b"")),
+            Record::Put(with_options(" idp:a:60", 0, deleted(b"hello"))),
+            Record::Put(with_options(" idp:a:60 con:b", 0, deleted(b""))),
+            Record::Put(with_options(" try:3", 0, deleted(b""))),
+            Record::Update(Update::of(&deleted(b""))),
+            // Numbers at their ends.
+            Record::Delete(id),
+            Record::Put(job(last, NONE, b"")),
+            Record::Update(Update {
+                id,
+                ..Update::of(&ready())
+            }),
+        ] {
+            assert_eq!(
+                decode(checked(&bytes_of(&record), PLACE).unwrap()),
+                None,
+                "{record:?}"
+            );
+        }
+        let update = bytes_of(&Record::Update(Update::of(&ready())))[16..].to_vec();
+        for (wrong, bytes) in [
+            ("nothing", vec![]),
+            ("an unknown kind", vec![5, 1]),
+            ("a delete with counters", vec![32 + 3, 1]),
+            ("a mark with more", vec![4, 1, 0]),
+            (
+                "an update of a kind too high",
+                [&[64 + 2], &update[1..]].concat(),
+            ),
+            ("an update with more", [&update[..], &[0]].concat()),
+        ] {
+            assert_eq!(decode(&bytes), None, "{wrong}");
+        }
+    }
+}
