@@ -65,14 +65,6 @@ impl State {
             _ => None,
         }
     }
-
-    /// When the clock alone ends this state.
-    pub fn until(&self) -> Option<Time> {
-        match *self {
-            State::Delayed { until } | State::Reserved { until, .. } => Some(until),
-            State::Ready | State::Buried { .. } => None,
-        }
-    }
 }
 
 /// What decides in which collection a job is.

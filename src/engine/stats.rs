@@ -5,11 +5,12 @@
 //! counts.
 
 use super::counts::{COMMAND_KEYS, EVENT_KEYS, JobCounts};
-use super::job::{JOB_OVERHEAD, Job};
+use super::job::{JOB_OVERHEAD, Job, State};
 use super::slab::ConnectionIndex;
 use super::tube::{Pause, Tube};
 use super::{ConnectionId, Engine, PIECE, Time};
 use crate::protocol::command::ListJobs;
+use crate::protocol::document::TubeNames;
 use crate::protocol::{
     ConnectionList, ConnectionStats, Document, JobId, JobList, JobStats, Reply, TubeName,
 };
@@ -78,34 +79,38 @@ impl Engine {
     pub(super) fn list_tubes_watched(&mut self, by: ConnectionIndex) -> Reply {
         let watched = &self.connections[by].watched;
         self.effects.steps += watched.len();
-        let names = watched.iter().map(|&tube| self.tubes[tube].name.clone());
-        Reply::Tubes(names.collect())
+        let mut names = TubeNames::default();
+        for &tube in watched {
+            names.push(self.tubes[tube].name.clone());
+        }
+        Reply::Tubes(names)
     }
 
     /// Looks at a limited number of jobs, so that nobody waits long for it.
     pub(super) fn list_jobs(&mut self, list: &ListJobs, now: Time) -> Reply {
         let tube = list.tube.as_ref().map(|name| self.find_tube(name));
         if tube == Some(None) {
-            return Reply::Jobs(Box::default());
+            let (items, next) = (Vec::new(), None);
+            return Reply::Jobs(Box::new(JobList { items, next }));
         }
         let is_wanted = |job: &Job| {
             tube.is_none_or(|tube| tube == Some(job.tube))
                 && list.state.is_none_or(|state| job.state.name() == state)
         };
         let most = usize::try_from(list.count).map_or(PIECE, |count| count.min(PIECE));
-        let mut jobs = Vec::with_capacity(most.min(self.jobs.len()));
+        let mut items = Vec::with_capacity(most.min(self.jobs.len()));
         let mut others = self.jobs.range(list.from..);
         for (&id, job) in others.by_ref().take(PIECE) {
             self.effects.steps += 1;
             if is_wanted(job) {
-                jobs.push(self.job_stats(id, job, now));
-                if jobs.len() == most {
+                items.push(self.job_stats(id, job, now));
+                if items.len() == most {
                     break;
                 }
             }
         }
-        let next = others.next().map(|(&id, _)| id);
-        Reply::Jobs(Box::new(JobList { jobs, next }))
+        let next = others.next().map(|(id, _)| id.0);
+        Reply::Jobs(Box::new(JobList { items, next }))
     }
 
     /// Tells of a limited number of connections. What the engine does not know
@@ -130,16 +135,19 @@ impl Engine {
                 reserves: connection.reserves,
             }
         };
-        let connections: Vec<_> = others.by_ref().take(most).map(stats).collect();
-        self.effects.steps += connections.len();
+        let items: Vec<_> = others.by_ref().take(most).map(stats).collect();
+        self.effects.steps += items.len();
         let next = others.next().map(|(id, _)| id.0);
-        Reply::Connections(ConnectionList { connections, next })
+        Reply::Connections(ConnectionList { items, next })
     }
 
     /// What `stats-job` and `list-jobs` tell. The engine does not know in which
     /// file the job is; the server fills in `file`.
     fn job_stats(&self, id: JobId, job: &Job, now: Time) -> JobStats {
-        let left = |until: Time| u32::try_from(until.since(now).as_secs()).unwrap_or(u32::MAX);
+        let until = match job.state {
+            State::Delayed { until } | State::Reserved { until, .. } => until,
+            State::Ready | State::Buried { .. } => now,
+        };
         let holder = job.state.holder();
         let reserved_by = holder.map_or(0, |holder| self.connections[holder].id.0);
         JobStats {
@@ -150,7 +158,7 @@ impl Engine {
             age: now.since(job.created_at).as_secs(),
             delay: job.delay,
             ttr: job.ttr,
-            time_left: job.state.until().map_or(0, left),
+            time_left: u32::try_from(until.since(now).as_secs()).unwrap_or(u32::MAX),
             file: 0,
             counters: job.counters,
             size: u32::try_from(job.body.content().len()).unwrap_or(u32::MAX),

@@ -255,9 +255,7 @@ impl Engine {
         match place.state {
             State::Ready => {
                 self.change_ready(id, place, ReadyQueue::insert);
-                if self.tubes[place.tube].is_awaited_for(place.priority, id) {
-                    self.note_unserved(place.tube);
-                }
+                self.note_unserved(place.tube);
             }
             State::Delayed { until } => drop(tube.delayed.insert((until, id))),
             State::Buried { order } => drop(tube.buried.insert((order, id))),

@@ -57,12 +57,6 @@ pub struct Pause {
 }
 
 impl Tube {
-    /// Whether connections may have to be told of this job, which has just
-    /// become ready: it is better than all that were ready here before.
-    pub fn is_awaited_for(&self, priority: Priority, id: JobId) -> bool {
-        !self.waiting.is_empty() && self.ready.first() == Some((priority, id))
-    }
-
     /// The job that a reserve gets from this tube.
     pub fn offer(&self) -> Option<(Priority, JobId)> {
         self.ready.first().filter(|_| self.pause.is_none())
@@ -70,9 +64,8 @@ impl Tube {
 
     /// The connection that has waited longest for a job that this tube has.
     pub fn first_to_serve(&self) -> Option<(Order, ConnectionIndex)> {
-        self.offer()?;
         let (&order, &connection) = self.waiting.first_key_value()?;
-        Some((order, connection))
+        self.offer().map(|_| (order, connection))
     }
 
     /// The next ready job, whether or not the limit of its key is reached.

@@ -75,12 +75,10 @@ impl<Owner: Copy + Ord> Wheel<Owner> {
         let Some(due) = timer.take() else { return };
         // It hangs at the level that was right when it was set. Since then, the
         // right one may have become lower.
-        for level in self.level(due)..LEVELS {
+        (self.level(due)..LEVELS).any(|level| {
             let slot = self.slot(level, due);
-            if self.remove(level, slot, (due, owner)) {
-                return;
-            }
-        }
+            self.remove(level, slot, (due, owner))
+        });
     }
 
     /// Takes off timers that are due by now, at most `most`, and appends their

@@ -318,23 +318,19 @@ fn list_connections(mut rest: &[u8]) -> Option<Command> {
 fn list_jobs(mut rest: &[u8]) -> Option<Command> {
     let from = JobId(number(&mut rest)?);
     let count = number(&mut rest).filter(|&count| count > 0)?;
-    let mut words = rest.split(|&byte| byte == b' ');
-    let ends_count = words.next()?.is_empty();
-    let (mut tube, mut state) = (None, None);
-    if let Some(name) = words.next() {
-        tube = Some(TubeName::parse(name)?);
-    }
-    if let Some(word) = words.next() {
-        state = Some(JobState::parse(word)?);
-    }
-    let is_whole = ends_count && words.next().is_none();
-    let list = ListJobs {
+    let words: Vec<&[u8]> = rest.split(|&byte| byte == b' ').collect();
+    let (tube, state) = match words[..] {
+        [b""] => (None, None),
+        [b"", tube] => (Some(TubeName::parse(tube)?), None),
+        [b"", tube, state] => (Some(TubeName::parse(tube)?), Some(JobState::parse(state)?)),
+        _ => return None,
+    };
+    Some(Command::ListJobs(Box::new(ListJobs {
         from,
         count,
         tube,
         state,
-    };
-    is_whole.then(|| Command::ListJobs(Box::new(list)))
+    })))
 }
 
 /// The bound of `kick`, read as C's `strtoul` reads it and then cut to 32 bits:

@@ -1,7 +1,7 @@
 //! What `list-connections` tells: a line for each connection.
 
-use super::TubeName;
-use std::io::Write;
+use super::list::{List, Listed};
+use super::{Document, TubeName};
 
 /// What the server tells of a connection. Times are in whole seconds, rounded
 /// down.
@@ -34,43 +34,26 @@ pub struct ConnectionStats {
     pub reserves: u64,
 }
 
-/// Some connections, in the order of their ids, and where the next ones begin.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ConnectionList {
-    /// The connections.
-    pub connections: Vec<ConnectionStats>,
-    /// The first connection that is left out; `None` if these are the last ones.
-    pub next: Option<u64>,
-}
+/// What `list-connections` answers.
+pub type ConnectionList = List<ConnectionStats>;
 
-impl ConnectionList {
-    /// Appends the bytes of the whole reply.
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        let none = if self.connections.is_empty() {
-            " []"
-        } else {
-            ""
-        };
-        let mut yaml = format!("---\nconnections:{none}\n");
-        for one in &self.connections {
-            yaml += &format!(
-                "- {{id: {}, address: \"{}\", age: {}, idle: {}, producer: {}, worker: {}, \
-                waiting: {}, tube: \"{}\", watched: {}, held: {}, puts: {}, reserves: {}}}\n",
-                one.id,
-                one.address,
-                one.age,
-                one.idle.min(one.age),
-                one.is_producer,
-                one.is_worker,
-                one.is_waiting,
-                one.tube,
-                one.watched,
-                one.held,
-                one.puts,
-                one.reserves
-            );
-        }
-        yaml += &format!("next: {}\n", self.next.unwrap_or(0));
-        write!(out, "OK {}\r\n{yaml}\r\n", yaml.len()).expect("a Vec takes all bytes");
+impl Listed for ConnectionStats {
+    const KEY: &'static str = "connections";
+
+    fn document(&self) -> Document {
+        let mut facts = Document::default();
+        facts.add_number("id", self.id);
+        facts.add_text("address", &self.address);
+        facts.add_number("age", self.age);
+        facts.add_number("idle", self.idle.min(self.age));
+        facts.add("producer", self.is_producer);
+        facts.add("worker", self.is_worker);
+        facts.add("waiting", self.is_waiting);
+        facts.add_name("tube", &self.tube);
+        facts.add_number("watched", self.watched as u64);
+        facts.add_number("held", self.held as u64);
+        facts.add_number("puts", self.puts);
+        facts.add_number("reserves", self.reserves);
+        facts
     }
 }

@@ -1,4 +1,5 @@
-//! The YAML that some replies carry: statistics, and lists of tubes.
+//! The YAML that some replies carry: statistics, and lists of tubes. `jobs` and
+//! `connections` have what is told of one of these.
 //!
 //! The engine and the server choose the keys and count the values; this file
 //! only knows what they look like on the wire. Texts that the server does not
@@ -6,19 +7,32 @@
 //! YAML reader would take an `os` of `#1 SMP` for a comment.
 
 use super::TubeName;
-use std::fmt::{Display, Write as _};
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::sync::Arc;
 
 /// A dictionary: lines of a key and its value, in the order in which they are
 /// sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Document(String);
+pub struct Document(Vec<u8>);
 
 impl Document {
     /// Adds a key and its value, which is no text, at the end.
     pub fn add(&mut self, key: &str, value: impl Display) {
-        writeln!(self.0, "{key}: {value}").expect("a String takes all text");
+        writeln!(self.0, "{key}: {value}").expect("a Vec takes all bytes");
+    }
+
+    /// The same for a number, in less time.
+    pub fn add_number(&mut self, key: &str, number: impl Into<u64>) {
+        self.0.extend_from_slice(key.as_bytes());
+        self.0.extend_from_slice(b": ");
+        push_number(&mut self.0, number.into());
+        self.0.push(b'\n');
+    }
+
+    /// Adds a key and a name, in quotes.
+    pub fn add_name(&mut self, key: &str, name: &TubeName) {
+        self.add(key, format_args!("\"{name}\""));
     }
 
     /// Adds a key and any text at the end. The text is quoted, so that a reader
@@ -34,16 +48,24 @@ impl Document {
     ///
     /// If there is no such key, or if it is the first one.
     pub fn insert_before(&mut self, key: &str, others: &Document) {
-        let before = self.0.find(&format!("\n{key}: "));
-        self.0
-            .insert_str(before.expect("the key is there") + 1, &others.0);
+        let key = format!("\n{key}: ");
+        let mut places = self.0.windows(key.len());
+        let place = places.position(|bytes| bytes == key.as_bytes());
+        let place = place.expect("the key is there") + 1;
+        self.0.splice(place..place, others.0.iter().copied());
+    }
+
+    /// The lines, without the LF that ends each.
+    pub(super) fn lines(&self) -> impl Iterator<Item = &[u8]> {
+        let lines = self.0.strip_suffix(b"\n").unwrap_or(b"");
+        lines.split(|&byte| byte == b'\n')
     }
 
     /// The bytes of the whole reply.
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        let Document(lines) = self;
-        let length = lines.len() + 4;
-        write!(out, "OK {length}\r\n---\n{lines}\r\n").expect("a Vec takes all bytes");
+        write!(out, "OK {}\r\n---\n", self.0.len() + 4).expect("a Vec takes all bytes");
+        out.extend_from_slice(&self.0);
+        out.extend_from_slice(b"\r\n");
     }
 }
 
@@ -124,24 +146,20 @@ impl TubeNames {
     }
 }
 
-impl FromIterator<TubeName> for TubeNames {
-    fn from_iter<I: IntoIterator<Item = TubeName>>(names: I) -> TubeNames {
-        let mut list = TubeNames::default();
-        names.into_iter().for_each(|name| list.push(name));
-        list
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn name(number: usize) -> TubeName {
-        TubeName::parse(format!("t{number}").as_bytes()).unwrap()
+    fn names(numbers: impl IntoIterator<Item = usize>) -> TubeNames {
+        let mut names = TubeNames::default();
+        for number in numbers {
+            names.push(TubeName::parse(format!("t{number}").as_bytes()).unwrap());
+        }
+        names
     }
 
     #[test]
-    fn texts_of_the_system_cannot_break_the_document() {
+    fn a_text_with_quotes_and_backslashes_is_escaped() {
         let mut document = Document::default();
         document.add_text("hostname", r#"a"b\c"#);
         document.add("draining", "false");
@@ -156,8 +174,8 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_one_reply() {
-        let list: TubeNames = (0..150).map(name).collect();
+    fn a_list_of_tubes_is_one_reply_that_tells_its_length() {
+        let list = names(0..150);
         let mut whole = Vec::new();
         list.encode(&mut whole).unwrap();
         let expected: String = (0..150).map(|number| format!("- t{number}\n")).collect();
@@ -166,13 +184,13 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_of_a_list_does_not_change_with_it() {
-        let mut list: TubeNames = (0..65).map(name).collect();
+    fn a_copy_of_a_list_of_tubes_does_not_change_with_it() {
+        let mut list = names(0..65);
         let copy = list.clone();
         list.swap_remove(64);
         list.swap_remove(0);
-        let expected: TubeNames = [63].into_iter().chain(1..63).map(name).collect();
+        let expected = names([63].into_iter().chain(1..63));
         assert_eq!((list.len(), &list), (63, &expected));
-        assert_eq!(copy, (0..65).map(name).collect());
+        assert_eq!(copy, names(0..65));
     }
 }

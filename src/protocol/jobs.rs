@@ -1,10 +1,9 @@
 //! What `stats-job` and `list-jobs` tell of jobs. Both tell the same facts:
 //! `stats-job` has a line for each fact, `list-jobs` a line for each job.
 
-use super::document::push_number;
-use super::options::{Fact, OptionStats};
-use super::{JobId, Priority, Seconds, TubeName};
-use std::io::{self, Write};
+use super::list::{List, Listed};
+use super::options::OptionStats;
+use super::{Document, JobId, Priority, Seconds, TubeName};
 
 /// Where in its life a job is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,19 +22,13 @@ impl JobState {
     /// The state that this word names.
     pub fn parse(word: &[u8]) -> Option<JobState> {
         use JobState::{Buried, Delayed, Ready, Reserved};
-        let all = [Ready, Delayed, Reserved, Buried];
-        all.into_iter()
-            .find(|state| state.word().as_bytes() == word)
+        let mut all = [Ready, Delayed, Reserved, Buried].into_iter();
+        all.find(|state| state.word().as_bytes() == word)
     }
 
     /// The protocol's word for it.
     pub fn word(self) -> &'static str {
-        match self {
-            JobState::Ready => "ready",
-            JobState::Delayed => "delayed",
-            JobState::Reserved => "reserved",
-            JobState::Buried => "buried",
-        }
+        ["ready", "delayed", "reserved", "buried"][self as usize]
     }
 }
 
@@ -88,111 +81,51 @@ pub struct JobStats {
 }
 
 impl JobStats {
-    /// Appends the keys and values of `stats-job`, separated by `between`.
-    fn write(&self, out: &mut Vec<u8>, between: &str) {
-        let (id, tube, state) = (self.id, &self.tube, self.state.word());
-        write!(
-            out,
-            "id: {id}{between}tube: \"{tube}\"{between}state: {state}"
-        )
-        .expect("a Vec takes all bytes");
-        let counters = &self.counters;
-        for (key, number) in [
-            ("pri: ", self.priority.0.into()),
-            ("age: ", self.age),
-            ("delay: ", self.delay.0.into()),
-            ("ttr: ", self.ttr.0.into()),
-            ("time-left: ", self.time_left.into()),
-            ("file: ", self.file.into()),
-            ("reserves: ", counters.reserves.into()),
-            ("timeouts: ", counters.timeouts.into()),
-            ("releases: ", counters.releases.into()),
-            ("buries: ", counters.buries.into()),
-            ("kicks: ", counters.kicks.into()),
-        ] {
-            out.extend_from_slice(between.as_bytes());
-            out.extend_from_slice(key.as_bytes());
-            push_number(out, number);
+    /// What `stats-job` and, with the size, `list-jobs` tell. The last keys are
+    /// ours.
+    pub(super) fn facts(&self, size: Option<u32>) -> Document {
+        let mut facts = Document::default();
+        facts.add_number("id", self.id.0);
+        facts.add_name("tube", &self.tube);
+        facts.add("state", self.state.word());
+        facts.add_number("pri", self.priority.0);
+        facts.add_number("age", self.age);
+        facts.add_number("delay", self.delay.0);
+        facts.add_number("ttr", self.ttr.0);
+        facts.add_number("time-left", self.time_left);
+        facts.add_number("file", self.file);
+        facts.add_number("reserves", self.counters.reserves);
+        facts.add_number("timeouts", self.counters.timeouts);
+        facts.add_number("releases", self.counters.releases);
+        facts.add_number("buries", self.counters.buries);
+        facts.add_number("kicks", self.counters.kicks);
+        if let Some(size) = size {
+            facts.add_number("size", size);
         }
-    }
-
-    /// Appends the keys and values that other servers do not have, with `between`
-    /// before each of them.
-    fn write_ours(&self, out: &mut Vec<u8>, between: &str) {
-        for (key, fact) in self.options.iter().flat_map(|options| options.facts()) {
-            out.extend_from_slice(between.as_bytes());
-            out.extend_from_slice(key.as_bytes());
-            match fact {
-                Fact::Key(key) => write!(out, "\"{key}\"").expect("a Vec takes all bytes"),
-                Fact::Number(number) => push_number(out, number),
-            }
+        if let Some(options) = &self.options {
+            options.add_to(&mut facts);
         }
-        write!(out, "{between}reserved-by: {}", self.reserved_by).expect("a Vec takes all bytes");
-    }
-
-    /// The bytes of the whole reply to `stats-job`.
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        let mut yaml = b"---\n".to_vec();
-        self.write(&mut yaml, "\n");
-        self.write_ours(&mut yaml, "\n");
-        write!(out, "OK {}\r\n", yaml.len() + 1).expect("a Vec takes all bytes");
-        out.extend_from_slice(&yaml);
-        out.extend_from_slice(b"\n\r\n");
-    }
-
-    /// Its line in a list.
-    fn write_line(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(b"- {");
-        self.write(out, ", ");
-        out.extend_from_slice(b", size: ");
-        push_number(out, self.size.into());
-        self.write_ours(out, ", ");
-        out.extend_from_slice(b"}\n");
+        facts.add_number("reserved-by", self.reserved_by);
+        facts
     }
 }
 
-/// Some jobs, in the order of their ids, and where the next ones begin.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct JobList {
-    /// The jobs.
-    pub jobs: Vec<JobStats>,
-    /// The first job that this call did not look at; `None` if it looked at
-    /// all.
-    pub next: Option<JobId>,
+/// What `list-jobs` answers.
+pub type JobList = List<JobStats>;
+
+impl Listed for JobStats {
+    const KEY: &'static str = "jobs";
+
+    fn document(&self) -> Document {
+        self.facts(Some(self.size))
+    }
 }
 
 impl JobList {
     /// The memory that it takes, in bytes, without the names of the tubes.
     pub fn memory(&self) -> usize {
-        let options = self.jobs.iter().filter(|job| job.options.is_some());
-        self.jobs.len() * size_of::<JobStats>() + options.count() * size_of::<OptionStats>()
-    }
-
-    /// Writes the whole reply, job by job.
-    ///
-    /// # Errors
-    ///
-    /// The errors of `out`.
-    pub fn encode(&self, out: &mut impl Write) -> io::Result<()> {
-        let none = if self.jobs.is_empty() { " []" } else { "" };
-        let head = format!("---\njobs:{none}\n");
-        let end = format!("next: {}\n", self.next.map_or(0, |id| id.0));
-        // The length stands before the text, and the whole text may be too
-        // large for memory: so each line is made twice.
-        let mut line = Vec::new();
-        let mut length = head.len() + end.len();
-        for job in &self.jobs {
-            line.clear();
-            job.write_line(&mut line);
-            length += line.len();
-        }
-        write!(out, "OK {length}\r\n{head}")?;
-        for job in &self.jobs {
-            line.clear();
-            job.write_line(&mut line);
-            out.write_all(&line)?;
-        }
-        write!(out, "{end}\r\n")
+        let options = self.items.iter().filter(|job| job.options.is_some());
+        self.items.len() * size_of::<JobStats>() + options.count() * size_of::<OptionStats>()
     }
 }
 
@@ -232,10 +165,10 @@ mod tests {
     }
 
     #[test]
-    fn a_list_has_a_job_on_each_line_and_where_to_go_on_on_the_last() {
+    fn a_list_of_jobs_has_a_job_on_each_line_and_the_next_id_on_the_last() {
         let list = JobList {
-            jobs: vec![job(u64::MAX)],
-            next: Some(JobId(12)),
+            items: vec![job(u64::MAX)],
+            next: Some(12),
         };
         let expected = "OK 251\r\n---\njobs:\n\
             - {id: 18446744073709551615, tube: \"default\", state: buried, pri: 4294967295, \
@@ -245,15 +178,19 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_list_is_a_list_too() {
+    fn a_list_of_no_jobs_is_an_empty_list() {
         let expected = "OK 21\r\n---\njobs: []\nnext: 0\n\r\n";
-        assert_eq!(encoded(&JobList::default()), expected);
+        let list = JobList {
+            items: Vec::new(),
+            next: None,
+        };
+        assert_eq!(encoded(&list), expected);
     }
 
     #[test]
-    fn a_list_of_jobs_is_one_reply() {
+    fn a_list_of_a_thousand_jobs_is_one_reply_that_tells_its_length() {
         let list = JobList {
-            jobs: (0..1000).map(job).collect(),
+            items: (0..1000).map(job).collect(),
             next: None,
         };
         let text = encoded(&list);
@@ -266,15 +203,15 @@ mod tests {
     #[test]
     fn a_thousand_jobs_of_a_list_take_less_than_100_kilobytes() {
         let mut list = JobList {
-            jobs: (0..1000).map(job).collect(),
+            items: (0..1000).map(job).collect(),
             next: None,
         };
         let without = list.memory();
         assert_eq!(without, 1000 * size_of::<JobStats>());
         assert!(without <= 96_000, "{without}");
-        for job in &mut list.jobs[..10] {
+        for job in &mut list.items[..10] {
             job.options = Some(Box::new(OptionStats {
-                options: PutOptions::NONE,
+                options: PutOptions::default(),
                 free: 0,
                 tries_left: 0,
             }));

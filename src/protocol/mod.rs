@@ -12,6 +12,7 @@ mod connections;
 pub mod document;
 pub mod framing;
 pub mod jobs;
+mod list;
 mod name;
 mod options;
 pub mod reply;

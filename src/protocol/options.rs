@@ -4,38 +4,18 @@
 //! ```text
 //! idp:<key>[:<seconds>]   one job with this key at a time in its tube
 //! con:<key>[:<n>]         at most n jobs with this key reserved at a time
-//! try:<n>                 after n tries that end without a word, the job is buried
+//! try:<n>                 after n tries that the worker does not end, the job is buried
 //! ```
 //!
 //! Their order is free, each may stand once, and one space stands before each.
 //! What they do is in `engine/options`.
 
-use super::Seconds;
-use super::name::TubeName;
+use super::{Document, Seconds, TubeName};
 use std::fmt;
 
 /// The name of what is unique or limited. It has the characters and lengths of
-/// the name of a tube. A clone shares the text.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key(TubeName);
-
-impl Key {
-    /// The key in these bytes, if they are one.
-    pub fn parse(bytes: &[u8]) -> Option<Key> {
-        TubeName::parse(bytes).map(Key)
-    }
-
-    /// The key as text.
-    pub fn as_str(&self) -> &str {
-        self.0.as_str()
-    }
-}
-
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
+/// the name of a tube.
+pub type Key = TubeName;
 
 /// `idp`: as long as a job with this key is in the tube, no other is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,7 +38,7 @@ pub struct Limit {
 }
 
 /// The options of a put; a job has at least one, or no options at all.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PutOptions {
     /// The option `idp`.
     pub unique: Option<Unique>,
@@ -69,39 +49,32 @@ pub struct PutOptions {
 }
 
 impl PutOptions {
-    /// No options.
-    pub const NONE: PutOptions = PutOptions {
-        unique: None,
-        limit: None,
-        tries: None,
-    };
-
     /// The options in what follows the last number of a put. `None` if anything
     /// else stands there.
     pub fn parse(rest: &[u8]) -> Option<PutOptions> {
-        let mut options = PutOptions::NONE;
+        let mut options = PutOptions::default();
         for option in rest.strip_prefix(b" ")?.split(|&byte| byte == b' ') {
             let mut parts = option.split(|&byte| byte == b':');
             let (name, first, second) = (parts.next()?, parts.next()?, parts.next());
-            let had_it = match name {
-                b"idp" => {
-                    let unique = Unique {
+            match name {
+                b"idp" if options.unique.is_none() => {
+                    options.unique = Some(Unique {
                         key: Key::parse(first)?,
                         taken_for: Seconds(second.map_or(Some(0), number)?),
-                    };
-                    options.unique.replace(unique).is_some()
+                    });
                 }
-                b"con" => {
-                    let limit = Limit {
+                b"con" if options.limit.is_none() => {
+                    options.limit = Some(Limit {
                         key: Key::parse(first)?,
                         most: second.map_or(Some(1), at_least_1)?,
-                    };
-                    options.limit.replace(limit).is_some()
+                    });
                 }
-                b"try" if second.is_none() => options.tries.replace(at_least_1(first)?).is_some(),
+                b"try" if options.tries.is_none() && second.is_none() => {
+                    options.tries = Some(at_least_1(first)?);
+                }
                 _ => return None,
-            };
-            if had_it || parts.next().is_some() {
+            }
+            if parts.next().is_some() {
                 return None;
             }
         }
@@ -120,17 +93,14 @@ impl PutOptions {
 /// As after the numbers of a put, without the space before the first option.
 impl fmt::Display for PutOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let unique = self
-            .unique
-            .as_ref()
-            .map(|Unique { key, taken_for }| match taken_for.0 {
-                0 => format!("idp:{key}"),
-                seconds => format!("idp:{key}:{seconds}"),
-            });
+        let mut options = Vec::new();
+        options.extend(self.unique.iter().map(|unique| match unique.taken_for.0 {
+            0 => format!("idp:{}", unique.key),
+            seconds => format!("idp:{}:{seconds}", unique.key),
+        }));
         let limit = self.limit.as_ref();
-        let limit = limit.map(|Limit { key, most }| format!("con:{key}:{most}"));
-        let tries = self.tries.map(|tries| format!("try:{tries}"));
-        let options: Vec<String> = [unique, limit, tries].into_iter().flatten().collect();
+        options.extend(limit.map(|limit| format!("con:{}:{}", limit.key, limit.most)));
+        options.extend(self.tries.map(|tries| format!("try:{tries}")));
         f.write_str(&options.join(" "))
     }
 }
@@ -157,30 +127,22 @@ pub struct OptionStats {
 }
 
 impl OptionStats {
-    /// The keys and values for the options that the job has.
-    pub(super) fn facts(&self) -> Vec<(&'static str, Fact<'_>)> {
-        let mut facts = Vec::with_capacity(7);
+    /// Adds the keys and values for the options that the job has.
+    pub(super) fn add_to(&self, facts: &mut Document) {
         if let Some(unique) = &self.options.unique {
-            facts.push(("idempotency-key: ", Fact::Key(&unique.key)));
-            facts.push(("idempotency-ttl: ", Fact::Number(unique.taken_for.0.into())));
+            facts.add_name("idempotency-key", &unique.key);
+            facts.add_number("idempotency-ttl", unique.taken_for.0);
         }
         if let Some(limit) = &self.options.limit {
-            facts.push(("concurrency-key: ", Fact::Key(&limit.key)));
-            facts.push(("concurrency-limit: ", Fact::Number(limit.most.into())));
-            facts.push(("concurrency-free: ", Fact::Number(self.free)));
+            facts.add_name("concurrency-key", &limit.key);
+            facts.add_number("concurrency-limit", limit.most);
+            facts.add_number("concurrency-free", self.free);
         }
         if let Some(tries) = self.options.tries {
-            facts.push(("tries: ", Fact::Number(tries.into())));
-            facts.push(("tries-left: ", Fact::Number(self.tries_left.into())));
+            facts.add_number("tries", tries);
+            facts.add_number("tries-left", self.tries_left);
         }
-        facts
     }
-}
-
-/// A value in the statistics of a job.
-pub(super) enum Fact<'a> {
-    Key(&'a Key),
-    Number(u64),
 }
 
 #[cfg(test)]
@@ -192,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn three_options_in_any_order() {
+    fn a_put_has_up_to_three_options_in_any_order() {
         let expected = PutOptions {
             unique: Some(Unique {
                 key: key("nightly"),
@@ -222,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_no_option() {
+    fn options_with_anything_wrong_are_refused() {
         for text in [
             "",
             " ",

@@ -9,16 +9,10 @@ use super::{Body, ConnectionList, Document, JobId, JobState, Priority, TubeName}
 pub enum Reply {
     /// `INSERTED <id>`: the job exists.
     Inserted(JobId),
-    /// `INSERTED <id> <state> [<pri>]`: the job existed already, or its key is
-    /// still taken by it.
-    InsertedBefore {
-        /// The job that has the key.
-        id: JobId,
-        /// The state of that job; `None` if it is deleted: `DELETED`.
-        state: Option<JobState>,
-        /// Its priority, if this put has made it smaller.
-        priority: Option<Priority>,
-    },
+    /// `INSERTED <id> <state> [<pri>]`: the job with this key existed already, or
+    /// its key is still taken by it. Its state is `None` if it is deleted, and its
+    /// priority is told if this put has made it smaller.
+    InsertedBefore(JobId, Option<JobState>, Option<Priority>),
     /// `EXPECTED_CRLF`: the body was not followed by CR LF.
     ExpectedCrlf,
     /// `JOB_TOO_BIG`: the body is larger than the server takes.
@@ -97,41 +91,26 @@ impl Reply {
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Reply::Stats(document) | Reply::ServerStats(document) => return document.encode(out),
-            Reply::JobStats(job) => return job.encode(out),
+            Reply::JobStats(job) => return job.facts(None).encode(out),
             Reply::Tubes(names) => return names.encode(out).expect("a Vec takes all bytes"),
-            Reply::Connections(list) => return list.encode(out),
+            Reply::Connections(list) => return list.encode(out).expect("a Vec takes all bytes"),
             Reply::Jobs(list) => return list.encode(out).expect("a Vec takes all bytes"),
             line => out.extend_from_slice(line.word().as_bytes()),
         }
-        let mut number = |number| {
-            out.push(b' ');
-            push_number(out, number);
-        };
         match self {
-            Reply::Inserted(id) => number(id.0),
-            Reply::InsertedBefore {
-                id,
-                state,
-                priority,
-            } => {
-                number(id.0);
-                out.push(b' ');
+            Reply::Inserted(id) => add_number(out, id.0),
+            Reply::InsertedBefore(id, state, priority) => {
+                add_number(out, id.0);
                 let state = state.map_or("deleted", JobState::word);
-                out.extend_from_slice(state.to_ascii_uppercase().as_bytes());
-                if let Some(priority) = priority {
-                    out.push(b' ');
-                    push_number(out, priority.0.into());
-                }
+                add_word(out, &state.to_ascii_uppercase());
+                priority.inspect(|priority| add_number(out, priority.0.into()));
             }
             Reply::Reserved(id, body) | Reply::Found(id, body) => {
-                number(id.0);
-                number(body.content().len() as u64);
+                add_number(out, id.0);
+                add_number(out, body.content().len() as u64);
             }
-            Reply::Watching(count) | Reply::KickedCount(count) => number(*count as u64),
-            Reply::Using(tube) => {
-                out.push(b' ');
-                out.extend_from_slice(tube.as_str().as_bytes());
-            }
+            Reply::Watching(count) | Reply::KickedCount(count) => add_number(out, *count as u64),
+            Reply::Using(tube) => add_word(out, tube.as_str()),
             _ => {}
         }
         out.extend_from_slice(b"\r\n");
@@ -155,7 +134,7 @@ impl Reply {
             // waits for: who repeats a delete whose answer was lost takes it for
             // done.
             Reply::Inserted(_)
-            | Reply::InsertedBefore { .. }
+            | Reply::InsertedBefore(..)
             | Reply::Deleted
             | Reply::Released
             | Reply::Buried
@@ -172,7 +151,7 @@ impl Reply {
     /// The word that the reply begins with; clients tell replies apart by it.
     pub fn word(&self) -> &'static str {
         match self {
-            Reply::Inserted(_) | Reply::InsertedBefore { .. } => "INSERTED",
+            Reply::Inserted(_) | Reply::InsertedBefore(..) => "INSERTED",
             Reply::ExpectedCrlf => "EXPECTED_CRLF",
             Reply::JobTooBig => "JOB_TOO_BIG",
             Reply::Draining => "DRAINING",
@@ -191,8 +170,7 @@ impl Reply {
             Reply::KickedCount(_) | Reply::Kicked => "KICKED",
             Reply::Paused => "PAUSED",
             Reply::Stats(_) | Reply::JobStats(_) | Reply::ServerStats(_) => "OK",
-            Reply::Connections(_) => "OK",
-            Reply::Tubes(_) | Reply::Jobs(_) => "OK",
+            Reply::Tubes(_) | Reply::Jobs(_) | Reply::Connections(_) => "OK",
             Reply::OutOfMemory => "OUT_OF_MEMORY",
             Reply::InternalError => "INTERNAL_ERROR",
             Reply::BadFormat => "BAD_FORMAT",
@@ -201,12 +179,22 @@ impl Reply {
     }
 }
 
+fn add_word(out: &mut Vec<u8>, word: &str) {
+    out.push(b' ');
+    out.extend_from_slice(word.as_bytes());
+}
+
+fn add_number(out: &mut Vec<u8>, number: u64) {
+    out.push(b' ');
+    push_number(out, number);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_job_leaves_with_its_length_and_its_body_behind() {
+    fn a_job_is_sent_with_its_length_and_then_its_body() {
         let reply = Reply::Reserved(JobId(7), Body::new(b"hello"));
         let mut out = Vec::new();
         reply.encode(&mut out);
@@ -215,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_have_the_digits_that_they_need() {
+    fn numbers_are_written_without_leading_zeros() {
         for (id, line) in [
             (0, "INSERTED 0\r\n"),
             (10, "INSERTED 10\r\n"),

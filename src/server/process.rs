@@ -72,10 +72,10 @@ pub fn name_peers(list: &mut ConnectionList, shared: &Shared) {
     }
     let (now, clients) = shared.with_lock(|state, now| {
         let client = |one: &ConnectionStats| state.clients.get(&ConnectionId(one.id)).cloned();
-        (now, list.connections.iter().map(client).collect::<Vec<_>>())
+        (now, list.items.iter().map(client).collect::<Vec<_>>())
     });
     let mut clients = clients.into_iter();
-    list.connections.retain_mut(|one| {
+    list.items.retain_mut(|one| {
         let Some(Some(client)) = clients.next() else {
             return false;
         };

@@ -249,7 +249,7 @@ impl<'a> Worker<'a> {
             Reply::Jobs(list) => {
                 // A thousand jobs are too many to look up under the lock.
                 if let Some(binlog) = &self.shared.binlog {
-                    let jobs = list.jobs.iter_mut();
+                    let jobs = list.items.iter_mut();
                     jobs.for_each(|job| job.file = binlog.segment_of(job.id));
                 }
             }

@@ -134,7 +134,7 @@ impl Client {
             add_process(document, uptime);
         }
         if let Reply::Connections(list) = &mut reply {
-            for one in &mut list.connections {
+            for one in &mut list.items {
                 one.address = "127.0.0.1:11301".into();
                 one.age = uptime.as_secs();
             }

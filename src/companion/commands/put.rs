@@ -101,7 +101,7 @@ impl Run for Put {
             writer: Writer::new(invocation.connect_to_first()?),
             invocation,
             command: &self,
-            options: Some(options).filter(|options| *options != PutOptions::NONE),
+            options: Some(options).filter(|options| *options != PutOptions::default()),
             ids: Output::new(),
             all: true,
             answered: 0,

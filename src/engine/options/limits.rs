@@ -158,10 +158,8 @@ impl Engine {
                 };
                 from.remove(priority, id);
                 to.insert(priority, id);
-                if tube.is_awaited_for(priority, id) {
-                    let first = tube.first_to_serve();
-                    self.unserved.extend(first.map(|(order, _)| (order, index)));
-                }
+                let first = tube.first_to_serve();
+                self.unserved.extend(first.map(|(order, _)| (order, index)));
             }
         }
     }

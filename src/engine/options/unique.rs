@@ -66,7 +66,7 @@ impl Engine {
                 counters: Counters::default(),
                 options: Some(Box::new(StoredOptions::new(PutOptions {
                     unique: Some(unique.clone()),
-                    ..PutOptions::NONE
+                    ..PutOptions::default()
                 }))),
             });
         }
@@ -112,11 +112,7 @@ impl Engine {
     ) -> Option<Reply> {
         let id = self.holder(put, tube)?;
         let Some(job) = self.jobs.get_mut(&id) else {
-            return Some(Reply::InsertedBefore {
-                id,
-                state: None,
-                priority: None,
-            });
+            return Some(Reply::InsertedBefore(id, None, None));
         };
         let mut place = job.place();
         let is_sooner = put.priority < job.priority;
@@ -128,11 +124,9 @@ impl Engine {
             self.record(Change::Update(id));
             self.serve(now);
         }
-        Some(Reply::InsertedBefore {
-            id,
-            state: Some(place.state.name()),
-            priority: is_sooner.then_some(put.priority),
-        })
+        let priority = is_sooner.then_some(put.priority);
+        let state = place.state.name();
+        Some(Reply::InsertedBefore(id, Some(state), priority))
     }
 
     /// Frees the keys whose time is over.
