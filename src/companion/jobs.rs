@@ -1,9 +1,9 @@
 //! Which jobs a command is about: those with some ids, or those of tubes that
 //! meet conditions; and how a command acts on them.
 
-use crate::command::{Invocation, ids, pattern};
+use crate::command::{Interval, Invocation, ids, pattern};
 use crate::failure::{Failure, Outcome, Status};
-use crate::server::act::{Act, Task, Work, complain_of_each};
+use crate::server::act::{Act, Task, WhenFree, Work, complain_of_each};
 use crate::server::client::Client;
 use crate::server::finder::{Scope, each_body, jobs_of, pages};
 use crate::server::stats::{JobFacts, State, free_states};
@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::num::NonZeroU64;
 use std::os::unix::ffi::OsStrExt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[derive(Args, Clone)]
 pub struct Conditions {
@@ -155,7 +155,7 @@ impl Jobs {
         invocation: &Invocation,
         verb: &str,
         doing: &'static str,
-        mut act: Act,
+        mut work: impl Work,
     ) -> Outcome {
         let tubes = Patterns(self.tubes);
         let found = self.chosen.find(invocation, &self.ids, &tubes, None)?;
@@ -166,7 +166,22 @@ impl Jobs {
                 return Ok(Status::No);
             }
         }
-        found.act(doing, &mut act)
+        found.act(doing, &mut work)
+    }
+}
+
+/// Whether a command waits for jobs that others have reserved.
+#[derive(Args)]
+pub struct Waiting {
+    /// wait up to TIME for jobs that workers have (default: do not)
+    #[arg(long, value_name = "TIME", value_parser = parse::<Interval>)]
+    wait: Option<Interval>,
+}
+
+impl Waiting {
+    pub fn work(&self, act: Act) -> WhenFree {
+        let time = self.wait.map_or(Duration::ZERO, |Interval(time)| time);
+        WhenFree(act, Instant::now() + time)
     }
 }
 

@@ -61,13 +61,16 @@ macro_rules! counted_commands {
         enum Key { $($command),* }
 
         /// The position of the key that counts a command. `reserve-job`,
-        /// `kick-job` and `quit` have no key, nor have our own lists.
+        /// `kick-job` and `quit` have no key, nor have our own commands.
         pub fn command_key(command: &Command) -> Option<usize> {
-            use Command::{KickJob, ListConnections, ListJobs, PauseNoTube, Quit, ReserveJob};
+            use Command::{
+                BuryLater, KickJob, ListConnections, ListJobs, PauseNoTube, Quit, ReserveJob,
+            };
             match command {
                 $(Command::$command { .. } => Some(Key::$command as usize),)*
                 PauseNoTube => Some(Key::PauseTube as usize),
-                ReserveJob(_) | KickJob(_) | ListJobs(_) | ListConnections(..) | Quit => None,
+                ReserveJob(_) | KickJob(_) | BuryLater(_) => None,
+                ListJobs(_) | ListConnections(..) | Quit => None,
             }
         }
     };

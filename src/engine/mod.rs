@@ -184,6 +184,9 @@ pub struct Engine {
     connections_by_id: BTreeMap<ConnectionId, ConnectionIndex>,
     limits: Limits,
     unique: UniqueKeys,
+    /// Reserved jobs that are buried instead of becoming ready again, each with
+    /// the connection that wants it, which may be gone.
+    burials: BTreeMap<JobId, ConnectionId>,
     wheel: Wheel<Owner>,
     /// When the timer of the keys of deleted jobs rings.
     keys_timer: Option<Time>,
@@ -233,6 +236,7 @@ impl Engine {
             connections_by_id: BTreeMap::new(),
             limits: Limits::new(),
             unique: UniqueKeys::default(),
+            burials: BTreeMap::new(),
             wheel: Wheel::new(now),
             keys_timer: None,
             next_id: 1,

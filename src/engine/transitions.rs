@@ -15,6 +15,9 @@
 //! | the time to run is over: `time_out_jobs` | | | to ready, or buried | |
 //! | the connection ends: `disconnect` | | | to ready, or buried | |
 //!
+//! A reserved job for which another connection has asked `bury-later` goes to
+//! buried wherever it would go to ready.
+//!
 //! Where a cell is empty, the command answers NOT_FOUND or takes another job. A
 //! reserved job can be released, buried, touched and deleted only by the
 //! connection that has reserved it.
@@ -130,6 +133,10 @@ impl Engine {
     /// Moves a job from its state to this one, and counts the event that it is. If
     /// a place of its key may become free by that, the caller serves.
     pub(super) fn change_state(&mut self, id: JobId, state: State, event: Option<Event>) {
+        let state = match state {
+            State::Reserved { .. } => state,
+            state => self.buried_if_wanted(id, state),
+        };
         let job = self.jobs.get_mut(&id).expect("the job exists");
         if let Some(event) = event {
             self.tubes[job.tube].count(event, &mut job.counters);
@@ -146,6 +153,19 @@ impl Engine {
         }
         place.state = state;
         self.enter(id, &place);
+    }
+
+    /// The state of a job that is not reserved, or not any more: what another
+    /// connection has wanted ends with the reservation.
+    fn buried_if_wanted(&mut self, id: JobId, state: State) -> State {
+        let wanted_by = self.burials.remove(&id);
+        let is_wanted = wanted_by.is_some_and(|client| self.find(client).is_some());
+        if !is_wanted || state != State::Ready {
+            return state;
+        }
+        let job = self.jobs.get_mut(&id).expect("the job exists");
+        self.tubes[job.tube].count(Event::Bury, &mut job.counters);
+        self.buried_last()
     }
 
     /// Gives a job to a connection that does not wait for one (any more).

@@ -69,6 +69,12 @@ pub enum Command {
     /// `bury <id> <pri>`: puts a reserved job aside until it is kicked. From
     /// now on it has this priority. Replies: `BURIED`, `NOT_FOUND`.
     Bury(JobId, Priority),
+    /// `bury-later <id>`: buries a job that another connection has reserved, at the
+    /// moment at which it would be ready again, so that no other worker gets it. It
+    /// holds as long as this connection is there, and until the job is no longer
+    /// reserved. This command is ours: beanstalkd answers `UNKNOWN_COMMAND`.
+    /// Replies: `BURIED`, `NOT_FOUND`.
+    BuryLater(JobId),
     /// `touch <id>`: restarts the time to run of a reserved job. Replies:
     /// `TOUCHED`, `NOT_FOUND`.
     Touch(JobId),
@@ -211,6 +217,7 @@ const COMMANDS: &[(&str, Arguments)] = &[
     ("release ", release),
     ("touch ", |rest| id(rest).map(Command::Touch)),
     ("bury ", bury),
+    ("bury-later ", |rest| id(rest).map(Command::BuryLater)),
     ("use ", |rest| TubeName::parse(rest).map(Command::Use)),
     ("watch ", |rest| TubeName::parse(rest).map(Command::Watch)),
     ("ignore ", |rest| TubeName::parse(rest).map(Command::Ignore)),

@@ -30,5 +30,6 @@ mod stopping;
 mod story;
 mod support;
 mod top;
+mod waiting;
 mod why;
 mod work;

@@ -10,7 +10,7 @@ use super::{
 /// cannot be read, it is malformed. Any other line is unknown.
 const COMMANDS: &str = "put |use |reserve|delete |release |bury |touch |watch |ignore |peek |\
     peek-ready|peek-delayed|peek-buried|kick |kick-job |pause-tube|stats|list-tube|list-jobs |\
-    list-connections ";
+    list-connections |bury-later ";
 
 /// The longest line, with its CR LF, in bytes. A `list-jobs` with the longest
 /// name of a tube can exceed it.
@@ -156,6 +156,19 @@ impl Model {
                     job.state = State::Buried { number };
                     "burie"
                 })
+            }
+            ["bury-later", id] => {
+                let id: u64 = id.parse().ok()?;
+                let is_held = |job: &&mut Job| {
+                    job.id == id && matches!(job.state, State::Reserved { by, .. } if by != client)
+                };
+                match self.jobs.iter_mut().find(is_held) {
+                    None => "NOT_FOUND".into(),
+                    Some(job) => {
+                        job.bury_for = Some(client);
+                        "BURIED".into()
+                    }
+                }
             }
             ["touch", id] => {
                 let now = self.now;
@@ -363,6 +376,7 @@ impl Model {
             Some(job) => {
                 let event = change(job);
                 note(&mut self.events, job, event);
+                self.bury_if_wanted();
                 self.serve();
                 reply.into()
             }

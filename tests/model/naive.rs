@@ -89,6 +89,8 @@ pub struct Job {
     pub buries: u32,
     pub kicks: u32,
     pub options: Options,
+    /// The client that wants it to be buried when it is no longer reserved.
+    pub bury_for: Option<Client>,
 }
 
 /// What follows the numbers of a put.
@@ -260,6 +262,25 @@ impl Model {
                 self.end_wait(client, "DEADLINE_SOON");
             } else if self.client(client).gives_up_at.is_some_and(|at| at <= now) {
                 self.end_wait(client, "TIMED_OUT");
+            }
+        }
+    }
+
+    /// Buries the jobs that were reserved until now and are ready, if a client that
+    /// is there wants it.
+    fn bury_if_wanted(&mut self) {
+        let mut given_back: Vec<&mut Job> = self.jobs.iter_mut().collect();
+        given_back.retain(|job| !matches!(job.state, State::Reserved { .. }));
+        for job in given_back {
+            let wanted_by = job.bury_for.take();
+            let is_there = wanted_by.is_some_and(|it| self.clients.iter().any(|one| one.0 == it));
+            if is_there && job.state == State::Ready {
+                job.buries += 1;
+                note(&mut self.events, job, "burie");
+                job.state = State::Buried {
+                    number: self.burials,
+                };
+                self.burials += 1;
             }
         }
     }

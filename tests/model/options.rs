@@ -142,6 +142,7 @@ impl Model {
                 }
             }
         }
+        self.bury_if_wanted();
     }
 
     /// In which order jobs are buried whose times to run end at the same moment

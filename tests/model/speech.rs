@@ -13,7 +13,7 @@ const LONG_NAME: &str = "and-they-may-contain/letters;numerals.1234567890$_(and-
     and-they-may-contain/letters;numerals.1234567890$_(and-these-sig";
 
 /// Lines that are no commands, by one mistake each.
-const MALFORMED: [&str; 30] = [
+const MALFORMED: [&str; 31] = [
     " stats",
     "STATS",
     "putt 0 0 1 1",
@@ -35,6 +35,7 @@ const MALFORMED: [&str; 30] = [
     "delete 1x",
     "release 1 0",
     "bury 1",
+    "bury-later",
     "use -a",
     "watch a*",
     "kick",
@@ -98,7 +99,8 @@ impl World {
             49 => "peek-delayed".into(),
             50 => "peek-buried".into(),
             51..54 => format!("kick {}", random.choose(&[0, 1, 2, 100])),
-            54..56 => format!("kick-job {id}"),
+            54 => format!("kick-job {id}"),
+            55 => format!("bury-later {id}"),
             56..59 => format!("pause-tube {tube} {}", random.choose(&[0, 1, 2, 5])),
             59..62 => format!("stats-job {id}"),
             62..65 => format!("stats-tube {tube}"),

@@ -29,6 +29,7 @@ pub fn in_the_model(stored: StoredJob) -> Job {
         releases: stored.counters.releases,
         buries: stored.counters.buries,
         kicks: stored.counters.kicks,
+        bury_for: None,
         options: stored.options.map_or_else(Options::default, |stored| {
             let StoredOptions { options, silent } = *stored;
             let unique = options.unique;

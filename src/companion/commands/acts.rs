@@ -4,7 +4,7 @@
 
 use crate::command::{INPUT, Invocation, Run, Tubes, ids, pattern, word};
 use crate::failure::{Failure, Outcome, Status};
-use crate::jobs::{Chosen, Consent, Jobs};
+use crate::jobs::{Chosen, Consent, Jobs, Waiting};
 use crate::server::act::{Act, Task, complain_of_each, kick_some};
 use crate::server::address::{Server, warn_of};
 use crate::server::finder::{bodies, near};
@@ -24,11 +24,14 @@ use std::path::{Path, PathBuf};
 pub struct Delete {
     #[command(flatten)]
     jobs: Jobs,
+    #[command(flatten)]
+    waiting: Waiting,
 }
 
 impl Run for Delete {
     fn run(self, invocation: &Invocation) -> Outcome {
-        self.jobs.act(invocation, "Delete", "deleting", Act::Delete)
+        let work = self.waiting.work(Act::Delete);
+        self.jobs.act(invocation, "Delete", "deleting", work)
     }
 }
 
@@ -51,12 +54,14 @@ pub struct Bury {
     /// the priority, smaller is sooner (default: the job's)
     #[arg(short, long, value_name = "PRI", value_parser = parse::<Priority>)]
     priority: Option<Priority>,
+    #[command(flatten)]
+    waiting: Waiting,
 }
 
 impl Run for Bury {
     fn run(self, invocation: &Invocation) -> Outcome {
-        let act = Act::Bury(self.priority);
-        self.jobs.act(invocation, "Bury", "burying", act)
+        let work = self.waiting.work(Act::Bury(self.priority));
+        self.jobs.act(invocation, "Bury", "burying", work)
     }
 }
 

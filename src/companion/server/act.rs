@@ -17,6 +17,8 @@ use beanpole::protocol::{JobId, Priority, Seconds, TubeName};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 /// What can be done to a job.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -175,6 +177,42 @@ impl Work for Act {
         let left = self.to(client, ids)?;
         task.add((ids.len() - left.len()) as u64);
         Ok(left)
+    }
+}
+
+/// An act that waits for jobs that others have reserved, until this time.
+///
+/// beanpoled buries such a job when its worker gives it back or is lost, as long as
+/// we are there; so nobody is faster than we are. With other servers it is tried
+/// again and again, and a worker that waits for a job may be faster.
+pub struct WhenFree(pub Act, pub Instant);
+
+/// How long to wait before a job that was reserved is looked at again.
+const AGAIN: Duration = Duration::from_millis(10);
+
+impl Work for WhenFree {
+    fn do_some(
+        &mut self,
+        client: &mut Client,
+        ids: &[JobId],
+        task: &mut Task,
+    ) -> Outcome<Vec<JobId>> {
+        let &mut WhenFree(act, until) = self;
+        let (mut left, mut gone) = (act.to(client, ids)?, Vec::new());
+        while !left.is_empty() && Instant::now() < until {
+            let line = |id: &JobId| format!("bury-later {id}");
+            client.each(left.clone(), line, |_, _, _| Ok(()))?;
+            sleep(AGAIN);
+            let there = jobs_of(client, left.iter().copied())?;
+            let there: HashMap<_, _> = there.iter().map(|job| (job.id, job.state)).collect();
+            gone.extend(left.extract_if(.., |id| !there.contains_key(id)));
+            // It is buried already, and keeps its priority.
+            left.retain(|id| act != Act::Bury(None) || there[id] != State::Buried);
+            left = act.to(client, &left)?;
+        }
+        gone.extend(left);
+        task.add((ids.len() - gone.len()) as u64);
+        Ok(gone)
     }
 }
 

@@ -61,6 +61,7 @@ impl Engine {
             Command::Delete(id) => self.delete(by, id, now)?,
             Command::Release(id, priority, delay) => self.release(by, id, priority, delay, now)?,
             Command::Bury(id, priority) => self.bury(by, id, priority, now)?,
+            Command::BuryLater(id) => self.bury_later(by, id)?,
             Command::Touch(id) => self.touch(by, id, now)?,
             Command::Watch(tube) => self.watch(by, tube),
             Command::Ignore(tube) => self.ignore(by, tube),

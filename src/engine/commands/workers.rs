@@ -73,6 +73,7 @@ impl Engine {
             return None;
         }
         let job = self.remove(id)?;
+        self.burials.remove(&id);
         self.keep_key(id, &job, now);
         let tube = &mut self.tubes[job.tube];
         tube.deletes += 1;
@@ -123,6 +124,15 @@ impl Engine {
         self.change_state(id, state, Some(Event::Bury));
         self.serve(now);
         Some(Reply::Buried)
+    }
+
+    /// Who holds the job itself may bury it.
+    pub(super) fn bury_later(&mut self, by: ConnectionIndex, id: JobId) -> Option<Reply> {
+        let holder = self.jobs.get(&id)?.state.holder()?;
+        (holder != by).then(|| {
+            self.burials.insert(id, self.connections[by].id);
+            Reply::Buried
+        })
     }
 
     pub(super) fn touch(&mut self, by: ConnectionIndex, id: JobId, now: Time) -> Option<Reply> {
