@@ -10,7 +10,7 @@ use beanpole::engine::{Config, Engine};
 use beanpole::log::{self, Level};
 use beanpole::options::{self, Exit, Invocation, Options};
 use beanpole::server::activation::{self, Inherited};
-use beanpole::server::limits::{Capacity, MemoryLimit, size};
+use beanpole::server::limits::{self, size};
 use beanpole::server::{Clock, Limits, Listener, Server, VERSION, notify, privileges, spawn};
 use crossbeam_channel::{Receiver, Sender, bounded, never, select, tick, unbounded};
 use nix::sys::stat::{Mode, umask};
@@ -20,6 +20,12 @@ use signal_hook::iterator::Signals;
 use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
+
+/// A user would not expect fewer connections or less memory than this: then the log
+/// tells the limit. With so few connections, it warns.
+const EXPECTED_CONNECTIONS: usize = 1000;
+const FEW_CONNECTIONS: usize = 100;
+const EXPECTED_MEMORY: u64 = 1 << 30;
 
 /// Why the server ends: the exit status, and a message with the step that
 /// failed and the reason.
@@ -183,16 +189,16 @@ fn find_user(name: &str) -> Result<User, Failure> {
 /// How many connections to allow: as many as the options ask for, if the system
 /// can have so many.
 fn max_connections(options: &Options) -> usize {
-    let capacity = Capacity::find(options.binlog.is_some());
-    let (most, because) = (capacity.connections, capacity.because);
+    let (most, because) = limits::connections(options.binlog.is_some());
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
     let usual = format!("at most {most} connections, because {because}");
     match options.max_connections {
         Some(asked) if asked <= most => detail(format_args!("at most {asked} connections")),
         Some(asked) => log::warning(format_args!(
             "--max-connections {asked}: lowered to {most}, because {because}"
         )),
-        None if most < Capacity::FEW => log::warning(format_args!("{usual}")),
-        None if most < Capacity::EXPECTED => log::info(format_args!("{usual}")),
+        None if most < FEW_CONNECTIONS => log::warning(format_args!("{usual}")),
+        None if most < EXPECTED_CONNECTIONS => log::info(format_args!("{usual}")),
         None => detail(format_args!("{usual}")),
     }
     options.max_connections.unwrap_or(most).min(most)
@@ -201,29 +207,34 @@ fn max_connections(options: &Options) -> usize {
 /// How much memory to allow, in bytes: what the options ask for, or else as much
 /// as the system can have without ending the server; `None` for no limit.
 fn max_memory(options: &Options) -> Option<u64> {
-    let clients = |bytes| format!("at most {} of memory for clients", size(bytes));
-    match (options.max_memory, MemoryLimit::find()) {
+    let usual = limits::memory();
+    match (options.max_memory, &usual) {
         (Some(0), _) => detail(format_args!("no limit of memory")),
-        (Some(asked), Some(MemoryLimit { bytes, because })) if asked > bytes => {
-            let (asked, usual) = (size(asked), size(bytes));
-            log::warning(format_args!(
-                "--max-memory: {asked} is more than the usual {usual}, because {because}"
-            ));
-        }
-        (Some(asked), _) => detail(format_args!("{}", clients(asked))),
-        (None, Some(MemoryLimit { bytes, because })) => {
-            let line = format!("{}, because {because}", clients(bytes));
-            match bytes < MemoryLimit::EXPECTED {
+        (Some(asked), Some((most, because))) if asked > *most => log::warning(format_args!(
+            "--max-memory: {} is more than the usual {}, because {because}",
+            size(asked),
+            size(*most)
+        )),
+        (Some(asked), _) => detail(format_args!(
+            "at most {} of memory for clients",
+            size(asked)
+        )),
+        (None, Some((most, because))) => {
+            let line = format!(
+                "at most {} of memory for clients, because {because}",
+                size(*most)
+            );
+            match *most < EXPECTED_MEMORY {
                 true => log::info(format_args!("{line}")),
                 false => detail(format_args!("{line}")),
             }
-            return Some(bytes);
         }
         (None, None) => log::warning(format_args!(
             "no limit of memory: the system does not say how much there is"
         )),
     }
-    options.max_memory.filter(|bytes| *bytes > 0)
+    let most = options.max_memory.or(usual.map(|(most, _)| most));
+    most.filter(|bytes| *bytes > 0)
 }
 
 /// Logs what nobody needs to know who has not asked for more.
