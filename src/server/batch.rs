@@ -11,7 +11,10 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 /// How many requests are taken from the input at once.
-pub const REQUESTS_AT_ONCE: usize = 256;
+pub const REQUESTS_AT_ONCE: usize = 64;
+
+/// For how many requests, and replies, there is room at first.
+const FIRST_CAPACITY: usize = 4;
 
 /// More requests than these are much: then others that bring fewer go first.
 const FEW_REQUESTS: usize = 8;
@@ -27,7 +30,7 @@ const CHECK_EVERY: usize = 16;
 #[derive(Default)]
 pub struct Batch {
     requests: VecDeque<Request>,
-    pub replies: Vec<Reply>,
+    replies: Vec<Reply>,
     /// About how many bytes the replies have.
     size: usize,
     /// What must be committed before the replies are sent.
@@ -61,7 +64,9 @@ impl Batch {
     /// Adds a request. Returns whether another one may be added after it.
     pub fn push(&mut self, request: Request) -> bool {
         let may_wait = request.may_wait();
-        self.requests.push_back(request);
+        let requests = &mut self.requests;
+        requests.reserve_exact(growth(requests.len(), requests.capacity()));
+        requests.push_back(request);
         // Requests after one that may wait are parsed when it has its answer.
         !may_wait && self.requests.len() < REQUESTS_AT_ONCE
     }
@@ -119,16 +124,21 @@ impl Batch {
         }
     }
 
+    /// Whether its memory should be given back when the client is silent.
+    pub fn is_large(&self) -> bool {
+        self.requests.capacity().max(self.replies.capacity()) > FIRST_CAPACITY
+    }
+
     /// How many bytes of bodies its replies hold.
     pub fn held(&self) -> usize {
         let bodies = self.replies.iter().filter_map(Reply::body);
         bodies.map(|body| body.wire().len()).sum()
     }
 
-    /// The replies, and what must be committed before they are sent.
-    pub fn take_replies(&mut self) -> (Vec<Reply>, Option<Lsn>) {
+    /// The replies, to be taken out, and what must be committed before they are sent.
+    pub fn replies(&mut self) -> (&mut Vec<Reply>, Option<Lsn>) {
         self.size = 0;
-        (std::mem::take(&mut self.replies), self.needed.take())
+        (&mut self.replies, self.needed.take())
     }
 
     fn execute_portion(
@@ -155,7 +165,9 @@ impl Batch {
                 Outcome::Reply(reply) => {
                     self.needed = self.needed.max(shared.needed_for(&reply));
                     self.size += size(&reply);
-                    self.replies.push(reply);
+                    let replies = &mut self.replies;
+                    replies.reserve_exact(growth(replies.len(), replies.capacity()));
+                    replies.push(reply);
                 }
                 // A put is answered after its body.
                 Outcome::AwaitBody => {}
@@ -181,6 +193,16 @@ impl Batch {
             }
         }
         Next::Send
+    }
+}
+
+/// How much longer a list becomes when it is full: at once so long that it is worth
+/// giving back (see `outbox`).
+fn growth(length: usize, capacity: usize) -> usize {
+    match capacity {
+        0 => FIRST_CAPACITY,
+        _ if length == capacity => REQUESTS_AT_ONCE,
+        _ => 0,
     }
 }
 
@@ -289,7 +311,7 @@ mod tests {
         assert!(batch.execute(&shared, id, 0, false) == Next::Send);
         assert_eq!(shared.with_lock(|state, _| state.engine.memory()), 0);
         assert_eq!(batch.held(), "job\r\n".len());
-        batch.take_replies();
+        batch.replies().0.clear();
         assert_eq!(batch.held(), 0);
     }
 
@@ -320,7 +342,8 @@ mod tests {
             let mut batch = Batch::default();
             push(&mut batch, text);
             assert!(batch.execute(&shared, id, 0, false) == Next::Send);
-            batch.take_replies()
+            let (replies, kept) = batch.replies();
+            (std::mem::take(replies), kept)
         };
         ask("put 0 0 60 1\r\nx\r\n");
         let (first, kept) = ask("delete 1\r\n");
@@ -337,19 +360,19 @@ mod tests {
         let mut batch = Batch::default();
         push(&mut batch, "put 0 0 60 1\r\nx\r\n");
         assert!(batch.execute(&shared, id, 0, false) == Next::Send);
-        batch.take_replies();
+        batch.replies().0.clear();
         // After so many requests, a portion looks whether room is short.
         let changes = "reserve-job 1\r\nrelease 1 0 0\r\n".repeat(CHECK_EVERY / 2);
         while !shared.is_pressed() {
             push(&mut batch, &changes);
             assert!(batch.execute(&shared, id, 0, false) == Next::Send);
-            assert_eq!(batch.take_replies().0.len(), CHECK_EVERY);
+            assert_eq!(batch.replies().0.drain(..).len(), CHECK_EVERY);
         }
         push(&mut batch, &changes);
         assert!(batch.execute(&shared, id, 0, false) == Next::AwaitRoom);
         batch.await_room(&shared);
         assert!(batch.execute(&shared, id, 0, false) == Next::Send);
-        assert_eq!(batch.take_replies().0.len(), CHECK_EVERY);
+        assert_eq!(batch.replies().0.drain(..).len(), CHECK_EVERY);
     }
 
     #[test]
@@ -389,7 +412,7 @@ mod tests {
             state.engine.effects.steps = PORTION_STEPS;
             assert!(batch.execute_portion(&shared, state, id, now) == Next::GoOn);
         });
-        assert_eq!(batch.take_replies().0, [Reply::NotFound]);
+        assert_eq!(*batch.replies().0, [Reply::NotFound]);
     }
 
     #[test]
@@ -421,7 +444,7 @@ mod tests {
             let mut batch = Batch::default();
             push(&mut batch, text);
             assert!(batch.execute(&shared, id, 0, false) == Next::Send);
-            batch.take_replies().0.len()
+            batch.replies().0.len()
         };
         replies(&format!("put 0 0 60 90\r\n{}\r\n", "x".repeat(90)));
         let peeks = REQUESTS_AT_ONCE - 1;

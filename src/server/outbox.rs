@@ -17,8 +17,9 @@
 //!    nothing waits for those before it, and for those of the same batch.
 //! 3. Right before bytes leave, the binlog is asked whether the storage is still
 //!    ours (`outbox_to_send`). Nobody else asks.
-//! 4. Bytes leave without waiting for the client, by one thread at a time: under the
-//!    lock, or while `sending` says so. Only the worker waits for the client.
+//! 4. Bytes leave without waiting for the client, by one thread at a time: the worker
+//!    under the lock, any other thread while `sending` says so. Only the worker waits
+//!    for the client.
 //! 5. While the worker reads, what is in the outbox fits into the socket. So
 //!    whoever makes it ready can send all of it, and the worker need not be woken.
 //! 6. While the worker sleeps here, some reply waits for the log, or a `reserve`
@@ -36,6 +37,7 @@ use crate::log::{self, Level};
 use crate::protocol::{Body, Reply, RestsOn};
 use crate::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
 use std::collections::VecDeque;
+use std::fmt::Arguments;
 use std::io::{self, IoSlice, Write};
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
@@ -54,7 +56,10 @@ const UNCOPIED_BODY: usize = 2048;
 /// for twice as many.)
 const ROOM: usize = 2048;
 
-/// How much memory stays allocated for the next replies, in bytes.
+/// How much memory is allocated for the first replies, and how much stays allocated
+/// for the next ones, in bytes. (The C library keeps some freed pieces of each small
+/// size for the thread that has freed them, so there should be few such sizes.)
+const FIRST_CAPACITY: usize = 128;
 const CAPACITY_KEPT: usize = 4 * 1024;
 
 /// A client that is connected, as all threads see it: its socket and its outbox.
@@ -65,10 +70,8 @@ pub struct Client {
     /// The address for which it counts, if connections are counted.
     pub address: Option<IpAddr>,
     pub connected_at: Time,
-    /// So many bytes have come from it.
-    received: AtomicU64,
-    /// No command is left to be executed in so many of them. Noted before any
-    /// thread sends the last reply.
+    /// No command is left to be executed in so many bytes that have come from it.
+    /// Noted before any thread sends the last reply.
     executed: AtomicU64,
     /// Its name in the log, if connections are logged.
     pub name: OnceLock<String>,
@@ -84,12 +87,10 @@ pub struct Client {
 #[derive(Default)]
 struct Outbox {
     ready: Ready,
-    /// Batches of replies, each with the LSN for which it waits.
-    waiting: VecDeque<(Lsn, Vec<Reply>)>,
-    /// About how many bytes these have.
-    waiting_bytes: usize,
+    /// Replies, each with the LSN for which it waits.
+    waiting: VecDeque<(Lsn, Reply)>,
     /// So many bytes another thread is sending now, without the lock, for a worker
-    /// that reads.
+    /// that reads or sleeps.
     sending: usize,
     answer: Answer,
     worker: Worker,
@@ -146,7 +147,6 @@ impl Client {
             id,
             address: None,
             connected_at: Time::default(),
-            received: AtomicU64::new(0),
             executed: AtomicU64::new(0),
             name: OnceLock::new(),
             binlog,
@@ -164,14 +164,8 @@ impl Client {
 
     // What the worker calls.
 
-    /// Notes that so many more bytes have come.
-    pub fn note_received(&self, bytes: usize) {
-        self.received.fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-
-    /// Notes that all commands that have come are executed.
-    pub fn note_executed(&self) {
-        let received = self.received.load(Ordering::Relaxed);
+    /// Notes that all commands in so many bytes are executed.
+    pub fn note_executed(&self, received: u64) {
         self.executed.store(received, Ordering::Release);
     }
 
@@ -179,9 +173,10 @@ impl Client {
     /// [`depart`](Self::depart) has them sent. Returns how many bytes the outbox
     /// holds now.
     pub fn post(&self, replies: &mut Vec<Reply>, needed: Option<Lsn>) -> usize {
+        replies.iter().for_each(|reply| self.log_reply(reply));
         let mut outbox = self.outbox();
         outbox.worker = Worker::Comes;
-        outbox.post(replies, needed, self.name());
+        outbox.post(replies.drain(..), needed);
         outbox.held()
     }
 
@@ -192,7 +187,7 @@ impl Client {
 
     /// Frees the memory that is kept for the next replies.
     pub fn give_back(&self) {
-        self.outbox().ready.shrink();
+        self.outbox().shrink();
     }
 
     /// Posts a list, which may be too long for memory: it is sent as it is made,
@@ -202,36 +197,31 @@ impl Client {
             (Some(binlog), Some(lsn)) => binlog.commit(lsn),
             _ => Ok(()),
         };
-        let outbox = self.outbox();
-        let has_waiting = !outbox.waiting.is_empty();
-        drop(outbox);
-        if has_waiting {
+        if !self.outbox().waiting.is_empty() {
             self.flush()?;
         }
-        let out = &mut Parts(self);
+        if kept.is_err() && list.rests_on() != RestsOn::Nothing {
+            self.post(&mut vec![Reply::InternalError], None);
+            return Ok(());
+        }
+        self.log_reply(list);
         match list {
-            list if kept.is_err() && list.rests_on() != RestsOn::Nothing => {
-                self.post(&mut vec![Reply::InternalError], None);
-                return Ok(());
-            }
-            Reply::Tubes(names) => names.encode(out)?,
-            Reply::Jobs(jobs) => jobs.encode(out)?,
+            Reply::Tubes(names) => names.encode(&mut Parts(self)),
+            Reply::Jobs(jobs) => jobs.encode(&mut Parts(self)),
             _ => unreachable!("other replies are posted"),
         }
-        log_reply(self.name(), list);
-        Ok(())
     }
 
     /// Sends what is ready. What waits for the log may stay here, if it is so
     /// little that another thread can send all of it; then the worker may read.
     pub fn depart(self: &Arc<Self>) -> io::Result<()> {
+        self.commit();
         let mut outbox = self.outbox();
-        if outbox.ready.is_empty() && outbox.waiting.is_empty() {
-            outbox.worker = Worker::Reads;
-            return Ok(());
-        }
-        let mut outbox = self.commit(outbox);
-        if !outbox.waiting.is_empty() && outbox.fits(&self.stream) {
+        let may_read = match outbox.waiting.is_empty() {
+            true => outbox.ready.is_empty(),
+            false => outbox.fits(&self.stream),
+        };
+        if may_read {
             outbox.worker = Worker::Reads;
             return Ok(());
         }
@@ -241,7 +231,7 @@ impl Client {
 
     /// Blocks until everything is sent.
     pub fn flush(self: &Arc<Self>) -> io::Result<()> {
-        drop(self.commit(self.outbox()));
+        self.commit();
         self.finish()
     }
 
@@ -250,7 +240,7 @@ impl Client {
     pub fn await_answer(self: &Arc<Self>) -> io::Result<bool> {
         let mut outbox = self.outbox();
         match std::mem::take(&mut outbox.answer) {
-            Answer::Early(reply, needed) => outbox.post(&mut vec![reply], needed, self.name()),
+            Answer::Early(reply, needed) => outbox.post([reply], needed),
             Answer::NotAwaited | Answer::Awaited => outbox.answer = Answer::Awaited,
         }
         drop(outbox);
@@ -263,6 +253,7 @@ impl Client {
 
     /// Posts the answer of a `reserve`, and sends it if it waits for nothing.
     pub fn answer(self: &Arc<Self>, reply: Reply, needed: Option<Lsn>) {
+        self.log_reply(&reply);
         let mut outbox = self.outbox();
         // The server is ending. Hand out no job now: the client could no longer
         // delete it, and it is ready again after the restart.
@@ -275,7 +266,7 @@ impl Client {
             return;
         }
         outbox.answer = Answer::NotAwaited;
-        outbox.post(&mut vec![reply], needed, self.name());
+        outbox.post([reply], needed);
         drop(outbox);
         match (&self.binlog, needed) {
             (Some(binlog), Some(lsn)) => binlog.commit_then(lsn, self.clone()),
@@ -293,54 +284,35 @@ impl Client {
     }
 
     /// Sends what is ready after this change, as far as that is possible without
-    /// waiting and the worker does not come for it anyway.
+    /// waiting and the worker does not come for it anyway. It sends without the lock:
+    /// the client may ask again, and its worker post the next reply, before this
+    /// thread has its CPU again.
     fn send_for_worker(&self, change: impl FnOnce(&mut Outbox)) {
         // If the storage is no longer ours, the worker reads the end.
         let Ok(mut outbox) = self.outbox_to_send() else {
             return;
         };
         change(&mut outbox);
-        let is_long = !outbox.ready.bodies.is_empty();
-        if outbox.worker == Worker::Reads {
-            return self.send_while_it_reads(outbox);
-        }
-        // After an error the worker reads the end as well.
-        if outbox.worker == Worker::Sleeps
-            && outbox.sending == 0
-            && !is_long
-            && (outbox.send(&self.stream).is_err() || outbox.ready.is_empty())
-        {
-            outbox.ready = Ready::default();
-        }
-        self.wake_worker(outbox);
-    }
-
-    /// Sends what is ready, without the lock: the client may ask again, and its
-    /// worker post the next reply, before this thread has its CPU again.
-    fn send_while_it_reads<'a>(&'a self, mut outbox: MutexGuard<'a, Outbox>) {
-        // If another thread is sending, that one goes on with this.
-        while outbox.worker == Worker::Reads && outbox.sending == 0 && !outbox.ready.is_empty() {
-            let mut ready = std::mem::take(&mut outbox.ready);
-            outbox.sending = ready.left();
+        while let Some(mut ready) = outbox.take_for_another() {
             drop(outbox);
-            let sent = ready.send(&self.stream);
-            outbox = self.outbox();
+            // After an error, the worker gets it as well.
+            let sent = ready.send(&self.stream).unwrap_or(0);
+            // Asked again, since more may have become ready meanwhile.
+            let Ok(again) = self.outbox_to_send() else {
+                return;
+            };
+            outbox = again;
             outbox.sending = 0;
-            outbox.room = outbox.room.saturating_sub(*sent.as_ref().unwrap_or(&0));
-            // After an error the worker reads the end. There was room for this: a
-            // client that has used it up for what it does not read will not read
-            // this either.
-            if sent.is_ok() && !ready.is_empty() {
-                outbox.clear();
-                self.stream.close();
-            }
-            // More has become ready meanwhile.
-            if outbox.worker == Worker::Reads && !outbox.ready.is_empty() {
-                drop(outbox);
-                let Ok(again) = self.outbox_to_send() else {
-                    return;
-                };
-                outbox = again;
+            outbox.room = outbox.room.saturating_sub(sent);
+            if !ready.is_empty() {
+                if outbox.worker == Worker::Reads {
+                    // There was room for this: a client that has used it up for what
+                    // it does not read will not read this either.
+                    self.stream.close();
+                }
+                ready.append(std::mem::take(&mut outbox.ready));
+                outbox.ready = ready;
+                break;
             }
         }
         self.wake_worker(outbox);
@@ -358,30 +330,28 @@ impl Client {
 
     // What both need.
 
-    /// Sends what is ready and waits for the rest, as the worker.
+    /// Sends what is ready and waits for the rest, as the worker. After an error,
+    /// nothing is left to be sent.
     fn finish(&self) -> io::Result<()> {
-        // Whether the client has taken nothing for as long as it may.
-        let mut is_late = false;
+        let sent = self.send_all();
+        sent.inspect_err(|_| self.outbox().clear())
+    }
+
+    fn send_all(&self) -> io::Result<()> {
         loop {
             let mut outbox = self.outbox_to_send()?;
             outbox.worker = Worker::Comes;
-            let sent = match outbox.sending {
-                0 => outbox.send(&self.stream),
-                sending => Ok(sending),
-            };
-            let sent = match sent {
-                Ok(0) if is_late => Err(io::Error::other("takes no replies")),
-                sent => sent,
-            };
-            if let Err(error) = sent {
-                outbox.clear();
-                return Err(error);
+            if outbox.sending == 0 {
+                let sent = outbox.ready.send(&self.stream)?;
+                outbox.room = outbox.room.saturating_sub(sent);
             }
             if outbox.sending == 0 && !outbox.ready.is_empty() {
                 drop(outbox);
-                is_late = !self.stream.await_room(self.patience)?;
+                if !self.stream.await_room(self.patience)? {
+                    return Err(io::Error::other("takes no replies"));
+                }
             } else if outbox.sending > 0 || outbox.waits() {
-                outbox.ready.shrink();
+                outbox.shrink();
                 outbox.worker = Worker::Sleeps;
                 let sleeps = |outbox: &mut Outbox| outbox.worker == Worker::Sleeps;
                 drop(self.changed.wait_while(outbox, sleeps));
@@ -393,20 +363,22 @@ impl Client {
 
     /// Has the log made durable up to what the last reply waits for: by this
     /// thread, or by another one, which tells us then.
-    fn commit<'a>(self: &'a Arc<Self>, outbox: MutexGuard<'a, Outbox>) -> MutexGuard<'a, Outbox> {
-        let last = outbox.waiting.back().map(|(lsn, _)| *lsn);
-        match (&self.binlog, last) {
-            (Some(binlog), Some(lsn)) => {
-                drop(outbox);
-                binlog.commit_then(lsn, self.clone());
-                self.outbox()
-            }
-            _ => outbox,
+    fn commit(self: &Arc<Self>) {
+        let last = self.outbox().waiting.back().map(|(lsn, _)| *lsn);
+        if let (Some(binlog), Some(lsn)) = (&self.binlog, last) {
+            binlog.commit_then(lsn, self.clone());
         }
     }
 
-    fn name(&self) -> Option<&str> {
-        self.name.get().map(String::as_str)
+    /// Logs what this client does, if that is to be logged.
+    pub fn log(&self, level: Level, text: Arguments<'_>) {
+        if let Some(name) = self.name.get() {
+            log::write(level, format_args!("{name}: {text}"));
+        }
+    }
+
+    fn log_reply(&self, reply: &Reply) {
+        self.log(Level::Commands, format_args!("{}", reply.word()));
     }
 
     /// Locks the outbox, to send what is ready there now. This is the one place
@@ -432,7 +404,7 @@ impl Client {
 
 impl Waits for Client {
     fn durable(&self, up_to: Result<Lsn, Failed>) {
-        self.send_for_worker(|outbox| outbox.make_ready(up_to, self.name()));
+        self.send_for_worker(|outbox| outbox.make_ready(up_to));
     }
 }
 
@@ -459,7 +431,8 @@ impl Write for Parts<'_> {
 impl Outbox {
     /// How many bytes there are, about.
     fn held(&self) -> usize {
-        self.ready.left() + self.waiting_bytes + self.sending
+        let waiting = self.waiting.iter().map(|(_, reply)| size(reply));
+        self.ready.left() + waiting.sum::<usize>() + self.sending
     }
 
     /// Whether the log or an answer is still to come.
@@ -475,48 +448,56 @@ impl Outbox {
         self.held() <= self.room
     }
 
-    fn post(&mut self, replies: &mut Vec<Reply>, needed: Option<Lsn>, name: Option<&str>) {
+    fn post(&mut self, replies: impl IntoIterator<Item = Reply>, needed: Option<Lsn>) {
         let last = self.waiting.back().map(|(lsn, _)| *lsn);
-        match needed.max(last) {
-            None => replies
-                .drain(..)
-                .for_each(|reply| self.ready.add(&reply, name)),
-            Some(_) if replies.is_empty() => {}
-            Some(lsn) => {
-                self.waiting_bytes += replies.iter().map(size).sum::<usize>();
-                self.waiting.push_back((lsn, std::mem::take(replies)));
+        for reply in replies {
+            match needed.max(last) {
+                None => self.ready.add(&reply),
+                Some(lsn) => self.waiting.push_back((lsn, reply)),
             }
         }
     }
 
     /// Makes those replies ready that wait for no more than this.
-    fn make_ready(&mut self, up_to: Result<Lsn, Failed>, name: Option<&str>) {
+    fn make_ready(&mut self, up_to: Result<Lsn, Failed>) {
         let is_over = |lsn: Lsn| up_to.is_err() || up_to.is_ok_and(|end| lsn <= end);
-        while self.waiting.front().is_some_and(|batch| is_over(batch.0))
-            && let Some((_, replies)) = self.waiting.pop_front()
+        while self.waiting.front().is_some_and(|(lsn, _)| is_over(*lsn))
+            && let Some((_, reply)) = self.waiting.pop_front()
         {
-            for reply in replies {
-                self.waiting_bytes -= size(&reply);
-                // What rests on nothing is true all the same.
-                let is_true = up_to.is_ok() || reply.rests_on() == RestsOn::Nothing;
-                let reply = if is_true { reply } else { Reply::InternalError };
-                self.ready.add(&reply, name);
-            }
+            // What rests on nothing is true all the same.
+            let is_true = up_to.is_ok() || reply.rests_on() == RestsOn::Nothing;
+            let reply = if is_true { reply } else { Reply::InternalError };
+            self.ready.add(&reply);
         }
     }
 
-    /// Sends as much of what is ready as the socket takes now.
-    fn send(&mut self, stream: &Stream) -> io::Result<usize> {
-        let sent = self.ready.send(stream)?;
-        self.room = self.room.saturating_sub(sent);
-        Ok(sent)
+    /// What another thread may send now. Long bodies, and what comes while a thread
+    /// is sending, are not for it.
+    fn take_for_another(&mut self) -> Option<Ready> {
+        let is_left_to_worker = self.worker == Worker::Comes || !self.ready.bodies.is_empty();
+        if is_left_to_worker || self.sending > 0 || self.ready.is_empty() {
+            return None;
+        }
+        self.sending = self.ready.left();
+        Some(std::mem::take(&mut self.ready))
+    }
+
+    /// Frees the memory that nothing uses.
+    fn shrink(&mut self) {
+        self.waiting.shrink_to_fit();
+        if self.ready.is_empty() {
+            self.ready = Ready::default();
+        }
     }
 
     /// Forgets everything: the connection has ended.
     fn clear(&mut self) {
-        self.ready = Ready::default();
-        self.waiting.clear();
-        self.waiting_bytes = 0;
+        *self = Outbox {
+            answer: std::mem::take(&mut self.answer),
+            worker: self.worker,
+            is_stopped: self.is_stopped,
+            ..Outbox::default()
+        };
     }
 }
 
@@ -532,8 +513,16 @@ impl Ready {
     }
 
     /// Encodes a reply.
-    fn add(&mut self, reply: &Reply, name: Option<&str>) {
-        log_reply(name, reply);
+    fn add(&mut self, reply: &Reply) {
+        let (length, capacity) = (self.bytes.len(), self.bytes.capacity());
+        if capacity - length < FIRST_CAPACITY / 2 {
+            // In two steps to a size that is given back.
+            let wanted = match capacity {
+                0 => FIRST_CAPACITY,
+                _ => CAPACITY_KEPT.max(2 * capacity),
+            };
+            self.bytes.reserve_exact(wanted - length);
+        }
         reply.encode(&mut self.bytes);
         match reply.body() {
             Some(body) if body.wire().len() >= UNCOPIED_BODY => {
@@ -544,11 +533,13 @@ impl Ready {
         }
     }
 
-    /// Frees the memory if there is nothing.
-    fn shrink(&mut self) {
-        if self.is_empty() {
-            *self = Ready::default();
-        }
+    /// Adds what comes after all this.
+    fn append(&mut self, next: Ready) {
+        let before = self.bytes.len();
+        let bodies = next.bodies.into_iter();
+        self.bodies
+            .extend(bodies.map(|(at, body)| (before + at, body)));
+        self.bytes.extend(next.bytes);
     }
 
     /// Sends as much as the socket takes now, and returns how many bytes that is.
@@ -591,12 +582,6 @@ pub fn size(reply: &Reply) -> usize {
         Reply::Stats(_) | Reply::JobStats(_) | Reply::ServerStats(_) => SEND_BYTES,
         Reply::Connections(_) => SEND_BYTES,
         _ => 32 + reply.body().map_or(0, |body| body.wire().len()),
-    }
-}
-
-fn log_reply(name: Option<&str>, reply: &Reply) {
-    if let Some(name) = name {
-        log::write(Level::Commands, format_args!("{name}: {}", reply.word()));
     }
 }
 
@@ -664,7 +649,7 @@ mod tests {
             let mut outbox = client.outbox();
             // So the worker cannot wake and send it.
             outbox.answer = Answer::NotAwaited;
-            outbox.post(&mut vec![Reply::TimedOut], None, None);
+            outbox.post([Reply::TimedOut], None);
             drop(outbox);
             client.send_for_worker(|outbox| outbox.answer = Answer::Awaited);
             assert_eq!(receive(&mut theirs, 11), "TIMED_OUT\r\n");

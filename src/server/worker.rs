@@ -15,6 +15,7 @@ use super::shared::Shared;
 use crate::log::{self, Level};
 use crate::protocol::framing::MAX_LINE;
 use crate::protocol::{Framer, Reply, Request};
+use std::fmt::Arguments;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,16 +28,11 @@ pub fn serve(shared: &Shared, client: &Arc<Client>) {
     if log::is_on(Level::Connections) {
         client.name.get_or_init(|| client.stream.to_string());
     }
-    let note = |text: std::fmt::Arguments<'_>| {
-        if let Some(name) = client.name.get() {
-            log::write(Level::Connections, format_args!("{name}: {text}"));
-        }
-    };
-    note(format_args!("connected"));
+    client.log(Level::Connections, format_args!("connected"));
     let end = Worker::new(shared, client).run();
     match &end {
-        Ok(_) => note(format_args!("closed")),
-        Err(error) => note(format_args!("closed: {error}")),
+        Ok(_) => client.log(Level::Connections, format_args!("closed")),
+        Err(error) => client.log(Level::Connections, format_args!("closed: {error}")),
     }
     // This comes before the socket closes: a client that sees it closed may
     // connect again at once, and must find its place free.
@@ -119,9 +115,11 @@ impl<'a> Worker<'a> {
         let mut unread = self.input.unread();
         let mut before = unread;
         while let Some(request) = self.framer.next(&mut unread) {
-            if let Some(name) = self.client.name.get() {
-                log_request(name, &request, &before[..before.len() - unread.len()]);
-            }
+            log_request(
+                self.client,
+                &request,
+                &before[..before.len() - unread.len()],
+            );
             before = unread;
             if !self.batch.push(request) {
                 break;
@@ -138,7 +136,8 @@ impl<'a> Worker<'a> {
         // one, which need not be given back again.
         let mut gave_back = false;
         loop {
-            let gives_back = !gave_back && self.input.held() > 0;
+            let holds_much = self.input.held() > 0 || self.batch.is_large();
+            let gives_back = holds_much && !gave_back;
             self.set_read_patience(gives_back)?;
             let stream = &self.client.stream;
             let read = match self.framer.growing_body() {
@@ -162,7 +161,7 @@ impl<'a> Worker<'a> {
                 }
                 Err(error) => return Err(error),
                 Ok(count) => {
-                    self.client.note_received(count);
+                    self.input.received += count as u64;
                     self.count_held(0);
                     if self.framer.held() > 0 && !self.shared.has_memory() {
                         self.framer.refuse_body();
@@ -199,7 +198,7 @@ impl<'a> Worker<'a> {
         let (id, has_much) = (self.client.id, self.has_much());
         let next = self.batch.execute(shared, id, others, has_much);
         if self.batch.is_empty() && self.input.unread().is_empty() {
-            self.client.note_executed();
+            self.client.note_executed(self.input.received);
         }
         if next == Next::AwaitRoom {
             // The replies before it wait, too: they come with the next ones.
@@ -207,14 +206,14 @@ impl<'a> Worker<'a> {
             self.batch.await_room(shared);
             return Ok(Next::GoOn);
         }
-        let (mut replies, needed) = self.batch.take_replies();
-        replies.iter_mut().for_each(|reply| self.complete(reply));
+        let (replies, needed) = self.batch.replies();
+        replies
+            .iter_mut()
+            .for_each(|reply| complete(reply, shared, self.client));
         let list = replies.pop_if(|reply| matches!(reply, Reply::Tubes(_) | Reply::Jobs(_)));
         // A job may be gone while its body waits there for the disk.
-        let held = self.client.post(&mut replies, needed);
+        let held = self.client.post(replies, needed);
         self.count_held(held);
-        // The empty vector is kept for its allocation.
-        self.batch.replies = replies;
         if let Some(list) = list {
             if let Reply::Jobs(jobs) = &list {
                 self.count_held(held + jobs.memory());
@@ -237,26 +236,6 @@ impl<'a> Worker<'a> {
         self.batch.is_much() || has_more
     }
 
-    /// Adds to a reply what the engine does not know.
-    fn complete(&self, reply: &mut Reply) {
-        match reply {
-            Reply::OutOfMemory => log::client_warning(
-                &self.client.stream,
-                format_args!("refused for want of room: OUT_OF_MEMORY"),
-            ),
-            Reply::ServerStats(document) => process::complete(document, self.shared),
-            Reply::Connections(list) => process::name_peers(list, self.shared),
-            Reply::Jobs(list) => {
-                // A thousand jobs are too many to look up under the lock.
-                if let Some(binlog) = &self.shared.binlog {
-                    let jobs = list.items.iter_mut();
-                    jobs.for_each(|job| job.file = binlog.segment_of(job.id));
-                }
-            }
-            _ => {}
-        }
-    }
-
     /// Waits for the answer of a `reserve`. Meanwhile it holds as little memory as
     /// possible, because very many may wait.
     fn wait(&mut self) -> io::Result<Next> {
@@ -264,7 +243,8 @@ impl<'a> Worker<'a> {
         // It registers only now, and only once, because most clients never
         // wait.
         if !std::mem::replace(&mut self.has_waited, true) {
-            self.shared.hangups.watch_waiting(self.client)?;
+            let client = self.client;
+            self.shared.waiting.add(&client.stream.0, client.id.0)?;
         }
         match self.client.await_answer()? {
             true => Ok(Next::GoOn),
@@ -290,13 +270,31 @@ impl<'a> Worker<'a> {
     }
 }
 
+/// Adds to a reply what the engine does not know.
+fn complete(reply: &mut Reply, shared: &Shared, client: &Client) {
+    match reply {
+        Reply::OutOfMemory => log::client_warning(
+            &client.stream,
+            format_args!("refused for want of room: OUT_OF_MEMORY"),
+        ),
+        Reply::ServerStats(document) => process::complete(document, shared),
+        Reply::Connections(list) => process::name_peers(list, shared),
+        Reply::Jobs(list) => {
+            // A thousand jobs are too many to look up under the lock.
+            if let Some(binlog) = &shared.binlog {
+                let jobs = list.items.iter_mut();
+                jobs.for_each(|job| job.file = binlog.segment_of(job.id));
+            }
+        }
+        _ => {}
+    }
+}
+
 /// Logs a request. A command is logged as it came. Of a body only the size is
 /// logged, because its contents are private. A line that is no command is not
 /// shown either, because it may be part of a body.
-fn log_request(name: &str, request: &Request, line: &[u8]) {
-    let write = |text: std::fmt::Arguments<'_>| {
-        log::write(Level::Commands, format_args!("{name}: {text}"));
-    };
+fn log_request(client: &Client, request: &Request, line: &[u8]) {
+    let write = |text: Arguments<'_>| client.log(Level::Commands, text);
     match request {
         Request::Command(_) => write(format_args!("{}", line.trim_ascii_end().escape_ascii())),
         Request::Body(Ok(body)) => write(format_args!("a body of {} bytes", body.content().len())),
