@@ -23,7 +23,6 @@ use std::hint;
 use std::ops::{Deref, DerefMut};
 use std::sync::TryLockError;
 use std::sync::atomic::fence;
-use std::time::Duration;
 
 /// How often a thread that brings little tries to take the lock before it
 /// sleeps: about as long as another CPU holds it.
@@ -60,15 +59,6 @@ struct Sleepers {
 /// Wakes one of them.
 struct Released<'a>(&'a Sleepers);
 
-/// Word that a change was made under the lock, for threads that
-/// [await](FairMutex::await_word) it.
-#[derive(Default)]
-pub struct Word {
-    /// Taken by those that wait, before they release the lock.
-    before: Mutex<()>,
-    given: Condvar,
-}
-
 impl<T> FairMutex<T> {
     /// A lock that guards this value.
     pub fn new(value: T) -> FairMutex<T> {
@@ -104,21 +94,6 @@ impl<T> FairMutex<T> {
     /// Whether a thread that brings little waits until the lock is free.
     pub fn is_awaited(&self) -> bool {
         self.sleepers.count.load(Ordering::Relaxed) > 0
-    }
-
-    /// Releases the lock until this word is [given](Word::give), at most so long,
-    /// and takes it again.
-    pub fn await_word<'a>(
-        &'a self,
-        guard: FairGuard<'a, T>,
-        word: &Word,
-        most: Duration,
-    ) -> FairGuard<'a, T> {
-        // No word is missed: who gives it has had the lock after this.
-        let before = word.before.lock().expect("no thread panics");
-        drop(guard);
-        drop(word.given.wait_timeout(before, most));
-        self.lock()
     }
 
     fn try_lock(&self) -> Option<FairGuard<'_, T>> {
@@ -171,15 +146,6 @@ impl Drop for Released<'_> {
     }
 }
 
-impl Word {
-    /// Wakes all that wait for it. To be called without the lock, after what they
-    /// wait for was done under it.
-    pub fn give(&self) {
-        drop(self.before.lock());
-        self.given.notify_all();
-    }
-}
-
 impl<T> Deref for FairGuard<'_, T> {
     type Target = T;
 
@@ -199,6 +165,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
     use std::thread::{scope, yield_now};
+    use std::time::Duration;
 
     /// So long a test waits for what must come.
     const PATIENCE: Duration = Duration::from_secs(60);
@@ -243,33 +210,5 @@ mod tests {
             drop(guard);
             assert_eq!(is_done.recv_timeout(PATIENCE), Ok(1));
         });
-    }
-
-    #[test]
-    fn word_wakes_those_who_have_released_the_lock_to_wait_for_it() {
-        let (lock, word) = (FairMutex::new(0), Word::default());
-        let (done, all_done) = mpsc::channel();
-        scope(|threads| {
-            for _ in 0..2 {
-                let (lock, word, done) = (&lock, &word, done.clone());
-                threads.spawn(move || {
-                    let mut guard = lock.lock();
-                    *guard += 1;
-                    while *guard < 3 {
-                        guard = lock.await_word(guard, word, Duration::from_secs(3600));
-                    }
-                    done.send(()).expect("the test waits");
-                });
-            }
-            while *lock.lock() < 2 {
-                yield_now();
-            }
-            *lock.lock() += 1;
-            word.give();
-            (0..2).for_each(|_| all_done.recv_timeout(PATIENCE).expect("it is woken"));
-        });
-        // Without word, the wait has an end, too.
-        let waited = lock.await_word(lock.lock(), &word, Duration::from_millis(1));
-        assert_eq!(*waited, 3);
     }
 }

@@ -1,30 +1,28 @@
 //! The acceptor: takes connections and hands each to a worker, and notices
-//! clients that hang up.
+//! clients that hang up while they wait.
 
-use super::outbox::Client;
-use super::shared::Shared;
-use super::{Listener, Stream, workers};
+use super::workers::Workers;
+use super::{Listener, Stream, shared::Shared};
 use crate::log;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// How long accepting pauses when the system has no more descriptors or threads
-/// for us.
-const PAUSE: Duration = Duration::from_millis(100);
+/// for us, in milliseconds.
+const PAUSE_MS: u8 = 100;
 
 /// Accepts connections until the other end of the pipe `stop` is closed.
 pub fn run(shared: &Arc<Shared>, listeners: &[Listener], stop: BorrowedFd<'_>) {
+    let acceptor = Acceptor {
+        shared,
+        stop,
+        workers: Workers::new(),
+    };
     let mut open: Vec<_> = listeners.iter().collect();
-    let acceptor = Acceptor { shared, stop };
-    loop {
-        let sockets = open.iter().map(|listener| listener.socket.as_fd());
-        let Some(ready) = acceptor.wait(sockets, PollTimeout::NONE) else {
-            return;
-        };
+    while let Some(ready) = acceptor.wait(&open, PollTimeout::NONE) {
         let mut ready = ready.into_iter();
         open.retain(|listener| {
             let is_ready = ready.next().expect("one for each");
@@ -37,19 +35,16 @@ struct Acceptor<'a> {
     shared: &'a Arc<Shared>,
     /// The pipe whose other end is closed when the server ends.
     stop: BorrowedFd<'a>,
+    workers: Workers,
 }
 
 impl Acceptor<'_> {
-    /// Waits until clients connect to one of these sockets, or until the time
-    /// is over. Returns for each socket whether it is ready; `None` if the
-    /// server ends. Meanwhile clients that wait for jobs may have hung up: that
-    /// is noted.
-    fn wait<'fd>(
-        &'fd self,
-        sockets: impl Iterator<Item = BorrowedFd<'fd>>,
-        timeout: PollTimeout,
-    ) -> Option<Vec<bool>> {
-        let fds = [self.stop, self.shared.hangups.as_fd()].into_iter();
+    /// Waits until a client connects, or until the time is over. Returns for each
+    /// listener whether a client is there; `None` if the server ends. Clients that
+    /// wait for jobs may hang up meanwhile: then their waits end.
+    fn wait(&self, listeners: &[&Listener], timeout: PollTimeout) -> Option<Vec<bool>> {
+        let sockets = listeners.iter().map(|listener| listener.socket.as_fd());
+        let fds = [self.stop, self.shared.waiting.as_fd()].into_iter();
         let fds = fds.chain(sockets);
         let mut fds: Vec<_> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         match poll(&mut fds, timeout) {
@@ -66,76 +61,63 @@ impl Acceptor<'_> {
 
     /// Takes a connection. Returns whether more can come from this listener.
     fn accept(&self, listener: &Listener) -> bool {
-        match listener.accept() {
-            Ok(stream) => self.connect(stream),
-            // The client is gone again, or the call was interrupted.
-            Err(Errno::EAGAIN | Errno::ECONNABORTED | Errno::EINTR) => {}
-            Err(error @ (Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM)) => {
-                let error = io::Error::from(error);
-                log::warning(format_args!(
-                    "accepting a connection: {error}; accepting pauses"
-                ));
-                self.pause();
+        let error = match listener.accept() {
+            Ok(stream) => {
+                self.connect(stream);
+                return true;
             }
+            Err(error) => error,
+        };
+        let text = io::Error::from(error);
+        match error {
+            // The client is gone again, or the call was interrupted.
+            Errno::EAGAIN | Errno::ECONNABORTED | Errno::EINTR => {}
             // Another program has shut the socket down.
-            Err(error @ (Errno::EINVAL | Errno::EBADF | Errno::ENOTSOCK | Errno::EOPNOTSUPP)) => {
-                let error = io::Error::from(error);
+            Errno::EINVAL | Errno::EBADF | Errno::ENOTSOCK | Errno::EOPNOTSUPP => {
                 log::error(format_args!(
-                    "listening on {listener} ends: accepting a connection: {error}"
+                    "listening on {listener} ends: accepting a connection: {text}"
                 ));
                 return false;
             }
-            Err(error) => {
-                let error = io::Error::from(error);
-                log::warning(format_args!("accepting a connection: {error}"));
+            // There is no descriptor or no memory left.
+            _ => {
+                log::warning(format_args!(
+                    "accepting a connection: {text}; accepting pauses"
+                ));
                 self.pause();
             }
         }
         true
     }
 
-    /// Hands the connection to a worker, unless there are too many already.
+    /// Hands the connection to a worker, unless there are too many already. If no
+    /// thread can be started, accepting pauses until one can.
     fn connect(&self, stream: Stream) {
-        let counts = self.shared.limits.max_connections_per_address;
-        let address = counts.and_then(|_| stream.peer_ip());
-        match self.shared.connect(stream, address) {
-            Ok(client) => self.hand_over(client),
-            Err((stream, full)) => {
-                log::client_warning(stream, format_args!("closed at once: {full}"));
+        let shared = self.shared;
+        let is_counted = shared.limits.max_connections_per_address.is_some();
+        let address = is_counted.then(|| stream.peer_network()).flatten();
+        let client = match shared.connect(stream, address) {
+            Ok(client) => client,
+            Err((stream, reason)) => {
+                return log::client_warning(stream, format_args!("closed at once: {reason}"));
             }
-        }
-    }
-
-    /// Gives the client to a worker. If no thread can be started, accepting
-    /// pauses until one can.
-    fn hand_over(&self, client: Arc<Client>) {
-        if let Err(error) = self.shared.hangups.watch(&client) {
-            log::client_warning(
-                &client.stream,
-                format_args!("closed at once: watching it: {error}"),
-            );
-            return self.close(client);
-        }
-        while let Err(error) = workers::hand_over(self.shared, &client) {
+        };
+        while let Err(error) = self.workers.hand_over(shared, &client) {
             log::client_warning(
                 &client.stream,
                 format_args!("starting a thread: {error}; accepting pauses"),
             );
             if self.pause() {
-                return self.close(client);
+                shared.disconnect(client.id);
+                drop(client);
+                shared.closed();
+                return;
             }
         }
     }
 
-    fn close(&self, client: Arc<Client>) {
-        self.shared.disconnect(client.id);
-        drop(client);
-        self.shared.closed(|_| ());
-    }
-
     /// Waits a little, or until the server ends. Returns whether it ends.
     fn pause(&self) -> bool {
-        let pause = PollTimeout::try_from(PAUSE).expect("a short time");
-        self.wait(std::iter::empty(), pause).is_none()
+        self.wait(&[], PAUSE_MS.into()).is_none()
     }
 }

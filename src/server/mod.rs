@@ -8,7 +8,7 @@
 //! | signals | turns signals into events for main | main, and with the process | nobody | none |
 //! | recovery | reads the binlog, mends its end and makes its files ready | main, and when the jobs are there | nobody | the binlog's |
 //! | acceptor | accepts and hands each socket to an idle worker, or starts one; notices clients that hang up, and ends the connections of those of which nothing is left to be done | main, and when the server stops | clients that wait and hang up | the one lock, an outbox's, the binlog's |
-//! | worker, one for each open connection | reads, executes under the lock, writes | the acceptor, and when idle for a while, or when the server stops | its client, and clients that wait for what it has done | the one lock, an outbox's, the binlog's |
+//! | worker, one for each open connection | reads, executes under the lock, writes | the acceptor, and when its client has left and enough others are idle, or when the server stops | its client, and clients that wait for what it has done | the one lock, an outbox's, the binlog's |
 //! | timer | has the engine tick when something is due, and gives free memory back | main, and when the server stops | clients that wait | the one lock, an outbox's, the binlog's |
 //! | committer, with `-b` | writes and syncs the binlog for those who wait | main, and when the binlog closes | clients whose replies were left to it | the binlog's, an outbox's |
 //! | segments, with `-b` | prepares and removes the binlog's files | main, and when the binlog closes | clients whose replies were left to it | the binlog's, an outbox's |
@@ -48,11 +48,8 @@
 #[cfg(not(simulated))]
 pub(crate) mod acceptor;
 pub mod activation;
-mod addresses;
 pub(crate) mod batch;
 mod clock;
-#[cfg(not(simulated))]
-mod hangup;
 mod input;
 pub mod limits;
 mod listener;
@@ -65,7 +62,6 @@ pub(crate) mod shared;
 #[cfg(simulated)]
 #[path = "../../tests/simulator/mod.rs"]
 pub mod simulator;
-mod sleep;
 mod socket_file;
 #[cfg(not(simulated))]
 mod stream;
@@ -81,12 +77,12 @@ pub use socket_file::SocketAccess;
 pub use stream::Stream;
 
 use crate::binlog::{Binlog, Failed};
-#[cfg(not(simulated))]
-use crate::engine::Engine;
-// The simulator has its own sockets, and an engine that it watches.
 use shared::Shared;
+// The simulator has its own sockets, and an engine that it watches.
+#[cfg(not(simulated))]
+use crate::{engine::Engine, sys::HangupList};
 #[cfg(simulated)]
-use simulator::{hangup, judge::Engine, stream};
+use simulator::{hangup::HangupList, judge::Engine, stream};
 use std::io::{self, PipeWriter};
 use std::num::NonZeroUsize;
 use std::os::fd::AsFd;

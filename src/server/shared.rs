@@ -1,23 +1,20 @@
 //! What all threads share: the state behind its lock, and what follows from a
 //! change of the state.
 
-use super::addresses::Addresses;
 use super::clock::{self, Clock};
-use super::hangup::Hangups;
 use super::memory::{Memory, Surplus};
 use super::outbox::Client;
-use super::sleep::Sleep;
 use super::stream::Stream;
-use super::workers::Workers;
-use super::{Engine, Limits};
+use super::timer::Sleep;
+use super::{Engine, HangupList, Limits, limits, workers};
 use crate::binlog::{Binlog, Jobs, Lsn, longest_put};
 use crate::engine::{ConnectionId, Outcome, Time};
-use crate::lock::{FairGuard, FairMutex, Word};
+use crate::lock::{FairGuard, FairMutex};
+use crate::log;
 use crate::protocol::{Command, Reply, Request};
-use crate::sync::thread::Thread;
+use crate::sync::thread::{self, Thread};
 use crate::sync::{AtomicBool, OnceLock, Ordering};
-use std::collections::HashMap;
-use std::fmt;
+use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -34,8 +31,13 @@ pub struct Shared {
     pub limits: Limits,
     /// Where jobs are kept, if on disk.
     pub binlog: Option<Arc<Binlog>>,
-    /// Knows which clients have hung up.
-    pub hangups: Hangups,
+    /// The connections, to learn which clients have hung up. The acceptor asks before
+    /// each connection that it takes, and nobody sleeps for this list: so the end of a
+    /// connection that has never waited wakes nobody but its worker.
+    pub connected: HangupList,
+    /// Those that have waited in a reserve, where their workers cannot read. For these
+    /// the acceptor is woken.
+    pub waiting: HangupList,
     pub memory: Memory,
     /// **The one lock.** It guards the engine, the order of the binlog and the
     /// list of clients. While a thread holds it, it makes no system call on a
@@ -47,8 +49,6 @@ pub struct Shared {
     /// The timer thread. It is woken when something is due before the end of
     /// its sleep.
     pub timer: OnceLock<Thread>,
-    /// Word that the last socket is closed, for the end of the server.
-    emptiness: Word,
     /// The server is ending: no further command is read.
     stopping: AtomicBool,
 }
@@ -58,15 +58,17 @@ pub struct Guarded {
     pub engine: Engine,
     /// Whether anything was appended to the binlog since the lock was taken.
     is_unwritten: bool,
-    /// Those that have a place.
-    pub(super) clients: HashMap<ConnectionId, Arc<Client>>,
-    /// How many sockets of clients are open. That may be more, by one: a place is
-    /// free for the next client when the last one has left, and its worker closes
-    /// the socket soon.
+    /// Those that have a place, in the order in which they came.
+    pub(super) clients: BTreeMap<ConnectionId, Arc<Client>>,
+    /// How many sockets of clients are open. That may be a few more: a place is free
+    /// for the next client when the last one has left, and its worker closes the
+    /// socket soon.
     open: usize,
-    /// How many clients each address has.
-    addresses: Addresses,
-    pub workers: Workers,
+    /// How many clients each address has, if that is bounded: otherwise one address
+    /// could take all the places. (Clients on Unix sockets have none.)
+    addresses: BTreeMap<IpAddr, usize>,
+    /// How many workers wait for a client.
+    pub idle_workers: usize,
     /// How long the timer sleeps, and the memory that it gives back.
     pub sleep: Sleep,
     pub surplus: Surplus,
@@ -76,34 +78,21 @@ impl Guarded {
     /// When the timer has to wake: at once, if a tick has not done all that is
     /// due.
     pub fn timer_is_wanted_at(&self, now: Time) -> Option<Time> {
-        let is_awaited = self.engine.has_waiting();
         let tick_at = self.engine.wake_at();
-        let tick_at = tick_at.map(|due| self.sleep.end_for(due, is_awaited, now));
+        let tick_at = tick_at.map(|due| self.sleep.end_for(due, now));
         tick_at.into_iter().chain(self.surplus.due).min()
     }
 
     /// Frees the place of a client that has left, if it is not free already. Its
     /// socket is still open: somebody else has the client, too.
     fn free_place(&mut self, id: ConnectionId) {
-        if let Some(client) = self.clients.remove(&id) {
-            self.addresses.forget(client.address);
-        }
-    }
-}
-
-/// Why there is no place for a connection.
-pub enum Full {
-    /// There are so many already.
-    All(usize),
-    /// Its address has so many already.
-    Address(usize),
-}
-
-impl fmt::Display for Full {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Full::All(count) => write!(f, "there are {count} connections already"),
-            Full::Address(count) => write!(f, "its address has {count} connections already"),
+        let client = self.clients.remove(&id);
+        if let Some(address) = client.and_then(|client| client.address) {
+            let count = self.addresses.get_mut(&address).expect("it is counted");
+            *count -= 1;
+            if *count == 0 {
+                self.addresses.remove(&address);
+            }
         }
     }
 }
@@ -119,21 +108,21 @@ impl Shared {
         Ok(Shared {
             clock,
             limits,
-            hangups: Hangups::new()?,
+            connected: HangupList::new()?,
+            waiting: HangupList::new()?,
             memory: Memory::default(),
             state: FairMutex::new(Guarded {
                 engine,
                 is_unwritten: false,
-                clients: HashMap::new(),
-                addresses: Addresses::new(limits.max_connections_per_address),
+                clients: BTreeMap::new(),
                 open: 0,
-                workers: Workers::default(),
+                addresses: BTreeMap::new(),
+                idle_workers: 0,
                 sleep: Sleep::default(),
                 surplus: Surplus::default(),
             }),
             binlog,
             timer: OnceLock::new(),
-            emptiness: Word::default(),
             stopping: AtomicBool::new(false),
         })
     }
@@ -284,8 +273,8 @@ impl Shared {
         };
         let answers: Vec<_> = replies.into_iter().filter_map(find).collect();
         // If much memory has become free, the timer will give it back.
-        let workers = state.workers.count as u64;
-        let taken = state.engine.memory() + self.memory.held() + workers * FREED_BY_WORKER;
+        let workers = state.open as u64 * FREED_BY_WORKER;
+        let taken = state.engine.memory() + self.memory.held() + workers;
         state.surplus.note(taken, now);
         // The timer is woken only for what comes before the end of its sleep.
         let wanted = state.timer_is_wanted_at(now);
@@ -313,41 +302,50 @@ impl Shared {
         self.state.is_awaited()
     }
 
-    /// Adds a connection, unless there are too many already, in all or from its
-    /// address. What those held that have left before is free then.
+    /// Adds a connection of this address, unless there are too many already, in all or
+    /// from there: then the error says so. What those held that have left before is
+    /// free then.
     pub fn connect(
         &self,
         stream: Stream,
         address: Option<IpAddr>,
-    ) -> Result<Arc<Client>, (Stream, Full)> {
+    ) -> Result<Arc<Client>, (Stream, String)> {
         self.end_the_gone();
-        self.with_lock(|state, now| {
-            let count = state.clients.len().max(state.open.saturating_sub(1));
+        let client = self.with_lock(|state, now| {
+            let leaving = limits::LEAVING as usize;
+            let count = state.clients.len().max(state.open.saturating_sub(leaving));
             if count >= self.limits.max_connections {
-                return Err((stream, Full::All(count)));
+                let reason = format!("there are {count} connections already");
+                return Err((stream, reason));
             }
-            if let Err(count) = state.addresses.count(address) {
-                return Err((stream, Full::Address(count)));
+            if let (Some(address), Some(most)) = (address, self.limits.max_connections_per_address)
+            {
+                let count = state.addresses.entry(address).or_default();
+                if *count >= most.get() {
+                    let reason = format!("its address has {count} connections already");
+                    return Err((stream, reason));
+                }
+                *count += 1;
             }
             let (id, patience) = (state.engine.connect(), self.limits.idle_timeout);
             let mut client = Client::new(stream, id, self.binlog.clone(), patience);
-            client.address = address;
-            client.connected_at = now;
+            (client.address, client.connected_at) = (address, now);
             let client = Arc::new(client);
             state.clients.insert(client.id, Arc::clone(&client));
             state.open += 1;
             Ok(client)
-        })
+        })?;
+        if let Err(error) = self.connected.add(&client.stream.0, client.id.0) {
+            let text = "only its worker will notice that it hangs up";
+            log::client_warning(&client.stream, format_args!("{text}: {error}"));
+        }
+        Ok(client)
     }
 
     /// Ends the waiting of those clients that have hung up.
     pub fn end_waits_of_the_gone(&self) {
-        let gone = self.hangups.take_waiting();
-        self.with_lock(|state, _| {
-            for id in gone {
-                state.engine.half_close(id);
-            }
-        });
+        let gone = self.waiting.take().into_iter().map(ConnectionId);
+        self.with_lock(|state, _| gone.for_each(|id| state.engine.half_close(id)));
     }
 
     /// Ends the connections, in the engine, of clients that have left and of which
@@ -359,15 +357,17 @@ impl Shared {
     /// by its worker; so does one with very many jobs, of which this makes the first
     /// ones ready.
     fn end_the_gone(&self) {
-        let gone = self.hangups.take();
+        let gone = self.connected.take();
         if gone.is_empty() {
             return;
         }
         let gone: Vec<_> = self.with_lock(|state, _| {
-            // The answer of one that waits is on its way before it ends.
-            gone.iter().for_each(|id| state.engine.half_close(*id));
-            let there = gone.iter().filter_map(|id| state.clients.get(id));
-            there.cloned().collect()
+            let gone = gone.into_iter().map(ConnectionId).filter_map(|id| {
+                // The answer of one that waits is on its way before it ends.
+                state.engine.half_close(id);
+                state.clients.get(&id).cloned()
+            });
+            gone.collect()
         });
         for client in gone.iter().filter(|client| client.has_nothing_left()) {
             // Its worker will neither execute anything nor wait for anybody.
@@ -375,8 +375,6 @@ impl Shared {
             self.with_lock(|state, now| {
                 if state.engine.disconnect(client.id, now) && is_leaving {
                     state.free_place(client.id);
-                    let is_unserved = state.workers.forget(client.id);
-                    state.open -= usize::from(is_unserved);
                 }
             });
         }
@@ -402,17 +400,15 @@ impl Shared {
         }
     }
 
-    /// Notes that the socket of a client that is disconnected is closed, and does
-    /// what comes next.
-    pub fn closed<R>(&self, next: impl FnOnce(&mut Guarded) -> R) -> R {
-        let (next, is_last) = self.with_lock(|state, _| {
+    /// Notes that a worker has closed the socket of a client that is disconnected.
+    /// Returns whether the worker is idle now; if not, it ends.
+    pub fn closed(&self) -> bool {
+        self.with_lock(|state, _| {
             state.open -= 1;
-            (next(state), state.open == 0)
-        });
-        if is_last {
-            self.emptiness.give();
-        }
-        next
+            let is_idle = state.idle_workers < workers::IDLE;
+            state.idle_workers += usize::from(is_idle);
+            is_idle
+        })
     }
 
     /// Whether the server is ending.
@@ -421,18 +417,16 @@ impl Shared {
     }
 
     /// Blocks until all sockets of clients are closed, or for `timeout`. Returns
-    /// whether they are.
+    /// whether they are. Once in the server's life, it may look again and again.
     pub fn await_emptiness(&self, timeout: Duration) -> bool {
         let until = self.clock.now() + timeout;
-        let mut state = self.state.lock();
-        while state.open > 0 {
-            let left = until.since(self.clock.now());
-            if left.is_zero() {
-                break;
+        loop {
+            let (is_empty, is_over) = self.with_lock(|state, now| (state.open == 0, now >= until));
+            if is_empty || is_over {
+                return is_empty;
             }
-            state = self.state.await_word(state, &self.emptiness, left);
+            thread::park_timeout(Duration::from_millis(1));
         }
-        state.open == 0
     }
 
     /// Makes all workers finish what they have read, and close. Clients that
@@ -441,8 +435,6 @@ impl Shared {
         // The flag comes first: a worker that reads just before its client is
         // stopped sees the flag before it reads again.
         self.stopping.store(true, Ordering::Relaxed);
-        let idle = self.with_lock(|state, _| std::mem::take(&mut state.workers.idle));
-        drop(idle);
         for client in self.clients() {
             client.stop();
         }
@@ -456,13 +448,8 @@ impl Shared {
         }
     }
 
-    /// All clients, in the order in which they came. The map has another order
-    /// in each process, and then no random test could play a stop again.
     fn clients(&self) -> Vec<Arc<Client>> {
-        let copy = |state: &mut Guarded, _| state.clients.values().cloned().collect();
-        let mut clients: Vec<Arc<Client>> = self.with_lock(copy);
-        clients.sort_unstable_by_key(|client| client.id.0);
-        clients
+        self.with_lock(|state, _| state.clients.values().cloned().collect())
     }
 
     fn wake_timer(&self) {

@@ -12,7 +12,7 @@ use nix::sys::socket::{
 use nix::sys::time::{TimeVal, TimeValLike};
 use std::fmt;
 use std::io::{self, IoSlice};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -56,11 +56,14 @@ impl Stream {
         retry(|| Ok(poll(&mut socket, time)? > 0))
     }
 
-    /// The address of the peer; `None` on a Unix socket, or if the peer has gone.
-    pub fn peer_ip(&self) -> Option<IpAddr> {
+    /// What counts as the peer's address: one machine usually has all addresses of IPv6
+    /// that begin with the same 64 bits. `None` on a Unix socket, or if the peer has
+    /// gone.
+    pub fn peer_network(&self) -> Option<IpAddr> {
         let address = getpeername::<SockaddrStorage>(self.0.as_raw_fd()).ok()?;
-        let v4 = address.as_sockaddr_in().map(|address| address.ip().into());
-        v4.or_else(|| Some(address.as_sockaddr_in6()?.ip().into()))
+        let v4 = address.as_sockaddr_in().map(|address| address.ip());
+        let v6 = || Some(network(address.as_sockaddr_in6()?.ip()));
+        v4.map(IpAddr::V4).or_else(v6)
     }
 
     /// How many bytes the peer has sent in all; `None` if the system cannot tell.
@@ -120,6 +123,13 @@ impl Stream {
     pub fn close(&self) {
         // This fails only in the same case as above.
         let (Ok(()) | Err(_)) = shutdown(self.0.as_raw_fd(), Shutdown::Both);
+    }
+}
+
+fn network(address: Ipv6Addr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
+        v4 => v4,
     }
 }
 
@@ -189,6 +199,15 @@ mod tests {
     fn a_call_that_a_signal_interrupts_is_made_again() {
         let mut calls = [Err(io::ErrorKind::Interrupted.into()), Ok(7)].into_iter();
         assert_eq!(retry(|| calls.next().unwrap()).unwrap(), 7);
+    }
+
+    #[test]
+    fn addresses_of_one_network_count_as_one() {
+        let of = |text: &str| network(text.parse().unwrap()).to_string();
+        assert_eq!(of("::ffff:10.0.0.1"), "10.0.0.1");
+        assert_eq!(of("2001:db8:0:1:9::1"), "2001:db8:0:1::");
+        assert_eq!(of("2001:db8:0:1:9::1"), of("2001:db8:0:1::2"));
+        assert_ne!(of("2001:db8:0:1::1"), of("2001:db8:0:2::1"));
     }
 
     #[test]

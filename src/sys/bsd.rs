@@ -29,9 +29,9 @@ pub const ADDRESS_SPACE: Option<Resource> = None;
 
 pub struct HangupList(Kqueue);
 
-impl HangupList {
-    pub const AT_ONCE: usize = 64;
+const AT_ONCE: usize = 64;
 
+impl HangupList {
     pub fn new() -> nix::Result<HangupList> {
         Kqueue::new().map(HangupList)
     }
@@ -46,24 +46,25 @@ impl HangupList {
         self.0.kevent(&[event], &mut [], None).map(drop)
     }
 
-    pub fn take(&self) -> nix::Result<impl Iterator<Item = u64>> {
-        let none = KEvent::new(
-            0,
-            EventFilter::EVFILT_READ,
-            EvFlags::empty(),
-            FilterFlag::empty(),
-            0,
-            0,
-        );
-        let mut events = [none; Self::AT_ONCE];
+    pub fn take(&self) -> Vec<u64> {
+        let (none, no_flags) = (EventFilter::EVFILT_READ, EvFlags::empty());
+        let none = KEvent::new(0, none, no_flags, FilterFlag::empty(), 0, 0);
         let at_once = libc::timespec {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        let count = self.0.kevent(&[], &mut events, Some(at_once))?;
-        let gone = events.into_iter().take(count);
-        let gone = gone.filter(|event| event.flags().contains(EvFlags::EV_EOF));
-        Ok(gone.map(|event| event.udata() as u64))
+        let mut gone = Vec::new();
+        loop {
+            let mut events = [none; AT_ONCE];
+            let count = self.0.kevent(&[], &mut events, Some(at_once));
+            let count = count.expect("the list is open");
+            let ended = events[..count].iter();
+            let ended = ended.filter(|event| event.flags().contains(EvFlags::EV_EOF));
+            gone.extend(ended.map(|event| event.udata() as u64));
+            if count < AT_ONCE {
+                return gone;
+            }
+        }
     }
 }
 

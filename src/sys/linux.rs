@@ -29,11 +29,10 @@ pub const ADDRESS_SPACE: Option<Resource> = Some(Resource::RLIMIT_AS);
 /// leaves the list when it is closed.
 pub struct HangupList(Epoll);
 
-impl HangupList {
-    /// How many numbers [`take`](Self::take) returns at most. If it returns
-    /// fewer, there are no more.
-    pub const AT_ONCE: usize = 64;
+/// How many are asked for with one call.
+const AT_ONCE: usize = 64;
 
+impl HangupList {
     /// An empty list.
     pub fn new() -> nix::Result<HangupList> {
         Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map(HangupList)
@@ -46,11 +45,21 @@ impl HangupList {
         self.0.add(socket, EpollEvent::new(flags, number))
     }
 
-    /// The numbers of some sockets whose peers have gone.
-    pub fn take(&self) -> nix::Result<impl Iterator<Item = u64>> {
-        let mut events = [EpollEvent::empty(); Self::AT_ONCE];
-        let count = self.0.wait(&mut events, EpollTimeout::ZERO)?;
-        Ok(events.into_iter().take(count).map(|event| event.data()))
+    /// The numbers of the sockets whose peers have gone since this was last asked. One
+    /// that has closed its sending half first, and the rest later, may be told of
+    /// twice.
+    pub fn take(&self) -> Vec<u64> {
+        let mut gone = Vec::new();
+        loop {
+            let mut events = [EpollEvent::empty(); AT_ONCE];
+            // It does not wait, so no signal interrupts it.
+            let count = self.0.wait(&mut events, EpollTimeout::ZERO);
+            let count = count.expect("the list is open");
+            gone.extend(events[..count].iter().map(EpollEvent::data));
+            if count < AT_ONCE {
+                return gone;
+            }
+        }
     }
 }
 

@@ -101,3 +101,26 @@ pub fn inherited_descriptor(index: u16) -> io::Result<OwnedFd> {
     // asserted.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn a_hangup_list_tells_all_that_have_gone_however_many_they_are() {
+        let list = HangupList::new().unwrap();
+        let pairs = (0..150).map(|_| UnixStream::pair().unwrap());
+        let (ours, theirs): (Vec<OwnedFd>, Vec<_>) =
+            pairs.map(|(ours, theirs)| (ours.into(), theirs)).unzip();
+        for (number, socket) in ours.iter().enumerate() {
+            list.add(socket, number as u64).unwrap();
+        }
+        assert_eq!(list.take(), []);
+        drop(theirs);
+        let mut gone = list.take();
+        gone.sort_unstable();
+        assert!(gone.into_iter().eq(0..150));
+        assert_eq!(list.take(), []);
+    }
+}

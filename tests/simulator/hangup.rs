@@ -1,11 +1,9 @@
 //! Where clients come in, and who has hung up.
 
-use crate::engine::ConnectionId;
-use crate::server::outbox::Client;
 use crate::server::shared::Shared;
-use crate::server::workers;
-use crate::simulator::judge;
-use crate::simulator::stream::{Peer, Stream};
+use crate::server::workers::Workers;
+use crate::simulator::stream::{Peer, Socket, Stream};
+use crate::simulator::{judge, world};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::io;
@@ -25,22 +23,19 @@ pub struct Door {
 struct State {
     callers: VecDeque<Caller>,
     is_shut: bool,
-    /// The connections in each of the lists, and what was told of them.
-    all: Vec<(ConnectionId, Peer, u8)>,
-    waiting: Vec<(ConnectionId, Peer, u8)>,
 }
 
 /// As `acceptor::run`.
 pub fn accept(shared: &Arc<Shared>, door: &Door) {
+    let workers = Workers::new();
     loop {
-        match door.wait() {
+        match door.wait(&shared.waiting) {
             Call::End => return,
             Call::HaveLeft => shared.end_waits_of_the_gone(),
             Call::Accept((who, peer, stream)) => {
                 judge::connects(who, peer);
                 if let Ok(client) = shared.connect(stream, None) {
-                    shared.hangups.watch(&client).expect("memory");
-                    workers::hand_over(shared, &client).expect("a thread");
+                    workers.hand_over(shared, &client).expect("a thread");
                 }
             }
         }
@@ -80,16 +75,15 @@ impl Door {
         self.rung.notify_all();
     }
 
-    fn wait(&self) -> Call {
-        let is_quiet = |state: &mut State| {
-            state.callers.is_empty() && !state.is_shut && !has_news(&state.waiting)
-        };
+    fn wait(&self, waiting: &HangupList) -> Call {
+        let is_quiet =
+            |state: &mut State| state.callers.is_empty() && !state.is_shut && !waiting.has_news();
         let waited = self.rung.wait_while(self.state(), is_quiet);
         let mut state = waited.expect("no thread panics");
         if state.is_shut {
             return Call::End;
         }
-        match has_news(&state.waiting) {
+        match waiting.has_news() {
             true => Call::HaveLeft,
             false => Call::Accept(state.callers.pop_front().expect("it is not quiet")),
         }
@@ -100,49 +94,48 @@ impl Door {
     }
 }
 
-fn has_news(list: &[(ConnectionId, Peer, u8)]) -> bool {
-    list.iter().any(|(_, peer, told)| peer.has_left() > *told)
+/// Connections, each with its number and with what was told of it.
+pub struct HangupList {
+    door: Arc<Door>,
+    sockets: Mutex<Vec<(u64, Peer, u8)>>,
 }
 
-fn take(list: &mut Vec<(ConnectionId, Peer, u8)>) -> Vec<ConnectionId> {
-    let mut gone = Vec::new();
-    for (id, peer, told) in &mut *list {
-        let left = peer.has_left();
-        if left > *told {
-            *told = left;
-            gone.push(*id);
-        }
-    }
-    list.retain(|(_, _, told)| *told < 2);
-    gone
-}
-
-/// The two lists of a server.
-pub struct Hangups(Arc<Door>);
-
-impl Hangups {
-    pub fn new() -> io::Result<Hangups> {
-        Ok(Hangups(crate::simulator::world::door()))
+impl HangupList {
+    pub fn new() -> io::Result<HangupList> {
+        Ok(HangupList {
+            door: world::door(),
+            sockets: Mutex::default(),
+        })
     }
 
-    pub fn watch(&self, client: &Client) -> io::Result<()> {
-        let one = (client.id, client.stream.peer(), 0);
-        self.0.state().all.push(one);
+    pub fn add(&self, socket: &Arc<Socket>, number: u64) -> io::Result<()> {
+        let peer = Peer(socket.clone());
+        self.sockets().push((number, peer, 0));
+        self.door.ring();
         Ok(())
     }
 
-    pub fn watch_waiting(&self, client: &Client) -> io::Result<()> {
-        let one = (client.id, client.stream.peer(), 0);
-        self.0.state().waiting.push(one);
-        self.0.ring();
-        Ok(())
+    pub fn take(&self) -> Vec<u64> {
+        let mut gone = Vec::new();
+        self.sockets().retain_mut(|(number, peer, told)| {
+            let left = peer.has_left();
+            if left > *told {
+                *told = left;
+                gone.push(*number);
+            }
+            left < 2
+        });
+        gone
     }
 
-    pub fn take_waiting(&self) -> Vec<ConnectionId> {
-        take(&mut self.0.state().waiting)
+    fn has_news(&self) -> bool {
+        let sockets = self.sockets();
+        sockets
+            .iter()
+            .any(|(_, peer, told)| peer.has_left() > *told)
     }
 
-    pub fn take(&self) -> Vec<ConnectionId> {
-        take(&mut self.0.state().all)
+    fn sockets(&self) -> MutexGuard<'_, Vec<(u64, Peer, u8)>> {
+        self.sockets.lock().expect("no thread panics")
     }
 }

@@ -223,11 +223,6 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
         thread::park();
     }
 
-    let workers = shared.with_lock(|state, _| state.workers.count);
-    assert!(
-        workers <= plan.max_connections,
-        "there are {workers} workers"
-    );
     judge::stops();
     door.shut();
     acceptor.join().unwrap();

@@ -16,11 +16,11 @@ use std::time::Duration;
 const REAL_ROOM: usize = 4096;
 
 /// The server's end.
-pub struct Stream(Arc<Socket>);
+pub struct Stream(pub Arc<Socket>);
 
 /// The client's end.
 #[derive(Clone)]
-pub struct Peer(Arc<Socket>);
+pub struct Peer(pub Arc<Socket>);
 
 pub struct Socket {
     state: Mutex<State>,
@@ -132,7 +132,7 @@ impl Stream {
         Some(self.0.state().sent)
     }
 
-    pub fn peer_ip(&self) -> Option<std::net::IpAddr> {
+    pub fn peer_network(&self) -> Option<std::net::IpAddr> {
         None
     }
 
@@ -155,10 +155,6 @@ impl Stream {
         let mut state = self.0.state();
         (state.is_over, state.is_closed) = (true, true);
         self.0.tell(state);
-    }
-
-    pub fn peer(&self) -> Peer {
-        Peer(self.0.clone())
     }
 }
 

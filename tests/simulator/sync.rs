@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut, Sub};
 use std::sync::{LockResult, TryLockError, TryLockResult};
 use std::time::Duration;
 
-pub use crate::simulator::channel::{Sender, bounded};
+pub use crate::simulator::channel::{Receiver, Sender, unbounded};
 pub use std::sync::atomic::Ordering;
 
 /// A moment.
