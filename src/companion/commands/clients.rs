@@ -6,7 +6,7 @@ use crate::failure::{Failure, Outcome, Status};
 use crate::server::finder::connections;
 use crate::server::stats::Facts;
 use crate::text::output::{Output, complain};
-use crate::text::words::span;
+use crate::text::span;
 use crate::values::Parse;
 use beanpole::protocol::TubeName;
 use clap::Args;

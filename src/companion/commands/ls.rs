@@ -7,9 +7,8 @@ use crate::server::client::Client;
 use crate::server::finder::each_body;
 use crate::server::form::job_to_json;
 use crate::server::stats::{JobFacts, State};
-use crate::text::output::Output;
-use crate::text::terminal;
-use crate::text::words::{beginning, span};
+use crate::text::output::{Output, width};
+use crate::text::{beginning, span};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
@@ -73,7 +72,7 @@ impl Run for Ls {
         let mut table = Table {
             form: &self.form,
             has_tubes: selection.scope.tubes.len() != 1,
-            width: terminal::width(),
+            width: width(),
             output: Output::new(),
             has_rows: false,
         };

@@ -8,7 +8,7 @@ use crate::http::{self, Answer, Request, Site};
 use crate::server::address::Server;
 use crate::server::tubes::{Pattern, Patterns};
 use crate::signals::end_at_signals;
-use crate::text::file::WholeFile;
+use crate::text::output::WholeFile;
 use crate::text::output::{complain, note, print};
 use crate::values::parse;
 use clap::{Args, ValueHint};

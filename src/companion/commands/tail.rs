@@ -16,7 +16,7 @@ use crate::server::reply::Reply;
 use crate::server::stats::JobFacts;
 use crate::server::tubes::Patterns;
 use crate::text::output::{Output, complain};
-use crate::text::words::shown;
+use crate::text::shown;
 use crate::values::parse;
 use beanpole::protocol::JobId;
 use clap::Args;

@@ -10,7 +10,7 @@
 //! ```
 
 use crate::failure::plain;
-use crate::text::colour::Colour;
+use crate::text::Colour;
 use crate::text::output::note;
 use crate::values::Parse;
 use std::fmt;

@@ -16,10 +16,9 @@ use crate::failure::Outcome;
 use crate::server::reply::Job;
 use crate::server::stats::{Facts, State};
 use crate::server::writer::NewJob;
-use crate::text::base64;
 use crate::text::json::{self, Json, json};
 use crate::text::output::{self, Output};
-use crate::text::words::shown;
+use crate::text::shown;
 use beanpole::protocol::{JobId, Priority, PutOptions, Seconds, TubeName};
 use serde::Deserialize;
 
@@ -128,7 +127,7 @@ impl Line {
         }
         let body = match (keys.body, keys.body64) {
             (Some(body), None) => body.into(),
-            (None, Some(body)) => base64::decode(&body).ok_or("'body64' is not base64")?,
+            (None, Some(body)) => json::from_base64(&body).ok_or("'body64' is not base64")?,
             (Some(_), Some(_)) => return Err("there is both 'body' and 'body64'".into()),
             (None, None) => return Err("there is neither 'body' nor 'body64'".into()),
         };

@@ -5,7 +5,7 @@
 //! There the engine makes a reply; here it may come from any server.
 
 use crate::failure::{Failure, Outcome};
-use crate::text::words::shown;
+use crate::text::shown;
 use beanpole::protocol::JobId;
 use std::fmt;
 

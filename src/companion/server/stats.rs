@@ -4,7 +4,7 @@
 //! value.
 
 use crate::text::json::{Json, number_or_text};
-use crate::text::words::shown;
+use crate::text::shown;
 use crate::values::Parse;
 use beanpole::protocol::{JobId, Limit, Priority, PutOptions, Seconds, TubeName};
 

@@ -10,7 +10,7 @@ use crate::server::finder::{MOST, Scope, Walk, first, jobs_of, near};
 use crate::server::stats::{Facts, JobFacts, State};
 use crate::server::tubes::{names_with_ready, next_ready};
 use crate::server::watch::{Growth, Tube};
-use crate::text::words::span;
+use crate::text::span;
 use beanpole::protocol::{JobId, Key, TubeName};
 use std::collections::BTreeMap;
 

@@ -5,8 +5,9 @@
 //! Numbers keep the text that they were written with, because ids do not fit
 //! into a floating-point number. Objects keep their order.
 
-use crate::text::base64;
-use crate::text::words::disturbs;
+use crate::text::disturbs;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde::de::DeserializeOwned;
 use serde_json::Number;
 pub use serde_json::{Map, Value as Json, json};
@@ -28,7 +29,7 @@ pub fn number_or_text(text: &str) -> Json {
 pub fn body(bytes: &[u8]) -> (String, Json) {
     match std::str::from_utf8(bytes) {
         Ok(text) => ("body".into(), text.into()),
-        Err(_) => ("body64".into(), base64::encode(bytes).into()),
+        Err(_) => ("body64".into(), to_base64(bytes).into()),
     }
 }
 
@@ -60,6 +61,18 @@ pub fn line(value: &Json) -> String {
         }
     }
     line
+}
+
+/// These bytes in base64 of RFC 4648 with padding.
+pub fn to_base64(bytes: &[u8]) -> String {
+    STANDARD.encode(bytes)
+}
+
+/// The bytes that this base64 stands for; `None` if it is not valid. Padding
+/// must be there and its unused bits must be zero, so that each value has one
+/// text.
+pub fn from_base64(text: &str) -> Option<Vec<u8>> {
+    STANDARD.decode(text).ok()
 }
 
 #[cfg(test)]
@@ -107,5 +120,16 @@ mod tests {
             assert!(error.ends_with(&format!(" at byte {byte}")), "{error}");
         }
         assert!(parse::<Json>("[".repeat(100_000).as_bytes()).is_err());
+    }
+
+    #[test]
+    fn each_body_has_one_text_in_base64() {
+        assert_eq!(to_base64(b"\0\xff\xfe"), "AP/+");
+        assert_eq!(from_base64("AP/+").as_deref(), Some(&b"\0\xff\xfe"[..]));
+        assert_eq!(from_base64("Zg==").as_deref(), Some(&b"f"[..]));
+        // Without its padding; with bits that mean nothing; of other digits.
+        for text in ["Zg", "Zh==", "AP_-", "Zg==\n"] {
+            assert_eq!(from_base64(text), None, "{text:?}");
+        }
     }
 }

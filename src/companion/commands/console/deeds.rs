@@ -11,7 +11,6 @@ use crate::server::stats::{State, free_states};
 use crate::server::transfer::Transfer;
 use crate::server::watch::Watched;
 use crate::server::writer::{NewJob, Writer, Written};
-use crate::text::base64;
 use crate::text::json::{self, Json};
 use crate::values::Parse;
 use beanpole::protocol::{JobId, TubeName};
@@ -105,7 +104,7 @@ impl<'a> Deed<'a> {
 
 fn put(client: Client, deed: &Deed) -> Outcome<String> {
     let tube: TubeName = deed.read("tube")?;
-    let body = base64::decode(deed.text("body64")?);
+    let body = json::from_base64(deed.text("body64")?);
     let body = body.ok_or_else(|| Failure::Usage("the body is not in base64".into()))?;
     let job = NewJob {
         tube: tube.clone(),

@@ -8,9 +8,8 @@ use crate::jobs::contains;
 use crate::server::client::{self, Client};
 use crate::server::finder::{Scope, Walk, each_body, first, jobs_of, near};
 use crate::server::stats::{JobFacts, State};
-use crate::text::base64;
-use crate::text::json::{Json, json};
-use crate::text::words::beginning;
+use crate::text::beginning;
+use crate::text::json::{Json, json, to_base64};
 use beanpole::protocol::{JobId, TubeName};
 use std::time::{Duration, Instant};
 
@@ -219,6 +218,6 @@ pub fn job(client: &mut Client, id: JobId) -> Outcome<Json> {
         .map(|(key, value)| json!([key, value]))
         .collect();
     let shown = &job.body[..job.body.len().min(LONGEST)];
-    json["body64"] = base64::encode(shown).into();
+    json["body64"] = to_base64(shown).into();
     Ok(json)
 }

@@ -15,8 +15,7 @@ use crate::failure::{Failure, Outcome, Status};
 use crate::server::client::{Client, Event};
 use crate::server::reply::RawReply;
 use crate::text::output::{self, Output};
-use crate::text::terminal;
-use crate::text::words::shown;
+use crate::text::shown;
 use beanpole::protocol::command::{AfterPut, Command, Put, parse};
 use clap::Args;
 use std::ffi::OsString;
@@ -35,7 +34,7 @@ impl Run for Raw {
     fn run(self, invocation: &Invocation) -> Outcome {
         let mut client = invocation.connect()?;
         let is_one = !self.request.is_empty();
-        if !is_one && terminal::is_there() {
+        if !is_one && output::has_person() {
             return prompt::run(invocation, client);
         }
         let words: Vec<_> = self.request.into_iter().map(OsString::into_vec).collect();

@@ -1,6 +1,7 @@
 //! What the screen shows and what is selected, and what a key does. Nothing here
 //! draws or asks a server.
 
+use super::terminal::Key;
 use crate::failure::Outcome;
 use crate::server::act::{self, Act};
 use crate::server::client::Client;
@@ -8,7 +9,6 @@ use crate::server::columns::Column;
 use crate::server::stats::State;
 use crate::server::tubes::Patterns;
 use crate::server::watch::{Known, Watched, sorted};
-use crate::text::terminal::Key;
 use crate::values::Parse;
 use beanpole::protocol::{JobId, Seconds, TubeName};
 use std::sync::{Arc, MutexGuard};

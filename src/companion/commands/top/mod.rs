@@ -6,6 +6,7 @@
 //! terminal, it prints once.
 
 mod board;
+mod terminal;
 mod view;
 
 use crate::command::{Interval, Invocation, Run, Tubes};
@@ -14,8 +15,7 @@ use crate::server::columns::Column;
 use crate::server::watch::{Habits, Watched};
 use crate::signals::{Calls, SIGHUP, SIGINT, SIGTERM, SIGWINCH, wait_for};
 use crate::text::json::Json;
-use crate::text::output::Output;
-use crate::text::terminal::{self, Terminal};
+use crate::text::output::{self, Output};
 use crate::values::parse;
 use board::{Action, Board};
 use clap::Args;
@@ -23,6 +23,7 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
+use terminal::Terminal;
 
 #[derive(Args)]
 pub struct Top {
@@ -55,7 +56,7 @@ impl Run for Top {
             self.sort.unwrap_or_default(),
             self.tubes.patterns(),
         );
-        match terminal::is_there() && !self.json {
+        match output::has_person() && !self.json {
             true => live(board, interval),
             false => print_once(board, interval, self.json),
         }

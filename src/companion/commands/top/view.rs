@@ -6,8 +6,7 @@ use crate::server::sample::RATES;
 use crate::server::stats::{JobFacts, State};
 use crate::server::trouble::{Trouble, refusal, words};
 use crate::server::watch::{Known, Tube, Watched};
-use crate::text::colour::Colour;
-use crate::text::words::{beginning, shown, span};
+use crate::text::{Colour, beginning, shown, span};
 use beanpole::protocol::{JobId, TubeName};
 use std::time::Duration;
 

@@ -2,10 +2,11 @@
 //! mode back.
 
 use crate::failure::{Failure, Outcome};
+use crate::text::output;
 use nix::sys::signal::{Signal, raise};
 use rustix::termios::{self, OptionalActions, Termios};
 use std::collections::VecDeque;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// Standard input and output as a terminal in raw mode. When this is dropped,
@@ -40,28 +41,6 @@ pub enum Key {
     PageDown,
     /// The other side has hung up.
     Closed,
-}
-
-/// Whether there is a terminal on which the program can talk to a person.
-pub fn is_there() -> bool {
-    io::stdin().is_terminal() && io::stdout().is_terminal()
-}
-
-/// How many columns and rows the terminal of standard output has, if there is
-/// one.
-pub fn size() -> Option<(usize, usize)> {
-    let size = termios::tcgetwinsize(io::stdout()).ok()?;
-    Some((size.ws_col.into(), size.ws_row.into()))
-        .filter(|&(width, height)| width > 0 && height > 0)
-}
-
-/// How many columns a line of standard output may have: what the user says in
-/// `COLUMNS`, or else what the terminal has, if there is one.
-pub fn width() -> Option<usize> {
-    let said = std::env::var("COLUMNS").ok();
-    let said = said.and_then(|text| text.parse().ok());
-    said.filter(|width| *width > 0)
-        .or_else(|| size().map(|(width, _)| width))
 }
 
 impl Terminal {
@@ -100,7 +79,7 @@ impl Terminal {
 
     /// How many columns and rows there are.
     pub fn size(&self) -> (usize, usize) {
-        size().unwrap_or((80, 24))
+        output::size().unwrap_or((80, 24))
     }
 
     /// Writes this text at once.
