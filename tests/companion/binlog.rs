@@ -419,8 +419,7 @@ fn export7_loses_no_job_that_its_server_can_take() {
             let mode = std::fs::metadata(file).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600);
             let server = Server::start(&theirs, &[&["-b", new.text()], options].concat());
-            let stats = server.beanpole().args(["stats", "--json"]).output();
-            let stats = String::from_utf8(stats.unwrap().stdout).unwrap();
+            let stats = server.said(&["stats", "--json"]);
             let ready = format!("\"current-jobs-ready\":{count},");
             assert!(stats.contains(&ready), "{options:?}: {stats}");
         }

@@ -8,7 +8,7 @@
 
 use crate::failure::{Failure, Outcome, plain};
 use crate::server::address::{self, Address};
-use crate::server::reply::{Job, LARGEST_BODY, RawReply, Reply, announced_body, too_large};
+use crate::server::reply::{Job, LARGEST_BODY, Parsed, RawReply, Reply, too_large};
 use crate::server::stats::{self, Facts, JobFacts, State};
 use crate::signals::timeout_until;
 use crate::text::output::complain;
@@ -42,7 +42,7 @@ pub struct Client {
     /// Whether the server knows the options of a put, once this was asked.
     knows_options: Option<bool>,
     /// The largest body that the server takes, once this was asked.
-    largest_body: u64,
+    largest_body: Option<u64>,
     stream: TcpStream,
     /// Bytes that were received and not parsed yet.
     input: VecDeque<u8>,
@@ -77,7 +77,7 @@ impl Client {
         Ok(Client {
             address: address.clone(),
             stream: stream?,
-            largest_body: USUAL_BODY,
+            largest_body: None,
             input: VecDeque::new(),
             output: VecDeque::new(),
             patience,
@@ -218,34 +218,27 @@ impl Client {
         }
     }
 
+    /// The next reply, if all of it is there. Only for a body above the usual
+    /// limit is the server asked for its own limit, over another connection,
+    /// because this one has the body to send first. If it does not tell, the
+    /// largest body that any server takes is the limit.
     fn take_reply(&mut self) -> Outcome<Option<RawReply>> {
-        self.bound_body()?;
-        let parsed = RawReply::parse(self.input.make_contiguous());
-        let Some((reply, length)) = parsed.map_err(|reason| self.lost(reason))? else {
-            return Ok(None);
-        };
-        self.input.drain(..length);
-        Ok(Some(reply))
-    }
-
-    /// Fails if a body is announced that is larger than the server takes. Only
-    /// for a body above the usual limit is the server asked for its own, over
-    /// another connection, because this one has the body to send first. If it
-    /// does not tell, the largest body that any server takes is the limit.
-    fn bound_body(&mut self) -> Outcome<()> {
-        let input = self.input.make_contiguous();
-        let Some(size) = announced_body(input).filter(|size| *size > self.largest_body) else {
-            return Ok(());
-        };
-        if self.largest_body == USUAL_BODY {
-            let stats = Client::connect(&self.address, self.patience)
-                .and_then(|mut other| other.server_stats());
-            let told = stats.map(|stats| stats.number("max-job-size"));
-            self.largest_body = told.unwrap_or(LARGEST_BODY).max(USUAL_BODY);
-        }
-        match size <= self.largest_body {
-            true => Ok(()),
-            false => Err(self.lost(too_large(size, self.largest_body))),
+        let most = self.largest_body.unwrap_or(USUAL_BODY);
+        let parsed = RawReply::parse(self.input.make_contiguous(), most);
+        match parsed.map_err(|reason| self.lost(reason))? {
+            Parsed::Part => Ok(None),
+            Parsed::Whole(reply, length) => {
+                self.input.drain(..length);
+                Ok(Some(reply))
+            }
+            Parsed::Large(_) if self.largest_body.is_none() => {
+                let stats = Client::connect(&self.address, self.patience)
+                    .and_then(|mut other| other.server_stats());
+                let told = stats.map(|stats| stats.number("max-job-size"));
+                self.largest_body = Some(told.unwrap_or(LARGEST_BODY).max(USUAL_BODY));
+                self.take_reply()
+            }
+            Parsed::Large(size) => Err(self.lost(too_large(size, most))),
         }
     }
 

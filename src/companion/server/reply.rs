@@ -90,55 +90,15 @@ pub const LARGEST_BODY: u64 = 1 << 30;
 /// names.
 const LARGEST_DOCUMENT: u64 = 1 << 26;
 
-/// A reply within the bytes that were received.
-pub struct Frame<'a> {
-    /// The line, without CR LF.
-    pub line: &'a [u8],
-    /// The chunk after the line, without CR LF.
-    pub chunk: Option<&'a [u8]>,
-    /// The length of the whole reply, in bytes.
-    pub length: usize,
-}
-
-/// The line of a reply, and what is announced to follow.
-struct Head<'a> {
-    line: &'a [u8],
-    size: Option<u64>,
-}
-
-impl Head<'_> {
-    /// `None` if the line is not complete yet.
-    fn first(bytes: &[u8]) -> Result<Option<Head<'_>>, String> {
-        let Some(end) = bytes.iter().position(|&byte| byte == b'\n') else {
-            return match bytes.len() {
-                ..=LONGEST_LINE => Ok(None),
-                _ => Err(not_understood(&bytes[..40])),
-            };
-        };
-        let line = bytes[..end].strip_suffix(b"\r");
-        let line = line.ok_or_else(|| not_understood(&bytes[..end]))?;
-        let mut words = line.split(|&byte| byte == b' ');
-        let most = match words.next() {
-            Some(b"OK") => LARGEST_DOCUMENT,
-            Some(b"RESERVED" | b"FOUND") => LARGEST_BODY,
-            _ => return Ok(Some(Head { line, size: None })),
-        };
-        let size = words.next_back().and_then(number);
-        let size = size.ok_or_else(|| not_understood(line))?;
-        match size <= most {
-            true => Ok(Some(Head {
-                line,
-                size: Some(size),
-            })),
-            false => Err(too_large(size, most)),
-        }
-    }
-}
-
-/// The size of the body that the reply at the start of these bytes announces.
-pub fn announced_body(bytes: &[u8]) -> Option<u64> {
-    let head = Head::first(bytes).ok()??;
-    head.size.filter(|_| !head.line.starts_with(b"OK"))
+/// What the bytes that were received are.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Parsed {
+    /// A part of a reply.
+    Part,
+    /// A reply, and its length.
+    Whole(RawReply, usize),
+    /// A reply that announces a body of this size, which is too large.
+    Large(u64),
 }
 
 /// The message about a reply with so many bytes.
@@ -146,47 +106,42 @@ pub fn too_large(size: u64, most: u64) -> String {
     format!("the server announces {size} bytes, more than the {most} that a reply can have")
 }
 
-impl Frame<'_> {
-    /// The reply at the start of these bytes; `None` if it is not complete yet.
-    pub fn first(bytes: &[u8]) -> Result<Option<Frame<'_>>, String> {
-        let Some(Head { line, size }) = Head::first(bytes)? else {
-            return Ok(None);
-        };
-        let after = line.len() + 2;
-        let Some(size) = size else {
-            return Ok(Some(Frame {
-                line,
-                chunk: None,
-                length: after,
-            }));
-        };
-        let end = after + usize::try_from(size).map_err(|_| not_understood(line))?;
-        let length = end + 2;
-        if bytes.len() < length {
-            return Ok(None);
-        }
-        if &bytes[end..length] != b"\r\n" {
-            let line = line.escape_ascii();
-            return Err(format!(
-                "what follows '{line}' does not end where the line says"
-            ));
-        }
-        Ok(Some(Frame {
-            line,
-            chunk: Some(&bytes[after..end]),
-            length,
-        }))
-    }
-}
-
 impl RawReply {
-    /// The reply at the start of these bytes, and its length; `None` if it is
-    /// not complete yet.
-    pub fn parse(bytes: &[u8]) -> Result<Option<(RawReply, usize)>, String> {
-        Ok(Frame::first(bytes)?.map(|frame| {
-            let (line, chunk) = (frame.line.to_vec(), frame.chunk.map(<[u8]>::to_vec));
-            (RawReply { line, chunk }, frame.length)
-        }))
+    /// The reply at the start of these bytes, whose body has at most `most` bytes.
+    pub fn parse(bytes: &[u8], most: u64) -> Result<Parsed, String> {
+        let Some(end) = bytes.iter().position(|&byte| byte == b'\n') else {
+            return match bytes.len() {
+                ..=LONGEST_LINE => Ok(Parsed::Part),
+                _ => Err(not_understood(&bytes[..40])),
+            };
+        };
+        let (line, rest) = (&bytes[..end], &bytes[end + 1..]);
+        let line = line
+            .strip_suffix(b"\r")
+            .ok_or_else(|| not_understood(line))?;
+        let whole = |chunk: Option<&[u8]>, length| {
+            let (line, chunk) = (line.into(), chunk.map(<[u8]>::to_vec));
+            Ok(Parsed::Whole(RawReply { line, chunk }, length))
+        };
+        let mut words = line.split(|&byte| byte == b' ');
+        let (most, largest) = match words.next() {
+            Some(b"OK") => (LARGEST_DOCUMENT, LARGEST_DOCUMENT),
+            Some(b"RESERVED" | b"FOUND") => (most, LARGEST_BODY),
+            _ => return whole(None, end + 1),
+        };
+        let size = words.next_back().and_then(number);
+        match size.ok_or_else(|| not_understood(line))? {
+            size if size > largest => Err(too_large(size, largest)),
+            size if size > most => Ok(Parsed::Large(size)),
+            size => match rest.split_at_checked(size as usize) {
+                Some((chunk, [b'\r', b'\n', ..])) => whole(Some(chunk), end + 3 + chunk.len()),
+                Some((_, [] | [b'\r'])) | None => Ok(Parsed::Part),
+                Some(_) => Err(format!(
+                    "what follows '{}' does not end where the line says",
+                    line.escape_ascii()
+                )),
+            },
+        }
     }
 
     /// The meaning of the reply, if it belongs to the protocol.
@@ -299,10 +254,10 @@ mod tests {
     use super::*;
 
     fn read(bytes: &[u8]) -> Result<Option<(Reply, usize)>, String> {
-        let Some((raw, length)) = RawReply::parse(bytes)? else {
-            return Ok(None);
-        };
-        Ok(Some((raw.understand()?, length)))
+        match RawReply::parse(bytes, 10)? {
+            Parsed::Whole(raw, length) => Ok(Some((raw.understand()?, length))),
+            _ => Ok(None),
+        }
     }
 
     #[test]
@@ -329,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_of_the_protocol_is_an_error_and_not_waited_for() {
+    fn bytes_that_are_not_of_the_protocol_are_an_error_at_once() {
         for wire in [
             &b"HTTP/1.1 400 Bad Request\r\n"[..],
             b"OK\r\n",

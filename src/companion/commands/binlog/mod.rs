@@ -3,21 +3,19 @@
 //! Nothing in the directory is changed; what is saved goes to another
 //! directory. While a server has the directory locked, nothing is read.
 
-mod cat;
-mod findings;
 mod live;
 mod save;
 
 use crate::command::{Invocation, Run};
 use crate::failure::{Failure, Outcome, Status};
 use crate::inspection::{Finding, Format, Inspection};
+use crate::text::json::{self, Json, json};
 use crate::text::output::{Output, complain};
-use cat::cat;
+use beanpole::binlog::Record;
+use beanpole::engine::{Counters, StoredState};
 use clap::{Args, ValueEnum, ValueHint};
-use findings::{in_words, inspect, name, read, without_body};
-use live::Live;
+use live::{in_words, inspect, name, read, say};
 use save::{export, repair};
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 #[derive(Args)]
@@ -61,15 +59,7 @@ impl Run for Binlog {
 
 /// Lists the files, with the format of each and how many live jobs it holds.
 fn list(inspection: &Inspection, dir: &Path) -> Outcome {
-    let mut live = Live::default();
-    let mut records: BTreeMap<u32, u64> = BTreeMap::new();
-    let flaws = read(inspection, |finding| {
-        if let Finding::Record(at, ..) | Finding::NotWhole(at, _) = finding {
-            *records.entry(at.number).or_default() += 1;
-        }
-        live.note(without_body(finding));
-        Ok(())
-    })?;
+    let live = read(inspection, false, |_| Ok(()))?;
     let mut output = Output::new();
     output.line("FILE         FORMAT             BYTES   RECORDS LIVE JOBS")?;
     for file in inspection.files() {
@@ -79,36 +69,30 @@ fn list(inspection: &Inspection, dir: &Path) -> Outcome {
             Format::Empty => "empty".into(),
         };
         let living = live.there().filter(|living| living.file == file.number);
-        let records = records.get(&file.number).unwrap_or(&0);
         output.line(format_args!(
-            "{:<12} {format:<12} {:>11} {records:>9} {:>9}",
+            "{:<12} {format:<12} {:>11} {:>9} {:>9}",
             name(file.number),
             file.len,
+            live.records.get(&file.number).unwrap_or(&0),
             living.count()
         ))?;
     }
-    finish(output, flaws, dir)
+    finish(output, live.flaws, dir)
 }
 
 /// Reads the whole log, so that every checksum is checked.
 fn verify(inspection: &Inspection, dir: &Path) -> Outcome {
     let mut output = Output::new();
-    let mut live = Live::default();
-    let mut records = 0u64;
-    let mut flaws = read(inspection, |finding| {
-        let is_record = matches!(finding, Finding::Record(..) | Finding::NotWhole(..));
-        records += u64::from(is_record);
-        if let Some(text) = in_words(&finding) {
-            output.line(text)?;
-        }
-        live.note(without_body(finding));
-        Ok(())
+    let live = read(inspection, false, |finding| match in_words(finding) {
+        Some(text) => output.line(text),
+        None => Ok(()),
     })?;
-    for id in &live.lost {
-        output.line(format_args!("job {id} is lost: no record says what it was"))?;
+    for loss in live.losses() {
+        output.line(loss)?;
     }
-    flaws += live.lost.len();
+    let flaws = live.flaws + live.lost.len();
     let (files, jobs) = (inspection.files().count(), live.there().count());
+    let records: u64 = live.records.values().sum();
     let verdict = if flaws == 0 { "sound" } else { "damaged" };
     output.line(format_args!(
         "{verdict}: {files} files, {records} records, {jobs} jobs live"
@@ -124,4 +108,87 @@ fn finish(mut output: Output, flaws: usize, dir: &Path) -> Outcome {
         complain!("'beanpole binlog repair {dir} NEW' saves what can be read");
     }
     Ok(Status::done_if(flaws == 0))
+}
+
+/// Writes every record as a line of JSON.
+fn cat(inspection: &Inspection) -> Outcome {
+    let mut output = Output::new();
+    let live = read(inspection, false, |finding| {
+        say(finding);
+        record_line(finding).map_or(Ok(()), |line| output.json(&line))
+    })?;
+    output.sync()?;
+    Ok(Status::done_if(live.flaws == 0))
+}
+
+fn record_line(finding: &Finding) -> Option<Json> {
+    let (Finding::Record(at, ..) | Finding::NotWhole(at, _)) = finding else {
+        return None;
+    };
+    let mut line = json!({"file": name(at.number), "offset": at.offset, "record": "not whole"});
+    let mut add = |key: &str, value: Json| line[key] = value;
+    match finding {
+        Finding::Record(_, _, Record::Put(job)) => {
+            add("record", "job".into());
+            add("id", job.id.0.into());
+            add("tube", job.tube.as_str().into());
+            add("pri", job.priority.0.into());
+            add("delay", job.delay.0.into());
+            add("ttr", job.ttr.0.into());
+            add("created-ns", job.created_at.as_nanos().into());
+            add_state(job.state, &job.counters, &mut add);
+            if let Some(stored) = job.options.as_deref() {
+                add("options", stored.options.to_string().into());
+                if stored.options.tries.is_some() {
+                    add("tries-failed", stored.silent.into());
+                }
+            }
+            let (key, body) = json::body(job.body.content());
+            add(&key, body);
+        }
+        Finding::Record(_, _, Record::Update(update)) => {
+            add("record", "update".into());
+            add("id", update.id.0.into());
+            add("pri", update.priority.0.into());
+            add("delay", update.delay.0.into());
+            add_state(update.state, &update.counters, &mut add);
+            if update.silent > 0 {
+                add("tries-failed", update.silent.into());
+            }
+        }
+        Finding::Record(_, _, Record::Delete(id)) => {
+            add("record", "delete".into());
+            add("id", id.0.into());
+        }
+        Finding::Record(_, _, Record::Mark(oldest)) => {
+            add("record", "mark".into());
+            add("oldest", (*oldest).into());
+        }
+        Finding::NotWhole(_, id) => add("id", id.0.into()),
+        _ => {}
+    }
+    Some(line)
+}
+
+fn add_state(state: StoredState, counters: &Counters, add: &mut impl FnMut(&str, Json)) {
+    match state {
+        StoredState::Ready => add("state", "ready".into()),
+        StoredState::Delayed { until } => {
+            add("state", "delayed".into());
+            add("until-ns", until.as_nanos().into());
+        }
+        StoredState::Buried { order } => {
+            add("state", "buried".into());
+            add("order", order.into());
+        }
+        StoredState::Deleted { until } => {
+            add("state", "deleted".into());
+            add("until-ns", until.as_nanos().into());
+        }
+    }
+    add("reserves", counters.reserves.into());
+    add("timeouts", counters.timeouts.into());
+    add("releases", counters.releases.into());
+    add("buries", counters.buries.into());
+    add("kicks", counters.kicks.into());
 }

@@ -2,8 +2,7 @@
 //! directory, for our own server or for beanstalkd, and report what cannot be
 //! read.
 
-use super::findings::{name, read, refused, say};
-use super::live::Live;
+use super::live::{Live, name, read, refused, say};
 use crate::failure::{Failure, Outcome, Status, plain};
 use crate::inspection::Inspection;
 use crate::text::output::{complain, print};
@@ -22,31 +21,28 @@ const ITS_LIMIT: usize = 65_535;
 /// How many jobs are written together.
 const AT_ONCE: usize = 1000;
 
-/// All jobs that can be read, and whether that is everything there was. Flaws
-/// and lost jobs are reported.
-fn salvage(inspection: &Inspection) -> Outcome<(Live, bool)> {
-    let mut live = Live::default();
-    let flaws = read(inspection, |finding| {
-        say(&finding);
-        live.note(finding);
+/// All jobs that can be read. Flaws and lost jobs are reported.
+fn salvage(inspection: &Inspection) -> Outcome<Live> {
+    let live = read(inspection, true, |finding| {
+        say(finding);
         Ok(())
     })?;
-    for id in &live.lost {
-        complain!("job {id} is lost: no record says what it was");
+    for loss in live.losses() {
+        complain!("{loss}");
     }
-    if flaws > 0 {
+    if live.flaws > 0 {
         complain!(
             "what stood there is lost: jobs put there, and what happened there to \
              others, which may come back as they were before, or though they were deleted"
         );
     }
-    let sound = flaws == 0 && live.lost.is_empty();
-    Ok((live, sound))
+    Ok(live)
 }
 
 /// Writes what can be read to a new directory, for our own server.
 pub fn repair(inspection: &Inspection, new: &Path) -> Outcome {
-    let (live, sound) = salvage(inspection)?;
+    let live = salvage(inspection)?;
+    let sound = live.flaws == 0 && live.lost.is_empty();
     make_empty(new)?;
     let options = Options {
         dir: new.into(),
@@ -114,7 +110,8 @@ fn ghost(id: JobId) -> StoredJob {
 
 /// Writes what can be read to a new directory, for beanstalkd 1.12.
 pub fn export(inspection: &Inspection, new: &Path) -> Outcome {
-    let (live, sound) = salvage(inspection)?;
+    let live = salvage(inspection)?;
+    let sound = live.flaws == 0 && live.lost.is_empty();
     make_empty(new)?;
     let path = new.join(name(1));
     let cannot_write = |error| Failure::io(format_args!("cannot write {}", path.display()), error);
@@ -156,13 +153,15 @@ pub fn export(inspection: &Inspection, new: &Path) -> Outcome {
 /// Says what beanstalkd's files have no place for: the options of puts, and the
 /// keys that deleted jobs have left taken.
 fn say_what_is_lost(jobs: &[&StoredJob], keys: usize) {
-    let words = || {
-        jobs.iter()
-            .filter_map(|job| Some(&job.options.as_ref()?.options))
-    };
-    let unique = words().filter(|words| words.unique.is_some()).count();
-    let limit = words().filter(|words| words.limit.is_some()).count();
-    let tries = words().filter(|words| words.tries.is_some()).count();
+    let options = jobs
+        .iter()
+        .filter_map(|job| Some(&job.options.as_ref()?.options));
+    let (mut unique, mut limit, mut tries) = (0, 0, 0);
+    for options in options {
+        unique += usize::from(options.unique.is_some());
+        limit += usize::from(options.limit.is_some());
+        tries += usize::from(options.tries.is_some());
+    }
     for (count, what) in [
         (unique, "of the jobs are no longer unique (idp)"),
         (limit, "of the jobs have no limit any more (con)"),
