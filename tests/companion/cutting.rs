@@ -70,7 +70,7 @@ fn jobs_without_an_answer_do_not_stay_delayed() {
         format!(
             "$ load -a {port} '{dump}'\n\
              ! beanpole load: {dump} line 2: 127.0.0.1:{port}: the server closed the connection\n\
-             ! 0 jobs are loaded; 'load --from 2' goes on with the rest;\n\
+             ! no job is loaded; 'load --from 2' goes on with the rest\n\
              ! some of the 4 from there on may be there already and come twice\n[3]\n\
              $ ls t -q --state delayed\n[1]\n$ load --from 2 '{dump}'\n4\n\
              $ reserve -t t --all -l\na\nd\na\nd\n$ kick -t t 9\n2"

@@ -46,8 +46,7 @@ fn a_dump_has_every_job_and_loads_into_any_server() {
                     file.display()
                 ),
             );
-            let again = target.beanpole().arg("dump").output().unwrap();
-            let again = String::from_utf8(again.stdout).unwrap();
+            let again = target.said(&["dump"]);
             // A buried job was reserved by id and buried to get there.
             assert_eq!(without_circumstances(&again, &target), expected);
         }
@@ -95,8 +94,7 @@ fn a_dump_may_be_of_some_tubes_and_of_a_server_that_drains() {
             [1]
             "#,
         );
-        let output = server.beanpole().args(["dump", "b"]).output().unwrap();
-        let dump = String::from_utf8(output.stdout).unwrap();
+        let dump = server.said(&["dump", "b"]);
         assert_eq!(dump.lines().count(), 4, "{dump}");
         assert!(
             dump.contains("\"body\":\"other\"") && dump.contains("\"body\":\"another\""),
@@ -123,9 +121,9 @@ fn load_says_where_it_stopped_and_goes_on_from_there() {
                 r#"
                 $ load '{path}'
                 ! beanpole load: {path} line 3: invalid value: integer `-1`, expected u32 at byte 36
-                ! 1 jobs are loaded; 'load --from 3 --skip 3' goes on without that line
+                ! 1 job is loaded; 'load --from 4' goes on without that line
                 [4]
-                $ load --from 3 --skip 3 '{path}'
+                $ load --from 4 '{path}'
                 1
                 $ reserve -t t --all -l --delete
                 one
@@ -144,7 +142,7 @@ fn load_says_where_it_stopped_and_goes_on_from_there() {
                 r#"
                 $ load '{path}'
                 ! beanpole load: {path} line 3: the body has 12 bytes, and the server takes 10
-                ! 1 jobs are loaded; 'load --from 3 --skip 3' goes on without that line
+                ! 1 job is loaded; 'load --from 4' goes on without that line
                 [4]
                 $ reserve -t t --all -l --delete
                 one
@@ -221,7 +219,7 @@ fn a_line_that_is_cut_off_is_the_end_of_a_dump() {
         [1]
         $ load --dry-run < '{{"beanpole-dump":1}}\n{one}\n{{"tube":"t","sta\n{one}\n'
         ! beanpole load: stdin line 3: control character (\u0000-\u001F) found while parsing a string at byte 0
-        ! 1 jobs would be loaded before it; 'load --skip 3' would leave it out
+        ! 1 job is sound; 'load --from 4' goes on without that line
         [4]
         $ load < '{{"beanpole-dump":1}}\n{one}\n{{"tube":"t","sta'
         1

@@ -39,8 +39,7 @@ fn what_is_written_as_json_can_be_put() {
                     false => "$ reserve -t mail -l\none\n$ ls -q --state buried\n3",
                 },
             );
-            let listed = other.beanpole().args(["ls", "-j"]).output().unwrap();
-            let listed = String::from_utf8(listed.stdout).unwrap();
+            let listed = other.said(&["ls", "-j"]);
             assert!(listed.contains("\"pri\":7,"), "{listed}");
             assert!(listed.contains("\"ttr\":9,"), "{listed}");
             if !some {

@@ -49,8 +49,7 @@ fn ls_tells_why_a_ready_job_is_not_given_out() {
     let mut reply = [0; 19];
     std::io::Read::read_exact(&mut connection, &mut reply).unwrap();
     assert_eq!(&reply, b"RESERVED 2 3\r\none\r\n");
-    let listed = server.beanpole().args(["ls", "web"]).output().unwrap();
-    let listed = String::from_utf8(listed.stdout).unwrap();
+    let listed = server.said(&["ls", "web"]);
     let bodies: Vec<&str> = listed
         .lines()
         .map(|line| line.rsplit("  ").next().unwrap())
@@ -113,8 +112,7 @@ fn the_options_of_a_put_may_be_called_words_in_a_dump() {
         $ put -q --json < '{"tube":"web","words":"con:b:2","body":"x"}'
         "#,
     );
-    let listed = server.beanpole().args(["ls", "-j"]).output().unwrap();
-    let listed = String::from_utf8(listed.stdout).unwrap();
+    let listed = server.said(&["ls", "-j"]);
     assert!(listed.contains(r#""options":"con:b:2""#), "{listed}");
 }
 
@@ -144,8 +142,7 @@ fn a_dump_keeps_the_options_of_a_put_and_load_says_where_they_are_lost() {
 
     let ours = Server::start(&beanpoled(), &[]);
     tell(&ours, &format!("$ load '{}'\n3", file.display()));
-    let again = ours.beanpole().arg("dump").output().unwrap();
-    let again = String::from_utf8(again.stdout).unwrap();
+    let again = ours.said(&["dump"]);
     assert!(
         again.contains(r#""options":"idp:a:60 con:b:2 try:3","body":"one""#),
         "{again}"

@@ -238,8 +238,7 @@ fn times_and_sizes_have_units() {
         [3]
         "#,
         );
-        let stats = server.beanpole().args(["stats", "default"]).output();
-        let stats = String::from_utf8(stats.unwrap().stdout).unwrap();
+        let stats = server.said(&["stats", "default"]);
         assert!(stats.contains("pause                  5400\n"), "{stats}");
     }
 }
@@ -251,13 +250,12 @@ fn delayed_jobs_are_kicked_although_others_are_buried() {
         $ put -q -t mail buried
         $ bury 1
         $ put -q -t mail -d 1h a b c d
-        $ kick -t mail --delayed 2
+        $ kick-job -t mail --state delayed -n 2 --yes
         2
-        $ kick -t mail --delayed --all
+        $ kick-job -t mail --state delayed --yes
         2
-        $ kick -t mail --delayed
+        $ kick-job -t mail --state delayed --yes
         0
-        [1]
         $ reserve -t mail --all --delete -l
         a
         b

@@ -7,13 +7,7 @@ use unicode_width::UnicodeWidthStr;
 
 /// What `ls` says of jobs, line by line, without their ages and what is left.
 fn table(server: &Server, arguments: &[&str]) -> Vec<String> {
-    let output = server
-        .beanpole()
-        .arg("ls")
-        .args(arguments)
-        .output()
-        .unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
+    let text = server.said(&[&["ls"], arguments].concat());
     let without_age = |line: &str| {
         let words = line.split_whitespace().enumerate();
         let words = words
@@ -215,10 +209,8 @@ fn a_server_that_lists_its_jobs_is_not_asked_for_each_id() {
         3004
         "#,
     );
-    let stats = server.beanpole().args(["stats", "--json"]).output();
-    let stats = String::from_utf8(stats.unwrap().stdout).unwrap();
     // Those that are copied, and no others.
-    assert!(stats.contains("\"cmd-stats-job\":2,"), "{stats}");
+    assert_eq!(server.counted("cmd-stats-job"), 2);
 }
 
 /// Nor is a job put to find out how far ids go, which a draining server would
@@ -269,10 +261,7 @@ fn ls_cuts_bodies_only_where_there_is_an_edge() {
         // Another command writes them alike.
         let mut tail = server.beanpole();
         let mut tail = Running::reading_output(tail.args(["tail", "-n", "1", "-i", "0.05"]));
-        wait_for("it to look", || {
-            let stats = server.beanpole().args(["stats", "--json"]).output();
-            !String::from_utf8_lossy(&stats.unwrap().stdout).contains("\"cmd-stats\":1,")
-        });
+        wait_for("it to look", || server.counted("cmd-stats") > 1);
         while tail.is_running() {
             tell(&server, "$ put -q '\\x1b\"\\n'");
         }

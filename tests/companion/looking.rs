@@ -169,14 +169,8 @@ fn ping_tells_how_fast_a_server_answers() {
 fn the_servers_statistics_are_complete_under_headings() {
     for program in servers() {
         let server = Server::start(&program, &[]);
-        let output = server
-            .beanpole()
-            .args(["stats", "--json"])
-            .output()
-            .unwrap();
-        let json = String::from_utf8(output.stdout).unwrap();
-        let output = server.beanpole().arg("stats").output().unwrap();
-        let text = String::from_utf8(output.stdout).unwrap();
+        let json = server.said(&["stats", "--json"]);
+        let text = server.said(&["stats"]);
         let keys = json.matches("\":").count();
         let values = text.lines().filter(|line| line.starts_with("  ")).count();
         assert_eq!(keys, values, "{json}\n{text}");
@@ -235,14 +229,7 @@ fn tail_shows_jobs_as_they_are_put_and_leaves_them_alone() {
         tail.args(["tail", "mail", "log", "-n", "5", "-i", "0.01"]);
         let tail = Running::reading_output(&mut tail);
         // It is ready when it has learned the latest id: of the second job.
-        wait_for("tail to begin", || {
-            let output = server
-                .beanpole()
-                .args(["stats", "--json"])
-                .output()
-                .unwrap();
-            String::from_utf8_lossy(&output.stdout).contains("\"cmd-delete\":1")
-        });
+        wait_for("tail to begin", || server.counted("cmd-delete") == 1);
         tell(
             &server,
             "$ put -q -t mail -p 1 one 'two\\n'\n$ put -q -t other three\n$ put -q -t log -d 1000 -r 5 < '\\xff'",

@@ -37,11 +37,7 @@ fn reserve_releases_what_it_took_unless_told_otherwise() {
         [1]
         "#,
         );
-        let stats = server
-            .beanpole()
-            .args(["stats", "job", "1", "--json"])
-            .output();
-        let stats = String::from_utf8(stats.unwrap().stdout).unwrap();
+        let stats = server.said(&["stats", "job", "1", "--json"]);
         for part in [
             r#""state":"buried","pri":1,"#,
             r#""reserves":3,"timeouts":0,"releases":0,"buries":3,"kicks":2"#,
@@ -83,9 +79,7 @@ fn reserve_into_a_pipe(server: &Server, arguments: &[&str]) -> std::process::Chi
 }
 
 fn is_reserved(server: &Server, jobs: u64) -> bool {
-    let output = server.beanpole().args(["stats", "--json"]).output();
-    let said = String::from_utf8(output.unwrap().stdout).unwrap();
-    said.contains(&format!("\"current-jobs-reserved\":{jobs},"))
+    server.counted("current-jobs-reserved") == jobs
 }
 
 #[test]
@@ -114,18 +108,7 @@ fn a_slow_reader_of_a_pipe_loses_no_job() {
         output.read_exact(&mut first).unwrap();
         wait_for("it to have the others", || is_reserved(&server, 2));
         // Longer than their time to run, which begins anew meanwhile.
-        let touched = || {
-            let output = server.beanpole().args(["stats", "--json"]).output();
-            let said = String::from_utf8(output.unwrap().stdout).unwrap();
-            let count = said
-                .split("\"cmd-touch\":")
-                .nth(1)
-                .unwrap()
-                .split(',')
-                .next();
-            count.unwrap().parse::<u64>().unwrap()
-        };
-        wait_for("them to be touched", || touched() >= 10);
+        wait_for("them to be touched", || server.counted("cmd-touch") >= 10);
         let mut rest = String::new();
         output.read_to_string(&mut rest).unwrap();
         assert_eq!((&first, rest.as_str()), (b"one\n", "two\nthree\n"));

@@ -88,17 +88,29 @@ impl Server {
     /// Has it take no new jobs any more, which it does soon after the signal.
     pub fn drain(&self) {
         self.signal("USR1");
-        let is_draining = || {
-            let stats = self.beanpole().args(["stats", "--json"]).output();
-            let stats = stats.expect("the program runs").stdout;
-            String::from_utf8_lossy(&stats).contains("\"draining\":true")
-        };
-        wait_for("drain mode", is_draining);
+        wait_for("drain mode", || {
+            self.said(&["stats", "--json"])
+                .contains("\"draining\":true")
+        });
     }
 
     /// The address for BEANPOLE_ADDR.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
+    }
+
+    /// What the program writes to its output when it is run on this server.
+    pub fn said(&self, arguments: &[&str]) -> String {
+        let output = self.beanpole().args(arguments).output();
+        String::from_utf8(output.expect("the program runs").stdout).expect("it is text")
+    }
+
+    /// A number among the server's statistics.
+    pub fn counted(&self, key: &str) -> u64 {
+        let said = self.said(&["stats", "--json"]);
+        let (_, rest) = said.split_once(&format!("\"{key}\":")).expect(key);
+        let end = rest.find([',', '}']).expect("it is JSON");
+        rest[..end].parse().expect("it is a number")
     }
 
     /// A command of the program, to be run on this server.

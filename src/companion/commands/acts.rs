@@ -7,7 +7,7 @@ use crate::failure::{Failure, Outcome, Status};
 use crate::jobs::{Chosen, Consent, Jobs, Waiting};
 use crate::server::act::{Act, Task, complain_of_each, kick_some};
 use crate::server::address::{Server, warn_of};
-use crate::server::finder::{bodies, near};
+use crate::server::finder::bodies;
 use crate::server::stats::{Facts, State};
 use crate::server::transfer::Transfer;
 use crate::server::tubes::{Pattern, Patterns, stats_of};
@@ -110,8 +110,7 @@ impl Run for Clear {
     }
 }
 
-// The `kick` of the protocol reaches delayed jobs only if no job is buried. With
-// `--delayed`, delayed jobs are kicked by their ids.
+// The `kick` of the protocol reaches delayed jobs only if no job is buried.
 #[derive(Args)]
 pub struct Kick {
     #[arg(value_name = "N")]
@@ -122,23 +121,16 @@ pub struct Kick {
     /// kick all that are buried, or else all that are delayed
     #[arg(long)]
     all: bool,
-    /// kick delayed jobs, whether some are buried or not
-    #[arg(long)]
-    delayed: bool,
 }
 
 /// How many jobs one request kicks at most: with many, every client would have
 /// to wait.
 const KICK_AT_ONCE: u64 = 10_000;
-/// The search for delayed jobs ends after this many ids in a row without one.
-const PATIENCE: u64 = 100_000;
-
 impl Run for Kick {
     fn run(self, invocation: &Invocation) -> Outcome {
-        let Kick { all, delayed, .. } = self;
         let count = match self.count.as_deref() {
             None => 1,
-            Some(_) if all => return Failure::usage("give a count or --all, not both"),
+            Some(_) if self.all => return Failure::usage("give a count or --all, not both"),
             Some(count) => match count.parse() {
                 Ok(count) if count > 0 => count,
                 _ => {
@@ -152,26 +144,18 @@ impl Run for Kick {
         let tubes = Patterns(self.tubes).or_default().existing(&mut client)?;
         let tubes = stats_of(&mut client, &tubes)?;
         let in_tube = |facts: &Facts| match facts.jobs_in(&[State::Buried]) {
-            _ if !all => count,
-            buried if buried > 0 && !delayed => buried,
-            _ => facts.jobs_in(&[State::Delayed]),
+            _ if !self.all => count,
+            0 => facts.jobs_in(&[State::Delayed]),
+            buried => buried,
         };
-        let most = match all {
+        let most = match self.all {
             true => tubes.iter().map(|(_, facts)| in_tube(facts)).sum(),
             false => count,
         };
         let mut task = Task::new("kicking", most);
         for (tube, facts) in &tubes {
-            let left = in_tube(facts).min(task.left);
-            if delayed {
-                let most = usize::try_from(left).unwrap_or(usize::MAX);
-                let jobs = near(&mut client, tube, State::Delayed, most, PATIENCE)?;
-                let ids: Vec<_> = jobs.iter().map(|job| job.id).collect();
-                task.carry_out(&mut Act::Kick, &mut client, &ids, false)?;
-                continue;
-            }
             client.use_tube(tube)?;
-            let end = task.left - left;
+            let end = task.left - in_tube(facts).min(task.left);
             while task.left > end && task.goes_on()? {
                 let bound = (task.left - end).min(KICK_AT_ONCE);
                 let count = kick_some(&mut client, bound)?;

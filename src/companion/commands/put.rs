@@ -8,6 +8,7 @@ use crate::command::{INPUT, Invocation, Run};
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::form::{DUMP_VERSION, Line};
 use crate::server::reply::Reply;
+use crate::server::trouble::jobs;
 use crate::server::writer::{self, NewJob, Writer, Written};
 use crate::signals::interrupts;
 use crate::text::output::{Output, Progress, complain, print};
@@ -328,9 +329,6 @@ pub struct Load {
     /// go on at this line of the dump
     #[arg(long, value_name = "LINE", value_parser = parse::<NonZeroU64>)]
     from: Option<NonZeroU64>,
-    /// leave out this line; may be repeated
-    #[arg(long, value_name = "LINE", value_parser = parse::<NonZeroU64>)]
-    skip: Vec<NonZeroU64>,
     /// leave out each line that cannot be loaded, and say so
     #[arg(short, long)]
     keep_going: bool,
@@ -358,6 +356,9 @@ impl Run for Load {
         let path = self.file.as_deref().unwrap_or(INPUT.as_ref());
         let mut dump = Dump {
             source: Source::open(path, Some(b'\n'))?,
+            writer: None,
+            largest: u64::MAX,
+            loaded: 0,
             only_jobs: false,
             is_over: false,
             written: None,
@@ -365,54 +366,31 @@ impl Run for Load {
             cut: None,
         };
         let size = metadata(path).ok().filter(Metadata::is_file);
-        let mut writer = None;
-        let mut largest = u64::MAX;
         if !self.dry_run {
             let mut client = invocation.connect()?;
             let told = client.server_stats()?.number("max-job-size");
-            largest = if told > 0 { told } else { largest };
-            writer = Some(Writer::new(client));
+            dump.largest = if told > 0 { told } else { dump.largest };
+            dump.writer = Some(Writer::new(client));
         }
         let interrupted = interrupts()?;
         let mut progress = Progress::new("loading", None);
-        let mut loaded = 0;
         loop {
-            let batch = dump.batch(&self, largest)?;
+            let batch = dump.batch(&self)?;
             if interrupted.load(Ordering::SeqCst) && !batch.jobs.is_empty() {
-                drop(progress);
                 let why = Failure::Interrupted("interrupted".into());
-                return Err(dump.stopped(loaded, batch.lines[0], 0, why));
+                return Err(dump.stopped(batch.lines[0], batch.lines[0], why));
             }
-            let (count, unburied, outcome) = match &mut writer {
-                Some(writer) => {
-                    let written = writer.write_in_order(&batch.jobs);
-                    let (count, unburied) = (written.replies.len(), written.unburied.len());
-                    (count, unburied, written.outcome)
-                }
-                None => (batch.jobs.len(), 0, Ok(())),
-            };
-            loaded += count - unburied;
+            let count = dump.load(&batch)?;
+            if count == 0 {
+                break;
+            }
             if let Some(file) = &size {
                 // As if the rest were like what was read.
                 let Source { number, read, .. } = dump.source;
                 let total = u128::from(number) * u128::from(file.len()) / u128::from(read.max(1));
                 progress.expect(u64::try_from(total).unwrap_or(u64::MAX));
             }
-            progress.add(count as u64);
-            if let Err(failure) = outcome {
-                drop(progress);
-                // All jobs may be there while a burial failed: then the rest begins
-                // after them.
-                let unanswered = batch.jobs.len() - count;
-                return Err(dump.stopped(loaded, batch.lines[count], unanswered, failure));
-            }
-            if let Some(reason) = batch.broken {
-                drop(progress);
-                return Err(dump.at_fault(loaded, &reason, self.dry_run));
-            }
-            if batch.jobs.is_empty() {
-                break;
-            }
+            progress.add(count);
             if let Some(path) = note {
                 let mut file = WholeFile::create(path, 0o644)?;
                 file.bytes(format!("{}\n", dump.source.number + 1).as_bytes())?;
@@ -420,10 +398,10 @@ impl Run for Load {
             }
         }
         drop(progress);
-        if let Some(writer) = &writer {
+        if let Some(writer) = &dump.writer {
             writer.say_what_is_lost();
         }
-        print(format!("{loaded}\n"))?;
+        print(format!("{}\n", dump.loaded))?;
         let sound = dump.check_end()?;
         if let Some(path) = note.filter(|_| sound) {
             // Without any job there is no note. That of a dump that was cut short
@@ -450,6 +428,11 @@ fn noted(path: &Path) -> Outcome<Option<NonZeroU64>> {
 /// A dump that is being read.
 struct Dump {
     source: Source,
+    /// Where its jobs go to; nowhere if it is only read.
+    writer: Option<Writer>,
+    /// The largest body that the server takes.
+    largest: u64,
+    loaded: u64,
     /// Whether these are only jobs, as `ls` lists them, without an end of their
     /// own.
     only_jobs: bool,
@@ -476,7 +459,7 @@ struct Batch {
 impl Dump {
     /// The next of the jobs that are wanted. An empty batch means that there
     /// are no more.
-    fn batch(&mut self, options: &Load, largest: u64) -> Outcome<Batch> {
+    fn batch(&mut self, options: &Load) -> Outcome<Batch> {
         let mut batch = Batch::default();
         let mut bytes = 0;
         while !self.is_over && batch.jobs.len() < BATCH && bytes < BATCH_BYTES {
@@ -505,11 +488,11 @@ impl Dump {
                 break;
             }
             let from = options.from.map_or(0, NonZeroU64::get);
-            if number < from || options.skip.iter().any(|line| line.get() == number) {
+            if number < from {
                 continue;
             }
             match line {
-                Ok(Line::Job(job)) if job.body.len() as u64 <= largest => {
+                Ok(Line::Job(job)) if job.body.len() as u64 <= self.largest => {
                     bytes += job.body.len();
                     batch.lines.push(number);
                     batch.jobs.push(NewJob {
@@ -519,9 +502,8 @@ impl Dump {
                     continue;
                 }
                 Ok(Line::Job(NewJob { body, .. })) => {
-                    let size = body.len();
-                    let reason =
-                        format!("the body has {size} bytes, and the server takes {largest}");
+                    let (size, most) = (body.len(), self.largest);
+                    let reason = format!("the body has {size} bytes, and the server takes {most}");
                     batch.broken = Some(reason);
                 }
                 Ok(_) => batch.broken = Some("a dump begins here".into()),
@@ -537,6 +519,37 @@ impl Dump {
         let is_next = batch.broken.is_some() || self.is_over;
         batch.lines.push(self.source.number + u64::from(!is_next));
         Ok(batch)
+    }
+
+    /// Loads these jobs. Returns how many they are.
+    fn load(&mut self, batch: &Batch) -> Outcome<u64> {
+        if let Some(writer) = &mut self.writer {
+            let written = writer.write_in_order(&batch.jobs);
+            let count = written.replies.len();
+            self.loaded += (count - written.unburied.len()) as u64;
+            written.outcome.map_err(|failure| {
+                // All jobs may be there while a burial failed: then the rest begins
+                // after them.
+                let unanswered = batch.jobs.len() - count;
+                let is_lost = unanswered > 0 && matches!(failure, Failure::Unreachable(_));
+                let line = batch.lines[count];
+                match (is_lost, self.stopped(line, line, failure)) {
+                    (true, failure) => failure.with(format_args!(
+                        "some of the {unanswered} from there on may be there already and come twice"
+                    )),
+                    (false, failure) => failure,
+                }
+            })?;
+        } else {
+            self.loaded += batch.jobs.len() as u64;
+        }
+        match &batch.broken {
+            None => Ok(batch.jobs.len() as u64),
+            Some(reason) => {
+                let line = self.source.number;
+                Err(self.stopped(line, line + 1, Failure::Refused(reason.clone())))
+            }
+        }
     }
 
     fn refused<T>(&self, what: &str) -> Outcome<T> {
@@ -570,34 +583,21 @@ impl Dump {
         Ok(flaw.is_none())
     }
 
-    /// The failure that says how to go on without the line that was read last.
-    fn at_fault(&self, loaded: usize, reason: &str, dry_run: bool) -> Failure {
-        let Source { name, number, .. } = &self.source;
-        let advice = match dry_run {
-            false => format!(
-                "{loaded} jobs are loaded; 'load --from {number} --skip {number}' goes on without \
-                 that line"
-            ),
-            true => format!(
-                "{loaded} jobs would be loaded before it; 'load --skip {number}' would leave it out"
-            ),
+    /// The failure at this line, which says at which line to go on.
+    fn stopped(&self, line: u64, next: u64, failure: Failure) -> Failure {
+        let loaded = match self.writer {
+            Some(_) => jobs(self.loaded, "loaded"),
+            None => jobs(self.loaded, "sound"),
         };
-        Failure::Refused(format!("{name} line {number}: {reason}\n{advice}"))
-    }
-
-    /// The failure that says at which line to go on.
-    fn stopped(&self, loaded: usize, line: u64, unanswered: usize, failure: Failure) -> Failure {
-        let name = &self.source.name;
-        let mut advice =
-            format!("{loaded} jobs are loaded; 'load --from {line}' goes on with the rest");
-        if unanswered > 0 && matches!(failure, Failure::Unreachable(_)) {
-            advice += &format!(
-                ";\nsome of the {unanswered} from there on may be there already and come twice"
-            );
-        }
+        let rest = match next == line {
+            true => "with the rest",
+            false => "without that line",
+        };
         failure
-            .about(format_args!("{name} line {line}"))
-            .with(advice)
+            .about(format_args!("{} line {line}", self.source.name))
+            .with(format_args!(
+                "{loaded}; 'load --from {next}' goes on {rest}"
+            ))
     }
 }
 
