@@ -1,21 +1,39 @@
-//! Taking over a directory that beanstalkd wrote.
+//! Taking over a directory that beanstalkd wrote, and giving jobs back to it.
 //!
-//! Its files are read, and all live jobs are written to segments after them.
-//! The headers of these segments say that beanstalkd's files are still needed.
-//! Then a new segment says that they are not needed any more, and only then are
-//! they removed. Until that segment has its name, a start throws our copies
-//! away and begins again. From then on, a start removes what is left of
-//! beanstalkd's files.
+//! Its files are read, and all live jobs are written to segments after them. The
+//! headers of these segments say that beanstalkd's files are still needed. Then a
+//! new segment says that they are not needed any more, and only then are they
+//! removed. Until that segment has its name, a start throws our copies away and
+//! begins again. From then on, a start removes what is left of beanstalkd's files.
+//!
+//! # Its records
+//!
+//! Versions 7 and 5 are known. The integers have the byte order and layout of the
+//! machine that wrote them. The version at the start of a file tells the byte order.
+//! A 32-bit x86 packs the job of version 7 into 72 bytes instead of 80; the first
+//! record tells which. Version 5 is read in its 64-bit layout only.
+//!
+//! | version 7 | version 5 | |
+//! |---|---|---|
+//! | i32 | u64 | length of the tube's name; 0: a short record |
+//! | | | the name, in a full record |
+//! | 80 bytes (72) | 77 bytes | the job |
+//! | | | the body with CR LF, in a full record |
+//!
+//! The job: id u64 at 0, priority u32 at 8, delay i64 at 16 (12), TTR i64 at 24
+//! (20), length of the body with CR LF i32 at 32 (28), creation i64 at 40 (32),
+//! deadline i64 at 48 (40), counters 5 × u32 at 56 (48), state u8 at 76 (68).
+//! Times are nanoseconds, in version 5 microseconds. The states are 0 deleted,
+//! 1 ready, 2 reserved, 3 buried, 4 delayed.
 
-use super::beanstalkd::{End, Format, Records};
 use super::error::Error;
-use super::format::{HEADER_LEN, Record, Tubes, segment_name, segment_number};
+use super::format::{HEADER_LEN, Record, Tubes, Update, counters, segment_name, segment_number};
 use super::opening::Opening;
 use super::room::{BLOCK, most_spares};
-use super::segment::{Found, Kind};
+use super::segment::{Found, Kind, Window};
 use super::{Binlog, Jobs, NoRoom, Opened};
-use crate::engine::{Change, StoredState};
-use crate::protocol::JobId;
+use crate::engine::{Change, Counters, StoredJob, StoredState, Time};
+use crate::protocol::{Body, JobId, Priority, Seconds, TubeName};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How many jobs are written at once, but for the first one.
@@ -48,10 +66,10 @@ impl<'a, J: Jobs> Theirs<'a, J> {
         let mut tubes = Tubes::default();
         for file in files {
             if let Kind::Beanstalkd(format) = file.kind {
-                let end = read(file, format, &mut tubes, &mut |_, id, record| {
+                let unread = read(file, format, &mut tubes, &mut |_, id, record| {
                     theirs.apply(id, record, file.number);
                 })?;
-                if let Some((offset, flaw)) = end {
+                if let Some(Unread { offset, flaw, .. }) = unread {
                     let (name, bytes) = (file.name(), file.len - offset);
                     let told = format!(
                         "{name} is kept: {flaw}, {bytes} bytes from offset {offset} on are not read"
@@ -131,32 +149,6 @@ impl<'a, J: Jobs> Theirs<'a, J> {
             opening.clear_away(file);
         }
         opening.sync_names()
-    }
-}
-
-/// Reads a file of beanstalkd. Calls `each` with the offset of each record, its
-/// job and the record (`None` if the job is not complete). If the file is not
-/// read to its end, returns the offset where reading stopped, and why.
-pub fn read(
-    file: &Found,
-    format: Format,
-    tubes: &mut Tubes,
-    each: &mut dyn FnMut(u64, JobId, Option<Record>),
-) -> Result<Option<(u64, End)>, Error> {
-    let read = |source| Error::on("read", file.name())(source);
-    let records = Records::new(format, file.read_from(0)?, file.len);
-    let mut records = records.map_err(read)?;
-    loop {
-        let offset = file.len - records.left();
-        match records.next(tubes).map_err(read)? {
-            Ok((id, record)) => each(offset, id, record),
-            Err(End::Regular) if file.last_set_byte(offset)?.is_none() => return Ok(None),
-            Err(End::Regular) => {
-                let flaw = End::Nonsense("there is something behind the end");
-                return Ok(Some((offset, flaw)));
-            }
-            Err(end) => return Ok(Some((offset, end))),
-        }
     }
 }
 
@@ -288,4 +280,290 @@ pub(super) fn remove_left_over(opening: &mut Opening, theirs: &[Found]) -> Resul
             Ok(())
         }
     }
+}
+
+/// How the integers of a file are laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Format {
+    /// 7 or 5.
+    pub version: u32,
+    big_endian: bool,
+    /// Integers of 8 bytes stand at multiples of 4.
+    packed: bool,
+}
+
+impl Format {
+    /// The format of a file that starts with these bytes; `None` if beanstalkd
+    /// did not write it.
+    ///
+    /// Pass the first 1024 bytes, if there are so many: they tell the layout.
+    pub(super) fn of(start: &[u8]) -> Option<Format> {
+        let (first, record) = start.split_first_chunk()?;
+        let (version, big_endian) = match (u32::from_le_bytes(*first), u32::from_be_bytes(*first)) {
+            (version @ (5 | 7), _) => (version, false),
+            (_, version @ (5 | 7)) => (version, true),
+            _ => return None,
+        };
+        let format = |packed| Format {
+            version,
+            big_endian,
+            packed,
+        };
+        let is_packed = version == 7 && !format(false).fits(record) && format(true).fits(record);
+        Some(format(is_packed))
+    }
+
+    /// Whether a file's first record makes sense in this format.
+    fn fits(self, record: &[u8]) -> bool {
+        let job = self.u32(record, 0).and_then(|name_len| {
+            let name_len = usize::try_from(name_len).ok()?;
+            let job = record.get(4..)?.get(name_len..)?.get(..self.job_len())?;
+            Job::decode(job, self)
+        });
+        job.is_some_and(|job| job.body_len >= 2 && job.is_likely)
+    }
+
+    fn job_len(self) -> usize {
+        match (self.version, self.packed) {
+            (5, _) => 77,
+            (_, false) => 80,
+            (_, true) => 72,
+        }
+    }
+
+    /// The length of a name: where it stands before the name, in so many bytes, and
+    /// what it is.
+    fn name_len(self, bytes: &[u8]) -> (usize, Option<u64>) {
+        match self.version {
+            5 => (8, self.u64(bytes, 0)),
+            _ => (4, self.u32(bytes, 0).map(u64::from)),
+        }
+    }
+
+    fn u32(self, bytes: &[u8], offset: usize) -> Option<u32> {
+        let field = *bytes.get(offset..)?.first_chunk()?;
+        Some(match self.big_endian {
+            true => u32::from_be_bytes(field),
+            false => u32::from_le_bytes(field),
+        })
+    }
+
+    fn u64(self, bytes: &[u8], offset: usize) -> Option<u64> {
+        let field = *bytes.get(offset..)?.first_chunk()?;
+        Some(match self.big_endian {
+            true => u64::from_be_bytes(field),
+            false => u64::from_le_bytes(field),
+        })
+    }
+}
+
+/// What of a file is no record.
+pub struct Unread {
+    /// Where it begins. It goes up to the end of the file.
+    pub offset: u64,
+    /// What is wrong with it.
+    pub flaw: String,
+    /// Whether the file ends within a record.
+    pub is_cut_off: bool,
+}
+
+/// Reads a file of beanstalkd. Calls `each` with the offset of each record, its job
+/// and the record (`None` if the body of the job does not end in CR LF).
+///
+/// Returns what is no record, if there is anything but zeros after the last one.
+pub fn read(
+    file: &Found,
+    format: Format,
+    tubes: &mut Tubes,
+    each: &mut dyn FnMut(u64, JobId, Option<Record>),
+) -> Result<Option<Unread>, Error> {
+    let (mut window, mut offset) = (file.window()?, 4);
+    let flaw = loop {
+        match next(&mut window, offset, format, tubes)? {
+            Next::Record { end, id, record } => {
+                each(offset, id, record);
+                offset = end;
+            }
+            Next::End if file.last_set_byte(offset)?.is_none() => return Ok(None),
+            Next::End => break "there is something behind the end".into(),
+            Next::Nonsense(flaw) => break flaw.into(),
+            Next::CutOff(id) => {
+                let body = id.map_or("a record".into(), |id| format!("the body of job {id}"));
+                return Ok(Some(Unread {
+                    offset,
+                    flaw: format!("the file ends within {body}"),
+                    is_cut_off: true,
+                }));
+            }
+        }
+    };
+    Ok(Some(Unread {
+        offset,
+        flaw,
+        is_cut_off: false,
+    }))
+}
+
+/// What follows in a file.
+enum Next {
+    /// A record that ends here.
+    Record {
+        end: u64,
+        id: JobId,
+        record: Option<Record>,
+    },
+    /// Zeros, or no more bytes.
+    End,
+    /// The file ends within a record (of this job, if that is known).
+    CutOff(Option<JobId>),
+    /// No server wrote this.
+    Nonsense(&'static str),
+}
+
+/// The place of a buried job among the others is left 0.
+fn next(
+    window: &mut Window,
+    offset: u64,
+    format: Format,
+    tubes: &mut Tubes,
+) -> Result<Next, Error> {
+    let (name_at, name_len) = format.name_len(window.at(offset, 8)?);
+    let name_len = usize::try_from(name_len.unwrap_or(0)).unwrap_or(usize::MAX);
+    if name_len > TubeName::MAX_LEN {
+        return Ok(Next::Nonsense("no tube's name is that long"));
+    }
+    let len = name_at + name_len + format.job_len();
+    let bytes = window.at(offset, len)?;
+    if bytes.iter().all(|byte| *byte == 0) {
+        return Ok(Next::End);
+    }
+    if bytes.len() < len {
+        return Ok(Next::CutOff(None));
+    }
+    let (name, job) = bytes[name_at..].split_at(name_len);
+    let Some(job) = Job::decode(job, format).filter(|job| job.update.id.0 > 0) else {
+        return Ok(Next::Nonsense("this is not a job"));
+    };
+    let (id, end) = (job.update.id, offset + len as u64);
+    // So 2^63 ids are left for new jobs, more than anybody uses.
+    if id.0 >= 1 << 63 {
+        return Ok(Next::Nonsense("no job has so large an id"));
+    }
+    if name.is_empty() {
+        let record = match job.is_deleted {
+            true => Record::Delete(id),
+            false => Record::Update(job.update),
+        };
+        let record = Some(record);
+        return Ok(Next::Record { end, id, record });
+    }
+    let Some(tube) = tubes.name(name) else {
+        return Ok(Next::Nonsense("no tube has such a name"));
+    };
+    let body = window.at(end, job.body_len)?;
+    if body.len() < job.body_len {
+        return Ok(Next::CutOff(Some(id)));
+    }
+    let end = end + body.len() as u64;
+    let record = match job.is_deleted {
+        true => Some(Record::Delete(id)),
+        false => Body::from_wire(body).map(|body| Record::Put(job.update.with(tube, None, body))),
+    };
+    Ok(Next::Record { end, id, record })
+}
+
+const NANOS_A_SECOND: u64 = 1_000_000_000;
+
+/// A job as it is in the file.
+struct Job {
+    update: Update,
+    body_len: usize,
+    is_deleted: bool,
+    /// Whether a client could have asked for these times.
+    is_likely: bool,
+}
+
+impl Job {
+    fn decode(bytes: &[u8], format: Format) -> Option<Job> {
+        let at = |natural, packed| if format.packed { packed } else { natural };
+        // In nanoseconds.
+        let time = |offset| {
+            // beanstalkd's times are signed, and never negative.
+            let time = i64::try_from(format.u64(bytes, offset)?).unwrap_or(0);
+            let time = time.unsigned_abs();
+            Some(match format.version {
+                5 => time.saturating_mul(1000),
+                _ => time,
+            })
+        };
+        let counter = |index: usize| format.u32(bytes, at(56, 48) + 4 * index);
+        let (delay, ttr) = (time(at(16, 12))?, time(at(24, 20))?);
+        let body_len = i32::try_from(format.u32(bytes, at(32, 28))?).ok()?;
+        let deadline = Time::from_nanos(time(at(48, 40))?);
+        let state = *bytes.get(at(76, 68))?;
+        let seconds = |nanos: u64| u32::try_from(nanos / NANOS_A_SECOND);
+        let is_seconds = |nanos| nanos % NANOS_A_SECOND == 0 && seconds(nanos).is_ok();
+        let seconds = |nanos| seconds(nanos).unwrap_or(u32::MAX);
+        let job = Job {
+            update: Update {
+                id: JobId(format.u64(bytes, 0)?),
+                priority: Priority(format.u32(bytes, 8)?),
+                delay: Seconds(seconds(delay)),
+                ttr: Seconds(seconds(ttr).max(1)),
+                created_at: Time::from_nanos(time(at(40, 32))?),
+                state: match state {
+                    3 => StoredState::Buried { order: 0 },
+                    4 => StoredState::Delayed { until: deadline },
+                    _ => StoredState::Ready,
+                },
+                counters: Counters {
+                    reserves: counter(0)?,
+                    timeouts: counter(1)?,
+                    releases: counter(2)?,
+                    buries: counter(3)?,
+                    kicks: counter(4)?,
+                },
+                silent: 0,
+            },
+            body_len: usize::try_from(body_len).ok()?,
+            is_deleted: state == 0,
+            is_likely: is_seconds(ttr) && is_seconds(delay),
+        };
+        (state <= 4).then_some(job)
+    }
+}
+
+/// How a version-7 file starts; the records of [`encode`] follow.
+pub const FILE_START: [u8; 4] = 7i32.to_le_bytes();
+
+/// Appends the full version-7 record of a job to `out`, as a 64-bit
+/// little-endian machine writes it. It has no place for the options of a job, nor
+/// for what is left of a deleted one.
+pub fn encode(job: &StoredJob, out: &mut Vec<u8>) {
+    let tube = job.tube.as_str().as_bytes();
+    let body = job.body.wire();
+    let len = |len: usize| i32::try_from(len).expect("names and bodies are shorter than 2 GiB");
+    out.extend_from_slice(&len(tube.len()).to_le_bytes());
+    out.extend_from_slice(tube);
+    let (state, deadline) = match job.state {
+        StoredState::Deleted { .. } => (0, 0),
+        StoredState::Ready => (1, 0),
+        StoredState::Buried { .. } => (3, 0),
+        StoredState::Delayed { until } => (4, until.as_nanos()),
+    };
+    let time = |nanos: u64| i64::try_from(nanos).unwrap_or(i64::MAX).to_le_bytes();
+    out.extend_from_slice(&job.id.0.to_le_bytes());
+    out.extend_from_slice(&job.priority.0.to_le_bytes());
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&time(job.delay.as_nanos()));
+    out.extend_from_slice(&time(job.ttr.as_nanos()));
+    out.extend_from_slice(&len(body.len()).to_le_bytes());
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&time(job.created_at.as_nanos()));
+    out.extend_from_slice(&time(deadline));
+    for counter in counters(&job.counters) {
+        out.extend_from_slice(&counter.to_le_bytes());
+    }
+    out.extend_from_slice(&[state, 0, 0, 0]);
+    out.extend_from_slice(body);
 }

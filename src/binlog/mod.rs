@@ -106,14 +106,12 @@
 //!
 //! # In which order to read
 //!
-//! `format`, `tail` with `ledger`, `log`, `room`, `spare`; then `segment`, `opening` and `recovery`; then `beanstalkd` and
-//! `import`. Below all of them is `storage`, with the `anchor` that holds the
+//! `format`, `tail` with `ledger`, `log`, `room`, `spare`; then `segment`, `opening` and `recovery`; then `import`. Below all of them is `storage`, with the `anchor` that holds the
 //! directory, and the `lease` for one that two machines can use.
 //! There the tests put in a disk of their own, which loses and breaks whatever a
 //! real one might.
 
 mod anchor;
-pub mod beanstalkd;
 mod error;
 pub mod format;
 pub mod import;

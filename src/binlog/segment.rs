@@ -1,21 +1,21 @@
 //! Reading a segment's file: which program wrote it, its records one by one,
 //! and whether bytes that are no record are an unfinished end or damage.
 
-use super::beanstalkd;
 use super::error::Error;
 use super::format::{
     FRAME_LEN, Frame, HEADER_LEN, Header, Place, Record, Tubes, VERSION, segment_name,
     segment_number,
 };
+use super::import;
 use super::storage::{File, Storage};
-use std::io::{self, BufReader, Read};
+use std::io;
 use std::sync::Arc;
 
 /// How many bytes are read at once, if there are so many.
 const CHUNK: usize = 256 << 10;
 /// How many bytes of a file's start are read to find out which program wrote
 /// it.
-const HEAD_LEN: usize = 1024;
+const HEAD_LEN: u64 = 1024;
 
 /// A file with the name of a segment. It is opened only while it is read: there
 /// may be more of these files than a process can have open.
@@ -37,7 +37,7 @@ pub enum Kind {
     /// We did: it is a segment.
     Segment(Header),
     /// beanstalkd did.
-    Beanstalkd(beanstalkd::Format),
+    Beanstalkd(import::Format),
     /// None: there are only zeros in it, or no byte. beanstalkd leaves such
     /// files.
     Nothing,
@@ -68,17 +68,18 @@ impl Found {
             kind: Kind::Nothing,
             salt: 0,
         };
-        let len = found.open()?.len();
-        found.len = len.map_err(Error::on("read", found.name()))?;
-        let mut window = found.window()?;
-        let start = window.at(0, HEAD_LEN)?;
-        if let Some(version) = Header::other_version(start) {
+        let file = found.open()?;
+        found.len = file.len().map_err(Error::on("read", found.name()))?;
+        let mut start = vec![0; found.len.min(HEAD_LEN) as usize];
+        let read = read_exact(&*file, &mut start, 0);
+        read.map_err(Error::on("read", found.name()))?;
+        if let Some(version) = Header::other_version(&start) {
             return Err(Error::Refused(format!(
                 "{} is of version {version} of the format, and this program reads only version {VERSION}; nothing was changed; start the beanpoled that wrote it, and move its jobs with `beanpole dump` and `beanpole load`",
                 found.name()
             )));
         }
-        found.kind = match (beanstalkd::Format::of(start), Header::decode(start, number)) {
+        found.kind = match (import::Format::of(&start), Header::decode(&start, number)) {
             (Some(format), _) => Kind::Beanstalkd(format),
             (None, Ok(header)) => Kind::Segment(header),
             (None, Err(_)) if found.last_set_byte(0)?.is_none() => Kind::Nothing,
@@ -122,7 +123,8 @@ impl Found {
         opened.map_err(Error::on("open", self.name()))
     }
 
-    fn window(&self) -> Result<Window, Error> {
+    /// To read it piece by piece.
+    pub(super) fn window(&self) -> Result<Window, Error> {
         Ok(Window {
             file: self.open()?,
             name: self.name(),
@@ -130,13 +132,6 @@ impl Found {
             from: 0,
             bytes: Vec::new(),
         })
-    }
-
-    /// The file from an offset on.
-    pub fn read_from(&self, offset: u64) -> Result<BufReader<Source>, Error> {
-        let file = self.open()?;
-        let len = chunk_len(self.len.saturating_sub(offset));
-        Ok(BufReader::with_capacity(len, Source { file, offset }))
     }
 
     /// The error that says what is wrong with it, and where.
@@ -194,7 +189,7 @@ impl Found {
 
 /// A part of a file in memory. If parts are asked for in their order, each is read
 /// once.
-struct Window {
+pub(super) struct Window {
     file: Arc<dyn File>,
     name: String,
     /// The length of the file.
@@ -206,7 +201,7 @@ struct Window {
 
 impl Window {
     /// So many bytes from an offset on, or fewer where the file ends.
-    fn at(&mut self, offset: u64, len: usize) -> Result<&[u8], Error> {
+    pub(super) fn at(&mut self, offset: u64, len: usize) -> Result<&[u8], Error> {
         let left = self.len.saturating_sub(offset);
         let within = |len: usize| usize::try_from(left).unwrap_or(len).min(len);
         let wanted = within(len);
@@ -252,20 +247,6 @@ fn is_all_zeros(bytes: &[u8]) -> bool {
     match bytes {
         [] => true,
         [first, rest @ ..] => *first == 0 && bytes[..rest.len()] == *rest,
-    }
-}
-
-/// Reads a file from an offset on.
-pub struct Source {
-    file: Arc<dyn File>,
-    offset: u64,
-}
-
-impl Read for Source {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.file.read_at(buffer, self.offset)?;
-        self.offset += read as u64;
-        Ok(read)
     }
 }
 

@@ -6,7 +6,6 @@
 //! checksum is right was written at that very place.
 
 use beanpole::binlog::Error;
-use beanpole::binlog::beanstalkd;
 use beanpole::binlog::format::{HEADER_LEN, Header, Record, Tubes};
 use beanpole::binlog::import;
 use beanpole::binlog::segment::{End, Found, Kind, Reader, find};
@@ -125,21 +124,21 @@ impl Inspection {
                     read_segment(file, None, false, &mut tubes, tell)?;
                 }
                 Kind::Beanstalkd(format) => {
-                    let end = import::read(file, format, &mut tubes, &mut |offset, id, record| {
-                        let (at, format) = (at(file, offset), Format::Beanstalkd(format.version));
-                        tell(match record {
-                            Some(record) => Finding::Record(at, format, record),
-                            None => Finding::NotWhole(at, id),
+                    let unread =
+                        import::read(file, format, &mut tubes, &mut |offset, id, record| {
+                            let (at, format) =
+                                (at(file, offset), Format::Beanstalkd(format.version));
+                            tell(match record {
+                                Some(record) => Finding::Record(at, format, record),
+                                None => Finding::NotWhole(at, id),
+                            });
+                        })?;
+                    if let Some(unread) = unread {
+                        let (offset, len) = (unread.offset, file.len - unread.offset);
+                        tell(match unread.is_cut_off && is_newest {
+                            true => Finding::Torn(at(file, offset), len),
+                            false => unreadable(file, offset, len, unread.flaw),
                         });
-                    })?;
-                    match end {
-                        None => {}
-                        Some((offset, beanstalkd::End::CutOff(_))) if is_newest => {
-                            tell(Finding::Torn(at(file, offset), file.len - offset));
-                        }
-                        Some((offset, end)) => {
-                            tell(unreadable(file, offset, file.len - offset, end));
-                        }
                     }
                 }
                 Kind::Nothing => {}

@@ -3,7 +3,7 @@
 use crate::disk::{Disk, Random, State, Survival};
 use crate::model::{Jobs, Server, open};
 use crate::search;
-use beanpole::binlog::{Binlog, SyncMode, beanstalkd};
+use beanpole::binlog::{Binlog, SyncMode, import};
 use beanpole::engine::{Counters, StoredJob, StoredState, Time};
 use beanpole::protocol::{Body, JobId, Priority, Seconds, TubeName};
 use std::io::ErrorKind;
@@ -502,6 +502,21 @@ fn what_is_no_record_is_named_and_its_file_kept() {
     }
 }
 
+/// beanstalkd makes its files as long as they may become, and fills them up.
+#[test]
+fn a_file_that_is_filled_but_for_a_few_zeros_is_taken_over() {
+    let mut file = version_7(&[put(1, b"one\r\n")]);
+    for zeros in [1, 5, 83] {
+        file.truncate(4 + 4 + 1 + 80 + 5 + zeros);
+        let disk = disk_with(&[("binlog.1", file.clone())]);
+        let opened = open(&disk, SyncMode::Always, SIZE);
+        assert_eq!(opened.jobs.len(), 1);
+        let told = "took over 1 jobs from 1 binlog files of beanstalkd";
+        assert_eq!(opened.notices, [told], "{zeros}");
+        file.resize(4096, 0);
+    }
+}
+
 #[test]
 fn garbage_never_panics() {
     let [first, second] = a_life();
@@ -671,10 +686,9 @@ fn files_whose_numbers_leave_none_for_ours_are_refused() {
 
 #[test]
 fn the_way_back_is_read_as_it_was_written() {
-    let mut file = beanstalkd::FILE_START.to_vec();
+    let mut file = import::FILE_START.to_vec();
     let jobs = lives();
-    jobs.values()
-        .for_each(|job| beanstalkd::encode(job, &mut file));
+    jobs.values().for_each(|job| import::encode(job, &mut file));
     let read = open(&disk_with(&[("binlog.1", file)]), SyncMode::Always, SIZE).jobs;
     // Buried jobs come back in the order of their records.
     let mut expected = jobs;

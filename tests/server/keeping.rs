@@ -1,6 +1,6 @@
 //! The whole server keeps the promises of the binlog.
 
-use beanpole::binlog::beanstalkd as theirs;
+use beanpole::binlog::import as theirs;
 use beanpole::binlog::{Binlog, Options, SyncMode};
 use nix::sys::signal::Signal;
 use std::collections::BTreeMap;

@@ -6,7 +6,7 @@ use super::live::{Live, name, read, refused, say};
 use crate::failure::{Failure, Outcome, Status, plain};
 use crate::inspection::Inspection;
 use crate::text::output::{complain, print};
-use beanpole::binlog::beanstalkd;
+use beanpole::binlog::import;
 use beanpole::binlog::{Binlog, Options, SyncMode, lens, put_len};
 use beanpole::engine::{Change, Counters, StoredJob, StoredState, Time};
 use beanpole::protocol::{Body, JobId, Priority, Seconds, TubeName};
@@ -128,11 +128,11 @@ pub fn export(inspection: &Inspection, new: &Path) -> Outcome {
     options.write(true).create_new(true).mode(0o600);
     let write = || -> io::Result<()> {
         let mut file = io::BufWriter::new(options.open(&path)?);
-        file.write_all(&beanstalkd::FILE_START)?;
+        file.write_all(&import::FILE_START)?;
         let mut bytes = Vec::new();
         for job in &jobs {
             bytes.clear();
-            beanstalkd::encode(job, &mut bytes);
+            import::encode(job, &mut bytes);
             file.write_all(&bytes)?;
         }
         file.into_inner()?.sync_all()?;
