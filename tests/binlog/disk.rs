@@ -102,7 +102,7 @@ pub enum Forbidden {
 }
 
 /// What survives of the changes that were not synced.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Survival {
     Nothing,
     /// All of them, as when the system had the time to write them.

@@ -85,6 +85,10 @@ pub fn live(does: &[Deed], place: &Place<'_>) {
             }
             _ if line.is_over => {}
             Deed::Says(commands) => line.say(commands),
+            Deed::Asks(commands) => {
+                line.say(commands);
+                line.hear();
+            }
             Deed::Breaks(command, bytes) => {
                 line.say_part(command, *bytes);
                 line.leave();

@@ -216,8 +216,6 @@ fn kind(what: &str) -> String {
 struct Tally {
     histories: u64,
     steps: u64,
-    commands: usize,
-    faults: usize,
     starts: u64,
 }
 
@@ -225,8 +223,6 @@ impl Tally {
     fn add(&mut self, other: &Tally) {
         self.histories += other.histories;
         self.steps += other.steps;
-        self.commands += other.commands;
-        self.faults += other.faults;
         self.starts += other.starts;
     }
 }
@@ -237,11 +233,8 @@ fn play(plan: &Plan, seed: u64) -> Result<Tally, String> {
     let mut disk = Disk::default();
     let mut legacy = Legacy::none();
     let mut now = START;
-    let (commands, faults) = plan.size();
     let mut tally = Tally {
         histories: 1,
-        commands,
-        faults,
         ..Tally::default()
     };
     // At last somebody looks; in half of the histories, after all was deleted.

@@ -7,7 +7,7 @@ use crate::simulator::world::{Fault, Kind};
 use std::time::Duration;
 
 /// A history.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     pub sync: SyncMode,
     /// Whether other machines can use the directory.
@@ -23,7 +23,7 @@ pub struct Plan {
 }
 
 /// The life of one process.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Life {
     pub clients: Vec<Client>,
     /// What happens at which operation of the disk.
@@ -71,17 +71,19 @@ pub enum Blow {
 }
 
 /// What a client does, one deed after the other; at the end it leaves.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Client {
     pub does: Vec<Deed>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Deed {
     /// Sends these commands, in pieces of any size.
     Says(Vec<String>),
     /// Sends so many bytes of a command, and leaves.
     Breaks(String, usize),
+    /// Sends these commands, and reads all replies.
+    Asks(Vec<String>),
     /// Reads all replies.
     Hears,
     /// Does nothing for so many milliseconds.
@@ -170,70 +172,32 @@ impl Plan {
             if self.lives.len() > 1 {
                 try_with(&|plan| drop(plan.lives.remove(at)));
             }
-            for client in 0..life.clients.len() {
-                try_with(&|plan| drop(plan.lives[at].clients.remove(client)));
+            for (number, client) in life.clients.iter().enumerate() {
+                try_with(&|plan| drop(plan.lives[at].clients.remove(number)));
+                for (deed, does) in client.does.iter().enumerate() {
+                    try_with(&|plan| drop(plan.lives[at].clients[number].does.remove(deed)));
+                    let Deed::Says(commands) = does else { continue };
+                    for command in (0..commands.len()).filter(|_| commands.len() > 1) {
+                        let mut fewer = commands.clone();
+                        fewer.remove(command);
+                        try_with(&|plan| {
+                            let does = &mut plan.lives[at].clients[number].does;
+                            does[deed] = Deed::Says(fewer.clone());
+                        });
+                    }
+                }
             }
             for fault in 0..life.faults.len() {
                 try_with(&|plan| {
                     plan.lives[at].faults.remove(fault);
                 });
             }
-            for (client, what) in life.clients.iter().enumerate() {
-                for deed in 0..what.does.len() {
-                    try_with(&|plan| drop(plan.lives[at].clients[client].does.remove(deed)));
-                    if let Deed::Says(commands) = &what.does[deed] {
-                        for command in (0..commands.len()).filter(|_| commands.len() > 1) {
-                            try_with(&|plan| {
-                                let does = &mut plan.lives[at].clients[client].does;
-                                if let Deed::Says(commands) = &mut does[deed] {
-                                    commands.remove(command);
-                                }
-                            });
-                        }
-                    }
-                }
-            }
-            if life.blow.is_some() {
-                try_with(&|plan| plan.lives[at].blow = None);
-            }
-            if life.jump != 0 {
-                try_with(&|plan| plan.lives[at].jump = 0);
-            }
-            if life.end != End::Done {
-                try_with(&|plan| plan.lives[at].end = End::Done);
-            }
+            try_with(&|plan| plan.lives[at].blow = None);
+            try_with(&|plan| (plan.lives[at].jump, plan.lives[at].end) = (0, End::Done));
         }
-        if self.max_memory.is_some() {
-            try_with(&|plan| plan.max_memory = None);
-        }
-        if self.idle_timeout.is_some() {
-            try_with(&|plan| plan.idle_timeout = None);
-        }
-        if self.room < 20000 {
-            try_with(&|plan| plan.room = 20000);
-        }
+        try_with(&|plan| (plan.max_memory, plan.idle_timeout, plan.room) = (None, None, 20_000));
+        all.retain(|plan| plan != self);
         all
-    }
-
-    /// How many commands and faults there are.
-    pub fn size(&self) -> (usize, usize) {
-        let clients = self.lives.iter().flat_map(|life| &life.clients);
-        let commands = clients
-            .flat_map(|client| &client.does)
-            .map(|deed| match deed {
-                Deed::Says(commands) => commands.len(),
-                Deed::Breaks(..) => 1,
-                _ => 0,
-            });
-        let faults = self.lives.iter().map(|life| {
-            let ends = [
-                life.end != End::Done,
-                life.cut.is_some(),
-                life.blow.is_some(),
-            ];
-            life.faults.len() + ends.into_iter().filter(|is_there| *is_there).count()
-        });
-        (commands.sum(), faults.sum())
     }
 }
 

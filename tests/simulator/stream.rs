@@ -81,8 +81,8 @@ impl Stream {
         state.reader = threads::current();
         let patience = state.read_patience.unwrap_or(Duration::MAX);
         let is_silent = |state: &mut State| state.asked.is_empty() && !state.is_over;
-        let (changed, silent) = (&self.0.changed, is_silent);
-        let waited = changed.wait_timeout_while(state, patience, silent);
+        let changed = &self.0.changed;
+        let waited = changed.wait_timeout_while(state, patience, is_silent);
         let (mut state, waited) = waited.expect("no thread panics");
         if waited.timed_out() {
             return Err(io::ErrorKind::WouldBlock.into());
@@ -98,10 +98,7 @@ impl Stream {
     }
 
     pub fn try_write(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-        let bytes: Vec<u8> = pieces
-            .iter()
-            .flat_map(|piece| piece.iter().copied())
-            .collect();
+        let bytes: Vec<u8> = pieces.iter().flat_map(|piece| piece.to_vec()).collect();
         world::tells(&bytes);
         let mut state = self.0.state();
         if state.reader != threads::current() {
@@ -143,18 +140,15 @@ impl Stream {
 
     pub fn stop_reading(&self) {
         judge::stops_waiting(self.0.caller);
-        let mut state = self.0.state();
-        state.is_over = true;
-        self.0.tell(state);
+        self.0.change(|state| state.is_over = true);
     }
 
     /// Nothing that was written is lost here.
     pub fn finish(&self, _: bool) {}
 
     pub fn close(&self) {
-        let mut state = self.0.state();
-        (state.is_over, state.is_closed) = (true, true);
-        self.0.tell(state);
+        self.0
+            .change(|state| (state.is_over, state.is_closed) = (true, true));
     }
 }
 
@@ -173,27 +167,24 @@ impl fmt::Display for Stream {
 impl Peer {
     /// Sends this. What comes after the server has stopped reading goes nowhere.
     pub fn send(&self, bytes: &[u8]) {
-        let mut state = self.0.state();
-        if !state.is_over {
-            state.asked.extend(bytes);
-            state.sent += bytes.len() as u64;
-        }
-        self.0.tell(state);
+        self.0.change(|state| {
+            if !state.is_over {
+                state.asked.extend(bytes);
+                state.sent += bytes.len() as u64;
+            }
+        });
     }
 
     /// Sends nothing more.
     pub fn half_close(&self) {
-        let mut state = self.0.state();
-        state.is_over = true;
-        self.0.tell(state);
+        self.0.change(|state| state.is_over = true);
         self.0.door.ring();
     }
 
     /// Is gone.
     pub fn leave(&self) {
-        let mut state = self.0.state();
-        (state.is_over, state.is_left) = (true, true);
-        self.0.tell(state);
+        self.0
+            .change(|state| (state.is_over, state.is_left) = (true, true));
         self.0.door.ring();
     }
 
@@ -247,6 +238,12 @@ impl Socket {
         state.answered.extend_from_slice(&bytes[..count]);
         self.written.store(state.answered.len(), Ordering::Relaxed);
         Ok(count)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.state();
+        change(&mut state);
+        self.tell(state);
     }
 
     fn tell(&self, state: MutexGuard<'_, State>) {

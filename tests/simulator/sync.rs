@@ -111,27 +111,25 @@ impl<T> Mutex<T> {
     #[track_caller]
     fn take(&self) -> MutexGuard<'_, T> {
         loop {
-            if let Ok(value) = self.value.try_lock() {
-                return MutexGuard {
-                    value: Some(value),
-                    mutex: self,
-                };
+            if let Some(guard) = self.try_take() {
+                return guard;
             }
             self.waiting.add();
             threads::wait(None);
         }
     }
 
+    fn try_take(&self) -> Option<MutexGuard<'_, T>> {
+        Some(MutexGuard {
+            value: Some(self.value.try_lock().ok()?),
+            mutex: self,
+        })
+    }
+
     /// An error if somebody has it.
     pub fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
         threads::pass();
-        match self.value.try_lock() {
-            Ok(value) => Ok(MutexGuard {
-                value: Some(value),
-                mutex: self,
-            }),
-            Err(_) => Err(TryLockError::WouldBlock),
-        }
+        self.try_take().ok_or(TryLockError::WouldBlock)
     }
 
     pub fn into_inner(self) -> LockResult<T> {
@@ -187,8 +185,9 @@ impl Condvar {
         self.0.wake_one();
     }
 
+    /// Returns whether the time was over.
     #[track_caller]
-    fn await_word<'a, T>(
+    fn wait_until<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,
         until: Option<u64>,
@@ -201,21 +200,35 @@ impl Condvar {
         (mutex.take(), is_over)
     }
 
+    /// The same, as long as the condition holds.
+    #[track_caller]
+    fn wait_until_while<'a, T>(
+        &self,
+        mut guard: MutexGuard<'a, T>,
+        until: Option<u64>,
+        mut condition: impl FnMut(&mut T) -> bool,
+    ) -> (MutexGuard<'a, T>, bool) {
+        while condition(&mut guard) {
+            if until.is_some_and(|until| until <= threads::now()) {
+                return (guard, true);
+            }
+            guard = self.wait_until(guard, until).0;
+        }
+        (guard, false)
+    }
+
     #[track_caller]
     pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
-        Ok(self.await_word(guard, None).0)
+        Ok(self.wait_until(guard, None).0)
     }
 
     #[track_caller]
     pub fn wait_while<'a, T>(
         &self,
-        mut guard: MutexGuard<'a, T>,
-        mut condition: impl FnMut(&mut T) -> bool,
+        guard: MutexGuard<'a, T>,
+        condition: impl FnMut(&mut T) -> bool,
     ) -> LockResult<MutexGuard<'a, T>> {
-        while condition(&mut guard) {
-            guard = self.await_word(guard, None).0;
-        }
-        Ok(guard)
+        Ok(self.wait_until_while(guard, None, condition).0)
     }
 
     #[track_caller]
@@ -224,82 +237,51 @@ impl Condvar {
         guard: MutexGuard<'a, T>,
         time: Duration,
     ) -> LockResult<(MutexGuard<'a, T>, TimedOut)> {
-        let (guard, is_over) = self.await_word(guard, deadline(time));
+        let (guard, is_over) = self.wait_until(guard, deadline(time));
         Ok((guard, TimedOut(is_over)))
     }
 
     #[track_caller]
     pub fn wait_timeout_while<'a, T>(
         &self,
-        mut guard: MutexGuard<'a, T>,
+        guard: MutexGuard<'a, T>,
         time: Duration,
-        mut condition: impl FnMut(&mut T) -> bool,
+        condition: impl FnMut(&mut T) -> bool,
     ) -> LockResult<(MutexGuard<'a, T>, TimedOut)> {
-        let until = deadline(time);
-        while condition(&mut guard) {
-            if until.is_some_and(|until| until <= threads::now()) {
-                return Ok((guard, TimedOut(true)));
-            }
-            guard = self.await_word(guard, until).0;
-        }
-        Ok((guard, TimedOut(false)))
+        let (guard, is_over) = self.wait_until_while(guard, deadline(time), condition);
+        Ok((guard, TimedOut(is_over)))
+    }
+}
+
+/// An atomic number of the standard library. Another thread may come in before each
+/// access.
+#[derive(Default)]
+pub struct Atomic<T>(T);
+
+impl<T> Deref for Atomic<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        threads::pass();
+        &self.0
     }
 }
 
 macro_rules! atomic {
     ($name:ident, $number:ty) => {
-        #[derive(Default)]
-        pub struct $name(std::sync::atomic::$name);
+        pub type $name = Atomic<std::sync::atomic::$name>;
 
         impl $name {
             pub const fn new(value: $number) -> $name {
-                $name(std::sync::atomic::$name::new(value))
-            }
-
-            pub fn load(&self, order: Ordering) -> $number {
-                threads::pass();
-                self.0.load(order)
-            }
-
-            pub fn store(&self, value: $number, order: Ordering) {
-                threads::pass();
-                self.0.store(value, order);
-            }
-
-            pub fn swap(&self, value: $number, order: Ordering) -> $number {
-                threads::pass();
-                self.0.swap(value, order)
-            }
-        }
-    };
-}
-
-macro_rules! counting {
-    ($name:ident, $number:ty) => {
-        atomic!($name, $number);
-
-        impl $name {
-            pub fn fetch_add(&self, value: $number, order: Ordering) -> $number {
-                threads::pass();
-                self.0.fetch_add(value, order)
-            }
-
-            pub fn fetch_max(&self, value: $number, order: Ordering) -> $number {
-                threads::pass();
-                self.0.fetch_max(value, order)
-            }
-
-            pub fn fetch_sub(&self, value: $number, order: Ordering) -> $number {
-                threads::pass();
-                self.0.fetch_sub(value, order)
+                Atomic(std::sync::atomic::$name::new(value))
             }
         }
     };
 }
 
 atomic!(AtomicBool, bool);
-counting!(AtomicU64, u64);
-counting!(AtomicUsize, usize);
+atomic!(AtomicU64, u64);
+atomic!(AtomicUsize, usize);
 
 /// Of the standard library; another thread may come in after each look.
 pub struct OnceLock<T>(std::sync::OnceLock<T>);
@@ -334,7 +316,6 @@ pub mod thread {
     use super::deadline;
     use crate::simulator::threads::{self, Id};
     use std::io;
-    use std::num::NonZero;
     use std::sync::{Arc, Mutex};
     use std::time::Duration;
 
@@ -362,11 +343,6 @@ pub mod thread {
     #[track_caller]
     pub fn park_timeout(time: Duration) {
         threads::park(deadline(time));
-    }
-
-    /// One permit then: one less than this.
-    pub fn available_parallelism() -> io::Result<NonZero<usize>> {
-        Ok(NonZero::<usize>::MIN.saturating_add(1))
     }
 
     pub struct JoinHandle<T> {

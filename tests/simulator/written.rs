@@ -24,22 +24,17 @@ pub fn all() -> Vec<(&'static str, Plan)> {
         // One works on a job and asks for another, one waits, and one puts a job
         // while the server ends: nobody is given a job that they could not delete any more.
         (
-            "a stop hands nothing on",
+            "a server that stops hands on no job",
             plan(vec![
-                vec![
-                    says(&[first, "reserve"]),
-                    Deed::Hears,
-                    says(&["reserve"]),
-                    Deed::Hears,
-                ],
-                vec![Deed::Awaits(0, 2), says(&["reserve"]), Deed::Hears],
-                vec![Deed::Awaits(0, 2), says(&[second]), Deed::Hears],
-                vec![Deed::Awaits(0, 2), Deed::Strikes(Blow::Stops)],
+                vec![asks(&[first, "reserve"]), asks(&["reserve"])],
+                vec![Deed::Awaits(0, 1), asks(&["reserve"])],
+                vec![Deed::Awaits(0, 1), asks(&[second])],
+                vec![Deed::Awaits(0, 1), Deed::Strikes(Blow::Stops)],
             ]),
         ),
         // There is one place, and so one worker.
         (
-            "the next one takes the place, and what was left",
+            "the next client gets the place and the jobs of one that left",
             Plan {
                 max_connections: 1,
                 ..plan(vec![vec![
@@ -58,15 +53,14 @@ pub fn all() -> Vec<(&'static str, Plan)> {
         // Of two jobs with a limit of one at a time, one is reserved. The place is
         // free by a delete, and then because a worker leaves.
         (
-            "who waits gets the job of a limit",
+            "a waiting client gets a job when its concurrency limit has a place",
             plan(vec![
                 vec![
                     says(&["put 0 0 60 5 con:a\r\nfirst"]),
-                    says(&["use other", "put 0 0 60 6 con:a\r\nsecond"]),
-                    Deed::Hears,
+                    asks(&["use other", "put 0 0 60 6 con:a\r\nsecond"]),
                 ],
                 vec![
-                    Deed::Awaits(0, 3),
+                    Deed::Awaits(0, 2),
                     says(&["reserve"]),
                     told(&[given_first]),
                     says(&["delete 1"]),
@@ -79,21 +73,20 @@ pub fn all() -> Vec<(&'static str, Plan)> {
         // While another thread sends a worker's reply, that worker has the next one
         // ready.
         (
-            "replies come in their turn",
+            "replies are sent in the order of the commands",
             plan(vec![
-                vec![says(&[first]), Deed::Hears],
+                vec![asks(&[first])],
                 vec![
                     says(&[first]),
                     says(&[second]),
                     says(&[first]),
-                    says(&["list-tube-used"]),
-                    Deed::Hears,
+                    asks(&["list-tube-used"]),
                 ],
             ]),
         ),
         // The thread that answers leaves the rest to the worker.
         (
-            "of an answer without room the rest comes later",
+            "an answer that the socket takes in part is sent to its end",
             Plan {
                 room: 3,
                 ..plan(vec![vec![
@@ -104,15 +97,14 @@ pub fn all() -> Vec<(&'static str, Plan)> {
         ),
         // No reply depends on the change that is made when a job's time is over.
         (
-            "what nobody waits for is kept in time",
+            "a change that nobody waits for is written in time",
             Plan {
                 sync: SyncMode::Every(Duration::from_millis(50)),
                 lives: vec![Life {
                     end: End::Later { is_killed: true },
                     ..life(vec![
                         vec![
-                            says(&["put 0 0 1 5\r\nshort", "reserve"]),
-                            Deed::Hears,
+                            asks(&["put 0 0 1 5\r\nshort", "reserve"]),
                             Deed::Waits(1100),
                         ],
                         vec![says(&[first])],
@@ -123,28 +115,28 @@ pub fn all() -> Vec<(&'static str, Plan)> {
         ),
         // A job's time is over when the committer ends a round.
         (
-            "what comes while the committer works is kept in time, too",
+            "a change made during a commit is written in time",
             while_the_committer_works(),
         ),
         // The committer syncs three milliseconds after the first put.
         (
-            "what is written beside a sync is synced in time, too",
+            "a record written during a sync is synced in time",
             beside_a_sync(),
         ),
         // Of those who wait, some may have been told when it happens.
         (
-            "who is told finds the job after a power cut",
+            "a job is acknowledged only when it is durable",
             with_cut(putting_at_once(Blow::Kills)),
         ),
         (
-            "all who wait are told of a failure, once",
+            "each waiting client is told once that a sync has failed",
             with_cut(putting_at_once(Blow::Meets(Kind::Sync, FAILS))),
         ),
         // A server is killed when a segment has its name and that name is not synced
         // yet. The next server has no room for a spare, so it need not
         // sync a name of its own before it tells what is in that segment.
         (
-            "what is told is in a file whose name is synced",
+            "a job is acknowledged only when the name of its segment is durable",
             Plan {
                 max_job_size: 1000,
                 lives: vec![
@@ -152,8 +144,7 @@ pub fn all() -> Vec<(&'static str, Plan)> {
                         says(&[large, large, large]),
                         Deed::Waits(1000),
                         Deed::Strikes(Blow::Meets(Kind::SyncNames, Fault::Kills)),
-                        says(&[large, large]),
-                        Deed::Hears,
+                        asks(&[large, large]),
                     ]]),
                     Life {
                         faults: vec![(1, Kind::Any, Fault::Fills(0))],
@@ -166,7 +157,7 @@ pub fn all() -> Vec<(&'static str, Plan)> {
             },
         ),
         (
-            "who syncs beside a sync that fails believes nothing",
+            "a sync beside one that fails acknowledges nothing",
             Plan {
                 sync: SyncMode::Every(Duration::from_millis(4)),
                 max_job_size: 1000,
@@ -174,12 +165,10 @@ pub fn all() -> Vec<(&'static str, Plan)> {
                     Life {
                         cut: Some(Survival::Nothing),
                         ..life(vec![vec![
-                            says(&[large, large, large]),
-                            Deed::Hears,
+                            asks(&[large, large, large]),
                             Deed::Waits(3),
                             Deed::Strikes(Blow::Meets(Kind::Sync, FAILS)),
-                            says(&[large, large]),
-                            Deed::Hears,
+                            asks(&[large, large]),
                         ]])
                     };
                     4
@@ -187,35 +176,31 @@ pub fn all() -> Vec<(&'static str, Plan)> {
                 ..plan(Vec::new())
             },
         ),
-        ("on a full disk all but puts goes on", on_a_full_disk()),
+        ("a full disk refuses nothing but puts", on_a_full_disk()),
         (
-            "what a start has dropped does not come again",
+            "records that recovery dropped do not return after a power cut",
             what_was_dropped(first),
         ),
         (
-            "what a start has dropped does not come behind what it writes",
+            "records that recovery dropped do not follow new ones",
             what_was_dropped_behind(first),
         ),
         // One reserves, one waits for a moment, one puts, when another machine
         // takes the lock.
         (
-            "who has lost the lock tells nothing",
+            "a server that has lost its lease sends nothing",
             Plan {
                 is_shared: true,
                 ..plan(vec![
+                    vec![asks(&[first]), asks(&["use other", second, "stats-job 1"])],
+                    vec![Deed::Awaits(0, 1), asks(&["reserve"])],
+                    vec![asks(&[
+                        "watch other",
+                        "ignore default",
+                        "reserve-with-timeout 1",
+                    ])],
                     vec![
-                        says(&[first]),
-                        Deed::Hears,
-                        says(&["use other", second, "stats-job 1"]),
-                        Deed::Hears,
-                    ],
-                    vec![Deed::Awaits(0, 2), says(&["reserve"]), Deed::Hears],
-                    vec![
-                        says(&["watch other", "ignore default", "reserve-with-timeout 1"]),
-                        Deed::Hears,
-                    ],
-                    vec![
-                        Deed::Awaits(0, 2),
+                        Deed::Awaits(0, 1),
                         Deed::Strikes(Blow::StandsStill { is_replaced: true }),
                     ],
                 ])
@@ -223,7 +208,7 @@ pub fn all() -> Vec<(&'static str, Plan)> {
         ),
         // Those who write look before they tell, whatever the lease says.
         (
-            "what is told is what the next server finds",
+            "the next server finds all that was acknowledged before it took over",
             Plan {
                 is_shared: true,
                 ..putting_at_once(Blow::LosesLock)
@@ -232,7 +217,7 @@ pub fn all() -> Vec<(&'static str, Plan)> {
         // The job that one puts another one keeps, and the one who waits is told of
         // it after that.
         (
-            "who finds it kept may have lost the lock since",
+            "the lease is checked after the commit and before the reply",
             Plan {
                 is_shared: true,
                 ..plan(vec![
@@ -245,23 +230,23 @@ pub fn all() -> Vec<(&'static str, Plan)> {
         // The thread that has the answer sends a part of it, and then the lock is
         // gone.
         (
-            "of an answer without room nothing comes without the lock",
+            "the rest of an answer is not sent after the lease is lost",
             Plan {
                 is_shared: true,
                 room: 3,
                 ..plan(vec![
                     vec![
                         says(&["reserve"]),
-                        Deed::Awaits(1, 3),
+                        Deed::Awaits(1, 2),
                         Deed::Strikes(Blow::StandsStill { is_replaced: true }),
                         Deed::Hears,
                     ],
-                    vec![Deed::Awaits(0, 1), says(&[first]), Deed::Hears],
+                    vec![Deed::Awaits(0, 1), asks(&[first])],
                 ])
             },
         ),
         (
-            "who stood still and has the lock goes on",
+            "a server that stood still and kept its lease goes on",
             Plan {
                 is_shared: true,
                 ..plan(vec![
@@ -299,13 +284,12 @@ fn waits_for_the_other() -> Vec<Deed> {
 fn while_the_committer_works() -> Plan {
     lives_synced_soon(vec![
         vec![
-            says(&["put 0 0 1 5\r\nshort", "reserve"]),
-            Deed::Hears,
+            asks(&["put 0 0 1 5\r\nshort", "reserve"]),
             Deed::Waits(1100),
         ],
-        vec![Deed::Awaits(0, 2), says(&["reserve"]), Deed::Hears],
+        vec![Deed::Awaits(0, 1), asks(&["reserve"])],
         vec![
-            Deed::Awaits(0, 2),
+            Deed::Awaits(0, 1),
             Deed::Waits(997),
             says(&["use other", "put 0 0 60 6\r\nsecond"]),
         ],
@@ -316,13 +300,8 @@ fn while_the_committer_works() -> Plan {
 fn beside_a_sync() -> Plan {
     let put = "put 0 0 60 5\r\nagain";
     let mut plan = lives_synced_soon(vec![
-        vec![says(&[put]), Deed::Hears],
-        vec![
-            Deed::Awaits(0, 2),
-            Deed::Waits(3),
-            says(&[put]),
-            Deed::Hears,
-        ],
+        vec![asks(&[put])],
+        vec![Deed::Awaits(0, 1), Deed::Waits(3), asks(&[put])],
     ]);
     for life in &mut plan.lives {
         life.cut = Some(Survival::Nothing);
@@ -346,8 +325,7 @@ fn lives_synced_soon(clients: Vec<Vec<Deed>>) -> Plan {
 
 /// Of some puts that were not synced, a power cut leaves a part.
 fn unsynced(puts: &[&str]) -> Life {
-    let each = |put| [says(&[put]), Deed::Hears];
-    let mut does: Vec<_> = puts.iter().copied().flat_map(each).collect();
+    let mut does: Vec<_> = puts.iter().map(|put| asks(&[put])).collect();
     does.push(Deed::Strikes(Blow::Kills));
     Life {
         cut: Some(Survival::Something),
@@ -376,7 +354,7 @@ fn what_was_dropped(put: &str) -> Plan {
     let again = Life {
         end: End::Later { is_killed: true },
         cut: Some(Survival::Nothing),
-        ..life(vec![vec![says(&[put]), Deed::Hears]])
+        ..life(vec![vec![asks(&[put])]])
     };
     // One of these starts fails when it has written the zeros.
     let starts = (16..24).map(fails_at);
@@ -396,16 +374,12 @@ fn on_a_full_disk() -> Plan {
     let long: &str = &format!("put 0 0 60 2500\r\n{}", "x".repeat(2500));
     let change = ["reserve-job 1", "release 1 4000000000 4000000000"];
     let mut does = vec![
-        says(&[long]),
-        Deed::Hears,
+        asks(&[long]),
         Deed::Waits(1000),
         Deed::Strikes(Blow::Meets(Kind::Any, Fault::Fills(0))),
-        says(&[long; 4]),
-        Deed::Hears,
+        asks(&[long; 4]),
     ];
-    for _ in 0..3 {
-        does.extend([says(&change.repeat(60)), Deed::Hears]);
-    }
+    does.extend((0..3).map(|_| asks(&change.repeat(60))));
     Plan {
         max_job_size: 2500,
         ..plan(vec![does])
@@ -416,16 +390,15 @@ fn on_a_full_disk() -> Plan {
 fn putting_and_striking() -> Vec<Deed> {
     vec![
         Deed::Awaits(0, 1),
-        says(&["put 0 0 60 5\r\nagain"]),
-        Deed::Hears,
+        asks(&["put 0 0 60 5\r\nagain"]),
         Deed::Strikes(Blow::StandsStill { is_replaced: true }),
     ]
 }
 
 /// Three put two jobs each when it happens.
 fn putting_at_once(blow: Blow) -> Plan {
-    let put = || says(&["put 0 0 60 5\r\nagain"]);
-    let putting = || vec![put(), Deed::Hears, put(), Deed::Hears];
+    let put = ["put 0 0 60 5\r\nagain"];
+    let putting = || vec![says(&put), Deed::Hears, asks(&put)];
     let striking = vec![Deed::Awaits(0, 1), Deed::Strikes(blow)];
     plan(vec![putting(), putting(), putting(), striking])
 }
@@ -462,8 +435,16 @@ fn life(clients: Vec<Vec<Deed>>) -> Life {
 }
 
 fn says(commands: &[&str]) -> Deed {
+    Deed::Says(whole(commands))
+}
+
+fn asks(commands: &[&str]) -> Deed {
+    Deed::Asks(whole(commands))
+}
+
+fn whole(commands: &[&str]) -> Vec<String> {
     let whole = |command: &&str| format!("{command}\r\n");
-    Deed::Says(commands.iter().map(whole).collect())
+    commands.iter().map(whole).collect()
 }
 
 fn told(replies: &[&str]) -> Deed {

@@ -64,11 +64,11 @@ pub struct Judge {
 }
 
 /// One connection of a client.
-struct Caller {
+#[derive(Default)]
+pub struct Caller {
     name: String,
     peer: Option<Peer>,
     client: Option<naive::Client>,
-    id: Option<ConnectionId>,
     came_at: u64,
     /// Since then it sends nothing more.
     is_over_at: Option<u64>,
@@ -248,20 +248,8 @@ pub fn caller(name: &str) -> usize {
         let callers = &mut judge.as_mut().expect("somebody judges").callers;
         callers.push(Caller {
             name: name.to_owned(),
-            peer: None,
-            client: None,
-            id: None,
             came_at: threads::tick(),
-            is_over_at: None,
-            left_at: None,
-            has_heard_all: false,
-            said_at: None,
-            is_done: false,
-            asked_at: None,
-            said: VecDeque::new(),
-            expected: Vec::new(),
-            most_replies: None,
-            written: None,
+            ..Caller::default()
         });
         callers.len() - 1
     })
@@ -413,9 +401,7 @@ impl Judge {
             return;
         };
         self.links.insert(id.0, caller);
-        let client = self.model.connect();
-        self.callers[caller].client = Some(client);
-        self.callers[caller].id = Some(id);
+        self.callers[caller].client = Some(self.model.connect());
     }
 
     /// The server closes no connection without a reason.
