@@ -7,12 +7,10 @@
 use crate::failure::{Failure, Outcome};
 use crate::server::address::Server;
 use crate::server::client::Client;
-use crate::server::columns::Column;
-use crate::server::sample::Sample;
+use crate::server::sample::{Column, Sample};
 use crate::server::stats::{Facts, State};
 use crate::server::tubes::Patterns;
 use crate::server::watch::{Known, Tube};
-use beanpole::protocol::TubeName;
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::time::Duration;
@@ -57,9 +55,7 @@ pub fn scrape(servers: &[Server], patience: Duration, wanted: &Wanted) -> (Strin
 
 fn ask(server: &Server, patience: Duration, wanted: &Wanted) -> Outcome<Known> {
     let mut client = Client::connect(&server.address, patience)?;
-    let all = |tubes: &[(TubeName, Facts)]| tubes.iter().map(|(name, _)| name.clone()).collect();
-    let choose = |tubes: &[_]| (if wanted.age { all(tubes) } else { Vec::new() }, Vec::new());
-    let sample = Sample::take(&mut client, &wanted.tubes, choose)?;
+    let sample = Sample::once(&mut client, &wanted.tubes, wanted.age)?;
     let mut known = Known::default();
     known.take(Duration::ZERO, sample);
     Ok(known)
@@ -224,6 +220,7 @@ fn escaped(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use beanpole::protocol::TubeName;
 
     /// The metrics of a server that says this, and of its tubes.
     fn metrics(server: &str, tubes: &[(&str, &str)], most: Option<usize>) -> String {

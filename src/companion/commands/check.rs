@@ -319,13 +319,9 @@ impl Check {
         // only if it is wanted; and so are jobs.
         let wants_jobs = self.age_max.or(self.tries_max).is_some();
         let wants_tubes = self.unwatched_max.or(self.pause_max).is_some();
-        let choose = |tubes: &[(TubeName, Facts)]| {
-            let chosen = tubes.iter().filter(|_| wants_jobs);
-            (chosen.map(|(name, _)| name.clone()).collect(), Vec::new())
-        };
         let sample = match tubes.is_empty() && !wants_jobs && !wants_tubes {
             true => Sample::of_server(client.server_stats()?),
-            false => Sample::take(client, patterns, choose)?,
+            false => Sample::once(client, patterns, wants_jobs)?,
         };
         let server = &sample.server;
         let of_tubes = || sample.tubes.iter().map(|(_, facts)| facts);

@@ -2,7 +2,7 @@
 
 use crate::command::{Invocation, Run, Tubes};
 use crate::failure::{Failure, Outcome, Status};
-use crate::server::columns::Column;
+use crate::server::sample::Column;
 use crate::server::stats::Facts;
 use crate::server::tubes::stats_of;
 use crate::values::parse;

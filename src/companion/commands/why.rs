@@ -3,9 +3,8 @@
 use crate::command::{Invocation, Run, Tubes};
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::client::Client;
-use crate::server::columns::Column;
 use crate::server::finder::probe;
-use crate::server::sample::{Sample, is_large};
+use crate::server::sample::{Column, Sample, is_large};
 use crate::server::stats::{Facts, State};
 use crate::server::trouble::{LATE, Trouble, refusal, sentences};
 use crate::server::tubes::Patterns;
@@ -59,16 +58,9 @@ impl Run for Why {
 fn ask(client: &mut Client, patterns: &Patterns) -> Outcome<Told> {
     let named = patterns.existing(client)?;
     let is_choice = named.is_empty();
-    let names = |tubes: &[(TubeName, Facts)]| tubes.iter().map(|(name, _)| name.clone()).collect();
-    let choose = |tubes: &[_]| {
-        (
-            if is_choice { names(tubes) } else { Vec::new() },
-            Vec::new(),
-        )
-    };
     let begun = Instant::now();
     let look = |client: &mut Client| {
-        let sample = Sample::take(client, &Patterns::default(), choose)?;
+        let sample = Sample::once(client, &Patterns::default(), is_choice)?;
         sample.with_connections(client)
     };
     let sample = look(client)?;

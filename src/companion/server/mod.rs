@@ -2,7 +2,7 @@
 //!
 //! [`client`] is a connection; [`reply`] and [`stats`] are the answers, and a
 //! [`sample`] is all that is asked about a server at one time. [`watch`] keeps what
-//! samples say, for screens and pages, with [`curves`] and [`columns`].
+//! samples say, for screens and pages, with [`curves`].
 //! On these are built the [`finder`], which finds jobs and reads them, the
 //! [`writer`], which puts them, [`act`], which does all else to them, and
 //! [`transfer`], which moves and copies them.
@@ -11,7 +11,6 @@
 pub mod act;
 pub mod address;
 pub mod client;
-pub mod columns;
 pub mod curves;
 pub mod finder;
 pub mod form;

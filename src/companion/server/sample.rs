@@ -1,12 +1,14 @@
 //! The state of a server at one time: its statistics, those of its tubes, and
-//! some of the jobs of tubes.
+//! some of the jobs of tubes; and the columns of a table of tubes, each of which
+//! has a name for `--sort`, a title for a narrow screen, a width there, and a key of
+//! `stats-tube` with its figure.
 
 use crate::failure::Outcome;
-use crate::server::address::Address;
 use crate::server::client::Client;
 use crate::server::finder::{Scope, Walk, connections, jobs_of};
 use crate::server::stats::{Facts, JobFacts, State};
 use crate::server::tubes::{Patterns, names_with_ready, next_ready, stats_of};
+use crate::values::Parse;
 use beanpole::protocol::{JobId, TubeName};
 use std::collections::HashSet;
 use std::time::Duration;
@@ -63,6 +65,14 @@ impl Sample {
             server,
             ..Sample::default()
         }
+    }
+
+    /// A sample of these tubes, with the jobs of all of them or of none.
+    pub fn once(client: &mut Client, tubes: &Patterns, with_jobs: bool) -> Outcome<Sample> {
+        Sample::take(client, tubes, |tubes| {
+            let asked = tubes.iter().filter(|_| with_jobs);
+            (asked.map(|(name, _)| name.clone()).collect(), Vec::new())
+        })
     }
 
     /// Asks a server for a sample of these tubes. `choose` chooses those whose
@@ -135,30 +145,77 @@ pub fn per_second<const R: usize>(before: [u64; R], now: [u64; R], time: Duratio
     std::array::from_fn(|index| growth(before[index], now[index]) as f64 / seconds)
 }
 
-/// A connection that is made when it is needed, and again after a failure.
-pub struct Link {
-    address: Address,
-    patience: Duration,
-    client: Option<Client>,
+/// A column of a table of tubes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Column {
+    #[default]
+    Tube,
+    Ready,
+    Reserved,
+    Delayed,
+    Buried,
+    Total,
+    Using,
+    Watching,
+    Waiting,
+    Pause,
+    /// Puts in a second.
+    Put,
+    /// Deletes in a second.
+    Delete,
+    /// Timeouts in a second.
+    Timeouts,
+    /// The age of the next ready job.
+    Age,
 }
 
-impl Link {
-    pub fn new(address: Address, patience: Duration) -> Link {
-        Link {
-            address,
-            patience,
-            client: None,
-        }
+/// The columns in the order of [`Column`], each with its name, title, width and
+/// key. The name of the tube takes the width that is left.
+#[rustfmt::skip]
+const TABLE: [(Column, &str, &str, usize, &str); 14] = [
+    (Column::Tube, "tube", "TUBE", 0, ""),
+    (Column::Ready, "ready", "READY", 7, "current-jobs-ready"),
+    (Column::Reserved, "reserved", "RSVD", 6, "current-jobs-reserved"),
+    (Column::Delayed, "delayed", "DLYD", 6, "current-jobs-delayed"),
+    (Column::Buried, "buried", "BURY", 6, "current-jobs-buried"),
+    (Column::Total, "puts", "PUTS", 7, "total-jobs"),
+    (Column::Using, "using", "USE", 6, "current-using"),
+    (Column::Watching, "watching", "WATCH", 6, "current-watching"),
+    (Column::Waiting, "waiting", "WAIT", 5, "current-waiting"),
+    (Column::Pause, "pause", "PAUSE", 6, "pause-time-left"),
+    (Column::Put, "put", "PUT/S", 6, "total-jobs"),
+    (Column::Delete, "delete", "DEL/S", 6, "cmd-delete"),
+    (Column::Timeouts, "timeouts", "TMO/S", 6, "total-timeouts"),
+    (Column::Age, "age", "AGE", 5, ""),
+];
+
+impl Column {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        TABLE[self as usize].1
     }
 
-    /// Asks the server.
-    pub fn ask<T>(&mut self, ask: impl FnOnce(&mut Client) -> Outcome<T>) -> Outcome<T> {
-        let mut client = match self.client.take() {
-            Some(client) => client,
-            None => Client::connect(&self.address, self.patience)?,
-        };
-        let answer = ask(&mut client)?;
-        self.client = Some(client);
-        Ok(answer)
+    /// Its title and its width on a narrow screen.
+    pub fn head(self) -> (&'static str, usize) {
+        let (_, _, title, width, _) = TABLE[self as usize];
+        (title, width)
+    }
+
+    /// Its key in `stats-tube`; empty if it has none.
+    pub fn key(self) -> &'static str {
+        TABLE[self as usize].4
+    }
+}
+
+/// Reads the name of a column, or its title on a narrow screen.
+impl Parse for Column {
+    fn parse(text: &str) -> Result<Column, String> {
+        // As it was called before.
+        let text = if text == "total" { "puts" } else { text };
+        let is = |name: &str| name.eq_ignore_ascii_case(text);
+        let mut table = TABLE.into_iter();
+        let named = table.find(|(_, name, title, ..)| is(name) || is(title));
+        let named = named.map(|(column, ..)| column);
+        named.ok_or_else(|| format!("there is no column '{text}'"))
     }
 }

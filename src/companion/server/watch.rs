@@ -4,10 +4,9 @@
 use crate::failure::{Failure, Outcome};
 use crate::server::address::Server;
 use crate::server::client::Client;
-use crate::server::columns::Column;
 use crate::server::curves::Curves;
 use crate::server::finder::{bodies, near};
-use crate::server::sample::{Link, RATES, Sample, TUBE_RATES, growth, is_large, per_second};
+use crate::server::sample::{Column, RATES, Sample, TUBE_RATES, growth, is_large, per_second};
 use crate::server::stats::{Facts, JobFacts, State};
 use crate::server::trouble::{Trouble, has_failed_often, refusal, words};
 use crate::server::tubes::Patterns;
@@ -155,10 +154,6 @@ impl Watched {
         Client::connect(&self.named.address, self.habits.patience)
     }
 
-    pub fn link(&self) -> Link {
-        Link::new(self.named.address.clone(), self.habits.patience)
-    }
-
     /// What is known about the server itself.
     pub fn to_json(&self) -> Json {
         let (now, known) = (self.now(), self.known());
@@ -187,12 +182,12 @@ impl Watched {
     pub fn start(self: &Arc<Self>, told: impl Fn() + Send + 'static) -> Outcome<Thread> {
         let watched = Arc::clone(self);
         let watch = move || {
-            let mut link = watched.link();
+            let mut client = None;
             loop {
                 let is_held = watched.known().is_held;
                 let took = match is_held {
                     true => Duration::ZERO,
-                    false => watched.sample(&mut link, MOST_ASKED),
+                    false => watched.sample(&mut client, MOST_ASKED),
                 };
                 told();
                 // The next sample comes at the beginning of an interval, so that
@@ -210,19 +205,26 @@ impl Watched {
         Ok(spawned.thread().clone())
     }
 
-    /// Takes a sample with the jobs of up to so many tubes. Returns how long it
-    /// took.
-    pub fn sample(&self, link: &mut Link, most_asked: usize) -> Duration {
+    /// Takes a sample with the jobs of up to so many tubes, over this connection
+    /// or, if there is none, a new one, which stays there as long as it serves.
+    /// Returns how long it took.
+    pub fn sample(&self, link: &mut Option<Client>, most_asked: usize) -> Duration {
         let begun = self.now();
         self.known().asking_since = Some(begun);
         let looks_into = self.known().looks_into.clone();
         let choose = |tubes: &[_]| self.known().choose(tubes, most_asked);
-        let sample = link.ask(|client| {
+        let ask = |client: &mut Client| {
             let sample = Sample::take(client, &Patterns::default(), choose)?;
             let sample = sample.with_connections(client)?;
             let look = |(tube, most): &(TubeName, usize)| look(client, tube, *most);
             let jobs = looks_into.as_ref().map(look).transpose()?;
             Ok((sample, jobs.unwrap_or_default()))
+        };
+        let client = link.take().map_or_else(|| self.connect(), Ok);
+        let sample = client.and_then(|mut client| {
+            let sample = ask(&mut client)?;
+            *link = Some(client);
+            Ok(sample)
         });
         let taken = self.now();
         let mut known = self.known();

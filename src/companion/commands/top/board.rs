@@ -5,7 +5,7 @@ use super::terminal::Key;
 use crate::failure::Outcome;
 use crate::server::act::{self, Act};
 use crate::server::client::Client;
-use crate::server::columns::Column;
+use crate::server::sample::Column;
 use crate::server::stats::State;
 use crate::server::tubes::Patterns;
 use crate::server::watch::{Known, Watched, sorted};
@@ -360,7 +360,7 @@ pub fn page_of<T>(rows: &[T], selected: usize, visible: usize) -> (usize, &[T]) 
 mod tests {
     use super::*;
     use crate::server::address::Server;
-    use crate::server::sample::Sample;
+    use crate::server::sample::{Column, Sample};
     use crate::server::stats::Facts;
     use crate::server::watch::Habits;
 

@@ -1,8 +1,7 @@
 //! The board as lines of text. This file knows nothing of terminals.
 
 use super::board::{Board, COLUMNS, page_of};
-use crate::server::columns::Column;
-use crate::server::sample::RATES;
+use crate::server::sample::{Column, RATES};
 use crate::server::stats::{JobFacts, State};
 use crate::server::trouble::{Trouble, refusal, words};
 use crate::server::watch::{Known, Tube, Watched};
