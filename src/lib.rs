@@ -96,7 +96,7 @@
 //! a command on a quiet connection costs two system calls, and a thousand
 //! pipelined commands hardly more.
 //!
-//! No thread holds the lock for long. Work on very many jobs is done in pieces,
+//! No thread holds the lock for long. Work on very many jobs is done in time slices,
 //! a batch of commands is interrupted when it has cost much, and a worker with
 //! one command goes before workers with hundreds (`lock.rs`, which also says why
 //! the mutex is not the standard library's).

@@ -44,12 +44,12 @@ const ENOUGH: usize = 5;
 const SERVERS_AT_A_TIME: usize = 24;
 
 #[test]
-fn the_engine_tells_every_story() {
+fn the_engine_plays_every_transcript() {
     play_all(Side::Beanpole, Clockwork::new);
 }
 
 #[test]
-fn our_server_tells_every_story() {
+fn the_server_plays_every_transcript() {
     let program = Path::new(env!("CARGO_BIN_EXE_beanpoled"));
     play_all(Side::Beanpole, |story| {
         Sockets::start(program, Side::Beanpole, story)
@@ -57,7 +57,7 @@ fn our_server_tells_every_story() {
 }
 
 #[test]
-fn beanstalkd_agrees_with_every_story() {
+fn beanstalkd_plays_every_transcript() {
     match beanstalkd() {
         Some(program) => play_all(Side::Beanstalkd, |story| {
             Sockets::start(&program, Side::Beanstalkd, story)
@@ -67,7 +67,7 @@ fn beanstalkd_agrees_with_every_story() {
 }
 
 #[test]
-fn the_stories_are_numbered_like_chapters() {
+fn transcripts_are_numbered_without_gaps() {
     for (index, story) in story::all().iter().enumerate() {
         let number = format!("{:02}-", index + 1);
         assert!(

@@ -8,8 +8,8 @@ use crate::protocol::command::Put;
 use crate::protocol::{JobId, Seconds};
 use std::collections::BTreeSet;
 
-/// A job is about to time out (`DEADLINE_SOON`) so long before the end of its
-/// time to run.
+/// In the last second of a job's time to run, its connection gets
+/// `DEADLINE_SOON` instead of waiting.
 const SAFETY_MARGIN: Seconds = Seconds(1);
 
 /// Names a connection. They are given in the order in which connections come,
@@ -18,12 +18,12 @@ const SAFETY_MARGIN: Seconds = Seconds(1);
 pub struct ConnectionId(pub u64);
 
 /// How many tubes a connection may watch. A reserve looks at each of them, and a
-/// connection that waits stands in the queue of each: with so many tubes, that
-/// takes about a millisecond under the lock.
+/// connection that waits is in the queue of each: with 10,000 tubes, that takes
+/// about a millisecond under the lock.
 pub const MOST_WATCHED: usize = 10_000;
 
-/// A connection may watch so many existing tubes even if there is no memory
-/// left: a worker takes jobs away, and must not be locked out.
+/// How many existing tubes a connection may watch even if no memory is left: a
+/// worker takes jobs away, and must not be locked out.
 pub const WATCHED_FREELY: usize = 100;
 
 #[derive(Default)]
@@ -45,7 +45,7 @@ pub struct Connection {
     /// `Some` between the line of a put and the end of its body: the id that
     /// the job gets, and the numbers of the line.
     pub incoming: Option<(JobId, Put)>,
-    /// `Some` while a request that is done in pieces is under way.
+    /// `Some` while a request is under way that takes several time slices.
     pub unfinished: Option<Unfinished>,
     /// The peer will send nothing more, so the connection must not wait.
     pub half_closed: bool,
@@ -68,7 +68,7 @@ pub struct Wait {
     pub until: Option<Time>,
 }
 
-/// A request that is done in pieces.
+/// A request that takes several time slices.
 #[derive(Clone, Copy)]
 pub enum Unfinished {
     /// A `kick` of very many jobs.
@@ -111,7 +111,7 @@ mod tests {
     use crate::engine::{Config, Engine, Time};
 
     #[test]
-    fn the_next_connection_at_its_place_has_another_id() {
+    fn a_connection_gets_an_id_that_no_earlier_one_had() {
         let mut engine = Engine::new(Config::new(100), Time::default());
         let gone = engine.connect();
         let index_of_gone = engine.find(gone);

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stored_job_changed_last_at_its_put_or_when_its_delay_or_its_keys_time_began() {
+    fn a_stored_job_last_changed_when_it_was_put_delayed_or_deleted() {
         let at = |seconds| Time::default() + Seconds(seconds);
         let options =
             PutOptions::parse(b" idp:a:60").map(|options| Box::new(StoredOptions::new(options)));

@@ -13,11 +13,13 @@
 //!    to connections whose waiting has ended, and keeps a record of the
 //!    changes.
 //!
-//! No call takes long, however many jobs there are: work on very many jobs is
-//! done in pieces of at most a thousand. `disconnect` says whether all is done, a
-//! `kick` or a `reserve` is [`Unfinished`](Outcome::Unfinished), and after each
-//! call `wake_at` tells whether more is due. Between two pieces the caller may
-//! serve other connections.
+//! No call takes long, however many jobs, tubes and connections there are. Work on
+//! very many of them is divided into time slices: one call changes at most a
+//! thousand jobs. `disconnect` returns whether all is done, a `kick` or a `reserve`
+//! is [`Unfinished`](Outcome::Unfinished), and after each call `wake_at` tells
+//! whether more is due. Between two slices the caller may serve other connections.
+//! Two things are bounded instead: how many tubes a connection may watch, and in
+//! how many tubes there may be jobs with the same concurrency limit.
 //!
 //! Time enters only as an argument and should not run backwards. If it does, a
 //! deadline comes late, and nothing else goes wrong.
@@ -67,12 +69,12 @@ use tube::{DEFAULT, Order, Tube, TubesByName};
 use wheel::Wheel;
 
 /// What each tube that a connection watches beside its first one takes, in
-/// bytes, as `max_memory` counts it. A connection that waits stands in the
-/// queues of all tubes that it watches.
+/// bytes, as `max_memory` counts it. A connection that waits is in the queues of
+/// all tubes that it watches.
 const WATCH_OVERHEAD: u64 = 40;
 
-/// Work on very many jobs or tubes is done in pieces of so many.
-const PIECE: usize = 1000;
+/// How many jobs or tubes are changed in one time slice.
+const SLICE: usize = 1000;
 
 /// Settings that do not change after the start.
 #[derive(Clone, Copy, Debug)]
@@ -110,8 +112,8 @@ pub enum Outcome {
     /// [`Effects::replies`]; until then the connection must send no other
     /// request.
     Waiting,
-    /// A piece of the request is done.
-    /// [`Request::GoOn`](crate::protocol::Request::GoOn) does the next piece.
+    /// The request has used up its time slice.
+    /// [`Request::GoOn`](crate::protocol::Request::GoOn) continues it.
     Unfinished,
     /// The connection is to be closed.
     Quit,
@@ -208,7 +210,7 @@ pub struct Engine {
     pub shift: Shift,
     /// When the engine was made.
     made_at: Time,
-    /// The latest moment that restored jobs tell of.
+    /// The latest moment at which something happened to a restored job.
     pub latest_restored: Time,
     /// While this is set, the engine refuses new jobs.
     pub draining: bool,
@@ -219,8 +221,8 @@ pub struct Engine {
     /// What the caller has to do, and then to clear.
     pub effects: Effects,
     /// Tubes that may have a ready job for a waiting connection, each with the
-    /// connection that had waited longest when that was noted. Mostly empty
-    /// between calls: what is left is served in the next ones.
+    /// connection that had waited longest when that was noted. It is empty between
+    /// calls, unless one has used up its time slice: then the next calls serve.
     unserved: BTreeSet<(Order, TubeIndex)>,
 }
 
@@ -287,7 +289,7 @@ impl Engine {
         self.stop_waiting(index);
         // First all of them become ready, then the engine serves: so the
         // connection that has waited longest gets the best of these jobs.
-        for _ in 0..PIECE {
+        for _ in 0..SLICE {
             let Some(&(_, job)) = self.connections[index].reserved.first() else {
                 break;
             };
@@ -297,7 +299,7 @@ impl Engine {
         }
         self.serve(now);
         // This is the order of the reference server, and `list-tubes` shows it.
-        for _ in 0..PIECE {
+        for _ in 0..SLICE {
             let [first, _, ..] = self.connections[index].watched[..] else {
                 break;
             };
@@ -320,8 +322,8 @@ impl Engine {
         true
     }
 
-    /// The connection, which does not wait, watches the tube at this position no
-    /// more.
+    /// Removes the tube at this position from those that a connection watches. The
+    /// connection must not be waiting.
     fn unwatch(&mut self, index: ConnectionIndex, position: usize, tube: TubeIndex) {
         let watched = &mut self.connections[index].watched;
         watched.swap_remove(position);

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 
 /// Ready jobs in the order in which they are to be reserved.
 ///
-/// Jobs that are put one after the other mostly share a priority and have
+/// Jobs that are put one after the other usually share a priority and have
 /// neighbouring ids. So one map entry is a set of 32 ids: 16 bytes for 32 jobs,
 /// where an ordered set of the jobs takes some 25 for each. Without that, a ready
 /// job with a body of 100 bytes would take more than 270 bytes. With random
 /// priorities it is an ordinary ordered map.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Default)]
 pub struct ReadyQueue {
     /// By priority and group. Bit n stands for the job with id % 32 = n. No
     /// entry is zero.
@@ -25,7 +25,7 @@ impl ReadyQueue {
     pub fn insert(&mut self, priority: Priority, id: JobId) {
         let (group, bit) = group_and_bit(id);
         let key = (priority, group);
-        // Mostly it is the last job. The last entry is found without comparing
+        // Usually it is the last job. The last entry is found without comparing
         // anything on the way.
         match self.groups.last_entry() {
             Some(mut last) if *last.key() == key => *last.get_mut() |= bit,
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn smallest_priority_first_then_smallest_id() {
+    fn ready_jobs_are_ordered_by_priority_and_then_by_id() {
         let mut queue = ReadyQueue::default();
         let jobs = [
             (1, 200),

@@ -8,7 +8,7 @@
 //! maps, commands of 64 clients take twice as long in the engine, and a reserve
 //! that watches a thousand tubes takes six times as long.
 
-use super::PIECE;
+use super::SLICE;
 use std::collections::BTreeSet;
 use std::marker::PhantomData;
 use std::ops;
@@ -71,9 +71,9 @@ impl<Kind: Copy + Ord, T> Slab<Kind, T> {
         Some(*member)
     }
 
-    /// Gives free places at the end back, no more than a piece at a time.
+    /// Gives free places at the end back, a slice at a time.
     fn trim(&mut self) {
-        for _ in 0..PIECE {
+        for _ in 0..SLICE {
             let Some(None) = self.members.last() else {
                 break;
             };
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_index_is_used_again_and_nothing_is_left_when_all_are_gone() {
+    fn a_free_index_is_used_again_and_an_empty_slab_keeps_no_memory() {
         let mut slab = Slab::<OfTubes, u32>::new();
         let indices: Vec<TubeIndex> = (0..900).map(|member| slab.insert(member)).collect();
         assert_eq!(slab.remove(indices[7]), Some(7));

@@ -8,14 +8,14 @@ use super::counts::{COMMAND_KEYS, EVENT_KEYS, JobCounts};
 use super::job::{JOB_OVERHEAD, Job, State};
 use super::slab::ConnectionIndex;
 use super::tube::{Pause, Tube};
-use super::{ConnectionId, Engine, PIECE, Time};
+use super::{ConnectionId, Engine, SLICE, Time};
 use crate::protocol::command::ListJobs;
 use crate::protocol::document::TubeNames;
 use crate::protocol::{
     ConnectionList, ConnectionStats, Document, JobId, JobList, JobStats, Reply, TubeName,
 };
 
-/// How many connections a `list-connections` tells of at most.
+/// The most connections that one `list-connections` shows.
 const LISTED_AT_ONCE: usize = 100;
 
 impl Engine {
@@ -86,7 +86,7 @@ impl Engine {
         Reply::Tubes(names)
     }
 
-    /// Looks at a limited number of jobs, so that nobody waits long for it.
+    /// Looks at a limited number of jobs, so that other clients do not wait long.
     pub(super) fn list_jobs(&mut self, list: &ListJobs, now: Time) -> Reply {
         let tube = list.tube.as_ref().map(|name| self.find_tube(name));
         if tube == Some(None) {
@@ -97,10 +97,10 @@ impl Engine {
             tube.is_none_or(|tube| tube == Some(job.tube))
                 && list.state.is_none_or(|state| job.state.name() == state)
         };
-        let most = usize::try_from(list.count).map_or(PIECE, |count| count.min(PIECE));
+        let most = usize::try_from(list.count).map_or(SLICE, |count| count.min(SLICE));
         let mut items = Vec::with_capacity(most.min(self.jobs.len()));
         let mut others = self.jobs.range(list.from..);
-        for (&id, job) in others.by_ref().take(PIECE) {
+        for (&id, job) in others.by_ref().take(SLICE) {
             self.effects.steps += 1;
             if is_wanted(job) {
                 items.push(self.job_stats(id, job, now));
@@ -113,8 +113,8 @@ impl Engine {
         Reply::Jobs(Box::new(JobList { items, next }))
     }
 
-    /// Tells of a limited number of connections. What the engine does not know
-    /// of them, the server fills in.
+    /// Lists a limited number of connections. The server fills in what the engine
+    /// does not know about them.
     pub(super) fn list_connections(&mut self, from: u64, count: u64, now: Time) -> Reply {
         let most = usize::try_from(count).map_or(LISTED_AT_ONCE, |count| count.min(LISTED_AT_ONCE));
         let mut others = self.connections_by_id.range(ConnectionId(from)..);

@@ -1,5 +1,5 @@
-//! No call takes long, and whom the engine serves first: on engines with very
-//! many tubes, jobs or waiting clients.
+//! Tests with very many tubes, jobs or waiting clients: no call takes long, and
+//! clients are served in the right order.
 
 use super::connection::MOST_WATCHED;
 use super::*;
@@ -13,7 +13,7 @@ impl Bench {
         Bench(Engine::new(Config::new(100), Time::default()))
     }
 
-    /// A connection that watches so many tubes beside `default`: `0`, `1`
+    /// A connection that watches this many tubes beside `default`: `0`, `1`
     /// and so on.
     fn watching(&mut self, count: usize) -> ConnectionId {
         let id = self.0.connect();
@@ -112,7 +112,7 @@ fn a_command_costs_a_step_for_each_job_and_tube_that_it_looks_at() {
 }
 
 #[test]
-fn those_who_wait_get_the_best_of_the_jobs_that_mature_together() {
+fn waiting_clients_get_the_best_of_the_jobs_whose_delays_end_together() {
     let mut bench = Bench::new();
     let waiting = [3, 40, 50].map(|count| bench.watching(count));
     let other = bench.0.connect();
@@ -129,7 +129,7 @@ fn those_who_wait_get_the_best_of_the_jobs_that_mature_together() {
 
 /// 500 clients wait in 500 tubes each, and a job becomes ready in each tube.
 #[test]
-fn very_many_waiting_clients_are_served_in_pieces_and_in_their_order() {
+fn very_many_waiting_clients_are_served_in_slices_and_in_order() {
     let mut bench = Bench::new();
     let waiting: Vec<_> = (0..500).map(|_| bench.watching(500)).collect();
     let late = bench.watching(500);
@@ -143,13 +143,13 @@ fn very_many_waiting_clients_are_served_in_pieces_and_in_their_order() {
     let (outcome, put) = bench.ask_at(other, "use 7\r\nput 9 0 60 0\r\n\r\n", now);
     assert_eq!(outcome, reply(Reply::Inserted(JobId(501))));
     assert!((1..100).contains(&bench.0.effects.replies.len()));
-    // Who comes last does not overtake those who wait.
+    // A client that comes later does not overtake those that wait.
     let (outcome, reserve) = bench.ask_at(late, "reserve\r\n", now);
     let Outcome::Reply(Reply::Reserved(JobId(501), _)) = outcome else {
         panic!("{outcome:?}");
     };
     for longest in [put, reserve] {
-        assert!(longest < 5 * PIECE, "{longest} steps");
+        assert!(longest < 5 * SLICE, "{longest} steps");
     }
     let expected: Vec<_> = waiting.into_iter().zip(1..).collect();
     assert_eq!(bench.given(), expected);
@@ -157,23 +157,23 @@ fn very_many_waiting_clients_are_served_in_pieces_and_in_their_order() {
 
 /// Each of 1,000 tubes has a job of the one key, and very many clients wait.
 #[test]
-fn a_key_that_becomes_free_costs_no_step_for_each_tube_and_client() {
+fn a_key_below_its_limit_again_does_not_cost_a_step_for_each_tube_and_client() {
     let mut bench = Bench::new();
     let other = bench.0.connect();
     (0..1000).for_each(|tube| bench.put(other, tube, "0 0 60 0 con:key"));
     let holder = bench.watching(1000);
     let (_, longest) = bench.ask(holder, "reserve\r\n");
-    assert!(longest < 3 * PIECE, "{longest} steps");
+    assert!(longest < 3 * SLICE, "{longest} steps");
     let waiting: Vec<_> = (0..3000).map(|_| bench.watching(17)).collect();
     for &id in &waiting {
         assert_eq!(bench.ask(id, "reserve\r\n").0, Outcome::Waiting);
     }
     let (_, longest) = bench.ask(holder, "use 3\r\nput 5 0 60 0 con:key:2\r\n\r\n");
-    assert!(longest < 4 * PIECE, "{longest} steps");
+    assert!(longest < 4 * SLICE, "{longest} steps");
     bench.tick(Time::default());
     assert_eq!(bench.given(), [(waiting[0], 2)]);
     let (_, longest) = bench.ask(holder, "delete 1\r\n");
-    assert!(longest < 4 * PIECE, "{longest} steps");
+    assert!(longest < 4 * SLICE, "{longest} steps");
     bench.tick(Time::default());
     assert_eq!(bench.given(), [(waiting[1], 3)]);
 }
@@ -211,7 +211,7 @@ fn a_connection_may_watch_ten_thousand_tubes() {
 }
 
 #[test]
-fn what_takes_work_off_the_server_is_never_refused_for_memory() {
+fn commands_of_workers_are_never_refused_for_memory() {
     let mut bench = Bench::new();
     let producer = bench.0.connect();
     (0..300).for_each(|tube| bench.put(producer, tube, "0 0 60 0"));
@@ -237,7 +237,7 @@ fn what_takes_work_off_the_server_is_never_refused_for_memory() {
 }
 
 #[test]
-fn it_is_known_whether_anybody_waits() {
+fn the_engine_knows_whether_a_connection_waits() {
     let mut bench = Bench::new();
     let [waiting, other] = [0; 2].map(|_| bench.0.connect());
     assert!(!bench.0.has_waiting());

@@ -15,7 +15,7 @@ use std::time::Duration;
 pub struct Time(u64);
 
 impl Time {
-    /// The time so many nanoseconds after the Unix epoch.
+    /// The time this many nanoseconds after the Unix epoch.
     pub const fn from_nanos(nanos: u64) -> Time {
         Time(nanos)
     }

@@ -23,7 +23,7 @@
 //! connection that has reserved it.
 //!
 //! Only `leave` and `enter` move a job from one collection to another. So these
-//! two also keep the counts and timers right. (Besides, `change_places` moves jobs
+//! two also keep the counts and timers right. (Besides, `change_jobs_of_key` moves jobs
 //! with a concurrency limit between the ready queue of their tube and the jobs
 //! that are passed over there.)
 
@@ -32,7 +32,7 @@ use super::counts::Event;
 use super::job::{Place, State};
 use super::ready::ReadyQueue;
 use super::slab::{ConnectionIndex, TubeIndex};
-use super::{Change, Engine, JobId, Owner, PIECE, Reply, Time};
+use super::{Change, Engine, JobId, Owner, Reply, SLICE, Time};
 
 impl Engine {
     /// Does what is due by now, and says whether anything was due. At most a
@@ -48,11 +48,11 @@ impl Engine {
             }
         }
         let mut due = Vec::new();
-        self.wheel.advance(now, PIECE, &mut due);
+        self.wheel.advance(now, SLICE, &mut due);
         self.effects.steps += due.len();
         // All of it counts as one moment: a connection that waits when jobs
         // become ready at the same moment gets the best of them.
-        let mut left = PIECE;
+        let mut left = SLICE;
         for &owner in &due {
             match owner {
                 Owner::Keys => self.end_keys(now, &mut left),
@@ -130,8 +130,9 @@ impl Engine {
         self.set_connection_timer(index);
     }
 
-    /// Moves a job from its state to this one, and counts the event that it is. If
-    /// a place of its key may become free by that, the caller serves.
+    /// Moves a job from its state to this one, and counts the event that it is.
+    /// Afterwards the caller serves, since the job or another one of its key may be
+    /// ready now.
     pub(super) fn change_state(&mut self, id: JobId, state: State, event: Option<Event>) {
         let state = match state {
             State::Reserved { .. } => state,
@@ -147,9 +148,7 @@ impl Engine {
         if let Some(key) = &place.key {
             let is_reserved = |state: State| usize::from(state.holder().is_some());
             let (was, is) = (is_reserved(place.state), is_reserved(state));
-            self.change_holders(key, |holders| {
-                holders.reserved = holders.reserved + is - was
-            });
+            self.change_jobs_of_key(key, |jobs| jobs.reserved = jobs.reserved + is - was);
         }
         place.state = state;
         self.enter(id, &place);
@@ -187,7 +186,7 @@ impl Engine {
     /// have. If that takes very many steps, [`is_behind`](Self::is_behind) says
     /// that there is more to do.
     pub(super) fn serve(&mut self, now: Time) {
-        let most = self.effects.steps + PIECE;
+        let most = self.effects.steps + SLICE;
         while self.effects.steps < most
             && let Some((order, tube)) = self.unserved.pop_first()
         {
@@ -386,12 +385,12 @@ mod tests {
         for tube in 2..4500 {
             ask(&mut engine, works, &format!("watch {tube}\r\n"), after(2));
         }
-        let mut pieces = Vec::new();
+        let mut slices = Vec::new();
         while !engine.disconnect(works, after(2)) {
-            pieces.push((engine.jobs_now.by_state, engine.tubes.len()));
+            slices.push((engine.jobs_now.by_state, engine.tubes.len()));
         }
         assert_eq!(
-            pieces,
+            slices,
             [
                 ([1000, 0, 1500, 0], 3502),
                 ([2000, 0, 500, 0], 2502),

@@ -153,7 +153,7 @@ mod tests {
 
     fn due(wheel: &mut Wheel<u32>, now: u64) -> Vec<u32> {
         let mut due = Vec::new();
-        // The pieces must add up to the same result.
+        // The slices must add up to the same result.
         while wheel.wake_at.is_some_and(|wake| wake <= at(now)) {
             let most = due.len() + 3;
             wheel.advance(at(now), most, &mut due);
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timer_is_moved_forward_only_and_can_be_cleared() {
+    fn a_timer_is_only_ever_set_to_an_earlier_time_and_can_be_cleared() {
         let mut wheel = Wheel::new(at(NOW));
         let (mut a, mut b) = (None, None);
         wheel.set(1, &mut a, at(NOW + 10));
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn timers_that_are_due_together_ring_in_pieces_and_in_their_order() {
+    fn timers_that_are_due_together_ring_in_slices_and_in_order() {
         let mut wheel = Wheel::new(at(0));
         let second = 1_000_000_000;
         let mut timers: Vec<Option<Time>> = vec![None; 5000];
@@ -198,11 +198,11 @@ mod tests {
             wheel.set(owner, timer, at(100 * second + u64::from(owner)));
         }
         let (mut due, now) = (Vec::new(), at(101 * second));
-        for piece in 1..=5 {
-            wheel.advance(now, 1000 * piece, &mut due);
+        for slice in 1..=5 {
+            wheel.advance(now, 1000 * slice, &mut due);
             assert_eq!(
                 (due.len(), wheel.wake_at.is_none()),
-                (1000 * piece, piece == 5)
+                (1000 * slice, slice == 5)
             );
         }
         assert!(due.is_sorted());
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn many_timers_against_a_sorted_list() {
+    fn the_wheel_rings_the_same_timers_as_a_sorted_list() {
         let mut wheel = Wheel::new(at(NOW));
         let mut random = 1_u64;
         let mut next = move || {

@@ -10,12 +10,12 @@
 //!
 //! - The commands of one connection are executed one after the other, each as
 //!   if it had come alone. They are answered in the same order.
-//! - With a binlog, a reply waits until the binlog keeps what the reply tells.
-//!   `INSERTED`, `DELETED`, `RELEASED`, `BURIED` and `KICKED` wait for their
-//!   own change. `RESERVED`, `FOUND` and the answer to `stats-job` wait for the
-//!   put of that job, which mostly was kept long before. The answer to
-//!   `list-jobs` waits for all changes made before it. `TOUCHED` promises
-//!   nothing that outlives the process.
+//! - With a binlog, a reply waits until what it says is as durable as the options
+//!   of the server promise. `INSERTED`, `DELETED`, `RELEASED`, `BURIED` and
+//!   `KICKED` wait for their own change. `RESERVED`, `FOUND` and the answer to
+//!   `stats-job` wait for the put of that job, which usually was durable long
+//!   before. The answer to `list-jobs` waits for all changes made before it.
+//!   `TOUCHED` promises nothing that outlives the process.
 //! - `OUT_OF_MEMORY` is a possible answer to each command that needs memory
 //!   (`put`, `use`, `watch`). Then nothing has changed, except that a put has
 //!   used up its id.
@@ -51,7 +51,7 @@ pub enum Command {
     /// closed its sending side.
     Reserve,
     /// `reserve-with-timeout <seconds>`: the same, but the client waits at most
-    /// so long (less than 2^31; with 0 it does not wait). Replies: as for
+    /// this long (less than 2^31; with 0 it does not wait). Replies: as for
     /// `reserve`, and `TIMED_OUT` when the time is over. If `DEADLINE_SOON`
     /// applies at the same moment, it is the reply.
     ReserveWithTimeout(Seconds),
@@ -63,7 +63,7 @@ pub enum Command {
     /// Replies: `DELETED`, `NOT_FOUND`.
     Delete(JobId),
     /// `release <id> <pri> <delay>`: gives a reserved job back. From now on it
-    /// has this priority, and it is delayed for so long. Replies: `RELEASED`,
+    /// has this priority, and it is delayed for this long. Replies: `RELEASED`,
     /// `NOT_FOUND`.
     Release(JobId, Priority, Seconds),
     /// `bury <id> <pri>`: puts a reserved job aside until it is kicked. From
@@ -96,7 +96,7 @@ pub enum Command {
     /// `peek-buried`: the job of the used tube that was buried first. Replies:
     /// as `peek`.
     PeekBuried,
-    /// `kick <bound>`: makes up to so many buried jobs of the used tube ready.
+    /// `kick <bound>`: makes up to this many buried jobs of the used tube ready.
     /// If the tube has none, it does this to delayed jobs. It kicks one job
     /// after the other, and offers each to the waiting clients before it kicks
     /// the next one. (When delays or times to run end at the same moment, all
@@ -106,7 +106,7 @@ pub enum Command {
     /// `kick-job <id>`: makes this buried or delayed job ready.
     /// Replies: `KICKED`, `NOT_FOUND`.
     KickJob(JobId),
-    /// `pause-tube <tube> <delay>`: for so long, `reserve` takes no job of this
+    /// `pause-tube <tube> <delay>`: for this long, `reserve` takes no job of this
     /// tube. Replies: `PAUSED`, `NOT_FOUND`.
     PauseTube(TubeName, Seconds),
     /// `pause-tube` with a name that no tube can have: it is counted, and then
@@ -125,7 +125,7 @@ pub enum Command {
     ListTubeUsed,
     /// `list-tubes-watched`: Reply: `OK <bytes>` and a YAML list.
     ListTubesWatched,
-    /// `list-jobs <from> <count> [<tube> [<state>]]`: what `stats-job` tells of
+    /// `list-jobs <from> <count> [<tube> [<state>]]`: what `stats-job` shows, of
     /// many jobs, without changing any of them. This command is ours:
     /// beanstalkd answers `UNKNOWN_COMMAND`. Reply: `OK <bytes>` and YAML:
     /// `jobs`, a list with a line for each job, and `next`, the id to continue
@@ -138,7 +138,7 @@ pub enum Command {
     /// while `next` is not 0. A tube that does not exist has no jobs.
     ListJobs(Box<ListJobs>),
     /// `list-connections <from> <count>`: the connections with this id or a higher
-    /// one, at most so many and at most 100. This command is ours: beanstalkd
+    /// one, at most this many and at most 100. This command is ours: beanstalkd
     /// answers `UNKNOWN_COMMAND`. Reply: `OK <bytes>` and YAML: `connections`, a
     /// list with a line for each, and `next`, the id to continue from, or 0 after
     /// the last one.
@@ -194,7 +194,7 @@ impl Put {
 pub struct ListJobs {
     /// Jobs with this id or a higher one.
     pub from: JobId,
-    /// At most so many jobs; never 0.
+    /// At most this many jobs; never 0.
     pub count: u64,
     /// Only jobs in this tube, if one is named.
     pub tube: Option<TubeName>,
@@ -369,13 +369,14 @@ fn kick_bound(rest: &[u8]) -> Option<u32> {
 /// 2^64 or more.
 fn number(rest: &mut &[u8]) -> Option<u64> {
     skip_spaces(rest);
-    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let (number, after) = rest.split_at(digits);
+    let count = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (digits, after) = rest.split_at(count);
     *rest = after;
-    std::str::from_utf8(number).ok()?.parse().ok()
+    let add = |sum: u64, digit: &u8| sum.checked_mul(10)?.checked_add(u64::from(digit - b'0'));
+    digits.iter().try_fold(0, add).filter(|_| count > 0)
 }
 
-fn number_u32(rest: &mut &[u8]) -> Option<u32> {
+pub(super) fn number_u32(rest: &mut &[u8]) -> Option<u32> {
     number(rest)?.try_into().ok()
 }
 
@@ -395,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_put_carries_four_numbers() {
+    fn a_put_has_four_numbers_and_perhaps_options() {
         let expected = Put {
             priority: Priority(4294967295),
             delay: Seconds(0),
@@ -446,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_take_spaces_and_zeros_before_them_and_nothing_else() {
+    fn a_number_may_have_spaces_and_zeros_before_it_and_nothing_else() {
         assert_eq!(parse(b"delete   007"), Ok(Command::Delete(JobId(7))));
         assert_eq!(
             parse(b"delete 18446744073709551615"),
@@ -500,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_jobs_is_of_all_of_a_tube_or_of_a_state_in_it() {
+    fn list_jobs_takes_an_id_a_count_and_perhaps_a_tube_and_a_state() {
         let list = |from, count, name: Option<&str>, state| {
             Ok(Command::ListJobs(Box::new(ListJobs {
                 from: JobId(from),
@@ -542,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_connections_begins_at_a_number_and_has_a_length() {
+    fn list_connections_takes_an_id_and_a_count() {
         let list = |from, count| Ok(Command::ListConnections(from, count));
         assert_eq!(parse(b"list-connections 0 1"), list(0, 1));
         let line = format!("list-connections {0} {0}", u64::MAX);
@@ -555,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn names_take_no_extra_space() {
+    fn a_name_follows_exactly_one_space() {
         assert_eq!(parse(b"use a"), Ok(Command::Use(tube("a"))));
         assert_eq!(parse(b"use  a"), Err(Malformed));
         assert_eq!(parse(b"watch a "), Err(Malformed));

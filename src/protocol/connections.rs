@@ -3,7 +3,7 @@
 use super::list::{List, Listed};
 use super::{Document, TubeName};
 
-/// What the server tells of a connection. Times are in whole seconds, rounded
+/// What the server shows of a connection. Times are in whole seconds, rounded
 /// down.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectionStats {

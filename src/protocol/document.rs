@@ -1,5 +1,5 @@
 //! The YAML that some replies carry: statistics, and lists of tubes. `jobs` and
-//! `connections` have what is told of one of these.
+//! `connections` have the statistics of one of these.
 //!
 //! The engine and the server choose the keys and count the values; this file
 //! only knows what they look like on the wire. Texts that the server does not
@@ -104,7 +104,7 @@ impl TubeNames {
         self.0.get(position / GROUP)?.get(position % GROUP)
     }
 
-    /// Adds a name behind the last one.
+    /// Adds a name after the last one.
     pub fn push(&mut self, name: TubeName) {
         match self.0.last_mut().filter(|last| last.len() < GROUP) {
             Some(last) => Arc::make_mut(last).push(name),

@@ -17,7 +17,7 @@ pub const MAX_LINE: usize = 224;
 /// costs one more system call, but at most this many bytes are copied.
 pub const MAX_BUFFERED_BODY: usize = 16 * 1024;
 
-/// How much memory a long body gets at a time at least, in bytes.
+/// The least by which the memory for a long body grows, in bytes.
 const LEAST_GROWTH: usize = 64 * 1024;
 
 /// What the engine is asked to do. Requests come in the order in which the
@@ -31,8 +31,8 @@ pub enum Request {
     Body(Result<Body, NoBody>),
     /// A line that is answered without looking at any state.
     Refused(Reply),
-    /// The client did not send this one: it asks for the next piece of a
-    /// request that is done in pieces.
+    /// The client did not send this one: it continues a request that has used up
+    /// its time slice.
     GoOn,
 }
 
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_do_not_matter() {
+    fn requests_are_the_same_however_their_bytes_arrive() {
         let stream = b"put 0 0 1 3\r\na\r\n\r\nput 0 0 1 0\r\n\r\ndelete 1\r\nnope\r\nst";
         let put = |size| {
             Request::Command(Command::Put(Put {
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_body_is_read_into_its_own_space() {
+    fn a_long_body_is_read_into_memory_of_its_own() {
         let content = vec![b'x'; 20_000];
         let mut framer = Framer::new(65535);
         let mut input: &[u8] = b"put 0 0 1 20000\r\nxxx";
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_a_body_are_no_further_commands() {
+    fn the_framer_tells_whether_the_next_bytes_belong_to_a_body() {
         let mut framer = Framer::new(65535);
         let mut input: &[u8] = b"put 0 0 1 8000\r\nxxx";
         framer.next(&mut input);
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_follows_what_has_come_of_a_body_not_what_was_announced() {
+    fn a_body_takes_memory_for_the_bytes_that_have_arrived_not_for_those_announced() {
         let mut framer = Framer::new(1 << 30);
         let mut input: &[u8] = b"put 0 0 1 1073741824\r\n";
         framer.next(&mut input);
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_above_the_limit_is_swallowed() {
+    fn a_body_above_the_limit_is_discarded() {
         let got = bytewise(2, b"put 0 0 1 3 x\r\nabc##quit\r\n");
         assert_eq!(
             got[1..],
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_without_room_is_swallowed() {
+    fn a_body_without_room_is_discarded() {
         let mut framer = Framer::new(100_000);
         let mut input: &[u8] = b"put 0 0 1 50000\r\nabc";
         framer.next(&mut input);
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_224_bytes_passes_and_longer_ones_are_one_error() {
+    fn a_line_may_have_224_bytes_and_a_longer_one_is_one_error() {
         let longest = [b"stats", &[b'x'; 217][..], b"\r\n"].concat();
         assert_eq!(longest.len(), MAX_LINE);
         assert_eq!(bytewise(0, &longest), [bad_format()]);
@@ -434,7 +434,7 @@ mod tests {
         assert_eq!(bytewise(0, &resumed), expected);
     }
 
-    /// The framer after the line of a put of so many bytes.
+    /// The framer after the line of a put with this size.
     fn awaiting(size: usize) -> Framer {
         let mut framer = Framer::new(1 << 20);
         let line = format!("put 0 0 1 {size}\r\n");
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_body_stays_in_the_input_until_it_is_whole() {
+    fn a_short_body_stays_in_the_input_until_it_is_complete() {
         const LONGEST: usize = MAX_BUFFERED_BODY - 2;
         assert_eq!(awaiting(LONGEST).needed(), MAX_BUFFERED_BODY);
         assert_eq!(awaiting(LONGEST + 1).needed(), MAX_LINE);
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_body_takes_memory_as_it_comes_and_the_more_the_longer_it_is() {
+    fn a_long_body_gets_as_much_memory_again_as_has_arrived() {
         let mut framer = awaiting(1_000_000);
         assert_eq!(framer.next(&mut &b""[..]), None);
         assert!(framer.growing_body().is_none());

@@ -1,4 +1,4 @@
-//! What `stats-job` and `list-jobs` tell of jobs. Both tell the same facts:
+//! What `stats-job` and `list-jobs` show of jobs. Both show the same facts:
 //! `stats-job` has a line for each fact, `list-jobs` a line for each job.
 
 use super::list::{List, Listed};
@@ -47,7 +47,7 @@ pub struct Counters {
     pub kicks: u32,
 }
 
-/// What the server tells of a job. Times are in whole seconds, rounded down.
+/// What the server shows of a job. Times are in whole seconds, rounded down.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobStats {
     /// The job.
@@ -81,8 +81,8 @@ pub struct JobStats {
 }
 
 impl JobStats {
-    /// What `stats-job` and, with the size, `list-jobs` tell. The last keys are
-    /// ours.
+    /// What `stats-job` and, with the size, `list-jobs` show. beanstalkd has only
+    /// the keys up to `kicks`.
     pub(super) fn facts(&self, size: Option<u32>) -> Document {
         let mut facts = Document::default();
         facts.add_number("id", self.id.0);
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thousand_jobs_of_a_list_take_less_than_100_kilobytes() {
+    fn a_list_of_a_thousand_jobs_takes_less_than_100_kilobytes() {
         let mut list = JobList {
             items: (0..1000).map(job).collect(),
             next: None,

@@ -17,7 +17,7 @@ pub trait Listed {
     /// The key of the list.
     const KEY: &'static str;
 
-    /// What is told of it.
+    /// What is shown of it.
     fn document(&self) -> Document;
 }
 

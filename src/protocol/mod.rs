@@ -2,9 +2,9 @@
 //!
 //! [`framing`] turns bytes into [`Request`]s, and [`command`] reads their
 //! lines. The engine answers with a [`Reply`], which [`reply`] turns into bytes
-//! again. [`document`] knows what statistics and lists look like, and [`jobs`]
-//! what is told of a job; the numbers in them come from the engine. `options` knows
-//! the three options that a `put` may have at its end.
+//! again. [`document`] knows what statistics look like, `list` what lists of them
+//! look like, and [`jobs`] and `connections` which facts they have; the numbers come
+//! from the engine. `options` has the three options of a `put`.
 
 mod body;
 pub mod command;

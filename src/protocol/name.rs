@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_found_by_its_text() {
+    fn a_collection_of_names_can_be_searched_by_text() {
         let names = std::collections::HashSet::from([TubeName::parse(b"mail").unwrap()]);
         assert!(names.contains("mail") && !names.contains("letters"));
     }

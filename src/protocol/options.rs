@@ -10,7 +10,7 @@
 //! Their order is free, each may stand once, and one space stands before each.
 //! What they do is in `engine/options`.
 
-use super::{Document, Seconds, TubeName};
+use super::{Document, Seconds, TubeName, command};
 use std::fmt;
 
 /// The name of what is unique or limited. It has the characters and lengths of
@@ -44,7 +44,7 @@ pub struct PutOptions {
     pub unique: Option<Unique>,
     /// The option `con`.
     pub limit: Option<Limit>,
-    /// The option `try`: after so many tries, at least 1, the job is buried.
+    /// The option `try`: after how many tries, at least 1, the job is buried.
     pub tries: Option<u32>,
 }
 
@@ -105,17 +105,15 @@ impl fmt::Display for PutOptions {
     }
 }
 
-fn number(digits: &[u8]) -> Option<u32> {
-    let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
-    let text = is_number.then(|| std::str::from_utf8(digits).ok())??;
-    text.parse().ok()
+fn number(mut digits: &[u8]) -> Option<u32> {
+    command::number_u32(&mut digits).filter(|_| digits.is_empty())
 }
 
 fn at_least_1(digits: &[u8]) -> Option<u32> {
     number(digits).filter(|&number| number >= 1)
 }
 
-/// What `stats-job` and `list-jobs` tell of the options of a job.
+/// What `stats-job` and `list-jobs` show of the options of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OptionStats {
     /// The options of its put.

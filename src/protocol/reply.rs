@@ -38,13 +38,13 @@ pub enum Reply {
     Buried,
     /// `TOUCHED`
     Touched,
-    /// `WATCHING <count>`: so many tubes are watched now.
+    /// `WATCHING <count>`: how many tubes are watched now.
     Watching(usize),
     /// `NOT_IGNORED`: it is the only tube watched.
     NotIgnored,
     /// `FOUND <id> <bytes>` and the body.
     Found(JobId, Body),
-    /// `KICKED <count>`: so many jobs were kicked.
+    /// `KICKED <count>`: how many jobs were kicked.
     KickedCount(usize),
     /// `KICKED`: the job was kicked.
     Kicked,
@@ -130,8 +130,8 @@ impl Reply {
     pub fn rests_on(&self) -> RestsOn {
         match self {
             // The client's own change, which was made just now; or the puts of
-            // many jobs. NOT_FOUND may tell of a delete that another connection
-            // waits for: who repeats a delete whose answer was lost takes it for
+            // many jobs. NOT_FOUND may be due to a delete that is not durable yet:
+            // a client that repeats a delete whose answer was lost takes it for
             // done.
             Reply::Inserted(_)
             | Reply::InsertedBefore(..)
@@ -148,7 +148,7 @@ impl Reply {
         }
     }
 
-    /// The word that the reply begins with; clients tell replies apart by it.
+    /// The word that the reply begins with, by which clients tell replies apart.
     pub fn word(&self) -> &'static str {
         match self {
             Reply::Inserted(_) | Reply::InsertedBefore(..) => "INSERTED",

@@ -440,7 +440,7 @@ fn is_known(line: &str) -> bool {
 }
 
 #[test]
-fn the_model_knows_each_command_that_the_server_knows() {
+fn the_model_knows_every_command_of_the_server() {
     for command in beanpole::protocol::command::names() {
         // The model closes the connection before it looks at a line.
         let is_quit = command == "quit";

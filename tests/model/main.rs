@@ -20,7 +20,7 @@ const STEPS: usize = 400;
 const MAX_JOB_SIZE: usize = 20;
 
 #[test]
-fn the_engine_does_what_the_model_does() {
+fn the_engine_answers_random_clients_as_the_model_does() {
     let number = |name| {
         let text = env::var(name).ok()?;
         Some(text.parse().unwrap_or_else(|_| panic!("{name}={text}")))

@@ -90,7 +90,7 @@ impl World {
             (_, Some(client)) if !self.model.is_waiting(client) => self.speak(client),
             _ => self.pass_time(),
         }
-        if self.random.one_in(4) {
+        if self.random.one_in(10) {
             self.ask_everything();
         }
     }

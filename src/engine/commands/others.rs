@@ -8,8 +8,8 @@ use crate::engine::tube::Pause;
 use crate::engine::{Change, Engine, Outcome, Time};
 use crate::protocol::{JobId, Reply, Seconds, TubeName};
 
-/// How many jobs a piece of a long kick takes. It is few, because each of them
-/// changes, and a full disk has little room for the changes of one piece.
+/// How many jobs a long kick changes in one time slice. It is few, because a full
+/// disk has little room for the changes of one slice.
 const KICKED_AT_ONCE: usize = 20;
 
 impl Engine {
@@ -35,7 +35,7 @@ impl Engine {
         self.kick_some(by, kick, now)
     }
 
-    /// Does a piece of a kick. Each job is offered to the waiting connections
+    /// Does a time slice of a kick. Each job is offered to the waiting connections
     /// before the next one is kicked.
     pub(super) fn kick_some(&mut self, by: ConnectionIndex, mut kick: Kick, now: Time) -> Outcome {
         for _ in 0..KICKED_AT_ONCE.min(kick.left) {

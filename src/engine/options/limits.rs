@@ -23,11 +23,11 @@ use std::collections::BTreeMap;
 const MOST_TUBES: usize = 1000;
 
 /// All keys with a limit. A key is here as long as a job in any state has it.
-pub type Limits = BTreeMap<Key, Holders>;
+pub type Limits = BTreeMap<Key, JobsOfKey>;
 
 /// The jobs of a key.
-#[derive(Debug, Default, PartialEq)]
-pub struct Holders {
+#[derive(Default)]
+pub struct JobsOfKey {
     /// How many jobs name which limit. The largest counts.
     limits: BTreeMap<u32, usize>,
     /// How many of them are reserved.
@@ -37,14 +37,14 @@ pub struct Holders {
 }
 
 /// The jobs of a key in a tube.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Default)]
 struct Line {
     /// How many there are, in any state.
     jobs: usize,
     ready: ReadyQueue,
 }
 
-impl Holders {
+impl JobsOfKey {
     /// A job with this limit is in this tube.
     pub fn add(&mut self, tube: TubeIndex, limit: &Limit) {
         *self.limits.entry(limit.most).or_default() += 1;
@@ -66,13 +66,13 @@ impl Holders {
     }
 
     /// The ready jobs in a tube that has jobs of the key.
-    pub fn ready(&mut self, tube: TubeIndex) -> &mut ReadyQueue {
+    fn ready(&mut self, tube: TubeIndex) -> &mut ReadyQueue {
         let line = self.lines.get_mut(&tube);
         &mut line.expect("the tube has jobs of the key").ready
     }
 
     /// The first ready job in each tube.
-    pub fn firsts(&self) -> impl Iterator<Item = (TubeIndex, Priority, JobId)> {
+    fn firsts(&self) -> impl Iterator<Item = (TubeIndex, Priority, JobId)> {
         let first = |(&tube, line): (&TubeIndex, &Line)| {
             let (priority, id) = line.ready.first()?;
             Some((tube, priority, id))
@@ -86,7 +86,7 @@ impl Holders {
         u64::from(most).saturating_sub(self.reserved as u64)
     }
 
-    pub fn are_at_limit(&self) -> bool {
+    fn is_at_limit(&self) -> bool {
         self.free() == 0
     }
 }
@@ -95,16 +95,16 @@ impl Engine {
     /// Whether a job with this limit may not be put into this tube, because jobs
     /// with its key are in very many others.
     pub(in crate::engine) fn is_spread_too_far(&self, limit: &Limit, tube: TubeIndex) -> bool {
-        self.limits.get(&limit.key).is_some_and(|holders| {
-            holders.lines.len() >= MOST_TUBES && !holders.lines.contains_key(&tube)
-        })
+        self.limits
+            .get(&limit.key)
+            .is_some_and(|jobs| jobs.lines.len() >= MOST_TUBES && !jobs.lines.contains_key(&tube))
     }
 
     /// Whether nobody may reserve this job now because of its limit.
     pub(in crate::engine) fn is_at_limit(&self, id: JobId) -> bool {
         self.jobs[&id]
             .limit()
-            .is_some_and(|limit| self.limits[&limit.key].are_at_limit())
+            .is_some_and(|limit| self.limits[&limit.key].is_at_limit())
     }
 
     /// Puts a ready job into the queue of its tube, or takes it out of there. If
@@ -119,12 +119,12 @@ impl Engine {
         let Some(key) = &place.key else {
             return change(&mut tube.ready, place.priority, id);
         };
-        let holders = self.limits.get_mut(key).expect("the job has this key");
-        let firsts = match holders.are_at_limit() {
+        let jobs = self.limits.get_mut(key).expect("the job has this key");
+        let firsts = match jobs.is_at_limit() {
             true => &mut tube.passed_over,
             false => &mut tube.ready,
         };
-        let line = holders.ready(place.tube);
+        let line = jobs.ready(place.tube);
         let before = line.first();
         change(line, place.priority, id);
         let after = line.first();
@@ -137,22 +137,22 @@ impl Engine {
     /// Changes the jobs of a key. If the limit is reached by that, its first jobs
     /// leave the ready queues; if it no longer is, they come back, and the caller
     /// serves.
-    pub(in crate::engine) fn change_holders(
+    pub(in crate::engine) fn change_jobs_of_key(
         &mut self,
         key: &Key,
-        change: impl FnOnce(&mut Holders),
+        change: impl FnOnce(&mut JobsOfKey),
     ) {
-        let holders = self.limits.entry(key.clone()).or_default();
-        let were_at_limit = holders.are_at_limit();
-        change(holders);
-        let are_at_limit = holders.are_at_limit();
-        if holders.limits.is_empty() {
+        let jobs = self.limits.entry(key.clone()).or_default();
+        let was_at_limit = jobs.is_at_limit();
+        change(jobs);
+        let is_at_limit = jobs.is_at_limit();
+        if jobs.limits.is_empty() {
             self.limits.remove(key);
-        } else if were_at_limit != are_at_limit {
-            for (index, priority, id) in holders.firsts() {
+        } else if was_at_limit != is_at_limit {
+            for (index, priority, id) in jobs.firsts() {
                 self.effects.steps += 1;
                 let tube = &mut self.tubes[index];
-                let (from, to) = match are_at_limit {
+                let (from, to) = match is_at_limit {
                     true => (&mut tube.ready, &mut tube.passed_over),
                     false => (&mut tube.passed_over, &mut tube.ready),
                 };

@@ -5,7 +5,7 @@
 //!
 //! | When | What is asked or told |
 //! |---|---|
-//! | a body has come | is its job there already? `unique` |
+//! | a body has arrived | does its job exist already? `unique` |
 //! | a job becomes ready, or leaves that state | to which queue does it belong? `limits` |
 //! | a job becomes reserved, or leaves that state | is the limit of its key reached now, or no longer? `limits` |
 //! | a reservation ends by the clock or with its connection | is this job to be buried? `tries` |
@@ -45,7 +45,7 @@ impl Engine {
             if let Some((known, _)) = self.limits.get_key_value(&limit.key) {
                 limit.key = known.clone();
             }
-            self.change_holders(&limit.key, |holders| holders.add(job.tube, limit));
+            self.change_jobs_of_key(&limit.key, |jobs| jobs.add(job.tube, limit));
         }
     }
 
@@ -55,14 +55,14 @@ impl Engine {
             self.unique.free(&self.tubes[job.tube].name, unique, id);
         }
         if let Some(limit) = job.limit() {
-            self.change_holders(&limit.key, |holders| {
-                holders.reserved -= usize::from(job.state.holder().is_some());
-                holders.remove(job.tube, limit);
+            self.change_jobs_of_key(&limit.key, |jobs| {
+                jobs.reserved -= usize::from(job.state.holder().is_some());
+                jobs.remove(job.tube, limit);
             });
         }
     }
 
-    /// What `stats-job` tells of the options of a job.
+    /// What `stats-job` shows of the options of a job.
     pub(super) fn option_stats(&self, job: &Job) -> Option<Box<OptionStats>> {
         let stored = job.options.as_deref()?;
         let tries = stored.options.tries.unwrap_or(0);

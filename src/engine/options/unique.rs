@@ -1,5 +1,5 @@
-//! The unique key, `idp`: which keys are taken, by jobs that are there and by
-//! jobs that were deleted a while ago.
+//! The unique key, `idp`: which keys are taken, by jobs that exist and by deleted
+//! jobs whose keys are not free yet.
 //!
 //! What is left of a deleted job has the job's id until its key is free, also
 //! in the binlog, where it takes the place of the job.
