@@ -12,7 +12,7 @@
 mod calendar;
 mod repeats;
 
-use crossbeam_channel::{Receiver, Sender, at, bounded, never, select, unbounded};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use nix::sys::stat::fstat;
 use repeats::Repeats;
 use std::fmt::{Arguments, Display};
@@ -97,7 +97,7 @@ pub fn finish() {
         let (done, is_done) = bounded(0);
         // This fails if nobody reads the log. Then there is nobody to tell.
         let (Ok(()) | Err(_)) = events.send(Event::Finish(done));
-        let (Ok(()) | Err(_)) = is_done.recv_timeout(PATIENCE);
+        let (Ok(_) | Err(_)) = is_done.recv_timeout(PATIENCE);
     }
 }
 
@@ -208,17 +208,16 @@ impl Line {
 enum Event {
     Line(Line),
     /// Asks to write everything that came before, and then to drop this sender.
-    Finish(Sender<()>),
+    Finish(Sender<Event>),
 }
 
 /// What the thread does all its life.
 fn run(events: &Receiver<Event>) {
     let mut repeats = Repeats::default();
     loop {
-        let due = repeats.due_at().map_or_else(never, at);
-        let event = select! {
-            recv(events) -> event => event.ok(),
-            recv(due) -> _ => None,
+        let event = match repeats.due_at() {
+            Some(due) => events.recv_deadline(due).ok(),
+            None => events.recv().ok(),
         };
         let now = Instant::now();
         tell(repeats.take_due(now));

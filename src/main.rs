@@ -12,7 +12,7 @@ use beanpole::options::{self, Exit, Invocation, Options};
 use beanpole::server::activation::{self, Inherited};
 use beanpole::server::limits::{self, size};
 use beanpole::server::{Clock, Limits, Listener, Server, VERSION, notify, privileges, spawn};
-use crossbeam_channel::{Receiver, Sender, bounded, never, select, tick, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::User;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
@@ -20,6 +20,7 @@ use signal_hook::iterator::Signals;
 use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A user would not expect fewer connections or less memory than this: then the log
 /// tells the limit. With so few connections, it warns.
@@ -34,6 +35,12 @@ type Failure = (Exit, String);
 /// The recovered jobs, the binlog that keeps them from now on, if there is one,
 /// and the clock by which they were recovered.
 type Recovered = (Engine, Option<Arc<Binlog>>, Clock);
+
+/// What the main thread waits for.
+enum Event {
+    Signal(i32),
+    Recovered(Result<Recovered, Failure>),
+}
 
 fn main() -> ExitCode {
     match options::parse(std::env::args_os().skip(1)) {
@@ -94,33 +101,29 @@ fn serve(options: Options) -> Result<(), Failure> {
     };
     let max_memory = max_memory(&options);
     let (tell, heard) = unbounded();
-    let tell_signal = tell.clone();
+    let (tell_signal, tell_recovered) = (tell.clone(), tell.clone());
+    // If sending fails, the main thread is ending the server.
     let hear = move || {
-        // If sending fails, the main thread is ending the server.
-        signals
-            .forever()
-            .all(|signal| tell_signal.send(signal).is_ok());
+        let mut signals = signals.forever().map(Event::Signal);
+        signals.all(|signal| tell_signal.send(signal).is_ok());
     };
     spawn("signals", hear).map_err(cannot("hearing signals"))?;
 
     let clock = Clock::start();
     // Recovery may take long. It has its own thread, so that signals are
     // handled meanwhile. The server may end at any moment of it without harm.
-    let (done, recovered) = bounded(1);
     let recover = move || {
-        // If sending fails, the main thread is ending the server.
-        let (Ok(()) | Err(_)) = done.send(open(&options, max_memory, clock));
+        let recovered = Event::Recovered(open(&options, max_memory, clock));
+        let (Ok(()) | Err(_)) = tell_recovered.send(recovered);
     };
     spawn("recovery", recover).map_err(cannot("recovering jobs"))?;
     let mut is_draining = false;
     let (mut engine, binlog, clock) = loop {
-        select! {
-            recv(recovered) -> recovered => break recovered.expect("no thread panics")?,
-            recv(heard) -> signal => match signal {
-                Ok(SIGUSR1) => is_draining = true,
-                Ok(SIGTERM | SIGINT) => return Ok(()),
-                _ => {}
-            },
+        match heard.recv().expect("signals are heard for ever") {
+            Event::Recovered(recovered) => break recovered?,
+            Event::Signal(SIGUSR1) => is_draining = true,
+            Event::Signal(SIGTERM | SIGINT) => return Ok(()),
+            Event::Signal(_) => {}
         }
     };
     engine.draining = is_draining;
@@ -295,7 +298,7 @@ fn open(
 
 /// Starts the binlog's threads, which write and sync what nobody waits for, and
 /// make room.
-fn start_keeping(binlog: &Arc<Binlog>, tell: Sender<i32>) -> io::Result<()> {
+fn start_keeping(binlog: &Arc<Binlog>, tell: Sender<Event>) -> io::Result<()> {
     let told = move |event: binlog::Event<'_>| match event {
         binlog::Event::NoRoom(len, error) => {
             log::warning(format_args!(
@@ -309,7 +312,7 @@ fn start_keeping(binlog: &Arc<Binlog>, tell: Sender<i32>) -> io::Result<()> {
         binlog::Event::Failed(_) => {
             // The server has to stop in order. If sending fails, it is already
             // stopping.
-            let (Ok(()) | Err(_)) = tell.send(SIGTERM);
+            let (Ok(()) | Err(_)) = tell.send(Event::Signal(SIGTERM));
         }
     };
     binlog.spawn_threads(told)?;
@@ -317,24 +320,22 @@ fn start_keeping(binlog: &Arc<Binlog>, tell: Sender<i32>) -> io::Result<()> {
 }
 
 /// Does what signals ask for, until a signal asks to end.
-fn wait_for_the_end(heard: &Receiver<i32>, server: &Server) {
-    let pulse = notify::pulse_interval().map_or_else(never, tick);
+fn wait_for_the_end(heard: &Receiver<Event>, server: &Server) {
+    let pulse = notify::pulse_interval();
     loop {
-        select! {
-            recv(heard) -> signal => match signal {
-                Ok(SIGUSR1) => {
-                    server.drain();
-                    log::info(format_args!("drain mode: no new jobs are taken"));
-                    notify::tell("STATUS=Draining: no new jobs are taken");
-                }
-                Ok(SIGTERM | SIGINT) | Err(_) => return,
-                Ok(_) => {}
-            },
-            recv(pulse) -> _ => {
-                // The server is well only if it can get at the engine.
-                server.probe();
-                notify::tell("WATCHDOG=1");
+        match heard.recv_timeout(pulse.unwrap_or(Duration::MAX)) {
+            Ok(Event::Signal(SIGUSR1)) => {
+                server.drain();
+                log::info(format_args!("drain mode: no new jobs are taken"));
+                notify::tell("STATUS=Draining: no new jobs are taken");
             }
+            Ok(Event::Signal(SIGTERM | SIGINT)) | Err(RecvTimeoutError::Disconnected) => return,
+            Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+        }
+        if pulse.is_some() {
+            // The server is well only if it can get at the engine.
+            server.probe();
+            notify::tell("WATCHDOG=1");
         }
     }
 }
