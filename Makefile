@@ -35,9 +35,11 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 HOMEPAGE = $(shell sed -n 's/^repository = "\(.*\)"/\1/p' Cargo.toml)
 BUILT = target/$(if $(STATIC),$(TARGET)/)release
 PROGRAMS = beanpoled beanpole
-# On a small box it matters more that the companion is small than that it is
-# fast.
+# Without a library, programs are for small boxes. There it matters more that the
+# companion is small than that it is fast, and most of the daemon's time goes into
+# system calls.
 SMALL = CARGO_PROFILE_RELEASE_OPT_LEVEL=z
+COMPACT = CARGO_PROFILE_RELEASE_OPT_LEVEL=s
 LINKER = CARGO_TARGET_$(shell echo $(TARGET) | tr a-z- A-Z_)_LINKER=rust-lld
 # The name of the architecture in images.
 ARCHITECTURE = $(patsubst x86_64,amd64,$(patsubst aarch64,arm64,$(patsubst armv7,arm,$(firstword $(subst -, ,$(TARGET))))))
@@ -67,7 +69,7 @@ endef
 # If both are built, an installation as root needs no cargo.
 $(BUILT)/beanpoled: $(SOURCES) Makefile
 	$(if $(STATIC),$(LIBRARY))
-	$(BUILD) -p beanpole
+	$(if $(STATIC),$(COMPACT)) $(BUILD) -p beanpole
 	@touch $@
 
 # After the daemon: it uses the daemon's library.
