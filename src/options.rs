@@ -2,17 +2,17 @@
 
 use crate::arguments::{self, to_os};
 use crate::binlog::{self, SyncMode};
-use crate::server::{Address, SocketAccess};
+use crate::server::{Address, SocketAccess, find_port};
 use nix::libc::mode_t;
 use nix::sys::stat::Mode;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
 /// The port at which clients expect a server.
-const DEFAULT_PORT: &str = "11300";
+const DEFAULT_PORT: u16 = 11300;
 
 /// The largest body that `-z` can allow, in bytes.
 const MAX_JOB_SIZE: u32 = 1 << 30;
@@ -159,23 +159,15 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation
         return Ok(Invocation::Version);
     }
     let mut warnings = Vec::new();
-    let port = last("p").unwrap_or_else(|| DEFAULT_PORT.into());
+    let port = last("p").map_or(Ok(DEFAULT_PORT), |port| find_port(&port));
+    let port = port.map_err(|message| format!("-p: {message}"))?;
     let mut listen = Vec::new();
     for text in given.opt_strs("l") {
-        let address = Address::new(&to_os(&text), &port);
+        let address = Address::new(&to_os(&text), port);
         listen.push(address.map_err(|message| format!("-l: {message}"))?);
     }
     if listen.is_empty() {
-        listen.push(Address::new(OsStr::new("127.0.0.1"), &port)?);
-    }
-    for address in &listen {
-        if let Err(port) = address.check_port() {
-            let option = match last("p") {
-                Some(common) if common == port => "-p",
-                _ => "-l",
-            };
-            return Err(format!("{option}: neither a port nor a service: {port}"));
-        }
+        listen.push(Address::Tcp("127.0.0.1".into(), port));
     }
     // What an option says, read in this way; an error names the option.
     let size = |flag| value(flag, last(flag), "size", bytes);

@@ -22,9 +22,8 @@ use std::path::PathBuf;
 /// A place to listen at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// An IP address or the name of a host, and the number of a port or the
-    /// name of a service.
-    Tcp(String, String),
+    /// An IP address or the name of a host, and a port.
+    Tcp(String, u16),
     /// The file of a Unix socket.
     Unix(PathBuf),
 }
@@ -37,9 +36,8 @@ impl Address {
     /// # Errors
     ///
     /// A message, if the text is none of these.
-    pub fn new(text: &OsStr, port: &str) -> Result<Address, String> {
-        let path = text.as_bytes().strip_prefix(b"unix:");
-        if let Some(path) = path.filter(|path| !path.is_empty()) {
+    pub fn new(text: &OsStr, port: u16) -> Result<Address, String> {
+        if let Some(path @ [_, ..]) = text.as_bytes().strip_prefix(b"unix:") {
             return Ok(Address::Unix(OsStr::from_bytes(path).into()));
         }
         let invalid = || format!("invalid address: {}", text.display());
@@ -53,26 +51,12 @@ impl Address {
             },
         };
         let port = match rest.strip_prefix(':') {
-            None if rest.is_empty() => Some(port),
-            own => own.filter(|own| !own.is_empty()),
+            _ if host.is_empty() || host == "unix" => return Err(invalid()),
+            None if rest.is_empty() => port,
+            None | Some("") => return Err(invalid()),
+            Some(own) => find_port(own)?,
         };
-        match port {
-            Some(port) if !host.is_empty() && host != "unix" => {
-                Ok(Address::Tcp(host.into(), port.into()))
-            }
-            _ => Err(invalid()),
-        }
-    }
-}
-
-impl Address {
-    /// Whether its port, if it has one, is a number or the name of a service in
-    /// the system's list. If not, the error is the port as it was given.
-    pub fn check_port(&self) -> Result<(), &str> {
-        match self {
-            Address::Tcp(_, port) if find_port(port).is_none() => Err(port),
-            _ => Ok(()),
-        }
+        Ok(Address::Tcp(host.into(), port))
     }
 }
 
@@ -128,10 +112,7 @@ impl Listener {
         user: Option<&User>,
     ) -> io::Result<Listener> {
         match address {
-            Address::Tcp(host, port) => {
-                let unknown = || io::Error::other(format!("neither a port nor a service: {port}"));
-                Listener::on(bind_tcp(host, find_port(port).ok_or_else(unknown)?)?)
-            }
+            Address::Tcp(host, port) => Listener::on(bind_tcp(host, *port)?),
             Address::Unix(path) => {
                 let (socket, file) = SocketFile::bind(path, access, user)?;
                 let mut listener = Listener::on(socket)?;
@@ -236,9 +217,14 @@ fn bind_address(address: SockaddrStorage) -> nix::Result<OwnedFd> {
 }
 
 /// Reads a port: a number, or the name of a service in the system's list.
-fn find_port(text: &str) -> Option<u16> {
+///
+/// # Errors
+///
+/// A message, if it is neither.
+pub fn find_port(text: &str) -> Result<u16, String> {
     let list = || fs::read_to_string("/etc/services").unwrap_or_default();
-    text.parse().ok().or_else(|| service_port(&list(), text))
+    let port = text.parse().ok().or_else(|| service_port(&list(), text));
+    port.ok_or_else(|| format!("neither a port nor a service: {text}"))
 }
 
 /// The TCP port of a service, in the lines of `services(5)`.
@@ -262,21 +248,21 @@ mod tests {
         for (text, place) in [
             ("127.0.0.1", "127.0.0.1:1"),
             ("127.0.0.1:2", "127.0.0.1:2"),
-            ("queue.example.org:beanstalk", "queue.example.org:beanstalk"),
+            ("queue.example.org:3", "queue.example.org:3"),
             ("::1", "[::1]:1"),
             ("[::1]", "[::1]:1"),
             ("[::1]:2", "[::1]:2"),
             ("unix:/run/a:b", "unix:/run/a:b"),
         ] {
-            let address = Address::new(OsStr::new(text), "1").expect(text);
+            let address = Address::new(OsStr::new(text), 1).expect(text);
             assert_eq!(address.to_string(), place);
         }
-        let odd = Address::new(OsStr::from_bytes(b"unix:/run/\xff"), "1");
+        let odd = Address::new(OsStr::from_bytes(b"unix:/run/\xff"), 1);
         let path = OsStr::from_bytes(b"/run/\xff");
         assert_eq!(odd, Ok(Address::Unix(path.into())));
         for text in ["", ":2", "host:", "[::1", "[::1]2", "[]", "unix:", "[::1]:"] {
             let message = format!("invalid address: {text}");
-            assert_eq!(Address::new(OsStr::new(text), "1"), Err(message));
+            assert_eq!(Address::new(OsStr::new(text), 1), Err(message));
         }
     }
 

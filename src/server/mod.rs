@@ -38,12 +38,24 @@
 //! What is left is for the worker, which waits for its client and for nothing
 //! else.
 //!
-//! # Waiting
+//! # How a `reserve` waits, and who wakes it
 //!
-//! `reserve` waits in one place, `await_answer` in `outbox`, and a reply with
-//! `-f 0` waits in the outbox until the binlog calls `durable`. Meanwhile its
-//! worker reads on, or sleeps in `finish` in the outbox if the client has left too
-//! much unread.
+//! If the engine has no job for it, the worker calls `await_answer` of its client's
+//! outbox, and sleeps on a condition variable that only this worker uses. `answer`
+//! posts the reply, sends it if that needs no waiting, and wakes the worker. It has one
+//! caller, `unlock` in `shared`: the thread that held the lock when the job became
+//! ready, when the time was over (the timer), or when the client had hung up (the
+//! acceptor).
+//!
+//! # What `-f 0` waits for
+//!
+//! A reply that promises something is posted with an LSN, and waits in the outbox until
+//! the binlog is durable up to there. When a worker has nothing more to execute, it
+//! calls `depart`, and this `commit_then` of the binlog: if no thread is writing, the
+//! worker writes and syncs what all have appended; if one is, that one does it next.
+//! Whoever has synced calls `durable` of each outbox that waits for this, which sends
+//! the reply. Meanwhile a worker that did not sync reads on, or sleeps in `finish`, if
+//! what waits might not fit into the socket.
 
 #[cfg(not(simulated))]
 pub(crate) mod acceptor;
@@ -71,7 +83,7 @@ mod workers;
 
 pub use crate::sys::use_one_heap;
 pub use clock::Clock;
-pub use listener::{Address, Listener};
+pub use listener::{Address, Listener, find_port};
 pub use process::VERSION;
 pub use socket_file::SocketAccess;
 pub use stream::Stream;
