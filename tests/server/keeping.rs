@@ -155,47 +155,6 @@ fn killed_under_load_it_loses_nothing_acknowledged() {
 }
 
 #[test]
-fn a_reservation_counts_when_it_ends_and_the_one_that_a_kill_cuts_short_need_not() {
-    let directory = Folder::new();
-    let options = ["-b", directory.text(), "-f", "0"];
-    let daemon = Server::start(options);
-    let port = daemon.port();
-    let [mut leaver, mut alice] = [(); 2].map(|()| Client::connect(port));
-    let reserve = |talk: &mut Client, id: u64| {
-        talk.send(format!("reserve-job {id}\r\n"));
-        talk.job();
-    };
-    for id in 1..=3 {
-        let put = "put 0 0 100 1\r\nx";
-        assert_eq!(alice.ask(put), format!("INSERTED {id}"));
-    }
-    // Of job 1, a client gives one reservation back by leaving, and another
-    // client has the second one. Job 2 was buried before it was reserved.
-    reserve(&mut leaver, 1);
-    drop(leaver);
-    let is_ready = |talk: &mut Client| job(talk, 1).is_some_and(|job| job.state == "ready");
-    eventually("the job is back", || is_ready(&mut alice));
-    reserve(&mut alice, 1);
-    reserve(&mut alice, 2);
-    assert_eq!(alice.ask("bury 2 0"), "BURIED");
-    reserve(&mut alice, 2);
-    // An appended record is written with the ones before it.
-    let mut client = Client::connect(port);
-    let before = client.count("binlog-records-written");
-    reserve(&mut alice, 3);
-    assert_eq!(alice.ask("delete 3"), "DELETED");
-    assert_eq!(client.count("binlog-records-written"), before + 1);
-    daemon.signal(Signal::SIGKILL);
-    daemon.wait();
-
-    let daemon = Server::start(options);
-    let talk = &mut Client::connect(daemon.port());
-    let [first, second] = [1, 2].map(|id| job(talk, id).expect("it is kept"));
-    assert_eq!((first.state.as_str(), first.counters[0]), ("ready", 1));
-    assert_eq!((second.state.as_str(), second.counters[0]), ("ready", 2));
-}
-
-#[test]
 fn a_failed_write_is_not_acknowledged_and_ends_it() {
     for sync in ["0", "50"] {
         let directory = Folder::new();

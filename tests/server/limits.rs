@@ -71,7 +71,7 @@ fn a_place_is_free_for_who_comes_after_another_has_closed() {
 }
 
 #[test]
-fn and_so_is_the_place_of_an_address() {
+fn the_place_of_an_address_is_free_for_who_comes_after_another_has_closed() {
     come_one_after_the_other(&["--max-connections-per-address", "1"]);
 }
 
@@ -93,7 +93,7 @@ fn come_one_after_the_other(options: &[&str]) {
 }
 
 #[test]
-fn clients_that_come_and_go_start_no_more_threads_than_there_may_be_clients() {
+fn clients_that_come_and_go_start_hardly_more_threads_than_there_may_be_clients() {
     const MOST: usize = 8;
     let daemon = Server::start(["--max-connections", "8"]);
     let port = daemon.port();

@@ -1,8 +1,6 @@
 //! Which clients wait and for what, and which clients need not wait.
 
-use std::io::{Read, Write};
 use std::net::Shutdown;
-use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, Instant};
 use support::{Client, Folder, Server};
@@ -20,7 +18,7 @@ fn waiters(server: &Server, count: usize) -> Vec<Client> {
 }
 
 #[test]
-fn who_comes_first_is_served_first() {
+fn clients_that_wait_are_served_in_the_order_in_which_they_came() {
     let server = Server::start([]);
     let mut waiters = waiters(&server, 20);
     let mut producer = server.connect();
@@ -31,16 +29,8 @@ fn who_comes_first_is_served_first() {
 }
 
 #[test]
-fn who_closes_its_sending_half_while_it_waits_is_told_at_once() {
-    let server = Server::start([]);
-    let mut waiter = waiters(&server, 1).remove(0);
-    waiter.send_no_more();
-    waiter.expect("TIMED_OUT\r\n");
-    waiter.expect_end();
-}
-
-#[test]
-fn what_stands_behind_a_reserve_is_answered_to_a_half_closed_client_too() {
+fn a_client_that_half_closes_while_it_waits_is_told_at_once_and_its_further_commands_are_answered()
+{
     let server = Server::start([]);
     let mut waiter = waiters(&server, 1).remove(0);
     waiter.send("use a\r\n".to_owned() + &"list-tube-used\r\n".repeat(2000));
@@ -79,18 +69,17 @@ fn what_a_client_held_is_free_when_the_next_one_looks() {
 }
 
 #[test]
-fn and_on_a_unix_socket_as_well() {
+fn what_a_client_held_on_a_unix_socket_is_free_when_the_next_one_looks() {
     let folder = Folder::new();
     let path = folder.join("socket");
     let server = Server::start(["-l", "127.0.0.1:0", "-l", &folder.socket("socket")]);
     server.log_line("listening on unix:");
     let ask = |text: &str, reply: String| {
-        let mut stream = UnixStream::connect(&path).expect("a server");
-        stream.write_all(text.as_bytes()).expect("it reads");
-        let mut bytes = vec![0; reply.len()];
-        stream.read_exact(&mut bytes).expect("a reply");
-        assert_eq!(String::from_utf8_lossy(&bytes), reply);
-        stream.shutdown(Shutdown::Both).expect("a connection");
+        let mut client = Client::connect_unix(&path);
+        client.send(text);
+        client.expect(&reply);
+        let ended = client.stream().shutdown(Shutdown::Both);
+        ended.expect("a connection");
     };
     for id in 1..=1500 {
         ask(
@@ -159,7 +148,7 @@ fn what_a_client_asks_for_as_it_leaves_is_done_while_it_holds_its_jobs() {
 }
 
 #[test]
-fn who_closes_while_it_waits_gives_its_jobs_back_at_once() {
+fn a_client_that_closes_while_it_waits_gives_its_jobs_back_at_once() {
     let server = Server::start([]);
     let mut client = server.connect();
     let id = client.put("x");
@@ -176,7 +165,7 @@ fn who_closes_while_it_waits_gives_its_jobs_back_at_once() {
 }
 
 #[test]
-fn who_closes_while_it_waits_swallows_no_job() {
+fn a_client_that_closes_while_it_waits_swallows_no_job() {
     let server = Server::start([]);
     let mut client = server.connect();
     for round in 0..200 {
@@ -200,7 +189,7 @@ fn who_closes_while_it_waits_swallows_no_job() {
 }
 
 #[test]
-fn who_goes_in_the_middle_of_a_reply_gives_the_job_back() {
+fn a_client_that_leaves_in_the_middle_of_a_reply_gives_the_job_back() {
     let server = Server::start(["-z", "10000000"]);
     let mut client = server.connect();
     let body = vec![b'x'; 10_000_000];
@@ -217,7 +206,7 @@ fn who_goes_in_the_middle_of_a_reply_gives_the_job_back() {
 }
 
 #[test]
-fn who_does_not_read_holds_up_nobody() {
+fn a_client_that_does_not_read_holds_up_nobody() {
     const MUCH: usize = 1 << 20;
     let server = Server::start(["-z", "1048576"]);
     let mut client = server.connect();
