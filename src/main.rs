@@ -39,7 +39,7 @@ type Recovered = (Engine, Option<Arc<Binlog>>, Clock);
 /// What the main thread waits for.
 enum Event {
     Signal(i32),
-    Recovered(Result<Recovered, Failure>),
+    Recovered(Box<Result<Recovered, Failure>>),
 }
 
 fn main() -> ExitCode {
@@ -113,14 +113,14 @@ fn serve(options: Options) -> Result<(), Failure> {
     // Recovery may take long. It has its own thread, so that signals are
     // handled meanwhile. The server may end at any moment of it without harm.
     let recover = move || {
-        let recovered = Event::Recovered(open(&options, max_memory, clock));
-        let (Ok(()) | Err(_)) = tell_recovered.send(recovered);
+        let recovered = Box::new(open(&options, max_memory, clock));
+        let (Ok(()) | Err(_)) = tell_recovered.send(Event::Recovered(recovered));
     };
     spawn("recovery", recover).map_err(cannot("recovering jobs"))?;
     let mut is_draining = false;
     let (mut engine, binlog, clock) = loop {
         match heard.recv().expect("signals are heard for ever") {
-            Event::Recovered(recovered) => break recovered?,
+            Event::Recovered(recovered) => break (*recovered)?,
             Event::Signal(SIGUSR1) => is_draining = true,
             Event::Signal(SIGTERM | SIGINT) => return Ok(()),
             Event::Signal(_) => {}
