@@ -1,7 +1,8 @@
 //! Which tubes and which jobs a command is about: patterns, conditions, and what
 //! it would do.
 
-use super::story::on_each_server;
+use super::story::{on_each_server, tell};
+use super::support::{Server, servers};
 
 #[test]
 fn patterns_mean_tubes_that_exist() {
@@ -81,6 +82,29 @@ fn patterns_mean_tubes_that_exist() {
         d
         "#,
     );
+}
+
+#[test]
+fn stats_shows_each_tube_that_an_option_or_a_pattern_means() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        tell(
+            &server,
+            "$ put -q -t mail a\n$ put -q -t mails b\n$ put -q -t fax c",
+        );
+        let said = server.said(&["stats", "-t", "fax", "mail*"]);
+        let of_names = said.lines().filter(|line| line.starts_with("name "));
+        let names: Vec<_> = of_names
+            .filter_map(|line| line.split_whitespace().nth(1))
+            .collect();
+        assert_eq!(names, ["fax", "mail", "mails"], "{said}");
+        let json = server.said(&["stats", "--json", "ma*"]);
+        assert!(json.starts_with("[{\"name\":\"mail\","), "{json}");
+        tell(
+            &server,
+            "$ stats 'x*'\n! beanpole stats: there is no tube like 'x*'\n[1]",
+        );
+    }
 }
 
 #[test]

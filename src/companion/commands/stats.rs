@@ -1,16 +1,19 @@
-//! `stats`: shows the statistics of a server, a tube or a job.
+//! `stats`: shows the statistics of a server, of tubes or of a job.
 
-use crate::command::{Invocation, Run, word};
+use crate::command::{Invocation, Run, Tubes, word};
 use crate::failure::{Failure, Outcome};
 use crate::server::client::Client;
 use crate::server::stats::Facts;
-use beanpole::protocol::{JobId, TubeName};
+use crate::server::tubes::{Patterns, stats_of};
+use crate::text::json::Json;
+use beanpole::protocol::JobId;
 use clap::Args;
 
 #[derive(Args)]
+#[command(override_usage = "beanpole stats [OPTIONS] [TUBE]... | job ID")]
 pub struct Stats {
-    #[arg(value_name = "TUBE")]
-    about: Vec<String>,
+    #[command(flatten)]
+    tubes: Tubes,
     /// write JSON
     #[arg(short, long)]
     json: bool,
@@ -18,7 +21,7 @@ pub struct Stats {
 
 enum About {
     Server,
-    Tube(TubeName),
+    Tubes(Patterns),
     Job(JobId),
 }
 
@@ -26,31 +29,39 @@ impl Run for Stats {
     const MANY_SERVERS: bool = true;
 
     fn run(self, invocation: &Invocation) -> Outcome {
-        let about = match self.about.as_slice() {
+        let patterns = self.tubes.patterns();
+        let about = match patterns.0.as_slice() {
             [] => About::Server,
-            [tube] => About::Tube(word(tube)?),
-            [job, id] if job == "job" => About::Job(word(id)?),
-            _ => return Failure::usage("about what? nothing, TUBE or job ID"),
+            [job, id] if job.text() == "job" => About::Job(word(id.text())?),
+            _ => About::Tubes(patterns),
         };
         let (found, outcome) = invocation.ask_each(|client| ask(client, &about))?;
-        let show = |facts: &Facts| match about {
-            About::Server => by_headings(facts),
-            _ => plain(facts),
+        let to_json = |found: &Vec<Facts>| match found.as_slice() {
+            [only] => only.to_json(),
+            several => several.iter().map(Facts::to_json).collect::<Json>(),
         };
-        invocation.show(self.json, found, Facts::to_json, show)?;
+        let to_text = |found: &Vec<Facts>| match about {
+            About::Server => found.iter().map(by_headings).collect(),
+            _ => found.iter().map(plain).collect::<Vec<_>>().join("\n"),
+        };
+        invocation.show(self.json, found, to_json, to_text)?;
         outcome
     }
 }
 
-fn ask(client: &mut Client, about: &About) -> Outcome<Facts> {
-    match about {
-        About::Server => client.server_stats(),
-        About::Tube(tube) => client.known_tube(tube),
+fn ask(client: &mut Client, about: &About) -> Outcome<Vec<Facts>> {
+    Ok(match about {
+        About::Server => vec![client.server_stats()?],
+        About::Tubes(patterns) => {
+            let tubes = patterns.existing(client)?;
+            let all = stats_of(client, &tubes)?.into_iter();
+            all.map(|(_, facts)| facts).collect()
+        }
         About::Job(id) => {
             let facts = client.facts(&format!("stats-job {id}"))?;
-            facts.ok_or_else(|| Failure::no_job(*id))
+            vec![facts.ok_or_else(|| Failure::no_job(*id))?]
         }
-    }
+    })
 }
 
 /// One line for each key.
