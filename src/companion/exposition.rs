@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_puts_and_room_are_told_where_the_server_tells_them() {
+    fn refusals_and_room_are_written_if_the_server_tells_them() {
         let stats = "memory-used: 900\nmax-memory: 1000\nbinlog-size: 70\nbinlog-live-size: 20\n\
                      put-refusal: memory\nputs-refused: 7\nmax-connections: 100";
         let text = metrics(
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_tubes_those_in_trouble_come_first_and_then_the_largest() {
+    fn a_bound_keeps_tubes_in_trouble_first_and_then_the_largest() {
         let watched = "current-watching: 1\ncurrent-jobs-ready";
         let (small, large) = (format!("{watched}: 1"), format!("{watched}: 9"));
         let tubes = [

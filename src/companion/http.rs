@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_is_read_once_all_of_it_is_there() {
+    fn a_head_is_parsed_once_it_is_complete() {
         let bytes = b"GET /a/b?c=d HTTP/1.1\r\nHost: x\r\nX-One: 1\r\n\r\nbody";
         for cut in 0..bytes.len() - 4 {
             assert_eq!(status_of(&bytes[..cut]), Ok(false), "{cut}");
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_head_or_too_much_of_one_is_refused() {
+    fn a_malformed_or_too_large_head_is_refused() {
         let large = format!("GET / HTTP/1.1\r\na: {}", "x".repeat(LONGEST_HEAD));
         let many = format!(
             "GET / HTTP/1.1\r\n{}\r\n",
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_has_one_length_in_digits() {
+    fn a_body_needs_exactly_one_length_in_digits() {
         for (headers, expected) in [
             ("", Ok(0)),
             ("Content-Length: 12\r\n", Ok(12)),
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_decoded_and_what_is_no_code_stays() {
+    fn parameters_are_decoded_and_malformed_codes_stay() {
         for (query, expected) in [
             ("", vec![]),
             ("a=1&b", vec![("a", "1"), ("b", "")]),
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn only_hosts_that_are_ours_are_answered() {
+    fn only_own_host_names_and_addresses_are_answered() {
         let hosts = ["queue.example".into()];
         let is_ours = |host: &str| request(&[("host", host)]).is_for(&hosts);
         for host in [

@@ -4,7 +4,7 @@ use super::story::{on_each_server, tell};
 use super::support::{Server, servers, wait_for};
 
 #[test]
-fn check_says_in_one_line_whether_a_server_is_well() {
+fn check_writes_one_line_with_level_text_and_performance_data() {
     on_each_server(
         r#"
         $ put -q -t mail a b c
@@ -44,7 +44,7 @@ fn check_says_in_one_line_whether_a_server_is_well() {
 }
 
 #[test]
-fn check_warns_of_a_server_that_takes_no_new_jobs() {
+fn check_warns_of_a_draining_server() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         server.drain();
@@ -60,7 +60,7 @@ fn check_warns_of_a_server_that_takes_no_new_jobs() {
 }
 
 #[test]
-fn check_knows_how_long_the_next_job_has_waited() {
+fn check_limits_the_age_of_the_next_ready_job() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         tell(&server, "$ put -q -t mail a");

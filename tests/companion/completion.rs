@@ -65,7 +65,7 @@ const COMPLETED: &[(&str, &[&str])] = &[
 ];
 
 #[test]
-fn bash_completes_commands_options_tubes_and_words() {
+fn bash_completes_commands_options_and_tubes() {
     let server = server();
     let Some(mut bash) = shell(&server, "bash") else {
         return;
@@ -92,7 +92,7 @@ fn bash_completes_commands_options_tubes_and_words() {
 }
 
 #[test]
-fn fish_completes_commands_options_tubes_and_words() {
+fn fish_completes_commands_options_and_tubes() {
     let server = server();
     let Some(mut fish) = shell(&server, "fish") else {
         return;
@@ -114,7 +114,7 @@ fn fish_completes_commands_options_tubes_and_words() {
 }
 
 #[test]
-fn zsh_completes_commands_options_tubes_and_words() {
+fn zsh_completes_commands_options_and_tubes() {
     let server = server();
     let Some(mut zsh) = shell(&server, "zsh") else {
         return;
@@ -146,7 +146,7 @@ fn zsh_completes_commands_options_tubes_and_words() {
 }
 
 #[test]
-fn the_name_of_a_tube_is_not_run_by_the_shell() {
+fn bash_quotes_a_tube_name_that_it_would_run() {
     let server = server();
     tell(&server, "$ put -q -t '$(pwd)' x");
     let Some(mut bash) = shell(&server, "bash") else {

@@ -99,7 +99,7 @@ fn page_files() -> Vec<(String, String)> {
 }
 
 #[test]
-fn the_page_is_small_and_writes_no_markup() {
+fn the_page_is_small_and_inserts_no_markup_from_a_server() {
     let files = page_files();
     let size: usize = files.iter().map(|(_, text)| text.len()).sum();
     assert!(size < 70_000, "{size} bytes");
@@ -129,7 +129,7 @@ fn the_page_is_small_and_writes_no_markup() {
 }
 
 #[test]
-fn the_files_of_the_page_are_served_with_a_strict_policy() {
+fn the_files_of_the_page_have_a_strict_content_security_policy() {
     let server = Server::start(&servers()[0], &[]);
     let console = Console::start(&server, &[]);
     for (name, text) in page_files() {
@@ -160,7 +160,7 @@ fn the_files_of_the_page_are_served_with_a_strict_policy() {
 }
 
 #[test]
-fn head_is_answered_as_get_is_but_without_a_body() {
+fn head_is_answered_like_get_without_a_body() {
     let server = Server::start(&servers()[0], &[]);
     let console = Console::start(&server, &[]);
     console.wait_for("/api/servers", "\"known\":true");
@@ -174,7 +174,7 @@ fn head_is_answered_as_get_is_but_without_a_body() {
 }
 
 #[test]
-fn a_name_that_suddenly_means_our_address_is_refused() {
+fn an_unknown_host_name_is_refused() {
     let server = Server::start(&servers()[0], &[]);
     let console = Console::start(&server, &["--host", "queue.example"]);
     for path in ["/", "/api/servers", "/metrics"] {
@@ -196,7 +196,7 @@ fn a_name_that_suddenly_means_our_address_is_refused() {
 }
 
 #[test]
-fn only_the_page_itself_changes_something_and_only_if_that_is_allowed() {
+fn changes_need_allow_changes_and_the_origin_of_the_page() {
     let server = Server::start(&servers()[0], &[]);
     tell(&server, "$ put -q -t mail x");
     let deed = r#"{"do":"delete","server":0,"ids":["1"]}"#;
@@ -229,7 +229,7 @@ fn only_the_page_itself_changes_something_and_only_if_that_is_allowed() {
 }
 
 #[test]
-fn whoever_does_not_know_the_token_learns_nothing() {
+fn every_fact_needs_the_token() {
     let server = Server::start(&servers()[0], &[]);
     tell(&server, "$ put -q -t mail secret");
     let file = server.directory.write("token", b"0123456789abcdef\n");
@@ -264,7 +264,7 @@ fn whoever_does_not_know_the_token_learns_nothing() {
 }
 
 #[test]
-fn off_the_loopback_there_is_a_token_without_being_asked_for() {
+fn listening_beyond_the_loopback_creates_a_token() {
     let server = Server::start(&servers()[0], &[]);
     let mut command = server.beanpole();
     command.args(["console", "--listen", "0.0.0.0:0"]);
@@ -275,7 +275,7 @@ fn off_the_loopback_there_is_a_token_without_being_asked_for() {
 }
 
 #[test]
-fn a_hundred_silent_and_greedy_browsers_hold_up_nobody() {
+fn a_hundred_silent_or_greedy_clients_delay_no_other() {
     let server = Server::start(&servers()[0], &[]);
     let console = Console::start(&server, &["--allow-changes"]);
     console.wait_for("/api/servers", "\"known\":true");
@@ -304,7 +304,7 @@ fn a_hundred_silent_and_greedy_browsers_hold_up_nobody() {
 }
 
 #[test]
-fn each_deed_says_what_it_did() {
+fn each_change_reports_what_it_did() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         let console = Console::start(&server, &["--allow-changes"]);
@@ -390,7 +390,7 @@ fn each_deed_says_what_it_did() {
 }
 
 #[test]
-fn jobs_are_found_by_state_and_by_text_page_by_page() {
+fn jobs_are_found_by_state_and_body_text_in_pages() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         let bodies = (1..=120)
@@ -466,7 +466,7 @@ fn jobs_are_found_by_state_and_by_text_page_by_page() {
 }
 
 #[test]
-fn a_server_that_is_gone_is_said_to_be_and_found_again() {
+fn a_lost_server_is_reported_and_found_again() {
     for program in servers() {
         let mut server = Server::start(&program, &[]);
         let console = Console::start(&server, &[]);

@@ -119,7 +119,7 @@ fn no_command_writes_control_characters_of_a_server() {
 }
 
 #[test]
-fn the_body_of_a_job_and_the_replies_of_raw_are_harmless_on_a_terminal() {
+fn bodies_and_replies_of_raw_are_escaped_on_a_terminal() {
     let found = |line: &str| match line {
         "use x" => format!("USING {EVIL}\r\n").into_bytes(),
         _ => format!("FOUND 1 {}\r\n{EVIL}\r\n", EVIL.len()).into_bytes(),
@@ -143,7 +143,7 @@ fn the_body_of_a_job_and_the_replies_of_raw_are_harmless_on_a_terminal() {
 }
 
 #[test]
-fn json_has_escapes_for_what_would_disturb_a_terminal() {
+fn json_escapes_control_and_direction_characters() {
     let job = "---\nid: 1\ntube: default\nstate: ready\npri: 0\nage: 0\ndelay: 0\nttr: 1\n";
     let answer = move |line: &str| match line {
         "peek 1" => format!("FOUND 1 {}\r\n{EVIL}\r\n", EVIL.len()).into_bytes(),
@@ -164,7 +164,7 @@ fn run_in_little_memory(port: u16, command: &str) -> Output {
 }
 
 #[test]
-fn a_reply_that_is_announced_larger_than_any_can_be_is_refused_at_once() {
+fn a_reply_announced_above_its_bound_is_refused_at_once() {
     let answer = |line: &str| match line.split(' ').next() {
         Some("peek" | "peek-ready") => b"FOUND 1 9999999999999\r\n".to_vec(),
         _ => b"OK 9999999999999\r\n".to_vec(),
@@ -190,7 +190,7 @@ fn a_reply_that_is_announced_larger_than_any_can_be_is_refused_at_once() {
 }
 
 #[test]
-fn a_body_is_as_large_as_the_server_says_that_it_can_be() {
+fn a_body_may_be_as_large_as_max_job_size() {
     let answer = |size: &'static str, line: &str| match line {
         "peek 1" => format!("FOUND 1 {}\r\n", 1 << 29).into_bytes(),
         "peek 2" => [

@@ -16,7 +16,7 @@ fn with_binlog(program: &Path) -> (Directory, Server) {
 }
 
 #[test]
-fn what_keeps_all_slots_waiting_is_said_once() {
+fn work_reports_once_why_all_slots_wait() {
     for program in servers() {
         let mut server = Server::start(&program, &[]);
         server.kill();
@@ -35,7 +35,7 @@ fn what_keeps_all_slots_waiting_is_said_once() {
 }
 
 #[test]
-fn a_job_is_touched_while_its_command_runs() {
+fn work_touches_a_job_while_its_command_runs() {
     let begin = |program: PathBuf| {
         let server = Server::start(&program, &[]);
         tell(&server, "$ put -r 3 slow\n1");
@@ -58,7 +58,7 @@ fn a_job_is_touched_while_its_command_runs() {
 }
 
 #[test]
-fn a_worker_waits_for_a_server_that_is_not_there_yet() {
+fn work_waits_for_a_server_that_is_not_up_yet() {
     for program in servers() {
         let mut server = Server::start(&program, &[]);
         server.kill();
@@ -78,24 +78,7 @@ fn a_worker_waits_for_a_server_that_is_not_there_yet() {
 }
 
 #[test]
-fn a_job_outlives_the_restart_of_a_server_with_a_binlog() {
-    for program in servers() {
-        let (_binlog, mut server) = with_binlog(&program);
-        tell(&server, "$ put -r 100 -q precious");
-        let mut command = server.beanpole();
-        command.args(["work", "-n", "1", "--", "sh", "-c", PATIENT]);
-        let mut worker = Running::start(command.arg(server.directory.path()));
-        server.directory.wait_for("pid");
-        server.restart();
-        worker.wait_for_line("beanpole work: job 1: taken back");
-        server.directory.write("go", b"");
-        assert_eq!(worker.wait().0, 0);
-        tell(&server, "$ reserve -w 0\n[1]");
-    }
-}
-
-#[test]
-fn a_server_that_forgot_the_job_lets_the_command_end_in_peace() {
+fn a_command_may_finish_when_a_restarted_server_has_lost_its_job() {
     for program in servers() {
         let mut server = Server::start(&program, &[]);
         tell(&server, "$ put -r 100 -q precious");
@@ -117,7 +100,7 @@ fn a_server_that_forgot_the_job_lets_the_command_end_in_peace() {
 }
 
 #[test]
-fn when_the_server_took_the_job_away_the_command_and_its_children_end() {
+fn a_command_and_its_children_end_when_the_server_has_taken_the_job_back() {
     let (port, server) = scripted(&[
         ("reserve-with-timeout 0", "RESERVED 5 4\r\nbody\r\n"),
         (
@@ -150,7 +133,7 @@ fn when_the_server_took_the_job_away_the_command_and_its_children_end() {
 }
 
 #[test]
-fn when_the_server_is_silent_the_command_ends_with_its_time_to_run() {
+fn a_command_ends_with_the_time_to_run_when_the_server_is_silent() {
     let (port, server) = scripted(&[
         ("reserve-with-timeout 0", "RESERVED 5 4\r\nbody\r\n"),
         (
@@ -173,7 +156,7 @@ fn when_the_server_is_silent_the_command_ends_with_its_time_to_run() {
 }
 
 #[test]
-fn every_job_is_done_whatever_ends_meanwhile() {
+fn every_job_is_done_although_a_worker_and_the_server_are_killed() {
     for program in servers() {
         let (_binlog, mut server) = with_binlog(&program);
         let lines: String = (1..=100).map(|number| format!("{number}\n")).collect();
@@ -250,7 +233,7 @@ fn every_job_is_done_whatever_ends_meanwhile() {
 }
 
 #[test]
-fn a_server_that_stalled_longer_than_the_time_to_run_does_not_end_the_worker() {
+fn a_worker_survives_a_server_that_stalls_longer_than_the_time_to_run() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         tell(&server, "$ put -q -r 1 slow");
@@ -271,7 +254,7 @@ fn a_server_that_stalled_longer_than_the_time_to_run_does_not_end_the_worker() {
 }
 
 #[test]
-fn idle_slots_leave_the_jobs_of_busy_ones_alone_when_the_server_restarts() {
+fn idle_slots_take_no_job_that_a_busy_slot_is_taking_back() {
     for program in servers() {
         let (_binlog, mut server) = with_binlog(&program);
         tell(&server, "$ put -q -r 100 a b c d e f");

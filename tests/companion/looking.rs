@@ -6,7 +6,7 @@ use ::support::Port;
 use std::process::{Command, Stdio};
 
 #[test]
-fn stats_and_tubes_are_for_people_and_for_scripts() {
+fn stats_and_tubes_write_text_and_json() {
     on_each_server(
         r#"
         $ put -q -t mail -p 1 x
@@ -66,7 +66,7 @@ fn stats_and_tubes_are_for_people_and_for_scripts() {
 }
 
 #[test]
-fn a_long_name_moves_only_its_own_figures() {
+fn a_long_tube_name_moves_only_its_own_row() {
     let long = "x".repeat(200);
     on_each_server(&format!(
         r#"
@@ -83,7 +83,7 @@ fn a_long_name_moves_only_its_own_figures() {
 }
 
 #[test]
-fn a_dead_server_does_not_hide_what_the_others_say() {
+fn an_unreachable_server_does_not_hide_the_answers_of_others() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         let dead = Port::reserve(0).unwrap();
@@ -118,7 +118,7 @@ fn a_dead_server_does_not_hide_what_the_others_say() {
 }
 
 #[test]
-fn ping_tells_how_fast_a_server_answers() {
+fn ping_reports_latencies_of_each_server() {
     for program in servers() {
         let mut server = Server::start(&program, &[]);
         let mut ping = server.beanpole();
@@ -166,7 +166,7 @@ fn ping_tells_how_fast_a_server_answers() {
 }
 
 #[test]
-fn the_servers_statistics_are_complete_under_headings() {
+fn stats_groups_all_statistics_under_headings() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         let json = server.said(&["stats", "--json"]);
@@ -204,7 +204,7 @@ fn the_servers_statistics_are_complete_under_headings() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_named() {
+fn a_connection_failure_names_the_server() {
     let reserved = Port::reserve(0).unwrap();
     let port = reserved.number;
     for command in ["stats", "tubes", "put", "reserve", "metrics", "dump"] {
@@ -221,7 +221,7 @@ fn a_server_that_is_not_there_is_named() {
 }
 
 #[test]
-fn tail_shows_jobs_as_they_are_put_and_leaves_them_alone() {
+fn tail_shows_new_jobs_without_reserving_them() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         tell(&server, "$ put -q earlier");
@@ -267,7 +267,7 @@ fn tail_shows_jobs_as_they_are_put_and_leaves_them_alone() {
 }
 
 #[test]
-fn output_that_nobody_reads_ends_the_program_without_a_word() {
+fn a_closed_output_ends_the_program_silently_and_deletes_nothing() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         tell(&server, "$ put -q x");

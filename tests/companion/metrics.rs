@@ -102,7 +102,7 @@ fn metrics_follow_the_conventions_of_prometheus() {
 }
 
 #[test]
-fn metrics_go_into_a_file_at_once_and_say_whether_the_server_is_up() {
+fn metrics_replace_a_file_at_once_and_tell_whether_the_server_is_up() {
     let dead = Port::reserve(0).unwrap();
     for program in servers() {
         let server = Server::start(&program, &[]);
@@ -147,7 +147,7 @@ fn metrics_go_into_a_file_at_once_and_say_whether_the_server_is_up() {
 
 /// The alerts name metrics that exist.
 #[test]
-fn the_alerts_are_about_metrics_that_are_written() {
+fn the_alerts_name_metrics_that_are_written() {
     let server = Server::start(&servers()[0], &[]);
     tell(&server, "$ put -q -t mail x");
     let mut command = server.beanpole();
@@ -177,7 +177,7 @@ fn the_alerts_are_about_metrics_that_are_written() {
 }
 
 #[test]
-fn several_servers_have_a_label_each_and_tubes_a_bound() {
+fn each_of_several_servers_has_a_label_and_the_number_of_tubes_is_bounded() {
     for program in servers() {
         let (server, other) = (Server::start(&program, &[]), Server::start(&program, &[]));
         tell(&server, "$ put -q -t mail x\n$ pause default 0");
@@ -218,7 +218,7 @@ fn scrape(port: u16, request: &str) -> String {
 }
 
 #[test]
-fn metrics_are_served_to_who_asks_for_them() {
+fn metrics_are_served_by_http() {
     for program in servers() {
         let mut server = Server::start(&program, &[]);
         let mut command = server.beanpole();

@@ -6,7 +6,7 @@ use super::story::{on_each_server, tell};
 use super::support::{Server, servers};
 
 #[test]
-fn a_word_that_is_almost_right_is_answered_with_the_right_one() {
+fn a_misspelt_command_or_option_gets_a_suggestion() {
     on_each_server(
         r#"
         $ stast
@@ -60,7 +60,7 @@ test  127.0.0.1:PORT
 ";
 
 #[test]
-fn a_server_is_called_by_its_name_in_a_file() {
+fn a_server_may_be_named_as_in_the_servers_file() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         tell(&server, "$ put -q -t mail x");
@@ -110,7 +110,7 @@ fn a_server_is_called_by_its_name_in_a_file() {
 }
 
 #[test]
-fn before_it_changes_a_server_with_a_warning_colour_it_says_so_to_a_person() {
+fn a_changing_command_shows_the_name_of_a_server_with_a_warning_colour() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         let title = format!("prod 127.0.0.1:{}", server.port);
@@ -187,7 +187,7 @@ fn a_tube_may_be_named_by_an_option_or_an_operand_where_only_tubes_can_stand() {
 }
 
 #[test]
-fn put_says_on_a_terminal_that_its_first_body_looks_like_a_tube() {
+fn put_warns_on_a_terminal_when_the_first_body_looks_like_a_tube() {
     let server = Server::start(&servers()[0], &[]);
     let mut put = server.beanpole();
     put.args(["put", "mail", "hello"]);

@@ -6,7 +6,7 @@ use super::support::{BEANPOLE, Server, beanpoled, servers, wait_for};
 use std::process::Command;
 
 #[test]
-fn one_command_prints_the_reply_as_it_came() {
+fn raw_prints_the_reply_to_one_command_unchanged() {
     on_each_server(
         r#"
         $ put x
@@ -53,7 +53,7 @@ fn one_command_prints_the_reply_as_it_came() {
 }
 
 #[test]
-fn a_script_is_one_conversation() {
+fn raw_runs_a_script_over_one_connection() {
     on_each_server(
         r#"
         $ raw < 'use mail\r\nput 0 0 60 3\r\na\nb\r\nput 0 0 60 1\nc\npeek-ready\nwatch mail\nreserve\ndelete 1\nquit\nstats\n'
@@ -77,7 +77,7 @@ fn a_script_is_one_conversation() {
 }
 
 #[test]
-fn a_put_may_have_options_and_its_body_is_never_read_as_commands() {
+fn the_body_of_a_put_with_options_is_never_read_as_commands() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         let said = match program == beanpoled() {
@@ -152,7 +152,7 @@ fn the_prompt_asks_for_the_body_of_a_put_and_counts_it() {
 }
 
 #[test]
-fn of_lines_that_are_pasted_together_each_is_run() {
+fn the_prompt_runs_each_of_several_pasted_lines() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         let (mut screen, name) = prompt(&server);
@@ -197,7 +197,7 @@ fn the_prompt_remembers_what_was_typed() {
 }
 
 #[test]
-fn control_c_ends_the_waiting_and_not_the_prompt() {
+fn control_c_ends_a_wait_and_not_the_prompt() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         let (mut screen, name) = prompt(&server);
@@ -222,7 +222,7 @@ fn control_c_ends_the_waiting_and_not_the_prompt() {
 }
 
 #[test]
-fn a_server_that_is_silent_holds_no_command_longer_than_it_is_told_to() {
+fn no_command_waits_for_a_silent_server_longer_than_its_timeout() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         server.signal("STOP");

@@ -5,7 +5,7 @@ use super::support::{BEANPOLE, PATIENT, Running, Server, group_exists, servers, 
 use std::process::{Command, Stdio};
 
 #[test]
-fn one_sigterm_lets_the_command_end_and_takes_no_other_job() {
+fn the_first_sigterm_lets_commands_finish_and_takes_no_other_job() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         tell(&server, "$ put -q first second");
@@ -25,7 +25,7 @@ fn one_sigterm_lets_the_command_end_and_takes_no_other_job() {
 }
 
 #[test]
-fn a_second_sigterm_ends_the_command_and_releases_the_job() {
+fn a_second_sigterm_ends_commands_and_releases_their_jobs() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         tell(&server, "$ put first\n1");
@@ -74,7 +74,7 @@ fn an_idle_worker_stops_at_once() {
 }
 
 #[test]
-fn a_worker_under_nohup_does_not_hear_the_terminal_go() {
+fn a_worker_under_nohup_ignores_sighup() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         tell(&server, "$ put -q -t mail x");
@@ -95,7 +95,7 @@ fn a_worker_under_nohup_does_not_hear_the_terminal_go() {
 
 /// These tests may be started with nohup, or in the background of a script.
 #[test]
-fn tests_end_also_where_who_starts_them_ignores_signals() {
+fn tests_of_signals_pass_when_the_caller_ignores_signals() {
     let tests = std::env::current_exe().expect("the tests have a name");
     let mut command = Command::new("sh");
     command.args(["-c", "trap '' HUP INT; exec \"$@\"", "sh"]);
@@ -111,7 +111,7 @@ fn tests_end_also_where_who_starts_them_ignores_signals() {
 }
 
 #[test]
-fn the_command_ends_with_its_worker_however_that_ends() {
+fn a_command_ends_when_its_worker_is_killed() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         tell(&server, "$ put -q x");

@@ -106,7 +106,7 @@ q quit  ? help  enter look  s sort  / filter  space hold  k kick  p pause",
 }
 
 #[test]
-fn at_80_by_24_it_shows_the_server_and_its_tubes() {
+fn top_shows_the_server_and_its_tubes_at_80_by_24() {
     for program in servers() {
         let server = busy(&program);
         let mut screen = top(&server, 80, 24, &[]);
@@ -119,38 +119,7 @@ fn at_80_by_24_it_shows_the_server_and_its_tubes() {
 }
 
 #[test]
-fn in_tmux_it_is_the_same_at_every_size() {
-    if Command::new("tmux").arg("-V").output().is_err() {
-        return ::support::left_out("tmux");
-    }
-    for program in servers() {
-        let server = busy(&program);
-        let mut tmux = Command::new("tmux");
-        tmux.args(["-u", "-f", "/dev/null", "-S"])
-            .arg(server.directory.path().join("tmux"))
-            .arg("new-session")
-            .arg(format!("'{BEANPOLE}' top -i 0.05 -a {}", server.address()))
-            .args([";", "set", "status", "off"])
-            // If this test fails, nothing goes on.
-            .args([";", "set", "destroy-unattached", "on"])
-            .env("TERM", "xterm-256color")
-            .env("TMUX", "");
-        let mut screen = Screen::start(&tmux, 80, 24);
-        screen.wait_for_screen(&at_80_by_24(&server));
-        screen.resize(120, 40);
-        screen.wait_for("\nimages                     1");
-        wait_for("40 lines", || screen.text().lines().count() == 40);
-        screen.resize(64, 9);
-        screen.wait_for_screen(&at_64_by_9(&server));
-        screen.resize(80, 24);
-        screen.wait_for_screen(&at_80_by_24(&server));
-        screen.type_keys("q");
-        assert_eq!(screen.wait(), Some(0));
-    }
-}
-
-#[test]
-fn it_sorts_filters_and_looks_into_a_tube() {
+fn top_sorts_filters_and_looks_into_a_tube() {
     for program in servers() {
         let server = busy(&program);
         let mut screen = top(&server, 80, 24, &["--sort", "ready"]);
@@ -201,7 +170,7 @@ q quit  ? help  esc back  arrows job  d delete  u kick  b bury  c clear",
 }
 
 #[test]
-fn of_very_many_tubes_some_are_found_by_a_part_of_their_names() {
+fn top_finds_one_of_5000_tubes_by_a_part_of_its_name() {
     for program in servers() {
         let server = busy(&program);
         let names = (0..5000).map(|number| format!("use tube{number}\\nput 0 0 1 0\\n\\n"));
@@ -223,7 +192,7 @@ fn of_very_many_tubes_some_are_found_by_a_part_of_their_names() {
 }
 
 #[test]
-fn a_buried_job_is_red_in_the_table_of_servers_too() {
+fn buried_jobs_are_red_in_the_table_of_servers() {
     for program in servers() {
         let (server, other) = (busy(&program), Server::start(&program, &[]));
         let addresses = [server.address(), other.address()];
@@ -235,7 +204,7 @@ fn a_buried_job_is_red_in_the_table_of_servers_too() {
 }
 
 #[test]
-fn it_kicks_and_pauses_after_a_question() {
+fn top_kicks_and_pauses_after_a_question() {
     for program in servers() {
         let server = busy(&program);
         let mut screen = top(&server, 80, 24, &[]);
@@ -261,7 +230,7 @@ fn it_kicks_and_pauses_after_a_question() {
 }
 
 #[test]
-fn it_acts_on_the_selected_job_and_clears_a_tube_after_a_question() {
+fn top_acts_on_the_selected_job_and_clears_a_tube_after_a_question() {
     for program in servers() {
         let server = busy(&program);
         let mut screen = top(&server, 80, 24, &[]);
@@ -297,7 +266,7 @@ fn it_acts_on_the_selected_job_and_clears_a_tube_after_a_question() {
 }
 
 #[test]
-fn it_shows_its_keys() {
+fn top_shows_its_keys() {
     for program in servers() {
         let server = busy(&program);
         let mut screen = top(&server, 80, 24, &[]);
@@ -316,7 +285,7 @@ fn it_shows_its_keys() {
 }
 
 #[test]
-fn what_needs_a_person_is_coloured_unless_nothing_is_to_be() {
+fn trouble_is_coloured_unless_no_color_is_set() {
     const RED: vt100::Color = vt100::Color::Idx(1);
     const YELLOW: vt100::Color = vt100::Color::Idx(3);
     const NONE: vt100::Color = vt100::Color::Default;
@@ -344,7 +313,7 @@ fn what_needs_a_person_is_coloured_unless_nothing_is_to_be() {
 }
 
 #[test]
-fn on_a_wide_screen_numbers_stand_beside_the_names_and_trouble_after_them() {
+fn a_wide_screen_shows_trouble_after_the_numbers() {
     for program in servers() {
         let server = busy(&program);
         let screen = top(&server, 200, 24, &[]);
@@ -355,7 +324,7 @@ fn on_a_wide_screen_numbers_stand_beside_the_names_and_trouble_after_them() {
 }
 
 #[test]
-fn a_server_that_is_frozen_is_marked_soon() {
+fn a_silent_server_is_marked_within_a_second() {
     for program in servers() {
         let server = busy(&program);
         let other = Server::start(&program, &[]);
@@ -380,7 +349,7 @@ fn a_server_that_is_frozen_is_marked_soon() {
 }
 
 #[test]
-fn the_shell_gets_the_terminal_for_a_while() {
+fn control_z_leaves_the_terminal_to_the_shell() {
     if Command::new("bash").arg("--version").output().is_err() {
         return ::support::left_out("bash");
     }
@@ -409,7 +378,7 @@ fn the_shell_gets_the_terminal_for_a_while() {
 }
 
 #[test]
-fn it_stands_still_when_told_to() {
+fn top_stands_still_after_the_space_key() {
     for program in servers() {
         let server = busy(&program);
         let mut screen = top(&server, 80, 24, &[]);
@@ -446,7 +415,7 @@ q quit  ? help  enter look  s sort  / filter  space hold  k kick",
 }
 
 #[test]
-fn it_follows_the_size_of_the_terminal() {
+fn top_follows_the_size_of_the_terminal() {
     for program in servers() {
         let server = busy(&program);
         let mut screen = top(&server, 80, 24, &[]);
@@ -465,7 +434,7 @@ fn it_follows_the_size_of_the_terminal() {
 }
 
 #[test]
-fn a_lost_server_comes_back() {
+fn top_keeps_a_lost_server_and_finds_it_again() {
     for program in servers() {
         let mut server = busy(&program);
         let mut screen = top(&server, 120, 24, &[]);
@@ -486,7 +455,7 @@ fn a_lost_server_comes_back() {
 }
 
 #[test]
-fn several_servers_have_a_line_each_and_share_the_table() {
+fn several_servers_have_a_line_each_and_share_the_table_of_tubes() {
     for program in servers() {
         let server = busy(&program);
         let other = Server::start(&program, &[]);
@@ -525,7 +494,7 @@ q quit  ? help  enter look  s sort  / filter  space hold  k kick  p pause"
 }
 
 #[test]
-fn into_a_pipe_it_prints_once() {
+fn top_prints_once_into_a_pipe() {
     for program in servers() {
         let server = busy(&program);
         let output = server
@@ -550,7 +519,7 @@ fn into_a_pipe_it_prints_once() {
 }
 
 #[test]
-fn the_picture_in_the_readme_is_of_this_screen() {
+fn the_picture_in_the_readme_shows_this_screen() {
     let server = busy(&servers()[0]);
     let mut screen = top(&server, 118, 14, &[]);
     for line in lines_of_the_picture() {

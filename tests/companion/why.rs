@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 
 #[test]
-fn why_says_what_is_in_the_way_the_worst_first() {
+fn why_names_what_is_in_the_way_the_worst_first() {
     on_each_server(
         r#"
         $ why
@@ -34,7 +34,7 @@ fn why_says_what_is_in_the_way_the_worst_first() {
 }
 
 #[test]
-fn who_asks_is_no_worker() {
+fn why_does_not_count_its_own_connection_as_a_worker() {
     on_each_server(
         r#"
         $ put -q work
@@ -46,7 +46,7 @@ fn who_asks_is_no_worker() {
 }
 
 #[test]
-fn why_names_the_job_that_holds_up_the_others() {
+fn why_names_the_job_that_keeps_workers_busy() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         tell(
@@ -119,7 +119,7 @@ fn lose_a_worker(server: &Server, tube: &str) {
 }
 
 #[test]
-fn a_job_at_which_workers_are_lost_is_trouble_at_once_with_its_id() {
+fn why_check_and_top_name_a_job_at_which_workers_are_lost() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         tell(
@@ -172,7 +172,7 @@ fn a_job_at_which_workers_are_lost_is_trouble_at_once_with_its_id() {
 }
 
 #[test]
-fn the_sentences_count_one_as_one() {
+fn why_uses_the_singular_for_one_worker_and_one_job() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         tell(&server, "$ put -q -t mail -r 100000 slow next");
@@ -212,7 +212,7 @@ fn said(server: &Server, arguments: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn a_server_whose_memory_is_full_says_so_in_every_tool() {
+fn why_check_metrics_and_top_report_a_server_whose_memory_is_full() {
     let server = Server::start(&beanpoled(), &["--max-memory", "100000"]);
     let file = server.directory.write("large", &[b'x'; 50_000]);
     let put = || {
@@ -253,7 +253,7 @@ fn a_server_whose_memory_is_full_says_so_in_every_tool() {
 }
 
 #[test]
-fn a_tube_whose_jobs_time_out_is_marked_and_its_timeouts_are_a_rate() {
+fn top_marks_a_tube_whose_jobs_time_out_and_check_measures_their_rate() {
     let server = Server::start(&beanpoled(), &[]);
     tell(&server, "$ put -q -t mail -r 1 slow");
     // Each of them gets the job when the one before has had it for too long.
@@ -312,7 +312,7 @@ fn says(server: &Server, tube: &str, what: &str) -> bool {
 }
 
 #[test]
-fn why_knows_of_a_server_that_drains() {
+fn why_reports_a_draining_server() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         server.drain();

@@ -6,7 +6,7 @@ use super::story::{on_each_server, tell};
 use super::support::{Directory, PATIENT, Running, Server, servers};
 
 #[test]
-fn the_command_gets_the_body_and_the_facts_and_success_deletes_the_job() {
+fn a_command_gets_body_and_statistics_and_success_deletes_the_job() {
     on_each_server(
         r#"
         $ put -t mail -p 3 -r 90 'one\n' '\xff\xfe'
@@ -37,7 +37,7 @@ fn the_command_gets_the_body_and_the_facts_and_success_deletes_the_job() {
 }
 
 #[test]
-fn a_command_can_talk_to_the_server_that_its_job_came_from() {
+fn a_command_knows_the_address_of_its_server() {
     on_each_server(
         r#"
         $ put -t in hello
@@ -78,7 +78,7 @@ fn a_failure_delays_the_job_and_the_last_try_buries_it() {
 }
 
 #[test]
-fn the_back_off_has_an_upper_limit() {
+fn the_backoff_has_an_upper_limit() {
     on_each_server(
         r#"
         $ put -p 9 x
@@ -100,7 +100,7 @@ fn the_back_off_has_an_upper_limit() {
 }
 
 #[test]
-fn a_command_that_does_not_exist_ends_the_worker_and_gives_the_job_back() {
+fn a_missing_command_ends_the_worker_and_releases_the_job() {
     on_each_server(
         r#"
         $ put x
@@ -119,7 +119,7 @@ fn a_command_that_does_not_exist_ends_the_worker_and_gives_the_job_back() {
 }
 
 #[test]
-fn a_command_that_prints_much_and_reads_nothing_loses_no_byte() {
+fn no_byte_is_lost_when_a_command_prints_much_and_reads_nothing() {
     for program in servers() {
         let server = Server::start(&program, &["-z", "3000000"]);
         let body = server.directory.write("body", &vec![b'x'; 2_000_000]);
@@ -145,7 +145,7 @@ fn a_command_that_prints_much_and_reads_nothing_loses_no_byte() {
 }
 
 #[test]
-fn so_many_slots_work_at_the_same_time() {
+fn as_many_commands_run_as_there_are_slots() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         tell(&server, "$ put -q a b c");
@@ -160,7 +160,7 @@ fn so_many_slots_work_at_the_same_time() {
 }
 
 #[test]
-fn a_command_that_kills_its_worker_is_buried_in_the_end() {
+fn a_job_whose_command_kills_its_worker_is_buried_in_the_end() {
     on_each_server(
         r#"
         $ put x
@@ -181,7 +181,7 @@ fn a_command_that_kills_its_worker_is_buried_in_the_end() {
 }
 
 #[test]
-fn a_restart_of_the_server_is_no_try() {
+fn a_job_outlives_a_restart_of_the_server_which_counts_as_no_try() {
     for program in servers() {
         let binlog = Directory::new();
         let mut server = Server::start(&program, &["-b", binlog.text(), "-f", "0"]);
@@ -215,7 +215,7 @@ fn a_restart_of_the_server_is_no_try() {
 }
 
 #[test]
-fn what_is_released_by_hand_has_as_many_tries_again() {
+fn a_release_by_hand_counts_as_no_try() {
     on_each_server(
         r#"
         $ put x
@@ -232,7 +232,7 @@ fn what_is_released_by_hand_has_as_many_tries_again() {
 }
 
 #[test]
-fn to_look_at_a_job_by_reserving_it_is_no_try() {
+fn a_reservation_by_reserve_counts_as_no_try() {
     on_each_server(
         r#"
         $ put x
@@ -262,7 +262,7 @@ fn a_command_that_runs_too_long_has_failed() {
 }
 
 #[test]
-fn the_command_can_have_its_job_buried_or_ask_for_another_time() {
+fn exit_status_65_buries_the_job_and_75_delays_it() {
     on_each_server(
         r#"
         $ put x
@@ -287,7 +287,7 @@ fn the_command_can_have_its_job_buried_or_ask_for_another_time() {
 }
 
 #[test]
-fn a_command_that_asks_at_the_terminal_fails_and_waits_for_nobody() {
+fn a_command_has_no_terminal_to_ask_at() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         tell(&server, "$ put -q x");

@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_what_may_just_be_reached() {
+    fn a_figure_at_its_limit_is_within_it() {
         for (limit, value, level) in [
             (most("4,9"), 4, Level::Ok),
             (most("4,9"), 5, Level::Warning),
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_written_as_plugins_write_them() {
+    fn performance_data_follows_the_format_of_plugins() {
         for (reading, expected) in [
             (reading("age", 5, most("4,9")), "'x:1 age'=5s;4;9;0"),
             (
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_and_what_is_well_is_left_out_then() {
+    fn a_bad_verdict_names_only_the_figures_that_are_wrong() {
         let readings = [
             reading("ready", 5, most("4,9")),
             reading("buried", 1, most("0")),
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_has_no_room_for_jobs_is_critical() {
+    fn a_server_without_room_for_jobs_is_critical() {
         let stats = Facts::parse(b"put-refusal: memory\ndraining: false").unwrap();
         let text = "takes no new jobs: its memory is full, ready 1";
         let readings = [reading("ready", 1, none())];
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_a_part_of_the_room_in_use_is_a_warning() {
+    fn use_of_memory_or_connections_above_the_limit_is_a_warning() {
         let stats =
             b"memory-used: 91\nmax-memory: 100\ncurrent-connections: 1\nmax-connections: 50";
         let readings: Vec<_> = in_use(&Facts::parse(stats).unwrap(), 90).collect();

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_known_about_the_time_after_the_last_sample() {
+    fn the_time_after_the_last_sample_is_a_gap() {
         let mut curves = Curves::new(Some(seconds(0)));
         curves.note(seconds(2), [1, 0, 0, 0], [0]);
         assert_eq!(told(&curves, 0, 5), "[[1,0,0,0,0.00]]");

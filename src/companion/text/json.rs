@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn json_that_was_written_is_read_back() {
         let text = concat!(
             r#"{"z":null,"b":true,"big":18446744073709551615,"#,
             r#""t":"\"\\/\n\r\t\u0000\u007f\u2028\u202e\udb40\udc41é😀","a":[-1.5,1.10,[]],"o":{}}"#
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_json_calls_a_number_is_one() {
+    fn only_a_number_of_json_becomes_a_number() {
         let told = ["7", "-0.50", "1e5", "007", "+1", " 1", "", "1.13-b"].map(number_or_text);
         let numbers: Vec<bool> = told.iter().map(Json::is_number).collect();
         assert_eq!(

@@ -125,13 +125,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_told_in_their_largest_unit() {
+    fn a_span_is_shown_in_its_largest_unit() {
         let spans = [0, 119, 120, 7200, 172_800].map(span);
         assert_eq!(spans, ["0s", "119s", "2m", "2h", "2d"]);
     }
 
     #[test]
-    fn a_body_is_shown_as_text_and_disturbs_no_terminal() {
+    fn a_body_is_shown_as_escaped_text() {
         let beginning = |body: &[u8], width| beginning(body, Some(width));
         assert_eq!(beginning("é\x1b[2J\n".as_bytes(), 20), "é\\x1b[2J\\n");
         assert_eq!(beginning(b"\xff\x00a", 20), "\\xff\\x00a");

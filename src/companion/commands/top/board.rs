@@ -366,7 +366,7 @@ mod tests {
 
     /// With ten thousand tubes, to arrange them takes longer than a key may.
     #[test]
-    fn keys_that_change_no_order_arrange_nothing() {
+    fn a_key_that_changes_no_order_sorts_nothing() {
         let habits = Habits {
             interval: Duration::MAX,
             respite: 1,

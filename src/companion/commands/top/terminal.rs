@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_told_apart_by_their_bytes() {
+    fn keys_are_decoded_from_their_bytes() {
         use Key::*;
         for (bytes, expected) in [
             (&b"aB1"[..], vec![Char('a'), Char('B'), Char('1')]),

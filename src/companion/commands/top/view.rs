@@ -497,7 +497,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn large_numbers_lose_digits_rather_than_their_column() {
+    fn large_numbers_are_shortened_to_their_column() {
         assert_eq!(count(999_999, 6), "999999");
         assert_eq!(count(1_999_999, 6), "1999k");
         assert_eq!(count(123_456_789, 7), "123456k");
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_says_does_not_disturb_the_terminal() {
+    fn text_of_a_server_is_escaped_on_the_screen() {
         let line = Line::plain("a\x1b]0;title\x07\u{202e}b");
         assert_eq!(line.text(40, false), "a\\x1b]0;title\\x07\\u{202e}b");
     }

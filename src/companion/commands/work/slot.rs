@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn releases_and_timeouts_are_tries_and_burials_begin_anew() {
+    fn releases_and_timeouts_count_as_tries_and_a_burial_resets_them() {
         for (tries, number, is_last) in [
             (tries(1, 0, 0, 0), 1, false),
             (tries(2, 1, 0, 0), 2, false),
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn reservations_without_an_end_count_by_themselves() {
+    fn reservations_that_ended_without_a_trace_are_counted_separately() {
         for (tries, vanished) in [
             (tries(1, 0, 0, 0), None),
             (tries(3, 0, 0, 0), None),
