@@ -232,7 +232,7 @@ fn a_rename_that_finds_no_room_gets_that_of_any_spare() {
         let mut server = Server::open(&disk, SyncMode::Always, SIZE);
         disk.forbid("binlog.spare2", Forbidden::Everything);
         disk.fail_at(disk.operations() + operation, ErrorKind::StorageFull);
-        let random = &mut Random::new(operation);
+        let random = &mut Random::new(1);
         while server.log.stats().current_index == 1 && server.put(100, random) {
             server.commit();
         }
