@@ -50,7 +50,7 @@ pub enum Error {
 }
 
 /// What to do about damage.
-const REPAIR: &str =
+pub(super) const REPAIR: &str =
     "save what can be read to a new directory with `beanpole binlog repair DIR NEW`";
 
 impl Error {

@@ -275,8 +275,7 @@ pub(super) fn remove_left_over(opening: &mut Opening, theirs: &[Found]) -> Resul
     match Theirs::of(theirs, &mut nowhere) {
         Ok(read) => read.remove(opening, theirs),
         Err(error) => {
-            let told = format!("left alone, since it is not needed: {error}");
-            opening.notices.push(told);
+            opening.leave_alone(&error);
             Ok(())
         }
     }

@@ -119,7 +119,7 @@ mod lease;
 mod ledger;
 mod log;
 mod opening;
-mod recovery;
+pub mod recovery;
 mod room;
 pub mod segment;
 mod spare;

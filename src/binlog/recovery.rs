@@ -8,8 +8,8 @@
 //! keeps its spares. (On shared storage it begins a segment, for which it makes a
 //! spare.)
 
-use super::error::{Error, is_full};
-use super::format::{HEADER_LEN, Header, Record, Tubes, shows_segment, spare_name, spare_slot};
+use super::error::{Error, REPAIR, is_full};
+use super::format::{HEADER_LEN, Record, Tubes, shows_segment, spare_name, spare_slot};
 use super::import;
 use super::ledger::Ledger;
 use super::log::Writer;
@@ -31,7 +31,7 @@ pub(super) fn recover<J: Jobs>(
     segment_size: u64,
     jobs: J,
 ) -> Result<Opened<J>, Error> {
-    let opening = Opening {
+    let mut opening = Opening {
         storage,
         sync,
         segment_size,
@@ -41,40 +41,41 @@ pub(super) fn recover<J: Jobs>(
     // the names from here on, so a power cut may not undo them any more.
     opening.sync_names()?;
     let files = find(&opening.storage)?;
-    let headers = files.iter().rev().flat_map(|(_, found)| found.as_ref());
-    let newest = headers
-        .filter_map(|found| Some((found, found.header()?)))
-        .next();
-    let needed = match newest {
-        Some((found, header)) => oldest_needed(found, &header)?,
+    let mut newest_first = files.iter().rev().flat_map(|(_, found)| found);
+    let needed = match newest_first.find(|found| found.header().is_some()) {
+        Some(newest) => oldest_needed(newest)?,
         None => 0,
     };
-    let mut files = Files::sort(files, needed, opening.storage.is_shared())?;
-    files.must_hold_jobs(&*opening.storage)?;
-    if files.ours.is_empty() || files.are_copies() {
-        return import::take_over(opening, files.theirs, &files.ours, jobs);
+    let (mut ours, theirs) = opening.sort(files, needed)?;
+    if ours.is_empty() {
+        opening.must_hold_jobs(&theirs)?;
     }
-    let foreign = files.theirs.iter().filter(|file| file.number >= needed);
+    if ours.is_empty() || are_copies(&ours, &theirs) {
+        return import::take_over(opening, theirs, &ours, jobs);
+    }
+    let foreign = theirs.iter().filter(|file| file.number >= needed);
     if let Some(file) = foreign.min_by_key(|file| matches!(file.kind, Kind::Nothing)) {
         let name = file.name();
         return Err(match file.kind {
-            Kind::Nothing => file.damaged(0, "there is nothing in it, though there was"),
+            Kind::Nothing => file.damaged(0, NOTHING),
             _ => Error::Refused(format!(
                 "{name} was written by beanstalkd, after the segments of beanpoled; nothing was changed; move {name} to another directory to start with the jobs of beanpoled (its own jobs are taken over by a start with -b on that directory)"
             )),
         });
     }
-    let old = files.ours.iter().filter(|found| found.number < needed);
-    let run = files.ours.split_off(old.count());
-    opening.go_on(&run, files, needed, jobs)
+    let run = ours.split_off(ours.partition_point(|found| found.number < needed));
+    opening.go_on(&run, (ours, theirs), needed, jobs)
 }
+
+/// What is wrong with a file that should be a segment.
+const NOTHING: &str = "there is nothing in it, though there was";
 
 /// The oldest segment that is needed, as the newest one says in its header or
 /// in a later mark. So the newest one is read twice: its marks say where to
 /// begin. The first time nothing of it is kept.
-fn oldest_needed(newest: &Found, header: &Header) -> Result<u32, Error> {
-    let mut oldest = header.oldest;
-    if oldest < header.number {
+fn oldest_needed(newest: &Found) -> Result<u32, Error> {
+    let mut oldest = newest.header().map_or(0, |header| header.oldest);
+    if oldest < newest.number {
         let mut reader = Reader::new(newest, HEADER_LEN, None)?;
         while let Some(mark) = reader.next_mark()? {
             oldest = oldest.max(mark);
@@ -83,32 +84,45 @@ fn oldest_needed(newest: &Found, header: &Header) -> Result<u32, Error> {
         // was removed long ago would count as missing.
         reader.end()?;
     }
-    Ok(oldest)
+    Ok(oldest.min(newest.number))
 }
 
-/// No segment is there, though something shows that there were some.
-const GONE: &str = "the segments are missing, though the spares show that there were some; nothing was changed; put them back, or move the spares away too to start without their jobs";
-
-/// The files with the name of a segment, by what they are, each kind in order.
-struct Files {
-    ours: Vec<Found>,
-    /// Files of beanstalkd, and files with nothing in them.
-    theirs: Vec<Found>,
-    /// Why others cannot be read. They are not needed.
-    useless: Vec<Error>,
+/// The name of a file that shows that there was a segment of ours, if one does: the
+/// second prepared segment, or a later one.
+pub fn shows_segments(storage: &dyn Storage) -> Result<Option<String>, Error> {
+    let names = storage.list().map_err(Error::on("list", "the files"))?;
+    Ok(names.into_iter().find(|name| shows_segment(name)))
 }
 
-impl Files {
-    /// An error if a file that may be needed cannot be read, or is no segment.
-    fn sort(files: Vec<Numbered>, needed: u32, is_shared: bool) -> Result<Files, Error> {
-        let mut sorted = Files {
-            ours: Vec::new(),
-            theirs: Vec::new(),
-            useless: Vec::new(),
-        };
+/// Whether our segments are only copies of jobs in beanstalkd's files, because the
+/// takeover was not finished. Until it is, the newest header says that a file of
+/// beanstalkd is needed. beanstalkd may have been started again since. Then it may
+/// have removed that file. So while our first segment is the very first, with no end
+/// of another in its header, any file of beanstalkd will do.
+fn are_copies(ours: &[Found], theirs: &[Found]) -> bool {
+    let header = |found: Option<&Found>| found.and_then(Found::header);
+    let (Some(first), Some(last)) = (header(ours.first()), header(ours.last())) else {
+        return false;
+    };
+    let is_copied = |file: &Found| {
+        matches!(file.kind, Kind::Beanstalkd(_))
+            && (first.previous_end == 0 || file.number == last.oldest)
+    };
+    last.oldest < first.number && theirs.iter().any(is_copied)
+}
+
+impl Opening {
+    /// Our segments; and files of beanstalkd, with those in which nothing is. An
+    /// error if a file that may be needed cannot be read, or is no segment.
+    fn sort(
+        &mut self,
+        files: Vec<Numbered>,
+        needed: u32,
+    ) -> Result<(Vec<Found>, Vec<Found>), Error> {
+        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for (number, found) in files {
             let found = found.and_then(|found| match found.kind {
-                Kind::Nothing if found.len > 0 && is_shared => {
+                Kind::Nothing if found.len > 0 && self.storage.is_shared() => {
                     let flaw = "there are only zeros in it, which may be what a cache has of it";
                     Err(found.damaged(0, flaw))
                 }
@@ -116,68 +130,48 @@ impl Files {
                 _ => Ok(found),
             });
             match found {
-                Ok(found) if found.header().is_some() => sorted.ours.push(found),
-                Ok(found) => sorted.theirs.push(found),
-                Err(error) if number < needed => sorted.useless.push(error),
+                Ok(found) if found.header().is_some() => ours.push(found),
+                Ok(found) => theirs.push(found),
+                Err(error) if number < needed => self.leave_alone(&error),
                 Err(error) => return Err(error),
             }
         }
-        Ok(sorted)
+        Ok((ours, theirs))
     }
 
-    /// An error if no file can hold a job, though there was a segment of ours:
-    /// its second spare is there, or a later one.
-    fn must_hold_jobs(&self, storage: &dyn Storage) -> Result<(), Error> {
+    /// A file that cannot be read stays. It is only told of.
+    pub(super) fn leave_alone(&mut self, error: &Error) {
+        let told = format!("left alone, since it is not needed: {error}");
+        self.notices.push(told);
+    }
+
+    /// An error if none of these files can hold a job, though there was a segment of
+    /// ours.
+    fn must_hold_jobs(&self, files: &[Found]) -> Result<(), Error> {
         let is_nothing = |file: &Found| matches!(file.kind, Kind::Nothing);
-        if self.ours.is_empty() && self.theirs.iter().all(is_nothing) {
-            let names = storage.list().map_err(Error::on("list", "the files"))?;
-            if names.iter().any(|name| shows_segment(name)) {
-                return Err(match self.theirs.last() {
-                    Some(file) => file.damaged(0, "there is nothing in it, though there was"),
-                    None => Error::Refused(GONE.into()),
-                });
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether our segments are only copies of jobs in beanstalkd's files,
-    /// because the takeover was not finished. Until it is, the newest header
-    /// says that a file of beanstalkd is needed. beanstalkd may have been
-    /// started again since. Then it may have removed that file. So while our
-    /// first segment is the very first, with no end of another in its header, any
-    /// file of beanstalkd will do.
-    fn are_copies(&self) -> bool {
-        let is_theirs = |file: &&Found| matches!(file.kind, Kind::Beanstalkd(_));
-        let mut theirs = self.theirs.iter().filter(is_theirs);
-        let (first, last) = (self.ours.first(), self.ours.last());
-        match (first.and_then(Found::header), last.and_then(Found::header)) {
-            (Some(first), Some(last)) if last.oldest < first.number => {
-                let begins = first.previous_end == 0;
-                theirs.any(|file| begins || file.number == last.oldest)
-            }
-            _ => false,
+        match (shows_segments(&*self.storage)?, files.last()) {
+            (Some(name), None) => Err(Error::Refused(format!(
+                "all segments are missing, though {name} shows that there were some; nothing was changed; put them back, or {REPAIR}"
+            ))),
+            (Some(_), Some(last)) if files.iter().all(is_nothing) => Err(last.damaged(0, NOTHING)),
+            _ => Ok(()),
         }
     }
-}
 
-impl Opening {
     /// Continues a binlog of our own: the segments in `run`, from the oldest
     /// that is needed. The other files are not needed.
     fn go_on<J: Jobs>(
         mut self,
         run: &[Found],
-        others: Files,
+        (old, theirs): (Vec<Found>, Vec<Found>),
         needed: u32,
         mut jobs: J,
     ) -> Result<Opened<J>, Error> {
         let newest = run.last().expect("there is a segment");
-        let expected = (needed..=newest.number).rev();
-        let missing = expected.zip(run.iter().rev().map(Some).chain([None]));
-        let is_there = |(number, found): (u32, Option<&Found>)| {
-            (found.map(|found| found.number) != Some(number)).then_some(number)
-        };
-        if let Some(number) = missing.filter_map(is_there).next() {
+        if let Some((number, _)) = (needed..)
+            .zip(run)
+            .find(|(number, found)| found.number != *number)
+        {
             return Err(Error::Missing { number });
         }
         let file = self.writable(run)?;
@@ -190,12 +184,8 @@ impl Opening {
                 .map_err(Error::on("prepare", newest.name()))?,
         };
         self.mend(newest, &*file, &replayed)?;
-        import::remove_left_over(&mut self, &others.theirs)?;
-        for error in &others.useless {
-            self.notices
-                .push(format!("left alone, since it is not needed: {error}"));
-        }
-        others.ours.iter().for_each(|found| self.clear_away(found));
+        import::remove_left_over(&mut self, &theirs)?;
+        old.iter().for_each(|found| self.clear_away(found));
         let len = match is_ours {
             true => self.take_room(newest, &*file, end)?,
             false => end,
@@ -220,9 +210,9 @@ impl Opening {
             let opened = self.storage.open(&found.name());
             opened.map_err(Error::on("write to", found.name()))
         };
-        let mut files = run.iter().map(open);
-        let first = files.next().expect("there is a segment");
-        files.fold(first, |before, file| before.and(file))
+        let opened = run.iter().map(open);
+        let newest = opened.reduce(|before, file| before.and(file));
+        newest.expect("there is a segment")
     }
 
     /// Makes durable all that was read, and writes zeros over what was not

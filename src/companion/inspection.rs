@@ -8,6 +8,7 @@
 use beanpole::binlog::Error;
 use beanpole::binlog::format::{HEADER_LEN, Header, Record, Tubes};
 use beanpole::binlog::import;
+use beanpole::binlog::recovery::shows_segments;
 use beanpole::binlog::segment::{End, Found, Kind, Reader, find};
 use beanpole::binlog::storage::{Directory, Storage};
 use beanpole::protocol::JobId;
@@ -18,6 +19,8 @@ use std::sync::Arc;
 /// lives.
 pub struct Inspection {
     files: Vec<Found>,
+    /// There were segments, and all are missing.
+    pub is_gone: bool,
     _directory: Arc<dyn Storage>,
 }
 
@@ -66,6 +69,8 @@ pub enum Finding {
     Torn(At, u64),
     /// The file of this number is needed, but missing.
     Missing(u32),
+    /// All segments are missing.
+    Gone,
 }
 
 impl Inspection {
@@ -73,8 +78,11 @@ impl Inspection {
     pub fn of(path: &Path) -> Result<Inspection, Error> {
         let directory: Arc<dyn Storage> = Arc::new(Directory::lock(path, false)?);
         let files = find(&directory)?.into_iter().map(|(_, found)| found);
+        let files: Vec<Found> = files.collect::<Result<_, _>>()?;
+        let is_gone = files.is_empty() && shows_segments(&*directory)?.is_some();
         Ok(Inspection {
-            files: files.collect::<Result<_, _>>()?,
+            files,
+            is_gone,
             _directory: directory,
         })
     }
@@ -102,6 +110,9 @@ impl Inspection {
 
     /// Reads everything in order.
     pub fn read(&self, tell: &mut dyn FnMut(Finding)) -> Result<(), Error> {
+        if self.is_gone {
+            tell(Finding::Gone);
+        }
         let mut oldest = 0;
         let mut tubes = Tubes::default();
         for (index, file) in self.files.iter().enumerate() {

@@ -369,6 +369,25 @@ fn the_newest_segment_is_missed_too() {
 }
 
 #[test]
+fn repair_of_a_log_that_has_lost_all_segments_gives_an_empty_one() {
+    let directory = of_several_segments();
+    for number in 1.. {
+        let file = directory.path().join(format!("binlog.{number}"));
+        if std::fs::remove_file(file).is_err() {
+            break;
+        }
+    }
+    let said = binlog(&["verify", "DIR"], directory.path());
+    let missing = "all segments are missing\ndamaged: 0 files, 0 records, 0 jobs live\n";
+    assert!(said.starts_with(missing), "{said}");
+    let new = directory.path().join("new");
+    let said = binlog(&["repair", "DIR", new.to_str().unwrap()], directory.path());
+    assert!(said.starts_with("0\n") && said.ends_with("[1]\n"), "{said}");
+    let server = Server::start(&ours(), &["-b", new.to_str().unwrap()]);
+    tell(&server, "$ put next\n1");
+}
+
+#[test]
 fn half_written_files_of_beanstalkd_are_understood() {
     for program in beanstalkd() {
         let directory = written_by(&program);

@@ -36,7 +36,7 @@ pub struct Live {
 /// Opens the log in this directory.
 pub fn inspect(path: &Path) -> Outcome<Inspection> {
     let inspection = Inspection::of(path).map_err(refused)?;
-    if inspection.files().next().is_none() {
+    if inspection.files().next().is_none() && !inspection.is_gone {
         let nothing = format!("there is no file of a binlog in {}", path.display());
         return Err(Failure::Missing(nothing));
     }
@@ -101,7 +101,7 @@ impl Live {
                 }
                 (at, true, None)
             }
-            Finding::Flaw(..) | Finding::Torn(..) | Finding::Missing(_) => return,
+            Finding::Flaw(..) | Finding::Torn(..) | Finding::Missing(_) | Finding::Gone => return,
         };
         *self.records.entry(at.number).or_default() += 1;
         match record {
@@ -182,6 +182,7 @@ pub fn in_words(finding: &Finding) -> Option<String> {
         }
         Finding::NotWhole(at, id) => (at, format!("the body of job {id} is not whole")),
         Finding::Missing(number) => return Some(format!("{}: missing, and needed", name(*number))),
+        Finding::Gone => return Some("all segments are missing".into()),
         Finding::Record(..) => return None,
     };
     Some(format!(
