@@ -216,8 +216,6 @@ pub struct Engine {
     pub draining: bool,
     /// Whether the caller refuses puts because the disk is full, for `stats`.
     pub disk_is_full: bool,
-    /// What the last put needed, in bytes, if there was no room for it.
-    refused_for_memory: Option<u64>,
     /// What the caller has to do, and then to clear.
     pub effects: Effects,
     /// Tubes that may have a ready job for a waiting connection, each with the
@@ -254,7 +252,6 @@ impl Engine {
             latest_restored: Time::default(),
             draining: false,
             disk_is_full: false,
-            refused_for_memory: None,
             effects: Effects::default(),
             unserved: BTreeSet::new(),
         };

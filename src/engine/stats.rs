@@ -48,12 +48,14 @@ impl Engine {
         document
     }
 
-    /// Why puts are refused now. It is for want of memory if there is no room for
-    /// the smallest job, or was none for the last put and still is none.
+    /// Why puts are refused now. The memory counts as full if a body of the largest
+    /// size, or of a 64th of the whole memory if that is less, has no room: smaller
+    /// ones may still have some, but not for long.
     fn put_refusal(&self) -> &'static str {
-        let needed = self.refused_for_memory.unwrap_or(JOB_OVERHEAD + 2);
+        let share = self.config.max_memory.unwrap_or(u64::MAX) / 64;
+        let body = share.min(self.config.max_job_size.into());
         match () {
-            () if !self.has_room(needed) => "memory",
+            () if !self.has_room(JOB_OVERHEAD + body) => "memory",
             () if self.disk_is_full => "disk",
             () if self.draining => "draining",
             () => "none",

@@ -213,8 +213,8 @@ fn said(server: &Server, arguments: &[&str]) -> (Option<i32>, String) {
 
 #[test]
 fn why_check_metrics_and_top_report_a_server_whose_memory_is_full() {
-    let server = Server::start(&beanpoled(), &["--max-memory", "100000"]);
-    let file = server.directory.write("large", &[b'x'; 50_000]);
+    let server = Server::start(&beanpoled(), &["--max-memory", "10000"]);
+    let file = server.directory.write("large", &[b'x'; 100]);
     let put = || {
         said(
             &server,
@@ -234,7 +234,7 @@ fn why_check_metrics_and_top_report_a_server_whose_memory_is_full() {
         "beanstalk_put_refusal{reason=\"memory\"} 1",
         "beanstalk_put_refusal{reason=\"disk\"} 0",
         "beanstalk_puts_refused_total 1",
-        "beanstalk_memory_limit_bytes 100000",
+        "beanstalk_memory_limit_bytes 10000",
     ] {
         assert!(
             metrics.contains(&format!("\n{line}\n")),
@@ -245,10 +245,8 @@ fn why_check_metrics_and_top_report_a_server_whose_memory_is_full() {
     let head = top.lines().next().unwrap();
     assert!(head.contains("TAKES NO JOBS: its memory is full"), "{top}");
     // With room again, nothing of it is left.
-    tell(
-        &server,
-        "$ delete 1\n$ why\nNothing is in the way of any job.",
-    );
+    assert_eq!(said(&server, &["clear", "mail", "--yes"]).0, Some(0));
+    tell(&server, "$ why\nNothing is in the way of any job.");
     assert_eq!(said(&server, &["check"]).0, Some(0));
 }
 

@@ -65,15 +65,7 @@ impl Model {
                 None => self.insert(*job, size, &used, bytes),
             },
         };
-        match &*reply {
-            "OUT_OF_MEMORY" => {
-                self.refused += 1;
-                self.refused_for_memory = needed.filter(|&needed| !self.has_room(needed));
-            }
-            "DRAINING" => self.refused += 1,
-            "JOB_TOO_BIG" | "EXPECTED_CRLF" => {}
-            _ => self.refused_for_memory = None,
-        }
+        self.refused += u64::from(["OUT_OF_MEMORY", "DRAINING"].contains(&&*reply));
         self.said.push((client, reply));
     }
 

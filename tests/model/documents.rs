@@ -52,7 +52,8 @@ impl Model {
         text += &format!("draining: {}\n", self.draining);
         text += &format!("memory-used: {}\n", self.memory() + self.held);
         text += &format!("max-memory: {}\n", self.max_memory.unwrap_or(0));
-        let needed = self.refused_for_memory.unwrap_or(JOB_OVERHEAD + 2);
+        let share = self.max_memory.unwrap_or(usize::MAX) / 64;
+        let needed = JOB_OVERHEAD + share.min(self.max_job_size);
         let refusal = match () {
             () if !self.has_room(needed) => "memory",
             () if self.disk_is_said_full => "disk",

@@ -62,9 +62,7 @@ pub struct Model {
     counts: BTreeMap<String, u64>,
     /// How often the jobs of a tube had an event, since the tube is there.
     events: BTreeMap<(String, &'static str), u64>,
-    /// Puts refused, and what the last one needed if there was no memory for it.
     refused: u64,
-    refused_for_memory: Option<usize>,
     /// `stats` says that puts are refused because the disk is full.
     pub disk_is_said_full: bool,
     timeouts: u64,

@@ -76,17 +76,10 @@ impl Engine {
             return Reply::JobTooBig;
         };
         match (self.refusal(&put, tube, body.as_ref().err().copied()), body) {
-            (None, Ok(body)) => {
-                self.refused_for_memory = None;
-                self.insert(tube, id, put, body, now)
-            }
+            (None, Ok(body)) => self.insert(tube, id, put, body, now),
             (refusal, body) => {
                 self.effects.garbage.extend(body);
                 let reply = refusal.expect("what is no body is refused");
-                if reply == Reply::OutOfMemory {
-                    let needed = self.needed_for(&put);
-                    self.refused_for_memory = (!self.has_room(needed)).then_some(needed);
-                }
                 let is_of_server = matches!(reply, Reply::OutOfMemory | Reply::Draining);
                 self.totals.refused += u64::from(is_of_server);
                 reply
