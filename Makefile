@@ -10,6 +10,8 @@ FISHDIR = $(PREFIX)/share/fish/vendor_completions.d
 UNITDIR = $(PREFIX)/lib/systemd/system
 # Where the scripts for other init systems are put. No system reads them there.
 INITDIR = $(PREFIX)/share/doc/beanpole/init
+# Alert rules for Prometheus and a dashboard for Grafana.
+DOCDIR = $(PREFIX)/share/doc/beanpole
 SYSCONFDIR = /etc
 # Put in front of all of them, to install below another root.
 DESTDIR =
@@ -46,7 +48,8 @@ ARCHITECTURE = $(patsubst x86_64,amd64,$(patsubst aarch64,arm64,$(patsubst armv7
 # `man` knows those in Chinese by the name of a country.
 MANUALS = $(foreach page,$(wildcard man/*.[1-8] man/*/*.[1-8]),$(page):$(MANDIR)$(patsubst \
     man%/,%,$(subst zh-Hans,zh_CN,$(dir $(page))))/man$(subst .,,$(suffix $(page)))/$(notdir $(page)))
-UNITS = beanpoled.service beanpoled.socket
+UNITS = beanpoled.service beanpoled.socket beanpole-metrics.service beanpole-console.service
+DOCS = prometheus-rules.yml grafana-dashboard.json
 INITS = openrc procd runit sysv
 # Each of these files says where the program is, and where its options are.
 TEMPLATES = $(foreach unit,$(UNITS),src/packaging/$(unit):$(UNITDIR)/$(unit)) \
@@ -125,6 +128,8 @@ install: all
 	    sed 's,@BINDIR@,$(BINDIR),g; s,@SYSCONFDIR@,$(SYSCONFDIR),g' $${template%%:*}.in | \
 	        $(INSTALL) -D -m 644 /dev/stdin "$(DESTDIR)$${template#*:}" || exit; \
 	done
+	$(INSTALL) -d "$(DESTDIR)$(DOCDIR)"
+	$(INSTALL) -m 644 $(DOCS:%=src/packaging/%) "$(DESTDIR)$(DOCDIR)"
 	test -e "$(DESTDIR)$(SYSCONFDIR)/default/beanpoled" || $(INSTALL) -m 644 \
 	    src/packaging/beanpoled.default "$(DESTDIR)$(SYSCONFDIR)/default/beanpoled"
 
@@ -139,7 +144,7 @@ uninstall:
 	test "$$(readlink "$(DESTDIR)$(BINDIR)/beanstalkd")" != beanpoled || \
 	    rm "$(DESTDIR)$(BINDIR)/beanstalkd"
 	rm -f $(PROGRAMS:%="$(DESTDIR)$(BINDIR)/%") $(UNITS:%="$(DESTDIR)$(UNITDIR)/%") \
-	    $(INITS:%="$(DESTDIR)$(INITDIR)/%")
+	    $(INITS:%="$(DESTDIR)$(INITDIR)/%") $(DOCS:%="$(DESTDIR)$(DOCDIR)/%")
 	@for manual in $(MANUALS); do \
 	    rm -f "$(DESTDIR)$${manual#*:}"; \
 	done

@@ -485,3 +485,42 @@ fn a_lost_server_is_reported_and_found_again() {
         assert_eq!(console.running.wait().0, 0);
     }
 }
+
+#[test]
+fn the_curves_outlive_a_restart_of_the_console_in_a_file() {
+    for program in servers() {
+        let server = Server::start(&program, &[]);
+        tell(&server, "$ put -q -t mail x");
+        let file = server.directory.path().join("curves");
+        let options = ["--curves", file.to_str().unwrap()];
+        let path = "/api/curves?server=0&tube=mail&span=0";
+        let console = Console::start(&server, &options);
+        console.wait_for(path, "],[1,0,0,0,");
+        console.running.signal("TERM");
+        assert_eq!(console.running.wait().0, 0);
+        let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        // Nothing is left beside it.
+        assert_eq!(server.directory.path().read_dir().unwrap().count(), 1);
+        let console = Console::start(&server, &options);
+        let curves = console.get(path);
+        assert!(curves.contains("\"slots\":[[1,0,0,0,"), "{curves}");
+        assert!(curves.contains(",null"), "{curves}");
+        console.wait_for("/api/tubes", "\"name\":\"mail\"");
+        // Another file is not taken for one, and stays as it is.
+        let other = server.directory.write("other", b"something\nelse");
+        let mut command = server.beanpole();
+        let output = command
+            .args(["console", "--listen", "0", "--curves"])
+            .arg(&other)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(4));
+        assert!(
+            String::from_utf8(output.stderr)
+                .unwrap()
+                .contains(" has no curves: ")
+        );
+        assert_eq!(std::fs::read(&other).unwrap(), b"something\nelse");
+    }
+}

@@ -99,6 +99,33 @@ impl<const R: usize> Curves<R> {
         known.map(|point| f64::from(point.rates[rate])).sum::<f64>() * FINEST.as_secs_f64()
     }
 
+    /// The rings, for a file.
+    pub fn to_saved(&self) -> Json {
+        let ring = |ring: &Ring<R>| {
+            let slots: Vec<_> = ring.slots.iter().copied().collect();
+            json!({"last": ring.last, "slots": to_json(&slots)})
+        };
+        self.rings.iter().map(ring).collect()
+    }
+
+    /// The curves in such a value of an earlier time, with a gap up to now; `None`
+    /// if it is none.
+    pub fn from_saved(saved: &Json, now: Duration) -> Option<Curves<R>> {
+        let mut curves = Curves::new(None);
+        for (index, ring) in curves.rings.iter_mut().enumerate() {
+            let saved = saved.get(index)?;
+            let slots = saved.get("slots")?.as_array()?;
+            ring.last = saved.get("last")?.as_u64()?;
+            // With a clock that was wrong then, or is wrong now, time has no order.
+            if slots.len() > SLOTS || ring.last > now.as_secs() / ring.width {
+                return None;
+            }
+            ring.slots = slots.iter().map(point).collect::<Option<_>>()?;
+        }
+        curves.gap(now);
+        Some(curves)
+    }
+
     /// How many bytes the rings take.
     #[cfg(test)]
     pub fn memory(&self) -> usize {
@@ -176,6 +203,23 @@ pub fn to_json<const R: usize>(slots: &[Option<Point<R>>]) -> Json {
     slots.iter().map(|point| point.as_ref().map(slot)).collect()
 }
 
+/// A slot of a file: a gap, or the backlog and the rates.
+fn point<const R: usize>(saved: &Json) -> Option<Option<Point<R>>> {
+    if saved.is_null() {
+        return Some(None);
+    }
+    let numbers = saved.as_array().filter(|numbers| numbers.len() == 4 + R)?;
+    let backlog = |at: usize| numbers[at].as_u64().and_then(|count| count.try_into().ok());
+    let mut point = Point {
+        backlog: [backlog(0)?, backlog(1)?, backlog(2)?, backlog(3)?],
+        rates: [0.0; R],
+    };
+    for (rate, saved) in point.rates.iter_mut().zip(&numbers[4..]) {
+        *rate = saved.as_f64()? as f32;
+    }
+    Some(Some(point))
+}
+
 /// A small curve of all jobs in the last ten minutes: the highest backlog of
 /// each of 60 times, and `null` for a gap.
 pub fn small<const R: usize>(slots: &[Option<Point<R>>]) -> Json {
@@ -249,6 +293,25 @@ mod tests {
         assert_eq!(told(&curves, 0, 5), "[[1,0,0,0,0.00]]");
         assert_eq!(told(&curves, 0, 9), "[[1,0,0,0,0.00],null,null]");
         assert_eq!(curves.slots(0, seconds(100_000)), vec![None; SLOTS]);
+    }
+
+    #[test]
+    fn curves_come_back_from_a_file_with_a_gap_and_nonsense_does_not() {
+        let mut curves = Curves::new(Some(seconds(0)));
+        curves.note(seconds(2), [1, 0, 0, 0], [4]);
+        curves.note(seconds(4), [5, 0, 0, 2], [5]);
+        let saved = curves.to_saved();
+        let back = Curves::from_saved(&saved, seconds(8)).unwrap();
+        let expected = "[[1,0,0,0,2.00],[5,0,0,2,0.50],null,null]";
+        assert_eq!(told(&back, 0, 8), expected);
+        let is_read = |saved: &Json, now| Curves::<1>::from_saved(saved, seconds(now)).is_some();
+        assert!(is_read(&saved, 4) && !is_read(&saved, 2), "from the future");
+        assert!(Curves::<2>::from_saved(&saved, seconds(8)).is_none());
+        let mut long = saved.clone();
+        long[2]["slots"] = vec![Json::Null; SLOTS + 1].into();
+        for wrong in [long, json!([]), json!({"last": 0}), Json::Null] {
+            assert!(!is_read(&wrong, 8), "{wrong}");
+        }
     }
 
     #[test]

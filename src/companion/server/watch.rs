@@ -15,7 +15,7 @@ use beanpole::protocol::{JobId, TubeName};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 /// How many tubes of a server have curves at most. If one more comes to life,
 /// the one that has been quiet for longest loses its curves.
@@ -48,7 +48,10 @@ pub struct Habits {
 /// A server that is watched.
 pub struct Watched {
     pub named: Server,
-    /// The beginning of time for all samples.
+    /// When the program began, by the system's clock: times are counted from the
+    /// epoch, so that they mean the same to a later run. Setting the clock moves
+    /// none of them.
+    began_at: Duration,
     began: Instant,
     habits: Habits,
     known: Mutex<Known>,
@@ -124,6 +127,7 @@ impl Watched {
     pub fn new(named: Server, habits: Habits) -> Watched {
         Watched {
             named,
+            began_at: UNIX_EPOCH.elapsed().unwrap_or_default(),
             began: Instant::now(),
             habits: Habits {
                 patience: habits.patience.min(PATIENCE),
@@ -144,9 +148,49 @@ impl Watched {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The time since the beginning.
+    /// The time since the epoch.
     pub fn now(&self) -> Duration {
-        self.began.elapsed()
+        self.began_at + self.began.elapsed()
+    }
+
+    /// The curves of the server and of its tubes, for a file: a line for each,
+    /// without the name of a tube for the server.
+    pub fn saved_curves(&self) -> Vec<Json> {
+        let (server, known) = (self.named.address.to_string(), self.known());
+        let own = json!({"server": server, "rings": known.curves.to_saved()});
+        let with_curves = known.tubes.iter().filter_map(|(name, tube)| {
+            let rings = tube.curves.as_ref()?.to_saved();
+            Some(json!({"server": server, "tube": name.as_str(), "rings": rings}))
+        });
+        [own].into_iter().chain(with_curves).collect()
+    }
+
+    /// Takes back what a line of such a file says, if it is about this server.
+    /// Returns whether it makes sense.
+    pub fn restore_curves(&self, line: &Json) -> bool {
+        if line["server"] != self.named.address.to_string() {
+            return true;
+        }
+        let (now, mut known) = (self.now(), self.known());
+        match line["tube"]
+            .as_str()
+            .map(|name| TubeName::parse(name.as_bytes()))
+        {
+            None => {
+                let curves = Curves::from_saved(&line["rings"], now);
+                curves.map(|curves| known.curves = curves).is_some()
+            }
+            Some(Some(name)) if known.tubes.len() < MOST_CURVES => {
+                let tube = Curves::from_saved(&line["rings"], now).map(|curves| Tube {
+                    changed: now,
+                    is_gone: true,
+                    curves: Some(Box::new(curves)),
+                    ..Tube::default()
+                });
+                tube.map(|tube| known.tubes.insert(name, tube)).is_some()
+            }
+            Some(name) => name.is_some(),
+        }
     }
 
     /// A new connection, for a question of its own.

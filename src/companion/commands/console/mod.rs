@@ -10,6 +10,7 @@
 
 mod deeds;
 mod jobs;
+mod saved;
 mod site;
 
 use crate::command::{Invocation, Run};
@@ -46,6 +47,9 @@ pub struct Serve {
     /// browsers know this machine by this name; may be repeated (default: localhost)
     #[arg(long = "host", value_name = "NAME")]
     hosts: Vec<String>,
+    /// keep the curves in this file, from run to run (default: in memory alone)
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    curves: Option<PathBuf>,
 }
 
 /// A sample that takes long is followed by a pause that is so many times
@@ -56,7 +60,9 @@ impl Run for Serve {
     const MANY_SERVERS: bool = true;
 
     fn run(self, invocation: &Invocation) -> Outcome {
-        end_at_signals()?;
+        if self.curves.is_none() {
+            end_at_signals()?;
+        }
         let listener = http::bind(&self.listen)?;
         let url = http::url(&listener)?;
         let is_local = |bound: std::net::SocketAddr| bound.ip().is_loopback();
@@ -66,20 +72,23 @@ impl Run for Serve {
             None if listener.local_addr().is_ok_and(is_local) => None,
             None => Some(new_token()?),
         };
-        note(match (&token, self.token) {
-            // What stands after the # is not sent, and not kept by a proxy.
-            (Some(token), None) => format!("serving {url}/#token={token}"),
-            _ => format!("serving {url}/"),
-        });
         let habits = Habits {
             interval: FINEST,
             respite: RESPITE,
             patience: invocation.patience,
         };
         let servers = Watched::all(&invocation.servers, habits);
+        if let Some(file) = self.curves {
+            saved::keep(file, servers.clone())?;
+        }
         for server in &servers {
             server.start(|| {})?;
         }
+        note(match (&token, self.token) {
+            // What stands after the # is not sent, and not kept by a proxy.
+            (Some(token), None) => format!("serving {url}/#token={token}"),
+            _ => format!("serving {url}/"),
+        });
         let console = Console {
             servers,
             token,
