@@ -261,7 +261,12 @@ fn open(
     let Some(binlog) = &options.binlog else {
         return Ok((Engine::new(config, clock.now()), None, clock));
     };
-    let unusable = |error: binlog::Error| (Exit::BinlogUnusable, error.to_string());
+    // Who is told to repair the directory can copy the command.
+    let repair = format!("repair {} NEW", binlog.dir.display());
+    let unusable = |error: binlog::Error| {
+        let text = error.to_string().replace("repair DIR NEW", &repair);
+        (Exit::BinlogUnusable, text)
+    };
     let directory = match Directory::lock(&binlog.dir, false) {
         Err(binlog::Error::Locked(_)) if binlog.wait => {
             let waiting = format!("another server has {} locked", binlog.dir.display());

@@ -7,7 +7,7 @@ use std::process::Command;
 use support::{Folder, Server, beanstalkd, left_out, source, text_of};
 
 const BEANPOLE: &str = env!("CARGO_BIN_EXE_beanpole");
-const PAGE: &str = include_str!("../../man/beanpole.1");
+pub(super) const PAGE: &str = include_str!("../../man/beanpole.1");
 
 /// The sections about commands: the name of each, and its lines.
 fn sections() -> Vec<(&'static str, Vec<&'static str>)> {
@@ -212,7 +212,7 @@ fn examples_show_what_a_shell_shows() {
 }
 
 /// What a shell says to this, without what cannot be seen at the ends of lines.
-fn play(server: &Server, folder: &Path, command: &str) -> String {
+pub(super) fn play(server: &Server, folder: &Path, command: &str) -> String {
     let mut path = Path::new(BEANPOLE).parent().unwrap().as_os_str().to_owned();
     path.push(":");
     path.push(std::env::var_os("PATH").unwrap());

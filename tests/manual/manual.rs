@@ -6,6 +6,7 @@
 mod card;
 mod companion;
 mod proofs;
+mod recipes;
 mod translations;
 
 use beanpole::protocol::command;

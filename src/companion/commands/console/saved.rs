@@ -8,9 +8,9 @@
 use crate::failure::{Failure, Outcome};
 use crate::server::watch::Watched;
 use crate::signals::{Calls, SIGHUP, SIGINT, SIGTERM, heeded};
-use crate::text::file::{WholeFile, cannot_read};
+
 use crate::text::json::{self, Json, json};
-use crate::text::output::complain;
+use crate::text::output::{WholeFile, cannot_read, complain};
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};

@@ -1,0 +1,226 @@
+//! The recipes of the companion's manual page, played on servers in such trouble.
+//! Numbers and the width of gaps need not be those of the page.
+
+use super::companion::{PAGE, play};
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use support::{Folder, Server, as_root, eventually};
+
+const RECIPES: [&str; 6] = [
+    "A poison job",
+    "A runaway producer",
+    "A full disk",
+    "A server that does not start",
+    "Workers that hang",
+    "Moving to another machine",
+];
+
+/// The recipes: the title and the lines of each.
+fn recipes() -> Vec<(&'static str, Vec<&'static str>)> {
+    let section = PAGE.split("\n.Sh RECIPES\n").nth(1).unwrap();
+    let section = section.split("\n.Sh ").next().unwrap();
+    let recipes = section.split(".Ss ").skip(1).map(|recipe| {
+        let mut lines = recipe.lines();
+        (lines.next().unwrap(), lines.collect())
+    });
+    recipes.collect()
+}
+
+/// The displays of a recipe, one after the other.
+fn displays(title: &str) -> impl Iterator<Item = Vec<&'static str>> {
+    let recipes = recipes();
+    let (_, lines) = recipes.into_iter().find(|(one, _)| *one == title).unwrap();
+    let whole = lines.join("\n");
+    let whole: &'static str = Box::leak(whole.into_boxed_str());
+    let displays = whole.split(".Bd -literal -offset indent\n").skip(1);
+    displays.map(|display| display.split("\n.Ed").next().unwrap().lines().collect())
+}
+
+/// Plays a display in a shell, and compares.
+fn follow(display: &[&str], server: &Server, folder: &Path, new: &str) {
+    let (mut expected, mut played) = (String::new(), String::new());
+    for line in display {
+        expected += &format!("{line}\n");
+        if let Some(command) = line.strip_prefix("$ ") {
+            played += &format!("{line}\n");
+            played += &play(server, folder, &command.replace("new:11300", new));
+        }
+    }
+    assert_eq!(masked(&played), masked(&expected), "played:\n{played}");
+}
+
+/// The text with 0 for each number and a space for each gap.
+fn masked(text: &str) -> String {
+    let mut masked = String::new();
+    for character in text.chars() {
+        let next = if character.is_ascii_digit() {
+            '0'
+        } else {
+            character
+        };
+        if !(next == '0' && masked.ends_with('0') || next == ' ' && masked.ends_with([' ', '\n'])) {
+            masked.push(next);
+        }
+    }
+    masked
+}
+
+/// A server and a folder for the commands.
+fn scene(options: &[&str]) -> (Server, Folder) {
+    let program = support::program("beanpoled");
+    (
+        Server::launch(&program, options.iter().copied()),
+        Folder::new(),
+    )
+}
+
+#[test]
+fn each_recipe_is_played_and_short() {
+    let recipes = recipes();
+    let titles: Vec<_> = recipes.iter().map(|(title, _)| *title).collect();
+    assert_eq!(titles, RECIPES);
+    for (title, lines) in recipes {
+        assert!(lines.len() < 45, "{title}: {} lines", lines.len());
+    }
+}
+
+#[test]
+fn a_poison_job_is_taken_from_its_workers() {
+    let (server, folder) = scene(&[]);
+    let mut client = server.connect();
+    client.ask("use mail");
+    client.put("poison");
+    for tries in 1..=4 {
+        let mut worker = server.connect();
+        worker.ask("watch mail");
+        worker.reserve();
+        drop(worker);
+        let is_back = format!("reserves: {tries}\n");
+        eventually("the job to be ready again", || {
+            let facts = client.document("stats-job 1");
+            facts.contains("state: ready") && facts.contains(&is_back)
+        });
+    }
+    displays(RECIPES[0]).for_each(|display| follow(&display, &server, folder.path(), ""));
+}
+
+#[test]
+fn a_runaway_producer_is_found_and_its_jobs_are_cleared() {
+    let (server, folder) = scene(&[]);
+    let mut client = server.connect();
+    client.ask("use mail");
+    client.put("a good job");
+    client.ask("watch mail");
+    let is_over = AtomicBool::new(false);
+    let mut displays = displays(RECIPES[1]);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut runaway = server.connect();
+            runaway.ask("use mail");
+            while !is_over.load(Ordering::SeqCst) {
+                for _ in 0..50 {
+                    runaway.put("runaway");
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        eventually("many jobs", || client.count("current-jobs-ready") > 1000);
+        follow(&displays.next().unwrap(), &server, folder.path(), "");
+        is_over.store(true, Ordering::SeqCst);
+    });
+    displays.for_each(|display| follow(&display, &server, folder.path(), ""));
+}
+
+#[test]
+fn a_full_disk_is_cleared_by_putting_jobs_aside() {
+    if !as_root() {
+        return;
+    }
+    let disk = Folder::new();
+    let path = disk.text();
+    let run = |program: &str, arguments: &[&str]| {
+        let status = Command::new(program).args(arguments).status();
+        assert!(status.unwrap().success(), "{program}");
+    };
+    run("mount", &["-t", "tmpfs", "-o", "size=2m", "tmpfs", path]);
+    let result = std::panic::catch_unwind(|| {
+        let (server, folder) = scene(&["-b", path, "-s", "65536"]);
+        let mut client = server.connect();
+        client.ask("use mail");
+        let put = format!("put 0 0 60 9999\r\n{:09999}", 0);
+        eventually("a put to be refused", || {
+            client.ask(&put) == "OUT_OF_MEMORY"
+        });
+        displays(RECIPES[2]).for_each(|display| follow(&display, &server, folder.path(), ""));
+    });
+    run("umount", &["-l", path]);
+    result.expect("as it should be");
+}
+
+#[test]
+fn a_server_that_does_not_start_is_repaired() {
+    let folder = Folder::new();
+    let jobs = folder.join("jobs");
+    std::fs::create_dir(&jobs).unwrap();
+    let options = ["-b", jobs.to_str().unwrap(), "-s", "4096"];
+    let (server, _) = scene(&options);
+    let mut client = server.connect();
+    for number in 0..60 {
+        client.put(format!("{number:0200}"));
+    }
+    drop(client);
+    server.end();
+    // A byte within the first file is another one.
+    let first = jobs.join("binlog.1");
+    let mut bytes = std::fs::read(&first).unwrap();
+    bytes[1000] ^= 1;
+    std::fs::write(&first, bytes).unwrap();
+    let broken = Server::start(options);
+    let line = broken.log_line("is damaged at offset ");
+    let repair = format!("`beanpole binlog repair {} NEW`", jobs.display());
+    assert!(line.contains(&repair), "{line}");
+    drop(broken);
+    // Any server, for the commands.
+    let (other, _) = scene(&[]);
+    displays(RECIPES[3]).for_each(|display| follow(&display, &other, folder.path(), ""));
+    let (server, _) = scene(&options);
+    let ready = server.connect().count("current-jobs-ready");
+    assert!((50..60).contains(&ready), "{ready}");
+}
+
+#[test]
+fn workers_that_hang_are_named() {
+    let (server, folder) = scene(&[]);
+    let mut client = server.connect();
+    client.ask("use mail");
+    for _ in 0..2 {
+        client.ask("put 0 0 3500 1\r\nx");
+    }
+    let mut worker = server.connect();
+    worker.ask("watch mail");
+    worker.reserve();
+    let mut displays = displays(RECIPES[4]);
+    follow(&displays.next().unwrap(), &server, folder.path(), "");
+    drop(worker);
+    eventually("its job to be ready", || {
+        client.count("current-jobs-ready") == 2
+    });
+    displays.for_each(|display| follow(&display, &server, folder.path(), ""));
+}
+
+#[test]
+fn the_jobs_of_a_draining_server_move_to_another_machine() {
+    let (server, folder) = scene(&[]);
+    let mut client = server.connect();
+    client.put("one");
+    client.ask("use mail");
+    client.put("two");
+    client.put("three");
+    server.signal(nix::sys::signal::Signal::SIGUSR1);
+    eventually("it to drain", || client.stat("draining") == "true");
+    let (new, _) = scene(&[]);
+    let address = format!("127.0.0.1:{}", new.port());
+    displays(RECIPES[5]).for_each(|display| follow(&display, &server, folder.path(), &address));
+}
