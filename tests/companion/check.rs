@@ -65,25 +65,15 @@ fn check_limits_the_age_of_the_next_ready_job() {
         let server = Server::start(&program, &[]);
         tell(&server, "$ put -q -t mail a");
         wait_for("the job to be a second old", || {
-            let output = server
-                .beanpole()
-                .args(["check", "--age-max", "0"])
-                .output()
-                .unwrap();
-            let text = String::from_utf8(output.stdout).unwrap();
-            match text.strip_prefix("BEANSTALK CRITICAL: age ") {
-                Some(age) => {
-                    assert!(age.contains("s (limit 0) | "), "{text}");
-                    assert_eq!(output.status.code(), Some(2));
-                    true
-                }
-                None => false,
-            }
+            let (status, text) = server.run(&["check", "--age-max", "0"]);
+            let age = text.strip_prefix("BEANSTALK CRITICAL: age ");
+            age.inspect(|age| {
+                assert!(age.contains("s (limit 0) | "), "{text}");
+                assert_eq!(status, Some(2));
+            });
+            age.is_some()
         });
-        let output = server
-            .beanpole()
-            .args(["check", "--age-max", "3600", "-t", "mail"])
-            .output();
-        assert_eq!(output.unwrap().status.code(), Some(0));
+        let (status, _) = server.run(&["check", "--age-max", "3600", "-t", "mail"]);
+        assert_eq!(status, Some(0));
     }
 }

@@ -47,13 +47,7 @@ fn work_touches_a_job_while_its_command_runs() {
     for (server, worker) in servers().into_iter().map(begin).collect::<Vec<_>>() {
         assert_eq!(worker.wait(), (0, String::new()));
         tell(&server, "$ reserve -w 0\n[1]");
-        let stats = server
-            .beanpole()
-            .args(["stats", "--json"])
-            .output()
-            .unwrap();
-        let stats = String::from_utf8(stats.stdout).unwrap();
-        assert!(stats.contains("\"job-timeouts\":0"), "{stats}");
+        assert_eq!(server.stats(&[])["job-timeouts"], 0);
     }
 }
 
@@ -213,15 +207,9 @@ fn every_job_is_done_although_a_worker_and_the_server_are_killed() {
         wait_for("all to be done", || count(&server.directory) == 100);
         // One that was under way when the server ended may be done again.
         wait_for("all to be deleted", || {
-            let output = server
-                .beanpole()
-                .args(["stats", "mail", "--json"])
-                .output()
-                .unwrap();
-            let stats = String::from_utf8_lossy(&output.stdout).into_owned();
-            ["ready", "reserved", "delayed"]
-                .iter()
-                .all(|state| stats.contains(&format!("\"current-jobs-{state}\":0,")))
+            let stats = server.stats(&["mail"]);
+            let mut states = ["ready", "reserved", "delayed"].into_iter();
+            states.all(|state| stats[format!("current-jobs-{state}")].as_u64() == Some(0))
         });
         second.signal("TERM");
         assert_eq!(second.wait().0, 0);
@@ -268,11 +256,8 @@ fn idle_slots_take_no_job_that_a_busy_slot_is_taking_back() {
             names.filter(|name| name.starts_with("started")).count()
         };
         let jobs = |server: &Server, state: &str| {
-            let output = server.beanpole().args(["stats", "--json"]).output();
-            let said = String::from_utf8(output.unwrap().stdout).unwrap();
-            let key = format!("\"current-jobs-{state}\":");
-            let number = said.split(&key).nth(1).unwrap().split(',').next();
-            number.unwrap().parse::<u64>().unwrap()
+            let count = &server.stats(&[])[format!("current-jobs-{state}")];
+            count.as_u64().expect("a number of jobs")
         };
         wait_for("six to run", || started(&server) == 6);
         server.restart();

@@ -70,12 +70,7 @@ fn metrics_follow_the_conventions_of_prometheus() {
             &server,
             "$ put -q -t mail x y\n$ put -q -t later -d 1000 z\n$ bury 1",
         );
-        let output = server
-            .beanpole()
-            .args(["metrics", "--age"])
-            .output()
-            .unwrap();
-        let text = String::from_utf8(output.stdout).unwrap();
+        let (_, text) = server.run(&["metrics", "--age"]);
         let series = check_metrics(&text);
         for (name, value) in [
             ("beanstalk_jobs{state=\"ready\"}", "1"),
@@ -108,14 +103,7 @@ fn metrics_replace_a_file_at_once_and_tell_whether_the_server_is_up() {
         let server = Server::start(&program, &[]);
         tell(&server, "$ put -q -t mail x\n$ put -q -t post y");
         let file = server.directory.write("old", b"what was there before");
-        let metrics = |arguments: &[&str]| {
-            let mut command = server.beanpole();
-            let output = command.arg("metrics").args(arguments).output().unwrap();
-            (
-                output.status.code(),
-                String::from_utf8(output.stdout).unwrap(),
-            )
-        };
+        let metrics = |arguments: &[&str]| server.run(&[&["metrics"], arguments].concat());
         let name = file.to_str().unwrap();
         assert_eq!(metrics(&["-o", name]), (Some(0), String::new()));
         let series = check_metrics(&std::fs::read_to_string(&file).unwrap());
@@ -150,9 +138,7 @@ fn metrics_replace_a_file_at_once_and_tell_whether_the_server_is_up() {
 fn the_alert_rules_and_the_dashboard_name_metrics_that_exist() {
     let server = Server::start(&servers()[0], &[]);
     tell(&server, "$ put -q -t mail x");
-    let mut command = server.beanpole();
-    let output = command.args(["metrics", "--age"]).output().unwrap();
-    let written = String::from_utf8(output.stdout).unwrap();
+    let (_, written) = server.run(&["metrics", "--age"]);
     let source = include_str!("../../src/companion/exposition.rs");
     let rules = include_str!("../../src/packaging/prometheus-rules.yml");
     let dashboard = include_str!("../../src/packaging/grafana-dashboard.json");

@@ -202,14 +202,7 @@ fn control_c_ends_a_wait_and_not_the_prompt() {
         let server = Server::start(&program, &[]);
         let (mut screen, name) = prompt(&server);
         screen.type_keys("reserve\r");
-        wait_for("it to wait", || {
-            let output = server
-                .beanpole()
-                .args(["stats", "--json"])
-                .output()
-                .unwrap();
-            String::from_utf8_lossy(&output.stdout).contains("\"current-waiting\":1")
-        });
+        wait_for("it to wait", || server.stats(&[])["current-waiting"] == 1);
         screen.type_keys("\x03");
         screen.wait_for(&format!(
             "interrupted: the connection is closed, the next command opens another\n{name}"

@@ -60,12 +60,7 @@ fn an_idle_worker_stops_at_once() {
                 .args(["work", "-t", "idle", "-j", "4", "--", "true"]),
         );
         wait_for("four to wait", || {
-            let output = server
-                .beanpole()
-                .args(["stats", "idle", "--json"])
-                .output()
-                .unwrap();
-            String::from_utf8_lossy(&output.stdout).contains("\"current-waiting\":4")
+            server.stats(&["idle"])["current-waiting"] == 4
         });
         worker.signal("HUP");
         let said = "beanpole work: stopping when the commands under way have ended\n";

@@ -88,10 +88,7 @@ impl Server {
     /// Has it take no new jobs any more, which it does soon after the signal.
     pub fn drain(&self) {
         self.signal("USR1");
-        wait_for("drain mode", || {
-            self.said(&["stats", "--json"])
-                .contains("\"draining\":true")
-        });
+        wait_for("drain mode", || self.stats(&[])["draining"] == true);
     }
 
     /// The address for BEANPOLE_ADDR.
@@ -101,16 +98,28 @@ impl Server {
 
     /// What the program writes to its output when it is run on this server.
     pub fn said(&self, arguments: &[&str]) -> String {
-        let output = self.beanpole().args(arguments).output();
-        String::from_utf8(output.expect("the program runs").stdout).expect("it is text")
+        self.run(arguments).1
     }
 
     /// A number among the server's statistics.
     pub fn counted(&self, key: &str) -> u64 {
-        let said = self.said(&["stats", "--json"]);
-        let (_, rest) = said.split_once(&format!("\"{key}\":")).expect(key);
-        let end = rest.find([',', '}']).expect("it is JSON");
-        rest[..end].parse().expect("it is a number")
+        self.stats(&[])[key].as_u64().expect(key)
+    }
+
+    /// What a command of the program writes to its standard output, and its exit
+    /// status.
+    pub fn run(&self, arguments: &[&str]) -> (Option<i32>, String) {
+        let output = self.beanpole().args(arguments).output();
+        let output = output.expect("the program runs");
+        let said = String::from_utf8(output.stdout).expect("it writes text");
+        (output.status.code(), said)
+    }
+
+    /// The statistics of the server, of a tube or of a job.
+    pub fn stats(&self, about: &[&str]) -> serde_json::Value {
+        let (_, said) = self.run(&[&["stats", "--json"], about].concat());
+        // A tube that does not exist has none.
+        serde_json::from_str(&said).unwrap_or_default()
     }
 
     /// A command of the program, to be run on this server.

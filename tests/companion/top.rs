@@ -54,20 +54,8 @@ fn lines_of_the_picture() -> [String; 2] {
 
 /// The first lines, with the version of the server.
 fn head(server: &Server) -> String {
-    let output = server
-        .beanpole()
-        .args(["stats", "--json"])
-        .output()
-        .unwrap();
-    let json = String::from_utf8(output.stdout).unwrap();
-    let version = json
-        .split("\"version\":\"")
-        .nth(1)
-        .unwrap()
-        .split('"')
-        .next()
-        .unwrap()
-        .to_owned();
+    let stats = server.stats(&[]);
+    let version = stats["version"].as_str().expect("a version");
     format!(
         "127.0.0.1:{}  {version}  up Ns  1 connections: 0 put, 0 work, 0 wait",
         server.port
@@ -497,13 +485,8 @@ q quit  ? help  enter look  s sort  / filter  space hold  k kick  p pause"
 fn top_prints_once_into_a_pipe() {
     for program in servers() {
         let server = busy(&program);
-        let output = server
-            .beanpole()
-            .args(["top", "-i", "0.01", "-s", "age"])
-            .output()
-            .unwrap();
-        let text = String::from_utf8(output.stdout).unwrap();
-        assert_eq!(output.status.code(), Some(0));
+        let (status, text) = server.run(&["top", "-i", "0.01", "-s", "age"]);
+        assert_eq!(status, Some(0));
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(without_spans(lines[0]), head(&server), "{text}");
         let title =
