@@ -151,9 +151,7 @@ impl Shared {
     /// On a full disk, waits until the binlog has room for the changes that
     /// longer work makes. Not to be called under the lock.
     pub fn await_relief(&self) {
-        while let Some(binlog) = &self.binlog
-            && binlog.is_pressed()
-        {
+        while let Some(binlog) = self.binlog.as_ref().filter(|binlog| binlog.is_pressed()) {
             // If that fails, those who wait for these changes learn it.
             binlog.relieve().ok();
         }

@@ -82,11 +82,8 @@ impl Stream {
     /// [`WouldBlock`](io::ErrorKind::WouldBlock). `None`, the initial value,
     /// means never.
     pub fn set_read_patience(&self, patience: Option<Duration>) -> io::Result<()> {
-        Ok(setsockopt(
-            &self.0,
-            sockopt::ReceiveTimeout,
-            &time(patience),
-        )?)
+        let time = time(patience);
+        Ok(setsockopt(&self.0, sockopt::ReceiveTimeout, &time)?)
     }
 
     /// Makes a thread that reads from the socket see the end of the stream.

@@ -115,11 +115,8 @@ impl<'a> Worker<'a> {
         let mut unread = self.input.unread();
         let mut before = unread;
         while let Some(request) = self.framer.next(&mut unread) {
-            log_request(
-                self.client,
-                &request,
-                &before[..before.len() - unread.len()],
-            );
+            let taken = &before[..before.len() - unread.len()];
+            log_request(self.client, &request, taken);
             before = unread;
             if !self.batch.push(request) {
                 break;
@@ -207,9 +204,9 @@ impl<'a> Worker<'a> {
             return Ok(Next::GoOn);
         }
         let (replies, needed) = self.batch.replies();
-        replies
-            .iter_mut()
-            .for_each(|reply| complete(reply, shared, self.client));
+        for reply in &mut *replies {
+            complete(reply, shared, self.client);
+        }
         let list = replies.pop_if(|reply| matches!(reply, Reply::Tubes(_) | Reply::Jobs(_)));
         // A job may be gone while its body waits there for the disk.
         let held = self.client.post(replies, needed);
