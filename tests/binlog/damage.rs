@@ -64,7 +64,7 @@ fn segments(disk: &Disk) -> (Vec<String>, Vec<String>) {
 }
 
 #[test]
-fn the_newest_segment_cut_at_every_byte_gives_what_came_before() {
+fn a_newest_segment_cut_at_any_byte_gives_all_complete_changes_before() {
     let (disk, mut history, jobs) = log(false);
     let newest = segments(&disk).0.pop().unwrap();
     let bytes = disk.contents(&newest);
@@ -101,7 +101,7 @@ fn the_newest_segment_cut_at_every_byte_gives_what_came_before() {
 }
 
 #[test]
-fn an_older_segment_cut_at_every_byte_is_damage() {
+fn an_older_segment_cut_at_any_byte_is_damage() {
     let (disk, _, jobs) = log(true);
     for name in segments(&disk).0.iter().rev().skip(1) {
         let bytes = disk.contents(name);
@@ -117,7 +117,7 @@ fn an_older_segment_cut_at_every_byte_is_damage() {
 }
 
 #[test]
-fn a_bit_flipped_at_every_byte_of_a_closed_log_is_noticed_or_harmless() {
+fn a_flipped_bit_in_a_closed_log_is_noticed_or_harmless() {
     let (disk, _, jobs) = log(true);
     let (with_records, spares) = segments(&disk);
     for name in with_records.iter().chain(&spares) {
@@ -142,7 +142,7 @@ fn a_bit_flipped_at_every_byte_of_a_closed_log_is_noticed_or_harmless() {
 }
 
 #[test]
-fn a_bit_flipped_at_every_byte_of_a_log_not_closed_costs_one_change_at_most() {
+fn a_flipped_bit_in_a_log_that_was_not_closed_costs_at_most_the_last_change() {
     let (disk, history, jobs) = log(false);
     let newest = segments(&disk).0.pop().unwrap();
     let bytes = disk.contents(&newest);
@@ -162,7 +162,7 @@ fn a_bit_flipped_at_every_byte_of_a_log_not_closed_costs_one_change_at_most() {
 
 /// The mark says that older segments are not needed, and they are gone.
 #[test]
-fn damage_before_a_mark_is_named_and_not_what_the_mark_lets_go() {
+fn damage_before_a_mark_is_named_rather_than_an_obsolete_segment() {
     let disk = Disk::default();
     let mut server = Server::open(&disk, SyncMode::Always, SIZE);
     let random = &mut Random::new(3);
@@ -220,7 +220,7 @@ fn a_missing_segment_is_named() {
 /// Flash may show what was not written as bytes FF. A frame that says that the
 /// next segment has begun starts with four of them.
 #[test]
-fn a_torn_end_of_ones_does_not_ask_for_another_segment() {
+fn a_torn_end_of_ff_bytes_is_not_taken_for_a_continued_segment() {
     let (disk, ..) = log(true);
     let mut names = segments(&disk).0;
     disk.remove_file(&names.pop().unwrap());
@@ -257,7 +257,7 @@ fn failing_starts(disk: &Disk, jobs: &Jobs, kind: ErrorKind) -> impl Iterator<It
 /// What is read and may not be synced is written again, and some file systems
 /// need room for that; a copy of a file may have holes.
 #[test]
-fn a_start_needs_no_room_but_any_other_error_ends_it() {
+fn a_start_tolerates_a_full_disk_and_no_other_error() {
     let (disk, _, jobs) = &log(false);
     let (new, none) = (Disk::default(), Jobs::new());
     let mut first_starts = failing_starts(&new, &none, ErrorKind::Other);
@@ -287,7 +287,7 @@ fn a_start_needs_no_room_but_any_other_error_ends_it() {
 
 /// So long a record is read in parts.
 #[test]
-fn a_disk_that_fails_in_the_middle_of_a_record_has_not_damaged_it() {
+fn a_read_error_within_a_record_is_not_reported_as_damage() {
     let disk = Disk::default();
     let mut server = Server::open(&disk, SyncMode::Always, SIZE);
     assert!(server.put(900_000, &mut Random::new(1)) && server.commit());
@@ -306,7 +306,7 @@ fn a_disk_that_fails_in_the_middle_of_a_record_has_not_damaged_it() {
 
 /// Its other blocks have their room.
 #[test]
-fn a_spare_without_room_for_its_last_block_is_shorter() {
+fn a_prepared_segment_without_room_for_its_last_block_is_cut() {
     let disk = Disk::default();
     drop(Server::open(&disk, SyncMode::Always, 2 * SIZE));
     let mut starts = (1..).map_while(|operation| {
@@ -323,7 +323,7 @@ fn a_spare_without_room_for_its_last_block_is_shorter() {
 
 /// A server that was killed has just made it.
 #[test]
-fn an_empty_spare_is_removed() {
+fn an_empty_prepared_segment_is_removed_at_start() {
     let (disk, _, jobs) = log(true);
     disk.put("binlog.spare", b"");
     assert_eq!(try_open(&disk).unwrap().jobs, jobs);
@@ -364,7 +364,7 @@ fn a_segment_in_the_place_of_another_and_a_foreign_file_are_refused() {
 }
 
 #[test]
-fn an_error_changes_nothing() {
+fn a_refused_start_changes_no_file() {
     let (disk, ..) = log(true);
     let (names, _) = segments(&disk);
     let mut bytes = disk.contents(&names[1]);
@@ -410,7 +410,7 @@ fn a_log_whose_segments_are_all_gone_is_not_taken_for_a_new_one() {
 }
 
 #[test]
-fn a_log_has_more_segments_than_a_process_can_have_files_open() {
+fn a_log_may_have_more_segments_than_a_process_may_open_files() {
     let (disk, _, jobs) = log(false);
     disk.set_descriptors(3);
     assert!(segments(&disk).0.len() > 3);
@@ -419,7 +419,7 @@ fn a_log_has_more_segments_than_a_process_can_have_files_open() {
 }
 
 #[test]
-fn a_segment_that_cannot_be_written_stops_the_start() {
+fn a_start_is_refused_if_a_segment_cannot_be_written() {
     let (disk, ..) = log(true);
     for name in segments(&disk).0 {
         let copy = disk.state().kill();
@@ -433,7 +433,7 @@ fn a_segment_that_cannot_be_written_stops_the_start() {
 /// As when the file system has lost the contents of a file that was about to be
 /// removed.
 #[test]
-fn a_segment_that_is_not_needed_keeps_nobody_from_starting() {
+fn an_unreadable_obsolete_segment_does_not_refuse_a_start() {
     let (disk, ..) = log(true);
     let mut server = Server::new(try_open(&disk).unwrap());
     let random = &mut Random::new(4);
@@ -468,7 +468,7 @@ fn a_segment_that_is_not_needed_keeps_nobody_from_starting() {
 
 /// As when it belongs to somebody else, or its copies on several disks differ.
 #[test]
-fn a_segment_that_cannot_be_removed_is_told_of_and_stops_no_put() {
+fn an_obsolete_segment_that_cannot_be_removed_is_reported_and_stops_no_put() {
     for is_scarce in [false, true] {
         let (disk, ..) = log(true);
         let mut server = Server::new(try_open(&disk).unwrap());
@@ -502,19 +502,6 @@ fn a_segment_that_cannot_be_removed_is_told_of_and_stops_no_put() {
     }
 }
 
-#[test]
-fn a_header_that_does_not_need_its_own_segment_is_damage() {
-    let disk = Disk::default();
-    drop(Server::open(&disk, SyncMode::Always, SIZE));
-    let mut bytes = disk.contents("binlog.1");
-    bytes[16] = 2;
-    let crc = crc32fast::hash(&bytes[..40]);
-    bytes[40..44].copy_from_slice(&crc.to_le_bytes());
-    let error = try_open(&with(&disk, "binlog.1", &bytes)).err().unwrap();
-    let told = "binlog.1 is damaged at offset 0: by its header, the segment itself is not needed";
-    assert!(error.to_string().starts_with(told), "{error}");
-}
-
 /// Whoever supplies a body may know where it will stand, and put a frame there.
 /// It is right in its place only for those who know the segment's salt. And even
 /// then it does not count, as long as the frame of the body's record is there.
@@ -525,7 +512,6 @@ fn a_frame_in_a_body_makes_no_damage_of_a_torn_end() {
     }
 }
 
-/// `spoilt` is the part of the record that a power cut makes zeros.
 /// The salt of the first segment.
 fn salt_of(disk: &Disk) -> u32 {
     u32::from_le_bytes(disk.contents("binlog.1")[36..40].try_into().unwrap())
@@ -560,6 +546,7 @@ fn a_record_that_is_whole_and_makes_no_sense_is_damage() {
     assert!(error.to_string().starts_with(&told), "{error}");
 }
 
+/// `spoilt` is the part of the record that a power cut makes zeros.
 fn forge(knows_salt: bool, spoilt: Range<usize>) {
     let disk = Disk::default();
     let mut server = Server::open(&disk, SyncMode::Never, 8192);

@@ -112,7 +112,7 @@ fn play(text: &str) -> String {
 }
 
 #[test]
-fn each_story_comes_true() {
+fn each_story_shows_what_is_on_the_disk_after_each_step() {
     let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/binlog/stories");
     let mut count = 0;
     for story in fs::read_dir(directory).unwrap() {

@@ -265,7 +265,7 @@ fn a_life() -> [Vec<Theirs>; 2] {
 }
 
 #[test]
-fn all_layouts_are_read() {
+fn each_layout_of_beanstalkd_is_taken_over() {
     let [first, second] = a_life();
     type Write = fn(&[Theirs]) -> Vec<u8>;
     let layouts: [Write; 4] = [version_7, version_7_packed, version_7_big_endian, version_5];
@@ -287,7 +287,7 @@ fn all_layouts_are_read() {
 }
 
 #[test]
-fn a_power_cut_at_any_moment_neither_loses_nor_doubles_a_job() {
+fn a_power_cut_during_a_takeover_neither_loses_nor_doubles_a_job() {
     let [first, second] = a_life();
     let states = Arc::new(AtomicU32::new(0));
     for seed in search::seeds(1..40) {
@@ -328,7 +328,7 @@ fn a_power_cut_at_any_moment_neither_loses_nor_doubles_a_job() {
 }
 
 #[test]
-fn a_full_disk_takes_nothing_over_and_nothing_away() {
+fn a_takeover_without_room_says_how_much_it_needs_and_changes_nothing() {
     let body: &[u8] = Box::leak([[b'x'; 30_000].as_slice(), b"\r\n"].concat().into());
     let disk = disk_with(&[("binlog.1", version_7(&[put(1, body), put(2, body)]))]);
     disk.set_capacity(Some(100_000));
@@ -406,7 +406,7 @@ fn a_takeover_that_fails_at_any_operation_may_be_done_again() {
 }
 
 #[test]
-fn a_job_that_is_not_whole_is_named_and_its_file_kept() {
+fn a_file_with_an_incomplete_job_is_named_and_kept() {
     let files = [
         (
             "binlog.1",
@@ -463,7 +463,7 @@ fn a_job_that_is_not_whole_is_named_and_its_file_kept() {
 }
 
 #[test]
-fn what_is_no_record_is_named_and_its_file_kept() {
+fn a_file_with_bytes_that_are_no_record_is_named_and_kept() {
     let whole = version_7(&[put(1, b"one\r\n")]);
     let end = 4 + 4 + 1 + 80 + 5;
     let with = |offset: usize, bytes: &[u8]| {
@@ -518,7 +518,7 @@ fn a_file_that_is_filled_but_for_a_few_zeros_is_taken_over() {
 }
 
 #[test]
-fn garbage_never_panics() {
+fn arbitrary_bytes_never_panic() {
     let [first, second] = a_life();
     let whole = version_7(&[first, second].concat());
     let random = &mut Random::new(5);
@@ -534,7 +534,7 @@ fn garbage_never_panics() {
 }
 
 #[test]
-fn after_a_start_of_beanstalkd_moving_its_one_file_away_is_enough() {
+fn a_file_added_by_beanstalkd_refuses_a_start_until_it_is_moved_away() {
     let disk = Disk::default();
     let mut server = Server::open(&disk, SyncMode::Always, SIZE);
     server.put(1, &mut Random::new(1));
@@ -685,7 +685,7 @@ fn files_whose_numbers_leave_none_for_ours_are_refused() {
 }
 
 #[test]
-fn the_way_back_is_read_as_it_was_written() {
+fn jobs_encoded_for_beanstalkd_are_read_back() {
     let mut file = import::FILE_START.to_vec();
     let jobs = lives();
     jobs.values().for_each(|job| import::encode(job, &mut file));
