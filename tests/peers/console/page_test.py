@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 
+import scenes
 from browser import Browser
 
 SERVER, BEANPOLE = sys.argv[1:3]
@@ -420,6 +421,8 @@ def main():
             browser.see("tbody a")
             picture(browser, "table", 1100)
         a_console_with_a_token(browser)
+        if SERVER.endswith("beanpoled"):
+            scenes.play((SERVER, BEANPOLE), free_port, browser)
         # The browser complains of what the policy forbids, and of errors. That
         # a job was asked for that does not exist is none.
         wrong = [one["message"] for one in browser.complaints() if "the server responded with a status of 40" not in one["message"]]
