@@ -72,7 +72,7 @@ fn ls_shows_the_files_and_what_lives_in_them() {
 }
 
 #[test]
-fn nothing_is_read_while_a_server_has_the_directory() {
+fn binlog_reads_nothing_while_a_server_has_the_directory() {
     for program in servers() {
         let directory = Directory::new();
         let _server = Server::start(&program, &["-b", directory.text()]);
@@ -230,7 +230,7 @@ fn offset_of(directory: &Directory, fields: &str) -> usize {
 }
 
 #[test]
-fn what_is_damaged_is_named_and_the_rest_is_saved() {
+fn verify_names_damage_and_repair_saves_the_rest() {
     let directory = written_by(&ours());
     let offset = offset_of(&directory, "\"record\":\"job\",\"id\":3");
     let next = offset_of(&directory, "\"record\":\"job\",\"id\":4");
@@ -258,7 +258,7 @@ fn what_is_damaged_is_named_and_the_rest_is_saved() {
 }
 
 #[test]
-fn a_job_of_which_only_later_records_are_left_is_named() {
+fn verify_names_a_job_of_which_only_later_records_are_left() {
     let directory = written_by(&ours());
     let offset = offset_of(&directory, "\"record\":\"job\",\"id\":6");
     damage(&directory, "binlog.1", offset + 30);
@@ -308,7 +308,7 @@ fn of_several_segments() -> Directory {
 }
 
 #[test]
-fn reading_goes_on_behind_a_lost_header_a_cut_file_and_a_missing_one() {
+fn verify_goes_on_after_a_lost_header_a_cut_file_and_a_missing_one() {
     let directory = of_several_segments();
     let sound = binlog(&["verify", "DIR"], directory.path());
     assert!(
@@ -357,7 +357,7 @@ fn reading_goes_on_behind_a_lost_header_a_cut_file_and_a_missing_one() {
 }
 
 #[test]
-fn the_newest_segment_is_missed_too() {
+fn verify_misses_the_newest_segment_when_it_is_gone() {
     let directory = of_several_segments();
     let file = |number: &u32| directory.path().join(format!("binlog.{number}"));
     let newest = (1..).take_while(|number| file(number).exists()).last();
@@ -479,7 +479,7 @@ fn export7_says_which_options_beanstalkd_does_not_know() {
 }
 
 #[test]
-fn a_directory_without_a_binlog_is_said_to_be_none() {
+fn binlog_reports_a_directory_without_a_binlog() {
     let directory = Directory::new();
     for command in ["ls", "verify", "cat"] {
         assert_eq!(

@@ -37,7 +37,7 @@ fn load(word: &'static str, comes_back: bool, story: impl Fn(Display<'_>, u16) -
 
 /// With a new connection, the jobs that were put are buried nevertheless.
 #[test]
-fn a_line_that_comes_back_has_the_buried_jobs_buried() {
+fn load_buries_its_jobs_over_a_new_connection_after_the_first_is_lost() {
     load("reserve-job", true, |dump, port| {
         format!(
             "$ load -a {port} '{dump}'\n\
@@ -50,7 +50,7 @@ fn a_line_that_comes_back_has_the_buried_jobs_buried() {
 
 /// Without one, it says how to bury them.
 #[test]
-fn what_is_still_to_be_buried_is_said_and_not_counted() {
+fn load_says_how_to_bury_jobs_that_it_could_not_and_does_not_count_them() {
     load("reserve-job", false, |dump, port| {
         format!(
             "$ load -a {port} '{dump}'\n\
@@ -65,7 +65,7 @@ fn what_is_still_to_be_buried_is_said_and_not_counted() {
 /// The answers to all puts are lost: those that wait to be buried are deleted
 /// again, and come when the load goes on.
 #[test]
-fn jobs_without_an_answer_do_not_stay_delayed() {
+fn load_leaves_no_job_delayed_that_should_be_buried_when_answers_are_lost() {
     load("INSERTED", true, |dump, port| {
         format!(
             "$ load -a {port} '{dump}'\n\
@@ -79,7 +79,7 @@ fn jobs_without_an_answer_do_not_stay_delayed() {
 }
 
 #[test]
-fn move_says_what_may_be_in_both_places() {
+fn move_says_which_jobs_may_be_in_both_tubes_when_a_connection_is_lost() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         let (here, there) = (
@@ -105,7 +105,7 @@ fn move_says_what_may_be_in_both_places() {
 }
 
 #[test]
-fn the_first_server_that_serves_gets_what_is_put() {
+fn put_goes_on_with_the_next_server_that_serves() {
     for program in servers() {
         let (server, other) = (Server::start(&program, &[]), Server::start(&program, &[]));
         let (gone, second) = (

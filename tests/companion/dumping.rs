@@ -170,7 +170,7 @@ fn load_says_where_it_stopped_and_goes_on_from_there() {
 }
 
 #[test]
-fn nobody_else_may_read_a_dump() {
+fn a_dump_is_readable_by_its_owner_only() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         let path = server.directory.write("jobs", b"an earlier one");
@@ -184,7 +184,7 @@ fn nobody_else_may_read_a_dump() {
 }
 
 #[test]
-fn load_sees_that_lines_of_a_dump_are_missing_or_too_many() {
+fn load_reports_a_dump_with_missing_or_surplus_lines() {
     let one = r#"{"tube":"t","state":"ready","pri":1,"delay":0,"ttr":1,"body":"one"}"#;
     let end = r#"{"beanpole-dump-end":1,"jobs":3}"#;
     let dump = format!("{{\"beanpole-dump\":1}}\n{one}\n{one}\n{end}\n");

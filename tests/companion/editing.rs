@@ -5,7 +5,7 @@ use super::story::{on_each_server, tell};
 use super::support::{Server, servers};
 
 #[test]
-fn what_is_written_as_json_can_be_put() {
+fn put_makes_jobs_of_the_json_that_ls_dump_and_reserve_write() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         tell(
@@ -52,7 +52,7 @@ fn what_is_written_as_json_can_be_put() {
 }
 
 #[test]
-fn a_line_at_fault_is_said_and_the_others_are_put() {
+fn put_reports_lines_at_fault_and_puts_the_others() {
     on_each_server(
         r#"
         $ put --json < '{"body":"a"}\n\n{"body":1}\n{"tube":"mail","delay":50000,"body64":"Yg=="}\n{"pri":-1,"body":"c"}\nx\n{"body":"d"}'
@@ -78,7 +78,7 @@ fn a_line_at_fault_is_said_and_the_others_are_put() {
 }
 
 #[test]
-fn a_job_is_edited_and_put_again() {
+fn edit_replaces_a_job_or_changes_nothing() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         tell(

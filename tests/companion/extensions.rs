@@ -5,7 +5,7 @@ use super::story::tell;
 use super::support::{Server, beanpoled, beanstalkd};
 
 #[test]
-fn a_job_of_a_kind_is_put_once() {
+fn put_makes_no_second_job_with_a_unique_key() {
     let server = Server::start(&beanpoled(), &[]);
     tell(
         &server,
@@ -167,6 +167,10 @@ fn a_dump_keeps_the_options_of_a_put_and_load_says_where_they_are_lost() {
             [4]
             $ peek 1
             one⊣
+            $ put --json -q < '{"options":"con:a:1","body":"delete 1\\r\\n"}'
+            ! beanpole put: 1 job has lost its options (idp, con, try): the server does not know them
+            $ ls -q --match 'delete 1'
+            4
             "#,
         );
     }

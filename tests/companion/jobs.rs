@@ -279,7 +279,7 @@ fn many_tubes_are_paused_and_resumed_at_once() {
         $ resume mail
         $ reserve -t mail -t images --all -l
         letter
-        $ resume --all
+        $ pause --all 0
         $ reserve -t mail -t images --all -l
         letter
         picture
@@ -297,29 +297,6 @@ fn many_tubes_are_paused_and_resumed_at_once() {
         [2]
         $ pause --all mail 1h
         ! beanpole pause: which tubes? name them, or give --all
-        ! Try 'beanpole help pause'.
-        [2]
-        "#,
-    );
-}
-
-#[test]
-fn a_paused_tube_gives_no_jobs_until_the_pause_ends() {
-    on_each_server(
-        r#"
-        $ put x
-        1
-        $ pause default 1000
-        $ reserve -w 0
-        [1]
-        $ pause default 0
-        $ reserve
-        x⊣
-        $ pause nobody 1
-        ! beanpole pause: there is no tube 'nobody'
-        [1]
-        $ pause -x
-        ! beanpole pause: unexpected argument '-x' found; tip: to pass '-x' as a value, use '-- -x'
         ! Try 'beanpole help pause'.
         [2]
         "#,

@@ -87,7 +87,7 @@ fn ls_shows_what_is_in_tubes() {
 }
 
 #[test]
-fn ids_come_from_standard_input() {
+fn acts_take_ids_from_standard_input() {
     on_each_server(
         r#"
         $ put -q -t mail a b c d e
@@ -116,7 +116,7 @@ fn ids_come_from_standard_input() {
 }
 
 #[test]
-fn jobs_are_moved_and_copied_by_their_ids() {
+fn move_and_copy_take_ids_from_standard_input() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         tell(
@@ -163,7 +163,7 @@ fn jobs_are_moved_and_copied_by_their_ids() {
 }
 
 #[test]
-fn what_peek_shows_of_several_jobs_is_told_apart() {
+fn peek_writes_a_title_before_each_of_several_jobs() {
     on_each_server(
         r#"
         $ put -q one 'two\nlines\n'
@@ -185,7 +185,7 @@ fn what_peek_shows_of_several_jobs_is_told_apart() {
 }
 
 #[test]
-fn a_server_that_lists_its_jobs_is_not_asked_for_each_id() {
+fn jobs_are_found_by_list_jobs_where_the_server_has_it() {
     let server = Server::start(&beanpoled(), &[]);
     let many = server.directory.write("many", &b"x\n".repeat(3000));
     tell(
@@ -216,7 +216,7 @@ fn a_server_that_lists_its_jobs_is_not_asked_for_each_id() {
 /// Nor is a job put to find out how far ids go, which a draining server would
 /// refuse.
 #[test]
-fn a_draining_server_with_a_binlog_is_dumped_whole() {
+fn dump_is_complete_on_a_draining_server_with_a_binlog() {
     let directory = super::support::Directory::new();
     let server = Server::start(&beanpoled(), &["-b", directory.text()]);
     tell(&server, "$ put -q one two three\n$ delete 3 1");
@@ -235,7 +235,7 @@ fn a_draining_server_with_a_binlog_is_dumped_whole() {
 }
 
 #[test]
-fn ls_cuts_bodies_only_where_there_is_an_edge() {
+fn ls_cuts_bodies_only_at_the_width_of_a_terminal() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         let body = format!(
@@ -270,7 +270,7 @@ fn ls_cuts_bodies_only_where_there_is_an_edge() {
 }
 
 #[test]
-fn a_body_does_nothing_to_the_terminal_that_shows_it() {
+fn peek_escapes_control_characters_of_bodies_on_a_terminal() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         tell(&server, "$ put -q '\\x1b]0;owned\\x07two\\nlines'");
@@ -282,7 +282,7 @@ fn a_body_does_nothing_to_the_terminal_that_shows_it() {
 }
 
 #[test]
-fn a_line_is_no_wider_than_the_terminal_whatever_its_characters_take() {
+fn ls_counts_the_columns_of_wide_characters() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         let body = "队列".repeat(40);

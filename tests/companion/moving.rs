@@ -26,7 +26,7 @@ pub const MIXED: &str = r#"
 const HEAD: &str = "TUBE        READY  RESERVED   DELAYED    BURIED      PUTS     USING  WATCHING   WAITING     PAUSE";
 
 #[test]
-fn clear_deletes_what_it_is_told_to_and_nothing_else() {
+fn clear_deletes_only_jobs_of_its_tube_that_meet_the_conditions() {
     on_each_server(&format!(
         r#"{MIXED}
         $ clear a
@@ -84,7 +84,7 @@ fn at_a_terminal_clear_asks_first() {
 }
 
 #[test]
-fn long_work_shows_its_progress_at_a_terminal() {
+fn put_shows_its_progress_at_a_terminal() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         // A producer that is in no hurry.
@@ -271,7 +271,7 @@ fn a_job_that_the_other_server_does_not_take_stays_where_it_is() {
 }
 
 #[test]
-fn jobs_from_before_a_restart_are_found_too() {
+fn copy_and_dump_find_jobs_from_before_a_restart() {
     for program in servers() {
         let binlog = Directory::new();
         let mut server = Server::start(&program, &["-b", binlog.text(), "-f", "0"]);
@@ -318,7 +318,7 @@ fn interrupted(
 }
 
 #[test]
-fn an_interrupted_transfer_finishes_what_it_has_begun_and_counts_it() {
+fn an_interrupted_move_or_copy_finishes_the_jobs_under_way_and_counts_them() {
     for program in servers() {
         let source = Server::start(&program, &[]);
         let target = Server::start(&program, &[]);
@@ -358,7 +358,7 @@ fn an_interrupted_transfer_finishes_what_it_has_begun_and_counts_it() {
 }
 
 #[test]
-fn to_copy_a_few_jobs_not_every_id_is_asked_for() {
+fn copy_of_a_few_jobs_does_not_ask_for_every_id() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         let many = server.directory.write("many", &b"x\n".repeat(5000));

@@ -83,7 +83,7 @@ fn is_reserved(server: &Server, jobs: u64) -> bool {
 }
 
 #[test]
-fn what_nobody_reads_from_a_pipe_is_not_deleted() {
+fn reserve_does_not_delete_jobs_that_nobody_reads_from_the_pipe() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         tell(&server, "$ put -q precious");
@@ -98,7 +98,7 @@ fn what_nobody_reads_from_a_pipe_is_not_deleted() {
 }
 
 #[test]
-fn a_slow_reader_of_a_pipe_loses_no_job() {
+fn reserve_touches_jobs_until_a_slow_reader_has_read_them() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         tell(&server, "$ put -q -r 1 one two three");
@@ -118,7 +118,7 @@ fn a_slow_reader_of_a_pipe_loses_no_job() {
 }
 
 #[test]
-fn jobs_of_the_shortest_time_to_run_are_all_taken_and_released() {
+fn reserve_takes_and_releases_jobs_of_the_shortest_time_to_run() {
     on_each_server(
         r#"
         $ put -r 1 one two
@@ -135,7 +135,7 @@ fn jobs_of_the_shortest_time_to_run_are_all_taken_and_released() {
 }
 
 #[test]
-fn what_is_kept_is_touched_while_others_are_taken() {
+fn reserve_touches_kept_jobs_while_it_takes_others() {
     let (port, server) = scripted(&[
         ("reserve-with-timeout 0", "RESERVED 5 1\r\nx\r\n"),
         (
@@ -154,7 +154,7 @@ fn what_is_kept_is_touched_while_others_are_taken() {
 }
 
 #[test]
-fn many_jobs_are_kept_and_each_is_released_once() {
+fn reserve_releases_each_of_many_jobs_once() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         let mut bodies = String::new();

@@ -5,7 +5,7 @@ use super::story::{on_each_server, tell};
 use super::support::{Server, servers};
 
 #[test]
-fn patterns_mean_tubes_that_exist() {
+fn a_pattern_means_the_tubes_that_exist() {
     on_each_server(
         r#"
         $ put -q -t mail a
@@ -108,7 +108,7 @@ fn stats_shows_each_tube_that_an_option_or_a_pattern_means() {
 }
 
 #[test]
-fn conditions_choose_what_is_deleted_moved_and_copied() {
+fn conditions_choose_the_jobs_that_are_deleted_moved_and_copied() {
     on_each_server(
         r#"
         $ put -q -t mail red blue 'dark red' green

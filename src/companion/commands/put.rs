@@ -313,7 +313,7 @@ impl Source {
             .is_some_and(|end| self.reader.buffer().contains(&end))
     }
 
-    /// Where the last one stands.
+    /// The place of the last one, for messages.
     fn place(&self) -> String {
         match self.end {
             Some(_) => format!("{} {}", self.name, self.number),

@@ -101,7 +101,7 @@ impl Run for Reserve {
             output.sync()?;
             let is_kept = matches!(act, Act::Release(..));
             while !is_kept && !output.is_read_within(SLOW)? {
-                // Whose time is over is told when it is settled.
+                // A job whose time is over is reported when it is settled.
                 let ids: Vec<_> = batch.iter().map(|(job, _)| job.id).collect();
                 send_each(&mut taker.client, &ids, "touch")?;
             }

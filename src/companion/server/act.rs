@@ -337,7 +337,7 @@ pub fn pause(client: &mut Client, tube: &TubeName, time: Seconds) -> Outcome<Str
     })
 }
 
-/// Deletes jobs of a tube in these states, at most so many.
+/// Deletes up to `most` jobs of a tube in these states.
 pub fn clear(client: &mut Client, tube: &TubeName, states: &[State], most: u64) -> Outcome<String> {
     let ids = found(client, tube, states, most)?;
     let mut task = Task::quiet(most);
@@ -345,7 +345,7 @@ pub fn clear(client: &mut Client, tube: &TubeName, states: &[State], most: u64) 
     Ok(format!("deleted {} jobs of {tube}", task.done))
 }
 
-/// The jobs of a tube in these states, at most so many.
+/// Up to `most` jobs of a tube in these states.
 pub fn found(
     client: &mut Client,
     tube: &TubeName,

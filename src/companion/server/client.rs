@@ -37,7 +37,7 @@ pub struct Client {
     pub address: Address,
     /// How long the client waits for a reply.
     pub patience: Duration,
-    /// Whether a person is told of the first job whose state nobody knows.
+    /// Whether the first job in an unknown state is reported.
     pub tells: bool,
     /// Whether the server knows the options of a put, once this was asked.
     knows_options: Option<bool>,

@@ -81,7 +81,7 @@ pub fn pages(
     Ok(status)
 }
 
-/// The jobs of this scope, at most so many, each with its state; and whether none
+/// Up to `most` jobs of this scope, each with its state; and whether none
 /// is missing.
 pub fn all(
     client: &mut Client,

@@ -1,7 +1,7 @@
 //! How jobs are written, as their bodies or as lines of JSON, and how such lines
 //! are read.
 //!
-//! A line is the same wherever it stands: what the server says of the job, then
+//! All commands write the same line: what the server says of the job, then
 //! the options of its put, if it has any, and its body. A body that is not UTF-8
 //! is in base64. A dump has such lines between its own first and last one:
 //!
@@ -79,7 +79,7 @@ pub fn dump_start(server: &str, version: &str) -> Json {
     json!({"beanpole-dump": DUMP_VERSION, "server": server, "version": version})
 }
 
-/// The last line of a dump of so many jobs.
+/// The last line of a dump with this number of jobs.
 pub fn dump_end(jobs: u64) -> Json {
     json!({"beanpole-dump-end": 1, "jobs": jobs})
 }

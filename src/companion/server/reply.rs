@@ -101,7 +101,7 @@ pub enum Parsed {
     Large(u64),
 }
 
-/// The message about a reply with so many bytes.
+/// The message about a reply of this size.
 pub fn too_large(size: u64, most: u64) -> String {
     format!("the server announces {size} bytes, more than the {most} that a reply can have")
 }

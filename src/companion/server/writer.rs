@@ -23,6 +23,9 @@ const LONGEST: Seconds = Seconds(u32::MAX);
 /// How many ids before the latest one may belong to jobs without an answer.
 const LOOK_BACK: u64 = 10_000;
 
+const NO_RESERVE: &str = "the server cannot reserve by id";
+const NO_OPTIONS: &str = "the server does not know them";
+
 /// A job that is to be put.
 pub struct NewJob {
     pub tube: TubeName,
@@ -118,17 +121,15 @@ impl Writer {
 
     /// Says how many jobs have lost their options or are not buried, if any.
     pub fn say_what_is_lost(&self) {
-        if self.parked > 0 {
-            complain!(
-                "{} buried jobs are delayed for 136 years instead: the server cannot reserve by id",
-                self.parked
-            );
+        match self.parked {
+            0 => {}
+            1 => complain!("1 buried job is delayed for 136 years instead: {NO_RESERVE}"),
+            all => complain!("{all} buried jobs are delayed for 136 years instead: {NO_RESERVE}"),
         }
-        if self.without_options > 0 {
-            complain!(
-                "{} jobs have lost their options (idp, con, try): the server does not know them",
-                self.without_options
-            );
+        match self.without_options {
+            0 => {}
+            1 => complain!("1 job has lost its options (idp, con, try): {NO_OPTIONS}"),
+            all => complain!("{all} jobs have lost their options (idp, con, try): {NO_OPTIONS}"),
         }
     }
 
