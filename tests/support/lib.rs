@@ -148,7 +148,7 @@ pub fn beanstalkd() -> Option<PathBuf> {
         let path = env::var_os("PATH").unwrap_or_default();
         let places = env::split_paths(&path).chain(["/usr/bin".into()]);
         let mut files = places.map(|place| place.join("beanstalkd"));
-        files.find(|file| file.exists())
+        files.find(|file| file.is_file())
     };
     named
         .filter(|path| !path.as_os_str().is_empty())
