@@ -165,7 +165,7 @@ fn run_on(
         .map(|(seed, traffic)| run(seed, sync, kept, survivals, traffic, is_filled))
         .sum();
     println!("{states} crash states tried, none in violation");
-    assert!(states > 1000);
+    assert!(states > 300);
 }
 
 const POWER_CUT: &[Option<Survival>] = &[Some(Survival::Nothing), Some(Survival::Something)];
@@ -173,13 +173,13 @@ const KILL: &[Option<Survival>] = &[None];
 
 #[test]
 fn synced_always_a_power_cut_loses_nothing_acknowledged() {
-    run_all(1..36, SyncMode::Always, Kept::Committed, POWER_CUT);
+    run_all(1..13, SyncMode::Always, Kept::Committed, POWER_CUT);
 }
 
 #[test]
 fn synced_sometimes_a_power_cut_loses_nothing_synced() {
     run_all(
-        40..64,
+        40..50,
         SyncMode::Every(Duration::ZERO),
         Kept::Tended,
         POWER_CUT,
@@ -208,13 +208,13 @@ fn synced_sometimes_what_is_acknowledged_is_synced_though_nobody_asks() {
 #[test]
 fn synced_sometimes_or_never_a_kill_loses_nothing_acknowledged() {
     let seldom = SyncMode::Every(Duration::from_secs(3600));
-    run_all(20..38, seldom, Kept::Committed, KILL);
-    run_all(30..52, SyncMode::Never, Kept::Committed, KILL);
+    run_all(20..28, seldom, Kept::Committed, KILL);
+    run_all(30..38, SyncMode::Never, Kept::Committed, KILL);
 }
 
 #[test]
 fn on_a_disk_that_is_full_at_any_moment_nothing_acknowledged_is_lost() {
-    run_on(true, 60..90, SyncMode::Always, Kept::Committed, POWER_CUT);
+    run_on(true, 60..72, SyncMode::Always, Kept::Committed, POWER_CUT);
 }
 
 /// A server is killed between a rename and its sync, and the next one has no
