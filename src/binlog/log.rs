@@ -629,7 +629,7 @@ impl Writer {
                     lsn.0 += record.len();
                 }
                 Step::Begin(header, slot, file) => {
-                    self.flush(binlog).map_err(fail)?;
+                    self.flush_with_end(binlog).map_err(fail)?;
                     binlog.sync_segment(&*self.file, self.number)?;
                     let begun = self.begin_segment(header, *slot, file.clone(), lsn, binlog);
                     begun.map_err(fail)?;
@@ -637,12 +637,7 @@ impl Writer {
                 }
             }
         }
-        // What follows may be left over from an earlier use of the file.
-        let zeros = FRAME_LEN.min(self.file_len.saturating_sub(self.end()));
-        self.gathered
-            .resize(self.gathered.len() + zeros as usize, 0);
-        self.flush(binlog).map_err(fail)?;
-        self.offset -= zeros;
+        self.flush_with_end(binlog).map_err(fail)?;
         debug_assert_eq!(lsn, end);
         steps.clear();
         steps.shrink_to(MOST_STEPS_KEPT);
@@ -686,6 +681,18 @@ impl Writer {
         self.write_bytes(&gathered, binlog)?;
         gathered.clear();
         self.gathered = gathered;
+        Ok(())
+    }
+
+    /// Flushes, and writes zeros after the last record: what follows may be left
+    /// over from an earlier use of the file, and a start would take that for a
+    /// record which is torn.
+    fn flush_with_end(&mut self, binlog: &Binlog) -> Result<(), Error> {
+        let zeros = FRAME_LEN.min(self.file_len.saturating_sub(self.end()));
+        self.gathered
+            .resize(self.gathered.len() + zeros as usize, 0);
+        self.flush(binlog)?;
+        self.offset -= zeros;
         Ok(())
     }
 

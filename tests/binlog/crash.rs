@@ -42,6 +42,9 @@ fn examine(state: &State, survival: Option<Survival>, history: &History, seed: u
     let after = history.explains(&opened.jobs);
     assert!(after.is_some(), "jobs lost, doubled or wrong; {}", what());
     if survival.is_none() {
+        let is_torn = |notice: &String| notice.contains("torn tail");
+        let torn = opened.notices.iter().find(|notice| is_torn(notice));
+        assert_eq!(torn, None, "a kill tears nothing; {}", what());
         return; // what was never synced may be gone at the next power cut
     }
     // The same log again, but now the power fails while it is opened.
