@@ -98,9 +98,8 @@ pub(super) fn segment_number(name: &str) -> Option<u32> {
 /// from 2 on. Their contents are not part of the binlog.
 pub(super) const SPARE: &str = "binlog.spare";
 
-/// No disk has so many prepared segments. A file whose name has a higher number is
-/// left alone.
-pub(super) const MOST_SPARES: usize = 1 << 16;
+/// A file whose name has a higher number is left alone.
+pub(super) const MOST_SPARES: usize = u32::MAX as usize;
 
 /// The name of a prepared segment.
 pub(super) fn spare_name(slot: usize) -> String {
@@ -765,8 +764,8 @@ mod tests {
     fn prepared_segments_are_known_by_their_names() {
         assert_eq!(spare_slot("binlog.spare"), Some(0));
         assert_eq!(spare_slot("binlog.spare2"), Some(1));
-        assert_eq!(spare_slot("binlog.spare65536"), Some(MOST_SPARES - 1));
-        for number in ["1", "02", "+2", "65537", "x"] {
+        assert_eq!(spare_slot("binlog.spare65537"), Some(65536));
+        for number in ["1", "02", "+2", "4294967296", "x"] {
             let name = format!("binlog.spare{number}");
             assert_eq!(spare_slot(&name), None, "{name}");
         }

@@ -29,8 +29,8 @@
 use super::error::Error;
 use super::format::{HEADER_LEN, Record, Tubes, Update, counters, segment_name, segment_number};
 use super::opening::Opening;
-use super::room::{BLOCK, most_spares};
 use super::segment::{Found, Kind, Window};
+use super::tail::{BLOCK, LEFT_BY_PUT};
 use super::{Binlog, Jobs, NoRoom, Opened};
 use crate::engine::{Change, Counters, StoredJob, StoredState, Time};
 use crate::protocol::{Body, JobId, Priority, Seconds, TubeName};
@@ -237,7 +237,7 @@ fn undo<J: Jobs>(opening: &Opening, first: u32, theirs: &Theirs<J>, error: Error
             return error;
         }
     }
-    opening.remove_prepared();
+    opening.remove_prepared().ok();
     if !error.is_full() {
         return error;
     }
@@ -263,7 +263,7 @@ fn room_needed<J: Jobs>(asked: u64, theirs: &Theirs<J>) -> u64 {
         offset += put;
     }
     // The last one says that beanstalkd's files are not needed any more.
-    (segments + 1 + most_spares(segments + 6) as u64) * len
+    (segments + 1 + LEFT_BY_PUT as u64 + 1) * len
 }
 
 /// Removes files that are not needed any more.

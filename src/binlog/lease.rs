@@ -22,7 +22,8 @@
 //! - *No server writes where another one may write.* A server begins a segment
 //!   of its own, in a file that it has made itself, and never appends to the
 //!   records of another server. (Recovery writes these once more as it has read
-//!   them, and zeros after them.) Suppose the other server writes late. Then its
+//!   them, and zeros after them; and after them it says that the next segment has
+//!   begun.) Suppose the other server writes late. Then its
 //!   bytes lie after the end that the header of our segment tells, or in a file
 //!   that has no name any more. Also, each server has its own names for the
 //!   files that it prepares ahead, and removes those of others before it reads
@@ -31,7 +32,7 @@
 //!   one copy of it instead of three, and would rename it for nobody.)
 //! - *No old contents are read.* A machine may still have old pages of a file
 //!   that it has read. So a file never changes its meaning: on shared storage
-//!   a retired segment is removed, and never becomes a spare. Besides, the
+//!   an obsolete segment is removed, and never prepared again. Besides, the
 //!   kernel is asked to forget the pages.
 //!
 //! Left out: a server that loses the lock between a write and its look does not
@@ -63,9 +64,9 @@
 //! send. And if the process stands still between the last reading of the clock
 //! and the call that sends, that one reply comes late.
 
-use super::anchor::{Anchor, again};
 use super::error::Error;
 use super::format::{SPARE, segment_number, shows_segment};
+use super::storage::{Anchor, again};
 use super::{Binlog, Failed, locked};
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::sys::{forget_pages, is_shared, whole_file};
@@ -73,7 +74,6 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::libc;
 use nix::sys::utsname::uname;
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, BufReader, Read};
 use std::os::unix::fs::FileExt;
@@ -97,9 +97,6 @@ pub(super) struct Fence {
     /// What is appended to the names that are this server's own; empty on a
     /// local file system.
     suffix: String,
-    /// On a shared file system: how many files this server has made under each
-    /// of these names.
-    made: Mutex<BTreeMap<String, u64>>,
     /// Why files that other servers have prepared are still there.
     pub left: Vec<Error>,
 }
@@ -136,7 +133,6 @@ impl Fence {
             file,
             line: None,
             suffix: String::new(),
-            made: Mutex::default(),
             left: remove_prepared(anchor, false)?,
         })
     }
@@ -148,7 +144,6 @@ impl Fence {
             file,
             line: Some(line),
             suffix: format!(".{now}"),
-            made: Mutex::default(),
             left: remove_prepared(anchor, true)?,
         })
     }
@@ -190,34 +185,17 @@ impl Fence {
         }
     }
 
-    /// The name on disk of the file that the binlog calls `name`: segments keep
-    /// their name, all other files are this server's own.
-    pub fn own_name(&self, name: &str) -> String {
-        let made = self.made.lock().expect("no thread panics");
-        self.name_on_disk(name, made.get(name).copied())
-    }
-
-    /// The name on disk of a file that is made now, or gets this name now. No
-    /// name is used twice, but for those of segments, whose numbers grow.
+    /// The name on disk of the file that the log calls `name`. Segments keep their
+    /// name, and all other files are this server's own.
     ///
-    /// A copy of the storage that was away for a moment may still have an older
-    /// file of a name that was used before. If the name is then changed on all
-    /// copies, that copy changes it for the older file. From then on nobody can
-    /// open the file, because the copies differ.
-    pub fn new_name(&self, name: &str) -> String {
-        if self.line.is_none() || segment_number(name).is_some() {
-            return name.to_owned();
-        }
-        let mut made = self.made.lock().expect("no thread panics");
-        let count = made.entry(name.to_owned()).or_default();
-        *count += 1;
-        self.name_on_disk(name, Some(*count))
-    }
-
-    fn name_on_disk(&self, name: &str, count: Option<u64>) -> String {
-        match count {
-            Some(count) => format!("{name}{}.{count}", self.suffix),
-            None => name.to_owned(),
+    /// The log uses no name twice. A copy of the storage that was away for a moment may
+    /// still have an older file of a name. If the name were then changed on all copies,
+    /// that copy would change it for the older file, and nobody could open the file any
+    /// more, because the copies differ.
+    pub fn name(&self, name: &str) -> String {
+        match segment_number(name) {
+            Some(_) => name.to_owned(),
+            None => format!("{name}{}", self.suffix),
         }
     }
 }
@@ -255,58 +233,46 @@ fn is_locked_by_other(file: &fs::File) -> nix::Result<bool> {
     asked.map(|_| region.l_type != libc::F_UNLCK as libc::c_short)
 }
 
-/// Whether one of these files cannot be read, or has a byte that is not zero.
-fn has_something<'a>(anchor: &Anchor, mut names: impl Iterator<Item = &'a String>) -> bool {
-    names.any(|name| {
-        let file = anchor.file(name, OFlag::O_RDONLY).map(BufReader::new);
-        file.map_or(true, |file| {
-            let mut bytes = file.bytes();
-            bytes.any(|byte| byte.map_or(true, |byte| byte != 0))
-        })
-    })
-}
-
-/// Removes files that other servers have prepared for themselves, on this
-/// storage or before the directory was copied here. They were never part of the
-/// binlog. But where no segment holds anything, they may show that there was
-/// one: then they stay, and the start is refused.
+/// Removes files that other servers have prepared for themselves, on this storage or
+/// before the directory was copied here. They were never part of the log. But where no
+/// segment holds anything, they may show that there was one: then they stay, and the
+/// start is refused.
 ///
-/// Returns why some of them are still there: they cannot be opened either, so
-/// nobody can make a segment of them.
+/// Returns why some of them are still there: they cannot be opened either, so nobody
+/// can make a segment of them.
 ///
 /// # Errors
 ///
 /// If one cannot be removed, though it can be opened.
 fn remove_prepared(anchor: &Anchor, is_shared: bool) -> Result<Vec<Error>, Error> {
     let names = anchor.list().map_err(Error::on("list", "the files"))?;
-    let segments = names.iter().filter(|name| segment_number(name).is_some());
-    if names.iter().any(|name| shows_segment(name)) && !has_something(anchor, segments) {
+    let holds_something = |name: &String| {
+        let file = anchor.file(name, OFlag::O_RDONLY).map(BufReader::new);
+        let is_set = |byte: io::Result<u8>| byte.map_or(true, |byte| byte != 0);
+        segment_number(name).is_some() && file.map_or(true, |file| file.bytes().any(is_set))
+    };
+    if names.iter().any(|name| shows_segment(name)) && !names.iter().any(holds_something) {
         return Ok(Vec::new());
     }
-    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    let is_prepared = |name: &String| {
-        let rest = name.strip_prefix(SPARE);
-        match rest.map(|rest| rest.split_once('.').unwrap_or((rest, ""))) {
-            Some((number, suffix)) if is_number(number) => match suffix {
-                "" => is_shared,
-                suffix => suffix.split('.').all(is_number),
-            },
-            _ => false,
-        }
+    let is_prepared = |name: &&String| {
+        let rest = name.strip_prefix(SPARE).unwrap_or("-");
+        rest.bytes()
+            .all(|byte| byte.is_ascii_digit() || byte == b'.')
+            && (is_shared || rest.contains('.'))
     };
     let mut left = Vec::new();
-    for name in names.into_iter().filter(is_prepared) {
-        match anchor.remove(&name) {
+    for name in names.iter().filter(is_prepared) {
+        match anchor.remove(name) {
             Ok(()) => {}
             // The server that prepared it has just made a segment of it.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
-                let opened = anchor.file(&name, OFlag::O_RDWR);
+                let can_open = anchor.file(name, OFlag::O_RDWR).is_ok();
                 let error = Error::on("remove", name)(error);
-                match opened {
-                    Ok(_) => return Err(error),
-                    Err(_) => left.push(error),
+                if can_open {
+                    return Err(error);
                 }
+                left.push(error);
             }
         }
     }
@@ -322,14 +288,18 @@ pub const LEASE: Duration = Duration::from_secs(5);
 /// most, a server that only reads pays little.
 pub const RECENT: Duration = Duration::from_millis(50);
 
+/// How often a server that has nothing to write looks whether the directory is still
+/// its own. Without this, clients could wait in `reserve` for ever, at a server that
+/// gets no jobs any more.
+pub(super) const LOOKS_EVERY: Duration = Duration::from_secs(2);
+
 /// The lease of a server on shared storage.
 #[derive(Default)]
 pub(super) struct Lease {
     /// When the last successful look began, in nanoseconds by the clock of the
     /// storage; 0 before the first one.
     looked_at: AtomicU64,
-    /// Held by a thread while it looks for a reply, so that others who have
-    /// replies use the same look.
+    /// Held by a thread while it looks for a reply.
     looking: Mutex<()>,
 }
 
@@ -342,14 +312,8 @@ impl Binlog {
             return Ok(());
         };
         let asked = self.storage.now();
-        let mut now = asked;
-        loop {
-            if self.failure.get().is_some() {
-                return Err(Failed);
-            }
-            if lease.covers(asked, now) {
-                return Ok(());
-            }
+        while !lease.covers(asked, self.storage.now()) {
+            // Others who have replies use the same look.
             let looking = locked(lease.looking.lock());
             let looked = match lease.covers(asked, self.storage.now()) {
                 true => Ok(()),
@@ -357,7 +321,10 @@ impl Binlog {
             };
             drop(looking);
             looked.map_err(|error| self.fail(error))?;
-            now = self.storage.now();
+        }
+        match self.failure.get() {
+            None => Ok(()),
+            Some(_) => Err(Failed),
         }
     }
 
@@ -400,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_another_line_than_his_own_has_lost_the_lock() {
+    fn a_server_that_finds_another_line_than_its_own_has_lost_the_lock() {
         let directory = tempfile::tempdir().unwrap();
         let first = raise(directory.path());
         assert!(first.look().is_ok());
@@ -440,14 +407,14 @@ mod tests {
     }
 
     #[test]
-    fn what_others_have_prepared_is_removed_and_nothing_else() {
+    fn files_that_others_have_prepared_are_removed_and_nothing_else() {
         let directory = tempfile::tempdir().unwrap();
         let names = [
             "binlog.1",
             "binlog.1.bak",
-            "binlog.spare.0.7",
-            "binlog.spare2.7",
             "binlog.spare",
+            "binlog.spare2.0.7",
+            "binlog.spare3.7",
             "binlog.spare-notes",
             "notes",
         ];
@@ -468,29 +435,16 @@ mod tests {
                 "notes"
             ]
         );
-        assert_eq!(fence.own_name("binlog.2"), "binlog.2");
-    }
-
-    /// A file server that was away for a moment may still have an older file.
-    #[test]
-    fn on_a_shared_disk_no_name_is_used_twice() {
-        let directory = tempfile::tempdir().unwrap();
-        let fence = raise(directory.path());
-        for count in 1..3 {
-            let name = format!("binlog.spare{}.{count}", fence.suffix);
-            assert_eq!(fence.new_name("binlog.spare"), name);
-            assert_eq!(fence.own_name("binlog.spare"), name);
-            fs::write(directory.path().join(name), "").unwrap();
-        }
-        assert_eq!(fence.new_name("binlog.2"), "binlog.2");
+        assert_eq!(fence.name("binlog.2"), "binlog.2");
         assert!(fence.is_shared());
-        // The next server finds them.
-        raise(directory.path());
-        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+        assert_eq!(
+            fence.name("binlog.spare2"),
+            format!("binlog.spare2{}", fence.suffix)
+        );
     }
 
     #[test]
-    fn what_shows_that_there_were_segments_stays_where_none_holds_anything() {
+    fn a_file_that_shows_that_there_were_segments_stays_where_none_holds_anything() {
         for (is_shared, left_over) in [(true, "binlog.spare2"), (false, "binlog.spare2.17")] {
             let directory = tempfile::tempdir().unwrap();
             let path = |name| directory.path().join(name);
@@ -513,7 +467,7 @@ mod tests {
     /// belong; then nobody can open or remove it while another one is away.
     /// Here a directory is such a file.
     #[test]
-    fn what_can_be_neither_removed_nor_opened_stays_and_keeps_nobody_from_starting() {
+    fn a_file_that_can_be_neither_removed_nor_opened_stays_and_keeps_nobody_from_starting() {
         let directory = tempfile::tempdir().unwrap();
         let path = |name| directory.path().join(name);
         fs::write(path("binlog.1"), "x").unwrap();
@@ -547,6 +501,7 @@ mod tests {
         assert!(directory.path().join("binlog.spare").exists());
         assert!(!directory.path().join("binlog.spare.17").exists());
     }
+
     #[test]
     fn a_reply_rests_on_a_look_that_is_recent_when_asked_for_and_not_old_when_it_leaves() {
         let at = Duration::from_millis;

@@ -15,8 +15,8 @@
 //!
 //! The binlog is cut into *segments*, the files `binlog.1`, `binlog.2` and so
 //! on. Each has a header, then records, then zeros. Records are written to the
-//! newest segment. The next segments will begin in the *spares*, `binlog.spare`,
-//! `binlog.spare2` and so on, which are files full of zeros. `format` describes
+//! newest segment. The next segments will begin in the *prepared segments*,
+//! `binlog.spare`, `binlog.spare2` and so on, which are files with room in them. `format` describes
 //! the bytes, beanpole-binlog(5) lists all states in which
 //! the directory may be found, and five stories in `tests/binlog/stories` show
 //! it at work.
@@ -30,19 +30,18 @@
 //! one, in this order:
 //!
 //! 1. The newest segment is synced.
-//! 2. The header of the next segment is written into a spare, and synced. It
+//! 2. The header of the next segment is written into a prepared one, and synced. It
 //!    says where the records of the previous segment end.
-//! 3. The spare is renamed to the name of that segment, and the directory is
+//! 3. Its file is renamed to the name of that segment, and the directory is
 //!    synced.
 //! 4. Only then records are written to it, and the previous segment says that it
-//!    is continued (not on storage that machines share). Soon there is another
-//!    spare.
+//!    is continued. Soon another segment is prepared.
 //!
-//! *A segment is retired* when no live job has its latest put in it. Segments
-//! are retired in the order of their numbers, so all later records about a job
+//! *A segment is obsolete* when no live job has its latest put in it. Segments
+//! become obsolete in the order of their numbers, so all later records about a job
 //! outlive its put. After the records that deleted the jobs or put them again,
 //! a *mark* names the oldest segment that is still needed. When the mark is
-//! synced, the file becomes a spare, or is removed.
+//! synced, the file is prepared for a later segment, or removed.
 //!
 //! Recovery relies on two facts that follow from this. *Only the end can be
 //! torn:* what is missing after a power cut comes after the last sync, in the
@@ -80,62 +79,91 @@
 //!
 //! If there is too much garbage, each append also puts a few live jobs of the
 //! oldest segment again at the end. So there is no pause, and the disk holds at
-//! most twice what lives, each put at its longest, five times the larger of
+//! most twice the live bytes, each put at its longest, five times the larger of
 //! `-s` and the largest job that has lived since the newest segment but one
-//! began (the files that were prepared for that job stay so long), and what is
+//! began (the segments that were prepared for that job stay so long), and what is
 //! left empty at the ends of segments. A full disk stops puts, and nothing
-//! else. `room` has the one rule for that.
+//! else. `tail` has the rule for that.
 //!
 //! # Who holds what, in which order
 //!
 //! 1. The server's lock, if it is held at all. Under it, only `admits`,
-//!    `append`, `needed_for`, `is_pressed` and what `stats` and `stats-job` ask
-//!    for are allowed.
-//! 2. `upkeep`. A thread holds it for as long as it makes spares, or removes
-//!    spares and retired segments. The writer needs it neither to begin a segment
-//!    in a spare nor to give one up.
-//! 3. `tail`, for moments. Or, on shared storage, the fence's list of the files
-//!    that were `made`.
+//!    `append`, `needed_for`, `has_backpressure` and what `stats` and `stats-job`
+//!    ask for are allowed.
+//! 2. `tail`, for moments.
 //!
 //! `syncing` is held while a segment is synced, and `looking` while a thread
 //! looks for the lock of a shared directory; no other lock is taken then.
 //! The other locks (`turn`, `progress`, `schedule`) are held for moments, and
 //! their holder takes no other lock. The writer is no lock: threads hand it to
-//! each other. A thread that holds `upkeep` never waits for the writer, and the
-//! writer never waits for `upkeep`: a spare that is being made is no spare yet.
+//! each other. The owner of the files never waits for the writer, and the writer
+//! never waits for the owner: a file that the owner works on is in no list.
+//!
+//! # What each mechanism is for
+//!
+//! Each serves a promise of beanpoled(8) or beanpole-binlog(5), and a test fails
+//! without it.
+//!
+//! | mechanism | promise | test |
+//! |---|---|---|
+//! | one encoding, checksums bound to place and salt (`format`) | damage is named, and never taken for a record | `a_flipped_bit_in_a_closed_log_is_noticed_or_harmless`, `a_frame_in_a_body_makes_no_damage_of_a_torn_end` |
+//! | frames say how far the segment was synced | a torn end is told from damage | `a_newest_segment_cut_at_any_byte_gives_all_complete_changes_before` |
+//! | order of a rotation (`log`) | a power cut tears the newest segment only | `synced_always_a_power_cut_loses_nothing_acknowledged` |
+//! | marks before removal (`tail`, `files`) | a segment goes when nothing needs it | `whatever_fails_nothing_is_acknowledged_that_is_not_kept` |
+//! | group commit (`log`) | whoever waits is told by the thread that writes | `a_thread_that_waits_for_another_threads_write_keeps_an_earlier_wake_up`, and the rows of `tests/bench` |
+//! | committer | what nobody waits for is written and synced in time | `synced_sometimes_what_is_acknowledged_is_synced_though_nobody_asks` |
+//! | the committer gets the writer next | a disk that hangs costs no CPU | `the_committer_sleeps_while_another_thread_writes_and_then_does_what_is_due` |
+//! | one sync at a time, the first failure is final | nothing is acknowledged after a failure | `after_a_failed_sync_nothing_counts_as_synced_and_nothing_is_removed` |
+//! | `needed_for` | no client sees a job before its put is durable | `nothing_is_told_of_a_job_before_its_put_is_durable` |
+//! | two prepared segments that puts leave | a full disk stops puts and nothing else | `a_full_disk_stops_puts_and_nothing_else` |
+//! | puts counted at their longest | so it is with small jobs | `a_full_disk_has_room_for_all_that_happens_to_small_jobs` |
+//! | backpressure | work on many jobs does not outrun a full disk | `work_that_waits_when_it_has_to_never_outruns_a_full_disk` |
+//! | prepared segments given back by the writer | a batch larger than all of them is written | `a_batch_that_fills_all_prepared_segments_of_a_full_disk_is_written`, `a_rename_that_finds_no_room_gets_that_of_prepared_segments` |
+//! | prepared segments are open | a segment begins when descriptors are short | `a_segment_begins_when_no_other_file_can_be_opened` |
+//! | recycling | the steady state makes and removes no file | `in_a_steady_state_no_file_is_made_or_removed` |
+//! | puts that wait register their length with one owner | a long put costs its files once, a refused one nothing | `a_large_put_beside_small_ones_gets_its_files_once`, `a_put_that_is_refused_takes_no_disk` |
+//! | one more file for a long put, lengthened piece by piece | short puts do not wait for those of a long one | `short_puts_do_not_wait_for_the_files_of_a_long_one` |
+//! | credit for compaction | the bound on the disk's use | `endless_put_and_delete_beside_many_that_stay` |
+//! | compaction for a put, bound on live bytes | on a full disk a delete makes room for the next put | `on_a_full_disk_a_delete_makes_room_for_the_next_put` |
+//! | shorter segments at the first start, longer ones later | a small disk suffices | `segments_are_as_long_as_there_is_room_for_four_and_longer_when_there_is_more` |
+//! | unsharing | a copy takes no room that deletes need | `a_copy_that_shares_its_blocks_takes_no_room_that_deletes_need` |
+//! | names are synced first (`recovery`) | a kill between a rename and its sync loses nothing | `names_that_a_killed_server_has_left_are_durable_before_anything_relies_on_them` |
+//! | first names end in `.0` | lost segments are noticed | `a_log_whose_segments_are_all_gone_is_not_taken_for_a_new_one` |
+//! | copies first, then a mark, then removal (`import`) | beanstalkd's jobs are neither lost nor doubled | `a_power_cut_during_a_takeover_neither_loses_nor_doubles_a_job` |
+//! | lock of the directory, held by a descriptor (`storage`) | one server at a time, in the right directory | `who_removes_the_lock_admits_no_second_server`, `another_directory_at_the_path_is_not_touched_and_ends_the_server` |
+//! | a look after each write, names and segments of its own (`lease`) | a server that has lost the lock acknowledges nothing and damages nothing | `whenever_the_lock_is_lost_nothing_acknowledged_is_and_nothing_late_spoils_it` |
+//! | nothing is reused on shared storage | no old page of a cache is read | `what_a_machine_remembers_of_files_does_not_mislead_it_at_a_take_over` |
+//! | lease | a server that has lost the lock tells nothing of jobs | `a_server_that_has_lost_the_lock_tells_nothing_of_jobs_soon_after_its_last_look` |
 //!
 //! # In which order to read
 //!
-//! `format`, `tail` with `ledger`, `log`, `room`, `spare`; then `segment`, `opening` and `recovery`; then `import`. Below all of them is `storage`, with the `anchor` that holds the
-//! directory, and the `lease` for one that two machines can use.
-//! There the tests put in a disk of their own, which loses and breaks whatever a
-//! real one might.
+//! `format`, `tail`, `log`, `files`; then `segment`, `opening` and `recovery`; then
+//! `import`. Below all of them is `storage`, with the `lease` for a
+//! directory that two machines can use. There the tests put in a disk of their own,
+//! which loses and breaks whatever a real one might.
 
-mod anchor;
 mod error;
+mod files;
 pub mod format;
 pub mod import;
 mod lease;
-mod ledger;
 mod log;
 mod opening;
 pub mod recovery;
-mod room;
 pub mod segment;
-mod spare;
 pub mod storage;
 mod tail;
 
 pub use error::Error;
+pub use files::{Room, WithJobs};
 pub use format::{Record, Update, lens, longest_put, put_len};
 pub use lease::{LEASE, RECENT};
 pub use log::Waits;
-pub use spare::{Room, WithJobs};
 
 use crate::engine::{Change, Engine, StoredJob};
 use crate::lock::FairMutex;
 use crate::protocol::{JobId, RestsOn};
-use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, OnceLock, Ordering};
+use crate::sync::{AtomicU64, Condvar, Mutex, MutexGuard, OnceLock, Ordering};
 use lease::Lease;
 use log::{Progress, Schedule, Turn, Writer};
 use std::collections::BTreeMap;
@@ -316,18 +344,12 @@ pub struct Binlog {
     end: AtomicU64,
     /// Held by a thread while it syncs a segment: one at a time.
     syncing: Mutex<()>,
-    /// Held by a thread for as long as it makes spares, or removes spares and
-    /// retired segments: one at a time.
-    upkeep: Mutex<()>,
-    /// What the binlog's threads have to do.
+    /// What the committer has to do.
     schedule: Mutex<Schedule>,
     /// Wakes the committer.
     scheduled: Condvar,
-    /// Wakes the thread `segments`.
-    upkeep_wanted: Condvar,
-    /// Whether the committer already knows that there is something to write: set
-    /// while `schedule.due` is, and while the committer works on that.
-    pending: AtomicBool,
+    /// With `tail`: the owner of the files is asked for something, or has done it.
+    files_changed: Condvar,
     failure: OnceLock<Error>,
     /// `None` where no other machine can take the directory over.
     lease: Option<Lease>,
@@ -391,7 +413,7 @@ impl Binlog {
             RestsOn::PutOf(id) => {
                 let reached = self.reached.load(Ordering::Acquire);
                 let is_behind = reached < end;
-                is_behind.then(|| self.tail().put_kept_at(id, Lsn(reached)))?
+                is_behind.then(|| self.tail().put_durable_at(id, Lsn(reached)))?
             }
         }
     }
@@ -400,13 +422,13 @@ impl Binlog {
     pub fn stats(&self) -> Stats {
         let tail = self.tail();
         Stats {
-            oldest_index: tail.ledger.oldest(),
-            current_index: tail.ledger.current(),
+            oldest_index: tail.live.oldest(),
+            current_index: tail.live.current(),
             records_written: tail.written,
             records_migrated: tail.migrated,
             max_size: self.segment_size,
-            size: tail.files_len(),
-            live_size: tail.ledger.live(),
+            size: tail.file_len(),
+            live_size: tail.live.total,
         }
     }
 
@@ -421,7 +443,7 @@ impl Binlog {
     /// The segment with the latest put of a live job. For a job that is gone, 0
     /// or any segment.
     pub fn segment_of(&self, id: JobId) -> u32 {
-        self.tail().ledger.segment_of(id).unwrap_or(0)
+        self.tail().live.segment_of(id).unwrap_or(0)
     }
 
     /// Why the binlog failed, if it did.
@@ -448,11 +470,9 @@ impl Binlog {
             reached: AtomicU64::new(0),
             end: AtomicU64::new(0),
             syncing: Mutex::new(()),
-            upkeep: Mutex::new(()),
             schedule: Mutex::default(),
             scheduled: Condvar::new(),
-            upkeep_wanted: Condvar::new(),
-            pending: AtomicBool::new(false),
+            files_changed: Condvar::new(),
             failure: OnceLock::new(),
         }
     }

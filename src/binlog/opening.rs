@@ -2,16 +2,15 @@
 //! is done to its files before it is used.
 
 use super::error::Error;
+use super::files::{Prepared, create, name_segment, rename};
 use super::format::{HEADER_LEN, Header, SPARE, spare_slot};
-use super::ledger::Ledger;
 use super::log::Writer;
-use super::room::BLOCK;
 use super::segment::Found;
-use super::spare::{cut, lengthen, name_spare, rename};
 use super::storage::Storage;
-use super::tail::{Spare, Tail};
+use super::tail::{BLOCK, LiveBytes, Tail};
 use super::{Binlog, Opened, SyncMode};
 use crate::protocol::JobId;
+use std::io;
 use std::sync::Arc;
 
 /// A larger `-s` makes no longer files than this.
@@ -45,23 +44,32 @@ impl Opening {
         let asked = self.soft_len().next_multiple_of(BLOCK);
         let mut len = asked;
         let storage = &*self.storage;
-        self.remove_spares()?;
+        self.remove_prepared()?;
         // The first one is twice as long for a moment: so there is room for all
         // spares beside the segment that begins in it.
         let make_all = |len: u64| {
-            lengthen(storage, SPARE, 0, 2 * len, len)?;
-            let mut others = FIRST_SPARES.iter();
-            others.try_for_each(|(name, _)| lengthen(storage, name, 0, len, len))
+            let first = create(storage, SPARE, 2 * len, len)?;
+            let mut prepared = Vec::new();
+            for (index, (name, _)) in FIRST_SPARES.into_iter().enumerate() {
+                let (slot, file) = (index + 1, create(storage, name, len, len)?);
+                prepared.push(Prepared { slot, len, file });
+            }
+            Ok((first, prepared))
         };
-        while let Err(error) = make_all(len) {
-            // It may not have come to all of them.
-            self.remove_prepared();
-            if !error.is_full() || len == BLOCK {
-                return Err(error);
+        let (file, prepared) = loop {
+            match make_all(len) {
+                Ok(made) => break made,
+                Err(error) => {
+                    // It may not have come to all of them.
+                    self.remove_prepared().ok();
+                    if !Error::is_full(&error) || len == BLOCK {
+                        return Err(error);
+                    }
+                }
             }
             len = (len / 2).next_multiple_of(BLOCK);
-        }
-        cut(storage, SPARE, len)?;
+        };
+        file.set_len(len).map_err(Error::on("cut", SPARE))?;
         let header = Header {
             number,
             oldest: floor.unwrap_or(number),
@@ -69,39 +77,33 @@ impl Opening {
             next_id,
             salt: 0, // the spare gets one
         };
-        let (file, salt) = name_spare(storage, 0, None, &header, || false)?;
+        let salt = name_segment(storage, (SPARE, &*file), &header, || false)?;
         for (first_name, name) in FIRST_SPARES {
             rename(storage, first_name, name, || false)?;
         }
-        let mut ledger = Ledger::new(next_id);
-        ledger.begin(number, 0, 0);
+        let mut live = LiveBytes::new(next_id);
+        live.begin(number, 0, 0);
         let writer = Writer::new(number, salt, file, HEADER_LEN);
         if len < asked {
             let told = format!("no room for segments of {asked} bytes; they have {len}");
             self.notices.push(told);
         }
-        let spares = vec![Spare::Missing, Spare::Ready(len), Spare::Ready(len)];
-        let binlog = self.binlog(ledger, writer, len, spares);
+        let binlog = self.binlog(live, writer, len, prepared);
         binlog.tail().floor = floor;
         Ok(binlog)
     }
 
-    /// Removes what a failed attempt has prepared, as far as it can be removed.
-    pub(super) fn remove_prepared(&self) {
-        for (name, _) in FIRST_SPARES {
-            self.storage.remove(name).ok();
-        }
-        self.remove_spares().ok();
-    }
-
-    /// Removes spares that a failed attempt has left.
-    fn remove_spares(&self) -> Result<(), Error> {
+    /// Removes what a failed attempt has prepared.
+    pub(super) fn remove_prepared(&self) -> Result<(), Error> {
         let names = self.storage.list();
         let names = names.map_err(Error::on("list", "the files"))?;
-        let spares = names.into_iter().filter(|name| spare_slot(name).is_some());
-        for name in spares {
-            let removed = self.storage.remove(&name);
-            removed.map_err(Error::on("remove", name))?;
+        let prepared = names.iter().filter(|name| spare_slot(name).is_some());
+        let first = FIRST_SPARES.map(|(name, _)| name);
+        for name in prepared.map(String::as_str).chain(first).chain([SPARE]) {
+            match self.storage.remove(name) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                removed => removed.map_err(Error::on("remove", name))?,
+            }
         }
         Ok(())
     }
@@ -120,16 +122,15 @@ impl Opening {
     /// enough for longer ones, and puts would be refused.
     pub(super) fn binlog(
         &self,
-        ledger: Ledger,
+        live: LiveBytes,
         writer: Writer,
         len: u64,
-        spares: Vec<Spare>,
+        prepared: Vec<Prepared>,
     ) -> Binlog {
-        let lens = spares.iter().map(|spare| spare.len());
+        let lens = prepared.iter().map(|prepared| prepared.len);
         let longest = lens.fold(len.max(BLOCK), u64::max);
         let size = self.soft_len().min(longest);
-        let mut tail = Tail::new(ledger, size, writer.offset(), len);
-        tail.spares = spares;
+        let tail = Tail::new(live, size, (writer.offset(), len), prepared);
         let storage = self.storage.clone();
         Binlog::new(storage, self.sync, self.segment_size, tail, writer)
     }
@@ -140,10 +141,13 @@ impl Opening {
         let (was, asked) = (binlog.tail().segment_size, self.soft_len());
         if was < asked {
             binlog.tail().segment_size = asked;
-            if binlog.make_spares().is_err() {
+            // As many as the next put needs.
+            let _room = binlog.tail().wait_for_room(0);
+            binlog.keep_files();
+            if binlog.tail().no_room.is_some() {
                 binlog.tail().segment_size = was;
                 // If this fails as well, puts are refused, and try it again.
-                binlog.make_spares().ok();
+                binlog.keep_files();
             }
         }
     }
@@ -167,8 +171,7 @@ impl Opening {
 
     /// The result of opening: the binlog and all that it held.
     pub(super) fn opened<J>(self, binlog: Binlog, jobs: J) -> Opened<J> {
-        binlog.open_spares();
-        let next_id = binlog.tail().ledger.next_id();
+        let next_id = binlog.tail().live.next_id;
         Opened {
             binlog: Arc::new(binlog),
             jobs,

@@ -9,15 +9,14 @@
 //! spare.)
 
 use super::error::{Error, REPAIR, is_full};
-use super::format::{HEADER_LEN, Record, Tubes, shows_segment, spare_name, spare_slot};
+use super::files::adopt;
+use super::format::{HEADER_LEN, Record, Tubes, shows_segment};
 use super::import;
-use super::ledger::Ledger;
 use super::log::Writer;
 use super::opening::Opening;
 use super::segment::{Found, Kind, Numbered, Reader, find};
-use super::spare::allocated;
 use super::storage::{File, Storage, read_part, write_again, write_zeros};
-use super::tail::Spare;
+use super::tail::LiveBytes;
 use super::{Jobs, Opened, SyncMode};
 use crate::protocol::JobId;
 use crc32fast::Hasher;
@@ -191,8 +190,8 @@ impl Opening {
             false => end,
         };
         let writer = Writer::new(newest.number, newest.place(end).salt, file, end);
-        let spares = self.adopt_spares()?;
-        let binlog = self.binlog(replayed.ledger, writer, len, spares);
+        let prepared = adopt(&*self.storage)?;
+        let binlog = self.binlog(replayed.live, writer, len, prepared);
         self.lengthen_segments(&binlog);
         // On shared storage we write no record after those of another server:
         // it may still write there.
@@ -272,36 +271,6 @@ impl Opening {
                 .map_err(Error::on("prepare", name)),
         }
     }
-
-    /// Adopts all spares.
-    fn adopt_spares(&self) -> Result<Vec<Spare>, Error> {
-        let names = self.storage.list();
-        let names = names.map_err(Error::on("list", "the files"))?;
-        let slots = names.iter().filter_map(|name| spare_slot(name));
-        let count = slots.max().map_or(0, |slot| slot + 1);
-        let mut spares = Vec::new();
-        for slot in 0..count {
-            spares.push(self.adopt(&spare_name(slot))?);
-        }
-        Ok(spares)
-    }
-
-    /// Adopts a spare. It may have been made only in part.
-    fn adopt(&self, name: &str) -> Result<Spare, Error> {
-        let file = match self.storage.open(name) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Spare::Missing),
-            opened => opened.map_err(Error::on("open", name))?,
-        };
-        match allocated(&*file) {
-            Ok(len) if len > 0 => return Ok(Spare::Ready(len)),
-            Err(error) if !is_full(&error) => return Err(Error::on("prepare", name)(error)),
-            Ok(_) | Err(_) => {}
-        }
-        let removed = self.storage.remove(name);
-        removed
-            .map(|()| Spare::Missing)
-            .map_err(Error::on("remove", name))
-    }
 }
 
 fn checksum(file: &dyn File, from: u64, to: u64) -> io::Result<u32> {
@@ -315,7 +284,7 @@ fn checksum(file: &dyn File, from: u64, to: u64) -> io::Result<u32> {
 
 /// What a run of consecutive segments says.
 struct Replayed {
-    ledger: Ledger,
+    live: LiveBytes,
     /// How far the newest segment is known to be synced, and where its records
     /// end.
     synced: u64,
@@ -327,22 +296,22 @@ struct Replayed {
 /// Reads segments, and brings the jobs in them back.
 fn replay(segments: &[Found], jobs: &mut impl Jobs) -> Result<Replayed, Error> {
     let mut replayed = Replayed {
-        ledger: Ledger::new(JobId(1)),
+        live: LiveBytes::new(JobId(1)),
         synced: 0,
         end: 0,
         is_torn: false,
     };
-    let ledger = &mut replayed.ledger;
+    let live = &mut replayed.live;
     let (mut tubes, mut file_len) = (Tubes::default(), 0);
     for (index, found) in segments.iter().enumerate() {
         let header = found.header().expect("they are segments");
         let next = segments.get(index + 1).and_then(Found::header);
-        ledger.raise_next_id(header.next_id);
-        ledger.begin(found.number, replayed.end, file_len);
+        live.next_id = live.next_id.max(header.next_id);
+        live.begin(found.number, replayed.end, file_len);
         file_len = found.len;
         let mut reader = Reader::new(found, HEADER_LEN, next.as_ref())?;
         while let Some((_, record)) = reader.next(&mut tubes)? {
-            replay_record(record, ledger, jobs);
+            replay_record(record, live, jobs);
         }
         replayed.is_torn = reader.must_be_whole()?;
         replayed.synced = reader.synced.max(HEADER_LEN);
@@ -351,16 +320,16 @@ fn replay(segments: &[Found], jobs: &mut impl Jobs) -> Result<Replayed, Error> {
     Ok(replayed)
 }
 
-fn replay_record(record: Record, ledger: &mut Ledger, jobs: &mut impl Jobs) {
+fn replay_record(record: Record, live: &mut LiveBytes, jobs: &mut impl Jobs) {
     let len = record.grown_len();
     match record {
         Record::Put(job) => {
             let id = job.id;
             // What is put again may be shorter: it may be only a key by now.
             if let Some(before) = jobs.restore(job) {
-                ledger.delete(id, Record::Put(before).grown_len());
+                live.delete(id, Record::Put(before).grown_len());
             }
-            ledger.put(id, len);
+            live.put(id, len);
         }
         // An update of an unknown job. Either the job is deleted, or it was
         // moved out of a segment that is removed, and a later put will bring it
@@ -373,7 +342,7 @@ fn replay_record(record: Record, ledger: &mut Ledger, jobs: &mut impl Jobs) {
         }
         Record::Delete(id) => {
             if let Some(job) = jobs.forget(id) {
-                ledger.delete(id, Record::Put(job).grown_len());
+                live.delete(id, Record::Put(job).grown_len());
             }
         }
         Record::Mark(_) => {}

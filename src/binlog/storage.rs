@@ -2,26 +2,27 @@
 //!
 //! [`Directory`] is the real one. The tests have others, which know what a power
 //! cut leaves behind and can make any operation fail. So each operation says
-//! here what must be synced to make it durable. All that the real one does itself
-//! is to lock the directory, with the `anchor` and the `lease`.
+//! here what must be synced to make it durable. What is special about storage that
+//! machines share is in `lease`.
 
-use super::anchor::{Anchor, again};
 use super::error::{Error, is_full};
 use super::format::segment_number;
 use super::lease::Fence;
 use super::segment::chunk_len;
 use crate::sys::{allocate, forget_pages, time_since_boot, unshare, write_in_place};
 use nix::errno::Errno;
-use nix::fcntl::OFlag;
+use nix::fcntl::{AtFlags, OFlag, openat, renameat};
 use nix::libc;
-use nix::unistd::{Whence, lseek};
+use nix::sys::stat::Mode;
+use nix::sys::statvfs::fstatvfs;
+use nix::unistd::{AccessFlags, UnlinkatFlags, Whence, faccessat, lseek, unlinkat};
 use std::collections::hash_map::RandomState;
-use std::fs;
+use std::fs::{self, Metadata, OpenOptions, TryLockError};
 use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -113,7 +114,7 @@ pub trait File: Send + Sync {
 }
 
 /// A file that is made as a trial. If it stays, the next start removes it as it
-/// removes other servers' spares.
+/// removes the prepared segments of other servers.
 const PROBE: &str = "binlog.spare.0";
 
 /// A directory of the operating system, locked for this process.
@@ -123,26 +124,31 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Locks a directory. With `wait`, waits until no other server has it.
+    /// Locks a directory. With `wait`, waits until no other server has it. An error if
+    /// no file can be made in it, or removed. (On a full disk none need be made.)
     pub fn lock(path: &Path, wait: bool) -> Result<Directory, Error> {
         let anchor = Anchor::open(path).map_err(|source| Error::Directory {
             path: path.to_owned(),
             source,
         })?;
         let fence = Fence::lock(&anchor, path, wait)?;
-        let tried = anchor.must_take(&fence.new_name(PROBE));
+        let directory = Directory { anchor, fence };
+        let tried = match directory.create(PROBE) {
+            Err(error) if is_full(&error) => Ok(()),
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            _ => directory.remove(PROBE),
+        };
         tried.map_err(Error::on("make or remove", "files"))?;
-        Ok(Directory { anchor, fence })
+        Ok(directory)
     }
 
-    /// Why files that other servers have prepared are still there. Nobody needs
-    /// them.
+    /// Why files that other servers have prepared are still there. Nobody needs them.
     pub fn left(&self) -> &[Error] {
         &self.fence.left
     }
 
     fn opened(&self, flags: OFlag, name: &str) -> io::Result<Arc<dyn File>> {
-        let file = self.anchor.file(&self.fence.own_name(name), flags)?;
+        let file = self.anchor.file(&self.fence.name(name), flags)?;
         if self.is_shared() {
             forget_pages(&file)?;
         }
@@ -165,41 +171,59 @@ impl Storage for Directory {
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
         self.look()?;
+        let name = self.fence.name(name);
         let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL;
-        let new_name = self.fence.new_name(name);
-        let made = self.anchor.file(&new_name, flags);
+        let made = self.anchor.file(&name, flags);
         // GlusterFS leaves such a file on the copies that had room. While one
         // that had none is away, nobody can open or remove it, and no server
         // could start. Only we know this name.
-        if new_name != name && made.as_ref().is_err_and(is_full) {
-            let _ = self.anchor.remove(&new_name);
+        if self.is_shared() && made.as_ref().is_err_and(is_full) {
+            self.anchor.remove(&name).ok();
         }
         let file = made?;
         write_in_place(file.as_fd());
         Ok(Arc::new(file))
     }
 
+    /// To look whether the new name is taken is enough: the directory is locked, so no
+    /// other server writes here. On shared storage, a server that has lost the lock
+    /// has no file left to rename.
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         self.look()?;
         // A segment begins. Who looks for the jobs later must find it.
         if segment_number(to).is_some() {
             self.fence.must_be_in_place(&self.anchor)?;
         }
-        let (from, to) = (self.fence.own_name(from), self.fence.new_name(to));
-        self.anchor.rename(&from, &to)
+        let (directory, from, to) = (
+            &self.anchor.directory,
+            self.fence.name(from),
+            self.fence.name(to),
+        );
+        let find = || faccessat(directory, &*to, AccessFlags::F_OK, AtFlags::empty());
+        match again(find) {
+            Ok(()) => Err(io::ErrorKind::AlreadyExists.into()),
+            Err(Errno::ENOENT) => Ok(again(|| renameat(directory, &*from, directory, &*to))?),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
         self.look()?;
-        self.anchor.remove(&self.fence.own_name(name))
+        self.anchor.remove(&self.fence.name(name))
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.anchor.sync()
+        self.anchor.directory.sync_all()
     }
 
     fn free(&self) -> Option<u64> {
-        self.anchor.free().ok()
+        let found = again(|| fstatvfs(&self.anchor.directory)).ok()?;
+        // The C library's types of these numbers differ from machine to machine.
+        let (blocks, len) = (
+            found.blocks_available() as u64,
+            found.fragment_size() as u64,
+        );
+        Some(blocks.saturating_mul(len))
     }
 
     fn is_shared(&self) -> bool {
@@ -208,6 +232,121 @@ impl Storage for Directory {
 
     fn look(&self) -> io::Result<()> {
         self.fence.look()
+    }
+}
+
+/// A directory that is held by a descriptor. It stays the same directory when another
+/// one is moved or mounted to its path. So a server never touches the files of another
+/// one.
+pub(super) struct Anchor {
+    directory: fs::File,
+    /// Where it was when it was opened.
+    path: PathBuf,
+}
+
+impl Anchor {
+    /// Opens a directory.
+    pub fn open(path: &Path) -> io::Result<Anchor> {
+        let mut options = OpenOptions::new();
+        let options = options.read(true).custom_flags(OFlag::O_DIRECTORY.bits());
+        Ok(Anchor {
+            directory: options.open(path)?,
+            path: path.to_owned(),
+        })
+    }
+
+    /// Locks the directory itself. Unlike the file `lock`, nobody can remove
+    /// it. With `wait`, waits until no other server has it. Returns false if
+    /// another one has it.
+    pub fn lock(&self, wait: bool) -> bool {
+        loop {
+            let locked = match wait {
+                true => self.directory.lock().map_err(TryLockError::Error),
+                false => self.directory.try_lock(),
+            };
+            match locked {
+                Err(TryLockError::WouldBlock) => return false,
+                Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+                // Not every file system can lock a directory. The file `lock`
+                // is locked in any case.
+                Ok(()) | Err(TryLockError::Error(_)) => return true,
+            }
+        }
+    }
+
+    /// The names in it. A name that is no text is not ours. An error if another
+    /// directory is at its path.
+    ///
+    /// They are read by the directory's path, since the standard library can tell of
+    /// files with large inode numbers on every processor. With the C library's
+    /// `readdir`, a program of 32 bits cannot.
+    pub fn list(&self) -> io::Result<Vec<String>> {
+        self.must_be_at_its_path()?;
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            names.extend(entry?.file_name().into_string());
+        }
+        self.must_be_at_its_path()?;
+        Ok(names)
+    }
+
+    /// Opens a file in it. A file that is created is for its owner alone.
+    pub fn file(&self, name: &str, flags: OFlag) -> io::Result<fs::File> {
+        let mode = Mode::S_IRUSR | Mode::S_IWUSR;
+        // Opening a pipe would wait for its other end, and reading for ever.
+        let flags = flags | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
+        let file: fs::File = again(|| openat(&self.directory, name, flags, mode))?.into();
+        match file.metadata()?.is_file() {
+            true => Ok(file),
+            false => Err(io::Error::other("it is no regular file")),
+        }
+    }
+
+    /// Removes a file.
+    pub fn remove(&self, name: &str) -> io::Result<()> {
+        let unlink = || unlinkat(&self.directory, name, UnlinkatFlags::NoRemoveDir);
+        Ok(again(unlink)?)
+    }
+
+    /// An error if another directory is at the path now, or if `name` is not
+    /// the name of this file any more.
+    pub fn must_be_in_place(&self, name: &str, file: &fs::File) -> io::Result<()> {
+        self.must_be_at_its_path()?;
+        match is_same(file, fs::symlink_metadata(self.path.join(name)))? {
+            true => Ok(()),
+            false => Err(io::Error::other(format!("its file {name} was removed"))),
+        }
+    }
+
+    /// An error if another directory is at the path now.
+    fn must_be_at_its_path(&self) -> io::Result<()> {
+        match is_same(&self.directory, fs::metadata(&self.path))? {
+            true => Ok(()),
+            false => Err(io::Error::other(
+                "the directory was moved away, or another one was mounted over it",
+            )),
+        }
+    }
+}
+
+/// Whether a file is the one that was found, if any.
+fn is_same(file: &fs::File, found: io::Result<Metadata>) -> io::Result<bool> {
+    use io::ErrorKind::{NotADirectory, NotFound};
+    let file = file.metadata()?;
+    match found {
+        Ok(found) => Ok((file.dev(), file.ino()) == (found.dev(), found.ino())),
+        Err(error) if matches!(error.kind(), NotFound | NotADirectory) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes a system call again as long as signals interrupt it.
+pub(super) fn again<T>(mut call: impl FnMut() -> nix::Result<T>) -> nix::Result<T> {
+    loop {
+        match call() {
+            Err(Errno::EINTR) => {}
+            done => return done,
+        }
     }
 }
 
@@ -367,5 +506,43 @@ mod tests {
         assert_ne!(directory.random(), directory.random());
         let before = directory.now();
         while directory.now() == before {}
+    }
+
+    #[test]
+    fn a_call_that_a_signal_interrupts_is_made_again() {
+        let mut results = [Err(Errno::EINTR), Err(Errno::EINTR), Ok(7)].into_iter();
+        assert_eq!(again(|| results.next().unwrap()), Ok(7));
+        assert_eq!(again(|| Err::<(), _>(Errno::ENOSPC)), Err(Errno::ENOSPC));
+    }
+
+    #[test]
+    fn it_stays_the_same_directory_wherever_its_path_leads() {
+        let place = tempfile::tempdir().unwrap();
+        let (path, other) = (place.path().join("queue"), place.path().join("old"));
+        std::fs::create_dir(&path).unwrap();
+        let anchor = Anchor::open(&path).unwrap();
+        let lock = anchor.file("lock", OFlag::O_RDWR | OFlag::O_CREAT).unwrap();
+        assert!(anchor.must_be_in_place("lock", &lock).is_ok());
+        std::fs::rename(&path, &other).unwrap();
+        let moved = anchor.must_be_in_place("lock", &lock).unwrap_err();
+        assert!(moved.to_string().starts_with("the directory was moved"));
+        std::fs::create_dir(&path).unwrap();
+        std::fs::write(path.join("lock"), "").unwrap();
+        std::fs::write(path.join("binlog.1"), "theirs").unwrap();
+        assert!(anchor.must_be_in_place("lock", &lock).is_err());
+        assert!(anchor.list().is_err());
+        assert!(anchor.remove("binlog.1").is_err());
+
+        std::fs::remove_dir_all(&path).unwrap();
+        std::fs::rename(&other, &path).unwrap();
+        assert!(anchor.must_be_in_place("lock", &lock).is_ok());
+        assert_eq!(anchor.list().unwrap(), ["lock"]);
+        std::fs::remove_file(path.join("lock")).unwrap();
+        std::fs::write(path.join("lock"), "").unwrap();
+        let removed = anchor.must_be_in_place("lock", &lock).unwrap_err();
+        assert_eq!(removed.to_string(), "its file lock was removed");
+        // Whoever cannot look must not say that it is gone.
+        let denied = is_same(&lock, Err(io::ErrorKind::PermissionDenied.into()));
+        assert_eq!(denied.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
     }
 }

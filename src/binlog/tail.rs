@@ -1,121 +1,150 @@
-//! The growing end of the binlog, in memory: what was appended and not yet
-//! written, in which segment it will be, and what has to be moved out of the
-//! oldest segment. Pure: no file is touched here. `room` says how much room
-//! there is.
+//! The growing end of the log, in memory: what was appended and is not written yet,
+//! which segment holds how many live bytes, and how much room there is. Pure: it
+//! decides, and `files` and `log` touch the disk.
 //!
-//! **Moving.** All bytes in segments are garbage, except the latest puts of
-//! live jobs. While there is too much garbage, each appended byte of garbage
-//! allows some bytes to be moved out of the oldest segment: its live jobs are
-//! put again at the end. So disk use has a bound, and each append waits only
-//! for a little moving.
+//! **Live bytes.** A segment is needed as long as a live job's latest put is in it.
+//! Segments become obsolete in the order of their numbers, so later records about a
+//! job (updates, its deletion) outlive its put and need no accounting.
+//!
+//! **Compaction.** All bytes in segments are garbage, except the latest puts of live
+//! jobs. While there is too much garbage, each append may also put some live jobs of
+//! the oldest segment again at the end. So disk use has a bound, and each append
+//! waits only for a little compaction.
+//!
+//! **Room.** *A put is admitted only if two prepared segments of full length are left
+//! after it. Everything else may use them, and compaction gives them back.* Besides,
+//! on a disk that is nearly full, *a put is refused while the live bytes leave
+//! compaction too little to work with* ([`fits`](Tail::fits)).
+//!
+//! A *prepared segment* is a file in which a segment can begin without asking the
+//! disk for anything. Its *full length* is `-s`; while there is a longer segment, or
+//! a put waits that would make one, it is as long as that. So what lives in any one
+//! segment fits into one prepared segment, even if each of its jobs is put again with
+//! the most that it may have to tell ([`put_len`](super::put_len)). A third one is
+//! prepared when half of the current segment is used: by then an older segment is
+//! usually obsolete, and its file is taken. If not, no put waits while a new file is
+//! made.
+//!
+//! Why two? When the disk is full and puts are refused, everything else must get along
+//! with two prepared segments. To free the oldest segment takes at most one of them.
+//! Meanwhile jobs are moved so fast that the whole log has been gone through before
+//! updates and deletions have taken an eighth of a segment
+//! ([`may_move_for`](Tail::may_move_for)), if there are fewer than some 800,000 jobs
+//! for each MiB of a segment: no append looks at more than 256 of them. So the oldest
+//! segment is obsolete before the room is used up, and its file is the next prepared
+//! segment. It is not given to the disk in between, where another program could take
+//! it; for the same reason no file is cut at its last record.
+//!
+//! Why a bound on live bytes? The fuller the files are with live bytes, the more has to
+//! be moved to free one of them: near the last byte, each put would move a whole
+//! segment. With a sixteenth left free, a put moves some eight times its own length,
+//! and after a delete there is room for the next put.
+//!
+//! **Backpressure.** Work on very many jobs, such as a long kick, is done in time
+//! slices. While less than two full lengths are left, each slice waits until what was
+//! appended before it is written and the obsolete segments are prepared again
+//! ([`has_backpressure`](Tail::has_backpressure)). A single slice may still need more
+//! than all this, if segments are very short. Then a segment grows beyond its file. If
+//! the disk is full, prepared segments are given up for that, one after the other.
 
 use super::error::Error;
+use super::files::{Prepared, Upkeep};
 use super::format::{HEADER_LEN, Header, Record, Update, put_len};
-use super::ledger::Ledger;
-use super::storage::File;
 use super::{Jobs, Lsn};
 use crate::engine::{Change, StoredJob};
 use crate::protocol::JobId;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::ops::Range;
+use std::sync::{Arc, Weak};
 
+/// A file's length is a multiple of this.
+pub(super) const BLOCK: u64 = 4096;
+/// How many prepared segments of full length a put leaves.
+pub(super) const LEFT_BY_PUT: usize = 2;
+/// The live bytes leave free at least one part in this many of what the disk has for
+/// segments, and half a segment. The empty ends of segments may take half of that.
+const FREE_PART: u64 = 16;
+/// While room is short, no more than a full length divided by this should wait to be
+/// written.
+const UNWRITTEN_PART: u64 = 16;
 /// How many bytes may be moved for each byte of garbage.
 const MOVE_RATE: u64 = 4;
 /// No append moves more bytes than this and one record.
 const MOVE_BYTES: u64 = 1 << 20;
 /// No append looks at more jobs of the oldest segment than this.
 const MOVE_LOOKS: u32 = 256;
+/// A prepared segment for a put longer than all others is lengthened by this much at
+/// a time, so that shorter puts find the owner of the files busy for a moment only.
+const LENGTHEN_BYTES: u64 = 4 << 20;
 
 /// One step for the writer.
 pub(super) enum Step {
     /// Write this record after the previous one.
     Write(Record),
-    /// Continue in this one of the spares, with this header. Its file is open,
-    /// unless it could not be opened.
-    Begin(Header, usize, Option<Arc<dyn File>>),
+    /// Continue in this prepared segment, with this header.
+    Begin(Header, Prepared),
 }
 
-/// A segment that no live job needs. It may be removed when the binlog is
-/// synced up to `after`.
-pub(super) struct Retired {
-    number: u32,
-    after: Lsn,
+/// What the owner of the files has to do next. Indices are those in `prepared`.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    /// Make the oldest obsolete segment a prepared one, or remove it.
+    Obsolete { is_kept: bool },
+    /// Remove a prepared segment.
+    Remove(usize),
+    /// Give a prepared segment this length.
+    Resize(usize, u64),
+    /// Prepare another segment.
+    Prepare { len: u64, is_extra: bool },
 }
 
-/// A place for a spare.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Spare {
-    /// There is no file, or a thread works on it.
-    Missing,
-    /// A segment may begin in this file, which has this length.
-    Ready(u64),
-    /// A segment was appended that begins in this file. The writer will give the
-    /// file its name.
-    Taken,
-}
-
-impl Spare {
-    /// The length of its file.
-    pub fn len(self) -> u64 {
-        match self {
-            Spare::Ready(len) => len,
-            Spare::Missing | Spare::Taken => 0,
-        }
-    }
-
-    /// Whether a segment of this length could begin in it.
-    pub fn has(self, len: u64) -> bool {
-        matches!(self, Spare::Ready(ready) if ready >= len)
-    }
-}
-
-/// The end of the binlog.
+/// The end of the log.
+#[derive(Default)]
 pub(super) struct Tail {
     /// What has to be written.
     steps: Vec<Step>,
-    /// The first puts that are not kept yet are in two batches: the one that is
-    /// gathered in `steps`, and the one that is being written. This is the lowest
-    /// id in the first one, or [`NO_PUT`](Self::NO_PUT). Mostly these are the
-    /// newest jobs; but a producer that sends the body long after the line of its
-    /// put brings an older id.
-    first_put: JobId,
-    /// The same for the steps that are being written, or were written last, and
-    /// the LSN where they end.
-    taken_first_put: JobId,
+    /// The first puts that are not durable yet are in two batches: the one that is
+    /// gathered in `steps`, and the one that is being written. This is the lowest id
+    /// in the first one. These are usually the newest jobs; but a producer that sends
+    /// the body long after the line of its put brings an older id.
+    first_put: Option<JobId>,
+    /// The same for the steps that are being written, or were written last, and the
+    /// LSN where they end.
+    taken_first_put: Option<JobId>,
     taken_end: Lsn,
+    /// Where the log ends.
     pub end: Lsn,
-    pub ledger: Ledger,
-    /// The length of a segment. While there are longer jobs, segments are
-    /// longer.
-    pub(super) segment_size: u64,
+    pub live: LiveBytes,
+    /// The length of a segment. While there are longer jobs, segments are longer.
+    pub segment_size: u64,
     /// The offset of the next record in the current segment.
-    pub(super) offset: u64,
-    /// The length that the current segment's file was prepared with.
-    pub(super) len: u64,
-    /// The files in which the next segments can begin.
-    pub(super) spares: Vec<Spare>,
-    /// The open files of those that are ready: a segment begins also when no
-    /// other file can be opened.
-    pub(super) open: BTreeMap<usize, Arc<dyn File>>,
-    /// The lengths of the puts that wait for room, and how many there are of
-    /// each.
-    pub(super) waiting: BTreeMap<u64, usize>,
-    /// How many bytes the binlog's files could have together on this disk, as
-    /// it was found last; `None` if that is not known.
-    pub(super) capacity: Option<u64>,
-    /// Retired segments, oldest first.
-    pub(super) retired: VecDeque<Retired>,
+    pub offset: u64,
+    /// The length with which the current segment was prepared.
+    len: u64,
+    /// The files in which the next segments can begin. While the owner of the files
+    /// works on one, it is not here.
+    pub prepared: Vec<Prepared>,
+    /// The puts that wait for room: their lengths, as long as they wait.
+    waiting: Vec<Weak<u64>>,
+    /// How many bytes the log's files could have together on this disk, as it was
+    /// found last; `None` if that is not known.
+    pub capacity: Option<u64>,
+    /// The segments that no live job needs, oldest first. Each may go when the log is
+    /// synced up to the LSN beside it.
+    pub obsolete: VecDeque<(u32, Lsn)>,
     /// How many bytes may be moved. Negative after more were moved.
     credit: i64,
-    /// Why the last attempt to make room failed, if it did.
+    /// Why the last attempt to prepare segments failed, if it did.
     pub no_room: Option<Arc<Error>>,
     /// The put that was refused last, and why, until there is room for one of its
     /// length.
     pub refused: Option<(u64, Arc<Error>)>,
     /// Why files that are not needed could not be removed, to be told.
     pub not_removed: Vec<Error>,
-    /// While beanstalkd's files are being taken over: the number that the
-    /// headers of new segments name as the oldest one needed.
+    /// What the owner of the files is asked to do, and has done.
+    pub upkeep: Upkeep,
+    /// While beanstalkd's files are being taken over: the number that the headers of
+    /// new segments name as the oldest one needed.
     pub floor: Option<u32>,
     /// For `stats`.
     pub written: u64,
@@ -123,39 +152,27 @@ pub(super) struct Tail {
 }
 
 impl Tail {
-    /// Higher than the id of any job.
-    const NO_PUT: JobId = JobId(u64::MAX);
-
-    /// The tail of a binlog that ends at this offset in the current segment's
-    /// file, of this length.
-    pub fn new(ledger: Ledger, segment_size: u64, offset: u64, len: u64) -> Tail {
+    /// The tail of a log that ends at this offset in the current segment's file, of
+    /// this length, with these prepared segments.
+    pub fn new(
+        live: LiveBytes,
+        segment_size: u64,
+        (offset, len): (u64, u64),
+        prepared: Vec<Prepared>,
+    ) -> Tail {
         Tail {
-            steps: Vec::new(),
-            first_put: Self::NO_PUT,
-            taken_first_put: Self::NO_PUT,
-            taken_end: Lsn::START,
-            end: Lsn::START,
-            ledger,
+            live,
             segment_size,
             offset,
             len,
-            spares: Vec::new(),
-            open: BTreeMap::new(),
-            waiting: BTreeMap::new(),
-            capacity: None,
-            retired: VecDeque::new(),
-            credit: 0,
-            no_room: None,
-            refused: None,
-            not_removed: Vec::new(),
-            floor: None,
-            written: 0,
-            migrated: 0,
+            upkeep: Upkeep::after(&prepared),
+            prepared,
+            ..Tail::default()
         }
     }
 
-    /// Appends a record of a change, and moves jobs if it is time to. The
-    /// changes `next` have been made as well, and are appended after this one.
+    /// Appends a record of a change, and moves jobs if it is time to. The changes
+    /// `next` have been made as well, and are appended after this one.
     pub fn append(&mut self, change: Change, next: &[Change], jobs: &dyn Jobs) {
         match change {
             Change::Put(id) => {
@@ -164,11 +181,11 @@ impl Tail {
                 let record = Record::Put(job);
                 let len = record.grown_len();
                 self.record(record);
-                self.first_put = self.first_put.min(id);
-                self.ledger.put(id, len);
+                self.first_put = self.first_put.into_iter().chain([id]).min();
+                self.live.put(id, len);
             }
-            // Without a job there is nothing to say: the same command has
-            // deleted the job, and its deletion is the next change.
+            // Without a job there is nothing to say: the same command has deleted the
+            // job, and its deletion is the next change.
             Change::Update(id) => {
                 if let Some(job) = jobs.stored(id).filter(|job| !job.is_deleted()) {
                     let garbage = self.record(Record::Update(Update::of(&job)));
@@ -188,21 +205,35 @@ impl Tail {
                 let is_rest = matches!(record, Record::Put(_));
                 let rest_len = record.grown_len();
                 let record_len = self.record(record);
-                self.ledger.delete(id, len);
+                self.live.delete(id, len);
                 if is_rest {
-                    self.ledger.put(id, rest_len);
+                    self.live.put(id, rest_len);
                 }
                 self.may_move_for(len + if is_rest { 0 } else { record_len });
             }
         }
-        self.compact(next, jobs);
+        // Nothing is saved for later: credit counts only while there is too much
+        // garbage.
+        if !self.has_much_garbage() && !self.refuses_puts() {
+            self.credit = 0;
+        }
+        self.compact(next, jobs, false);
         self.retire();
     }
 
-    /// Appends a record, and returns its length.
+    /// Appends a record, and returns its length. It begins a segment if it does not
+    /// fit into the current one. Without a prepared segment, or a number, the current
+    /// segment grows.
     fn record(&mut self, record: Record) -> u64 {
+        let longest = record.grown_len();
+        let rest = match record {
+            Record::Put(_) => self.rest_for_puts(),
+            Record::Update(_) | Record::Delete(_) | Record::Mark(_) => self.rest(),
+        };
+        if rest < longest {
+            self.begin_segment(longest);
+        }
         let len = record.len();
-        self.begin_segment_for(&record);
         self.offset += len;
         self.end.0 += len;
         self.written += 1;
@@ -210,130 +241,119 @@ impl Tail {
         len
     }
 
-    /// Begins a segment in a spare if a record does not fit into the current
-    /// one. If there is no spare for it, or no number, the current segment
-    /// grows.
-    fn begin_segment_for(&mut self, record: &Record) {
-        let len = record.grown_len();
-        let rest = match record {
-            Record::Put(_) => self.rest_for_puts(),
-            Record::Update(_) | Record::Delete(_) | Record::Mark(_) => self.rest(),
-        };
-        if rest < len
-            && !self.is_last()
-            && let Some((slot, spare_len)) = self.spare_for(len)
-        {
-            self.begin_segment(slot, spare_len);
+    /// Begins a segment that has room for a record of this length. Returns whether it
+    /// could.
+    pub fn begin_segment(&mut self, record: u64) -> bool {
+        if self.is_last() {
+            return false;
         }
+        let Some(prepared) = self.take_prepared(record) else {
+            return false;
+        };
+        let number = self.live.current() + 1;
+        self.live.begin(number, self.offset, self.len);
+        let header = Header {
+            number,
+            oldest: self.floor.unwrap_or(self.live.oldest()),
+            previous_end: self.offset,
+            next_id: self.live.next_id,
+            salt: 0, // the writer gives it one
+        };
+        self.end.0 += HEADER_LEN;
+        self.offset = HEADER_LEN;
+        self.len = prepared.len;
+        self.steps.push(Step::Begin(header, prepared));
+        true
     }
 
     /// Whether no number is left for another segment.
     pub fn is_last(&self) -> bool {
-        self.ledger.current() == u32::MAX
+        self.live.current() == u32::MAX
     }
 
-    /// Begins a segment in a spare, which is ready and has this length.
-    pub fn begin_segment(&mut self, slot: usize, len: u64) {
-        let file = self.take_spare(slot, Spare::Taken);
-        let number = self.ledger.current() + 1;
-        self.ledger.begin(number, self.offset, self.len);
-        let header = Header {
-            number,
-            oldest: self.floor.unwrap_or(self.ledger.oldest()),
-            previous_end: self.offset,
-            next_id: self.ledger.next_id(),
-            salt: 0, // the writer gives it one
-        };
-        self.steps.push(Step::Begin(header, slot, file));
-        self.end.0 += HEADER_LEN;
-        self.offset = HEADER_LEN;
-        self.len = len;
+    /// Takes the shortest prepared segment in which one with a record of this length
+    /// can begin.
+    pub fn take_prepared(&mut self, record: u64) -> Option<Prepared> {
+        let index = self.shortest_for(record)?;
+        Some(self.prepared.swap_remove(index))
     }
 
-    /// From now on this spare is not ready, but this. Returns its open file.
-    pub fn take_spare(&mut self, slot: usize, spare: Spare) -> Option<Arc<dyn File>> {
-        self.spares[slot] = spare;
-        self.open.remove(&slot)
+    fn shortest_for(&self, record: u64) -> Option<usize> {
+        let fits = |index: &usize| self.prepared[*index].len >= HEADER_LEN + record;
+        let fit = (0..self.prepared.len()).filter(fits);
+        fit.min_by_key(|index| self.prepared[*index].len)
     }
 
-    /// Takes the steps that have to be written, in exchange for the vector
-    /// `empty`, and returns up to where they reach. The steps that were taken
-    /// before must be written by now.
+    /// Takes the steps that have to be written, in exchange for the vector `empty`,
+    /// and returns up to where they reach. The steps that were taken before must be
+    /// written by now.
     pub fn take(&mut self, empty: Vec<Step>) -> (Vec<Step>, Lsn) {
-        self.taken_first_put = std::mem::replace(&mut self.first_put, Self::NO_PUT);
+        self.taken_first_put = self.first_put.take();
         self.taken_end = self.end;
         (std::mem::replace(&mut self.steps, empty), self.end)
     }
 
-    /// Up to where the binlog must be kept so that the put of a job is; `None` if
-    /// it is known to be kept. A job that is older than a put in the same batch
-    /// may have to wait for that batch without need.
-    pub fn put_kept_at(&self, id: JobId, reached: Lsn) -> Option<Lsn> {
-        if id >= self.first_put {
-            // The put is still in `steps`, and is kept together with all that
-            // is appended by now.
+    /// Up to where the log must be durable so that the put of a job is; `None` if it
+    /// is known to be. A job that is older than a put in the same batch may have to
+    /// wait for that batch without need.
+    pub fn put_durable_at(&self, id: JobId, durable: Lsn) -> Option<Lsn> {
+        if self.first_put.is_some_and(|first| id >= first) {
+            // The put is still in `steps`, and is durable together with all that is
+            // appended by now.
             return Some(self.end);
         }
-        (reached < self.taken_end && id >= self.taken_first_put).then_some(self.taken_end)
+        let is_taken = self.taken_first_put.is_some_and(|first| id >= first);
+        (is_taken && durable < self.taken_end).then_some(self.taken_end)
     }
 
-    /// After a sync, appends a mark, whose frame says that everything before it
-    /// was synced.
+    /// After a sync, appends a mark, whose frame says that everything before it was
+    /// synced.
     pub fn mark_end(&mut self) -> Lsn {
         if self.written > 0 {
-            self.record(Record::Mark(self.ledger.oldest()));
+            self.record(Record::Mark(self.live.oldest()));
         }
         self.end
     }
 
-    // Moving.
+    // Compaction.
 
-    /// Notes that so many bytes became garbage. [`MOVE_RATE`] times as many may
-    /// be moved.
+    /// Notes that so many bytes became garbage. [`MOVE_RATE`] times as many may be
+    /// moved.
     fn may_move_for(&mut self, garbage: u64) {
         let mut earned = MOVE_RATE * garbage;
         if self.refuses_puts() {
-            // Enough to move all that lives once before an eighth of a segment
-            // is used up.
-            let round = garbage.saturating_mul(8 * self.ledger.live());
+            // Enough to move all that lives once before an eighth of a segment is used
+            // up.
+            let round = garbage.saturating_mul(8 * self.live.total);
             earned = earned.saturating_add(round / self.full_len(0));
         }
         self.credit = self.credit.saturating_add_unsigned(earned);
     }
 
-    /// Moves jobs out of the oldest segment, if there is too much garbage. Each is
-    /// written as it is after all changes of the same request, also after those
-    /// that follow: no reply rests on some of these alone.
-    fn compact(&mut self, next: &[Change], jobs: &dyn Jobs) {
-        // Nothing is saved for later: credit counts only while there is too
-        // much garbage.
-        if !self.has_much_garbage() && !self.refuses_puts() {
-            self.credit = 0;
-        }
-        self.move_jobs(next, jobs, false);
-    }
-
-    /// Moves jobs for a put that waits for room, as many as one append may move,
-    /// and only until a segment is obsolete: then its file may suffice. Returns
-    /// whether that has changed anything.
+    /// Moves jobs for a put that waits for room, as many as one append may move, and
+    /// only until a segment is obsolete: then its file may suffice. Returns whether
+    /// that has changed anything.
     pub fn compact_for_put(&mut self, jobs: &dyn Jobs) -> bool {
-        let before = (self.migrated, self.ledger.oldest());
+        let before = (self.migrated, self.live.oldest());
         let credit = std::mem::replace(&mut self.credit, MOVE_BYTES as i64);
-        self.move_jobs(&[], jobs, true);
+        self.compact(&[], jobs, true);
         self.credit = credit;
         self.retire();
-        before != (self.migrated, self.ledger.oldest())
+        before != (self.migrated, self.live.oldest())
     }
 
-    fn move_jobs(&mut self, next: &[Change], jobs: &dyn Jobs, is_for_put: bool) {
+    /// Moves jobs out of the oldest segment, as far as the credit reaches. Each is
+    /// written as it is after all changes of the same request, also after those that
+    /// follow: no reply rests on some of these alone.
+    fn compact(&mut self, next: &[Change], jobs: &dyn Jobs, is_for_put: bool) {
         let mut bytes = 0;
         for _ in 0..MOVE_LOOKS {
             // The next append may use the credit that is left.
             if self.credit <= 0 || bytes >= MOVE_BYTES {
                 return;
             }
-            let Some(id) = self.ledger.next_in_oldest() else {
-                // Much garbage at once can retire several segments.
+            let Some(id) = self.live.next_in_oldest() else {
+                // Much garbage at once can make several segments obsolete.
                 match self.retire() && !is_for_put {
                     true => continue,
                     false => return,
@@ -352,51 +372,388 @@ impl Tail {
             let record = Record::Put(job);
             let len = record.grown_len();
             if !self.may_move(len) {
-                return self.ledger.take_back(id);
+                return self.live.take_back(id);
             }
             self.record(record);
-            self.ledger.moved(id, len);
+            self.live.moved(id, len);
             self.migrated += 1;
             self.credit = self.credit.saturating_sub_unsigned(len);
             bytes += len;
         }
     }
 
-    /// Retires the oldest segments, if no live job needs them, and appends a mark
-    /// that says so. Returns whether there were any.
+    /// Whether a put of this length, at its longest, may be moved now. It must not take
+    /// the last room: the mark that makes the oldest segment obsolete must fit as well,
+    /// and so must all that is appended until the file of that segment is prepared.
+    /// Half a full length is kept for these.
+    fn may_move(&self, len: u64) -> bool {
+        let lost = match self.rest_for_puts() >= len {
+            true => 0,
+            false if self.shortest_for(len).is_some() => self.rest(),
+            false => return false,
+        };
+        self.room() >= lost + len + self.full_len(0) / 2
+    }
+
+    /// Notes that the oldest segments are obsolete, if no live job needs them, and
+    /// appends a mark that says so. Returns whether there were any.
     pub fn retire(&mut self) -> bool {
-        let numbers: Vec<u32> = std::iter::from_fn(|| self.ledger.retire()).collect();
+        let numbers: Vec<u32> = std::iter::from_fn(|| self.live.retire()).collect();
         if numbers.is_empty() {
             return false;
         }
-        self.record(Record::Mark(self.ledger.oldest()));
-        // Their jobs were deleted or put again before the mark. So when the
-        // mark is synced, nothing in these segments is needed.
+        self.record(Record::Mark(self.live.oldest()));
+        // Their jobs were deleted or put again before the mark. So when the mark is
+        // synced, nothing in these segments is needed.
         let after = self.end;
-        let retired = numbers.into_iter().map(|number| Retired { number, after });
-        self.retired.extend(retired);
+        let obsolete = numbers.into_iter().map(|number| (number, after));
+        self.obsolete.extend(obsolete);
         true
     }
 
-    /// Up to where the binlog has to be synced before all retired segments may be
-    /// removed.
-    pub fn retired_after(&self) -> Option<Lsn> {
-        self.retired.back().map(|retired| retired.after)
+    /// Whether there is so much garbage that jobs have to be moved.
+    fn has_much_garbage(&self) -> bool {
+        let (size, live) = (self.full_len(0), self.live.total);
+        // The manual's bound on the disk's use is twice what lives and five files. It
+        // has room for this much: beside what is used there are three prepared
+        // segments, and what is left of the current file.
+        self.garbage() > size / 4 + live / 4 + live.saturating_sub(4 * size) / 4
     }
 
-    /// Takes the oldest retired segment, if it may be removed.
-    pub fn take_retired(&mut self, synced_to: Lsn) -> Option<u32> {
-        let oldest = self.retired.front()?;
-        if oldest.after > synced_to {
+    /// How many bytes of garbage there are.
+    pub fn garbage(&self) -> u64 {
+        let used = self.live.used + self.offset;
+        used.saturating_sub(self.live.total)
+    }
+
+    // Room.
+
+    /// Whether a put of this length is admitted.
+    pub fn admits(&self, put: u64) -> bool {
+        self.has_prepared_for(put) && self.fits(put)
+    }
+
+    /// Whether a put of this length leaves two prepared segments.
+    pub fn has_prepared_for(&self, put: u64) -> bool {
+        // A put that does not fit into the current segment begins another one.
+        let used = usize::from(self.rest_for_puts() < put);
+        let full = self.full_len(put);
+        let is_long = |prepared: &&Prepared| prepared.len >= full;
+        self.prepared.iter().filter(is_long).count() >= LEFT_BY_PUT + used
+    }
+
+    /// Whether the live bytes leave compaction enough to work with, if a put of this
+    /// length is added. Where the disk is not nearly full, they do.
+    pub fn fits(&self, put: u64) -> bool {
+        let most = self.most_live(put);
+        most.is_none_or(|most| self.live.total + put <= most)
+    }
+
+    /// How many bytes may live together with a put of this length, as far as is known.
+    pub fn most_live(&self, put: u64) -> Option<u64> {
+        let full = self.full_len(put);
+        let all = self.capacity?.saturating_sub(LEFT_BY_PUT as u64 * full);
+        let half = (all / FREE_PART).max(full / 2) / 2;
+        let empty = self.live.files - self.live.used;
+        Some(all.saturating_sub(half + half.max(empty)))
+    }
+
+    /// How many bytes the files of the log have.
+    pub fn file_len(&self) -> u64 {
+        let prepared = self.prepared.iter().map(|prepared| prepared.len);
+        self.live.files + self.len.max(self.offset) + prepared.sum::<u64>()
+    }
+
+    /// The length of a prepared segment, so that a put of this length (0: none) can be
+    /// admitted.
+    pub fn full_len(&self, put: u64) -> u64 {
+        let current = self.offset.max(HEADER_LEN + self.live.in_current());
+        let longest = self
+            .live
+            .longest
+            .front()
+            .map_or(0, |(_, len)| *len)
+            .max(current);
+        let of_any = longest.min(HEADER_LEN + self.live.total);
+        let len = self.segment_size.max(of_any).max(HEADER_LEN + put);
+        len.next_multiple_of(BLOCK)
+    }
+
+    /// How many more bytes the current segment's file can hold.
+    fn rest(&self) -> u64 {
+        self.len.saturating_sub(self.offset)
+    }
+
+    /// How many more bytes of puts, at their longest, the current segment may have.
+    fn rest_for_puts(&self) -> u64 {
+        let taken = HEADER_LEN + self.live.in_current();
+        self.rest().min(self.len.saturating_sub(taken))
+    }
+
+    /// How many bytes of records can be appended without asking the disk.
+    fn room(&self) -> u64 {
+        let prepared = self.prepared.iter();
+        let in_prepared = prepared.map(|prepared| prepared.len.saturating_sub(HEADER_LEN));
+        self.rest() + in_prepared.sum::<u64>()
+    }
+
+    /// Whether puts are refused because the disk is full.
+    pub fn refuses_puts(&self) -> bool {
+        self.no_room.is_some() && !self.has_prepared_for(0)
+    }
+
+    /// Whether more work should wait, with this many bytes unwritten: room is short,
+    /// and what was appended should be written first, or what is obsolete be prepared.
+    pub fn has_backpressure(&self, unwritten: u64) -> bool {
+        let full = self.full_len(0);
+        self.room() < LEFT_BY_PUT as u64 * full
+            && (unwritten > full / UNWRITTEN_PART || !self.obsolete.is_empty())
+    }
+
+    // The work of the owner of the files.
+
+    /// A put of this length waits, as long as the returned value exists.
+    pub fn wait_for_room(&mut self, put: u64) -> Arc<u64> {
+        let put = Arc::new(put);
+        self.waiting.retain(|waiting| waiting.strong_count() > 0);
+        self.waiting.push(Arc::downgrade(&put));
+        put
+    }
+
+    /// Whether the owner of the files has something to do. On a full disk, it has when
+    /// segments are obsolete, and when there is hardly any room: what has been given
+    /// back to the disk may be free only now.
+    pub fn needs_upkeep(&self) -> bool {
+        match self.no_room {
+            Some(_) => !self.obsolete.is_empty() || self.room() < self.full_len(0) / 4,
+            None => self.next_work(self.end, false).is_some(),
+        }
+    }
+
+    /// What the owner of the files has to do next, when the log is synced up to here.
+    /// What gives room back comes first, so that a full disk stops none of that. All
+    /// prepared segments get the same length. There are two, and one more when half of
+    /// the current segment is used or a put waits. There may be three, so that none is
+    /// removed and made again. For a put that is longer than all before there is one
+    /// more, if there is room: then shorter ones find three at any moment.
+    pub fn next_work(&self, synced_to: Lsn, has_room_for_extra: bool) -> Option<Work> {
+        let waiting = self.waiting.iter().filter_map(Weak::upgrade).max();
+        let short = self.full_len(0);
+        let full = self.full_len(waiting.as_deref().copied().unwrap_or(0));
+        let count = self.prepared.len();
+        let is_wanted = self.offset >= self.len / 2 || waiting.is_some();
+        let wanted = LEFT_BY_PUT + usize::from(is_wanted);
+        let most = LEFT_BY_PUT + 1 + usize::from(full > short);
+        if let Some((_, after)) = self.obsolete.front()
+            && *after <= synced_to
+        {
+            let is_kept = count < most;
+            return Some(Work::Obsolete { is_kept });
+        }
+        let prepared = self.prepared.iter().enumerate();
+        let too_long = prepared.clone().find(|(_, prepared)| prepared.len > full);
+        let too_short = prepared.filter(|(_, prepared)| prepared.len < full);
+        match (too_long, too_short.max_by_key(|(_, prepared)| prepared.len)) {
+            _ if count > most => Some(Work::Remove(count - 1)),
+            (Some((index, _)), _) => Some(Work::Resize(index, full)),
+            _ if count < wanted || full > short && count < most && has_room_for_extra => {
+                let is_extra = count >= wanted;
+                Some(Work::Prepare {
+                    len: short,
+                    is_extra,
+                })
+            }
+            (_, Some((index, prepared))) => {
+                let len = short.max(prepared.len + LENGTHEN_BYTES);
+                Some(Work::Resize(index, full.min(len)))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Which segment holds which live jobs: for each segment, the live jobs whose latest
+/// put is there, and how many bytes these puts take at their longest. Small: jobs
+/// that were put one after the other and never moved need no entry of their own.
+#[derive(Default)]
+pub(super) struct LiveBytes {
+    /// The segments in use, oldest first; the last one is being written.
+    segments: VecDeque<Segment>,
+    /// The jobs that were put again, and into which segment. Any other job is where it
+    /// was put first, and the `first` of the segments tell where that was. (A job is
+    /// counted as put again if a higher id was put before it.)
+    moved: BTreeMap<JobId, u32>,
+    /// One more than the highest id seen.
+    pub next_id: JobId,
+    /// What the latest puts of live jobs take together at their longest.
+    pub total: u64,
+    /// Without the current segment: how many bytes of records and headers there are,
+    /// and how long the files are.
+    pub used: u64,
+    pub files: u64,
+    /// For the maximum: the number and length of the longest of these, then of the
+    /// longest of those after it, and so on. A segment counts with what its jobs may
+    /// grow to, if that is more than its length.
+    longest: VecDeque<(u32, u64)>,
+}
+
+/// A segment in use.
+struct Segment {
+    number: u32,
+    /// The jobs that were put here first, in the order of their ids, have this id or a
+    /// higher one.
+    first: JobId,
+    /// Its length and that of its file; 0 for the current segment.
+    used: u64,
+    file: u64,
+    /// What the latest puts of live jobs in this segment take at their longest.
+    live: u64,
+    /// The jobs that were put here, in that order, without those that
+    /// [`next_in_oldest`](LiveBytes::next_in_oldest) has returned. Jobs that were put
+    /// one after the other usually have consecutive ids, and each run of these takes
+    /// 16 bytes.
+    ids: VecDeque<Range<u64>>,
+}
+
+const HAS_SEGMENT: &str = "there is always a segment";
+
+impl LiveBytes {
+    /// Nothing. Call [`begin`](Self::begin) first.
+    pub fn new(next_id: JobId) -> LiveBytes {
+        LiveBytes {
+            next_id,
+            ..LiveBytes::default()
+        }
+    }
+
+    /// Another segment becomes the current one. The previous one has this length, in a
+    /// file of this length.
+    pub fn begin(&mut self, number: u32, previous_len: u64, file_len: u64) {
+        if let Some(previous) = self.segments.back_mut() {
+            previous.used = previous_len;
+            previous.file = file_len.max(previous_len);
+            self.used += previous.used;
+            self.files += previous.file;
+            let longest = previous_len.max(HEADER_LEN + previous.live);
+            let longest_of = &mut self.longest;
+            while longest_of.back().is_some_and(|(_, len)| *len <= longest) {
+                longest_of.pop_back();
+            }
+            self.longest.push_back((previous.number, longest));
+        }
+        self.segments.push_back(Segment {
+            number,
+            first: self.next_id,
+            used: 0,
+            file: 0,
+            live: 0,
+            ids: VecDeque::new(),
+        });
+    }
+
+    /// The oldest segment.
+    pub fn oldest(&self) -> u32 {
+        self.segments.front().expect(HAS_SEGMENT).number
+    }
+
+    /// The segment being written.
+    pub fn current(&self) -> u32 {
+        self.segments.back().expect(HAS_SEGMENT).number
+    }
+
+    /// What the latest puts of live jobs in the current segment take at their longest.
+    fn in_current(&self) -> u64 {
+        self.segments.back().expect(HAS_SEGMENT).live
+    }
+
+    /// A job is put into the current segment for the first time, or what is left of it
+    /// after its deletion.
+    pub fn put(&mut self, id: JobId, len: u64) {
+        if id >= self.next_id {
+            self.next_id = JobId(id.0 + 1);
+        } else {
+            self.moved.insert(id, self.current());
+        }
+        let current = self.segments.back_mut().expect(HAS_SEGMENT);
+        match current.ids.back_mut() {
+            Some(run) if run.end == id.0 => run.end += 1,
+            _ => current.ids.push_back(id.0..id.0 + 1),
+        }
+        current.live += len;
+        self.total += len;
+    }
+
+    /// A live job is put again, into the current segment.
+    fn moved(&mut self, id: JobId, len: u64) {
+        self.delete(id, len);
+        self.put(id, len);
+    }
+
+    /// A live job is deleted.
+    pub fn delete(&mut self, id: JobId, len: u64) {
+        let index = self.index_of(id).expect("a live job is in a segment");
+        let live = &mut self.segments[index].live;
+        let left = live.checked_sub(len);
+        *live = left.expect("a job that leaves was counted in its segment");
+        self.total -= len;
+        self.moved.remove(&id);
+    }
+
+    /// The segment with the latest put of a job that lives.
+    pub fn segment_of(&self, id: JobId) -> Option<u32> {
+        Some(self.segments[self.index_of(id)?].number)
+    }
+
+    fn index_of(&self, id: JobId) -> Option<usize> {
+        match self.moved.get(&id) {
+            // Numbers have no gaps, because only the oldest segment is ever removed.
+            Some(number) => Some(usize::try_from(number - self.oldest()).ok()?),
+            None => self
+                .segments
+                .partition_point(|segment| segment.first <= id)
+                .checked_sub(1),
+        }
+    }
+
+    /// Removes the oldest segment if no live job needs it. Never removes the current
+    /// one.
+    fn retire(&mut self) -> Option<u32> {
+        if self.segments.len() == 1 || self.segments[0].live > 0 {
             return None;
         }
-        self.retired.pop_front().map(|retired| retired.number)
+        let oldest = self.segments.pop_front()?;
+        self.used -= oldest.used;
+        self.files -= oldest.file;
+        let longest = self.longest.front();
+        if longest.is_some_and(|(number, _)| *number == oldest.number) {
+            self.longest.pop_front();
+        }
+        Some(oldest.number)
     }
 
-    /// This retired segment, which was taken, will be taken once more.
-    pub fn take_back_retired(&mut self, number: u32) {
-        let after = Lsn::START;
-        self.retired.push_front(Retired { number, after });
+    /// The next job with its latest put in the oldest segment, to be moved out of it.
+    /// (It may be deleted by now.) Each job is returned once.
+    ///
+    /// `None` if all were returned, or if the oldest segment is the current one.
+    fn next_in_oldest(&mut self) -> Option<JobId> {
+        if self.segments.len() == 1 {
+            return None;
+        }
+        loop {
+            let ids = &mut self.segments[0].ids;
+            let Some(id) = ids.front_mut()?.next().map(JobId) else {
+                ids.pop_front();
+                continue;
+            };
+            if self.segment_of(id) == Some(self.oldest()) {
+                return Some(id);
+            }
+        }
+    }
+
+    /// This job was not moved: it will be returned first, once more.
+    fn take_back(&mut self, id: JobId) {
+        self.segments[0].ids.push_front(id.0..id.0 + 1);
     }
 }
 
@@ -433,9 +790,14 @@ mod tests {
     }
 
     fn new(number: u32, len: u64) -> Tail {
-        let mut ledger = Ledger::new(JobId(1));
-        ledger.begin(number, 0, 0);
-        Tail::new(ledger, 4096, HEADER_LEN, len)
+        let mut live = LiveBytes::new(JobId(1));
+        live.begin(number, 0, 0);
+        Tail::new(live, 4096, (HEADER_LEN, len), Vec::new())
+    }
+
+    fn prepared(len: u64) -> Prepared {
+        let file = Arc::new(tempfile::tempfile().unwrap());
+        Prepared { slot: 1, len, file }
     }
 
     /// Puts the jobs into a segment with much garbage, and begins another one.
@@ -444,7 +806,7 @@ mod tests {
         for id in jobs.keys() {
             tail.append(Change::Put(*id), &[], jobs);
         }
-        tail.ledger.begin(2, LONG, LONG);
+        tail.live.begin(2, LONG, LONG);
         tail.offset = HEADER_LEN;
         tail
     }
@@ -465,29 +827,29 @@ mod tests {
         let jobs = jobs(1, 0);
         let mut tail = new(1, 4096);
         tail.append(Change::Put(JobId(1)), &[], &jobs);
-        tail.spares = vec![Spare::Ready(4096)];
+        tail.prepared.push(prepared(4096));
         tail.offset = 4096 - UPDATE_LEN;
         tail.append(UPDATE, &[], &jobs);
-        assert_eq!((tail.ledger.current(), tail.offset), (1, 4096));
+        assert_eq!((tail.live.current(), tail.offset), (1, 4096));
         tail.append(UPDATE, &[], &jobs);
-        assert_eq!(tail.ledger.current(), 2);
+        assert_eq!(tail.live.current(), 2);
     }
 
     #[test]
     fn the_last_number_is_for_a_segment_that_grows() {
         let jobs = jobs(1, 0);
         let mut tail = new(u32::MAX, 4096);
-        tail.spares = vec![Spare::Ready(4096)];
+        tail.prepared.push(prepared(4096));
         tail.append(Change::Put(JobId(1)), &[], &jobs);
         tail.offset = 4096;
         tail.append(UPDATE, &[], &jobs);
-        assert_eq!(tail.ledger.current(), u32::MAX);
+        assert_eq!(tail.live.current(), u32::MAX);
         assert_eq!(tail.offset, 4096 + UPDATE_LEN);
     }
 
     /// The line of a put gives it its id, and its body may come late.
     #[test]
-    fn who_is_told_of_a_job_waits_for_its_put_in_whatever_order_the_ids_come() {
+    fn a_reply_about_a_job_waits_for_its_put_in_whatever_order_the_ids_come() {
         let jobs = jobs(4, 0);
         let mut tail = new(1, 4096);
         for id in [3, 2, 4] {
@@ -495,7 +857,7 @@ mod tests {
         }
         let (before, end) = (Lsn(0), tail.end);
         let waits_of =
-            |tail: &Tail, reached| [1, 2, 3, 4].map(|id| tail.put_kept_at(JobId(id), reached));
+            |tail: &Tail, reached| [1, 2, 3, 4].map(|id| tail.put_durable_at(JobId(id), reached));
         let of_these = [None, Some(end), Some(end), Some(end)];
         assert_eq!(waits_of(&tail, before), of_these);
         tail.take(Vec::new());
@@ -542,7 +904,7 @@ mod tests {
         };
         let mut tail = with_garbage(&jobs);
         tail.append(UPDATE, &[], &jobs);
-        assert_eq!((tail.migrated, tail.ledger.oldest()), (2, 2));
+        assert_eq!((tail.migrated, tail.live.oldest()), (2, 2));
     }
 
     #[test]
@@ -565,16 +927,327 @@ mod tests {
     }
 
     #[test]
-    fn a_retired_segment_goes_when_the_mark_that_says_so_is_synced() {
+    fn an_obsolete_segment_goes_when_the_mark_that_says_so_is_synced() {
         let mut jobs = jobs(1, 0);
         let mut tail = with_garbage(&jobs);
-        assert_eq!(tail.retired_after(), None);
+        assert!(tail.obsolete.is_empty());
         let before = tail.end;
         delete(&mut tail, &mut jobs, 1);
-        assert_eq!(tail.retired_after(), Some(tail.end));
-        assert_eq!(tail.take_retired(before), None);
-        assert_eq!(tail.take_retired(tail.end), Some(1));
-        tail.take_back_retired(1);
-        assert_eq!(tail.take_retired(before), Some(1));
+        tail.prepared = vec![prepared(4096), prepared(4096)];
+        assert_eq!(tail.next_work(before, true), None);
+        let kept = Work::Obsolete { is_kept: true };
+        assert_eq!(tail.next_work(tail.end, true), Some(kept));
+        tail.prepared.push(prepared(4096));
+        let removed = Work::Obsolete { is_kept: false };
+        assert_eq!(tail.next_work(tail.end, true), Some(removed));
+    }
+
+    // Room.
+
+    /// The room for records in a file of one block.
+    const ROOM: u64 = BLOCK - HEADER_LEN;
+
+    /// A first segment of one block, with nothing in it, and prepared segments of these
+    /// lengths.
+    fn tail(lens: &[u64]) -> Tail {
+        let mut tail = new(1, BLOCK);
+        tail.prepared = lens.iter().map(|&len| prepared(len)).collect();
+        tail
+    }
+
+    /// The same, with this many bytes left in the segment's file.
+    fn tail_with(rest: u64, lens: &[u64]) -> Tail {
+        let mut tail = tail(lens);
+        tail.offset = BLOCK - rest;
+        assert_eq!(tail.rest(), rest);
+        tail
+    }
+
+    /// Closes the current segment, which has this length, and begins another
+    /// one.
+    fn begin(tail: &mut Tail, len: u64) {
+        tail.live.begin(tail.live.current() + 1, len, BLOCK);
+    }
+
+    fn on_a_full_disk(mut tail: Tail) -> Tail {
+        let full = ErrorKind::StorageFull.into();
+        tail.no_room = Some(Arc::new(Error::on("create", "binlog.spare")(full)));
+        tail
+    }
+
+    #[test]
+    fn a_put_leaves_two_prepared_segments_of_full_length() {
+        assert!(!tail(&[BLOCK]).admits(ROOM));
+        assert!(tail(&[BLOCK; 2]).admits(ROOM));
+        assert!(tail_with(100, &[BLOCK; 2]).admits(100));
+        assert!(!tail_with(100, &[BLOCK; 2]).admits(101));
+        assert!(tail_with(100, &[BLOCK; 3]).admits(101));
+        // A longer put needs longer ones.
+        assert!(!tail(&[BLOCK; 3]).admits(ROOM + 1));
+        assert!(tail(&[2 * BLOCK; 3]).admits(ROOM + 1));
+    }
+
+    /// The work of the owner of the files, as if all of it succeeded.
+    fn works(tail: &mut Tail) -> Vec<Work> {
+        let mut works = Vec::new();
+        while let Some(work) = tail.next_work(tail.end, true) {
+            match work {
+                Work::Obsolete { .. } => drop(tail.obsolete.pop_front()),
+                Work::Remove(index) => drop(tail.prepared.remove(index)),
+                Work::Resize(index, len) => tail.prepared[index].len = len,
+                Work::Prepare { len, .. } => tail.prepared.push(prepared(len)),
+            }
+            works.push(work);
+        }
+        works
+    }
+
+    const PREPARE: Work = Work::Prepare {
+        len: BLOCK,
+        is_extra: false,
+    };
+
+    #[test]
+    fn a_third_segment_is_prepared_when_half_of_the_current_one_is_used_or_a_put_waits() {
+        let mut young = tail(&[]);
+        assert_eq!(works(&mut young), [PREPARE, PREPARE]);
+        young.offset = BLOCK / 2;
+        assert_eq!(works(&mut young), [PREPARE]);
+        let mut waited_for = tail(&[BLOCK; 2]);
+        let _room = waited_for.wait_for_room(ROOM);
+        assert_eq!(works(&mut waited_for), [PREPARE]);
+        assert_eq!(works(&mut tail(&[BLOCK; 4])), [Work::Remove(3)]);
+    }
+
+    #[test]
+    fn a_long_put_gets_one_more_segment_and_shorter_ones_have_theirs_first() {
+        const MIB: u64 = 1 << 20;
+        let mut two = tail(&[BLOCK; 2]);
+        let room = two.wait_for_room(5 * MIB - HEADER_LEN);
+        let extra = Work::Prepare {
+            len: BLOCK,
+            is_extra: true,
+        };
+        let mut expected = vec![PREPARE, extra];
+        for index in [3, 2, 1, 0] {
+            expected.push(Work::Resize(index, BLOCK + LENGTHEN_BYTES));
+            expected.push(Work::Resize(index, 5 * MIB));
+        }
+        assert_eq!(works(&mut two), expected);
+        // It is refused, or gone.
+        drop(room);
+        let shorter = [0, 1, 2].map(|index| Work::Resize(index, BLOCK));
+        let removed = [Work::Remove(3)].into_iter();
+        assert_eq!(works(&mut two), removed.chain(shorter).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn live_bytes_leave_a_sixteenth_of_the_disk_free_and_half_a_segment() {
+        let most = |capacity, empty| {
+            let mut tail = tail(&[BLOCK; 3]);
+            tail.capacity = Some(capacity);
+            tail.live.begin(2, BLOCK - empty, BLOCK);
+            (1..ROOM).take_while(|&put| tail.fits(put)).last()
+        };
+        assert_eq!(most(2 * BLOCK, 0), None);
+        assert_eq!(most(3 * BLOCK, 0), Some(BLOCK / 2));
+        assert_eq!(most(3 * BLOCK, BLOCK / 4), Some(BLOCK / 2));
+        assert_eq!(most(3 * BLOCK, BLOCK / 4 + 1), Some(BLOCK / 2 - 1));
+        let mut tail = tail(&[]);
+        tail.capacity = Some(162 * BLOCK);
+        assert_eq!(tail.most_live(0), Some(150 * BLOCK));
+    }
+
+    #[test]
+    fn what_lives_in_one_segment_fits_into_a_prepared_one() {
+        let full_len = |lens: &[u64], offset| {
+            let mut tail = tail(&[]);
+            for (index, len) in lens.iter().enumerate() {
+                if index > 0 {
+                    begin(&mut tail, *len);
+                }
+                tail.live.put(JobId(1 + index as u64), *len);
+            }
+            tail.offset = offset;
+            tail.full_len(0)
+        };
+        assert_eq!(full_len(&[ROOM], HEADER_LEN), BLOCK);
+        assert_eq!(full_len(&[ROOM + 1], HEADER_LEN), 2 * BLOCK);
+        // Of a segment that has grown beyond its file, not all need live.
+        assert_eq!(full_len(&[ROOM], 2 * BLOCK), BLOCK);
+        assert_eq!(full_len(&[ROOM + 1], 2 * BLOCK), 2 * BLOCK);
+        assert_eq!(full_len(&[2200, 2200], HEADER_LEN), BLOCK);
+        assert_eq!(tail(&[]).full_len(ROOM), BLOCK);
+        assert_eq!(tail(&[]).full_len(ROOM + 1), 2 * BLOCK);
+    }
+
+    #[test]
+    fn puts_may_take_what_they_may_grow_to() {
+        let mut tail = tail_with(1000, &[]);
+        tail.live.put(JobId(1), ROOM - 900);
+        assert_eq!(tail.rest_for_puts(), 900);
+        tail.live.delete(JobId(1), ROOM - 900);
+        assert_eq!(tail.rest_for_puts(), 1000);
+    }
+
+    #[test]
+    fn a_segment_begins_in_the_shortest_prepared_one_that_suffices() {
+        let tail = tail(&[2 * BLOCK, BLOCK]);
+        assert_eq!(tail.shortest_for(ROOM), Some(1));
+        assert_eq!(tail.shortest_for(ROOM + 1), Some(0));
+        assert_eq!(tail.shortest_for(ROOM + BLOCK + 1), None);
+    }
+
+    #[test]
+    fn the_last_half_of_a_full_length_is_not_for_compaction() {
+        let half = BLOCK / 2;
+        let most = |tail: Tail| (0..).take_while(|&len| tail.may_move(len)).last();
+        assert_eq!(most(tail(&[])), Some(ROOM - half));
+        assert_eq!(most(tail_with(half - 1, &[])), None);
+        // What is left of the segment is lost.
+        assert_eq!(most(tail_with(1000, &[BLOCK])), Some(ROOM - half));
+        assert_eq!(most(tail_with(1000, &[HEADER_LEN + 3000])), Some(1000));
+        assert_eq!(most(tail_with(3000, &[])), Some(3000 - half));
+        // It fits nowhere.
+        assert!(!tail_with(3000, &[BLOCK; 3]).may_move(ROOM + 1));
+    }
+
+    #[test]
+    fn there_is_backpressure_while_less_than_two_full_lengths_are_left_and_much_is_to_be_done() {
+        let left = 2 * BLOCK - 2 * ROOM;
+        assert!(!tail_with(left, &[BLOCK; 2]).has_backpressure(BLOCK));
+        let mut short = tail_with(left - 1, &[BLOCK; 2]);
+        assert!(!short.has_backpressure(BLOCK / 16));
+        assert!(short.has_backpressure(BLOCK / 16 + 1));
+        short.obsolete.push_back((1, Lsn::START));
+        assert!(short.has_backpressure(0));
+    }
+
+    #[test]
+    fn puts_are_refused_on_a_full_disk_when_prepared_segments_are_missing() {
+        assert!(!tail(&[]).refuses_puts());
+        assert!(on_a_full_disk(tail(&[BLOCK])).refuses_puts());
+        assert!(!on_a_full_disk(tail(&[BLOCK; 2])).refuses_puts());
+    }
+
+    #[test]
+    fn on_a_full_disk_there_is_upkeep_for_obsolete_segments_and_when_hardly_any_room_is_left() {
+        assert!(!tail(&[BLOCK; 2]).needs_upkeep());
+        assert!(tail(&[BLOCK]).needs_upkeep());
+        let mut full = on_a_full_disk(tail_with(BLOCK / 4, &[]));
+        assert!(!full.needs_upkeep());
+        full.obsolete.push_back((1, Lsn::START));
+        assert!(full.needs_upkeep());
+        assert!(on_a_full_disk(tail_with(BLOCK / 4 - 1, &[])).needs_upkeep());
+    }
+
+    #[test]
+    fn garbage_is_much_when_it_is_a_quarter_of_a_segment_and_of_what_lives() {
+        // So many bytes of the current segment make it much.
+        let much = |mut tail: Tail| {
+            (HEADER_LEN..BLOCK).find(|&offset| {
+                tail.offset = offset;
+                tail.has_much_garbage()
+            })
+        };
+        assert_eq!(much(tail(&[])), Some(1025));
+        let mut with_a_job = tail(&[]);
+        with_a_job.live.put(JobId(1), 400);
+        assert_eq!(much(with_a_job), Some(400 + 1024 + 100 + 1));
+        // Of what lives in more than four segments, it is half.
+        let mut with_many = tail(&[]);
+        for id in 1..=5 {
+            with_many.live.put(JobId(id), 4000);
+            begin(&mut with_many, BLOCK);
+        }
+        begin(&mut with_many, BLOCK);
+        let garbage = 6 * BLOCK - 20_000;
+        let bound = 1024 + 5000 + (20_000 - 4 * BLOCK) / 4;
+        assert_eq!(much(with_many), Some(bound - garbage + 1));
+    }
+
+    // Live bytes.
+
+    fn longest(live: &LiveBytes) -> u64 {
+        live.longest.front().map_or(0, |(_, len)| *len)
+    }
+
+    #[test]
+    fn jobs_are_found_where_they_were_put_or_moved_to() {
+        let mut live = LiveBytes::new(JobId(1));
+        live.begin(1, 0, 0);
+        (1..=3).for_each(|id| live.put(JobId(id), 10));
+        live.begin(2, 30, 30);
+        (4..=5).for_each(|id| live.put(JobId(id), 10));
+        live.begin(3, 20, 20);
+        live.moved(JobId(2), 10);
+        live.put(JobId(6), 10);
+        let segments = (1..=6).map(|id| live.segment_of(JobId(id)).unwrap());
+        assert_eq!(segments.collect::<Vec<_>>(), [1, 3, 1, 2, 2, 3]);
+        assert_eq!((live.total, live.used), (60, 50));
+    }
+
+    #[test]
+    fn the_oldest_segment_retires_when_its_jobs_are_moved_or_deleted() {
+        let mut live = LiveBytes::new(JobId(1));
+        live.begin(1, 0, 0);
+        (1..=3).for_each(|id| live.put(JobId(id), 10));
+        assert_eq!(live.next_in_oldest(), None); // the oldest is the current one
+        live.begin(2, 80, 80);
+        assert_eq!(longest(&live), 80);
+        assert_eq!(live.retire(), None);
+        live.delete(JobId(2), 10);
+        let first = live.next_in_oldest().unwrap();
+        live.take_back(first); // as if there were no room to move it
+        assert_eq!(live.next_in_oldest(), Some(first));
+        live.moved(first, 10);
+        let mut rest: Vec<_> = std::iter::from_fn(|| live.next_in_oldest()).collect();
+        rest.retain(|id| *id != JobId(2)); // deleted, which is not known here
+        assert_eq!((first, rest), (JobId(1), vec![JobId(3)]));
+        live.moved(JobId(3), 10);
+        assert_eq!(live.retire(), Some(1));
+        assert_eq!(live.retire(), None);
+        assert_eq!((live.total, live.used), (20, 0));
+        assert_eq!(longest(&live), 0);
+    }
+
+    #[test]
+    fn a_segment_counts_with_what_its_jobs_may_grow_to() {
+        let mut live = LiveBytes::new(JobId(1));
+        live.begin(1, 0, 0);
+        live.put(JobId(1), 100);
+        assert_eq!(live.in_current(), 100);
+        live.begin(2, HEADER_LEN + 60, HEADER_LEN + 60);
+        assert_eq!(
+            (live.used, longest(&live)),
+            (HEADER_LEN + 60, HEADER_LEN + 100)
+        );
+        assert_eq!(live.in_current(), 0);
+    }
+
+    /// If each looked at all others, this would take minutes.
+    #[test]
+    fn very_many_segments_retire_at_once() {
+        const MANY: u32 = 300_000;
+        let mut live = LiveBytes::new(JobId(1));
+        live.begin(1, 0, 0);
+        for number in 2..=MANY {
+            live.begin(number, u64::from(number % 1000), u64::from(number % 1000));
+        }
+        assert_eq!(longest(&live), 999);
+        let retired = std::iter::from_fn(|| live.retire()).count();
+        assert_eq!(retired, MANY as usize - 1);
+        assert_eq!((live.used, longest(&live)), (0, 0));
+    }
+
+    #[test]
+    fn an_id_out_of_order_is_found_too() {
+        let mut live = LiveBytes::new(JobId(1));
+        live.begin(1, 0, 0);
+        live.put(JobId(9), 10);
+        live.begin(2, 10, 10);
+        live.put(JobId(3), 10);
+        assert_eq!(live.segment_of(JobId(3)), Some(2));
+        assert_eq!(live.next_id, JobId(10));
     }
 }

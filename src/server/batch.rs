@@ -93,7 +93,7 @@ impl Batch {
                 state.engine.held_elsewhere = held_by_others;
                 // With nothing left to execute, the replies must not wait: nobody
                 // would come back for them.
-                match shared.is_pressed() && !self.requests.is_empty() {
+                match shared.has_backpressure() && !self.requests.is_empty() {
                     true => Next::AwaitRoom,
                     false => self.execute_portion(shared, state, id, now),
                 }
@@ -187,7 +187,7 @@ impl Batch {
             // The cost is counted in steps, not in time: reading the clock
             // costs as much as a short command.
             let is_long = state.engine.effects.steps >= PORTION_STEPS;
-            let is_wanted = || shared.is_awaited() || shared.is_pressed();
+            let is_wanted = || shared.is_awaited() || shared.has_backpressure();
             if is_long || done % CHECK_EVERY == 0 && is_wanted() {
                 return Next::GoOn;
             }
@@ -363,7 +363,7 @@ mod tests {
         batch.replies().0.clear();
         // After so many requests, a portion looks whether room is short.
         let changes = "reserve-job 1\r\nrelease 1 0 0\r\n".repeat(CHECK_EVERY / 2);
-        while !shared.is_pressed() {
+        while !shared.has_backpressure() {
             push(&mut batch, &changes);
             assert!(batch.execute(&shared, id, 0, false) == Next::Send);
             assert_eq!(batch.replies().0.drain(..).len(), CHECK_EVERY);

@@ -151,17 +151,18 @@ impl Shared {
     /// On a full disk, waits until the binlog has room for the changes that
     /// longer work makes. Not to be called under the lock.
     pub fn await_relief(&self) {
-        while let Some(binlog) = self.binlog.as_ref().filter(|binlog| binlog.is_pressed()) {
+        let has_to = |binlog: &&Arc<Binlog>| binlog.has_backpressure();
+        while let Some(binlog) = self.binlog.as_ref().filter(has_to) {
             // If that fails, those who wait for these changes learn it.
             binlog.relieve().ok();
         }
     }
 
     /// Whether the binlog must make room before a portion of longer work.
-    pub fn is_pressed(&self) -> bool {
+    pub fn has_backpressure(&self) -> bool {
         self.binlog
             .as_ref()
-            .is_some_and(|binlog| binlog.is_pressed())
+            .is_some_and(|binlog| binlog.has_backpressure())
     }
 
     /// Whether this is a body for which the binlog has no room yet. If it has

@@ -5,10 +5,10 @@ use crate::model::{Server, Traffic, open};
 use crate::search;
 use beanpole::binlog::{Jobs, SyncMode, lens, put_len};
 use beanpole::engine::{Change, StoredJob};
-use beanpole::protocol::{Body, JobId, RestsOn};
+use beanpole::protocol::{Body, JobId};
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -244,12 +244,42 @@ fn a_disk_that_others_fill_beside_a_young_log_stops_puts_and_nothing_else() {
     }
 }
 
-/// What is appended at once has the room of all spares.
+/// The ends of segments that stay empty change as jobs of many sizes are put
+/// again.
 #[test]
-fn a_batch_that_fills_all_spares_of_a_full_disk_is_written() {
+fn a_disk_that_others_fill_beside_a_long_log_stops_puts_and_nothing_else() {
+    const SIZE: u64 = 16 << 10;
+    for (longest, seed) in [(2000, 1), (8000, 2), (15_000, 3), (15_000, 4)] {
+        let disk = Disk::default();
+        let mut server = Server::open(&disk, SyncMode::Always, SIZE);
+        let random = &mut Random::new(seed);
+        while server.log.stats().current_index < 100 {
+            assert!(server.put(random.below(longest) as usize, random) && server.commit());
+            server.log.work_once().unwrap();
+        }
+        disk.set_capacity(Some(disk.used()));
+        let count = server.jobs.len() as u64;
+        for update in 0..12_000 {
+            server.update(JobId(1 + random.below(count)), random);
+            assert!(
+                server.commit(),
+                "{longest} {update}: {:?}",
+                server.log.failure()
+            );
+            server.log.work_once().unwrap();
+            server.history.forget();
+        }
+        println!("{longest}: {:?}", server.log.stats());
+    }
+}
+
+/// What is appended at once has the room of all of them.
+#[test]
+fn a_batch_that_fills_all_prepared_segments_of_a_full_disk_is_written() {
     let (disk, mut server, mut random) = jobs_put(10, 100);
     server.log.work_once().unwrap();
     disk.set_capacity(Some(disk.used()));
+    server.is_one_slice = true;
     for update in 0..2500 {
         server.update(JobId(1 + update % 10), &mut random);
     }
@@ -261,67 +291,20 @@ fn a_batch_that_fills_all_spares_of_a_full_disk_is_written() {
     assert!(server.put(100, &mut random) && server.commit());
 }
 
-/// Nothing is outrun, however much comes, if what waits is written in time. So it
-/// is if the disk frees a little late what has been given back.
+/// So it is if the disk frees a little late what has been given back.
 #[test]
-fn what_is_written_when_it_presses_never_outruns_a_full_disk() {
+fn work_that_waits_when_it_has_to_never_outruns_a_full_disk() {
     for late in [0, 100] {
         let (disk, mut server, mut random) = jobs_put(10_000, 100);
         server.log.work_once().unwrap();
         disk.set_capacity(Some(disk.used()));
         disk.free_late(late);
-        let mut commits = 0;
         for update in 0..20_000 {
-            if server.log.is_pressed() {
-                assert!(server.commit(), "{late}: {:?}", server.log.failure());
-                server.history.forget();
-                commits += 1;
-            }
             server.update(JobId(1 + update % 10_000), &mut random);
+            server.history.forget();
         }
-        assert!(server.commit());
-        println!("{commits} commits");
-        assert!(server.log.failure().is_none());
+        assert!(server.commit(), "{late}: {:?}", server.log.failure());
     }
-}
-
-/// Its own reply would wait for that, however many come.
-#[test]
-fn who_makes_room_on_a_full_disk_writes_nothing_for_those_who_come_meanwhile() {
-    // Each job has a segment of its own.
-    let (disk, mut server, mut random) = jobs_put(10, 60_000);
-    server.log.work_once().unwrap();
-    disk.set_capacity(Some(disk.used()));
-    server.fills = true;
-    while server.put(60_000, &mut random) {
-        assert!(server.commit());
-    }
-    server.delete(JobId(1));
-    // While that is written, another client deletes a job, and puts one.
-    let (log, mut jobs, came) = (server.log.clone(), server.jobs.clone(), JobId(100));
-    let gone = jobs.remove(&JobId(2)).unwrap();
-    let (tube_len, keys_len, body_len) = lens(&gone);
-    jobs.insert(came, StoredJob { id: came, ..gone });
-    let changes = [
-        Change::Delete {
-            id: JobId(2),
-            tube_len,
-            body_len,
-            keys_len,
-        },
-        Change::Put(came),
-    ];
-    let mut is_done = false;
-    disk.watch(Box::new(move |_| {
-        if !std::mem::replace(&mut is_done, true) {
-            log.append(&changes, &jobs);
-        }
-    }));
-    let is_there = |disk: &Disk| disk.names().contains(&"binlog.1".to_owned());
-    assert!(is_there(&disk) && server.commit());
-    assert!(!is_there(&disk), "it has made room");
-    let needed = server.log.needed_for(RestsOn::PutOf(came));
-    assert!(needed.is_some(), "it has written what came later");
 }
 
 /// As `cp` makes one where the file system can: then what is written in place
@@ -364,10 +347,10 @@ fn on_a_full_disk_a_delete_makes_room_for_the_next_put() {
     const KB: u64 = 1 << 10;
     for (capacity, size, body, usable) in [
         (4 << 20, 1 << 20, 9000, 0.35),
-        (4 << 20, 64 * KB, 3000, 0.8),
-        (40 << 20, 1 << 20, 9000, 0.8),
+        (4 << 20, 64 * KB, 3000, 0.85),
+        (40 << 20, 1 << 20, 9000, 0.85),
         (100 << 20, 10 << 20, 9000, 0.7),
-        (100 << 20, 1 << 20, 9000, 0.85),
+        (100 << 20, 1 << 20, 9000, 0.9),
     ] {
         let disk = Disk::default();
         disk.set_capacity(Some(capacity));
@@ -488,7 +471,33 @@ fn a_large_put_beside_small_ones_gets_its_files_once() {
     assert!(large <= 5, "{large} files were made that long");
 }
 
-/// When a segment has begun, an older one mostly becomes obsolete soon.
+/// The current segment is full, so that each short put needs a file, too.
+#[test]
+fn short_puts_do_not_wait_for_the_files_of_a_long_one() {
+    const SHORT: u64 = 1100;
+    let (disk, mut server, mut random) = jobs_put(0, 0);
+    let mut in_a_segment = 0;
+    while server.log.stats().current_index < 2 {
+        assert!(server.put(1000, &mut random));
+        in_a_segment += 1;
+    }
+    (2..in_a_segment).for_each(|_| assert!(server.put(1000, &mut random)));
+    assert!(server.commit());
+    assert_eq!(server.log.stats().current_index, 2);
+    server.log.work_once().unwrap();
+    let (log, waits) = (server.log.clone(), Arc::new(AtomicBool::new(false)));
+    let found = waits.clone();
+    disk.watch(Box::new(move |_| {
+        found.fetch_or(!log.admits(SHORT), Ordering::Relaxed);
+    }));
+    assert!(server.put(20 << 20, &mut random));
+    assert!(!waits.load(Ordering::Relaxed), "beside the long one");
+    assert!(server.log.admits(SHORT), "after it");
+    disk.watch(Box::new(|_| ()));
+    assert!(server.commit());
+}
+
+/// When a segment has begun, an older one usually becomes obsolete soon.
 #[test]
 fn in_a_steady_state_no_file_is_made_or_removed() {
     let (disk, mut server, mut random) = jobs_put(20, 1000);

@@ -4,7 +4,6 @@ use crate::disk::{Disk, Forbidden, Random, Survival};
 use crate::model::{Jobs, Server, Traffic};
 use beanpole::binlog::{Binlog, Event, SyncMode};
 use beanpole::protocol::JobId;
-use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -97,7 +96,7 @@ fn a_disk_that_is_full_at_the_start_makes_segments_shorter_and_no_other_error_do
     assert!(error.starts_with("cannot prepare binlog.spare"), "{error}");
 }
 
-/// There are three spares beside the segment.
+/// There are three prepared segments beside the first one.
 #[test]
 fn segments_are_as_long_as_there_is_room_for_four_and_longer_when_there_is_more() {
     let disk = Disk::default();
@@ -194,7 +193,7 @@ fn after_a_failed_sync_nothing_counts_as_synced_and_nothing_is_removed() {
 
 /// A directory that gets another name may need another block or two.
 #[test]
-fn a_rename_that_finds_no_room_gets_that_of_spares() {
+fn a_rename_that_finds_no_room_gets_that_of_prepared_segments() {
     for again in [0, 1] {
         renames_find_no_room(again);
     }
@@ -234,11 +233,11 @@ fn renames_find_no_room(again: u32) {
 
 /// One of them cannot be removed, whatever is wrong with it.
 #[test]
-fn a_rename_that_finds_no_room_gets_that_of_any_spare() {
+fn a_rename_that_finds_no_room_gets_that_of_any_prepared_segment() {
     for operation in 1.. {
         let disk = Disk::default();
         let mut server = Server::open(&disk, SyncMode::Always, SIZE);
-        disk.forbid("binlog.spare2", Forbidden::Everything);
+        disk.forbid("binlog.spare3", Forbidden::Everything);
         disk.fail_at(disk.operations() + operation, ErrorKind::StorageFull);
         let random = &mut Random::new(1);
         while server.log.stats().current_index == 1 && server.put(100, random) {
@@ -252,55 +251,6 @@ fn a_rename_that_finds_no_room_gets_that_of_any_spare() {
     }
 }
 
-/// Some file systems write nothing in place, so zeros may need room, too.
-#[test]
-fn a_file_that_a_full_disk_does_not_fill_with_zeros_stays_a_spare() {
-    let mut refused = 0;
-    for operation in 1.. {
-        let disk = Disk::default();
-        let mut server = Server::open(&disk, SyncMode::Always, SIZE);
-        server.log.work_once().unwrap();
-        disk.set_capacity(Some(disk.used()));
-        let random = &mut Random::new(1);
-        while server.put(1200, random) {
-            assert!(server.commit());
-        }
-        // The segments become spares, one by one.
-        disk.fail_at(disk.operations() + operation, ErrorKind::StorageFull);
-        let files = |are_spares: &[bool]| -> BTreeSet<_> {
-            let mut names = disk.names();
-            names.retain(|name| are_spares.contains(&name.starts_with("binlog.spare")));
-            names
-                .iter()
-                .filter_map(|name| disk.number_of(name))
-                .collect()
-        };
-        let mut segments = BTreeSet::new();
-        let jobs: Vec<JobId> = server.jobs.keys().copied().collect();
-        for id in jobs.into_iter().take_while(|_| disk.failed().is_none()) {
-            segments = files(&[false]);
-            server.delete(id);
-            server.commit();
-        }
-        if disk.failed().is_none() {
-            break;
-        }
-        if let (Some("allocate" | "write"), None) = (disk.failed(), server.log.failure()) {
-            refused += 1;
-            let all = files(&[true, false]);
-            // Where its last block cannot be allocated, a short file is no spare.
-            let is_kept = disk.failed() == Some("allocate") || segments.is_subset(&all);
-            assert!(is_kept, "operation {operation}");
-            let spares = files(&[true]);
-            server.put(1200, random); // which makes room, if it can
-            assert!(spares.is_subset(&files(&[true])), "operation {operation}");
-        }
-    }
-    println!("{refused} operations refused");
-    assert!(refused > 0);
-}
-
-/// A prepared file is open.
 #[test]
 fn a_segment_begins_when_no_other_file_can_be_opened() {
     let disk = Disk::default();

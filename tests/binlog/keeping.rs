@@ -1,4 +1,4 @@
-//! Clients may be told nothing of a job whose put is not kept yet.
+//! Clients are told nothing of a job whose put is not durable yet.
 
 use crate::disk::{Disk, Random};
 use crate::model::{Server, open};
@@ -7,7 +7,7 @@ use beanpole::protocol::{JobId, RestsOn};
 use std::time::Duration;
 
 #[test]
-fn nothing_may_be_told_of_a_job_before_its_put_is_kept() {
+fn nothing_is_told_of_a_job_before_its_put_is_durable() {
     for sync in [
         SyncMode::Always,
         SyncMode::Every(Duration::from_secs(3600)),

@@ -18,6 +18,9 @@ pub struct Server {
     pub history: History,
     /// Whether puts may fill the disk up to the last byte.
     pub fills: bool,
+    /// Whether all that is appended is one time slice of the server. Otherwise each
+    /// change is one, and waits first if it has to.
+    pub is_one_slice: bool,
     lsn: Lsn,
 }
 
@@ -51,6 +54,7 @@ impl Server {
             jobs: opened.jobs,
             history,
             fills: false,
+            is_one_slice: false,
             lsn: Lsn::START,
         }
     }
@@ -218,6 +222,9 @@ impl Server {
     }
 
     fn append(&mut self, change: Change, entry: Record) {
+        if !self.is_one_slice && self.log.has_backpressure() {
+            self.log.relieve().ok();
+        }
         apply(&mut self.jobs, &entry);
         self.history.begin_request();
         self.history.push(entry);

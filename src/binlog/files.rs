@@ -1,0 +1,538 @@
+//! The owner of the log's files, the thread `segments`: it prepares the segments to
+//! come, gives all of them the length that is needed, and recycles or removes obsolete
+//! ones. Nobody else does. A put that needs another file registers its length and
+//! sleeps, and this is the last thing that it needs: whether the server drains, the key
+//! is taken or the memory suffices is known by then.
+//!
+//! (Before the threads run, while the log is opened or copied, whoever needs a file
+//! does the owner's work. The writer names a prepared segment when it begins, and
+//! removes one when the current segment has outgrown its file on a full disk.)
+//!
+//! A new file is filled with zeros that are really written. So its room is allocated,
+//! and a later write to these blocks need not change the file system's metadata, which
+//! would be synced as well. To write a block and sync it costs the disk 2 writes and 1
+//! flush if the block has zeros. If it is only allocated, this costs 3 and 2 on ext4, 2
+//! and 2 on XFS (`tests/binlog/zeros`). What is longer than `-s` is only allocated: a
+//! job that long is written in one piece.
+//!
+//! An obsolete segment keeps its file and its old contents: on a full disk, another
+//! program could take the room of a file as soon as that is removed. The segment that
+//! begins there has a salt of its own, so no old byte means anything. On shared storage
+//! it is removed, see `lease`.
+//!
+//! No name is used twice: the number in `binlog.spareN` grows, also over restarts.
+//!
+//! **What fails here stops puts, and nothing else**, whether the disk is full or broken:
+//! no change that was acknowledged is in a prepared segment, and no obsolete segment is
+//! needed. So if one of these files cannot be made, written or synced, or their names
+//! cannot be, `no_room` says why, each put tries again, and clients can still work off
+//! their jobs. Where changes are at stake, in a segment or in the name of one that
+//! begins, the same error is the end of the log (`log`).
+
+use super::error::{Error, is_full};
+use super::format::{FRAME_LEN, Header, segment_name, spare_name, spare_slot};
+use super::storage::{File, Storage, write_zeros};
+use super::tail::{BLOCK, Tail, Work};
+use super::{Binlog, Event, Failed, Jobs, NoRoom, locked};
+use crate::sync::{Ordering, thread};
+use std::io;
+use std::sync::Arc;
+
+/// A file in which a segment can begin without asking the disk for anything. It is
+/// open: a segment begins also when no other file can be opened.
+pub(super) struct Prepared {
+    /// The number in its name.
+    pub slot: usize,
+    pub len: u64,
+    pub file: Arc<dyn File>,
+}
+
+/// What the owner of the files is asked to do, and has done.
+#[derive(Default)]
+pub(super) struct Upkeep {
+    /// The number in the name of the next prepared segment.
+    next_slot: usize,
+    /// Whether the thread `segments` runs.
+    has_thread: bool,
+    /// Somebody asks for a pass.
+    is_wanted: bool,
+    /// How many passes have begun, and how many are over.
+    begun: u64,
+    over: u64,
+    is_closed: bool,
+}
+
+impl Upkeep {
+    /// The upkeep of a log that has these prepared segments.
+    pub fn after(prepared: &[Prepared]) -> Upkeep {
+        let last = prepared.iter().map(|prepared| prepared.slot).max();
+        Upkeep {
+            next_slot: last.map_or(1, |slot| slot + 1),
+            ..Upkeep::default()
+        }
+    }
+}
+
+/// Does work with the jobs, under the server's lock.
+pub type WithJobs<'a> = dyn Fn(&mut dyn FnMut(&dyn Jobs)) + 'a;
+
+/// Room for a put. As long as this exists, segments are prepared long enough for it.
+#[must_use]
+pub struct Room {
+    _put: Arc<u64>,
+}
+
+impl Binlog {
+    /// Waits until there is room for a put of this length (see
+    /// [`longest_put`](super::longest_put)). On a full disk, compaction runs for it as
+    /// far as needed. Not to be called under the server's lock: this may take as long
+    /// as writing a segment. Other threads may use that room before this one does; then
+    /// ask again, with the returned value still there.
+    ///
+    /// # Errors
+    ///
+    /// If the live bytes, two segments and the put do not fit, or if the log has failed.
+    /// Then the put leaves nothing on the disk.
+    pub fn make_room(&self, put: u64, with_jobs: &WithJobs) -> Result<Room, NoRoom> {
+        let room = Room {
+            _put: self.tail().wait_for_room(put),
+        };
+        // Once through the whole log.
+        let newest = self.tail().live.current();
+        while !self.tail().admits(put) {
+            self.await_files(put)?;
+            let tail = self.tail();
+            if tail.admits(put) {
+                break;
+            }
+            let fits = tail.fits(put);
+            let why = match (&tail.no_room, fits) {
+                (_, false) => Arc::new(Error::Refused(format!(
+                    "the jobs take {} bytes of the {} that the disk has for them",
+                    tail.live.total,
+                    tail.most_live(put).unwrap_or(0)
+                ))),
+                (Some(why), true) => why.clone(),
+                // Another thread was faster.
+                (None, true) => continue,
+            };
+            let may_help = fits && tail.garbage() > put && tail.live.oldest() <= newest;
+            drop(tail);
+            let mut has_helped = false;
+            if may_help {
+                with_jobs(&mut |jobs| {
+                    let mut tail = self.tail();
+                    has_helped = tail.compact_for_put(jobs);
+                    self.end.store(tail.end.0, Ordering::Release);
+                });
+            }
+            if !has_helped {
+                self.tail().refused = Some((put, why));
+                drop(room);
+                // What was prepared for it goes back to the disk.
+                self.await_files(0)?;
+                return Err(NoRoom);
+            }
+        }
+        Ok(room)
+    }
+
+    /// The same for a log that nothing else is done with: it is only added to, so it may
+    /// fill the disk, and there is nothing to compact.
+    pub fn make_room_to_copy(&self, put: u64) -> Result<(), NoRoom> {
+        let _room = self.tail().wait_for_room(put);
+        while !self.tail().has_prepared_for(put) {
+            self.await_files(put)?;
+            let tail = self.tail();
+            if tail.no_room.is_some() && !tail.has_prepared_for(put) {
+                return Err(NoRoom);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether more work should wait, because more might soon be appended than there is
+    /// room for on a full disk. Then call [`relieve`](Self::relieve) before that work.
+    /// May be called under the server's lock.
+    pub fn has_backpressure(&self) -> bool {
+        let end = self.end.load(Ordering::Acquire);
+        let unwritten = end.saturating_sub(self.reached.load(Ordering::Acquire));
+        self.failure.get().is_none() && self.tail().has_backpressure(unwritten)
+    }
+
+    /// Writes all that was appended, and prepares the segments that have become obsolete
+    /// by that. Not to be called under the server's lock.
+    pub fn relieve(&self) -> Result<(), Failed> {
+        self.await_files(0).map_err(|NoRoom| Failed)
+    }
+
+    /// Writes all that was appended, and waits for the owner of the files: for a pass
+    /// that begins from now on, or until this put is admitted. A put that is longer than
+    /// all before waits for the whole pass: its last file is for the puts after it.
+    fn await_files(&self, put: u64) -> Result<(), NoRoom> {
+        // A prepared segment that is taken gets its name with that, and a mark that
+        // makes a segment obsolete is written.
+        let end = self.tail().end;
+        self.commit(end).map_err(|Failed| NoRoom)?;
+        let mut tail = self.tail();
+        if !tail.upkeep.has_thread {
+            drop(tail);
+            self.keep_files();
+        } else {
+            let pass = tail.upkeep.begun + 1;
+            tail.upkeep.is_wanted = true;
+            self.files_changed.notify_all();
+            let waits = |tail: &mut Tail| {
+                let is_long = put == 0 || tail.full_len(put) > tail.full_len(0);
+                let is_over = tail.upkeep.over >= pass || tail.upkeep.is_closed;
+                !is_over && self.failure.get().is_none() && (is_long || !tail.admits(put))
+            };
+            drop(locked(self.files_changed.wait_while(tail, waits)));
+        }
+        match self.failure.get() {
+            None => Ok(()),
+            Some(_) => Err(NoRoom),
+        }
+    }
+
+    /// Wakes the owner of the files, if there is something to do.
+    pub(super) fn ask_for_upkeep(&self) {
+        let mut tail = self.tail();
+        if tail.needs_upkeep() && !std::mem::replace(&mut tail.upkeep.is_wanted, true) {
+            self.files_changed.notify_all();
+        }
+    }
+
+    /// Tells those who wait for files, and their owner, that the log ends.
+    pub(super) fn end_upkeep(&self, is_closed: bool) {
+        self.tail().upkeep.is_closed |= is_closed;
+        self.files_changed.notify_all();
+    }
+
+    /// Starts the thread `segments`.
+    pub(super) fn spawn_owner(
+        self: &Arc<Self>,
+        tell: impl FnMut(Event<'_>) + Send + 'static,
+    ) -> io::Result<()> {
+        // The recovery may have left work for it.
+        let upkeep = &mut self.tail().upkeep;
+        (upkeep.has_thread, upkeep.is_wanted) = (true, true);
+        let binlog = self.clone();
+        let segments = thread::Builder::new().name("segments".to_owned());
+        segments.spawn(move || binlog.keep_files_until_closed(tell))?;
+        Ok(())
+    }
+
+    fn keep_files_until_closed(&self, mut tell: impl FnMut(Event<'_>)) {
+        let mut told = None;
+        let ends = |tail: &Tail| tail.upkeep.is_closed || self.failure.get().is_some();
+        loop {
+            let sleeps = |tail: &mut Tail| !tail.upkeep.is_wanted && !ends(tail);
+            let tail = locked(self.files_changed.wait_while(self.tail(), sleeps));
+            if ends(&tail) {
+                return;
+            }
+            drop(tail);
+            self.keep_files();
+            let mut tail = self.tail();
+            let stay = std::mem::take(&mut tail.not_removed);
+            let refused = tail.refused.take();
+            tail.refused = refused.filter(|(put, _)| !tail.admits(*put));
+            let refused = tail.refused.clone();
+            drop(tail);
+            stay.iter().for_each(|error| tell(Event::Stays(error)));
+            // A full disk may become a broken one.
+            let why = refused.as_ref().map(|(_, error)| error.kind());
+            match &refused {
+                _ if why == told => {}
+                Some((put, error)) => tell(Event::NoRoom(*put, error)),
+                None => tell(Event::Room),
+            }
+            told = why;
+        }
+    }
+
+    /// One pass of the owner: all work that there is, until something fails. If it does,
+    /// puts are refused, and each of them asks for another pass.
+    pub(super) fn keep_files(&self) {
+        let mut tail = self.tail();
+        tail.upkeep.is_wanted = false;
+        tail.upkeep.begun += 1;
+        drop(tail);
+        let done = self.work_on_files();
+        let free = self.storage.free();
+        let mut tail = self.tail();
+        tail.no_room = done.err().map(Arc::new);
+        tail.capacity = free.map(|free| free + tail.file_len());
+        tail.upkeep.over = tail.upkeep.begun;
+        self.files_changed.notify_all();
+    }
+
+    fn work_on_files(&self) -> Result<(), Error> {
+        let ended = |Failed| Error::Refused("the binlog has failed".into());
+        // Before an obsolete segment may go, the mark that says so must be synced.
+        if !self.tail().obsolete.is_empty() {
+            self.sync_written().map_err(ended)?;
+        }
+        // A segment whose mark another thread syncs from now on is left for the next
+        // pass.
+        let synced_to = self.progress().synced_to;
+        let mut has_room_for_extra = true;
+        // After a failure no file is removed any more.
+        while self.failure.get().is_none() {
+            let mut tail = self.tail();
+            let Some(work) = tail.next_work(synced_to, has_room_for_extra) else {
+                return Ok(());
+            };
+            let zeros = tail.segment_size;
+            let done = match work {
+                Work::Obsolete { is_kept } => {
+                    let (number, _) = tail.obsolete.pop_front().expect("it is the next work");
+                    drop(tail);
+                    self.clear_away(number, is_kept)
+                }
+                Work::Remove(index) => {
+                    let prepared = tail.prepared.swap_remove(index);
+                    drop(tail);
+                    self.remove(spare_name(prepared.slot));
+                    Ok(None)
+                }
+                Work::Resize(index, len) => {
+                    let mut prepared = tail.prepared.swap_remove(index);
+                    drop(tail);
+                    let done = prepared.resize(len, zeros);
+                    self.tail().prepared.push(prepared);
+                    done.map(|()| None)
+                }
+                Work::Prepare { len, is_extra } => {
+                    let slot = next_slot(&mut tail);
+                    drop(tail);
+                    match prepare(&*self.storage, slot, len, zeros) {
+                        Err(_) if is_extra => {
+                            has_room_for_extra = false;
+                            Ok(None)
+                        }
+                        made => made.map(Some),
+                    }
+                }
+            };
+            let mut tail = self.tail();
+            tail.prepared.extend(done?);
+            self.files_changed.notify_all();
+        }
+        Err(ended(Failed))
+    }
+
+    /// Makes a prepared segment of an obsolete one, or removes it.
+    fn clear_away(&self, number: u32, is_kept: bool) -> Result<Option<Prepared>, Error> {
+        let name = segment_name(number);
+        // Another machine may have old pages of that file in its cache, and would not
+        // read the new contents.
+        let reused = match is_kept && !self.storage.is_shared() {
+            true => reuse(&*self.storage, &name)
+                .ok()
+                .filter(|(_, len)| *len > 0),
+            false => None,
+        };
+        let slot = next_slot(&mut self.tail());
+        let new_name = spare_name(slot);
+        match reused {
+            Some((file, len)) if self.storage.rename(&name, &new_name).is_ok() => {
+                let synced = self.storage.sync();
+                let on = Error::on("sync the name of", new_name);
+                synced
+                    .map_err(on)
+                    .map(|()| Some(Prepared { slot, len, file }))
+            }
+            _ => {
+                self.remove(name);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Removes a file that is not needed. If that fails, the thread `segments` tells of
+    /// it, and the next start tries again.
+    fn remove(&self, name: String) {
+        if let Err(error) = self.storage.remove(&name) {
+            self.tail()
+                .not_removed
+                .push(Error::on("remove", name)(error));
+        }
+    }
+
+    /// Begins another segment now, in a short file if the disk is full, and syncs all
+    /// that was appended.
+    pub(super) fn begin_segment(&self) -> Result<(), NoRoom> {
+        let end = self.tail().end;
+        self.settle(end).map_err(|Failed| NoRoom)?;
+        let mut tail = self.tail();
+        let refuse = |error| {
+            self.tail().no_room = Some(Arc::new(error));
+            NoRoom
+        };
+        if tail.is_last() {
+            drop(tail);
+            let why = io::Error::other("there is no number left for it");
+            return Err(refuse(Error::on("begin", "another segment")(why)));
+        }
+        if tail.prepared.is_empty() {
+            let (slot, full) = (next_slot(&mut tail), tail.full_len(0));
+            drop(tail);
+            let make = |len| prepare(&*self.storage, slot, len, len);
+            let made = make(full).or_else(|_| make(BLOCK)).map_err(refuse)?;
+            tail = self.tail();
+            tail.prepared.push(made);
+        }
+        tail.begin_segment(0);
+        let end = tail.end;
+        drop(tail);
+        self.settle(end).map_err(|Failed| NoRoom)
+    }
+
+    /// For a full disk, when the current segment has become longer than its file: gives
+    /// the room of a prepared segment back to the disk. Returns whether that was
+    /// possible.
+    pub(super) fn give_back(&self) -> bool {
+        while let Some(prepared) = self.take_prepared() {
+            let removed = self.storage.remove(&spare_name(prepared.slot));
+            if removed.and_then(|()| self.storage.sync()).is_ok() {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn take_prepared(&self) -> Option<Prepared> {
+        self.tail().take_prepared(0)
+    }
+}
+
+fn next_slot(tail: &mut Tail) -> usize {
+    let next = tail.upkeep.next_slot + 1;
+    std::mem::replace(&mut tail.upkeep.next_slot, next)
+}
+
+/// Prepares a segment. Up to the length `zeros`, zeros are written.
+pub(super) fn prepare(
+    storage: &dyn Storage,
+    slot: usize,
+    len: u64,
+    zeros: u64,
+) -> Result<Prepared, Error> {
+    let file = create(storage, &spare_name(slot), len, zeros)?;
+    Ok(Prepared { slot, len, file })
+}
+
+/// Creates a file of this length, durably, or nothing.
+pub(super) fn create(
+    storage: &dyn Storage,
+    name: &str,
+    len: u64,
+    zeros: u64,
+) -> Result<Arc<dyn File>, Error> {
+    let file = storage.create(name).map_err(Error::on("create", name))?;
+    let made = lengthen(&*file, 0, len, zeros).and_then(|()| storage.sync());
+    made.map(|()| file).map_err(|source| {
+        // If this fails too, the caller still gets the first error.
+        storage.remove(name).ok();
+        Error::on("prepare", name)(source)
+    })
+}
+
+fn lengthen(file: &dyn File, from: u64, to: u64, zeros: u64) -> io::Result<()> {
+    file.allocate(to)?;
+    write_zeros(file, from, to.min(zeros))?;
+    file.sync()
+}
+
+impl Prepared {
+    /// Gives it another length. If there is no room, it stays as it was.
+    fn resize(&mut self, len: u64, zeros: u64) -> Result<(), Error> {
+        let resized = match len < self.len {
+            true => self.file.set_len(len),
+            false => lengthen(&*self.file, self.len, len, zeros),
+        };
+        resized.map_err(|source| {
+            self.file.set_len(self.len).ok();
+            Error::on("prepare", spare_name(self.slot))(source)
+        })?;
+        self.len = len;
+        Ok(())
+    }
+}
+
+/// Adopts the prepared segments that a server before has left. One may have been made
+/// only in part.
+pub(super) fn adopt(storage: &dyn Storage) -> Result<Vec<Prepared>, Error> {
+    let names = storage.list().map_err(Error::on("list", "the files"))?;
+    let mut adopted = Vec::new();
+    for name in names {
+        let Some(slot) = spare_slot(&name) else {
+            continue;
+        };
+        match reuse(storage, &name) {
+            Ok((file, len)) if len > 0 => adopted.push(Prepared { slot, len, file }),
+            Err(error) if !error.is_full() => return Err(error),
+            Ok(_) | Err(_) => storage.remove(&name).map_err(Error::on("remove", name))?,
+        }
+    }
+    Ok(adopted)
+}
+
+/// Opens a file whose contents are not needed, rounds it to whole blocks, and makes sure
+/// that it has room of its own. Returns it with its length.
+fn reuse(storage: &dyn Storage, name: &str) -> Result<(Arc<dyn File>, u64), Error> {
+    let file = storage.open(name).map_err(Error::on("open", name))?;
+    let reuse = || {
+        let found = file.len()?;
+        let len = found - found % BLOCK;
+        if found > len {
+            file.set_len(len)?;
+        }
+        file.allocate(len)?;
+        file.unshare()?;
+        file.sync()?;
+        Ok(len)
+    };
+    let len = reuse().map_err(Error::on("prepare", name))?;
+    Ok((file, len))
+}
+
+/// Makes a prepared segment, of this name, one with this header, to which it gives a
+/// salt that it returns. A longer directory may need a block or two, so on a full disk
+/// this asks `give_back` whether it can give some room to the disk.
+pub(super) fn name_segment(
+    storage: &dyn Storage,
+    (name, file): (&str, &dyn File),
+    header: &Header,
+    give_back: impl FnMut() -> bool,
+) -> Result<u32, Error> {
+    let salt = storage.random();
+    let header = Header { salt, ..*header };
+    // No record follows, whatever the file was used for before.
+    let mut start = header.encode();
+    start.resize(start.len() + FRAME_LEN as usize, 0);
+    let written = file.write_at(&start, 0);
+    written.map_err(Error::on("write", name))?;
+    file.sync().map_err(Error::on("sync", name))?;
+    let renamed = rename(storage, name, &segment_name(header.number), give_back);
+    renamed.map(|()| salt)
+}
+
+/// Renames a file, durably. If the disk has no room for the name, tries again as long as
+/// `give_back` gives some: a small prepared segment may be less than the name needs, and
+/// another thread may have taken its room.
+pub(super) fn rename(
+    storage: &dyn Storage,
+    from: &str,
+    to: &str,
+    mut give_back: impl FnMut() -> bool,
+) -> Result<(), Error> {
+    let mut renamed = storage.rename(from, to);
+    while renamed.as_ref().is_err_and(is_full) && give_back() {
+        renamed = storage.rename(from, to);
+    }
+    renamed.map_err(Error::on("rename", from))?;
+    storage.sync().map_err(Error::on("sync the name of", to))
+}
