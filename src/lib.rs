@@ -18,9 +18,9 @@
 //! go in, replies and wake-ups come out. It knows no socket, file, thread or
 //! clock. The shell around these two is thin: [`server`] has the threads and
 //! the sockets, and `main.rs` is a table of contents of how the daemon starts
-//! and ends. Between server and engine stands [`binlog`]: it gets the changes
+//! and ends. Between server and engine is [`binlog`]: it gets the changes
 //! of the engine's state, and nothing is promised to a client before the binlog
-//! keeps it. The companion, a package of its own in `src/companion`, is a
+//! has made it durable. The companion, a package of its own in `src/companion`, is a
 //! client like any other.
 //!
 //! # In which order to read
@@ -57,33 +57,34 @@
 //!    and the answer of the client that waited goes to that one's outbox.
 //! 6. The worker posts `RELEASED`, with the LSN, to its own client's outbox:
 //!    [`Client::post`](server::outbox::Client::post). When it has nothing more to
-//!    execute, it has this sent: [`Client::depart`](server::outbox::Client::depart).
-//! 7. If nobody is writing the binlog, this worker writes and syncs it for all who
-//!    wait: [`Binlog::commit_then`](binlog::Binlog::commit_then). Otherwise it reads
-//!    the next command, and the thread that writes next takes its changes along.
-//! 8. Whoever has synced tells each outbox up to where the binlog is
+//!    execute, it has this sent: [`Client::start_flush`](server::outbox::Client::start_flush).
+//! 7. If no thread is writing the binlog, this worker writes and syncs it for all
+//!    clients that wait: [`Binlog::commit_then`](binlog::Binlog::commit_then).
+//!    Otherwise it reads the next command, and the thread that writes next takes its changes along.
+//! 8. The thread that has synced tells each outbox up to where the binlog is
 //!    [durable](binlog::Waits::durable), and this sends `RELEASED`.
 //!
 //! # One `reserve` to its end
 //!
 //! 1. The first steps are those above. But no job is ready, so the engine notes that
 //!    this client [waits](engine::Outcome::Waiting).
-//! 2. The worker gives its buffers back and sleeps, on a condition variable that
+//! 2. The worker frees its buffers and sleeps, on a condition variable that
 //!    nobody else uses: [`Client::await_answer`](server::outbox::Client::await_answer).
 //! 3. A job becomes ready by another client's `put`, `release` or `kick`; or the
-//!    [`timer`](server::timer) has the engine tick, and a delay, a job's time or the
-//!    client's patience is over; or the [`acceptor`](server::acceptor) sees that the
-//!    client has left. The thread that does this gets the answer from the engine,
-//!    first come first served: [`Shared::unlock`](server::shared::Shared::unlock).
+//!    [`timer`](server::timer) has the engine tick, and a delay, a time to run or the
+//!    timeout of the `reserve` is over; or the [`acceptor`](server::acceptor) sees that
+//!    the peer has closed. The thread that has caused this gets the answer from the
+//!    engine, first come first served: [`Shared::unlock`](server::shared::Shared::unlock).
 //! 4. It posts the answer to the outbox:
 //!    [`Client::answer`](server::outbox::Client::answer). If the job's put is not
-//!    durable yet, the answer waits for that as `RELEASED` does above. If not, this
-//!    thread sends it at once, unless it is long, and then wakes the worker.
+//!    durable yet, the answer waits for that as `RELEASED` does above. If it is
+//!    durable, this thread sends the answer at once and wakes the worker. An answer
+//!    with a long body it leaves to the worker.
 //! 5. The worker sends what was left to it, and reads the next command.
 //!
 //! The clock acts only through the engine's timer wheel: each request first does
 //! what is due, and one thread sleeps until something is. With nothing to do, no
-//! thread runs; only where another machine could take the binlog over, one looks
+//! thread runs; only where another machine could take the binlog over, one checks
 //! every two seconds whether the directory is still ours.
 //!
 //! # The one lock
@@ -127,12 +128,16 @@
 //!   is a client that reserves, as the protocol has it.
 //! - **Options of a put**: what may follow its numbers. A *unique key* (`idp`)
 //!   lets one job of a kind exist, a *concurrency limit* (`con`) bounds how many
-//!   of a kind are reserved, a *try limit* (`try`) how often workers may lose one.
-//! - **Outbox**: the replies that wait to leave for one client, in their order.
+//!   of a kind are reserved, a *try limit* (`try`) how often workers may fail with one.
+//! - **Outbox**: the replies that are to be sent to one client, in their order.
 //! - **Half-closed**: the peer sends no more, but still reads. *Closed*: it does
-//!   neither.
-//! - **LSN**, log sequence number: a place in the binlog. A record is *written*
-//!   when it is in a file, and *durable* up to an LSN when a sync said so.
+//!   neither. The system reports both in the same way (on Linux, `EPOLLRDHUP`):
+//!   as a *hang-up*.
+//! - **Batch**: the commands of one client that have arrived together. A *bulk*
+//!   batch has many, and lets workers with few take the lock first.
+//! - **LSN**, log sequence number: a position in the binlog. A record is *written*
+//!   when it is in a file. The binlog is *durable* up to an LSN when the records before
+//!   it are as safe as the options promise: synced with `-f 0`, otherwise written.
 //! - **Group commit**: one sync for all that wait.
 //! - **Segment**: one file of the binlog. A *prepared* segment is allocated, and
 //!   not yet begun; an *obsolete* one has nothing that lives.
@@ -141,7 +146,10 @@
 //! - **Lease**: until when the directory is certainly ours, on storage that
 //!   another machine can take over. *Fencing* keeps the one that lost it from
 //!   writing or answering.
-//! - **Backpressure**: making a client wait, instead of keeping more for it.
+//! - **Backpressure**: making a client wait, instead of keeping more for it. A
+//!   *slow client* does not read its replies.
+//! - **Trim**: returning memory that is no longer used, to the allocator or the
+//!   system.
 //! - **Time slice**: how much of long work is done under one hold of the lock.
 
 // The pages are for those who read the code.

@@ -91,7 +91,7 @@ fn serve(options: Options) -> Result<(), Failure> {
         privileges::become_user(user).map_err(|error| cannot_become(&user.name, error))?;
     }
     // This opens a socket, which is counted with the other descriptors.
-    notify::tell("STATUS=Recovering jobs");
+    notify::send("STATUS=Recovering jobs");
     let limits = Limits {
         max_job_size: options.max_job_size,
         max_connections: max_connections(&options),
@@ -142,10 +142,10 @@ fn serve(options: Options) -> Result<(), Failure> {
     for place in &places {
         log::info(format_args!("listening on {place}"));
     }
-    notify::tell(&format!("READY=1\nSTATUS=Serving on {}", places.join(" ")));
+    notify::send(&format!("READY=1\nSTATUS=Serving on {}", places.join(" ")));
     wait_for_the_end(&heard, &server);
     log::info(format_args!("stopping"));
-    notify::tell("STOPPING=1\nSTATUS=Stopping");
+    notify::send("STOPPING=1\nSTATUS=Stopping");
     server.stop().map_err(cannot("stopping the server"))?;
     match binlog.as_deref().and_then(Binlog::failure) {
         None => Ok(()),
@@ -271,7 +271,7 @@ fn open(
         Err(binlog::Error::Locked(_)) if binlog.wait => {
             let waiting = format!("another server has {} locked", binlog.dir.display());
             log::info(format_args!("waiting: {waiting}"));
-            notify::tell(&format!("STATUS=Waiting: {waiting}"));
+            notify::send(&format!("STATUS=Waiting: {waiting}"));
             Directory::lock(&binlog.dir, true)
         }
         locked => locked,
@@ -332,7 +332,7 @@ fn wait_for_the_end(heard: &Receiver<Event>, server: &Server) {
             Ok(Event::Signal(SIGUSR1)) => {
                 server.drain();
                 log::info(format_args!("drain mode: no new jobs are taken"));
-                notify::tell("STATUS=Draining: no new jobs are taken");
+                notify::send("STATUS=Draining: no new jobs are taken");
             }
             Ok(Event::Signal(SIGTERM | SIGINT)) | Err(RecvTimeoutError::Disconnected) => return,
             Ok(_) | Err(RecvTimeoutError::Timeout) => {}
@@ -340,7 +340,7 @@ fn wait_for_the_end(heard: &Receiver<Event>, server: &Server) {
         if pulse.is_some() {
             // The server is well only if it can get at the engine.
             server.probe();
-            notify::tell("WATCHDOG=1");
+            notify::send("WATCHDOG=1");
         }
     }
 }

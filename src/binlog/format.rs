@@ -512,7 +512,7 @@ pub struct Update {
     pub state: StoredState,
     pub counters: Counters,
     /// How many tries have ended without a command.
-    pub silent: u32,
+    pub failed_tries: u32,
 }
 
 impl Update {
@@ -526,7 +526,7 @@ impl Update {
             created_at: job.created_at,
             state: job.state,
             counters: job.counters,
-            silent: job.options.as_ref().map_or(0, |stored| stored.silent),
+            failed_tries: job.options.as_ref().map_or(0, |stored| stored.failed_tries),
         }
     }
 
@@ -538,7 +538,7 @@ impl Update {
 
     /// The whole job.
     pub fn with(self, tube: TubeName, options: Option<PutOptions>, body: Body) -> StoredJob {
-        let silent = self.silent;
+        let failed_tries = self.failed_tries;
         StoredJob {
             id: self.id,
             tube,
@@ -549,7 +549,12 @@ impl Update {
             created_at: self.created_at,
             state: self.state,
             counters: self.counters,
-            options: options.map(|options| Box::new(StoredOptions { options, silent })),
+            options: options.map(|options| {
+                Box::new(StoredOptions {
+                    options,
+                    failed_tries,
+                })
+            }),
         }
     }
 
@@ -593,7 +598,7 @@ impl Update {
     /// The counters, if one of them is not 0.
     fn counts(&self) -> Option<[u32; 6]> {
         let [a, b, c, d, e] = counters(&self.counters);
-        Some([a, b, c, d, e, self.silent]).filter(|counts| *counts != [0; 6])
+        Some([a, b, c, d, e, self.failed_tries]).filter(|counts| *counts != [0; 6])
     }
 
     /// The fields of a record of this kind.
@@ -615,7 +620,8 @@ impl Update {
                 until: moment(fields)?,
             },
         };
-        let [reserves, timeouts, releases, buries, kicks, silent] = match kind & HAS_COUNTERS {
+        let [reserves, timeouts, releases, buries, kicks, failed_tries] = match kind & HAS_COUNTERS
+        {
             0 => [0; 6],
             _ => fields.numbers()?,
         };
@@ -633,7 +639,7 @@ impl Update {
                 buries,
                 kicks,
             },
-            silent,
+            failed_tries,
         })
     }
 }
@@ -869,10 +875,13 @@ mod tests {
         }
     }
 
-    fn with_options(text: &str, silent: u32, job: StoredJob) -> StoredJob {
+    fn with_options(text: &str, failed_tries: u32, job: StoredJob) -> StoredJob {
         let options = PutOptions::parse(text.as_bytes()).unwrap();
         StoredJob {
-            options: Some(Box::new(StoredOptions { options, silent })),
+            options: Some(Box::new(StoredOptions {
+                options,
+                failed_tries,
+            })),
             ..job
         }
     }

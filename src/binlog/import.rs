@@ -522,7 +522,7 @@ impl Job {
                     buries: counter(3)?,
                     kicks: counter(4)?,
                 },
-                silent: 0,
+                failed_tries: 0,
             },
             body_len: usize::try_from(body_len).ok()?,
             is_deleted: state == 0,

@@ -18,9 +18,8 @@ const SAFETY_MARGIN: Seconds = Seconds(1);
 pub struct ConnectionId(pub u64);
 
 /// How many tubes a connection may watch. A reserve looks at each of them, and a
-/// connection that waits is in the queue of each: with 10,000 tubes, that takes
-/// about a millisecond under the lock.
-pub const MOST_WATCHED: usize = 10_000;
+/// connection that waits is in the queue of each, all under the lock.
+pub const MAX_WATCHED: usize = 10_000;
 
 /// How many existing tubes a connection may watch even if no memory is left: a
 /// worker takes jobs away, and must not be locked out.
@@ -62,7 +61,7 @@ pub struct Connection {
 
 #[derive(Clone, Copy)]
 pub struct Wait {
-    /// Its place in the queues.
+    /// Its position in the queues.
     pub order: Order,
     /// When its wait ends without a job.
     pub until: Option<Time>,
@@ -113,12 +112,12 @@ mod tests {
     #[test]
     fn a_connection_gets_an_id_that_no_earlier_one_had() {
         let mut engine = Engine::new(Config::new(100), Time::default());
-        let gone = engine.connect();
-        let index_of_gone = engine.find(gone);
-        assert!(engine.disconnect(gone, Time::default()));
+        let closed = engine.connect();
+        let old_index = engine.find(closed);
+        assert!(engine.disconnect(closed, Time::default()));
         let next = engine.connect();
-        assert!(engine.find(next) == index_of_gone && next != gone);
-        assert!(engine.find(gone).is_none());
-        assert!(engine.is_idle(next) && !engine.is_idle(gone));
+        assert!(engine.find(next) == old_index && next != closed);
+        assert!(engine.find(closed).is_none());
+        assert!(engine.is_idle(next) && !engine.is_idle(closed));
     }
 }

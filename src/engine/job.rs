@@ -42,7 +42,7 @@ pub enum State {
         until: Time,
     },
     Buried {
-        /// Its place among the buried jobs: smaller was buried earlier.
+        /// Its position among the buried jobs: smaller was buried earlier.
         order: u64,
     },
 }
@@ -67,9 +67,9 @@ impl State {
     }
 }
 
-/// What decides in which collection a job is.
+/// In which queue or other collection a job is, and where in it.
 #[derive(Clone)]
-pub struct Place {
+pub struct QueueEntry {
     pub state: State,
     pub tube: TubeIndex,
     pub priority: Priority,
@@ -78,8 +78,8 @@ pub struct Place {
 }
 
 impl Job {
-    pub fn place(&self) -> Place {
-        Place {
+    pub fn queue_entry(&self) -> QueueEntry {
+        QueueEntry {
             state: self.state,
             tube: self.tube,
             priority: self.priority,
@@ -147,13 +147,16 @@ pub struct StoredOptions {
     pub options: PutOptions,
     /// How many tries have ended without a command of their worker since the job
     /// was put or kicked; 0 if it has no try limit.
-    pub silent: u32,
+    pub failed_tries: u32,
 }
 
 impl StoredOptions {
     /// The options of a new job.
     pub fn new(options: PutOptions) -> StoredOptions {
-        StoredOptions { options, silent: 0 }
+        StoredOptions {
+            options,
+            failed_tries: 0,
+        }
     }
 }
 
@@ -226,7 +229,7 @@ pub enum StoredState {
     },
     /// Buried.
     Buried {
-        /// Its place among the buried jobs of its tube: smaller was buried earlier.
+        /// Its position among the buried jobs of its tube: smaller was buried earlier.
         order: u64,
     },
     /// Deleted, but its key is still taken. It has no body any more.

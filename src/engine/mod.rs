@@ -32,7 +32,7 @@
 //! # Invariants
 //!
 //! - A job is in exactly one collection, the one that its state names. (A ready
-//!   job with a concurrency limit is in the line of its key. If it is the first
+//!   job with a concurrency limit is in a queue of its key. If it is the first
 //!   there, it is in the ready queue of its tube as well, or passed over there.)
 //! - If a tube that is not paused has both a job in its ready queue and a waiting
 //!   connection, it is among the unserved tubes, and nobody else can reserve.
@@ -208,8 +208,8 @@ pub struct Engine {
     pub held_elsewhere: u64,
     /// How far the system's clock is ahead, for what is stored.
     pub shift: Shift,
-    /// When the engine was made.
-    made_at: Time,
+    /// When the engine was started.
+    started_at: Time,
     /// The latest moment at which something happened to a restored job.
     pub latest_restored: Time,
     /// While this is set, the engine refuses new jobs.
@@ -248,7 +248,7 @@ impl Engine {
             memory: 0,
             held_elsewhere: 0,
             shift: Shift::default(),
-            made_at: now,
+            started_at: now,
             latest_restored: Time::default(),
             draining: false,
             disk_is_full: false,
@@ -277,8 +277,7 @@ impl Engine {
     }
 
     /// The connection is gone: its jobs become ready again, or are buried if
-    /// that was the last of the tries that they have. Returns whether all
-    /// is done. If not, there is more to do, and the caller has to call again.
+    /// that was their last try. Returns whether all is done. If not, there is more to do, and the caller has to call again.
     pub fn disconnect(&mut self, id: ConnectionId, now: Time) -> bool {
         let Some(index) = self.find(id) else {
             return true;
@@ -290,7 +289,7 @@ impl Engine {
             let Some(&(_, job)) = self.connections[index].reserved.first() else {
                 break;
             };
-            let state = self.state_after_silence(job);
+            let state = self.state_after_failed_try(job);
             self.record(Change::Update(job));
             self.change_state(job, state, None);
         }
@@ -345,7 +344,7 @@ impl Engine {
     /// When to call [`tick`](Self::tick): at or before the next due time.
     /// `None` if the clock alone will change nothing.
     pub fn wake_at(&self) -> Option<Time> {
-        match self.is_behind() {
+        match self.has_unserved() {
             true => Some(Time::default()),
             false => self.wheel.wake_at,
         }
@@ -375,7 +374,7 @@ impl Engine {
     /// must not be in use.
     pub fn restore(&mut self, stored: StoredJob) {
         self.latest_restored = self.latest_restored.max(stored.changed_at());
-        let stored = stored.restored_at(self.made_at);
+        let stored = stored.restored_at(self.started_at);
         self.set_next_id(JobId(stored.id.0 + 1));
         let state = match stored.state {
             StoredState::Ready => State::Ready,
@@ -413,18 +412,18 @@ impl Engine {
     /// Puts a new job into the collections that its state and its options name.
     fn add(&mut self, id: JobId, mut job: Job) {
         self.attach(id, &mut job);
-        let place = job.place();
+        let entry = job.queue_entry();
         self.memory += job.memory();
         let before = self.jobs.insert(id, Box::new(job));
         debug_assert!(before.is_none());
-        self.enter(id, &place);
+        self.enter(id, &entry);
     }
 
     /// Takes a job out of all collections.
     fn remove(&mut self, id: JobId) -> Option<Job> {
         let job = *self.jobs.remove(&id)?;
         self.memory -= job.memory();
-        self.leave(id, &job.place());
+        self.leave(id, &job.queue_entry());
         self.detach(id, &job);
         Some(job)
     }
@@ -439,8 +438,8 @@ impl Engine {
         JobId(self.next_id)
     }
 
-    /// A job as a log must hold it, or what is left of a deleted job whose key
-    /// is still taken; `None` if it is gone.
+    /// A job as a log must hold it, or what is left of a deleted job with a key that
+    /// is still taken; `None` if there is neither.
     pub fn stored(&self, id: JobId) -> Option<StoredJob> {
         let Some(job) = self.jobs.get(&id) else {
             return self

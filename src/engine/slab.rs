@@ -1,6 +1,6 @@
 //! A list with holes: members keep their index, and free indices are used
-//! again, the smallest first, so that the end of the list becomes free and is
-//! given back.
+//! again, the smallest first, so that the end of the list becomes free and can
+//! be trimmed.
 //!
 //! An ordered map would do the same and take as much memory. But every command
 //! looks up its connection and its tube several times, and a reserve looks up
@@ -71,7 +71,7 @@ impl<Kind: Copy + Ord, T> Slab<Kind, T> {
         Some(*member)
     }
 
-    /// Gives free places at the end back, a slice at a time.
+    /// Frees the holes at the end, a time slice at a time.
     fn trim(&mut self) {
         for _ in 0..SLICE {
             let Some(None) = self.members.last() else {

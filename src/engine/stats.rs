@@ -1,6 +1,6 @@
 //! The documents that tell what the engine counts, and the lists of what it has.
 //!
-//! The keys stand in the order in which beanstalkd sends them; the protocol's
+//! The keys are in the order in which beanstalkd sends them; the protocol's
 //! text has another order. The field that a key is filled from says what it
 //! counts.
 

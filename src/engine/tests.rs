@@ -1,11 +1,11 @@
 //! Tests with very many tubes, jobs or waiting clients: no call takes long, and
 //! clients are served in the right order.
 
-use super::connection::MOST_WATCHED;
+use super::connection::MAX_WATCHED;
 use super::*;
 use crate::protocol::{Framer, Request, Seconds};
 
-/// An engine at a time that stands still.
+/// An engine whose time does not advance.
 struct Bench(Engine);
 
 impl Bench {
@@ -100,7 +100,7 @@ fn a_command_costs_a_step_for_each_job_and_tube_that_it_looks_at() {
         (few, "delete 1\r\n", 2),
         (few, "delete 2\r\n", 3),
         (few, "delete 3\r\n", 2),
-        // It stands in the queues of ten tubes, and leaves them again.
+        // It waits in the queues of ten tubes, and leaves them again.
         (few, "reserve\r\n", 21),
         (other, "put 0 0 60 0\r\n\r\n", 23),
         (many, "reserve\r\n", 3203),
@@ -196,16 +196,16 @@ fn a_key_may_be_in_a_thousand_tubes_and_a_put_into_one_more_is_refused() {
 #[test]
 fn a_connection_may_watch_ten_thousand_tubes() {
     let mut bench = Bench::new();
-    let id = bench.watching(MOST_WATCHED - 1);
+    let id = bench.watching(MAX_WATCHED - 1);
     let again = bench.ask(id, "watch 77\r\n").0;
-    assert_eq!(again, reply(Reply::Watching(MOST_WATCHED)));
+    assert_eq!(again, reply(Reply::Watching(MAX_WATCHED)));
     let refused = reply(Reply::OutOfMemory);
     assert_eq!(bench.ask(id, "watch one-more\r\n").0, refused);
     bench.ask(id, "ignore 77\r\n");
     let again = bench.ask(id, "watch one-more\r\n").0;
-    assert_eq!(again, reply(Reply::Watching(MOST_WATCHED)));
-    // What it needed for the list is given back.
-    (0..MOST_WATCHED).for_each(|tube| drop(bench.ask(id, &format!("ignore {tube}\r\n"))));
+    assert_eq!(again, reply(Reply::Watching(MAX_WATCHED)));
+    // The memory of the list is freed.
+    (0..MAX_WATCHED).for_each(|tube| drop(bench.ask(id, &format!("ignore {tube}\r\n"))));
     let index = bench.0.find(id).expect("it is connected");
     assert!(bench.0.connections[index].watched.capacity() < 10);
 }

@@ -29,7 +29,7 @@
 
 use super::connection::Wait;
 use super::counts::Event;
-use super::job::{Place, State};
+use super::job::{QueueEntry, State};
 use super::ready::ReadyQueue;
 use super::slab::{ConnectionIndex, TubeIndex};
 use super::{Change, Engine, JobId, Owner, Reply, SLICE, Time};
@@ -41,9 +41,9 @@ impl Engine {
     /// past. So a reserve that comes then gets the best of the jobs that are
     /// ready, and a better one may be due and not ready yet.
     pub fn tick(&mut self, now: Time) -> bool {
-        if self.is_behind() {
+        if self.has_unserved() {
             self.serve(now);
-            if self.is_behind() {
+            if self.has_unserved() {
                 return true;
             }
         }
@@ -100,7 +100,7 @@ impl Engine {
     }
 
     /// Makes a connection's reserved jobs ready again if their time to run is
-    /// over, or buries them if that was the last of the tries that they have.
+    /// over, or buries them if that was their last try.
     fn time_out_jobs(&mut self, index: ConnectionIndex, now: Time, left: &mut usize) {
         while *left > 0
             && let Some(&(until, id)) = self.connections[index].reserved.first()
@@ -108,7 +108,7 @@ impl Engine {
         {
             self.totals.timeouts += 1;
             self.record(Change::Update(id));
-            let state = self.state_after_silence(id);
+            let state = self.state_after_failed_try(id);
             self.change_state(id, state, Some(Event::Timeout));
             *left -= 1;
         }
@@ -118,7 +118,7 @@ impl Engine {
     /// time. While others are to be served, there may still be a job for it.
     fn end_wait(&mut self, index: ConnectionIndex, now: Time) {
         let connection = &self.connections[index];
-        if let Some(wait) = connection.wait.filter(|_| !self.is_behind()) {
+        if let Some(wait) = connection.wait.filter(|_| !self.has_unserved()) {
             // If both are due, the protocol says that `DEADLINE_SOON` comes
             // first.
             if connection.deadline_soon_at().is_some_and(|at| at <= now) {
@@ -130,7 +130,7 @@ impl Engine {
         self.set_connection_timer(index);
     }
 
-    /// Moves a job from its state to this one, and counts the event that it is.
+    /// Moves a job from its state to this one, and counts the event.
     /// Afterwards the caller serves, since the job or another one of its key may be
     /// ready now.
     pub(super) fn change_state(&mut self, id: JobId, state: State, event: Option<Event>) {
@@ -142,20 +142,20 @@ impl Engine {
         if let Some(event) = event {
             self.tubes[job.tube].count(event, &mut job.counters);
         }
-        let mut place = job.place();
+        let mut entry = job.queue_entry();
         job.state = state;
-        self.leave(id, &place);
-        if let Some(key) = &place.key {
+        self.leave(id, &entry);
+        if let Some(key) = &entry.key {
             let is_reserved = |state: State| usize::from(state.holder().is_some());
-            let (was, is) = (is_reserved(place.state), is_reserved(state));
+            let (was, is) = (is_reserved(entry.state), is_reserved(state));
             self.change_jobs_of_key(key, |jobs| jobs.reserved = jobs.reserved + is - was);
         }
-        place.state = state;
-        self.enter(id, &place);
+        entry.state = state;
+        self.enter(id, &entry);
     }
 
-    /// The state of a job that is not reserved, or not any more: what another
-    /// connection has wanted ends with the reservation.
+    /// The state of a job that is not reserved, or no longer: buried, if another
+    /// connection has asked for this by `bury-later`.
     fn buried_if_wanted(&mut self, id: JobId, state: State) -> State {
         let wanted_by = self.burials.remove(&id);
         let is_wanted = wanted_by.is_some_and(|client| self.find(client).is_some());
@@ -167,7 +167,7 @@ impl Engine {
         self.buried_last()
     }
 
-    /// Gives a job to a connection that does not wait for one (any more).
+    /// Gives a job to a connection that does not wait, or stops waiting right after.
     pub(super) fn reserve(&mut self, id: JobId, by: ConnectionIndex, now: Time) -> Reply {
         self.connections[by].reserves += 1;
         let job = &self.jobs[&id];
@@ -183,7 +183,7 @@ impl Engine {
 
     /// Gives ready jobs to the connections that wait for them: first come, first
     /// served, whichever tube has the job, and each gets the best job that it can
-    /// have. If that takes very many steps, [`is_behind`](Self::is_behind) says
+    /// have. If that takes very many steps, [`has_unserved`](Self::has_unserved) says
     /// that there is more to do.
     pub(super) fn serve(&mut self, now: Time) {
         let most = self.effects.steps + SLICE;
@@ -193,7 +193,7 @@ impl Engine {
             self.effects.steps += 1;
             // Since this was noted, the connection may have been served from
             // another tube, or the job may have been given away, or the tube may
-            // be gone. The next one waits since later, so nobody is overtaken.
+            // be gone. The next one has begun to wait later, so nobody is overtaken.
             let Some(there) = self.tubes.get(tube) else {
                 continue;
             };
@@ -210,7 +210,7 @@ impl Engine {
 
     /// Whether there are jobs for connections that wait. Until these have got
     /// them, no other connection may reserve.
-    pub(super) fn is_behind(&self) -> bool {
+    pub(super) fn has_unserved(&self) -> bool {
         !self.unserved.is_empty()
     }
 
@@ -254,27 +254,27 @@ impl Engine {
     }
 
     /// Takes a job out of the collection that its state names.
-    pub(super) fn leave(&mut self, id: JobId, place: &Place) {
+    pub(super) fn leave(&mut self, id: JobId, entry: &QueueEntry) {
         self.effects.steps += 1;
-        let tube = &mut self.tubes[place.tube];
-        match place.state {
-            State::Ready => self.change_ready(id, place, ReadyQueue::remove),
+        let tube = &mut self.tubes[entry.tube];
+        match entry.state {
+            State::Ready => self.change_ready(id, entry, ReadyQueue::remove),
             State::Delayed { until } => drop(tube.delayed.remove(&(until, id))),
             State::Buried { order } => drop(tube.buried.remove(&(order, id))),
             State::Reserved { by, until } => {
                 self.connections[by].reserved.remove(&(until, id));
             }
         }
-        self.count(place, |n| *n -= 1);
+        self.count(entry, |n| *n -= 1);
     }
 
     /// Puts a job into the collection that its state names.
-    pub(super) fn enter(&mut self, id: JobId, place: &Place) {
-        let tube = &mut self.tubes[place.tube];
-        match place.state {
+    pub(super) fn enter(&mut self, id: JobId, entry: &QueueEntry) {
+        let tube = &mut self.tubes[entry.tube];
+        match entry.state {
             State::Ready => {
-                self.change_ready(id, place, ReadyQueue::insert);
-                self.note_unserved(place.tube);
+                self.change_ready(id, entry, ReadyQueue::insert);
+                self.note_unserved(entry.tube);
             }
             State::Delayed { until } => drop(tube.delayed.insert((until, id))),
             State::Buried { order } => drop(tube.buried.insert((order, id))),
@@ -282,7 +282,7 @@ impl Engine {
                 self.connections[by].reserved.insert((until, id));
             }
         }
-        self.count(place, |n| *n += 1);
+        self.count(entry, |n| *n += 1);
     }
 
     /// The state of the next job that is buried.
@@ -298,14 +298,14 @@ impl Engine {
         }
     }
 
-    /// Changes the counts that a job at this place appears in, and sets the timer
+    /// Changes the counts that this entry appears in, and sets the timer
     /// that depends on the jobs in its state.
-    fn count(&mut self, place: &Place, change: fn(&mut usize)) {
-        for counts in [&mut self.tubes[place.tube].jobs, &mut self.jobs_now] {
-            counts.count(place.state.name(), place.priority, change);
+    fn count(&mut self, entry: &QueueEntry, change: fn(&mut usize)) {
+        for counts in [&mut self.tubes[entry.tube].jobs, &mut self.jobs_now] {
+            counts.count(entry.state.name(), entry.priority, change);
         }
-        match place.state {
-            State::Delayed { .. } => self.set_tube_timer(place.tube),
+        match entry.state {
+            State::Delayed { .. } => self.set_tube_timer(entry.tube),
             State::Reserved { by, .. } => self.set_connection_timer(by),
             State::Ready | State::Buried { .. } => {}
         }

@@ -27,7 +27,7 @@ pub struct Tube {
     /// The buried jobs, by the order of their burial.
     pub buried: BTreeSet<(u64, JobId)>,
     /// How many jobs it has, by state: those in the collections above and in the
-    /// lines of keys, and the reserved ones, which are in collections of the
+    /// queues of keys, and the reserved ones, which are in collections of the
     /// connections.
     pub jobs: JobCounts,
     /// The connections that wait here.

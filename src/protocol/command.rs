@@ -206,7 +206,7 @@ pub struct ListJobs {
 type Arguments = fn(&[u8]) -> Option<Command>;
 
 /// The prefix of each command, in the order in which they are tried: where one
-/// prefix begins another, the longer one stands first.
+/// prefix begins another, the longer one comes first.
 #[rustfmt::skip]
 const COMMANDS: &[(&str, Arguments)] = &[
     ("put ", put),
@@ -365,7 +365,7 @@ fn kick_bound(rest: &[u8]) -> Option<u32> {
 }
 
 /// Takes a number from the front: spaces, then digits. It is no number if
-/// anything else stands before the digits (a sign, a tab), or if its value is
+/// anything else comes before the digits (a sign, a tab), or if its value is
 /// 2^64 or more.
 fn number(rest: &mut &[u8]) -> Option<u64> {
     skip_spaces(rest);

@@ -49,10 +49,10 @@ impl Document {
     /// If there is no such key, or if it is the first one.
     pub fn insert_before(&mut self, key: &str, others: &Document) {
         let key = format!("\n{key}: ");
-        let mut places = self.0.windows(key.len());
-        let place = places.position(|bytes| bytes == key.as_bytes());
-        let place = place.expect("the key is there") + 1;
-        self.0.splice(place..place, others.0.iter().copied());
+        let mut windows = self.0.windows(key.len());
+        let at = windows.position(|bytes| bytes == key.as_bytes());
+        let at = at.expect("the key is there") + 1;
+        self.0.splice(at..at, others.0.iter().copied());
     }
 
     /// The lines, without the LF that ends each.

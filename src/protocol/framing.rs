@@ -18,7 +18,7 @@ pub const MAX_LINE: usize = 224;
 pub const MAX_BUFFERED_BODY: usize = 16 * 1024;
 
 /// The least by which the memory for a long body grows, in bytes.
-const LEAST_GROWTH: usize = 64 * 1024;
+const MIN_GROWTH: usize = 64 * 1024;
 
 /// What the engine is asked to do. Requests come in the order in which the
 /// client sent them.
@@ -95,13 +95,13 @@ impl GrowingBody {
     }
 
     /// Allocates memory for more bytes: for as many as have arrived already, but
-    /// at least [`LEAST_GROWTH`]. So bytes that the client announces and does not
+    /// at least [`MIN_GROWTH`]. So bytes that the client announces and does not
     /// send take none. Returns whether there is some.
     fn grow(&mut self) -> bool {
         if self.bytes.len() < self.bytes.capacity() {
             return true;
         }
-        let more = self.bytes.len().max(LEAST_GROWTH).min(self.missing());
+        let more = self.bytes.len().max(MIN_GROWTH).min(self.missing());
         self.bytes.try_reserve_exact(more).is_ok()
     }
 }
@@ -462,15 +462,15 @@ mod tests {
         framer.next(&mut &b"x"[..]);
         for _ in 0..3 {
             let body = framer.growing_body().expect("some of it has come");
-            assert_eq!(body.bytes.capacity(), LEAST_GROWTH);
+            assert_eq!(body.bytes.capacity(), MIN_GROWTH);
             body.bytes.push(b'x');
         }
         let body = framer.growing_body().expect("some of it has come");
-        body.bytes.resize(LEAST_GROWTH, b'x');
+        body.bytes.resize(MIN_GROWTH, b'x');
         for factor in [2, 4] {
             let body = framer.growing_body().expect("some of it has come");
-            assert_eq!(body.bytes.capacity(), factor * LEAST_GROWTH);
-            body.bytes.resize(factor * LEAST_GROWTH, b'x');
+            assert_eq!(body.bytes.capacity(), factor * MIN_GROWTH);
+            body.bytes.resize(factor * MIN_GROWTH, b'x');
         }
     }
 }

@@ -31,8 +31,8 @@ impl<T: Listed> List<T> {
         let none = if self.items.is_empty() { " []" } else { "" };
         let head = format!("---\n{}:{none}\n", T::KEY);
         let end = format!("next: {}\n", self.next.unwrap_or(0));
-        // The length stands before the text, and the whole text may be too
-        // large for memory: so each line is made twice.
+        // The length comes before the text, and the whole text may be too
+        // large for memory: so each line is formatted twice.
         let mut line = Vec::new();
         let mut length = head.len() + end.len();
         for item in &self.items {

@@ -29,7 +29,7 @@ impl TubeName {
     }
 }
 
-/// Whether a byte may stand in a tube's name (a hyphen may not be the first).
+/// Whether a byte may be in a tube's name (a hyphen may not be the first).
 pub(super) fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-+/;.$_()".contains(&byte)
 }

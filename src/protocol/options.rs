@@ -7,7 +7,7 @@
 //! try:<n>                 after n tries that the worker does not end, the job is buried
 //! ```
 //!
-//! Their order is free, each may stand once, and one space stands before each.
+//! They come in any order, each at most once, and each after one space.
 //! What they do is in `engine/options`.
 
 use super::{Document, Seconds, TubeName, command};
@@ -50,7 +50,7 @@ pub struct PutOptions {
 
 impl PutOptions {
     /// The options in what follows the last number of a put. `None` if anything
-    /// else stands there.
+    /// else is there.
     pub fn parse(rest: &[u8]) -> Option<PutOptions> {
         let mut options = PutOptions::default();
         for option in rest.strip_prefix(b" ")?.split(|&byte| byte == b' ') {

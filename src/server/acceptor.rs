@@ -52,9 +52,9 @@ impl Acceptor<'_> {
             Err(error) => panic!("waiting for connections: {error}"),
         }
         let mut ready = fds.iter().map(|fd| fd.any() == Some(true));
-        let (ends, have_left) = (ready.next()?, ready.next()?);
-        if have_left {
-            self.shared.end_waits_of_the_gone();
+        let (ends, have_hung_up) = (ready.next()?, ready.next()?);
+        if have_hung_up {
+            self.shared.end_waits_of_half_closed();
         }
         (!ends).then(|| ready.collect())
     }

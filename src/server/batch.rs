@@ -1,4 +1,4 @@
-//! What a client has asked for at once. It is executed in portions, so that no
+//! A batch: the commands of a client that have arrived together. It is executed in time slices, so that no
 //! other client waits long for the lock, however much this one asks for.
 
 use super::outbox::{SEND_BYTES, size};
@@ -16,13 +16,13 @@ pub const REQUESTS_AT_ONCE: usize = 64;
 /// For how many requests, and replies, there is room at first.
 const FIRST_CAPACITY: usize = 4;
 
-/// More requests than these are much: then others that bring fewer go first.
+/// A batch with more requests than these is a bulk batch: workers with fewer go first.
 const FEW_REQUESTS: usize = 8;
 
-/// A portion ends when it has cost this many steps: less than a millisecond.
-const PORTION_STEPS: usize = 2000;
+/// A time slice ends when it has cost this many steps: less than a millisecond.
+const SLICE_STEPS: usize = 2000;
 
-/// A portion checks whether others wait, and whether the disk is short of room,
+/// A time slice checks whether others wait, and whether the disk is short of room,
 /// after each group of this many requests.
 const CHECK_EVERY: usize = 16;
 
@@ -39,15 +39,15 @@ pub struct Batch {
     room: Option<Room>,
 }
 
-/// What comes after a portion.
+/// What comes after a time slice.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// Another portion.
+    /// Another time slice.
     GoOn,
-    /// The binlog has no room for the next portion:
+    /// The binlog has no room for the next time slice:
     /// [`await_room`](Batch::await_room) comes first.
     AwaitRoom,
-    /// All is done, or there are so many replies that they must be sent first.
+    /// All is done, or the replies must be sent first, because there are many.
     Send,
     /// The client waits for a job.
     Wait,
@@ -71,36 +71,36 @@ impl Batch {
         !may_wait && self.requests.len() < REQUESTS_AT_ONCE
     }
 
-    /// Whether the batch alone is much.
-    pub fn is_much(&self) -> bool {
+    /// Whether this is a bulk batch.
+    pub fn is_bulk(&self) -> bool {
         self.requests.len() > FEW_REQUESTS || self.requests.front() == Some(&Request::GoOn)
     }
 
     /// Executes requests until it is time to send the replies, or to wait for the
-    /// disk. With `is_much`, others that bring less go first.
+    /// disk. With `is_bulk`, workers with less to do go first.
     pub fn execute(
         &mut self,
         shared: &Shared,
         id: ConnectionId,
         held_by_others: u64,
-        is_much: bool,
+        is_bulk: bool,
     ) -> Next {
         loop {
-            // Each round holds the lock once. If the batch turns out to be
-            // much, it lets others go first from then on.
-            let is_much = is_much || self.is_much();
-            let portion = |state: &mut Guarded, now| {
+            // Each round holds the lock once. If it turns out to be a
+            // bulk batch, it lets others go first from then on.
+            let is_bulk = is_bulk || self.is_bulk();
+            let slice = |state: &mut Guarded, now| {
                 state.engine.held_elsewhere = held_by_others;
                 // With nothing left to execute, the replies must not wait: nobody
                 // would come back for them.
                 match shared.has_backpressure() && !self.requests.is_empty() {
                     true => Next::AwaitRoom,
-                    false => self.execute_portion(shared, state, id, now),
+                    false => self.execute_slice(shared, state, id, now),
                 }
             };
-            let next = match is_much {
-                true => shared.with_lock_last(portion),
-                false => shared.with_lock(portion),
+            let next = match is_bulk {
+                true => shared.with_lock_last(slice),
+                false => shared.with_lock(slice),
             };
             if next != Next::GoOn {
                 return next;
@@ -108,11 +108,11 @@ impl Batch {
         }
     }
 
-    /// Waits until the binlog has room for the next portion. If the disk is
+    /// Waits until the binlog has room for the next time slice. If the disk is
     /// full, the put that comes next is refused. Not to be called under the
     /// lock: this waits for the disk.
     pub fn await_room(&mut self, shared: &Shared) {
-        shared.await_relief();
+        shared.wait_out_backpressure();
         if let Some(binlog) = &shared.binlog
             && let Some(Request::Body(Ok(body))) = self.requests.front()
         {
@@ -124,7 +124,7 @@ impl Batch {
         }
     }
 
-    /// Whether its memory should be given back when the client is silent.
+    /// Whether its memory should be freed when the client is silent.
     pub fn is_large(&self) -> bool {
         self.requests.capacity().max(self.replies.capacity()) > FIRST_CAPACITY
     }
@@ -141,7 +141,7 @@ impl Batch {
         (&mut self.replies, self.needed.take())
     }
 
-    fn execute_portion(
+    fn execute_slice(
         &mut self,
         shared: &Shared,
         state: &mut Guarded,
@@ -186,7 +186,7 @@ impl Batch {
             }
             // The cost is counted in steps, not in time: reading the clock
             // costs as much as a short command.
-            let is_long = state.engine.effects.steps >= PORTION_STEPS;
+            let is_long = state.engine.effects.steps >= SLICE_STEPS;
             let is_wanted = || shared.is_awaited() || shared.has_backpressure();
             if is_long || done % CHECK_EVERY == 0 && is_wanted() {
                 return Next::GoOn;
@@ -197,7 +197,7 @@ impl Batch {
 }
 
 /// How much longer a list becomes when it is full: at once so long that it is worth
-/// giving back (see `outbox`).
+/// trimming (see `outbox`).
 fn growth(length: usize, capacity: usize) -> usize {
     match capacity {
         0 => FIRST_CAPACITY,
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_whose_job_is_gone_counts_as_long_as_its_reply_waits() {
+    fn the_body_of_a_deleted_job_counts_until_its_reply_is_sent() {
         let directory = tempfile::tempdir().unwrap();
         let shared = shared(&directory);
         let id = shared.with_lock(|state, _| state.engine.connect());
@@ -315,9 +315,9 @@ mod tests {
         assert_eq!(batch.held(), 0);
     }
 
-    /// Otherwise a portion with few commands could have very many of them done.
+    /// Otherwise very many keys could expire in a time slice with few commands.
     #[test]
-    fn keys_that_end_count_as_work_of_the_portion() {
+    fn keys_that_expire_count_towards_the_time_slice() {
         let mut engine = Engine::new(Config::new(100), Time::default());
         let id = engine.connect();
         for number in 1..=100 {
@@ -332,9 +332,9 @@ mod tests {
         assert!(engine.effects.steps >= 100, "{}", engine.effects.steps);
     }
 
-    /// A client whose connection broke before it heard DELETED may ask again.
+    /// A client whose connection broke before it got DELETED may ask again.
     #[test]
-    fn that_a_job_is_gone_is_told_when_its_delete_is_kept() {
+    fn not_found_waits_until_the_delete_of_the_job_is_durable() {
         let directory = tempfile::tempdir().unwrap();
         let shared = shared(&directory);
         let ask = |text: &str| {
@@ -342,14 +342,14 @@ mod tests {
             let mut batch = Batch::default();
             push(&mut batch, text);
             assert!(batch.execute(&shared, id, 0, false) == Next::Send);
-            let (replies, kept) = batch.replies();
-            (std::mem::take(replies), kept)
+            let (replies, needed) = batch.replies();
+            (std::mem::take(replies), needed)
         };
         ask("put 0 0 60 1\r\nx\r\n");
-        let (first, kept) = ask("delete 1\r\n");
+        let (first, needed) = ask("delete 1\r\n");
         assert_eq!(first, [Reply::Deleted]);
-        assert!(kept.is_some());
-        assert_eq!(ask("delete 1\r\n"), (vec![Reply::NotFound], kept));
+        assert!(needed.is_some());
+        assert_eq!(ask("delete 1\r\n"), (vec![Reply::NotFound], needed));
     }
 
     #[test]
@@ -361,7 +361,7 @@ mod tests {
         push(&mut batch, "put 0 0 60 1\r\nx\r\n");
         assert!(batch.execute(&shared, id, 0, false) == Next::Send);
         batch.replies().0.clear();
-        // After so many requests, a portion looks whether room is short.
+        // After CHECK_EVERY requests, a time slice checks whether room is short.
         let changes = "reserve-job 1\r\nrelease 1 0 0\r\n".repeat(CHECK_EVERY / 2);
         while !shared.has_backpressure() {
             push(&mut batch, &changes);
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_requests_are_taken_at_once_and_none_after_one_that_may_wait() {
+    fn a_batch_takes_64_requests_and_none_after_one_that_may_wait() {
         let mut batch = Batch::default();
         let mut take = |text: &str| {
             let request = Framer::new(100).next(&mut text.as_bytes());
@@ -390,33 +390,33 @@ mod tests {
     }
 
     #[test]
-    fn many_requests_or_the_rest_of_a_long_one_are_much() {
+    fn many_requests_or_the_rest_of_a_long_one_are_a_bulk_batch() {
         let mut batch = Batch::default();
         push(&mut batch, &"peek-ready\r\n".repeat(FEW_REQUESTS));
-        assert!(!batch.is_much());
+        assert!(!batch.is_bulk());
         push(&mut batch, "peek-ready\r\n");
-        assert!(batch.is_much());
+        assert!(batch.is_bulk());
         let mut rest = Batch::default();
         rest.push(Request::GoOn);
-        assert!(rest.is_much());
+        assert!(rest.is_bulk());
     }
 
     #[test]
-    fn a_portion_ends_when_it_has_cost_much() {
+    fn a_time_slice_ends_after_its_number_of_steps() {
         let directory = tempfile::tempdir().unwrap();
         let shared = shared(&directory);
         let mut batch = Batch::default();
         push(&mut batch, &"peek-ready\r\n".repeat(2));
         shared.with_lock(|state, now| {
             let id = state.engine.connect();
-            state.engine.effects.steps = PORTION_STEPS;
-            assert!(batch.execute_portion(&shared, state, id, now) == Next::GoOn);
+            state.engine.effects.steps = SLICE_STEPS;
+            assert!(batch.execute_slice(&shared, state, id, now) == Next::GoOn);
         });
         assert_eq!(*batch.replies().0, [Reply::NotFound]);
     }
 
     #[test]
-    fn a_portion_ends_soon_when_another_thread_waits_for_the_lock() {
+    fn a_time_slice_ends_early_when_another_thread_waits_for_the_lock() {
         let directory = tempfile::tempdir().unwrap();
         let shared = shared(&directory);
         let mut batch = Batch::default();
@@ -428,7 +428,7 @@ mod tests {
                 while !shared.is_awaited() {
                     std::thread::yield_now();
                 }
-                assert!(batch.execute_portion(&shared, state, id, now) == Next::GoOn);
+                assert!(batch.execute_slice(&shared, state, id, now) == Next::GoOn);
                 assert_eq!(batch.replies.len(), CHECK_EVERY);
             });
         });

@@ -4,8 +4,9 @@ use crate::engine::{Shift, Time};
 use crate::sync::{Instant, SystemTime};
 use std::time::{Duration, UNIX_EPOCH};
 
-/// The system's clock at the start; from then on the monotonic clock. So no deadline moves when somebody sets the system's clock, and time
-/// stands still while the machine sleeps.
+/// The system's clock at the start; from then on the monotonic clock. So no deadline
+/// moves when somebody sets the system's clock, and time stops while the machine
+/// sleeps.
 #[derive(Clone, Copy)]
 pub struct Clock {
     started: Instant,

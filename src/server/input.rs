@@ -9,7 +9,7 @@ const SMALL: usize = 512;
 const LARGE: usize = 64 * 1024;
 
 /// A silent client does not keep a buffer of this size or more, in bytes.
-const WORTH_GIVING_BACK: usize = 4 * 1024;
+const WORTH_TRIMMING: usize = 4 * 1024;
 
 /// A client's input.
 #[derive(Default)]
@@ -56,11 +56,11 @@ impl Input {
     /// client should not keep it; else 0.
     pub fn held(&self) -> usize {
         let size = self.buffer.capacity();
-        if size < WORTH_GIVING_BACK { 0 } else { size }
+        if size < WORTH_TRIMMING { 0 } else { size }
     }
 
     /// Frees the memory that holds no unparsed bytes.
-    pub fn give_back(&mut self) {
+    pub fn trim(&mut self) {
         self.buffer.drain(..self.start);
         self.start = 0;
         self.was_filled = false;
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn the_buffer_grows_while_it_is_filled_and_is_given_back() {
+    fn the_buffer_grows_while_it_is_filled_and_is_trimmed() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let (stream, mut input) = (Stream(ours.into()), Input::default());
         theirs.write_all(&[b'x'; 10]).unwrap();
@@ -90,12 +90,12 @@ mod tests {
         assert_eq!(read(&mut input, &stream), (SMALL, SMALL));
         input.keep(0);
         assert_eq!(input.held(), 0);
-        assert_eq!(read(&mut input, &stream), (4096, WORTH_GIVING_BACK));
+        assert_eq!(read(&mut input, &stream), (4096, WORTH_TRIMMING));
         input.keep(0);
         assert_eq!(read(&mut input, &stream), (392, LARGE / 2));
         assert_eq!(input.held(), LARGE / 2);
         input.keep(5);
-        input.give_back();
+        input.trim();
         assert_eq!((input.unread(), input.held()), (&b"xxxxx"[..], 0));
     }
 

@@ -10,14 +10,14 @@ use nix::unistd::Uid;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// So many connections may be closing when their places are taken again.
-pub const LEAVING: u64 = 8;
+/// How many connections may still be closing when their slots are taken again.
+pub const CLOSING: u64 = 8;
 
 /// Descriptors that are set aside, besides those that are open at the start: for the
 /// pipe that stops the acceptor, for the two hang-up lists, and for connections that
 /// are closing. (The one that lists the open ones is free again, for a connection that
 /// is one too many.)
-const OTHER_DESCRIPTORS: u64 = 4 + LEAVING;
+const OTHER_DESCRIPTORS: u64 = 4 + CLOSING;
 
 /// Descriptors that are set aside for the binlog: its lock, its directory, and
 /// the files that are being read, written, synced and moved.
@@ -35,7 +35,7 @@ const OTHER_THREADS: u64 = 32;
 const OTHER_MAPPINGS: u64 = 2048;
 
 /// How many connections there may be where /proc does not tell the limits: even a
-/// box of 64 megabytes can have so many threads.
+/// box of 64 megabytes can have this many threads.
 const WITHOUT_PROC: u64 = 500;
 
 /// How much memory a connection may take while it waits, in bytes: its thread, of

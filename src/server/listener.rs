@@ -19,7 +19,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// A place to listen at.
+/// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// An IP address or the name of a host, and a port.
@@ -30,7 +30,7 @@ pub enum Address {
 
 impl Address {
     /// Reads `unix:PATH`, or an IP address or the name of a host. A colon and a
-    /// port may follow; an IPv6 address then stands in brackets. Without that,
+    /// port may follow; an IPv6 address is then in brackets. Without that,
     /// the port is `port`.
     ///
     /// # Errors
@@ -78,8 +78,8 @@ pub struct Listener {
     /// Readable when a client has connected.
     pub socket: OwnedFd,
     is_unix: bool,
-    /// The address of the socket itself.
-    place: String,
+    /// The address of the socket itself, for people to read.
+    name: String,
     /// The socket's file, if we have made it. It is removed at the end, if it
     /// is still there: another server may have put its own file in its place.
     file: Option<SocketFile>,
@@ -90,8 +90,8 @@ impl Drop for Listener {
         if let Some(file) = &self.file
             && let Err(error) = file.remove()
         {
-            let place = &self.place;
-            log::warning(format_args!("removing the socket {place}: {error}"));
+            let name = &self.name;
+            log::warning(format_args!("removing the socket {name}: {error}"));
         }
     }
 }
@@ -136,7 +136,7 @@ impl Listener {
         if ip_port == Some(0) {
             return Err(io::Error::other("it is not bound to an address"));
         }
-        let place = match address.family() {
+        let name = match address.family() {
             Some(AddressFamily::Inet | AddressFamily::Inet6) if is_stream => {
                 // Connections inherit these options, so they need not be set on
                 // each.
@@ -154,7 +154,7 @@ impl Listener {
         Ok(Listener {
             socket,
             is_unix: address.family() == Some(AddressFamily::Unix),
-            place,
+            name,
             file: None,
         })
     }
@@ -190,7 +190,7 @@ impl Listener {
 
 impl fmt::Display for Listener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.place)
+        f.write_str(&self.name)
     }
 }
 
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn an_address_may_have_a_port_of_its_own() {
-        for (text, place) in [
+        for (text, shown) in [
             ("127.0.0.1", "127.0.0.1:1"),
             ("127.0.0.1:2", "127.0.0.1:2"),
             ("queue.example.org:3", "queue.example.org:3"),
@@ -255,7 +255,7 @@ mod tests {
             ("unix:/run/a:b", "unix:/run/a:b"),
         ] {
             let address = Address::new(OsStr::new(text), 1).expect(text);
-            assert_eq!(address.to_string(), place);
+            assert_eq!(address.to_string(), shown);
         }
         let odd = Address::new(OsStr::from_bytes(b"unix:/run/\xff"), 1);
         let path = OsStr::from_bytes(b"/run/\xff");

@@ -1,4 +1,4 @@
-//! How much memory clients take, and when free memory is given back.
+//! How much memory clients take, and when the heap is trimmed.
 
 use crate::engine::Time;
 use crate::sync::{AtomicU64, Ordering};
@@ -54,40 +54,39 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Memory that clients have had and no longer have. It is given back to the
-/// system after a while, since the moment when it becomes free may be a busy one.
-/// No thread can allocate while it is given back, some 0.15 ms for each
-/// megabyte; so if much becomes free, it goes back at once, in portions.
+/// When the heap is to be trimmed: memory that clients no longer take goes back to
+/// the system. This happens after a while, since the moment when memory becomes free
+/// may be a busy one. No thread can allocate during a trim, which takes longer the
+/// more is free; so if much has become free, the trim is due at once.
 #[derive(Default)]
-pub struct Surplus {
-    /// The most that was taken at a time since memory was last given back, in
-    /// bytes.
+pub struct Trim {
+    /// The most that was taken at a time since the last trim, in bytes.
     peak: u64,
-    /// When to give it back; `None` if there is nothing to give back.
+    /// When the heap is to be trimmed; `None` if there is nothing to trim.
     pub due: Option<Time>,
 }
 
-impl Surplus {
-    /// Less than this is not worth giving back, in bytes. Less than a sixteenth
+impl Trim {
+    /// Less than this is not worth a trim, in bytes. Less than a sixteenth
     /// of what is taken is not worth it either, because the allocator has to go
     /// through all of it.
     const WORTHWHILE: u64 = 1 << 20;
     const DELAY: Duration = Duration::from_secs(2);
-    /// How much goes back at once, in bytes.
-    const PORTION: u64 = 32 << 20;
+    /// If this much is free, in bytes, the trim does not wait.
+    const TRIM_NOW: u64 = 32 << 20;
 
     /// Notes how many bytes are taken now.
     pub fn note(&mut self, taken: u64, now: Time) {
         self.peak = self.peak.max(taken);
-        let surplus = self.peak - taken;
-        let delay = match surplus {
-            Self::PORTION.. => Duration::ZERO,
-            _ if surplus >= Self::WORTHWHILE.max(taken / 16) => Self::DELAY,
+        let freed = self.peak - taken;
+        let delay = match freed {
+            Self::TRIM_NOW.. => Duration::ZERO,
+            _ if freed >= Self::WORTHWHILE.max(taken / 16) => Self::DELAY,
             _ => return,
         };
         self.peak = taken;
-        // What becomes free later does not put it off: or a queue that is worked
-        // off would give nothing back before its end.
+        // What becomes free later does not put it off. Otherwise the heap would
+        // not be trimmed while a long queue is worked off.
         self.due = self.due.into_iter().chain([now + delay]).min();
     }
 }
@@ -97,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_workers_hold_counts_until_they_let_go() {
+    fn memory_of_a_worker_counts_until_the_worker_drops_it() {
         let memory = Memory::default();
         let (mut one, mut two) = (memory.hold(), memory.hold());
         one.set(30);
@@ -115,30 +114,30 @@ mod tests {
         Time::from_nanos(millis * 1_000_000)
     }
 
-    /// When memory is to be given back after so many mebibytes were taken, at
-    /// these times in milliseconds.
+    /// When a trim is due after these numbers of mebibytes were taken at these
+    /// times in milliseconds.
     fn due(noted: &[(u64, u64)]) -> Option<Time> {
-        let mut surplus = Surplus::default();
+        let mut trim = Trim::default();
         for &(mebibytes, time) in noted {
-            surplus.note(mebibytes * MIB, at(time));
+            trim.note(mebibytes * MIB, at(time));
         }
-        surplus.due
+        trim.due
     }
 
     #[test]
-    fn what_becomes_free_is_given_back_after_a_while_and_much_of_it_at_once() {
+    fn free_memory_is_trimmed_after_a_while_and_at_once_if_it_is_much() {
         assert_eq!(due(&[(8, 0), (7, 100)]), Some(at(2100)));
         assert_eq!(due(&[(40, 0), (8, 100)]), Some(at(100)));
     }
 
     #[test]
-    fn little_is_not_given_back_until_it_has_become_more() {
+    fn a_trim_waits_until_enough_memory_is_free() {
         assert_eq!(due(&[(160, 0), (151, 100)]), None);
         assert_eq!(due(&[(160, 0), (151, 100), (150, 200)]), Some(at(2200)));
     }
 
     #[test]
-    fn more_that_becomes_free_does_not_put_it_off() {
+    fn a_trim_is_not_put_off_when_more_becomes_free() {
         assert_eq!(due(&[(9, 0), (8, 100), (7, 2000)]), Some(at(2100)));
         assert_eq!(due(&[(48, 0), (40, 100), (8, 200)]), Some(at(200)));
         // The timer has not come to it yet.

@@ -7,10 +7,10 @@
 //! | main | starts the others, waits for signals, drains and stops the server | the system, and with the process | nobody; at the end it closes connections | the one lock, to drain and to check health; at the end an outbox's and the binlog's |
 //! | signals | turns signals into events for main | main, and with the process | nobody | none |
 //! | recovery | reads the binlog, mends its end and makes its files ready | main, and when the jobs are there | nobody | the binlog's |
-//! | acceptor | accepts and hands each socket to an idle worker, or starts one; notices clients that hang up, and ends the connections of those of which nothing is left to be done | main, and when the server stops | clients that wait and hang up | the one lock, an outbox's, the binlog's |
-//! | worker, one for each open connection | reads, executes under the lock, writes | the acceptor, and when its client has left and enough others are idle, or when the server stops | its client, and clients that wait for what it has done | the one lock, an outbox's, the binlog's |
-//! | timer | has the engine tick when something is due, and gives free memory back | main, and when the server stops | clients that wait | the one lock, an outbox's, the binlog's |
-//! | committer, with `-b` | writes and syncs the binlog for those who wait | main, and when the binlog closes | clients whose replies were left to it | the binlog's, an outbox's |
+//! | acceptor | accepts and hands each socket to an idle worker, or starts one; notices clients that hang up, and ends the connections of clients that have closed and have nothing left to be executed | main, and when the server stops | clients that wait and hang up | the one lock, an outbox's, the binlog's |
+//! | worker, one for each open connection | reads, executes under the lock, writes | the acceptor, and when its client has closed and enough others are idle, or when the server stops | its client, and clients that wait for what it has done | the one lock, an outbox's, the binlog's |
+//! | timer | has the engine tick when something is due, and trims the heap | main, and when the server stops | clients that wait | the one lock, an outbox's, the binlog's |
+//! | committer, with `-b` | writes and syncs the binlog for clients that wait | main, and when the binlog closes | clients whose replies were left to it | the binlog's, an outbox's |
 //! | segments, with `-b` | prepares and removes the binlog's files | main, and when the binlog closes | clients whose replies were left to it | the binlog's, an outbox's |
 //! | log | writes lines to standard error | main, and at the end | nobody | none |
 //!
@@ -26,8 +26,8 @@
 //!
 //! # Who sends
 //!
-//! `outbox` holds what is to be sent to a client, in its order. Whoever makes a
-//! reply ready sends it, if that needs no waiting:
+//! `outbox` holds what is to be sent to a client, in its order. The thread that
+//! makes a reply ready also sends it, if the socket takes it at once:
 //!
 //! - the worker, for a reply that waits for nothing;
 //! - the thread that made a job ready, for the answer of a waiting `reserve`
@@ -42,20 +42,20 @@
 //!
 //! If the engine has no job for it, the worker calls `await_answer` of its client's
 //! outbox, and sleeps on a condition variable that only this worker uses. `answer`
-//! posts the reply, sends it if that needs no waiting, and wakes the worker. It has one
+//! posts the reply, sends it if the socket takes it at once, and wakes the worker. It has one
 //! caller, `unlock` in `shared`: the thread that held the lock when the job became
-//! ready, when the time was over (the timer), or when the client had hung up (the
+//! ready, when its timeout was over (the timer), or when the peer had closed (the
 //! acceptor).
 //!
 //! # What `-f 0` waits for
 //!
 //! A reply that promises something is posted with an LSN, and waits in the outbox until
 //! the binlog is durable up to there. When a worker has nothing more to execute, it
-//! calls `depart`, and this `commit_then` of the binlog: if no thread is writing, the
-//! worker writes and syncs what all have appended; if one is, that one does it next.
-//! Whoever has synced calls `durable` of each outbox that waits for this, which sends
-//! the reply. Meanwhile a worker that did not sync reads on, or sleeps in `finish`, if
-//! what waits might not fit into the socket.
+//! calls `start_flush`, which calls `commit_then` of the binlog: if no thread is writing,
+//! the worker writes and syncs what all have appended; if one is, it is done right after.
+//! The thread that has synced calls `durable` of each outbox that waits for this, which
+//! sends the reply. Meanwhile a worker that did not sync reads on, or sleeps in `finish`,
+//! if what waits might not fit into the socket.
 
 #[cfg(not(simulated))]
 pub(crate) mod acceptor;
@@ -192,10 +192,10 @@ impl Server {
         self.acceptor.join().expect("no thread panics");
         let shared = &self.shared;
         shared.stop();
-        if !shared.await_emptiness(STOP_GRACE) {
+        if !shared.await_all_closed(STOP_GRACE) {
             // These do not read their replies.
             shared.abandon();
-            shared.await_emptiness(STOP_GRACE / 10);
+            shared.await_all_closed(STOP_GRACE / 10);
         }
         self.timer.join().expect("no thread panics");
         // An earlier failure was reported when it happened.

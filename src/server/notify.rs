@@ -8,14 +8,14 @@ use std::process;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Tells the service manager this, in the words of its protocol: `READY=1`,
+/// Sends the service manager our state, as its protocol has it: `READY=1`,
 /// `STATUS=` and a text for people, `STOPPING=1`, or `WATCHDOG=1`, which means
 /// that we are well. If no service manager asked for this, nothing happens.
-pub fn tell(what: &str) {
+pub fn send(state: &str) {
     static MANAGER: OnceLock<Option<(UnixDatagram, SocketAddr)>> = OnceLock::new();
     let manager = MANAGER.get_or_init(|| find().map_err(|error| complain(&error)).ok()?);
     if let Some((socket, address)) = manager
-        && let Err(error) = socket.send_to_addr(what.as_bytes(), address)
+        && let Err(error) = socket.send_to_addr(state.as_bytes(), address)
     {
         complain(&error);
     }

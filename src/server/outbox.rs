@@ -5,8 +5,8 @@
 //! A thread that makes a job ready posts the answer of a waiting `reserve`. The
 //! thread that has written and synced the log says up to where it is *durable*.
 //! A reply that waits for nothing moves to the bytes that are *ready*, and
-//! whoever has made it ready sends it, if that is possible without waiting. What
-//! is left is for the worker.
+//! the thread that has made it ready sends it, as far as the socket takes it at
+//! once. The rest is left to the worker.
 //!
 //! The invariants, all under the outbox's lock:
 //!
@@ -21,14 +21,14 @@
 //!    under the lock, any other thread while `sending` says so. Only the worker waits
 //!    for the client.
 //! 5. While the worker reads, what is in the outbox fits into the socket. So
-//!    whoever makes it ready can send all of it, and the worker need not be woken.
+//!    any thread that makes it ready can send all of it, and need not wake the worker.
 //! 6. While the worker sleeps here, some reply waits for the log, or a `reserve`
-//!    waits for its answer. Whoever brings the last of these wakes the worker, or
-//!    whoever cannot send all that is ready.
+//!    waits for its answer. The worker is woken by the thread that brings the last
+//!    of these, or that cannot send all that is ready.
 //!
 //! Why does another thread send at all? To wake the worker for a short reply
-//! costs a switch of threads before the client gets it, and mostly another one
-//! after that, because the worker then finds nothing to read.
+//! costs a context switch before the client gets it, and usually another one after
+//! that, because the worker then finds nothing to read.
 
 use super::Stream;
 use crate::binlog::{Binlog, Failed, Lsn, Waits};
@@ -43,7 +43,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// So many bytes of replies are gathered before they are sent. For a client that
+/// How many bytes of replies are gathered before they are sent. For a client that
 /// does not read, the server holds about this much here, as much again in the
 /// batch, and one body or list.
 pub const SEND_BYTES: usize = 64 * 1024;
@@ -52,8 +52,8 @@ pub const SEND_BYTES: usize = 64 * 1024;
 /// directly from the job.
 const UNCOPIED_BODY: usize = 2048;
 
-/// So many bytes fit into every socket whose peer has taken all. (Each has room
-/// for twice as many.)
+/// How many bytes certainly fit into a socket whose peer has taken all that was sent.
+/// (Each has room for twice as many.)
 const ROOM: usize = 2048;
 
 /// How much memory is allocated for the first replies, and how much stays allocated
@@ -70,14 +70,14 @@ pub struct Client {
     /// The address for which it counts, if connections are counted.
     pub address: Option<IpAddr>,
     pub connected_at: Time,
-    /// No command is left to be executed in so many bytes that have come from it.
-    /// Noted before any thread sends the last reply.
+    /// How many bytes have come from it with every command in them executed. Noted
+    /// before any thread sends the last reply.
     executed: AtomicU64,
     /// Its name in the log, if connections are logged.
     pub name: OnceLock<String>,
     binlog: Option<Arc<Binlog>>,
-    /// For how long it may take no replies.
-    patience: Option<Duration>,
+    /// How long it may take no replies; then it is a slow client, and is cut off.
+    send_timeout: Option<Duration>,
     outbox: Mutex<Outbox>,
     /// Wakes the worker, which alone sleeps here.
     changed: Condvar,
@@ -89,12 +89,12 @@ struct Outbox {
     ready: Ready,
     /// Replies, each with the LSN for which it waits.
     waiting: VecDeque<(Lsn, Reply)>,
-    /// So many bytes another thread is sending now, without the lock, for a worker
+    /// How many bytes another thread is sending now, without the lock, for a worker
     /// that reads or sleeps.
     sending: usize,
     answer: Answer,
-    worker: Worker,
-    /// So many bytes fit into the socket for certain.
+    worker: WorkerState,
+    /// How many bytes fit into the socket for certain.
     room: usize,
     /// The server is ending: no `reserve` gets an answer any more.
     is_stopped: bool,
@@ -104,7 +104,7 @@ struct Outbox {
 #[derive(Default)]
 struct Ready {
     bytes: Vec<u8>,
-    /// Long bodies, each with the place in `bytes` where it belongs.
+    /// Long bodies, each with the offset in `bytes` at which it belongs.
     bodies: Vec<(usize, Body)>,
     /// How much of all this has left, in bytes.
     sent: usize,
@@ -124,14 +124,14 @@ enum Answer {
 
 /// What the worker does, as far as others must know it.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Worker {
-    /// It will come and send what is ready.
+enum WorkerState {
+    /// It executes or sends, and will send what is ready.
     #[default]
-    Comes,
+    Active,
     /// It has left replies here, and reads.
-    Reads,
+    Reading,
     /// It sleeps until somebody wakes it.
-    Sleeps,
+    Sleeping,
 }
 
 impl Client {
@@ -140,7 +140,7 @@ impl Client {
         stream: Stream,
         id: ConnectionId,
         binlog: Option<Arc<Binlog>>,
-        patience: Option<Duration>,
+        send_timeout: Option<Duration>,
     ) -> Client {
         Client {
             stream,
@@ -150,7 +150,7 @@ impl Client {
             executed: AtomicU64::new(0),
             name: OnceLock::new(),
             binlog,
-            patience,
+            send_timeout,
             outbox: Mutex::default(),
             changed: Condvar::new(),
         }
@@ -158,24 +158,24 @@ impl Client {
 
     /// Whether everything is executed that this client will ever have sent. To be
     /// asked when its peer has sent the end of its stream.
-    pub fn has_nothing_left(&self) -> bool {
+    pub fn has_executed_all(&self) -> bool {
         self.stream.received() == Some(self.executed.load(Ordering::Acquire))
     }
 
     // What the worker calls.
 
-    /// Notes that all commands in so many bytes are executed.
+    /// Notes that all commands in the first `received` bytes are executed.
     pub fn note_executed(&self, received: u64) {
         self.executed.store(received, Ordering::Release);
     }
 
     /// Posts replies, which wait until the log is durable up to this LSN.
-    /// [`depart`](Self::depart) has them sent. Returns how many bytes the outbox
+    /// [`start_flush`](Self::start_flush) has them sent. Returns how many bytes the outbox
     /// holds now.
     pub fn post(&self, replies: &mut Vec<Reply>, needed: Option<Lsn>) -> usize {
         replies.iter().for_each(|reply| self.log_reply(reply));
         let mut outbox = self.outbox();
-        outbox.worker = Worker::Comes;
+        outbox.worker = WorkerState::Active;
         outbox.post(replies.drain(..), needed);
         outbox.held()
     }
@@ -186,21 +186,21 @@ impl Client {
     }
 
     /// Frees the memory that is kept for the next replies.
-    pub fn give_back(&self) {
+    pub fn trim(&self) {
         self.outbox().shrink();
     }
 
     /// Posts a list, which may be too long for memory: it is sent as it is made,
     /// after everything before it.
     pub fn post_list(self: &Arc<Self>, list: &Reply, needed: Option<Lsn>) -> io::Result<()> {
-        let kept = match (&self.binlog, needed) {
+        let committed = match (&self.binlog, needed) {
             (Some(binlog), Some(lsn)) => binlog.commit(lsn),
             _ => Ok(()),
         };
         if !self.outbox().waiting.is_empty() {
             self.flush()?;
         }
-        if kept.is_err() && list.rests_on() != RestsOn::Nothing {
+        if committed.is_err() && list.rests_on() != RestsOn::Nothing {
             self.post(&mut vec![Reply::InternalError], None);
             return Ok(());
         }
@@ -214,7 +214,7 @@ impl Client {
 
     /// Sends what is ready. What waits for the log may stay here, if it is so
     /// little that another thread can send all of it; then the worker may read.
-    pub fn depart(self: &Arc<Self>) -> io::Result<()> {
+    pub fn start_flush(self: &Arc<Self>) -> io::Result<()> {
         self.commit();
         let mut outbox = self.outbox();
         let may_read = match outbox.waiting.is_empty() {
@@ -222,7 +222,7 @@ impl Client {
             false => outbox.fits(&self.stream),
         };
         if may_read {
-            outbox.worker = Worker::Reads;
+            outbox.worker = WorkerState::Reading;
             return Ok(());
         }
         drop(outbox);
@@ -305,7 +305,7 @@ impl Client {
             outbox.sending = 0;
             outbox.room = outbox.room.saturating_sub(sent);
             if !ready.is_empty() {
-                if outbox.worker == Worker::Reads {
+                if outbox.worker == WorkerState::Reading {
                     // There was room for this: a client that has used it up for what
                     // it does not read will not read this either.
                     self.stream.close();
@@ -321,8 +321,8 @@ impl Client {
     /// Wakes the worker if it sleeps and has something to do.
     fn wake_worker(&self, mut outbox: MutexGuard<'_, Outbox>) {
         let has_more = !outbox.ready.is_empty() || !outbox.waits();
-        if outbox.worker == Worker::Sleeps && outbox.sending == 0 && has_more {
-            outbox.worker = Worker::Comes;
+        if outbox.worker == WorkerState::Sleeping && outbox.sending == 0 && has_more {
+            outbox.worker = WorkerState::Active;
             drop(outbox);
             self.changed.notify_one();
         }
@@ -340,20 +340,20 @@ impl Client {
     fn send_all(&self) -> io::Result<()> {
         loop {
             let mut outbox = self.outbox_to_send()?;
-            outbox.worker = Worker::Comes;
+            outbox.worker = WorkerState::Active;
             if outbox.sending == 0 {
                 let sent = outbox.ready.send(&self.stream)?;
                 outbox.room = outbox.room.saturating_sub(sent);
             }
             if outbox.sending == 0 && !outbox.ready.is_empty() {
                 drop(outbox);
-                if !self.stream.await_room(self.patience)? {
+                if !self.stream.await_writable(self.send_timeout)? {
                     return Err(io::Error::other("takes no replies"));
                 }
             } else if outbox.sending > 0 || outbox.waits() {
                 outbox.shrink();
-                outbox.worker = Worker::Sleeps;
-                let sleeps = |outbox: &mut Outbox| outbox.worker == Worker::Sleeps;
+                outbox.worker = WorkerState::Sleeping;
+                let sleeps = |outbox: &mut Outbox| outbox.worker == WorkerState::Sleeping;
                 drop(self.changed.wait_while(outbox, sleeps));
             } else {
                 return Ok(());
@@ -415,9 +415,9 @@ impl Write for Parts<'_> {
     fn write(&mut self, part: &[u8]) -> io::Result<usize> {
         let mut outbox = self.0.outbox();
         outbox.ready.bytes.extend_from_slice(part);
-        let is_much = outbox.held() >= SEND_BYTES;
+        let is_full = outbox.held() >= SEND_BYTES;
         drop(outbox);
-        if is_much {
+        if is_full {
             self.0.flush()?;
         }
         Ok(part.len())
@@ -474,7 +474,7 @@ impl Outbox {
     /// What another thread may send now. Long bodies, and what comes while a thread
     /// is sending, are not for it.
     fn take_for_another(&mut self) -> Option<Ready> {
-        let is_left_to_worker = self.worker == Worker::Comes || !self.ready.bodies.is_empty();
+        let is_left_to_worker = self.worker == WorkerState::Active || !self.ready.bodies.is_empty();
         if is_left_to_worker || self.sending > 0 || self.ready.is_empty() {
             return None;
         }
@@ -516,7 +516,7 @@ impl Ready {
     fn add(&mut self, reply: &Reply) {
         let (length, capacity) = (self.bytes.len(), self.bytes.capacity());
         if capacity - length < FIRST_CAPACITY / 2 {
-            // In two steps to a size that is given back.
+            // In two steps to a size that is trimmed.
             let wanted = match capacity {
                 0 => FIRST_CAPACITY,
                 _ => CAPACITY_KEPT.max(2 * capacity),
@@ -575,7 +575,7 @@ impl Ready {
 }
 
 /// About how many bytes a reply has. Lists and statistics count as
-/// [`SEND_BYTES`], so each of them ends a portion.
+/// [`SEND_BYTES`], so each of them ends a time slice.
 pub fn size(reply: &Reply) -> usize {
     match reply {
         Reply::Tubes(_) | Reply::Jobs(_) => SEND_BYTES,
@@ -595,13 +595,13 @@ mod tests {
 
     const INSERTED: Reply = Reply::Inserted(JobId(1));
 
-    /// A place in the log. These clients have none: the tests say what is durable.
+    /// These clients have no log: the tests say what is durable.
     const LSN: Option<Lsn> = Some(Lsn::START);
 
     fn client() -> (Arc<Client>, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let patience = Some(Duration::from_millis(1));
-        let client = Client::new(Stream(ours.into()), ConnectionId(0), None, patience);
+        let send_timeout = Some(Duration::from_millis(1));
+        let client = Client::new(Stream(ours.into()), ConnectionId(0), None, send_timeout);
         (Arc::new(client), theirs)
     }
 
@@ -634,7 +634,7 @@ mod tests {
     fn while_it_waits(client: &Arc<Client>, event: impl FnOnce()) -> io::Result<bool> {
         thread::scope(|threads| {
             let worker = threads.spawn(|| client.await_answer());
-            while client.outbox().worker != Worker::Sleeps {
+            while client.outbox().worker != WorkerState::Sleeping {
                 thread::yield_now();
             }
             event();
@@ -643,7 +643,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_the_answer_sends_it_for_a_worker_that_sleeps() {
+    fn the_thread_with_the_answer_sends_it_for_a_sleeping_worker() {
         let (client, mut theirs) = client();
         let is_answered = while_it_waits(&client, || {
             let mut outbox = client.outbox();
@@ -653,7 +653,7 @@ mod tests {
             drop(outbox);
             client.send_for_worker(|outbox| outbox.answer = Answer::Awaited);
             assert_eq!(receive(&mut theirs, 11), "TIMED_OUT\r\n");
-            assert!(client.outbox().worker == Worker::Sleeps);
+            assert!(client.outbox().worker == WorkerState::Sleeping);
             client.answer(Reply::DeadlineSoon, None);
         });
         assert!(is_answered.unwrap());
@@ -685,12 +685,12 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_waits_for_the_log_behind_a_put_of_its_client() {
+    fn an_answer_waits_until_an_earlier_put_of_its_client_is_durable() {
         let (client, theirs) = client();
         client.post(&mut vec![INSERTED], LSN);
         let is_answered = while_it_waits(&client, || {
             client.answer(Reply::TimedOut, None);
-            assert!(client.outbox().worker == Worker::Sleeps);
+            assert!(client.outbox().worker == WorkerState::Sleeping);
             client.durable(Ok(Lsn::START));
         });
         assert!(is_answered.unwrap());
@@ -701,7 +701,7 @@ mod tests {
     fn a_long_answer_is_left_to_the_worker() {
         for (length, is_left) in [(UNCOPIED_BODY - 1, false), (UNCOPIED_BODY, true)] {
             let (client, mut theirs) = client();
-            client.outbox().worker = Worker::Sleeps;
+            client.outbox().worker = WorkerState::Sleeping;
             client.outbox().answer = Answer::Awaited;
             let body = Body::new(&vec![b'x'; length - 2]);
             client.answer(Reply::Reserved(JobId(1), body), None);
@@ -714,7 +714,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_who_waits_is_answered_once_the_server_ends() {
+    fn a_waiting_client_gets_no_answer_once_the_server_ends() {
         let (client, theirs) = client();
         let is_answered = while_it_waits(&client, || {
             client.stop();
@@ -741,9 +741,9 @@ mod tests {
     fn replies_leave_in_their_order_when_the_log_is_durable_and_the_worker_reads_meanwhile() {
         let (client, mut theirs) = client();
         client.post(&mut vec![INSERTED], LSN);
-        client.depart().unwrap();
+        client.start_flush().unwrap();
         client.post(&mut vec![Reply::TimedOut], None);
-        client.depart().unwrap();
+        client.start_flush().unwrap();
         theirs.set_nonblocking(true).unwrap();
         let nothing = theirs.read(&mut [0]).unwrap_err();
         assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
@@ -786,7 +786,7 @@ mod tests {
         client.outbox().room = ROOM;
         let unread = fill(&client);
         client.post(&mut vec![INSERTED], LSN);
-        client.depart().unwrap();
+        client.start_flush().unwrap();
         client.durable(Ok(Lsn::START));
         receive(&mut theirs, unread);
         assert_eq!(theirs.read(&mut [0]).unwrap(), 0);
@@ -797,7 +797,7 @@ mod tests {
         let (client, _theirs) = client();
         fill(&client);
         client.post(&mut vec![INSERTED], None);
-        let error = client.depart().unwrap_err();
+        let error = client.start_flush().unwrap_err();
         assert_eq!(error.to_string(), "takes no replies");
         assert_eq!(client.held(), 0);
     }
@@ -806,9 +806,9 @@ mod tests {
     fn a_silent_client_keeps_no_memory_for_replies() {
         let (client, _theirs) = client();
         client.post(&mut vec![INSERTED; 100], None);
-        client.depart().unwrap();
+        client.start_flush().unwrap();
         assert!(client.outbox().ready.bytes.capacity() > 0);
-        client.give_back();
+        client.trim();
         assert_eq!(client.outbox().ready.bytes.capacity(), 0);
     }
 
@@ -820,7 +820,7 @@ mod tests {
         assert_eq!(client.outbox().ready.bodies.len(), 0);
         client.post(&mut vec![found(UNCOPIED_BODY), Reply::TimedOut], None);
         assert_eq!(client.outbox().ready.bodies.len(), 1);
-        client.depart().unwrap();
+        client.start_flush().unwrap();
         let (short, long) = ("x".repeat(2045), "x".repeat(2046));
         let expected =
             format!("FOUND 1 2045\r\n{short}\r\nFOUND 1 2046\r\n{long}\r\nTIMED_OUT\r\n");

@@ -65,7 +65,7 @@ pub fn complete(document: &mut Document, shared: &Shared) {
 }
 
 /// Adds to a list of connections what the engine does not know of them. Those
-/// that have left meanwhile are left out.
+/// that have closed meanwhile are omitted.
 pub fn name_peers(list: &mut ConnectionList, shared: &Shared) {
     if cfg!(simulated) {
         return; // as above

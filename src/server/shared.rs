@@ -2,7 +2,7 @@
 //! change of the state.
 
 use super::clock::{self, Clock};
-use super::memory::{Memory, Surplus};
+use super::memory::{Memory, Trim};
 use super::outbox::Client;
 use super::stream::Stream;
 use super::timer::Sleep;
@@ -22,7 +22,7 @@ use std::time::Duration;
 
 /// About how much memory becomes free when a worker ends, in bytes: its own,
 /// and what the C library has kept for its thread. (One that has only waited has
-/// less, some 11 kB.) When many workers have ended, this is worth giving back, too.
+/// less.) When many workers have ended, this is worth a trim, too.
 const FREED_BY_WORKER: u64 = 50_000;
 
 /// What every thread of the server can get at.
@@ -58,20 +58,20 @@ pub struct Guarded {
     pub engine: Engine,
     /// Whether anything was appended to the binlog since the lock was taken.
     is_unwritten: bool,
-    /// Those that have a place, in the order in which they came.
+    /// The clients that have a slot, in the order in which they came.
     pub(super) clients: BTreeMap<ConnectionId, Arc<Client>>,
-    /// How many sockets of clients are open. That may be a few more: a place is free
-    /// for the next client when the last one has left, and its worker closes the
-    /// socket soon.
+    /// How many sockets of clients are open. That may be a few more: a slot is free
+    /// for the next client when the last one has closed, and its worker closes our
+    /// socket soon after.
     open: usize,
     /// How many clients each address has, if that is bounded: otherwise one address
-    /// could take all the places. (Clients on Unix sockets have none.)
+    /// could take all the slots. (Clients on Unix sockets have none.)
     addresses: BTreeMap<IpAddr, usize>,
     /// How many workers wait for a client.
     pub idle_workers: usize,
-    /// How long the timer sleeps, and the memory that it gives back.
+    /// How long the timer sleeps, and when it trims the heap.
     pub sleep: Sleep,
-    pub surplus: Surplus,
+    pub trim: Trim,
 }
 
 impl Guarded {
@@ -80,12 +80,12 @@ impl Guarded {
     pub fn timer_is_wanted_at(&self, now: Time) -> Option<Time> {
         let tick_at = self.engine.wake_at();
         let tick_at = tick_at.map(|due| self.sleep.end_for(due, now));
-        tick_at.into_iter().chain(self.surplus.due).min()
+        tick_at.into_iter().chain(self.trim.due).min()
     }
 
-    /// Frees the place of a client that has left, if it is not free already. Its
+    /// Frees the slot of a client that has closed, if it is not free already. Its
     /// socket is still open: somebody else has the client, too.
-    fn free_place(&mut self, id: ConnectionId) {
+    fn free_slot(&mut self, id: ConnectionId) {
         let client = self.clients.remove(&id);
         if let Some(address) = client.and_then(|client| client.address) {
             let count = self.addresses.get_mut(&address).expect("it is counted");
@@ -119,7 +119,7 @@ impl Shared {
                 addresses: BTreeMap::new(),
                 idle_workers: 0,
                 sleep: Sleep::default(),
-                surplus: Surplus::default(),
+                trim: Trim::default(),
             }),
             binlog,
             timer: OnceLock::new(),
@@ -144,21 +144,21 @@ impl Shared {
     /// best of all jobs. As everywhere, the binlog takes it in pieces.
     pub fn catch_up(&self) {
         while self.with_lock(|state, now| state.engine.tick(now)) {
-            self.await_relief();
+            self.wait_out_backpressure();
         }
     }
 
-    /// On a full disk, waits until the binlog has room for the changes that
-    /// longer work makes. Not to be called under the lock.
-    pub fn await_relief(&self) {
+    /// On a full disk, makes room in the binlog for the changes of longer work, and
+    /// waits for it. Not to be called under the lock.
+    pub fn wait_out_backpressure(&self) {
         let has_to = |binlog: &&Arc<Binlog>| binlog.has_backpressure();
         while let Some(binlog) = self.binlog.as_ref().filter(has_to) {
-            // If that fails, those who wait for these changes learn it.
+            // If that fails, the clients that wait for these changes are told.
             binlog.relieve().ok();
         }
     }
 
-    /// Whether the binlog must make room before a portion of longer work.
+    /// Whether the binlog must make room before a time slice of longer work.
     pub fn has_backpressure(&self) -> bool {
         self.binlog
             .as_ref()
@@ -271,10 +271,10 @@ impl Shared {
             Some((client, reply, needed))
         };
         let answers: Vec<_> = replies.into_iter().filter_map(find).collect();
-        // If much memory has become free, the timer will give it back.
+        // If much memory has become free, the timer will trim the heap.
         let workers = state.open as u64 * FREED_BY_WORKER;
         let taken = state.engine.memory() + self.memory.held() + workers;
-        state.surplus.note(taken, now);
+        state.trim.note(taken, now);
         // The timer is woken only for what comes before the end of its sleep.
         let wanted = state.timer_is_wanted_at(now);
         let timer_oversleeps = state.sleep.cut_short(wanted);
@@ -302,17 +302,17 @@ impl Shared {
     }
 
     /// Adds a connection of this address, unless there are too many already, in all or
-    /// from there: then the error says so. What those held that have left before is
-    /// free then.
+    /// from there: then the error says so. By then the jobs of clients that have closed
+    /// before are ready again.
     pub fn connect(
         &self,
         stream: Stream,
         address: Option<IpAddr>,
     ) -> Result<Arc<Client>, (Stream, String)> {
-        self.end_the_gone();
+        self.end_closed_connections();
         let client = self.with_lock(|state, now| {
-            let leaving = limits::LEAVING as usize;
-            let count = state.clients.len().max(state.open.saturating_sub(leaving));
+            let closing = limits::CLOSING as usize;
+            let count = state.clients.len().max(state.open.saturating_sub(closing));
             if count >= self.limits.max_connections {
                 let reason = format!("there are {count} connections already");
                 return Err((stream, reason));
@@ -326,8 +326,8 @@ impl Shared {
                 }
                 *count += 1;
             }
-            let (id, patience) = (state.engine.connect(), self.limits.idle_timeout);
-            let mut client = Client::new(stream, id, self.binlog.clone(), patience);
+            let (id, timeout) = (state.engine.connect(), self.limits.idle_timeout);
+            let mut client = Client::new(stream, id, self.binlog.clone(), timeout);
             (client.address, client.connected_at) = (address, now);
             let client = Arc::new(client);
             state.clients.insert(client.id, Arc::clone(&client));
@@ -341,39 +341,39 @@ impl Shared {
         Ok(client)
     }
 
-    /// Ends the waiting of those clients that have hung up.
-    pub fn end_waits_of_the_gone(&self) {
-        let gone = self.waiting.take().into_iter().map(ConnectionId);
-        self.with_lock(|state, _| gone.for_each(|id| state.engine.half_close(id)));
+    /// Ends the waiting of clients whose peer has closed or half-closed.
+    pub fn end_waits_of_half_closed(&self) {
+        let closed = self.waiting.take().into_iter().map(ConnectionId);
+        self.with_lock(|state, _| closed.for_each(|id| state.engine.half_close(id)));
     }
 
-    /// Ends the connections, in the engine, of clients that have left and of which
-    /// nothing is left to be executed. Otherwise a client that connects after them
+    /// Ends the connections, in the engine, of clients that have closed and have nothing
+    /// left to be executed. Otherwise a client that connects after them
     /// could be faster than their workers, and find jobs reserved that nobody holds
     /// any more: scripts that come one after the other would see that often.
     ///
-    /// This waits for nobody. Whose commands are still to be executed ends later,
-    /// by its worker; so does one with very many jobs, of which this makes the first
-    /// ones ready.
-    fn end_the_gone(&self) {
-        let gone = self.connected.take();
-        if gone.is_empty() {
+    /// This waits for nobody. A client with commands that are still to be executed is
+    /// disconnected later, by its worker; so is one with very many jobs, of which this
+    /// makes the first ones ready.
+    fn end_closed_connections(&self) {
+        let closed = self.connected.take();
+        if closed.is_empty() {
             return;
         }
-        let gone: Vec<_> = self.with_lock(|state, _| {
-            let gone = gone.into_iter().map(ConnectionId).filter_map(|id| {
+        let closed: Vec<_> = self.with_lock(|state, _| {
+            let closed = closed.into_iter().map(ConnectionId).filter_map(|id| {
                 // The answer of one that waits is on its way before it ends.
                 state.engine.half_close(id);
                 state.clients.get(&id).cloned()
             });
-            gone.collect()
+            closed.collect()
         });
-        for client in gone.iter().filter(|client| client.has_nothing_left()) {
+        for client in closed.iter().filter(|client| client.has_executed_all()) {
             // Its worker will neither execute anything nor wait for anybody.
-            let is_leaving = client.stream.has_sent_all();
+            let has_sent_all = client.stream.has_sent_all();
             self.with_lock(|state, now| {
-                if state.engine.disconnect(client.id, now) && is_leaving {
-                    state.free_place(client.id);
+                if state.engine.disconnect(client.id, now) && has_sent_all {
+                    state.free_slot(client.id);
                 }
             });
         }
@@ -386,7 +386,7 @@ impl Shared {
         let piece = |state: &mut Guarded, now| {
             let is_over = self.is_stopping() || state.engine.disconnect(id, now);
             if is_over {
-                state.free_place(id);
+                state.free_slot(id);
             }
             is_over
         };
@@ -394,7 +394,7 @@ impl Shared {
         // very many jobs lets others go first before each further piece.
         let mut is_over = self.with_lock(piece);
         while !is_over {
-            self.await_relief();
+            self.wait_out_backpressure();
             is_over = self.with_lock_last(piece);
         }
     }
@@ -416,8 +416,8 @@ impl Shared {
     }
 
     /// Blocks until all sockets of clients are closed, or for `timeout`. Returns
-    /// whether they are. Once in the server's life, it may look again and again.
-    pub fn await_emptiness(&self, timeout: Duration) -> bool {
+    /// whether they are. It polls, since this happens once in the server's life.
+    pub fn await_all_closed(&self, timeout: Duration) -> bool {
         let until = self.clock.now() + timeout;
         loop {
             let (is_empty, is_over) = self.with_lock(|state, now| (state.open == 0, now >= until));

@@ -1,6 +1,6 @@
 //! A connected socket, TCP or Unix. Its calls block, except where it is said
-//! otherwise. (Who writes to a peer that is gone gets an error and no signal:
-//! Rust's programs ignore SIGPIPE from their start.)
+//! otherwise. (A write to a peer that has closed returns an error and raises
+//! no signal: Rust's programs ignore SIGPIPE from their start.)
 
 use crate::sys;
 use nix::errno::Errno;
@@ -48,7 +48,7 @@ impl Stream {
 
     /// Waits until something can be written, or until this time is over. Returns
     /// whether something can be written, or the connection has ended.
-    pub fn await_room(&self, time: Option<Duration>) -> io::Result<bool> {
+    pub fn await_writable(&self, time: Option<Duration>) -> io::Result<bool> {
         let longest = PollTimeout::MAX;
         let time = time.map(|time| PollTimeout::try_from(time).unwrap_or(longest));
         let time = time.unwrap_or(PollTimeout::NONE);
@@ -81,8 +81,8 @@ impl Stream {
     /// Sets the time after which a read without a byte fails as
     /// [`WouldBlock`](io::ErrorKind::WouldBlock). `None`, the initial value,
     /// means never.
-    pub fn set_read_patience(&self, patience: Option<Duration>) -> io::Result<()> {
-        let time = time(patience);
+    pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        let time = time(timeout);
         Ok(setsockopt(&self.0, sockopt::ReceiveTimeout, &time)?)
     }
 
@@ -132,9 +132,9 @@ fn network(address: Ipv6Addr) -> IpAddr {
 
 /// The time in the system's form: zero means no limit, and some machines cannot
 /// count further than `longest`.
-fn time(patience: Option<Duration>) -> TimeVal {
+fn time(timeout: Option<Duration>) -> TimeVal {
     let longest = Duration::from_secs(1 << 30);
-    let micros = patience.unwrap_or_default().min(longest).as_micros();
+    let micros = timeout.unwrap_or_default().min(longest).as_micros();
     TimeVal::microseconds(micros.try_into().expect("2^50 at most"))
 }
 
@@ -168,22 +168,22 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     #[test]
-    fn a_peer_that_does_not_read_is_waited_for_no_longer_than_was_said() {
+    fn a_wait_for_a_peer_that_does_not_read_ends_at_its_timeout() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let stream = Stream(ours.into());
         let wait = Some(Duration::from_millis(1));
-        assert!(stream.await_room(wait).unwrap());
+        assert!(stream.await_writable(wait).unwrap());
         let mut sent = 0;
         while let more @ 1.. = stream.try_write(&[IoSlice::new(&[b'x'; 1000])]).unwrap() {
             sent += more;
         }
-        assert!(!stream.await_room(wait).unwrap());
+        assert!(!stream.await_writable(wait).unwrap());
         theirs.read_exact(&mut vec![0; sent]).unwrap();
-        assert!(stream.await_room(None).unwrap());
+        assert!(stream.await_writable(None).unwrap());
     }
 
     #[test]
-    fn a_write_to_a_peer_that_is_gone_fails() {
+    fn a_write_to_a_closed_peer_fails() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         drop(theirs);
         let error = Stream(ours.into())

@@ -1,5 +1,5 @@
 //! The timer: the thread that does what is due, such as the ends of delays, and
-//! gives memory back that clients no longer need.
+//! trims the heap.
 
 use super::shared::Shared;
 use crate::engine::Time;
@@ -7,7 +7,7 @@ use crate::sync::thread;
 use crate::sys;
 use std::time::Duration;
 
-/// Two wake-ups are at least this far apart, unless something is already late. So
+/// Two wake-ups are at least this far apart, unless something is already late. Then
 /// many events in a row cost a thousand wake-ups a second at most.
 const SLACK: Duration = Duration::from_millis(1);
 
@@ -44,21 +44,21 @@ impl Sleep {
 /// What the thread does all its life. It ends when the server does.
 pub fn run(shared: &Shared) {
     while !shared.is_stopping() {
-        shared.await_relief();
-        let (sleeps, has_surplus) = shared.with_lock_last(|state, now| {
+        shared.wait_out_backpressure();
+        let (sleeps, is_trim_due) = shared.with_lock_last(|state, now| {
             // One piece of what is due. If there is more, the timer does not
             // sleep now.
             if state.engine.wake_at().is_some_and(|at| at <= now) && state.engine.tick(now) {
                 state.sleep.last_due = now;
             }
-            let has_surplus = state.surplus.due.take_if(|due| *due <= now).is_some();
+            let is_trim_due = state.trim.due.take_if(|due| *due <= now).is_some();
             state.sleep.until = state.timer_is_wanted_at(now);
             let sleeps = state.sleep.until.map(|until| until.since(now));
-            (sleeps, has_surplus)
+            (sleeps, is_trim_due)
         });
         // Whatever wakes the timer, it checks again what is due.
         match sleeps {
-            _ if has_surplus => sys::give_back_memory(),
+            _ if is_trim_due => sys::trim_heap(),
             None => thread::park(),
             Some(time) if time.is_zero() => {}
             Some(time) => thread::park_timeout(time),

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a client may be silent and keep a large buffer.
-const KEEPS_BUFFER: Duration = Duration::from_millis(100);
+const BUFFER_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Serves one client until its connection ends.
 pub fn serve(shared: &Shared, client: &Arc<Client>) {
@@ -35,14 +35,14 @@ pub fn serve(shared: &Shared, client: &Arc<Client>) {
         Err(error) => client.log(Level::Connections, format_args!("closed: {error}")),
     }
     // This comes before the socket closes: a client that sees it closed may
-    // connect again at once, and must find its place free.
+    // connect again at once, and must find its slot free.
     shared.disconnect(client.id);
     if let Ok(End::Ours) = end {
         client.stream.finish(shared.is_stopping());
     }
 }
 
-/// Who has ended a connection.
+/// Which side has ended a connection.
 enum End {
     Peer,
     /// The peer may still be sending.
@@ -58,8 +58,8 @@ struct Worker<'a> {
     /// How much memory it holds for input, bodies and replies.
     held: Held<'a>,
     /// The read timeout that is set in the socket.
-    read_patience: Option<Duration>,
-    /// Whether the client has waited, and is in the list of those that have.
+    read_timeout: Option<Duration>,
+    /// Whether the client has waited in a `reserve` and is in the list `waiting`.
     has_waited: bool,
 }
 
@@ -72,7 +72,7 @@ impl<'a> Worker<'a> {
             input: Input::default(),
             batch: Batch::default(),
             held: shared.memory.hold(),
-            read_patience: None,
+            read_timeout: None,
             has_waited: false,
         }
     }
@@ -91,7 +91,7 @@ impl<'a> Worker<'a> {
             if self.batch.is_empty() {
                 // Only now, so that all replies to commands that came together
                 // share one write.
-                self.client.depart()?;
+                self.client.start_flush()?;
                 self.count_held(0);
                 if self.shared.is_stopping() || !self.read()? {
                     return Ok(match self.shared.is_stopping() {
@@ -129,13 +129,13 @@ impl<'a> Worker<'a> {
     /// Reads once. Returns whether the client has sent anything. This may take
     /// for ever.
     fn read(&mut self) -> io::Result<bool> {
-        // After it has given its buffer back, the next read allocates a new
-        // one, which need not be given back again.
-        let mut gave_back = false;
+        // After its buffer was trimmed, the next read allocates a new one, which
+        // need not be trimmed again.
+        let mut has_trimmed = false;
         loop {
             let holds_much = self.input.held() > 0 || self.batch.is_large();
-            let gives_back = holds_much && !gave_back;
-            self.set_read_patience(gives_back)?;
+            let trims = holds_much && !has_trimmed;
+            self.set_read_timeout(trims)?;
             let stream = &self.client.stream;
             let read = match self.framer.growing_body() {
                 Some(body) => {
@@ -147,9 +147,9 @@ impl<'a> Worker<'a> {
             };
             match read {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if gives_back {
-                        gave_back = true;
-                        self.give_back();
+                    if trims {
+                        has_trimmed = true;
+                        self.trim();
                         // Each use of the lock notices what has become free.
                         self.shared.with_lock(|_, _| ());
                     } else if self.is_idle() {
@@ -170,15 +170,15 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// A client that has a large buffer and is silent gives the buffer back.
-    fn set_read_patience(&mut self, gives_back: bool) -> io::Result<()> {
-        let patience = match gives_back {
-            true => Some(KEEPS_BUFFER),
+    /// A client that is silent for a moment loses its large buffer.
+    fn set_read_timeout(&mut self, trims: bool) -> io::Result<()> {
+        let timeout = match trims {
+            true => Some(BUFFER_TIMEOUT),
             false => self.shared.limits.idle_timeout,
         };
-        if self.read_patience != patience {
-            self.client.stream.set_read_patience(patience)?;
-            self.read_patience = patience;
+        if self.read_timeout != timeout {
+            self.client.stream.set_read_timeout(timeout)?;
+            self.read_timeout = timeout;
         }
         Ok(())
     }
@@ -192,8 +192,8 @@ impl<'a> Worker<'a> {
     /// Executes some of the requests, and posts their replies.
     fn execute(&mut self) -> io::Result<Next> {
         let (shared, others) = (self.shared, self.held.by_others());
-        let (id, has_much) = (self.client.id, self.has_much());
-        let next = self.batch.execute(shared, id, others, has_much);
+        let (id, is_bulk) = (self.client.id, self.is_bulk());
+        let next = self.batch.execute(shared, id, others, is_bulk);
         if self.batch.is_empty() && self.input.unread().is_empty() {
             self.client.note_executed(self.input.received);
         }
@@ -208,7 +208,7 @@ impl<'a> Worker<'a> {
             complete(reply, shared, self.client);
         }
         let list = replies.pop_if(|reply| matches!(reply, Reply::Tubes(_) | Reply::Jobs(_)));
-        // A job may be gone while its body waits there for the disk.
+        // A job may be deleted while its body waits there for the disk.
         let held = self.client.post(replies, needed);
         self.count_held(held);
         if let Some(list) = list {
@@ -225,18 +225,17 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Whether it has much to do: more than a client sends that waits for each
-    /// reply.
-    fn has_much(&self) -> bool {
+    /// Whether it has more to do than a client sends that waits for each reply.
+    fn is_bulk(&self) -> bool {
         // The bytes of a body that has not come whole are no further commands.
         let has_more = self.input.unread().len() >= MAX_LINE && !self.framer.awaits_body();
-        self.batch.is_much() || has_more
+        self.batch.is_bulk() || has_more
     }
 
     /// Waits for the answer of a `reserve`. Meanwhile it holds as little memory as
     /// possible, because very many may wait.
     fn wait(&mut self) -> io::Result<Next> {
-        self.give_back();
+        self.trim();
         // It registers only now, and only once, because most clients never
         // wait.
         if !std::mem::replace(&mut self.has_waited, true) {
@@ -251,18 +250,18 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Notes how much memory it holds, beyond what each client costs, with so
-    /// much in the outbox.
+    /// Notes how much memory it holds, beyond what each client costs, with this
+    /// many bytes in the outbox.
     fn count_held(&mut self, outbox: usize) {
         self.held
             .set(self.input.held() + self.framer.held() + self.batch.held() + outbox);
     }
 
     /// Frees all buffers that are empty.
-    fn give_back(&mut self) {
+    fn trim(&mut self) {
         self.batch = Batch::default();
-        self.client.give_back();
-        self.input.give_back();
+        self.client.trim();
+        self.input.trim();
         self.count_held(0);
     }
 }
@@ -321,30 +320,30 @@ mod tests {
     }
 
     #[test]
-    fn more_than_a_line_waits_where_no_body_is_awaited() {
+    fn unparsed_bytes_of_more_than_a_line_make_bulk_work_unless_they_belong_to_a_body() {
         with_worker(|mut worker, mut theirs| {
             theirs.write_all(&[b'x'; MAX_LINE - 1]).unwrap();
             worker.input.read(&worker.client.stream, 0).unwrap();
-            assert!(!worker.has_much());
+            assert!(!worker.is_bulk());
             theirs.write_all(b"x").unwrap();
             worker.input.read(&worker.client.stream, 0).unwrap();
-            assert!(worker.has_much());
+            assert!(worker.is_bulk());
             worker.framer.next(&mut &b"put 0 0 1 1000\r\n"[..]);
-            assert!(!worker.has_much());
+            assert!(!worker.is_bulk());
             worker.batch.push(Request::GoOn);
-            assert!(worker.has_much());
+            assert!(worker.is_bulk());
         });
     }
 
     #[test]
-    fn who_waits_has_no_large_buffer() {
+    fn a_client_that_waits_in_a_reserve_has_no_large_buffer() {
         with_worker(|mut worker, mut theirs| {
             theirs.write_all(b"x").unwrap();
             worker.input.read(&worker.client.stream, 5000).unwrap();
             worker.count_held(0);
             assert_eq!(worker.shared.memory.held(), 8192);
             worker.input.keep(0);
-            worker.give_back();
+            worker.trim();
             assert_eq!(worker.shared.memory.held(), 0);
         });
     }

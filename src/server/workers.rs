@@ -1,7 +1,7 @@
 //! The workers: threads that serve one client after the other.
 //!
 //! The acceptor hands each client to an idle worker, through a channel. If none is
-//! idle, it starts another one. A worker whose client has left becomes idle, unless
+//! idle, it starts another one. A worker whose client has closed becomes idle, unless
 //! enough others are: then it ends. So a crowd of clients leaves only a few threads.
 
 use super::outbox::Client;

@@ -24,7 +24,7 @@ pub use std::sync::atomic::AtomicU64;
 
 /// Gives freed memory back to the system. Otherwise the allocator keeps it for
 /// ever: the C library returns only what lies at the very end of its heaps.
-pub fn give_back_memory() {
+pub fn trim_heap() {
     #[cfg(all(target_env = "gnu", not(simulated)))]
     // SAFETY: malloc_trim takes a number and has no conditions; it may be
     // called at any time from any thread.

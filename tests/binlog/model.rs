@@ -148,7 +148,7 @@ impl Server {
                 buries: counters.buries + random.below(2) as u32,
                 ..counters
             },
-            silent: match &job.options {
+            failed_tries: match &job.options {
                 Some(stored) if stored.options.tries.is_some() => random.below(3) as u32,
                 _ => 0,
             },

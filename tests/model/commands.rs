@@ -396,7 +396,7 @@ impl Model {
         let job = self.jobs.iter_mut().find(|job| job.id == id).unwrap();
         job.kicks += 1;
         note(&mut self.events, job, "kick");
-        job.options.silent = 0;
+        job.options.failed_tries = 0;
         job.state = State::Ready;
         self.serve();
     }

@@ -100,7 +100,7 @@ pub struct Options {
     pub limit: Option<(String, usize)>,
     pub tries: Option<u32>,
     /// How many tries have ended without a word since the last kick.
-    pub silent: u32,
+    pub failed_tries: u32,
 }
 
 /// The key of a deleted job.

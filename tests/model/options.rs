@@ -131,8 +131,8 @@ impl Model {
         for (_, job) in ended {
             job.state = State::Ready;
             if let Some(tries) = job.options.tries {
-                job.options.silent += 1;
-                if job.options.silent >= tries {
+                job.options.failed_tries += 1;
+                if job.options.failed_tries >= tries {
                     job.buries += 1;
                     note(&mut self.events, job, "burie");
                     job.state = State::Buried {
@@ -202,7 +202,7 @@ impl Model {
             facts.push(format!("concurrency-free: {}", self.places_free(job)));
         }
         if let Some(tries) = job.options.tries {
-            let left = tries.saturating_sub(job.options.silent);
+            let left = tries.saturating_sub(job.options.failed_tries);
             facts.push(format!("tries: {tries}"));
             facts.push(format!("tries-left: {left}"));
         }

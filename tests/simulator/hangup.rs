@@ -31,7 +31,7 @@ pub fn accept(shared: &Arc<Shared>, door: &Door) {
     loop {
         match door.wait(&shared.waiting) {
             Call::End => return,
-            Call::HaveLeft => shared.end_waits_of_the_gone(),
+            Call::HaveLeft => shared.end_waits_of_half_closed(),
             Call::Accept((who, peer, stream)) => {
                 judge::connects(who, peer);
                 if let Ok(client) = shared.connect(stream, None) {

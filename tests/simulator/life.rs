@@ -227,9 +227,9 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
     door.shut();
     acceptor.join().unwrap();
     shared.stop();
-    if !shared.await_emptiness(GRACE) {
+    if !shared.await_all_closed(GRACE) {
         shared.abandon();
-        while !shared.await_emptiness(GRACE) {}
+        while !shared.await_all_closed(GRACE) {}
     }
     timer.join().unwrap();
     let is_evening = end == End::Evening && !world::is_struck();

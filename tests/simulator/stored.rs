@@ -31,14 +31,17 @@ pub fn in_the_model(stored: StoredJob) -> Job {
         kicks: stored.counters.kicks,
         bury_for: None,
         options: stored.options.map_or_else(Options::default, |stored| {
-            let StoredOptions { options, silent } = *stored;
+            let StoredOptions {
+                options,
+                failed_tries,
+            } = *stored;
             let unique = options.unique;
             let limit = options.limit;
             Options {
                 unique: unique.map(|one| (one.key.to_string(), one.taken_for.0.into())),
                 limit: limit.map(|one| (one.key.to_string(), one.most as usize)),
                 tries: options.tries,
-                silent,
+                failed_tries,
             }
         }),
     }

@@ -49,7 +49,7 @@ struct State {
     read: usize,
     /// The server has closed it.
     is_closed: bool,
-    read_patience: Option<Duration>,
+    read_timeout: Option<Duration>,
     /// The worker of this connection.
     reader: Option<threads::Id>,
 }
@@ -79,10 +79,10 @@ impl Stream {
         world::takes_long();
         let mut state = self.0.state();
         state.reader = threads::current();
-        let patience = state.read_patience.unwrap_or(Duration::MAX);
+        let timeout = state.read_timeout.unwrap_or(Duration::MAX);
         let is_silent = |state: &mut State| state.asked.is_empty() && !state.is_over;
         let changed = &self.0.changed;
-        let waited = changed.wait_timeout_while(state, patience, is_silent);
+        let waited = changed.wait_timeout_while(state, timeout, is_silent);
         let (mut state, waited) = waited.expect("no thread panics");
         if waited.timed_out() {
             return Err(io::ErrorKind::WouldBlock.into());
@@ -109,7 +109,7 @@ impl Stream {
         Ok(count)
     }
 
-    pub fn await_room(&self, time: Option<Duration>) -> io::Result<bool> {
+    pub fn await_writable(&self, time: Option<Duration>) -> io::Result<bool> {
         world::takes_long();
         let state = self.0.state();
         let room = self.0.room;
@@ -133,8 +133,8 @@ impl Stream {
         None
     }
 
-    pub fn set_read_patience(&self, patience: Option<Duration>) -> io::Result<()> {
-        self.0.state().read_patience = patience;
+    pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.0.state().read_timeout = timeout;
         Ok(())
     }
 

@@ -22,7 +22,7 @@ impl Engine {
         if self.wake_at().is_some_and(|at| at <= now) {
             self.tick(now);
         }
-        let by = self.find(id).expect("only who is connected asks");
+        let by = self.find(id).expect("the connection exists");
         debug_assert!(self.connections[by].wait.is_none());
         self.connections[by].asked_at = now;
         self.effects.steps += 1;

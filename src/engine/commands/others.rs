@@ -39,7 +39,7 @@ impl Engine {
     /// before the next one is kicked.
     pub(super) fn kick_some(&mut self, by: ConnectionIndex, mut kick: Kick, now: Time) -> Outcome {
         for _ in 0..KICKED_AT_ONCE.min(kick.left) {
-            if self.is_behind() {
+            if self.has_unserved() {
                 break;
             }
             let tube = self.used_tube(by);

@@ -30,7 +30,7 @@ impl Engine {
     /// Whether the body that has come for this connection becomes a job, if there
     /// is room for it on the disk.
     pub fn will_insert(&self, id: ConnectionId) -> bool {
-        let by = self.find(id).expect("only who is connected asks");
+        let by = self.find(id).expect("the connection exists");
         let connection = &self.connections[by];
         connection.incoming.as_ref().is_some_and(|(_, put)| {
             let refusal = self.refusal(put, connection.used, None);

@@ -1,7 +1,7 @@
 //! What workers say: `reserve` and its variants, what ends a reservation or
 //! prolongs it, `watch` and `ignore`.
 
-use crate::engine::connection::{MOST_WATCHED, Unfinished, WATCHED_FREELY};
+use crate::engine::connection::{MAX_WATCHED, Unfinished, WATCHED_FREELY};
 use crate::engine::counts::Event;
 use crate::engine::job::{Job, State};
 use crate::engine::slab::ConnectionIndex;
@@ -19,7 +19,7 @@ impl Engine {
         now: Time,
     ) -> Outcome {
         self.count_as_worker(by);
-        if self.is_behind() {
+        if self.has_unserved() {
             self.connections[by].unfinished = Some(Unfinished::Reserve(timeout));
             return Outcome::Unfinished;
         }
@@ -126,7 +126,7 @@ impl Engine {
         Some(Reply::Buried)
     }
 
-    /// Who holds the job itself may bury it.
+    /// NOT_FOUND for the holder of the job, which can use `bury`.
     pub(super) fn bury_later(&mut self, by: ConnectionIndex, id: JobId) -> Option<Reply> {
         let holder = self.jobs.get(&id)?.state.holder()?;
         (holder != by).then(|| {
@@ -158,7 +158,7 @@ impl Engine {
             return Reply::Watching(count);
         }
         let is_free = tube.is_some() && count <= WATCHED_FREELY;
-        if count >= MOST_WATCHED || !is_free && !self.has_room(WATCH_OVERHEAD) {
+        if count >= MAX_WATCHED || !is_free && !self.has_room(WATCH_OVERHEAD) {
             return Reply::OutOfMemory;
         }
         let tube = self.find_or_make_tube(&name);

@@ -1,9 +1,9 @@
 //! The concurrency limit, `con`: how many jobs with a key may be reserved at a
 //! time, in all tubes.
 //!
-//! A ready job with a limit stands in a line: each key has a line for each tube
+//! A ready job with a limit is in a queue of its key: each key has one for each tube
 //! that has jobs of the key. While the limit is not reached, the first job of
-//! each line stands in the ready queue of its tube as well, among the jobs without
+//! each of these is in the ready queue of its tube as well, among the jobs without
 //! a limit. When the limit is reached, these first jobs move to those that are
 //! passed over in their tubes; when it is no longer reached, they move back. So a
 //! ready queue only ever has jobs that `reserve` may give away. Such a change
@@ -11,7 +11,7 @@
 //! these are. So that it never costs much, the jobs of a key may be in a limited
 //! number of tubes.
 
-use crate::engine::job::Place;
+use crate::engine::job::QueueEntry;
 use crate::engine::ready::ReadyQueue;
 use crate::engine::slab::TubeIndex;
 use crate::engine::{Engine, JobId};
@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 
 /// In how many tubes there may be jobs with the same key. A put into one more is
 /// refused.
-const MOST_TUBES: usize = 1000;
+const MAX_TUBES: usize = 1000;
 
 /// All keys with a limit. A key is here as long as a job in any state has it.
 pub type Limits = BTreeMap<Key, JobsOfKey>;
@@ -33,12 +33,12 @@ pub struct JobsOfKey {
     /// How many of them are reserved.
     pub reserved: usize,
     /// Those in each tube that has any.
-    lines: BTreeMap<TubeIndex, Line>,
+    queues: BTreeMap<TubeIndex, KeyQueue>,
 }
 
 /// The jobs of a key in a tube.
 #[derive(Default)]
-struct Line {
+struct KeyQueue {
     /// How many there are, in any state.
     jobs: usize,
     ready: ReadyQueue,
@@ -48,36 +48,36 @@ impl JobsOfKey {
     /// A job with this limit is in this tube.
     pub fn add(&mut self, tube: TubeIndex, limit: &Limit) {
         *self.limits.entry(limit.most).or_default() += 1;
-        self.lines.entry(tube).or_default().jobs += 1;
+        self.queues.entry(tube).or_default().jobs += 1;
     }
 
-    /// It is gone.
+    /// Undoes [`add`](Self::add), when the job is deleted.
     pub fn remove(&mut self, tube: TubeIndex, limit: &Limit) {
         let jobs = self.limits.get_mut(&limit.most).expect("the job was there");
         *jobs -= 1;
         if *jobs == 0 {
             self.limits.remove(&limit.most);
         }
-        let line = self.lines.get_mut(&tube).expect("the job was there");
-        line.jobs -= 1;
-        if line.jobs == 0 {
-            self.lines.remove(&tube);
+        let queue = self.queues.get_mut(&tube).expect("the job was there");
+        queue.jobs -= 1;
+        if queue.jobs == 0 {
+            self.queues.remove(&tube);
         }
     }
 
     /// The ready jobs in a tube that has jobs of the key.
     fn ready(&mut self, tube: TubeIndex) -> &mut ReadyQueue {
-        let line = self.lines.get_mut(&tube);
-        &mut line.expect("the tube has jobs of the key").ready
+        let queue = self.queues.get_mut(&tube);
+        &mut queue.expect("the tube has jobs of the key").ready
     }
 
     /// The first ready job in each tube.
     fn firsts(&self) -> impl Iterator<Item = (TubeIndex, Priority, JobId)> {
-        let first = |(&tube, line): (&TubeIndex, &Line)| {
-            let (priority, id) = line.ready.first()?;
+        let first = |(&tube, queue): (&TubeIndex, &KeyQueue)| {
+            let (priority, id) = queue.ready.first()?;
             Some((tube, priority, id))
         };
-        self.lines.iter().filter_map(first)
+        self.queues.iter().filter_map(first)
     }
 
     /// How many more of the jobs may be reserved now.
@@ -97,7 +97,7 @@ impl Engine {
     pub(in crate::engine) fn is_spread_too_far(&self, limit: &Limit, tube: TubeIndex) -> bool {
         self.limits
             .get(&limit.key)
-            .is_some_and(|jobs| jobs.lines.len() >= MOST_TUBES && !jobs.lines.contains_key(&tube))
+            .is_some_and(|jobs| jobs.queues.len() >= MAX_TUBES && !jobs.queues.contains_key(&tube))
     }
 
     /// Whether nobody may reserve this job now because of its limit.
@@ -112,22 +112,22 @@ impl Engine {
     pub(in crate::engine) fn change_ready(
         &mut self,
         id: JobId,
-        place: &Place,
+        entry: &QueueEntry,
         change: fn(&mut ReadyQueue, Priority, JobId),
     ) {
-        let tube = &mut self.tubes[place.tube];
-        let Some(key) = &place.key else {
-            return change(&mut tube.ready, place.priority, id);
+        let tube = &mut self.tubes[entry.tube];
+        let Some(key) = &entry.key else {
+            return change(&mut tube.ready, entry.priority, id);
         };
         let jobs = self.limits.get_mut(key).expect("the job has this key");
         let firsts = match jobs.is_at_limit() {
             true => &mut tube.passed_over,
             false => &mut tube.ready,
         };
-        let line = jobs.ready(place.tube);
-        let before = line.first();
-        change(line, place.priority, id);
-        let after = line.first();
+        let queue = jobs.ready(entry.tube);
+        let before = queue.first();
+        change(queue, entry.priority, id);
+        let after = queue.first();
         if before != after {
             before.inspect(|&(priority, id)| firsts.remove(priority, id));
             after.inspect(|&(priority, id)| firsts.insert(priority, id));

@@ -71,7 +71,7 @@ impl Engine {
             free: job
                 .limit()
                 .map_or(0, |limit| self.limits[&limit.key].free()),
-            tries_left: tries.saturating_sub(stored.silent),
+            tries_left: tries.saturating_sub(stored.failed_tries),
         }))
     }
 }

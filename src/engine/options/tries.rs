@@ -7,15 +7,15 @@ use crate::engine::job::State;
 use crate::engine::{Engine, JobId};
 
 impl Engine {
-    /// The state of a job whose reservation ends because its time to run or its
-    /// connection has ended.
-    pub(in crate::engine) fn state_after_silence(&mut self, id: JobId) -> State {
+    /// The state of a job after a try that its worker did not end: its time to run
+    /// or its connection has ended.
+    pub(in crate::engine) fn state_after_failed_try(&mut self, id: JobId) -> State {
         let job = self.jobs.get_mut(&id).expect("the job exists");
         if let Some(stored) = &mut job.options
             && let Some(tries) = stored.options.tries
         {
-            stored.silent = stored.silent.saturating_add(1);
-            if stored.silent >= tries {
+            stored.failed_tries = stored.failed_tries.saturating_add(1);
+            if stored.failed_tries >= tries {
                 self.tubes[job.tube].count(Event::Bury, &mut job.counters);
                 return self.buried_last();
             }
@@ -27,7 +27,7 @@ impl Engine {
     pub(in crate::engine) fn reset_tries(&mut self, id: JobId) {
         let job = self.jobs.get_mut(&id).expect("the job exists");
         if let Some(stored) = &mut job.options {
-            stored.silent = 0;
+            stored.failed_tries = 0;
         }
     }
 }

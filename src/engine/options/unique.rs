@@ -28,15 +28,15 @@ pub struct UniqueKeys {
 impl UniqueKeys {
     /// From now on a job has this key.
     pub fn take(&mut self, tube: &TubeName, unique: &Unique, id: JobId) {
-        let place = (tube.clone(), unique.key.clone());
-        self.holders.insert(place, id);
+        let name = (tube.clone(), unique.key.clone());
+        self.holders.insert(name, id);
     }
 
     /// The job no longer has this key.
     pub fn free(&mut self, tube: &TubeName, unique: &Unique, id: JobId) {
-        let place = (tube.clone(), unique.key.clone());
-        if self.holders.get(&place) == Some(&id) {
-            self.holders.remove(&place);
+        let name = (tube.clone(), unique.key.clone());
+        if self.holders.get(&name) == Some(&id) {
+            self.holders.remove(&name);
         }
     }
 }
@@ -114,18 +114,18 @@ impl Engine {
         let Some(job) = self.jobs.get_mut(&id) else {
             return Some(Reply::InsertedBefore(id, None, None));
         };
-        let mut place = job.place();
+        let mut entry = job.queue_entry();
         let is_sooner = put.priority < job.priority;
         if is_sooner {
             job.priority = put.priority;
-            self.leave(id, &place);
-            place.priority = put.priority;
-            self.enter(id, &place);
+            self.leave(id, &entry);
+            entry.priority = put.priority;
+            self.enter(id, &entry);
             self.record(Change::Update(id));
             self.serve(now);
         }
         let priority = is_sooner.then_some(put.priority);
-        let state = place.state.name();
+        let state = entry.state.name();
         Some(Reply::InsertedBefore(id, Some(state), priority))
     }
 

@@ -140,7 +140,7 @@ fn record_line(finding: &Finding) -> Option<Json> {
             if let Some(stored) = job.options.as_deref() {
                 add("options", stored.options.to_string().into());
                 if stored.options.tries.is_some() {
-                    add("tries-failed", stored.silent.into());
+                    add("tries-failed", stored.failed_tries.into());
                 }
             }
             let (key, body) = json::body(job.body.content());
@@ -152,8 +152,8 @@ fn record_line(finding: &Finding) -> Option<Json> {
             add("pri", update.priority.0.into());
             add("delay", update.delay.0.into());
             add_state(update.state, &update.counters, &mut add);
-            if update.silent > 0 {
-                add("tries-failed", update.silent.into());
+            if update.failed_tries > 0 {
+                add("tries-failed", update.failed_tries.into());
             }
         }
         Finding::Record(_, _, Record::Delete(id)) => {
