@@ -241,7 +241,7 @@ fn verify_names_damage_and_repair_saves_the_rest() {
         binlog(&["verify", "DIR"], directory.path()),
         format!(
             "binlog.1 at offset {offset}: {bytes} bytes cannot be read: {flaw}\n\
-             damaged: 1 files, 11 records, 5 jobs live\n\
+             damaged: 1 file, 11 records, 5 jobs live\n\
              beanpole binlog: 'beanpole binlog repair DIR NEW' saves what can be read\n[1]\n"
         )
     );
@@ -269,7 +269,7 @@ fn verify_names_a_job_of_which_only_later_records_are_left() {
     );
     assert!(
         said.contains(
-            "\ndamaged: 1 files, 11 records, 5 jobs live\nbeanpole binlog: 'beanpole binlog repair"
+            "\ndamaged: 1 file, 11 records, 5 jobs live\nbeanpole binlog: 'beanpole binlog repair"
         ),
         "{said}"
     );
@@ -286,7 +286,7 @@ fn a_torn_end_is_no_damage() {
     std::fs::write(&path, bytes).unwrap();
     let said = binlog(&["verify", "DIR"], directory.path());
     assert!(
-        said.contains(" bytes were never finished: a server drops them\nsound: 1 files"),
+        said.contains(" bytes were never finished: a server drops them\nsound: 1 file"),
         "{said}"
     );
     assert_eq!(said.lines().count(), 2, "{said}");
@@ -403,7 +403,7 @@ fn half_written_files_of_beanstalkd_are_understood() {
             said,
             format!(
                 "binlog.1 at offset {offset}: 88 bytes were never finished: a server drops them\n\
-                 sound: 1 files, 4 records, 4 jobs live\n"
+                 sound: 1 file, 4 records, 4 jobs live\n"
             )
         );
     }

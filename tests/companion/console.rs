@@ -320,7 +320,7 @@ fn each_change_reports_what_it_did() {
             (r#""do":"bury","ids":["1"]"#, "buried job 1"),
             (
                 r#""do":"kick","tube":"mail","count":5"#,
-                "kicked 1 jobs of mail",
+                "kicked 1 job of mail",
             ),
             (
                 r#""do":"release","id":"1","priority":"3","delay":"10m""#,
@@ -351,11 +351,11 @@ fn each_change_reports_what_it_did() {
             ),
             (
                 r#""do":"clear","tube":"post","states":"ready","count":1"#,
-                "deleted 1 jobs of post",
+                "deleted 1 job of post",
             ),
             (
                 r#""do":"clear","tube":"post","states":"","count":9"#,
-                "deleted 1 jobs of post",
+                "deleted 1 job of post",
             ),
         ] {
             let answer = console.change(&format!("{{\"server\":0,{deed}}}"));

@@ -57,7 +57,7 @@ fn head(server: &Server) -> String {
     let stats = server.stats(&[]);
     let version = stats["version"].as_str().expect("a version");
     format!(
-        "127.0.0.1:{}  {version}  up Ns  1 connections: 0 put, 0 work, 0 wait",
+        "127.0.0.1:{}  {version}  up Ns  1 connection: 0 put, 0 work, 0 wait",
         server.port
     )
 }
@@ -202,7 +202,7 @@ fn top_kicks_and_pauses_after_a_question() {
         screen.type_keys("x7\x1b");
         screen.wait_for("\n\nq quit");
         screen.type_keys("k7\r");
-        screen.wait_for("\nkicked 1 jobs of images\n");
+        screen.wait_for("\nkicked 1 job of images\n");
         screen.type_keys("p");
         screen.wait_for("\npause images for how long (0 ends a pause)? _\n");
         screen.type_keys("1667m\r");

@@ -224,7 +224,7 @@ fn why_check_metrics_and_top_report_a_server_whose_memory_is_full() {
     };
     wait_for("a put to be refused", || put() == Some(4));
     let (status, why) = said(&server, &["why"]);
-    let reason = "The server takes no new jobs: its memory is full. It has refused 1 puts.\n";
+    let reason = "The server takes no new jobs: its memory is full. It has refused 1 put.\n";
     assert!(status == Some(1) && why.starts_with(reason), "{why}");
     let (status, check) = said(&server, &["check", "--room", "90"]);
     let reason = "BEANSTALK CRITICAL: takes no new jobs: its memory is full";

@@ -9,6 +9,7 @@ use crate::server::stats::{Facts, State};
 use crate::server::trouble::{LATE, Trouble, refusal, sentences};
 use crate::server::tubes::Patterns;
 use crate::server::watch::{Known, Tube};
+use crate::text::counted;
 use crate::text::json::{Json, json};
 use beanpole::protocol::TubeName;
 use clap::Args;
@@ -128,8 +129,8 @@ fn of_server(client: &mut Client, stats: &Facts) -> Outcome<Option<String>> {
     let said = match (refusal(stats), stats.get("put-refusal")) {
         (Some("it drains"), _) => "The server drains: it takes no new jobs.".into(),
         (Some(reason), _) => {
-            let refused = stats.number("puts-refused");
-            format!("The server takes no new jobs: {reason}. It has refused {refused} puts.")
+            let refused = counted(stats.number("puts-refused"), "put");
+            format!("The server takes no new jobs: {reason}. It has refused {refused}.")
         }
         (None, None) if stats.number("binlog-current-index") > 0 => match probe(client)? {
             Ok(_) => return Ok(None),

@@ -12,6 +12,7 @@ use crate::server::reply::Reply;
 use crate::server::stats::State;
 use crate::server::writer::NewJob;
 use crate::signals::interrupts;
+use crate::text::counted;
 use crate::text::output::{Progress, complain};
 use beanpole::protocol::{JobId, Priority, Seconds, TubeName};
 use std::collections::HashMap;
@@ -320,10 +321,8 @@ pub fn kick_some(client: &mut Client, bound: u64) -> Outcome<u64> {
 /// Kicks up to `bound` jobs of a tube, and says how many.
 pub fn kick(client: &mut Client, tube: &TubeName, bound: u64) -> Outcome<String> {
     client.use_tube(tube)?;
-    Ok(format!(
-        "kicked {} jobs of {tube}",
-        kick_some(client, bound)?
-    ))
+    let jobs = counted(kick_some(client, bound)?, "job");
+    Ok(format!("kicked {jobs} of {tube}"))
 }
 
 /// Pauses a tube, or ends its pause with 0 seconds.
@@ -342,7 +341,7 @@ pub fn clear(client: &mut Client, tube: &TubeName, states: &[State], most: u64) 
     let ids = found(client, tube, states, most)?;
     let mut task = Task::quiet(most);
     task.carry_out(&mut Act::Delete, client, &ids, false)?;
-    Ok(format!("deleted {} jobs of {tube}", task.done))
+    Ok(format!("deleted {} of {tube}", counted(task.done, "job")))
 }
 
 /// Up to `most` jobs of a tube in these states.

@@ -16,6 +16,7 @@ use crate::server::finder::{Room, bodies, jobs_of};
 use crate::server::reply::Reply;
 use crate::server::stats::{JobFacts, State};
 use crate::server::writer::{self, NewJob, Writer, Written};
+use crate::text::counted;
 use crate::text::output::complain;
 use beanpole::protocol::{JobId, TubeName};
 use std::collections::HashSet;
@@ -125,7 +126,7 @@ impl Transfer {
                 failure.with(format_args!(
                     "no answer has come about {}, from {first} on: still here, and perhaps there, \
                      too, where 'beanpole ls -a {address} {}' lists what came last",
-                    counted(unanswered.len()),
+                    counted(unanswered.len() as u64, "job"),
                     self.to
                 ))
             }
@@ -143,7 +144,7 @@ impl Transfer {
             failure.with(format_args!(
                 "{} may be in both places: '{} | beanpole peek -a {} -' shows which are still \
                  here; in the same order, '{} | beanpole peek -a {} -' shows them there",
-                counted(ids.len()),
+                counted(ids.len() as u64, "job"),
                 as_input(&ids),
                 client.address,
                 as_input(&copies),
@@ -159,13 +160,5 @@ impl Transfer {
         *copied = rest;
         let in_vain: Vec<JobId> = in_vain.iter().map(|job| job.copy).collect();
         self.writer.take_away(&in_vain)
-    }
-}
-
-/// '1 job' or '7 jobs'.
-fn counted(jobs: usize) -> String {
-    match jobs {
-        1 => "1 job".into(),
-        _ => format!("{jobs} jobs"),
     }
 }

@@ -8,6 +8,12 @@ pub(crate) mod output;
 
 use unicode_width::UnicodeWidthChar;
 
+/// '1 job' or '7 jobs', for this count and noun.
+pub fn counted(count: u64, noun: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{plural}")
+}
+
 /// A span of time in its largest unit.
 pub fn span(seconds: u64) -> String {
     match seconds {

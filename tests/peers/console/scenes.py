@@ -118,7 +118,7 @@ def full_disk(scene):
 
 def refuses(scene, what):
     reason = f"its {what} is full"
-    told = scene.says("why", f"The server takes no new jobs: {reason}. It has refused 1 puts.")
+    told = scene.says("why", f"The server takes no new jobs: {reason}. It has refused 1 put.")
     assert told.count("\n") == 1, told
     scene.says("check", f"CRITICAL: takes no new jobs: {reason}", lines=1)
     others = {"memory", "disk", "draining"} - {what}

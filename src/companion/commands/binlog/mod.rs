@@ -9,6 +9,7 @@ mod save;
 use crate::command::{Invocation, Run};
 use crate::failure::{Failure, Outcome, Status};
 use crate::inspection::{Finding, Format, Inspection};
+use crate::text::counted;
 use crate::text::json::{self, Json, json};
 use crate::text::output::{Output, complain};
 use beanpole::binlog::Record;
@@ -95,7 +96,10 @@ fn verify(inspection: &Inspection, dir: &Path) -> Outcome {
     let records: u64 = live.records.values().sum();
     let verdict = if flaws == 0 { "sound" } else { "damaged" };
     output.line(format_args!(
-        "{verdict}: {files} files, {records} records, {jobs} jobs live"
+        "{verdict}: {}, {}, {} live",
+        counted(files as u64, "file"),
+        counted(records, "record"),
+        counted(jobs as u64, "job"),
     ))?;
     finish(output, flaws, dir)
 }

@@ -11,6 +11,7 @@ use crate::server::stats::{State, free_states};
 use crate::server::transfer::Transfer;
 use crate::server::watch::Watched;
 use crate::server::writer::{NewJob, Writer, Written};
+use crate::text::counted;
 use crate::text::json::{self, Json};
 use crate::values::Parse;
 use beanpole::protocol::{JobId, TubeName};
@@ -138,7 +139,7 @@ fn move_jobs(server: &Watched, deed: &Deed) -> Outcome<String> {
     let ids = act::found(&mut client, &from, &states, most)?;
     let (mut transfer, mut task) = (Transfer::new(target, to.clone(), true), Task::quiet(most));
     let outcome = task.carry_out(&mut transfer, &mut client, &ids, false);
-    let said = format!("moved {} jobs of {from} to {to}", task.done);
+    let said = format!("moved {} of {from} to {to}", counted(task.done, "job"));
     outcome
         .map(|()| said.clone())
         .map_err(|failure| failure.about(said))

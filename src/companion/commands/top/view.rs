@@ -5,7 +5,7 @@ use crate::server::sample::{Column, RATES};
 use crate::server::stats::{JobFacts, State};
 use crate::server::trouble::{Trouble, refusal, words};
 use crate::server::watch::{Known, Tube, Watched};
-use crate::text::{Colour, beginning, shown, span};
+use crate::text::{Colour, beginning, counted, shown, span};
 use beanpole::protocol::{JobId, TubeName};
 use std::time::Duration;
 
@@ -165,7 +165,8 @@ fn server_lines(server: &Watched) -> Vec<Line> {
         .add(format!("  {version}  up {uptime}"))
         .add_in(Some(Colour::RED), state)
         .add(format!(
-            "  {all} connections: {put} put, {work} work, {wait} wait"
+            "  {}: {put} put, {work} work, {wait} wait",
+            counted(all, "connection")
         ));
     let [ready, reserved, delayed, buried] = facts.jobs();
     let (urgent, put) = (number("current-jobs-urgent"), number("total-jobs"));
