@@ -1,22 +1,18 @@
 //! A mutex that hundreds of threads want at the same time: the server's one
 //! lock, and the binlog's list of those who wait for its writer.
 //!
-//! If a thread that holds a lock loses its CPU, all that come meanwhile fall
-//! asleep. The mutex of the standard library wakes the first of them when it is
-//! released, and this one wakes the second when it has had its turn on a CPU;
-//! between, running threads take the lock again and again. Among 512 clients on
-//! two CPUs such a turn comes after some 4 ms, so a worker slept for 53 ms (the
-//! median), while others took the lock 50,000 times a second. Here each thread
-//! that releases the lock wakes a sleeper: then it is 7 ms, and of the clients'
-//! replies, the slowest hundredth came after a quarter of the time.
+//! If a thread that holds a lock is preempted, all that come meanwhile fall asleep.
+//! The mutex of the standard library wakes the first of them when it is released,
+//! and this one wakes the second when it has been scheduled; in between, running
+//! threads take the lock again and again. With hundreds of clients on few CPUs, a
+//! worker then sleeps for many such turns. Here each thread that releases the lock
+//! wakes a sleeper, which makes the tail of the latencies much shorter.
 //!
 //! And a worker with one command would wait for each worker with hundreds. So
-//! there are two ways to take this lock: a thread that brings much checks whether
-//! others wait, and lets them go first. Measured on two busy CPUs, beside 50
-//! clients that pipelined `put` and `reserve`: of another client's cycles of put,
-//! reserve and delete, the slowest hundredth took 20 ms, and 63 ms without this
-//! (medians of ten and of three runs). While a million jobs were kicked, reserved
-//! and given back, the longest took 13 ms, and 126.
+//! there are two ways to take this lock: a thread with bulk work checks whether
+//! others wait, and lets them go first. This shortens the tail for clients that send
+//! one command at a time beside clients that pipeline, or beside work on very many
+//! jobs.
 
 use crate::sync::{AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, thread};
 use std::hint;
@@ -24,11 +20,11 @@ use std::ops::{Deref, DerefMut};
 use std::sync::TryLockError;
 use std::sync::atomic::fence;
 
-/// How often a thread that brings little tries to take the lock before it
+/// How often a thread with little work tries to take the lock before it
 /// sleeps: about as long as another CPU holds it.
 const TRIES: usize = 100;
 
-/// How often a thread that brings much lets others go first, before it takes
+/// How often a thread with bulk work lets others go first, before it takes
 /// the lock anyway.
 const GIVES_WAY: usize = 64;
 
@@ -46,7 +42,7 @@ pub struct FairGuard<'a, T> {
     _released: Released<'a>,
 }
 
-/// Threads that bring little, and found the lock taken.
+/// Threads with little work that found the lock taken.
 #[derive(Default)]
 struct Sleepers {
     /// How many there are, until they have the lock.
@@ -91,7 +87,7 @@ impl<T> FairMutex<T> {
         self.guard(self.value.lock().expect("no thread panics"))
     }
 
-    /// Whether a thread that brings little waits until the lock is free.
+    /// Whether a thread with little work waits until the lock is free.
     pub fn is_awaited(&self) -> bool {
         self.sleepers.count.load(Ordering::Relaxed) > 0
     }
@@ -199,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn who_brings_much_sleeps_until_the_lock_is_free_as_well() {
+    fn a_thread_with_much_work_also_sleeps_until_the_lock_is_free() {
         let lock = FairMutex::new(1);
         let (done, is_done) = mpsc::channel();
         scope(|threads| {

@@ -64,11 +64,11 @@ macro_rules! counted_commands {
         /// `kick-job` and `quit` have no key, nor have our own commands.
         pub fn command_key(command: &Command) -> Option<usize> {
             use Command::{
-                BuryLater, KickJob, ListConnections, ListJobs, PauseNoTube, Quit, ReserveJob,
+                BuryLater, KickJob, ListConnections, ListJobs, PauseInvalidTube, Quit, ReserveJob,
             };
             match command {
                 $(Command::$command { .. } => Some(Key::$command as usize),)*
-                PauseNoTube => Some(Key::PauseTube as usize),
+                PauseInvalidTube => Some(Key::PauseTube as usize),
                 ReserveJob(_) | KickJob(_) | BuryLater(_) => None,
                 ListJobs(_) | ListConnections(..) | Quit => None,
             }

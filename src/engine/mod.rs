@@ -113,7 +113,7 @@ pub enum Outcome {
     /// request.
     Waiting,
     /// The request has used up its time slice.
-    /// [`Request::GoOn`](crate::protocol::Request::GoOn) continues it.
+    /// [`Request::Continue`](crate::protocol::Request::Continue) continues it.
     Unfinished,
     /// The connection is to be closed.
     Quit,
@@ -176,9 +176,9 @@ pub struct Engine {
     /// The settings; they never change.
     pub config: Config,
     /// Each job has an allocation of its own, so that the nodes of the map, of
-    /// which a part is always empty, are small. A table of our own with pages of
-    /// neighbours took a third less for each job, but up to five times as much
-    /// where most neighbours were gone.
+    /// which a part is always empty, are small. A table of pages of neighbours
+    /// would take less for each job, but several times as much where most neighbours
+    /// are deleted.
     jobs: BTreeMap<JobId, Box<Job>>,
     tubes: Slab<OfTubes, Tube>,
     tubes_by_name: TubesByName,

@@ -43,7 +43,7 @@ impl Bench {
                 if outcome != Outcome::Unfinished {
                     break;
                 }
-                request = Request::GoOn;
+                request = Request::Continue;
             }
         }
         (outcome, longest)

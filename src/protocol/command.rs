@@ -111,7 +111,7 @@ pub enum Command {
     PauseTube(TubeName, Seconds),
     /// `pause-tube` with a name that no tube can have: it is counted, and then
     /// refused with `BAD_FORMAT`.
-    PauseNoTube,
+    PauseInvalidTube,
 
     /// `stats`: the server. Reply: `OK <bytes>` and a YAML dictionary.
     Stats,
@@ -311,7 +311,7 @@ fn pause_tube(mut rest: &[u8]) -> Option<Command> {
     let delay = Seconds(number_u32(&mut rest)?);
     let pause = match TubeName::parse(name) {
         Some(tube) => Command::PauseTube(tube, delay),
-        None => Command::PauseNoTube,
+        None => Command::PauseInvalidTube,
     };
     nothing(rest, pause)
 }
@@ -494,7 +494,7 @@ mod tests {
         let pause = Ok(Command::PauseTube(tube("default"), Seconds(3)));
         assert_eq!(parse(b"pause-tubedefault 3"), pause);
         assert_eq!(parse(b"pause-tube   default   3"), pause);
-        assert_eq!(parse(b"pause-tube -x 3"), Ok(Command::PauseNoTube));
+        assert_eq!(parse(b"pause-tube -x 3"), Ok(Command::PauseInvalidTube));
         for bad in ["pause-tube default", "pause-tube 3 ", "pause-tube * 3"] {
             assert_eq!(parse(bad.as_bytes()), Err(Malformed), "{bad}");
         }

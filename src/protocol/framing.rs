@@ -33,7 +33,7 @@ pub enum Request {
     Refused(Reply),
     /// The client did not send this one: it continues a request that has used up
     /// its time slice.
-    GoOn,
+    Continue,
 }
 
 /// Why the bytes after the line of a `put` are no body. All of them were read

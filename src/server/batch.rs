@@ -43,7 +43,7 @@ pub struct Batch {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// Another time slice.
-    GoOn,
+    Continue,
     /// The binlog has no room for the next time slice:
     /// [`await_room`](Batch::await_room) comes first.
     AwaitRoom,
@@ -73,7 +73,7 @@ impl Batch {
 
     /// Whether this is a bulk batch.
     pub fn is_bulk(&self) -> bool {
-        self.requests.len() > FEW_REQUESTS || self.requests.front() == Some(&Request::GoOn)
+        self.requests.len() > FEW_REQUESTS || self.requests.front() == Some(&Request::Continue)
     }
 
     /// Executes requests until it is time to send the replies, or to wait for the
@@ -102,7 +102,7 @@ impl Batch {
                 true => shared.with_lock_last(slice),
                 false => shared.with_lock(slice),
             };
-            if next != Next::GoOn {
+            if next != Next::Continue {
                 return next;
             }
         }
@@ -173,8 +173,8 @@ impl Batch {
                 Outcome::AwaitBody => {}
                 Outcome::Unfinished => {
                     // Others go first before the next piece of it.
-                    self.requests.push_front(Request::GoOn);
-                    return Next::GoOn;
+                    self.requests.push_front(Request::Continue);
+                    return Next::Continue;
                 }
                 Outcome::Waiting => return Next::Wait,
                 Outcome::Quit => return Next::Close,
@@ -189,7 +189,7 @@ impl Batch {
             let is_long = state.engine.effects.steps >= SLICE_STEPS;
             let is_wanted = || shared.is_awaited() || shared.has_backpressure();
             if is_long || done % CHECK_EVERY == 0 && is_wanted() {
-                return Next::GoOn;
+                return Next::Continue;
             }
         }
         Next::Send
@@ -397,7 +397,7 @@ mod tests {
         push(&mut batch, "peek-ready\r\n");
         assert!(batch.is_bulk());
         let mut rest = Batch::default();
-        rest.push(Request::GoOn);
+        rest.push(Request::Continue);
         assert!(rest.is_bulk());
     }
 
@@ -410,7 +410,7 @@ mod tests {
         shared.with_lock(|state, now| {
             let id = state.engine.connect();
             state.engine.effects.steps = SLICE_STEPS;
-            assert!(batch.execute_slice(&shared, state, id, now) == Next::GoOn);
+            assert!(batch.execute_slice(&shared, state, id, now) == Next::Continue);
         });
         assert_eq!(*batch.replies().0, [Reply::NotFound]);
     }
@@ -428,7 +428,7 @@ mod tests {
                 while !shared.is_awaited() {
                     std::thread::yield_now();
                 }
-                assert!(batch.execute_slice(&shared, state, id, now) == Next::GoOn);
+                assert!(batch.execute_slice(&shared, state, id, now) == Next::Continue);
                 assert_eq!(batch.replies.len(), CHECK_EVERY);
             });
         });

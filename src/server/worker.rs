@@ -201,7 +201,7 @@ impl<'a> Worker<'a> {
             // The replies before it wait, too: they come with the next ones.
             self.count_held(self.client.held());
             self.batch.await_room(shared);
-            return Ok(Next::GoOn);
+            return Ok(Next::Continue);
         }
         let (replies, needed) = self.batch.replies();
         for reply in &mut *replies {
@@ -243,7 +243,7 @@ impl<'a> Worker<'a> {
             self.shared.waiting.add(&client.stream.0, client.id.0)?;
         }
         match self.client.await_answer()? {
-            true => Ok(Next::GoOn),
+            true => Ok(Next::Continue),
             // The server ends. If the client was given a job, that job is ready
             // after a restart.
             false => Ok(Next::Close),
@@ -296,7 +296,7 @@ fn log_request(client: &Client, request: &Request, line: &[u8]) {
         Request::Body(Ok(body)) => write(format_args!("a body of {} bytes", body.content().len())),
         Request::Body(Err(reason)) => write(format_args!("no body: {reason:?}")),
         Request::Refused(_) => write(format_args!("a line that is no command")),
-        Request::GoOn => {}
+        Request::Continue => {}
     }
 }
 
@@ -330,7 +330,7 @@ mod tests {
             assert!(worker.is_bulk());
             worker.framer.next(&mut &b"put 0 0 1 1000\r\n"[..]);
             assert!(!worker.is_bulk());
-            worker.batch.push(Request::GoOn);
+            worker.batch.push(Request::Continue);
             assert!(worker.is_bulk());
         });
     }

@@ -33,7 +33,7 @@ impl Engine {
             }
             Request::Body(body) => Outcome::Reply(self.body(by, body, now)),
             Request::Refused(reply) => Outcome::Reply(reply),
-            Request::GoOn => match self.connections[by].unfinished.take() {
+            Request::Continue => match self.connections[by].unfinished.take() {
                 Some(Unfinished::Kick(kick)) => self.kick_some(by, kick, now),
                 Some(Unfinished::Reserve(timeout)) => self.reserve_or_wait(by, timeout, now),
                 None => unreachable!("a request is under way"),
@@ -71,7 +71,7 @@ impl Engine {
             Command::PeekBuried => self.peek(self.used_tube(by).buried.first()?.1)?,
             Command::KickJob(id) => self.kick_job(id, now)?,
             Command::PauseTube(tube, length) => self.pause_tube(&tube, length, now)?,
-            Command::PauseNoTube => Reply::BadFormat,
+            Command::PauseInvalidTube => Reply::BadFormat,
             Command::Stats => Reply::ServerStats(self.server_document()),
             Command::StatsJob(id) => self.stats_job(id, now)?,
             Command::StatsTube(tube) => self.stats_tube(&tube, now)?,

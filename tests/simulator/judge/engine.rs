@@ -111,7 +111,7 @@ pub struct Asking {
 impl Asking {
     fn of(request: &Request) -> Asking {
         Asking {
-            goes_on: matches!(request, Request::GoOn),
+            goes_on: matches!(request, Request::Continue),
             quits: matches!(request, Request::Command(Command::Quit)),
             refused: match request {
                 Request::Body(Err(why)) => Some(*why),
