@@ -18,12 +18,12 @@
 //! go in, replies and wake-ups come out. It knows no socket, file, thread or
 //! clock. The shell around these two is thin: [`server`] has the threads and
 //! the sockets, and `main.rs` is a table of contents of how the daemon starts
-//! and ends. Between server and engine is [`binlog`]: it gets the changes
-//! of the engine's state, and nothing is promised to a client before the binlog
-//! has made it durable. The companion, a package of its own in `src/companion`, is a
-//! client like any other.
+//! and ends. Between server and engine is [`binlog`], the write-ahead log: it gets
+//! the changes of the engine's state, and no change is acknowledged to a client
+//! before its record is durable there. The companion, a package of its own in
+//! `src/companion`, is a client like any other.
 //!
-//! # In which order to read
+//! # Reading order
 //!
 //! 1. `tests/transcripts/01-a-jobs-life.txt` and those after it: the protocol
 //!    as stories. The tests play them against the engine, the server and
@@ -36,7 +36,7 @@
 //! 4. [`server`]: a table of all threads, who sends, and what waits where.
 //! 5. [`binlog`]: how jobs outlive the process, a power cut and a full disk.
 //!
-//! # One `release` to its end
+//! # What happens on `release`
 //!
 //! A client says `release 7 0 0`. Its story is `tests/transcripts/10-release.txt`,
 //! and its grammar is at [`Command::Release`](protocol::Command::Release).
@@ -59,12 +59,13 @@
 //!    [`Client::post`](server::outbox::Client::post). When it has nothing more to
 //!    execute, it has this sent: [`Client::start_flush`](server::outbox::Client::start_flush).
 //! 7. If no thread is writing the binlog, this worker writes and syncs it for all
-//!    clients that wait: [`Binlog::commit_then`](binlog::Binlog::commit_then).
-//!    Otherwise it reads the next command, and the thread that writes next takes its changes along.
-//! 8. The thread that has synced tells each outbox up to where the binlog is
-//!    [durable](binlog::Waits::durable), and this sends `RELEASED`.
+//!    clients that wait: [`Binlog::commit_then`](binlog::Binlog::commit_then), which is
+//!    group commit. Otherwise it reads the next command, and the thread that writes
+//!    next takes its changes along.
+//! 8. The thread that has synced tells each outbox up to which LSN the binlog is
+//!    [durable](binlog::Waiter::durable), and this sends `RELEASED`.
 //!
-//! # One `reserve` to its end
+//! # What happens on `reserve`
 //!
 //! 1. The first steps are those above. But no job is ready, so the engine notes that
 //!    this client [waits](engine::Outcome::Waiting).
@@ -85,7 +86,7 @@
 //! The clock acts only through the engine's timer wheel: each request first does
 //! what is due, and one thread sleeps until something is. With nothing to do, no
 //! thread runs; only where another machine could take the binlog over, one checks
-//! every two seconds whether the directory is still ours.
+//! every two seconds that the lock of the directory is still ours.
 //!
 //! # The one lock
 //!
@@ -106,7 +107,7 @@
 //!
 //! Most of what a single command costs the processor is its two system calls,
 //! and no thread holds the lock during these. So throughput grows with the cores
-//! until the lock is never free. With how many cores that is so, nobody has
+//! until the lock is never free; with how many cores that is so has not been
 //! measured. The next step would be a lock for each tube: a `reserve` of several
 //! tubes would take their locks in order, and `stats` would have to add up.
 //!
@@ -135,17 +136,24 @@
 //!   as a *hang-up*.
 //! - **Batch**: the commands of one client that have arrived together. A *bulk*
 //!   batch has many, and lets workers with few take the lock first.
-//! - **LSN**, log sequence number: a position in the binlog. A record is *written*
-//!   when it is in a file. The binlog is *durable* up to an LSN when the records before
-//!   it are as safe as the options promise: synced with `-f 0`, otherwise written.
-//! - **Group commit**: one sync for all that wait.
-//! - **Segment**: one file of the binlog. A *prepared* segment is allocated, and
-//!   not yet begun; an *obsolete* one has nothing that lives.
-//! - **Compaction**: moving what lives out of the oldest segment, so that it
-//!   becomes obsolete. *Live bytes* are those that a recovery would need.
-//! - **Lease**: until when the directory is certainly ours, on storage that
-//!   another machine can take over. *Fencing* keeps the one that lost it from
-//!   writing or answering.
+//! - **Binlog**: the write-ahead log.
+//! - **LSN**, log sequence number: a position in the binlog, in bytes. A record is
+//!   *written* when it is in a file, and *synced* when it outlives a power cut. The
+//!   binlog is *durable* up to an LSN when the records before it are as safe as the
+//!   options promise: synced with `-f 0`, otherwise written.
+//! - **Group commit**: one write and one sync for all threads that wait.
+//! - **Segment**: one file of the binlog. A *prepared* segment is a preallocated
+//!   file in which the next segment begins (`binlog.spare` on disk). An *obsolete*
+//!   one has no live bytes.
+//! - **Live bytes**: the latest put records of the jobs that exist. All other bytes
+//!   are *garbage*.
+//! - **Compaction**: moving live jobs out of the oldest segment, by writing them
+//!   again at the end of the log, so that this segment becomes obsolete.
+//! - **Mark**: the record that names the oldest segment that is still needed, the
+//!   log's low-water mark.
+//! - **Lease**: the time for which the directory is certainly ours, on storage that
+//!   another machine can take over. *Fencing* keeps a server that has lost the lock
+//!   from writing or answering.
 //! - **Backpressure**: making a client wait, instead of keeping more for it. A
 //!   *slow client* does not read its replies.
 //! - **Trim**: returning memory that is no longer used, to the allocator or the

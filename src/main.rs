@@ -310,7 +310,7 @@ fn start_keeping(binlog: &Arc<Binlog>, tell: Sender<Event>) -> io::Result<()> {
                 "the binlog has no room for a new job of {len} bytes: {error}"
             ));
         }
-        binlog::Event::Stays(error) => {
+        binlog::Event::NotRemoved(error) => {
             log::warning(format_args!("{error}; the file is not needed"));
         }
         binlog::Event::Room => log::info(format_args!("the binlog has room for such a job again")),

@@ -1,4 +1,4 @@
-//! What can be wrong with a binlog, in words for the operator.
+//! The errors of a binlog, with their messages for the operator.
 
 use super::format::segment_name;
 use std::fmt;
@@ -43,7 +43,7 @@ pub enum Error {
         /// The segment.
         number: u32,
     },
-    /// Something else stands in the way. The text is complete.
+    /// Any other reason. The text is complete.
     Refused(String),
     /// Another server has taken over the directory.
     Lost(io::Error),

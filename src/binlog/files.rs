@@ -1,19 +1,19 @@
 //! The owner of the log's files, the thread `segments`: it prepares the segments to
 //! come, gives all of them the length that is needed, and recycles or removes obsolete
-//! ones. Nobody else does. A put that needs another file registers its length and
+//! ones. No other thread does. A put that needs another file registers its length and
 //! sleeps, and this is the last thing that it needs: whether the server drains, the key
 //! is taken or the memory suffices is known by then.
 //!
-//! (Before the threads run, while the log is opened or copied, whoever needs a file
-//! does the owner's work. The writer names a prepared segment when it begins, and
-//! removes one when the current segment has outgrown its file on a full disk.)
+//! (Before the threads run, while the log is opened or copied, the thread that needs a
+//! file does the owner's work. The writer gives a prepared segment its name when the
+//! segment begins, and removes a prepared segment when the current one has outgrown its
+//! file on a full disk.)
 //!
 //! A new file is filled with zeros that are really written. So its room is allocated,
 //! and a later write to these blocks need not change the file system's metadata, which
-//! would be synced as well. To write a block and sync it costs the disk 2 writes and 1
-//! flush if the block has zeros. If it is only allocated, this costs 3 and 2 on ext4, 2
-//! and 2 on XFS (`tests/binlog/zeros`). What is longer than `-s` is only allocated: a
-//! job that long is written in one piece.
+//! would be synced as well. A block that is only allocated costs more writes or flushes
+//! at its first sync (`tests/binlog/zeros` counts them). The part of a file beyond `-s`
+//! is only allocated: it is there for a job that long, which is written in one piece.
 //!
 //! An obsolete segment keeps its file and its old contents: on a full disk, another
 //! program could take the room of a file as soon as that is removed. The segment that
@@ -30,7 +30,7 @@
 //! begins, the same error is the end of the log (`log`).
 
 use super::error::{Error, is_full};
-use super::format::{FRAME_LEN, Header, segment_name, spare_name, spare_slot};
+use super::format::{FRAME_LEN, Header, prepared_name, prepared_slot, segment_name};
 use super::storage::{File, Storage, write_zeros};
 use super::tail::{BLOCK, Tail, Work};
 use super::{Binlog, Event, Failed, Jobs, NoRoom, locked};
@@ -54,7 +54,7 @@ pub(super) struct Upkeep {
     next_slot: usize,
     /// Whether the thread `segments` runs.
     has_thread: bool,
-    /// Somebody asks for a pass.
+    /// Another pass is asked for.
     is_wanted: bool,
     /// How many passes have begun, and how many are over.
     begun: u64,
@@ -73,7 +73,7 @@ impl Upkeep {
     }
 }
 
-/// Does work with the jobs, under the server's lock.
+/// Calls a function with the jobs, under the server's lock.
 pub type WithJobs<'a> = dyn Fn(&mut dyn FnMut(&dyn Jobs)) + 'a;
 
 /// Room for a put. As long as this exists, segments are prepared long enough for it.
@@ -97,7 +97,7 @@ impl Binlog {
         let room = Room {
             _put: self.tail().wait_for_room(put),
         };
-        // Once through the whole log.
+        // Compaction goes once through the whole log.
         let newest = self.tail().live.current();
         while !self.tail().admits(put) {
             self.await_files(put)?;
@@ -113,7 +113,7 @@ impl Binlog {
                     tail.most_live(put).unwrap_or(0)
                 ))),
                 (Some(why), true) => why.clone(),
-                // Another thread was faster.
+                // Another thread has used the room.
                 (None, true) => continue,
             };
             let may_help = fits && tail.garbage() > put && tail.live.oldest() <= newest;
@@ -129,7 +129,7 @@ impl Binlog {
             if !has_helped {
                 self.tail().refused = Some((put, why));
                 drop(room);
-                // What was prepared for it goes back to the disk.
+                // The files that were prepared for it are removed.
                 self.await_files(0)?;
                 return Err(NoRoom);
             }
@@ -137,8 +137,8 @@ impl Binlog {
         Ok(room)
     }
 
-    /// The same for a log that nothing else is done with: it is only added to, so it may
-    /// fill the disk, and there is nothing to compact.
+    /// The same for a copy of a log, to which jobs are only added: it may fill the disk,
+    /// and there is nothing to compact.
     pub fn make_room_to_copy(&self, put: u64) -> Result<(), NoRoom> {
         let _room = self.tail().wait_for_room(put);
         while !self.tail().has_prepared_for(put) {
@@ -152,26 +152,28 @@ impl Binlog {
     }
 
     /// Whether more work should wait, because more might soon be appended than there is
-    /// room for on a full disk. Then call [`relieve`](Self::relieve) before that work.
-    /// May be called under the server's lock.
+    /// room for on a full disk. Then call
+    /// [`flush_and_recycle`](Self::flush_and_recycle) before that work. May be called
+    /// under the server's lock.
     pub fn has_backpressure(&self) -> bool {
         let end = self.end.load(Ordering::Acquire);
-        let unwritten = end.saturating_sub(self.reached.load(Ordering::Acquire));
+        let unwritten = end.saturating_sub(self.durable.load(Ordering::Acquire));
         self.failure.get().is_none() && self.tail().has_backpressure(unwritten)
     }
 
-    /// Writes all that was appended, and prepares the segments that have become obsolete
+    /// Writes all that was appended, and recycles the segments that have become obsolete
     /// by that. Not to be called under the server's lock.
-    pub fn relieve(&self) -> Result<(), Failed> {
+    pub fn flush_and_recycle(&self) -> Result<(), Failed> {
         self.await_files(0).map_err(|NoRoom| Failed)
     }
 
     /// Writes all that was appended, and waits for the owner of the files: for a pass
     /// that begins from now on, or until this put is admitted. A put that is longer than
-    /// all before waits for the whole pass: its last file is for the puts after it.
+    /// all before waits for the whole pass, which then also prepares a file for the puts
+    /// after it.
     fn await_files(&self, put: u64) -> Result<(), NoRoom> {
-        // A prepared segment that is taken gets its name with that, and a mark that
-        // makes a segment obsolete is written.
+        // This names a prepared segment that is taken, and writes the mark that makes
+        // a segment obsolete.
         let end = self.tail().end;
         self.commit(end).map_err(|Failed| NoRoom)?;
         let mut tail = self.tail();
@@ -203,7 +205,7 @@ impl Binlog {
         }
     }
 
-    /// Tells those who wait for files, and their owner, that the log ends.
+    /// Notifies the threads that wait for files, and the owner, that the log ends.
     pub(super) fn end_upkeep(&self, is_closed: bool) {
         self.tail().upkeep.is_closed |= is_closed;
         self.files_changed.notify_all();
@@ -235,13 +237,16 @@ impl Binlog {
             drop(tail);
             self.keep_files();
             let mut tail = self.tail();
-            let stay = std::mem::take(&mut tail.not_removed);
+            let not_removed = std::mem::take(&mut tail.not_removed);
             let refused = tail.refused.take();
             tail.refused = refused.filter(|(put, _)| !tail.admits(*put));
             let refused = tail.refused.clone();
             drop(tail);
-            stay.iter().for_each(|error| tell(Event::Stays(error)));
-            // A full disk may become a broken one.
+            not_removed
+                .iter()
+                .for_each(|error| tell(Event::NotRemoved(error)));
+            // Another kind of error is reported again: a full disk may become a broken
+            // one.
             let why = refused.as_ref().map(|(_, error)| error.kind());
             match &refused {
                 _ if why == told => {}
@@ -289,12 +294,12 @@ impl Binlog {
                 Work::Obsolete { is_kept } => {
                     let (number, _) = tail.obsolete.pop_front().expect("it is the next work");
                     drop(tail);
-                    self.clear_away(number, is_kept)
+                    self.recycle_or_remove(number, is_kept)
                 }
                 Work::Remove(index) => {
                     let prepared = tail.prepared.swap_remove(index);
                     drop(tail);
-                    self.remove(spare_name(prepared.slot));
+                    self.remove(prepared_name(prepared.slot));
                     Ok(None)
                 }
                 Work::Resize(index, len) => {
@@ -323,8 +328,8 @@ impl Binlog {
         Err(ended(Failed))
     }
 
-    /// Makes a prepared segment of an obsolete one, or removes it.
-    fn clear_away(&self, number: u32, is_kept: bool) -> Result<Option<Prepared>, Error> {
+    /// Makes an obsolete segment a prepared one, or removes it.
+    fn recycle_or_remove(&self, number: u32, is_kept: bool) -> Result<Option<Prepared>, Error> {
         let name = segment_name(number);
         // Another machine may have old pages of that file in its cache, and would not
         // read the new contents.
@@ -335,7 +340,7 @@ impl Binlog {
             false => None,
         };
         let slot = next_slot(&mut self.tail());
-        let new_name = spare_name(slot);
+        let new_name = prepared_name(slot);
         match reused {
             Some((file, len)) if self.storage.rename(&name, &new_name).is_ok() => {
                 let synced = self.storage.sync();
@@ -351,7 +356,7 @@ impl Binlog {
         }
     }
 
-    /// Removes a file that is not needed. If that fails, the thread `segments` tells of
+    /// Removes a file that is not needed. If that fails, the thread `segments` reports
     /// it, and the next start tries again.
     fn remove(&self, name: String) {
         if let Err(error) = self.storage.remove(&name) {
@@ -365,7 +370,7 @@ impl Binlog {
     /// that was appended.
     pub(super) fn begin_segment(&self) -> Result<(), NoRoom> {
         let end = self.tail().end;
-        self.settle(end).map_err(|Failed| NoRoom)?;
+        self.sync_up_to(end).map_err(|Failed| NoRoom)?;
         let mut tail = self.tail();
         let refuse = |error| {
             self.tail().no_room = Some(Arc::new(error));
@@ -387,15 +392,15 @@ impl Binlog {
         tail.begin_segment(0);
         let end = tail.end;
         drop(tail);
-        self.settle(end).map_err(|Failed| NoRoom)
+        self.sync_up_to(end).map_err(|Failed| NoRoom)
     }
 
-    /// For a full disk, when the current segment has become longer than its file: gives
-    /// the room of a prepared segment back to the disk. Returns whether that was
-    /// possible.
-    pub(super) fn give_back(&self) -> bool {
+    /// For a full disk, when the current segment has become longer than its file:
+    /// removes a prepared segment, so that the disk has its room. Returns whether that
+    /// was possible.
+    pub(super) fn free_prepared(&self) -> bool {
         while let Some(prepared) = self.take_prepared() {
-            let removed = self.storage.remove(&spare_name(prepared.slot));
+            let removed = self.storage.remove(&prepared_name(prepared.slot));
             if removed.and_then(|()| self.storage.sync()).is_ok() {
                 return true;
             }
@@ -420,7 +425,7 @@ pub(super) fn prepare(
     len: u64,
     zeros: u64,
 ) -> Result<Prepared, Error> {
-    let file = create(storage, &spare_name(slot), len, zeros)?;
+    let file = create(storage, &prepared_name(slot), len, zeros)?;
     Ok(Prepared { slot, len, file })
 }
 
@@ -455,20 +460,20 @@ impl Prepared {
         };
         resized.map_err(|source| {
             self.file.set_len(self.len).ok();
-            Error::on("prepare", spare_name(self.slot))(source)
+            Error::on("prepare", prepared_name(self.slot))(source)
         })?;
         self.len = len;
         Ok(())
     }
 }
 
-/// Adopts the prepared segments that a server before has left. One may have been made
-/// only in part.
+/// Adopts the prepared segments that an earlier server has left. One may have been
+/// made only in part.
 pub(super) fn adopt(storage: &dyn Storage) -> Result<Vec<Prepared>, Error> {
     let names = storage.list().map_err(Error::on("list", "the files"))?;
     let mut adopted = Vec::new();
     for name in names {
-        let Some(slot) = spare_slot(&name) else {
+        let Some(slot) = prepared_slot(&name) else {
             continue;
         };
         match reuse(storage, &name) {
@@ -499,38 +504,38 @@ fn reuse(storage: &dyn Storage, name: &str) -> Result<(Arc<dyn File>, u64), Erro
     Ok((file, len))
 }
 
-/// Makes a prepared segment, of this name, one with this header, to which it gives a
-/// salt that it returns. A longer directory may need a block or two, so on a full disk
-/// this asks `give_back` whether it can give some room to the disk.
+/// Makes the prepared segment of this name the segment with this header, and returns
+/// the salt that it has given it. A longer directory may need a block or two, so on a
+/// full disk this calls `free_prepared` to make room.
 pub(super) fn name_segment(
     storage: &dyn Storage,
     (name, file): (&str, &dyn File),
     header: &Header,
-    give_back: impl FnMut() -> bool,
+    free_prepared: impl FnMut() -> bool,
 ) -> Result<u32, Error> {
     let salt = storage.random();
     let header = Header { salt, ..*header };
-    // No record follows, whatever the file was used for before.
+    // An empty frame ends the segment here, whatever the file was used for before.
     let mut start = header.encode();
     start.resize(start.len() + FRAME_LEN as usize, 0);
     let written = file.write_at(&start, 0);
     written.map_err(Error::on("write", name))?;
     file.sync().map_err(Error::on("sync", name))?;
-    let renamed = rename(storage, name, &segment_name(header.number), give_back);
+    let renamed = rename(storage, name, &segment_name(header.number), free_prepared);
     renamed.map(|()| salt)
 }
 
 /// Renames a file, durably. If the disk has no room for the name, tries again as long as
-/// `give_back` gives some: a small prepared segment may be less than the name needs, and
-/// another thread may have taken its room.
+/// `free_prepared` frees some: a small prepared segment may be less than the name needs,
+/// and another thread may have taken its room.
 pub(super) fn rename(
     storage: &dyn Storage,
     from: &str,
     to: &str,
-    mut give_back: impl FnMut() -> bool,
+    mut free_prepared: impl FnMut() -> bool,
 ) -> Result<(), Error> {
     let mut renamed = storage.rename(from, to);
-    while renamed.as_ref().is_err_and(is_full) && give_back() {
+    while renamed.as_ref().is_err_and(is_full) && free_prepared() {
         renamed = storage.rename(from, to);
     }
     renamed.map_err(Error::on("rename", from))?;

@@ -37,32 +37,32 @@
 //! it that are a frame there. If a record is bad, the second field of later frames
 //! tells whether it had been synced; if it had, it is damage and not a torn end.
 //!
-//! **Record**: a byte for its kind, then what this kind has. A *number* has 7 bits
-//! in a byte, the lowest first, in as few bytes as it needs; the highest bit of a
-//! byte says that another one follows.
+//! **Record**: a byte for its kind, then what this kind has. A *number* is a varint
+//! (LEB128): 7 bits in a byte, the lowest first, in as few bytes as it needs; the
+//! highest bit of a byte says that another one follows.
 //!
 //! | kind | | |
 //! |---|---|---|
 //! | 1 | put | the job's fields; number: the length of a text; the text; the body with CR LF up to the end |
 //! | 2 | update | the job's fields |
 //! | 3 | delete | number: id |
-//! | 4 | mark | number: the oldest segment that is needed from here on |
+//! | 4 | mark (the low-water mark) | number: the oldest segment that is needed from here on |
 //!
 //! **Fields** of a job: the numbers id, priority, delay and TTR; the moment, unless
 //! the job is ready; the counters, if one of them is not 0; and in 8 bytes the time
-//! of the put. The moment is the end of the delay, the place among the buried jobs,
-//! or for a deleted job the end of its key's time. The counters are the numbers of
-//! reserves, timeouts, releases, buries and kicks, and of tries that have ended
-//! without a command. Delay and TTR are in seconds, times in nanoseconds since the
-//! Unix epoch. An update has all of them, not only those that changed.
+//! of the put. The moment is the end of the delay, the position in the order of the
+//! buried jobs, or for a deleted job the end of its key's time. The counters are the
+//! numbers of reserves, timeouts, releases, buries and kicks, and of tries that have
+//! ended without a command. Delay and TTR are in seconds, times in nanoseconds since
+//! the Unix epoch. An update has all of them, not only those that changed.
 //!
 //! The kind of a put or an update is a sum with the state (0 ready, 8 buried, 16
 //! delayed, 24 deleted), and 32 if there are counters.
 //!
 //! The **text** is the name of the tube, and the options of the put as the command
 //! had them, with a space before each. When the key of a deleted job stays taken,
-//! the job is put again in the state deleted, with its unique key alone and an empty
-//! body. When the time of the key is over, this is deleted in turn.
+//! the job is put again in the state deleted (a tombstone), with its unique key alone
+//! and an empty body. When the time of the key is over, a delete record follows.
 
 use crate::engine::{Counters, StoredJob, StoredOptions, StoredState, Time};
 use crate::protocol::framing::MAX_LINE;
@@ -76,7 +76,7 @@ pub const HEADER_LEN: u64 = 44;
 pub const FRAME_LEN: u64 = 16;
 
 /// The length in a frame that says that the next segment has begun. No record is
-/// so long.
+/// that long.
 const CONTINUED: u32 = u32::MAX;
 
 const MAGIC: &[u8; 8] = b"beanpole";
@@ -96,26 +96,26 @@ pub(super) fn segment_number(name: &str) -> Option<u32> {
 
 /// The name of the first prepared segment. The next ones have a number after it,
 /// from 2 on. Their contents are not part of the binlog.
-pub(super) const SPARE: &str = "binlog.spare";
+pub(super) const PREPARED: &str = "binlog.spare";
 
 /// A file whose name has a higher number is left alone.
-pub(super) const MOST_SPARES: usize = u32::MAX as usize;
+pub(super) const MOST_PREPARED: usize = u32::MAX as usize;
 
 /// The name of a prepared segment.
-pub(super) fn spare_name(slot: usize) -> String {
+pub(super) fn prepared_name(slot: usize) -> String {
     match slot {
-        0 => SPARE.into(),
-        _ => format!("{SPARE}{}", slot + 1),
+        0 => PREPARED.into(),
+        _ => format!("{PREPARED}{}", slot + 1),
     }
 }
 
 /// The prepared segment of this name; `None` if this is the name of none.
-pub(super) fn spare_slot(name: &str) -> Option<usize> {
-    let slot = match name.strip_prefix(SPARE)? {
+pub(super) fn prepared_slot(name: &str) -> Option<usize> {
+    let slot = match name.strip_prefix(PREPARED)? {
         "" => 0,
         number => number.parse::<usize>().ok()?.checked_sub(1)?,
     };
-    (slot < MOST_SPARES && spare_name(slot) == name).then_some(slot)
+    (slot < MOST_PREPARED && prepared_name(slot) == name).then_some(slot)
 }
 
 /// Whether the file of this name shows that there was a segment: there are no such
@@ -127,7 +127,7 @@ pub(super) fn shows_segment(name: &str) -> bool {
     let end = name.match_indices('.').nth(1).map(|(end, _)| end);
     let (name, numbers) = name.split_at(end.unwrap_or(name.len()));
     let mut numbers = numbers.split('.').skip(1).peekable();
-    spare_slot(name) > Some(0)
+    prepared_slot(name) > Some(0)
         && numbers.peek() != Some(&FIRST)
         && numbers.all(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
 }
@@ -213,7 +213,7 @@ impl Header {
     }
 }
 
-/// Where a frame stands. Its checksums depend on this.
+/// The place of a frame on disk. Its checksums depend on this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The segment's number.
@@ -243,7 +243,7 @@ pub struct Frame {
     /// Length of the record, never 0.
     pub len: u32,
     /// How many bytes before the frame were not known to be synced; `u32::MAX`
-    /// also stands for more.
+    /// means that many or more.
     unsynced: u32,
     /// The checksum of these two and of the place.
     seed: u32,
@@ -275,7 +275,8 @@ impl Frame {
         self.crc == crc_of(self.seed, [record, &[]])
     }
 
-    /// With which salt it would belong to a place whose salt is unknown, and 0 there.
+    /// The salt with which it would belong to a place whose salt is unknown (and 0 in
+    /// `place`).
     pub(super) fn salt_in(&self, place: Place) -> u32 {
         self.seed ^ place.seed(self.len, self.unsynced)
     }
@@ -321,7 +322,8 @@ fn crc_of(seed: u32, record: [&[u8]; 2]) -> u32 {
 /// A change of a job, or a mark of the binlog itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// A job with everything. It replaces what was known of this job.
+    /// A job with all its fields, tube, options and body. It replaces what was known
+    /// of this job.
     Put(StoredJob),
     /// The fields of a job after a change.
     Update(Update),
@@ -359,9 +361,9 @@ impl Record {
         FRAME_LEN + len as u64
     }
 
-    /// How many bytes it may come to take: a job that is put again may have
-    /// more to tell.
-    pub(super) fn grown_len(&self) -> u64 {
+    /// How many bytes it takes at most, whatever happens to the job: when it is put
+    /// again, its counters and numbers may be longer.
+    pub(super) fn max_len(&self) -> u64 {
         match self {
             Record::Put(job) => {
                 let (tube_len, keys_len, body_len) = lens(job);
@@ -446,7 +448,7 @@ impl Record {
     }
 }
 
-/// Whether this may be what is left of a deleted job.
+/// Whether this may be the tombstone of a deleted job whose key is still taken.
 fn is_key(job: &StoredJob) -> bool {
     let options = job.options.as_ref().map(|stored| &stored.options);
     let is_key = |options: &PutOptions| {
@@ -768,12 +770,12 @@ mod tests {
 
     #[test]
     fn prepared_segments_are_known_by_their_names() {
-        assert_eq!(spare_slot("binlog.spare"), Some(0));
-        assert_eq!(spare_slot("binlog.spare2"), Some(1));
-        assert_eq!(spare_slot("binlog.spare65537"), Some(65536));
+        assert_eq!(prepared_slot("binlog.spare"), Some(0));
+        assert_eq!(prepared_slot("binlog.spare2"), Some(1));
+        assert_eq!(prepared_slot("binlog.spare65537"), Some(65536));
         for number in ["1", "02", "+2", "4294967296", "x"] {
             let name = format!("binlog.spare{number}");
-            assert_eq!(spare_slot(&name), None, "{name}");
+            assert_eq!(prepared_slot(&name), None, "{name}");
         }
     }
 
@@ -1040,11 +1042,11 @@ mod tests {
         }
     }
 
-    /// So what is put again has room where what was put before had room.
+    /// So a job that is put again fits where its earlier put did.
     #[test]
     fn a_put_never_outgrows_the_length_it_is_counted_with() {
         for record in one_of_each() {
-            assert!(record.len() <= record.grown_len(), "{record:?}");
+            assert!(record.len() <= record.max_len(), "{record:?}");
         }
         for text in ["", " idp:a:4294967295 con:b:4294967295 try:4294967295"] {
             let tube = TubeName::parse(&[b'a'; 200]).unwrap();
@@ -1052,7 +1054,7 @@ mod tests {
                 tube,
                 ..longest(text)
             });
-            assert_eq!(longest.len(), longest.grown_len());
+            assert_eq!(longest.len(), longest.max_len());
             assert!(longest.len() <= longest_put(4));
         }
     }
@@ -1078,7 +1080,7 @@ mod tests {
         let last = StoredState::Buried { order: u64::MAX };
         let id = JobId(u64::MAX - 1);
         for record in [
-            // Of a deleted job, more than its key, or nothing.
+            // A tombstone with more than a key, or with none.
             Record::Put(deleted(b"")),
             Record::Put(with_options(" idp:a:60", 0, deleted(b"hello"))),
             Record::Put(with_options(" idp:a:60 con:b", 0, deleted(b""))),

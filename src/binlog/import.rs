@@ -3,8 +3,8 @@
 //! Its files are read, and all live jobs are written to segments after them. The
 //! headers of these segments say that beanstalkd's files are still needed. Then a
 //! new segment says that they are not needed any more, and only then are they
-//! removed. Until that segment has its name, a start throws our copies away and
-//! begins again. From then on, a start removes what is left of beanstalkd's files.
+//! removed. Until that segment has its name, a start removes our copies and begins
+//! again. From then on, a start removes what is left of beanstalkd's files.
 //!
 //! # Its records
 //!
@@ -36,7 +36,7 @@ use crate::engine::{Change, Counters, StoredJob, StoredState, Time};
 use crate::protocol::{Body, JobId, Priority, Seconds, TubeName};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many jobs are written at once, but for the first one.
+/// How many jobs are written at once, except the first one.
 const JOBS_AT_ONCE: usize = 1000;
 
 /// What beanstalkd's files hold.
@@ -47,8 +47,8 @@ struct Theirs<'a, J> {
     highest: u64,
     /// The jobs whose body is not complete, and the file of each.
     not_whole: BTreeMap<JobId, u32>,
-    /// The files with something that is not taken over, and the message about
-    /// it.
+    /// The files with bytes that cannot be taken over, and the message about
+    /// them.
     rest: BTreeMap<u32, String>,
     buried: u64,
 }
@@ -87,12 +87,12 @@ impl<'a, J: Jobs> Theirs<'a, J> {
         match record {
             Some(Record::Put(mut job)) => {
                 self.not_whole.remove(&id);
-                self.take_place(&mut job.state, id);
+                self.assign_order(&mut job.state, id);
                 self.jobs.restore(job);
                 self.ids.insert(id);
             }
             Some(Record::Update(mut update)) if lives => {
-                self.take_place(&mut update.state, id);
+                self.assign_order(&mut update.state, id);
                 if let Some(mut job) = self.jobs.forget(id) {
                     update.apply(&mut job);
                     self.jobs.restore(job);
@@ -103,8 +103,7 @@ impl<'a, J: Jobs> Theirs<'a, J> {
                 self.jobs.forget(id);
                 self.ids.remove(&id);
             }
-            // If an earlier record has the complete job, that record is the
-            // better one.
+            // If an earlier record has the complete job, that record counts.
             None if !lives => {
                 self.not_whole.insert(id, number);
             }
@@ -113,9 +112,9 @@ impl<'a, J: Jobs> Theirs<'a, J> {
         }
     }
 
-    /// Gives a buried job its place among the buried jobs. If it was buried
-    /// before, it keeps its place.
-    fn take_place(&mut self, state: &mut StoredState, id: JobId) {
+    /// Gives a buried job its position in the order of the buried jobs. If it was
+    /// buried before, it keeps its position.
+    fn assign_order(&mut self, state: &mut StoredState, id: JobId) {
         if let StoredState::Buried { order } = state {
             match self.jobs.stored(id).map(|job| job.state) {
                 Some(StoredState::Buried { order: before }) => *order = before,
@@ -127,7 +126,7 @@ impl<'a, J: Jobs> Theirs<'a, J> {
         }
     }
 
-    /// Removes the files, except those with something that was not taken over.
+    /// Removes the files, except those with bytes that were not taken over.
     fn remove(&self, opening: &mut Opening, files: &[Found]) -> Result<(), Error> {
         let not_whole = |(id, number): (&JobId, &u32)| {
             let name = segment_name(*number);
@@ -146,7 +145,7 @@ impl<'a, J: Jobs> Theirs<'a, J> {
                     file.len
                 ));
             }
-            opening.clear_away(file);
+            opening.remove_unneeded(file);
         }
         opening.sync_names()
     }
@@ -172,11 +171,11 @@ pub(super) fn take_over<J: Jobs>(
         .checked_add(1)
         .filter(|number| *number < u32::MAX)
     else {
-        return Err(last.damaged(0, "no file can come behind one of this number"));
+        return Err(last.damaged(0, "no file can come after one of this number"));
     };
     let theirs = Theirs::of(&files, &mut jobs)?;
     if first.is_none() {
-        // Beside spares of ours, these files would look like lost segments.
+        // Beside prepared segments of ours, these files would look like lost segments.
         theirs.remove(&mut opening, &files)?;
         let binlog = opening.begin(JobId(1), number, None)?;
         return Ok(opening.opened(binlog, jobs));
@@ -209,7 +208,7 @@ pub(super) fn take_over<J: Jobs>(
 fn copy<J: Jobs>(binlog: &Binlog, theirs: &Theirs<J>) -> Result<(), NoRoom> {
     for (index, id) in theirs.ids.iter().enumerate() {
         let job = theirs.jobs.stored(*id).expect("it is there");
-        binlog.make_room_to_copy(Record::Put(job).grown_len())?;
+        binlog.make_room_to_copy(Record::Put(job).max_len())?;
         let end = binlog.append(&[Change::Put(*id)], &*theirs.jobs);
         if index % JOBS_AT_ONCE == 0 {
             binlog.commit(end).map_err(|_| NoRoom)?;
@@ -230,7 +229,7 @@ fn undo<J: Jobs>(opening: &Opening, first: u32, theirs: &Theirs<J>, error: Error
     let numbers = names.iter().filter_map(|name| segment_number(name));
     let mut ours: Vec<u32> = numbers.filter(|number| *number >= first).collect();
     ours.sort_unstable();
-    // If something stays, the next start removes it, or finishes the takeover.
+    // If a file stays, the next start removes it, or finishes the takeover.
     for number in ours.into_iter().rev() {
         let removed = storage.remove(&segment_name(number));
         if removed.and_then(|()| storage.sync()).is_err() {
@@ -241,7 +240,7 @@ fn undo<J: Jobs>(opening: &Opening, first: u32, theirs: &Theirs<J>, error: Error
     if !error.is_full() {
         return error;
     }
-    let needed = room_needed(opening.soft_len(), theirs);
+    let needed = room_needed(opening.asked_len(), theirs);
     let free = storage.free();
     let free = free.map_or(String::new(), |free| format!(", and {free} are free"));
     Error::Refused(format!(
@@ -252,7 +251,7 @@ fn undo<J: Jobs>(opening: &Opening, first: u32, theirs: &Theirs<J>, error: Error
 /// How many bytes of files a takeover needs, with segments of this length.
 fn room_needed<J: Jobs>(asked: u64, theirs: &Theirs<J>) -> u64 {
     let jobs = theirs.ids.iter().filter_map(|id| theirs.jobs.stored(*id));
-    let lens: Vec<u64> = jobs.map(|job| Record::Put(job).grown_len()).collect();
+    let lens: Vec<u64> = jobs.map(|job| Record::Put(job).max_len()).collect();
     let longest = lens.iter().copied().max().unwrap_or(0);
     let len = asked.max((HEADER_LEN + longest).next_multiple_of(BLOCK));
     let (mut segments, mut offset) = (1, HEADER_LEN);
@@ -287,7 +286,7 @@ pub struct Format {
     /// 7 or 5.
     pub version: u32,
     big_endian: bool,
-    /// Integers of 8 bytes stand at multiples of 4.
+    /// Integers of 8 bytes are aligned to 4.
     packed: bool,
 }
 
@@ -295,7 +294,8 @@ impl Format {
     /// The format of a file that starts with these bytes; `None` if beanstalkd
     /// did not write it.
     ///
-    /// Pass the first 1024 bytes, if there are so many: they tell the layout.
+    /// Pass the first 1024 bytes, or the whole file if it is shorter: they tell the
+    /// layout.
     pub(super) fn of(start: &[u8]) -> Option<Format> {
         let (first, record) = start.split_first_chunk()?;
         let (version, big_endian) = match (u32::from_le_bytes(*first), u32::from_be_bytes(*first)) {
@@ -330,8 +330,7 @@ impl Format {
         }
     }
 
-    /// The length of a name: where it stands before the name, in so many bytes, and
-    /// what it is.
+    /// How many bytes the length of a name takes before the name, and that length.
     fn name_len(self, bytes: &[u8]) -> (usize, Option<u64>) {
         match self.version {
             5 => (8, self.u64(bytes, 0)),
@@ -356,7 +355,7 @@ impl Format {
     }
 }
 
-/// What of a file is no record.
+/// The part of a file that is no record.
 pub struct Unread {
     /// Where it begins. It goes up to the end of the file.
     pub offset: u64,
@@ -384,7 +383,7 @@ pub fn read(
                 offset = end;
             }
             Next::End if file.last_set_byte(offset)?.is_none() => return Ok(None),
-            Next::End => break "there is something behind the end".into(),
+            Next::End => break "there is something after the end".into(),
             Next::Nonsense(flaw) => break flaw.into(),
             Next::CutOff(id) => {
                 let body = id.map_or("a record".into(), |id| format!("the body of job {id}"));
@@ -419,7 +418,7 @@ enum Next {
     Nonsense(&'static str),
 }
 
-/// The place of a buried job among the others is left 0.
+/// Reads what follows at an offset. The order of a buried job is left 0.
 fn next(
     window: &mut Window,
     offset: u64,
@@ -537,7 +536,7 @@ pub const FILE_START: [u8; 4] = 7i32.to_le_bytes();
 
 /// Appends the full version-7 record of a job to `out`, as a 64-bit
 /// little-endian machine writes it. It has no place for the options of a job, nor
-/// for what is left of a deleted one.
+/// for tombstones.
 pub fn encode(job: &StoredJob, out: &mut Vec<u8>) {
     let tube = job.tube.as_str().as_bytes();
     let body = job.body.wire();

@@ -1,10 +1,10 @@
-//! The lock of a directory; and for one that several machines can use, the fence
-//! around it and the lease on it. A server that has lost the lock acknowledges
-//! nothing any more, tells nothing of jobs, and damages nothing. All that the
-//! daemon knows of shared storage is here, and the outbox asks one question,
-//! [`confirm`](Binlog::confirm), before replies leave.
+//! The lock of a directory; and for one that several machines can use, fencing and the
+//! lease. A server that has lost the lock acknowledges nothing any more, tells nothing
+//! of jobs, and damages nothing. All that the daemon knows of shared storage is here,
+//! and the outbox calls one method, [`ensure_lease`](Binlog::ensure_lease), before
+//! replies leave.
 //!
-//! # The fence
+//! # Fencing
 //!
 //! On a local file system the lock is enough: it is ours until this process
 //! ends. On a shared file system, another machine may get the lock meanwhile,
@@ -13,59 +13,57 @@
 //! happened, without the lock. A server cannot know in advance whether a write
 //! comes too late. So:
 //!
-//! - *Write, sync, look, answer.* A server that takes the lock writes a line of
-//!   its own into the lock's file before it reads anything else. After each
-//!   write and sync, and before it answers, a server looks at that file. If its
-//!   own line is still there, the next server will read all that it has
-//!   written. (A look before the write would say nothing: the lock may be lost
-//!   between the two.)
+//! - *Write, sync, check the lock, answer.* A server that takes the lock writes a line
+//!   of its own, its fencing token, into the lock's file before it reads anything
+//!   else. After each write and sync, and before it answers, a server reads that file:
+//!   this is the *lock check*. If its own line is still there, the next server will
+//!   read all that it has written. (A check before the write would prove nothing: the
+//!   lock may be lost between the two.)
 //! - *No server writes where another one may write.* A server begins a segment
 //!   of its own, in a file that it has made itself, and never appends to the
 //!   records of another server. (Recovery writes these once more as it has read
-//!   them, and zeros after them; and after them it says that the next segment has
-//!   begun.) Suppose the other server writes late. Then its
-//!   bytes lie after the end that the header of our segment tells, or in a file
-//!   that has no name any more. Also, each server has its own names for the
-//!   files that it prepares ahead, and removes those of others before it reads
-//!   anything. So if another server renames such a file late, there is nothing
-//!   to rename. (One that can be neither removed nor opened stays: GlusterFS has
-//!   one copy of it instead of three, and would rename it for nobody.)
-//! - *No old contents are read.* A machine may still have old pages of a file
-//!   that it has read. So a file never changes its meaning: on shared storage
-//!   an obsolete segment is removed, and never prepared again. Besides, the
-//!   kernel is asked to forget the pages.
+//!   them, then zeros, and a frame that says that the next segment has begun.) If the
+//!   other server then writes late, its bytes lie after the end that the header of our
+//!   segment names, or in a file that has no name any more. Also, each server has its
+//!   own names for the files that it prepares ahead, and removes those of others before
+//!   it reads anything. So if another server renames such a file late, there is nothing
+//!   to rename. (A file that can be neither removed nor opened stays: GlusterFS has one
+//!   copy of it instead of three, and refuses to rename it.)
+//! - *No stale cache is read.* A machine may still have old pages of a file that it
+//!   has read. So no file is recycled: on shared storage an obsolete segment is
+//!   removed. Besides, the kernel is asked to drop the pages.
 //!
-//! Left out: a server that loses the lock between a write and its look does not
-//! learn what becomes of these changes. They were not acknowledged, and are
-//! kept or not.
+//! Left out: a server that loses the lock between a write and its check does not
+//! learn what becomes of these changes. They were not acknowledged; the next server
+//! may have them or not.
 //!
 //! # The lease
 //!
-//! The fence keeps a server that has lost the lock from acknowledging a change.
-//! But a reply that changes nothing waits for no sync and so for no look:
-//! RESERVED, FOUND, TIMED_OUT, statistics. Meanwhile another server may have
-//! deleted these jobs. So right before replies leave, the outbox asks
-//! [`confirm`](Binlog::confirm), which goes by the last look that found the lock
-//! ours, or looks:
+//! Fencing keeps a server that has lost the lock from acknowledging a change. But a
+//! reply that changes nothing waits for no sync and so for no lock check: RESERVED,
+//! FOUND, TIMED_OUT, statistics. Meanwhile another server may have deleted these jobs.
+//! So right before replies leave, the outbox asks
+//! [`ensure_lease`](Binlog::ensure_lease), which relies on the last lock check that
+//! succeeded, or makes another one:
 //!
-//! - *That look began at most [`LEASE`] ago.* The storage gives the lock of a
-//!   silent machine away only after a longer time. The clock is read before a look
-//!   begins and right before the reply is sent, so a process that stood still at
-//!   any moment between the two looks again. The clock also runs while the machine
+//! - *That check began at most [`LEASE`] ago.* The storage gives the lock of a
+//!   silent machine away only after a longer time. The clock is read before a check
+//!   begins and right before the reply is sent, so a process that was stopped at any
+//!   moment between these two makes another check. The clock also runs while the machine
 //!   is suspended.
 //! - *It began at most [`RECENT`] before the question.* This limits the harm where
-//!   the lock is given away sooner, and where the clock stands still: the storage
+//!   the lock is given away sooner, and where the clock stops: the storage
 //!   gives the lock away at once when the process of the mount dies, and the clocks
 //!   of a virtual machine that is paused may not run. With `LEASE` alone, a server
-//!   would go on for seconds; with `RECENT` alone, one whose looks take longer
-//!   could never tell anything.
+//!   would go on for seconds; with `RECENT` alone, one whose checks take longer
+//!   could never reply.
 //!
 //! Left out: nobody can take back what the system has already been given to
-//! send. And if the process stands still between the last reading of the clock
+//! send. And if the process is stopped between the last reading of the clock
 //! and the call that sends, that one reply comes late.
 
 use super::error::Error;
-use super::format::{SPARE, segment_number, shows_segment};
+use super::format::{PREPARED, segment_number, shows_segment};
 use super::storage::{Anchor, again};
 use super::{Binlog, Failed, locked};
 use crate::sync::{AtomicU64, Mutex, Ordering};
@@ -91,8 +89,8 @@ pub(super) struct Fence {
     /// The lock's file. While the lock is held, no other descriptor of this
     /// file may be closed: that would end a lock of this kind.
     file: fs::File,
-    /// On a shared file system: our line in the file, which no other server
-    /// writes.
+    /// On a shared file system: our fencing token, the line in the file that no other
+    /// server writes.
     line: Option<[u8; LINE]>,
     /// What is appended to the names that are this server's own; empty on a
     /// local file system.
@@ -137,7 +135,8 @@ impl Fence {
         })
     }
 
-    /// Puts a fence around a shared directory.
+    /// Fences a shared directory: writes our line, and removes the prepared
+    /// segments of other servers.
     pub fn raise(file: fs::File, anchor: &Anchor) -> Result<Fence, Error> {
         let (now, line) = write_line(&file).map_err(Error::on("write", LOCK))?;
         Ok(Fence {
@@ -160,7 +159,7 @@ impl Fence {
 
     /// An error if the directory is not ours any more. Then what was written
     /// before may not be acknowledged.
-    pub fn look(&self) -> io::Result<()> {
+    pub fn check_lock(&self) -> io::Result<()> {
         let Some(line) = &self.line else {
             return Ok(());
         };
@@ -255,7 +254,7 @@ fn remove_prepared(anchor: &Anchor, is_shared: bool) -> Result<Vec<Error>, Error
         return Ok(Vec::new());
     }
     let is_prepared = |name: &&String| {
-        let rest = name.strip_prefix(SPARE).unwrap_or("-");
+        let rest = name.strip_prefix(PREPARED).unwrap_or("-");
         rest.bytes()
             .all(|byte| byte.is_ascii_digit() || byte == b'.')
             && (is_shared || rest.contains('.'))
@@ -279,48 +278,49 @@ fn remove_prepared(anchor: &Anchor, is_shared: bool) -> Result<Vec<Error>, Error
     Ok(left)
 }
 
-/// A reply is sent at most so long after the look that it rests on has begun.
+/// A reply is sent at most this long after the beginning of the lock check that it
+/// relies on.
 /// beanpole-machines(7) has the storage wait at least 10 seconds for a silent
 /// machine before it gives the machine's lock away.
 pub const LEASE: Duration = Duration::from_secs(5);
 
-/// So old may a look be when a reply is about to leave. With 20 looks a second at
-/// most, a server that only reads pays little.
+/// A lock check may be this old when a reply is about to leave. With 20 checks a second
+/// at most, a server that only answers reads pays little.
 pub const RECENT: Duration = Duration::from_millis(50);
 
-/// How often a server that has nothing to write looks whether the directory is still
-/// its own. Without this, clients could wait in `reserve` for ever, at a server that
+/// How often a server that has nothing to write checks that the directory is still its
+/// own. Without this, clients could wait in `reserve` for ever, at a server that
 /// gets no jobs any more.
-pub(super) const LOOKS_EVERY: Duration = Duration::from_secs(2);
+pub(super) const CHECK_EVERY: Duration = Duration::from_secs(2);
 
 /// The lease of a server on shared storage.
 #[derive(Default)]
 pub(super) struct Lease {
-    /// When the last successful look began, in nanoseconds by the clock of the
+    /// When the last successful lock check began, in nanoseconds by the clock of the
     /// storage; 0 before the first one.
-    looked_at: AtomicU64,
-    /// Held by a thread while it looks for a reply.
-    looking: Mutex<()>,
+    checked_at: AtomicU64,
+    /// Held by a thread while it checks the lock for a reply.
+    checking: Mutex<()>,
 }
 
 impl Binlog {
     /// Makes sure that replies may leave now: that the directory was ours a moment
-    /// ago, by a look if need be. On shared storage, nothing may leave after an
+    /// ago, by a lock check if need be. On shared storage, nothing may leave after an
     /// error. Call it right before, and not under the server's lock.
-    pub fn confirm(&self) -> Result<(), Failed> {
+    pub fn ensure_lease(&self) -> Result<(), Failed> {
         let Some(lease) = &self.lease else {
             return Ok(());
         };
         let asked = self.storage.now();
         while !lease.covers(asked, self.storage.now()) {
-            // Others who have replies use the same look.
-            let looking = locked(lease.looking.lock());
-            let looked = match lease.covers(asked, self.storage.now()) {
+            // Other threads with replies use the same check.
+            let checking = locked(lease.checking.lock());
+            let checked = match lease.covers(asked, self.storage.now()) {
                 true => Ok(()),
-                false => self.look(),
+                false => self.check_lock(),
             };
-            drop(looking);
-            looked.map_err(|error| self.fail(error))?;
+            drop(checking);
+            checked.map_err(|error| self.fail(error))?;
         }
         match self.failure.get() {
             None => Ok(()),
@@ -329,29 +329,29 @@ impl Binlog {
     }
 
     /// Whether the directory is still ours.
-    pub(super) fn look(&self) -> Result<(), Error> {
+    pub(super) fn check_lock(&self) -> Result<(), Error> {
         let Some(lease) = &self.lease else {
             return Ok(());
         };
         let began = self.storage.now();
-        self.storage.look().map_err(Error::Lost)?;
+        self.storage.check_lock().map_err(Error::Lost)?;
         lease.renew(began);
         Ok(())
     }
 }
 
 impl Lease {
-    /// Notes a successful look that began at this moment.
+    /// Notes a successful lock check that began at this moment.
     fn renew(&self, began: Duration) {
         let nanos = u64::try_from(began.as_nanos()).unwrap_or(u64::MAX);
-        self.looked_at.fetch_max(nanos, Ordering::AcqRel);
+        self.checked_at.fetch_max(nanos, Ordering::AcqRel);
     }
 
-    /// Whether a reply for which this was asked then may leave now.
+    /// Whether a reply may leave now for which the question was asked at `asked`.
     fn covers(&self, asked: Duration, now: Duration) -> bool {
-        let looked_at = self.looked_at.load(Ordering::Acquire);
-        let looked_at = Duration::from_nanos(looked_at);
-        !looked_at.is_zero() && looked_at + RECENT >= asked && looked_at + LEASE > now
+        let checked_at = self.checked_at.load(Ordering::Acquire);
+        let checked_at = Duration::from_nanos(checked_at);
+        !checked_at.is_zero() && checked_at + RECENT >= asked && checked_at + LEASE > now
     }
 }
 
@@ -370,10 +370,10 @@ mod tests {
     fn a_server_that_finds_another_line_than_its_own_has_lost_the_lock() {
         let directory = tempfile::tempdir().unwrap();
         let first = raise(directory.path());
-        assert!(first.look().is_ok());
+        assert!(first.check_lock().is_ok());
         let second = raise(directory.path());
-        assert!(second.look().is_ok());
-        let lost = first.look().unwrap_err().to_string();
+        assert!(second.check_lock().is_ok());
+        let lost = first.check_lock().unwrap_err().to_string();
         let who = format!("process {} on ", std::process::id());
         assert!(
             lost.starts_with(&who) && lost.ends_with(" has taken over"),
@@ -402,7 +402,7 @@ mod tests {
         fcntl(&fence.file, FcntlArg::F_SETLK(&release)).unwrap();
         take().unwrap();
         assert_eq!(lock_whole(&fence.file, false), Err(Errno::EAGAIN));
-        let lost = fence.look().unwrap_err().to_string();
+        let lost = fence.check_lock().unwrap_err().to_string();
         assert_eq!(lost, "another server has it");
     }
 
@@ -503,17 +503,17 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_rests_on_a_look_that_is_recent_when_asked_for_and_not_old_when_it_leaves() {
+    fn a_reply_needs_a_lock_check_that_is_recent_when_asked_for_and_not_old_when_sent() {
         let at = Duration::from_millis;
         let lease = Lease::default();
-        assert!(!lease.covers(at(0), at(0)), "nobody has looked yet");
+        assert!(!lease.covers(at(0), at(0)), "nothing was checked yet");
         lease.renew(at(10_000));
         assert!(lease.covers(at(9_000), at(10_000)));
         assert!(lease.covers(at(10_050), at(10_050)));
         assert!(!lease.covers(at(10_051), at(10_051)));
         assert!(lease.covers(at(10_050), at(14_999)));
         assert!(!lease.covers(at(10_050), at(15_000)));
-        // A look that began before another one, and ended after it.
+        // A check that began before another one, and ended after it.
         lease.renew(at(9_900));
         assert!(lease.covers(at(10_050), at(10_050)));
     }

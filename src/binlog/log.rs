@@ -1,25 +1,26 @@
 //! Group commit, and the writer.
 //!
-//! A thread that needs the log durable up to an LSN, and finds nobody writing, takes
-//! the [`Writer`]. It writes everything that any thread has appended, syncs once, and
-//! tells all who wait for this. A thread that finds somebody writing leaves word whom
-//! to tell. After the write, the committer writes for those who came meanwhile,
-//! unless another thread takes the writer first. The committer also writes and syncs
-//! in time what nobody waits for.
+//! A thread that needs the log durable up to an LSN, and finds no other thread writing,
+//! takes the [`Writer`] and so leads a group commit: it writes everything that any
+//! thread has appended, syncs once, and notifies all waiters of that. A thread that
+//! finds another one writing queues its [`Waiter`]. After the write, the committer (a
+//! thread) writes for the waiters that came meanwhile, unless another thread takes the
+//! writer first. The committer also writes and syncs in time what nobody waits for.
 //!
 //! | call | when it returns |
 //! |---|---|
 //! | [`commit`](Binlog::commit) | the log is durable up to there: synced with `Always`, else written |
-//! | [`commit_then`](Binlog::commit_then) | at once if another thread is writing; that one [tells](Waits) |
+//! | [`commit_then`](Binlog::commit_then) | at once if another thread is writing; that one [notifies](Waiter) |
 //! | [`write_soon`](Binlog::write_soon) | at once; the committer writes and syncs in time |
-//! | [`settle`](Binlog::settle) | it is written and synced, whatever the options say |
+//! | [`sync_up_to`](Binlog::sync_up_to) | it is written and synced, in every mode |
 //!
 //! - Syncs come one after the other. After the first failure nothing is durable any
 //!   more, and nothing is tried again.
-//! - With `Always`, the writer is free only when all who waited are told.
+//! - With `Always`, the writer is free only when all waiters are notified.
 //! - When something is due while another thread writes, the committer gets the writer
 //!   next. It does not poll.
-//! - On shared storage, a look follows each write and sync: see `lease`.
+//! - On shared storage, a check of the directory's lock follows each write and sync:
+//!   see `lease`.
 //!
 //! Why nothing simpler? With a mutex around writing and syncing, all threads
 //! that come during a sync would sync one after the other. With a condition
@@ -29,9 +30,9 @@
 use super::error::{Error, is_full};
 use super::files::{Prepared, name_segment};
 use super::format::{
-    FRAME_LEN, Frame, HEADER_LEN, Header, Place, Record, segment_name, spare_name,
+    FRAME_LEN, Frame, HEADER_LEN, Header, Place, Record, prepared_name, segment_name,
 };
-use super::lease::LOOKS_EVERY;
+use super::lease::CHECK_EVERY;
 use super::storage::File;
 use super::tail::Step;
 use super::{Binlog, Event, Failed, Lsn, SyncMode, locked};
@@ -45,21 +46,21 @@ use std::time::Duration;
 /// before.
 const WRITTEN_WITHIN: Duration = Duration::from_millis(50);
 
-/// The writer, and those who wait until what they appended is durable.
-pub(super) struct Turn {
+/// The writer, and the waiters for the next commits.
+pub(super) struct CommitQueue {
     /// A thread that takes it out may write. `None` while a thread writes, and
     /// after a failure.
     writer: Option<Box<Writer>>,
-    /// Those who wait, in the order in which they came.
-    waiters: Vec<(Lsn, Arc<dyn Waits>)>,
+    /// In the order in which they came, each with the LSN that it needs.
+    waiters: Vec<(Lsn, Arc<dyn Waiter>)>,
     /// The committer gets the writer next: something is due, and another thread was
     /// writing.
     is_wanted: bool,
 }
 
-impl Turn {
-    pub fn new(writer: Writer) -> Turn {
-        Turn {
+impl CommitQueue {
+    pub fn new(writer: Writer) -> CommitQueue {
+        CommitQueue {
             writer: Some(Box::new(writer)),
             waiters: Vec::new(),
             is_wanted: false,
@@ -67,21 +68,21 @@ impl Turn {
     }
 }
 
-/// Who waits until the log is durable up to an LSN.
-pub trait Waits: Send + Sync {
-    /// It is durable up to here, or has failed. This must not block: others wait
-    /// for the same thread.
+/// Is notified when the log is durable up to an LSN.
+pub trait Waiter: Send + Sync {
+    /// The log is durable up to here, or has failed. This must not block: other waiters
+    /// are notified by the same thread.
     fn durable(&self, up_to: Result<Lsn, Failed>);
 }
 
-/// The result, for a thread that waits for it.
+/// The result of a commit, for a thread that waits for it.
 #[derive(Default)]
-struct Told {
+struct CommitResult {
     up_to: Mutex<Option<Result<Lsn, Failed>>>,
     changed: Condvar,
 }
 
-impl Waits for Told {
+impl Waiter for CommitResult {
     fn durable(&self, up_to: Result<Lsn, Failed>) {
         *locked(self.up_to.lock()) = Some(up_to);
         self.changed.notify_one();
@@ -93,12 +94,12 @@ impl Waits for Told {
 pub(super) struct Schedule {
     /// When what was appended must be written, and what was written must be synced.
     due: Option<Instant>,
-    /// Somebody waits, and perhaps no thread is writing for them; or the writer that
+    /// There are waiters, and perhaps no thread is writing for them; or the writer that
     /// the committer wanted is free.
     has_waiters: bool,
     closing: bool,
-    /// The committer has to be woken. While it is awake, it looks here by itself before
-    /// it sleeps.
+    /// The committer has to be woken. While it is awake, it reads this schedule by
+    /// itself before it sleeps.
     committer_sleeps: bool,
 }
 
@@ -108,7 +109,7 @@ impl Binlog {
     ///
     /// No change may be acknowledged before this returns.
     pub fn commit(&self, lsn: Lsn) -> Result<(), Failed> {
-        let told = Arc::new(Told::default());
+        let told = Arc::new(CommitResult::default());
         self.commit_then(lsn, told.clone());
         // Not with `park`: this would use up a wake-up that is meant for what the
         // caller does next, such as that of a stop for the timer.
@@ -120,19 +121,19 @@ impl Binlog {
     }
 
     /// Like [`commit`](Self::commit), without waiting for another thread's
-    /// write. `waits` is told the result, by this thread or by the thread that
+    /// write. `waits` is notified of the result, by this thread or by the thread that
     /// writes.
-    pub fn commit_then(&self, lsn: Lsn, waits: Arc<dyn Waits>) {
+    pub fn commit_then(&self, lsn: Lsn, waits: Arc<dyn Waiter>) {
         let known = self.known(lsn).or_else(|| {
-            let mut turn = self.turn();
+            let mut queue = self.commit_queue();
             let known = self.known(lsn);
             if known.is_none() {
-                turn.waiters.push((lsn, waits.clone()));
-                let is_free = !turn.is_wanted;
-                let writer = turn.writer.take_if(|_| is_free);
-                drop(turn);
+                queue.waiters.push((lsn, waits.clone()));
+                let is_free = !queue.is_wanted;
+                let writer = queue.writer.take_if(|_| is_free);
+                drop(queue);
                 if let Some(writer) = writer {
-                    // This caller is told like the others.
+                    // This caller is notified like the others.
                     let (Ok(()) | Err(Failed)) = self.write(writer);
                 }
             }
@@ -143,47 +144,48 @@ impl Binlog {
         }
     }
 
-    /// What became of this, if that is known.
+    /// Whether the log is durable up to here, or has failed; `None` while neither is
+    /// so.
     fn known(&self, lsn: Lsn) -> Option<Result<Lsn, Failed>> {
         // After a failure nothing is acknowledged any more, not even what was
         // written before it: a failed sync may have lost it.
         if self.failure.get().is_some() {
             return Some(Err(Failed));
         }
-        let reached = Lsn(self.reached.load(Ordering::Acquire));
-        (reached >= lsn).then_some(Ok(reached))
+        let durable = Lsn(self.durable.load(Ordering::Acquire));
+        (durable >= lsn).then_some(Ok(durable))
     }
 
-    /// Writes all that was appended (and syncs it, with `Always`), and calls
-    /// `then` of all whose records were among it.
+    /// Writes all that was appended (and syncs it, with `Always`), and notifies all
+    /// waiters whose records were among it.
     fn write(&self, mut writer: Box<Writer>) -> Result<(), Failed> {
         let end = self.write_and_sync(&mut writer)?;
-        let mut turn = self.turn();
-        self.reached.store(end.0, Ordering::Release);
-        let done = turn.waiters.extract_if(.., |(lsn, _)| *lsn <= end);
+        let mut queue = self.commit_queue();
+        self.durable.store(end.0, Ordering::Release);
+        let done = queue.waiters.extract_if(.., |(lsn, _)| *lsn <= end);
         let mut done: Vec<_> = done.collect();
         // A sync that failed in another thread may have lost what was written here.
         let kept = || match self.failure.get() {
             None => Ok(end),
             Some(_) => Err(Failed),
         };
-        let tell = |done: Vec<(Lsn, Arc<dyn Waits>)>| {
+        let tell = |done: Vec<(Lsn, Arc<dyn Waiter>)>| {
             done.iter().for_each(|(_, waits)| waits.durable(kept()));
         };
-        // A client that is told sends its next command at once. If the first of
+        // A client that gets its reply sends its next command at once. If the first of
         // these could take the writer, it would have a sync for itself, and all
-        // others the next one. So with `Always`, the writer is free when all are
-        // told.
+        // others the next one. So with `Always`, the writer is free when all waiters
+        // are notified.
         if self.sync == SyncMode::Always {
-            drop(turn);
+            drop(queue);
             tell(std::mem::take(&mut done));
-            turn = self.turn();
+            queue = self.commit_queue();
         }
-        turn.writer = Some(writer);
-        let is_wanted = turn.is_wanted || !turn.waiters.is_empty();
-        drop(turn);
+        queue.writer = Some(writer);
+        let is_wanted = queue.is_wanted || !queue.waiters.is_empty();
+        drop(queue);
         if is_wanted {
-            // The committer writes for those who came meanwhile, unless another
+            // The committer writes for the waiters that came meanwhile, unless another
             // thread takes the writer first.
             self.ask_committer(|schedule| schedule.has_waiters = true);
         }
@@ -192,14 +194,14 @@ impl Binlog {
         kept().map(drop)
     }
 
-    /// Writes, syncs, looks whether the directory is still ours, in this order,
-    /// and returns up to where. Each reply waits for this.
+    /// Writes, syncs, checks that the directory is still ours, in this order, and
+    /// returns up to where. Each reply waits for this.
     fn write_and_sync(&self, writer: &mut Writer) -> Result<Lsn, Failed> {
         let end = writer.write(self)?;
         if self.sync == SyncMode::Always {
             self.sync_written()?;
         }
-        self.look().map_err(|error| self.fail(error))?;
+        self.check_lock().map_err(|error| self.fail(error))?;
         Ok(end)
     }
 
@@ -234,18 +236,17 @@ impl Binlog {
         // First without the mark: then the mark can say that all before it was
         // synced, and what is unreadable there later is damage, not a torn tail.
         let end = self.tail().end;
-        self.settle(end)?;
+        self.sync_up_to(end)?;
         let end = self.tail().mark_end();
-        let closed = self.settle(end);
+        let closed = self.sync_up_to(end);
         self.schedule().closing = true;
         self.scheduled.notify_one();
         self.end_upkeep(true);
         closed
     }
 
-    /// Writes and syncs what was appended up to `lsn`, whatever the
-    /// options say.
-    pub(super) fn settle(&self, lsn: Lsn) -> Result<(), Failed> {
+    /// Writes and syncs what was appended up to `lsn`, in every mode.
+    pub(super) fn sync_up_to(&self, lsn: Lsn) -> Result<(), Failed> {
         self.commit(lsn)?;
         if self.progress().synced_to >= lsn {
             return Ok(());
@@ -285,7 +286,7 @@ impl Binlog {
         let error = Error::on("sync", segment_name(number))(error);
         self.failure.get_or_init(|| error);
         drop(syncing);
-        Err(self.tell_failure())
+        Err(self.notify_failure())
     }
 
     /// Notes a failure: from now on nothing is acknowledged.
@@ -293,13 +294,13 @@ impl Binlog {
         // Only the first failure is kept: later ones follow from it and would
         // mislead.
         self.failure.get_or_init(|| error);
-        self.tell_failure()
+        self.notify_failure()
     }
 
-    /// Tells those who wait, and the binlog's threads, that the binlog failed.
-    fn tell_failure(&self) -> Failed {
-        let waiters = std::mem::take(&mut self.turn().waiters);
-        let tell = |(_, waits): (_, Arc<dyn Waits>)| waits.durable(Err(Failed));
+    /// Notifies the waiters and the binlog's threads that the binlog failed.
+    fn notify_failure(&self) -> Failed {
+        let waiters = std::mem::take(&mut self.commit_queue().waiters);
+        let tell = |(_, waits): (_, Arc<dyn Waiter>)| waits.durable(Err(Failed));
         waiters.into_iter().for_each(tell);
         // Notified under the threads' lock. Otherwise a thread could check for
         // a failure, find none, and then sleep through the notification.
@@ -310,8 +311,8 @@ impl Binlog {
         Failed
     }
 
-    fn turn(&self) -> FairGuard<'_, Turn> {
-        self.turn.lock()
+    fn commit_queue(&self) -> FairGuard<'_, CommitQueue> {
+        self.commit_queue.lock()
     }
 
     fn schedule(&self) -> MutexGuard<'_, Schedule> {
@@ -340,11 +341,11 @@ impl Binlog {
         }
     }
 
-    /// Waits until there is something to commit, or until it is time to look
-    /// whether the directory is still ours. Returns false when the thread has to
+    /// Waits until there is something to commit, or until it is time to check that the
+    /// directory is still ours. Returns false when the thread has to
     /// end.
     fn wait_for_commits(&self) -> bool {
-        let longest = self.lease.as_ref().map_or(Duration::MAX, |_| LOOKS_EVERY);
+        let longest = self.lease.as_ref().map_or(Duration::MAX, |_| CHECK_EVERY);
         let mut schedule = self.schedule();
         loop {
             if schedule.closing || self.failure.get().is_some() {
@@ -369,26 +370,26 @@ impl Binlog {
     /// One round of the work of both threads, for tests that start none.
     pub fn work_once(&self) -> Result<(), Failed> {
         self.commit_for_others(&mut false)?;
-        self.relieve()
+        self.flush_and_recycle()
     }
 
-    /// Writes for those who wait, and writes and syncs what is due. If another
-    /// thread has the writer, this does not wait for it: that thread writes for
-    /// those who wait, and leaves what is due to the next call. Who does not write
-    /// looks whether the directory is still ours.
+    /// Writes for the waiters, and writes and syncs what is due. If another thread has
+    /// the writer, this does not wait for it: that thread writes for the waiters, and
+    /// leaves what is due to the next call. If this call does not write, it checks that
+    /// the directory is still ours.
     fn commit_for_others(&self, is_due: &mut bool) -> Result<(), Failed> {
         let mut schedule = self.schedule();
         let now = Instant::now();
         *is_due |= schedule.due.take_if(|due| *due <= now).is_some();
         schedule.has_waiters = false;
         drop(schedule);
-        let mut turn = self.turn();
-        let has_work = *is_due || !turn.waiters.is_empty();
-        let writer = turn.writer.take_if(|_| has_work);
-        turn.is_wanted = *is_due && writer.is_none();
-        drop(turn);
+        let mut queue = self.commit_queue();
+        let has_work = *is_due || !queue.waiters.is_empty();
+        let writer = queue.writer.take_if(|_| has_work);
+        queue.is_wanted = *is_due && writer.is_none();
+        drop(queue);
         let Some(writer) = writer else {
-            return self.look().map_err(|error| self.fail(error));
+            return self.check_lock().map_err(|error| self.fail(error));
         };
         self.write(writer)?;
         match (std::mem::take(is_due), self.sync) {
@@ -405,12 +406,12 @@ const GATHER: usize = 256 << 10;
 /// A body of this length or more is written without being copied.
 const UNCOPIED_BODY: usize = 64 << 10;
 
-/// Holds the current segment's file and the place where the next byte goes.
+/// Holds the current segment's file and the offset of the next byte.
 pub(super) struct Writer {
     number: u32,
     salt: u32,
     file: Arc<dyn File>,
-    /// The length of the file when this writer came to it.
+    /// The length of the file when this writer began to write it.
     file_len: u64,
     /// Where the next written byte goes.
     offset: u64,
@@ -561,7 +562,7 @@ impl Writer {
     fn write_bytes(&mut self, bytes: &[u8], binlog: &Binlog) -> Result<(), Error> {
         let mut written = self.file.write_at(bytes, self.offset);
         // The segment has become longer than its file, and the disk is full.
-        while written.as_ref().is_err_and(is_full) && binlog.give_back() {
+        while written.as_ref().is_err_and(is_full) && binlog.free_prepared() {
             written = self.file.write_at(bytes, self.offset);
         }
         written.map_err(Error::on("write", segment_name(self.number)))?;
@@ -573,8 +574,8 @@ impl Writer {
     /// order: the header is written into the prepared segment and synced; its file gets
     /// the segment's name, and that is synced. Only then records are written to it. So a
     /// segment of that name always has its header, and a torn part is always at the end
-    /// of the newest segment. The segment before is told last that another one has
-    /// begun, so that is never said too early.
+    /// of the newest segment. Last, a frame in the segment before says
+    /// that another one has begun, so it never says so too early.
     fn begin_segment(
         &mut self,
         header: &Header,
@@ -582,10 +583,10 @@ impl Writer {
         lsn: Lsn,
         binlog: &Binlog,
     ) -> Result<(), Error> {
-        let name = spare_name(prepared.slot);
+        let name = prepared_name(prepared.slot);
         let file = prepared.file.clone();
-        let give_back = || binlog.give_back();
-        let salt = name_segment(&*binlog.storage, (&name, &*file), header, give_back)?;
+        let free_prepared = || binlog.free_prepared();
+        let salt = name_segment(&*binlog.storage, (&name, &*file), header, free_prepared)?;
         // Nothing relies on this, so it may fail.
         let end = self.place(self.offset);
         self.file.write_at(&Frame::continued(end), self.offset).ok();
@@ -613,7 +614,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::thread;
 
-    /// So long a test waits for what must come.
+    /// How long a test waits for an event that must come.
     const PATIENCE: Duration = Duration::from_secs(60);
 
     /// A log of short segments with one job.
@@ -647,10 +648,10 @@ mod tests {
     #[test]
     fn the_committer_sleeps_while_another_thread_writes_and_then_does_what_is_due() {
         let (_directory, binlog, _) = log(SyncMode::Every(Duration::from_millis(1)));
-        let writer = binlog.turn().writer.take().unwrap();
+        let writer = binlog.commit_queue().writer.take().unwrap();
         binlog.write_soon();
         binlog.spawn_threads(|_| ()).unwrap();
-        let sleeps = || binlog.turn().is_wanted && binlog.schedule().committer_sleeps;
+        let sleeps = || binlog.commit_queue().is_wanted && binlog.schedule().committer_sleeps;
         while !sleeps() {
             thread::yield_now();
         }
@@ -666,7 +667,7 @@ mod tests {
     fn a_thread_that_waits_for_another_threads_write_keeps_an_earlier_wake_up() {
         let (_directory, binlog, _) = log(SyncMode::Never);
         let end = binlog.tail().end;
-        let writer = binlog.turn().writer.take().unwrap();
+        let writer = binlog.commit_queue().writer.take().unwrap();
         thread::scope(|threads| {
             let waits = threads.spawn(|| {
                 thread::current().unpark();
@@ -675,7 +676,7 @@ mod tests {
                 thread::park_timeout(PATIENCE);
                 since.elapsed()
             });
-            while binlog.turn().waiters.is_empty() {
+            while binlog.commit_queue().waiters.is_empty() {
                 thread::yield_now();
             }
             binlog.write(writer).unwrap();

@@ -1,4 +1,4 @@
-//! The binlog: it keeps what was acknowledged.
+//! The binlog: a write-ahead log of all changes of jobs.
 //!
 //! **The promise.** Every change of a job's state becomes a record in a log on
 //! disk. A restart reads the log and has the jobs again, with everything that
@@ -6,23 +6,22 @@
 //! acknowledged when its record is synced, so a power cut loses nothing
 //! acknowledged. With `Every` and `Never` it is acknowledged when its record is
 //! written, so the end of the process loses nothing, and a power cut loses only
-//! what was not synced yet. What cannot be kept is not acknowledged. After a
-//! write or a sync has failed, nothing is acknowledged any more. A change that
-//! was refused for this reason may be kept all the same; the next start shows
-//! it.
+//! what was not synced yet. What the log cannot hold is not acknowledged. After a
+//! write or a sync has failed, nothing is acknowledged any more. A change whose
+//! acknowledgement was refused for this reason may be on the disk all the same;
+//! then it takes effect at the next start.
 //!
 //! # What is on the disk
 //!
 //! The binlog is cut into *segments*, the files `binlog.1`, `binlog.2` and so
 //! on. Each has a header, then records, then zeros. Records are written to the
-//! newest segment. The next segments will begin in the *prepared segments*,
-//! `binlog.spare`, `binlog.spare2` and so on, which are files with room in them. `format` describes
-//! the bytes, beanpole-binlog(5) lists all states in which
-//! the directory may be found, and five stories in `tests/binlog/stories` show
-//! it at work.
+//! newest segment. The next segments begin in *prepared segments*: preallocated
+//! files, `binlog.spare`, `binlog.spare2` and so on. `format` describes the bytes,
+//! beanpole-binlog(5) lists all states in which the directory may be found, and five
+//! stories in `tests/binlog/stories` show it at work.
 //!
-//! *A put* is one record at the end: the job with all its fields, tube and
-//! body, written into zeros that are there already, then synced. *A change* of
+//! *A put* is one record at the end of the log: the job with all its fields, tube
+//! and body, written over the zeros of the preallocated file, then synced. *A change* of
 //! the job's state is a shorter record with its fields; *a delete* is a record
 //! with its id. A record lies in one segment, whatever its length.
 //!
@@ -34,18 +33,19 @@
 //!    says where the records of the previous segment end.
 //! 3. Its file is renamed to the name of that segment, and the directory is
 //!    synced.
-//! 4. Only then records are written to it, and the previous segment says that it
-//!    is continued. Soon another segment is prepared.
+//! 4. Only then are records written to it, and a last frame in the previous segment
+//!    says that another one follows. Soon another segment is prepared.
 //!
 //! *A segment is obsolete* when no live job has its latest put in it. Segments
 //! become obsolete in the order of their numbers, so all later records about a job
 //! outlive its put. After the records that deleted the jobs or put them again,
-//! a *mark* names the oldest segment that is still needed. When the mark is
-//! synced, the file is prepared for a later segment, or removed.
+//! a *mark* names the oldest segment that is still needed: it is the low-water mark
+//! of the log. When the mark is synced, the file of an obsolete segment is recycled
+//! as a prepared one, or removed.
 //!
 //! Recovery relies on two facts that follow from this. *Only the end can be
 //! torn:* what is missing after a power cut comes after the last sync, in the
-//! newest segment, and was not promised. *Everything needed is there.* Damage
+//! newest segment, and was never acknowledged. *No needed segment is missing.* Damage
 //! (flipped bits, files cut short or lost) is different from a torn end. Each
 //! record's checksum covers the whole record and its place in the binlog. Each
 //! header says where the previous segment ends. Each record says how far its
@@ -53,13 +53,13 @@
 //! been synced, this is damage, and the server does not start until somebody
 //! has looked at it.
 //!
-//! # How a change gets there
+//! # How a change reaches the log
 //!
 //! ```text
 //!  worker, under the server's lock     admits        whether there is room for a put
 //!  worker, without it                  make_room     waits for room, or OUT_OF_MEMORY
 //!  worker, timer, under that lock      append        into memory, in the order of changes
-//!  worker, after it, before replies    commit        written and synced, by one for all
+//!  worker, after it, before replies    commit        group commit: written and synced
 //! ```
 //!
 //! The engine calls a change a [`Change`], and on disk it is a [`Record`].
@@ -67,37 +67,36 @@
 //! and copies no body.
 //!
 //! [`commit_then`](Binlog::commit_then) is group commit: one thread writes and
-//! syncs what all have appended, and tells each that waits for this. `log` is about
-//! that.
+//! syncs what all threads have appended, and tells those that wait. See `log`.
 //!
-//! What a reply needs is one question: [`needed_for`](Binlog::needed_for). A job
-//! may be reserved before its own put is kept, but no client may be told of it.
-//! Otherwise, after a power cut, a client could hold a job that was never kept,
-//! while a new job has the same id.
+//! [`needed_for`](Binlog::needed_for) says up to which LSN the log must be durable
+//! before a reply is sent. A job may be reserved before its put is durable, but no
+//! client may be told of it. Otherwise, after a power cut, a client could hold a job
+//! that is lost, while a new job has the same id.
 //!
-//! # How space comes back
+//! # Compaction and disk use
 //!
 //! If there is too much garbage, each append also puts a few live jobs of the
-//! oldest segment again at the end. So there is no pause, and the disk holds at
-//! most twice the live bytes, each put at its longest, five times the larger of
-//! `-s` and the largest job that has lived since the newest segment but one
-//! began (the segments that were prepared for that job stay so long), and what is
-//! left empty at the ends of segments. A full disk stops puts, and nothing
-//! else. `tail` has the rule for that.
+//! oldest segment again at the end. So there is no pause. The files take at most the
+//! sum of three: twice the live bytes, with each put counted at its longest; five
+//! times the larger of `-s` and the largest recent job; and the unused ends of
+//! segments. (A job is recent if it has lived since the segment before the newest one
+//! began; until then prepared segments are as long as it needs.) A full disk stops
+//! puts, and nothing else. `tail` has the rule for that.
 //!
-//! # Who holds what, in which order
+//! # Locks, and their order
 //!
 //! 1. The server's lock, if it is held at all. Under it, only `admits`,
 //!    `append`, `needed_for`, `has_backpressure` and what `stats` and `stats-job`
 //!    ask for are allowed.
-//! 2. `tail`, for moments.
+//! 2. `tail`, briefly.
 //!
-//! `syncing` is held while a segment is synced, and `looking` while a thread
-//! looks for the lock of a shared directory; no other lock is taken then.
-//! The other locks (`turn`, `progress`, `schedule`) are held for moments, and
+//! `syncing` is held while a segment is synced, and `checking` while a thread checks
+//! that the lock of a shared directory is still ours; no other lock is taken then.
+//! The other locks (`commit_queue`, `progress`, `schedule`) are held briefly, and
 //! their holder takes no other lock. The writer is no lock: threads hand it to
 //! each other. The owner of the files never waits for the writer, and the writer
-//! never waits for the owner: a file that the owner works on is in no list.
+//! never waits for the owner: while the owner works on a file, the file is in no list.
 //!
 //! # What each mechanism is for
 //!
@@ -107,40 +106,40 @@
 //! | mechanism | promise | test |
 //! |---|---|---|
 //! | one encoding, checksums bound to place and salt (`format`) | damage is named, and never taken for a record | `a_flipped_bit_in_a_closed_log_is_noticed_or_harmless`, `a_frame_in_a_body_makes_no_damage_of_a_torn_end` |
-//! | frames say how far the segment was synced | a torn end is told from damage | `a_newest_segment_cut_at_any_byte_gives_all_complete_changes_before` |
+//! | frames say how far the segment was synced | a torn end is not taken for damage, nor damage for a torn end | `a_newest_segment_cut_at_any_byte_gives_all_complete_changes_before` |
 //! | order of a rotation (`log`) | a power cut tears the newest segment only | `synced_always_a_power_cut_loses_nothing_acknowledged` |
-//! | marks before removal (`tail`, `files`) | a segment goes when nothing needs it | `whatever_fails_nothing_is_acknowledged_that_is_not_kept` |
-//! | group commit (`log`) | whoever waits is told by the thread that writes | `a_thread_that_waits_for_another_threads_write_keeps_an_earlier_wake_up`, and the rows of `tests/bench` |
-//! | committer | what nobody waits for is written and synced in time | `synced_sometimes_what_is_acknowledged_is_synced_though_nobody_asks` |
+//! | marks before removal (`tail`, `files`) | a segment is removed only when nothing needs it | `whatever_fails_nothing_is_acknowledged_that_is_not_kept` |
+//! | group commit (`log`) | one sync serves all threads that wait | `a_thread_that_waits_for_another_threads_write_keeps_an_earlier_wake_up`, and the rows of `tests/bench` |
+//! | committer | changes that nobody waits for are written and synced in time | `synced_sometimes_what_is_acknowledged_is_synced_though_nobody_asks` |
 //! | the committer gets the writer next | a disk that hangs costs no CPU | `the_committer_sleeps_while_another_thread_writes_and_then_does_what_is_due` |
 //! | one sync at a time, the first failure is final | nothing is acknowledged after a failure | `after_a_failed_sync_nothing_counts_as_synced_and_nothing_is_removed` |
 //! | `needed_for` | no client sees a job before its put is durable | `nothing_is_told_of_a_job_before_its_put_is_durable` |
-//! | two prepared segments that puts leave | a full disk stops puts and nothing else | `a_full_disk_stops_puts_and_nothing_else` |
-//! | puts counted at their longest | so it is with small jobs | `a_full_disk_has_room_for_all_that_happens_to_small_jobs` |
+//! | puts leave two prepared segments unused | a full disk stops puts and nothing else | `a_full_disk_stops_puts_and_nothing_else` |
+//! | puts counted at their longest | a full disk stops nothing else with small jobs, too | `a_full_disk_has_room_for_all_that_happens_to_small_jobs` |
 //! | backpressure | work on many jobs does not outrun a full disk | `work_that_waits_when_it_has_to_never_outruns_a_full_disk` |
-//! | prepared segments given back by the writer | a batch larger than all of them is written | `a_batch_that_fills_all_prepared_segments_of_a_full_disk_is_written`, `a_rename_that_finds_no_room_gets_that_of_prepared_segments` |
+//! | prepared segments removed by the writer | a batch larger than all of them is written | `a_batch_that_fills_all_prepared_segments_of_a_full_disk_is_written`, `a_rename_that_finds_no_room_gets_that_of_prepared_segments` |
 //! | prepared segments are open | a segment begins when descriptors are short | `a_segment_begins_when_no_other_file_can_be_opened` |
 //! | recycling | the steady state makes and removes no file | `in_a_steady_state_no_file_is_made_or_removed` |
 //! | puts that wait register their length with one owner | a long put costs its files once, a refused one nothing | `a_large_put_beside_small_ones_gets_its_files_once`, `a_put_that_is_refused_takes_no_disk` |
 //! | one more file for a long put, lengthened piece by piece | short puts do not wait for those of a long one | `short_puts_do_not_wait_for_the_files_of_a_long_one` |
-//! | credit for compaction | the bound on the disk's use | `endless_put_and_delete_beside_many_that_stay` |
+//! | credit for compaction | the bound on disk use | `disk_use_is_bounded_under_endless_puts_and_deletes_beside_many_live_jobs` |
 //! | compaction for a put, bound on live bytes | on a full disk a delete makes room for the next put | `on_a_full_disk_a_delete_makes_room_for_the_next_put` |
 //! | shorter segments at the first start, longer ones later | a small disk suffices | `segments_are_as_long_as_there_is_room_for_four_and_longer_when_there_is_more` |
-//! | unsharing | a copy takes no room that deletes need | `a_copy_that_shares_its_blocks_takes_no_room_that_deletes_need` |
+//! | unsharing of copied blocks (reflinks) | a copy of the directory takes no room that deletes need | `a_copy_that_shares_its_blocks_takes_no_room_that_deletes_need` |
 //! | names are synced first (`recovery`) | a kill between a rename and its sync loses nothing | `names_that_a_killed_server_has_left_are_durable_before_anything_relies_on_them` |
-//! | first names end in `.0` | lost segments are noticed | `a_log_whose_segments_are_all_gone_is_not_taken_for_a_new_one` |
+//! | the names of the first prepared segments end in `.0` | a log that has lost all its segments is not taken for a new one | `a_log_whose_segments_are_all_gone_is_not_taken_for_a_new_one` |
 //! | copies first, then a mark, then removal (`import`) | beanstalkd's jobs are neither lost nor doubled | `a_power_cut_during_a_takeover_neither_loses_nor_doubles_a_job` |
-//! | lock of the directory, held by a descriptor (`storage`) | one server at a time, in the right directory | `who_removes_the_lock_admits_no_second_server`, `another_directory_at_the_path_is_not_touched_and_ends_the_server` |
-//! | a look after each write, names and segments of its own (`lease`) | a server that has lost the lock acknowledges nothing and damages nothing | `whenever_the_lock_is_lost_nothing_acknowledged_is_and_nothing_late_spoils_it` |
-//! | nothing is reused on shared storage | no old page of a cache is read | `what_a_machine_remembers_of_files_does_not_mislead_it_at_a_take_over` |
-//! | lease | a server that has lost the lock tells nothing of jobs | `a_server_that_has_lost_the_lock_tells_nothing_of_jobs_soon_after_its_last_look` |
+//! | lock of the directory, held by a descriptor (`storage`) | one server at a time, in the right directory | `removing_the_lock_file_admits_no_second_server`, `another_directory_at_the_path_is_not_touched_and_ends_the_server` |
+//! | fencing: the lock is checked after each write, and each server has names and segments of its own (`lease`) | a server that has lost the lock acknowledges nothing and damages nothing | `a_lost_lock_loses_nothing_acknowledged_and_no_late_write_spoils_the_log` |
+//! | no file is recycled on shared storage | no stale page of a cache is read | `a_stale_page_cache_does_not_mislead_a_server_that_takes_over` |
+//! | lease | a server that has lost the lock tells nothing of jobs | `a_server_that_has_lost_the_lock_tells_nothing_of_jobs_soon_after_its_last_lock_check` |
 //!
-//! # In which order to read
+//! # Reading order
 //!
 //! `format`, `tail`, `log`, `files`; then `segment`, `opening` and `recovery`; then
-//! `import`. Below all of them is `storage`, with the `lease` for a
-//! directory that two machines can use. There the tests put in a disk of their own,
-//! which loses and breaks whatever a real one might.
+//! `import`. Below all of them is `storage`, with the `lease` for a directory that two
+//! machines can use. The tests replace `storage` by a disk that loses and breaks
+//! whatever a real one might. `error` has the messages for the operator.
 
 mod error;
 mod files;
@@ -158,14 +157,14 @@ pub use error::Error;
 pub use files::{Room, WithJobs};
 pub use format::{Record, Update, lens, longest_put, put_len};
 pub use lease::{LEASE, RECENT};
-pub use log::Waits;
+pub use log::Waiter;
 
 use crate::engine::{Change, Engine, StoredJob};
 use crate::lock::FairMutex;
 use crate::protocol::{JobId, RestsOn};
 use crate::sync::{AtomicU64, Condvar, Mutex, MutexGuard, OnceLock, Ordering};
 use lease::Lease;
-use log::{Progress, Schedule, Turn, Writer};
+use log::{CommitQueue, Progress, Schedule, Writer};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -182,7 +181,7 @@ const MOST_CHANGES: usize = 2000;
 pub enum SyncMode {
     /// Before an acknowledgement: a power cut loses nothing acknowledged.
     Always,
-    /// At most so long after a change: a power cut loses only the changes of
+    /// At most this long after a change: a power cut loses only the changes of
     /// this time.
     Every(Duration),
     /// When a segment is full, before one is removed, and when the binlog is
@@ -269,7 +268,7 @@ impl Jobs for BTreeMap<JobId, StoredJob> {
     }
 }
 
-/// A log sequence number: a place in the binlog, counted in bytes since it was
+/// A log sequence number: a position in the binlog, counted in bytes since it was
 /// opened. `commit` waits for all that was appended before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lsn(u64);
@@ -283,7 +282,7 @@ impl Lsn {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom;
 
-/// The binlog has failed, and nothing more will be kept: see
+/// The binlog has failed, and nothing more is acknowledged or logged: see
 /// [`Binlog::failure`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failed;
@@ -303,21 +302,21 @@ pub struct Stats {
     pub max_size: u64,
     /// The bytes of all files: of segments, and of the room prepared for more.
     pub size: u64,
-    /// The bytes of these that live.
+    /// The live bytes.
     pub live_size: u64,
 }
 
 /// What the binlog's threads report while it is in use.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// A put of this length was refused, mostly because the disk is full.
+    /// A put of this length was refused. In most cases the disk is full.
     NoRoom(u64, &'a Error),
     /// There is room for such a put again.
     Room,
-    /// A file that is not needed any more could not be removed. It stays until
-    /// the next start.
-    Stays(&'a Error),
-    /// A write or a sync failed. From now on nothing is acknowledged or kept:
+    /// A file that is not needed any more could not be removed. The next start
+    /// tries again.
+    NotRemoved(&'a Error),
+    /// A write or a sync failed. From now on nothing is acknowledged or logged:
     /// the server has to end.
     Failed(&'a Error),
 }
@@ -331,16 +330,16 @@ pub struct Binlog {
     sync: SyncMode,
     /// As the options asked for it.
     segment_size: u64,
-    /// What is appended. Held for moments; its holder takes no other lock and
+    /// What is appended. Held briefly; its holder takes no other lock and
     /// touches no file.
     tail: Mutex<Tail>,
-    /// The writer, and those who wait for it. Held for moments.
-    turn: FairMutex<Turn>,
-    /// How far the files are written and synced. Held for moments.
+    /// The writer, and the threads and outboxes that wait for a commit. Held briefly.
+    commit_queue: FairMutex<CommitQueue>,
+    /// How far the files are written and synced. Held briefly.
     progress: Mutex<Progress>,
-    /// How far everything is kept, and where the binlog ends: copies that can
+    /// Up to which LSN the binlog is durable, and where it ends: copies that can
     /// be read without a lock.
-    reached: AtomicU64,
+    durable: AtomicU64,
     end: AtomicU64,
     /// Held by a thread while it syncs a segment: one at a time.
     syncing: Mutex<()>,
@@ -390,8 +389,8 @@ impl Binlog {
     ///
     /// Pass the LSN to [`commit`](Self::commit).
     ///
-    /// So few at once that a full disk has room for them, and that going through
-    /// them for each job that is moved costs little.
+    /// At most [`MOST_CHANGES`] at once: so a full disk has room for them, and
+    /// compaction, which searches them for each job that it moves, costs little.
     pub fn append(&self, changes: &[Change], jobs: &dyn Jobs) -> Lsn {
         debug_assert!(changes.len() <= MOST_CHANGES, "{}", changes.len());
         let mut tail = self.tail();
@@ -402,7 +401,7 @@ impl Binlog {
         tail.end
     }
 
-    /// The LSN that must be committed before a reply is sent that rests on this;
+    /// The LSN that must be durable before a reply that depends on this is sent;
     /// `None` if there is nothing to wait for, which is the usual case for
     /// the put of a job. Call it under the server's lock.
     pub fn needed_for(&self, rests_on: RestsOn) -> Option<Lsn> {
@@ -411,9 +410,9 @@ impl Binlog {
             RestsOn::Nothing => None,
             RestsOn::AllSoFar => Some(Lsn(end)),
             RestsOn::PutOf(id) => {
-                let reached = self.reached.load(Ordering::Acquire);
-                let is_behind = reached < end;
-                is_behind.then(|| self.tail().put_durable_at(id, Lsn(reached)))?
+                let durable = self.durable.load(Ordering::Acquire);
+                let is_behind = durable < end;
+                is_behind.then(|| self.tail().put_durable_at(id, Lsn(durable)))?
             }
         }
     }
@@ -466,8 +465,8 @@ impl Binlog {
             segment_size,
             tail: Mutex::new(tail),
             progress: Mutex::new(writer.progress(Lsn::START)),
-            turn: FairMutex::new(Turn::new(writer)),
-            reached: AtomicU64::new(0),
+            commit_queue: FairMutex::new(CommitQueue::new(writer)),
+            durable: AtomicU64::new(0),
             end: AtomicU64::new(0),
             syncing: Mutex::new(()),
             schedule: Mutex::default(),
@@ -477,7 +476,7 @@ impl Binlog {
         }
     }
 
-    /// Why it cannot continue.
+    /// The error for which it cannot continue.
     fn into_error(self) -> Error {
         let full = locked(self.tail.into_inner())
             .no_room

@@ -3,7 +3,7 @@
 
 use super::error::Error;
 use super::files::{Prepared, create, name_segment, rename};
-use super::format::{HEADER_LEN, Header, SPARE, spare_slot};
+use super::format::{HEADER_LEN, Header, PREPARED, prepared_slot};
 use super::log::Writer;
 use super::segment::Found;
 use super::storage::Storage;
@@ -16,10 +16,11 @@ use std::sync::Arc;
 /// A larger `-s` makes no longer files than this.
 const LONGEST_SEGMENT: u64 = 1 << 30;
 
-/// The names of the second and the third spare until there is a segment, and
-/// after that. So one of them with its right name shows that there was a segment.
-/// If a start is interrupted, the next one removes these files (see `lease`).
-const FIRST_SPARES: [(&str, &str); 2] = [
+/// The names of the second and the third prepared segment: until there is a segment,
+/// and after that. So a file with the second kind of name shows that there was a
+/// segment. If a start is interrupted, the next one removes files of the first kind
+/// (see `lease`).
+const FIRST_PREPARED: [(&str, &str); 2] = [
     ("binlog.spare2.0", "binlog.spare2"),
     ("binlog.spare3.0", "binlog.spare3"),
 ];
@@ -41,16 +42,16 @@ impl Opening {
         number: u32,
         floor: Option<u32>,
     ) -> Result<Binlog, Error> {
-        let asked = self.soft_len().next_multiple_of(BLOCK);
+        let asked = self.asked_len().next_multiple_of(BLOCK);
         let mut len = asked;
         let storage = &*self.storage;
         self.remove_prepared()?;
-        // The first one is twice as long for a moment: so there is room for all
-        // spares beside the segment that begins in it.
+        // The first one is twice as long at first: so there is room for a third
+        // prepared segment beside the two and the segment that begins in the first.
         let make_all = |len: u64| {
-            let first = create(storage, SPARE, 2 * len, len)?;
+            let first = create(storage, PREPARED, 2 * len, len)?;
             let mut prepared = Vec::new();
-            for (index, (name, _)) in FIRST_SPARES.into_iter().enumerate() {
+            for (index, (name, _)) in FIRST_PREPARED.into_iter().enumerate() {
                 let (slot, file) = (index + 1, create(storage, name, len, len)?);
                 prepared.push(Prepared { slot, len, file });
             }
@@ -60,7 +61,7 @@ impl Opening {
             match make_all(len) {
                 Ok(made) => break made,
                 Err(error) => {
-                    // It may not have come to all of them.
+                    // Some of them may have been made.
                     self.remove_prepared().ok();
                     if !Error::is_full(&error) || len == BLOCK {
                         return Err(error);
@@ -69,16 +70,16 @@ impl Opening {
             }
             len = (len / 2).next_multiple_of(BLOCK);
         };
-        file.set_len(len).map_err(Error::on("cut", SPARE))?;
+        file.set_len(len).map_err(Error::on("cut", PREPARED))?;
         let header = Header {
             number,
             oldest: floor.unwrap_or(number),
             previous_end: 0,
             next_id,
-            salt: 0, // the spare gets one
+            salt: 0, // `name_segment` gives it one
         };
-        let salt = name_segment(storage, (SPARE, &*file), &header, || false)?;
-        for (first_name, name) in FIRST_SPARES {
+        let salt = name_segment(storage, (PREPARED, &*file), &header, || false)?;
+        for (first_name, name) in FIRST_PREPARED {
             rename(storage, first_name, name, || false)?;
         }
         let mut live = LiveBytes::new(next_id);
@@ -93,13 +94,13 @@ impl Opening {
         Ok(binlog)
     }
 
-    /// Removes what a failed attempt has prepared.
+    /// Removes the files that a failed attempt has prepared.
     pub(super) fn remove_prepared(&self) -> Result<(), Error> {
         let names = self.storage.list();
         let names = names.map_err(Error::on("list", "the files"))?;
-        let prepared = names.iter().filter(|name| spare_slot(name).is_some());
-        let first = FIRST_SPARES.map(|(name, _)| name);
-        for name in prepared.map(String::as_str).chain(first).chain([SPARE]) {
+        let prepared = names.iter().filter(|name| prepared_slot(name).is_some());
+        let first = FIRST_PREPARED.map(|(name, _)| name);
+        for name in prepared.map(String::as_str).chain(first).chain([PREPARED]) {
             match self.storage.remove(name) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 removed => removed.map_err(Error::on("remove", name))?,
@@ -109,17 +110,17 @@ impl Opening {
     }
 
     /// The length of a segment, by `-s`.
-    pub(super) fn soft_len(&self) -> u64 {
+    pub(super) fn asked_len(&self) -> u64 {
         self.segment_size.clamp(BLOCK, LONGEST_SEGMENT)
     }
 
-    /// The binlog that continues where this writer stands, in a file of this
+    /// The binlog that continues at the offset of this writer, in a file of this
     /// length.
     ///
-    /// If there was no room for segments as long as the options ask for, they
-    /// stay as short as they were, unless there is room now for spares that are
-    /// longer. Otherwise the room that was enough for short spares would not be
-    /// enough for longer ones, and puts would be refused.
+    /// If there was no room for segments as long as the options ask for, they stay as
+    /// short as they were, until [`lengthen_segments`](Self::lengthen_segments) finds
+    /// room for longer prepared ones. Otherwise room that suffices for short prepared
+    /// segments would not suffice for longer ones, and puts would be refused.
     pub(super) fn binlog(
         &self,
         live: LiveBytes,
@@ -129,24 +130,24 @@ impl Opening {
     ) -> Binlog {
         let lens = prepared.iter().map(|prepared| prepared.len);
         let longest = lens.fold(len.max(BLOCK), u64::max);
-        let size = self.soft_len().min(longest);
+        let size = self.asked_len().min(longest);
         let tail = Tail::new(live, size, (writer.offset(), len), prepared);
         let storage = self.storage.clone();
         Binlog::new(storage, self.sync, self.segment_size, tail, writer)
     }
 
-    /// Lets segments be as long as the options ask for, if there is room for
-    /// spares of that length.
+    /// Lets segments be as long as the options ask for, if there is room for prepared
+    /// segments of that length.
     pub(super) fn lengthen_segments(&self, binlog: &Binlog) {
-        let (was, asked) = (binlog.tail().segment_size, self.soft_len());
+        let (was, asked) = (binlog.tail().segment_size, self.asked_len());
         if was < asked {
             binlog.tail().segment_size = asked;
-            // As many as the next put needs.
+            // As if a put waited: then as many are prepared as it needs.
             let _room = binlog.tail().wait_for_room(0);
             binlog.keep_files();
             if binlog.tail().no_room.is_some() {
                 binlog.tail().segment_size = was;
-                // If this fails as well, puts are refused, and try it again.
+                // If this fails as well, puts are refused, and each of them tries again.
                 binlog.keep_files();
             }
         }
@@ -157,8 +158,8 @@ impl Opening {
         removed.map_err(Error::on("remove", file.name()))
     }
 
-    /// Removes a file that is not needed. If that fails, it is only told.
-    pub(super) fn clear_away(&mut self, file: &Found) {
+    /// Removes a file that is not needed. If that fails, a notice says so.
+    pub(super) fn remove_unneeded(&mut self, file: &Found) {
         if let Err(error) = self.remove(file) {
             self.notices
                 .push(format!("{error}; the file is not needed"));

@@ -1,12 +1,12 @@
-//! Opening a binlog, or beginning one: its records, in order, say which jobs
-//! live.
+//! Recovery: opening a binlog, or beginning one. Its records are replayed in order,
+//! from the oldest segment that is needed.
 //!
 //! First the names are synced. Then everything is read and checked; an error
 //! found there leaves the segments as they were. The changes after that may be
 //! interrupted anywhere, and are repeated at the next start. They need no more
 //! room: the binlog continues in its newest segment, after the last record, and
-//! keeps its spares. (On shared storage it begins a segment, for which it makes a
-//! spare.)
+//! keeps its prepared segments. (On shared storage it begins a segment, and prepares a
+//! file for that.)
 
 use super::error::{Error, REPAIR, is_full};
 use super::files::adopt;
@@ -63,15 +63,15 @@ pub(super) fn recover<J: Jobs>(
         });
     }
     let run = ours.split_off(ours.partition_point(|found| found.number < needed));
-    opening.go_on(&run, (ours, theirs), needed, jobs)
+    opening.continue_log(&run, (ours, theirs), needed, jobs)
 }
 
-/// What is wrong with a file that should be a segment.
+/// What is wrong with an empty file that should be a segment.
 const NOTHING: &str = "there is nothing in it, though there was";
 
 /// The oldest segment that is needed, as the newest one says in its header or
-/// in a later mark. So the newest one is read twice: its marks say where to
-/// begin. The first time nothing of it is kept.
+/// in a later mark. So the newest one is read twice: the first time only its marks
+/// count, which say where to begin.
 fn oldest_needed(newest: &Found) -> Result<u32, Error> {
     let mut oldest = newest.header().map_or(0, |header| header.oldest);
     if oldest < newest.number {
@@ -95,9 +95,9 @@ pub fn shows_segments(storage: &dyn Storage) -> Result<Option<String>, Error> {
 
 /// Whether our segments are only copies of jobs in beanstalkd's files, because the
 /// takeover was not finished. Until it is, the newest header says that a file of
-/// beanstalkd is needed. beanstalkd may have been started again since. Then it may
-/// have removed that file. So while our first segment is the very first, with no end
-/// of another in its header, any file of beanstalkd will do.
+/// beanstalkd is needed. If beanstalkd was started again since, it may have removed
+/// that file. So while our first segment is the very first one, with no previous end in
+/// its header, any file of beanstalkd counts as that file.
 fn are_copies(ours: &[Found], theirs: &[Found]) -> bool {
     let header = |found: Option<&Found>| found.and_then(Found::header);
     let (Some(first), Some(last)) = (header(ours.first()), header(ours.last())) else {
@@ -111,8 +111,8 @@ fn are_copies(ours: &[Found], theirs: &[Found]) -> bool {
 }
 
 impl Opening {
-    /// Our segments; and files of beanstalkd, with those in which nothing is. An
-    /// error if a file that may be needed cannot be read, or is no segment.
+    /// Our segments; and the files of beanstalkd, with empty ones among them. An error
+    /// if a file that may be needed cannot be read, or is no segment.
     fn sort(
         &mut self,
         files: Vec<Numbered>,
@@ -138,7 +138,7 @@ impl Opening {
         Ok((ours, theirs))
     }
 
-    /// A file that cannot be read stays. It is only told of.
+    /// A file that cannot be read stays, and a notice says so.
     pub(super) fn leave_alone(&mut self, error: &Error) {
         let told = format!("left alone, since it is not needed: {error}");
         self.notices.push(told);
@@ -157,9 +157,9 @@ impl Opening {
         }
     }
 
-    /// Continues a binlog of our own: the segments in `run`, from the oldest
-    /// that is needed. The other files are not needed.
-    fn go_on<J: Jobs>(
+    /// Continues a binlog of our own, with the segments in `run`: those from the oldest
+    /// that is needed on. The other files are not needed.
+    fn continue_log<J: Jobs>(
         mut self,
         run: &[Found],
         (old, theirs): (Vec<Found>, Vec<Found>),
@@ -182,11 +182,11 @@ impl Opening {
                 .map(|()| true)
                 .map_err(Error::on("prepare", newest.name()))?,
         };
-        self.mend(newest, &*file, &replayed)?;
+        self.make_durable(newest, &*file, &replayed)?;
         import::remove_left_over(&mut self, &theirs)?;
-        old.iter().for_each(|found| self.clear_away(found));
+        old.iter().for_each(|found| self.remove_unneeded(found));
         let len = match is_ours {
-            true => self.take_room(newest, &*file, end)?,
+            true => self.allocate_newest(newest, &*file, end)?,
             false => end,
         };
         let writer = Writer::new(newest.number, newest.place(end).salt, file, end);
@@ -198,7 +198,7 @@ impl Opening {
         if self.storage.is_shared() && binlog.begin_segment().is_err() {
             return Err(binlog.into_error());
         }
-        binlog.tail().retire();
+        binlog.tail().note_obsolete();
         Ok(self.opened(binlog, jobs))
     }
 
@@ -214,34 +214,39 @@ impl Opening {
         newest.expect("there is a segment")
     }
 
-    /// Makes durable all that was read, and writes zeros over what was not
-    /// finished, before anything relies on it.
+    /// Makes durable all that was read, and writes zeros over a torn end, before
+    /// anything relies on it.
     ///
-    /// A sync that failed may have left changes in the cache that are not on
-    /// the disk, and no later sync would write them. So everything after the
-    /// last sync that is known to have succeeded is written again. In the same
-    /// way the cache may have zeros where the disk has not. So what follows
-    /// the records is read from the disk.
-    fn mend(&mut self, newest: &Found, file: &dyn File, replayed: &Replayed) -> Result<(), Error> {
+    /// A sync that failed may have left changes in the page cache that are not on the
+    /// disk, and no later sync would write them. So everything after the last sync that
+    /// is known to have succeeded is written again. In the same way the cache may have
+    /// zeros where the disk has other bytes. So the bytes after the records are read
+    /// from the disk.
+    fn make_durable(
+        &mut self,
+        newest: &Found,
+        file: &dyn File,
+        replayed: &Replayed,
+    ) -> Result<(), Error> {
         let name = newest.name();
         let on = |action| Error::on(action, name.clone());
         let Replayed { synced, end, .. } = *replayed;
         let in_cache = checksum(file, synced, end).map_err(on("read"))?;
-        // Some file systems write nothing in place, and may have no room. Then
-        // what is on the disk must be the same.
+        // A copy-on-write file system may have no room for that. Then the disk must
+        // have the same bytes as the cache.
         let full = match write_again(file, synced, end) {
             Err(error) if is_full(&error) => Some(error),
-            written => written.map(|()| None).map_err(on("mend"))?,
+            written => written.map(|()| None).map_err(on("rewrite"))?,
         };
         file.sync().map_err(on("sync"))?;
         file.forget().map_err(on("read"))?;
         if let Some(error) = full
             && checksum(file, synced, end).map_err(on("read"))? != in_cache
         {
-            return Err(on("mend")(error));
+            return Err(on("rewrite")(error));
         }
-        // Old contents of the file mean nothing. But a record that was torn off
-        // might be right in its place once more, after other records.
+        // Contents from an earlier use of the file are never valid. But a record of the
+        // torn end might become valid again, after other records.
         if replayed.is_torn
             && let Some(last) = newest.last_set_byte(end)?
         {
@@ -249,7 +254,7 @@ impl Opening {
             let told = "dropped a torn tail of changes that were never synced";
             self.notices
                 .push(format!("{name}: {told}: {torn} bytes from offset {end} on"));
-            write_zeros(file, end, end + torn).map_err(on("mend"))?;
+            write_zeros(file, end, end + torn).map_err(on("rewrite"))?;
             file.sync().map_err(on("sync"))?;
         }
         Ok(())
@@ -258,7 +263,7 @@ impl Opening {
     /// Allocates the newest segment's file, and returns its length. Without
     /// room for that, the file ends with its records. (A copy of a file may
     /// have holes.)
-    fn take_room(&self, newest: &Found, file: &dyn File, end: u64) -> Result<u64, Error> {
+    fn allocate_newest(&self, newest: &Found, file: &dyn File, end: u64) -> Result<u64, Error> {
         let name = newest.name();
         match file.allocate(newest.len) {
             Err(error) if is_full(&error) => {
@@ -282,18 +287,18 @@ fn checksum(file: &dyn File, from: u64, to: u64) -> io::Result<u32> {
     Ok(crc.finalize())
 }
 
-/// What a run of consecutive segments says.
+/// The state after the replay of consecutive segments.
 struct Replayed {
     live: LiveBytes,
     /// How far the newest segment is known to be synced, and where its records
     /// end.
     synced: u64,
     end: u64,
-    /// Whether something unfinished follows.
+    /// Whether a torn end follows.
     is_torn: bool,
 }
 
-/// Reads segments, and brings the jobs in them back.
+/// Replays segments, and restores the jobs in them.
 fn replay(segments: &[Found], jobs: &mut impl Jobs) -> Result<Replayed, Error> {
     let mut replayed = Replayed {
         live: LiveBytes::new(JobId(1)),
@@ -321,13 +326,13 @@ fn replay(segments: &[Found], jobs: &mut impl Jobs) -> Result<Replayed, Error> {
 }
 
 fn replay_record(record: Record, live: &mut LiveBytes, jobs: &mut impl Jobs) {
-    let len = record.grown_len();
+    let len = record.max_len();
     match record {
         Record::Put(job) => {
             let id = job.id;
-            // What is put again may be shorter: it may be only a key by now.
+            // A job that is put again may be shorter: its put may be a tombstone.
             if let Some(before) = jobs.restore(job) {
-                live.delete(id, Record::Put(before).grown_len());
+                live.delete(id, Record::Put(before).max_len());
             }
             live.put(id, len);
         }
@@ -342,7 +347,7 @@ fn replay_record(record: Record, live: &mut LiveBytes, jobs: &mut impl Jobs) {
         }
         Record::Delete(id) => {
             if let Some(job) = jobs.forget(id) {
-                live.delete(id, Record::Put(job).grown_len());
+                live.delete(id, Record::Put(job).max_len());
             }
         }
         Record::Mark(_) => {}

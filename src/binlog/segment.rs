@@ -11,7 +11,7 @@ use super::storage::{File, Storage};
 use std::io;
 use std::sync::Arc;
 
-/// How many bytes are read at once, if there are so many.
+/// How many bytes are read at once, at most.
 const CHUNK: usize = 256 << 10;
 /// How many bytes of a file's start are read to find out which program wrote
 /// it.
@@ -123,7 +123,7 @@ impl Found {
         opened.map_err(Error::on("open", self.name()))
     }
 
-    /// To read it piece by piece.
+    /// A window for reading it piece by piece.
     pub(super) fn window(&self) -> Result<Window, Error> {
         Ok(Window {
             file: self.open()?,
@@ -158,11 +158,11 @@ impl Found {
     }
 
     /// The offset of the first frame at or after `from` that is valid in its
-    /// place and that `is_looked_for` accepts.
+    /// place and that `is_wanted` accepts.
     pub fn find_frame(
         &self,
         from: u64,
-        is_looked_for: impl Fn(&Frame, u64) -> bool,
+        is_wanted: impl Fn(&Frame, u64) -> bool,
     ) -> Result<Option<u64>, Error> {
         let mut window = self.window()?;
         let mut start = from;
@@ -170,11 +170,11 @@ impl Found {
             let bytes = window.at(start, CHUNK)?;
             if !is_all_zeros(bytes) {
                 for (offset, bytes) in (start..).zip(bytes.windows(FRAME_LEN as usize)) {
-                    // Most that is looked at is no frame, and the checksum takes
+                    // Most offsets have no frame, and the checksum takes
                     // longest.
                     if bytes[..4] != [0; 4]
                         && let Some(frame) = bytes.first_chunk().and_then(Frame::read)
-                        && is_looked_for(&frame, offset)
+                        && is_wanted(&frame, offset)
                         && frame.belongs_to(self.place(offset))
                     {
                         return Ok(Some(offset));
@@ -200,7 +200,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// So many bytes from an offset on, or fewer where the file ends.
+    /// This many bytes from an offset on, or fewer where the file ends.
     pub(super) fn at(&mut self, offset: u64, len: usize) -> Result<&[u8], Error> {
         let left = self.len.saturating_sub(offset);
         let within = |len: usize| usize::try_from(left).unwrap_or(len).min(len);
@@ -236,7 +236,7 @@ fn read_exact(file: &dyn File, mut bytes: &mut [u8], mut offset: u64) -> io::Res
     Ok(())
 }
 
-/// How many of so many bytes are read at once.
+/// How many bytes are read at once when this many are left.
 pub(super) fn chunk_len(bytes: u64) -> usize {
     bytes.min(CHUNK as u64) as usize
 }
@@ -253,11 +253,11 @@ fn is_all_zeros(bytes: &[u8]) -> bool {
 /// What follows the records of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Nothing, or the next segment that is known.
+    /// Nothing, or the next segment, which is there.
     Whole,
-    /// These records say that there is a next segment, and it is not known.
+    /// A frame that says that there is a next segment, which is not there.
     Continued,
-    /// So many bytes of something unfinished.
+    /// This many bytes of an unfinished write.
     Torn(u64),
 }
 
@@ -267,7 +267,7 @@ pub struct Reader<'a> {
     window: Window,
     /// Where the next record begins.
     pub offset: u64,
-    /// How far the segment was synced, by what the records so far say.
+    /// How far the segment was synced, as the frames read so far say.
     pub synced: u64,
     /// Where to search for later frames if no record begins at `offset`. If a frame
     /// is there, this is after its record, since a body may look like frames.
@@ -278,7 +278,7 @@ pub struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// A reader from an offset on. The records end where the next segment's
-    /// header says, or where something stands that is no record.
+    /// header says, or before the first bytes that are no record.
     pub fn new(found: &'a Found, offset: u64, next: Option<&Header>) -> Result<Reader<'a>, Error> {
         let end = next.map_or(found.len, |next| next.previous_end);
         if end > found.len {
@@ -354,7 +354,7 @@ impl<'a> Reader<'a> {
     /// An error if these records are followed by damage, or by another segment
     /// that is not there.
     ///
-    /// Returns whether something unfinished follows.
+    /// Returns whether a torn end follows.
     pub(super) fn must_be_whole(&mut self) -> Result<bool, Error> {
         match self.end()? {
             End::Continued => Err(Error::Missing {
@@ -366,8 +366,8 @@ impl<'a> Reader<'a> {
     }
 
     /// Checks what follows the records. If there is a next segment, its header
-    /// says where they end. In the newest one something unfinished may follow;
-    /// but it is damage if a later frame says that this place had been synced.
+    /// says where they end. In the newest one an unfinished write may follow; but it
+    /// is damage if a later frame says that this offset had been synced.
     pub fn end(&mut self) -> Result<End, Error> {
         let (found, offset) = (self.found, self.offset);
         let flaw = "this is not the record that was written there";
@@ -388,9 +388,9 @@ impl<'a> Reader<'a> {
         let Some(last) = found.last_set_byte(offset)? else {
             return Ok(End::Whole);
         };
-        let is_behind_sync = |frame: &Frame, at| frame.synced(at) > offset;
+        let says_synced = |frame: &Frame, at| frame.synced(at) > offset;
         let is_whole = |frame: &Frame, at| at + u64::from(frame.len) <= found.len;
-        let is_ours = |frame: &Frame, at| is_behind_sync(frame, at) || is_whole(frame, at);
+        let is_ours = |frame: &Frame, at| says_synced(frame, at) || is_whole(frame, at);
         let Some(first) = found.find_frame(offset, is_ours)? else {
             // Zeros follow the last record, and after them there is only what an
             // earlier use of the file has left.
@@ -399,7 +399,7 @@ impl<'a> Reader<'a> {
                 false => End::Torn(last + 1 - offset),
             });
         };
-        match found.find_frame(self.later.max(first), is_behind_sync)? {
+        match found.find_frame(self.later.max(first), says_synced)? {
             Some(_) => Err(found.damaged(offset, format!("{flaw}, and it had been synced"))),
             None => Ok(End::Torn(last + 1 - offset)),
         }

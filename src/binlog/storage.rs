@@ -1,7 +1,7 @@
-//! Where segments lie: the seam between the binlog and the operating system.
+//! Storage: the interface between the binlog and the operating system.
 //!
 //! [`Directory`] is the real one. The tests have others, which know what a power
-//! cut leaves behind and can make any operation fail. So each operation says
+//! cut leaves and can make any operation fail. So each operation says
 //! here what must be synced to make it durable. What is special about storage that
 //! machines share is in `lease`.
 
@@ -47,8 +47,8 @@ pub trait Storage: Send + Sync {
     /// Removes a file.
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Makes the names durable. After an error, a later success means that they
-    /// are: a file system writes what it notes of names itself, and either tries
-    /// again or is broken for good.
+    /// are: a file system writes its metadata itself, and either tries again or is
+    /// broken for good.
     fn sync(&self) -> io::Result<()>;
     /// How many bytes new files can take, if the file system tells.
     fn free(&self) -> Option<u64> {
@@ -66,11 +66,11 @@ pub trait Storage: Send + Sync {
     }
     /// An error if the directory is not ours any more. Then what was written
     /// before, synced or not, may not be acknowledged.
-    fn look(&self) -> io::Result<()> {
+    fn check_lock(&self) -> io::Result<()> {
         Ok(())
     }
     /// The time since some moment in the past. Unlike other clocks, this one
-    /// does not stand still while the machine is suspended.
+    /// goes on while the machine is suspended.
     fn now(&self) -> Duration {
         time_since_boot()
     }
@@ -103,18 +103,18 @@ pub trait File: Send + Sync {
     /// Makes contents and length durable.
     ///
     /// After an error, what was to become durable may still be read, but no
-    /// later sync makes it durable: the system reports an error once, and takes
-    /// the changes for written.
+    /// later sync makes it durable: the system reports an error once, and marks
+    /// the pages as clean.
     fn sync(&self) -> io::Result<()>;
-    /// Makes the next read come from the disk, not from what the system
-    /// remembers, as far as it can. Only for what is synced.
+    /// Drops the file's pages from the system's cache, as far as it can, so that the
+    /// next read comes from the disk. Only for what is synced.
     fn forget(&self) -> io::Result<()> {
         Ok(())
     }
 }
 
-/// A file that is made as a trial. If it stays, the next start removes it as it
-/// removes the prepared segments of other servers.
+/// A file that is made to find out whether files can be made. If it stays, the next
+/// start removes it like the prepared segments of other servers.
 const PROBE: &str = "binlog.spare.0";
 
 /// A directory of the operating system, locked for this process.
@@ -170,7 +170,7 @@ impl Storage for Directory {
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        self.look()?;
+        self.check_lock()?;
         let name = self.fence.name(name);
         let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL;
         let made = self.anchor.file(&name, flags);
@@ -185,12 +185,12 @@ impl Storage for Directory {
         Ok(Arc::new(file))
     }
 
-    /// To look whether the new name is taken is enough: the directory is locked, so no
-    /// other server writes here. On shared storage, a server that has lost the lock
-    /// has no file left to rename.
+    /// It is enough to check first that the new name is free: the directory is locked,
+    /// so no other server writes here. On shared storage, a server that has lost the
+    /// lock has no file left to rename.
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.look()?;
-        // A segment begins. Who looks for the jobs later must find it.
+        self.check_lock()?;
+        // A segment begins: the next start must find it at the directory's path.
         if segment_number(to).is_some() {
             self.fence.must_be_in_place(&self.anchor)?;
         }
@@ -208,7 +208,7 @@ impl Storage for Directory {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        self.look()?;
+        self.check_lock()?;
         self.anchor.remove(&self.fence.name(name))
     }
 
@@ -230,8 +230,8 @@ impl Storage for Directory {
         self.fence.is_shared()
     }
 
-    fn look(&self) -> io::Result<()> {
-        self.fence.look()
+    fn check_lock(&self) -> io::Result<()> {
+        self.fence.check_lock()
     }
 }
 
@@ -374,8 +374,8 @@ impl File for fs::File {
 
     fn allocate(&self, len: u64) -> io::Result<()> {
         let end = libc::off_t::try_from(len).map_err(io::Error::other)?;
-        // What is written has its room: where no other room is left, XFS refuses
-        // it a second time. So begin at the first hole, or where the file ends.
+        // Blocks that are written are allocated, and on a full disk XFS refuses to
+        // allocate them again. So begin at the first hole, or where the file ends.
         let hole = again(|| lseek(self, 0, Whence::SeekHole)).unwrap_or(0);
         if hole >= end {
             return Ok(());
@@ -398,8 +398,8 @@ impl File for fs::File {
         match again(|| unshare(self, end)) {
             Ok(()) => Ok(()),
             Err(Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EINVAL) => Ok(()),
-            // A full XFS refuses this also where nothing is shared. Only what is
-            // written again shows which of the two it is.
+            // A full XFS refuses this also where nothing is shared. Only writing it
+            // again shows which of the two it is.
             Err(Errno::ENOSPC | Errno::EDQUOT) => write_again(self, 0, len),
             Err(errno) => Err(errno.into()),
         }
@@ -493,7 +493,7 @@ mod tests {
         first.rename("binlog.spare", "binlog.1").unwrap();
         assert_eq!(first.list().unwrap().len(), 2);
         let second = open();
-        assert!(first.look().is_err() && second.look().is_ok());
+        assert!(first.check_lock().is_err() && second.check_lock().is_ok());
         assert!(first.create("binlog.spare").is_err());
         assert!(first.remove("binlog.1").is_err());
         second.remove("binlog.1").unwrap();
@@ -541,7 +541,7 @@ mod tests {
         std::fs::write(path.join("lock"), "").unwrap();
         let removed = anchor.must_be_in_place("lock", &lock).unwrap_err();
         assert_eq!(removed.to_string(), "its file lock was removed");
-        // Whoever cannot look must not say that it is gone.
+        // An error of the check does not say that the file is gone.
         let denied = is_same(&lock, Err(io::ErrorKind::PermissionDenied.into()));
         assert_eq!(denied.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
     }

@@ -1,5 +1,5 @@
-//! The growing end of the log, in memory: what was appended and is not written yet,
-//! which segment holds how many live bytes, and how much room there is. Pure: it
+//! The growing end of the log, in memory: the records that are appended and not yet
+//! written, the live bytes of each segment, and the room that is left. Pure: it
 //! decides, and `files` and `log` touch the disk.
 //!
 //! **Live bytes.** A segment is needed as long as a live job's latest put is in it.
@@ -18,22 +18,22 @@
 //!
 //! A *prepared segment* is a file in which a segment can begin without asking the
 //! disk for anything. Its *full length* is `-s`; while there is a longer segment, or
-//! a put waits that would make one, it is as long as that. So what lives in any one
-//! segment fits into one prepared segment, even if each of its jobs is put again with
-//! the most that it may have to tell ([`put_len`](super::put_len)). A third one is
+//! a put waits that would make one, it is as long as that. So the live
+//! jobs of any one segment fit into one prepared segment, even if each put takes the
+//! most that it ever can ([`put_len`](super::put_len)). A third one is
 //! prepared when half of the current segment is used: by then an older segment is
 //! usually obsolete, and its file is taken. If not, no put waits while a new file is
 //! made.
 //!
 //! Why two? When the disk is full and puts are refused, everything else must get along
-//! with two prepared segments. To free the oldest segment takes at most one of them.
-//! Meanwhile jobs are moved so fast that the whole log has been gone through before
+//! with two prepared segments. Compacting the oldest segment takes at most one of
+//! them. Meanwhile compaction is so fast that it goes through the whole log before
 //! updates and deletions have taken an eighth of a segment
-//! ([`may_move_for`](Tail::may_move_for)), if there are fewer than some 800,000 jobs
-//! for each MiB of a segment: no append looks at more than 256 of them. So the oldest
-//! segment is obsolete before the room is used up, and its file is the next prepared
-//! segment. It is not given to the disk in between, where another program could take
-//! it; for the same reason no file is cut at its last record.
+//! ([`earn_compaction`](Tail::earn_compaction)), if there are fewer than some 800,000
+//! jobs for each MiB of a segment: no append examines more than 256 of them. So the
+//! oldest segment is obsolete before the room is used up, and its file becomes the next
+//! prepared segment. The file is never freed in between, since another program could
+//! take its blocks; for the same reason no file is cut at its last record.
 //!
 //! Why a bound on live bytes? The fuller the files are with live bytes, the more has to
 //! be moved to free one of them: near the last byte, each put would move a whole
@@ -42,10 +42,10 @@
 //!
 //! **Backpressure.** Work on very many jobs, such as a long kick, is done in time
 //! slices. While less than two full lengths are left, each slice waits until what was
-//! appended before it is written and the obsolete segments are prepared again
+//! appended before it is written and the obsolete segments are recycled
 //! ([`has_backpressure`](Tail::has_backpressure)). A single slice may still need more
 //! than all this, if segments are very short. Then a segment grows beyond its file. If
-//! the disk is full, prepared segments are given up for that, one after the other.
+//! the disk is full, prepared segments are removed for that, one after the other.
 
 use super::error::Error;
 use super::files::{Prepared, Upkeep};
@@ -61,18 +61,18 @@ use std::sync::{Arc, Weak};
 pub(super) const BLOCK: u64 = 4096;
 /// How many prepared segments of full length a put leaves.
 pub(super) const LEFT_BY_PUT: usize = 2;
-/// The live bytes leave free at least one part in this many of what the disk has for
-/// segments, and half a segment. The empty ends of segments may take half of that.
+/// The live bytes leave free at least this fraction (1/16) of what the disk has for
+/// segments, and half a segment. The unused ends of segments may take half of that.
 const FREE_PART: u64 = 16;
-/// While room is short, no more than a full length divided by this should wait to be
-/// written.
+/// While room is short, at most this fraction (1/16) of a full length should be
+/// appended and not written.
 const UNWRITTEN_PART: u64 = 16;
-/// How many bytes may be moved for each byte of garbage.
-const MOVE_RATE: u64 = 4;
+/// How many bytes compaction may move for each new byte of garbage.
+const COMPACTION_RATE: u64 = 4;
 /// No append moves more bytes than this and one record.
-const MOVE_BYTES: u64 = 1 << 20;
-/// No append looks at more jobs of the oldest segment than this.
-const MOVE_LOOKS: u32 = 256;
+const COMPACTION_BYTES: u64 = 1 << 20;
+/// No append examines more jobs of the oldest segment than this.
+const COMPACTION_JOBS: u32 = 256;
 /// A prepared segment for a put longer than all others is lengthened by this much at
 /// a time, so that shorter puts find the owner of the files busy for a moment only.
 const LENGTHEN_BYTES: u64 = 4 << 20;
@@ -103,13 +103,13 @@ pub(super) enum Work {
 pub(super) struct Tail {
     /// What has to be written.
     steps: Vec<Step>,
-    /// The first puts that are not durable yet are in two batches: the one that is
-    /// gathered in `steps`, and the one that is being written. This is the lowest id
-    /// in the first one. These are usually the newest jobs; but a producer that sends
-    /// the body long after the line of its put brings an older id.
+    /// The puts that are not durable yet are in two batches: the one that is gathered
+    /// in `steps`, and the one that is being written. This is the lowest id of a put in
+    /// `steps`. These are usually the newest jobs; but the id of a put whose body
+    /// arrives long after its line is older.
     first_put: Option<JobId>,
-    /// The same for the steps that are being written, or were written last, and the
-    /// LSN where they end.
+    /// The same for the batch that is being written, or was written last, and the LSN
+    /// where it ends.
     taken_first_put: Option<JobId>,
     taken_end: Lsn,
     /// Where the log ends.
@@ -126,20 +126,21 @@ pub(super) struct Tail {
     pub prepared: Vec<Prepared>,
     /// The puts that wait for room: their lengths, as long as they wait.
     waiting: Vec<Weak<u64>>,
-    /// How many bytes the log's files could have together on this disk, as it was
-    /// found last; `None` if that is not known.
+    /// How many bytes the log's files could take together on this disk, when its free
+    /// space was last read; `None` if that is not known.
     pub capacity: Option<u64>,
-    /// The segments that no live job needs, oldest first. Each may go when the log is
-    /// synced up to the LSN beside it.
+    /// The obsolete segments, oldest first. Each may be recycled or removed when the log
+    /// is synced up to the LSN beside it.
     pub obsolete: VecDeque<(u32, Lsn)>,
-    /// How many bytes may be moved. Negative after more were moved.
+    /// How many bytes compaction may move. Negative after it has moved more.
     credit: i64,
     /// Why the last attempt to prepare segments failed, if it did.
     pub no_room: Option<Arc<Error>>,
     /// The put that was refused last, and why, until there is room for one of its
     /// length.
     pub refused: Option<(u64, Arc<Error>)>,
-    /// Why files that are not needed could not be removed, to be told.
+    /// Why files that are not needed could not be removed; the owner of the files
+    /// reports this.
     pub not_removed: Vec<Error>,
     /// What the owner of the files is asked to do, and has done.
     pub upkeep: Upkeep,
@@ -171,15 +172,15 @@ impl Tail {
         }
     }
 
-    /// Appends a record of a change, and moves jobs if it is time to. The changes
-    /// `next` have been made as well, and are appended after this one.
+    /// Appends a record of a change, and does some compaction if there is much garbage.
+    /// The changes `next` have been made as well, and are appended after this one.
     pub fn append(&mut self, change: Change, next: &[Change], jobs: &dyn Jobs) {
         match change {
             Change::Put(id) => {
                 let job = jobs.stored(id);
                 let job = job.expect("a put is appended before its job can be deleted");
                 let record = Record::Put(job);
-                let len = record.grown_len();
+                let len = record.max_len();
                 self.record(record);
                 self.first_put = self.first_put.into_iter().chain([id]).min();
                 self.live.put(id, len);
@@ -189,7 +190,7 @@ impl Tail {
             Change::Update(id) => {
                 if let Some(job) = jobs.stored(id).filter(|job| !job.is_deleted()) {
                     let garbage = self.record(Record::Update(Update::of(&job)));
-                    self.may_move_for(garbage);
+                    self.earn_compaction(garbage);
                 }
             }
             Change::Delete {
@@ -199,33 +200,32 @@ impl Tail {
                 keys_len,
             } => {
                 let len = put_len(id, tube_len, keys_len, body_len);
-                // While its key is taken, what is left of it is live.
-                let rest = jobs.stored(id).filter(StoredJob::is_deleted);
-                let record = rest.map_or(Record::Delete(id), Record::Put);
-                let is_rest = matches!(record, Record::Put(_));
-                let rest_len = record.grown_len();
+                // While its key is taken, its tombstone is live.
+                let tombstone = jobs.stored(id).filter(StoredJob::is_deleted);
+                let record = tombstone.map_or(Record::Delete(id), Record::Put);
+                let is_tombstone = matches!(record, Record::Put(_));
+                let tombstone_len = record.max_len();
                 let record_len = self.record(record);
                 self.live.delete(id, len);
-                if is_rest {
-                    self.live.put(id, rest_len);
+                if is_tombstone {
+                    self.live.put(id, tombstone_len);
                 }
-                self.may_move_for(len + if is_rest { 0 } else { record_len });
+                self.earn_compaction(len + if is_tombstone { 0 } else { record_len });
             }
         }
-        // Nothing is saved for later: credit counts only while there is too much
-        // garbage.
+        // Credit is not saved up while there is little garbage.
         if !self.has_much_garbage() && !self.refuses_puts() {
             self.credit = 0;
         }
         self.compact(next, jobs, false);
-        self.retire();
+        self.note_obsolete();
     }
 
     /// Appends a record, and returns its length. It begins a segment if it does not
     /// fit into the current one. Without a prepared segment, or a number, the current
     /// segment grows.
     fn record(&mut self, record: Record) -> u64 {
-        let longest = record.grown_len();
+        let longest = record.max_len();
         let rest = match record {
             Record::Put(_) => self.rest_for_puts(),
             Record::Update(_) | Record::Delete(_) | Record::Mark(_) => self.rest(),
@@ -285,8 +285,8 @@ impl Tail {
     }
 
     /// Takes the steps that have to be written, in exchange for the vector `empty`,
-    /// and returns up to where they reach. The steps that were taken before must be
-    /// written by now.
+    /// and returns them with the LSN where they end. The steps that were taken before
+    /// must be written by now.
     pub fn take(&mut self, empty: Vec<Step>) -> (Vec<Step>, Lsn) {
         self.taken_first_put = self.first_put.take();
         self.taken_end = self.end;
@@ -317,12 +317,12 @@ impl Tail {
 
     // Compaction.
 
-    /// Notes that so many bytes became garbage. [`MOVE_RATE`] times as many may be
-    /// moved.
-    fn may_move_for(&mut self, garbage: u64) {
-        let mut earned = MOVE_RATE * garbage;
+    /// Notes that this many bytes became garbage, so that compaction may move
+    /// [`COMPACTION_RATE`] times as many.
+    fn earn_compaction(&mut self, garbage: u64) {
+        let mut earned = COMPACTION_RATE * garbage;
         if self.refuses_puts() {
-            // Enough to move all that lives once before an eighth of a segment is used
+            // Enough to move all live jobs once before an eighth of a segment is used
             // up.
             let round = garbage.saturating_mul(8 * self.live.total);
             earned = earned.saturating_add(round / self.full_len(0));
@@ -330,31 +330,31 @@ impl Tail {
         self.credit = self.credit.saturating_add_unsigned(earned);
     }
 
-    /// Moves jobs for a put that waits for room, as many as one append may move, and
-    /// only until a segment is obsolete: then its file may suffice. Returns whether
+    /// Compaction for a put that waits for room: moves as many jobs as one append may,
+    /// and only until a segment is obsolete, whose file may suffice. Returns whether
     /// that has changed anything.
     pub fn compact_for_put(&mut self, jobs: &dyn Jobs) -> bool {
         let before = (self.migrated, self.live.oldest());
-        let credit = std::mem::replace(&mut self.credit, MOVE_BYTES as i64);
+        let credit = std::mem::replace(&mut self.credit, COMPACTION_BYTES as i64);
         self.compact(&[], jobs, true);
         self.credit = credit;
-        self.retire();
+        self.note_obsolete();
         before != (self.migrated, self.live.oldest())
     }
 
     /// Moves jobs out of the oldest segment, as far as the credit reaches. Each is
-    /// written as it is after all changes of the same request, also after those that
-    /// follow: no reply rests on some of these alone.
+    /// written as it is after all changes of the same request, `next` included: no
+    /// reply depends on only some of these.
     fn compact(&mut self, next: &[Change], jobs: &dyn Jobs, is_for_put: bool) {
         let mut bytes = 0;
-        for _ in 0..MOVE_LOOKS {
+        for _ in 0..COMPACTION_JOBS {
             // The next append may use the credit that is left.
-            if self.credit <= 0 || bytes >= MOVE_BYTES {
+            if self.credit <= 0 || bytes >= COMPACTION_BYTES {
                 return;
             }
             let Some(id) = self.live.next_in_oldest() else {
                 // Much garbage at once can make several segments obsolete.
-                match self.retire() && !is_for_put {
+                match self.note_obsolete() && !is_for_put {
                     true => continue,
                     false => return,
                 }
@@ -363,15 +363,15 @@ impl Tail {
             let Some(job) = jobs.stored(id) else {
                 continue;
             };
-            let goes =
+            let deletes_it =
                 |change: &Change| matches!(*change, Change::Delete { id: one, .. } if one == id);
-            if job.is_deleted() && next.iter().any(goes) {
-                // What is left of it is put by that change.
+            if job.is_deleted() && next.iter().any(deletes_it) {
+                // That change puts its tombstone.
                 continue;
             }
             let record = Record::Put(job);
-            let len = record.grown_len();
-            if !self.may_move(len) {
+            let len = record.max_len();
+            if !self.has_room_to_move(len) {
                 return self.live.take_back(id);
             }
             self.record(record);
@@ -382,11 +382,11 @@ impl Tail {
         }
     }
 
-    /// Whether a put of this length, at its longest, may be moved now. It must not take
-    /// the last room: the mark that makes the oldest segment obsolete must fit as well,
-    /// and so must all that is appended until the file of that segment is prepared.
-    /// Half a full length is kept for these.
-    fn may_move(&self, len: u64) -> bool {
+    /// Whether there is room to move a put of this length, at its longest. It must not
+    /// take the last room: the mark that makes the oldest segment obsolete must fit as
+    /// well, and so must all that is appended until the file of that segment is
+    /// recycled. Half a full length is reserved for these.
+    fn has_room_to_move(&self, len: u64) -> bool {
         let lost = match self.rest_for_puts() >= len {
             true => 0,
             false if self.shortest_for(len).is_some() => self.rest(),
@@ -397,8 +397,8 @@ impl Tail {
 
     /// Notes that the oldest segments are obsolete, if no live job needs them, and
     /// appends a mark that says so. Returns whether there were any.
-    pub fn retire(&mut self) -> bool {
-        let numbers: Vec<u32> = std::iter::from_fn(|| self.live.retire()).collect();
+    pub fn note_obsolete(&mut self) -> bool {
+        let numbers: Vec<u32> = std::iter::from_fn(|| self.live.pop_obsolete()).collect();
         if numbers.is_empty() {
             return false;
         }
@@ -411,12 +411,12 @@ impl Tail {
         true
     }
 
-    /// Whether there is so much garbage that jobs have to be moved.
+    /// Whether there is so much garbage that compaction is due.
     fn has_much_garbage(&self) -> bool {
         let (size, live) = (self.full_len(0), self.live.total);
-        // The manual's bound on the disk's use is twice what lives and five files. It
-        // has room for this much: beside what is used there are three prepared
-        // segments, and what is left of the current file.
+        // The manual's bound on disk use is twice the live bytes and five files. That
+        // leaves room for this much garbage: beside the used bytes there are three
+        // prepared segments and the rest of the current file.
         self.garbage() > size / 4 + live / 4 + live.saturating_sub(4 * size) / 4
     }
 
@@ -449,7 +449,8 @@ impl Tail {
         most.is_none_or(|most| self.live.total + put <= most)
     }
 
-    /// How many bytes may live together with a put of this length, as far as is known.
+    /// How many live bytes there may be if a put of this length is added; `None` if the
+    /// capacity of the disk is not known.
     pub fn most_live(&self, put: u64) -> Option<u64> {
         let full = self.full_len(put);
         let all = self.capacity?.saturating_sub(LEFT_BY_PUT as u64 * full);
@@ -503,7 +504,7 @@ impl Tail {
     }
 
     /// Whether more work should wait, with this many bytes unwritten: room is short,
-    /// and what was appended should be written first, or what is obsolete be prepared.
+    /// and appended records should be written first, or obsolete segments recycled.
     pub fn has_backpressure(&self, unwritten: u64) -> bool {
         let full = self.full_len(0);
         self.room() < LEFT_BY_PUT as u64 * full
@@ -520,9 +521,9 @@ impl Tail {
         put
     }
 
-    /// Whether the owner of the files has something to do. On a full disk, it has when
-    /// segments are obsolete, and when there is hardly any room: what has been given
-    /// back to the disk may be free only now.
+    /// Whether the owner of the files has something to do. On a full disk, this is so
+    /// when segments are obsolete, and when there is hardly any room: blocks of removed
+    /// files may have become free only now.
     pub fn needs_upkeep(&self) -> bool {
         match self.no_room {
             Some(_) => !self.obsolete.is_empty() || self.room() < self.full_len(0) / 4,
@@ -531,11 +532,11 @@ impl Tail {
     }
 
     /// What the owner of the files has to do next, when the log is synced up to here.
-    /// What gives room back comes first, so that a full disk stops none of that. All
-    /// prepared segments get the same length. There are two, and one more when half of
-    /// the current segment is used or a put waits. There may be three, so that none is
-    /// removed and made again. For a put that is longer than all before there is one
-    /// more, if there is room: then shorter ones find three at any moment.
+    /// Work that frees room comes first, so that a full disk does not stop it. All
+    /// prepared segments get the same length. Two are made, and a third one when half of
+    /// the current segment is used or a put waits. A third one is not removed when two
+    /// would do, since it would soon be made again. For a put that is longer than all
+    /// before there is a fourth, if there is room: so shorter puts always find three.
     pub fn next_work(&self, synced_to: Lsn, has_room_for_extra: bool) -> Option<Work> {
         let waiting = self.waiting.iter().filter_map(Weak::upgrade).max();
         let short = self.full_len(0);
@@ -572,16 +573,16 @@ impl Tail {
     }
 }
 
-/// Which segment holds which live jobs: for each segment, the live jobs whose latest
-/// put is there, and how many bytes these puts take at their longest. Small: jobs
-/// that were put one after the other and never moved need no entry of their own.
+/// The live bytes of each segment: the live jobs whose latest put is there, and how
+/// many bytes these puts take at their longest. Compact in memory: jobs that were put
+/// one after the other and never moved need no entry of their own.
 #[derive(Default)]
 pub(super) struct LiveBytes {
     /// The segments in use, oldest first; the last one is being written.
     segments: VecDeque<Segment>,
     /// The jobs that were put again, and into which segment. Any other job is where it
-    /// was put first, and the `first` of the segments tell where that was. (A job is
-    /// counted as put again if a higher id was put before it.)
+    /// was put first; the `first` of each segment tells which one that is. (A job also
+    /// counts as put again if a higher id was put before it.)
     moved: BTreeMap<JobId, u32>,
     /// One more than the highest id seen.
     pub next_id: JobId,
@@ -591,9 +592,9 @@ pub(super) struct LiveBytes {
     /// and how long the files are.
     pub used: u64,
     pub files: u64,
-    /// For the maximum: the number and length of the longest of these, then of the
-    /// longest of those after it, and so on. A segment counts with what its jobs may
-    /// grow to, if that is more than its length.
+    /// A monotonic queue for the maximum length of these: number and length of the
+    /// longest one, then of the longest one after it, and so on. A segment counts with
+    /// what its live jobs take at their longest, if that is more than its length.
     longest: VecDeque<(u32, u64)>,
 }
 
@@ -666,8 +667,8 @@ impl LiveBytes {
         self.segments.back().expect(HAS_SEGMENT).live
     }
 
-    /// A job is put into the current segment for the first time, or what is left of it
-    /// after its deletion.
+    /// A job, or the tombstone of one, is put into the current segment for the first
+    /// time.
     pub fn put(&mut self, id: JobId, len: u64) {
         if id >= self.next_id {
             self.next_id = JobId(id.0 + 1);
@@ -699,7 +700,7 @@ impl LiveBytes {
         self.moved.remove(&id);
     }
 
-    /// The segment with the latest put of a job that lives.
+    /// The segment with the latest put of a live job.
     pub fn segment_of(&self, id: JobId) -> Option<u32> {
         Some(self.segments[self.index_of(id)?].number)
     }
@@ -717,7 +718,7 @@ impl LiveBytes {
 
     /// Removes the oldest segment if no live job needs it. Never removes the current
     /// one.
-    fn retire(&mut self) -> Option<u32> {
+    fn pop_obsolete(&mut self) -> Option<u32> {
         if self.segments.len() == 1 || self.segments[0].live > 0 {
             return None;
         }
@@ -731,8 +732,8 @@ impl LiveBytes {
         Some(oldest.number)
     }
 
-    /// The next job with its latest put in the oldest segment, to be moved out of it.
-    /// (It may be deleted by now.) Each job is returned once.
+    /// The next job with its latest put in the oldest segment, for compaction. (It may
+    /// be deleted by now.) Each job is returned once.
     ///
     /// `None` if all were returned, or if the oldest segment is the current one.
     fn next_in_oldest(&mut self) -> Option<JobId> {
@@ -770,7 +771,8 @@ mod tests {
     const UPDATE_LEN: u64 = 29;
     /// How long the put of a job without a body is at its longest.
     const PUT_LEN: u64 = 80;
-    /// So long is the file of the current segment: no other one is needed.
+    /// The length of the current segment's file, long enough that no other one is
+    /// needed.
     const LONG: u64 = 100 << 20;
 
     fn jobs(count: u64, body_len: usize) -> BTreeMap<JobId, StoredJob> {
@@ -857,7 +859,7 @@ mod tests {
         }
         let (before, end) = (Lsn(0), tail.end);
         let waits_of =
-            |tail: &Tail, reached| [1, 2, 3, 4].map(|id| tail.put_durable_at(JobId(id), reached));
+            |tail: &Tail, durable| [1, 2, 3, 4].map(|id| tail.put_durable_at(JobId(id), durable));
         let of_these = [None, Some(end), Some(end), Some(end)];
         assert_eq!(waits_of(&tail, before), of_these);
         tail.take(Vec::new());
@@ -878,7 +880,7 @@ mod tests {
     }
 
     #[test]
-    fn four_times_as_much_is_moved_as_becomes_garbage() {
+    fn compaction_moves_four_bytes_for_each_byte_that_becomes_garbage() {
         let mut jobs = jobs(30, 0);
         let mut tail = with_garbage(&jobs);
         let moved_for = |bytes: u64| bytes.div_ceil(PUT_LEN);
@@ -893,12 +895,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_a_deleted_job_is_moved_too() {
+    fn compaction_moves_the_tombstone_of_a_deleted_job_whose_key_is_taken() {
         let mut jobs = jobs(2, 0);
-        let words =
-            PutOptions::parse(b" idp:a:60").map(|words| Box::new(StoredOptions::new(words)));
+        let options = PutOptions::parse(b" idp:a:60").map(|key| Box::new(StoredOptions::new(key)));
         let rest = jobs.get_mut(&JobId(2)).unwrap();
-        rest.options = words;
+        rest.options = options;
         rest.state = StoredState::Deleted {
             until: Time::default(),
         };
@@ -908,7 +909,7 @@ mod tests {
     }
 
     #[test]
-    fn more_is_moved_while_puts_are_refused() {
+    fn compaction_moves_more_while_puts_are_refused() {
         let jobs = jobs(20, 0);
         let mut tail = with_garbage(&jobs);
         let full = ErrorKind::StorageFull.into();
@@ -927,7 +928,7 @@ mod tests {
     }
 
     #[test]
-    fn an_obsolete_segment_goes_when_the_mark_that_says_so_is_synced() {
+    fn an_obsolete_segment_is_recycled_when_the_mark_that_says_so_is_synced() {
         let mut jobs = jobs(1, 0);
         let mut tail = with_garbage(&jobs);
         assert!(tail.obsolete.is_empty());
@@ -1059,7 +1060,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lives_in_one_segment_fits_into_a_prepared_one() {
+    fn the_live_jobs_of_one_segment_fit_into_a_prepared_one() {
         let full_len = |lens: &[u64], offset| {
             let mut tail = tail(&[]);
             for (index, len) in lens.iter().enumerate() {
@@ -1082,7 +1083,7 @@ mod tests {
     }
 
     #[test]
-    fn puts_may_take_what_they_may_grow_to() {
+    fn room_is_reserved_for_puts_at_their_longest() {
         let mut tail = tail_with(1000, &[]);
         tail.live.put(JobId(1), ROOM - 900);
         assert_eq!(tail.rest_for_puts(), 900);
@@ -1101,7 +1102,7 @@ mod tests {
     #[test]
     fn the_last_half_of_a_full_length_is_not_for_compaction() {
         let half = BLOCK / 2;
-        let most = |tail: Tail| (0..).take_while(|&len| tail.may_move(len)).last();
+        let most = |tail: Tail| (0..).take_while(|&len| tail.has_room_to_move(len)).last();
         assert_eq!(most(tail(&[])), Some(ROOM - half));
         assert_eq!(most(tail_with(half - 1, &[])), None);
         // What is left of the segment is lost.
@@ -1109,7 +1110,7 @@ mod tests {
         assert_eq!(most(tail_with(1000, &[HEADER_LEN + 3000])), Some(1000));
         assert_eq!(most(tail_with(3000, &[])), Some(3000 - half));
         // It fits nowhere.
-        assert!(!tail_with(3000, &[BLOCK; 3]).may_move(ROOM + 1));
+        assert!(!tail_with(3000, &[BLOCK; 3]).has_room_to_move(ROOM + 1));
     }
 
     #[test]
@@ -1143,7 +1144,7 @@ mod tests {
 
     #[test]
     fn garbage_is_much_when_it_is_a_quarter_of_a_segment_and_of_what_lives() {
-        // So many bytes of the current segment make it much.
+        // The shortest length of the current segment with which it is much.
         let much = |mut tail: Tail| {
             (HEADER_LEN..BLOCK).find(|&offset| {
                 tail.offset = offset;
@@ -1154,7 +1155,7 @@ mod tests {
         let mut with_a_job = tail(&[]);
         with_a_job.live.put(JobId(1), 400);
         assert_eq!(much(with_a_job), Some(400 + 1024 + 100 + 1));
-        // Of what lives in more than four segments, it is half.
+        // Above four segments of live bytes, it is half of these.
         let mut with_many = tail(&[]);
         for id in 1..=5 {
             with_many.live.put(JobId(id), 4000);
@@ -1188,14 +1189,14 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_segment_retires_when_its_jobs_are_moved_or_deleted() {
+    fn the_oldest_segment_is_obsolete_when_its_jobs_are_moved_or_deleted() {
         let mut live = LiveBytes::new(JobId(1));
         live.begin(1, 0, 0);
         (1..=3).for_each(|id| live.put(JobId(id), 10));
         assert_eq!(live.next_in_oldest(), None); // the oldest is the current one
         live.begin(2, 80, 80);
         assert_eq!(longest(&live), 80);
-        assert_eq!(live.retire(), None);
+        assert_eq!(live.pop_obsolete(), None);
         live.delete(JobId(2), 10);
         let first = live.next_in_oldest().unwrap();
         live.take_back(first); // as if there were no room to move it
@@ -1205,14 +1206,14 @@ mod tests {
         rest.retain(|id| *id != JobId(2)); // deleted, which is not known here
         assert_eq!((first, rest), (JobId(1), vec![JobId(3)]));
         live.moved(JobId(3), 10);
-        assert_eq!(live.retire(), Some(1));
-        assert_eq!(live.retire(), None);
+        assert_eq!(live.pop_obsolete(), Some(1));
+        assert_eq!(live.pop_obsolete(), None);
         assert_eq!((live.total, live.used), (20, 0));
         assert_eq!(longest(&live), 0);
     }
 
     #[test]
-    fn a_segment_counts_with_what_its_jobs_may_grow_to() {
+    fn a_segment_counts_with_its_live_jobs_at_their_longest() {
         let mut live = LiveBytes::new(JobId(1));
         live.begin(1, 0, 0);
         live.put(JobId(1), 100);
@@ -1227,7 +1228,7 @@ mod tests {
 
     /// If each looked at all others, this would take minutes.
     #[test]
-    fn very_many_segments_retire_at_once() {
+    fn very_many_segments_become_obsolete_at_once() {
         const MANY: u32 = 300_000;
         let mut live = LiveBytes::new(JobId(1));
         live.begin(1, 0, 0);
@@ -1235,8 +1236,8 @@ mod tests {
             live.begin(number, u64::from(number % 1000), u64::from(number % 1000));
         }
         assert_eq!(longest(&live), 999);
-        let retired = std::iter::from_fn(|| live.retire()).count();
-        assert_eq!(retired, MANY as usize - 1);
+        let obsolete = std::iter::from_fn(|| live.pop_obsolete()).count();
+        assert_eq!(obsolete, MANY as usize - 1);
         assert_eq!((live.used, longest(&live)), (0, 0));
     }
 

@@ -264,7 +264,7 @@ mod tests {
                 engine.effects.changes.clear();
             }
             if number % 200 == 0 {
-                binlog.relieve().unwrap();
+                binlog.flush_and_recycle().unwrap();
             }
         }
         binlog.close().unwrap();

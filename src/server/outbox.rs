@@ -31,7 +31,7 @@
 //! that, because the worker then finds nothing to read.
 
 use super::Stream;
-use crate::binlog::{Binlog, Failed, Lsn, Waits};
+use crate::binlog::{Binlog, Failed, Lsn, Waiter};
 use crate::engine::{ConnectionId, Time};
 use crate::log::{self, Level};
 use crate::protocol::{Body, Reply, RestsOn};
@@ -385,7 +385,7 @@ impl Client {
     /// that asks whether the storage is still ours.
     fn outbox_to_send(&self) -> io::Result<MutexGuard<'_, Outbox>> {
         let binlog = self.binlog.as_ref();
-        if binlog.is_none_or(|binlog| binlog.confirm().is_ok()) {
+        if binlog.is_none_or(|binlog| binlog.ensure_lease().is_ok()) {
             return Ok(self.outbox());
         }
         // Another server has the jobs. The client connects to that one when it
@@ -402,7 +402,7 @@ impl Client {
     }
 }
 
-impl Waits for Client {
+impl Waiter for Client {
     fn durable(&self, up_to: Result<Lsn, Failed>) {
         self.send_for_worker(|outbox| outbox.make_ready(up_to));
     }

@@ -154,7 +154,7 @@ impl Shared {
         let has_to = |binlog: &&Arc<Binlog>| binlog.has_backpressure();
         while let Some(binlog) = self.binlog.as_ref().filter(has_to) {
             // If that fails, the clients that wait for these changes are told.
-            binlog.relieve().ok();
+            binlog.flush_and_recycle().ok();
         }
     }
 

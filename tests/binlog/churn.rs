@@ -79,7 +79,7 @@ fn endless_put_and_delete_beside_one_job_that_stays() {
 }
 
 #[test]
-fn endless_put_and_delete_beside_many_that_stay() {
+fn disk_use_is_bounded_under_endless_puts_and_deletes_beside_many_live_jobs() {
     let (disk, mut server, mut random) = jobs_put(2000, 400);
     churn(&mut server, &disk, 20_000, |server, round| {
         assert!(server.put(100, &mut random));

@@ -224,7 +224,7 @@ fn on_a_disk_that_is_full_at_any_moment_nothing_acknowledged_is_lost() {
 }
 
 /// A server is killed between a rename and its sync, and the next one has no
-/// room for a spare, and so no reason of its own to sync a name.
+/// room for a prepared segment, and so no reason of its own to sync a name.
 #[test]
 fn names_that_a_killed_server_has_left_are_durable_before_anything_relies_on_them() {
     let mut tried = 0;

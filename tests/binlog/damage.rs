@@ -475,7 +475,7 @@ fn an_obsolete_segment_that_cannot_be_removed_is_reported_and_stops_no_put() {
         }
         let event = events.recv().unwrap();
         let told = [
-            "Stays(File { action: \"re",
+            "NotRemoved(File { action: \"re",
             "name: \"binlog.1\"",
             "split brain",
         ];

@@ -48,7 +48,7 @@ fn run(operation: u64, kind: ErrorKind) -> bool {
         let making_room = ["create", "allocate"].contains(&disk.failed().unwrap());
         assert!(
             !making_room,
-            "no room for a spare ended the log; {}",
+            "no room for a prepared segment ended the log; {}",
             what()
         );
     }

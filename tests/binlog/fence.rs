@@ -51,7 +51,7 @@ struct Machine {
     /// An event, and after how many more operations it happens: it comes just
     /// before the next one.
     event: Arc<Mutex<(u64, Option<Event>)>>,
-    /// What happens when the storage has answered the next look, and this
+    /// What happens when the storage has answered the next lock check, and this
     /// machine has not yet got the answer.
     answered: Arc<Mutex<Option<Event>>>,
 }
@@ -105,7 +105,7 @@ impl Machine {
     }
 
     /// This machine stands still for as long as another one needs to get the
-    /// lock, right after its next look was answered.
+    /// lock, right after its next lock check was answered.
     fn stand_still_at_the_next_look(&self) {
         let shared = self.shared.clone();
         self.answer_the_next_look(move || {
@@ -114,7 +114,7 @@ impl Machine {
         });
     }
 
-    /// This happens when the next look was answered.
+    /// This happens when the next lock check was answered.
     fn answer_the_next_look(&self, event: impl FnOnce() + Send + 'static) {
         *self.answered.lock().unwrap() = Some(Box::new(event));
     }
@@ -144,14 +144,14 @@ impl Storage for Machine {
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        self.look()?;
+        self.check_lock()?;
         self.before_change();
         let file = self.shared.disk.create(&self.own_name(name))?;
         Ok(self.file(name, file))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.look()?;
+        self.check_lock()?;
         // The machine has asked before whether the new name is taken.
         let is_taken = self.shared.disk.number_of(to).is_some();
         self.before_change();
@@ -163,7 +163,7 @@ impl Storage for Machine {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        self.look()?;
+        self.check_lock()?;
         self.before_change();
         self.shared.disk.remove(&self.own_name(name))
     }
@@ -177,7 +177,7 @@ impl Storage for Machine {
         true
     }
 
-    fn look(&self) -> io::Result<()> {
+    fn check_lock(&self) -> io::Result<()> {
         let is_ours = self.shared.holder.load(Ordering::SeqCst) == self.number;
         if let Some(event) = self.answered.lock().unwrap().take() {
             event();
@@ -308,7 +308,7 @@ fn lose_the_lock_at(operation: u64) -> bool {
 }
 
 #[test]
-fn whenever_the_lock_is_lost_nothing_acknowledged_is_and_nothing_late_spoils_it() {
+fn a_lost_lock_loses_nothing_acknowledged_and_no_late_write_spoils_the_log() {
     let tried = (0..)
         .take_while(|operation| lose_the_lock_at(*operation))
         .count();
@@ -317,7 +317,7 @@ fn whenever_the_lock_is_lost_nothing_acknowledged_is_and_nothing_late_spoils_it(
 }
 
 #[test]
-fn nothing_is_acknowledged_between_the_loss_of_the_lock_and_the_next_look() {
+fn nothing_is_acknowledged_between_the_loss_of_the_lock_and_the_next_lock_check() {
     let shared = Shared::default();
     let random = &mut Random::new(1);
     let mut server = Machine::new(&shared, 1).take_over(SIZE);
@@ -339,18 +339,18 @@ fn nothing_is_acknowledged_between_the_loss_of_the_lock_and_the_next_look() {
 
 /// Nothing was changed, so there is nothing to sync.
 #[test]
-fn a_server_that_has_lost_the_lock_tells_nothing_of_jobs_soon_after_its_last_look() {
+fn a_server_that_has_lost_the_lock_tells_nothing_of_jobs_soon_after_its_last_lock_check() {
     let shared = Shared::default();
     shared.pass(LEASE);
     let log = Machine::new(&shared, 1).take_over(SIZE).log;
-    assert_eq!(log.confirm(), Ok(()));
+    assert_eq!(log.ensure_lease(), Ok(()));
     shared.holder.store(2, Ordering::SeqCst);
-    // What the last look says holds for a moment. The storage takes longer to
+    // What the last lock check says holds for a moment. The storage takes longer to
     // give the lock of a silent machine away.
     shared.pass(RECENT);
-    assert_eq!(log.confirm(), Ok(()));
+    assert_eq!(log.ensure_lease(), Ok(()));
     shared.pass(Duration::from_nanos(1));
-    assert_eq!(log.confirm(), Err(Failed));
+    assert_eq!(log.ensure_lease(), Err(Failed));
     assert!(log.failure().is_some());
 }
 
@@ -363,7 +363,7 @@ fn a_look_that_takes_long_is_good_for_the_reply_for_which_it_was_made() {
     let log = machine.take_over(SIZE).log;
     let storage = shared.clone();
     machine.answer_the_next_look(move || storage.pass(LEASE - Duration::from_nanos(1)));
-    assert_eq!(log.confirm(), Ok(()));
+    assert_eq!(log.ensure_lease(), Ok(()));
     let answered = machine.answered.lock().unwrap();
     assert!(answered.is_none(), "it has looked");
 }
@@ -375,7 +375,7 @@ fn a_server_that_stands_still_during_a_look_looks_again() {
     let machine = Machine::new(&shared, 1);
     let log = machine.take_over(SIZE).log;
     machine.stand_still_at_the_next_look();
-    assert_eq!(log.confirm(), Err(Failed));
+    assert_eq!(log.ensure_lease(), Err(Failed));
 }
 
 #[test]
@@ -388,7 +388,11 @@ fn a_server_that_stands_still_after_a_sync_does_not_acknowledge_it() {
     machine.stand_still_at_the_next_look();
     let needed = server.log.needed_for(RestsOn::AllSoFar).unwrap();
     assert_eq!(server.log.commit(needed), Ok(()));
-    assert_eq!(server.log.confirm(), Err(Failed), "before a reply leaves");
+    assert_eq!(
+        server.log.ensure_lease(),
+        Err(Failed),
+        "before a reply leaves"
+    );
 }
 
 #[test]
@@ -396,11 +400,11 @@ fn on_a_disk_of_its_own_a_server_need_not_look() {
     let disk = Disk::default();
     let opened = Binlog::open_in(Arc::new(disk), SyncMode::Always, SIZE, Jobs::new());
     let log = opened.unwrap().binlog;
-    assert_eq!(log.confirm(), Ok(()));
+    assert_eq!(log.ensure_lease(), Ok(()));
 }
 
 #[test]
-fn what_a_machine_remembers_of_files_does_not_mislead_it_at_a_take_over() {
+fn a_stale_page_cache_does_not_mislead_a_server_that_takes_over() {
     let shared = Shared::default();
     let machines = [Machine::new(&shared, 1), Machine::new(&shared, 2)];
     for seed in search::seeds(0..20) {

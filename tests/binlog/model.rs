@@ -223,7 +223,7 @@ impl Server {
 
     fn append(&mut self, change: Change, entry: Record) {
         if !self.is_one_slice && self.log.has_backpressure() {
-            self.log.relieve().ok();
+            self.log.flush_and_recycle().ok();
         }
         apply(&mut self.jobs, &entry);
         self.history.begin_request();

@@ -483,7 +483,7 @@ fn a_file_with_bytes_that_are_no_record_is_named_and_kept() {
         ),
         (
             with(1000, b"x"),
-            "there is something behind the end, 4002 bytes from offset 94 on are not read",
+            "there is something after the end, 4002 bytes from offset 94 on are not read",
         ),
         (
             version_7(&[put(1, b"one\r\n"), put(1 << 63, b"x\r\n")]),
@@ -680,7 +680,7 @@ fn files_whose_numbers_leave_none_for_ours_are_refused() {
     let disk = disk_with(&[(&name, version_7(&[put(1, b"one\r\n")]))]);
     let error = Binlog::open_in(Arc::new(disk), SyncMode::Always, SIZE, Jobs::new());
     let error = error.err().expect("there is no number").to_string();
-    let flaw = "no file can come behind one of this number";
+    let flaw = "no file can come after one of this number";
     assert!(error.contains(flaw), "{error}");
 }
 

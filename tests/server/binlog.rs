@@ -112,7 +112,7 @@ fn jobs_survive_a_restart_and_the_files_are_for_nobody_else() {
 
 /// On shared storage a full disk may leave such a file. Nobody needs it.
 #[test]
-fn a_spare_that_can_be_neither_removed_nor_opened_is_told_and_left() {
+fn a_prepared_segment_that_can_be_neither_removed_nor_opened_is_told_and_left() {
     let directory = Folder::new();
     let daemon = Server::start(["-b", text(&directory)]);
     Client::connect(daemon.port()).exchange("put 0 0 1 3\r\njob", "INSERTED 1");
@@ -213,7 +213,7 @@ fn another_directory_at_the_path_is_not_touched_and_ends_the_server() {
 }
 
 #[test]
-fn who_removes_the_lock_admits_no_second_server() {
+fn removing_the_lock_file_admits_no_second_server() {
     let directory = Folder::new();
     let first = Server::start(["-s", "8192", "-b", text(&directory)]);
     let port = first.port();

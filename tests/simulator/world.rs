@@ -467,18 +467,18 @@ impl Storage for Drive {
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        self.look()?;
+        self.check_lock()?;
         let created = self.on(Kind::Name, || self.disk.create(name));
         created.map(|file| self.handle(file))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.look()?;
+        self.check_lock()?;
         self.on(Kind::Name, || self.disk.rename(from, to))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        self.look()?;
+        self.check_lock()?;
         self.on(Kind::Name, || self.disk.remove(name))
     }
 
@@ -490,7 +490,7 @@ impl Storage for Drive {
         self.is_shared
     }
 
-    fn look(&self) -> io::Result<()> {
+    fn check_lock(&self) -> io::Result<()> {
         if !self.is_shared {
             return Ok(());
         }

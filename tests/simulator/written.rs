@@ -133,7 +133,7 @@ pub fn all() -> Vec<(&'static str, Plan)> {
             with_cut(putting_at_once(Blow::Meets(Kind::Sync, FAILS))),
         ),
         // A server is killed when a segment has its name and that name is not synced
-        // yet. The next server has no room for a spare, so it need not
+        // yet. The next server has no room for a prepared segment, so it need not
         // sync a name of its own before it tells what is in that segment.
         (
             "a job is acknowledged only when the name of its segment is durable",

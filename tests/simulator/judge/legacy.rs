@@ -25,8 +25,9 @@ pub struct Legacy {
     pub has_started: bool,
     /// A power cut, or a sync that failed, may have left a part of a write.
     pub(super) may_be_torn: bool,
-    /// A sync failed once. Then the zeros in a spare may be in the cache alone, and
-    /// where a segment begins in it, what was there before may come back one day.
+    /// A sync failed once. Then the zeros in a prepared segment may be in the cache
+    /// alone, and where a segment begins in it, what was there before may come back one
+    /// day.
     pub(super) has_lost_sync: bool,
 }
 
