@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn options_come_in_the_order_of_the_line() {
+    fn options_keep_the_order_of_the_command_line() {
         let operands = ["one", "two", "-t"].map(String::from).to_vec();
         let given = split(
             "-ta one --tube=b -qd5 two -- -t",
@@ -214,14 +214,14 @@ mod tests {
     }
 
     #[test]
-    fn the_first_operand_can_end_the_options() {
+    fn options_end_at_the_first_operand_where_the_style_asks_for_it() {
         let operands = ["one", "-q"].map(String::from).to_vec();
         let given = split("one -q", ParsingStyle::StopAtFirstFree);
         assert_eq!(given, Ok((String::new(), operands)));
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn an_error_names_the_option_at_fault() {
         for (line, said) in [
             ("-x", "unknown flag: -x"),
             ("--nope", "unknown flag: --nope"),
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn every_argument_comes_back_as_it_was() {
+    fn an_argument_of_any_bytes_survives_the_way_through_text() {
         for bytes in [
             &b""[..],
             b"plain",

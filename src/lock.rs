@@ -167,7 +167,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(60);
 
     #[test]
-    fn each_sleeper_has_its_turn() {
+    fn every_thread_that_sleeps_for_the_lock_gets_it() {
         let lock = FairMutex::new(Vec::new());
         let (done, all_done) = mpsc::channel();
         scope(|threads| {

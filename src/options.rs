@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn without_options_it_listens_on_loopback_alone() {
+    fn the_daemon_listens_on_loopback_alone_by_default() {
         let options = options("");
         assert_eq!(options.listen[0].to_string(), "127.0.0.1:11300");
         assert_eq!(options.listen.len(), 1);
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn short_and_long_forms_joined_and_apart() {
+    fn options_are_the_same_in_short_and_long_form_joined_and_apart() {
         let short = options("-V -VV -p 1 -p2 -l ::1 -lunix:/x -z1 -u me -b d -f 0 -s 9 -cn");
         let long = options(
             "--verbose --verbose --verbose --port=2 --listen ::1 --listen=unix:/x \
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn without_options_nothing_is_limited_and_no_silence_too_long() {
+    fn connections_memory_and_idle_time_are_not_limited_by_default() {
         let options = options("--idle-timeout 0");
         assert_eq!(options.max_connections, None);
         assert_eq!(options.max_memory, None);
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_of_a_socket_is_private_unless_told_otherwise() {
+    fn a_socket_file_is_private_unless_a_mode_is_given() {
         assert_eq!(options("").socket_access.mode.bits(), 0o600);
         let open = options("--socket-mode 0660 --socket-group www").socket_access;
         assert_eq!(
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_a_binlog_that_is_not_there_are_warned_of() {
+    fn options_of_the_binlog_give_a_warning_without_a_binlog() {
         assert!(options("-b d --wait").binlog.unwrap().wait);
         let nothing: [&str; 0] = [];
         assert_eq!(options("-b d -f 1 -F -s 5000 --wait").warnings, nothing);
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_the_binlog_has_a_page_at_least_and_a_gibibyte_at_most() {
+    fn the_segment_size_is_at_least_a_page_and_at_most_a_gibibyte() {
         for (line, taken) in [("-b d -s 0", 4096), ("-b d -s 5000000000", 1 << 30)] {
             let options = options(line);
             assert_eq!(options.binlog.unwrap().segment_size, taken);

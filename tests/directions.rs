@@ -90,7 +90,7 @@ fn names_of(package: &str, root: &str) -> Names {
 }
 
 #[test]
-fn the_lower_parts_of_the_daemon_name_only_what_lies_below_them() {
+fn a_module_of_the_daemon_names_only_modules_below_it() {
     let names = names_of("src", "crate::");
     for (part, allowed) in MAY_NAME {
         for other in &names[part] {
@@ -103,7 +103,7 @@ fn the_lower_parts_of_the_daemon_name_only_what_lies_below_them() {
 }
 
 #[test]
-fn no_part_leads_back_to_itself() {
+fn no_module_depends_on_itself_through_others() {
     for package in ["src", "src/companion"] {
         let names = names_of(package, "crate::");
         for start in names.keys() {
@@ -127,14 +127,14 @@ fn no_part_leads_back_to_itself() {
 }
 
 #[test]
-fn each_command_of_the_companion_is_for_itself() {
+fn no_command_of_the_companion_names_another() {
     for (command, others) in names_of("src/companion/commands", "crate::commands::") {
         assert!(others.is_empty(), "{command} names {others:?}");
     }
 }
 
 #[test]
-fn paths_are_found() {
+fn every_module_path_in_a_source_is_found() {
     let text = "
         use crate::{one, two::{Two, self}, three::*};
         // use crate::comment::Thing;

@@ -809,7 +809,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_is_these_bytes_and_any_flipped_bit_is_noticed() {
+    fn a_header_is_encoded_as_documented_and_any_flipped_bit_is_detected() {
         let bytes = header().encode();
         assert_eq!(
             bytes[..40],
@@ -844,7 +844,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_of_another_version_is_told_from_damage() {
+    fn a_segment_of_another_version_is_distinguished_from_damage() {
         for (version, len) in [(2, 36), (4, 40), (6, 40)] {
             let mut bytes = header().encode();
             bytes[8] = version;
@@ -855,7 +855,7 @@ mod tests {
     }
 
     #[test]
-    fn the_salt_is_found_from_a_frame_whose_header_is_lost() {
+    fn the_salt_is_recovered_from_a_frame_when_the_header_is_lost() {
         let bytes = bytes_of(&Record::Delete(JobId(1)));
         let frame = Frame::read(bytes.first_chunk().unwrap()).unwrap();
         assert_eq!(frame.salt_in(Place { salt: 0, ..PLACE }), PLACE.salt);
@@ -973,7 +973,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_these_bytes() {
+    fn a_record_is_encoded_as_documented() {
         let counters = Counters {
             reserves: 258,
             ..NONE
@@ -1009,7 +1009,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_in_its_own_place_only() {
+    fn a_record_is_valid_only_in_the_place_that_it_was_written_for() {
         let other_places = [
             Place { number: 4, ..PLACE },
             Place { salt: 1, ..PLACE },
@@ -1060,7 +1060,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_has_no_byte_too_many() {
+    fn numbers_are_read_back_and_overlong_encodings_are_refused() {
         for number in [0, 1, 127, 128, 16383, 16384, u64::MAX / 2, u64::MAX] {
             let mut bytes = Vec::new();
             encode_number(number, &mut bytes);
@@ -1074,7 +1074,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_no_server_writes_makes_no_sense() {
+    fn a_record_that_no_server_writes_is_rejected() {
         let deleted = |body| job(DELETED, NONE, body);
         let ready = || job(StoredState::Ready, NONE, b"");
         let last = StoredState::Buried { order: u64::MAX };

@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_finds_another_line_than_its_own_has_lost_the_lock() {
+    fn a_server_that_finds_another_owner_in_the_lock_file_has_lost_the_lock() {
         let directory = tempfile::tempdir().unwrap();
         let first = raise(directory.path());
         assert!(first.check_lock().is_ok());
@@ -385,7 +385,7 @@ mod tests {
     /// another descriptor.
     #[cfg(target_os = "linux")]
     #[test]
-    fn one_server_at_a_time_has_the_lock_and_the_other_one_sees_that() {
+    fn only_one_server_holds_the_lock_and_its_loss_is_detected() {
         let directory = tempfile::tempdir().unwrap();
         let fence = raise(directory.path());
         lock_whole(&fence.file, false).unwrap();
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_others_have_prepared_are_removed_and_nothing_else() {
+    fn prepared_segments_of_other_servers_are_removed_and_nothing_else() {
         let directory = tempfile::tempdir().unwrap();
         let names = [
             "binlog.1",
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_shows_that_there_were_segments_stays_where_none_holds_anything() {
+    fn a_second_prepared_segment_stays_while_every_segment_is_empty() {
         for (is_shared, left_over) in [(true, "binlog.spare2"), (false, "binlog.spare2.17")] {
             let directory = tempfile::tempdir().unwrap();
             let path = |name| directory.path().join(name);
@@ -467,7 +467,7 @@ mod tests {
     /// belong; then nobody can open or remove it while another one is away.
     /// Here a directory is such a file.
     #[test]
-    fn a_file_that_can_be_neither_removed_nor_opened_stays_and_keeps_nobody_from_starting() {
+    fn a_prepared_segment_that_can_be_neither_removed_nor_opened_prevents_no_start() {
         let directory = tempfile::tempdir().unwrap();
         let path = |name| directory.path().join(name);
         fs::write(path("binlog.1"), "x").unwrap();
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_local_disk_there_is_no_fence() {
+    fn a_directory_on_a_local_disk_is_not_fenced() {
         let directory = tempfile::tempdir().unwrap();
         let lock = || {
             let anchor = Anchor::open(directory.path()).unwrap();

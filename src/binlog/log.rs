@@ -646,7 +646,7 @@ mod tests {
 
     /// A disk may hang for minutes.
     #[test]
-    fn the_committer_sleeps_while_another_thread_writes_and_then_does_what_is_due() {
+    fn the_committer_sleeps_while_another_thread_writes_and_then_syncs_what_is_due() {
         let (_directory, binlog, _) = log(SyncMode::Every(Duration::from_millis(1)));
         let writer = binlog.commit_queue().writer.take().unwrap();
         binlog.write_soon();
@@ -664,7 +664,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_waits_for_another_threads_write_keeps_an_earlier_wake_up() {
+    fn waiting_for_another_threads_write_does_not_swallow_an_earlier_wake_up() {
         let (_directory, binlog, _) = log(SyncMode::Never);
         let end = binlog.tail().end;
         let writer = binlog.commit_queue().writer.take().unwrap();

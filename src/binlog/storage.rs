@@ -457,7 +457,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_of_a_directory_are_as_long_as_they_are_made() {
+    fn a_file_has_the_length_that_was_last_set() {
         let place = tempfile::tempdir().unwrap();
         let directory = Directory::lock(place.path(), false).unwrap();
         let file = directory.create("binlog.1").unwrap();
@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn on_shared_storage_a_server_that_has_lost_the_lock_makes_and_removes_nothing() {
+    fn a_server_that_has_lost_the_lock_on_shared_storage_creates_and_removes_no_file() {
         let place = tempfile::tempdir().unwrap();
         let open = || {
             let anchor = Anchor::open(place.path()).unwrap();
@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn salts_cannot_be_guessed_and_time_goes_on() {
+    fn salts_differ_and_the_clock_advances() {
         let place = tempfile::tempdir().unwrap();
         let directory = Directory::lock(place.path(), false).unwrap();
         assert_ne!(directory.random(), directory.random());
@@ -509,14 +509,14 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_a_signal_interrupts_is_made_again() {
+    fn a_call_interrupted_by_a_signal_is_retried() {
         let mut results = [Err(Errno::EINTR), Err(Errno::EINTR), Ok(7)].into_iter();
         assert_eq!(again(|| results.next().unwrap()), Ok(7));
         assert_eq!(again(|| Err::<(), _>(Errno::ENOSPC)), Err(Errno::ENOSPC));
     }
 
     #[test]
-    fn it_stays_the_same_directory_wherever_its_path_leads() {
+    fn a_directory_that_was_moved_away_is_not_confused_with_one_at_its_old_path() {
         let place = tempfile::tempdir().unwrap();
         let (path, other) = (place.path().join("queue"), place.path().join("old"));
         std::fs::create_dir(&path).unwrap();

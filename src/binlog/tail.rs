@@ -838,7 +838,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_number_is_for_a_segment_that_grows() {
+    fn the_segment_with_the_last_number_grows_beyond_its_length() {
         let jobs = jobs(1, 0);
         let mut tail = new(u32::MAX, 4096);
         tail.prepared.push(prepared(4096));
@@ -851,7 +851,7 @@ mod tests {
 
     /// The line of a put gives it its id, and its body may come late.
     #[test]
-    fn a_reply_about_a_job_waits_for_its_put_in_whatever_order_the_ids_come() {
+    fn a_reply_about_a_job_waits_for_its_put_whatever_the_order_of_the_ids() {
         let jobs = jobs(4, 0);
         let mut tail = new(1, 4096);
         for id in [3, 2, 4] {
@@ -870,7 +870,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_in_which_nothing_was_written_ends_without_a_mark() {
+    fn a_log_without_records_is_closed_without_a_mark() {
         let mut tail = new(1, 4096);
         tail.mark_end();
         assert_eq!(tail.written, 0);
@@ -920,7 +920,7 @@ mod tests {
     }
 
     #[test]
-    fn no_append_moves_much_more_than_a_mebibyte() {
+    fn compaction_moves_little_more_than_a_mebibyte_for_one_append() {
         let mut jobs = jobs(10, 300 << 10);
         let mut tail = with_garbage(&jobs);
         delete(&mut tail, &mut jobs, 10);
@@ -1021,7 +1021,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_put_gets_one_more_segment_and_shorter_ones_have_theirs_first() {
+    fn a_long_put_gets_one_more_segment_after_shorter_puts_have_theirs() {
         const MIB: u64 = 1 << 20;
         let mut two = tail(&[BLOCK; 2]);
         let room = two.wait_for_room(5 * MIB - HEADER_LEN);
@@ -1043,7 +1043,7 @@ mod tests {
     }
 
     #[test]
-    fn live_bytes_leave_a_sixteenth_of_the_disk_free_and_half_a_segment() {
+    fn live_bytes_leave_half_a_segment_and_a_sixteenth_of_the_disk_free() {
         let most = |capacity, empty| {
             let mut tail = tail(&[BLOCK; 3]);
             tail.capacity = Some(capacity);
@@ -1092,7 +1092,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_begins_in_the_shortest_prepared_one_that_suffices() {
+    fn a_segment_begins_in_the_shortest_prepared_file_that_suffices() {
         let tail = tail(&[2 * BLOCK, BLOCK]);
         assert_eq!(tail.shortest_for(ROOM), Some(1));
         assert_eq!(tail.shortest_for(ROOM + 1), Some(0));
@@ -1100,7 +1100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_half_of_a_full_length_is_not_for_compaction() {
+    fn compaction_leaves_the_last_half_of_a_full_length_free() {
         let half = BLOCK / 2;
         let most = |tail: Tail| (0..).take_while(|&len| tail.has_room_to_move(len)).last();
         assert_eq!(most(tail(&[])), Some(ROOM - half));
@@ -1114,7 +1114,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_backpressure_while_less_than_two_full_lengths_are_left_and_much_is_to_be_done() {
+    fn backpressure_begins_below_two_full_lengths_of_room_when_much_work_is_due() {
         let left = 2 * BLOCK - 2 * ROOM;
         assert!(!tail_with(left, &[BLOCK; 2]).has_backpressure(BLOCK));
         let mut short = tail_with(left - 1, &[BLOCK; 2]);
@@ -1132,7 +1132,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_full_disk_there_is_upkeep_for_obsolete_segments_and_when_hardly_any_room_is_left() {
+    fn a_full_disk_needs_upkeep_for_obsolete_segments_or_when_little_room_is_left() {
         assert!(!tail(&[BLOCK; 2]).needs_upkeep());
         assert!(tail(&[BLOCK]).needs_upkeep());
         let mut full = on_a_full_disk(tail_with(BLOCK / 4, &[]));
@@ -1143,7 +1143,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_much_when_it_is_a_quarter_of_a_segment_and_of_what_lives() {
+    fn there_is_much_garbage_above_a_quarter_of_a_segment_and_of_the_live_bytes() {
         // The shortest length of the current segment with which it is much.
         let much = |mut tail: Tail| {
             (HEADER_LEN..BLOCK).find(|&offset| {
@@ -1242,7 +1242,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_out_of_order_is_found_too() {
+    fn a_job_whose_id_comes_out_of_order_is_found() {
         let mut live = LiveBytes::new(JobId(1));
         live.begin(1, 0, 0);
         live.put(JobId(9), 10);

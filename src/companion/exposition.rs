@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_and_room_are_written_if_the_server_tells_them() {
+    fn refusals_and_room_are_written_if_the_server_reports_them() {
         let stats = "memory-used: 900\nmax-memory: 1000\nbinlog-size: 70\nbinlog-live-size: 20\n\
                      put-refusal: memory\nputs-refused: 7\nmax-connections: 100";
         let text = metrics(

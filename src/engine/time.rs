@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn arithmetic_saturates() {
+    fn arithmetic_on_times_saturates() {
         let (first, last) = (Time::from_nanos(5), Time::from_nanos(u64::MAX));
         assert_eq!(first.since(last), Duration::ZERO);
         assert_eq!(first - Seconds(1), Time::from_nanos(0));

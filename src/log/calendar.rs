@@ -32,7 +32,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn times_are_those_of_the_calendar() {
+    fn timestamps_follow_the_gregorian_calendar() {
         for (seconds, text) in [
             (0, "1970-01-01T00:00:00.000Z"),
             (951_782_400, "2000-02-29T00:00:00.000Z"),

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_is_written_the_others_are_counted() {
+    fn the_first_of_repeated_lines_is_written_and_the_others_are_counted() {
         let start = Instant::now();
         let mut repeats = Repeats::default();
         assert!(repeats.note("no room", start));
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn when_there_is_too_much_to_remember_it_is_written() {
+    fn a_line_is_written_when_too_many_others_are_remembered() {
         let start = Instant::now();
         let mut repeats = Repeats::default();
         for number in 0..Repeats::MOST {

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_takes_two_words_beside_its_bytes() {
+    fn a_body_takes_two_machine_words_beside_its_bytes() {
         assert_eq!(size_of::<Body>(), 2 * size_of::<usize>());
         let grown = Body::from_grown(b"hello\r\n".to_vec());
         assert_eq!(grown, Some(Body::new(b"hello")));

@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timeout_ignores_what_follows_and_ends_at_two_to_the_31() {
+    fn a_timeout_ignores_trailing_bytes_and_is_below_two_to_the_31() {
         let seconds = |n| Ok(Command::ReserveWithTimeout(Seconds(n)));
         assert_eq!(parse(b"reserve-with-timeout 5xyz"), seconds(5));
         assert_eq!(

@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_body_gets_as_much_memory_again_as_has_arrived() {
+    fn the_memory_of_a_long_body_doubles_as_its_bytes_arrive() {
         let mut framer = awaiting(1_000_000);
         assert_eq!(framer.next(&mut &b""[..]), None);
         assert!(framer.growing_body().is_none());

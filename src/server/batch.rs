@@ -246,7 +246,7 @@ mod tests {
 
     /// The log checks that a piece of long work is not too long for it.
     #[test]
-    fn keys_that_ended_while_the_server_was_down_are_written_in_pieces() {
+    fn unique_keys_that_ended_while_the_server_was_down_are_logged_in_pieces() {
         let directory = tempfile::tempdir().unwrap();
         let an_hour_ago = Clock::start().now() - Seconds(3600);
         let Opened {
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_wait_for_room_only_while_there_is_something_left_to_execute() {
+    fn backpressure_delays_replies_only_while_requests_are_left_to_execute() {
         let directory = tempfile::tempdir().unwrap();
         let shared = shared(&directory);
         let id = shared.with_lock(|state, _| state.engine.connect());
@@ -436,7 +436,7 @@ mod tests {
 
     /// Lists and statistics may be long: each is sent before the next is made.
     #[test]
-    fn long_replies_are_sent_before_more_are_made() {
+    fn a_long_reply_is_sent_before_the_next_one_is_made() {
         let directory = tempfile::tempdir().unwrap();
         let shared = shared(&directory);
         let id = shared.with_lock(|state, _| state.engine.connect());

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shift_is_noticed_if_it_is_large() {
+    fn a_large_shift_of_the_wall_clock_is_detected() {
         let day = 86_400_000_000_000;
         let slow = wall_clock() + Shift(-day);
         let Shift(ahead) = shift(slow, Shift::default());
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_read_again_goes_on_from_there() {
+    fn a_clock_that_is_set_again_continues_from_the_wall_clock() {
         let mut clock = Clock::start();
         clock.started_at = Time::default();
         clock.started -= Duration::from_secs(10);

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_that_is_filled_again_and_again_has_its_largest_size() {
+    fn a_buffer_that_is_filled_repeatedly_grows_to_its_largest_size_only() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let (stream, mut input) = (Stream(ours.into()), Input::default());
         for _ in 0..10 {

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_without_a_stream_is_refused() {
+    fn a_datagram_socket_is_refused() {
         for socket in [
             UdpSocket::bind("127.0.0.1:0").expect("a socket").into(),
             UnixDatagram::unbound().expect("a socket").into(),

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_lasts_as_long_as_somebody_has_the_lock() {
+    fn a_health_probe_lasts_as_long_as_another_thread_holds_the_lock() {
         let clock = Clock::start();
         let engine = Engine::new(Config::new(100), clock.now());
         let limits = Limits::of_one_client(100);

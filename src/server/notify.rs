@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_manager_hears_twice_in_the_time_that_it_waits_if_it_means_this_process() {
+    fn the_watchdog_is_notified_twice_per_interval_if_it_watches_this_process() {
         let asked = |micros: &str, pid: Option<u32>| {
             interval(|name| match name {
                 "WATCHDOG_USEC" => Some(micros.into()),

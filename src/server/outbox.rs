@@ -661,7 +661,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_of_an_answer_that_finds_no_room_is_sent_by_the_worker() {
+    fn the_worker_sends_the_rest_of_an_answer_that_does_not_fit_into_the_socket() {
         let (client, mut theirs) = client();
         let unread = fill(&client);
         let answered = while_it_waits(&client, || {
@@ -676,7 +676,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_follows_what_its_worker_has_not_posted_yet() {
+    fn an_answer_is_sent_after_replies_that_its_worker_has_still_to_post() {
         let (client, theirs) = client();
         client.answer(Reply::TimedOut, None);
         client.post(&mut vec![INSERTED], None);
@@ -729,7 +729,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_came_before_the_end_of_the_server_is_sent() {
+    fn an_answer_given_before_the_server_stops_is_sent() {
         let (client, theirs) = client();
         client.answer(Reply::TimedOut, None);
         client.stop();
@@ -738,7 +738,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_leave_in_their_order_when_the_log_is_durable_and_the_worker_reads_meanwhile() {
+    fn replies_leave_in_order_once_they_are_durable_without_blocking_the_worker() {
         let (client, mut theirs) = client();
         client.post(&mut vec![INSERTED], LSN);
         client.start_flush().unwrap();
@@ -754,7 +754,7 @@ mod tests {
     }
 
     #[test]
-    fn what_rests_on_a_log_that_has_failed_becomes_an_internal_error() {
+    fn a_reply_that_depends_on_a_failed_log_becomes_an_internal_error() {
         let (client, theirs) = client();
         client.post(&mut vec![Reply::Watching(1), INSERTED], LSN);
         client.durable(Err(Failed));
@@ -763,7 +763,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_reads_on_only_while_what_waits_fits_into_the_socket() {
+    fn a_worker_reads_on_only_while_its_waiting_replies_fit_into_the_socket() {
         let (client, mut theirs) = client();
         let most = ROOM / size(&INSERTED);
         let fits = |client: &Client| client.outbox().fits(&client.stream);
@@ -781,7 +781,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_leaves_no_room_for_a_reply_is_cut_off() {
+    fn a_client_whose_socket_has_no_room_for_a_reply_is_disconnected() {
         let (client, mut theirs) = client();
         client.outbox().room = ROOM;
         let unread = fill(&client);
@@ -793,7 +793,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_takes_nothing_is_given_up_when_its_time_is_over() {
+    fn a_client_that_reads_nothing_is_given_up_after_a_time() {
         let (client, _theirs) = client();
         fill(&client);
         client.post(&mut vec![INSERTED], None);
@@ -813,7 +813,7 @@ mod tests {
     }
 
     #[test]
-    fn short_bodies_are_copied_and_long_ones_are_sent_from_where_they_are() {
+    fn short_bodies_are_copied_and_long_ones_are_sent_in_place() {
         let (client, theirs) = client();
         let found = |length: usize| Reply::Found(JobId(1), Body::new(&vec![b'x'; length - 2]));
         client.post(&mut vec![found(UNCOPIED_BODY - 1)], None);

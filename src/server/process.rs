@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_has_one_number_of_64_bits() {
+    fn an_instance_has_an_id_of_64_bits() {
         assert_eq!(instance().len(), 16);
         assert!(u64::from_str_radix(instance(), 16).is_ok());
     }

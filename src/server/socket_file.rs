@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_has_its_mode_from_the_start_and_is_removed() {
+    fn a_socket_file_has_its_mode_from_the_start_and_is_removed_at_the_end() {
         let (_directory, path) = directory();
         let (_socket, file) = SocketFile::bind(&path, &access(), None).expect("bound");
         let mode = fs::symlink_metadata(&path).expect("a file").mode();
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_of_another_server_is_not_removed() {
+    fn the_socket_file_of_another_server_is_not_removed() {
         let (_directory, path) = directory();
         let (_first, first) = SocketFile::bind(&path, &access(), None).expect("bound");
         fs::remove_file(&path).expect("removed by hand");
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_servers_that_find_a_stale_file_one_listens_there() {
+    fn only_one_of_many_servers_takes_over_a_stale_socket_file() {
         for _ in 0..20 {
             let (_directory, path) = directory();
             drop(UnixListener::bind(&path).expect("a file that will be stale"));
@@ -241,7 +241,7 @@ mod tests {
     /// Its queue is full and it does not accept: connecting to it would wait
     /// for ever.
     #[test]
-    fn a_server_that_hangs_is_not_taken_for_gone() {
+    fn the_socket_file_of_a_hung_server_is_not_stale() {
         let (_directory, path) = directory();
         let hung = new_socket(AddressFamily::Unix).expect("a socket");
         let address = UnixAddr::new(&path).expect("an address");
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn root_trusts_no_directory_that_another_can_change() {
+    fn root_trusts_no_directory_that_another_user_can_change() {
         let (directory, _) = directory();
         let theirs = directory.path().join("theirs");
         fs::create_dir(&theirs).expect("a directory");
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_reached_is_worth_an_error() {
+    fn removing_a_socket_file_that_cannot_be_reached_is_an_error() {
         let (directory, _) = directory();
         let (inner, moved) = (directory.path().join("a"), directory.path().join("b"));
         fs::create_dir(&inner).expect("a directory");
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_binds_in_the_directory_meanwhile() {
+    fn the_directory_is_locked_while_a_socket_file_is_bound() {
         let (directory, path) = directory();
         let other = File::open(directory.path()).expect("a directory");
         let lock = lock_names(&path);

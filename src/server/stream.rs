@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_a_signal_interrupts_is_made_again() {
+    fn a_call_interrupted_by_a_signal_is_retried() {
         let mut calls = [Err(io::ErrorKind::Interrupted.into()), Ok(7)].into_iter();
         assert_eq!(retry(|| calls.next().unwrap()).unwrap(), 7);
     }

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_many_events_is_in_time_and_the_next_wait_a_little() {
+    fn the_first_of_many_events_is_on_time_and_the_next_may_be_a_little_late() {
         let mut sleep = Sleep::default();
         assert_eq!(sleep.end_for(at(1000), at(500)), at(1000));
         sleep.last_due = at(1000);
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn the_timer_is_woken_once_for_what_comes_before_the_end_of_its_sleep() {
+    fn the_timer_is_woken_once_for_events_before_the_end_of_its_sleep() {
         let mut sleep = Sleep::default();
         assert!(sleep.cut_short(Some(at(1000))));
         assert!(!sleep.cut_short(Some(at(1000))));

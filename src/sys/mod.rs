@@ -108,7 +108,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     #[test]
-    fn a_hangup_list_tells_all_that_have_gone_however_many_they_are() {
+    fn a_hangup_list_reports_every_closed_peer() {
         let list = HangupList::new().unwrap();
         let pairs = (0..150).map(|_| UnixStream::pair().unwrap());
         let (ours, theirs): (Vec<OwnedFd>, Vec<_>) =

@@ -186,7 +186,7 @@ mod tests {
     use crate::table::{self, Bound};
 
     #[test]
-    fn a_ratio_is_that_of_the_medians_and_its_spread_that_of_the_rounds() {
+    fn a_ratio_is_taken_from_the_medians_and_its_spread_from_the_rounds() {
         let row = |of: [&[f64]; 2]| Row {
             name: "p99",
             of: of.map(<[f64]>::to_vec).to_vec(),
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_the_figure_the_goal_and_the_verdict() {
+    fn a_line_of_the_report_has_the_figure_the_goal_and_the_verdict() {
         let row = Row {
             name: "p99, us",
             of: vec![vec![32.0], vec![20.0]],

@@ -41,7 +41,7 @@ const COST: [&str; 4] = [
 ];
 
 #[test]
-fn a_crowd_tells_cost_and_latency_whatever_it_does() {
+fn crowd_reports_cost_and_latency_for_each_kind_of_work() {
     for work in ["put", "cycle", "handoff", "connect"] {
         assert_tells(&format!("crowd -w {work} -n 40 -c 4 -r 1"), &COST);
         assert_tells(&format!("crowd -w {work} -s 0.1 -c 2 -r 1 -f 0"), &COST);
@@ -51,7 +51,7 @@ fn a_crowd_tells_cost_and_latency_whatever_it_does() {
 }
 
 #[test]
-fn tubes_tell_what_they_cost() {
+fn crowd_reports_what_many_tubes_cost() {
     assert_tells(
         "crowd -n 40 -c 2 -r 1 --tubes 50",
         &["growth of CPU with the tubes"],
@@ -59,7 +59,7 @@ fn tubes_tell_what_they_cost() {
 }
 
 #[test]
-fn system_calls_are_counted() {
+fn crowd_counts_system_calls() {
     assert_tells(
         "crowd -n 40 -c 1 -r 1 --calls all",
         &["system calls per batch"],
@@ -71,7 +71,7 @@ fn system_calls_are_counted() {
 }
 
 #[test]
-fn a_stock_tells_memory_and_growth() {
+fn stock_reports_memory_and_growth() {
     let told = [
         "memory per job",
         "put: growth",
@@ -83,7 +83,7 @@ fn a_stock_tells_memory_and_growth() {
 }
 
 #[test]
-fn idle_clients_tell_what_waiting_costs() {
+fn idle_reports_what_waiting_clients_cost() {
     let told = [
         "RSS per connection, kB",
         "idle CPU",
@@ -93,7 +93,7 @@ fn idle_clients_tell_what_waiting_costs() {
 }
 
 #[test]
-fn recovery_tells_time_memory_and_disk() {
+fn recovery_reports_time_memory_and_disk() {
     let told = ["answers after, s", "peak RSS by RSS", "log per job, bytes"];
     assert_tells("recovery -n 1000 -r 1", &told);
 }

@@ -66,7 +66,7 @@ fn jobs_put(jobs: usize, len: usize) -> (Disk, Server, Random) {
 }
 
 #[test]
-fn endless_put_and_delete_beside_one_job_that_stays() {
+fn disk_use_stays_bounded_under_endless_puts_and_deletes_beside_one_old_job() {
     let (disk, mut server, mut random) = jobs_put(1, 100);
     churn(&mut server, &disk, 20_000, |server, round| {
         assert!(server.put(100, &mut random));
@@ -88,7 +88,7 @@ fn disk_use_is_bounded_under_endless_puts_and_deletes_beside_many_live_jobs() {
 }
 
 #[test]
-fn endless_updates_of_the_same_jobs() {
+fn disk_use_stays_bounded_under_endless_updates_of_the_same_jobs() {
     for jobs in [1, 3000] {
         let (disk, mut server, mut random) = jobs_put(jobs, 100);
         churn(&mut server, &disk, 40_000, |server, round| {
@@ -98,7 +98,7 @@ fn endless_updates_of_the_same_jobs() {
 }
 
 #[test]
-fn a_backlog_is_built_up_and_worked_off_in_any_order() {
+fn disk_use_stays_bounded_while_a_backlog_grows_and_is_worked_off_in_any_order() {
     let (disk, mut server, mut random) = jobs_put(0, 0);
     for longest in [0, 100, 3000] {
         churn(&mut server, &disk, 6000, |server, _| {
@@ -119,7 +119,7 @@ fn a_backlog_is_built_up_and_worked_off_in_any_order() {
 }
 
 #[test]
-fn jobs_longer_than_a_segment_come_and_go() {
+fn disk_use_stays_bounded_with_jobs_longer_than_a_segment() {
     let traffic = Traffic {
         longest_body: 200_000,
         most_jobs: 20,
@@ -185,7 +185,7 @@ fn a_full_disk_stops_puts_and_nothing_else() {
 
 /// So is it if all jobs, put again, have twice as much to tell as before.
 #[test]
-fn a_full_disk_has_room_for_all_that_happens_to_small_jobs() {
+fn a_full_disk_has_room_for_every_change_of_small_jobs() {
     const SIZE: u64 = 16 << 10;
     for body in [0, 100] {
         let disk = Disk::default();
@@ -293,7 +293,7 @@ fn a_batch_that_fills_all_prepared_segments_of_a_full_disk_is_written() {
 
 /// So it is if the disk frees a little late what has been given back.
 #[test]
-fn work_that_waits_when_it_has_to_never_outruns_a_full_disk() {
+fn updates_under_backpressure_never_outrun_a_full_disk() {
     for late in [0, 100] {
         let (disk, mut server, mut random) = jobs_put(10_000, 100);
         server.log.work_once().unwrap();
@@ -343,7 +343,7 @@ fn a_start_on_a_full_disk_beside_a_copy_loses_nothing() {
 
 /// A small box lives in this state. Each row: the disk, the segments, the bodies.
 #[test]
-fn on_a_full_disk_a_delete_makes_room_for_the_next_put() {
+fn a_delete_on_a_full_disk_makes_room_for_the_next_put() {
     const KB: u64 = 1 << 10;
     for (capacity, size, body, usable) in [
         (4 << 20, 1 << 20, 9000, 0.35),
@@ -419,7 +419,7 @@ fn a_put_that_is_refused_takes_no_disk() {
 /// If the small ones shortened what the large one needs, it would be made again
 /// and again.
 #[test]
-fn a_large_put_beside_small_ones_gets_its_files_once() {
+fn the_files_for_a_large_put_beside_small_ones_are_made_once() {
     let disk = Disk::default();
     let server = Server::open(&disk, SyncMode::Always, SIZE);
     let (log, job) = (
@@ -499,7 +499,7 @@ fn short_puts_do_not_wait_for_the_files_of_a_long_one() {
 
 /// When a segment has begun, an older one usually becomes obsolete soon.
 #[test]
-fn in_a_steady_state_no_file_is_made_or_removed() {
+fn the_steady_state_creates_and_removes_no_file() {
     let (disk, mut server, mut random) = jobs_put(20, 1000);
     let (mut made, mut newest) = (0, 0);
     churn(&mut server, &disk, 4000, |server, round| {

@@ -73,7 +73,7 @@ fn a_clock_that_was_wrong_at_the_start_and_then_set_moves_no_delay() {
 }
 
 #[test]
-fn a_clock_that_went_back_makes_no_delay_longer_than_it_was_asked_for() {
+fn a_clock_that_went_back_makes_no_delay_longer_than_requested() {
     let disk = Disk::default();
     let (mut engine, log) = start(&disk, NOON);
     put(&mut engine, &log, 3, NOON, Shift::default());

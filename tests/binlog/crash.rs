@@ -177,12 +177,12 @@ const POWER_CUT: &[Option<Survival>] = &[Some(Survival::Nothing), Some(Survival:
 const KILL: &[Option<Survival>] = &[None];
 
 #[test]
-fn synced_always_a_power_cut_loses_nothing_acknowledged() {
+fn a_power_cut_loses_nothing_acknowledged_if_every_write_is_synced() {
     run_all(1..13, SyncMode::Always, Kept::Committed, POWER_CUT);
 }
 
 #[test]
-fn synced_sometimes_a_power_cut_loses_nothing_synced() {
+fn a_power_cut_loses_nothing_synced_if_syncs_are_periodic() {
     run_all(
         40..50,
         SyncMode::Every(Duration::ZERO),
@@ -193,7 +193,7 @@ fn synced_sometimes_a_power_cut_loses_nothing_synced() {
 
 /// So is the last change before a silence: the log's own thread syncs it.
 #[test]
-fn synced_sometimes_what_is_acknowledged_is_synced_though_nobody_asks() {
+fn acknowledged_changes_are_synced_periodically_without_further_requests() {
     let (disk, random) = (Disk::default(), &mut Random::new(1));
     let sync = SyncMode::Every(Duration::from_millis(1));
     let mut server = Server::open(&disk, sync, SIZE);
@@ -212,21 +212,21 @@ fn synced_sometimes_what_is_acknowledged_is_synced_though_nobody_asks() {
 }
 
 #[test]
-fn synced_sometimes_or_never_a_kill_loses_nothing_acknowledged() {
+fn a_kill_loses_nothing_acknowledged_if_syncs_are_periodic_or_off() {
     let seldom = SyncMode::Every(Duration::from_secs(3600));
     run_all(20..28, seldom, Kept::Committed, KILL);
     run_all(30..38, SyncMode::Never, Kept::Committed, KILL);
 }
 
 #[test]
-fn on_a_disk_that_is_full_at_any_moment_nothing_acknowledged_is_lost() {
+fn a_disk_that_fills_up_at_any_moment_loses_nothing_acknowledged() {
     run_on(true, 60..72, SyncMode::Always, Kept::Committed, POWER_CUT);
 }
 
 /// A server is killed between a rename and its sync, and the next one has no
 /// room for a prepared segment, and so no reason of its own to sync a name.
 #[test]
-fn names_that_a_killed_server_has_left_are_durable_before_anything_relies_on_them() {
+fn file_names_left_by_a_killed_server_are_durable_before_anything_relies_on_them() {
     let mut tried = 0;
     for operations in 0.. {
         let (disk, random) = (Disk::default(), &mut Random::new(operations));

@@ -64,7 +64,7 @@ fn segments(disk: &Disk) -> (Vec<String>, Vec<String>) {
 }
 
 #[test]
-fn a_newest_segment_cut_at_any_byte_gives_all_complete_changes_before() {
+fn the_newest_segment_cut_at_any_byte_gives_all_complete_changes_before_the_cut() {
     let (disk, mut history, jobs) = log(false);
     let newest = segments(&disk).0.pop().unwrap();
     let bytes = disk.contents(&newest);
@@ -520,7 +520,7 @@ fn frame(salt: u32, offset: u64, record: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_record_that_is_whole_and_makes_no_sense_is_damage() {
+fn an_intact_record_that_no_server_writes_is_damage() {
     let disk = Disk::default();
     let mut server = Server::open(&disk, SyncMode::Always, SIZE);
     assert!(server.put(10, &mut Random::new(1)) && server.commit());

@@ -65,7 +65,7 @@ fn run(operation: u64, kind: ErrorKind) -> bool {
 }
 
 #[test]
-fn whatever_fails_nothing_is_acknowledged_that_is_not_kept() {
+fn nothing_acknowledged_is_lost_whichever_operation_fails() {
     // Each kind of error at every other operation.
     for (first, kind) in [(1, ErrorKind::StorageFull), (2, ErrorKind::Other)] {
         let operations = (first..).step_by(2);
@@ -98,7 +98,7 @@ fn a_disk_that_is_full_at_the_start_makes_segments_shorter_and_no_other_error_do
 
 /// There are three prepared segments beside the first one.
 #[test]
-fn segments_are_as_long_as_there_is_room_for_four_and_longer_when_there_is_more() {
+fn segments_are_short_enough_for_four_to_fit_and_longer_when_there_is_more_room() {
     let disk = Disk::default();
     let start = || {
         let opened = Binlog::open_in(
@@ -276,7 +276,7 @@ fn a_segment_begins_when_no_other_file_can_be_opened() {
 }
 
 #[test]
-fn each_reason_to_refuse_puts_is_told_and_when_there_is_none_any_more() {
+fn each_reason_to_refuse_puts_is_reported_and_so_is_the_end_of_it() {
     let disk = Disk::default();
     let mut server = Server::open(&disk, SyncMode::Always, SIZE);
     let (told, events) = mpsc::channel();

@@ -356,7 +356,7 @@ fn a_server_that_has_lost_the_lock_tells_nothing_of_jobs_soon_after_its_last_loc
 
 /// Otherwise a server whose looks take long could never tell anything.
 #[test]
-fn a_look_that_takes_long_is_good_for_the_reply_for_which_it_was_made() {
+fn a_slow_check_of_the_lock_covers_the_reply_that_asked_for_it() {
     let shared = Shared::default();
     shared.pass(LEASE);
     let machine = Machine::new(&shared, 1);
@@ -369,7 +369,7 @@ fn a_look_that_takes_long_is_good_for_the_reply_for_which_it_was_made() {
 }
 
 #[test]
-fn a_server_that_stands_still_during_a_look_looks_again() {
+fn a_server_that_stalls_during_a_check_of_the_lock_checks_again() {
     let shared = Shared::default();
     shared.pass(LEASE);
     let machine = Machine::new(&shared, 1);
@@ -379,7 +379,7 @@ fn a_server_that_stands_still_during_a_look_looks_again() {
 }
 
 #[test]
-fn a_server_that_stands_still_after_a_sync_does_not_acknowledge_it() {
+fn a_server_that_stalls_after_a_sync_does_not_acknowledge_it() {
     let shared = Shared::default();
     shared.pass(LEASE);
     let machine = Machine::new(&shared, 1);
@@ -396,7 +396,7 @@ fn a_server_that_stands_still_after_a_sync_does_not_acknowledge_it() {
 }
 
 #[test]
-fn on_a_disk_of_its_own_a_server_need_not_look() {
+fn a_server_on_a_local_disk_needs_no_check_of_the_lock() {
     let disk = Disk::default();
     let opened = Binlog::open_in(Arc::new(disk), SyncMode::Always, SIZE, Jobs::new());
     let log = opened.unwrap().binlog;
@@ -424,7 +424,7 @@ fn a_stale_page_cache_does_not_mislead_a_server_that_takes_over() {
 }
 
 #[test]
-fn a_needed_segment_of_zeros_is_refused_since_a_cache_may_show_that() {
+fn a_needed_segment_of_zeros_is_refused_as_a_possible_stale_cache() {
     for (len, is_taken) in [(0, true), (SIZE as usize, false)] {
         let shared = Shared::default();
         shared.disk.put("binlog.1", &vec![0; len]);

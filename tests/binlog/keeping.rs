@@ -7,7 +7,7 @@ use beanpole::protocol::{JobId, RestsOn};
 use std::time::Duration;
 
 #[test]
-fn nothing_is_told_of_a_job_before_its_put_is_durable() {
+fn no_client_sees_a_job_before_its_put_is_durable() {
     for sync in [
         SyncMode::Always,
         SyncMode::Every(Duration::from_secs(3600)),

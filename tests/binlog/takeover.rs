@@ -625,7 +625,7 @@ impl ParseNumber for String {
 
 /// beanstalkd that is killed at its first start leaves a file of zeros.
 #[test]
-fn a_start_over_files_with_nothing_in_them_may_be_interrupted() {
+fn a_start_over_empty_files_may_be_interrupted() {
     for operations in 0..40 {
         let disk = disk_with(&[("binlog.1", vec![0; 4096])]);
         disk.stop_after(operations);
@@ -643,7 +643,7 @@ fn a_start_over_files_with_nothing_in_them_may_be_interrupted() {
 }
 
 #[test]
-fn a_file_with_nothing_in_it_is_named_unless_a_server_may_have_made_it() {
+fn an_empty_file_is_named_unless_a_server_may_have_created_it() {
     for (len, is_told) in [(0, true), (4096, false), (5000, true), (8192, false)] {
         let disk = disk_with(&[("binlog.1", vec![0; len])]);
         let notices = open(&disk, SyncMode::Always, SIZE).notices;

@@ -54,7 +54,7 @@ fn written_by(program: &Path) -> Directory {
 }
 
 #[test]
-fn ls_shows_the_files_and_what_lives_in_them() {
+fn ls_shows_each_file_with_its_records_and_live_jobs() {
     let directory = written_by(&ours());
     assert_eq!(
         binlog(&["ls", "DIR"], directory.path()),
@@ -357,7 +357,7 @@ fn verify_goes_on_after_a_lost_header_a_cut_file_and_a_missing_one() {
 }
 
 #[test]
-fn verify_misses_the_newest_segment_when_it_is_gone() {
+fn verify_reports_the_newest_segment_when_it_is_missing() {
     let directory = of_several_segments();
     let file = |number: &u32| directory.path().join(format!("binlog.{number}"));
     let newest = (1..).take_while(|number| file(number).exists()).last();

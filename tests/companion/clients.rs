@@ -110,7 +110,7 @@ fn more_connections_than_one_reply_has_are_all_listed() {
 }
 
 #[test]
-fn of_a_server_that_does_not_list_its_connections_their_number_is_told() {
+fn clients_reports_only_the_number_if_the_server_does_not_list_connections() {
     for program in beanstalkd() {
         let server = Server::start(&program, &[]);
         tell(

@@ -229,7 +229,7 @@ fn changes_need_allow_changes_and_the_origin_of_the_page() {
 }
 
 #[test]
-fn every_fact_needs_the_token() {
+fn every_request_for_data_needs_the_token() {
     let server = Server::start(&servers()[0], &[]);
     tell(&server, "$ put -q -t mail secret");
     let file = server.directory.write("token", b"0123456789abcdef\n");
@@ -304,7 +304,7 @@ fn a_hundred_silent_or_greedy_clients_delay_no_other() {
 }
 
 #[test]
-fn each_change_reports_what_it_did() {
+fn each_change_names_the_jobs_and_tubes_that_it_changed() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         let console = Console::start(&server, &["--allow-changes"]);

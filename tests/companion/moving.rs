@@ -60,7 +60,7 @@ fn clear_deletes_only_jobs_of_its_tube_that_meet_the_conditions() {
 }
 
 #[test]
-fn at_a_terminal_clear_asks_first() {
+fn clear_asks_for_confirmation_at_a_terminal() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         tell(&server, "$ put -q -t mail a b");

@@ -6,7 +6,7 @@ use std::io::Read;
 use std::process::{Command, Stdio};
 
 #[test]
-fn reserve_releases_what_it_took_unless_told_otherwise() {
+fn reserve_releases_its_jobs_unless_told_otherwise() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         tell(

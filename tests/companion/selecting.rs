@@ -5,7 +5,7 @@ use super::story::{on_each_server, tell};
 use super::support::{Server, servers};
 
 #[test]
-fn a_pattern_means_the_tubes_that_exist() {
+fn a_pattern_selects_among_the_tubes_that_exist() {
     on_each_server(
         r#"
         $ put -q -t mail a
@@ -85,7 +85,7 @@ fn a_pattern_means_the_tubes_that_exist() {
 }
 
 #[test]
-fn stats_shows_each_tube_that_an_option_or_a_pattern_means() {
+fn stats_shows_each_tube_that_an_option_or_a_pattern_selects() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         tell(
@@ -156,7 +156,7 @@ fn conditions_choose_the_jobs_that_are_deleted_moved_and_copied() {
 }
 
 #[test]
-fn ls_sorts_by_what_stands_out() {
+fn ls_sorts_by_the_given_property() {
     on_each_server(
         r#"
         $ put -q -p 5 aaa

@@ -107,7 +107,7 @@ fn top_shows_the_server_and_its_tubes_at_80_by_24() {
 }
 
 #[test]
-fn top_sorts_filters_and_looks_into_a_tube() {
+fn top_sorts_filters_and_opens_a_tube() {
     for program in servers() {
         let server = busy(&program);
         let mut screen = top(&server, 80, 24, &["--sort", "ready"]);
@@ -366,7 +366,7 @@ fn control_z_leaves_the_terminal_to_the_shell() {
 }
 
 #[test]
-fn top_stands_still_after_the_space_key() {
+fn top_pauses_its_refresh_after_the_space_key() {
     for program in servers() {
         let server = busy(&program);
         let mut screen = top(&server, 80, 24, &[]);

@@ -141,7 +141,7 @@ fn a_job_is_taken_when_its_worker_is_lost_or_late_or_gives_it_back() {
 }
 
 #[test]
-fn who_waits_in_vain_is_told_and_changes_nothing() {
+fn waiting_in_vain_for_a_reserved_job_is_reported_and_changes_nothing() {
     for program in servers() {
         let server = Server::start(&program, &[]);
         tell(&server, "$ put -q -t mail one");

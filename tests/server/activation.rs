@@ -14,7 +14,7 @@ const TWO: &str = r#"
 const ONE: &str = r#"LISTEN_PID=$$ LISTEN_FDS=1 exec "$0" "$@" 3<&0 </dev/null"#;
 
 #[test]
-fn inherited_sockets_serve_and_the_options_that_name_others_do_not() {
+fn inherited_sockets_are_served_and_options_that_name_others_are_ignored() {
     let tcp = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = tcp.local_addr().expect("a port").port();
     let directory = Folder::new();
@@ -44,7 +44,7 @@ fn inherited_sockets_serve_and_the_options_that_name_others_do_not() {
 }
 
 #[test]
-fn a_socket_that_is_shut_down_is_listened_on_no_more_and_the_others_are() {
+fn the_other_inherited_sockets_are_served_when_one_is_shut_down() {
     let tcp = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = tcp.local_addr().expect("a port").port();
     let directory = Folder::new();
@@ -67,7 +67,7 @@ fn a_socket_that_is_shut_down_is_listened_on_no_more_and_the_others_are() {
 }
 
 #[test]
-fn an_inherited_socket_is_not_passed_on_when_it_is_not_meant_for_us() {
+fn a_socket_that_is_meant_for_another_process_is_not_taken_over() {
     let tcp = TcpListener::bind("127.0.0.1:0").expect("a port");
     let line = r#"LISTEN_PID=1 LISTEN_FDS=1 exec "$0" "$@" 3<&0 </dev/null"#;
     let mut command = shell(line, ["-p", "0"]);
@@ -78,7 +78,7 @@ fn an_inherited_socket_is_not_passed_on_when_it_is_not_meant_for_us() {
 }
 
 #[test]
-fn a_name_from_the_launcher_makes_no_line_of_the_log() {
+fn a_socket_name_from_the_launcher_cannot_forge_a_line_of_the_log() {
     let tcp = TcpListener::bind("127.0.0.1:0").expect("a port");
     let mut command = shell(ONE, []);
     command.env("LISTEN_FDNAMES", "a\nerror: b");
@@ -88,7 +88,7 @@ fn a_name_from_the_launcher_makes_no_line_of_the_log() {
 }
 
 #[test]
-fn what_cannot_be_listened_on_is_refused_with_its_number() {
+fn an_inherited_socket_that_cannot_listen_is_refused_by_its_number() {
     let udp = UdpSocket::bind("127.0.0.1:0").expect("a port");
     let mut command = shell(ONE, []);
     let (status, _, stderr) = run_command(command.stdin(OwnedFd::from(udp)));

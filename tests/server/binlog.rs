@@ -32,7 +32,7 @@ fn failure(directory: &str) -> (i32, String) {
 
 /// Opening a pipe would wait for its other end, and reading it for ever.
 #[test]
-fn what_is_no_regular_file_is_refused_and_not_waited_for() {
+fn a_segment_that_is_no_regular_file_is_refused_without_waiting() {
     let directory = Folder::new();
     let server = Server::start(["-b", text(&directory)]);
     server.port();
@@ -49,7 +49,7 @@ fn what_is_no_regular_file_is_refused_and_not_waited_for() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_used_is_status_10() {
+fn a_start_in_an_unusable_directory_exits_with_status_10() {
     let directory = Folder::new();
     let missing = format!("{}/missing", text(&directory));
     let (status, line) = failure(&missing);
@@ -69,7 +69,7 @@ fn a_directory_that_cannot_be_used_is_status_10() {
 }
 
 #[test]
-fn a_directory_in_which_no_file_can_be_made_is_refused() {
+fn a_directory_in_which_no_file_can_be_created_is_refused() {
     let (is_root, directory) = (geteuid().is_root(), Folder::new());
     if is_root && !as_root() {
         return; // root may make files everywhere
@@ -94,7 +94,7 @@ fn a_directory_in_which_no_file_can_be_made_is_refused() {
 }
 
 #[test]
-fn jobs_survive_a_restart_and_the_files_are_for_nobody_else() {
+fn jobs_survive_a_restart_in_files_that_only_their_owner_can_read() {
     let directory = Folder::new();
     let daemon = Server::start(["-b", text(&directory)]);
     let mut client = Client::connect(daemon.port());
@@ -162,7 +162,7 @@ fn a_second_server_waits_without_listening_and_takes_over() {
 }
 
 #[test]
-fn who_waits_for_the_directory_can_be_ended_and_leaves_no_socket() {
+fn a_server_that_waits_for_the_directory_can_be_stopped_and_leaves_no_socket() {
     let directory = Folder::new();
     let options = ["-b", text(&directory)];
     let first = Server::start(options);
@@ -191,7 +191,7 @@ fn use_up(daemon: Server, port: u16) -> (i32, Vec<String>) {
 
 /// Somebody restores a copy of the directory while the server runs.
 #[test]
-fn another_directory_at_the_path_is_not_touched_and_ends_the_server() {
+fn a_server_whose_directory_is_replaced_ends_without_touching_the_new_one() {
     let place = Folder::new();
     let (path, old) = (place.path().join("queue"), place.path().join("old"));
     fs::create_dir(&path).expect("room");
@@ -230,7 +230,7 @@ fn removing_the_lock_file_admits_no_second_server() {
 
 /// As on a machine without a clock of its own, before the network has set it.
 #[test]
-fn a_clock_that_is_behind_is_told_and_makes_no_delay_longer() {
+fn a_clock_that_is_behind_is_reported_and_makes_no_delay_longer() {
     let directory = Folder::new();
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)

@@ -22,7 +22,7 @@ fn watch_many(client: &mut Client, count: usize) {
 }
 
 #[test]
-fn lists_that_nobody_reads_take_no_memory() {
+fn lists_for_clients_that_do_not_read_take_no_memory() {
     const TUBES: usize = 2000;
     let server = Server::start([]);
     let mut owner = server.connect();
@@ -48,7 +48,7 @@ fn lists_that_nobody_reads_take_no_memory() {
 }
 
 #[test]
-fn what_is_announced_and_not_sent_takes_no_room() {
+fn an_announced_body_takes_no_room_until_it_is_sent() {
     let server = Server::start(["-z", "100000000", "--max-memory", "1000000"]);
     let mut announcer = server.connect();
     announcer.send("put 0 0 60 900000\r\nxxx");
@@ -75,7 +75,7 @@ fn what_is_announced_and_not_sent_takes_no_room() {
 }
 
 #[test]
-fn of_two_bodies_that_arrive_together_one_makes_way_if_there_is_no_room_for_both() {
+fn one_of_two_arriving_bodies_is_given_up_if_there_is_no_room_for_both() {
     let server = Server::start(["-z", "900000", "--max-memory", "1000000"]);
     let mut announcers = [server.connect(), server.connect()];
     for announcer in &mut announcers {
@@ -95,7 +95,7 @@ fn of_two_bodies_that_arrive_together_one_makes_way_if_there_is_no_room_for_both
 }
 
 #[test]
-fn half_bodies_take_the_memory_of_what_has_come() {
+fn an_unfinished_body_takes_memory_only_for_bytes_that_have_arrived() {
     let server = Server::start([]);
     let mut clients: Vec<_> = (0..300).map(|_| server.connect()).collect();
     let served = |clients: &mut [Client]| {
@@ -166,7 +166,7 @@ fn a_silent_client_does_not_keep_the_buffer_that_it_has_filled() {
 }
 
 #[test]
-fn who_does_not_read_is_silent_too() {
+fn a_client_that_does_not_read_counts_as_idle() {
     let server = Server::start(["-z", "1048576", "--idle-timeout", "1"]);
     let mut client = server.connect();
     let id = client.put(vec![b'x'; MIB]);
@@ -177,7 +177,7 @@ fn who_does_not_read_is_silent_too() {
 }
 
 #[test]
-fn when_it_stops_nobody_gets_what_another_one_still_works_on() {
+fn a_stopping_server_gives_no_client_a_job_that_another_one_holds() {
     let folder = Folder::new();
     let path = folder.join("socket");
     let server = Server::start(["-l", "127.0.0.1:0", "-l", &folder.socket("socket")]);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use support::{Client, Server, as_root, eventually, shell};
 
 #[test]
-fn sigterm_and_sigint_end_it_in_order_and_sighup_and_sigpipe_do_not() {
+fn sigterm_and_sigint_stop_the_server_cleanly_and_sighup_and_sigpipe_do_not() {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let daemon = Server::start([]);
         let mut client = Client::connect(daemon.port());
@@ -44,7 +44,7 @@ fn draining_refuses_new_jobs_until_all_are_done_and_no_job_is_lost() {
 }
 
 #[test]
-fn thousands_who_wait_and_some_who_are_stuck_do_not_hold_it_up() {
+fn thousands_of_waiting_clients_and_some_stuck_ones_do_not_delay_a_stop() {
     // The other tests of this process have files open as well.
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
     setrlimit(Resource::RLIMIT_NOFILE, most, most).expect("it can be raised so far");
@@ -75,7 +75,7 @@ fn thousands_who_wait_and_some_who_are_stuck_do_not_hold_it_up() {
 }
 
 #[test]
-fn as_the_first_process_of_a_container_it_ends_as_well() {
+fn sigterm_ends_the_server_as_the_first_process_of_a_container() {
     if !as_root() {
         return;
     }
@@ -91,7 +91,7 @@ fn as_the_first_process_of_a_container_it_ends_as_well() {
 }
 
 #[test]
-fn it_ends_while_accepting_pauses() {
+fn the_server_stops_while_accepting_is_paused() {
     let Some(daemon) = start_for_thread_limits() else {
         return;
     };
@@ -104,7 +104,7 @@ fn it_ends_while_accepting_pauses() {
 }
 
 #[test]
-fn what_the_server_has_read_is_answered_before_it_ends() {
+fn commands_that_the_server_has_read_are_answered_before_it_ends() {
     const BATCH: usize = 50;
     let server = Server::start([]);
     let putting = |port| {
@@ -175,7 +175,7 @@ fn executed_commands_are_answered_to_a_slow_client_that_has_sent_more() {
 
 /// It neither reads nor stops sending.
 #[test]
-fn a_client_that_sends_for_ever_does_not_hold_up_the_end() {
+fn a_client_that_sends_for_ever_does_not_delay_a_stop() {
     let server = Server::start(["-z", "400000"]);
     let mut client = server.connect();
     let id = client.put(vec![b'x'; 400_000]);

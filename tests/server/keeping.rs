@@ -118,7 +118,7 @@ fn work(mut talk: Client, seed: usize, known: &mut Known) -> Option<()> {
 }
 
 #[test]
-fn killed_under_load_it_loses_nothing_acknowledged() {
+fn a_server_killed_under_load_loses_nothing_acknowledged() {
     for sync in [&["-f", "0"][..], &["-f", "50"], &["-F"]] {
         let directory = Folder::new();
         let options = ["-b", directory.text(), "-s", "20000"];
@@ -155,7 +155,7 @@ fn killed_under_load_it_loses_nothing_acknowledged() {
 }
 
 #[test]
-fn a_failed_write_is_not_acknowledged_and_ends_it() {
+fn a_failed_write_is_not_acknowledged_and_ends_the_server() {
     for sync in ["0", "50"] {
         let directory = Folder::new();
         let options = ["-p", "0", "-s", "65536", "-f", sync, "-b", directory.text()];
@@ -180,7 +180,7 @@ fn a_failed_write_is_not_acknowledged_and_ends_it() {
 }
 
 #[test]
-fn nobody_is_given_a_job_whose_put_is_not_kept() {
+fn no_client_is_given_a_job_whose_put_is_not_durable() {
     for sync in ["0", "50"] {
         let directory = Folder::new();
         let path = directory.text();

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use support::{Client, Folder, Server, as_root, eventually, is_mighty, run_command, shell};
 
 #[test]
-fn one_connection_too_many_is_closed_and_a_place_that_is_left_is_free() {
+fn a_connection_above_the_limit_is_closed_and_a_closed_one_makes_room() {
     // Their address has all its places, too. But that the server is full is asked
     // first: who is refused for that counts for no address.
     let limits = [
@@ -41,7 +41,7 @@ fn one_connection_too_many_is_closed_and_a_place_that_is_left_is_free() {
 
 /// Other addresses have the rest.
 #[test]
-fn one_address_may_have_so_many_connections_and_no_more() {
+fn one_address_may_not_have_more_connections_than_its_limit() {
     let daemon = Server::start(["--max-connections-per-address", "1", "-l", "0.0.0.0"]);
     let port = daemon.port();
     let mut first = Client::connect(port);
@@ -66,12 +66,12 @@ fn one_address_may_have_so_many_connections_and_no_more() {
 }
 
 #[test]
-fn a_place_is_free_for_who_comes_after_another_has_closed() {
+fn a_closed_connection_makes_room_for_the_next_one() {
     come_one_after_the_other(&["--max-connections", "1"]);
 }
 
 #[test]
-fn the_place_of_an_address_is_free_for_who_comes_after_another_has_closed() {
+fn a_closed_connection_makes_room_for_the_next_one_of_its_address() {
     come_one_after_the_other(&["--max-connections-per-address", "1"]);
 }
 
@@ -93,7 +93,7 @@ fn come_one_after_the_other(options: &[&str]) {
 }
 
 #[test]
-fn clients_that_come_and_go_start_hardly_more_threads_than_there_may_be_clients() {
+fn short_lived_clients_start_hardly_more_threads_than_clients_are_allowed() {
     const MOST: usize = 8;
     let daemon = Server::start(["--max-connections", "8"]);
     let port = daemon.port();
@@ -123,7 +123,7 @@ fn clients_that_come_and_go_start_hardly_more_threads_than_there_may_be_clients(
 
 /// The clients that still come are served by the same few.
 #[test]
-fn workers_that_are_not_needed_end_though_others_are() {
+fn surplus_worker_threads_end_while_others_serve() {
     let daemon = Server::start([]);
     let port = daemon.port();
     let threads = || daemon.status("Threads").trim().parse::<usize>();
@@ -140,7 +140,7 @@ fn workers_that_are_not_needed_end_though_others_are() {
 }
 
 #[test]
-fn a_burst_does_not_get_past_the_limit_and_is_a_line_or_two_in_the_log() {
+fn a_burst_of_connections_stays_within_the_limit_and_is_logged_in_few_lines() {
     let daemon = Server::start(["--max-connections", "10"]);
     let port = daemon.port();
     let mut burst: Vec<_> = (0..300).map(|_| Client::connect(port)).collect();
@@ -172,7 +172,7 @@ fn a_burst_does_not_get_past_the_limit_and_is_a_line_or_two_in_the_log() {
 }
 
 #[test]
-fn without_the_option_the_system_decides() {
+fn the_limit_of_open_files_bounds_the_number_of_connections() {
     let line = r#"ulimit -n 200; exec "$0" "$@""#;
     let daemon = Server::spawn(&mut shell(line, ["-p", "0"]));
     let line = daemon.log_line(" connections, because the limit of open files is 200");
@@ -184,7 +184,7 @@ fn without_the_option_the_system_decides() {
 
 /// Root has no such limit.
 #[test]
-fn threads_count_as_processes_of_the_user() {
+fn the_users_limit_of_processes_bounds_the_number_of_connections() {
     if !as_root() {
         return;
     }
@@ -197,7 +197,7 @@ fn threads_count_as_processes_of_the_user() {
 }
 
 #[test]
-fn with_few_descriptors_it_warns_and_serves_as_many_as_it_says() {
+fn a_server_with_few_descriptors_warns_and_serves_as_many_clients_as_it_says() {
     let line = r#"ulimit -n 64; exec "$0" "$@""#;
     let directory = Folder::new();
     let manager = directory.path().join("manager");
@@ -253,7 +253,7 @@ fn with_few_descriptors_it_warns_and_serves_as_many_as_it_says() {
 }
 
 #[test]
-fn jobs_beyond_the_memory_are_refused_and_everything_else_goes_on() {
+fn jobs_beyond_the_memory_limit_are_refused_and_other_commands_are_not() {
     let daemon = Server::start(["--max-memory", "1M", "-z", "1000000"]);
     let port = daemon.port();
     let mut client = Client::connect(port);
@@ -330,7 +330,7 @@ fn a_full_server_takes_little_more_memory_than_its_option_says() {
 }
 
 #[test]
-fn silence_is_ended_unless_it_waits_or_holds_something() {
+fn an_idle_client_is_disconnected_unless_it_waits_or_holds_a_job() {
     let daemon = Server::start(["-V", "--idle-timeout", "2"]);
     let port = daemon.port();
     // Each client sends all that it has to say at once, so that the time
@@ -386,7 +386,7 @@ pub fn limit_threads(daemon: &Server, most: &str) {
 }
 
 #[test]
-fn without_descriptors_accepting_pauses_and_nobody_feels_it() {
+fn accepting_pauses_without_descriptors_and_connected_clients_are_served() {
     // The limit of descriptors becomes lower after the daemon has read it.
     let daemon = Server::start([]);
     let port = daemon.port();
@@ -421,7 +421,7 @@ fn without_descriptors_accepting_pauses_and_nobody_feels_it() {
 }
 
 #[test]
-fn without_threads_accepting_pauses_and_nobody_feels_it() {
+fn accepting_pauses_without_threads_and_connected_clients_are_served() {
     let Some(daemon) = start_for_thread_limits() else {
         return;
     };
@@ -445,7 +445,7 @@ fn without_threads_accepting_pauses_and_nobody_feels_it() {
 }
 
 #[test]
-fn with_nothing_to_do_nothing_runs() {
+fn an_idle_server_runs_no_thread() {
     let daemon = Server::start([]);
     let port = daemon.port();
     let waiting: Vec<TcpStream> = (0..100)

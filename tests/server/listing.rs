@@ -16,7 +16,7 @@ fn list(client: &mut Client, arguments: &str) -> (Vec<u64>, u64) {
 }
 
 #[test]
-fn a_walk_shows_each_job_that_stays_exactly_once() {
+fn successive_list_jobs_show_each_remaining_job_exactly_once() {
     let server = Server::start([]);
     let mut owner = server.connect();
     let ids: Vec<u64> = (0..3000).map(|_| owner.put("")).collect();
@@ -41,7 +41,7 @@ fn a_walk_shows_each_job_that_stays_exactly_once() {
 }
 
 #[test]
-fn one_answer_looks_at_a_thousand_jobs_at_most() {
+fn one_list_jobs_examines_at_most_a_thousand_jobs() {
     let server = Server::start([]);
     let mut owner = server.connect();
     for _ in 0..1500 {
@@ -56,7 +56,7 @@ fn one_answer_looks_at_a_thousand_jobs_at_most() {
 }
 
 #[test]
-fn with_a_binlog_a_list_tells_in_which_file_a_job_is() {
+fn list_jobs_names_the_segment_of_a_job_if_there_is_a_binlog() {
     let folder = support::Folder::new();
     let server = Server::start(["-b", folder.join(".").to_str().expect("text")]);
     let mut client = server.connect();

@@ -63,7 +63,7 @@ impl Drop for Logging {
 }
 
 #[test]
-fn a_log_that_nobody_reads_holds_up_neither_clients_nor_the_end() {
+fn an_unread_log_delays_neither_clients_nor_a_stop() {
     for is_closed in [false, true] {
         let (log, stderr) = io::pipe().expect("a pipe");
         let _unread = (!is_closed).then_some(log);
@@ -80,7 +80,7 @@ fn a_log_that_nobody_reads_holds_up_neither_clients_nor_the_end() {
 }
 
 #[test]
-fn what_nobody_has_read_in_time_is_counted() {
+fn log_lines_that_are_not_read_in_time_are_dropped_and_counted() {
     const COMMANDS: usize = 20_000;
     let (log, stderr) = io::pipe().expect("a pipe");
     let daemon = Logging::start(stderr);
@@ -128,7 +128,7 @@ fn panic_in_a_worker() {
 }
 
 #[test]
-fn a_panic_is_one_line_with_time_and_level_and_the_end() {
+fn a_panic_is_one_line_of_the_log_and_ends_the_process() {
     let mut tests = Command::new(std::env::current_exe().expect("a path"));
     tests.args(["--exact", "log::panic_in_a_worker", "--ignored"]);
     let output = tests.output().expect("it can be started");
@@ -145,7 +145,7 @@ fn a_panic_is_one_line_with_time_and_level_and_the_end() {
 }
 
 #[test]
-fn a_pipe_that_is_full_from_the_start_does_not_hold_up_the_start() {
+fn a_full_log_pipe_does_not_delay_the_start() {
     let (log, mut stderr) = io::pipe().expect("a pipe");
     // A pipe has room for 64 KiB.
     stderr.write_all(&[b'x'; 64 * 1024]).expect("room");
@@ -156,7 +156,7 @@ fn a_pipe_that_is_full_from_the_start_does_not_hold_up_the_start() {
 }
 
 #[test]
-fn a_connection_that_breaks_is_closed_for_that_reason() {
+fn a_broken_connection_is_logged_with_its_reason() {
     let daemon = Server::start(["-V"]);
     let mut client = Client::connect(daemon.port());
     client.exchange("use a", "USING a");

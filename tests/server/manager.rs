@@ -20,7 +20,7 @@ fn patient(socket: UnixDatagram) -> UnixDatagram {
 }
 
 #[test]
-fn it_hears_of_readiness_once_clients_are_answered_and_of_the_end() {
+fn the_manager_is_told_of_readiness_once_clients_are_answered_and_of_the_stop() {
     let directory = Folder::new();
     let path = directory.path().join("notify");
     let manager = patient(UnixDatagram::bind(&path).expect("a socket"));
@@ -40,7 +40,7 @@ fn it_hears_of_readiness_once_clients_are_answered_and_of_the_end() {
 }
 
 #[test]
-fn a_manager_without_a_file_hears_of_health_if_it_has_asked() {
+fn a_manager_at_an_abstract_socket_gets_watchdog_messages_if_it_asks() {
     let name = format!("beanpoled-test-{}", std::process::id());
     let address = SocketAddr::from_abstract_name(&name).expect("a name");
     let manager = patient(UnixDatagram::bind_addr(&address).expect("a socket"));
@@ -54,7 +54,7 @@ fn a_manager_without_a_file_hears_of_health_if_it_has_asked() {
 }
 
 #[test]
-fn a_manager_without_a_name_is_none() {
+fn an_empty_name_of_the_manager_means_none() {
     let mut command = Command::new(&*PROGRAM);
     command.args(["-p", "0"]).env("NOTIFY_SOCKET", "");
     let daemon = Server::spawn(&mut command);
@@ -66,7 +66,7 @@ fn a_manager_without_a_name_is_none() {
 }
 
 #[test]
-fn a_manager_that_cannot_be_reached_is_worth_a_warning_and_no_more() {
+fn an_unreachable_manager_causes_a_warning_only() {
     let mut command = Command::new(&*PROGRAM);
     command
         .args(["-p", "0"])

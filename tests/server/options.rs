@@ -29,7 +29,7 @@ fn help_goes_to_stderr_and_the_version_to_stdout() {
 }
 
 #[test]
-fn a_wrong_command_line_is_status_5_and_a_line_on_the_usage() {
+fn a_wrong_command_line_exits_with_status_5_and_a_line_on_the_usage() {
     for (options, message) in [
         (&["-x"][..], "beanpoled: unknown flag: -x"),
         (&["-p"], "beanpoled: flag requires an argument: -p"),
@@ -47,7 +47,7 @@ fn a_wrong_command_line_is_status_5_and_a_line_on_the_usage() {
 }
 
 #[test]
-fn a_user_that_does_not_exist_is_status_33() {
+fn a_start_as_an_unknown_user_exits_with_status_33() {
     assert_eq!(
         failure(["-p", "0", "-u", "no-such-user"]),
         (33, "error: -u no-such-user: no such user".into())
@@ -55,7 +55,7 @@ fn a_user_that_does_not_exist_is_status_33() {
 }
 
 #[test]
-fn a_user_that_we_may_not_become_is_status_34() {
+fn a_start_as_a_forbidden_user_exits_with_status_34() {
     // Root may become anybody, so as root the daemon loses its capabilities
     // first.
     let line = match is_mighty() {
@@ -73,7 +73,7 @@ fn a_user_that_we_may_not_become_is_status_34() {
 }
 
 #[test]
-fn an_address_that_is_not_to_be_had_is_status_111() {
+fn a_start_at_an_unavailable_address_exits_with_status_111() {
     let other = TcpListener::bind("127.0.0.1:0").expect("a port");
     let place = other.local_addr().expect("a port").to_string();
     let port = place.rsplit(':').next().expect("a port");
@@ -108,7 +108,7 @@ fn an_address_that_is_not_to_be_had_is_status_111() {
 }
 
 #[test]
-fn without_a_thread_to_be_had_it_is_status_1() {
+fn a_start_without_threads_exits_with_status_1() {
     // Root may have any number of threads, so as root the daemon becomes
     // another user.
     let user = match nix::unistd::geteuid().is_root() {
@@ -128,7 +128,7 @@ fn without_a_thread_to_be_had_it_is_status_1() {
 }
 
 #[test]
-fn a_port_is_a_number_or_a_service_and_anything_else_is_status_5() {
+fn a_port_is_a_number_or_a_service_and_anything_else_exits_with_status_5() {
     for port in ["no-such-service", "99999", "-5", "8081x"] {
         let (status, _, stderr) = run(["-p", port]);
         let message = format!("beanpoled: -p: neither a port nor a service: {port}");
@@ -151,7 +151,7 @@ fn an_address_may_have_brackets_and_a_port() {
 }
 
 #[test]
-fn the_size_of_the_binlogs_files_is_shown_as_it_was_given() {
+fn the_segment_size_in_the_statistics_is_the_one_that_was_given() {
     let directory = Folder::new();
     let directory = directory.path().to_str().expect("text");
     for options in [&["-s", "5000"][..], &["-s", "5000", "-b", directory]] {
@@ -165,7 +165,7 @@ fn the_size_of_the_binlogs_files_is_shown_as_it_was_given() {
 }
 
 #[test]
-fn it_listens_in_several_places_and_names_them() {
+fn the_server_listens_at_several_addresses_and_logs_them() {
     let directory = Folder::new();
     let path = directory.path().join("socket");
     let place = format!("unix:{}", path.display());
@@ -181,7 +181,7 @@ fn it_listens_in_several_places_and_names_them() {
 }
 
 #[test]
-fn a_stale_socket_is_replaced_and_what_is_no_socket_is_not() {
+fn a_stale_socket_is_replaced_and_any_other_file_is_not() {
     let directory = Folder::new();
     let stale = directory.path().join("stale");
     drop(UnixListener::bind(&stale).expect("a socket"));
@@ -211,7 +211,7 @@ fn the_mode_of_a_socket_decides_who_may_connect() {
 }
 
 #[test]
-fn a_client_gets_through_all_of_beanstalkds_options() {
+fn every_option_of_beanstalkd_is_accepted() {
     let options = ["-z", "3", "-V", "-c", "-n", "-f", "9", "-F", "-s", "4096"];
     let daemon = Server::start(options);
     let mut client = Client::connect(daemon.port());
@@ -222,7 +222,7 @@ fn a_client_gets_through_all_of_beanstalkds_options() {
 }
 
 #[test]
-fn the_log_names_who_has_asked_for_what_but_no_secrets() {
+fn the_log_names_clients_and_commands_but_no_bodies() {
     let daemon = Server::start(["-VV"]);
     let mut client = Client::connect(daemon.port());
     client.exchange("use a", "USING a");
@@ -244,7 +244,7 @@ fn the_log_names_who_has_asked_for_what_but_no_secrets() {
 }
 
 #[test]
-fn in_the_journal_lines_have_a_priority_and_no_time() {
+fn lines_for_the_journal_have_a_priority_and_no_time() {
     // systemd tells which file is the standard error. Here the shell finds that
     // out.
     let line = r#"
@@ -264,7 +264,7 @@ fn in_the_journal_lines_have_a_priority_and_no_time() {
 }
 
 #[test]
-fn what_it_opened_before_it_failed_is_gone() {
+fn a_failed_start_removes_the_socket_that_it_created() {
     let folder = Folder::new();
     let other = TcpListener::bind("127.0.0.1:0").expect("a port");
     let place = other.local_addr().expect("a port").to_string();
@@ -274,7 +274,7 @@ fn what_it_opened_before_it_failed_is_gone() {
 }
 
 #[test]
-fn the_largest_size_of_a_body_has_a_limit() {
+fn the_maximum_job_size_is_capped_at_a_gibibyte() {
     let server = Server::start(["-z", "9999999999"]);
     assert_eq!(server.stat("max-job-size"), (1 << 30).to_string());
 }

@@ -15,7 +15,7 @@ fn send_in_segments(client: &mut Client, mut bytes: &[u8], random: &mut Random) 
 }
 
 #[test]
-fn bodies_of_all_sizes_come_back_as_they_went() {
+fn bodies_of_all_sizes_are_returned_unchanged() {
     const LIMIT: usize = 10 << 20;
     let sizes = [
         0, 1, 2, 100, 1023, 1024, 4000, 16382, 16383, 16384, 16385, 16386, 65535, LIMIT,
@@ -50,7 +50,7 @@ fn bodies_of_all_sizes_come_back_as_they_went() {
 }
 
 #[test]
-fn a_job_comes_in_one_piece() {
+fn a_reserved_job_arrives_in_one_piece() {
     let server = Server::start([]);
     let mut client = server.connect();
     for size in [0, 1, 100, 2047, 2048, 4000, 16384] {
@@ -66,7 +66,7 @@ fn a_job_comes_in_one_piece() {
 }
 
 #[test]
-fn what_is_asked_in_one_piece_is_answered_in_one_piece() {
+fn commands_sent_in_one_piece_are_answered_in_one_piece() {
     let server = Server::start([]);
     let mut client = server.connect();
     let body = "y".repeat(300);

@@ -17,7 +17,7 @@ fn sources(directory: &Path, text: &mut String) {
 }
 
 #[test]
-fn each_promise_of_the_manual_names_its_tests_and_they_are_there() {
+fn each_promise_of_the_manual_names_tests_that_exist() {
     let manual = include_str!("../../man/beanpoled.8");
     let section = manual
         .split(".Sh ")

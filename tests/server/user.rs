@@ -8,7 +8,7 @@ use support::Port;
 use support::{Client, Folder, PROGRAM, Server, as_root, run_command, shell};
 
 #[test]
-fn who_is_the_user_already_stays_it() {
+fn a_server_that_already_runs_as_the_user_keeps_it() {
     let me = User::from_uid(geteuid())
         .expect("readable")
         .expect("a name");
@@ -20,7 +20,7 @@ fn who_is_the_user_already_stays_it() {
 
 /// With another group it is not the same user, and only root can change groups.
 #[test]
-fn who_is_not_root_becomes_nobody_else() {
+fn a_server_that_is_not_root_cannot_change_its_user() {
     if !as_root() {
         return;
     }
@@ -97,7 +97,7 @@ fn root_becomes_the_user_with_all_its_groups_and_no_other() {
 }
 
 #[test]
-fn the_file_of_a_socket_belongs_to_the_user_who_can_use_and_remove_it() {
+fn a_socket_file_belongs_to_the_user_who_can_use_and_remove_it() {
     if !as_root() {
         return;
     }

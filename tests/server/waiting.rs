@@ -18,7 +18,7 @@ fn waiters(server: &Server, count: usize) -> Vec<Client> {
 }
 
 #[test]
-fn clients_that_wait_are_served_in_the_order_in_which_they_came() {
+fn waiting_clients_are_served_in_order_of_arrival() {
     let server = Server::start([]);
     let mut waiters = waiters(&server, 20);
     let mut producer = server.connect();
@@ -29,8 +29,7 @@ fn clients_that_wait_are_served_in_the_order_in_which_they_came() {
 }
 
 #[test]
-fn a_client_that_half_closes_while_it_waits_is_told_at_once_and_its_further_commands_are_answered()
-{
+fn a_waiting_client_that_half_closes_is_answered_at_once_as_are_its_further_commands() {
     let server = Server::start([]);
     let mut waiter = waiters(&server, 1).remove(0);
     waiter.send("use a\r\n".to_owned() + &"list-tube-used\r\n".repeat(2000));
@@ -43,7 +42,7 @@ fn a_client_that_half_closes_while_it_waits_is_told_at_once_and_its_further_comm
 }
 
 #[test]
-fn a_half_closed_client_gets_the_job_that_is_there() {
+fn a_half_closed_client_gets_a_job_that_is_ready() {
     let server = Server::start([]);
     let id = server.connect().put("x");
     let mut client = server.connect();
@@ -54,7 +53,7 @@ fn a_half_closed_client_gets_the_job_that_is_there() {
 }
 
 #[test]
-fn what_a_client_held_is_free_when_the_next_one_looks() {
+fn jobs_of_a_closed_client_are_ready_when_the_next_client_asks() {
     let server = Server::start([]);
     for _ in 0..1500 {
         let mut first = server.connect();
@@ -69,7 +68,7 @@ fn what_a_client_held_is_free_when_the_next_one_looks() {
 }
 
 #[test]
-fn what_a_client_held_on_a_unix_socket_is_free_when_the_next_one_looks() {
+fn jobs_of_a_closed_unix_client_are_ready_when_the_next_client_asks() {
     let folder = Folder::new();
     let path = folder.join("socket");
     let server = Server::start(["-l", "127.0.0.1:0", "-l", &folder.socket("socket")]);
@@ -95,7 +94,7 @@ fn what_a_client_held_on_a_unix_socket_is_free_when_the_next_one_looks() {
 
 /// Even if there is a new such client each time.
 #[test]
-fn half_closed_clients_that_do_not_read_delay_nobody_who_connects() {
+fn half_closed_clients_that_do_not_read_delay_no_new_connection() {
     const CLIENTS: usize = 40;
     let most = (CLIENTS + 2).to_string();
     for options in [
@@ -129,7 +128,7 @@ fn half_closed_clients_that_do_not_read_delay_nobody_who_connects() {
 
 /// What it has sent before its end is executed first.
 #[test]
-fn what_a_client_asks_for_as_it_leaves_is_done_while_it_holds_its_jobs() {
+fn the_last_commands_of_a_half_closed_client_are_executed_while_it_holds_its_jobs() {
     let server = Server::start([]);
     for _ in 0..300 {
         let mut client = server.connect();
@@ -206,7 +205,7 @@ fn a_client_that_leaves_in_the_middle_of_a_reply_gives_the_job_back() {
 }
 
 #[test]
-fn a_client_that_does_not_read_holds_up_nobody() {
+fn a_client_that_does_not_read_delays_no_other_client() {
     const MUCH: usize = 1 << 20;
     let server = Server::start(["-z", "1048576"]);
     let mut client = server.connect();

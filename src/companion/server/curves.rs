@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn curves_come_back_from_a_file_with_a_gap_and_nonsense_does_not() {
+    fn curves_are_restored_from_a_file_with_a_gap_and_malformed_ones_are_refused() {
         let mut curves = Curves::new(Some(seconds(0)));
         curves.note(seconds(2), [1, 0, 0, 0], [4]);
         curves.note(seconds(4), [5, 0, 0, 2], [5]);

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn in_json_names_stay_text_and_counts_are_numbers() {
+    fn names_stay_text_and_counts_become_numbers_in_json() {
         let server = b"---\ntotal-jobs: 3\npid: 9\nrusage-utime: 0.001438\nversion: \"1.12\"\nid: 12345678\ndraining: false\n";
         assert_eq!(
             Facts::parse(server).unwrap().to_json().to_string(),

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pattern_means_names() {
+    fn a_pattern_matches_whole_names_with_stars_and_question_marks() {
         for (pattern, name, means) in [
             ("mail", "mail", true),
             ("mail", "mails", false),

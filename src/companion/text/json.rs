@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_names_its_byte() {
+    fn an_error_names_the_byte_at_fault() {
         for (text, byte) in [
             ("1 2", 3),
             ("[1,]", 4),

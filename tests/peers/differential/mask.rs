@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_must_differ_is_masked() {
+    fn only_fields_that_must_differ_are_masked() {
         let ours = b"---\nid: 7\ntube: \"a\"\nage: 3\npri: 5\nreserved-by: 0\n";
         let theirs = b"---\nid: 7\ntube: a\nage: 4\npri: 5\n";
         assert_eq!(masked(b"OK 51", Some(ours)), masked(b"OK 34", Some(theirs)));

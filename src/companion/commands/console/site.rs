@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_server_is_502_and_a_busy_console_is_503() {
+    fn a_lost_server_is_answered_with_502_and_a_busy_console_with_503() {
         let console = console(None);
         let questions = [
             ("GET", "/api/why"),
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_matches_a_part_of_a_name_or_a_pattern_all_of_it() {
+    fn a_search_matches_part_of_a_name_and_a_pattern_all_of_it() {
         for (name, search) in [
             ("mail", ""),
             ("mail", "AI"),

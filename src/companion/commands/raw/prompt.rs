@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_put_that_lacks_its_size_is_told_from_one_that_is_wrong() {
+    fn a_put_without_a_size_is_distinguished_from_a_malformed_one() {
         for (line, is_so) in [
             ("put 1 2 3", true),
             ("put 1 2 3 ", true),
