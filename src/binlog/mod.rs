@@ -122,7 +122,7 @@
 //! | recycling | the steady state makes and removes no file | `the_steady_state_creates_and_removes_no_file` |
 //! | puts that wait register their length with one owner | a long put costs its files once, a refused one nothing | `the_files_for_a_large_put_beside_small_ones_are_made_once`, `a_put_that_is_refused_takes_no_disk` |
 //! | one more file for a long put, lengthened piece by piece | short puts do not wait for those of a long one | `short_puts_do_not_wait_for_the_files_of_a_long_one` |
-//! | credit for compaction | the bound on disk use | `disk_use_is_bounded_under_endless_puts_and_deletes_beside_many_live_jobs` |
+//! | credit for compaction | the bound on disk use | `disk_use_stays_bounded_under_endless_puts_and_deletes_beside_many_live_jobs` |
 //! | compaction for a put, bound on live bytes | on a full disk a delete makes room for the next put | `a_delete_on_a_full_disk_makes_room_for_the_next_put` |
 //! | shorter segments at the first start, longer ones later | a small disk suffices | `segments_are_short_enough_for_four_to_fit_and_longer_when_there_is_more_room` |
 //! | unsharing of copied blocks (reflinks) | a copy of the directory takes no room that deletes need | `a_copy_that_shares_its_blocks_takes_no_room_that_deletes_need` |

@@ -928,7 +928,7 @@ mod tests {
     }
 
     #[test]
-    fn an_obsolete_segment_is_recycled_when_the_mark_that_says_so_is_synced() {
+    fn an_obsolete_segment_is_recycled_once_its_mark_is_durable() {
         let mut jobs = jobs(1, 0);
         let mut tail = with_garbage(&jobs);
         assert!(tail.obsolete.is_empty());

@@ -66,7 +66,7 @@ fn jobs_put(jobs: usize, len: usize) -> (Disk, Server, Random) {
 }
 
 #[test]
-fn disk_use_stays_bounded_under_endless_puts_and_deletes_beside_one_old_job() {
+fn disk_use_stays_bounded_under_endless_puts_and_deletes_beside_one_live_job() {
     let (disk, mut server, mut random) = jobs_put(1, 100);
     churn(&mut server, &disk, 20_000, |server, round| {
         assert!(server.put(100, &mut random));
@@ -79,7 +79,7 @@ fn disk_use_stays_bounded_under_endless_puts_and_deletes_beside_one_old_job() {
 }
 
 #[test]
-fn disk_use_is_bounded_under_endless_puts_and_deletes_beside_many_live_jobs() {
+fn disk_use_stays_bounded_under_endless_puts_and_deletes_beside_many_live_jobs() {
     let (disk, mut server, mut random) = jobs_put(2000, 400);
     churn(&mut server, &disk, 20_000, |server, round| {
         assert!(server.put(100, &mut random));

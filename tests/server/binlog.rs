@@ -112,7 +112,7 @@ fn jobs_survive_a_restart_in_files_that_only_their_owner_can_read() {
 
 /// On shared storage a full disk may leave such a file. Nobody needs it.
 #[test]
-fn a_prepared_segment_that_can_be_neither_removed_nor_opened_is_told_and_left() {
+fn a_prepared_segment_that_can_be_neither_removed_nor_opened_is_reported_and_left() {
     let directory = Folder::new();
     let daemon = Server::start(["-b", text(&directory)]);
     Client::connect(daemon.port()).exchange("put 0 0 1 3\r\njob", "INSERTED 1");
