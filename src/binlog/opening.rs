@@ -61,9 +61,10 @@ impl Opening {
             match make_all(len) {
                 Ok(made) => break made,
                 Err(error) => {
-                    // Some of them may have been made.
-                    self.remove_prepared().ok();
-                    if !Error::is_full(&error) || len == BLOCK {
+                    // Some of them may have been made. What cannot be removed now is
+                    // removed by the next start.
+                    let removed = self.remove_prepared();
+                    if !Error::is_full(&error) || len == BLOCK || removed.is_err() {
                         return Err(error);
                     }
                 }
