@@ -20,7 +20,7 @@
 //! disk for anything. Its *full length* is `-s`; while there is a longer segment, or
 //! a put waits that would make one, it is as long as that. So the live
 //! jobs of any one segment fit into one prepared segment, even if each put takes the
-//! most that it ever can ([`put_len`](super::put_len)). A third one is
+//! most that it ever can ([`put_len`]). A third one is
 //! prepared when half of the current segment is used: by then an older segment is
 //! usually obsolete, and its file is taken. If not, no put waits while a new file is
 //! made.

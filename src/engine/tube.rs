@@ -42,7 +42,7 @@ pub struct Tube {
     /// Connections that watch it.
     pub watching: usize,
     pub total_jobs: u64,
-    /// How often its jobs had each [`Event`](super::counts::Event).
+    /// How often its jobs had each [`Event`].
     pub events: [u64; 5],
     pub deletes: u64,
     pub pauses: u64,
