@@ -382,9 +382,10 @@ impl Binlog {
             return Err(refuse(Error::on("begin", "another segment")(why)));
         }
         if tail.prepared.is_empty() {
-            let (slot, full) = (next_slot(&mut tail), tail.full_len(0));
+            let full = tail.full_len(0);
             drop(tail);
-            let make = |len| prepare(&*self.storage, slot, len, len);
+            // The second attempt has another name: the first may have left its file.
+            let make = |len| prepare(&*self.storage, next_slot(&mut self.tail()), len, len);
             let made = make(full).or_else(|_| make(BLOCK)).map_err(refuse)?;
             tail = self.tail();
             tail.prepared.push(made);
@@ -492,6 +493,11 @@ fn reuse(storage: &dyn Storage, name: &str) -> Result<(Arc<dyn File>, u64), Erro
     let reuse = || {
         let found = file.len()?;
         let len = found - found % BLOCK;
+        if len == 0 {
+            // It stays as it is until it is removed: so a start that finds it still
+            // knows what it was.
+            return Ok(0);
+        }
         if found > len {
             file.set_len(len)?;
         }
