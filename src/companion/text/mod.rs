@@ -1,7 +1,7 @@
 //! Text for people and their terminals: what a server says without what would
 //! disturb a terminal, times and bodies that fit into a line, and colours.
 //!
-//! [`json`] is text for programs, and [`output`] writes both.
+//! [`json`] is text for programs, and `output` writes both.
 
 pub mod json;
 pub(crate) mod output;

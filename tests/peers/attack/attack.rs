@@ -72,15 +72,14 @@ const ATTACKS: [Attack; 6] = [
 ];
 
 /// How much more a server may hold after an attack than before: allocators keep some
-/// memory, and one more worker may stand by.
+/// memory, and 32 workers wait for the next connections.
 const LEFT_OVER: Held = Held {
     memory: 16 * MB,
-    threads: 2,
+    threads: 33,
     descriptors: 0,
 };
 
-/// How long a server may take to become calm. Workers without a client wait ten seconds
-/// before they end.
+/// How long a server may take to become calm.
 const SETTLES: Duration = Duration::from_secs(30);
 
 /// The time from one cycle of the neighbour to the next.
