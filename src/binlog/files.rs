@@ -226,6 +226,10 @@ impl Binlog {
     }
 
     fn keep_files_until_closed(&self, mut tell: impl FnMut(Event<'_>)) {
+        // The recovery may have found segments obsolete, and nobody else may have anything
+        // to write.
+        let end = self.tail().end;
+        let (Ok(()) | Err(Failed)) = self.commit(end);
         let mut told = None;
         let ends = |tail: &Tail| tail.upkeep.is_closed || self.failure.get().is_some();
         loop {

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::Duration;
 
 const SIZE: u64 = 4096;
@@ -438,4 +439,19 @@ fn a_needed_segment_of_zeros_is_refused_as_a_possible_stale_cache() {
             assert_eq!(shared.disk.contents("binlog.1"), vec![0; len]);
         }
     }
+}
+
+/// Each start begins a segment of its own.
+#[test]
+fn segments_without_jobs_are_removed_after_a_start_though_nothing_is_written() {
+    let shared = Shared::default();
+    drop(Machine::new(&shared, 1).take_over(SIZE));
+    let log = Machine::new(&shared, 2).take_over(SIZE).log;
+    log.spawn_threads(|_| ()).unwrap();
+    let is_gone = |_: u32| {
+        thread::sleep(Duration::from_millis(1));
+        !shared.disk.names().contains(&"binlog.1".to_owned())
+    };
+    assert!((0..10_000).any(is_gone), "{:?}", shared.disk.names());
+    log.close().unwrap();
 }
