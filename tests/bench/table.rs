@@ -92,7 +92,7 @@ const QUICK: Table = &[
         "crowd -w cycle -c 1 -d 64 -n 32000 --calls all",
         &[TWO_CALLS],
     ),
-    ("crowd -w cycle -c 1 -n 4000 -p one --tubes 10000", &[TUBES]),
+    ("crowd -w cycle -c 1 -n 4000 -p one --tubes 9999", &[TUBES]),
     (
         "stock -n 100000 -p one",
         &[MEMORY, PUT_GROWTH, DRAIN_GROWTH],
@@ -147,7 +147,7 @@ const FULL: Table = &[
         goals!(0.95, 1.2, 1.2),
     ),
     (
-        "crowd -w cycle -c 1 -p one --tubes 10000",
+        "crowd -w cycle -c 1 -p one --tubes 9999",
         &[TUBES, ratio(CPU, AtMost(0.1))],
     ),
     (
