@@ -1,8 +1,8 @@
 //! The owner of the log's files, the thread `segments`: it prepares the segments to
 //! come, gives all of them the length that is needed, and recycles or removes obsolete
 //! ones. No other thread does. A put that needs another file registers its length and
-//! sleeps, and this is the last thing that it needs: whether the server drains, the key
-//! is taken or the memory suffices is known by then.
+//! sleeps. Room on the disk is the last condition of a put: drain mode, its unique key
+//! and the limit of memory have been checked before.
 //!
 //! (Before the threads run, while the log is opened or copied, the thread that needs a
 //! file does the owner's work. The writer gives a prepared segment its name when the

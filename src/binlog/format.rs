@@ -132,8 +132,8 @@ pub(super) fn shows_segment(name: &str) -> bool {
         && numbers.all(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// What follows the names of the second and the third prepared segment until there
-/// is a segment.
+/// The suffix of the provisional names that the second and the third prepared segment
+/// have until the first segment exists.
 pub(super) const FIRST: &str = "0";
 
 /// The header of a segment.

@@ -13,13 +13,13 @@ use crate::protocol::JobId;
 use std::io;
 use std::sync::Arc;
 
-/// A larger `-s` makes no longer files than this.
+/// No segment is longer than this, however large `-s` is, except for longer jobs.
 const LONGEST_SEGMENT: u64 = 1 << 30;
 
-/// The names of the second and the third prepared segment: until there is a segment,
-/// and after that. So a file with the second kind of name shows that there was a
-/// segment. If a start is interrupted, the next one removes files of the first kind
-/// (see `lease`).
+/// The provisional and the final names of the second and the third prepared segment.
+/// They get the final ones when the first segment exists, so a final name proves that a
+/// segment existed. If a start is interrupted, the next one removes those with
+/// provisional names (see `lease`).
 const FIRST_PREPARED: [(&str, &str); 2] = [
     ("binlog.spare2.0", "binlog.spare2"),
     ("binlog.spare3.0", "binlog.spare3"),

@@ -61,8 +61,9 @@ use std::sync::{Arc, Weak};
 pub(super) const BLOCK: u64 = 4096;
 /// How many prepared segments of full length a put leaves.
 pub(super) const LEFT_BY_PUT: usize = 2;
-/// The live bytes leave free at least this fraction (1/16) of what the disk has for
-/// segments, and half a segment. The unused ends of segments may take half of that.
+/// The live bytes leave a reserve: this fraction (1/16) of what the disk has for
+/// segments, or half a segment if that is more. At most half of the reserve may consist
+/// of the unused ends of segments.
 const FREE_PART: u64 = 16;
 /// While room is short, at most this fraction (1/16) of a full length should be
 /// appended and not written.

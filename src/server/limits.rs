@@ -15,8 +15,8 @@ pub const CLOSING: u64 = 8;
 
 /// Descriptors that are set aside, besides those that are open at the start: for the
 /// pipe that stops the acceptor, for the two hang-up lists, and for connections that
-/// are closing. (The one that lists the open ones is free again, for a connection that
-/// is one too many.)
+/// are closing. (The list of those that are open counts its own descriptor, which is
+/// closed again: it is left for accepting a connection beyond the limit, to close it.)
 const OTHER_DESCRIPTORS: u64 = 4 + CLOSING;
 
 /// Descriptors that are set aside for the binlog: its lock, its directory, and

@@ -181,6 +181,8 @@ impl Listener {
     /// As for `accept(2)`; also if no connection is waiting.
     pub fn accept(&self) -> nix::Result<Stream> {
         let socket = sys::accept(self.socket.as_fd())?;
+        // TCP counts the bytes that come by itself; a Unix socket has to be asked to.
+        // The count tells whether a closed client has sent what is not executed yet.
         if self.is_unix {
             sys::count_received(&socket).ok();
         }

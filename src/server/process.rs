@@ -25,7 +25,7 @@ pub const VERSION: &str = concat!(
 #[inline(never)]
 pub fn complete(document: &mut Document, shared: &Shared) {
     if cfg!(simulated) {
-        return; // or the same history would not be the same twice
+        return; // these differ between runs, and a simulated run must be reproducible
     }
     let usage = getrusage(UsageWho::RUSAGE_SELF).ok();
     let time = |part: fn(&Usage) -> TimeVal| {
