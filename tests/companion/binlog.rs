@@ -54,24 +54,6 @@ fn written_by(program: &Path) -> Directory {
 }
 
 #[test]
-fn ls_shows_each_file_with_its_records_and_live_jobs() {
-    let directory = written_by(&ours());
-    assert_eq!(
-        binlog(&["ls", "DIR"], directory.path()),
-        "FILE         FORMAT             BYTES   RECORDS LIVE JOBS\n\
-         binlog.1     beanpole        10485760        12         6\n"
-    );
-    for program in beanstalkd() {
-        let directory = written_by(&program);
-        assert_eq!(
-            binlog(&["ls", "DIR"], directory.path()),
-            "FILE         FORMAT             BYTES   RECORDS LIVE JOBS\n\
-             binlog.1     beanstalkd 7    10485760        12         6\n"
-        );
-    }
-}
-
-#[test]
 fn binlog_reads_nothing_while_a_server_has_the_directory() {
     for program in servers() {
         let directory = Directory::new();
@@ -93,52 +75,6 @@ fn binlog_reads_nothing_while_a_server_has_the_directory() {
         "beanpole binlog: repair and export7 take a directory, and a new one to write to\n\
          Try 'beanpole help binlog'.\n[2]\n"
     );
-}
-
-#[test]
-fn verify_finds_a_sound_log_sound() {
-    for program in servers() {
-        let directory = written_by(&program);
-        let said = binlog(&["verify", "DIR"], directory.path());
-        assert!(
-            said.starts_with("sound: ") && said.ends_with(" records, 6 jobs live\n"),
-            "{said}"
-        );
-        assert_eq!(said.lines().count(), 1);
-    }
-}
-
-#[test]
-fn cat_writes_each_record_as_a_line() {
-    let directory = written_by(&ours());
-    let said = binlog(&["cat", "DIR"], directory.path());
-    let lines: Vec<_> = said.lines().collect();
-    assert!(
-        lines[0].starts_with(
-            r#"{"file":"binlog.1","offset":44,"record":"job","id":1,"tube":"mail","pri":1,"delay":0,"ttr":70,"created-ns":"#
-        ) && lines[0].ends_with(
-            r#","state":"ready","reserves":0,"timeouts":0,"releases":0,"buries":0,"kicks":0,"body":"one"}"#
-        ),
-        "{}",
-        lines[0]
-    );
-    assert!(
-        lines[4].contains(r#""tube":"bin""#) && lines[4].ends_with(r#""body64":"/wA="}"#),
-        "{said}"
-    );
-    assert!(said.contains(r#""record":"delete","id":2}"#), "{said}");
-    assert!(
-        said.contains(r#""record":"update","id":7,"pri":1024,"delay":0,"state":"buried","order":"#)
-    );
-    for program in beanstalkd() {
-        let said = binlog(&["cat", "DIR"], written_by(&program).path());
-        assert!(
-            said.contains(r#""record":"job","id":4,"tube":"mail","pri":2,"delay":100000,"#),
-            "{said}"
-        );
-        assert!(said.contains(r#""state":"delayed","until-ns":"#), "{said}");
-        assert!(said.contains(r#""record":"delete","id":8}"#), "{said}");
-    }
 }
 
 /// What a server that starts on this directory knows.

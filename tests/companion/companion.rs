@@ -5,14 +5,11 @@
 //! the environment variable BEANSTALKD names (default: /usr/bin/beanstalkd).
 
 mod binlog;
-mod check;
 mod clients;
 mod completion;
 mod console;
 mod cutting;
 mod dumping;
-mod editing;
-mod extensions;
 mod hostile;
 mod jobs;
 mod keeping;
@@ -25,7 +22,7 @@ mod raw;
 mod refusing;
 mod reserve;
 mod screen;
-mod selecting;
+mod sessions;
 mod stopping;
 mod story;
 mod support;

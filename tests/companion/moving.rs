@@ -1,8 +1,8 @@
 //! Many jobs at a time: clear, move and copy.
 
 use super::screen::Screen;
-use super::story::{on_each_server, tell};
-use super::support::{BEANPOLE, Directory, Server, servers, wait_for};
+use super::story::tell;
+use super::support::{BEANPOLE, Server, servers, wait_for};
 use std::process::{Command, Stdio};
 
 /// Six jobs of three states in tube `a`, and two others.
@@ -24,40 +24,6 @@ pub const MIXED: &str = r#"
     8"#;
 
 const HEAD: &str = "TUBE        READY  RESERVED   DELAYED    BURIED      PUTS     USING  WATCHING   WAITING     PAUSE";
-
-#[test]
-fn clear_deletes_only_jobs_of_its_tube_that_meet_the_conditions() {
-    on_each_server(&format!(
-        r#"{MIXED}
-        $ clear a
-        ! beanpole clear: Delete 3 ready, 1 delayed and 2 buried jobs of tube 'a' at 127.0.0.1:PORT? no terminal to ask at: give --yes if you mean it
-        ! Try 'beanpole help clear'.
-        [2]
-        $ clear a --state buried --yes
-        2
-        $ clear a --state lost --yes
-        ! beanpole clear: invalid value 'lost' for '--state <STATE>'; [possible values: ready, reserved, delayed, buried]
-        ! Try 'beanpole help clear'.
-        [2]
-        $ tubes
-        {HEAD}
-        a               3         0         1         0         6         0         0         0         0
-        b               2         0         0         0         2         0         0         0         0
-        default         0         0         0         0         0         0         0         0         0
-        $ clear a --yes
-        4
-        $ tubes --names
-        b
-        default
-        $ clear a --yes
-        ! beanpole clear: there is no tube 'a'
-        [1]
-        $ peek 3 8 -l
-        other
-        another
-        "#
-    ));
-}
 
 #[test]
 fn clear_asks_for_confirmation_at_a_terminal() {
@@ -104,111 +70,6 @@ fn put_shows_its_progress_at_a_terminal() {
         let expected = (1..).map(|id: u32| id.to_string());
         assert!(ids.lines().eq(expected.take(ids.lines().count())), "{ids}");
     }
-}
-
-#[test]
-fn clear_finds_jobs_whose_ids_are_far_apart_and_those_of_paused_tubes() {
-    for program in servers() {
-        let server = Server::start(&program, &[]);
-        for index in 0..5 {
-            let others: String = (0..300 * index).fold(String::new(), |mut text, _| {
-                text += "x\n";
-                text
-            });
-            let others = server.directory.write("others", others.as_bytes());
-            let put = server
-                .beanpole()
-                .args(["put", "-q", "-t", "others", "-l", "-f"])
-                .arg(others)
-                .status();
-            assert!(put.unwrap().success());
-            tell(&server, &format!("$ put -q -t sparse {index}"));
-        }
-        tell(
-            &server,
-            "$ pause sparse 1000
-             $ clear sparse --yes
-             5
-             $ clear others --yes
-             3000",
-        );
-    }
-}
-
-#[test]
-fn move_keeps_priority_time_to_run_delay_and_state() {
-    on_each_server(&format!(
-        r#"{MIXED}
-        $ move a c
-        6
-        $ tubes
-        {HEAD}
-        b               2         0         0         0         2         0         0         0         0
-        c               3         0         1         2         6         0         0         0         0
-        default         0         0         0         0         0         0         0         0         0
-        $ reserve -t c --all -l --delete
-        ready1
-        ready2
-        ready3
-        $ peek -t c -n 9 --buried --json
-        {{"id":12,"tube":"c","state":"buried","pri":7,"age":N,"delay":4294967295,"ttr":90,"time-left":N,"file":0,"reserves":1,"timeouts":0,"releases":0,"buries":1,"kicks":0,"body":"buried1"}}
-        {{"id":13,"tube":"c","state":"buried","pri":7,"age":N,"delay":4294967295,"ttr":90,"time-left":N,"file":0,"reserves":1,"timeouts":0,"releases":0,"buries":1,"kicks":0,"body":"buried2"}}
-        $ move c c
-        ! beanpole move: both are the same tube
-        ! Try 'beanpole help move'.
-        [2]
-        $ move a c
-        ! beanpole move: there is no tube 'a'
-        [1]
-        $ move b c -n 1
-        1
-        $ peek -t b -l
-        another
-        $ pause b 1000
-        $ move b c --state ready
-        1
-        $ reserve -t c --all -l
-        other
-        another
-        "#
-    ));
-}
-
-#[test]
-fn copy_leaves_everything_as_it_was() {
-    on_each_server(&format!(
-        r#"{MIXED}
-        $ copy a c
-        6
-        $ copy a c --state buried
-        2
-        $ tubes
-        {HEAD}
-        a               3         0         1         2         6         0         0         0         0
-        b               2         0         0         0         2         0         0         0         0
-        c               3         0         1         4         8         0         0         0         0
-        default         0         0         0         0         0         0         0         0         0
-        $ stats job 5
-        id         5
-        tube       a
-        state      buried
-        pri        7
-        age        N
-        delay      0
-        ttr        90
-        time-left  N
-        file       0
-        reserves   1
-        timeouts   0
-        releases   0
-        buries     1
-        kicks      0
-        $ reserve -t c --all -l
-        ready1
-        ready2
-        ready3
-        "#
-    ));
 }
 
 #[test]
@@ -267,22 +128,6 @@ fn a_job_that_the_other_server_does_not_take_stays_where_it_is() {
             ),
         );
         tell(&target, "$ reserve -t mail --all -l\none");
-    }
-}
-
-#[test]
-fn copy_and_dump_find_jobs_from_before_a_restart() {
-    for program in servers() {
-        let binlog = Directory::new();
-        let mut server = Server::start(&program, &["-b", binlog.text(), "-f", "0"]);
-        tell(&server, "$ put -q a b c d\n$ delete 1 2 3");
-        server.restart();
-        tell(&server, "$ copy default other\n1\n$ reserve -t other -l\nd");
-        // It takes no job whose id would tell how far to look.
-        server.restart();
-        server.drain();
-        let dump = server.said(&["dump"]);
-        assert_eq!(dump.matches("\"body\":\"d\"").count(), 2, "{dump}");
     }
 }
 
@@ -354,20 +199,5 @@ fn an_interrupted_move_or_copy_finishes_the_jobs_under_way_and_counts_them() {
             )
         );
         tell(&target, "$ reserve -t d --all -l\ntwo");
-    }
-}
-
-#[test]
-fn copy_of_a_few_jobs_does_not_ask_for_every_id() {
-    for program in servers() {
-        let server = Server::start(&program, &[]);
-        let many = server.directory.write("many", &b"x\n".repeat(5000));
-        tell(&server, "$ put -q -t mail one two three");
-        tell(&server, &format!("$ put -q -l -f '{}'", many.display()));
-        tell(
-            &server,
-            "$ copy mail other -n 2\n2\n$ reserve -t other --all -l\none\ntwo",
-        );
-        assert!(server.counted("cmd-stats-job") < 100);
     }
 }

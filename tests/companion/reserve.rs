@@ -1,75 +1,9 @@
 //! Taking jobs, and what is done with them then.
 
-use super::story::{on_each_server, tell};
+use super::story::tell;
 use super::support::{BEANPOLE, Server, scripted, servers, wait_for};
 use std::io::Read;
 use std::process::{Command, Stdio};
-
-#[test]
-fn reserve_releases_its_jobs_unless_told_otherwise() {
-    for program in servers() {
-        let server = Server::start(&program, &[]);
-        tell(
-            &server,
-            r#"
-        $ put -p 5 one
-        1
-        $ put -p 5 two
-        2
-        $ put -p 9 three
-        3
-        $ reserve --count 2 --lines
-        one
-        two
-        $ reserve --all --lines
-        one
-        two
-        three
-        $ reserve --count 2 --lines --bury -p 1
-        one
-        two
-        $ peek -n 9 --buried --lines
-        one
-        two
-        $ reserve --delete
-        three⊣
-        $ reserve --timeout 0
-        [1]
-        "#,
-        );
-        let stats = server.said(&["stats", "job", "1", "--json"]);
-        for part in [
-            r#""state":"buried","pri":1,"#,
-            r#""reserves":3,"timeouts":0,"releases":0,"buries":3,"kicks":2"#,
-        ] {
-            assert!(stats.contains(part), "{stats}");
-        }
-    }
-}
-
-#[test]
-fn reserve_takes_from_the_tubes_it_is_told_and_no_others() {
-    on_each_server(
-        r#"
-        $ put in default
-        1
-        2
-        $ put -t a x
-        3
-        $ put -t b y
-        4
-        $ reserve -t b -t a --all --lines --delete
-        x
-        y
-        $ reserve -t default -n 3 -w 0 --lines --release -d 60
-        in
-        default
-        [1]
-        $ peek --delayed
-        in⊣
-        "#,
-    );
-}
 
 /// `reserve` into a pipe, and the number of jobs that it holds meanwhile.
 fn reserve_into_a_pipe(server: &Server, arguments: &[&str]) -> std::process::Child {
@@ -118,23 +52,6 @@ fn reserve_touches_jobs_until_a_slow_reader_has_read_them() {
 }
 
 #[test]
-fn reserve_takes_and_releases_jobs_of_the_shortest_time_to_run() {
-    on_each_server(
-        r#"
-        $ put -r 1 one two
-        1
-        2
-        $ reserve --all -l
-        one
-        two
-        $ peek -n 2 -l
-        one
-        two
-        "#,
-    );
-}
-
-#[test]
 fn reserve_touches_kept_jobs_while_it_takes_others() {
     let (port, server) = scripted(&[
         ("reserve-with-timeout 0", "RESERVED 5 1\r\nx\r\n"),
@@ -151,21 +68,4 @@ fn reserve_touches_kept_jobs_while_it_takes_others() {
     command.args(["-a", &port.to_string(), "reserve", "-n", "2", "-w", "0"]);
     assert_eq!(command.output().unwrap().stdout, b"x");
     server.join().unwrap();
-}
-
-#[test]
-fn reserve_releases_each_of_many_jobs_once() {
-    for program in servers() {
-        let server = Server::start(&program, &[]);
-        let mut bodies = String::new();
-        (0..4500).for_each(|number| bodies += &format!("{number}\n"));
-        let file = server.directory.write("bodies", bodies.as_bytes());
-        tell(&server, &format!("$ put -q -l -f '{}'", file.display()));
-        let taken = server.beanpole().args(["reserve", "--all", "-l"]).output();
-        assert_eq!(taken.unwrap().stdout, bodies.as_bytes());
-        tell(
-            &server,
-            "$ ls -q --tries 2\n[1]\n$ kick\n0\n[1]\n$ clear -y default\n4500",
-        );
-    }
 }

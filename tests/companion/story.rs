@@ -14,20 +14,11 @@
 //! too; output that does not end its last line is followed by `⊣`. `PORT`
 //! stands for the port of the server, and `N` for an age or a time left.
 
-use super::support::{BEANPOLE, Server, servers};
+use super::support::{BEANPOLE, Server};
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::ffi::OsStringExt;
 use std::process::{Output, Stdio};
-
-/// Tells a story to a new server of each kind.
-pub fn on_each_server(story: &str) {
-    for program in servers() {
-        let server = Server::start(&program, &[]);
-        tell(&server, story);
-    }
-}
-
 /// Tells a story to this server.
 #[track_caller]
 pub fn tell(server: &Server, story: &str) {

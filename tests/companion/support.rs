@@ -84,13 +84,6 @@ impl Server {
     pub fn signal(&self, name: &str) {
         send(name, self.child.id());
     }
-
-    /// Has it take no new jobs any more, which it does soon after the signal.
-    pub fn drain(&self) {
-        self.signal("USR1");
-        wait_for("drain mode", || self.stats(&[])["draining"] == true);
-    }
-
     /// The address for BEANPOLE_ADDR.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)

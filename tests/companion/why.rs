@@ -1,49 +1,9 @@
 //! `why` says what keeps jobs from being done, and `check` can watch it.
 
-use super::story::{on_each_server, tell};
+use super::story::tell;
 use super::support::{Running, Server, beanpoled, servers, wait_for};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
-
-#[test]
-fn why_names_what_is_in_the_way_the_worst_first() {
-    on_each_server(
-        r#"
-        $ why
-        Nothing is in the way of any job.
-        $ put -q -t buried a b
-        $ bury 1
-        $ put -q -t paused c
-        $ pause paused 100000
-        $ put -q -t fine -d 100000 e
-        $ why
-        buried: Nobody watches it; 1 job is ready. 1 job is buried, the next one to be kicked is 1.
-        paused: It is paused for another 27h; 1 job is ready. Nobody watches it.
-        [1]
-        $ delete 2
-        $ why buried fine default
-        buried: 1 job is buried, the next one to be kicked is 1.
-        fine: None is ready; 1 job is delayed, the next one for another 27h.
-        default: Nothing is in its way.
-        [1]
-        $ why nobody
-        ! beanpole why: there is no tube 'nobody'
-        [1]
-        "#,
-    );
-}
-
-#[test]
-fn why_does_not_count_its_own_connection_as_a_worker() {
-    on_each_server(
-        r#"
-        $ put -q work
-        $ why
-        default: Nobody watches it; 1 job is ready.
-        [1]
-        "#,
-    );
-}
 
 #[test]
 fn why_names_the_job_that_keeps_workers_busy() {
@@ -212,45 +172,6 @@ fn said(server: &Server, arguments: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn why_check_metrics_and_top_report_a_server_whose_memory_is_full() {
-    let server = Server::start(&beanpoled(), &["--max-memory", "10000"]);
-    let file = server.directory.write("large", &[b'x'; 100]);
-    let put = || {
-        said(
-            &server,
-            &["put", "-q", "-t", "mail", "-f", file.to_str().unwrap()],
-        )
-        .0
-    };
-    wait_for("a put to be refused", || put() == Some(4));
-    let (status, why) = said(&server, &["why"]);
-    let reason = "The server takes no new jobs: its memory is full. It has refused 1 put.\n";
-    assert!(status == Some(1) && why.starts_with(reason), "{why}");
-    let (status, check) = said(&server, &["check", "--room", "90"]);
-    let reason = "BEANSTALK CRITICAL: takes no new jobs: its memory is full";
-    assert!(status == Some(2) && check.starts_with(reason), "{check}");
-    let (_, metrics) = said(&server, &["metrics"]);
-    for line in [
-        "beanstalk_put_refusal{reason=\"memory\"} 1",
-        "beanstalk_put_refusal{reason=\"disk\"} 0",
-        "beanstalk_puts_refused_total 1",
-        "beanstalk_memory_limit_bytes 10000",
-    ] {
-        assert!(
-            metrics.contains(&format!("\n{line}\n")),
-            "{line}\n{metrics}"
-        );
-    }
-    let (_, top) = said(&server, &["top", "-i", "10ms"]);
-    let head = top.lines().next().unwrap();
-    assert!(head.contains("TAKES NO JOBS: its memory is full"), "{top}");
-    // With room again, nothing of it is left.
-    assert_eq!(said(&server, &["clear", "mail", "--yes"]).0, Some(0));
-    tell(&server, "$ why\nNothing is in the way of any job.");
-    assert_eq!(said(&server, &["check"]).0, Some(0));
-}
-
-#[test]
 fn top_marks_a_tube_whose_jobs_time_out_and_check_measures_their_rate() {
     let server = Server::start(&beanpoled(), &[]);
     tell(&server, "$ put -q -t mail -r 1 slow");
@@ -307,33 +228,4 @@ fn is_reserved(server: &Server, tube: &str) -> bool {
 fn says(server: &Server, tube: &str, what: &str) -> bool {
     let output = server.beanpole().args(["stats", tube, "--json"]).output();
     String::from_utf8_lossy(&output.unwrap().stdout).contains(what)
-}
-
-#[test]
-fn why_reports_a_draining_server() {
-    for program in servers() {
-        let server = Server::start(&program, &[]);
-        server.drain();
-        tell(
-            &server,
-            "$ why\nThe server drains: it takes no new jobs.\n[1]",
-        );
-    }
-}
-
-#[test]
-fn check_watches_pauses_watchers_timeouts_and_the_oldest_job() {
-    on_each_server(
-        r#"
-        $ put -q -t mail a
-        $ check --unwatched-max 0
-        BEANSTALK CRITICAL: unwatched 1 (limit 0) | 'ready'=1;;;0 'reserved'=0;;;0 'delayed'=0;;;0 'buried'=0;;;0 'unwatched'=1;;0;0 'workers'=0;;;0
-        [2]
-        $ check --unwatched-max 1 --timeouts-max 0 --during 10ms --pause-max 1h,1d --oldest-max 1h
-        BEANSTALK OK: ready 1, reserved 0, delayed 0, buried 0, oldest 0s, pause 0s, unwatched 1, timeouts 0, workers 0 | 'ready'=1;;;0 'reserved'=0;;;0 'delayed'=0;;;0 'buried'=0;;;0 'oldest'=0s;;3600;0 'pause'=0s;3600;86400;0 'unwatched'=1;;1;0 'timeouts'=0;;0;0 'workers'=0;;;0
-        $ pause mail 0
-        $ check -t default --unwatched-max 0 --oldest-max 0
-        BEANSTALK OK: ready 0, reserved 0, delayed 0, buried 0, oldest 0s, unwatched 0, workers 0 | 'ready'=0;;;0 'reserved'=0;;;0 'delayed'=0;;;0 'buried'=0;;;0 'oldest'=0s;;0;0 'unwatched'=0;;0;0 'workers'=0;;;0
-        "#,
-    );
 }

@@ -16,6 +16,7 @@ pub mod port;
 mod random;
 pub mod search;
 mod server;
+pub mod session;
 pub mod story;
 
 pub use client::{Client, Job, put};

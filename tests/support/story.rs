@@ -376,7 +376,8 @@ pub fn fits(pattern: &[u8], bytes: &[u8]) -> bool {
 
 /// The placeholders for bytes that vary from run to run, and which bytes each
 /// may stand for.
-const PLACEHOLDERS: [(&str, Alphabet); 3] = [
+const PLACEHOLDERS: [(&str, Alphabet); 4] = [
+    ("<any>", |_| true),
     ("<number>", |byte| byte.is_ascii_digit()),
     ("<hex>", |byte| byte.is_ascii_hexdigit()),
     ("<text>", |byte| byte != b'"' && byte >= b' '),
