@@ -18,6 +18,7 @@ pub mod search;
 mod server;
 pub mod session;
 pub mod story;
+pub mod watched;
 
 pub use client::{Client, Job, put};
 pub use port::Port;

@@ -2,27 +2,19 @@
 //! port of the loopback, and each client has one TCP connection.
 //!
 //! The stage waits for events, not for durations. Where the protocol shows no
-//! event, it watches the server's threads: when they have woken up and all
-//! sleep again, the server has dealt with all that was sent.
+//! event, it watches the server's threads.
 
 use crate::player::{Received, Stage};
 use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, TcpStream};
+use std::net::{Shutdown, TcpStream};
 use std::path::Path;
-use std::process::Command;
-use std::sync::mpsc;
+use std::thread::sleep;
 use std::time::{Duration, Instant};
-use support::Port;
 use support::story::{Side, Story};
+use support::watched::{PATIENCE, Watched};
 
-/// Where the servers listen. A stray client would be a connection that the story does
-/// not know of: programs that look for a server which has ended, and whose port one of
-/// these may have got, look for it at 127.0.0.1.
-const HOST: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
-/// How long to wait for something that must come, before the story fails.
-const PATIENCE: Duration = Duration::from_secs(15);
 /// If nothing comes from a server at rest for this long, nothing will come.
 const SILENCE: Duration = Duration::from_millis(5);
 /// How long a server may take before it acts on what was sent. It need not act
@@ -33,7 +25,7 @@ const LEEWAY: Duration = Duration::from_millis(50);
 
 /// A server program and the clients connected to it.
 pub struct Sockets {
-    server: Server,
+    server: Watched,
     clients: BTreeMap<String, Client>,
     started: Instant,
     /// How much time has passed in the story.
@@ -49,9 +41,8 @@ struct Client {
 impl Sockets {
     /// Starts the program with the options of the story.
     pub fn start(program: &Path, side: Side, story: &Story) -> Sockets {
-        let server = Server::start(program, story.server_options(side));
         Sockets {
-            server,
+            server: Watched::start(program, story.server_options(side)),
             clients: BTreeMap::new(),
             started: Instant::now(),
             told: Duration::ZERO,
@@ -82,14 +73,11 @@ impl Sockets {
 
 impl Stage for Sockets {
     fn connect(&mut self, client: &str) -> io::Result<()> {
-        let stream = self.server.connect()?;
-        self.clients.insert(
-            client.to_owned(),
-            Client {
-                stream,
-                has_ended: false,
-            },
-        );
+        let new = Client {
+            stream: self.server.connect()?,
+            has_ended: false,
+        };
+        self.clients.insert(client.to_owned(), new);
         Ok(())
     }
 
@@ -136,7 +124,7 @@ impl Stage for Sockets {
 
     fn pass(&mut self, time: Duration) -> io::Result<()> {
         self.told += time;
-        wait(time + LEEWAY);
+        sleep(time + LEEWAY);
         self.server.come_to_rest()
     }
 
@@ -149,84 +137,4 @@ impl Stage for Sockets {
         self.server.process.signal(Signal::SIGUSR1);
         self.server.act_and_rest(PATIENCE)
     }
-}
-
-/// A server process that runs as long as this value lives.
-struct Server {
-    process: support::Server,
-    port: Port,
-    /// What it had done when it last came to rest.
-    activity: u64,
-}
-
-impl Server {
-    fn start<'a>(program: &Path, options: impl Iterator<Item = &'a str>) -> Server {
-        let port = Port::reserve_at(HOST, 0).expect("a free port");
-        let mut command = Command::new(program);
-        command.args(["-l", &HOST.to_string(), "-p", &port.number.to_string()]);
-        Server {
-            process: support::Server::spawn(command.args(options)),
-            port,
-            activity: 0,
-        }
-    }
-
-    /// Connects to the server, as soon as it listens.
-    fn connect(&mut self) -> io::Result<TcpStream> {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            self.come_to_rest()?;
-            match TcpStream::connect((HOST, self.port.number)) {
-                Err(error)
-                    if error.kind() == ErrorKind::ConnectionRefused
-                        && Instant::now() < deadline =>
-                {
-                    wait(Duration::from_millis(2));
-                }
-                Err(error) => return Err(error),
-                Ok(stream) => {
-                    stream.set_nodelay(true)?;
-                    self.act_and_rest(PATIENCE)?;
-                    return Ok(stream);
-                }
-            }
-        }
-    }
-
-    /// Waits until all its threads sleep.
-    fn come_to_rest(&mut self) -> io::Result<()> {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            match self.process.sleeps()? {
-                Some(activity) => {
-                    self.activity = activity;
-                    return Ok(());
-                }
-                None if Instant::now() < deadline => wait(Duration::from_micros(100)),
-                None => return Err(io::Error::other("the server does not come to rest")),
-            }
-        }
-    }
-
-    /// Waits until the server has done something since it last came to rest,
-    /// and rests again. Then it has dealt with all that was sent. If it has not
-    /// acted within this time, it has nothing to do.
-    fn act_and_rest(&mut self, within: Duration) -> io::Result<()> {
-        let deadline = Instant::now() + within;
-        let before = self.activity;
-        while Instant::now() < deadline {
-            self.come_to_rest()?;
-            if self.activity != before {
-                return Ok(());
-            }
-            wait(Duration::from_micros(100));
-        }
-        self.come_to_rest()
-    }
-}
-
-/// Lets real time pass.
-fn wait(time: Duration) {
-    let (_sender, receiver) = mpsc::channel::<()>();
-    receiver.recv_timeout(time).expect_err("nobody sends");
 }

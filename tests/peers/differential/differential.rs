@@ -13,12 +13,10 @@
 //! two clients that wait, lines of 225 bytes, odd numbers after
 //! reserve-with-timeout.
 
-mod client;
 mod duel;
 mod generate;
 mod mask;
 mod shrink;
-mod telling;
 
 use duel::{Duel, Verdict};
 use std::ops::Range;

@@ -1,28 +1,25 @@
 //! Two servers that get the same stream, and all that they answer.
 //!
-//! After each step both are waited for, by what must come rather than for a
-//! time: each request has one reply, and who waits for a job is counted in
-//! `stats`, which a client of its own asks for. How many requests there are in
-//! the bytes sent is what our framing says: if it errs, the servers differ.
+//! After each step both have come to rest, so all has come that comes of it. Our framing
+//! says which requests there are in the bytes, and so whether the servers are meant to
+//! answer them alike. If it errs, the servers differ.
 
-use super::client::{Client, Seen, Stop, is_end};
 use super::generate::{Action, CLIENTS, Stream};
-use super::telling::{difference, shown, spoken};
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use super::mask::masked;
+use beanpole::protocol::{Command, Framer, Request};
 use nix::sys::signal::Signal;
 use std::fmt::Write as _;
-use std::io::{self, Write};
-use std::os::fd::AsFd;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
-use support::{Server, eventually};
+use support::watched::Watched;
 
 /// Streams that take longer may see time pass.
 const SLOW: Duration = Duration::from_secs(40);
 
-/// Who waits leaves when it would have sent so many commands meanwhile.
+/// A client that waits leaves when it would have sent this many commands meanwhile.
 const WAITS: u32 = 20;
 
 const NAMES: [&str; CLIENTS] = ["alice", "bob", "carol", "dave"];
@@ -31,7 +28,7 @@ const NAMES: [&str; CLIENTS] = ["alice", "bob", "carol", "dave"];
 pub struct Verdict {
     /// What differed, if anything did.
     pub difference: Option<String>,
-    /// How many requests both have answered alike.
+    /// How many steps both have answered alike.
     pub compared: u64,
     /// What was sent and answered, as transcripts write it.
     pub transcript: String,
@@ -39,47 +36,67 @@ pub struct Verdict {
 
 /// Two servers and their clients.
 pub struct Duel {
-    servers: [Server; 2],
-    controls: [support::Client; 2],
+    servers: [Watched; 2],
     clients: [Option<Client>; CLIENTS],
+    /// The client that waits for a job. There is one at most, since the order among
+    /// those that wait is not the same.
+    waiting: Option<usize>,
+    /// How many commands were left out since it waits.
+    skipped: u32,
     max_job_size: u32,
     patience: Duration,
-    /// How many connections each server has had.
-    connected: u64,
-    /// How many puts were sent, whatever became of them.
-    puts: u64,
     compared: u64,
-    /// How many commands were left out since their client waits.
-    skipped: u32,
     transcript: String,
+}
+
+/// A client, connected to both servers.
+struct Client {
+    sides: [Side; 2],
+    framer: Framer,
+    /// What it has sent and the framing has not understood yet.
+    input: Vec<u8>,
+    /// Whether the body of a put is still to come, or a part of it.
+    is_in_body: bool,
+    /// Whether the last request may have to wait for its answer.
+    may_wait: bool,
+}
+
+/// A connection to one of the servers.
+struct Side {
+    stream: TcpStream,
+    /// What has come and was not yet compared.
+    come: Vec<u8>,
+    is_ended: bool,
+}
+
+/// Why a duel ends early.
+enum Stop {
+    Differ(String),
+    /// The stream has come to one of the differences that are meant.
+    Known,
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Stop {
+        Stop::Differ(error.to_string())
+    }
 }
 
 impl Duel {
     /// Plays the stream on fresh servers; one may take so long for what the other
     /// has done.
     pub fn fight(programs: &[PathBuf; 2], stream: &Stream, patience: Duration) -> Verdict {
-        // A thread of its own has a deadline of its own for all that it waits for.
-        let fight = || Duel::fight_here(programs, stream, patience);
-        let verdict = thread::scope(|scope| scope.spawn(fight).join());
-        verdict.expect("servers that start and tell statistics")
-    }
-
-    fn fight_here(programs: &[PathBuf; 2], stream: &Stream, patience: Duration) -> Verdict {
         let began = Instant::now();
         let size = stream.max_job_size.to_string();
         let servers = programs.each_ref();
-        let servers = servers.map(|program| Server::launch(program, ["-z", &size]));
         let mut duel = Duel {
-            controls: servers.each_ref().map(Server::connect),
-            servers,
+            servers: servers.map(|program| Watched::start(program, ["-z", &size])),
             clients: [const { None }; CLIENTS],
+            waiting: None,
+            skipped: 0,
             max_job_size: stream.max_job_size,
             patience,
-            // With the one by which it was seen that the server listens.
-            connected: 2,
-            puts: 0,
             compared: 0,
-            skipped: 0,
             transcript: format!("server: -z {size}\n"),
         };
         let difference = match duel.play(stream) {
@@ -94,294 +111,247 @@ impl Duel {
     }
 
     fn play(&mut self, stream: &Stream) -> Result<(), Stop> {
-        self.await_connections()?;
-        let mut joined: Vec<u8> = Vec::new();
-        let mut joined_by = None;
         for action in &stream.actions {
             match action {
+                Action::Send { client, bytes, .. } if self.is_out_of_turn(*client, bytes) => {
+                    // Or else nothing more would come of a client alone.
+                    self.skipped += u32::from(self.waiting == Some(*client));
+                    if self.skipped == WAITS {
+                        self.close(*client)?;
+                    }
+                }
                 Action::Send {
                     client,
                     bytes,
                     segments,
-                    joined: more,
-                } => {
-                    if joined_by.is_some_and(|other| other != *client) {
-                        self.flush(&mut joined, &mut joined_by, 1)?;
-                    }
-                    if self.is_out_of_turn(*client, bytes, !joined.is_empty()) {
-                        // Or else nothing more would come of a client alone.
-                        self.skipped += u32::from(self.waits(*client));
-                        if self.skipped == WAITS {
-                            self.close(*client)?;
-                        }
-                        continue;
-                    }
-                    joined.extend_from_slice(bytes);
-                    joined_by = Some(*client);
-                    let may_wait = bytes.starts_with(b"reserve") || bytes.starts_with(b"quit");
-                    if !more || may_wait {
-                        self.flush(&mut joined, &mut joined_by, *segments)?;
-                    }
-                }
+                } => self.send(*client, bytes, *segments)?,
                 Action::Close(client) => {
-                    self.flush(&mut joined, &mut joined_by, 1)?;
-                    if self.waiting(1) == 0 || self.waits(*client) {
+                    if self.waiting.is_none_or(|waiting| waiting == *client) {
                         self.close(*client)?;
                     }
                 }
                 Action::Drain => {
-                    self.flush(&mut joined, &mut joined_by, 1)?;
-                    self.drain();
+                    self.transcript += "-- the server receives SIGUSR1\n";
+                    for server in &self.servers {
+                        server.process.signal(Signal::SIGUSR1);
+                    }
+                    self.settle()?;
                 }
             }
-        }
-        self.flush(&mut joined, &mut joined_by, 1)
-    }
-
-    /// Whether this must not be sent now: by a client that waits, or because of
-    /// one who does, and the order among those who wait is not the same.
-    fn is_out_of_turn(&self, client: usize, bytes: &[u8], is_joined: bool) -> bool {
-        if self.waits(client) {
-            return true;
-        }
-        // There, others see a job before its body has come.
-        let looks = bytes.starts_with(b"peek ") || bytes.starts_with(b"stats-job");
-        if looks
-            && self
-                .clients
-                .iter()
-                .flatten()
-                .any(|client| client.is_in_body)
-        {
-            return true;
-        }
-        let is_delicate = [&b"reserve"[..], b"quit", b"pause-tube"];
-        let is_delicate = is_delicate.iter().any(|start| bytes.starts_with(start));
-        is_delicate && (self.waiting(1) > 0 || is_joined && bytes.starts_with(b"pause"))
-    }
-
-    /// Whether this one waits, there at least.
-    fn waits(&self, client: usize) -> bool {
-        let waits = |client: &Client| client.is_waiting(1);
-        self.clients[client].as_ref().is_some_and(waits)
-    }
-
-    fn waiting(&self, side: usize) -> usize {
-        let clients = self.clients.iter().flatten();
-        clients.filter(|client| client.is_waiting(side)).count()
-    }
-
-    /// A client closes its connection, if it has one.
-    fn close(&mut self, client: usize) -> Result<(), Stop> {
-        self.skipped = 0;
-        if self.clients[client].take().is_some() {
-            writeln!(self.transcript, "{} (closes)", NAMES[client]).ok();
-            self.await_connections()?;
         }
         Ok(())
     }
 
-    /// Sends what was joined, cut into segments, and compares what comes.
-    fn flush(
-        &mut self,
-        joined: &mut Vec<u8>,
-        by: &mut Option<usize>,
-        segments: usize,
-    ) -> Result<(), Stop> {
-        let Some(number) = by.take() else {
-            return Ok(());
+    /// Whether this must not be sent now: by a client that waits, or because of one that
+    /// does.
+    fn is_out_of_turn(&self, client: usize, bytes: &[u8]) -> bool {
+        let says = |command: &&str| {
+            let mut lines = bytes.split(|&byte| byte == b'\n');
+            lines.any(|line| line.starts_with(command.as_bytes()))
         };
-        let bytes = std::mem::take(joined);
+        let mut clients = self.clients.iter().flatten();
+        self.waiting == Some(client)
+            || self.waiting.is_some() && ["reserve", "quit", "pause-tube"].iter().any(says)
+            // There, others see a job before its body has come.
+            || ["peek ", "stats-job"].iter().any(says) && clients.any(|client| client.is_in_body)
+    }
+
+    /// A client closes its connection, if it has one.
+    fn close(&mut self, client: usize) -> Result<(), Stop> {
+        if self.waiting == Some(client) {
+            (self.waiting, self.skipped) = (None, 0);
+        }
+        if self.clients[client].take().is_some() {
+            writeln!(self.transcript, "{} (closes)", NAMES[client]).ok();
+            self.settle()?;
+        }
+        Ok(())
+    }
+
+    /// Sends bytes, cut into segments, and compares what comes.
+    fn send(&mut self, number: usize, bytes: &[u8], segments: usize) -> Result<(), Stop> {
         if self.clients[number].is_none() {
-            self.clients[number] = Some(Client::connect(&self.servers, self.max_job_size)?);
-            self.connected += 1;
-            // Others may ask how many there are.
-            self.await_connections()?;
-        }
-        let max_job_size = self.max_job_size;
-        let client = self.clients[number].as_mut().expect("it is connected");
-        match client.understand(&bytes, max_job_size, segments) {
-            Some(puts) => self.puts += puts,
-            // It leaves instead of sending what is meant to be different.
-            None if self.waiting(1) == 0 => return self.close(number),
-            None => return Err(Stop::Known),
+            self.clients[number] = Some(Client::connect(&mut self.servers, self.max_job_size)?);
         }
         let client = self.clients[number].as_mut().expect("it is connected");
-        self.transcript += &spoken(NAMES[number], &bytes);
-        let length = bytes.len().div_ceil(segments).max(1);
-        for seen in &mut client.seen {
-            seen.stream.set_nonblocking(false)?;
+        match client.is_understood_alike(bytes, segments, self.max_job_size) {
+            true => {}
+            // It leaves instead.
+            false if self.waiting.is_none() => return self.close(number),
+            false => return Err(Stop::Known),
+        }
+        writeln!(self.transcript, "{}: {}", NAMES[number], shown(bytes)).ok();
+        let length = bytes.len().div_ceil(segments);
+        for side in &mut client.sides {
+            side.stream.set_nonblocking(false)?;
             for segment in bytes.chunks(length) {
                 if segments > 1 {
                     thread::yield_now();
                 }
-                match seen.stream.write_all(segment) {
+                match side.stream.write_all(segment) {
                     Err(error) if !is_end(&error) => return Err(error.into()),
                     // If it must not have closed, that will be seen.
                     _ => {}
                 }
             }
-            seen.stream.set_nonblocking(true)?;
+            side.stream.set_nonblocking(true)?;
         }
-        self.settle()?;
-        if self.clients[number]
-            .as_ref()
-            .is_some_and(|client| client.is_ended)
-        {
-            self.clients[number] = None;
-            self.await_connections()?;
+        let may_wait = client.may_wait;
+        let is_answered = self.settle()?.contains(&number);
+        if may_wait && !is_answered {
+            self.waiting = Some(number);
         }
         Ok(())
     }
 
-    /// Waits until both servers have answered what they can, and compares.
-    fn settle(&mut self) -> Result<(), Stop> {
+    /// Waits until both servers have dealt with what was sent, and compares what has
+    /// come. Returns the clients to which something has come.
+    fn settle(&mut self) -> Result<Vec<usize>, Stop> {
+        for server in &mut self.servers {
+            server.act_and_rest(self.patience)?;
+        }
         let give_up = Instant::now() + self.patience;
         loop {
             for client in self.clients.iter_mut().flatten() {
-                client.receive()?;
+                client.sides.iter_mut().try_for_each(Side::receive)?;
             }
-            let agree = self.compare()?;
-            let is_answered = agree && self.has_answered(0) && self.has_answered(1);
-            if is_answered && self.are_at_rest()? {
-                return Ok(());
-            }
-            let Some(left) = give_up.checked_duration_since(Instant::now()) else {
-                return Err(Stop::Differ(self.unsettled()));
-            };
-            if !is_answered {
-                self.await_replies(left)?;
-            }
-        }
-    }
-
-    /// Whether each request is answered by this server, or its client waits.
-    fn has_answered(&self, side: usize) -> bool {
-        let open = self.clients.iter().flatten();
-        let mut open = open.filter(|client| client.seen[side].replies.len() < client.due.len());
-        open.all(|client| client.is_waiting(side))
-    }
-
-    /// Waits until something can be read of what is due, or for so long.
-    fn await_replies(&self, longest: Duration) -> Result<(), Stop> {
-        let mut due = Vec::new();
-        for client in self.clients.iter().flatten() {
-            let seen = client.seen.iter();
-            let seen = seen.filter(|seen| seen.replies.len() < client.due.len());
-            due.extend(seen.map(|seen| PollFd::new(seen.stream.as_fd(), PollFlags::POLLIN)));
-        }
-        let longest = PollTimeout::try_from(longest).unwrap_or(PollTimeout::MAX);
-        match poll(&mut due, longest) {
-            Ok(_) | Err(Errno::EINTR) => Ok(()),
-            Err(error) => Err(io::Error::from(error).into()),
-        }
-    }
-
-    /// Whether nothing more comes from either server: where something could, it
-    /// says itself that it has seen all puts, and who waits.
-    fn are_at_rest(&mut self) -> Result<bool, Stop> {
-        // The line of such a put has no reply, but the job has its id.
-        let is_in_body = |client: &Client| client.is_in_body;
-        let is_in_body = self.clients.iter().flatten().any(is_in_body);
-        let waiting = [0, 1].map(|side| self.waiting(side));
-        if !is_in_body && waiting == [0, 0] {
-            return Ok(true);
-        }
-        let mut at_rest = true;
-        for (control, waiting) in self.controls.iter_mut().zip(waiting) {
-            let stats = control.document("stats");
-            at_rest &= !is_in_body || number_in(&stats, "cmd-put")? == self.puts;
-            at_rest &= number_in(&stats, "current-waiting")? == waiting as u64;
-        }
-        Ok(at_rest)
-    }
-
-    /// Waits until both have noticed who has gone.
-    fn await_connections(&mut self) -> Result<(), Stop> {
-        let open = 1 + self.clients.iter().flatten().count() as u64;
-        let give_up = Instant::now() + self.patience;
-        for side in [0, 1] {
-            loop {
-                let stats = self.controls[side].document("stats");
-                if number_in(&stats, "current-connections")? == open
-                    && number_in(&stats, "total-connections")? == self.connected
-                {
-                    break;
+            match self.difference() {
+                None => break,
+                Some(difference) if Instant::now() > give_up => {
+                    return Err(Stop::Differ(difference));
                 }
-                if Instant::now() > give_up {
-                    let side = ["ours", "theirs"][side];
-                    return Err(Stop::Differ(format!("{side} keeps a connection")));
-                }
+                // It may still be on its way.
+                Some(_) => thread::sleep(Duration::from_millis(1)),
             }
         }
-        self.settle()
+        let mut answered = Vec::new();
+        for (number, place) in self.clients.iter_mut().enumerate() {
+            let Some(client) = place else { continue };
+            let [come, _] = client
+                .sides
+                .each_mut()
+                .map(|side| std::mem::take(&mut side.come));
+            if !come.is_empty() {
+                writeln!(self.transcript, "{}< {}", NAMES[number], shown(&come)).ok();
+                answered.push(number);
+            }
+            if client.sides[0].is_ended {
+                *place = None;
+            }
+        }
+        if self
+            .waiting
+            .is_some_and(|waiting| answered.contains(&waiting))
+        {
+            (self.waiting, self.skipped) = (None, 0);
+        }
+        self.compared += 1;
+        Ok(answered)
     }
 
-    fn drain(&mut self) {
-        self.transcript += "-- the server receives SIGUSR1\n";
-        for (server, control) in self.servers.iter().zip(&mut self.controls) {
-            server.signal(Signal::SIGUSR1);
-            eventually("it drains", || control.stat("draining") == "true");
-        }
-    }
-
-    /// Compares what both have answered; whether neither is ahead.
-    fn compare(&mut self) -> Result<bool, Stop> {
-        let mut agree = true;
-        for (client, name) in self.clients.iter_mut().zip(NAMES) {
-            let Some(client) = client else { continue };
-            let [ours, theirs] = &client.seen;
-            while let (Some(our), Some(their)) = (
-                ours.replies.get(client.agreed),
-                theirs.replies.get(client.agreed),
-            ) {
-                if our != their {
-                    self.transcript += &format!(
-                        "beanpole|   {name}< {}\nbeanstalkd| {name}< {}\n",
-                        shown(our),
-                        shown(their)
-                    );
-                    return Err(Stop::Differ(difference(our, their)));
-                }
-                writeln!(self.transcript, "{name}< {}", shown(our)).ok();
-                client.agreed += 1;
-                self.compared += 1;
-            }
-            agree &= ours.replies.len() == theirs.replies.len();
-            let extra = |seen: &Seen| seen.replies.len() > client.due.len();
-            if extra(ours) || extra(theirs) {
-                return Err(Stop::Differ("a reply to no request".into()));
-            }
-        }
-        Ok(agree)
-    }
-
-    /// What one of the servers still owes.
-    fn unsettled(&self) -> String {
-        let mut text = "one has answered what the other has not:".to_string();
-        for (client, name) in self.clients.iter().zip(NAMES) {
-            let Some(client) = client else { continue };
-            let [ours, theirs] = client.seen.each_ref().map(|seen| {
-                let rest = &seen.replies[client.agreed..];
-                rest.iter().map(|reply| shown(reply)).collect::<Vec<_>>()
-            });
-            let due = &client.due[client.agreed..];
-            if !due.is_empty() {
-                write!(
-                    text,
-                    " {name}: due {due:?}, ours {ours:?}, theirs {theirs:?}"
-                )
-                .ok();
-            }
-        }
-        text
+    /// The first line in which what has come from the two is different.
+    fn difference(&self) -> Option<String> {
+        let clients = self.clients.iter().zip(NAMES);
+        let mut clients = clients.filter_map(|(client, name)| Some((client.as_ref()?, name)));
+        clients.find_map(|(client, name)| {
+            let [ours, theirs] = client.sides.each_ref().map(|side| masked(&side.come));
+            let lines = |bytes: &[u8]| bytes.split(|&byte| byte == b'\n').map(shown).collect();
+            let (ours, theirs): (Vec<_>, Vec<_>) = (lines(&ours), lines(&theirs));
+            let longest = ours.len().max(theirs.len());
+            let differs = |at: &usize| ours.get(*at) != theirs.get(*at);
+            let at = (0..longest).find(differs)?;
+            let [our, their] = [ours, theirs].map(|lines| lines.get(at).cloned());
+            Some(format!("{name}: ours {our:?}, theirs {their:?}"))
+        })
     }
 }
 
-/// The number of this key in the document of `stats`.
-fn number_in(document: &str, key: &str) -> Result<u64, Stop> {
-    let mut lines = document.lines().filter_map(|line| line.split_once(": "));
-    let found = lines.find(|(name, _)| *name == key);
-    let number = found.and_then(|(_, value)| value.parse().ok());
-    number.ok_or_else(|| Stop::Differ(format!("no {key} in stats")))
+impl Client {
+    fn connect(servers: &mut [Watched; 2], max_job_size: u32) -> Result<Client, Stop> {
+        let connect = |server: &mut Watched| {
+            let stream = server.connect()?;
+            stream.set_nonblocking(true)?;
+            io::Result::Ok(Side {
+                stream,
+                come: Vec::new(),
+                is_ended: false,
+            })
+        };
+        let [ours, theirs] = servers;
+        Ok(Client {
+            sides: [connect(ours)?, connect(theirs)?],
+            framer: Framer::new(max_job_size),
+            input: Vec::new(),
+            is_in_body: false,
+            may_wait: false,
+        })
+    }
+
+    /// Whether the servers are meant to answer these bytes alike.
+    fn is_understood_alike(&mut self, bytes: &[u8], segments: usize, max_job_size: u32) -> bool {
+        self.input.extend_from_slice(bytes);
+        let mut unread = &self.input[..];
+        loop {
+            let before = unread;
+            let Some(request) = self.framer.next(&mut unread) else {
+                break;
+            };
+            let line = &before[..before.len() - unread.len()];
+            // If something wrong follows its numbers, what comes next is no body.
+            self.is_in_body = matches!(&request, Request::Command(Command::Put(put))
+                if !(put.trailing && put.size <= max_job_size));
+            self.may_wait = request.may_wait();
+            match request {
+                Request::Refused(_) if loses_its_end(line, segments) => return false,
+                Request::Command(Command::Quit) => break,
+                _ => {}
+            }
+        }
+        let left = unread.len();
+        self.input.drain(..self.input.len() - left);
+        true
+    }
+}
+
+impl Side {
+    /// Takes what has come.
+    fn receive(&mut self) -> Result<(), Stop> {
+        let mut buffer = [0; 4096];
+        while !self.is_ended {
+            match self.stream.read(&mut buffer) {
+                Ok(count @ 1..) => self.come.extend_from_slice(&buffer[..count]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if !is_end(&error) => return Err(error.into()),
+                Ok(0) | Err(_) => {
+                    self.come.extend_from_slice(b"(is closed)");
+                    self.is_ended = true;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_end(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::ConnectionReset | ErrorKind::BrokenPipe
+    )
+}
+
+/// Whether beanstalkd does not see where this line ends, which is too long: the
+/// CR LF is cut in two by its buffer or by a segment, or hidden by another CR.
+fn loses_its_end(line: &[u8], segments: usize) -> bool {
+    let Some(rest) = line.get(224..) else {
+        return false;
+    };
+    rest.len() % 224 == 1 || segments > 1 || rest.iter().filter(|&&byte| byte == b'\r').count() > 1
+}
+
+/// Bytes as a transcript shows them, the end of long ones left out.
+fn shown(bytes: &[u8]) -> String {
+    match bytes.len() {
+        ..=300 => bytes.escape_ascii().to_string(),
+        all => format!("{}... ({all} bytes)", bytes[..200].escape_ascii()),
+    }
 }

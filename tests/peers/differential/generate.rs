@@ -10,14 +10,12 @@ pub const CLIENTS: usize = 4;
 /// What happens next.
 #[derive(Clone, Debug)]
 pub enum Action {
-    /// A client sends these bytes.
+    /// A client sends these bytes, one command or several.
     Send {
         client: usize,
         bytes: Vec<u8>,
         /// The number of segments into which the bytes are cut.
         segments: usize,
-        /// Whether they are sent together with what this client sends next.
-        joined: bool,
     },
     /// A client closes its connection.
     Close(usize),
@@ -86,25 +84,43 @@ pub fn stream(seed: u64, commands: usize) -> Stream {
         if random.one_in(8) && !has_wrong_words(&bytes) {
             spoil(&mut random, &mut bytes);
         }
-        let is_long = tame_long_line(&mut bytes);
         if !is_timely(&bytes) {
             continue;
         }
+        if let Some(Action::Send {
+            client: before,
+            bytes: joined,
+            ..
+        }) = actions.last_mut()
+            && *before == client
+            && !is_alone(joined)
+            && !is_alone(&bytes)
+            && random.one_in(2)
+        {
+            joined.extend(bytes);
+            continue;
+        }
+        let segments = match random.below(10) {
+            0 => 2 + random.below(4),
+            _ => 1,
+        };
         actions.push(Action::Send {
             client,
             bytes,
-            segments: if !is_long && random.one_in(10) {
-                2 + random.below(4)
-            } else {
-                1
-            },
-            joined: random.one_in(4),
+            segments,
         });
     }
     Stream {
         max_job_size,
         actions,
     }
+}
+
+/// Whether this is not sent together with other commands: if no answer to a `reserve`
+/// comes, its client waits.
+fn is_alone(bytes: &[u8]) -> bool {
+    let alone = [&b"reserve"[..], b"quit", b"pause-tube"];
+    alone.iter().any(|start| bytes.starts_with(start))
 }
 
 fn tube(random: &mut Random) -> String {
@@ -285,58 +301,31 @@ fn spoil(random: &mut Random, bytes: &mut Vec<u8>) {
     }
 }
 
-/// Changes a line that is too long, so that beanstalkd can see its end: it gets
-/// no CR inside, and no length with which beanstalkd cuts its CR LF in two.
-/// Returns whether the line is too long.
-fn tame_long_line(bytes: &mut Vec<u8>) -> bool {
-    let end = bytes.windows(2).position(|pair| pair == b"\r\n");
-    let line = end.unwrap_or(bytes.len());
-    if line + 2 <= 224 {
-        return false;
-    }
-    for byte in bytes[..line].iter_mut().filter(|byte| **byte == b'\r') {
-        *byte = b'r';
-    }
-    if (line + 2) % 224 == 1 {
-        bytes.insert(line, b'x');
-    }
-    true
-}
-
 /// Whether the effects of a command come at once, or only after the end of the
 /// stream, and whether both servers are meant to understand its timeout.
 fn is_timely(bytes: &[u8]) -> bool {
     let end = bytes.windows(2).position(|pair| pair == b"\r\n");
-    let line = String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]).into_owned();
-    let is_soon = |word: &&str| {
-        let digits: String = word.chars().take_while(char::is_ascii_digit).collect();
-        digits
-            .parse()
-            .is_ok_and(|number: u64| (1..=30).contains(&number))
-    };
+    let line = String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]);
     let words: Vec<&str> = line.split_whitespace().collect();
-    let word = |at: usize| words.get(at).copied().unwrap_or("0");
-    if let Some(timeout) = line.strip_prefix("reserve-with-timeout") {
-        let digits = timeout.trim_start_matches(' ');
-        let is_number = digits.starts_with(|first: char| first.is_ascii_digit());
-        let digits: String = digits.chars().take_while(char::is_ascii_digit).collect();
-        let number: u64 = digits.parse().unwrap_or(u64::MAX);
-        return is_number
-            && timeout.starts_with(' ')
-            && number <= 2_000_000_000
-            && !is_soon(&digits.as_str());
-    }
-    if line.starts_with("put ") {
+    // Whether this word is a time from this many seconds on that ends soon.
+    let is_soon = |at: usize, least: u64| {
+        let word = words.get(at).copied().unwrap_or_default();
+        let end = word.find(|c: char| !c.is_ascii_digit());
+        let number = word[..end.unwrap_or(word.len())].parse();
+        number.is_ok_and(|number: u64| (least..=30).contains(&number))
+    };
+    match words.first().copied().unwrap_or_default() {
         // A time to run of 0 means one second.
-        let ttr = word(3);
-        let is_none = ttr.trim_start_matches('0').is_empty();
-        return !is_soon(&word(2)) && !is_soon(&ttr) && !is_none;
+        "put" => !is_soon(2, 1) && !is_soon(3, 0),
+        "release" => !is_soon(3, 1),
+        word if word.starts_with("pause-tube") => !is_soon(1, 1) && !is_soon(2, 1),
+        word if word.starts_with("reserve-with-timeout") => {
+            let seconds = line
+                .strip_prefix("reserve-with-timeout ")
+                .unwrap_or_default();
+            let is_number = seconds.bytes().all(|byte| byte.is_ascii_digit());
+            is_number && matches!(seconds.parse(), Ok(0 | 31..=2_000_000_000))
+        }
+        _ => true,
     }
-    if line.starts_with("release ") {
-        return !is_soon(&word(3));
-    }
-    if line.starts_with("pause-tube") {
-        return !words.iter().skip(1).any(is_soon);
-    }
-    true
 }

@@ -4,9 +4,7 @@
 /// Keys whose values are not compared.
 const OWN: &[&str] = &[
     "age",
-    "cmd-stats",
     "hostname",
-    "id",
     "os",
     "pause-time-left",
     "pid",
@@ -35,43 +33,29 @@ const ADDED: &[&str] = &[
     "total-timeouts",
 ];
 
-/// The reply in a form that is the same for both servers if they agree.
-pub fn masked(line: &[u8], chunk: Option<&[u8]>) -> Vec<u8> {
-    let Some(chunk) = chunk else {
-        return line.to_vec();
-    };
-    if !line.starts_with(b"OK ") {
-        return [line, b"\r\n", chunk].concat();
-    }
-    // The length of the document depends on what is masked, so it is left out.
-    let mut text = b"OK".to_vec();
-    let is_job = chunk.starts_with(b"---\nid: ");
-    for line in chunk.split(|&byte| byte == b'\n') {
-        let is_added = |key: &&str| {
-            let rest = line.strip_prefix(key.as_bytes());
-            rest.is_some_and(|rest| rest.starts_with(b": "))
-        };
-        if ADDED.iter().any(is_added) {
-            continue;
-        }
-        text.push(b'\n');
-        let colon = line.windows(2).position(|pair| pair == b": ");
-        let Some((key, value)) = colon.map(|at| (&line[..at], &line[at + 2..])) else {
-            text.extend_from_slice(line);
-            continue;
-        };
-        let is_own = OWN.iter().any(|own| own.as_bytes() == key) && !(is_job && key == b"id");
-        let value = if is_own { b"*" } else { unquoted(value) };
-        text.extend_from_slice(&[key, b": ", value].concat());
-    }
-    text
+/// Replies in a form that is the same for both servers if they agree.
+pub fn masked(replies: &[u8]) -> Vec<u8> {
+    let lines = replies.split_inclusive(|&byte| byte == b'\n');
+    lines.map(masked_line).collect::<Vec<_>>().concat()
 }
 
-fn unquoted(value: &[u8]) -> &[u8] {
-    let inner = value.strip_prefix(b"\"");
-    inner
-        .and_then(|inner| inner.strip_suffix(b"\""))
-        .unwrap_or(value)
+fn masked_line(line: &[u8]) -> Vec<u8> {
+    let colon = line.windows(2).position(|pair| pair == b": ");
+    let is_key = |keys: &[&str], key: &[u8]| keys.iter().any(|one| one.as_bytes() == key);
+    match colon.map(|at| (&line[..at], line[at + 2..].trim_ascii_end())) {
+        // The length of a document depends on what is masked.
+        None if line.starts_with(b"OK ") => b"OK\n".into(),
+        None => line.into(),
+        Some((key, _)) if is_key(ADDED, key) => Vec::new(),
+        Some((key, _)) if is_key(OWN, key) => [key, b": *\n"].concat(),
+        // The id of a server; that of a job is shorter.
+        Some((b"id", value)) if value.len() == 16 => b"id: *\n".into(),
+        Some((key, value)) => {
+            let inner = value.strip_prefix(b"\"");
+            let inner = inner.and_then(|inner| inner.strip_suffix(b"\""));
+            [key, b": ", inner.unwrap_or(value), b"\n"].concat()
+        }
+    }
 }
 
 #[cfg(test)]
@@ -80,15 +64,12 @@ mod tests {
 
     #[test]
     fn only_fields_that_must_differ_are_masked() {
-        let ours = b"---\nid: 7\ntube: \"a\"\nage: 3\npri: 5\nreserved-by: 0\n";
-        let theirs = b"---\nid: 7\ntube: a\nage: 4\npri: 5\n";
-        assert_eq!(masked(b"OK 51", Some(ours)), masked(b"OK 34", Some(theirs)));
-        let other = b"---\nid: 8\ntube: a\nage: 4\npri: 5\n";
-        assert_ne!(
-            masked(b"OK 34", Some(other)),
-            masked(b"OK 34", Some(theirs))
-        );
-        let job = masked(b"RESERVED 1 3", Some(b"id:"));
-        assert_eq!(job, b"RESERVED 1 3\r\nid:");
+        let ours = b"OK 51\r\n---\nid: 7\ntube: \"a\"\nage: 3\npri: 5\nreserved-by: 0\n";
+        let theirs = b"OK 34\r\n---\nid: 7\ntube: a\nage: 4\npri: 5\n";
+        assert_eq!(masked(ours), masked(theirs));
+        let other = b"OK 34\r\n---\nid: 8\ntube: a\nage: 4\npri: 5\n";
+        assert_ne!(masked(other), masked(theirs));
+        let job = b"RESERVED 1 3\r\nid:\r\n";
+        assert_eq!(masked(job), job);
     }
 }

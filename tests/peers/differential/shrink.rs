@@ -47,11 +47,8 @@ pub fn smallest(servers: &[PathBuf; 2], mut stream: Stream) -> Option<Verdict> {
 fn simplify(servers: &[PathBuf; 2], mut stream: Stream, mut best: Verdict) -> Verdict {
     for at in 0..stream.actions.len() {
         let mut plainer = stream.clone();
-        if let Action::Send {
-            segments, joined, ..
-        } = &mut plainer.actions[at]
-        {
-            (*segments, *joined) = (1, false);
+        if let Action::Send { segments, .. } = &mut plainer.actions[at] {
+            *segments = 1;
             let verdict = Duel::fight(servers, &plainer, PATIENCE);
             if verdict.difference.is_some() {
                 (stream, best) = (plainer, verdict);
