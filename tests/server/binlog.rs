@@ -20,7 +20,7 @@ use support::Port;
 use support::{Client, Folder, PROGRAM, Server, as_root, run};
 
 fn text(directory: &Folder) -> &str {
-    directory.path().to_str().expect("text")
+    directory.text()
 }
 
 /// The status with which the daemon refuses to start, and the last line that it
@@ -80,7 +80,9 @@ fn a_directory_in_which_no_file_can_be_created_is_refused() {
     let user = nobody.map_or(&[][..], |_| &["-u", "nobody"]);
     let options = [&["-p", "0", "-b", text(&directory)], user].concat();
     let daemon = Server::spawn(Command::new(&*PROGRAM).args(&options));
-    Client::connect(daemon.port()).exchange("put 0 0 1 3\r\njob", "INSERTED 1");
+    daemon
+        .connect()
+        .exchange("put 0 0 1 3\r\njob", "INSERTED 1");
     assert_eq!(daemon.stop().code(), Some(0));
     // Its files can be written to, but there will be no new one.
     chown(directory.path(), nobody.map(|_| 0), None).expect("it is ours");
@@ -97,7 +99,7 @@ fn a_directory_in_which_no_file_can_be_created_is_refused() {
 fn jobs_survive_a_restart_in_files_that_only_their_owner_can_read() {
     let directory = Folder::new();
     let daemon = Server::start(["-b", text(&directory)]);
-    let mut client = Client::connect(daemon.port());
+    let mut client = daemon.connect();
     client.exchange("put 0 0 1 3\r\njob", "INSERTED 1");
     for file in fs::read_dir(directory.path()).expect("a directory") {
         let file = file.expect("a file");
@@ -106,7 +108,7 @@ fn jobs_survive_a_restart_in_files_that_only_their_owner_can_read() {
     }
     assert_eq!(daemon.stop().code(), Some(0));
     let daemon = Server::start(["-b", text(&directory)]);
-    let mut client = Client::connect(daemon.port());
+    let mut client = daemon.connect();
     client.exchange("reserve", "RESERVED 1 3\r\njob");
 }
 
@@ -115,14 +117,16 @@ fn jobs_survive_a_restart_in_files_that_only_their_owner_can_read() {
 fn a_prepared_segment_that_can_be_neither_removed_nor_opened_is_reported_and_left() {
     let directory = Folder::new();
     let daemon = Server::start(["-b", text(&directory)]);
-    Client::connect(daemon.port()).exchange("put 0 0 1 3\r\njob", "INSERTED 1");
+    daemon
+        .connect()
+        .exchange("put 0 0 1 3\r\njob", "INSERTED 1");
     assert_eq!(daemon.stop().code(), Some(0));
     fs::create_dir(directory.path().join("binlog.spare3.17.2")).expect("it is ours");
     let daemon = Server::start(["-b", text(&directory)]);
     daemon.log_line(
         "warning: left alone, since it is not needed: cannot remove binlog.spare3.17.2 in the binlog directory: ",
     );
-    Client::connect(daemon.port()).exchange("reserve", "RESERVED 1 3\r\njob");
+    daemon.connect().exchange("reserve", "RESERVED 1 3\r\njob");
 }
 
 #[test]
@@ -209,7 +213,7 @@ fn a_server_whose_directory_is_replaced_ends_without_touching_the_new_one() {
     let told = "the directory was moved away, or another one was mounted over it";
     assert!(log.iter().any(|line| line.contains(told)), "{log:?}");
     let daemon = Server::start(options);
-    Client::connect(daemon.port()).exchange("reserve", "RESERVED 1 3\r\njob");
+    daemon.connect().exchange("reserve", "RESERVED 1 3\r\njob");
 }
 
 #[test]
@@ -263,6 +267,6 @@ fn a_clock_that_is_behind_is_reported_and_makes_no_delay_longer() {
     drop(opened);
     let daemon = Server::start(["-b", text(&directory)]);
     daemon.log_line("s behind the newest change in the binlog");
-    let mut client = Client::connect(daemon.port());
+    let mut client = daemon.connect();
     client.exchange("reserve-with-timeout 50", "RESERVED 1 3\r\njob");
 }

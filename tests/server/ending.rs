@@ -15,7 +15,7 @@ use support::{Client, Server, as_root, eventually, shell};
 fn sigterm_and_sigint_stop_the_server_cleanly_and_sighup_and_sigpipe_do_not() {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let daemon = Server::start([]);
-        let mut client = Client::connect(daemon.port());
+        let mut client = daemon.connect();
         daemon.signal(Signal::SIGHUP);
         daemon.signal(Signal::SIGPIPE);
         client.exchange("use a", "USING a");
@@ -28,19 +28,6 @@ fn sigterm_and_sigint_stop_the_server_cleanly_and_sighup_and_sigpipe_do_not() {
                 .is_some_and(|line| line.ends_with("info: stopping"))
         );
     }
-}
-
-#[test]
-fn draining_refuses_new_jobs_until_all_are_done_and_no_job_is_lost() {
-    let daemon = Server::start([]);
-    let mut client = Client::connect(daemon.port());
-    client.exchange("put 0 0 1 3\r\njob", "INSERTED 1");
-    daemon.signal(Signal::SIGUSR1);
-    daemon.log_line("drain mode");
-    client.exchange("put 0 0 1 3\r\nnew", "DRAINING");
-    client.exchange("reserve", "RESERVED 1 3\r\njob");
-    client.exchange("delete 1", "DELETED");
-    assert_eq!(client.count("current-jobs-ready"), 0);
 }
 
 #[test]

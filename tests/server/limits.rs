@@ -29,7 +29,7 @@ fn a_connection_above_the_limit_is_closed_and_a_closed_one_makes_room() {
     second.exchange("use b", "USING b");
     let mut third = Client::connect(port);
     third.expect_end();
-    let name = third.into_stream().local_addr().expect("an address");
+    let name = third.name();
     daemon.log_line(&format!(
         "warning: {name}: closed at once: there are 2 connections already"
     ));
@@ -202,7 +202,7 @@ fn a_server_with_few_descriptors_warns_and_serves_as_many_clients_as_it_says() {
     let directory = Folder::new();
     let manager = directory.path().join("manager");
     let _hears = UnixDatagram::bind(&manager).expect("a socket");
-    let directory = directory.path().to_str().expect("text");
+    let directory = directory.text();
     for (options, least) in [
         (&["-p", "0"][..], 42),
         (&["-p", "0", "-b", directory, "-s", "4096"], 22),
@@ -252,23 +252,6 @@ fn a_server_with_few_descriptors_warns_and_serves_as_many_clients_as_it_says() {
     }
 }
 
-#[test]
-fn jobs_beyond_the_memory_limit_are_refused_and_other_commands_are_not() {
-    let daemon = Server::start(["--max-memory", "1M", "-z", "1000000"]);
-    let port = daemon.port();
-    let mut client = Client::connect(port);
-    let body = "x".repeat(600_000);
-    let put = format!("put 0 0 1 600000\r\n{body}");
-    client.exchange(&put, "INSERTED 1");
-    client.exchange(&put, "OUT_OF_MEMORY");
-    daemon.log_line(": refused for want of room: OUT_OF_MEMORY");
-    client.exchange("use a", "USING a");
-    client.exchange("put 0 0 1 5\r\nsmall", "INSERTED 3");
-    client.exchange("delete 1", "DELETED");
-    // The memory of the deleted job is free at once.
-    client.exchange(&put, "INSERTED 4");
-}
-
 /// Without an option, too: it takes a part of what the system lets it have.
 #[test]
 fn a_flood_of_jobs_does_not_end_a_server_whose_memory_is_limited() {
@@ -306,7 +289,7 @@ fn a_flood_of_jobs_does_not_end_a_server_whose_memory_is_limited() {
 fn a_full_server_takes_little_more_memory_than_its_option_says() {
     const PUTS: usize = 1000;
     let daemon = Server::start(["--max-memory", "16M"]);
-    let mut stream = Client::connect(daemon.port()).into_stream();
+    let mut stream = daemon.connect().into_stream();
     let mut replies = BufReader::new(stream.try_clone().expect("a descriptor"));
     let resident = |daemon: &Server| {
         let status = daemon.status("VmRSS");
@@ -351,7 +334,7 @@ fn an_idle_client_is_disconnected_unless_it_waits_or_holds_a_job() {
     stalled.expect_end();
     announcing.expect_end();
     halved.expect_end();
-    let name = silent.into_stream().local_addr().expect("an address");
+    let name = silent.name();
     daemon.log_line(&format!("{name}: closed: silent for too long"));
     // After this time the other clients are still connected.
     let mut producer = Client::connect(port);

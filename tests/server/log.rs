@@ -1,65 +1,22 @@
 //! The log: what it says of a panic, and that no client ever waits for it.
 
 use beanpole::log;
-use nix::sys::signal::{Signal, kill};
-use nix::sys::socket::{setsockopt, sockopt};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use std::io::{self, BufRead, BufReader, PipeWriter, Write};
-use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, ExitStatus};
+use std::process::Command;
 use std::sync::mpsc;
 use std::thread;
-use support::{Client, Folder, PROGRAM, Server, eventually, patience};
+use support::{Port, Server, patience, shell};
 
-/// A daemon that logs everything to a pipe, and listens on a socket in a
-/// directory.
-struct Logging {
-    daemon: Child,
-    directory: Folder,
-}
-
-impl Logging {
-    fn start(stderr: PipeWriter) -> Logging {
-        let directory = Folder::new();
-        let place = format!("unix:{}/socket", directory.path().display());
-        let options = ["-VV", "-f", "1", "-l", &place];
-        let daemon = Command::new(&*PROGRAM).args(options).stderr(stderr).spawn();
-        let daemon = daemon.expect("it starts");
-        Logging { daemon, directory }
-    }
-
-    fn connect(&self) -> Client<UnixStream> {
-        let path = self.directory.path().join("socket");
-        let mut stream = None;
-        eventually("it listens", || {
-            stream = UnixStream::connect(&path).ok();
-            stream.is_some()
-        });
-        let stream = stream.expect("it listens");
-        stream.set_read_timeout(Some(patience())).expect("a socket");
-        Client::over(stream)
-    }
-
-    /// Ends the daemon with SIGTERM.
-    fn stop(mut self) -> ExitStatus {
-        let pid = i32::try_from(self.daemon.id()).expect("a number");
-        kill(Pid::from_raw(pid), Signal::SIGTERM).expect("it still runs");
-        let mut status = None;
-        eventually("it ends", || {
-            status = self.daemon.try_wait().expect("it can be waited for");
-            status.is_some()
-        });
-        status.expect("it has ended")
-    }
-}
-
-impl Drop for Logging {
-    fn drop(&mut self) {
-        // This fails if the daemon has ended already.
-        let (Ok(()) | Err(_)) = self.daemon.kill();
-        let (Ok(_) | Err(_)) = self.daemon.wait();
-    }
+/// Starts a daemon that logs everything to a pipe.
+fn start_logging_to(log: PipeWriter) -> Server {
+    let port = Port::reserve(0).expect("a free port");
+    let number = port.number.to_string();
+    let options = ["-VV", "-f", "1", "-l", "127.0.0.1", "-p", &number];
+    let mut command = shell(r#"exec "$0" "$@" 2>&0 </dev/null"#, options);
+    command.stdin(log);
+    Server::listening_on(&mut command, port)
 }
 
 #[test]
@@ -67,7 +24,7 @@ fn an_unread_log_delays_neither_clients_nor_a_stop() {
     for is_closed in [false, true] {
         let (log, stderr) = io::pipe().expect("a pipe");
         let _unread = (!is_closed).then_some(log);
-        let daemon = Logging::start(stderr);
+        let daemon = start_logging_to(stderr);
         let mut client = daemon.connect();
         // Four times as much as fits into the pipe and the buffer.
         for _ in 0..100 {
@@ -83,7 +40,7 @@ fn an_unread_log_delays_neither_clients_nor_a_stop() {
 fn log_lines_that_are_not_read_in_time_are_dropped_and_counted() {
     const COMMANDS: usize = 20_000;
     let (log, stderr) = io::pipe().expect("a pipe");
-    let daemon = Logging::start(stderr);
+    let daemon = start_logging_to(stderr);
     let mut client = daemon.connect();
     for _ in 0..COMMANDS / 200 {
         client.send("use a\r\n".repeat(200));
@@ -110,9 +67,10 @@ fn log_lines_that_are_not_read_in_time_are_dropped_and_counted() {
     let lines = reader.join().expect("it has read");
     let counts: Vec<usize> = lines.iter().filter_map(dropped).collect();
     let lines = lines.len() - counts.len() + counts.iter().sum::<usize>();
-    // The seven other lines: a warning, two limits, listening, connected,
-    // stopping and closed.
-    assert_eq!(lines, 2 * COMMANDS + 7);
+    // The other lines: a warning, two limits, listening, stopping; and of the client by
+    // which it was seen that the daemon listens, and of this one: connected, closed, and
+    // that one's quit.
+    assert_eq!(lines, 2 * COMMANDS + 10);
 }
 
 /// The next test runs this one in another process.
@@ -149,7 +107,7 @@ fn a_full_log_pipe_does_not_delay_the_start() {
     let (log, mut stderr) = io::pipe().expect("a pipe");
     // A pipe has room for 64 KiB.
     stderr.write_all(&[b'x'; 64 * 1024]).expect("room");
-    let daemon = Logging::start(stderr);
+    let daemon = start_logging_to(stderr);
     daemon.connect().exchange("use a", "USING a");
     assert_eq!(daemon.stop().code(), Some(0));
     drop(log);
@@ -158,15 +116,9 @@ fn a_full_log_pipe_does_not_delay_the_start() {
 #[test]
 fn a_broken_connection_is_logged_with_its_reason() {
     let daemon = Server::start(["-V"]);
-    let mut client = Client::connect(daemon.port());
+    let mut client = daemon.connect();
     client.exchange("use a", "USING a");
-    let stream = client.into_stream();
-    let name = stream.local_addr().expect("an address");
-    let at_once = nix::libc::linger {
-        l_onoff: 1,
-        l_linger: 0,
-    };
-    setsockopt(&stream, sockopt::Linger, &at_once).expect("a socket");
-    drop(stream);
+    let name = client.name();
+    client.vanish();
     daemon.log_line(&format!("{name}: closed: Connection reset by peer"));
 }

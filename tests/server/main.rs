@@ -7,7 +7,6 @@
 mod activation;
 mod binlog;
 mod bounds;
-mod delivery;
 mod ending;
 mod keeping;
 mod limits;

@@ -58,7 +58,7 @@ fn an_empty_name_of_the_manager_means_none() {
     let mut command = Command::new(&*PROGRAM);
     command.args(["-p", "0"]).env("NOTIFY_SOCKET", "");
     let daemon = Server::spawn(&mut command);
-    Client::connect(daemon.port()).exchange("use a", "USING a");
+    daemon.connect().exchange("use a", "USING a");
     daemon.signal(Signal::SIGTERM);
     let (status, log) = daemon.wait();
     assert_eq!(status.code(), Some(0));
@@ -73,5 +73,5 @@ fn an_unreachable_manager_causes_a_warning_only() {
         .env("NOTIFY_SOCKET", "/nonexistent");
     let daemon = Server::spawn(&mut command);
     daemon.log_line("warning: telling the service manager through NOTIFY_SOCKET: No such file");
-    Client::connect(daemon.port()).exchange("use a", "USING a");
+    daemon.connect().exchange("use a", "USING a");
 }

@@ -97,7 +97,7 @@ fn a_start_at_an_unavailable_address_exits_with_status_111() {
         (111, format!("error: listening on {place}: {message}"))
     );
 
-    let place = format!("unix:{}/socket", directory.path().display());
+    let place = directory.socket("socket");
     assert_eq!(
         failure(["-l", &place, "--socket-group", "no-such-group"]),
         (
@@ -153,10 +153,10 @@ fn an_address_may_have_brackets_and_a_port() {
 #[test]
 fn the_segment_size_in_the_statistics_is_the_one_that_was_given() {
     let directory = Folder::new();
-    let directory = directory.path().to_str().expect("text");
+    let directory = directory.text();
     for options in [&["-s", "5000"][..], &["-s", "5000", "-b", directory]] {
         let daemon = Server::start(options.iter().copied());
-        let mut client = Client::connect(daemon.port());
+        let mut client = daemon.connect();
         assert_eq!(client.count("binlog-max-size"), 5000);
     }
     let daemon = Server::start(["-s", "5000", "-f", "0"]);
@@ -214,7 +214,7 @@ fn the_mode_of_a_socket_decides_who_may_connect() {
 fn every_option_of_beanstalkd_is_accepted() {
     let options = ["-z", "3", "-V", "-c", "-n", "-f", "9", "-F", "-s", "4096"];
     let daemon = Server::start(options);
-    let mut client = Client::connect(daemon.port());
+    let mut client = daemon.connect();
     client.exchange("put 0 0 1 4\r\nbody", "JOB_TOO_BIG");
     client.exchange("put 0 0 1 3\r\njob", "INSERTED 1");
     daemon.log_line(": connected");
@@ -224,12 +224,11 @@ fn every_option_of_beanstalkd_is_accepted() {
 #[test]
 fn the_log_names_clients_and_commands_but_no_bodies() {
     let daemon = Server::start(["-VV"]);
-    let mut client = Client::connect(daemon.port());
+    let mut client = daemon.connect();
     client.exchange("use a", "USING a");
     client.exchange("put 0 0 1 6\r\nsecret", "INSERTED 1");
-    let stream = client.into_stream();
-    let name = stream.local_addr().expect("an address").to_string();
-    drop(stream);
+    let name = client.name();
+    client.close();
     let line = |daemon: &Server, end: &str| {
         let line = daemon.log_line(&format!("{name}: {end}"));
         assert!(!line.contains("secret"), "{line}");

@@ -13,7 +13,7 @@ fn a_server_that_already_runs_as_the_user_keeps_it() {
         .expect("readable")
         .expect("a name");
     let daemon = Server::start(["-u", &me.name]);
-    Client::connect(daemon.port()).exchange("use a", "USING a");
+    daemon.connect().exchange("use a", "USING a");
     let uid = geteuid();
     assert_eq!(daemon.status("Uid"), format!("{uid}\t{uid}\t{uid}\t{uid}"));
 }

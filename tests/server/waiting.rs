@@ -5,33 +5,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 use support::{Client, Folder, Server};
 
-/// Connects so many clients that wait for a job. Each begins to wait after the
-/// one before it.
-fn waiters(server: &Server, count: usize) -> Vec<Client> {
-    let wait = |already: usize| {
-        let mut client = server.connect();
-        client.send("reserve\r\n");
-        server.await_stat("current-waiting", already + 1);
-        client
-    };
-    (0..count).map(wait).collect()
-}
-
-#[test]
-fn waiting_clients_are_served_in_order_of_arrival() {
-    let server = Server::start([]);
-    let mut waiters = waiters(&server, 20);
-    let mut producer = server.connect();
-    producer.send("put 0 0 60 1\r\nx\r\n".repeat(20));
-    for (index, waiter) in waiters.iter_mut().enumerate() {
-        assert_eq!(waiter.job().id, index as u64 + 1);
-    }
-}
-
 #[test]
 fn a_waiting_client_that_half_closes_is_answered_at_once_as_are_its_further_commands() {
     let server = Server::start([]);
-    let mut waiter = waiters(&server, 1).remove(0);
+    let mut waiter = server.connect();
+    waiter.send("reserve\r\n");
+    server.await_stat("current-waiting", 1);
     waiter.send("use a\r\n".to_owned() + &"list-tube-used\r\n".repeat(2000));
     waiter.send("reserve-with-timeout 1000\r\nlist-tube-used\r\n");
     waiter.send_no_more();
@@ -39,17 +18,6 @@ fn a_waiting_client_that_half_closes_is_answered_at_once_as_are_its_further_comm
     waiter.expect(&"USING a\r\n".repeat(2000));
     waiter.expect("TIMED_OUT\r\nUSING a\r\n");
     waiter.expect_end();
-}
-
-#[test]
-fn a_half_closed_client_gets_a_job_that_is_ready() {
-    let server = Server::start([]);
-    let id = server.connect().put("x");
-    let mut client = server.connect();
-    client.send("reserve\r\nreserve\r\n");
-    client.send_no_more();
-    client.expect(&format!("RESERVED {id} 1\r\nx\r\nTIMED_OUT\r\n"));
-    client.expect_end();
 }
 
 #[test]
@@ -236,23 +204,14 @@ fn a_client_that_does_not_read_delays_no_other_client() {
 }
 
 #[test]
-fn a_hundred_thousand_jobs_that_mature_together_are_all_ready() {
-    const CLIENTS: usize = 2;
-    const JOBS: usize = 50_000;
-    let server = &Server::start([]);
-    thread::scope(|scope| {
-        for _ in 0..CLIENTS {
-            scope.spawn(move || {
-                let mut client = server.connect();
-                for _ in 0..JOBS / 500 {
-                    client.send("put 0 2 60 1\r\nx\r\n".repeat(500));
-                    for _ in 0..500 {
-                        client.inserted();
-                    }
-                }
-            });
-        }
-    });
-    server.await_stat("current-jobs-ready", CLIENTS * JOBS);
+fn jobs_that_mature_together_are_all_ready() {
+    const JOBS: usize = 20_000;
+    let server = Server::start([]);
+    let mut client = server.connect();
+    for _ in 0..JOBS / 500 {
+        client.send("put 0 1 60 1\r\nx\r\n".repeat(500));
+        client.lines(500);
+    }
+    server.await_stat("current-jobs-ready", JOBS);
     assert_eq!(server.stat("current-jobs-delayed"), "0");
 }
