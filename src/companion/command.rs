@@ -2,17 +2,17 @@
 //!
 //! A command is a struct whose fields are its options and operands, read by
 //! clap, and a function [`run`](Run::run). The list of commands gives it a name
-//! and a line of help. Parsing, usage texts and the completions of the shells
-//! come from there.
+//! and a line of help. Usage texts and the completions of the shells come from
+//! there.
 
 use crate::failure::{Failure, Outcome, Status};
-use crate::server::address::{Address, Server};
+use crate::server::address::{ADDRESS_VARIABLE, Address, Server};
 use crate::server::client::Client;
 use crate::server::form::Form;
 use crate::server::tubes::{Pattern, Patterns};
 use crate::text::json::{self, Json};
 use crate::text::output::{complain, print};
-use crate::values::{self, Parse};
+use crate::values::{self, Parse, parse};
 use beanpole::protocol::{JobId, TubeName};
 use clap::error::{ContextKind, ErrorKind};
 use clap::{ArgMatches, Args};
@@ -35,14 +35,13 @@ pub trait Run: Args {
 }
 
 /// A command in the list of commands.
-#[derive(Clone, Copy)]
 pub struct Entry {
     pub name: &'static str,
     /// One line of help.
-    pub about: &'static str,
+    about: &'static str,
     pub many_servers: bool,
     options: fn(clap::Command) -> clap::Command,
-    run: fn(&ArgMatches, &Invocation) -> Outcome,
+    pub run: fn(&ArgMatches, &Invocation) -> Outcome,
     pub exit_code: fn(&Failure) -> ExitCode,
 }
 
@@ -55,38 +54,48 @@ impl Entry {
             options: C::augment_args,
             run: |matches, invocation| match C::from_arg_matches(matches) {
                 Ok(command) => command.run(invocation),
-                Err(error) => Err(Failure::Usage(error.to_string())),
+                Err(error) => Err(said(&error)),
             },
             exit_code: C::exit_code,
         }
     }
 
-    /// What reads its command line, with the options that all commands take.
-    pub fn parser(&self) -> clap::Command {
-        let parser = (self.options)(clap::Command::new(self.name));
-        let own_timeout = parser
-            .get_opts()
-            .any(|own| own.get_long() == Some("timeout"));
-        let parser = Servers::augment_args(parser);
-        let parser = match own_timeout {
-            true => parser,
-            false => Patience::augment_args(parser),
-        };
-        // A last option of several of the same kind counts. Nothing is
-        // wrapped: a line of help is one.
-        let mut about = self.about.chars();
-        let first = about.next().map(char::to_uppercase).into_iter().flatten();
-        parser
-            .about(first.chain(about).collect::<String>())
-            .bin_name(format!("beanpole {}", self.name))
-            .disable_help_flag(true)
-            .args_override_self(true)
-            .term_width(usize::MAX)
-            .help_template("Usage: {usage}\n\n{about}.\n\nOptions:\n{options}\n")
+    fn parser(&self) -> clap::Command {
+        with_shared((self.options)(clap::Command::new(self.name)))
+            .about(self.about)
+            .help_template("Usage: {usage}\n\n{about}\n\nOptions:\n{options}{after-help}\n")
     }
+}
 
-    pub fn run(&self, matches: &ArgMatches, invocation: &Invocation) -> Outcome {
-        (self.run)(matches, invocation)
+/// What reads the command line of the program with these commands.
+pub fn program<'a>(commands: impl Iterator<Item = &'a Entry>) -> clap::Command {
+    with_shared(clap::Command::new("beanpole"))
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("Looks into a work queue that speaks the beanstalk protocol, and works with it.")
+        .after_help(format!(
+            "Options may stand before the command or after it. The server is that of\n\
+             {ADDRESS_VARIABLE}, or else 127.0.0.1:11300. beanpole(1) has examples."
+        ))
+        .help_template(
+            "Usage: {usage}\n\n{about}\n\nCommands:\n{subcommands}\n\n\
+             Options:\n{options}{after-help}\n",
+        )
+        // The last option of several of the same kind counts. Nothing is wrapped.
+        .args_override_self(true)
+        .term_width(usize::MAX)
+        .subcommands(commands.map(Entry::parser))
+}
+
+/// Adds the options that every command takes. One with a --timeout of its own
+/// takes that of the program before its name only.
+fn with_shared(parser: clap::Command) -> clap::Command {
+    let has_own = parser
+        .get_opts()
+        .any(|own| own.get_long() == Some("timeout"));
+    let parser = Servers::augment_args(parser);
+    match has_own {
+        true => parser,
+        false => Patience::augment_args(parser),
     }
 }
 
@@ -95,17 +104,14 @@ impl Entry {
 #[derive(Args)]
 pub struct Servers {
     /// the server: HOST:PORT, PORT, unix:PATH or a name (default: 11300)
-    #[arg(short = 'a', long = "addr", value_name = "ADDR", value_parser = values::parse::<Server>)]
+    #[arg(short = 'a', long = "addr", value_name = "ADDR", value_parser = parse::<Server>)]
     pub servers: Vec<Server>,
-    /// show the usage
-    #[arg(short, long, action = clap::ArgAction::HelpShort)]
-    help: Option<bool>,
 }
 
 #[derive(Args)]
 pub struct Patience {
     /// wait TIME for a reply (default: 10)
-    #[arg(id = "patience", long = "timeout", value_name = "TIME", value_parser = values::parse::<Interval>)]
+    #[arg(id = "patience", long = "timeout", value_name = "TIME", value_parser = parse::<Interval>)]
     pub patience: Option<Interval>,
 }
 
@@ -128,18 +134,13 @@ fn id(text: &str) -> Outcome<JobId> {
     })
 }
 
-/// The name of a tube or a pattern of names.
-pub fn pattern(text: &str) -> Result<Pattern, String> {
-    Pattern::parse(text)
-}
-
 /// Tubes where nothing else can stand: as operands or after `-t`.
 #[derive(Args)]
 pub struct Tubes {
-    #[arg(value_name = "TUBE", value_parser = pattern)]
+    #[arg(value_name = "TUBE", value_parser = parse::<Pattern>)]
     operands: Vec<Pattern>,
     /// a tube or a pattern; may be repeated (default: the operands)
-    #[arg(short = 't', long = "tube", value_name = "TUBE", value_parser = pattern)]
+    #[arg(short = 't', long = "tube", value_name = "TUBE", value_parser = parse::<Pattern>)]
     tubes: Vec<Pattern>,
 }
 
@@ -169,33 +170,18 @@ impl Bodies {
     }
 }
 
-/// Commands that belong together.
-pub struct Group {
-    pub title: &'static str,
-    /// Whether they change the content of a server.
-    pub changes: bool,
-    pub commands: &'static [Entry],
-}
-
 /// One run of a command: what the command line says.
 pub struct Invocation {
     /// The servers that were named, at least one.
     pub servers: Vec<Server>,
     /// How long a server may be silent before we give up.
     pub patience: Duration,
-    /// All commands, for commands that describe them.
-    pub groups: &'static [Group],
 }
 
 /// What each server has answered.
 pub type Answers<'a, T> = Vec<(&'a Server, T)>;
 
 impl Invocation {
-    /// All commands.
-    pub fn commands(&self) -> impl Iterator<Item = &'static Entry> {
-        self.groups.iter().flat_map(|group| group.commands)
-    }
-
     /// Asks each server. One that fails does not hide the answers of the
     /// others: the second result is its failure, for the end.
     pub fn ask_each<T>(
@@ -286,49 +272,9 @@ pub fn last_of(failures: impl IntoIterator<Item = Failure>) -> Outcome {
     last
 }
 
-/// What reads the options before the name of a command.
-pub fn program() -> clap::Command {
-    Patience::augment_args(Servers::augment_args(clap::Command::new("beanpole")))
-        .version(env!("CARGO_PKG_VERSION"))
-        .disable_help_flag(true)
-        .disable_help_subcommand(true)
-        .args_override_self(true)
-}
-
-/// Another word for a pause of 0.
-pub const RESUME: &str = "resume";
-
-/// The group and the command of this name.
-pub fn find(groups: &'static [Group], name: &str) -> Outcome<(&'static Group, &'static Entry)> {
-    let wanted = if name == RESUME { "pause" } else { name };
-    let pairs = |group: &'static Group| group.commands.iter().map(move |one| (group, one));
-    let mut commands = groups.iter().flat_map(pairs);
-    let known: Vec<_> = commands
-        .clone()
-        .map(|(_, one)| clap::Command::new(one.name))
-        .collect();
-    commands.find(|(_, one)| one.name == wanted).ok_or_else(|| {
-        // The error of clap names the command that a typo may stand for.
-        let program = clap::Command::new("beanpole").disable_help_subcommand(true);
-        let parsed = program
-            .subcommands(known)
-            .try_get_matches_from(["beanpole", name]);
-        said(&parsed.expect_err("none has this name"))
-    })
-}
-
-/// Answers what clap does not take for a command: it wants the version, or is
-/// wrong.
-pub fn refused(error: clap::Error) -> Outcome {
-    match error.kind() {
-        ErrorKind::DisplayVersion => print(error.to_string()),
-        _ => Err(said(&error)),
-    }
-}
-
 /// What clap says of a command line, without its advice about usage. Of a value
 /// that cannot be read it is only said why.
-fn said(error: &clap::Error) -> Failure {
+pub fn said(error: &clap::Error) -> Failure {
     let option = error.get(ContextKind::InvalidArg).map(ToString::to_string);
     let option = option.iter().flat_map(|option| option.split(' ')).next();
     Failure::Usage(match (error.kind(), error.source(), option) {
@@ -352,9 +298,6 @@ fn said(error: &clap::Error) -> Failure {
         }
     })
 }
-
-/// The protocol on one screen; its manual page shows the same text.
-pub const CARD: &str = include_str!("commands/card.txt");
 
 /// The operand that stands for standard input.
 pub const INPUT: &str = "-";

@@ -1,7 +1,7 @@
 //! Which jobs a command is about: those with some ids, or those of tubes that
 //! meet conditions; and how a command acts on them.
 
-use crate::command::{Interval, Invocation, ids, pattern};
+use crate::command::{Interval, Invocation, ids};
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::act::{Act, Task, WhenFree, Work, complain_of_each};
 use crate::server::client::Client;
@@ -139,7 +139,7 @@ pub struct Jobs {
     #[arg(value_name = "ID|-")]
     pub ids: Vec<String>,
     /// the jobs of this tube, after a question; may be repeated (default: ids)
-    #[arg(short, long = "tube", value_name = "TUBE", value_parser = pattern)]
+    #[arg(short, long = "tube", value_name = "TUBE", value_parser = parse::<Pattern>)]
     pub tubes: Vec<Pattern>,
     #[command(flatten)]
     pub chosen: Chosen,
@@ -148,15 +148,9 @@ pub struct Jobs {
 }
 
 impl Jobs {
-    /// Does this to the jobs, those of tubes after a question; `verb` and `doing`
-    /// name it.
-    pub fn act(
-        self,
-        invocation: &Invocation,
-        verb: &str,
-        doing: &'static str,
-        mut work: impl Work,
-    ) -> Outcome {
+    /// Does this to the jobs, those of tubes after a question.
+    pub fn act(self, invocation: &Invocation, act: Act, waiting: Waiting) -> Outcome {
+        let (verb, doing) = act.names();
         let tubes = Patterns(self.tubes);
         let found = self.chosen.find(invocation, &self.ids, &tubes, None)?;
         let is_asked = !found.named && !found.is_trial && !found.ids.is_empty();
@@ -166,23 +160,17 @@ impl Jobs {
                 return Ok(Status::No);
             }
         }
-        found.act(doing, &mut work)
+        let until = waiting.wait.map(|Interval(time)| Instant::now() + time);
+        found.act(doing, &mut WhenFree(act, until))
     }
 }
 
 /// Whether a command waits for jobs that others have reserved.
-#[derive(Args)]
+#[derive(Args, Default)]
 pub struct Waiting {
     /// wait up to TIME for jobs that workers have (default: do not)
     #[arg(long, value_name = "TIME", value_parser = parse::<Interval>)]
     wait: Option<Interval>,
-}
-
-impl Waiting {
-    pub fn work(&self, act: Act) -> WhenFree {
-        let time = self.wait.map_or(Duration::ZERO, |Interval(time)| time);
-        WhenFree(act, Instant::now() + time)
-    }
 }
 
 #[derive(Args)]
@@ -286,7 +274,7 @@ impl Found {
         if self.is_trial {
             return self.try_out();
         }
-        let mut task = Task::new(doing, self.ids.len() as u64);
+        let mut task = Task::new(doing, self.ids.len() as u64)?;
         let outcome = task.carry_out(work, &mut self.client, &self.ids, self.named);
         // A job of a tube may have gone since it was found.
         let all = work.conclude() && (task.missing == 0 || !self.named);
@@ -317,18 +305,13 @@ impl Found {
 /// Jobs in these states in words, as in '3 ready and 1 buried jobs'.
 fn in_words(states: &[State]) -> String {
     let count = |state: State| states.iter().filter(|own| **own == state).count();
-    let some = State::ALL.map(|state| (count(state), state.name()));
-    let some = some.into_iter().filter(|(count, _)| *count > 0);
-    let parts: Vec<_> = some
+    let counts = State::ALL.map(|state| (count(state), state.name()));
+    let some = counts.into_iter().filter(|(count, _)| *count > 0);
+    let some: Vec<String> = some
         .map(|(count, name)| format!("{count} {name}"))
         .collect();
-    match parts.as_slice() {
-        [one] if states.len() == 1 => format!("{one} job"),
-        [first @ .., last] if !first.is_empty() => {
-            format!("{} and {last} jobs", first.join(", "))
-        }
-        parts => format!("{} jobs", parts.concat()),
-    }
+    let noun = if states.len() == 1 { "job" } else { "jobs" };
+    format!("{} {noun}", some.join(" and "))
 }
 
 #[cfg(test)]
@@ -341,7 +324,7 @@ mod tests {
         for (states, words) in [
             (
                 &[Ready, Buried, Delayed, Buried, Ready][..],
-                "2 ready, 1 delayed and 2 buried jobs",
+                "2 ready and 1 delayed and 2 buried jobs",
             ),
             (&[Buried, Delayed], "1 delayed and 1 buried jobs"),
             (&[Buried, Buried], "2 buried jobs"),

@@ -5,9 +5,9 @@
 //! protocol, the reading of command lines, and the reading side of the binlog.
 //!
 //! ```text
-//!  GROUPS ──> commands ──> command ──> server ──> text ──> failure
-//!  (here)     (one file    (type of    (speaks    (writes  (errors and
-//!              each)        a command)  to it)     output)  statuses)
+//!  LOOKING,  ──> commands ──> command ──> server ──> text ──> failure
+//!  CHANGING                  (type of    (speaks    (writes  (errors and
+//!  (here)                    a command)  to it)     output)  statuses)
 //! ```
 //!
 //! Modules on the left use those on the right, which need not be neighbours;
@@ -28,11 +28,12 @@ mod signals;
 pub mod text;
 pub mod values;
 
+use clap::Args;
 use clap::error::ErrorKind;
-use command::{Entry, Group, Interval, Invocation, RESUME, find, program, refused};
+use command::{Entry, Interval, Invocation, Run, program, said};
 use commands::{
-    acts, binlog, check, clients, completion, console, dump, help, ls, metrics, pause, peek, ping,
-    put, raw, reserve, stats, tail, top, tubes, why, work,
+    acts, binlog, check, clients, console, dump, ls, metrics, ping, put, raw, reserve, stats, tail,
+    top, tubes, why, work,
 };
 use failure::{Failure, Outcome};
 use server::address::{ADDRESS_VARIABLE, Address, DEFAULT_PORT, Server, warn_of};
@@ -42,49 +43,63 @@ use std::process::ExitCode;
 use text::output::{complain, note, print, speak_for};
 use values::Parse;
 
-/// All commands, in the order of the help.
+/// The commands that change nothing in a server.
 #[rustfmt::skip]
-const GROUPS: &[Group] = &[
-    Group { title: "Look", changes: false, commands: &[
-        Entry::of::<top::Top>("top", "show servers and their tubes on a live screen"),
-        Entry::of::<console::Serve>("console", "serve a page for the browser that shows servers, tubes and jobs"),
-        Entry::of::<why::Why>("why", "say what keeps jobs from being done, the worst first"),
-        Entry::of::<stats::Stats>("stats", "show the statistics of the server, of a tube or of a job"),
-        Entry::of::<tubes::List>("tubes", "list the tubes and what is in them"),
-        Entry::of::<clients::Clients>("clients", "list the connections: who puts, who works and who waits"),
-        Entry::of::<metrics::Metrics>("metrics", "write the statistics as text for Prometheus, or serve them"),
-        Entry::of::<check::Check>("check", "say in one line whether a server is well, for monitoring"),
-        Entry::of::<ping::Ping>("ping", "measure how fast servers answer"),
-        Entry::of::<tail::Tail>("tail", "show jobs as they are put, of all tubes or of some"),
-        Entry::of::<ls::Ls>("ls", "list the jobs of a server or of some tubes"),
-        Entry::of::<peek::Peek>("peek", "show jobs: those with these ids, or the next of a tube"),
-    ] },
-    Group { title: "Touch", changes: true, commands: &[
-        Entry::of::<put::Put>("put", "put jobs into a tube and print their ids"),
-        Entry::of::<reserve::Reserve>("reserve", "take jobs and write their bodies; release, delete or bury them then"),
-        Entry::of::<acts::Edit>("edit", "change the body of a job in $EDITOR, and put it again"),
-        Entry::of::<acts::Delete>("delete", "delete jobs"),
-        Entry::of::<acts::Bury>("bury", "bury jobs"),
-        Entry::of::<acts::Release>("release", "make jobs ready, or delayed, with a new priority if wanted"),
-        Entry::of::<acts::KickJob>("kick-job", "make buried or delayed jobs ready"),
-        Entry::of::<acts::Kick>("kick", "make N (default: 1) buried jobs ready, or delayed ones if none is buried"),
-        Entry::of::<pause::Pause>("pause", "let nothing be reserved from tubes for TIME; 0 ends that, as does 'resume TUBE'"),
-        Entry::of::<acts::Clear>("clear", "delete the ready, delayed and buried jobs of tubes, after a question"),
-        Entry::of::<acts::Move>("move", "move the jobs of a tube to another, on this server or another"),
-        Entry::of::<acts::Copy>("copy", "copy the jobs of a tube to another, on this server or another"),
-        Entry::of::<work::Work>("work", "run a command for each job, the body on its standard input"),
-        Entry::of::<raw::Raw>("raw", "speak the protocol: one command, a script from a pipe, or a prompt"),
-    ] },
-    Group { title: "Move house", changes: true, commands: &[
-        Entry::of::<dump::Dump>("dump", "write all jobs, or those of some tubes, for load to read"),
-        Entry::of::<put::Load>("load", "put the jobs of a dump into a server"),
-        Entry::of::<binlog::Binlog>("binlog", "look into a server's binlog while no server uses it, or save what is in it"),
-    ] },
-    Group { title: "About itself", changes: false, commands: &[
-        Entry::of::<completion::Completion>("completion", "write the completion for a shell"),
-        Entry::of::<help::Help>("help", "show the commands, how to use one, or the protocol on one screen"),
-    ] },
+const LOOKING: &[Entry] = &[
+    Entry::of::<top::Top>("top", "show servers and their tubes on a live screen"),
+    Entry::of::<console::Serve>("console", "serve a page for the browser that shows servers, tubes and jobs"),
+    Entry::of::<why::Why>("why", "say what keeps jobs from being done, the worst first"),
+    Entry::of::<stats::Stats>("stats", "show the statistics of the server, of a tube or of a job"),
+    Entry::of::<tubes::List>("tubes", "list the tubes and what is in them"),
+    Entry::of::<clients::Clients>("clients", "list the connections: who puts, who works and who waits"),
+    Entry::of::<metrics::Metrics>("metrics", "write the statistics as text for Prometheus, or serve them"),
+    Entry::of::<check::Check>("check", "say in one line whether a server is well, for monitoring"),
+    Entry::of::<ping::Ping>("ping", "measure how fast servers answer"),
+    Entry::of::<tail::Tail>("tail", "show jobs as they are put, of all tubes or of some"),
+    Entry::of::<ls::Ls>("ls", "list the jobs of a server or of some tubes"),
+    Entry::of::<ls::Peek>("peek", "show jobs: those with these ids, or the next of a tube"),
+    Entry::of::<dump::Dump>("dump", "write all jobs, or those of some tubes, for load to read"),
+    Entry::of::<binlog::Binlog>("binlog", "look into a server's binlog while no server uses it, or save what is in it"),
+    Entry::of::<Completion>("completion", "write the completion for a shell"),
 ];
+
+/// Those that do: they show the warning colour of a server.
+#[rustfmt::skip]
+const CHANGING: &[Entry] = &[
+    Entry::of::<put::Put>("put", "put jobs into a tube and print their ids"),
+    Entry::of::<dump::Load>("load", "put the jobs of a dump into a server"),
+    Entry::of::<reserve::Reserve>("reserve", "take jobs and write their bodies; delete, bury or release them then"),
+    Entry::of::<acts::Edit>("edit", "change the body of a job in $EDITOR, and put it again"),
+    Entry::of::<acts::Delete>("delete", "delete jobs"),
+    Entry::of::<acts::Bury>("bury", "bury jobs"),
+    Entry::of::<acts::Release>("release", "make jobs ready, or delayed, with a new priority if wanted"),
+    Entry::of::<acts::KickJob>("kick-job", "make buried or delayed jobs ready"),
+    Entry::of::<acts::Kick>("kick", "make N (default: 1) buried jobs ready, or delayed ones if none is buried"),
+    Entry::of::<acts::Pause>("pause", "let nothing be reserved from tubes for TIME; 0 ends that"),
+    Entry::of::<acts::Resume>("resume", "end the pause of tubes"),
+    Entry::of::<acts::Clear>("clear", "delete the ready, delayed and buried jobs of tubes, after a question"),
+    Entry::of::<acts::Move>("move", "move the jobs of a tube to another, on this server or another"),
+    Entry::of::<acts::Copy>("copy", "copy the jobs of a tube to another, on this server or another"),
+    Entry::of::<work::Work>("work", "run a command for each job, the body on its standard input"),
+    Entry::of::<raw::Raw>("raw", "speak the protocol: one command, a script from a pipe, or a prompt"),
+];
+
+fn commands() -> impl Iterator<Item = &'static Entry> {
+    LOOKING.iter().chain(CHANGING)
+}
+
+#[derive(Args)]
+struct Completion {
+    shell: clap_complete::Shell,
+}
+
+impl Run for Completion {
+    fn run(self, _: &Invocation) -> Outcome {
+        let (mut program, mut script) = (program(commands()), Vec::new());
+        clap_complete::generate(self.shell, &mut program, "beanpole", &mut script);
+        print(String::from_utf8_lossy(&script).into())
+    }
+}
 
 /// Runs the program with these arguments, without its own name.
 ///
@@ -92,61 +107,49 @@ const GROUPS: &[Group] = &[
 /// server or the system refused, 130 interrupted, 141 the output was closed.
 /// The manual tells which commands differ.
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
-    let mut command = None;
-    let failure = match run_named(&arguments, &mut command) {
+    let mut words = arguments.iter();
+    let command = words.find_map(|word| commands().find(|command| word == command.name));
+    if let Some(command) = command {
+        speak_for(command.name);
+    }
+    let failure = match run_named(&arguments) {
         Ok(status) => return status.exit_code(),
         Err(failure) => failure,
     };
     if !matches!(failure, Failure::OutputClosed) {
         complain!("{failure}");
     }
+    let (name, exit_code) = command.map_or(
+        ("", Failure::exit_code as fn(&Failure) -> ExitCode),
+        |command| (command.name, command.exit_code),
+    );
     if let Failure::Usage(_) = failure {
-        let name = command.map_or("", |command| command.name);
-        note(format_args!(
-            "Try '{}'.",
-            format!("beanpole help {name}").trim_end()
-        ));
+        note(format!("Try 'beanpole help {name}").trim_end().to_owned() + "'.");
     }
-    let exit_code = command.map_or(Failure::exit_code as fn(&Failure) -> ExitCode, |command| {
-        command.exit_code
-    });
     exit_code(&failure)
 }
 
-/// Runs the command that the arguments name, and stores it in `named`. Options
-/// that all commands take may stand before the name, too; an address after it
-/// takes precedence.
-fn run_named(arguments: &[OsString], named: &mut Option<&'static Entry>) -> Outcome {
-    let program = program().allow_external_subcommands(true);
-    let before = match program.try_get_matches_from(named_first("beanpole", arguments)) {
+/// Runs the command that the arguments name. Options that all commands take may
+/// stand before the name, too; an address after it takes precedence.
+fn run_named(arguments: &[OsString]) -> Outcome {
+    let words = [&["beanpole".into()], arguments].concat();
+    let before = match program(commands()).try_get_matches_from(words) {
         Ok(before) => before,
-        Err(error) if error.kind() == ErrorKind::DisplayHelp => {
-            return print(help::overview(GROUPS));
-        }
-        Err(error) => return refused(error),
+        Err(error) => match error.kind() {
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => return print(error.to_string()),
+            _ => return Err(said(&error)),
+        },
     };
-    let Some((name, rest)) = before.subcommand() else {
+    let Some((name, matches)) = before.subcommand() else {
         return Failure::usage("which command?");
     };
-    let mut rest: Vec<OsString> = rest.get_many("").into_iter().flatten().cloned().collect();
-    if name == RESUME {
-        rest.push("0".into());
-    }
-    let (group, command) = find(GROUPS, name)?;
-    *named = Some(command);
-    speak_for(command.name);
-    let parser = command.parser();
-    let matches = match parser.try_get_matches_from(named_first(name, &rest)) {
-        Ok(matches) => matches,
-        Err(error) if error.kind() == ErrorKind::DisplayHelp => {
-            return print(help::usage(command));
-        }
-        Err(error) => return refused(error),
-    };
-    let named = [&matches, &before].map(|matches| matches.get_many::<Server>("servers"));
+    let command = commands()
+        .find(|command| command.name == name)
+        .expect("clap knows no others");
+    let named = [matches, &before].map(|matches| matches.get_many::<Server>("servers"));
     let mut servers: Vec<Server> = named.into_iter().flatten().flatten().cloned().collect();
     // A command with another --timeout has none of these.
-    let patience = [&matches, &before].map(|matches| matches.try_get_one::<Interval>("patience"));
+    let patience = [matches, &before].map(|matches| matches.try_get_one::<Interval>("patience"));
     let patience = patience.into_iter().find_map(|given| given.ok().flatten());
     if servers.is_empty() {
         servers.push(usual_server()?);
@@ -154,19 +157,14 @@ fn run_named(arguments: &[OsString], named: &mut Option<&'static Entry>) -> Outc
     if servers.len() > 1 && !command.many_servers {
         return Failure::usage("it asks one server: give one address");
     }
-    if group.changes {
+    if CHANGING.iter().any(|changing| changing.name == name) {
         servers.iter().for_each(warn_of);
     }
     let invocation = Invocation {
         servers,
         patience: patience.map_or(PATIENCE, |Interval(time)| *time),
-        groups: GROUPS,
     };
-    command.run(&matches, &invocation)
-}
-
-fn named_first(name: &str, arguments: &[OsString]) -> Vec<OsString> {
-    [&[name.into()], arguments].concat()
+    (command.run)(matches, &invocation)
 }
 
 /// The server that the environment names, or else the usual one.
@@ -181,14 +179,9 @@ fn usual_server() -> Outcome<Server> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::HashSet;
 
     #[test]
     fn every_command_has_one_name_and_its_options_are_sound() {
-        let mut names = HashSet::new();
-        for command in GROUPS.iter().flat_map(|group| group.commands) {
-            assert!(names.insert(command.name), "{}", command.name);
-            command.parser().debug_assert();
-        }
+        program(commands()).debug_assert();
     }
 }

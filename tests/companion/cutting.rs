@@ -42,7 +42,7 @@ fn load_buries_its_jobs_over_a_new_connection_after_the_first_is_lost() {
         format!(
             "$ load -a {port} '{dump}'\n\
              ! beanpole load: {dump} line 6: 127.0.0.1:{port}: the server closed the connection\n\
-             ! 4 jobs are loaded; 'load --from 6' goes on with the rest\n[3]\n\
+             ! 4 jobs are loaded; 'load --from 6' goes on there\n[3]\n\
              {IN_PLACE}\n$ load --from 6 '{dump}'\n0"
         )
     });
@@ -56,7 +56,7 @@ fn load_says_how_to_bury_jobs_that_it_could_not_and_does_not_count_them() {
             "$ load -a {port} '{dump}'\n\
              ! beanpole load: {dump} line 6: 127.0.0.1:{port}: the server closed the connection\n\
              ! 2 jobs that should be buried are delayed for 136 years instead: 'seq 2 3 | beanpole bury -a 127.0.0.1:{port} -' buries them\n\
-             ! 2 jobs are loaded; 'load --from 6' goes on with the rest\n[3]\n\
+             ! 2 jobs are loaded; 'load --from 6' goes on there\n[3]\n\
              $ ls t -q --state delayed\n2\n3\n$ bury - < '2\\n3\\n'\n{IN_PLACE}"
         )
     });
@@ -70,7 +70,7 @@ fn load_leaves_no_job_delayed_that_should_be_buried_when_answers_are_lost() {
         format!(
             "$ load -a {port} '{dump}'\n\
              ! beanpole load: {dump} line 2: 127.0.0.1:{port}: the server closed the connection\n\
-             ! no job is loaded; 'load --from 2' goes on with the rest\n\
+             ! no job is loaded; 'load --from 2' goes on there\n\
              ! some of the 4 from there on may be there already and come twice\n[3]\n\
              $ ls t -q --state delayed\n[1]\n$ load --from 2 '{dump}'\n4\n\
              $ reserve -t t --all -l\na\nd\na\nd\n$ kick -t t 9\n2"

@@ -186,8 +186,8 @@ fn an_interrupted_move_or_copy_finishes_the_jobs_under_way_and_counts_them() {
             interrupted(&source, &target, &["move", "c", "b"], "\"cmd-peek\":1,"),
             ("1\n".into(), format!("beanpole move: {said}"), Some(130))
         );
-        tell(&source, "$ peek -t c --buried -n 9 -l\ntwo\nthree");
-        tell(&target, "$ peek -t b --buried -n 9 -l\none");
+        tell(&source, "$ peek 5 6 -l\ntwo\nthree");
+        tell(&target, "$ peek -t b --buried -l\none");
 
         assert_eq!(
             interrupted(&source, &target, &["copy", "a", "d"], "\"cmd-peek\":4,"),

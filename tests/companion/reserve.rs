@@ -1,9 +1,9 @@
 //! Taking jobs, and what is done with them then.
 
 use super::story::tell;
-use super::support::{BEANPOLE, Server, scripted, servers, wait_for};
+use super::support::{Server, servers, wait_for};
 use std::io::Read;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 /// `reserve` into a pipe, and the number of jobs that it holds meanwhile.
 fn reserve_into_a_pipe(server: &Server, arguments: &[&str]) -> std::process::Child {
@@ -49,23 +49,4 @@ fn reserve_touches_jobs_until_a_slow_reader_has_read_them() {
         assert_eq!(child.wait().unwrap().code(), Some(0));
         tell(&server, "$ tubes --names\ndefault\n$ reserve -w 0\n[1]");
     }
-}
-
-#[test]
-fn reserve_touches_kept_jobs_while_it_takes_others() {
-    let (port, server) = scripted(&[
-        ("reserve-with-timeout 0", "RESERVED 5 1\r\nx\r\n"),
-        (
-            "stats-job 5",
-            "late OK 64\r\n---\nid: 5\ntube: a\nstate: reserved\npri: 0\nage: 0\ndelay: 0\nttr: 1\n\r\n",
-        ),
-        ("touch 5", "TOUCHED\r\n"),
-        ("reserve-with-timeout 0", "TIMED_OUT\r\n"),
-        ("bury 5 0", "BURIED\r\n"),
-        ("kick-job 5", "KICKED\r\n"),
-    ]);
-    let mut command = Command::new(BEANPOLE);
-    command.args(["-a", &port.to_string(), "reserve", "-n", "2", "-w", "0"]);
-    assert_eq!(command.output().unwrap().stdout, b"x");
-    server.join().unwrap();
 }

@@ -44,7 +44,7 @@ fn every_command_has_a_section() {
     let overview = help(&[]);
     let mut commands: Vec<_> = overview
         .lines()
-        .skip_while(|line| *line != "Look:")
+        .skip_while(|line| *line != "Commands:")
         .take_while(|line| !line.starts_with("Options"))
         .filter(|line| line.starts_with("  "))
         .map(|line| line.split_whitespace().next().unwrap())
@@ -56,9 +56,9 @@ fn every_command_has_a_section() {
 }
 
 #[test]
-fn help_shows_the_protocol_on_one_screen() {
+fn the_help_of_raw_ends_with_the_protocol_on_one_screen() {
     let card = text_of("man/card.txt").replace(['<', '>'], "");
-    assert_eq!(help(&["protocol"]), card);
+    assert!(help(&["raw"]).trim_end().ends_with(card.trim_end()));
 }
 
 #[test]

@@ -1,24 +1,23 @@
-//! The commands that act on jobs: `delete`, `bury`, `release`, `kick-job`,
-//! `kick`, `clear`, `move`, `copy` and `edit`. Which jobs these are,
-//! [`Jobs`] says.
+//! The commands that act on jobs and tubes: `delete`, `bury`, `release`,
+//! `kick-job`, `kick`, `clear`, `move`, `copy`, `edit`, `pause` and `resume`.
+//! Which jobs these are, [`Jobs`] says.
 
-use crate::command::{INPUT, Invocation, Run, Tubes, ids, pattern, word};
+use crate::command::{INPUT, Invocation, Run, Tubes, ids, word};
 use crate::failure::{Failure, Outcome, Status};
 use crate::jobs::{Chosen, Consent, Jobs, Waiting};
 use crate::server::act::{Act, Task, complain_of_each, kick_some};
 use crate::server::address::{Server, warn_of};
 use crate::server::finder::bodies;
 use crate::server::stats::{Facts, State};
-use crate::server::transfer::Transfer;
 use crate::server::tubes::{Pattern, Patterns, stats_of};
+use crate::server::writer::Transfer;
 use crate::text::output::{complain, print};
 use crate::values::parse;
-use beanpole::protocol::{JobId, Priority, Seconds, TubeName};
+use beanpole::protocol::{Priority, Seconds, TubeName};
 use clap::Args;
-use std::fs::{OpenOptions, remove_file};
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::num::NonZeroU64;
+use std::path::Path;
 
 #[derive(Args)]
 pub struct Delete {
@@ -30,8 +29,7 @@ pub struct Delete {
 
 impl Run for Delete {
     fn run(self, invocation: &Invocation) -> Outcome {
-        let work = self.waiting.work(Act::Delete);
-        self.jobs.act(invocation, "Delete", "deleting", work)
+        self.jobs.act(invocation, Act::Delete, self.waiting)
     }
 }
 
@@ -43,7 +41,7 @@ pub struct KickJob {
 
 impl Run for KickJob {
     fn run(self, invocation: &Invocation) -> Outcome {
-        self.jobs.act(invocation, "Kick", "kicking", Act::Kick)
+        self.jobs.act(invocation, Act::Kick, Waiting::default())
     }
 }
 
@@ -60,8 +58,8 @@ pub struct Bury {
 
 impl Run for Bury {
     fn run(self, invocation: &Invocation) -> Outcome {
-        let work = self.waiting.work(Act::Bury(self.priority));
-        self.jobs.act(invocation, "Bury", "burying", work)
+        let act = Act::Bury(self.priority);
+        self.jobs.act(invocation, act, self.waiting)
     }
 }
 
@@ -80,7 +78,7 @@ pub struct Release {
 impl Run for Release {
     fn run(self, invocation: &Invocation) -> Outcome {
         let act = Act::Release(self.priority, self.delay.unwrap_or(Seconds(0)));
-        self.jobs.act(invocation, "Release", "releasing", act)
+        self.jobs.act(invocation, act, Waiting::default())
     }
 }
 
@@ -96,67 +94,59 @@ pub struct Clear {
 
 impl Run for Clear {
     fn run(self, invocation: &Invocation) -> Outcome {
-        let tubes = self.tubes.patterns();
-        if tubes.0.is_empty() {
+        let Patterns(tubes) = self.tubes.patterns();
+        if tubes.is_empty() {
             return Failure::usage("which tube? give one");
         }
         let jobs = Jobs {
             ids: Vec::new(),
-            tubes: tubes.0,
+            tubes,
             chosen: self.chosen,
             consent: self.consent,
         };
-        jobs.act(invocation, "Delete", "deleting", Act::Delete)
+        jobs.act(invocation, Act::Delete, Waiting::default())
     }
 }
 
 // The `kick` of the protocol reaches delayed jobs only if no job is buried.
 #[derive(Args)]
 pub struct Kick {
-    #[arg(value_name = "N")]
-    count: Option<String>,
+    #[arg(value_name = "N", value_parser = count, conflicts_with = "all")]
+    count: Option<NonZeroU64>,
     /// a tube or a pattern; may be repeated (default: default)
-    #[arg(short, long = "tube", value_name = "TUBE", value_parser = pattern)]
+    #[arg(short, long = "tube", value_name = "TUBE", value_parser = parse::<Pattern>)]
     tubes: Vec<Pattern>,
     /// kick all that are buried, or else all that are delayed
     #[arg(long)]
     all: bool,
 }
 
+fn count(text: &str) -> Result<NonZeroU64, String> {
+    let hint = |_| format!("'{text}' is not a number of jobs; a tube is named by -t {text}");
+    text.parse().map_err(hint)
+}
+
 /// How many jobs one request kicks at most: with many, every client would have
 /// to wait.
 const KICK_AT_ONCE: u64 = 10_000;
+
 impl Run for Kick {
     fn run(self, invocation: &Invocation) -> Outcome {
-        let count = match self.count.as_deref() {
-            None => 1,
-            Some(_) if self.all => return Failure::usage("give a count or --all, not both"),
-            Some(count) => match count.parse() {
-                Ok(count) if count > 0 => count,
-                _ => {
-                    return Failure::usage(format!(
-                        "'{count}' is not a number of jobs; a tube is named by -t {count}"
-                    ));
-                }
-            },
-        };
+        let usual = if self.all { u64::MAX } else { 1 };
+        let wanted = self.count.map_or(usual, NonZeroU64::get);
         let mut client = invocation.connect()?;
         let tubes = Patterns(self.tubes).or_default().existing(&mut client)?;
         let tubes = stats_of(&mut client, &tubes)?;
         let in_tube = |facts: &Facts| match facts.jobs_in(&[State::Buried]) {
-            _ if !self.all => count,
             0 => facts.jobs_in(&[State::Delayed]),
             buried => buried,
         };
-        let most = match self.all {
-            true => tubes.iter().map(|(_, facts)| in_tube(facts)).sum(),
-            false => count,
-        };
-        let mut task = Task::new("kicking", most);
+        let there: u64 = tubes.iter().map(|(_, facts)| in_tube(facts)).sum();
+        let mut task = Task::new("kicking", there.min(wanted))?;
         for (tube, facts) in &tubes {
             client.use_tube(tube)?;
             let end = task.left - in_tube(facts).min(task.left);
-            while task.left > end && task.goes_on()? {
+            while task.left > end && task.goes_on() {
                 let bound = (task.left - end).min(KICK_AT_ONCE);
                 let count = kick_some(&mut client, bound)?;
                 task.add(count);
@@ -172,6 +162,69 @@ impl Run for Kick {
     }
 }
 
+#[derive(Args)]
+#[command(override_usage = "beanpole pause [OPTIONS] [TUBE…] TIME")]
+pub struct Pause {
+    // The tubes, and at the end the time.
+    #[arg(value_name = "TUBE")]
+    operands: Vec<String>,
+    /// a tube; may be repeated (default: the operands)
+    #[arg(short, long = "tube", value_name = "TUBE", value_parser = parse::<Pattern>)]
+    tubes: Vec<Pattern>,
+    /// all tubes that are there now
+    #[arg(long)]
+    all: bool,
+}
+
+impl Run for Pause {
+    fn run(mut self, invocation: &Invocation) -> Outcome {
+        let Some((time, names)) = self.operands.split_last() else {
+            return Failure::usage("which tube, and for how long?");
+        };
+        let time = word(time)?;
+        let names = names.iter().map(|name| word(name));
+        self.tubes.extend(names.collect::<Outcome<Vec<_>>>()?);
+        pause(invocation, Patterns(self.tubes), self.all, time)
+    }
+}
+
+// Another word for a pause of 0.
+#[derive(Args)]
+pub struct Resume {
+    #[command(flatten)]
+    tubes: Tubes,
+    /// all tubes that are there now
+    #[arg(long)]
+    all: bool,
+}
+
+impl Run for Resume {
+    fn run(self, invocation: &Invocation) -> Outcome {
+        pause(invocation, self.tubes.patterns(), self.all, Seconds(0))
+    }
+}
+
+fn pause(invocation: &Invocation, tubes: Patterns, all: bool, Seconds(time): Seconds) -> Outcome {
+    if all != tubes.0.is_empty() {
+        return Failure::usage("which tubes? name them, or give --all");
+    }
+    let mut client = invocation.connect()?;
+    let tubes = match all {
+        true => client.tubes()?,
+        false => tubes.named(&mut client)?,
+    };
+    let line = |tube: &TubeName| format!("pause-tube {tube} {time}");
+    let mut missing = Ok(Status::Done);
+    client.each(tubes, line, |tube, line, reply| {
+        // With --all, a tube may be gone since the list was made.
+        if !reply.is_done(line)? && !all {
+            missing = Err(Failure::no_tube(&tube));
+        }
+        Ok(())
+    })?;
+    missing
+}
+
 // The jobs, and where they go to.
 #[derive(Args)]
 struct Ends {
@@ -179,7 +232,7 @@ struct Ends {
     #[arg(value_name = "FROM")]
     operands: Vec<String>,
     /// a tube to take the jobs from; may be repeated (default: FROM)
-    #[arg(short, long = "tube", value_name = "TUBE", value_parser = pattern)]
+    #[arg(short, long = "tube", value_name = "TUBE", value_parser = parse::<Pattern>)]
     tubes: Vec<Pattern>,
     /// the server of the second tube, if another
     #[arg(long, value_name = "ADDR", value_parser = parse::<Server>)]
@@ -263,8 +316,18 @@ impl Run for Edit {
             complain_of_each(&mut client, &[id])?;
             return Ok(Status::No);
         };
-        let draft = Draft::new(id, &body)?;
-        let edited = draft.edited(&body)?;
+        // A file that nobody else may read. It goes at the end, unless it is kept.
+        let name = format!("beanpole-job-{id}-");
+        let draft = tempfile::Builder::new().prefix(&name).tempfile();
+        let draft = draft.and_then(|mut file| file.write_all(&body).map(|()| file));
+        let draft = draft.map_err(Failure::of("cannot write a draft"))?;
+        run_editor(draft.path())?;
+        let edited = std::fs::read(draft.path());
+        let mut edited = edited.map_err(Failure::of("cannot read the draft"))?;
+        // A line feed that the editor adds at the end does not count.
+        if !body.ends_with(b"\n") && edited.ends_with(b"\n") {
+            edited.pop();
+        }
         if edited == body {
             complain!("job {id} is as it was");
             return Ok(Status::No);
@@ -278,70 +341,16 @@ impl Run for Edit {
             let (mut client, target) = (invocation.connect()?, invocation.connect()?);
             let mut transfer = Transfer::new(target, job.tube.clone(), true);
             let jobs = vec![(job, edited)];
-            match transfer
-                .carry(&mut client, jobs, &mut Task::quiet(1))?
-                .first()
-            {
+            let ids = transfer.carry(&mut client, jobs, &mut Task::quiet(1))?;
+            match ids.first() {
                 Some(id) => print(format!("{id}\n")),
                 None => Failure::refused("nothing has changed"),
             }
         };
-        replace().map_err(|failure| draft.kept(failure))
-    }
-}
-
-/// The file that is edited. It is removed at the end, unless it is kept.
-struct Draft {
-    path: PathBuf,
-    is_kept: std::cell::Cell<bool>,
-}
-
-impl Draft {
-    /// A file with this body, for nobody else to read.
-    fn new(id: JobId, body: &[u8]) -> Outcome<Draft> {
-        let name = format!("beanpole-job-{id}-{}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        let mut options = OpenOptions::new();
-        options.write(true).create_new(true).mode(0o600);
-        let written = options
-            .open(&path)
-            .and_then(|mut file| file.write_all(body));
-        written.map_err(Failure::of(format_args!("cannot write {}", path.display())))?;
-        Ok(Draft {
-            path,
-            is_kept: false.into(),
+        replace().map_err(|failure| match draft.keep() {
+            Ok((_, path)) => failure.with(format_args!("the edited body is in {}", path.display())),
+            Err(error) => failure.with(error),
         })
-    }
-
-    /// What the editor makes of this body. A line feed that it adds at the end
-    /// does not count.
-    fn edited(&self, before: &[u8]) -> Outcome<Vec<u8>> {
-        run_editor(&self.path)?;
-        let shown = self.path.display();
-        let after = std::fs::read(&self.path);
-        let mut after = after.map_err(Failure::of(format_args!("cannot read {shown}")))?;
-        if !before.ends_with(b"\n") && after.ends_with(b"\n") {
-            after.pop();
-        }
-        Ok(after)
-    }
-
-    /// The failure that says where the text still is.
-    fn kept(&self, failure: Failure) -> Failure {
-        self.is_kept.set(true);
-        failure.with(format_args!(
-            "the edited body is in {}",
-            self.path.display()
-        ))
-    }
-}
-
-impl Drop for Draft {
-    fn drop(&mut self) {
-        if !self.is_kept.get() {
-            // It may be gone.
-            let _ = remove_file(&self.path);
-        }
     }
 }
 

@@ -1,14 +1,18 @@
-//! `ls`: lists the jobs of a server or of some tubes, without touching any.
+//! `ls` lists the jobs of a server or of some tubes, and `peek` shows the bodies of
+//! some; neither touches any.
 
-use crate::command::{Invocation, Run, Tubes};
-use crate::failure::{Outcome, Status};
+use crate::command::{Bodies, Invocation, Run, Tubes, ids};
+use crate::failure::{Failure, Outcome, Status};
 use crate::jobs::Conditions;
-use crate::server::client::Client;
-use crate::server::finder::each_body;
-use crate::server::form::job_to_json;
+use crate::server::client::{Client, job};
+use crate::server::finder::{each_body, first};
+use crate::server::form::{Form, job_to_json};
+use crate::server::reply::Job;
 use crate::server::stats::{JobFacts, State};
-use crate::text::output::{Output, width};
+use crate::text::output::{Output, complain, width};
 use crate::text::{beginning, span};
+use crate::values::parse;
+use beanpole::protocol::TubeName;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
@@ -19,11 +23,11 @@ pub struct Ls {
     #[command(flatten)]
     conditions: Conditions,
     #[command(flatten)]
-    form: Form,
+    rows: Rows,
 }
 
 #[derive(Args)]
-struct Form {
+struct Rows {
     /// only the ids
     #[arg(short, long)]
     quiet: bool,
@@ -70,13 +74,13 @@ impl Run for Ls {
         let tubes = self.tubes.patterns();
         let mut selection = self.conditions.of(&mut client, &tubes)?;
         let mut table = Table {
-            form: &self.form,
+            rows: &self.rows,
             has_tubes: selection.scope.tubes.len() != 1,
             width: width(),
             output: Output::new(),
             has_rows: false,
         };
-        let (name, _, text, order) = self.form.sort.unwrap_or(&COLUMNS[0]);
+        let (name, _, text, order) = self.rows.sort.unwrap_or(&COLUMNS[0]);
         let status = match *name {
             "id" => selection.pages(&mut client, |client, jobs| table.show(client, jobs))?,
             _ => {
@@ -122,7 +126,7 @@ fn left(job: &JobFacts) -> Option<u64> {
 
 /// The rows, in one of three forms: a table, ids, or JSON.
 struct Table<'a> {
-    form: &'a Form,
+    rows: &'a Rows,
     /// Whether there is a column for the tube: not if exactly one tube is
     /// named.
     has_tubes: bool,
@@ -134,7 +138,7 @@ struct Table<'a> {
 
 impl Table<'_> {
     fn show(&mut self, client: &mut Client, jobs: Vec<JobFacts>) -> Outcome<()> {
-        if self.form.quiet {
+        if self.rows.quiet {
             self.has_rows |= !jobs.is_empty();
             return jobs.iter().try_for_each(|job| self.output.line(job.id));
         }
@@ -144,7 +148,7 @@ impl Table<'_> {
     fn row(&mut self, mut job: JobFacts, body: &[u8]) -> Outcome<()> {
         let is_first = !std::mem::replace(&mut self.has_rows, true);
         job.all.add_missing("size", body.len());
-        if self.form.json {
+        if self.rows.json {
             let json = job_to_json(job.id, Some(&job.all), body);
             return self.output.json(&json);
         }
@@ -175,5 +179,70 @@ impl Table<'_> {
             }
         }
         line
+    }
+}
+
+#[derive(Args)]
+pub struct Peek {
+    #[arg(value_name = "ID|-", conflicts_with_all = ["tube", "state"])]
+    ids: Vec<String>,
+    /// the tube (default: default)
+    #[arg(short, long, value_name = "TUBE", value_parser = parse::<TubeName>)]
+    tube: Option<TubeName>,
+    /// the next ready job of the tube (the default)
+    #[arg(long, group = "state")]
+    ready: bool,
+    /// the delayed job with the shortest delay left
+    #[arg(long, group = "state")]
+    delayed: bool,
+    /// the buried job that would be kicked first
+    #[arg(long, group = "state")]
+    buried: bool,
+    #[command(flatten)]
+    bodies: Bodies,
+}
+
+impl Run for Peek {
+    fn run(self, invocation: &Invocation) -> Outcome {
+        let named = match self.ids.as_slice() {
+            [] => None,
+            some => Some(ids(some)?),
+        };
+        let mut client = invocation.connect()?;
+        let (form, mut output) = (self.bodies.form(), Output::new());
+        let mut show = |client: &mut Client, job: &Job| {
+            let facts = match form {
+                Form::Json => client.facts(&format!("stats-job {}", job.id))?,
+                _ => None,
+            };
+            form.write(&mut output, job, facts.as_ref())
+        };
+        let mut all = true;
+        if named.is_none() {
+            let state = match (self.delayed, self.buried) {
+                (true, _) => State::Delayed,
+                (_, true) => State::Buried,
+                _ => State::Ready,
+            };
+            let tube = self.tube.unwrap_or_default();
+            // To look would create the tube by using it, so this comes first.
+            client.known_tube(&tube)?;
+            let next = first(&mut client, &tube, state)?;
+            next.iter().try_for_each(|job| show(&mut client, job))?;
+            all = next.is_some();
+        }
+        for id in named.into_iter().flatten() {
+            let line = format!("peek {id}");
+            let reply = client.call(&line)?;
+            match job(&line, reply)? {
+                Some(job) => show(&mut client, &job)?,
+                None => {
+                    all = false;
+                    complain!("{}", Failure::no_job(id));
+                }
+            }
+        }
+        output.sync()?;
+        Ok(Status::done_if(all))
     }
 }

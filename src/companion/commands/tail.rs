@@ -3,19 +3,17 @@
 //! Ids are given in ascending order. So new jobs are found by asking for the
 //! ids after the last known one; the server's count of jobs says how many. To
 //! learn the first id, a job is put and deleted again; it is delayed, so that
-//! nobody gets it. A server that has no room for it has none for others: then
-//! we wait until its count of jobs grows. A job that is put and deleted between
-//! two looks is not seen.
+//! nobody gets it. A server that has no room for it has none for others. A job that
+//! is put and deleted between two looks is not seen.
 
 use crate::command::{Interval, Invocation, Run, Tubes};
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::client::Client;
 use crate::server::finder::{bodies, jobs_of, probe};
 use crate::server::form::job_to_json;
-use crate::server::reply::Reply;
 use crate::server::stats::JobFacts;
 use crate::server::tubes::Patterns;
-use crate::text::output::{Output, complain};
+use crate::text::output::Output;
 use crate::text::shown;
 use crate::values::parse;
 use beanpole::protocol::JobId;
@@ -29,7 +27,7 @@ pub struct Tail {
     #[command(flatten)]
     tubes: Tubes,
     /// stop after N jobs
-    #[arg(short = 'n', long, value_name = "N", value_parser = parse::<NonZeroU64>)]
+    #[arg(short = 'n', long, value_name = "N")]
     count: Option<NonZeroU64>,
     /// look so often (default: 0.2)
     #[arg(short, long, value_name = "TIME", value_parser = parse::<Interval>)]
@@ -54,13 +52,23 @@ impl Run for Tail {
         let interval = self.interval.map_or(USUAL_INTERVAL, |Interval(time)| time);
         let mut left = self.count.map_or(u64::MAX, NonZeroU64::get);
         let mut client = invocation.connect()?;
-        let mut follower = Follower::new(&mut client, self.tubes.patterns(), interval)?;
+        let mut follower = Follower::new(&mut client, self.tubes.patterns())?;
         let mut output = Output::new();
         loop {
             for (job, body) in follower.look(&mut client)? {
                 match self.json {
                     true => output.json(&job_to_json(job.id, Some(&job.all), &body))?,
-                    false => output.line(line(&job, &body))?,
+                    false => output.line(format_args!(
+                        "{} {} {} pri={} delay={} ttr={} bytes={} {}",
+                        job.id,
+                        job.tube,
+                        job.state.name(),
+                        job.priority.0,
+                        job.delay.0,
+                        job.ttr.0,
+                        body.len(),
+                        shown(&body, false)
+                    ))?,
                 }
                 left -= 1;
                 if left == 0 {
@@ -72,21 +80,6 @@ impl Run for Tail {
             std::thread::sleep(interval);
         }
     }
-}
-
-/// A job in one line, whatever bytes its body has.
-fn line(job: &JobFacts, body: &[u8]) -> String {
-    let text = shown(body, false);
-    let state = job.state.name();
-    format!(
-        "{} {} {state} pri={} delay={} ttr={} bytes={} {text}",
-        job.id,
-        job.tube,
-        job.priority.0,
-        job.delay.0,
-        job.ttr.0,
-        body.len(),
-    )
 }
 
 struct Follower {
@@ -107,37 +100,17 @@ struct Follower {
 }
 
 impl Follower {
-    fn new(client: &mut Client, tubes: Patterns, interval: Duration) -> Outcome<Follower> {
+    fn new(client: &mut Client, tubes: Patterns) -> Outcome<Follower> {
         let started = Instant::now();
-        let before = count(client)?;
-        let mut now = before;
-        let id = loop {
-            match probe(client)? {
-                Ok(JobId(id)) => break id,
-                Err(Reply::Draining) => {
-                    return Failure::refused("the server is draining: no jobs will come");
-                }
-                Err(reply) => {
-                    complain!("the server takes no job now ({reply}); waiting until it does")
-                }
-            }
-            let refused_at = now;
-            while now == refused_at {
-                std::thread::sleep(interval);
-                now = count(client)?;
-            }
-        };
-        // The jobs for which we waited were put before ours.
-        let next = match now.saturating_sub(before) {
-            0 => id + 1,
-            jobs => id.saturating_sub(jobs + SLACK).max(1),
-        };
+        let counted = count(client)?;
+        let refused = |reply| Failure::unexpected("the job that tells the latest id", &reply);
+        let JobId(id) = probe(client)?.map_err(refused)?;
         Ok(Follower {
             tubes,
-            next,
+            next: id + 1,
             base: (id + 1, count(client)?),
             gaps: BTreeSet::new(),
-            counted: before,
+            counted,
             started,
         })
     }

@@ -42,39 +42,46 @@ impl Act {
             _ => Vec::new(),
         };
         let own: HashMap<_, _> = jobs.iter().map(|job| (job.id, job.priority)).collect();
+        let must_reserve = matches!(self, Act::Bury(_) | Act::Release(..));
         let lines = ids.iter().flat_map(|&id| {
             let own = own.get(&id).copied().unwrap_or(NewJob::PRIORITY);
-            self.lines(id, own).into_iter().map(move |line| (id, line))
+            let first = must_reserve.then(|| format!("reserve-job {id}"));
+            let lines = first.into_iter().chain(self.lines(id, own));
+            lines.map(move |line| (id, line))
         });
         send(client, lines)
     }
 
-    /// The commands that do it to a job with this priority of its own.
-    fn lines(self, id: JobId, own: Priority) -> Vec<String> {
-        let reserve = format!("reserve-job {id}");
+    /// The commands that do it to a job with this priority of its own; to bury or
+    /// release it, this connection must have reserved it. A release without a
+    /// delay is a burial and a kick, because a release would count as a failed try
+    /// for `work --tries`. They are sent together, so that an interruption cannot
+    /// leave the job buried.
+    pub fn lines(self, id: JobId, own: Priority) -> Vec<String> {
         match self {
             Act::Delete => vec![format!("delete {id}")],
             Act::Kick => vec![format!("kick-job {id}")],
-            Act::Bury(priority) => {
-                let Priority(priority) = priority.unwrap_or(own);
-                vec![reserve, format!("bury {id} {priority}")]
-            }
-            Act::Release(priority, delay) => {
-                let release = to_release(id, priority.unwrap_or(own), delay);
-                [vec![reserve], release].concat()
+            Act::Bury(priority) => vec![format!("bury {id} {}", priority.unwrap_or(own).0)],
+            Act::Release(priority, Seconds(0)) => [Act::Bury(priority), Act::Kick]
+                .map(|act| act.lines(id, own))
+                .concat(),
+            Act::Release(priority, Seconds(delay)) => {
+                vec![format!(
+                    "release {id} {} {delay}",
+                    priority.unwrap_or(own).0
+                )]
             }
         }
     }
-}
 
-/// The commands that release a job that this connection has reserved. Without a
-/// delay they bury and kick it, because a release would count as a failed try for
-/// `work --tries`. They are sent together, so that an interruption cannot leave
-/// the job buried.
-pub fn to_release(id: JobId, Priority(pri): Priority, Seconds(delay): Seconds) -> Vec<String> {
-    match delay {
-        0 => vec![format!("bury {id} {pri}"), format!("kick-job {id}")],
-        _ => vec![format!("release {id} {pri} {delay}")],
+    /// What a person is asked for, and what a bar says of it.
+    pub fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Act::Delete => ("Delete", "deleting"),
+            Act::Kick => ("Kick", "kicking"),
+            Act::Bury(_) => ("Bury", "burying"),
+            Act::Release(..) => ("Release", "releasing"),
+        }
     }
 }
 
@@ -168,25 +175,13 @@ pub trait Work {
     }
 }
 
-impl Work for Act {
-    fn do_some(
-        &mut self,
-        client: &mut Client,
-        ids: &[JobId],
-        task: &mut Task,
-    ) -> Outcome<Vec<JobId>> {
-        let left = self.to(client, ids)?;
-        task.add((ids.len() - left.len()) as u64);
-        Ok(left)
-    }
-}
-
-/// An act that waits for jobs that others have reserved, until this time.
+/// An act. If a time is given, it waits until then for jobs that others have
+/// reserved.
 ///
 /// beanpoled buries such a job when its worker gives it back or is lost, as long as
 /// we are there; so nobody is faster than we are. With other servers it is tried
 /// again and again, and a worker that waits for a job may be faster.
-pub struct WhenFree(pub Act, pub Instant);
+pub struct WhenFree(pub Act, pub Option<Instant>);
 
 /// How long to wait before a job that was reserved is looked at again.
 const AGAIN: Duration = Duration::from_millis(10);
@@ -200,7 +195,7 @@ impl Work for WhenFree {
     ) -> Outcome<Vec<JobId>> {
         let &mut WhenFree(act, until) = self;
         let (mut left, mut gone) = (act.to(client, ids)?, Vec::new());
-        while !left.is_empty() && Instant::now() < until {
+        while !left.is_empty() && until.is_some_and(|until| Instant::now() < until) {
             let line = |id: &JobId| format!("bury-later {id}");
             client.each(left.clone(), line, |_, _, _| Ok(()))?;
             sleep(AGAIN);
@@ -226,18 +221,18 @@ pub struct Task {
     /// To how many it could not be done.
     pub missing: usize,
     progress: Option<Progress>,
-    /// Whether a signal told us to stop; `None` before the first batch.
-    interrupted: Option<Arc<AtomicBool>>,
+    /// Whether a signal told us to stop: it takes effect when a batch is done.
+    interrupted: Arc<AtomicBool>,
 }
 
 impl Task {
     /// Work on up to `left` jobs, with a bar.
-    pub fn new(what: &'static str, left: u64) -> Task {
-        Task {
+    pub fn new(what: &'static str, left: u64) -> Outcome<Task> {
+        Ok(Task {
             progress: Some(Progress::new(what, Some(left))),
-            interrupted: None,
+            interrupted: interrupts()?,
             ..Task::quiet(left)
-        }
+        })
     }
 
     /// Work that shows nothing, and that no signal ends.
@@ -247,7 +242,7 @@ impl Task {
             done: 0,
             missing: 0,
             progress: None,
-            interrupted: Some(Arc::default()),
+            interrupted: Arc::default(),
         }
     }
 
@@ -260,7 +255,7 @@ impl Task {
         mut ids: &[JobId],
         named: bool,
     ) -> Outcome<()> {
-        while !ids.is_empty() && self.goes_on()? {
+        while !ids.is_empty() && self.goes_on() {
             let now = ids.split_off(..work.at_once().min(ids.len()));
             let left = work.do_some(client, now.unwrap_or_default(), self)?;
             self.left = self.left.saturating_sub(left.len() as u64);
@@ -272,19 +267,9 @@ impl Task {
         Ok(())
     }
 
-    /// Whether another batch may begin. After the first call, a signal to stop
-    /// takes effect when the batch is done. Before that it ends the program at
-    /// once, because nothing is under way.
-    pub fn goes_on(&mut self) -> Outcome<bool> {
-        if self.interrupted.is_none() {
-            self.interrupted = Some(interrupts()?);
-        }
-        Ok(self.left > 0 && !self.is_interrupted())
-    }
-
-    fn is_interrupted(&self) -> bool {
-        let interrupted = self.interrupted.as_ref();
-        interrupted.is_some_and(|interrupted| interrupted.load(Ordering::SeqCst))
+    /// Whether another batch may begin.
+    pub fn goes_on(&self) -> bool {
+        self.left > 0 && !self.interrupted.load(Ordering::SeqCst)
     }
 
     /// Of the jobs that were left, notes that this many are done.
@@ -299,13 +284,11 @@ impl Task {
     /// Removes the bar. Returns how many jobs are done, and the failure if a
     /// signal has ended the work.
     pub fn end(self) -> (u64, Outcome<()>) {
-        match self.left > 0 && self.is_interrupted() {
-            true => {
-                let total = self.done + self.left;
-                (self.done, Err(Failure::interrupted(self.done, total)))
-            }
-            false => (self.done, Ok(())),
-        }
+        let interrupted = match self.left > 0 && !self.goes_on() {
+            true => Err(Failure::interrupted(self.done, self.done + self.left)),
+            false => Ok(()),
+        };
+        (self.done, interrupted)
     }
 }
 
@@ -340,7 +323,7 @@ pub fn pause(client: &mut Client, tube: &TubeName, time: Seconds) -> Outcome<Str
 pub fn clear(client: &mut Client, tube: &TubeName, states: &[State], most: u64) -> Outcome<String> {
     let ids = found(client, tube, states, most)?;
     let mut task = Task::quiet(most);
-    task.carry_out(&mut Act::Delete, client, &ids, false)?;
+    task.carry_out(&mut WhenFree(Act::Delete, None), client, &ids, false)?;
     Ok(format!("deleted {} of {tube}", counted(task.done, "job")))
 }
 

@@ -17,10 +17,12 @@ use crate::server::reply::Job;
 use crate::server::stats::{Facts, State};
 use crate::server::writer::NewJob;
 use crate::text::json::{self, Json, json};
-use crate::text::output::{self, Output};
+use crate::text::output::{self, Output, cannot_read, open};
 use crate::text::shown;
 use beanpole::protocol::{JobId, Priority, PutOptions, Seconds, TubeName};
 use serde::Deserialize;
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read};
 
 /// The form in which jobs are written.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -72,16 +74,6 @@ pub fn job_to_json(id: JobId, facts: Option<&Facts>, body: &[u8]) -> Json {
     let (key, body) = json::body(body);
     job[key] = body;
     job
-}
-
-/// The first line of a dump.
-pub fn dump_start(server: &str, version: &str) -> Json {
-    json!({"beanpole-dump": DUMP_VERSION, "server": server, "version": version})
-}
-
-/// The last line of a dump with this number of jobs.
-pub fn dump_end(jobs: u64) -> Json {
-    json!({"beanpole-dump-end": 1, "jobs": jobs})
 }
 
 /// The only version of the format of dumps.
@@ -156,5 +148,60 @@ impl Line {
             job.options = Some(known.ok_or("'options' are none that may follow a put")?);
         }
         Ok(Line::Job(job))
+    }
+}
+
+/// A file, or standard input, from which bodies or lines are read.
+pub struct Source {
+    pub name: String,
+    reader: BufReader<Box<dyn Read>>,
+    /// What ends each; without it, the whole source is one body.
+    end: Option<u8>,
+    /// How many were read, and how many bytes.
+    pub number: u64,
+    pub read: u64,
+}
+
+impl Source {
+    pub fn open(path: &OsStr, end: Option<u8>) -> Outcome<Source> {
+        let (name, reader) = open(path)?;
+        Ok(Source {
+            name,
+            reader: BufReader::with_capacity(1 << 20, reader),
+            end,
+            number: 0,
+            read: 0,
+        })
+    }
+
+    /// The next one, with its end.
+    pub fn read_next(&mut self) -> Outcome<Option<Vec<u8>>> {
+        let mut bytes = Vec::new();
+        let count = match self.end {
+            Some(end) => self.reader.read_until(end, &mut bytes),
+            None => self.reader.read_to_end(&mut bytes),
+        };
+        let count = count.map_err(|error| cannot_read(&self.name, error))?;
+        // Without an end byte, an empty source is one empty body.
+        if count == 0 && (self.end.is_some() || self.number > 0) {
+            return Ok(None);
+        }
+        self.number += 1;
+        self.read += count as u64;
+        Ok(Some(bytes))
+    }
+
+    /// Whether the next one can be had without waiting.
+    pub fn has_next(&self) -> bool {
+        self.end
+            .is_some_and(|end| self.reader.buffer().contains(&end))
+    }
+
+    /// The place of the last one, for messages.
+    pub fn place(&self) -> String {
+        match self.end {
+            Some(_) => format!("{} {}", self.name, self.number),
+            None => self.name.clone(),
+        }
     }
 }

@@ -4,8 +4,8 @@
 //! [`sample`] is all that is asked about a server at one time. [`watch`] keeps what
 //! samples say, for screens and pages, with [`curves`].
 //! On these are built the [`finder`], which finds jobs and reads them, the
-//! [`writer`], which puts them, [`act`], which does all else to them, and
-//! [`transfer`], which moves and copies them.
+//! [`writer`], which puts, moves and copies them, and [`act`], which does all else
+//! to them.
 //! [`form`] writes jobs and reads them from files.
 
 pub mod act;
@@ -17,7 +17,6 @@ pub mod form;
 pub mod reply;
 pub mod sample;
 pub mod stats;
-pub mod transfer;
 pub mod trouble;
 pub mod tubes;
 pub mod watch;

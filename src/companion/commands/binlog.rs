@@ -1,0 +1,531 @@
+//! `binlog`: shows the content of a server's log while no server runs.
+//!
+//! Nothing in the directory is changed; what is saved goes to another
+//! directory. While a server has the directory locked, nothing is read.
+
+use crate::command::{Invocation, Run};
+use crate::failure::{Failure, Outcome, Status, plain};
+use crate::inspection::{Finding, Format, Inspection};
+use crate::text::counted;
+use crate::text::json::{self, Json, json};
+use crate::text::output::{Output, complain, print};
+use beanpole::binlog::import;
+use beanpole::binlog::{Binlog as Log, Error, Options, Record, SyncMode, lens, put_len};
+use beanpole::engine::{Change, Counters, StoredJob, StoredState, Time};
+use beanpole::protocol::{Body, JobId, Priority, Seconds, TubeName};
+use clap::{Args, ValueEnum, ValueHint};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+#[derive(Args)]
+#[command(override_usage = "beanpole binlog [OPTIONS] ls|verify|cat DIR | repair|export7 DIR NEW")]
+pub struct Binlog {
+    #[arg(value_name = "WHAT")]
+    what: Option<What>,
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    dir: Option<PathBuf>,
+    #[arg(value_name = "NEW", value_hint = ValueHint::DirPath)]
+    new: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum What {
+    Ls,
+    Verify,
+    Cat,
+    Repair,
+    Export7,
+}
+
+impl Run for Binlog {
+    fn run(self, _: &Invocation) -> Outcome {
+        let Some((what, dir)) = self.what.zip(self.dir.as_ref()) else {
+            return Failure::usage("what, and in which directory?");
+        };
+        match (what, &self.new) {
+            (What::Ls, None) => list(&inspect(dir)?, dir),
+            (What::Verify, None) => verify(&inspect(dir)?, dir),
+            (What::Cat, None) => cat(&inspect(dir)?),
+            (What::Repair, Some(new)) => repair(&inspect(dir)?, new),
+            (What::Export7, Some(new)) => export(&inspect(dir)?, new),
+            (_, Some(_)) => Failure::usage("ls, verify and cat take one directory"),
+            (_, None) => {
+                Failure::usage("repair and export7 take a directory, and a new one to write to")
+            }
+        }
+    }
+}
+
+/// Lists the files, with the format of each and how many live jobs it holds.
+fn list(inspection: &Inspection, dir: &Path) -> Outcome {
+    let live = read(inspection, false, |_| Ok(()))?;
+    let mut output = Output::new();
+    output.line("FILE         FORMAT             BYTES   RECORDS LIVE JOBS")?;
+    for file in inspection.files() {
+        let format = match file.format {
+            Format::Beanpole => "beanpole".into(),
+            Format::Beanstalkd(version) => format!("beanstalkd {version}"),
+            Format::Empty => "empty".into(),
+        };
+        let living = live.there().filter(|living| living.file == file.number);
+        output.line(format_args!(
+            "{:<12} {format:<12} {:>11} {:>9} {:>9}",
+            name(file.number),
+            file.len,
+            live.records.get(&file.number).unwrap_or(&0),
+            living.count()
+        ))?;
+    }
+    finish(output, live.flaws, dir)
+}
+
+/// Reads the whole log, so that every checksum is checked.
+fn verify(inspection: &Inspection, dir: &Path) -> Outcome {
+    let mut output = Output::new();
+    let live = read(inspection, false, |finding| match in_words(finding) {
+        Some(text) => output.line(text),
+        None => Ok(()),
+    })?;
+    for loss in live.losses() {
+        output.line(loss)?;
+    }
+    let flaws = live.flaws + live.lost.len();
+    let (files, jobs) = (inspection.files().count(), live.there().count());
+    let records: u64 = live.records.values().sum();
+    let verdict = if flaws == 0 { "sound" } else { "damaged" };
+    output.line(format_args!(
+        "{verdict}: {}, {}, {} live",
+        counted(files as u64, "file"),
+        counted(records, "record"),
+        counted(jobs as u64, "job"),
+    ))?;
+    finish(output, flaws, dir)
+}
+
+/// Ends with status 1 if there are flaws, and says what can be done about them.
+fn finish(mut output: Output, flaws: usize, dir: &Path) -> Outcome {
+    output.sync()?;
+    if flaws > 0 {
+        let dir = dir.display();
+        complain!("'beanpole binlog repair {dir} NEW' saves what can be read");
+    }
+    Ok(Status::done_if(flaws == 0))
+}
+
+/// Writes every record as a line of JSON.
+fn cat(inspection: &Inspection) -> Outcome {
+    let mut output = Output::new();
+    let live = read(inspection, false, |finding| {
+        say(finding);
+        record_line(finding).map_or(Ok(()), |line| output.json(&line))
+    })?;
+    output.sync()?;
+    Ok(Status::done_if(live.flaws == 0))
+}
+
+fn record_line(finding: &Finding) -> Option<Json> {
+    let (at, line) = match finding {
+        Finding::Record(at, _, Record::Put(job)) => {
+            let mut line = json!({
+                "record": "job", "id": job.id.0, "tube": job.tube.as_str(),
+                "pri": job.priority.0, "delay": job.delay.0, "ttr": job.ttr.0,
+                "created-ns": job.created_at.as_nanos(),
+            });
+            add_state(&mut line, job.state, &job.counters);
+            if let Some(stored) = job.options.as_deref() {
+                line["options"] = stored.options.to_string().into();
+                line["tries-failed"] = stored.failed_tries.into();
+            }
+            let (key, body) = json::body(job.body.content());
+            line[key] = body;
+            (at, line)
+        }
+        Finding::Record(at, _, Record::Update(update)) => {
+            let mut line = json!({
+                "record": "update", "id": update.id.0, "pri": update.priority.0,
+                "delay": update.delay.0,
+            });
+            add_state(&mut line, update.state, &update.counters);
+            line["tries-failed"] = update.failed_tries.into();
+            (at, line)
+        }
+        Finding::Record(at, _, Record::Delete(id)) => (at, json!({"record": "delete", "id": id.0})),
+        Finding::Record(at, _, Record::Mark(oldest)) => {
+            (at, json!({"record": "mark", "oldest": oldest}))
+        }
+        Finding::NotWhole(at, id) => (at, json!({"record": "not whole", "id": id.0})),
+        _ => return None,
+    };
+    let mut placed = json!({"file": name(at.number), "offset": at.offset});
+    placed.as_object_mut()?.extend(line.as_object()?.clone());
+    Some(placed)
+}
+
+fn add_state(line: &mut Json, state: StoredState, counters: &Counters) {
+    let (name, number) = match state {
+        StoredState::Ready => ("ready", None),
+        StoredState::Delayed { until } => ("delayed", Some(("until-ns", until.as_nanos()))),
+        StoredState::Buried { order } => ("buried", Some(("order", order))),
+        StoredState::Deleted { until } => ("deleted", Some(("until-ns", until.as_nanos()))),
+    };
+    line["state"] = name.into();
+    if let Some((key, number)) = number {
+        line[key] = number.into();
+    }
+    line["reserves"] = counters.reserves.into();
+    line["timeouts"] = counters.timeouts.into();
+    line["releases"] = counters.releases.into();
+    line["buries"] = counters.buries.into();
+    line["kicks"] = counters.kicks.into();
+}
+
+/// A job, and the file with its latest complete record.
+struct Living {
+    job: StoredJob,
+    file: u32,
+}
+
+/// The result of reading a log.
+#[derive(Default)]
+struct Live {
+    jobs: BTreeMap<JobId, Living>,
+    /// Jobs that live according to a record, but no record has their content.
+    lost: BTreeSet<JobId>,
+    /// The highest id in a record.
+    highest: u64,
+    /// How many times a job of beanstalkd was buried up to now. Its log has no
+    /// order of burial, so this number serves as one.
+    buried: u64,
+    /// How many things were found that should not be.
+    flaws: usize,
+    /// How many records each file has.
+    records: BTreeMap<u32, u64>,
+}
+
+/// Opens the log in this directory.
+fn inspect(path: &Path) -> Outcome<Inspection> {
+    let inspection = Inspection::of(path).map_err(refused)?;
+    if inspection.files().next().is_none() && !inspection.is_gone {
+        let nothing = format!("there is no file of a binlog in {}", path.display());
+        return Err(Failure::Missing(nothing));
+    }
+    Ok(inspection)
+}
+
+/// Reads the whole log, and gives each finding to `each`. Bodies are kept only if
+/// `whole` says so: a log may be larger than the memory.
+fn read(
+    inspection: &Inspection,
+    whole: bool,
+    mut each: impl FnMut(&Finding) -> Outcome<()>,
+) -> Outcome<Live> {
+    let mut live = Live::default();
+    let mut outcome = Ok(());
+    let reading = inspection.read(&mut |finding| {
+        if outcome.is_ok() {
+            outcome = each(&finding);
+            live.note(finding, whole);
+        }
+    });
+    reading.map_err(refused)?;
+    outcome.map(|()| live)
+}
+
+impl Live {
+    /// The jobs, without those of which only a key is left.
+    fn there(&self) -> impl Iterator<Item = &Living> {
+        let living = self.jobs.values();
+        living.filter(|living| !living.job.is_deleted())
+    }
+
+    /// What is to be said of each job that is lost.
+    fn losses(&self) -> impl Iterator<Item = String> {
+        let lost = self.lost.iter();
+        lost.map(|id| format!("job {id} is lost: no record says what it was"))
+    }
+
+    /// The jobs in the order in which they have to be written, so that a server
+    /// has them as they are here: by id, and after these the buried jobs in the
+    /// order of burial.
+    fn in_order(&self) -> Vec<&StoredJob> {
+        let mut jobs: Vec<_> = self.jobs.values().map(|living| &living.job).collect();
+        jobs.sort_by_key(|job| match job.state {
+            StoredState::Buried { order } => (1, order, job.id),
+            _ => (0, 0, job.id),
+        });
+        jobs
+    }
+
+    fn note(&mut self, finding: Finding, whole: bool) {
+        let is_flaw = !matches!(finding, Finding::Record(..) | Finding::Torn(..));
+        self.flaws += usize::from(is_flaw);
+        let (at, is_theirs, record) = match finding {
+            Finding::Record(at, format, record) => {
+                (at, matches!(format, Format::Beanstalkd(_)), Some(record))
+            }
+            Finding::NotWhole(at, id) => {
+                self.highest = self.highest.max(id.0);
+                if !self.jobs.contains_key(&id) {
+                    self.lost.insert(id);
+                }
+                (at, true, None)
+            }
+            Finding::Flaw(..) | Finding::Torn(..) | Finding::Missing(_) | Finding::Gone => return,
+        };
+        *self.records.entry(at.number).or_default() += 1;
+        match record {
+            Some(Record::Put(mut job)) => {
+                job.state = self.place(job.id, job.state, is_theirs);
+                if !whole {
+                    job.body = Body::new(b"");
+                }
+                self.lost.remove(&job.id);
+                let file = at.number;
+                self.jobs.insert(job.id, Living { job, file });
+            }
+            Some(Record::Update(mut update)) => {
+                update.state = self.place(update.id, update.state, is_theirs);
+                if let Some(Living { job, .. }) = self.jobs.get_mut(&update.id) {
+                    update.apply(job);
+                } else if !is_theirs {
+                    // The job may still come: compaction may have moved it here
+                    // from a file that is gone. In a log of beanstalkd, an
+                    // update before the complete job has no effect.
+                    self.lost.insert(update.id);
+                }
+            }
+            Some(Record::Delete(id)) => {
+                self.highest = self.highest.max(id.0);
+                self.lost.remove(&id);
+                self.jobs.remove(&id);
+            }
+            Some(Record::Mark(_)) | None => {}
+        }
+    }
+
+    /// The state of this job, whose id is counted. If a job of beanstalkd is
+    /// buried, it gets a place in the order of burial, and keeps it as long as it
+    /// stays buried.
+    fn place(&mut self, id: JobId, state: StoredState, is_theirs: bool) -> StoredState {
+        self.highest = self.highest.max(id.0);
+        let before = self.jobs.get(&id).map(|living| living.job.state);
+        match (state, before) {
+            (state, _) if !is_theirs => state,
+            (StoredState::Buried { .. }, Some(buried @ StoredState::Buried { .. })) => buried,
+            (StoredState::Buried { .. }, _) => {
+                self.buried += 1;
+                StoredState::Buried { order: self.buried }
+            }
+            (other, _) => other,
+        }
+    }
+}
+
+/// The failure for a log that cannot be read.
+fn refused(error: Error) -> Failure {
+    Failure::Refused(match error {
+        Error::Locked(path) => format!("a server uses {}: stop it first", path.display()),
+        other => plain(other),
+    })
+}
+
+/// The name of the file with this number.
+fn name(number: u32) -> String {
+    format!("binlog.{number}")
+}
+
+/// Describes a finding on standard error, if it is worth a message.
+fn say(finding: &Finding) {
+    if let Some(text) = in_words(finding) {
+        complain!("{text}");
+    }
+}
+
+/// The description of a finding. A record needs none.
+fn in_words(finding: &Finding) -> Option<String> {
+    let (at, text) = match finding {
+        Finding::Flaw(at, bytes, flaw) => (at, format!("{bytes} bytes cannot be read: {flaw}")),
+        Finding::Torn(at, bytes) => {
+            let torn = format!("{bytes} bytes were never finished: a server drops them");
+            (at, torn)
+        }
+        Finding::NotWhole(at, id) => (at, format!("the body of job {id} is not whole")),
+        Finding::Missing(number) => return Some(format!("{}: missing, and needed", name(*number))),
+        Finding::Gone => return Some("all segments are missing".into()),
+        Finding::Record(..) => return None,
+    };
+    Some(format!(
+        "{} at offset {}: {text}",
+        name(at.number),
+        at.offset
+    ))
+}
+
+/// The longest body that beanstalkd reads by default, in bytes, with CR LF.
+const ITS_LIMIT: usize = 65_535;
+/// How many jobs are written together.
+const AT_ONCE: usize = 1000;
+
+/// All jobs that can be read. Flaws and lost jobs are reported.
+fn salvage(inspection: &Inspection) -> Outcome<Live> {
+    let live = read(inspection, true, |finding| {
+        say(finding);
+        Ok(())
+    })?;
+    for loss in live.losses() {
+        complain!("{loss}");
+    }
+    if live.flaws > 0 {
+        complain!(
+            "what stood there is lost: jobs put there, and what happened there to \
+             others, which may come back as they were before, or though they were deleted"
+        );
+    }
+    Ok(live)
+}
+
+/// Writes what can be read to a new directory, for our own server.
+fn repair(inspection: &Inspection, new: &Path) -> Outcome {
+    let live = salvage(inspection)?;
+    let sound = live.flaws == 0 && live.lost.is_empty();
+    make_empty(new)?;
+    let options = Options {
+        dir: new.into(),
+        sync: SyncMode::Never,
+        segment_size: Options::SEGMENT_SIZE,
+        wait: false,
+    };
+    let log = Log::open(&options, BTreeMap::new())
+        .map_err(refused)?
+        .binlog;
+    let failed = || {
+        let full = || format!("there is no room in {}", new.display());
+        Failure::Refused(log.failure().map_or_else(full, plain))
+    };
+    let jobs = live.jobs.into_iter().map(|(id, living)| (id, living.job));
+    let mut jobs: BTreeMap<JobId, StoredJob> = jobs.collect();
+    let count = jobs.values().filter(|job| !job.is_deleted()).count();
+    let write = |jobs: &BTreeMap<_, StoredJob>, id| {
+        let (tube_len, keys_len, body_len) = lens(&jobs[&id]);
+        let room = log.make_room_to_copy(put_len(id, tube_len, keys_len, body_len));
+        room.map_err(|_| failed())?;
+        Ok(log.append(&[Change::Put(id)], jobs))
+    };
+    for (index, id) in jobs.keys().enumerate() {
+        let end = write(&jobs, *id)?;
+        if index % AT_ONCE == 0 {
+            log.commit(end).map_err(|_| failed())?;
+        }
+    }
+    // A server must not give an id twice, even if its job is gone.
+    let next = inspection.next_id().0.max(live.highest.saturating_add(1));
+    let id = JobId(next - 1);
+    if id.0 > 0 && !jobs.contains_key(&id) {
+        jobs.insert(id, ghost(id));
+        write(&jobs, id)?;
+        let (tube_len, keys_len, body_len) = lens(&jobs[&id]);
+        let delete = Change::Delete {
+            id,
+            tube_len,
+            body_len,
+            keys_len,
+        };
+        let end = log.append(&[delete], &jobs);
+        log.commit(end).map_err(|_| failed())?;
+    }
+    log.close().map_err(|_| failed())?;
+    told(count, sound)
+}
+
+/// A job whose only purpose is to use up an id.
+fn ghost(id: JobId) -> StoredJob {
+    StoredJob {
+        id,
+        tube: TubeName::default(),
+        body: Body::new(b""),
+        priority: Priority(0),
+        delay: Seconds(0),
+        ttr: Seconds(1),
+        created_at: Time::from_nanos(0),
+        state: StoredState::Ready,
+        counters: Counters::default(),
+        options: None,
+    }
+}
+
+/// Writes what can be read to a new directory, for beanstalkd 1.12.
+fn export(inspection: &Inspection, new: &Path) -> Outcome {
+    let live = salvage(inspection)?;
+    let sound = live.flaws == 0 && live.lost.is_empty();
+    make_empty(new)?;
+    let path = new.join(name(1));
+    let cannot_write = |error| Failure::io(format_args!("cannot write {}", path.display()), error);
+    let mut jobs = live.in_order();
+    let all = jobs.len();
+    jobs.retain(|job| !job.is_deleted());
+    let keys = all - jobs.len();
+    // At the first job that is too large for it, beanstalkd drops the rest of
+    // the file. So these jobs come last, ordered by size: all after such a job
+    // are as large at least.
+    let too_large = |job: &&StoredJob| Some(job.body.wire().len()).filter(|len| *len > ITS_LIMIT);
+    jobs.sort_by_key(too_large);
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    let write = || -> io::Result<()> {
+        let mut file = io::BufWriter::new(options.open(&path)?);
+        file.write_all(&import::FILE_START)?;
+        let mut bytes = Vec::new();
+        for job in &jobs {
+            bytes.clear();
+            import::encode(job, &mut bytes);
+            file.write_all(&bytes)?;
+        }
+        file.into_inner()?.sync_all()?;
+        std::fs::File::open(new)?.sync_all()
+    };
+    write().map_err(cannot_write)?;
+    if let Some(largest) = jobs.last().and_then(too_large) {
+        let count = jobs.iter().filter_map(too_large).count();
+        complain!(
+            "{count} of the jobs are larger than beanstalkd takes by default: start it \
+             with -z {largest}, or it drops them for good"
+        );
+    }
+    say_what_is_lost(&jobs, keys);
+    told(jobs.len(), sound)
+}
+
+/// Says what beanstalkd's files have no place for: the options of puts, and the
+/// keys that deleted jobs have left taken.
+fn say_what_is_lost(jobs: &[&StoredJob], keys: usize) {
+    let have = jobs.iter().filter(|job| job.options.is_some()).count();
+    if have + keys > 0 {
+        complain!(
+            "beanstalkd knows no options of a put: {have} of the jobs lose theirs (idp, con, try), \
+             and {keys} keys of deleted jobs are no longer taken"
+        );
+    }
+}
+
+fn told(jobs: usize, sound: bool) -> Outcome {
+    print(format!("{jobs}\n"))?;
+    Ok(Status::done_if(sound))
+}
+
+/// Makes a directory, or accepts one that is empty.
+fn make_empty(path: &Path) -> Outcome<()> {
+    let fail = |error| Failure::io(format_args!("cannot use {}", path.display()), error);
+    match std::fs::create_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let mut entries = std::fs::read_dir(path).map_err(fail)?;
+            match entries.next() {
+                None => Ok(()),
+                Some(_) => Failure::refused(format!("{} is not empty", path.display())),
+            }
+        }
+        other => other.map_err(fail),
+    }
+}
