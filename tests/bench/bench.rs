@@ -10,7 +10,7 @@
 //! command: throughput and latency also depend on where the kernel puts threads.
 //!
 //! In reading order: this file (what one can ask for), `server`, `crowd` and
-//! `scenarios` (the loads), `report` (rounds and lines), `table` (the loads with goals).
+//! `scenarios` (the loads), `report` (rounds and lines), `table` (the loads that matter).
 //! `README.md` says how to read the figures. A wrong reply ends the run by a panic.
 
 mod crowd;
@@ -65,7 +65,7 @@ enum Scenario {
     Idle,
     /// Fills a binlog, ends the server and starts it again
     Recovery,
-    /// The loads that matter, ours against theirs, with goals
+    /// The loads that matter, ours against theirs
     Table,
 }
 
@@ -168,7 +168,8 @@ fn main() -> ExitCode {
         return ExitCode::from(u8::from(options.quick && missed > 0));
     }
     let rows = report::compare(options.scenario, &options.load, &servers, options.rounds);
-    rows.iter().for_each(|row| println!("{}", row.line(None)));
+    rows.iter()
+        .for_each(|row| println!("{}", row.line().trim_end()));
     ExitCode::SUCCESS
 }
 

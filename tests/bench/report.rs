@@ -1,7 +1,6 @@
 //! Runs of a load on the servers in turns, and the figures of all runs as lines.
 
 use crate::server::{Busy, Server};
-use crate::table::Goal;
 use crate::{Load, Scenario, crowd, place, scenarios};
 use std::fs;
 use std::process::Command;
@@ -71,21 +70,21 @@ fn run(scenario: Scenario, load: &Load, command: &str) -> Vec<Figure> {
 }
 
 /// The values of several runs.
-pub struct Spread {
-    pub median: f64,
+struct Spread {
+    median: f64,
     lowest: f64,
     highest: f64,
 }
 
 impl Row {
-    /// The values of our server.
-    pub fn ours(&self) -> Spread {
-        spread(&self.of[0])
+    /// The median of our server.
+    pub fn ours(&self) -> f64 {
+        spread(&self.of[0]).median
     }
 
     /// Ours divided by theirs: the ratio of the medians, and the lowest and the highest
     /// ratio within a round. `None` if there is nothing to divide by.
-    pub fn ratio(&self) -> Option<Spread> {
+    fn ratio(&self) -> Option<Spread> {
         let [ours, theirs] = &self.of[..] else {
             return None;
         };
@@ -101,15 +100,12 @@ impl Row {
         ratio.highest.is_finite().then_some(ratio)
     }
 
-    /// Its line, with the verdict on a goal.
-    pub fn line(&self, goal: Option<&Goal>) -> String {
+    pub fn line(&self) -> String {
         let mut of = self.of.iter().map(|values| told(&spread(values)));
         let (ours, theirs) = (of.next().unwrap_or_default(), of.next().unwrap_or_default());
         let ratio = self.ratio().as_ref().map(told).unwrap_or_default();
-        let verdict = goal.map(|goal| goal.verdict(self)).unwrap_or_default();
         let name = self.name;
-        let line = format!("{name:<40} {ours:<26} {theirs:<26} {ratio:<24} {verdict}");
-        line.trim_end().to_owned()
+        format!("{name:<40} {ours:<26} {theirs:<26} {ratio:<24}")
     }
 }
 
@@ -183,7 +179,6 @@ pub fn head(servers: &[String]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::{self, Bound};
 
     #[test]
     fn a_ratio_is_taken_from_the_medians_and_its_spread_from_the_rounds() {
@@ -200,15 +195,13 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_the_report_has_the_figure_the_goal_and_the_verdict() {
+    fn a_line_of_the_report_has_the_figures_and_their_ratio() {
         let row = Row {
             name: "p99, us",
             of: vec![vec![32.0], vec![20.0]],
         };
-        let goal = table::ratio("p99, us", Bound::AtMost(1.5));
-        let line = row.line(Some(&goal));
+        let line = row.line();
         let words: Vec<&str> = line.split_whitespace().collect();
-        let expected = "p99, us 32.00 20.00 1.600 ratio at most 1.5: MISSED";
-        assert_eq!(words.join(" "), expected);
+        assert_eq!(words.join(" "), "p99, us 32.00 20.00 1.600");
     }
 }
