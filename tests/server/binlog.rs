@@ -19,10 +19,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use support::Port;
 use support::{Client, Folder, PROGRAM, Server, as_root, run};
 
-fn text(directory: &Folder) -> &str {
-    directory.text()
-}
-
 /// The status with which the daemon refuses to start, and the last line that it
 /// says.
 fn failure(directory: &str) -> (i32, String) {
@@ -34,13 +30,13 @@ fn failure(directory: &str) -> (i32, String) {
 #[test]
 fn a_segment_that_is_no_regular_file_is_refused_without_waiting() {
     let directory = Folder::new();
-    let server = Server::start(["-b", text(&directory)]);
+    let server = Server::start(["-b", directory.text()]);
     server.port();
     server.stop();
-    let pipe = directory.path().join("binlog.1");
+    let pipe = directory.join("binlog.1");
     fs::remove_file(&pipe).expect("the first segment");
     mkfifo(&pipe, Mode::S_IRWXU).expect("a pipe");
-    let (status, line) = failure(text(&directory));
+    let (status, line) = failure(directory.text());
     assert_eq!(status, 10);
     assert!(
         line.contains("binlog.1") && line.contains("no regular file"),
@@ -51,7 +47,7 @@ fn a_segment_that_is_no_regular_file_is_refused_without_waiting() {
 #[test]
 fn a_start_in_an_unusable_directory_exits_with_status_10() {
     let directory = Folder::new();
-    let missing = format!("{}/missing", text(&directory));
+    let missing = format!("{}/missing", directory.text());
     let (status, line) = failure(&missing);
     assert_eq!(status, 10);
     assert!(
@@ -60,11 +56,11 @@ fn a_start_in_an_unusable_directory_exits_with_status_10() {
     );
     assert!(line.ends_with("; create it first"), "{line}");
 
-    let other = Server::start(["-b", text(&directory)]);
+    let other = Server::start(["-b", directory.text()]);
     other.port();
-    let (status, line) = failure(text(&directory));
+    let (status, line) = failure(directory.text());
     assert_eq!(status, 10);
-    let message = format!("{} is locked by another server", text(&directory));
+    let message = format!("{} is locked by another server", directory.text());
     assert!(line.contains(&message), "{line}");
 }
 
@@ -78,7 +74,7 @@ fn a_directory_in_which_no_file_can_be_created_is_refused() {
     let nobody = nobody.filter(|_| is_root).map(|user| user.uid.as_raw());
     chown(directory.path(), nobody, None).expect("it is ours");
     let user = nobody.map_or(&[][..], |_| &["-u", "nobody"]);
-    let options = [&["-p", "0", "-b", text(&directory)], user].concat();
+    let options = [&["-p", "0", "-b", directory.text()], user].concat();
     let daemon = Server::spawn(Command::new(&*PROGRAM).args(&options));
     daemon
         .connect()
@@ -98,7 +94,7 @@ fn a_directory_in_which_no_file_can_be_created_is_refused() {
 #[test]
 fn jobs_survive_a_restart_in_files_that_only_their_owner_can_read() {
     let directory = Folder::new();
-    let daemon = Server::start(["-b", text(&directory)]);
+    let daemon = Server::start(["-b", directory.text()]);
     let mut client = daemon.connect();
     client.exchange("put 0 0 1 3\r\njob", "INSERTED 1");
     for file in fs::read_dir(directory.path()).expect("a directory") {
@@ -107,7 +103,7 @@ fn jobs_survive_a_restart_in_files_that_only_their_owner_can_read() {
         assert_eq!(mode & 0o7777, 0o600, "{:?}", file.file_name());
     }
     assert_eq!(daemon.stop().code(), Some(0));
-    let daemon = Server::start(["-b", text(&directory)]);
+    let daemon = Server::start(["-b", directory.text()]);
     let mut client = daemon.connect();
     client.exchange("reserve", "RESERVED 1 3\r\njob");
 }
@@ -116,13 +112,13 @@ fn jobs_survive_a_restart_in_files_that_only_their_owner_can_read() {
 #[test]
 fn a_prepared_segment_that_can_be_neither_removed_nor_opened_is_reported_and_left() {
     let directory = Folder::new();
-    let daemon = Server::start(["-b", text(&directory)]);
+    let daemon = Server::start(["-b", directory.text()]);
     daemon
         .connect()
         .exchange("put 0 0 1 3\r\njob", "INSERTED 1");
     assert_eq!(daemon.stop().code(), Some(0));
-    fs::create_dir(directory.path().join("binlog.spare3.17.2")).expect("it is ours");
-    let daemon = Server::start(["-b", text(&directory)]);
+    fs::create_dir(directory.join("binlog.spare3.17.2")).expect("it is ours");
+    let daemon = Server::start(["-b", directory.text()]);
     daemon.log_line(
         "warning: left alone, since it is not needed: cannot remove binlog.spare3.17.2 in the binlog directory: ",
     );
@@ -132,20 +128,20 @@ fn a_prepared_segment_that_can_be_neither_removed_nor_opened_is_reported_and_lef
 #[test]
 fn a_second_server_waits_without_listening_and_takes_over() {
     let directory = Folder::new();
-    let options = ["-b", text(&directory)];
+    let options = ["-b", directory.text()];
     let first = Server::start(options);
     Client::connect(first.port()).exchange("put 0 0 1 3\r\njob", "INSERTED 1");
 
     let reserved = Port::reserve(0).expect("a port");
     let port = reserved.number;
-    let notify = directory.path().join("notify");
+    let notify = directory.join("notify");
     let manager = UnixDatagram::bind(&notify).expect("a socket");
     let mut command = Command::new(&*PROGRAM);
     command
         .args(options)
         .args(["--wait", "-p", &port.to_string()]);
     let second = Server::spawn(command.env("NOTIFY_SOCKET", &notify));
-    let waiting = format!("aiting: another server has {} locked", text(&directory));
+    let waiting = format!("aiting: another server has {} locked", directory.text());
     second.log_line(&waiting);
     let mut status = [0; 1000];
     let count = manager.recv(&mut status).expect("a message");
@@ -168,11 +164,10 @@ fn a_second_server_waits_without_listening_and_takes_over() {
 #[test]
 fn a_server_that_waits_for_the_directory_can_be_stopped_and_leaves_no_socket() {
     let directory = Folder::new();
-    let options = ["-b", text(&directory)];
+    let options = ["-b", directory.text()];
     let first = Server::start(options);
     first.port();
-    let socket = directory.path().join("socket");
-    let place = format!("unix:{}", socket.display());
+    let (socket, place) = (directory.join("socket"), directory.socket("socket"));
     let second = Server::start(options.into_iter().chain(["--wait", "-l", &place]));
     second.log_line("waiting: another server has");
     assert!(socket.exists());
@@ -219,10 +214,10 @@ fn a_server_whose_directory_is_replaced_ends_without_touching_the_new_one() {
 #[test]
 fn removing_the_lock_file_admits_no_second_server() {
     let directory = Folder::new();
-    let first = Server::start(["-s", "8192", "-b", text(&directory)]);
+    let first = Server::start(["-s", "8192", "-b", directory.text()]);
     let port = first.port();
-    fs::remove_file(directory.path().join("lock")).expect("it is there");
-    let (status, line) = failure(text(&directory));
+    fs::remove_file(directory.join("lock")).expect("it is there");
+    let (status, line) = failure(directory.text());
     assert_eq!(status, 10);
     assert!(line.contains("is locked by another server"), "{line}");
     // beanstalkd looks at this file alone. So the first server may not go on.
@@ -265,7 +260,7 @@ fn a_clock_that_is_behind_is_reported_and_makes_no_delay_longer() {
     opened.binlog.append(&[Change::Put(JobId(1))], &jobs);
     opened.binlog.close().expect("it is kept");
     drop(opened);
-    let daemon = Server::start(["-b", text(&directory)]);
+    let daemon = Server::start(["-b", directory.text()]);
     daemon.log_line("s behind the newest change in the binlog");
     let mut client = daemon.connect();
     client.exchange("reserve-with-timeout 50", "RESERVED 1 3\r\njob");

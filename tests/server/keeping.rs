@@ -133,26 +133,6 @@ fn a_failed_write_is_not_acknowledged_and_ends_the_server() {
     }
 }
 
-#[test]
-fn no_client_is_given_a_job_whose_put_is_not_durable() {
-    for sync in ["0", "50"] {
-        let directory = Folder::new();
-        let path = directory.text();
-        let options = ["-p", "0", "-s", "65536", "-f", sync, "-b", path];
-        let daemon = Server::start(options);
-        let port = daemon.port();
-        let (mut producer, mut worker) = (Client::connect(port), Client::connect(port));
-        worker.send("reserve\r\n");
-        eventually("it waits", || producer.count("current-waiting") == 1);
-        daemon.limit(Resource::Fsize, 1, None);
-        // The job is not shown to anybody either.
-        let put_and_list = "put 0 0 1 3\r\njob\r\nlist-jobs 0 1";
-        producer.exchange(put_and_list, "INTERNAL_ERROR\r\nINTERNAL_ERROR");
-        worker.expect("INTERNAL_ERROR\r\n");
-        assert_eq!(daemon.wait().0.code(), Some(11));
-    }
-}
-
 /// Does this on a disk of 2 MB, if the test runs as root.
 fn on_a_small_disk(work: fn(&str)) {
     if !as_root() {

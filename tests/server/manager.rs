@@ -22,7 +22,7 @@ fn patient(socket: UnixDatagram) -> UnixDatagram {
 #[test]
 fn the_manager_is_told_of_readiness_once_clients_are_answered_and_of_the_stop() {
     let directory = Folder::new();
-    let path = directory.path().join("notify");
+    let path = directory.join("notify");
     let manager = patient(UnixDatagram::bind(&path).expect("a socket"));
     let mut command = Command::new(&*PROGRAM);
     let daemon = Server::spawn(command.args(["-p", "0"]).env("NOTIFY_SOCKET", &path));

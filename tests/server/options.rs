@@ -89,7 +89,7 @@ fn a_start_at_an_unavailable_address_exits_with_status_111() {
     );
 
     let directory = Folder::new();
-    let path = directory.path().join("live");
+    let path = directory.join("live");
     let _other = UnixListener::bind(&path).expect("a socket");
     let place = format!("unix:{}", path.display());
     assert_eq!(
@@ -167,15 +167,13 @@ fn the_segment_size_in_the_statistics_is_the_one_that_was_given() {
 #[test]
 fn the_server_listens_at_several_addresses_and_logs_them() {
     let directory = Folder::new();
-    let path = directory.path().join("socket");
-    let place = format!("unix:{}", path.display());
+    let (path, place) = (directory.join("socket"), directory.socket("socket"));
     let daemon = Server::start(["-l", "127.0.0.1", "-l", &place, "-l", "localhost"]);
     let port = daemon.port();
     daemon.log_line(&format!("listening on {place}"));
     daemon.log_line("listening on ");
     Client::connect(port).exchange("use a", "USING a");
-    let unix = std::os::unix::net::UnixStream::connect(&path).expect("it listens");
-    Client::over(unix).exchange("use b", "USING b");
+    Client::connect_unix(&path).exchange("use b", "USING b");
     assert_eq!(daemon.stop().code(), Some(0));
     assert!(!path.exists());
 }
@@ -183,24 +181,23 @@ fn the_server_listens_at_several_addresses_and_logs_them() {
 #[test]
 fn a_stale_socket_is_replaced_and_any_other_file_is_not() {
     let directory = Folder::new();
-    let stale = directory.path().join("stale");
+    let stale = directory.join("stale");
     drop(UnixListener::bind(&stale).expect("a socket"));
     assert!(stale.exists());
-    let daemon = Server::start(["-l", &format!("unix:{}", stale.display())]);
+    let daemon = Server::start(["-l", &directory.socket("stale")]);
     daemon.log_line("listening on unix:");
     assert_eq!(daemon.stop().code(), Some(0));
 
-    let file = directory.path().join("file");
+    let file = directory.join("file");
     std::fs::write(&file, "precious").expect("a file");
-    assert_eq!(failure(["-l", &format!("unix:{}", file.display())]).0, 111);
+    assert_eq!(failure(["-l", &directory.socket("file")]).0, 111);
     assert_eq!(std::fs::read(&file).expect("a file"), b"precious");
 }
 
 #[test]
 fn the_mode_of_a_socket_decides_who_may_connect() {
     let directory = Folder::new();
-    let path = directory.path().join("socket");
-    let place = format!("unix:{}", path.display());
+    let (path, place) = (directory.join("socket"), directory.socket("socket"));
     for (options, mode) in [(&[][..], 0o600), (&["--socket-mode", "0666"], 0o666)] {
         let daemon = Server::start(["-l", &place].iter().chain(options).copied());
         daemon.log_line("listening on unix:");
