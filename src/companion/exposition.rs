@@ -7,10 +7,10 @@
 use crate::failure::{Failure, Outcome};
 use crate::server::address::Server;
 use crate::server::client::Client;
-use crate::server::sample::{Column, Sample};
 use crate::server::stats::{Facts, State};
-use crate::server::tubes::Patterns;
-use crate::server::watch::{Known, Tube};
+use crate::server::tubes::{Patterns, Sample};
+use crate::server::watch::Known;
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::time::Duration;
@@ -122,7 +122,7 @@ struct Metrics {
 
 impl Metrics {
     fn of(&mut self, known: &Known, wanted: &Wanted) {
-        let facts = &known.facts;
+        let facts = &known.server.facts;
         let labels = ["version", "id", "hostname", "os", "platform"];
         self.add("info", &labels.map(|key| (key, facts.text(key))), 1);
         let is_draining = facts.text("draining") == "true";
@@ -147,21 +147,17 @@ impl Metrics {
         self.plain(false, facts, &[]);
         let mut tubes: Vec<_> = known.tubes.iter().collect();
         if let Some(most) = wanted.most {
-            let trouble = |tube: &Tube| tube.figure(Column::Tube).unwrap_or(0.0);
-            let jobs = |tube: &Tube| tube.facts.jobs_in(&State::ALL);
-            tubes.sort_by(|(_, one), (_, other)| {
-                let by_trouble = trouble(other).total_cmp(&trouble(one));
-                by_trouble.then(jobs(other).cmp(&jobs(one)))
-            });
+            let jobs = |facts: &Facts| facts.jobs().iter().sum::<u64>();
+            tubes.sort_by_key(|(_, tube)| Reverse((tube.severity(), jobs(tube.facts()))));
             tubes.truncate(most);
             tubes.sort_by_key(|(name, _)| *name);
         }
         for (name, tube) in tubes {
             let label = ("tube", name.as_str());
-            for (state, jobs) in State::ALL.into_iter().zip(tube.facts.jobs()) {
+            for (state, jobs) in State::ALL.into_iter().zip(tube.facts().jobs()) {
                 self.add("tube_jobs", &[label, ("state", state.name())], jobs);
             }
-            self.plain(true, &tube.facts, &[label]);
+            self.plain(true, tube.facts(), &[label]);
             if let Some(age) = tube.age {
                 self.add("tube_next_ready_age_seconds", &[label], age);
             }
@@ -231,10 +227,7 @@ mod tests {
         let sample = Sample {
             server: facts(server),
             tubes: tubes.iter().map(named).collect(),
-            asked: Vec::new(),
-            next: Vec::new(),
-            others: Vec::new(),
-            connections: Vec::new(),
+            ..Sample::default()
         };
         known.take(Duration::ZERO, sample);
         let wanted = Wanted {

@@ -13,11 +13,10 @@
 use crate::failure::{Failure, Outcome};
 use crate::text::output::complain;
 use httparse::Status::{Complete, Partial};
-use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, TcpListener, TcpStream};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -183,17 +182,24 @@ pub fn url(listener: &TcpListener) -> Outcome<String> {
 /// Serves this site until the program ends, to browsers that know this machine
 /// by one of these names.
 pub fn serve(listener: &TcpListener, hosts: Vec<String>, site: impl Site) -> ! {
-    let service: &'static _ = Box::leak(Box::new(Service {
-        site,
-        hosts,
-        open: Mutex::default(),
-        closed: Condvar::new(),
-    }));
-    let mut came = 0;
+    let service: &'static _ = Box::leak(Box::new(Service { site, hosts }));
+    // The connections that have a thread, in the order in which they came.
+    let mut open: Vec<(Weak<()>, TcpStream)> = Vec::new();
     loop {
-        came += 1;
-        let taken = listener.accept();
-        if let Err(error) = taken.and_then(|(stream, _)| service.begin(came, stream)) {
+        let begun = listener.accept().and_then(|(stream, _)| {
+            make_room(&mut open);
+            let running = Arc::new(());
+            open.push((Arc::downgrade(&running), stream.try_clone()?));
+            let serve = move || {
+                // An error concerns only this client, which gets no answer.
+                let _ = service.serve(&stream);
+                // The other descriptor would keep the connection open.
+                let _ = stream.shutdown(Shutdown::Both);
+                drop(running);
+            };
+            thread::Builder::new().stack_size(STACK).spawn(serve)
+        });
+        if let Err(error) = begun {
             complain!("cannot take a connection: {error}");
             // There may be a descriptor or a thread again when one has left.
             thread::sleep(Duration::from_secs(1));
@@ -201,59 +207,28 @@ pub fn serve(listener: &TcpListener, hosts: Vec<String>, site: impl Site) -> ! {
     }
 }
 
+/// Closes the oldest connections, one after the other, until there is room for another
+/// one. One whose answer is just being made goes later than the next.
+fn make_room(open: &mut Vec<(Weak<()>, TcpStream)>) {
+    for closed in 1.. {
+        open.retain(|(running, _)| running.strong_count() > 0);
+        if open.len() < MOST_CONNECTIONS {
+            return;
+        }
+        for (_, stream) in open.iter().take(closed) {
+            // It fails only if the other side was faster.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
 struct Service<S> {
     site: S,
     hosts: Vec<String>,
-    /// No answer is made, and no byte read or written, while this is held.
-    open: Mutex<Open>,
-    /// A connection was closed.
-    closed: Condvar,
-}
-
-#[derive(Default)]
-struct Open {
-    /// How many connections have a thread.
-    count: usize,
-    /// Those that were not told to go, in the order in which they came.
-    streams: BTreeMap<u64, TcpStream>,
 }
 
 impl<S: Site> Service<S> {
-    fn lock(&self) -> MutexGuard<'_, Open> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Gives a connection a thread as soon as there is room for it.
-    fn begin(&'static self, number: u64, stream: TcpStream) -> io::Result<()> {
-        let mut open = self.lock();
-        while open.count >= MOST_CONNECTIONS {
-            if let Some((_, oldest)) = open.streams.pop_first() {
-                // It fails only if the other side was faster.
-                let _ = oldest.shutdown(Shutdown::Both);
-            }
-            // One whose answer is just being made goes later than the next.
-            let waited = self.closed.wait_timeout(open, Duration::from_millis(50));
-            open = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        open.streams.insert(number, stream.try_clone()?);
-        open.count += 1;
-        drop(open);
-        let serve = move || {
-            // An error concerns only this client, which gets no answer.
-            let _ = self.serve(&stream);
-            self.leave(number);
-        };
-        let thread = thread::Builder::new().stack_size(STACK).spawn(serve);
-        thread.map(drop).inspect_err(|_| self.leave(number))
-    }
-
-    fn leave(&self, number: u64) {
-        let mut open = self.lock();
-        open.streams.remove(&number);
-        open.count -= 1;
-        self.closed.notify_all();
-    }
-
     fn serve(&self, stream: &TcpStream) -> io::Result<()> {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;

@@ -33,7 +33,7 @@ use clap::error::ErrorKind;
 use command::{Entry, Interval, Invocation, Run, program, said};
 use commands::{
     acts, binlog, check, clients, console, dump, ls, metrics, ping, put, raw, reserve, stats, tail,
-    top, tubes, why, work,
+    top, why, work,
 };
 use failure::{Failure, Outcome};
 use server::address::{ADDRESS_VARIABLE, Address, DEFAULT_PORT, Server, warn_of};
@@ -50,7 +50,7 @@ const LOOKING: &[Entry] = &[
     Entry::of::<console::Serve>("console", "serve a page for the browser that shows servers, tubes and jobs"),
     Entry::of::<why::Why>("why", "say what keeps jobs from being done, the worst first"),
     Entry::of::<stats::Stats>("stats", "show the statistics of the server, of a tube or of a job"),
-    Entry::of::<tubes::List>("tubes", "list the tubes and what is in them"),
+    Entry::of::<stats::List>("tubes", "list the tubes and what is in them"),
     Entry::of::<clients::Clients>("clients", "list the connections: who puts, who works and who waits"),
     Entry::of::<metrics::Metrics>("metrics", "write the statistics as text for Prometheus, or serve them"),
     Entry::of::<check::Check>("check", "say in one line whether a server is well, for monitoring"),

@@ -42,8 +42,7 @@ fn ping_reports_latencies_of_each_server() {
             |server: &mut Server, _: &Running| server.kill(),
         ] {
             let mut ping = server.beanpole();
-            ping.args(["ping", "--quiet", "-i", "10ms"])
-                .stderr(Stdio::null());
+            ping.args(["ping", "-i", "10ms"]).stderr(Stdio::null());
             let mut ping = Running::reading_output(&mut ping);
             ping.wait_for_line_with("connected in");
             ends(&mut server, &ping);

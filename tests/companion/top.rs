@@ -88,7 +88,7 @@ default                  0      0      0      0      0     0    0.0    0.0     -
 
 
 
-q quit  ? help  enter look  s sort  / filter  space hold  k kick  p pause",
+q quit  enter look  esc back  s sort  / filter",
         head(server)
     )
 }
@@ -114,9 +114,7 @@ fn top_sorts_filters_and_opens_a_tube() {
         screen.wait_for(
             "TUBE                *READY   RSVD   DLYD   BURY  WATCH  WAIT  PUT/S  DEL/S   AGE\nmail ",
         );
-        screen.type_keys("r");
-        screen.wait_for("^READY   RSVD   DLYD   BURY  WATCH  WAIT  PUT/S  DEL/S   AGE\ndefault ");
-        screen.type_keys("r/ag\r");
+        screen.type_keys("/ag\r");
         screen.wait_for("\n\nonly tubes with 'ag'\n");
         screen.type_keys("\r");
         screen.wait_for_screen(&format!(
@@ -129,10 +127,10 @@ TUBE                *READY   RSVD   DLYD   BURY  WATCH  WAIT  PUT/S  DEL/S   AGE
 images                   1      0      0      1      0     0    0.0    0.0 Ns
 nobody watches, 1 buried
 
-next ready   ID        PRI   AGE   TTR       TRIES  BYTES  BODY
+next ready   ID        PRI   AGE   TTR  LEFT TRIES  BYTES  BODY
               4       1024 Ns Ns           0      9  a picture
 
-next buried  ID        PRI   AGE   TTR       TRIES  BYTES  BODY
+next buried  ID        PRI   AGE   TTR  LEFT TRIES  BYTES  BODY
               5       1024 Ns Ns           1      3  bad
 
 
@@ -143,12 +141,12 @@ next buried  ID        PRI   AGE   TTR       TRIES  BYTES  BODY
 
 
 only tubes with 'ag'
-q quit  ? help  esc back  arrows job  d delete  u kick  b bury  c clear",
+q quit  enter look  esc back  s sort  / filter",
             head(&server)
         ));
         // Back, and to the other tube by its arrow.
         screen.type_keys("\x1b");
-        screen.wait_for("only tubes with 'ag'\nq quit  ? help  enter look");
+        screen.wait_for("only tubes with 'ag'\nq quit  enter look");
         screen.type_keys("\x1b");
         screen.wait_for("\nmail ");
         screen.type_keys("\x1b[H\r");
@@ -188,87 +186,6 @@ fn buried_jobs_are_red_in_the_table_of_servers() {
         screen.wait_for("\n1 mail");
         assert_eq!(screen.colour_at(1, 58), vt100::Color::Idx(1));
         assert_eq!(screen.colour_at(2, 58), vt100::Color::Default);
-    }
-}
-
-#[test]
-fn top_kicks_and_pauses_after_a_question() {
-    for program in servers() {
-        let server = busy(&program);
-        let mut screen = top(&server, 80, 24, &[]);
-        screen.wait_for("images ");
-        screen.type_keys("k");
-        screen.wait_for("\nkick how many jobs of images? _\n");
-        screen.type_keys("x7\x1b");
-        screen.wait_for("\n\nq quit");
-        screen.type_keys("k7\r");
-        screen.wait_for("\nkicked 1 job of images\n");
-        screen.type_keys("p");
-        screen.wait_for("\npause images for how long (0 ends a pause)? _\n");
-        screen.type_keys("1667m\r");
-        screen.wait_for("\npaused images for 100020 s\n");
-        screen.wait_for("images ||27h             2      0      0      0");
-        screen.type_keys("p99999999999\r");
-        screen.wait_for("\n'99999999999' is more than 4294967295 seconds\n");
-        screen.type_keys("p0\r");
-        screen.wait_for("\nended the pause of images\n");
-        screen.wait_for("images                   2      0");
-        tell(&server, "$ reserve -t images --all -l\na picture\nbad");
-    }
-}
-
-#[test]
-fn top_acts_on_the_selected_job_and_clears_a_tube_after_a_question() {
-    for program in servers() {
-        let server = busy(&program);
-        let mut screen = top(&server, 80, 24, &[]);
-        screen.wait_for("\nmail ");
-        screen.type_keys("\x1b[B\r");
-        screen.wait_for("two\\nlines");
-        // The first job is selected; the second is one further.
-        screen.type_keys("\x1b[Bd");
-        screen.wait_for("\ndelete job 2? y/N _\n");
-        screen.type_keys("n");
-        screen.wait_for("\n\nq quit");
-        screen.type_keys("dy");
-        screen.wait_for("\ndeleted job 2\n");
-        screen.wait_for("\nmail                     1      0      1      0");
-        screen.type_keys("\x1b[Bu");
-        screen.wait_for("\nkicked job 3\n");
-        screen.wait_for("\nmail                     2      0      0      0");
-        screen.type_keys("\x1b[B\x1b[Bb");
-        screen.wait_for("\nburied job 3\n");
-        screen.wait_for("\nmail                     1      0      0      1");
-        screen.type_keys("c");
-        screen.wait_for("\ndelete 2 jobs of mail, all but reserved ones? y/N _\n");
-        screen.type_keys("\r");
-        screen.wait_for("\n\nq quit");
-        tell(&server, "$ ls mail --state buried -q\n3");
-        screen.type_keys("cy");
-        screen.wait_for("\ndeleted 2 jobs of mail\n");
-        tell(
-            &server,
-            "$ peek 1 3\n! beanpole peek: there is no job 1\n! beanpole peek: there is no job 3\n[1]",
-        );
-    }
-}
-
-#[test]
-fn top_shows_its_keys() {
-    for program in servers() {
-        let server = busy(&program);
-        let mut screen = top(&server, 80, 24, &[]);
-        screen.wait_for("\nmail ");
-        for key in ["?", "h"] {
-            screen.type_keys(key);
-            screen
-                .wait_for("\nCtrl-Z         leave the terminal to the shell; its 'fg' comes back");
-            screen.wait_for("\nWhat was before, and bodies in full, the console shows.");
-            screen.type_keys(" ");
-            screen.wait_for("\nmail ");
-        }
-        // The space has only closed it.
-        assert!(!screen.text().contains("\nheld\n"));
     }
 }
 
@@ -365,27 +282,6 @@ fn control_z_leaves_the_terminal_to_the_shell() {
     }
 }
 
-#[test]
-fn top_pauses_its_refresh_after_the_space_key() {
-    for program in servers() {
-        let server = busy(&program);
-        let mut screen = top(&server, 80, 24, &[]);
-        screen.wait_for("; 5 put so far");
-        screen.type_keys(" ");
-        screen.wait_for("\nheld\n");
-        tell(&server, "$ put -q another");
-        // Twenty looks later it still shows what it showed.
-        std::thread::sleep(std::time::Duration::from_secs(1));
-        assert!(
-            screen.text().contains("; 5 put so far"),
-            "{}",
-            screen.text()
-        );
-        screen.type_keys(" ");
-        screen.wait_for("; 6 put so far");
-    }
-}
-
 /// And at 64x9.
 fn at_64_by_9(server: &Server) -> String {
     format!(
@@ -397,7 +293,7 @@ binlog off
 *TUBE      READY   RSVD   DLYD   BURY  WATCH  WAIT  PUT/S  DEL/S
 images         1      0      0      1      0     0    0.0    0.0
 
-q quit  ? help  enter look  s sort  / filter  space hold  k kick",
+q quit  enter look  esc back  s sort  / filter",
         &head(server)[..64]
     )
 }
@@ -474,7 +370,7 @@ fn several_servers_have_a_line_each_and_share_the_table_of_tubes() {
 
 
 
-q quit  ? help  enter look  s sort  / filter  space hold  k kick  p pause"
+q quit  enter look  esc back  s sort  / filter"
         ));
         screen.type_keys("q");
         assert_eq!(screen.wait(), Some(0));

@@ -20,8 +20,8 @@ fn why_names_the_job_that_keeps_workers_busy() {
         wait_for("it to be reserved", || is_reserved(&server, "post"));
         tell(
             &server,
-            "$ put -q -t post -p 5 more\n$ why mail\n\
-             mail: Its worker is busy with other tubes; 2 jobs are ready. Its next job has the priority 7; more urgent jobs are ready in post.\n[1]",
+            "$ why mail\n\
+             mail: Its worker is busy with other tubes; 2 jobs are ready.\n[1]",
         );
         let mut second = server.beanpole();
         second.args(["work", "-t", "mail", "--", "sleep", "100"]);

@@ -3,16 +3,17 @@
 //!
 //! It prints one line, with the figures after a bar. The statuses are 0 OK, 1
 //! WARNING, 2 CRITICAL, 3 UNKNOWN. A limit is `CRITICAL` or `WARNING,CRITICAL`.
+//!
+//! There is no limit of pauses, of watchers or of the oldest job: whatever keeps ready
+//! jobs from being done, the age of the next one grows.
 
 use crate::command::{Interval, Invocation, Number, Run};
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::address::Server;
 use crate::server::client::Client;
-use crate::server::finder::{Scope, oldest};
-use crate::server::sample::{Sample, per_second};
 use crate::server::stats::{Facts, State};
 use crate::server::trouble::refusal;
-use crate::server::tubes::{Pattern, Patterns, stats_of};
+use crate::server::tubes::{Pattern, Patterns, Sample, growth, stats_of};
 use crate::text::json::{Json, json, line};
 use crate::text::output::print;
 use crate::values::{Parse, parse};
@@ -30,24 +31,12 @@ pub struct Check {
     /// warning and critical limit of ready jobs
     #[arg(long, value_name = "[N,]N", value_parser = most)]
     ready_max: Option<Limit>,
-    /// of delayed jobs
-    #[arg(long, value_name = "[N,]N", value_parser = most)]
-    delayed_max: Option<Limit>,
     /// of buried jobs
     #[arg(long, value_name = "[N,]N", value_parser = most)]
     buried_max: Option<Limit>,
     /// of the age of a tube's next ready job
     #[arg(long, value_name = "[TIME,]TIME", value_parser = time)]
     age_max: Option<Limit>,
-    /// of the age of the oldest job in any state
-    #[arg(long, value_name = "[TIME,]TIME", value_parser = time)]
-    oldest_max: Option<Limit>,
-    /// of the time that a tube is still paused
-    #[arg(long, value_name = "[TIME,]TIME", value_parser = time)]
-    pause_max: Option<Limit>,
-    /// of tubes with ready jobs that nobody watches
-    #[arg(long, value_name = "[N,]N", value_parser = most)]
-    unwatched_max: Option<Limit>,
     /// of the tries of a next or reserved job (default: none)
     #[arg(long, value_name = "[N,]N", value_parser = most)]
     tries_max: Option<Limit>,
@@ -166,6 +155,7 @@ impl Limit {
 }
 
 /// A figure of a server, with its limits.
+#[derive(Default)]
 struct Reading {
     name: &'static str,
     unit: &'static str,
@@ -176,13 +166,12 @@ struct Reading {
 }
 
 impl Reading {
-    fn new(name: &'static str, value: u64, unit: &'static str, limit: Option<Limit>) -> Reading {
+    fn new(name: &'static str, value: u64, limit: Option<Limit>) -> Reading {
         Reading {
             name,
-            unit,
             value,
             limit: limit.unwrap_or_default(),
-            about: String::new(),
+            ..Reading::default()
         }
     }
 
@@ -196,22 +185,23 @@ impl Reading {
     fn performance(&self, prefix: &str) -> String {
         let (name, value, unit) = (self.name, self.value, self.unit);
         let colon = if self.limit.is_minimum { ":" } else { "" };
-        let bound = |bound: u64| format!("{bound}{colon}");
-        let bound = |limit: Option<u64>| limit.map(bound).unwrap_or_default();
-        let (warning, critical) = (bound(self.limit.warning), bound(self.limit.critical));
+        let bound = |limit: Option<u64>| limit.map(|limit| format!("{limit}{colon}"));
+        let [warning, critical] = [self.limit.warning, self.limit.critical].map(bound);
+        let (warning, critical) = (warning.unwrap_or_default(), critical.unwrap_or_default());
         format!("'{prefix}{name}'={value}{unit};{warning};{critical};0")
     }
 
     /// The figure for people; its limits are added if they matter.
     fn text(&self, with_limit: bool) -> String {
-        let (name, value, unit, about) = (self.name, self.value, self.unit, &self.about);
-        let limits = [self.limit.warning, self.limit.critical]
-            .into_iter()
-            .flatten();
-        let limits: Vec<_> = limits.map(|limit| limit.to_string()).collect();
-        match with_limit && !limits.is_empty() {
-            true => format!("{name} {value}{unit}{about} (limit {})", limits.join(", ")),
-            false => format!("{name} {value}{unit}{about}"),
+        let text = format!("{} {}{}{}", self.name, self.value, self.unit, self.about);
+        match (self.limit.warning, self.limit.critical) {
+            (Some(warning), Some(critical)) if with_limit => {
+                format!("{text} (limit {warning}, {critical})")
+            }
+            (Some(limit), None) | (None, Some(limit)) if with_limit => {
+                format!("{text} (limit {limit})")
+            }
+            _ => text,
         }
     }
 
@@ -233,7 +223,6 @@ impl Run for Check {
     }
 
     fn run(self, invocation: &Invocation) -> Outcome {
-        let patterns = Patterns(self.tubes.clone());
         let mut worst = Level::Ok;
         let (mut texts, mut figures, mut json) = (Vec::new(), Vec::new(), Vec::new());
         for Server { address, .. } in &invocation.servers {
@@ -242,7 +231,7 @@ impl Run for Check {
                 _ => format!("{address} "),
             };
             let client = invocation.connect_to(address);
-            let found = client.and_then(|mut client| self.readings(&mut client, &patterns));
+            let found = client.and_then(|mut client| self.readings(&mut client));
             let (level, text, readings) = match found {
                 Ok((readings, refused)) => {
                     let (level, text) = verdict(&readings, refused);
@@ -298,63 +287,43 @@ fn verdict(readings: &[Reading], refused: Option<&str>) -> (Level, String) {
 const DURING: Duration = Duration::from_secs(10);
 
 impl Check {
-    /// The figures of a server, or of these tubes of it, and why it takes no new
+    /// The figures of a server, or of some tubes of it, and why it takes no new
     /// jobs. A tube that does not exist counts as empty, without watchers.
-    fn readings(
-        &self,
-        client: &mut Client,
-        patterns: &Patterns,
-    ) -> Outcome<(Vec<Reading>, Option<&'static str>)> {
-        // A tube that is given twice counts once.
+    fn readings(&self, client: &mut Client) -> Outcome<(Vec<Reading>, Option<&'static str>)> {
+        let patterns = Patterns(self.tubes.clone());
         let tubes = patterns.named(client)?;
-        let begun = Instant::now();
-        let before = self
-            .timeouts_max
-            .map(|_| timeouts(client, &tubes))
-            .transpose()?;
-        if before.is_some() {
+        let mut timed_out = None;
+        if self.timeouts_max.is_some() {
+            let (begun, before) = (Instant::now(), timeouts(client, &tubes)?);
             sleep(self.during.map_or(DURING, |time| time.0));
+            let counted = growth(before, timeouts(client, &tubes)?) as f64;
+            timed_out = Some((counted * 60.0 / begun.elapsed().as_secs_f64()).round() as u64);
         }
-        // What is known of each tube costs a request for each, so it is asked for
-        // only if it is wanted; and so are jobs.
+        // The jobs of each tube cost requests for each, so they are asked for only if
+        // they are wanted.
         let wants_jobs = self.age_max.or(self.tries_max).is_some();
-        let wants_tubes = self.unwatched_max.or(self.pause_max).is_some();
-        let sample = match tubes.is_empty() && !wants_jobs && !wants_tubes {
-            true => Sample::of_server(client.server_stats()?),
-            false => Sample::once(client, patterns, wants_jobs)?,
+        let sample = match tubes.is_empty() && !wants_jobs {
+            true => Sample {
+                server: client.server_stats()?,
+                ..Sample::default()
+            },
+            false => Sample::once(client, &patterns, wants_jobs)?,
         };
-        let server = &sample.server;
         let of_tubes = || sample.tubes.iter().map(|(_, facts)| facts);
-        let sum = |key: &str| match tubes.is_empty() {
-            true => server.number(key),
-            false => of_tubes().map(|facts| facts.number(key)).sum(),
+        let jobs = |state: State| match tubes.is_empty() {
+            true => sample.server.jobs_in(&[state]),
+            false => of_tubes().map(|facts| facts.jobs_in(&[state])).sum(),
         };
-        let limits = [self.ready_max, None, self.delayed_max, self.buried_max];
+        let limits = [self.ready_max, None, None, self.buried_max];
         let counts = State::ALL.into_iter().zip(limits);
-        let mut readings: Vec<_> = counts
-            .map(|(state, limit)| Reading::new(state.name(), sum(state.count_key()), "", limit))
-            .collect();
+        let counts = counts.map(|(state, limit)| Reading::new(state.name(), jobs(state), limit));
+        let mut readings: Vec<_> = counts.collect();
         if self.age_max.is_some() {
             let age = sample.next.iter().map(|job| job.age).max().unwrap_or(0);
-            readings.push(Reading::new("age", age, "s", self.age_max));
-        }
-        if self.oldest_max.is_some() {
-            let scope = Scope {
-                tubes: tubes.clone(),
-                states: State::ALL.into(),
-            };
-            let age = oldest(client, &scope)?.map_or(0, |job| job.age);
-            readings.push(Reading::new("oldest", age, "s", self.oldest_max));
-        }
-        if self.pause_max.is_some() {
-            let left = of_tubes().map(|facts| facts.number("pause-time-left"));
-            let left = left.max().unwrap_or(0);
-            readings.push(Reading::new("pause", left, "s", self.pause_max));
-        }
-        if self.unwatched_max.is_some() {
-            let is_unwatched = |facts: &&Facts| facts.jobs()[0] > 0 && facts.watching() == 0;
-            let count = of_tubes().filter(is_unwatched).count() as u64;
-            readings.push(Reading::new("unwatched", count, "", self.unwatched_max));
+            readings.push(Reading {
+                unit: "s",
+                ..Reading::new("age", age, self.age_max)
+            });
         }
         if self.tries_max.is_some() {
             let jobs = sample.next.iter().chain(&sample.others);
@@ -362,26 +331,24 @@ impl Check {
             let tries = most.map_or(0, |job| job.reserves);
             readings.push(Reading {
                 about: most.map_or(String::new(), |job| format!(" of job {}", job.id)),
-                ..Reading::new("tries", tries, "", self.tries_max)
+                ..Reading::new("tries", tries, self.tries_max)
             });
         }
-        if let Some(before) = before {
-            let [rate] = per_second([before], [timeouts(client, &tubes)?], begun.elapsed());
-            let rate = (rate * 60.0).round() as u64;
-            readings.push(Reading::new("timeouts", rate, "", self.timeouts_max));
+        if let Some(rate) = timed_out {
+            readings.push(Reading::new("timeouts", rate, self.timeouts_max));
         }
         // With several tubes, the one with the fewest watchers counts.
-        let watchers = |tube: &TubeName| {
-            let found = sample.tubes.iter().find(|(name, _)| name == tube);
-            found.map_or(0, |(_, facts)| facts.watching())
+        let watchers = match sample.tubes.len() < tubes.len() {
+            true => Some(0),
+            false => of_tubes().map(Facts::watching).min(),
         };
-        let workers = tubes.iter().map(watchers).min();
-        let workers = workers.unwrap_or_else(|| server.number("current-workers"));
-        readings.push(Reading::new("workers", workers, "", self.workers_min));
+        let of_server = sample.server.number("current-workers");
+        let workers = watchers.filter(|_| !tubes.is_empty()).unwrap_or(of_server);
+        readings.push(Reading::new("workers", workers, self.workers_min));
         if let Some(Number(most)) = self.room {
-            readings.extend(in_use(server, most as u64));
+            readings.extend(in_use(&sample.server, most as u64));
         }
-        Ok((readings, refusal(server)))
+        Ok((readings, refusal(&sample.server)))
     }
 }
 
@@ -414,7 +381,10 @@ fn in_use(server: &Facts, most: u64) -> impl Iterator<Item = Reading> {
             ..Limit::default()
         };
         let percent = used.checked_div(server.number(all))?;
-        Some(Reading::new(name, percent, "%", Some(limit)))
+        Some(Reading {
+            unit: "%",
+            ..Reading::new(name, percent, Some(limit))
+        })
     })
 }
 
@@ -423,8 +393,10 @@ mod tests {
     use super::*;
 
     fn reading(name: &'static str, value: u64, limit: Result<Limit, String>) -> Reading {
-        let unit = if name == "age" { "s" } else { "" };
-        Reading::new(name, value, unit, limit.ok())
+        Reading {
+            unit: if name == "age" { "s" } else { "" },
+            ..Reading::new(name, value, limit.ok())
+        }
     }
 
     fn none() -> Result<Limit, String> {

@@ -74,9 +74,7 @@ impl Run for Clients {
             Ok(true)
         })?;
         if !is_listed {
-            let stats = client.server_stats()?;
-            let [all, put, work, wait] = ["connections", "producers", "workers", "waiting"]
-                .map(|key| stats.number(&format!("current-{key}")));
+            let [all, put, work, wait] = client.server_stats()?.connections();
             return Failure::refused(format!(
                 "this server does not list its connections: it has {all}; {put} have put, \
                  {work} have reserved, {wait} wait"

@@ -17,6 +17,5 @@ pub mod reserve;
 pub mod stats;
 pub mod tail;
 pub mod top;
-pub mod tubes;
 pub mod why;
 pub mod work;

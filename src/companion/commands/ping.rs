@@ -21,9 +21,6 @@ pub struct Ping {
     /// from one to the next (default: 1)
     #[arg(short, long, value_name = "TIME", value_parser = parse::<Interval>)]
     interval: Option<Interval>,
-    /// only the summary
-    #[arg(short, long)]
-    quiet: bool,
     /// write the summary as JSON, and nothing else
     #[arg(short, long)]
     json: bool,
@@ -63,7 +60,7 @@ impl Run for Ping {
             output.sync()?;
             let asked = Instant::now();
             for one in &mut all {
-                if let Some(took) = one.ask().filter(|_| !self.quiet && !self.json) {
+                if let Some(took) = one.ask().filter(|_| !self.json) {
                     match invocation.servers.len() {
                         1 => output.line(format_args!("{round}: {took:.3} ms"))?,
                         _ => output.line(format_args!("{}: {took:.3} ms", one.server.title()))?,

@@ -4,10 +4,9 @@ use crate::command::{Invocation, Run, Tubes};
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::client::Client;
 use crate::server::finder::probe;
-use crate::server::sample::{Column, Sample, is_large};
 use crate::server::stats::{Facts, State};
-use crate::server::trouble::{LATE, Trouble, refusal, sentences};
-use crate::server::tubes::Patterns;
+use crate::server::trouble::{Kind, LATE, refusal, sentences};
+use crate::server::tubes::{Patterns, Sample, is_large};
 use crate::server::watch::{Known, Tube};
 use crate::text::counted;
 use crate::text::json::{Json, json};
@@ -60,20 +59,19 @@ fn ask(client: &mut Client, patterns: &Patterns) -> Outcome<Told> {
     let named = patterns.existing(client)?;
     let is_choice = named.is_empty();
     let begun = Instant::now();
-    let look = |client: &mut Client| {
+    let mut look = |known: &mut Known| {
         let sample = Sample::once(client, &Patterns::default(), is_choice)?;
-        sample.with_connections(client)
+        known.take(begun.elapsed(), sample.with_connections(client)?);
+        Ok(())
     };
-    let sample = look(client)?;
-    let all = sample.tubes.clone();
     let mut known = Known::default();
-    known.take(Duration::ZERO, sample);
+    look(&mut known)?;
     // Only a second look tells whether a large tube grows.
-    if all.iter().any(|(_, facts)| is_large(facts)) {
+    if known.tubes.values().any(|tube| is_large(tube.facts())) {
         sleep(BETWEEN);
-        known.take(begun.elapsed(), look(client)?);
+        look(&mut known)?;
     }
-    let server = of_server(client, &known.facts)?;
+    let server = of_server(client, &known.server.facts)?;
     let (mut names, mut more) = (named, 0);
     if is_choice {
         names = troubled(&known);
@@ -81,12 +79,9 @@ fn ask(client: &mut Client, patterns: &Patterns) -> Outcome<Told> {
     }
     let mut tubes = Vec::new();
     for name in names {
-        let tube = known
-            .tubes
-            .get(&name)
-            .ok_or_else(|| Failure::no_tube(&name))?;
-        let growth = tube.growth.as_ref();
-        let said = sentences(client, &name, &tube.facts, growth, &all)?;
+        let tube = known.tubes.get(&name);
+        let tube = tube.ok_or_else(|| Failure::no_tube(&name))?;
+        let said = sentences(client, &name, tube.facts(), tube.growth.as_ref())?;
         tubes.push((name, said));
     }
     Ok(Told {
@@ -147,20 +142,20 @@ fn of_server(client: &mut Client, stats: &Facts) -> Outcome<Option<String>> {
 /// The tubes that are in trouble, the worst first; of those in the same trouble,
 /// the one with the most jobs.
 fn troubled(known: &Known) -> Vec<TubeName> {
-    let is_late = |tube: &Tube| {
-        tube.age.is_some_and(|age| age >= LATE) && tube.facts.number("current-waiting") == 0
-    };
-    let rank = |tube: &Tube| match tube.troubles.as_slice() {
-        // A pause of a tube without ready jobs keeps none from being done.
-        [Trouble::Paused(_)] => 0,
-        [] => u64::from(is_late(tube)),
-        _ => tube.figure(Column::Tube).unwrap_or(0.0) as u64,
+    let severity = |tube: &Tube| {
+        let is_late = tube.age.is_some_and(|age| age >= LATE);
+        match tube.troubles.as_slice() {
+            // A pause of a tube without ready jobs keeps none from being done.
+            [only] if only.kind == Kind::Paused => 0,
+            [] => u8::from(is_late && tube.facts().number("current-waiting") == 0),
+            _ => tube.severity(),
+        }
     };
     let tubes = known.tubes.iter().map(|(name, tube)| {
-        let jobs = tube.facts.jobs_in(&[State::Ready, State::Buried]);
-        (rank(tube), jobs, name)
+        let jobs = tube.facts().jobs_in(&[State::Ready, State::Buried]);
+        (severity(tube), jobs, name)
     });
-    let mut tubes: Vec<_> = tubes.filter(|(rank, ..)| *rank > 0).collect();
-    tubes.sort_by_key(|(rank, jobs, _)| Reverse((*rank, *jobs)));
+    let mut tubes: Vec<_> = tubes.filter(|(severity, ..)| *severity > 0).collect();
+    tubes.sort_by_key(|(severity, jobs, _)| Reverse((*severity, *jobs)));
     tubes.into_iter().map(|(.., name)| name.clone()).collect()
 }

@@ -97,16 +97,6 @@ pub fn all(
     Ok((found, status))
 }
 
-/// The job that was put first among those in this scope.
-pub fn oldest(client: &mut Client, scope: &Scope) -> Outcome<Option<JobFacts>> {
-    let mut first = None;
-    pages(client, scope, usize::MAX, |_, jobs| {
-        first = jobs.into_iter().next();
-        Ok(first.is_none())
-    })?;
-    Ok(first)
-}
-
 /// The first job of a tube in this state, according to the server. None if the
 /// state is 'reserved', because no command shows such jobs.
 pub fn first(client: &mut Client, tube: &TubeName, state: State) -> Outcome<Option<Job>> {

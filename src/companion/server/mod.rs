@@ -1,8 +1,8 @@
 //! Connections to a server, and what several commands do with one.
 //!
-//! [`client`] is a connection; [`reply`] and [`stats`] are the answers, and a
-//! [`sample`] is all that is asked about a server at one time. [`watch`] keeps what
-//! samples say, for screens and pages, with [`curves`].
+//! [`client`] is a connection; [`reply`] and [`stats`] are the answers. [`tubes`] takes
+//! samples of a server and its tubes. [`watch`] keeps what samples say, for screens and
+//! pages, with [`curves`]; [`trouble`] says what is wrong.
 //! On these are built the [`finder`], which finds jobs and reads them, the
 //! [`writer`], which puts, moves and copies them, and [`act`], which does all else
 //! to them.
@@ -15,7 +15,6 @@ pub mod curves;
 pub mod finder;
 pub mod form;
 pub mod reply;
-pub mod sample;
 pub mod stats;
 pub mod trouble;
 pub mod tubes;

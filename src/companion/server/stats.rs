@@ -55,6 +55,12 @@ impl Facts {
         State::ALL.map(|state| self.jobs_in(&[state]))
     }
 
+    /// How many connections a server has, and how many of them put, work and wait.
+    pub fn connections(&self) -> [u64; 4] {
+        let count = |key| self.number(&format!("current-{key}"));
+        ["connections", "producers", "workers", "waiting"].map(count)
+    }
+
     /// The options of the put of a job, if the server tells any.
     pub fn options(&self) -> Option<PutOptions> {
         let mut text = String::new();

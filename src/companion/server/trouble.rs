@@ -1,138 +1,128 @@
 //! What keeps jobs from being done: of a tube in a few words, as screens show
 //! it, and in sentences for people; and why a server takes no jobs.
 //!
-//! Most of it follows from statistics. A closer look asks about the next jobs of
-//! a tube and about those that are reserved. Nothing is changed by it.
+//! [`Trouble::of`] is the table of what can be wrong with a tube. It follows from
+//! statistics. [`sentences`] take a closer look: they ask about the next jobs of a tube
+//! and about those that are reserved. Nothing is changed by it.
 
 use crate::failure::Outcome;
 use crate::server::client::Client;
 use crate::server::finder::{MOST, Scope, Walk, first, jobs_of, near};
 use crate::server::stats::{Facts, JobFacts, State};
-use crate::server::tubes::{names_with_ready, next_ready};
 use crate::server::watch::{Growth, Tube};
 use crate::text::span;
 use beanpole::protocol::{JobId, Key, TubeName};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-/// What is wrong with a tube, the worst first.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Trouble {
-    /// A job was reserved so often and never done: its worker is lost each time,
-    /// or takes too long.
-    Fails(JobId, u64),
+/// The kinds of trouble, the worst last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// The next ready job is old.
+    Old,
+    /// For long, jobs have been ready and none was deleted.
+    Still,
+    /// The tube is paused, but no job is ready.
+    Paused,
+    /// More jobs are put than are done.
+    Grows,
+    /// Jobs are ready and workers wait for some: as many as may be with the keys of
+    /// these jobs are reserved.
+    Limited,
+    /// The tube is paused, though jobs are ready.
+    Held,
+    /// Jobs time out, in the last ten minutes or at not many more reservations.
+    TimesOut,
+    Buried,
     /// Jobs are ready, and nobody watches the tube.
     Unwatched,
-    /// So many jobs are buried.
-    Buried(u64),
-    /// So many jobs timed out, in the last ten minutes or out of not many more
-    /// reservations.
-    TimesOut(u64),
-    /// The tube is paused for another time, though jobs are ready.
-    Held(u64),
-    /// Jobs are ready and workers wait for some: as many as may be with the keys
-    /// of these jobs are reserved.
-    Limited,
-    /// More jobs are put than are done.
-    Grows(Growth),
-    /// The tube is paused for another time.
-    Paused(u64),
-    /// For so long jobs have been ready and none was deleted.
-    Still(u64),
-    /// The next ready job is so old.
-    Old(u64),
+    /// A job was reserved often and never done: its worker is lost each time, or takes
+    /// too long.
+    Fails,
 }
 
-/// A job that was reserved so often in vain, and a tube with so many timeouts,
-/// will probably go on so.
+impl Kind {
+    /// Whether it needs a person, or only may need one.
+    pub fn is_grave(self) -> bool {
+        self > Kind::Limited
+    }
+}
+
+/// Something that is wrong with a tube.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trouble {
+    pub kind: Kind,
+    pub words: String,
+}
+
+/// From this number on, reservations of a job that were in vain, or timeouts of a tube,
+/// will probably go on.
 pub const OFTEN: u64 = 3;
-/// Where at least one reservation of so many ends with a timeout, it is no
-/// exception.
+/// Where at least one of this many reservations ends with a timeout, it is no exception.
 const NO_EXCEPTION: u64 = 4;
-/// If no job was deleted for so many seconds though some are ready, that is
-/// long.
-const STILL: u64 = 60;
+/// If jobs are ready and none was deleted for this long, that is long.
+const STILL: Duration = Duration::from_secs(60);
 /// A next ready job of this age, in seconds, is old.
 const OLD: u64 = 600;
 
 impl Trouble {
-    /// All trouble of a tube, the worst first.
-    pub fn of(tube: &Tube) -> Vec<Trouble> {
-        let facts = &tube.facts;
-        let number = |key| facts.number(key);
+    /// All trouble of a tube at this time, the worst first.
+    pub fn of(tube: &Tube, now: Duration) -> Vec<Trouble> {
+        let facts = tube.facts();
         let [ready, reserved, delayed, buried] = facts.jobs();
-        let (paused, still) = (number("pause-time-left"), tube.still.as_secs());
-        let suspect = tube.suspect.as_ref();
-        let (timeouts, reserves) = (number("total-timeouts"), number("total-reserves"));
-        let recent = tube.curves.as_ref().map_or(0.0, |curves| curves.counted(2));
-        let timeouts = match timeouts >= OFTEN && timeouts * NO_EXCEPTION >= reserves {
-            true => timeouts,
-            false => recent.round() as u64,
+        let paused = facts.number("pause-time-left");
+        let pause = || format!("paused, {} left", span(paused));
+        let timeouts = match times_out(facts) {
+            Some((timeouts, _)) => timeouts,
+            None => tube.recent_timeouts(),
         };
         let may_time_out = ready + reserved + delayed > 0;
-        let old = tube.age.filter(|age| *age >= OLD);
-        let kinds = [
-            suspect.map(|job| Trouble::Fails(job.id, job.reserves)),
-            (ready > 0 && facts.watching() == 0).then_some(Trouble::Unwatched),
-            (buried > 0).then_some(Trouble::Buried(buried)),
-            (timeouts >= OFTEN && may_time_out).then_some(Trouble::TimesOut(timeouts)),
-            (paused > 0 && ready > 0).then_some(Trouble::Held(paused)),
-            (ready > 0 && paused == 0 && number("current-waiting") > 0).then_some(Trouble::Limited),
-            tube.growth.clone().map(Trouble::Grows),
-            (paused > 0 && ready == 0).then_some(Trouble::Paused(paused)),
-            (ready > 0 && still >= STILL).then_some(Trouble::Still(still)),
-            old.map(Trouble::Old),
+        let is_limited = ready > 0 && paused == 0 && facts.number("current-waiting") > 0;
+        let still = now.saturating_sub(tube.moved);
+        let suspect = tube.suspect.as_ref();
+        let growth = tube.growth.as_ref();
+        #[rustfmt::skip]
+        let table = [
+            (Kind::Fails, suspect.map(|job| format!("job {} fails at each of {} tries", job.id, job.reserves))),
+            (Kind::Unwatched, (ready > 0 && facts.watching() == 0).then(|| "nobody watches".into())),
+            (Kind::Buried, (buried > 0).then(|| format!("{buried} buried"))),
+            (Kind::TimesOut, (timeouts >= OFTEN && may_time_out).then(|| format!("{timeouts} timeouts"))),
+            (Kind::Held, (paused > 0 && ready > 0).then(pause)),
+            (Kind::Limited, is_limited.then(|| "waits for a limit".into())),
+            (Kind::Grows, growth.map(Growth::words)),
+            (Kind::Paused, (paused > 0 && ready == 0).then(pause)),
+            (Kind::Still, (ready > 0 && still >= STILL).then(|| format!("no delete for {}", span(still.as_secs())))),
+            (Kind::Old, tube.age.filter(|age| *age >= OLD).map(|age| format!("oldest job {}", span(age)))),
         ];
-        kinds.into_iter().flatten().collect()
+        let found = table.into_iter();
+        let found = found.filter_map(|(kind, words)| words.map(|words| Trouble { kind, words }));
+        found.collect()
     }
+}
 
-    /// Whether it needs a person, or only may need one.
-    pub fn is_grave(&self) -> bool {
-        self.rank() > 4.0
-    }
-
-    /// How bad it is: the worst kind has the highest number.
-    pub fn rank(&self) -> f64 {
-        match self {
-            Trouble::Fails(..) => 9.0,
-            Trouble::Unwatched => 8.0,
-            Trouble::Buried(_) => 7.0,
-            Trouble::TimesOut(_) => 6.0,
-            Trouble::Held(_) => 5.0,
-            Trouble::Limited => 4.0,
-            Trouble::Grows(_) => 3.5,
-            Trouble::Paused(_) => 3.0,
-            Trouble::Still(_) => 2.0,
-            Trouble::Old(_) => 1.0,
+impl Growth {
+    fn words(&self) -> String {
+        match &self.producer {
+            Some(producer) => format!("grows by {}/s, most from {producer}", self.rate),
+            None => format!("grows by {}/s", self.rate),
         }
     }
+}
 
-    pub fn words(&self) -> String {
-        match self {
-            Trouble::Fails(id, tries) => format!("job {id} fails at each of {tries} tries"),
-            Trouble::Unwatched => "nobody watches".into(),
-            Trouble::Buried(count) => format!("{count} buried"),
-            Trouble::TimesOut(count) => format!("{count} timeouts"),
-            Trouble::Held(left) | Trouble::Paused(left) => format!("paused, {} left", span(*left)),
-            Trouble::Limited => "waits for a limit".into(),
-            Trouble::Grows(Growth { rate, producer }) => match producer {
-                Some(producer) => format!("grows by {rate}/s, most from {producer}"),
-                None => format!("grows by {rate}/s"),
-            },
-            Trouble::Still(time) => format!("no delete for {}", span(*time)),
-            Trouble::Old(age) => format!("oldest job {}", span(*age)),
-        }
-    }
+/// How many of how many reservations of a tube have timed out, if it is no exception.
+fn times_out(tube: &Facts) -> Option<(u64, u64)> {
+    let (timeouts, reserves) = (tube.number("total-timeouts"), tube.number("total-reserves"));
+    let is_common = timeouts >= OFTEN && timeouts * NO_EXCEPTION >= reserves;
+    is_common.then_some((timeouts, reserves))
 }
 
 /// All trouble of a tube in words, or what may become trouble if nothing else is
 /// wrong; empty if nothing is.
 pub fn words(troubles: &[Trouble]) -> String {
-    let may_become = |trouble: &Trouble| matches!(trouble, Trouble::Still(_) | Trouble::Old(_));
     let told = troubles.iter().enumerate();
-    let told = told.filter(|(index, trouble)| *index == 0 || !may_become(trouble));
-    told.map(|(_, trouble)| trouble.words())
-        .collect::<Vec<_>>()
-        .join(", ")
+    let told = told.filter(|(index, trouble)| *index == 0 || trouble.kind > Kind::Still);
+    let words: Vec<_> = told.map(|(_, trouble)| trouble.words.as_str()).collect();
+    words.join(", ")
 }
 
 /// Whether a job was reserved often, and each time its worker was lost or took
@@ -177,22 +167,20 @@ const IN_A_ROW: u64 = 100;
 const NAMED: usize = 5;
 
 /// What is in the way of the jobs of this tube, the worst first; empty if
-/// nothing is. `all` are the statistics of all tubes.
+/// nothing is.
 pub fn sentences(
     client: &mut Client,
-    tube: &TubeName,
+    name: &TubeName,
     facts: &Facts,
     growth: Option<&Growth>,
-    all: &[(TubeName, Facts)],
 ) -> Outcome<Vec<String>> {
-    let number = |key: &str| facts.number(key);
     let [ready, reserved, delayed, buried] = facts.jobs();
-    let (watching, waiting) = (facts.watching(), number("current-waiting"));
-    let paused = number("pause-time-left");
-    let next = near(client, tube, State::Ready, SOME, IN_A_ROW)?;
-    let held = held(client, tube, reserved, next.first())?;
+    let (watching, waiting) = (facts.watching(), facts.number("current-waiting"));
+    let paused = facts.number("pause-time-left");
+    let next = near(client, name, State::Ready, SOME, IN_A_ROW)?;
+    let held = held(client, name, reserved, next.first())?;
     let mut said = Vec::new();
-    said.extend(failing(tube, held.iter().chain(&next)));
+    said.extend(failing(name, held.iter().chain(&next)));
     if paused > 0 {
         let (left, ready) = (span(paused), jobs(ready, "ready"));
         said.push(format!("It is paused for another {left}; {ready}."));
@@ -204,23 +192,20 @@ pub fn sentences(
         });
     }
     if ready > 0 && watching > 0 && paused == 0 && waiting == 0 {
+        let workers = match watching {
+            1 => "Its worker is busy".into(),
+            _ => format!("All of its {watching} workers are busy"),
+        };
+        let with = match reserved {
+            0 => " with other tubes;".into(),
+            _ => format!(": {},", jobs(reserved, "reserved")),
+        };
         let age = next.first().map_or(0, |job| job.age);
         let late = match age >= LATE {
             true => format!(", the next one for {}", span(age)),
             false => String::new(),
         };
-        let workers = match watching {
-            1 => "Its worker is busy".into(),
-            _ => format!("All of its {watching} workers are busy"),
-        };
-        let ready = jobs(ready, "ready");
-        if reserved == 0 {
-            said.push(format!("{workers} with other tubes; {ready}{late}."));
-            said.extend(before(client, tube, next.first(), all)?);
-        } else {
-            let reserved = jobs(reserved, "reserved");
-            said.push(format!("{workers}: {reserved}, {ready}{late}."));
-        }
+        said.push(format!("{workers}{with} {}{late}.", jobs(ready, "ready")));
     }
     said.extend(limited(&next, &held, ready));
     if let Some(Growth { rate, producer }) = growth {
@@ -235,27 +220,26 @@ pub fn sentences(
     }
     for job in held.iter().take(NAMED).filter(|_| ready > 0) {
         let (id, left, tries) = (job.id, span(job.time_left.0.into()), job.reserves);
+        let worker = match job.all.get("reserved-by") {
+            Some(connection) => format!("connection {connection}"),
+            None => "a worker".into(),
+        };
         said.push(format!(
-            "Job {id} is held by {} for another {left}, at try {tries}.",
-            match job.all.get("reserved-by") {
-                Some(connection) => format!("connection {connection}"),
-                None => "a worker".into(),
-            }
+            "Job {id} is held by {worker} for another {left}, at try {tries}."
         ));
     }
-    let (timeouts, reserves) = (number("total-timeouts"), number("total-reserves"));
-    if timeouts >= OFTEN && timeouts * NO_EXCEPTION >= reserves {
+    if let Some((timeouts, reserves)) = times_out(facts) {
         said.push(format!("{timeouts} of {reserves} reservations timed out."));
     }
     if buried > 0 {
-        let first = first(client, tube, State::Buried)?;
+        let first = first(client, name, State::Buried)?;
         let first = first.map_or(String::new(), |job| {
             format!(", the next one to be kicked is {}", job.id)
         });
         said.push(format!("{}{first}.", jobs(buried, "buried")));
     }
     if ready == 0 && delayed > 0 {
-        let first = first(client, tube, State::Delayed)?;
+        let first = first(client, name, State::Delayed)?;
         let first = first.map(|job| client.job(job.id)).transpose()?.flatten();
         let left = span(first.map_or(0, |job| job.time_left.0.into()));
         let delayed = jobs(delayed, "delayed");
@@ -316,30 +300,6 @@ fn limited(next: &[JobFacts], held: &[JobFacts], ready: u64) -> Vec<String> {
         format!("{jobs} for limit {key}:{most}: {reserved}.")
     };
     full.into_iter().take(NAMED).map(sentence).collect()
-}
-
-/// A sentence about other tubes whose next jobs are more urgent than this one:
-/// workers that watch them, too, take these first.
-fn before(
-    client: &mut Client,
-    tube: &TubeName,
-    next: Option<&JobFacts>,
-    all: &[(TubeName, Facts)],
-) -> Outcome<Option<String>> {
-    let Some(next) = next else { return Ok(None) };
-    let mut tubes = names_with_ready(all);
-    tubes.retain(|name| name != tube);
-    let mut others = next_ready(client, &tubes)?;
-    others.retain(|job| job.priority < next.priority);
-    others.sort_by_key(|job| job.priority);
-    let names: Vec<_> = others.iter().map(|job| &job.tube).collect();
-    Ok((!names.is_empty()).then(|| {
-        format!(
-            "Its next job has the priority {}; more urgent jobs are ready in {}.",
-            next.priority.0,
-            listed(&names)
-        )
-    }))
 }
 
 /// Some of the reserved jobs of a tube, those with the least time left first.

@@ -6,10 +6,11 @@ use crate::server::address::Server;
 use crate::server::client::Client;
 use crate::server::curves::Curves;
 use crate::server::finder::{bodies, near};
-use crate::server::sample::{Column, RATES, Sample, TUBE_RATES, growth, is_large, per_second};
 use crate::server::stats::{Facts, JobFacts, State};
 use crate::server::trouble::{Trouble, has_failed_often, refusal, words};
-use crate::server::tubes::Patterns;
+use crate::server::tubes::{
+    Column, Each, Patterns, RATES, Sample, TABLE, counters, growth, is_large,
+};
 use crate::text::json::{Json, float, json};
 use beanpole::protocol::{JobId, TubeName};
 use std::collections::{BTreeMap, HashMap};
@@ -19,31 +20,23 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 /// How many tubes of a server have curves at most. If one more comes to life,
 /// the one that has been quiet for longest loses its curves.
-pub const MOST_CURVES: usize = 1000;
+const MOST_CURVES: usize = 1000;
 /// Of how many tubes the jobs are asked for in one sample: the next one is read
 /// with its body. The tubes take turns.
 const MOST_ASKED: usize = 30;
 /// The curves of a tube that is gone are kept for this time.
 const FORGET: Duration = Duration::from_secs(86_400);
 /// The longest time that a server may be silent before it counts as gone.
-pub const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(5);
+/// A sample is followed by a pause that is this many times longer: a server with very
+/// many tubes answers for a tenth of the time at most.
+const RESPITE: u32 = 9;
 /// A tube grows fast if a quarter of what is put into it stays there, and if it
 /// would have twice as many jobs in this time, in seconds.
 const DOUBLES_WITHIN: f64 = 600.0;
 /// The search for more jobs of a tube ends after this many ids in a row without
 /// one. They are few, because the search is done with each sample.
 const IDS: u64 = 1000;
-
-/// How a server is watched.
-#[derive(Clone, Copy)]
-pub struct Habits {
-    /// From one sample to the next.
-    pub interval: Duration,
-    /// A sample that takes long is followed by a pause that is so many times
-    /// longer.
-    pub respite: u32,
-    pub patience: Duration,
-}
 
 /// A server that is watched.
 pub struct Watched {
@@ -53,28 +46,25 @@ pub struct Watched {
     /// none of them.
     began_at: Duration,
     began: Instant,
-    habits: Habits,
+    /// From one sample to the next.
+    interval: Duration,
+    patience: Duration,
     known: Mutex<Known>,
 }
 
 /// What is known about a server, and what is wanted of it.
 #[derive(Default)]
 pub struct Known {
-    /// The last statistics; empty if there were none yet.
-    pub facts: Facts,
+    /// The last statistics and rates; empty if there were none yet.
+    pub server: Counted,
+    pub curves: Curves,
     /// Why the last question had no answer.
     pub failure: Option<String>,
     /// When the last sample was taken.
     pub sampled: Option<Duration>,
     /// When the sample under way was begun.
     asking_since: Option<Duration>,
-    /// Per second, once there were two samples.
-    pub rates: Option<[f64; RATES.len()]>,
-    counters: [u64; RATES.len()],
-    pub curves: Curves<{ RATES.len() }>,
     pub tubes: BTreeMap<TubeName, Tube>,
-    /// Whether no more samples are wanted for now.
-    pub is_held: bool,
     /// The tubes whose jobs are asked for in any case.
     pub shown: Vec<TubeName>,
     /// After which tube the jobs of others are asked for.
@@ -88,30 +78,34 @@ pub struct Known {
     pub jobs: Vec<(JobFacts, Vec<u8>)>,
 }
 
+/// Statistics of a server or a tube, and the rates since the sample before.
+#[derive(Default)]
+pub struct Counted {
+    pub facts: Facts,
+    counters: Each<u64>,
+    /// Per second, once there were two samples.
+    pub rates: Option<Each<f64>>,
+}
+
 /// A tube of a server.
 #[derive(Default)]
 pub struct Tube {
-    pub facts: Facts,
+    pub counted: Counted,
     pub troubles: Vec<Trouble>,
-    /// Per second, since the sample before.
-    pub rates: Option<[f64; TUBE_RATES.len()]>,
-    counters: [u64; TUBE_RATES.len()],
     /// The age in seconds of the next ready job, if it is known.
     pub age: Option<u64>,
     /// A job that was reserved often and never done.
     pub suspect: Option<JobFacts>,
     /// How fast it grows, if that is fast.
     pub growth: Option<Growth>,
-    /// For how long jobs have been ready and none was deleted.
-    pub still: Duration,
-    /// When it last moved: a job was deleted, or none was ready.
-    moved: Duration,
+    /// When a job was deleted last, or none was ready.
+    pub moved: Duration,
     /// When something about it changed.
     changed: Duration,
     /// Whether the tube does not exist any more; its curves go on.
     pub is_gone: bool,
     /// Its curves begin when something happens in it.
-    pub curves: Option<Box<Curves<{ TUBE_RATES.len() }>>>,
+    pub curves: Option<Box<Curves>>,
 }
 
 /// How fast a tube grows.
@@ -124,22 +118,20 @@ pub struct Growth {
 }
 
 impl Watched {
-    pub fn new(named: Server, habits: Habits) -> Watched {
+    pub fn new(named: Server, interval: Duration, patience: Duration) -> Watched {
         Watched {
             named,
             began_at: UNIX_EPOCH.elapsed().unwrap_or_default(),
             began: Instant::now(),
-            habits: Habits {
-                patience: habits.patience.min(PATIENCE),
-                ..habits
-            },
+            interval,
+            patience: patience.min(PATIENCE),
             known: Mutex::default(),
         }
     }
 
     /// Servers that are to be watched.
-    pub fn all(servers: &[Server], habits: Habits) -> Vec<Arc<Watched>> {
-        let watched = |server: &Server| Arc::new(Watched::new(server.clone(), habits));
+    pub fn all(servers: &[Server], interval: Duration, patience: Duration) -> Vec<Arc<Watched>> {
+        let watched = |server: &Server| Arc::new(Watched::new(server.clone(), interval, patience));
         servers.iter().map(watched).collect()
     }
 
@@ -154,15 +146,16 @@ impl Watched {
     }
 
     /// The curves of the server and of its tubes, for a file: a line for each,
-    /// without the name of a tube for the server.
+    /// without the name of a tube for the server. No more tubes have some than
+    /// [`MOST_CURVES`], so there is a bound.
     pub fn saved_curves(&self) -> Vec<Json> {
         let (server, known) = (self.named.address.to_string(), self.known());
         let own = json!({"server": server, "rings": known.curves.to_saved()});
-        let with_curves = known.tubes.iter().filter_map(|(name, tube)| {
+        let of_tubes = known.tubes.iter().filter_map(|(name, tube)| {
             let rings = tube.curves.as_ref()?.to_saved();
             Some(json!({"server": server, "tube": name.as_str(), "rings": rings}))
         });
-        [own].into_iter().chain(with_curves).collect()
+        [own].into_iter().chain(of_tubes).collect()
     }
 
     /// Takes back what a line of such a file says, if it is about this server.
@@ -172,37 +165,37 @@ impl Watched {
             return true;
         }
         let (now, mut known) = (self.now(), self.known());
-        match line["tube"]
-            .as_str()
-            .map(|name| TubeName::parse(name.as_bytes()))
-        {
-            None => {
-                let curves = Curves::from_saved(&line["rings"], now);
-                curves.map(|curves| known.curves = curves).is_some()
-            }
-            Some(Some(name)) if known.tubes.len() < MOST_CURVES => {
-                let tube = Curves::from_saved(&line["rings"], now).map(|curves| Tube {
-                    changed: now,
-                    is_gone: true,
-                    curves: Some(Box::new(curves)),
-                    ..Tube::default()
-                });
-                tube.map(|tube| known.tubes.insert(name, tube)).is_some()
-            }
-            Some(name) => name.is_some(),
+        let Some(curves) = Curves::from_saved(&line["rings"], now) else {
+            return false;
+        };
+        let Some(name) = line["tube"].as_str() else {
+            known.curves = curves;
+            return true;
+        };
+        let name = TubeName::parse(name.as_bytes());
+        let is_name = name.is_some();
+        if let Some(name) = name.filter(|_| known.tubes.len() < MOST_CURVES) {
+            let tube = Tube {
+                changed: now,
+                is_gone: true,
+                curves: Some(Box::new(curves)),
+                ..Tube::default()
+            };
+            known.tubes.insert(name, tube);
         }
+        is_name
     }
 
     /// A new connection, for a question of its own.
     pub fn connect(&self) -> Outcome<Client> {
-        Client::connect(&self.named.address, self.habits.patience)
+        Client::connect(&self.named.address, self.patience)
     }
 
     /// What is known about the server itself.
     pub fn to_json(&self) -> Json {
         let (now, known) = (self.now(), self.known());
-        let (facts, address) = (&known.facts, self.named.address.to_string());
-        let rates = known.rates.unwrap_or_default();
+        let (facts, address) = (&known.server.facts, self.named.address.to_string());
+        let rates = known.server.rates.unwrap_or_default();
         json!({
             "name": self.named.name.as_ref().unwrap_or(&address),
             "address": address,
@@ -228,17 +221,12 @@ impl Watched {
         let watch = move || {
             let mut client = None;
             loop {
-                let is_held = watched.known().is_held;
-                let took = match is_held {
-                    true => Duration::ZERO,
-                    false => watched.sample(&mut client, MOST_ASKED),
-                };
+                let took = watched.sample(&mut client, MOST_ASKED);
                 told();
-                // The next sample comes at the beginning of an interval, so that
-                // each slot of a curve has one.
-                let interval = watched.habits.interval;
-                let rest = (took * watched.habits.respite).saturating_sub(interval);
-                let (earliest, interval) = (watched.now() + rest, interval.as_nanos());
+                // Samples come at the beginning of an interval, so that each slot of a
+                // curve has as many.
+                let rest = (took * RESPITE).saturating_sub(watched.interval);
+                let (earliest, interval) = (watched.now() + rest, watched.interval.as_nanos());
                 let next = (earliest.as_nanos() / interval + 1) * interval;
                 let wait = next.saturating_sub(watched.now().as_nanos());
                 thread::park_timeout(Duration::from_nanos(wait.try_into().unwrap_or(u64::MAX)));
@@ -249,7 +237,7 @@ impl Watched {
         Ok(spawned.thread().clone())
     }
 
-    /// Takes a sample with the jobs of up to so many tubes, over this connection
+    /// Takes a sample with the jobs of up to this many tubes, over this connection
     /// or, if there is none, a new one, which stays there as long as it serves.
     /// Returns how long it took.
     pub fn sample(&self, link: &mut Option<Client>, most_asked: usize) -> Duration {
@@ -257,21 +245,19 @@ impl Watched {
         self.known().asking_since = Some(begun);
         let looks_into = self.known().looks_into.clone();
         let choose = |tubes: &[_]| self.known().choose(tubes, most_asked);
-        let ask = |client: &mut Client| {
-            let sample = Sample::take(client, &Patterns::default(), choose)?;
-            let sample = sample.with_connections(client)?;
-            let look = |(tube, most): &(TubeName, usize)| look(client, tube, *most);
-            let jobs = looks_into.as_ref().map(look).transpose()?;
-            Ok((sample, jobs.unwrap_or_default()))
-        };
-        let client = link.take().map_or_else(|| self.connect(), Ok);
-        let sample = client.and_then(|mut client| {
-            let sample = ask(&mut client)?;
+        let mut ask = || {
+            let mut client = link.take().map_or_else(|| self.connect(), Ok)?;
+            let sample = Sample::take(&mut client, &Patterns::default(), choose)?;
+            let sample = sample.with_connections(&mut client)?;
+            let jobs = match &looks_into {
+                Some((tube, most)) => look(&mut client, tube, *most)?,
+                None => Vec::new(),
+            };
             *link = Some(client);
-            Ok(sample)
-        });
-        let taken = self.now();
-        let mut known = self.known();
+            Ok((sample, jobs))
+        };
+        let sample: Outcome<_> = ask();
+        let (taken, mut known) = (self.now(), self.known());
         known.asking_since = None;
         match sample {
             Ok((sample, jobs)) => {
@@ -287,7 +273,7 @@ impl Watched {
     }
 }
 
-/// The next jobs of a tube with their bodies, up to so many of each state.
+/// The next jobs of a tube with their bodies, up to this many of each state.
 fn look(client: &mut Client, tube: &TubeName, most: usize) -> Outcome<Vec<(JobFacts, Vec<u8>)>> {
     let mut jobs = Vec::new();
     // `use` would create the tube.
@@ -315,12 +301,6 @@ impl Known {
         self.tubes.iter().filter(|(_, tube)| !tube.is_gone)
     }
 
-    /// The tubes that have a ready job.
-    pub fn with_ready(&self) -> impl Iterator<Item = TubeName> {
-        let ready = self.tubes.iter().filter(|(_, tube)| tube.ready() > 0);
-        ready.map(|(name, _)| name.clone())
-    }
-
     /// The tubes among these whose jobs are asked for: those that are shown, and
     /// those whose turn it is. Also the jobs that are asked for in any case.
     fn choose(&mut self, tubes: &[(TubeName, Facts)], most: usize) -> (Vec<TubeName>, Vec<JobId>) {
@@ -342,7 +322,7 @@ impl Known {
     /// Notes that nothing is known about this time.
     fn gap(&mut self, at: Duration) {
         self.sampled = None;
-        self.rates = None;
+        self.server.rates = None;
         self.curves.gap(at);
         for tube in self.tubes.values_mut() {
             tube.curves.iter_mut().for_each(|curves| curves.gap(at));
@@ -352,18 +332,14 @@ impl Known {
     /// Takes over a sample.
     pub fn take(&mut self, at: Duration, sample: Sample) {
         // Each run of a server has an id of its own.
-        if self.sampled.is_some() && self.facts.get("id") != sample.server.get("id") {
+        if self.sampled.is_some() && self.server.facts.get("id") != sample.server.get("id") {
             self.gap(at);
         }
-        let before = self.sampled;
-        let counters = sample.counters();
-        let since = |then| per_second(self.counters, counters, at.saturating_sub(then));
-        self.rates = before.map(since);
-        self.counters = counters;
-        self.curves.note(at, sample.server.jobs(), counters);
+        let before = self.sampled.replace(at);
         self.failure = None;
-        self.sampled = Some(at);
-        self.facts = sample.server;
+        self.server.note(at, before, sample.server);
+        let (jobs, counters) = (self.server.facts.jobs(), self.server.counters);
+        self.curves.note(at, jobs, counters);
         self.note_tubes(at, before, sample.tubes);
         self.note_producers(&sample.connections);
         for name in &sample.asked {
@@ -383,7 +359,7 @@ impl Known {
             }
         }
         for tube in self.tubes.values_mut() {
-            tube.troubles = Trouble::of(tube);
+            tube.troubles = Trouble::of(tube, at);
         }
     }
 
@@ -421,128 +397,157 @@ impl Known {
         let mut waits = None;
         for (name, facts) in tubes {
             let mut tube = old.remove(&name).unwrap_or_default();
-            let had_curves = tube.curves.is_some();
-            tube.note(at, before, facts, curves < MOST_CURVES);
-            match tube.curves {
-                Some(_) => curves += usize::from(!had_curves),
-                None if tube.is_alive() => waits = waits.max(Some(tube.changed)),
-                None => {}
+            let is_new = tube.changed.is_zero();
+            tube.note(at, before, facts);
+            if tube.curves.is_none() && tube.is_alive() {
+                if curves < MOST_CURVES {
+                    curves += 1;
+                    let zero_at = before.filter(|_| is_new);
+                    tube.curves = Some(Box::new(Curves::new(zero_at)));
+                } else {
+                    waits = waits.max(Some(tube.changed));
+                }
             }
+            tube.note_curves(at);
             self.tubes.insert(name, tube);
         }
         // A tube without clients and jobs goes, and may come back.
         for (name, mut tube) in old {
-            if tube.curves.is_some() && at - tube.changed < FORGET {
-                tube.note(at, before, Facts::default(), false);
+            if tube.curves.is_some() && at.saturating_sub(tube.changed) < FORGET {
+                tube.note(at, before, Facts::default());
+                tube.note_curves(at);
                 tube.is_gone = true;
                 self.tubes.insert(name, tube);
             }
         }
-        if let Some(newest) = waits {
-            let candidates = self.tubes.values_mut().filter(|tube| tube.curves.is_some());
-            if let Some(oldest) = candidates.min_by_key(|tube| tube.changed)
-                && oldest.changed < newest
-            {
-                oldest.curves = None;
-            }
+        let with_curves = self.tubes.values_mut().filter(|tube| tube.curves.is_some());
+        if let Some(quietest) = with_curves.min_by_key(|tube| tube.changed)
+            && waits.is_some_and(|newest| quietest.changed < newest)
+        {
+            quietest.curves = None;
         }
     }
 }
 
-impl Tube {
-    /// Takes over the statistics of this time. The sample before was at
-    /// `before`; a tube that did not exist then began with counters of 0.
-    fn note(
-        &mut self,
-        at: Duration,
-        before: Option<Duration>,
-        facts: Facts,
-        may_have_curves: bool,
-    ) {
-        let counters = TUBE_RATES.map(|(_, key)| facts.number(key));
-        let is_new = self.changed.is_zero();
-        let (jobs, had) = (facts.jobs(), self.facts.jobs());
-        if is_new || counters[1] != self.counters[1] || jobs[0] == 0 || had[0] == 0 {
-            self.moved = at;
-        }
-        if is_new || jobs != had || counters != self.counters {
-            self.changed = at.max(Duration::from_millis(1));
-        }
-        let since = |then| per_second(self.counters, counters, at.saturating_sub(then));
-        self.rates = before.map(since);
-        self.still = at - self.moved;
+impl Counted {
+    /// Takes over the statistics of this time. The sample before was at `before`; what
+    /// did not exist then began with counters of 0.
+    fn note(&mut self, at: Duration, before: Option<Duration>, facts: Facts) {
+        let counters = counters(&facts);
+        self.rates = before.map(|then| {
+            let seconds = at.saturating_sub(then).as_secs_f64().max(0.001);
+            let grown = |index: usize| growth(self.counters[index], counters[index]) as f64;
+            std::array::from_fn(|index| grown(index) / seconds)
+        });
         self.counters = counters;
         self.facts = facts;
-        self.growth = self.rates.and_then(|[put, delete, _]| {
-            let rate = put - delete;
-            let waits = self.facts.jobs_in(&[State::Ready, State::Delayed]) as f64;
+    }
+
+    /// The rate of this index in [`RATES`].
+    fn rate(&self, index: usize) -> Option<f64> {
+        self.rates.map(|rates| rates[index])
+    }
+}
+
+impl Tube {
+    fn note(&mut self, at: Duration, before: Option<Duration>, facts: Facts) {
+        let (had, counters) = (self.counted.facts.jobs(), self.counted.counters);
+        self.counted.note(at, before, facts);
+        let (facts, now) = (&self.counted.facts, self.counted.counters);
+        let (jobs, is_new) = (facts.jobs(), self.changed.is_zero());
+        if is_new || now[DELETE] != counters[DELETE] || jobs[0] == 0 || had[0] == 0 {
+            self.moved = at;
+        }
+        if is_new || jobs != had || now != counters {
+            self.changed = at.max(Duration::from_millis(1));
+        }
+        self.growth = self.counted.rates.and_then(|rates| {
+            let (put, rate) = (rates[PUT], rates[PUT] - rates[DELETE]);
+            let waits = facts.jobs_in(&[State::Ready, State::Delayed]) as f64;
             let is_fast = rate * 4.0 >= put && rate * DOUBLES_WITHIN >= waits;
-            (is_large(&self.facts) && is_fast).then_some(Growth {
+            (is_large(facts) && is_fast).then_some(Growth {
                 rate: rate as u64,
                 producer: None,
             })
         });
         self.suspect = None;
         self.is_gone = false;
-        if self.ready() == 0 {
+        if jobs[0] == 0 {
             self.age = None;
         }
-        if may_have_curves && self.curves.is_none() && self.is_alive() {
-            let zero_at = before.filter(|_| is_new);
-            self.curves = Some(Box::new(Curves::new(zero_at)));
-        }
+    }
+
+    fn note_curves(&mut self, at: Duration) {
+        let (jobs, counters) = (self.facts().jobs(), self.counted.counters);
         if let Some(curves) = &mut self.curves {
             curves.note(at, jobs, counters);
         }
     }
 
+    pub fn facts(&self) -> &Facts {
+        &self.counted.facts
+    }
+
+    /// How many jobs have timed out in the last ten minutes, as far as it was watched.
+    pub fn recent_timeouts(&self) -> u64 {
+        let counted = self.curves.as_ref().map(|curves| curves.counted(TIMEOUTS));
+        counted.unwrap_or(0.0).round() as u64
+    }
+
+    /// How bad its trouble is: 0 if there is none.
+    pub fn severity(&self) -> u8 {
+        self.troubles
+            .first()
+            .map_or(0, |worst| 1 + worst.kind as u8)
+    }
+
+    /// Whether it needs a person.
+    pub fn is_grave(&self) -> bool {
+        self.troubles.iter().any(|trouble| trouble.kind.is_grave())
+    }
+
     /// The figure of this column, if it is known. That of the name is how bad
     /// its trouble is.
     pub fn figure(&self, column: Column) -> Option<f64> {
-        let rate = |index: usize| self.rates.map(|rates| rates[index]);
+        let facts = self.facts();
         match column {
-            Column::Tube => Some(self.troubles.first().map_or(0.0, |worst| worst.rank())),
-            Column::Put => rate(0),
-            Column::Delete => rate(1),
-            Column::Timeouts => self.facts.get(column.key()).and(rate(2)),
+            Column::Tube => Some(self.severity().into()),
+            Column::Put => self.counted.rate(PUT),
+            Column::Delete => self.counted.rate(DELETE),
+            Column::Timeouts => facts.get(column.key()).and(self.counted.rate(TIMEOUTS)),
             Column::Age => self.age.map(|age| age as f64),
-            Column::Watching => Some(self.facts.watching() as f64),
-            _ => Some(self.facts.number(column.key()) as f64),
+            Column::Watching => Some(facts.watching() as f64),
+            _ => Some(facts.number(column.key()) as f64),
         }
     }
 
     /// The tube as a row of a table.
     pub fn to_json(&self, name: &TubeName) -> Json {
-        let figure = |column| self.figure(column);
-        let whole = |column| figure(column).map(|figure| figure as u64);
-        let rate = |column| figure(column).map(|rate| float((rate * 100.0).round() / 100.0));
-        json!({
+        let mut row = json!({
             "name": name.as_str(),
-            "ready": whole(Column::Ready),
-            "reserved": whole(Column::Reserved),
-            "delayed": whole(Column::Delayed),
-            "buried": whole(Column::Buried),
-            "watching": whole(Column::Watching),
-            "waiting": whole(Column::Waiting),
-            "put": rate(Column::Put),
-            "delete": rate(Column::Delete),
-            "timeouts": rate(Column::Timeouts),
-            "age": self.age,
-            "pause": whole(Column::Pause),
-            "grave": self.troubles.iter().any(|trouble| trouble.is_grave()),
+            "grave": self.is_grave(),
             "trouble": (!self.troubles.is_empty()).then(|| words(&self.troubles)),
-        })
-    }
-
-    pub fn ready(&self) -> u64 {
-        self.facts.number("current-jobs-ready")
+        });
+        for (column, name, ..) in &TABLE[1..] {
+            let figure = self.figure(*column);
+            // Only rates are no whole numbers.
+            row[name] = figure
+                .map(|figure| float((figure * 100.0).round() / 100.0))
+                .into();
+        }
+        row
     }
 
     /// Whether something happens in it, or has happened.
     fn is_alive(&self) -> bool {
-        self.facts.jobs() != [0; 4] || self.rates.is_some_and(|rates| rates != [0.0; 3])
+        self.facts().jobs() != [0; 4] || self.counted.rates.is_some_and(|all| all != [0.0; 4])
     }
 }
+
+/// The places of rates in [`RATES`].
+const PUT: usize = 0;
+const DELETE: usize = 2;
+const TIMEOUTS: usize = RATES.len() - 1;
 
 /// The tubes of these servers that are wanted, by a column: those with the
 /// largest figures first, and among equals by name. Without a column they come
@@ -551,28 +556,16 @@ pub fn sorted<'a>(
     known: &'a [MutexGuard<'_, Known>],
     wanted: impl Fn(usize, &TubeName) -> bool,
     by: Option<Column>,
-    is_turned: bool,
 ) -> Vec<(usize, &'a TubeName, &'a Tube)> {
     let mut rows = Vec::new();
     for (server, known) in known.iter().enumerate() {
         let tubes = known.existing().filter(|(name, _)| wanted(server, name));
-        rows.extend(tubes.map(|(name, tube)| {
-            let figure = by.map_or(Some(0.0), |column| tube.figure(column));
-            (figure.unwrap_or(-1.0), server, name, tube)
-        }));
+        rows.extend(tubes.map(|(name, tube)| (server, name, tube)));
     }
-    rows.sort_by(
-        |(one_figure, one_server, one, _), (figure, server, other, _)| {
-            let by_figure = figure.total_cmp(one_figure);
-            by_figure
-                .then_with(|| one.cmp(other))
-                .then(one_server.cmp(server))
-        },
-    );
-    if is_turned {
-        rows.reverse();
-    }
-    rows.into_iter()
-        .map(|(_, server, name, tube)| (server, name, tube))
-        .collect()
+    let figure = |tube: &Tube| by.and_then(|column| tube.figure(column)).unwrap_or(-1.0);
+    rows.sort_by(|(one_server, one, one_tube), (server, other, tube)| {
+        let by_figure = figure(tube).total_cmp(&figure(one_tube));
+        by_figure.then(one.cmp(other)).then(one_server.cmp(server))
+    });
+    rows
 }

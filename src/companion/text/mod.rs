@@ -37,6 +37,11 @@ pub fn beginning(body: &[u8], width: Option<usize>) -> String {
     text
 }
 
+/// How many columns of a terminal a text takes.
+pub fn columns(text: &str) -> usize {
+    text.chars().filter_map(UnicodeWidthChar::width).sum()
+}
+
 /// The length in bytes of what fits into this many columns of a terminal.
 fn fitting(text: &str, width: usize) -> usize {
     let mut columns = 0;
@@ -104,6 +109,11 @@ impl Colour {
         let known = (0..).zip(NAMES).find(|(_, known)| *known == name);
         let wrong = || format!("'{name}' is none of the colours {}", NAMES.join(", "));
         known.map(|(place, _)| Colour(place)).ok_or_else(wrong)
+    }
+
+    /// This colour, if something is so.
+    pub fn when(self, is_so: bool) -> Option<Colour> {
+        is_so.then_some(self)
     }
 
     /// A text in this colour, if colours are wanted.

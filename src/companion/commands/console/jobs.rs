@@ -1,23 +1,30 @@
-//! The jobs of a tube, page by page, and one job with its body, as JSON for the
-//! page. Nothing here takes a job.
+//! Jobs, for the page: those of a tube, page by page, and one with its body, as JSON;
+//! and what the page may change, if `--allow-changes` was given. Only [`carry_out`]
+//! takes or changes a job.
 
 use super::site::{optional, read};
 use crate::failure::{Failure, Outcome};
 use crate::http::Request;
 use crate::jobs::contains;
+use crate::server::act::{self, Act, Task};
 use crate::server::client::{self, Client};
-use crate::server::finder::{Scope, Walk, each_body, first, jobs_of, near};
-use crate::server::stats::{JobFacts, State};
-use crate::text::beginning;
-use crate::text::json::{Json, json, to_base64};
+use crate::server::finder::{Scope, Walk, each_body, near};
+use crate::server::reply::Reply;
+use crate::server::stats::{JobFacts, State, free_states};
+use crate::server::watch::Watched;
+use crate::server::writer::{NewJob, Transfer, Writer, Written};
+use crate::text::json::{self, Json, json, to_base64};
+use crate::text::{beginning, counted};
+use crate::values::Parse;
 use beanpole::protocol::{JobId, TubeName};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How many jobs a page has at most.
 const PAGE: usize = 50;
 /// How many jobs are found at most if only their ids are wanted.
 const MOST_IDS: usize = 50_000;
-/// How many jobs or ids are asked for at once.
+/// How many jobs are asked for at once.
 const AT_ONCE: usize = 500;
 /// A search of a page ends after this time, with what it has found; the next
 /// page goes on.
@@ -27,71 +34,91 @@ const PATIENCE_FOR_IDS: Duration = Duration::from_secs(8);
 /// How many characters of a body a row shows.
 const WIDTH: usize = 160;
 /// How many bytes of a body are shown at most.
-pub const LONGEST: usize = 1 << 20;
-/// A server without a list of jobs is asked for so many ids around the next job
-/// of a tube.
+const LONGEST: usize = 1 << 20;
+/// The longest request for a change: a job in base64, and its other values.
+pub const LONGEST_REQUEST: usize = LONGEST / 3 * 4 + 4096;
+/// A server without a list of jobs is asked for this many ids in a row around the next
+/// job of a tube.
 const AROUND: u64 = 1000;
 
 /// A page that is being filled.
 struct Page {
-    tube: TubeName,
-    states: Vec<State>,
     /// Only jobs with this in their body are wanted.
     text: String,
-    /// What to sort by; then the page has the first of all jobs that were seen.
-    sort: Option<fn(&JobFacts) -> u64>,
-    seen: Vec<JobFacts>,
     most: usize,
-    until: Instant,
     rows: Vec<(JobFacts, Vec<u8>)>,
-    /// How many jobs or ids were looked at.
-    looked: u64,
+    /// How many jobs were looked at.
+    looked: usize,
     /// The id from which the next page goes on.
     next: Option<JobId>,
 }
 
-/// A page of jobs. `listed` tells whether the server lists its jobs. If it does
-/// not, the first page has only the next jobs of each state and their
-/// neighbours, and its `next` is the first of all ids. With `ids`, the page has
-/// the ids of all jobs that are found, and nothing else of them.
+/// A page of jobs, by their ids or, with `sort`, the first ones of all jobs that could
+/// be looked at. With `ids`, it has the ids of all jobs that are found, and nothing else
+/// of them. `listed` tells whether the server lists its jobs. If it does not, there is
+/// one page: the next jobs of each state and their neighbours.
 pub fn page(client: &mut Client, request: &Request) -> Outcome<Json> {
     let only_ids = request.parameter("ids") == "1";
     let state: Option<State> = optional(request, "state")?;
-    let mut page = Page {
-        tube: read(request, "tube")?,
+    let scope = Scope {
+        tubes: vec![read(request, "tube")?],
         states: state.map_or(State::ALL.into(), |state| vec![state]),
+    };
+    let sort: Option<fn(&JobFacts) -> u64> = match request.parameter("sort") {
+        "tries" => Some(|job| job.reserves),
+        "oldest" => Some(|job| job.age),
+        "newest" => Some(|job| u64::MAX - job.age),
+        _ => None,
+    };
+    let (most, patience) = match only_ids {
+        true => (MOST_IDS, PATIENCE_FOR_IDS),
+        false => (PAGE, PATIENCE),
+    };
+    let mut page = Page {
         text: request.parameter("text").into(),
-        sort: match request.parameter("sort") {
-            "tries" => Some(|job| job.reserves),
-            "oldest" => Some(|job| job.age),
-            "newest" => Some(|job| u64::MAX - job.age),
-            _ => None,
-        },
-        seen: Vec::new(),
-        most: if only_ids { MOST_IDS } else { PAGE },
-        until: Instant::now() + if only_ids { PATIENCE_FOR_IDS } else { PATIENCE },
+        most,
         rows: Vec::new(),
         looked: 0,
         next: None,
     };
-    let scope = Scope {
-        tubes: vec![page.tube.clone()],
-        states: page.states.clone(),
-    };
+    let (until, mut seen) = (Instant::now() + patience, Vec::new());
     let walk = Walk::begin(client, &scope)?;
     let listed = walk.is_some();
-    match (walk, optional(request, "from")?) {
-        (Some(walk), from) => page.walk(client, walk, from.unwrap_or(JobId(0)))?,
-        (None, None) if !only_ids => page.next_ones(client)?,
-        (None, from) => page.ids(client, from.unwrap_or(JobId(1)))?,
-    }
-    if let Some(key) = page.sort.take() {
-        let mut seen = std::mem::take(&mut page.seen);
-        seen.sort_by_key(|job| std::cmp::Reverse(key(job)));
-        for some in seen.chunks(PAGE) {
-            page.show(client, some.to_vec())?;
+    if let Some(mut walk) = walk {
+        walk.go_to(optional(request, "from")?.unwrap_or(JobId(0)));
+        while page.rows.len() < page.most && Instant::now() < until && !walk.is_over() {
+            // Without a search every job that is asked for is shown.
+            let at_once = match page.text.is_empty() && sort.is_none() {
+                true => AT_ONCE.min(page.most - page.rows.len()),
+                false => AT_ONCE,
+            };
+            let jobs = walk.page(client, at_once)?;
+            page.next = walk.place();
+            match sort {
+                Some(_) => seen.extend(jobs),
+                None => page.show(client, jobs)?,
+            }
         }
-        page.next = None;
+    } else if client.tube_stats(&scope.tubes[0])?.is_some() {
+        // Without that question, to look for the next jobs would create the tube.
+        let is_plain = page.text.is_empty() && sort.is_none() && !only_ids;
+        let share = match is_plain {
+            true => PAGE / scope.states.len().min(State::FREE.len()),
+            false => AT_ONCE,
+        };
+        for state in scope.states {
+            seen.extend(near(client, &scope.tubes[0], state, share, AROUND)?);
+        }
+    }
+    if let Some(key) = sort {
+        seen.sort_by_key(|job| std::cmp::Reverse(key(job)));
+    }
+    let looked = page.looked + seen.len();
+    for some in seen.chunks(PAGE) {
+        page.show(client, some.to_vec())?;
+    }
+    if sort.is_some() || !listed {
+        (page.next, page.looked) = (None, looked);
     }
     let rows = page.rows.iter();
     let rows: Json = match only_ids {
@@ -103,75 +130,13 @@ pub fn page(client: &mut Client, request: &Request) -> Outcome<Json> {
 }
 
 impl Page {
-    fn has_room(&self) -> bool {
-        self.rows.len() < self.most && Instant::now() < self.until
-    }
-
-    fn walk(&mut self, client: &mut Client, mut walk: Walk, from: JobId) -> Outcome<()> {
-        walk.go_to(from);
-        while self.has_room() && !walk.is_over() {
-            // Without a search every job that is asked for is shown.
-            let most = match self.text.is_empty() && self.sort.is_none() {
-                true => AT_ONCE.min(self.most - self.rows.len()),
-                false => AT_ONCE,
-            };
-            let jobs = walk.page(client, most)?;
-            self.looked += jobs.len() as u64;
-            self.next = walk.place();
-            self.show(client, jobs)?;
-        }
-        Ok(())
-    }
-
-    /// The next jobs of each state, with those that have neighbouring ids.
-    fn next_ones(&mut self, client: &mut Client) -> Outcome<()> {
-        // `use` would create the tube.
-        if client.tube_stats(&self.tube)?.is_none() {
-            return Ok(());
-        }
-        let mut free = self.states.clone();
-        free.retain(|state| *state != State::Reserved);
-        let share = PAGE / free.len().max(1);
-        let mut jobs = Vec::new();
-        for state in free {
-            jobs.extend(near(client, &self.tube, state, share, AROUND)?);
-        }
-        self.next = Some(JobId(1));
-        self.show(client, jobs)
-    }
-
-    /// The jobs among all ids, from this one on. The search is over when the
-    /// server has given no higher id, as far as that can be known: it counts
-    /// its puts, but with a binlog also those of earlier runs have ids.
-    fn ids(&mut self, client: &mut Client, JobId(mut at): JobId) -> Outcome<()> {
-        let mut highest = client.server_stats()?.number("total-jobs");
-        for state in [State::Ready, State::Delayed, State::Buried] {
-            let first = first(client, &self.tube, state)?;
-            highest = highest.max(first.map_or(0, |job| job.id.0 + AROUND));
-        }
-        while self.has_room() && at <= highest {
-            let end = at.saturating_add(AT_ONCE as u64);
-            let mut jobs = jobs_of(client, (at..end).map(JobId))?;
-            jobs.retain(|job| job.tube == self.tube && self.states.contains(&job.state));
-            if let Some(last) = jobs.last() {
-                highest = highest.max(last.id.0 + AROUND);
-            }
-            self.looked += end - at;
-            at = end;
-            self.next = (at <= highest).then_some(JobId(at));
-            self.show(client, jobs)?;
-        }
-        Ok(())
-    }
-
-    /// Shows the jobs among these that have the text in their body, or keeps
-    /// them to be sorted. If the page is full, the next one begins after its
-    /// last job.
+    /// Shows the jobs among these that have the text in their body. If the page is full,
+    /// the next one begins after its last job.
     fn show(&mut self, client: &mut Client, jobs: Vec<JobFacts>) -> Outcome<()> {
-        if self.sort.is_some() {
-            self.seen.extend(jobs);
+        if self.rows.len() == self.most {
             return Ok(());
         }
+        self.looked += jobs.len();
         let mut last = None;
         each_body(client, jobs, |job, body| {
             if self.rows.len() == self.most {
@@ -220,4 +185,129 @@ pub fn job(client: &mut Client, id: JobId) -> Outcome<Json> {
     let shown = &job.body[..job.body.len().min(LONGEST)];
     json["body64"] = to_base64(shown).into();
     Ok(json)
+}
+
+/// Does what this request says, and tells what was done.
+pub fn carry_out(servers: &[Arc<Watched>], request: &[u8]) -> Outcome<String> {
+    let request = json::parse(request).map_err(Failure::Usage)?;
+    let deed = Deed(&request);
+    let server: usize = deed.number("server")?;
+    let Some(server) = servers.get(server) else {
+        return Failure::usage("there is no such server");
+    };
+    // Each deed has a connection of its own, so that none inherits a tube or a
+    // job of another one.
+    let client = &mut server.connect()?;
+    let (action, done) = match deed.text("do")? {
+        "delete" => (Act::Delete, "deleted"),
+        "kick-job" => (Act::Kick, "kicked"),
+        "bury" => (Act::Bury(None), "buried"),
+        "release" => {
+            let action = Act::Release(Some(deed.read("priority")?), deed.read("delay")?);
+            return act::act(client, action, deed.read("id")?);
+        }
+        "kick" => return act::kick(client, &deed.read("tube")?, deed.number("count")?),
+        "pause" => return act::pause(client, &deed.read("tube")?, deed.read("time")?),
+        "clear" => {
+            let (tube, most) = (deed.read("tube")?, deed.number("count")?);
+            return act::clear(client, &tube, &deed.states()?, most);
+        }
+        "put" => return put(server.connect()?, &deed),
+        "move" => return move_jobs(server, &deed),
+        other => return Failure::usage(format!("there is no deed '{other}'")),
+    };
+    let ids = deed.ids()?;
+    let mut said = Vec::new();
+    for id in &ids {
+        said.push(act::act(client, action, *id)?);
+    }
+    // Who acts on many jobs wants their number, and why some were left.
+    let (well, ill): (Vec<_>, Vec<_>) = said.into_iter().partition(|said| said.starts_with(done));
+    match (ids.len(), well.as_slice(), ill.as_slice()) {
+        (1, [said], _) | (1, _, [said]) | (_, [], [said, ..]) => Ok(said.clone()),
+        (_, well, []) => Ok(format!("{done} {} jobs", well.len())),
+        (all, well, [first, ..]) => Ok(format!("{done} {} of {all} jobs: {first}", well.len())),
+    }
+}
+
+/// A request, which is an object of JSON.
+struct Deed<'a>(&'a Json);
+
+impl<'a> Deed<'a> {
+    fn text(&self, key: &str) -> Outcome<&'a str> {
+        let value = self.0.get(key).and_then(Json::as_str);
+        value.ok_or_else(|| Failure::Usage(format!("the text '{key}' is missing")))
+    }
+
+    fn read<T: Parse>(&self, key: &str) -> Outcome<T> {
+        let about = |reason| Failure::Usage(format!("{key}: {reason}"));
+        T::parse(self.text(key)?).map_err(about)
+    }
+
+    fn number<T: TryFrom<u64>>(&self, key: &str) -> Outcome<T> {
+        let number = self.0.get(key).and_then(Json::as_u64);
+        let number = number.and_then(|number| T::try_from(number).ok());
+        number.ok_or_else(|| Failure::Usage(format!("the number '{key}' is missing")))
+    }
+
+    /// The jobs that it is about: at least one.
+    fn ids(&self) -> Outcome<Vec<JobId>> {
+        let ids = self.0.get("ids").and_then(Json::as_array);
+        let ids = ids.filter(|ids| !ids.is_empty());
+        let ids = ids.ok_or_else(|| Failure::Usage("the list 'ids' is missing".into()))?;
+        let id = |id: &Json| JobId::parse(id.as_str().unwrap_or_default());
+        let ids: Result<_, _> = ids.iter().map(id).collect();
+        ids.map_err(|reason| Failure::Usage(format!("ids: {reason}")))
+    }
+
+    /// The states in a list of words; all that a person may change if it is
+    /// empty.
+    fn states(&self) -> Outcome<Vec<State>> {
+        let words = self.text("states")?.split_whitespace();
+        let states: Result<Vec<State>, _> = words.map(<State as Parse>::parse).collect();
+        let states = states.and_then(|states| free_states(&states));
+        states.map_err(Failure::Usage)
+    }
+}
+
+fn put(client: Client, deed: &Deed) -> Outcome<String> {
+    let tube: TubeName = deed.read("tube")?;
+    let body = json::from_base64(deed.text("body64")?);
+    let body = body.ok_or_else(|| Failure::Usage("the body is not in base64".into()))?;
+    let job = NewJob {
+        tube: tube.clone(),
+        priority: deed.read("priority")?,
+        delay: deed.read("delay")?,
+        ttr: deed.read("ttr")?,
+        ..NewJob::with(body)
+    };
+    let Written {
+        replies, outcome, ..
+    } = Writer::new(client).write(&[job]);
+    outcome?;
+    match replies.first() {
+        Some(Reply::Inserted(id)) => Ok(format!("put job {id} into {tube}")),
+        Some(Reply::Buried(Some(id))) => Ok(format!(
+            "put job {id} into {tube}, but the server was short of memory and buried it"
+        )),
+        Some(other) => Err(Failure::unexpected("put", other)),
+        None => Failure::refused("put: there was no reply"),
+    }
+}
+
+/// Moves the jobs of a tube to another tube of the same server.
+fn move_jobs(server: &Watched, deed: &Deed) -> Outcome<String> {
+    let (from, to): (TubeName, TubeName) = (deed.read("tube")?, deed.read("to")?);
+    if from == to {
+        return Failure::usage("both are the same tube");
+    }
+    let (states, most) = (deed.states()?, deed.number("count")?);
+    let (mut client, target) = (server.connect()?, server.connect()?);
+    let ids = act::found(&mut client, &from, &states, most)?;
+    let (mut transfer, mut task) = (Transfer::new(target, to.clone(), true), Task::quiet(most));
+    let outcome = task.carry_out(&mut transfer, &mut client, &ids, false);
+    let said = format!("moved {} of {from} to {to}", counted(task.done, "job"));
+    outcome
+        .map(|()| said.clone())
+        .map_err(|failure| failure.about(said))
 }

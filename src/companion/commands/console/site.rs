@@ -6,15 +6,14 @@
 //! cannot read our answers and cannot hide its origin. Its last way is a name of
 //! its own that suddenly means our address: [`crate::http`] refuses that.
 
-use super::{deeds, jobs};
+use super::jobs;
 use crate::exposition::{self, SCRAPE_PATIENCE, Wanted, scrape};
 use crate::failure::{Failure, Outcome};
 use crate::http::{Answer, Request, Site};
 use crate::server::client::Client;
 use crate::server::curves::{self, SPANS};
-use crate::server::sample::Column;
 use crate::server::trouble::sentences;
-use crate::server::tubes::{matches, stats_of};
+use crate::server::tubes::{Column, matches};
 use crate::server::watch::{Known, Tube, Watched, sorted};
 use crate::text::json::{Json, json};
 use crate::values::Parse;
@@ -37,8 +36,6 @@ pub struct Console {
 const MOST_ASKING: usize = 4;
 /// The highest number of rows of the table in one answer.
 const MOST_ROWS: usize = 500;
-/// How many other tubes are looked at for the reason why a tube stands still.
-const MOST_OTHERS: usize = 100;
 
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
@@ -75,7 +72,7 @@ impl Site for Console {
                 403,
                 "this console only looks: it was started without --allow-changes",
             )),
-            ("POST", true) if path == "/api/change" => Ok(deeds::LONGEST_REQUEST),
+            ("POST", true) if path == "/api/change" => Ok(jobs::LONGEST_REQUEST),
             ("POST", true) => Err(Answer::refusal(404, "there is nothing to change")),
             _ => Err(Answer::refusal(
                 405,
@@ -92,7 +89,7 @@ impl Site for Console {
         let json = match path {
             "/api/change" if request.method == "POST" => {
                 let _turn = self.turn()?;
-                json!({"said": deeds::carry_out(&self.servers, &request.body)?})
+                json!({"said": jobs::carry_out(&self.servers, &request.body)?})
             }
             "/api/servers" => self.overview(),
             "/api/tubes" => self.tubes(request),
@@ -153,14 +150,12 @@ fn is_same(given: &str, wanted: &str) -> bool {
 fn why(request: &Request, client: &mut Client, server: &Watched) -> Outcome<Json> {
     let tube: TubeName = read(request, "tube")?;
     let facts = client.known_tube(&tube)?;
-    let others: Vec<_> = server.known().with_ready().take(MOST_OTHERS).collect();
-    let others = stats_of(client, &others)?;
     let growth = server
         .known()
         .tubes
         .get(&tube)
         .and_then(|tube| tube.growth.clone());
-    let said = sentences(client, &tube, &facts, growth.as_ref(), &others)?;
+    let said = sentences(client, &tube, &facts, growth.as_ref())?;
     Ok(json!({"why": said.join(" ")}))
 }
 
@@ -235,9 +230,8 @@ impl Console {
         };
         // Tubes that need a person.
         let grave = |server: &Arc<Watched>| {
-            let is_grave = |tube: &Tube| tube.troubles.iter().any(|trouble| trouble.is_grave());
             let known = server.known();
-            known.existing().filter(|(_, tube)| is_grave(tube)).count()
+            known.existing().filter(|(_, tube)| tube.is_grave()).count()
         };
         json!({
             "version": env!("CARGO_PKG_VERSION"),
@@ -262,7 +256,10 @@ impl Console {
             "name" => None,
             column => Some(Column::parse(column).unwrap_or(Column::Tube)),
         };
-        let rows = sorted(&known, is_wanted, by, request.parameter("turned") == "1");
+        let mut rows = sorted(&known, is_wanted, by);
+        if request.parameter("turned") == "1" {
+            rows.reverse();
+        }
         let in_all = known
             .iter()
             .enumerate()
@@ -285,7 +282,7 @@ impl Console {
         Ok(json!({
             "row": row(index(request, "server"), server.now(), &name, tube),
             "gone": tube.is_gone,
-            "total": tube.facts.number("total-jobs"),
+            "total": tube.facts().number("total-jobs"),
         }))
     }
 
@@ -293,14 +290,15 @@ impl Console {
         let server = self.watched(request)?;
         let span = index(request, "span").min(SPANS.len() - 1);
         let (now, known) = (server.now(), server.known());
-        let slots = match optional::<TubeName>(request, "tube")? {
-            None => curves::to_json(&known.curves.slots(span, now)),
-            Some(tube) => {
-                let curves = known.tubes.get(&tube).and_then(|tube| tube.curves.as_ref());
-                let slots = curves.map(|curves| curves.slots(span, now));
-                curves::to_json(&slots.unwrap_or_default())
-            }
+        let curves = match optional::<TubeName>(request, "tube")? {
+            None => Some(&known.curves),
+            Some(tube) => known
+                .tubes
+                .get(&tube)
+                .and_then(|tube| tube.curves.as_deref()),
         };
+        let slots = curves.map(|curves| curves.slots(span, now));
+        let slots = curves::to_json(&slots.unwrap_or_default());
         Ok(json!({"seconds": SPANS[span], "slots": slots}))
     }
 }
@@ -309,18 +307,13 @@ impl Console {
 mod tests {
     use super::*;
     use crate::server::address::Address;
-    use crate::server::watch::Habits;
 
     /// A console whose server is gone.
     fn console(token: Option<&str>) -> Console {
         let nobody = Address::parse("unix:/nowhere/socket").unwrap();
-        let habits = Habits {
-            interval: Duration::MAX,
-            respite: 1,
-            patience: Duration::MAX,
-        };
+        let server = Watched::new(nobody.into(), Duration::MAX, Duration::MAX);
         Console {
-            servers: vec![Arc::new(Watched::new(nobody.into(), habits))],
+            servers: vec![Arc::new(server)],
             token: token.map(String::from),
             allows_changes: true,
             asking: Arc::default(),

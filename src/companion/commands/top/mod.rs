@@ -1,29 +1,28 @@
-//! `top`: a live screen of servers and their tubes.
+//! `top`: a live screen of servers and their tubes. It only looks: what changes
+//! something is a command of its own, or a button of the console.
 //!
-//! [`board`] holds what is shown, and knows what keys do; [`view`] makes lines
-//! of it. Each server is [watched](crate::server::watch). This file waits for
-//! keys, samples, and a new size of the terminal. If the output is not a
-//! terminal, it prints once.
+//! Each server is [watched](crate::server::watch). This file knows what is selected and
+//! what keys do; it waits for keys, samples and a new size of the terminal. [`view`]
+//! makes lines of what is known. If the output is not a terminal, they are printed once.
 
-mod board;
 mod terminal;
 mod view;
 
 use crate::command::{Interval, Invocation, Run, Tubes};
 use crate::failure::{Failure, Outcome, Status};
-use crate::server::sample::Column;
-use crate::server::watch::{Habits, Watched};
+use crate::server::tubes::{Column, Patterns};
+use crate::server::watch::{Known, Watched, sorted};
 use crate::signals::{Calls, SIGHUP, SIGINT, SIGTERM, SIGWINCH, wait_for};
 use crate::text::json::Json;
 use crate::text::output::{self, Output};
 use crate::values::parse;
-use board::{Action, Board};
+use beanpole::protocol::TubeName;
 use clap::Args;
 use std::os::fd::AsFd;
-use std::sync::{Arc, mpsc};
-use std::thread;
+use std::sync::{Arc, MutexGuard};
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
-use terminal::Terminal;
+use terminal::{Key, Terminal};
 
 #[derive(Args)]
 pub struct Top {
@@ -45,21 +44,144 @@ impl Run for Top {
 
     fn run(self, invocation: &Invocation) -> Outcome {
         let interval = self.interval.map_or(Duration::from_secs(1), |time| time.0);
-        let habits = Habits {
-            interval,
-            respite: 1,
-            patience: invocation.patience,
+        let board = Board {
+            servers: Watched::all(&invocation.servers, interval, invocation.patience),
+            sort: self.sort.unwrap_or_default(),
+            tubes: self.tubes.patterns(),
+            ..Board::default()
         };
-        let servers = Watched::all(&invocation.servers, habits);
-        let board = Board::new(
-            servers,
-            self.sort.unwrap_or_default(),
-            self.tubes.patterns(),
-        );
         match output::has_person() && !self.json {
             true => live(board, interval),
             false => print_once(board, interval, self.json),
         }
+    }
+}
+
+/// The columns that the table can be sorted by, from left to right.
+const COLUMNS: [Column; 11] = {
+    use Column::*;
+    [
+        Tube, Ready, Reserved, Delayed, Buried, Watching, Waiting, Put, Delete, Age, Timeouts,
+    ]
+};
+
+/// A tube, and the index of its server.
+type Row = (usize, TubeName);
+
+/// What is shown, and what is selected.
+#[derive(Default)]
+struct Board {
+    servers: Vec<Arc<Watched>>,
+    sort: Column,
+    /// Only these tubes are shown.
+    tubes: Patterns,
+    /// Only tubes with this text in their names are shown.
+    filter: String,
+    /// The next filter, while it is typed.
+    typed: Option<String>,
+    /// The tubes that are to be shown, in their order. They are arranged when something
+    /// of this changes, because there may be very many.
+    rows: Vec<Row>,
+    /// Of which samples they were arranged.
+    arranged: Vec<Option<Duration>>,
+    selected: Option<Row>,
+    /// Whether the selected tube fills the screen.
+    is_open: bool,
+}
+
+impl Board {
+    /// Takes notice of new samples, and tells what is wanted of the next ones if
+    /// `visible` rows can be seen.
+    fn update(&mut self, visible: usize) {
+        let sampled = self.servers.iter().map(|server| server.known().sampled);
+        let sampled = sampled.collect();
+        if self.arranged != sampled {
+            self.arranged = sampled;
+            self.arrange();
+        }
+        let (start, shown) = (self.page(visible), self.rows.iter());
+        let shown: Vec<_> = shown.skip(start).take(visible).collect();
+        let open = self.selected.iter().filter(|_| self.is_open);
+        for (index, server) in self.servers.iter().enumerate() {
+            let mut known = server.known();
+            let of_it = shown.iter().filter(|(of, _)| *of == index);
+            known.shown = of_it.map(|(_, tube)| tube.clone()).collect();
+            let mut open = open.clone().filter(|(of, _)| *of == index);
+            known.looks_into = open.next().map(|(_, tube)| (tube.clone(), visible));
+        }
+    }
+
+    fn arrange(&mut self) {
+        let known: Vec<MutexGuard<Known>> = self.servers.iter().map(|one| one.known()).collect();
+        let is_shown = |_, tube: &TubeName| {
+            self.tubes.mean(tube) && tube.as_str().contains(self.filter.as_str())
+        };
+        let rows = sorted(&known, is_shown, Some(self.sort)).into_iter();
+        self.rows = rows
+            .map(|(server, name, _)| (server, name.clone()))
+            .collect();
+    }
+
+    /// The index of the selected row; 0 if it is gone.
+    fn selection(&self) -> usize {
+        let place = |selected| self.rows.iter().position(|row| row == selected);
+        self.selected.as_ref().and_then(place).unwrap_or(0)
+    }
+
+    /// The index of the first row of the page that contains the selected one.
+    fn page(&self, visible: usize) -> usize {
+        let visible = visible.max(1);
+        self.selection() / visible * visible
+    }
+
+    /// Does what a key means, if `visible` rows can be seen.
+    fn press(&mut self, key: Key, visible: usize) {
+        if let Some(mut typed) = self.typed.take() {
+            match key {
+                Key::Escape => return,
+                Key::Enter => {
+                    self.filter = typed;
+                    return self.arrange();
+                }
+                Key::Backspace => drop(typed.pop()),
+                Key::Char(character) if typed.len() < TubeName::MAX_LEN => typed.push(character),
+                _ => {}
+            }
+            self.typed = Some(typed);
+            return;
+        }
+        let page = isize::try_from(visible).unwrap_or(1);
+        match key {
+            Key::Escape | Key::Enter if self.is_open => self.is_open = false,
+            _ if self.is_open => {}
+            Key::Up => self.select(-1),
+            Key::Down => self.select(1),
+            Key::PageUp => self.select(-page),
+            Key::PageDown => self.select(page),
+            Key::Home => self.select(isize::MIN),
+            Key::End => self.select(isize::MAX),
+            Key::Enter => {
+                self.select(0);
+                self.is_open = self.selected.is_some();
+            }
+            Key::Char('s') => {
+                let place = COLUMNS.iter().position(|column| *column == self.sort);
+                self.sort = COLUMNS[(place.unwrap_or(0) + 1) % COLUMNS.len()];
+                self.arrange();
+            }
+            Key::Char('/') => self.typed = Some(self.filter.clone()),
+            Key::Escape => {
+                self.filter.clear();
+                self.arrange();
+            }
+            _ => {}
+        }
+    }
+
+    fn select(&mut self, steps: isize) {
+        let target = self.selection().saturating_add_signed(steps);
+        let target = target.min(self.rows.len().saturating_sub(1));
+        self.selected = self.rows.get(target).cloned();
     }
 }
 
@@ -84,25 +206,16 @@ fn print_once(mut board: Board, interval: Duration, is_json: bool) -> Outcome {
             json["tubes"] = tubes.collect();
             json
         };
-        output.json(
-            &board
-                .servers
-                .iter()
-                .enumerate()
-                .map(to_json)
-                .collect::<Json>(),
-        )?;
+        let servers = board.servers.iter().enumerate().map(to_json);
+        output.json(&servers.collect::<Json>())?;
     } else {
         for line in view::printout(&board, 80) {
             output.line(line)?;
         }
     }
     output.sync()?;
-    let mut failures = board
-        .servers
-        .iter()
-        .map(|server| server.known().failure.clone());
-    let lost = failures.find_map(|failure| failure);
+    let known = board.servers.iter().map(|server| server.known());
+    let lost = known.filter_map(|known| known.failure.clone()).next();
     lost.map_or(Ok(Status::Done), |reason| Err(Failure::Unreachable(reason)))
 }
 
@@ -114,79 +227,87 @@ fn live(mut board: Board, interval: Duration) -> Outcome {
         let caller = calls.caller()?;
         watchers.push(server.start(move || caller.call())?);
     }
-    let (tell, told) = mpsc::channel();
-    let mut terminal = Terminal::full_screen()?;
-    let mut drawn = (Vec::new(), (0, 0));
+    let terminal = Terminal::full_screen()?;
+    let mut drawn_size = (0, 0);
     loop {
         let size = terminal.size();
         let visible = view::visible_rows(&board, size.1);
         board.update(visible);
-        if let Some(message) = told.try_iter().last() {
-            board.message = message;
+        let mut text = String::new();
+        if std::mem::replace(&mut drawn_size, size) != size {
+            text += "\x1b[2J";
         }
-        // Keys that were typed meanwhile come first.
-        if !terminal.has_keys() {
-            let lines = view::screen(&board, size.0, size.1);
-            let lines = lines.iter().map(|line| line.text(size.0, true)).collect();
-            draw(&terminal, &mut drawn, (lines, size))?;
-            let fds = [terminal.as_fd(), calls.as_fd(), signals.as_fd()];
-            // A server that is silent is shown to be.
-            let soon = Instant::now() + interval.min(Duration::from_secs(1));
-            let ready = wait_for(&fds, Some(soon));
-            calls.take();
-            if signals.take() {
-                return Ok(Status::Done);
-            }
-            if !ready[0] {
-                continue;
-            }
+        for (index, line) in view::screen(&board, size.0, size.1).iter().enumerate() {
+            let line = line.text(size.0, true);
+            text += &format!("\x1b[{};1H\x1b[K{line}", index + 1);
         }
-        let Some(key) = terminal.key()? else {
-            continue;
-        };
-        match board.press(key, visible) {
-            Action::Nothing => continue,
-            Action::Quit => return Ok(Status::Done),
-            Action::Refresh => {}
-            Action::Suspend => {
-                terminal.suspend()?;
-                drawn = Default::default();
-            }
-            Action::Do(index, act) => {
-                let (server, watcher) =
-                    (Arc::clone(&board.servers[index]), watchers[index].clone());
-                let (tell, caller) = (tell.clone(), calls.caller()?);
-                let act = move || {
-                    let said = server.connect().and_then(|mut client| act(&mut client));
-                    // Nobody is told if the screen is gone.
-                    let _ = tell.send(said.unwrap_or_else(|failure| failure.to_string()));
-                    watcher.unpark();
-                    caller.call();
-                };
-                let spawned = thread::Builder::new().spawn(act);
-                spawned.map_err(|error| Failure::io("cannot start a thread", error))?;
+        terminal.write(&text)?;
+        // Also without a call: a server that is silent is shown to be.
+        let soon = Instant::now() + interval.min(Duration::from_secs(1));
+        let fds = [terminal.as_fd(), calls.as_fd(), signals.as_fd()];
+        let has_keys = wait_for(&fds, Some(soon))[0];
+        calls.take();
+        if signals.take() {
+            return Ok(Status::Done);
+        }
+        for key in if has_keys {
+            terminal.keys()?
+        } else {
+            Vec::new()
+        } {
+            match key {
+                Key::Ctrl('c') | Key::Closed => return Ok(Status::Done),
+                Key::Char('q') if board.typed.is_none() => return Ok(Status::Done),
+                Key::Ctrl('z') => {
+                    terminal.suspend()?;
+                    drawn_size = (0, 0);
+                }
+                key => {
+                    let was_open = board.is_open;
+                    board.press(key, visible);
+                    if board.is_open && !was_open {
+                        board.update(visible);
+                        watchers.iter().for_each(Thread::unpark);
+                    }
+                }
             }
         }
-        board.update(visible);
-        watchers.iter().for_each(thread::Thread::unpark);
     }
 }
 
-/// The lines of a screen, and its size.
-type Drawn = (Vec<String>, (usize, usize));
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::address::Server;
+    use crate::server::stats::Facts;
+    use crate::server::tubes::Sample;
+    use crate::values::Parse;
 
-/// Draws the lines that have changed; all lines if the size of the terminal has.
-fn draw(terminal: &Terminal, before: &mut Drawn, now: Drawn) -> Outcome<()> {
-    let mut text = String::new();
-    if before.1 != now.1 {
-        text += "\x1b[2J";
-        before.0.clear();
-    }
-    for (index, line) in now.0.iter().enumerate() {
-        if before.0.get(index) != Some(line) {
-            text += &format!("\x1b[{};1H\x1b[K{line}", index + 1);
+    /// With ten thousand tubes, to arrange them takes longer than a key may.
+    #[test]
+    fn a_key_that_changes_no_order_sorts_nothing() {
+        let server = Server::parse("11300").unwrap();
+        let server = Watched::new(server, Duration::MAX, Duration::MAX);
+        let tube = |number: u32| TubeName::parse(format!("t{number:05}").as_bytes()).unwrap();
+        let tubes = (0..10_000).map(|number| (tube(number), Facts::default()));
+        let sample = Sample {
+            tubes: tubes.collect(),
+            ..Sample::default()
+        };
+        server.known().take(Duration::ZERO, sample);
+        let mut board = Board {
+            servers: vec![Arc::new(server)],
+            ..Board::default()
+        };
+        board.update(20);
+        let arranged = board.rows.as_ptr();
+        let keys = "/t0999".chars().map(Key::Char);
+        for key in keys.chain([Key::Down, Key::Backspace]) {
+            board.press(key, 20);
+            board.update(20);
+            assert_eq!(board.rows.as_ptr(), arranged);
         }
+        board.press(Key::Enter, 20);
+        assert_eq!(board.rows.len(), 100);
     }
-    *before = now;
-    terminal.write(&text)
 }

@@ -5,7 +5,6 @@ use crate::failure::{Failure, Outcome};
 use crate::text::output;
 use nix::sys::signal::{Signal, raise};
 use rustix::termios::{self, OptionalActions, Termios};
-use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -14,8 +13,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 pub struct Terminal {
     input: io::Stdin,
     before: Termios,
-    /// Keys that were read together with earlier ones.
-    keys: VecDeque<Key>,
 }
 
 /// These begin and end the use of a separate screen without a cursor.
@@ -33,8 +30,6 @@ pub enum Key {
     Backspace,
     Up,
     Down,
-    Left,
-    Right,
     Home,
     End,
     PageUp,
@@ -50,7 +45,6 @@ impl Terminal {
         let terminal = Terminal {
             input: io::stdin(),
             before: termios::tcgetattr(io::stdin()).map_err(no_terminal)?,
-            keys: VecDeque::new(),
         };
         terminal.begin()?;
         Ok(terminal)
@@ -91,27 +85,15 @@ impl Terminal {
             .map_err(Failure::output)
     }
 
-    /// Waits until something is typed, and returns the next key. `None` if it
-    /// is not a known key.
-    pub fn key(&mut self) -> Outcome<Option<Key>> {
-        if self.keys.is_empty() {
-            let mut bytes = [0; 1024];
-            match nix::unistd::read(&self.input, &mut bytes) {
-                Ok(0) => self.keys.push_back(Key::Closed),
-                Ok(count) => decode(&bytes[..count], &mut self.keys),
-                Err(nix::Error::EINTR) => {}
-                Err(nix::Error::EIO) => self.keys.push_back(Key::Closed),
-                Err(errno) => {
-                    return Err(Failure::io("cannot read from the terminal", errno.into()));
-                }
-            }
+    /// Waits until something is typed, and returns the keys.
+    pub fn keys(&self) -> Outcome<Vec<Key>> {
+        let mut bytes = [0; 1024];
+        match nix::unistd::read(&self.input, &mut bytes) {
+            Ok(0) | Err(nix::Error::EIO) => Ok(vec![Key::Closed]),
+            Ok(count) => Ok(decode(&bytes[..count])),
+            Err(nix::Error::EINTR) => Ok(Vec::new()),
+            Err(errno) => Err(Failure::io("cannot read from the terminal", errno.into())),
         }
-        Ok(self.keys.pop_front())
-    }
-
-    /// Whether there are keys that were read but not returned yet.
-    pub fn has_keys(&self) -> bool {
-        !self.keys.is_empty()
     }
 }
 
@@ -132,44 +114,37 @@ fn no_terminal(errno: rustix::io::Errno) -> Failure {
     Failure::io("cannot set up the terminal", errno.into())
 }
 
-/// Adds the keys in these bytes. Only ASCII is typed here: names of tubes and
-/// numbers. Sequences arrive in one piece, so an escape at the end is the key
-/// Escape.
-fn decode(mut bytes: &[u8], keys: &mut VecDeque<Key>) {
-    while let [first, ..] = bytes {
-        let (key, length) = match (first, bytes) {
-            (0x1b, [_, b'[' | b'O', ..]) => sequence(bytes),
-            (0x1b, _) => (Some(Key::Escape), 1),
-            (b'\r' | b'\n', _) => (Some(Key::Enter), 1),
-            (0x7f | 0x08, _) => (Some(Key::Backspace), 1),
-            (1..=0x1a, _) => (Some(Key::Ctrl(char::from(first + b'a' - 1))), 1),
-            (b' '..=b'~', _) => (Some(Key::Char(char::from(*first))), 1),
-            _ => (None, 1),
-        };
-        keys.extend(key);
-        bytes = &bytes[length..];
+/// The keys in these bytes. Only ASCII is typed here: names of tubes. Sequences arrive
+/// in one piece, so an escape at the end is the key Escape.
+fn decode(bytes: &[u8]) -> Vec<Key> {
+    let (mut keys, mut rest) = (Vec::new(), bytes);
+    while let [first, after @ ..] = rest {
+        rest = after;
+        keys.extend(match (first, after) {
+            // A sequence: an escape, a bracket or O, and what ends with a letter or ~.
+            (0x1b, [b'[' | b'O', tail @ ..]) => {
+                let end = tail.iter().position(|byte| (0x40..0x7f).contains(byte));
+                let (sequence, after) = tail.split_at(end.map_or(tail.len(), |end| end + 1));
+                rest = after;
+                match sequence {
+                    b"A" => Some(Key::Up),
+                    b"B" => Some(Key::Down),
+                    b"H" | b"1~" | b"7~" => Some(Key::Home),
+                    b"F" | b"4~" | b"8~" => Some(Key::End),
+                    b"5~" => Some(Key::PageUp),
+                    b"6~" => Some(Key::PageDown),
+                    _ => None,
+                }
+            }
+            (0x1b, _) => Some(Key::Escape),
+            (b'\r' | b'\n', _) => Some(Key::Enter),
+            (0x7f | 0x08, _) => Some(Key::Backspace),
+            (1..=0x1a, _) => Some(Key::Ctrl(char::from(first + b'a' - 1))),
+            (b' '..=b'~', _) => Some(Key::Char(char::from(*first))),
+            _ => None,
+        });
     }
-}
-
-/// The key of a sequence, which begins with an escape and a bracket or `O`, and
-/// the length of the sequence. An unknown sequence is no key.
-fn sequence(bytes: &[u8]) -> (Option<Key>, usize) {
-    let mut rest = bytes[2..].iter();
-    let Some(end) = rest.position(|byte| (0x40..0x7f).contains(byte)) else {
-        return (Some(Key::Escape), bytes.len());
-    };
-    let key = match &bytes[2..end + 3] {
-        b"A" => Some(Key::Up),
-        b"B" => Some(Key::Down),
-        b"C" => Some(Key::Right),
-        b"D" => Some(Key::Left),
-        b"H" | b"1~" | b"7~" => Some(Key::Home),
-        b"F" | b"4~" | b"8~" => Some(Key::End),
-        b"5~" => Some(Key::PageUp),
-        b"6~" => Some(Key::PageDown),
-        _ => None,
-    };
-    (key, end + 3)
+    keys
 }
 
 #[cfg(test)]
@@ -182,7 +157,7 @@ mod tests {
         for (bytes, expected) in [
             (&b"aB1"[..], vec![Char('a'), Char('B'), Char('1')]),
             (b"\x1b", vec![Escape]),
-            (b"\x1b[A\x1bOB\x1b[C\x1b[D", vec![Up, Down, Right, Left]),
+            (b"\x1b[A\x1bOB\x1b[C\x1b[D", vec![Up, Down]),
             (
                 b"\x1b[H\x1b[4~\x1b[3~\x1b[5~\x1b[6~",
                 vec![Home, End, PageUp, PageDown],
@@ -192,9 +167,7 @@ mod tests {
             (b"\x01\x03\x1a", vec![Ctrl('a'), Ctrl('c'), Ctrl('z')]),
             (b"\xff\0a", vec![Char('a')]),
         ] {
-            let mut keys = VecDeque::new();
-            decode(bytes, &mut keys);
-            assert_eq!(keys, expected, "{}", bytes.escape_ascii());
+            assert_eq!(decode(bytes), expected, "{}", bytes.escape_ascii());
         }
     }
 }

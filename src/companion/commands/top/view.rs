@@ -1,39 +1,14 @@
 //! The board as lines of text. This file knows nothing of terminals.
 
-use super::board::{Board, COLUMNS, page_of};
-use crate::server::sample::{Column, RATES};
-use crate::server::stats::{JobFacts, State};
-use crate::server::trouble::{Trouble, refusal, words};
+use super::{Board, COLUMNS, Row};
+use crate::server::stats::{Facts, JobFacts, State};
+use crate::server::trouble::{Kind, refusal, words};
+use crate::server::tubes::{Column, RATES};
 use crate::server::watch::{Known, Tube, Watched};
-use crate::text::{Colour, beginning, counted, shown, span};
-use beanpole::protocol::{JobId, TubeName};
+use crate::text::{Colour, beginning, columns, counted, span};
 use std::time::Duration;
 
-const KEYS_OF_LIST: &str =
-    "q quit  ? help  enter look  s sort  / filter  space hold  k kick  p pause";
-const KEYS_OF_TUBE: &str =
-    "q quit  ? help  esc back  arrows job  d delete  u kick  b bury  c clear";
-const HELP: &str = "\
-arrows, page   select a tube, or a job of the tube that is looked into
-enter          look into a tube
-esc            go back, or show all tubes again
-s, S           sort by the next or the previous column
-r              turn the order
-/              show only tubes with some text in their names
-space          stand still, and go on
-k              kick jobs of the tube, as many as you say
-p              pause the tube, for as long as you say; 0 ends a pause
-c              delete all jobs of the tube but reserved ones, after a question
-d              delete the selected job, after a question
-u              kick the selected job, if it is buried or delayed
-b              bury the selected job
-Ctrl-Z         leave the terminal to the shell; its 'fg' comes back
-q              quit
-
-Red is what is lost, buried or refused. Yellow are tubes whose jobs nobody
-watches, fail, time out or wait for a limit, and pauses. A wide screen says what
-is wrong with each tube.
-What was before, and bodies in full, the console shows.";
+const KEYS: &str = "q quit  enter look  esc back  s sort  / filter";
 
 /// A line of the screen: pieces of text, some of them in a colour.
 #[derive(Clone, Default)]
@@ -78,50 +53,32 @@ impl Line {
         let base = format!("0;{}", self.style as u8);
         let (mut line, mut room) = (String::new(), width);
         for (text, colour) in &self.pieces {
-            // What a server says must not disturb the terminal.
-            let text = clip(&shown(text.as_bytes(), false), room);
-            room -= text.chars().count();
+            let text = beginning(text.as_bytes(), Some(room));
+            room -= columns(&text);
             line += &match colour.and_then(Colour::code).filter(|_| is_terminal) {
                 Some(code) => format!("\x1b[{base};{code}m{text}\x1b[{base}m"),
                 None => text,
             };
         }
-        if !is_terminal {
-            return line.trim_end().into();
+        match (is_terminal, self.style) {
+            (false, _) => line.trim_end().into(),
+            (true, Style::Reverse) => format!("\x1b[{base}m{line}{:room$}\x1b[0m", ""),
+            (true, _) => format!("\x1b[{base}m{line}\x1b[0m"),
         }
-        let rest = if self.style == Style::Reverse {
-            room
-        } else {
-            0
-        };
-        format!("\x1b[{base}m{line}{:rest$}\x1b[0m", "")
     }
-}
-
-/// The first `width` characters of a text.
-fn clip(text: &str, width: usize) -> String {
-    text.chars().take(width).collect()
 }
 
 /// The whole screen, as `height` lines.
 pub fn screen(board: &Board, width: usize, height: usize) -> Vec<Line> {
-    let mut lines = match board.help {
-        true => HELP.lines().map(Line::plain).collect(),
-        false => head(board),
-    };
+    let mut lines = head(board);
     let room = height.saturating_sub(lines.len() + 2);
-    match &board.page {
-        _ if board.help => {}
+    match board.selected.as_ref().filter(|_| board.is_open) {
         None => lines.extend(page(board, width, room)),
         Some(tube) => lines.extend(look_into(board, tube, width, room)),
     }
     lines.resize(height.saturating_sub(2), Line::default());
     lines.push(status(board));
-    let keys = match board.page {
-        None => KEYS_OF_LIST,
-        Some(_) => KEYS_OF_TUBE,
-    };
-    lines.push(Line::plain(keys).styled(Style::Dim));
+    lines.push(Line::plain(KEYS).styled(Style::Dim));
     lines.truncate(height);
     lines
 }
@@ -152,18 +109,16 @@ fn server_lines(server: &Watched) -> Vec<Line> {
     let (now, known) = (server.now(), server.known());
     let title = Line::default().styled(Style::Bold);
     let title = title.add_in(server.named.colour, server.named.title());
-    let facts = &known.facts;
+    let facts = &known.server.facts;
     if facts.get("id").is_none() {
         return vec![unheard_of(title, &known, now)];
     }
     let number = |key| facts.number(key);
-    let state = state(&known, now).map_or(String::new(), |state| format!("  {state}"));
     let (version, uptime) = (facts.text("version"), span(number("uptime")));
-    let [all, put, work, wait] = ["connections", "producers", "workers", "waiting"]
-        .map(|key| facts.number(&format!("current-{key}")));
+    let [all, put, work, wait] = facts.connections();
     let first = title
         .add(format!("  {version}  up {uptime}"))
-        .add_in(Some(Colour::RED), state)
+        .add_in(Some(Colour::RED), state(&known, now, "  "))
         .add(format!(
             "  {}: {put} put, {work} work, {wait} wait",
             counted(all, "connection")
@@ -173,36 +128,40 @@ fn server_lines(server: &Watched) -> Vec<Line> {
     let jobs =
         format!("jobs: {ready} ready ({urgent} urgent), {reserved} reserved, {delayed} delayed, ");
     let jobs = Line::plain(jobs)
-        .add_in(
-            (buried > 0).then_some(Colour::RED),
-            format!("{buried} buried"),
-        )
+        .add_in(Colour::RED.when(buried > 0), format!("{buried} buried"))
         .add(format!("; {put} put so far"));
     let mut rates = Line::plain("per second:");
     for (index, (name, _)) in RATES.into_iter().enumerate() {
-        let value = known.rates.map(|rates| rates[index]);
+        let value = known.server.rates.map(|rates| rates[index]);
         let is_bad = name == "timeouts" && value.is_some_and(|value| value > 0.0);
         let end = if index + 1 < RATES.len() { "," } else { "" };
         let text = format!(" {} {name}{end}", rate(value, 9));
-        rates = rates.add_in(is_bad.then_some(Colour::YELLOW), text);
+        rates = rates.add_in(Colour::YELLOW.when(is_bad), text);
     }
-    let mut binlog = match number("binlog-current-index") {
-        0 => "binlog off".into(),
-        current => format!(
-            "binlog {} to {current} of {} each",
-            number("binlog-oldest-index"),
-            bytes(number("binlog-max-size"))
-        ),
-    };
-    if number("binlog-size") > 0 {
-        let (live, size) = (number("binlog-live-size"), number("binlog-size"));
-        binlog += &format!(", {} of {} in use", bytes(live), bytes(size));
-    }
+    vec![first, jobs, rates, Line::plain(room(facts))]
+}
+
+/// What a server has room in.
+fn room(facts: &Facts) -> String {
+    let number = |key| facts.number(key);
+    let (oldest, current) = (
+        number("binlog-oldest-index"),
+        number("binlog-current-index"),
+    );
+    let (live, size) = (number("binlog-live-size"), number("binlog-size"));
     let (used, most) = (number("memory-used"), number("max-memory"));
-    if most > 0 && used >= most / 5 * 4 {
-        binlog += &format!("; memory {} of {}", bytes(used), bytes(most));
+    let each = bytes(number("binlog-max-size"));
+    let mut text = match current {
+        0 => "binlog off".into(),
+        _ => format!("binlog {oldest} to {current} of {each} each"),
+    };
+    if size > 0 {
+        text += &format!(", {} of {} in use", bytes(live), bytes(size));
     }
-    vec![first, jobs, rates, Line::plain(binlog)]
+    if most > 0 && used >= most / 5 * 4 {
+        text += &format!("; memory {} of {}", bytes(used), bytes(most));
+    }
+    text
 }
 
 /// The line of a server that has not answered yet.
@@ -213,43 +172,43 @@ fn unheard_of(title: Line, known: &Known, now: Duration) -> Line {
     }
 }
 
-/// What of a server needs a person: it does not answer, or it takes no jobs.
-fn state(known: &Known, now: Duration) -> Option<String> {
-    let lost = known.lost(now).map(|(word, _)| word.into());
-    lost.or_else(|| refusal(&known.facts).map(|reason| format!("TAKES NO JOBS: {reason}")))
+/// What of a server needs a person, after these spaces: it does not answer, or it takes
+/// no jobs.
+fn state(known: &Known, now: Duration, spaces: &str) -> String {
+    let lost = known.lost(now).map(|(word, _)| format!("{spaces}{word}"));
+    let refusal = || refusal(&known.server.facts);
+    let refuses = || refusal().map(|reason| format!("{spaces}TAKES NO JOBS: {reason}"));
+    lost.or_else(refuses).unwrap_or_default()
 }
 
 /// A line for each of several servers, under a title.
 fn servers_table(servers: &[std::sync::Arc<Watched>]) -> Vec<Line> {
     const WIDTH: usize = 31;
-    let cell = |text: &str| format!(" {text:>6}");
-    let heads = ["READY", "RSVD", "DLYD", "BURY", "PUT/S", "DEL/S", "TMO/S"];
-    let heads: String = heads.map(cell).concat();
-    let title = Line::plain(format!("{:<WIDTH$}{heads}", "  SERVER"));
-    let mut lines = vec![title.styled(Style::Bold)];
+    let title = "  SERVER                         READY   RSVD   DLYD   BURY  PUT/S  DEL/S  TMO/S";
+    let mut lines = vec![Line::plain(title).styled(Style::Bold)];
     for (index, server) in servers.iter().enumerate() {
         let (now, known) = (server.now(), server.known());
         let number = format!("{} ", index + 1);
         let (title, room) = (server.named.title(), WIDTH - number.len());
         let line = Line::plain(number);
-        if known.facts.get("id").is_none() {
+        if known.server.facts.get("id").is_none() {
             let line = line.add_in(server.named.colour, title);
             lines.push(unheard_of(line, &known, now));
             continue;
         }
-        let title = format!("{:<room$}", clip(&title, room));
-        let mut line = line.add_in(server.named.colour, title);
-        for (state, jobs) in State::ALL.into_iter().zip(known.facts.jobs()) {
+        let mut line = line.add_in(server.named.colour, format!("{title:<room$.room$}"));
+        for (state, jobs) in State::ALL.into_iter().zip(known.server.facts.jobs()) {
             let is_bad = state == State::Buried && jobs > 0;
-            line = line.add_in(is_bad.then_some(Colour::RED), cell(&count(jobs, 6)));
+            line = line.add_in(Colour::RED.when(is_bad), format!(" {:>6}", count(jobs, 6)));
         }
-        lines.push(match state(&known, now) {
+        let state = state(&known, now, " ");
+        lines.push(match state.is_empty() {
             // The rates are old, or there is no room for them.
-            Some(state) => line.add_in(Some(Colour::RED), cell(&state)),
-            None => {
-                let value = |index: usize| rate(known.rates.map(|rates| rates[index]), 6);
-                line.add([0, 2, 3].map(|index| cell(&value(index))).concat())
-            }
+            false => line.add_in(Some(Colour::RED), state),
+            true => [0, 2, 3].into_iter().fold(line, |line, index| {
+                let value = known.server.rates.map(|rates| rates[index]);
+                line.add(format!(" {:>6}", rate(value, 6)))
+            }),
         });
     }
     lines
@@ -262,18 +221,15 @@ const NAME: usize = 20;
 
 /// The page of the table that contains the selected row, in up to `room` lines.
 fn page(board: &Board, width: usize, room: usize) -> Vec<Line> {
-    let selected = board.selection();
-    let (start, rows) = page_of(&board.rows, selected, room.saturating_sub(1));
-    table(board, rows, Some(selected - start), width)
+    let visible = room.saturating_sub(1);
+    let start = board.page(visible);
+    let rows = board.rows.iter().skip(start).take(visible);
+    let selected = board.selection().checked_sub(start);
+    table(board, &rows.collect::<Vec<_>>(), selected, width)
 }
 
 /// A title, and these rows.
-fn table(
-    board: &Board,
-    rows: &[(usize, TubeName)],
-    selected: Option<usize>,
-    width: usize,
-) -> Vec<Line> {
+fn table(board: &Board, rows: &[&Row], selected: Option<usize>, width: usize) -> Vec<Line> {
     let is_wide = width >= ROOM_FOR_TROUBLE;
     let columns = &COLUMNS[1..COLUMNS.len() - usize::from(!is_wide)];
     let figures: usize = columns.iter().map(|column| column.head().1 + 1).sum();
@@ -282,11 +238,7 @@ fn table(
     let longest = longest.max().unwrap_or(0).max(NAME);
     let name_width = width.saturating_sub(figures).max(8).min(longest);
     let head = |column: Column| {
-        let mark = match (column == board.sort, board.is_turned) {
-            (false, _) => "",
-            (true, false) => "*",
-            (true, true) => "^",
-        };
+        let mark = if column == board.sort { "*" } else { "" };
         format!("{mark}{}", column.head().0)
     };
     let mut title = Line::plain(format!("{:<name_width$}", head(Column::Tube)));
@@ -299,15 +251,14 @@ fn table(
         let Some(tube) = known.tubes.get(name).filter(|tube| !tube.is_gone) else {
             continue;
         };
-        let number = match board.servers.len() {
-            1 => String::new(),
-            _ => format!("{} ", server + 1),
+        let name = match board.servers.len() {
+            1 => name.to_string(),
+            _ => format!("{} {name}", server + 1),
         };
-        let line = row(&format!("{number}{name}"), tube, columns, name_width);
-        let line = match is_wide {
-            true => line.add("  ").add(words(&tube.troubles)),
-            false => line,
-        };
+        let mut line = row(&name, tube, columns, name_width);
+        if is_wide {
+            line = line.add("  ").add(words(&tube.troubles));
+        }
         let is_lost = known.lost(board.servers[*server].now()).is_some();
         lines.push(line.styled(match Some(index) == selected {
             true => Style::Reverse,
@@ -319,29 +270,30 @@ fn table(
 }
 
 fn row(name: &str, tube: &Tube, columns: &[Column], name_width: usize) -> Line {
-    let mark = tube.troubles.iter().find_map(|trouble| match trouble {
-        Trouble::Held(left) | Trouble::Paused(left) => Some(format!(" ||{}", span(*left))),
-        Trouble::TimesOut(_) => Some(" !time".into()),
-        Trouble::Fails(..) => Some(" !job".into()),
-        Trouble::Grows(_) => Some(" !grows".into()),
+    let kinds = tube.troubles.iter().map(|trouble| trouble.kind);
+    let pause = tube.facts().number("pause-time-left");
+    let mark = kinds.clone().find_map(|kind| match kind {
+        Kind::Held | Kind::Paused => Some(format!(" ||{}", span(pause))),
+        Kind::TimesOut => Some(" !time".into()),
+        Kind::Fails => Some(" !job".into()),
+        Kind::Grows => Some(" !grows".into()),
         _ => None,
     });
     let mark = mark.unwrap_or_default();
-    let name = format!(
-        "{}{mark}",
-        clip(name, name_width.saturating_sub(mark.len()))
-    );
-    let yellow = |is_so: bool| is_so.then_some(Colour::YELLOW);
-    let mut line = Line::default().add_in(yellow(!mark.is_empty()), format!("{name:<name_width$}"));
+    let room = name_width.saturating_sub(mark.len());
+    let name = format!("{name:.room$}{mark}");
+    let colour = Colour::YELLOW.when(!mark.is_empty());
+    let mut line = Line::default().add_in(colour, format!("{name:<name_width$}"));
+    let is_held_up = kinds
+        .clone()
+        .any(|kind| matches!(kind, Kind::Unwatched | Kind::Limited));
     for &column in columns {
         let (figure, (_, width)) = (tube.figure(column), column.head());
         let has = figure.is_some_and(|figure| figure > 0.0);
-        let is_held_up =
-            |trouble: &Trouble| matches!(trouble, Trouble::Unwatched | Trouble::Limited);
         let colour = match column {
-            Column::Buried if has => Some(Colour::RED),
-            Column::Ready => yellow(tube.troubles.iter().any(is_held_up)),
-            Column::Timeouts => yellow(has),
+            Column::Buried => Colour::RED.when(has),
+            Column::Ready => Colour::YELLOW.when(is_held_up),
+            Column::Timeouts => Colour::YELLOW.when(has),
             _ => None,
         };
         let text = match (column, figure) {
@@ -357,110 +309,83 @@ fn row(name: &str, tube: &Tube, columns: &[Column], name_width: usize) -> Line {
 
 /// The page of a tube, in up to `room` lines: its row, its trouble and its next
 /// jobs.
-fn look_into(board: &Board, page: &(usize, TubeName), width: usize, room: usize) -> Vec<Line> {
-    let mut lines = table(board, std::slice::from_ref(page), None, width);
-    let selected = board.selected_job();
-    let known = board.servers[page.0].known();
-    let told = match known.tubes.get(&page.1).filter(|tube| !tube.is_gone) {
+fn look_into(board: &Board, tube: &Row, width: usize, room: usize) -> Vec<Line> {
+    let mut lines = table(board, &[tube], None, width);
+    let (server, name) = tube;
+    let known = board.servers[*server].known();
+    let told = match known.tubes.get(name).filter(|tube| !tube.is_gone) {
         Some(tube) => words(&tube.troubles),
-        None => format!("{} does not exist", page.1),
+        None => format!("{name} does not exist"),
     };
     lines.push(Line::default().add_in(Some(Colour::YELLOW), told));
-    lines.push(Line::default());
-    let of_tube = known.jobs.iter().filter(|(job, _)| job.tube == page.1);
-    let room = room.saturating_sub(lines.len());
-    lines.extend(jobs(&of_tube.collect::<Vec<_>>(), selected, width, room));
-    lines
-}
-
-/// The next jobs of each state, in up to `room` lines.
-fn jobs(
-    found: &[&(JobFacts, Vec<u8>)],
-    selected: Option<JobId>,
-    width: usize,
-    room: usize,
-) -> Vec<Line> {
-    let mut lines = Vec::new();
-    let by_state: Vec<_> = found
+    let jobs = known.jobs.iter().filter(|(job, _)| job.tube == *name);
+    let jobs: Vec<_> = jobs.collect();
+    let states: Vec<_> = jobs
         .chunk_by(|one, other| one.0.state == other.0.state)
         .collect();
-    for (index, jobs) in by_state.iter().enumerate() {
-        let share = room.saturating_sub(lines.len()) / (by_state.len() - index);
-        let most = share.saturating_sub(2).min(jobs.len());
-        if most == 0 {
+    for (index, jobs) in states.iter().enumerate() {
+        let share = room.saturating_sub(lines.len()) / (states.len() - index);
+        if share <= 2 {
             break;
         }
-        let state = jobs[0].0.state;
-        let left = if state == State::Delayed { "LEFT" } else { "" };
         let title = format!(
-            "next {:<8}{:>2} {:>10} {:>5} {:>5} {left:>5} {:>5} {:>6}  BODY",
-            state.name(),
+            "next {:<8}{:>2} {:>10} {:>5} {:>5} {:>5} {:>5} {:>6}  BODY",
+            jobs[0].0.state.name(),
             "ID",
             "PRI",
             "AGE",
             "TTR",
+            "LEFT",
             "TRIES",
             "BYTES"
         );
-        lines.push(Line::plain(title).styled(Style::Bold));
-        let is_selected = |job: &JobFacts| Some(job.id) == selected;
-        let place = jobs.iter().position(|(job, _)| is_selected(job));
-        for (job, body) in page_of(jobs, place.unwrap_or(0), most).1 {
-            let left = match state {
-                State::Delayed => span(job.time_left.0.into()),
-                _ => String::new(),
-            };
-            let facts = format!(
-                "{:>15} {:>10} {:>5} {:>5} {left:>5} {:>5} {:>6}  ",
-                job.id.0,
-                job.priority.0,
-                span(job.age),
-                span(job.ttr.0.into()),
-                count(job.reserves, 5),
-                count(body.len() as u64, 6),
-            );
-            let line = Line::plain(facts + &job.note() + &beginning(body, Some(width)));
-            lines.push(match is_selected(job) {
-                true => line.styled(Style::Reverse),
-                false => line,
-            });
-        }
         lines.push(Line::default());
+        lines.push(Line::plain(title).styled(Style::Bold));
+        let jobs = jobs.iter().take(share - 2);
+        lines.extend(jobs.map(|(job, body)| Line::plain(next_job(job, body, width))));
     }
     lines
 }
 
-/// The open question, or else the state of the screen and the latest message.
+fn next_job(job: &JobFacts, body: &[u8], width: usize) -> String {
+    let left = match job.state {
+        State::Delayed => span(job.time_left.0.into()),
+        _ => String::new(),
+    };
+    format!(
+        "{:>15} {:>10} {:>5} {:>5} {left:>5} {:>5} {:>6}  {}{}",
+        job.id.0,
+        job.priority.0,
+        span(job.age),
+        span(job.ttr.0.into()),
+        count(job.reserves, 5),
+        count(body.len() as u64, 6),
+        job.note(),
+        beginning(body, Some(width)),
+    )
+}
+
+/// The filter that is typed, or else the state of the screen.
 fn status(board: &Board) -> Line {
-    let line = Line::default().styled(Style::Bold);
-    if let Some(prompt) = &board.prompt {
-        return line.add(format!("{} {}_", prompt.question, prompt.text));
-    }
-    let mut parts = Vec::new();
-    if board.is_held {
-        parts.push((None, "held".into()));
+    let mut line = Line::default().styled(Style::Bold);
+    if let Some(typed) = &board.typed {
+        return line.add(format!("show tubes with this in their names: {typed}_"));
     }
     if !board.filter.is_empty() {
-        parts.push((None, format!("only tubes with '{}'", board.filter)));
-    }
-    if !board.message.is_empty() {
-        parts.push((None, board.message.clone()));
+        line = line.add(format!("only tubes with '{}'  ", board.filter));
     }
     for server in &board.servers {
         let (now, known) = (server.now(), server.known());
-        if let Some((_, reason)) = known.lost(now).filter(|_| known.facts.get("id").is_some()) {
+        let is_known = known.server.facts.get("id").is_some();
+        if let Some((_, reason)) = known.lost(now).filter(|_| is_known) {
             let text = match known.failure {
-                Some(_) => format!("{reason}; trying again"),
-                None => format!("{}: {reason}", server.named.address),
+                Some(_) => format!("{reason}; trying again  "),
+                None => format!("{}: {reason}  ", server.named.address),
             };
-            parts.push((Some(Colour::RED), text));
+            line = line.add_in(Some(Colour::RED), text);
         }
     }
-    let parts = parts.into_iter().enumerate();
-    parts.fold(line, |line, (index, (colour, text))| {
-        line.add(if index > 0 { "  " } else { "" })
-            .add_in(colour, text)
-    })
+    line
 }
 
 fn bytes(number: u64) -> String {
@@ -510,8 +435,9 @@ mod tests {
     }
 
     #[test]
-    fn text_of_a_server_is_escaped_on_the_screen() {
+    fn text_of_a_server_is_escaped_on_the_screen_and_cut_by_its_width() {
         let line = Line::plain("a\x1b]0;title\x07\u{202e}b");
         assert_eq!(line.text(40, false), "a\\x1b]0;title\\x07\\u{202e}b");
+        assert_eq!(Line::plain("工作队列").add("x").text(6, false), "工作队");
     }
 }

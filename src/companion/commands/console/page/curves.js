@@ -7,6 +7,7 @@ const [HEIGHT, LEFT, TOP, BOTTOM] = [190, 44, 8, 22];
 const SLOTS = 300;
 const SPANS = [[0, "10 minutes"], [1, "1 hour"], [2, "1 day"]];
 const BACKLOG = ["ready", "reserved", "delayed", "buried"];
+export const RATES = ["put", "reserved", "deleted", "timed out"];
 
 /** The small curve of a row: all jobs in the last ten minutes. */
 export function smallCurve(values, slots = 60) {
@@ -33,10 +34,9 @@ export class Curves {
   span = 0;
   sheet = element("section", { class: "sheet pad", "aria-label": "Curves" });
 
-  /** `load` resolves to the slots of a span; `rates` are the names of the rates. */
-  constructor(load, rates) {
+  /** `load` resolves to the slots of a span. */
+  constructor(load) {
     this.load = load;
-    this.rates = rates;
     const choose = (span) => {
       this.span = span;
       this.refresh().catch(() => {});
@@ -50,7 +50,7 @@ export class Curves {
 
   async refresh() {
     const { slots, seconds } = await this.load(this.span);
-    const rates = this.rates.map((name, index) => [name, (slot) => slot[4 + index]]);
+    const rates = RATES.map((name, index) => [name, (slot) => slot[4 + index]]);
     const backlog = BACKLOG.map((name, index) => [name, (slot) => slot[index]]);
     if (!this.figures.childElementCount) this.figures.append(element("figure"), element("figure"));
     const [jobs, perSecond] = this.figures.children;

@@ -7,7 +7,7 @@ import { JobView } from "./job.js";
 import { TubeView } from "./tube.js";
 import { TubesView } from "./tubes.js";
 
-const INTERVAL = 2000;
+const INTERVAL = 1000;
 const content = document.getElementById("content");
 const state = document.getElementById("state");
 const path = document.getElementById("path");

@@ -19,7 +19,7 @@ export class TubeView {
     this.badge = element("span", { class: "badge", hidden: true });
     this.figures = element("div");
     this.actions = element("div", { class: "actions" });
-    this.curves = new Curves((of) => ask("curves", { server, tube, span: of }), ["put", "deleted", "timed out"]);
+    this.curves = new Curves((of) => ask("curves", { server, tube, span: of }));
     const head = element("div", { class: "head" }, element("h1", {}, tube), this.badge, this.actions);
     this.sheets = [head, this.why, this.figures, this.curves.sheet, this.jobs()];
     this.figures.className = "sheet pad";
@@ -111,7 +111,7 @@ export class TubeView {
   async refresh() {
     if (await this.refreshTube()) this.refreshWhy().catch(() => {});
     // A search may be long: it is not done again and again.
-    const isSearch = this.wanted.text || this.wanted.sort || (this.listed === false && this.wanted.from);
+    const isSearch = this.wanted.text || this.wanted.sort;
     await Promise.all([this.curves.refresh(), isSearch ? null : this.refreshJobs()]);
   }
 
@@ -158,7 +158,7 @@ export class TubeView {
   /** Asks now and then why the tube stands still. */
   async refreshWhy() {
     if (Date.now() < this.nextWhy) return;
-    this.nextWhy = Date.now() + 4000;
+    this.nextWhy = Date.now() + 2000;
     const { why } = await ask("why", { server: this.server, tube: this.tube });
     setText(this.why, why || "Nothing is in its way.");
   }
@@ -168,7 +168,6 @@ export class TubeView {
     if (asked.text) setText(this.note, "Searching …");
     const answer = await ask("jobs", { ...asked, server: this.server, tube: this.tube });
     if (Object.keys(asked).some((key) => asked[key] !== this.wanted[key])) return;
-    this.listed = answer.listed;
     this.next = answer.next;
     const server = this.world.servers[this.server].name;
     showItems(this.body, answer.jobs, (job) => job.id, (job) => makeRow(server, job, this.world.changes), showJob);
@@ -182,19 +181,14 @@ export class TubeView {
     setText(this.empty, asked.text ? "No job here has this in its body." : asked.state ? `No job is ${asked.state}.` : "There are no jobs.");
     this.back.disabled = !this.earlier.length;
     this.on.disabled = answer.next == null;
-    setText(this.on, answer.listed || asked.from ? "Next" : "Look through all ids");
     setText(this.note, this.noteOn(answer, asked));
   }
 
   noteOn({ jobs, looked, next, listed }, { text, sort, from }) {
-    if (sort && listed) return `The first of ${count(looked)} jobs`;
-    if (!listed && !from) {
-      return jobs.length ? "This server lists no jobs: these are the next ones and their neighbours." : "";
-    }
-    if (text || !listed) {
-      const more = next == null ? "" : ", go on with Next";
-      return `${count(jobs.length)} found among ${count(looked)} ${listed ? "jobs" : "ids"}${more}`;
-    }
+    const which = listed ? "" : " This server lists no jobs: these are the next ones and their neighbours.";
+    if (text) return `${count(jobs.length)} found among ${count(looked)} jobs${next == null ? "." : ", go on with Next."}${which}`;
+    if (sort) return `The first of ${count(looked)} jobs.${which}`;
+    if (which) return jobs.length ? which.trim() : "";
     return next == null && !from ? "" : `Page ${this.earlier.length + 1}`;
   }
 

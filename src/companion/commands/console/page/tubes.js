@@ -1,7 +1,7 @@
 // The first view: the servers, and the table of their tubes.
 
 import { ask } from "./console.js";
-import { Curves, smallCurve } from "./curves.js";
+import { Curves, RATES, smallCurve } from "./curves.js";
 import { button, count, element, figures, keep, kept, rate, setText, short, showItems, span, tubeLink } from "./elements.js";
 
 const PAGE = 100;
@@ -19,7 +19,6 @@ const COLUMNS = [
   ["timeouts", "Timeouts/s"],
   ["age", "Next job’s age"],
 ];
-const RATES = ["put", "reserved", "deleted", "timed out"];
 
 export class TubesView {
   wanted = { search: "", sort: "", turned: "", from: 0, ...kept() };
@@ -32,7 +31,7 @@ export class TubesView {
     this.sheets = [element("h1", { class: "hidden" }, "Servers and tubes"), this.servers];
     if (server != null) {
       const load = (of) => ask("curves", { server, span: of });
-      this.curves = new Curves(load, RATES);
+      this.curves = new Curves(load);
       this.sheets.push(this.curves.sheet);
     }
     this.sheets.push(this.table());
