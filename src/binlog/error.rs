@@ -38,11 +38,6 @@ pub enum Error {
         /// What is wrong with them.
         flaw: String,
     },
-    /// A segment that is needed is not there.
-    Missing {
-        /// The segment.
-        number: u32,
-    },
     /// Any other reason. The text is complete.
     Refused(String),
     /// Another server has taken over the directory.
@@ -65,6 +60,14 @@ impl Error {
             name,
             source,
         }
+    }
+
+    /// A segment that is needed is not there.
+    pub(super) fn missing(number: u32) -> Error {
+        Error::Refused(format!(
+            "{} is missing though jobs in it are needed; nothing was changed; put it back, or {REPAIR}",
+            segment_name(number)
+        ))
     }
 
     /// What the system says, where it said something.
@@ -94,14 +97,11 @@ impl fmt::Display for Error {
         match self {
             Error::Directory { path, source } => {
                 let path = path.display();
-                let advice = match source.kind() {
-                    io::ErrorKind::NotFound => "; create it first",
-                    _ => "",
-                };
-                write!(
-                    f,
-                    "cannot use the binlog directory: {path}: {source}{advice}"
-                )
+                write!(f, "cannot use the binlog directory: {path}: {source}")?;
+                match source.kind() {
+                    io::ErrorKind::NotFound => f.write_str("; create it first"),
+                    _ => Ok(()),
+                }
             }
             Error::Locked(path) => write!(
                 f,
@@ -123,11 +123,6 @@ impl fmt::Display for Error {
             } => write!(
                 f,
                 "{} is damaged at offset {offset}: {flaw}; nothing was changed; {REPAIR}, or restore the file from a copy",
-                segment_name(*number)
-            ),
-            Error::Missing { number } => write!(
-                f,
-                "{} is missing though jobs in it are needed; nothing was changed; put it back, or {REPAIR}",
                 segment_name(*number)
             ),
             Error::Refused(text) => f.write_str(text),

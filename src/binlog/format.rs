@@ -48,16 +48,20 @@
 //! | 3 | delete | number: id |
 //! | 4 | mark (the low-water mark) | number: the oldest segment that is needed from here on |
 //!
-//! **Fields** of a job: the numbers id, priority, delay and TTR; the moment, unless
-//! the job is ready; the counters, if one of them is not 0; and in 8 bytes the time
-//! of the put. The moment is the end of the delay, the position in the order of the
-//! buried jobs, or for a deleted job the end of its key's time. The counters are the
-//! numbers of reserves, timeouts, releases, buries and kicks, and of tries that have
-//! ended without a command. Delay and TTR are in seconds, times in nanoseconds since
-//! the Unix epoch. An update has all of them, not only those that changed.
+//! The **fields** of a job, in this order:
 //!
-//! The kind of a put or an update is a sum with the state (0 ready, 8 buried, 16
-//! delayed, 24 deleted), and 32 if there are counters.
+//! - the numbers id, priority, delay and TTR, both in seconds;
+//! - one number by the state: nothing for a ready job, the position among the buried
+//!   jobs for a buried one, the end of the delay for a delayed one, and for a deleted
+//!   one the time when its key becomes free;
+//! - the numbers of reserves, timeouts, releases, buries and kicks, and of tries that
+//!   have ended without a command, unless all of them are 0;
+//! - in 8 bytes, the time of the put.
+//!
+//! Times are in nanoseconds since the Unix epoch. An update has all fields, not only
+//! those that have changed. The kind of a put or an update says which there are: to 1
+//! or 2 the state is added (0 ready, 8 buried, 16 delayed, 24 deleted), and 32 if there
+//! are counters.
 //!
 //! The **text** is the name of the tube, and the options of the put as the command
 //! had them, with a space before each. When the key of a deleted job stays taken,
@@ -74,6 +78,8 @@ use std::collections::HashSet;
 pub const HEADER_LEN: u64 = 44;
 /// Length of the frame before each record.
 pub const FRAME_LEN: u64 = 16;
+
+type FrameBytes = [u8; FRAME_LEN as usize];
 
 /// The length in a frame that says that the next segment has begun. No record is
 /// that long.
@@ -98,9 +104,6 @@ pub(super) fn segment_number(name: &str) -> Option<u32> {
 /// from 2 on. Their contents are not part of the binlog.
 pub(super) const PREPARED: &str = "binlog.spare";
 
-/// A file whose name has a higher number is left alone.
-pub(super) const MOST_PREPARED: usize = u32::MAX as usize;
-
 /// The name of a prepared segment.
 pub(super) fn prepared_name(slot: usize) -> String {
     match slot {
@@ -109,32 +112,27 @@ pub(super) fn prepared_name(slot: usize) -> String {
     }
 }
 
-/// The prepared segment of this name; `None` if this is the name of none.
+/// The prepared segment of this name; `None` if this is the name of none. (A higher
+/// number than that of any segment is none.)
 pub(super) fn prepared_slot(name: &str) -> Option<usize> {
     let slot = match name.strip_prefix(PREPARED)? {
         "" => 0,
-        number => number.parse::<usize>().ok()?.checked_sub(1)?,
+        number => number.parse::<u32>().ok()?.checked_sub(1)? as usize,
     };
-    (slot < MOST_PREPARED && prepared_name(slot) == name).then_some(slot)
+    (prepared_name(slot) == name).then_some(slot)
 }
 
-/// Whether the file of this name shows that there was a segment: there are no such
-/// files before the first one has its name. Without this, a directory that has lost
-/// all its segments would look new, and the server would start with no jobs. On
-/// shared storage, each server has names of its own for its prepared segments, with
-/// numbers after them.
+/// Whether the file of this name shows that there was a segment: the second prepared
+/// segment and the later ones are made when the first segment has its name. Without
+/// this, a directory that has lost all its segments would look new, and the server would
+/// start with no jobs. (On shared storage each server has names of its own for its
+/// prepared segments, which go on with numbers.)
 pub(super) fn shows_segment(name: &str) -> bool {
-    let end = name.match_indices('.').nth(1).map(|(end, _)| end);
-    let (name, numbers) = name.split_at(end.unwrap_or(name.len()));
-    let mut numbers = numbers.split('.').skip(1).peekable();
-    prepared_slot(name) > Some(0)
-        && numbers.peek() != Some(&FIRST)
-        && numbers.all(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
+    let suffix = name.match_indices('.').nth(1).map(|(start, _)| start);
+    let (name, suffix) = name.split_at(suffix.unwrap_or(name.len()));
+    let is_number = |byte: u8| byte == b'.' || byte.is_ascii_digit();
+    prepared_slot(name) > Some(0) && suffix.bytes().all(is_number)
 }
-
-/// The suffix of the provisional names that the second and the third prepared segment
-/// have until the first segment exists.
-pub(super) const FIRST: &str = "0";
 
 /// The header of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,17 +182,16 @@ impl Header {
             next_id: JobId(u64_at(28)),
             salt: u32_at(36),
         };
+        let is_sound = header.oldest <= number
+            && !(1..HEADER_LEN).contains(&header.previous_end)
+            && header.next_id < JobId(u64::MAX);
         match header {
-            _ if !bytes.starts_with(MAGIC) => Err("this is not a binlog segment"),
+            _ if !bytes.starts_with(MAGIC) => Err("it does not begin like a binlog segment"),
             _ if u32_at(40) != crc32fast::hash(&bytes[..40]) => {
-                Err("the header's checksum is wrong")
+                Err("the checksum of its header is wrong")
             }
-            _ if header.number != number => Err("the segment is another one by its header"),
-            _ if header.oldest > number => Err("by its header, the segment itself is not needed"),
-            _ if (1..HEADER_LEN).contains(&header.previous_end) => {
-                Err("by its header, the segment before ends within its own")
-            }
-            _ if header.next_id == JobId(u64::MAX) => Err("by its header, no id is left for a job"),
+            _ if header.number != number => Err("its header is that of another segment"),
+            _ if !is_sound => Err("the fields of its header are not valid"),
             _ => Ok(header),
         }
     }
@@ -203,12 +200,8 @@ impl Header {
     /// than ours, and the header is whole.
     pub(super) fn other_version(start: &[u8]) -> Option<u32> {
         let version = Fields(start.strip_prefix(MAGIC)?).u32()?;
-        let is_whole = |len: usize| {
-            let (header, crc) = start.split_at_checked(len)?;
-            Some(Fields(crc).u32()? == crc32fast::hash(header))
-        };
-        // In version 2, the header was shorter.
-        let is_whole = is_whole(36) == Some(true) || is_whole(40) == Some(true);
+        let (header, crc) = start.split_at_checked(40)?;
+        let is_whole = Fields(crc).u32()? == crc32fast::hash(header);
         (is_whole && version != VERSION).then_some(version)
     }
 }
@@ -254,7 +247,7 @@ pub struct Frame {
 impl Frame {
     /// The frame that these bytes would be, if they
     /// [belong](Self::belongs_to) to their place.
-    pub(super) fn read(bytes: &[u8; FRAME_LEN as usize]) -> Option<Frame> {
+    pub(super) fn read(bytes: &FrameBytes) -> Option<Frame> {
         let mut fields = Fields(bytes);
         let len = fields.u32().filter(|len| *len > 0)?;
         Some(Frame {
@@ -283,7 +276,7 @@ impl Frame {
 
     /// What is written after the last record of a segment when the next one has
     /// begun. It is not synced, and there may be no room for it.
-    pub(super) fn continued(place: Place) -> [u8; FRAME_LEN as usize] {
+    pub(super) fn continued(place: Place) -> FrameBytes {
         encode_frame(place, CONTINUED, 0, [&[], &[]])
     }
 
@@ -300,12 +293,7 @@ impl Frame {
 }
 
 /// The frame of a record in two parts.
-fn encode_frame(
-    place: Place,
-    len: u32,
-    unsynced: u32,
-    record: [&[u8]; 2],
-) -> [u8; FRAME_LEN as usize] {
+fn encode_frame(place: Place, len: u32, unsynced: u32, record: [&[u8]; 2]) -> FrameBytes {
     let seed = place.seed(len, unsynced);
     let fields = [len, unsynced, seed, crc_of(seed, record)].map(u32::to_le_bytes);
     let bytes = fields.as_flattened().try_into();
@@ -442,9 +430,10 @@ impl Record {
         fields.0.is_empty().then_some(record)
     }
 
-    /// Whether these bytes are a mark, so that it need not be decoded otherwise.
-    pub(super) fn is_mark(bytes: &[u8]) -> bool {
-        bytes.first() == Some(&MARK)
+    /// The segment that a mark in these bytes names; `None` if they are none.
+    pub(super) fn mark(bytes: &[u8]) -> Option<u32> {
+        let number = bytes.strip_prefix(&[MARK])?;
+        u32::try_from(Fields(number).number()?).ok()
     }
 }
 
@@ -562,12 +551,7 @@ impl Update {
 
     /// Appends the kind of a record with these fields, and the fields.
     fn encode(&self, what: u8, out: &mut Vec<u8>) {
-        let state = match self.state {
-            StoredState::Ready => 0,
-            StoredState::Buried { .. } => 1,
-            StoredState::Delayed { .. } => 2,
-            StoredState::Deleted { .. } => 3,
-        };
+        let (state, _) = self.state();
         let counters = u8::from(self.counts().is_some()) * HAS_COUNTERS;
         out.push(what + state * STATE + counters);
         self.numbers().for_each(|number| encode_number(number, out));
@@ -581,20 +565,21 @@ impl Update {
 
     /// All fields but the time of the put, as they are written.
     fn numbers(&self) -> impl Iterator<Item = u64> {
-        let moment = match self.state {
-            StoredState::Ready => None,
-            StoredState::Buried { order } => Some(order),
-            StoredState::Delayed { until } | StoredState::Deleted { until } => {
-                Some(until.as_nanos())
-            }
-        };
-        let numbers = [self.priority.0, self.delay.0, self.ttr.0].map(u64::from);
+        let [priority, delay, ttr] = [self.priority.0, self.delay.0, self.ttr.0].map(u64::from);
         let counts = self.counts().into_iter().flatten().map(u64::from);
-        [self.id.0]
-            .into_iter()
-            .chain(numbers)
-            .chain(moment)
-            .chain(counts)
+        let (_, number) = self.state();
+        let fields = [self.id.0, priority, delay, ttr].into_iter();
+        fields.chain(number).chain(counts)
+    }
+
+    /// The state as it is written in the kind, and the number that it has.
+    fn state(&self) -> (u8, Option<u64>) {
+        match self.state {
+            StoredState::Ready => (0, None),
+            StoredState::Buried { order } => (1, Some(order)),
+            StoredState::Delayed { until } => (2, Some(until.as_nanos())),
+            StoredState::Deleted { until } => (3, Some(until.as_nanos())),
+        }
     }
 
     /// The counters, if one of them is not 0.
@@ -607,26 +592,25 @@ impl Update {
     fn decode(kind: u8, fields: &mut Fields) -> Option<Update> {
         let id = fields.id()?;
         let [priority, delay, ttr] = fields.numbers()?;
-        let moment = |fields: &mut Fields| fields.number().map(Time::from_nanos);
-        let state = match kind / STATE % 4 {
-            0 => StoredState::Ready,
-            1 => StoredState::Buried {
-                // The next buried job gets the next number, so the highest one is
-                // never used.
-                order: fields.number().filter(|order| *order < u64::MAX)?,
-            },
-            2 => StoredState::Delayed {
-                until: moment(fields)?,
-            },
-            _ => StoredState::Deleted {
-                until: moment(fields)?,
-            },
+        let state = kind / STATE % 4;
+        let number = match state {
+            0 => 0,
+            _ => fields.number()?,
         };
-        let [reserves, timeouts, releases, buries, kicks, failed_tries] = match kind & HAS_COUNTERS
-        {
+        let until = Time::from_nanos(number);
+        let state = match state {
+            0 => StoredState::Ready,
+            // The next buried job gets the next number, so the highest one is never used.
+            1 if number == u64::MAX => return None,
+            1 => StoredState::Buried { order: number },
+            2 => StoredState::Delayed { until },
+            _ => StoredState::Deleted { until },
+        };
+        let counts = match kind & HAS_COUNTERS {
             0 => [0; 6],
             _ => fields.numbers()?,
         };
+        let [reserves, timeouts, releases, buries, kicks, failed_tries] = counts;
         Some(Update {
             id,
             priority: Priority(priority),
@@ -647,15 +631,8 @@ impl Update {
 }
 
 /// The counters in the order in which they are written.
-pub(super) fn counters(counters: &Counters) -> [u32; 5] {
-    let Counters {
-        reserves,
-        timeouts,
-        releases,
-        buries,
-        kicks,
-    } = *counters;
-    [reserves, timeouts, releases, buries, kicks]
+pub(super) fn counters(of: &Counters) -> [u32; 5] {
+    [of.reserves, of.timeouts, of.releases, of.buries, of.kicks]
 }
 
 /// How many bytes [`encode_number`] appends.
@@ -788,8 +765,6 @@ mod tests {
             "binlog.1",
             "binlog.spare",
             "binlog.spare.17.3",
-            "binlog.spare2.0",
-            "binlog.spare2.0.17.3",
             "binlog.spare2.old",
             "lock",
             "",
@@ -845,11 +820,11 @@ mod tests {
 
     #[test]
     fn a_segment_of_another_version_is_distinguished_from_damage() {
-        for (version, len) in [(2, 36), (4, 40), (6, 40)] {
+        for version in [4, 6] {
             let mut bytes = header().encode();
             bytes[8] = version;
-            let crc = crc32fast::hash(&bytes[..len]).to_le_bytes();
-            bytes[len..len + 4].copy_from_slice(&crc);
+            let crc = crc32fast::hash(&bytes[..40]).to_le_bytes();
+            bytes[40..].copy_from_slice(&crc);
             assert_eq!(Header::other_version(&bytes), Some(version.into()));
         }
     }

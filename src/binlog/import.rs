@@ -27,9 +27,9 @@
 //! 1 ready, 2 reserved, 3 buried, 4 delayed.
 
 use super::error::Error;
-use super::format::{HEADER_LEN, Record, Tubes, Update, counters, segment_name, segment_number};
-use super::opening::Opening;
-use super::segment::{Found, Kind, Window};
+use super::format::{HEADER_LEN, Record, Tubes, Update, counters, segment_name};
+use super::recovery::{Opening, apply};
+use super::segment::{Found, Kind, Window, numbers};
 use super::tail::{BLOCK, LEFT_BY_PUT};
 use super::{Binlog, Jobs, NoRoom, Opened};
 use crate::engine::{Change, Counters, StoredJob, StoredState, Time};
@@ -47,9 +47,8 @@ struct Theirs<'a, J> {
     highest: u64,
     /// The jobs whose body is not complete, and the file of each.
     not_whole: BTreeMap<JobId, u32>,
-    /// The files with bytes that cannot be taken over, and the message about
-    /// them.
-    rest: BTreeMap<u32, String>,
+    /// The files with bytes that are no record, and the message about them.
+    unread: BTreeMap<u32, String>,
     buried: u64,
 }
 
@@ -60,7 +59,7 @@ impl<'a, J: Jobs> Theirs<'a, J> {
             ids: BTreeSet::new(),
             highest: 0,
             not_whole: BTreeMap::new(),
-            rest: BTreeMap::new(),
+            unread: BTreeMap::new(),
             buried: 0,
         };
         let mut tubes = Tubes::default();
@@ -74,7 +73,7 @@ impl<'a, J: Jobs> Theirs<'a, J> {
                     let told = format!(
                         "{name} is kept: {flaw}, {bytes} bytes from offset {offset} on are not read"
                     );
-                    theirs.rest.insert(file.number, told);
+                    theirs.unread.insert(file.number, told);
                 }
             }
         }
@@ -93,10 +92,7 @@ impl<'a, J: Jobs> Theirs<'a, J> {
             }
             Some(Record::Update(mut update)) if lives => {
                 self.assign_order(&mut update.state, id);
-                if let Some(mut job) = self.jobs.forget(id) {
-                    update.apply(&mut job);
-                    self.jobs.restore(job);
-                }
+                apply(update, self.jobs);
             }
             Some(Record::Delete(_)) => {
                 self.not_whole.remove(&id);
@@ -132,9 +128,9 @@ impl<'a, J: Jobs> Theirs<'a, J> {
             let name = segment_name(*number);
             format!("{name} is kept: job {id} is not whole, its body does not end in CR LF")
         };
-        opening.notices.extend(self.rest.values().cloned());
+        opening.notices.extend(self.unread.values().cloned());
         opening.notices.extend(self.not_whole.iter().map(not_whole));
-        let kept: BTreeSet<&u32> = self.rest.keys().chain(self.not_whole.values()).collect();
+        let kept: BTreeSet<&u32> = self.unread.keys().chain(self.not_whole.values()).collect();
         for file in files.iter().filter(|file| !kept.contains(&file.number)) {
             if let Kind::Nothing = file.kind
                 && (file.len == 0 || !file.len.is_multiple_of(BLOCK))
@@ -225,10 +221,8 @@ fn copy<J: Jobs>(binlog: &Binlog, theirs: &Theirs<J>) -> Result<(), NoRoom> {
 /// Returns why the takeover failed.
 fn undo<J: Jobs>(opening: &Opening, first: u32, theirs: &Theirs<J>, error: Error) -> Error {
     let storage = &*opening.storage;
-    let names = storage.list().unwrap_or_default();
-    let numbers = names.iter().filter_map(|name| segment_number(name));
-    let mut ours: Vec<u32> = numbers.filter(|number| *number >= first).collect();
-    ours.sort_unstable();
+    let mut ours = numbers(storage).unwrap_or_default();
+    ours.retain(|number| *number >= first);
     // If a file stays, the next start removes it, or finishes the takeover.
     for number in ours.into_iter().rev() {
         let removed = storage.remove(&segment_name(number));
@@ -270,8 +264,9 @@ pub(super) fn remove_left_over(opening: &mut Opening, theirs: &[Found]) -> Resul
     if theirs.is_empty() {
         return Ok(());
     }
-    let mut nowhere = BTreeMap::new();
-    match Theirs::of(theirs, &mut nowhere) {
+    // They are read again only for the messages about what was not taken over.
+    let mut already_taken = BTreeMap::new();
+    match Theirs::of(theirs, &mut already_taken) {
         Ok(read) => read.remove(opening, theirs),
         Err(error) => {
             opening.leave_alone(&error);
@@ -339,19 +334,20 @@ impl Format {
     }
 
     fn u32(self, bytes: &[u8], offset: usize) -> Option<u32> {
-        let field = *bytes.get(offset..)?.first_chunk()?;
-        Some(match self.big_endian {
-            true => u32::from_be_bytes(field),
-            false => u32::from_le_bytes(field),
-        })
+        self.field(bytes, offset).map(u32::from_le_bytes)
     }
 
     fn u64(self, bytes: &[u8], offset: usize) -> Option<u64> {
-        let field = *bytes.get(offset..)?.first_chunk()?;
-        Some(match self.big_endian {
-            true => u64::from_be_bytes(field),
-            false => u64::from_le_bytes(field),
-        })
+        self.field(bytes, offset).map(u64::from_le_bytes)
+    }
+
+    /// The bytes of an integer, the lowest first.
+    fn field<const N: usize>(self, bytes: &[u8], offset: usize) -> Option<[u8; N]> {
+        let mut field = *bytes.get(offset..)?.first_chunk()?;
+        if self.big_endian {
+            field.reverse();
+        }
+        Some(field)
     }
 }
 
@@ -376,29 +372,22 @@ pub fn read(
     each: &mut dyn FnMut(u64, JobId, Option<Record>),
 ) -> Result<Option<Unread>, Error> {
     let (mut window, mut offset) = (file.window()?, 4);
-    let flaw = loop {
+    let (flaw, is_cut_off) = loop {
         match next(&mut window, offset, format, tubes)? {
             Next::Record { end, id, record } => {
                 each(offset, id, record);
                 offset = end;
             }
             Next::End if file.last_set_byte(offset)?.is_none() => return Ok(None),
-            Next::End => break "there is something after the end".into(),
-            Next::Nonsense(flaw) => break flaw.into(),
-            Next::CutOff(id) => {
-                let body = id.map_or("a record".into(), |id| format!("the body of job {id}"));
-                return Ok(Some(Unread {
-                    offset,
-                    flaw: format!("the file ends within {body}"),
-                    is_cut_off: true,
-                }));
-            }
+            Next::End => break ("there is something after the end".into(), false),
+            Next::Nonsense(flaw) => break (flaw.into(), false),
+            Next::CutOff(what) => break (format!("the file ends within {what}"), true),
         }
     };
     Ok(Some(Unread {
         offset,
         flaw,
-        is_cut_off: false,
+        is_cut_off,
     }))
 }
 
@@ -412,8 +401,8 @@ enum Next {
     },
     /// Zeros, or no more bytes.
     End,
-    /// The file ends within a record (of this job, if that is known).
-    CutOff(Option<JobId>),
+    /// The file ends within this.
+    CutOff(String),
     /// No server wrote this.
     Nonsense(&'static str),
 }
@@ -436,7 +425,7 @@ fn next(
         return Ok(Next::End);
     }
     if bytes.len() < len {
-        return Ok(Next::CutOff(None));
+        return Ok(Next::CutOff("a record".into()));
     }
     let (name, job) = bytes[name_at..].split_at(name_len);
     let Some(job) = Job::decode(job, format).filter(|job| job.update.id.0 > 0) else {
@@ -460,7 +449,7 @@ fn next(
     };
     let body = window.at(end, job.body_len)?;
     if body.len() < job.body_len {
-        return Ok(Next::CutOff(Some(id)));
+        return Ok(Next::CutOff(format!("the body of job {id}")));
     }
     let end = end + body.len() as u64;
     let record = match job.is_deleted {

@@ -127,7 +127,7 @@
 //! | shorter segments at the first start, longer ones later | a small disk suffices | `segments_are_short_enough_for_four_to_fit_and_longer_when_there_is_more_room` |
 //! | unsharing of copied blocks (reflinks) | a copy of the directory takes no room that deletes need | `a_copy_that_shares_its_blocks_takes_no_room_that_deletes_need` |
 //! | names are synced first (`recovery`) | a kill between a rename and its sync loses nothing | `file_names_left_by_a_killed_server_are_durable_before_anything_relies_on_them` |
-//! | the names of the first prepared segments end in `.0` | a log that has lost all its segments is not taken for a new one | `a_log_whose_segments_are_all_gone_is_not_taken_for_a_new_one` |
+//! | the first segment has its name before others are prepared (`recovery`) | a log that has lost all its segments is not taken for a new one | `a_log_whose_segments_are_all_gone_is_not_taken_for_a_new_one` |
 //! | copies first, then a mark, then removal (`import`) | beanstalkd's jobs are neither lost nor doubled | `a_power_cut_during_a_takeover_neither_loses_nor_doubles_a_job` |
 //! | lock of the directory, held by a descriptor (`storage`) | one server at a time, in the right directory | `removing_the_lock_file_admits_no_second_server`, `a_server_whose_directory_is_replaced_ends_without_touching_the_new_one` |
 //! | fencing: the lock is checked after each write, and each server has names and segments of its own (`lease`) | a server that has lost the lock acknowledges nothing and damages nothing | `a_lost_lock_loses_nothing_acknowledged_and_no_late_write_spoils_the_log` |
@@ -136,7 +136,7 @@
 //!
 //! # Reading order
 //!
-//! `format`, `tail`, `log`, `files`; then `segment`, `opening` and `recovery`; then
+//! `format`, `tail`, `log`, `files`; then `segment` and `recovery`; then
 //! `import`. Below all of them is `storage`, with the `lease` for a directory that two
 //! machines can use. The tests replace `storage` by a disk that loses and breaks
 //! whatever a real one might. `error` has the messages for the operator.
@@ -147,7 +147,6 @@ pub mod format;
 pub mod import;
 mod lease;
 mod log;
-mod opening;
 pub mod recovery;
 pub mod segment;
 pub mod storage;

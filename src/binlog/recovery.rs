@@ -9,19 +9,24 @@
 //! file for that.)
 
 use super::error::{Error, REPAIR, is_full};
-use super::files::adopt;
-use super::format::{HEADER_LEN, Record, Tubes, shows_segment};
+use super::files::{Prepared, adopt, create, name_segment};
+use super::format::{
+    HEADER_LEN, Header, PREPARED, Record, Tubes, Update, prepared_slot, shows_segment,
+};
 use super::import;
 use super::log::Writer;
-use super::opening::Opening;
-use super::segment::{Found, Kind, Numbered, Reader, find};
+use super::segment::{End, Found, Kind, Reader, find};
 use super::storage::{File, Storage, read_part, write_again, write_zeros};
-use super::tail::LiveBytes;
-use super::{Jobs, Opened, SyncMode};
+use super::tail::{BLOCK, LiveBytes, Tail};
+use super::{Binlog, Jobs, Opened, SyncMode};
 use crate::protocol::JobId;
 use crc32fast::Hasher;
 use std::io;
 use std::sync::Arc;
+
+/// A higher `-s` counts as this. (A segment with a job that needs more is longer all the
+/// same.)
+const LONGEST_SEGMENT: u64 = 1 << 30;
 
 /// Opens the binlog in a storage.
 pub(super) fn recover<J: Jobs>(
@@ -41,24 +46,36 @@ pub(super) fn recover<J: Jobs>(
     opening.sync_names()?;
     let files = find(&opening.storage)?;
     let mut newest_first = files.iter().rev().flat_map(|(_, found)| found);
-    let needed = match newest_first.find(|found| found.header().is_some()) {
-        Some(newest) => oldest_needed(newest)?,
-        None => 0,
-    };
-    let (mut ours, theirs) = opening.sort(files, needed)?;
-    if ours.is_empty() {
-        opening.must_hold_jobs(&theirs)?;
+    let newest = newest_first.find(|found| found.header().is_some());
+    let needed = newest.map_or(Ok(0), oldest_needed)?;
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for (number, found) in files {
+        match found.and_then(Found::usable) {
+            Ok(found) if found.header().is_some() => ours.push(found),
+            Ok(found) => theirs.push(found),
+            Err(error) if number < needed => opening.leave_alone(&error),
+            Err(error) => return Err(error),
+        }
+    }
+    let is_nothing = |file: &Found| matches!(file.kind, Kind::Nothing);
+    if ours.is_empty()
+        && theirs.iter().all(is_nothing)
+        && let Some(name) = shows_segments(&*opening.storage)?
+    {
+        return Err(Error::Refused(format!(
+            "all segments are missing or empty, though {name} shows that there were some; nothing was changed; put them back, or {REPAIR}"
+        )));
     }
     if ours.is_empty() || are_copies(&ours, &theirs) {
         return import::take_over(opening, theirs, &ours, jobs);
     }
     let foreign = theirs.iter().filter(|file| file.number >= needed);
-    if let Some(file) = foreign.min_by_key(|file| matches!(file.kind, Kind::Nothing)) {
+    if let Some(file) = foreign.min_by_key(|file| is_nothing(file)) {
         let name = file.name();
-        return Err(match file.kind {
-            Kind::Nothing => file.damaged(0, NOTHING),
-            _ => Error::Refused(format!(
-                "{name} was written by beanstalkd, after the segments of beanpoled; nothing was changed; move {name} to another directory to start with the jobs of beanpoled (its own jobs are taken over by a start with -b on that directory)"
+        return Err(match is_nothing(file) {
+            true => file.damaged(0, "there is nothing in it, though there was"),
+            false => Error::Refused(format!(
+                "{name} was written by beanstalkd, in a directory that beanpoled uses; nothing was changed; move {name} to a directory of its own: then this one can be started, and a start with -b on that one takes over the jobs in {name}"
             )),
         });
     }
@@ -66,18 +83,15 @@ pub(super) fn recover<J: Jobs>(
     opening.continue_log(&run, (ours, theirs), needed, jobs)
 }
 
-/// What is wrong with an empty file that should be a segment.
-const NOTHING: &str = "there is nothing in it, though there was";
-
 /// The oldest segment that is needed, as the newest one says in its header or
 /// in a later mark. So the newest one is read twice: the first time only its marks
 /// count, which say where to begin.
 fn oldest_needed(newest: &Found) -> Result<u32, Error> {
     let mut oldest = newest.header().map_or(0, |header| header.oldest);
     if oldest < newest.number {
-        let mut reader = Reader::new(newest, HEADER_LEN, None)?;
-        while let Some(mark) = reader.next_mark()? {
-            oldest = oldest.max(mark);
+        let mut reader = Reader::new(newest, newest.open()?, HEADER_LEN, None)?;
+        while let Some(record) = reader.next_bytes()? {
+            oldest = oldest.max(Record::mark(record).unwrap_or(0));
         }
         // A mark after a damaged record would not be found, and a segment that
         // was removed long ago would count as missing.
@@ -110,51 +124,60 @@ fn are_copies(ours: &[Found], theirs: &[Found]) -> bool {
     last.oldest < first.number && theirs.iter().any(is_copied)
 }
 
+/// A binlog that is about to be opened.
+pub(super) struct Opening {
+    pub storage: Arc<dyn Storage>,
+    sync: SyncMode,
+    segment_size: u64,
+    pub notices: Vec<String>,
+}
+
 impl Opening {
-    /// Our segments; and the files of beanstalkd, with empty ones among them. An error
-    /// if a file that may be needed cannot be read, or is no segment.
-    fn sort(
+    /// Begins the first segment of a binlog. It is shorter if the disk has too little
+    /// room for four: for this one and for three prepared segments, of which two are made
+    /// here. These are made last, so they show that there was a first segment.
+    pub fn begin(
         &mut self,
-        files: Vec<Numbered>,
-        needed: u32,
-    ) -> Result<(Vec<Found>, Vec<Found>), Error> {
-        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-        for (number, found) in files {
-            let found = found.and_then(|found| match found.kind {
-                Kind::Nothing if found.len > 0 && self.storage.is_shared() => {
-                    let flaw = "there are only zeros in it, which may be what a cache has of it";
-                    Err(found.damaged(0, flaw))
+        next_id: JobId,
+        number: u32,
+        floor: Option<u32>,
+    ) -> Result<Binlog, Error> {
+        let asked = self.asked_len().next_multiple_of(BLOCK);
+        let mut len = asked;
+        self.remove_prepared()?;
+        let storage = &*self.storage;
+        let file = loop {
+            match create(storage, PREPARED, 4 * len, len) {
+                Err(error) if error.is_full() && len > BLOCK && self.remove_prepared().is_ok() => {
+                    len = (len / 2).next_multiple_of(BLOCK);
                 }
-                Kind::Damaged(flaw) => Err(found.damaged(0, flaw)),
-                _ => Ok(found),
-            });
-            match found {
-                Ok(found) if found.header().is_some() => ours.push(found),
-                Ok(found) => theirs.push(found),
-                Err(error) if number < needed => self.leave_alone(&error),
-                Err(error) => return Err(error),
+                made => break made?,
             }
+        };
+        file.set_len(len).map_err(Error::on("cut", PREPARED))?;
+        let header = Header {
+            number,
+            oldest: floor.unwrap_or(number),
+            previous_end: 0,
+            next_id,
+            salt: 0, // `name_segment` gives it one
+        };
+        let salt = name_segment(storage, (PREPARED, &*file), &header, || false)?;
+        let mut live = LiveBytes::new(next_id);
+        live.begin(number, 0, 0);
+        let writer = Writer::new(number, salt, file, HEADER_LEN);
+        let binlog = self.binlog(live, writer, len, Vec::new());
+        binlog.tail().floor = floor;
+        binlog.keep_files();
+        let why = binlog.tail().no_room.clone();
+        if why.is_some_and(|error| !error.is_full()) {
+            return Err(binlog.into_error());
         }
-        Ok((ours, theirs))
-    }
-
-    /// A file that cannot be read stays, and a notice says so.
-    pub(super) fn leave_alone(&mut self, error: &Error) {
-        let told = format!("left alone, since it is not needed: {error}");
-        self.notices.push(told);
-    }
-
-    /// An error if none of these files can hold a job, though there was a segment of
-    /// ours.
-    fn must_hold_jobs(&self, files: &[Found]) -> Result<(), Error> {
-        let is_nothing = |file: &Found| matches!(file.kind, Kind::Nothing);
-        match (shows_segments(&*self.storage)?, files.last()) {
-            (Some(name), None) => Err(Error::Refused(format!(
-                "all segments are missing, though {name} shows that there were some; nothing was changed; put them back, or {REPAIR}"
-            ))),
-            (Some(_), Some(last)) if files.iter().all(is_nothing) => Err(last.damaged(0, NOTHING)),
-            _ => Ok(()),
+        if len < asked {
+            let told = format!("no room for segments of {asked} bytes; they have {len}");
+            self.notices.push(told);
         }
+        Ok(binlog)
     }
 
     /// Continues a binlog of our own, with the segments in `run`: those from the oldest
@@ -166,32 +189,32 @@ impl Opening {
         needed: u32,
         mut jobs: J,
     ) -> Result<Opened<J>, Error> {
-        let newest = run.last().expect("there is a segment");
-        if let Some((number, _)) = (needed..)
-            .zip(run)
-            .find(|(number, found)| found.number != *number)
-        {
-            return Err(Error::Missing { number });
+        let mut expected = (needed..).zip(run);
+        if let Some((number, _)) = expected.find(|(number, found)| found.number != *number) {
+            return Err(Error::missing(number));
         }
-        let file = self.writable(run)?;
-        let replayed = replay(run, &mut jobs)?;
-        let end = replayed.end;
-        let is_ours = match file.unshare() {
-            Err(error) if is_full(&error) => false,
-            unshared => unshared
-                .map(|()| true)
-                .map_err(Error::on("prepare", newest.name()))?,
-        };
-        self.make_durable(newest, &*file, &replayed)?;
+        let (live, newest) = self.replay(run, &mut jobs)?;
+        let Newest {
+            found, file, end, ..
+        } = &newest;
+        let on = |action| Error::on(action, found.name());
+        let has_own_blocks = has_room(file.unshare()).map_err(on("prepare"))?;
+        newest.make_durable()?;
+        self.notices.extend(newest.drop_torn_tail()?);
         import::remove_left_over(&mut self, &theirs)?;
         old.iter().for_each(|found| self.remove_unneeded(found));
-        let len = match is_ours {
-            true => self.allocate_newest(newest, &*file, end)?,
-            false => end,
-        };
-        let writer = Writer::new(newest.number, newest.place(end).salt, file, end);
+        // Without room for all its blocks, the file ends with its records. (A copy of a
+        // file may have holes.)
+        let mut len = *end;
+        if has_own_blocks {
+            match has_room(file.allocate(found.len)).map_err(on("prepare"))? {
+                true => len = found.len,
+                false => file.set_len(len).map_err(on("cut"))?,
+            }
+        }
+        let writer = Writer::new(found.number, found.place(*end).salt, file.clone(), *end);
         let prepared = adopt(&*self.storage)?;
-        let binlog = self.binlog(replayed.live, writer, len, prepared);
+        let binlog = self.binlog(live, writer, len, prepared);
         self.lengthen_segments(&binlog);
         // On shared storage we write no record after those of another server:
         // it may still write there.
@@ -202,127 +225,192 @@ impl Opening {
         Ok(self.opened(binlog, jobs))
     }
 
-    /// Opens all segments to write, one after the other, and returns the newest
-    /// one. A server that could only read them would end at the first change.
-    fn writable(&self, run: &[Found]) -> Result<Arc<dyn File>, Error> {
-        let open = |found: &Found| {
-            let opened = self.storage.open(&found.name());
-            opened.map_err(Error::on("write to", found.name()))
-        };
-        let opened = run.iter().map(open);
-        let newest = opened.reduce(|before, file| before.and(file));
-        newest.expect("there is a segment")
+    /// Replays consecutive segments, and restores the jobs in them. Each is opened to
+    /// write: a server that could only read them would end at the first change.
+    fn replay<'a>(
+        &self,
+        segments: &'a [Found],
+        jobs: &mut impl Jobs,
+    ) -> Result<(LiveBytes, Newest<'a>), Error> {
+        let mut live = LiveBytes::new(JobId(1));
+        let mut tubes = Tubes::default();
+        let mut newest: Option<Newest> = None;
+        for (index, found) in segments.iter().enumerate() {
+            let header = found.header().expect("they are segments");
+            let next = segments.get(index + 1).and_then(Found::header);
+            live.next_id = live.next_id.max(header.next_id);
+            let before = newest.map_or((0, 0), |newest| (newest.end, newest.found.len));
+            live.begin(found.number, before.0, before.1);
+            let file = self.storage.open(&found.name());
+            let file = file.map_err(Error::on("write to", found.name()))?;
+            let mut reader = Reader::new(found, file.clone(), HEADER_LEN, next.as_ref())?;
+            while let Some((_, record)) = reader.next(&mut tubes)? {
+                replay_record(record, &mut live, jobs);
+            }
+            let after = reader.end()?;
+            if after == End::Continued {
+                return Err(Error::missing(found.number.saturating_add(1)));
+            }
+            newest = Some(Newest {
+                found,
+                file,
+                synced: reader.synced.max(HEADER_LEN),
+                end: reader.offset,
+                is_torn: after != End::Whole,
+            });
+        }
+        Ok((live, newest.expect("there is a segment")))
     }
 
-    /// Makes durable all that was read, and writes zeros over a torn end, before
-    /// anything relies on it.
+    /// The binlog that continues at the offset of this writer, in a file of this
+    /// length.
+    ///
+    /// If there was no room for segments as long as the options ask for, they stay as
+    /// short as they were, until [`lengthen_segments`](Self::lengthen_segments) finds
+    /// room for longer prepared ones. Otherwise room that suffices for short prepared
+    /// segments would not suffice for longer ones, and puts would be refused.
+    fn binlog(&self, live: LiveBytes, writer: Writer, len: u64, prepared: Vec<Prepared>) -> Binlog {
+        let lens = prepared.iter().map(|prepared| prepared.len);
+        let longest = lens.fold(len.max(BLOCK), u64::max);
+        let size = self.asked_len().min(longest);
+        let tail = Tail::new(live, size, (writer.offset(), len), prepared);
+        let storage = self.storage.clone();
+        Binlog::new(storage, self.sync, self.segment_size, tail, writer)
+    }
+
+    /// Lets segments be as long as the options ask for, if there is room for prepared
+    /// segments of that length.
+    fn lengthen_segments(&self, binlog: &Binlog) {
+        let (was, asked) = (binlog.tail().segment_size, self.asked_len());
+        if was < asked {
+            binlog.tail().segment_size = asked;
+            // As if a put waited: then as many are prepared as it needs.
+            let _room = binlog.tail().wait_for_room(0);
+            binlog.keep_files();
+            if binlog.tail().no_room.is_some() {
+                binlog.tail().segment_size = was;
+                // If this fails as well, puts are refused, and each of them tries again.
+                binlog.keep_files();
+            }
+        }
+    }
+
+    /// The length of a segment, by `-s`.
+    pub fn asked_len(&self) -> u64 {
+        self.segment_size.clamp(BLOCK, LONGEST_SEGMENT)
+    }
+
+    /// Removes prepared segments, of a first start that was interrupted or of a takeover
+    /// that has failed.
+    pub fn remove_prepared(&self) -> Result<(), Error> {
+        let names = self.storage.list();
+        let names = names.map_err(Error::on("list", "the files"))?;
+        let prepared = names.iter().filter(|name| prepared_slot(name).is_some());
+        for name in prepared.map(String::as_str).chain([PREPARED]) {
+            match self.storage.remove(name) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                removed => removed.map_err(Error::on("remove", name))?,
+            }
+        }
+        Ok(())
+    }
+
+    pub fn remove(&self, file: &Found) -> Result<(), Error> {
+        let removed = self.storage.remove(&file.name());
+        removed.map_err(Error::on("remove", file.name()))
+    }
+
+    /// Removes a file that is not needed. If that fails, a notice says so.
+    pub fn remove_unneeded(&mut self, file: &Found) {
+        if let Err(error) = self.remove(file) {
+            self.notices
+                .push(format!("{error}; the file is not needed"));
+        }
+    }
+
+    /// A file that cannot be read stays, and a notice says so.
+    pub fn leave_alone(&mut self, error: &Error) {
+        let told = format!("left alone, since it is not needed: {error}");
+        self.notices.push(told);
+    }
+
+    pub fn sync_names(&self) -> Result<(), Error> {
+        self.storage.sync().map_err(Error::on("sync", "the names"))
+    }
+
+    /// The result of opening: the binlog and all that it held.
+    pub fn opened<J>(self, binlog: Binlog, jobs: J) -> Opened<J> {
+        let next_id = binlog.tail().live.next_id;
+        Opened {
+            binlog: Arc::new(binlog),
+            jobs,
+            next_id,
+            notices: self.notices,
+        }
+    }
+}
+
+/// What the replay has found in the newest segment.
+struct Newest<'a> {
+    found: &'a Found,
+    file: Arc<dyn File>,
+    /// How far it is known to be synced.
+    synced: u64,
+    /// Where its records end.
+    end: u64,
+    /// Whether a torn tail follows.
+    is_torn: bool,
+}
+
+impl Newest<'_> {
+    /// Makes durable all that was read, before anything relies on it.
     ///
     /// A sync that failed may have left changes in the page cache that are not on the
     /// disk, and no later sync would write them. So everything after the last sync that
     /// is known to have succeeded is written again. In the same way the cache may have
-    /// zeros where the disk has other bytes. So the bytes after the records are read
-    /// from the disk.
-    fn make_durable(
-        &mut self,
-        newest: &Found,
-        file: &dyn File,
-        replayed: &Replayed,
-    ) -> Result<(), Error> {
-        let name = newest.name();
-        let on = |action| Error::on(action, name.clone());
-        let Replayed { synced, end, .. } = *replayed;
-        let in_cache = checksum(file, synced, end).map_err(on("read"))?;
+    /// zeros where the disk has other bytes. So what follows the records is read from
+    /// the disk from now on.
+    fn make_durable(&self) -> Result<(), Error> {
+        let (file, synced, end) = (&*self.file, self.synced, self.end);
+        let on = |action| Error::on(action, self.found.name());
+        let checksum = || checksum(file, synced, end).map_err(on("read"));
         // A copy-on-write file system may have no room for that. Then the disk must
         // have the same bytes as the cache.
-        let full = match write_again(file, synced, end) {
-            Err(error) if is_full(&error) => Some(error),
-            written => written.map(|()| None).map_err(on("rewrite"))?,
+        let unwritten = match has_room(write_again(file, synced, end)).map_err(on("rewrite"))? {
+            true => None,
+            false => Some(checksum()?),
         };
         file.sync().map_err(on("sync"))?;
         file.forget().map_err(on("read"))?;
-        if let Some(error) = full
-            && checksum(file, synced, end).map_err(on("read"))? != in_cache
-        {
-            return Err(on("rewrite")(error));
-        }
-        // Contents from an earlier use of the file are never valid. But a record of the
-        // torn end might become valid again, after other records.
-        if replayed.is_torn
-            && let Some(last) = newest.last_set_byte(end)?
-        {
-            let torn = last + 1 - end;
-            let told = "dropped a torn tail of changes that were never synced";
-            self.notices
-                .push(format!("{name}: {told}: {torn} bytes from offset {end} on"));
-            write_zeros(file, end, end + torn).map_err(on("rewrite"))?;
-            file.sync().map_err(on("sync"))?;
-        }
-        Ok(())
-    }
-
-    /// Allocates the newest segment's file, and returns its length. Without
-    /// room for that, the file ends with its records. (A copy of a file may
-    /// have holes.)
-    fn allocate_newest(&self, newest: &Found, file: &dyn File, end: u64) -> Result<u64, Error> {
-        let name = newest.name();
-        match file.allocate(newest.len) {
-            Err(error) if is_full(&error) => {
-                let cut = file.set_len(end);
-                cut.map_err(Error::on("cut", name))?;
-                Ok(end)
+        match unwritten {
+            Some(cached) if cached != checksum()? => {
+                Err(on("rewrite")(io::ErrorKind::StorageFull.into()))
             }
-            made => made
-                .map(|()| newest.len)
-                .map_err(Error::on("prepare", name)),
+            _ => Ok(()),
         }
     }
-}
 
-fn checksum(file: &dyn File, from: u64, to: u64) -> io::Result<u32> {
-    let mut crc = Hasher::new();
-    read_part(file, from, to, |piece, _| {
-        crc.update(piece);
-        Ok(())
-    })?;
-    Ok(crc.finalize())
-}
-
-/// The state after the replay of consecutive segments.
-struct Replayed {
-    live: LiveBytes,
-    /// How far the newest segment is known to be synced, and where its records
-    /// end.
-    synced: u64,
-    end: u64,
-    /// Whether a torn end follows.
-    is_torn: bool,
-}
-
-/// Replays segments, and restores the jobs in them.
-fn replay(segments: &[Found], jobs: &mut impl Jobs) -> Result<Replayed, Error> {
-    let mut replayed = Replayed {
-        live: LiveBytes::new(JobId(1)),
-        synced: 0,
-        end: 0,
-        is_torn: false,
-    };
-    let live = &mut replayed.live;
-    let (mut tubes, mut file_len) = (Tubes::default(), 0);
-    for (index, found) in segments.iter().enumerate() {
-        let header = found.header().expect("they are segments");
-        let next = segments.get(index + 1).and_then(Found::header);
-        live.next_id = live.next_id.max(header.next_id);
-        live.begin(found.number, replayed.end, file_len);
-        file_len = found.len;
-        let mut reader = Reader::new(found, HEADER_LEN, next.as_ref())?;
-        while let Some((_, record)) = reader.next(&mut tubes)? {
-            replay_record(record, live, jobs);
-        }
-        replayed.is_torn = reader.must_be_whole()?;
-        replayed.synced = reader.synced.max(HEADER_LEN);
-        replayed.end = reader.offset;
+    /// Writes zeros over a torn tail: a record in it might become valid again, after
+    /// other records. (Contents from an earlier use of the file are never valid.) Returns
+    /// what the operator should know of it.
+    fn drop_torn_tail(&self) -> Result<Option<String>, Error> {
+        let (name, end) = (self.found.name(), self.end);
+        let last = match self.is_torn {
+            true => self.found.last_set_byte(end)?,
+            false => None,
+        };
+        let Some(last) = last else {
+            return Ok(None);
+        };
+        let written = write_zeros(&*self.file, end, last + 1);
+        let written = written.and_then(|()| self.file.sync());
+        written.map_err(Error::on("rewrite", name.as_str()))?;
+        let told = "dropped a torn tail of changes that were never synced";
+        let torn = last + 1 - end;
+        Ok(Some(format!(
+            "{name}: {told}: {torn} bytes from offset {end} on"
+        )))
     }
-    Ok(replayed)
 }
 
 fn replay_record(record: Record, live: &mut LiveBytes, jobs: &mut impl Jobs) {
@@ -336,21 +424,39 @@ fn replay_record(record: Record, live: &mut LiveBytes, jobs: &mut impl Jobs) {
             }
             live.put(id, len);
         }
-        // An update of an unknown job. Either the job is deleted, or it was
-        // moved out of a segment that is removed, and a later put will bring it
-        // back.
-        Record::Update(update) => {
-            if let Some(mut job) = jobs.forget(update.id) {
-                update.apply(&mut job);
-                jobs.restore(job);
-            }
-        }
+        Record::Update(update) => apply(update, jobs),
         Record::Delete(id) => {
             if let Some(job) = jobs.forget(id) {
                 live.delete(id, Record::Put(job).max_len());
             }
         }
         Record::Mark(_) => {}
+    }
+}
+
+/// Changes a job. If it is unknown, it is deleted; or it was moved out of a segment that
+/// is removed, and a later put will bring it back.
+pub(super) fn apply(update: Update, jobs: &mut impl Jobs) {
+    if let Some(mut job) = jobs.forget(update.id) {
+        update.apply(&mut job);
+        jobs.restore(job);
+    }
+}
+
+fn checksum(file: &dyn File, from: u64, to: u64) -> io::Result<u32> {
+    let mut crc = Hasher::new();
+    read_part(file, from, to, |piece, _| {
+        crc.update(piece);
+        Ok(())
+    })?;
+    Ok(crc.finalize())
+}
+
+/// Whether there was room for what was done; an error if it has failed otherwise.
+fn has_room(done: io::Result<()>) -> io::Result<bool> {
+    match done {
+        Err(error) if is_full(&error) => Ok(false),
+        done => done.map(|()| true),
     }
 }
 

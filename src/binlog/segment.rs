@@ -50,12 +50,17 @@ pub type Numbered = (u32, Result<Found, Error>);
 
 /// All files with the name of a segment, in order.
 pub fn find(storage: &Arc<dyn Storage>) -> Result<Vec<Numbered>, Error> {
+    let found = |number| (number, Found::read(storage.clone(), number));
+    Ok(numbers(&**storage)?.into_iter().map(found).collect())
+}
+
+/// The numbers of these files, in order.
+pub(super) fn numbers(storage: &dyn Storage) -> Result<Vec<u32>, Error> {
     let names = storage.list().map_err(Error::on("list", "the files"))?;
     let numbers = names.iter().filter_map(|name| segment_number(name));
     let mut numbers: Vec<u32> = numbers.collect();
     numbers.sort_unstable();
-    let found = |number| (number, Found::read(storage.clone(), number));
-    Ok(numbers.into_iter().map(found).collect())
+    Ok(numbers)
 }
 
 impl Found {
@@ -69,10 +74,10 @@ impl Found {
             salt: 0,
         };
         let file = found.open()?;
-        found.len = file.len().map_err(Error::on("read", found.name()))?;
+        let on = |source| Error::on("read", segment_name(number))(source);
+        found.len = file.len().map_err(on)?;
         let mut start = vec![0; found.len.min(HEAD_LEN) as usize];
-        let read = read_exact(&*file, &mut start, 0);
-        read.map_err(Error::on("read", found.name()))?;
+        read_exact(&*file, &mut start, 0).map_err(on)?;
         if let Some(version) = Header::other_version(&start) {
             return Err(Error::Refused(format!(
                 "{} is of version {version} of the format, and this program reads only version {VERSION}; nothing was changed; start the beanpoled that wrote it, and move its jobs with `beanpole dump` and `beanpole load`",
@@ -85,13 +90,13 @@ impl Found {
             (None, Err(_)) if found.last_set_byte(0)?.is_none() => Kind::Nothing,
             (None, Err(flaw)) => Kind::Damaged(flaw),
         };
-        // If the header is lost, the first frame tells the salt.
-        let frame = start.get(HEADER_LEN as usize..);
-        let frame = frame.and_then(|start| Frame::read(start.first_chunk()?));
-        found.salt = match (found.header(), frame) {
-            (Some(header), _) => header.salt,
-            (None, Some(frame)) => frame.salt_in(found.place(HEADER_LEN)),
-            (None, None) => 0,
+        let first = start.get(HEADER_LEN as usize..);
+        let first = first.and_then(|start| Frame::read(start.first_chunk()?));
+        found.salt = match (&found.kind, first) {
+            (Kind::Segment(header), _) => header.salt,
+            // The header is lost, but the first frame tells the salt.
+            (_, Some(frame)) => frame.salt_in(found.place(HEADER_LEN)),
+            (_, None) => 0,
         };
         Ok(found)
     }
@@ -113,25 +118,42 @@ impl Found {
         }
     }
 
+    /// This file, or what is wrong with it.
+    pub(super) fn usable(self) -> Result<Found, Error> {
+        let flaw = match self.kind {
+            Kind::Damaged(flaw) => flaw,
+            Kind::Nothing if self.len > 0 && self.storage.is_shared() => {
+                "it holds only zeros here, though another machine may have written to it"
+            }
+            _ => return Ok(self),
+        };
+        Err(self.damaged(0, flaw))
+    }
+
     /// Its name.
     pub fn name(&self) -> String {
         segment_name(self.number)
     }
 
-    fn open(&self) -> Result<Arc<dyn File>, Error> {
+    /// Opens it to read.
+    pub fn open(&self) -> Result<Arc<dyn File>, Error> {
         let opened = self.storage.open_to_read(&self.name());
         opened.map_err(Error::on("open", self.name()))
     }
 
     /// A window for reading it piece by piece.
     pub(super) fn window(&self) -> Result<Window, Error> {
-        Ok(Window {
-            file: self.open()?,
+        Ok(self.window_of(self.open()?))
+    }
+
+    fn window_of(&self, file: Arc<dyn File>) -> Window {
+        Window {
+            file,
             name: self.name(),
             len: self.len,
             from: 0,
             bytes: Vec::new(),
-        })
+        }
     }
 
     /// The error that says what is wrong with it, and where.
@@ -277,9 +299,14 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// A reader from an offset on. The records end where the next segment's
+    /// A reader of this file, from an offset on. The records end where the next segment's
     /// header says, or before the first bytes that are no record.
-    pub fn new(found: &'a Found, offset: u64, next: Option<&Header>) -> Result<Reader<'a>, Error> {
+    pub fn new(
+        found: &'a Found,
+        file: Arc<dyn File>,
+        offset: u64,
+        next: Option<&Header>,
+    ) -> Result<Reader<'a>, Error> {
         let end = next.map_or(found.len, |next| next.previous_end);
         if end > found.len {
             let flaw = format!("the file ends where its records go on to {end}");
@@ -287,7 +314,7 @@ impl<'a> Reader<'a> {
         }
         Ok(Reader {
             found,
-            window: found.window()?,
+            window: found.window_of(file),
             offset,
             synced: 0,
             later: offset + 1,
@@ -299,38 +326,22 @@ impl<'a> Reader<'a> {
     /// The next record and its offset; `None` if no record begins at `offset`.
     pub fn next(&mut self, tubes: &mut Tubes) -> Result<Option<(u64, Record)>, Error> {
         let offset = self.offset;
-        let record = self.next_with(|bytes| Record::decode(bytes, tubes))?;
-        Ok(record.map(|record| (offset, record)))
-    }
-
-    /// The segment that the next mark names. The records before it are checked
-    /// and not decoded.
-    pub(super) fn next_mark(&mut self) -> Result<Option<u32>, Error> {
-        let mark = |bytes: &[u8]| match Record::is_mark(bytes) {
-            true => match Record::decode(bytes, &mut Tubes::default())? {
-                Record::Mark(oldest) => Some(Some(oldest)),
-                _ => None,
-            },
-            false => Some(None),
+        let Some(bytes) = self.next_bytes()? else {
+            return Ok(None);
         };
-        while let Some(mark) = self.next_with(mark)? {
-            if mark.is_some() {
-                return Ok(mark);
-            }
+        if let Some(record) = Record::decode(bytes, tubes) {
+            return Ok(Some((offset, record)));
         }
-        Ok(None)
+        self.offset = offset;
+        let flaw = "the checksum of this record is right, but its fields are not valid";
+        Err(self.found.damaged(offset, flaw))
     }
 
-    fn next_with<T>(
-        &mut self,
-        decode: impl FnOnce(&[u8]) -> Option<T>,
-    ) -> Result<Option<T>, Error> {
-        let (found, offset) = (self.found, self.offset);
+    /// The bytes of the next record, checked but not decoded.
+    pub(super) fn next_bytes(&mut self) -> Result<Option<&[u8]>, Error> {
+        let offset = self.offset;
         self.later = offset + 1;
-        let bytes = self.window.at(offset, FRAME_LEN as usize)?;
-        let frame = bytes.first_chunk().and_then(Frame::read);
-        let belongs = |frame: &Frame| frame.belongs_to(found.place(offset));
-        let Some(frame) = frame.filter(|frame| belongs(frame) && !frame.is_continued()) else {
+        let Some(frame) = self.frame()?.filter(|frame| !frame.is_continued()) else {
             return Ok(None);
         };
         let start = offset + FRAME_LEN;
@@ -342,27 +353,16 @@ impl<'a> Reader<'a> {
         if !frame.announces(bytes) {
             return Ok(None);
         }
-        let Some(decoded) = decode(bytes) else {
-            let flaw = "this record is whole, and makes no sense";
-            return Err(found.damaged(offset, flaw));
-        };
         self.offset = self.later;
         self.synced = self.synced.max(frame.synced(offset));
-        Ok(Some(decoded))
+        Ok(Some(bytes))
     }
 
-    /// An error if these records are followed by damage, or by another segment
-    /// that is not there.
-    ///
-    /// Returns whether a torn end follows.
-    pub(super) fn must_be_whole(&mut self) -> Result<bool, Error> {
-        match self.end()? {
-            End::Continued => Err(Error::Missing {
-                number: self.found.number.saturating_add(1),
-            }),
-            End::Whole => Ok(false),
-            End::Torn(_) => Ok(true),
-        }
+    /// The frame at `offset`, if one was written there.
+    fn frame(&mut self) -> Result<Option<Frame>, Error> {
+        let bytes = self.window.at(self.offset, FRAME_LEN as usize)?;
+        let frame = bytes.first_chunk().and_then(Frame::read);
+        Ok(frame.filter(|frame| frame.belongs_to(self.found.place(self.offset))))
     }
 
     /// Checks what follows the records. If there is a next segment, its header
@@ -370,37 +370,38 @@ impl<'a> Reader<'a> {
     /// is damage if a later frame says that this offset had been synced.
     pub fn end(&mut self) -> Result<End, Error> {
         let (found, offset) = (self.found, self.offset);
-        let flaw = "this is not the record that was written there";
         if self.has_next {
+            let flaw =
+                "there is no valid record here, though the next segment says that one was written";
             return match offset == self.end {
                 true => Ok(End::Whole),
                 false => Err(found.damaged(offset, flaw)),
             };
         }
-        // Zeros follow the end of the file.
-        let mut next = [0; FRAME_LEN as usize];
-        let bytes = self.window.at(offset, next.len())?;
-        next[..bytes.len()].copy_from_slice(bytes);
-        let frame = Frame::read(&next).filter(|frame| frame.belongs_to(found.place(offset)));
-        if frame.is_some_and(|frame| frame.is_continued()) {
+        if self.frame()?.is_some_and(|frame| frame.is_continued()) {
             return Ok(End::Continued);
         }
         let Some(last) = found.last_set_byte(offset)? else {
             return Ok(End::Whole);
         };
         let says_synced = |frame: &Frame, at| frame.synced(at) > offset;
-        let is_whole = |frame: &Frame, at| at + u64::from(frame.len) <= found.len;
-        let is_ours = |frame: &Frame, at| says_synced(frame, at) || is_whole(frame, at);
-        let Some(first) = found.find_frame(offset, is_ours)? else {
-            // Zeros follow the last record, and after them there is only what an
-            // earlier use of the file has left.
-            return Ok(match next == [0; FRAME_LEN as usize] {
+        let is_current =
+            |frame: &Frame, at| says_synced(frame, at) || at + u64::from(frame.len) <= found.len;
+        let Some(first) = found.find_frame(offset, is_current)? else {
+            // If the records end with zeros, what follows is left from an earlier use of
+            // the file.
+            let ends = self.window.at(offset, FRAME_LEN as usize)?;
+            return Ok(match is_all_zeros(ends) {
                 true => End::Whole,
                 false => End::Torn(last + 1 - offset),
             });
         };
         match found.find_frame(self.later.max(first), says_synced)? {
-            Some(_) => Err(found.damaged(offset, format!("{flaw}, and it had been synced"))),
+            Some(_) => {
+                let flaw =
+                    "there is no valid record here, though a later record says that one was synced";
+                Err(found.damaged(offset, flaw))
+            }
             None => Ok(End::Torn(last + 1 - offset)),
         }
     }

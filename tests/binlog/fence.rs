@@ -434,7 +434,7 @@ fn a_needed_segment_of_zeros_is_refused_as_a_possible_stale_cache() {
         let told = opened.err().map(|error| error.to_string());
         assert_eq!(told.is_none(), is_taken);
         if let Some(told) = told {
-            let why = "binlog.1 is damaged at offset 0: there are only zeros in it, which may be what a cache has of it; ";
+            let why = "binlog.1 is damaged at offset 0: it holds only zeros here, though another machine may have written to it; ";
             assert!(told.starts_with(why), "{told}");
             assert_eq!(shared.disk.contents("binlog.1"), vec![0; len]);
         }

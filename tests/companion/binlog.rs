@@ -174,7 +174,7 @@ fn verify_names_damage_and_repair_saves_the_rest() {
     let next = offset_of(&directory, "\"record\":\"job\",\"id\":4");
     damage(&directory, "binlog.1", offset + 20);
     let bytes = next - offset;
-    let flaw = "this is not the record that was written there, and it had been synced";
+    let flaw = "there is no valid record here, though a later record says that one was synced";
     assert_eq!(
         binlog(&["verify", "DIR"], directory.path()),
         format!(
@@ -266,7 +266,8 @@ fn verify_goes_on_after_a_lost_header_a_cut_file_and_a_missing_one() {
 
     damage(&directory, "binlog.2", 10);
     let said = binlog(&["verify", "DIR"], directory.path());
-    let header = "binlog.2 at offset 0: 44 bytes cannot be read: the header's checksum is wrong\n";
+    let header =
+        "binlog.2 at offset 0: 44 bytes cannot be read: the checksum of its header is wrong\n";
     assert!(said.contains(header), "{said}");
     // The records of both files are there.
     assert_eq!(lost(&said), 0, "{said}");

@@ -178,11 +178,6 @@ pub fn begin(
         prepared.for_each(|name| disk.remove_file(&name));
     }
     disk.set_descriptors(DESCRIPTORS);
-    // As `fence`, which is not here: what a first start has left that came to no
-    // end.
-    let names = disk.names().into_iter();
-    let left = names.filter(|name| name.ends_with(".0"));
-    left.for_each(|name| disk.remove_file(&name));
     WORLD.set(Some(World {
         door: door.clone(),
         started_at,
